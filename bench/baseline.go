@@ -17,9 +17,9 @@ func readReport(path string) (rep report) {
 
 // worse returns the rows that are worse than the rows of the same name in an earlier report, each
 // with both ratios. It passes over rows that one of the two runs measured with fewer entries.
-func (rep *report) worse(than report) (lines []string) {
+func (rep *report) worse(baseline report) (lines []string) {
 	earlier := map[string]reportRow{}
-	for _, r := range than.Rows {
+	for _, r := range baseline.Rows {
 		earlier[r.Name] = r
 	}
 	for _, r := range rep.Rows {

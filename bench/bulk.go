@@ -41,11 +41,11 @@ func (b *bench) anyScale(ctx context.Context) outcome {
 			return err
 		}}, db.Close
 	}
-	among, end := find(large, n)
+	inLarge, end := find(large, n)
 	defer end()
-	few, end := find(b.server, population)
+	inSmall, end := find(b.server, population)
 	defer end()
-	o := b.withNodes(ctx, b.server.admin, large.admin).withBlocks(300, b.per).compare(ctx, 1, among, few)
+	o := b.withNodes(ctx, b.server.admin, large.admin).withBlocks(300, b.per).compare(ctx, 1, inLarge, inSmall)
 	o.estimate = o.inverse() // a ratio of times, not of rates
 	begin := time.Now()
 	large.admin.Keys(ctx, "user/*:"+recordkey.Glob(email(1))+"/~prk")

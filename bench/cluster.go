@@ -31,7 +31,7 @@ func (b *bench) withCluster(ctx context.Context, dial dialer, f func(b *bench, u
 	db := mustGet(redisdb.New(ctx, c, userdb.Options{Schema: userSchema()}))
 	defer db.Close()
 	o := f(b.withNodes(ctx, nodes...).withBlocks(100, b.per), mustGet(db.Type("user")), c)
-	o.cpu = nil // a tenth of it or more is what the six nodes do by themselves
+	o.cpu = nil // a tenth or more of the processor time is the six nodes' own work
 	return o
 }
 
@@ -93,11 +93,11 @@ func slowDialer(d time.Duration) dialer {
 
 type slowConn struct {
 	net.Conn
-	late time.Duration
+	delay time.Duration
 }
 
 func (c slowConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	time.Sleep(c.late)
+	time.Sleep(c.delay)
 	return n, err
 }

@@ -103,7 +103,7 @@ type flood struct {
 
 const (
 	floodCost    = 12
-	overload     = 10 // times more logins than the machine can hash
+	overload     = 10 // how many times more logins arrive than the machine can hash
 	loginTimeout = 30 * time.Second
 )
 
@@ -112,12 +112,12 @@ func startFlood(ctx context.Context, users *userdb.Type, people int) *flood {
 	stored := mustGet(bcrypt.GenerateFromPassword([]byte(loginPassword), floodCost))
 	begin := time.Now()
 	must(bcrypt.CompareHashAndPassword(stored, []byte(loginPassword)))
-	every := time.Since(begin) / time.Duration(overload*runtime.GOMAXPROCS(0))
+	interval := time.Since(begin) / time.Duration(overload*runtime.GOMAXPROCS(0))
 	ctx, cancel := context.WithCancel(ctx)
 	f := &flood{}
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		next := time.NewTicker(every)
+		next := time.NewTicker(interval)
 		defer next.Stop()
 		for i := 0; ctx.Err() == nil; i++ {
 			wg.Go(func() { f.login(ctx, users, loginName(i%people)) })

@@ -39,8 +39,8 @@ func main() {
 	flag.StringVar(&o.charts, "charts", "", "draw charts into this folder")
 	flag.StringVar(&o.profile, "profile", "", "write profiles of this row into the current folder")
 	flag.StringVar(&o.earlier, "baseline", "", "list the rows that are worse than in this report")
-	handler := flag.String("serve", "", "serve this handler until standard input ends; rows of HTTP start it")
-	url := flag.String("store", "", "the Redis that it uses")
+	handler := flag.String("serve", "", "serve this handler until standard input ends; the HTTP rows use it")
+	url := flag.String("store", "", "URL of the Redis that the handler of -serve uses")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -90,7 +90,7 @@ func try(at string, f func(at *string)) (err error) {
 	return nil
 }
 
-var errNoRow = errors.New("no row has such a name")
+var errNoRow = errors.New("no row matches the flags")
 
 // run measures the rows that o selects. It keeps at set to the name of the current row.
 func run(ctx context.Context, o options, at *string) {

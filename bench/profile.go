@@ -37,7 +37,7 @@ func (b *bench) writeProfiles(ctx context.Context, workers int, v variant, r *re
 		}
 		pprof.StopCPUProfile()
 		if kind == "allocs" {
-			runtime.GC() // the profile is that of the last collection
+			runtime.GC() // the profile shows what was known at the last collection
 			must(pprof.Lookup("allocs").WriteTo(f, 0))
 			runtime.MemProfileRate = rate
 		}

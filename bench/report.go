@@ -28,11 +28,11 @@ type reportRow struct {
 	What string `json:"what"`
 	estimate
 	Target   float64  `json:"target,omitempty"`
-	Most     bool     `json:"target_is_upper_bound,omitempty"`
+	Most     bool     `json:"target_is_upper_bound,omitempty"` // the ratio must not exceed Target
 	Verdict  verdict  `json:"verdict"`
 	Note     string   `json:"note,omitempty"`
-	Seconds  float64  `json:"seconds,omitempty"` // how long it took
-	Entries  int      `json:"entries,omitempty"` // how many it is about, if a quick run has fewer
+	Seconds  float64  `json:"seconds,omitempty"` // how long all sittings took
+	Entries  int      `json:"entries,omitempty"` // the number of entries measured, if a quick run has fewer
 	Variants []result `json:"variants,omitempty"`
 }
 
@@ -154,7 +154,7 @@ var columns = []struct {
 func (rep *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s ·\n%s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
-	b.WriteString("Columns from p50 on: ours / theirs, of one operation. Client and server are processor time.\n\n")
+	b.WriteString("From p50 on, a column shows two figures of one operation: that of userdb, and that of what it is\ncompared with. Client and server are processor time.\n\n")
 	b.WriteString("| row | what | ratio | bounds | target | |")
 	for _, c := range columns {
 		b.WriteString(" " + c.title + " |")

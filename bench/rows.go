@@ -19,9 +19,9 @@ type row struct {
 	quick  bool    // also in the quick run
 	target float64 // 0 if the row has none
 	most   bool    // the ratio must not exceed the target; if false, it must reach it
-	cpu    float64 // the most that the ratio of NAME-cpu may be; 0 if that row has no target
-	// p99 is the most that the ratio of NAME-p99, of 99th percentiles, may be; 0 if there is no
-	// such row.
+	cpu    float64 // upper bound of the ratio of the row NAME-cpu; 0 if that row has no target
+	// p99 is the upper bound of the ratio of the row NAME-p99, which compares 99th percentiles; 0
+	// if there is no such row.
 	p99 float64
 	// tcp makes the full run also measure NAME-tcp, over TCP instead of a Unix socket.
 	tcp bool
@@ -44,7 +44,7 @@ type outcome struct {
 	cpu      *estimate // nil if there is no row NAME-cpu
 	p99      *estimate
 	took     time.Duration
-	entries  int // how many it is about, if that depends on whether the run is quick
+	entries  int // number of entries measured, if a quick run has fewer
 	note     string
 	variants []result
 }
@@ -54,7 +54,7 @@ type bench struct {
 	server   *server
 	tcp      bool            // clients connect over TCP
 	nodes    []*redis.Client // of each Redis whose work counts
-	pids     []int           // of these, and of other processes whose work counts
+	pids     []int           // process ids of the nodes, and of other processes whose work counts
 	quick    bool
 	allCores bool
 	served   bool          // processor time is compared only at the servers

@@ -133,9 +133,9 @@ func TestEstimateSittings(t *testing.T) {
 		}
 	}
 	if e := merge([]outcome{{estimate: about(2, 0.01), variants: []result{{}}}}).estimate; e.Low > 1.71 || e.High < 2.29 {
-		t.Errorf("a single sitting has the bounds %v", e)
+		t.Errorf("a single sitting has the bounds %v, want at least 15 %% to each side of 2", e)
 	}
 	if e := merge([]outcome{{estimate: exactly(2)}}).estimate; e != exactly(2) {
-		t.Errorf("a count has the bounds %v", e)
+		t.Errorf("a count has the bounds %v, want exactly 2", e)
 	}
 }

@@ -26,10 +26,10 @@ type account struct {
 
 // compareTyped compares a method of Typed with the same method of Type. Nothing reads the facets of
 // the entries that Type returns.
-func compareTyped(workers int, verbs func(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant)) measure {
+func compareTyped(workers int, methods func(users *userdb.Type, accounts *userdb.Typed[account]) (typed, untyped variant)) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.compareWithBare(ctx, workers, userdb.Options{}, func(users *userdb.Type, _ *redis.Client) (ours, bare variant) {
-			return verbs(users, mustGet(userdb.Of[account](users)))
+			return methods(users, mustGet(userdb.Of[account](users)))
 		})
 	}
 }

@@ -81,9 +81,9 @@ func TestGo(t *testing.T) {
 				runTest(t, page, code)
 				continue
 			}
-			verb, want := "build", ""
+			subcommand, want := "build", ""
 			if strings.HasPrefix(code, "package main") {
-				verb, want = "run", "true <nil>\n"
+				subcommand, want = "run", "true <nil>\n"
 			} else {
 				code = imports + code
 			}
@@ -91,9 +91,9 @@ func TestGo(t *testing.T) {
 			if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			args := []string{verb, file}
-			if verb == "build" {
-				args = []string{verb, "-o", os.DevNull, file}
+			args := []string{subcommand, file}
+			if subcommand == "build" {
+				args = []string{subcommand, "-o", os.DevNull, file}
 			}
 			cmd := exec.CommandContext(t.Context(), "go", args...)
 			if page == "scs.md" {

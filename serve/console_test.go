@@ -37,11 +37,11 @@ func TestConsoleBehindProxy(t *testing.T) {
 	}
 	const peer = "192.0.2.1" // the address in requests of httptest
 	if answer := signIn(); answer.Code != http.StatusForbidden || !strings.Contains(answer.Body.String(), "--proxy "+peer) {
-		t.Errorf("through a proxy that is not trusted: got %d %s", answer.Code, answer.Body)
+		t.Errorf("through a proxy that is not trusted: got %d %s, want 403 and the advice --proxy %s", answer.Code, answer.Body, peer)
 	}
 	answer := signIn(netip.MustParsePrefix(peer + "/32"))
 	if cookie := answer.Header().Get("Set-Cookie"); answer.Code != http.StatusSeeOther || !strings.HasPrefix(cookie, "__Host-console=") || !strings.Contains(cookie, "; Secure") {
-		t.Errorf("through a trusted proxy: got %d and cookie %q", answer.Code, cookie)
+		t.Errorf("through a trusted proxy: got %d and cookie %q, want 303 and a secure cookie", answer.Code, cookie)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestConsole(t *testing.T) {
 		}
 		past, err := users.History(c.Ctx, hints.UID("u1"))
 		if err != nil || past[0].Kind != "disable" || past[0].Actor != "operator:Olga" || past[0].Origin != "127.0.0.1" {
-			t.Errorf("history is %+v, %v", past, err)
+			t.Errorf("the history is %+v, %v; want it to begin with disable by operator:Olga from 127.0.0.1", past, err)
 		}
 		for _, word := range []string{"ebedee", "EBEDEE", "olga", "battery", "u1"} {
 			if strings.Contains(c.logs.String(), word) {
@@ -107,7 +107,7 @@ func TestConsole(t *testing.T) {
 		answer := httptest.NewRecorder()
 		without.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/console/signin", nil))
 		if answer.Code != http.StatusNotFound {
-			t.Errorf("without a console, the page has status %d", answer.Code)
+			t.Errorf("without a console, the page has status %d, want 404", answer.Code)
 		}
 	})
 }

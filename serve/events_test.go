@@ -69,13 +69,13 @@ func TestHistory(t *testing.T) {
 		}
 		r = c.waitForEvents(11, "")
 		if kinds := r.eventKinds(); !slices.Contains(kinds, "login_failed") || !slices.Contains(kinds, "login_failed alice") || !slices.Contains(kinds, "create cat") {
-			t.Errorf("the feed has %v", kinds)
+			t.Errorf("the feed has %v, want login_failed with and without alice, and create cat", kinds)
 		}
 		c.equal("events after the last one", fmt.Sprint(c.do("200", "GET", "/v1/events?after="+r.str("next"), "").eventKinds()), "[]")
 		c.equal("events of one kind", fmt.Sprint(c.waitForEvents(1, "&kind=disable").eventKinds()), "[disable alice]")
 		c.equal("events of two kinds", fmt.Sprint(c.waitForEvents(2, "&kind=disable&kind=password").eventKinds()), "[password alice disable alice]")
-		animals := c.withKey(c.makeKey(admin.Key{Name: "animals", Scopes: []string{"admin"}, Types: []string{"firm"}}))
-		c.equal("events of one type", fmt.Sprint(animals.waitForEvents(1, "").eventKinds()), "[create cat]")
+		firms := c.withKey(c.makeKey(admin.Key{Name: "firms", Scopes: []string{"admin"}, Types: []string{"firm"}}))
+		c.equal("events of one type", fmt.Sprint(firms.waitForEvents(1, "").eventKinds()), "[create cat]")
 		for query, want := range map[string]string{"after=x": "usage", "limit=0": "usage", "limit=x": "usage", "kind=nosuch": "usage", "kind=": "usage", "kind=create&kind=": "usage", "nosuch=1": "usage", "after=x&after=y": "usage"} {
 			c.do("400 "+want, "GET", "/v1/events?"+query, "")
 		}
@@ -169,7 +169,7 @@ func TestEventStream(t *testing.T) {
 			all.Go(func() {
 				got := l.next(20)
 				if slices.Sort(got); got[0] != "create u035" || got[19] != "create u054" {
-					t.Errorf("one of many listeners got %v", got)
+					t.Errorf("one of many listeners got %v, want create u035 to create u054", got)
 				}
 			})
 		}
@@ -313,7 +313,7 @@ func TestStreamOfEmptyFeed(t *testing.T) {
 			count[second.next(1)[0]]++
 		}
 		if count["create a"] > 1 {
-			t.Errorf("received %v", count)
+			t.Errorf("received %v, want create a at most once", count)
 		}
 	})
 }

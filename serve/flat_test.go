@@ -109,7 +109,7 @@ func newSoak(t *testing.T) *soak {
 	f.end = func() {
 		for i, one := range f.followers {
 			if one.created.Load() != int64(f.made) || one.gaps.Load() != 0 {
-				t.Errorf("listener %d saw %d accounts and %d gaps; want %d accounts", i, one.created.Load(), one.gaps.Load(), f.made)
+				t.Errorf("follower %d saw %d accounts and %d gaps; want %d accounts and no gaps", i, one.created.Load(), one.gaps.Load(), f.made)
 			}
 		}
 		leave()

@@ -33,7 +33,7 @@ func sum(of map[string]int64) (all int64) {
 // to followers, and returns the footprint.
 func (f *soak) measure() footprint {
 	f.t.Helper()
-	f.waitFor("all listeners to receive all events", func() bool {
+	f.waitFor("all followers to receive all events", func() bool {
 		return !slices.ContainsFunc(f.followers, func(one *follower) bool { return one.created.Load() < int64(f.made) })
 	})
 	f.web.CloseIdleConnections()

@@ -186,7 +186,7 @@ func TestGuessedKeys(t *testing.T) {
 	}
 	all.Wait()
 	if codes["401 key"] > 20 || codes["401 key"]+codes["429 throttled"] != 500 {
-		t.Errorf("got %v", codes)
+		t.Errorf("got the answers %v, want 500, of which at most 20 are 401 key and the others 429 throttled", codes)
 	}
 	c.do("200", "GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.1")
 	c.withKey("x").do("401 key", "GET", "/v1/schema", "", "X-Forwarded-For", "192.0.2.2")
@@ -216,7 +216,7 @@ func TestGuessedPasswords(t *testing.T) {
 		}
 		all.Wait()
 		if codes["login"] > 10 || codes["login"] == 0 || codes["login"]+codes["throttled"]+codes["unavailable"] != 500 {
-			t.Errorf("got %v", codes)
+			t.Errorf("got the codes %v, want 500, of which 1 to 10 are login and the others throttled or unavailable", codes)
 		}
 	})
 }

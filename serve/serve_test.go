@@ -25,7 +25,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testdb.Restricted = true // to the rights in the compose file
+	testdb.Restricted = true // Redis grants only the rights in the compose file
 	os.Exit(testdb.Main(m))
 }
 
@@ -224,7 +224,7 @@ func TestEntries(t *testing.T) {
 		c.equal("entry read back", c.do("200", "GET", path, "").text, r.text)
 		for _, tag := range []string{etag, "W/" + etag, `"x", ` + etag, "*"} {
 			if r := c.do("304", "GET", path, "", "If-None-Match", tag); r.text != "" || r.header.Get("ETag") != etag {
-				t.Errorf("304 with %q %v", r.text, r.header)
+				t.Errorf("If-None-Match %s: got a 304 with the body %q and the header %v, want no body and the ETag %s", tag, r.text, r.header, etag)
 			}
 		}
 		c.do("200", "GET", path, "", "If-None-Match", `"x"`)

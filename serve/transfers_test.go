@@ -46,7 +46,7 @@ func TestImportAndExport(t *testing.T) {
 		c.equal("report with an invalid line", last(c.do("200", "POST", "/v1/types/user/import", `{"facets":{"name":"x","email":"x@example.com"}}`+"\n"+`{"facets":`)), `{"report":{"read":2,"created":1,"updated":0,"skipped":0,"refused":1}}`)
 		r = c.do("200", "GET", "/v1/types/user/export", "")
 		if n := strings.Count(r.text, "\n"); n != 251 || strings.Contains(r.text, "password\"") {
-			t.Errorf("got %d lines: %.300s", n, r.text)
+			t.Errorf("got %d lines, want 251 without passwords: %.300s", n, r.text)
 		}
 		path := c.create(alice)
 		c.do("201", "POST", path+"/sessions", `{"agent":"a browser"}`)
@@ -113,7 +113,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		}
 		all.Wait()
 		if len(uids) != 1 || codes["201"]+codes["409conflict"] != 40 {
-			t.Errorf("entries %v, answers %v", uids, codes)
+			t.Errorf("got the entries %v and the answers %v, want one entry and only 201 and 409 conflict", uids, codes)
 		}
 	})
 }
@@ -259,7 +259,7 @@ func TestInterruptedExport(t *testing.T) {
 			}
 		}
 		if !whole || broken == 0 {
-			t.Errorf("never complete: %v; interrupted %d times", !whole, broken)
+			t.Errorf("never complete: %v; interrupted %d times; want a complete export after at least one interruption", !whole, broken)
 		}
 	})
 }
@@ -297,7 +297,7 @@ func TestManyRefusedLines(t *testing.T) {
 	body := strings.Repeat(line, 30_000)
 	r := c.do("200", "POST", "/v1/types/user/import", body)
 	if n := strings.Count(r.text, "\n"); n != 30_001 || len(r.text) < 1<<20 {
-		t.Errorf("got %d lines and %d bytes", n, len(r.text))
+		t.Errorf("got %d lines and %d bytes, want 30001 lines and over a megabyte", n, len(r.text))
 	}
 	t.Setenv("TMPDIR", "/nowhere")
 	c.do("200", "POST", "/v1/types/user/import", strings.Repeat(line, 100))

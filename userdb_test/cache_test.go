@@ -52,8 +52,8 @@ func TestCacheSendsNoCommands(t *testing.T) {
 		do   func()
 		want int
 	}{
-		"absent, twice":  {func() { h.find("nobody"); h.find("nobody") }, 2},
-		"past the cache": {func() { h.findUncached("u") }, 1},
+		"an absent entry, twice": {func() { h.find("nobody"); h.find("nobody") }, 2},
+		"past the cache":         {func() { h.findUncached("u") }, 1},
 	} {
 		if n := h.commandsDuring(c.do); n != c.want {
 			t.Errorf("%s: %d commands, want %d", what, n, c.want)
@@ -212,7 +212,7 @@ func TestCacheShowsOwnNamespaceChanges(t *testing.T) {
 	_, err = migrate.DropNamespace(t.Context(), h.db, b)
 	must(t, err)
 	if got := find(b); got != "" {
-		t.Errorf("found %q in a dropped namespace", got)
+		t.Errorf("found %q in a dropped namespace, want nothing", got)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 type corruption struct {
 	name   string
 	do     func(ctx context.Context, c redis.UniversalClient) error
-	expect []string // what the audit of the tests and check.Run must find
+	expect []string // what audit and check.Run must find, such as "I1 user/name:n/~prk"
 	find   error    // what Find by UID must return
 	words  string   // what that error must mention
 }

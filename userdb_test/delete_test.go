@@ -45,7 +45,7 @@ func TestTombstone(t *testing.T) {
 			t.Error("the new entry has the old revision")
 		}
 		if r := s.dump(ctx)["user/uid:u"]; r.expires || r.fields["job"] != "" || r.fields["~dying"] != "" {
-			t.Errorf("the record of the new entry is %v", r)
+			t.Errorf("the record of the new entry is %v, want neither an expiry nor the job nor ~dying", r)
 		}
 		_, err = users.Save(ctx, before)
 		wantErr(t, "saving the old entry over the new one", err, userdb.ErrConflict)
@@ -82,7 +82,7 @@ func TestCreateOverFence(t *testing.T) {
 		must(t, s.raw.Expire(ctx, "user/uid:u", 86_400_000_000_000).Err())
 		add(t, users, "u", "name", "n")
 		if r := s.dump(ctx)["user/uid:u"]; r.expires || r.fields["~fence"] != "" {
-			t.Errorf("the record of the entry is %v", r)
+			t.Errorf("the record of the entry is %v, want neither an expiry nor ~fence", r)
 		}
 	})
 }

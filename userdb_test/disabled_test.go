@@ -30,7 +30,7 @@ func TestSetDisabled(t *testing.T) {
 		must(t, err)
 		since := g.storedField("alice", "~disabled")
 		if !e.Disabled() || since == "" || e.Text("email") != "away@example.com" {
-			t.Errorf("disabled: %v, since %q: %v", e.Disabled(), since, e)
+			t.Errorf("disabled: %v, since %q: %v; want disabled, with the new address", e.Disabled(), since, e)
 		}
 		wantErr(t, "login", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
 		if _, _, err := g.users.Session(ctx, session); err == nil {
@@ -59,7 +59,7 @@ func TestSetDisabled(t *testing.T) {
 		}
 		must(t, g.logIn("alice", alicePassword, ""))
 		if _, _, err := g.users.Redeem(ctx, "login", secret); !errors.Is(err, userdb.ErrNotFound) {
-			t.Errorf("redeeming a token issued before the disable: %v", err)
+			t.Errorf("redeeming a token issued before the disable: got %v, want ErrNotFound", err)
 		}
 	})
 }
@@ -105,7 +105,7 @@ func TestCreateDisabled(t *testing.T) {
 		}
 		slices.Reverse(kinds)
 		if got := strings.Join(kinds, " "); got != "create disable enable disable" {
-			t.Errorf("the history is %q", got)
+			t.Errorf("the history is %q, want create disable enable disable", got)
 		}
 	})
 }

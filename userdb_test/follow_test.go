@@ -362,12 +362,12 @@ func TestIndexOfUnstoredSet(t *testing.T) {
 		must(t, err)
 		g := view.Of(earlier).ByName["user"].Guard
 		must(t, s.raw.HSet(t.Context(), "~/schema/user", "fingerprint", g.Fingerprint, "schema", g.JSON).Err())
-		ix := wideSchemaWith(func(t *schema.Type) { t.Tertiary["log2"] = schema.Tertiary{Kind: "set", Indexed: true} })
-		_, err = s.tryOpen(userdb.Options{Schema: ix})
+		withIndex := wideSchemaWith(func(t *schema.Type) { t.Tertiary["log2"] = schema.Tertiary{Kind: "set", Indexed: true} })
+		_, err = s.tryOpen(userdb.Options{Schema: withIndex})
 		if !errors.Is(err, userdb.ErrSchemaMismatch) {
 			t.Errorf("opening with an incomplete index: got %v, want ErrSchemaMismatch", err)
 		}
-		db, err := s.tryOpen(userdb.Options{Schema: ix, ApplySchema: migrate.AtOpen})
+		db, err := s.tryOpen(userdb.Options{Schema: withIndex, ApplySchema: migrate.AtOpen})
 		must(t, err)
 		s.views[view.Of(s.first).NS] = db
 	})
@@ -394,10 +394,10 @@ func TestApplyKeepsPolicy(t *testing.T) {
 		s.views[view.Of(s.first).NS] = db
 		stored := s.storedType(t)
 		if p := stored.Policy(); p.Min != 20 || p.Cost != 5 {
-			t.Errorf("the stored password policy is %+v", p)
+			t.Errorf("the stored password policy is %+v, want a minimum of 20 and cost 5", p)
 		}
 		if name := stored.Fields["name"]; len(name.Reserved) != 1 || !name.Role.Has(schema.RoleOrdered) {
-			t.Errorf("the stored field is %+v", name)
+			t.Errorf("the stored field is %+v, want one reserved value and the role ordered", name)
 		}
 	})
 }

@@ -90,7 +90,7 @@ func (w *aclServer) checkHalfDeleted(what string, db *userdb.DB, deleteErr error
 	must(t, err)
 	wantTags(t, what+", created again", users, "u")
 	if r := w.admin.HGetAll(ctx, "user/uid:u").Val(); r["job"] != "" || w.admin.TTL(ctx, "user/uid:u").Val() != -1 {
-		t.Errorf("%s: the record of the new entry is %v", what, r)
+		t.Errorf("%s: the record of the new entry is %v, want no expiry and no job", what, r)
 	}
 }
 
@@ -111,7 +111,7 @@ func TestCreateOverHalfDeleted(t *testing.T) {
 		wantErr(t, "update", err, userdb.ErrNotFound)
 		add(t, users, "u", "nick", "new")
 		if r := s.dump(ctx)["user/uid:u"]; r.expires || r.fields["job"] != "" || r.fields["name"] != "" {
-			t.Errorf("the record of the new entry is %v", r)
+			t.Errorf("the record of the new entry is %v, want no expiry, job or name", r)
 		}
 		s.expect("I4 user/name:n/~prk", "I5 user/job:j/~prks")
 	})

@@ -186,7 +186,7 @@ func TestTwoCallersAddSameTag(t *testing.T) {
 			s.tap.set(nil)
 			must(t, err)
 			if got := historyKinds(t, users, name); !intercepted.Load() || !slices.Equal(got, []string{"create", "tags"}) {
-				t.Errorf("the other caller first: %v: the history is %q", first, got)
+				t.Errorf("the other caller first: %v: the history is %q, want create and tags", first, got)
 			}
 		}
 	})

@@ -263,7 +263,7 @@ func TestSessionStartRepeatedAfterEnd(t *testing.T) {
 			_, _, err = users.StartSession(t.Context(), e, userdb.SessionOptions{})
 			s.tap.set(nil)
 			if !lost || err != nil && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrNotFound) {
-				t.Errorf("lost a reply: %v; got %v", lost, err)
+				t.Errorf("lost a reply: %v, want true; got %v, want nil, ErrConflict or ErrNotFound", lost, err)
 			}
 		}
 		begun := map[string]int{}
@@ -410,7 +410,7 @@ func TestHistoryDuringSlotMigration(t *testing.T) {
 		t.Errorf("after the migration the feed has %q, want %q", got, want)
 	}
 	if got := historyKinds(t, users, "ann"); !slices.Equal(got, []string{"create"}) {
-		t.Errorf("the history of the new entry is %q", got)
+		t.Errorf("the history of the new entry is %q, want only its create", got)
 	}
 	wantRepairable(t, db, noExcuse)
 }

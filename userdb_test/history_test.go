@@ -86,7 +86,7 @@ func TestSessionEventsAreLimited(t *testing.T) {
 		}
 		oldest := all[97:] // in the order of the history, newest first
 		if oldest[2].Kind != userdb.EventCreate || oldest[1].Kind != userdb.EventUpdate || !isSession(oldest[0]) {
-			t.Errorf("the oldest events are %q", formatEvents(oldest))
+			t.Errorf("the oldest events are %q, want create, update, and the start or end of a session", formatEvents(oldest))
 		}
 		for n := range 80 {
 			must(t, errOf(users.Update(t.Context(), h, putText("job", itoa(n)))))
@@ -127,7 +127,7 @@ func TestTokenEventsAreLimited(t *testing.T) {
 			}
 		}
 		if len(all) != 100 || issued != 20 || all[99].Kind != userdb.EventUpdate {
-			t.Errorf("%d events, %d of tokens; the oldest are %q", len(all), issued, formatEvents(all[max(0, len(all)-4):]))
+			t.Errorf("%d events, %d of tokens; want 100 and 20, and an update as the oldest of %q", len(all), issued, formatEvents(all[max(0, len(all)-4):]))
 		}
 	})
 }
@@ -222,7 +222,7 @@ func TestHistory(t *testing.T) {
 		}
 		for i, e := range history {
 			if e.Key.String() != "user/uid:ann" || time.Since(e.Time) > time.Minute || i > 0 && !e.Time.After(history[i-1].Time) {
-				t.Errorf("event %d: %+v", i, e)
+				t.Errorf("event %d is %+v, want one of ann, made just now and after the event before it", i, e)
 			}
 		}
 		events := waitForFeed(t, db, len(want)+3)
@@ -273,11 +273,11 @@ func TestHistory(t *testing.T) {
 		history, err = users.History(ctx, h)
 		must(t, err)
 		if got := formatEvents(history); !slices.Equal(got, []string{"create added" + who}) {
-			t.Errorf("the history of a new entry with the same UID is %q", got)
+			t.Errorf("the history of a new entry with the same UID is %q, want only its create", got)
 		}
 		last := formatEvents(waitForFeed(t, db, len(want)+5))
 		if got := last[len(last)-2:]; !slices.Equal(got, []string{"delete" + who, "create added" + who}) {
-			t.Errorf("the feed ends with %q", got)
+			t.Errorf("the feed ends with %q, want delete and create", got)
 		}
 	})
 }
@@ -297,7 +297,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		history, err := g.users.History(t.Context(), h)
 		must(t, err)
 		if len(history) != 100 || history[0].Actor != "f119" || history[99].Actor != "f20" {
-			t.Fatalf("%d events, from %v to %v", len(history), history[0], history[len(history)-1])
+			t.Fatalf("%d events, from %v to %v; want 100, from f119 to f20", len(history), history[0], history[len(history)-1])
 		}
 		g.advance(91 * 24 * time.Hour)
 		history, err = g.users.History(t.Context(), h)
@@ -378,7 +378,7 @@ func TestHistoryOfManyCreates(t *testing.T) {
 			history, err := users.History(t.Context(), hints.UID(fmt.Sprint("u", i)))
 			must(t, err)
 			if got := formatEvents(history); !slices.Equal(got, []string{"create added,name library "}) {
-				t.Fatalf("the history of u%d is %q", i, got)
+				t.Fatalf("the history of u%d is %q, want one create", i, got)
 			}
 		}
 	})
@@ -421,7 +421,7 @@ func TestEventsEnd(t *testing.T) {
 		}
 		p := read(userdb.EventsEnd)
 		if len(p.Events) != 0 || p.Gap {
-			t.Fatalf("at the end of the feed: %+v", p)
+			t.Fatalf("at the end of the feed: got %+v, want neither events nor a gap", p)
 		}
 		for i := range 20 {
 			_, err := users.Create(t.Context(), userdb.NewEntry{UID: fmt.Sprint("v", i)})
@@ -430,7 +430,7 @@ func TestEventsEnd(t *testing.T) {
 		waitForFeed(t, db, 40)
 		next := read(p.Next)
 		if len(next.Events) != 20 || next.Gap || len(read(next.Next).Events) != 0 {
-			t.Errorf("after the end of the feed: %q", formatEvents(next.Events))
+			t.Errorf("after the end of the feed: got %q, want 20 events", formatEvents(next.Events))
 		}
 		for _, cursor := range []string{"x", "!", "MC4wLng", strings.Repeat("A", 10000)} {
 			if _, err := db.Events(t.Context(), userdb.EventQuery{After: cursor}); err == nil {
@@ -444,7 +444,7 @@ func TestEventsEnd(t *testing.T) {
 			}
 		}
 		if p := read(next.Next); !p.Gap || len(p.Events) != 0 || read(p.Next).Gap {
-			t.Errorf("after everything was trimmed: %+v", p)
+			t.Errorf("after everything was trimmed: got %+v, want one gap and no events", p)
 		}
 	})
 }
@@ -606,12 +606,12 @@ func TestFeedIsTrimmed(t *testing.T) {
 			return n
 		}
 		if n := trim(store.FeedLimit{Bytes: 1 << 30, Life: time.Hour}); n != 6001 {
-			t.Errorf("within the limits: %d of 6001 events are left", n)
+			t.Errorf("within the limits: %d of 6001 events are left, want all", n)
 		}
 		used := s.raw.MemoryUsage(t.Context(), stream).Val()
 		first := trim(store.FeedLimit{Bytes: used / 2, Life: time.Hour})
 		if first >= 6001 || first < 5400 {
-			t.Errorf("the first step leaves %d of 6001 events", first)
+			t.Errorf("the first step leaves %d of 6001 events, want 5400 to 6000", first)
 		}
 		n := first
 		for range 50 {

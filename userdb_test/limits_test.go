@@ -154,13 +154,13 @@ func TestManyMembers(t *testing.T) {
 		must(t, err)
 		all := numbered("x", maxMember)
 		if n, err := users.Set(u, "friends").Add(ctx, all...); n != maxMember || err != nil {
-			t.Errorf("added %d friends, %v", n, err)
+			t.Errorf("added %d friends, %v; want %d", n, err, maxMember)
 		}
 		if n, err := users.Set(u, "friends").Remove(ctx, all[:9000]...); n != 9000 || err != nil {
-			t.Errorf("removed %d friends, %v", n, err)
+			t.Errorf("removed %d friends, %v; want 9000", n, err)
 		}
 		if n, err := users.List(u, "notes").Append(ctx, all...); n != maxMember || err != nil {
-			t.Errorf("the list has %d notes, %v", n, err)
+			t.Errorf("the list has %d notes, %v; want %d", n, err, maxMember)
 		}
 		items, err := users.List(u, "notes").Items(ctx, 0, -1)
 		if err != nil || !slices.Equal(items, all) {
@@ -178,7 +178,7 @@ func TestManyMembers(t *testing.T) {
 			found++
 		}
 		if n, err := users.Tags(u).Len(ctx); n != 5000 || err != nil || found != 1 {
-			t.Errorf("the entry has %d tags, %v; a query found it %d times", n, err, found)
+			t.Errorf("the entry has %d tags, %v, and a query found it %d times; want 5000 and once", n, err, found)
 		}
 		must(t, users.Delete(ctx, u))
 		for key := range s.dump(ctx) {

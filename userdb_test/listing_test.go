@@ -165,7 +165,7 @@ func TestPageSizes(t *testing.T) {
 			n++
 		}
 		if n != 3 {
-			t.Errorf("a list with limit 3 has %d entries", n)
+			t.Errorf("a list with limit 3 has %d entries, want 3", n)
 		}
 	})
 }

@@ -215,7 +215,7 @@ func TestRoundTrips(t *testing.T) {
 		var wait time.Duration
 		got := g.tap.count(func() { wait, _ = waitOf(g.logIn("alice", wrongPassword, "")) })
 		if got != 2 || wait == 0 {
-			t.Errorf("a refused attempt: %d round trips, wait %v", got, wait)
+			t.Errorf("a refused attempt: %d round trips, wait %v; want 2 and a wait", got, wait)
 		}
 	})
 }
@@ -289,7 +289,7 @@ func TestThrottledAreNotQueued(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, "a full queue", func() bool { g.mu.Lock(); defer g.mu.Unlock(); return wait > 0 })
+		eventually(t, "a login is refused because the queue is full", func() bool { g.mu.Lock(); defer g.mu.Unlock(); return wait > 0 })
 		release()
 		served.Wait()
 	})

@@ -233,11 +233,11 @@ func (g *gate) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
 		e, err = g.users.CreateOnce(t.Context(), name, n)
 	}
 	if err != nil {
-		t.Fatalf("cut off at %d: %v", at, err)
+		t.Fatalf("the call after one that was cut off at %d: %v", at, err)
 	}
 	must(t, g.users.Delete(t.Context(), hints.UID(e.UID())))
 	if _, err := g.users.CreateOnce(t.Context(), name, n); !errors.Is(err, userdb.ErrNotFound) {
-		t.Errorf("cut off at %d, after a delete: %v", at, err)
+		t.Errorf("cut off at %d, after a delete: got %v, want ErrNotFound", at, err)
 	}
 	return true
 }
@@ -301,7 +301,7 @@ func TestCreateOnceAfterSchemaChange(t *testing.T) {
 		must(t, err)
 		again, err := users.CreateOnce(t.Context(), "one", userdb.NewEntry{Facets: schema.Texts("name", "carol")})
 		if must(t, err); again.UID() != e.UID() {
-			t.Errorf("created twice: %v, %v", e, again)
+			t.Errorf("the same request returned %v, then %v; want one entry", e, again)
 		}
 	})
 }

@@ -157,7 +157,7 @@ func TestClusterDeletesInOpenSlot(t *testing.T) {
 		must(t, users.Delete(t.Context(), hints.UID(uid)))
 		fields := raw.HGetAll(t.Context(), key).Val()
 		if life := raw.TTL(t.Context(), key).Val(); len(fields) != 1 || len(fields["~rev"]) < 24 || life <= 0 {
-			t.Errorf("the tombstone is %q with the time to live %v", fields, life)
+			t.Errorf("the tombstone is %q with the time to live %v, want only ~rev and a time to live", fields, life)
 		}
 		if i == 1 {
 			slot.Finish()
@@ -172,7 +172,7 @@ func TestClusterDeletesInOpenSlot(t *testing.T) {
 			slot.Finish()
 		}
 		if tags, err := users.Tags(hints.UID(uid)).Members(t.Context()); err != nil || len(tags) > 0 {
-			t.Errorf("the new account has the tags %q, %v", tags, err)
+			t.Errorf("the new account has the tags %q, %v; want none", tags, err)
 		}
 		if i == 0 {
 			slot.Finish()

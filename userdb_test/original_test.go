@@ -182,8 +182,8 @@ const (
 	nothing  = "an empty value identifies nobody"
 	notText  = "only a text is a password; the original accepts anything"
 	over72   = "the original cuts passwords over 72 bytes, the store refuses them"
-	accepted = "in"
-	refused  = "out"
+	accepted = "accepted"
+	refused  = "refused"
 )
 
 var readDeviations = []deviation{
@@ -194,7 +194,7 @@ var readDeviations = []deviation{
 	{call: "create_user#36 ", what: "by name", got: refused, reason: spaces},
 	{call: "create_user#39 ", what: "by name", got: refused, reason: spaces},
 	{call: "create_user#40 ", what: "by name", got: refused, reason: spaces},
-	{call: "create_user#44 ", what: "by name", got: refused, reason: "a crumb is at most 1 KiB"},
+	{call: "create_user#44 ", what: "by name", got: refused, reason: "a part of a key is at most 1 KiB"},
 	{call: "create_user#90 ", what: "by name", got: refused, reason: nothing},
 	{call: "create_user#98 ", what: "by email", got: refused, reason: nothing},
 	{call: "create_user#91 ", what: "by name", got: refused, reason: "the original wrote a facet without its SRK (I1)"},
@@ -257,7 +257,7 @@ func TestOriginalReads(t *testing.T) {
 			compareEntry(t, users, r, f)
 			for what, got := range logins(t, users, f, r, every, i%8 == 0) {
 				if want := r.want(what); got != want && !allowed.allow(r.From, what, got) {
-					t.Errorf("%s: %s: %s, the original answered %s", abbreviate(r.From), what, got, want)
+					t.Errorf("%s: %s: %s, but the original answered %s", abbreviate(r.From), what, got, want)
 				}
 			}
 		}

@@ -37,7 +37,7 @@ func TestRoundTripsOfPages(t *testing.T) {
 			q.Order, q.Limit = "city", 50
 			got := s.tap.count(func() { p, err = users.Page(t.Context(), q) })
 			if err != nil || len(p.Entries) != 50 || got > 2 {
-				t.Errorf("%+v: %d entries in %d round trips, %v", q, len(p.Entries), got, err)
+				t.Errorf("%+v: %d entries in %d round trips, %v; want 50 in at most 2", q, len(p.Entries), got, err)
 			}
 			return p
 		}
@@ -51,7 +51,7 @@ func TestRoundTripsOfPages(t *testing.T) {
 			page(userdb.Query{After: middle.Next})
 			page(userdb.Query{Reverse: true})
 			if got := first.Entries[0].Text("city") + next.Entries[0].Text("city"); got != "City 0000000City 0000050" {
-				t.Errorf("pages begin with %s", got)
+				t.Errorf("the first two pages begin with %s, want City 0000000 and City 0000050", got)
 			}
 		}
 	})

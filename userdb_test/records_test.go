@@ -292,7 +292,7 @@ func (a *auditor) secondary(key recordkey.Key, typ schema.Type, r record, field 
 		a.report(1, key.String())
 		return
 	}
-	if filed := a.records[srk.In(a.ns).String()]; filed.kind != "string" || a.owner(filed.text) != key.String() {
+	if stored := a.records[srk.In(a.ns).String()]; stored.kind != "string" || a.owner(stored.text) != key.String() {
 		a.report(1, srk.In(a.ns).String())
 	}
 	if other, taken := a.holders[key.Type()+" "+value]; taken && other != key.String() {

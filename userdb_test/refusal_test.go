@@ -24,7 +24,7 @@ type refusal struct {
 	begin       func(s *site, admin *redis.Conn)
 	end         func(s *site, admin *redis.Conn)
 	reads       bool   // the server also refuses reads
-	verbs       string // names of the refused verbs, with spaces between them
+	verbs       string // names of the refused verbs of refusedVerbs, with spaces between them
 }
 
 // runCommands sends each command on a connection that the server does not refuse. A command has
@@ -176,7 +176,7 @@ func TestRefusingServer(t *testing.T) {
 			s.url += "?max_retries=-1"
 			users := lossyStore(t, s)
 			add(t, users, "old")
-			must(t, s.raw.HDel(t.Context(), "user/uid:old", "~rev").Err()) // the original had none
+			must(t, s.raw.HDel(t.Context(), "user/uid:old", "~rev").Err()) // CoffeeNode UserDB writes no ~rev
 			before := s.comparableRecords()
 			admin := s.raw.(*redis.Client).Conn()
 			defer admin.Close()

@@ -31,7 +31,7 @@ func TestLostSecretComesBack(t *testing.T) {
 			t.Errorf("the secret is now %q, %v; want %q", again, err, first)
 		}
 		if n := counters(); n != 1 {
-			t.Errorf("%d counters for one unknown identifier", n)
+			t.Errorf("%d counters for one unknown identifier, want 1", n)
 		}
 		must(t, client.Set(t.Context(), "~/secret", "00"+first[2:], 0).Err())
 		g.advance(2 * time.Minute)
@@ -50,7 +50,7 @@ func TestChangedAddressIsTrimmed(t *testing.T) {
 		e, tk, err := g.users.Redeem(t.Context(), "change:email", secret)
 		must(t, err)
 		if got := e.Text("email"); got != "new@example.com" || tk.Value != got {
-			t.Errorf("the address is %q, the token's value %q", got, tk.Value)
+			t.Errorf("the address is %q, the token's value %q; want new@example.com for both", got, tk.Value)
 		}
 	})
 }

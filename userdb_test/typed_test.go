@@ -94,7 +94,7 @@ func TestTypedVerbs(t *testing.T) {
 			t.Errorf("the store has %v, %v; Create returned %v", e, err, made.Rev.Entry())
 		}
 		if got := e.Text("age") + e.Text("serial") + e.Text("prefs"); got != `-922337203685477580818446744073709551615{"a":9223372036854775807}` {
-			t.Errorf("whole numbers are written as %s", got)
+			t.Errorf("whole numbers are written as %s, want all their digits", got)
 		}
 		for _, h := range []hints.Hint{hints.UID("alice"), hints.Any("ALICE"), hints.Field("email", "alice@EXAMPLE.com")} {
 			got, err := profiles.Find(t.Context(), h)
@@ -340,7 +340,7 @@ func TestTypedUnconfirmed(t *testing.T) {
 	mine, err = profiles.Save(t.Context(), mine)
 	wantErr(t, "Save", err, userdb.ErrUnconfirmed)
 	if mine.Job != "another" {
-		t.Errorf("Save returns job %q", mine.Job)
+		t.Errorf("Save returns job %q, want another", mine.Job)
 	}
 }
 
@@ -375,18 +375,18 @@ func TestTypedListings(t *testing.T) {
 			uids = append(uids, a.UID)
 		}
 		if got := strings.Join(uids, " "); got != "u0 u1 u3 u4" || unfit != 1 {
-			t.Errorf("All yields %s and %d that do not fit", got, unfit)
+			t.Errorf("All yields %s and %d that do not fit, want u0 u1 u3 u4 and one", got, unfit)
 		}
 		for range profiles.All(t.Context(), userdb.Query{}) {
 			break
 		}
 		page, err := profiles.Page(t.Context(), userdb.Query{Order: "age", Limit: 2})
 		if err != nil || len(page.Entries) != 2 || page.Entries[1].UID != "u1" || page.Prev != "" {
-			t.Errorf("the first page is %+v, %v", page, err)
+			t.Errorf("the first page is %+v, %v; want u0 and u1, and no page before it", page, err)
 		}
 		page, err = profiles.Page(t.Context(), userdb.Query{Order: "age", Limit: 2, After: page.Next})
 		if len(page.Entries) != 1 || page.Entries[0].UID != "u3" || page.Entries[0].Name != nil || page.Next == "" || page.Prev == "" {
-			t.Errorf("the second page is %+v", page)
+			t.Errorf("the second page is %+v, want only u3, and pages before and after it", page)
 		}
 		wantField(t, "Page", err, userdb.ErrUnmarshal, "age")
 		_, err = profiles.Page(t.Context(), userdb.Query{After: "nonsense"})
@@ -420,7 +420,7 @@ func TestTypedAndOtherVerbs(t *testing.T) {
 		a, err = profiles.Save(t.Context(), a)
 		got := a.Rev.Entry()
 		if err != nil || got.Text("city") != "Berlin" || got.Text("job") != "" || got.Text("score") != "4" || got.Text("active") != "false" {
-			t.Errorf("Save returns %v, %v", got, err)
+			t.Errorf("Save returns %v, %v; want city Berlin, no job, score 4 and not active", got, err)
 		}
 		if _, err := users.Login(t.Context(), "alice", "correct horse", userdb.Attempt{}); err != nil {
 			t.Errorf("Login after Save: %v", err)

@@ -72,10 +72,10 @@ func withoutAddresses(err error) error {
 }
 
 var (
-	errTooLong   = errors.New("an answer that is too long")
+	errTooLong   = errors.New("the answer is too long")
 	errTrailing  = errors.New("the server sent more than the answer")
-	errMalformed = errors.New("not an answer of HTTP/1.1")
-	errNoLength  = errors.New("an answer without a length")
+	errMalformed = errors.New("the answer is not HTTP/1.1")
+	errNoLength  = errors.New("the answer has no length")
 	errCloses    = errors.New("the server closes the connection")
 )
 

@@ -46,8 +46,8 @@ func TestParseRefuses(t *testing.T) {
 		want       error
 	}{
 		{"another protocol", "SSH-2.0-x\r\n\r\n", errMalformed},
-		{"an old version", "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", errMalformed},
-		{"no status", "HTTP/1.1 2x0 OK\r\nContent-Length: 0\r\n\r\n", errMalformed},
+		{"an old version of HTTP", "HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", errMalformed},
+		{"a status that is not a number", "HTTP/1.1 2x0 OK\r\nContent-Length: 0\r\n\r\n", errMalformed},
 		{"no length", "HTTP/1.1 200 OK\r\n\r\n", errNoLength},
 		{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", errMalformed},
 		{"a huge length", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", errMalformed},
@@ -72,7 +72,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("parse returned size %d of %d bytes, %v", size, len(text), err)
 		}
 		if size > 0 && len(a.body) > size {
-			t.Fatalf("a body of %d bytes in an answer of %d", len(a.body), size)
+			t.Fatalf("parse returned a body of %d bytes from an answer of %d bytes", len(a.body), size)
 		}
 	})
 }
@@ -120,6 +120,6 @@ func TestEncode(t *testing.T) {
 	}
 	r.begin("GET")
 	if got := r.encode("h"); !bytes.HasSuffix(got, []byte("Host: h\r\n\r\n")) {
-		t.Errorf("a GET has a body: %q", got)
+		t.Errorf("got %q, want a GET without a body", got)
 	}
 }

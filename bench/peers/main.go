@@ -54,11 +54,11 @@ func main() {
 	log.SetFlags(0)
 	log.SetPrefix("peers: ")
 	p := plan{accounts: []int{10_000, 100_000}, callers: []int{1, 16, 128}, only: regexp.MustCompile("")}
-	flag.Func("accounts", "how many accounts there are, by commas (default 10000,100000)", func(text string) (err error) {
+	flag.Func("accounts", "comma-separated numbers of accounts (default 10000,100000)", func(text string) (err error) {
 		p.accounts, err = numbers(text, 1, 10_000_000)
 		return err
 	})
-	flag.Func("callers", "how many callers there are, by commas (default 1,16,128)", func(text string) (err error) {
+	flag.Func("callers", "comma-separated numbers of callers (default 1,16,128)", func(text string) (err error) {
 		p.callers, err = numbers(text, 1, 1024)
 		return err
 	})
@@ -106,7 +106,7 @@ func numbers(text string, least, most int) (all []int, err error) {
 	return all, nil
 }
 
-var errRows = errors.New("some rows that should have figures have none")
+var errRows = errors.New("some rows could not be measured")
 
 // run measures all rows. Everything it started has ended when it returns.
 func (p plan) run(ctx context.Context, out string) error {

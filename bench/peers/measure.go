@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	quads    = 5 // how often a row takes the turns ours, peer, peer, ours
+	quads    = 5 // how many times a row goes through the turns ours, peer, peer, ours
 	minQuads = 2 // the minimum, even if operations take longer than a turn
 	// maxWarmUpCallers is the largest number of callers that warm a side up: with 128 callers each
 	// sign-in would take seconds.
@@ -55,19 +55,19 @@ type caller struct {
 
 // A side is a service that does a job for callers.
 type side struct {
-	service  *service
-	verb     verb
-	accounts int
-	callers  []*caller
-	rounds   []round
+	service   *service
+	operation operation
+	accounts  int
+	callers   []*caller
+	rounds    []round
 
 	operations int     // of all rounds, including the warm-up
 	seconds    float64 // of all rounds, including the warm-up
 }
 
 // newSide connects the callers. A request that is not answered by the deadline fails.
-func newSide(s *service, v verb, accounts, callers int, deadline time.Time) (*side, error) {
-	d := &side{service: s, verb: v, accounts: accounts}
+func newSide(s *service, v operation, accounts, callers int, deadline time.Time) (*side, error) {
+	d := &side{service: s, operation: v, accounts: accounts}
 	for i := range callers {
 		c, err := dial(s.addr)
 		if err == nil {
@@ -95,7 +95,7 @@ var fresh atomic.Int64
 func (d *side) work(c *caller, end time.Time) error {
 	c.latencies = c.latencies[:0]
 	for at := time.Now(); at.Before(end); {
-		d.verb.ask(&c.request, &c.expected, call{
+		d.operation.ask(&c.request, &c.expected, call{
 			n: d.accounts, account: c.random.IntN(d.accounts), session: d.service.sessions[c.random.IntN(sessions)],
 			fresh: int(fresh.Add(1)), caller: c.number, key: d.service.key,
 		})
@@ -115,7 +115,7 @@ func (d *side) work(c *caller, end time.Time) error {
 
 // round lets callers work for the given time. It ends when the last operation that they began is
 // answered.
-func (d *side) round(callers []*caller, last time.Duration) (r round, err error) {
+func (d *side) round(callers []*caller, length time.Duration) (r round, err error) {
 	server, err := cpuOf(d.service.pids)
 	if err != nil {
 		return r, fmt.Errorf("%s: %w", d.service.name, err)
@@ -124,7 +124,7 @@ func (d *side) round(callers []*caller, last time.Duration) (r round, err error)
 	errs := make([]error, len(callers))
 	var all sync.WaitGroup
 	for i, c := range callers {
-		all.Go(func() { errs[i] = d.work(c, begin.Add(last)) })
+		all.Go(func() { errs[i] = d.work(c, begin.Add(length)) })
 	}
 	all.Wait()
 	r.seconds, r.own = time.Since(begin).Seconds(), ownCPU()-own
@@ -155,7 +155,7 @@ func compare(ctx context.Context, o settings, ours, peer *service, j job, accoun
 	defer peer.emptyLogs()
 	var sides [2]*side
 	for i, s := range []*service{ours, peer} {
-		if sides[i], err = newSide(s, []verb{j.ours, j.peers}[i], accounts, callers, begin.Add(o.limit)); err != nil {
+		if sides[i], err = newSide(s, []operation{j.ours, j.peers}[i], accounts, callers, begin.Add(o.limit)); err != nil {
 			return f, err
 		}
 		defer sides[i].close()

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	startTime = 30 * time.Second // in which a server must print its address
-	endTime   = 5 * time.Second  // in which a server must end after SIGTERM
+	startTime = 30 * time.Second // how long a server may take to print its address
+	endTime   = 5 * time.Second  // how long a server may take to end after SIGTERM
 )
 
 // A process is a server that was started. Its standard error goes to a file.
@@ -47,8 +47,8 @@ func start(dir, name string, env []string, argv ...string) (*process, error) {
 	return p, nil
 }
 
-// until calls ready again and again until it returns true.
-func (p *process) until(ctx context.Context, ready func() bool) error {
+// waitUntil calls ready again and again until it returns true.
+func (p *process) waitUntil(ctx context.Context, ready func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	for !ready() {
@@ -66,7 +66,7 @@ func (p *process) until(ctx context.Context, ready func() bool) error {
 
 // address waits until the server prints its address, and returns that.
 func (p *process) address(ctx context.Context) (addr string, err error) {
-	err = p.until(ctx, func() bool {
+	err = p.waitUntil(ctx, func() bool {
 		text, _ := os.ReadFile(p.log)
 		_, after, said := bytes.Cut(text, []byte("listening on http://"))
 		line, _, whole := bytes.Cut(after, []byte("\n"))

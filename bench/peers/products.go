@@ -20,11 +20,11 @@ type session struct {
 type job struct {
 	name        string
 	what        string // for readers
-	ours, peers verb
+	ours, peers operation
 }
 
-// A verb describes one operation of a product.
-type verb struct {
+// An operation describes what one caller does with a product.
+type operation struct {
 	how string // for readers: the request
 	ask ask
 }
@@ -37,38 +37,38 @@ type ask func(r *request, e *expectation, c call)
 var jobs = []job{
 	{
 		name: "get", what: "one account by its id, by a backend",
-		ours:  verb{"`GET /v1/types/user/entries/UID`, API key", userdb.get("types/user/entries/")},
-		peers: verb{"`GET /api/collections/users/records/ID`, superuser token", pocketbase.get("records/")},
+		ours:  operation{"`GET /v1/types/user/entries/UID`, API key", userdb.get("types/user/entries/")},
+		peers: operation{"`GET /api/collections/users/records/ID`, superuser token", pocketbase.get("records/")},
 	},
 	{
 		name: "find", what: "one account by its address, by a backend",
-		ours:  verb{"`POST /v1/types/user/lookup` with `value` and `field`, API key", ourFind},
-		peers: verb{"`GET …/records?perPage=1&skipTotal=1&filter=email=\"…\"`, superuser token", peerFind},
+		ours:  operation{"`POST /v1/types/user/lookup` with `value` and `field`, API key", ourFind},
+		peers: operation{"`GET …/records?perPage=1&skipTotal=1&filter=email=\"…\"`, superuser token", peerFind},
 	},
 	{
 		name: "list", what: "a page of 50 accounts of one city, by a backend",
-		ours:  verb{"`GET …/entries?where=city:…&limit=50`, API key", userdb.list("types/user/entries?limit=", "&where=city:", "")},
-		peers: verb{"`GET …/records?perPage=50&skipTotal=1&filter=city=\"…\"`, superuser token", pocketbase.list("records?perPage=", `&skipTotal=1&filter=city%3D%22`, "%22")},
+		ours:  operation{"`GET …/entries?where=city:…&limit=50`, API key", userdb.list("types/user/entries?limit=", "&where=city:", "")},
+		peers: operation{"`GET …/records?perPage=50&skipTotal=1&filter=city=\"…\"`, superuser token", pocketbase.list("records?perPage=", `&skipTotal=1&filter=city%3D%22`, "%22")},
 	},
 	{
-		name: "session", what: "whose session a visitor's secret is, and the account",
-		ours:  verb{"`POST /v1/session`, API key", ourSession},
-		peers: verb{"`POST …/auth-refresh` with the visitor's token, which also signs a new one", peerSession},
+		name: "session", what: "the session and the account that a visitor's secret belongs to",
+		ours:  operation{"`POST /v1/session`, API key", ourSession},
+		peers: operation{"`POST …/auth-refresh` with the visitor's token, which also signs a new one", peerSession},
 	},
 	{
-		name: "forward", what: "whether a visitor's secret is good and whose it is, for a proxy",
-		ours:  verb{"`GET /v1/session/check` with the visitor's cookie, API key", ourForward},
-		peers: verb{"`GET …/records/ID?fields=id` with the visitor's token, by the rule `id = @request.auth.id`", peerForward},
+		name: "forward", what: "whether a visitor's secret is valid and whose it is, for a proxy",
+		ours:  operation{"`GET /v1/session/check` with the visitor's cookie, API key", ourForward},
+		peers: operation{"`GET …/records/ID?fields=id` with the visitor's token, by the rule `id = @request.auth.id`", peerForward},
 	},
 	{
-		name: "sign-in", what: "address and password, and a session that begins",
-		ours:  verb{"`POST /v1/types/user/login` with `session` and `origin`, API key", ourSignIn},
-		peers: verb{"`POST …/auth-with-password`", peerSignIn},
+		name: "sign-in", what: "a check of address and password, and the start of a session",
+		ours:  operation{"`POST /v1/types/user/login` with `session` and `origin`, API key", ourSignIn},
+		peers: operation{"`POST …/auth-with-password`", peerSignIn},
 	},
 	{
 		name: "create", what: "an account with a password, by a backend",
-		ours:  verb{"`POST /v1/types/user/entries`, API key", ourCreate},
-		peers: verb{"`POST …/records`, superuser token", peerCreate},
+		ours:  operation{"`POST /v1/types/user/entries`, API key", ourCreate},
+		peers: operation{"`POST …/records`, superuser token", peerCreate},
 	},
 }
 

@@ -79,10 +79,10 @@ func replace(a answer, pairs ...string) answer {
 	return a
 }
 
-// TestJudge checks that no job counts an answer other than the one it asked for.
-func TestJudge(t *testing.T) {
+// TestCheck checks that no job counts an answer other than the one it asked for.
+func TestCheck(t *testing.T) {
 	for _, j := range jobs {
-		for i, v := range []verb{j.ours, j.peers} {
+		for i, v := range []operation{j.ours, j.peers} {
 			var r request
 			var e expectation
 			v.ask(&r, &e, testCall)
@@ -104,8 +104,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeShowsNoSecret checks that an error quotes the body of a refusal and no other body.
-func TestJudgeShowsNoSecret(t *testing.T) {
+// TestCheckShowsNoSecret checks that an error quotes the body of a refusal and no other body.
+func TestCheckShowsNoSecret(t *testing.T) {
 	var e expectation
 	e.begin(201)
 	if err := e.check(answer{200, nil, []byte(`{"secret":"hidden"}`)}); err == nil || strings.Contains(err.Error(), "hidden") {

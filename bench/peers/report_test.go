@@ -23,9 +23,9 @@ func rounds(rates ...int) (all []round) {
 	return all
 }
 
-// TestSum checks that ratios are those of neighbouring turns: in one pair the whole machine is ten
-// times slower.
-func TestSum(t *testing.T) {
+// TestSummarize checks that ratios are those of neighbouring turns: in one pair the whole machine
+// is ten times slower.
+func TestSummarize(t *testing.T) {
 	f := summarize(rounds(300, 310, 30, 290), rounds(100, 100, 10, 100))
 	if f.Ratio != 3 || f.Low < 2.9 || f.High > 3.1 || f.Pairs != 4 {
 		t.Errorf("ratio %v (%v to %v) of %d pairs, want 3", f.Ratio, f.Low, f.High, f.Pairs)

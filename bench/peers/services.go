@@ -135,7 +135,7 @@ func (t tools) startRedis(ctx context.Context, accounts string) (s *service, err
 		return s, err
 	}
 	s.add(p)
-	if err := p.until(ctx, func() bool { return pings(socket) }); err != nil {
+	if err := p.waitUntil(ctx, func() bool { return pings(socket) }); err != nil {
 		return s, err
 	}
 	return s, t.startUserdb(ctx, s, dir, "unix://"+socket, accounts)

@@ -79,8 +79,8 @@ const (
 func drawArchitecture() string {
 	height := firstLayerY + (len(layers)+1)*(layerHeight+layerGap) + 8
 	var b strings.Builder
-	begin(&b, planWidth, height, "Layers of rooms, from programs down to Redis, and what each does for one write and one read")
-	text(&b, layersX, 24, "note", "each room imports its own layer and lower ones")
+	begin(&b, planWidth, height, "Layers of packages, from programs down to Redis, and what each does for one write and one read")
+	text(&b, layersX, 24, "note", "each package imports its own layer and lower ones")
 	text(&b, writeX, 24, "note", "one write: Create")
 	text(&b, readX, 24, "note", "one read: Find")
 	redisY := firstLayerY + len(layers)*(layerHeight+layerGap)

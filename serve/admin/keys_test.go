@@ -27,13 +27,13 @@ func TestKeys(t *testing.T) {
 	secret, err := keys.Create(ctx, k)
 	must(t, err)
 	if !regexp.MustCompile(`^udb_[a-z2-7]{32}$`).MatchString(secret) {
-		t.Errorf("secret %q", secret)
+		t.Errorf("got the secret %q, want udb_ and 32 characters of base32", secret)
 	}
 	found, err := keys.Find(ctx, admin.Hash(secret))
 	must(t, err)
 	if found.Name != "Web-shop" || !found.HasScope(admin.ScopeRead) || found.HasScope(admin.ScopeWrite) || !found.CanSee("user") || found.CanSee("order") ||
 		!found.Valid(time.Now()) || found.Valid(time.Now().Add(2*time.Hour)) {
-		t.Errorf("found %+v", found)
+		t.Errorf("found %+v, want Web-shop with the scopes read and login, for type user, valid for an hour", found)
 	}
 	if _, err := keys.Create(ctx, admin.Key{Name: "web-SHOP", Scopes: []string{admin.ScopeRead}}); !errors.Is(err, userdb.ErrDuplicate) {
 		t.Errorf("a second key with the same name: got %v, want ErrDuplicate", err)

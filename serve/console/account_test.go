@@ -19,7 +19,7 @@ import (
 // TestActions checks that each form of an account does one thing, and that the history of the
 // account names the operator.
 func TestActions(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		e := d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		_, secret, err := d.users.StartSession(t.Context(), e, userdb.SessionOptions{Agent: "Firefox on a train", Origin: "192.0.2.7"})
 		must(t, err)
@@ -82,7 +82,7 @@ func TestOneDevice(t *testing.T) {
 // TestLinks checks that a link is shown once, leads to the configured address, and is meant for an
 // address that the account has.
 func TestLinks(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		const at = "/console/types/user/u1"
 		body := d.post(http.StatusOK, at+"/tokens")
@@ -108,7 +108,7 @@ func TestLinks(t *testing.T) {
 
 // TestEdit checks that a form is saved only over the revision that it shows.
 func TestEdit(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "bio", "two\nlines", "job", "baker")
 		d.createAccount("u2", "name", "Bob", "email", "bob@example.com")
 		const at = "/console/types/user/u1"
@@ -150,7 +150,7 @@ func TestEdit(t *testing.T) {
 var formInput = regexp.MustCompile(`<(?:input[^>]* name="([^"]*)"[^>]* value="([^"]*)"|textarea[^>]* name="([^"]*)"[^>]*>\n([^<]*))`)
 
 // fillForm returns the form of a page as a browser sends it after some inputs were changed.
-func (d *desk) fillForm(body, action string, changes ...string) (form []string) {
+func (d *testConsole) fillForm(body, action string, changes ...string) (form []string) {
 	d.t.Helper()
 	_, body, found := strings.Cut(body, `<form method="post" action="`+action+`"`)
 	body, _, _ = strings.Cut(body, "</form>")
@@ -172,12 +172,12 @@ func (d *desk) fillForm(body, action string, changes ...string) (form []string) 
 // TestUntouchedFacets checks that a form writes only what was changed in it. A text that browsers
 // cannot send unchanged stays, and what another operator changed meanwhile is shown and kept.
 func TestUntouchedFacets(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		const at, odd = "/console/types/user/u1", "a zero: \x00"
 		d.createAccount("u1", "name", "Alice", "email", "user@straße.example", "bio", odd, "job", "baker")
 		body := d.do(http.StatusOK, at)
 		if strings.Contains(body, `type="email"`) || !strings.Contains(body, `type="text" inputmode="email"`) {
-			t.Error("the input may rewrite the address")
+			t.Error("the input for the address has the type email, with which browsers rewrite it; want text")
 		}
 		d.do(http.StatusSeeOther, at, d.fillForm(body, at, "job", "cook")...)
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
@@ -213,7 +213,7 @@ func TestLineEnds(t *testing.T) {
 // TestIdentifiersAreConfirmed checks that an identifier changes only after an operator has seen
 // both values and confirmed the change.
 func TestIdentifiersAreConfirmed(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		const at = "/console/types/user/u1"
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "job", "baker")
 		d.createAccount("u2", "name", "Bob", "email", "bob@example.com")
@@ -260,7 +260,7 @@ func TestFacetsOfEveryName(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: s, History: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })
-	d := newDesk(t, db)
+	d := newTestConsole(t, db)
 	_, err = newOperator(t, d, operatorName)
 	must(t, err)
 	d.signIn(operatorName, goodPassword)
@@ -324,7 +324,7 @@ var liveMarkup = regexp.MustCompile(`(?i)<script>|<img|onerror=alert\(1\)>|' onm
 
 // wantHarmless checks that a response contains no live markup and does not redirect to another
 // site.
-func (d *desk) wantHarmless(path string, form ...string) {
+func (d *testConsole) wantHarmless(path string, form ...string) {
 	d.t.Helper()
 	method, values := http.MethodGet, url.Values{}
 	for i := 0; i+1 < len(form); i += 2 {
@@ -358,7 +358,7 @@ func TestStrangers(t *testing.T) {
 	d.createAccount("u1", "name", "Alice")
 	paths := []string{"/console", "/console/find", "/console/find?q=Alice", "/console/suggest?q=al", "/console/types/user", "/console/types/user/u1", "/console/history", "/console/keys", "/console/schema", "/console/status", "/console/import", "/console/export", "/console/check", "/console/nothing"}
 	forms := []string{"/console/types/user/u1", "/console/types/user/u1/disable", "/console/types/user/u1/tokens", "/console/types/user/u1/password", "/console/keys", "/console/keys/revoke", "/console/check", "/console/export", "/console/signout"}
-	wantSignInPage := func(who string, v *desk) {
+	wantSignInPage := func(who string, v *testConsole) {
 		t.Helper()
 		for _, path := range paths {
 			if to := v.do(http.StatusSeeOther, path); !strings.HasPrefix(to, "/console/signin?") {
@@ -415,7 +415,9 @@ func TestOtherSites(t *testing.T) {
 func TestGuesses(t *testing.T) {
 	d := open(t, "memory:")
 	v := d.newBrowser()
-	const familiar, strangers = 8, 10 // this origin has signed in
+	// Failures allowed from an origin that has signed in before, and from all others
+	// together.
+	const familiar, strangers = 8, 10
 	for range familiar + strangers {
 		v.do(http.StatusUnauthorized, "/console/signin", "name", operatorName, "password", "wrong")
 	}

@@ -16,7 +16,7 @@ import (
 // operatorActions returns the operators' actions in the feed as "KIND WHO ABOUT ORIGIN": failed
 // sign-ins first, then the others, each with the oldest first. Failures have a feed of their own,
 // so events of the two that share a millisecond come in either order.
-func (d *desk) operatorActions() (all []string) {
+func (d *testConsole) operatorActions() (all []string) {
 	d.t.Helper()
 	page, err := d.db.Events(d.t.Context(), userdb.EventQuery{Limit: 1000})
 	must(d.t, err)
@@ -72,7 +72,7 @@ func TestActs(t *testing.T) {
 // TestPasswordAgain checks that operators who gave their password more than ten minutes ago are
 // asked for it before they create a key, an export, a link or a password.
 func TestPasswordAgain(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		const at = "/console/types/user/u1"
 		forms := map[string][]string{
@@ -115,7 +115,7 @@ func TestPasswordAgain(t *testing.T) {
 // TestLeftBehind checks what an operator leaves behind: a key says who created it and when, and the
 // operator's jobs can be stopped.
 func TestLeftBehind(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")
 		d.wantText(d.do(http.StatusOK, "/console/keys"), "by operator Olga")
 		keys, err := admin.OpenKeys(d.db)

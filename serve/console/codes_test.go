@@ -27,7 +27,7 @@ func TestPagesAgreeWithTheTable(t *testing.T) {
 		w := httptest.NewRecorder()
 		c.fail(w, httptest.NewRequest(http.MethodGet, "/console/find", nil), err)
 		if w.Code != want || (w.Code >= http.StatusInternalServerError) && !logged {
-			t.Errorf("%s has the status %d, want %d; logged: %v", code, w.Code, want, logged)
+			t.Errorf("%s has the status %d, want %d; logged: %v, want true if the status is 500 or more", code, w.Code, want, logged)
 		}
 	}
 	several := []web.Problem{{Code: userdb.CodeDuplicate}, {Code: userdb.CodeInvalid}}

@@ -48,8 +48,8 @@ func testSchema() schema.Schema {
 	return s
 }
 
-// A desk is a console with an operator's browser.
-type desk struct {
+// A testConsole is a console with an operator's browser.
+type testConsole struct {
 	t       *testing.T
 	db      *userdb.DB
 	users   *userdb.Type
@@ -60,7 +60,7 @@ type desk struct {
 }
 
 // eachStore runs a test with a console whose accounts are in memory, and with one on Redis.
-func eachStore(t *testing.T, test func(t *testing.T, d *desk)) {
+func eachStore(t *testing.T, test func(t *testing.T, d *testConsole)) {
 	t.Helper()
 	for _, store := range []string{"memory", "redis"} {
 		t.Run(store, func(t *testing.T) {
@@ -78,7 +78,7 @@ func eachStore(t *testing.T, test func(t *testing.T, d *desk)) {
 
 // newTestConsole returns a console for the namespace of a view, with a browser in which nobody is signed
 // in.
-func newDesk(t *testing.T, db *userdb.DB) *desk {
+func newTestConsole(t *testing.T, db *userdb.DB) *testConsole {
 	t.Helper()
 	users, err := db.Type("user")
 	must(t, err)
@@ -89,17 +89,17 @@ func newDesk(t *testing.T, db *userdb.DB) *desk {
 	t.Cleanup(func() { c.Close(context.Background()) })
 	server := httptest.NewServer(c)
 	t.Cleanup(server.Close)
-	return (&desk{t: t, db: db, users: users, console: c, base: server.URL}).newBrowser()
+	return (&testConsole{t: t, db: db, users: users, console: c, base: server.URL}).newBrowser()
 }
 
 // open returns a console with a store of its own, whose first operator is signed in.
-func open(t *testing.T, store string) *desk {
+func open(t *testing.T, store string) *testConsole {
 	t.Helper()
 	return openWith(t, store, true)
 }
 
 // openWith does the same as open, and sets whether histories are kept.
-func openWith(t *testing.T, store string, history bool) *desk {
+func openWith(t *testing.T, store string, history bool) *testConsole {
 	t.Helper()
 	calls := &callCounter{}
 	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: testSchema(), History: history, Observers: []userdb.Observer{calls}})
@@ -112,7 +112,7 @@ func openWith(t *testing.T, store string, history bool) *desk {
 		}
 		must(t, db.Close())
 	})
-	d := newDesk(t, db)
+	d := newTestConsole(t, db)
 	d.calls = calls
 	_, err = admin.AddOperator(t.Context(), db, operatorName, goodPassword)
 	must(t, err)
@@ -128,14 +128,14 @@ func must(t *testing.T, err error) {
 }
 
 // newBrowser returns another browser at the same console.
-func (d *desk) newBrowser() *desk {
+func (d *testConsole) newBrowser() *testConsole {
 	jar, _ := cookiejar.New(nil)
 	o := *d
 	o.client = &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return &o
 }
 
-func (d *desk) signIn(name, password string) {
+func (d *testConsole) signIn(name, password string) {
 	d.t.Helper()
 	if to := d.do(http.StatusSeeOther, "/console/signin", "name", name, "password", password); to != "/console/find" {
 		d.t.Fatalf("signing in redirects to %q", to)
@@ -143,7 +143,7 @@ func (d *desk) signIn(name, password string) {
 }
 
 // createAccount creates an account.
-func (d *desk) createAccount(uid string, facets ...string) userdb.Entry {
+func (d *testConsole) createAccount(uid string, facets ...string) userdb.Entry {
 	d.t.Helper()
 	all := schema.Texts(facets...)
 	for field, v := range all {
@@ -158,7 +158,7 @@ func (d *desk) createAccount(uid string, facets ...string) userdb.Entry {
 
 // do sends a POST with the form or, without a form, a GET. It returns the body or, after a
 // redirect, its target.
-func (d *desk) do(want int, path string, form ...string) string {
+func (d *testConsole) do(want int, path string, form ...string) string {
 	d.t.Helper()
 	method, values := http.MethodGet, url.Values{}
 	for i := 0; i+1 < len(form); i += 2 {
@@ -172,12 +172,12 @@ func (d *desk) do(want int, path string, form ...string) string {
 }
 
 // post sends a form without fields.
-func (d *desk) post(want int, path string) string {
+func (d *testConsole) post(want int, path string) string {
 	d.t.Helper()
 	return d.do(want, path, "", "")
 }
 
-func (d *desk) send(want int, r *http.Request) string {
+func (d *testConsole) send(want int, r *http.Request) string {
 	d.t.Helper()
 	answer, err := d.client.Do(r)
 	must(d.t, err)
@@ -199,7 +199,7 @@ func (d *desk) send(want int, r *http.Request) string {
 }
 
 // wantText checks that the text of a page, as readers see it, contains some texts.
-func (d *desk) wantText(body string, texts ...string) {
+func (d *testConsole) wantText(body string, texts ...string) {
 	d.t.Helper()
 	words := pageText(body)
 	for _, text := range texts {
@@ -209,7 +209,7 @@ func (d *desk) wantText(body string, texts ...string) {
 	}
 }
 
-func (d *desk) wantNoText(body string, texts ...string) {
+func (d *testConsole) wantNoText(body string, texts ...string) {
 	d.t.Helper()
 	words := pageText(body)
 	for _, text := range texts {
@@ -236,7 +236,7 @@ func inputValue(body, name string) string {
 }
 
 // history returns the history of an account, the latest event first, as "KIND WHO".
-func (d *desk) history(uid string) (all []string) {
+func (d *testConsole) history(uid string) (all []string) {
 	d.t.Helper()
 	e, err := d.users.Find(d.t.Context(), hintOf(uid))
 	must(d.t, err)
@@ -249,7 +249,7 @@ func (d *desk) history(uid string) (all []string) {
 }
 
 // newOperator creates another operator.
-func newOperator(t *testing.T, d *desk, name string) (userdb.Entry, error) {
+func newOperator(t *testing.T, d *testConsole, name string) (userdb.Entry, error) {
 	t.Helper()
 	return admin.AddOperator(t.Context(), d.db, name, goodPassword)
 }

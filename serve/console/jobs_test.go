@@ -23,7 +23,7 @@ import (
 )
 
 // upload sends a file and returns the target of the redirect.
-func (d *desk) upload(want int, name, text string, fields ...string) string {
+func (d *testConsole) upload(want int, name, text string, fields ...string) string {
 	d.t.Helper()
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
@@ -44,7 +44,7 @@ func (d *desk) upload(want int, name, text string, fields ...string) string {
 }
 
 // waitForJob waits for a job to end and returns its page.
-func (d *desk) waitForJob(path string) string {
+func (d *testConsole) waitForJob(path string) string {
 	d.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		body := d.do(http.StatusOK, path)
@@ -66,7 +66,7 @@ const people = "uid,name,email,job\n" +
 // TestImport checks that a dry run comes first, followed by the import of the same file, and that
 // no spreadsheet runs the refused lines in the download.
 func TestImport(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		at := d.upload(http.StatusSeeOther, "people.csv", people+"p5,@SUM(A1),also no address,-2\n", "type", "user", "on_duplicate", "fail")
 		dry := d.waitForJob(at)
@@ -133,7 +133,7 @@ func TestDisk(t *testing.T) {
 }
 
 func TestExport(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		for i := range 30 {
 			d.createAccount(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i))
 		}
@@ -150,7 +150,7 @@ func TestExport(t *testing.T) {
 }
 
 // fetch downloads a file.
-func (d *desk) fetch(path string) string {
+func (d *testConsole) fetch(path string) string {
 	d.t.Helper()
 	answer, err := d.client.Get(d.base + path)
 	must(d.t, err)
@@ -192,8 +192,8 @@ func TestStopping(t *testing.T) {
 		return "Three of ten.", ctx.Err()
 	}
 	for name, stop := range map[string]func(id string){
-		"here":       func(id string) { d.post(http.StatusSeeOther, "/console/jobs/"+id+"/stop") },
-		"from there": func(id string) { must(t, other.stop(t.Context(), "", id)) },
+		"from this process":    func(id string) { d.post(http.StatusSeeOther, "/console/jobs/"+id+"/stop") },
+		"from another process": func(id string) { must(t, other.stop(t.Context(), "", id)) },
 	} {
 		j, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check", By: "Olga", Title: name}, detail{}, forever)
 		must(t, err)
@@ -218,7 +218,7 @@ func TestStopping(t *testing.T) {
 }
 
 // storeJob stores the record of a job without starting it.
-func storeJob(t *testing.T, d *desk, j admin.Job) error {
+func storeJob(t *testing.T, d *testConsole, j admin.Job) error {
 	t.Helper()
 	inside, err := admin.Open(d.db)
 	must(t, err)
@@ -231,7 +231,7 @@ func storeJob(t *testing.T, d *desk, j admin.Job) error {
 }
 
 // removeRecord removes a record behind the back of the store.
-func removeRecord(t *testing.T, d *desk, key string) error {
+func removeRecord(t *testing.T, d *testConsole, key string) error {
 	t.Helper()
 	engine := view.Of(d.db).Engine
 	found, err := engine.ReadRaw(t.Context(), []store.RawRead{{Key: key, As: store.RawText}})

@@ -12,7 +12,7 @@ import (
 
 // inNamespace returns a console of another namespace of the same store, with an operator but nobody
 // signed in.
-func (d *desk) inNamespace(path, operator string) *desk {
+func (d *testConsole) inNamespace(path, operator string) *testConsole {
 	d.t.Helper()
 	ns, err := recordkey.ParseNamespace(path)
 	must(d.t, err)
@@ -20,18 +20,18 @@ func (d *desk) inNamespace(path, operator string) *desk {
 	must(d.t, err)
 	_, err = admin.AddOperator(d.t.Context(), db, operator, goodPassword)
 	must(d.t, err)
-	return newDesk(d.t, db)
+	return newTestConsole(d.t, db)
 }
 
 // TestNamespaces checks that operators, keys and jobs belong to the namespace in which they were
 // created, and that operators of the root see all.
 func TestNamespaces(t *testing.T) {
-	eachStore(t, func(t *testing.T, root *desk) {
+	eachStore(t, func(t *testing.T, root *testConsole) {
 		a, b := root.inNamespace("a", "Anna"), root.inNamespace("b", "Bert")
 		a.signIn("anna", goodPassword)
 		b.signIn("bert", goodPassword)
 
-		for name, d := range map[string]*desk{"anna": b, "bert": a, "Anna": root} {
+		for name, d := range map[string]*testConsole{"anna": b, "bert": a, "Anna": root} {
 			other := d.newBrowser()
 			other.wantText(other.do(http.StatusUnauthorized, "/console/signin", "name", name, "password", goodPassword), "Wrong name or password.")
 		}
@@ -43,7 +43,7 @@ func TestNamespaces(t *testing.T) {
 		chief := a.newBrowser()
 		chief.signIn(operatorName, goodPassword)
 
-		for name, d := range map[string]*desk{"key-a": a, "key-b": b, "key-root": root} {
+		for name, d := range map[string]*testConsole{"key-a": a, "key-b": b, "key-root": root} {
 			d.wantText(d.do(http.StatusOK, "/console/keys", "name", name, "scope", "read"), "The key "+name+" has been created.")
 		}
 		mine := b.do(http.StatusOK, "/console/keys")

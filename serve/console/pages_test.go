@@ -22,7 +22,7 @@ func TestSetup(t *testing.T) {
 	defer db.Close()
 	token, err := admin.BeginSetup(t.Context(), db)
 	must(t, err)
-	d := newDesk(t, db)
+	d := newTestConsole(t, db)
 	if to := d.do(http.StatusSeeOther, "/console/find"); !strings.HasPrefix(to, "/console/signin?") {
 		t.Errorf("before there is an operator, the console redirects to %q", to)
 	}
@@ -47,7 +47,7 @@ func TestSetup(t *testing.T) {
 // TestFind checks that an account is found by each of its identifiers, and what is suggested
 // otherwise.
 func TestFind(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		d.createAccount("u2", "name", "Alicia", "email", "alicia@example.com")
 		d.wantText(d.do(http.StatusOK, "/console/find?q=%EF%BC%A1%EF%BC%AC%EF%BC%A9%EF%BC%A3%EF%BC%A5"), "ＡＬＩＣＥ is read as alice and belongs to this account.", "Alice", "They can sign in")
@@ -72,7 +72,7 @@ func TestFind(t *testing.T) {
 
 // TestList checks the pages of a list with the columns of the schema, filters, orders and counts.
 func TestList(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		for i := range 60 {
 			job := "baker"
 			if i%20 == 0 {
@@ -113,7 +113,7 @@ func TestList(t *testing.T) {
 // TestHistory checks that the history lists all events by name, the newest first, and that scripts
 // receive new ones.
 func TestHistory(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		for i := range 60 {
 			d.createAccount(fmt.Sprintf("u%02d", i), "name", fmt.Sprintf("Name %02d", i), "email", fmt.Sprintf("n%02d@example.com", i))
 		}
@@ -175,7 +175,7 @@ func TestSchemaPage(t *testing.T) {
 }
 
 func TestStatusPage(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		for _, password := range []string{goodPassword, "wrong", "wrong too"} {
 			_, _ = d.users.Login(t.Context(), "alice", password, userdb.Attempt{})

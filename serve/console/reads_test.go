@@ -43,7 +43,7 @@ func (*callCounter) Event(context.Context, string) {}
 
 // TestAccountPageReadsOnce checks that the page of an account reads each thing once.
 func TestAccountPageReadsOnce(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		d.do(http.StatusOK, "/console/types/user/u1") // what the first page of a session does
 		d.calls.reset()

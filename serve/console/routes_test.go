@@ -42,15 +42,15 @@ func TestRoutesAskForPassword(t *testing.T) {
 	d.createAccount("u1", "name", "Alice")
 	d.console.now = func() time.Time { return time.Now().Add(verifiedFor + time.Minute) }
 	path := strings.NewReplacer("{type}", "user", "{uid}", "u1", "{id}", "nosuch", "{name}", exportFile, "{$}", "")
-	for _, to := range d.console.table() {
-		if to.pattern == "POST /console/signout" {
+	for _, route := range d.console.table() {
+		if route.pattern == "POST /console/signout" {
 			continue // the other routes need the session
 		}
-		method, pattern, ok := strings.Cut(to.pattern, " ")
+		method, pattern, ok := strings.Cut(route.pattern, " ")
 		if !ok {
-			method, pattern = http.MethodPost, to.pattern+"nothing"
+			method, pattern = http.MethodPost, route.pattern+"nothing"
 		}
-		r, err := http.NewRequestWithContext(t.Context(), method, d.base+path.Replace(pattern), strings.NewReader(withForm[to.pattern].Encode()))
+		r, err := http.NewRequestWithContext(t.Context(), method, d.base+path.Replace(pattern), strings.NewReader(withForm[route.pattern].Encode()))
 		must(t, err)
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		answer, err := d.client.Do(r)
@@ -59,8 +59,8 @@ func TestRoutesAskForPassword(t *testing.T) {
 		must(t, err)
 		answer.Body.Close()
 		asks := answer.StatusCode == http.StatusOK && strings.Contains(string(body), "Your own password")
-		if reason, exempt := withoutPassword[to.pattern]; asks == exempt {
-			t.Errorf("%s asks for the password: %v; listed as an exception: %v %s", to.pattern, asks, exempt, reason)
+		if reason, exempt := withoutPassword[route.pattern]; asks == exempt {
+			t.Errorf("%s asks for the password: %v; listed as an exception: %v %s", route.pattern, asks, exempt, reason)
 		}
 	}
 	if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || !e.Disabled() {
@@ -89,7 +89,7 @@ func TestImportAsksForPassword(t *testing.T) {
 // TestIdentifiersAskForPassword checks that a change of an identifier is shown without the password
 // and saved with it, and that other facets need none.
 func TestIdentifiersAskForPassword(t *testing.T) {
-	eachStore(t, func(t *testing.T, d *desk) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
 		const at = "/console/types/user/u1"
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "bio", "one\ntwo")
 		late := time.Now().Add(verifiedFor + time.Minute)

@@ -17,29 +17,29 @@ import (
 // A reason describes why the owner of an account cannot sign in. cause makes it apply to an
 // account, and words are how the page describes it.
 type reason struct {
-	cause func(d *desk, raw redis.UniversalClient, uid string)
+	cause func(d *testConsole, raw redis.UniversalClient, uid string)
 	words string
 }
 
 var reasons = map[string]reason{
-	"guesses": {func(d *desk, _ redis.UniversalClient, uid string) {
+	"guesses": {func(d *testConsole, _ redis.UniversalClient, uid string) {
 		for i := range 14 {
 			_, _ = d.users.Login(d.t.Context(), uid+" name", "wrong", userdb.Attempt{Origin: fmt.Sprintf("192.0.2.%d", i%2)})
 		}
 	}, "they have to wait until "},
-	"disabled": {func(d *desk, _ redis.UniversalClient, uid string) {
+	"disabled": {func(d *testConsole, _ redis.UniversalClient, uid string) {
 		d.post(http.StatusSeeOther, "/console/types/user/"+uid+"/disable")
 	}, "the account is disabled, by operator Olga at "},
-	"no password":       {func(d *desk, raw redis.UniversalClient, uid string) { setHash(d, raw, uid, "") }, "the account has no password"},
-	"unusable password": {func(d *desk, raw redis.UniversalClient, uid string) { setHash(d, raw, uid, "$nosuch$") }, "its password is stored in a form that cannot be checked here"},
-	"no identifier": {func(d *desk, _ redis.UniversalClient, uid string) {
+	"no password":       {func(d *testConsole, raw redis.UniversalClient, uid string) { setHash(d, raw, uid, "") }, "the account has no password"},
+	"unusable password": {func(d *testConsole, raw redis.UniversalClient, uid string) { setHash(d, raw, uid, "$nosuch$") }, "its password is stored in a form that cannot be checked here"},
+	"no identifier": {func(d *testConsole, _ redis.UniversalClient, uid string) {
 		_, err := d.users.Update(d.t.Context(), hintOf(uid), func(e *userdb.Entry) error { e.Drop("name"); return nil })
 		must(d.t, err)
 	}, "the account has no name or address to sign in with"},
 }
 
 // setHash writes the hash of a password behind the back of the store.
-func setHash(d *desk, raw redis.UniversalClient, uid, text string) {
+func setHash(d *testConsole, raw redis.UniversalClient, uid, text string) {
 	d.t.Helper()
 	prk, err := recordkey.PRK("user", "uid", uid)
 	must(d.t, err)
@@ -76,7 +76,7 @@ func TestWhy(t *testing.T) {
 			body := pageText(d.do(http.StatusOK, "/console/types/user/"+uid))
 			for name, r := range reasons {
 				if want := name == one || name == other; strings.Contains(body, r.words) != want {
-					t.Errorf("%q and %q: the page gives %q: %v\n%s", one, other, r.words, !want, body)
+					t.Errorf("%q and %q: the page gives the reason %q: %v, want %v\n%s", one, other, r.words, !want, want, body)
 				}
 			}
 			_, err := d.users.Login(t.Context(), uid+" name", goodPassword, userdb.Attempt{Origin: "198.51.100.7"})

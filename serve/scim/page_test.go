@@ -89,14 +89,14 @@ func TestUndated(t *testing.T) {
 		list := func(count int) (all []string) {
 			for total := 1; len(all) < total; {
 				n.Store(0)
-				some, of, err := page(len(all)+1, count)
+				some, newTotal, err := page(len(all)+1, count)
 				if err != nil || len(some) == 0 {
 					t.Fatalf("page after %d users: got %q, %v", len(all), some, err)
 				}
 				if read := n.Load(); read > int64(count+2*undatedStep) {
 					t.Errorf("page after %d users: read %d entries for a page of %d, want at most %d", len(all), read, count, count+2*undatedStep)
 				}
-				all, total = append(all, some...), of
+				all, total = append(all, some...), newTotal
 			}
 			return all
 		}

@@ -59,7 +59,7 @@ func TestParsedPaths(t *testing.T) {
 		}
 		r := patchReader{urn: test.urn}
 		if _, err := r.steps(body); (err != nil) != test.refused || err != nil && !isBadRequest(err) || r.parsed != test.parsed {
-			t.Errorf("%s: got %d parsed paths, error %v; want %d parsed paths, refused %v", test.name, r.parsed, err, test.parsed, test.refused)
+			t.Errorf("%s: parsed %d paths and returned the error %v; want %d paths, and a refusal: %v", test.name, r.parsed, err, test.parsed, test.refused)
 		}
 	}
 }

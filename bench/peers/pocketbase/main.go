@@ -104,7 +104,7 @@ func setUp(app core.App) error {
 	}
 	password, is := users.Fields.GetByName(core.FieldNamePassword).(*core.PasswordField)
 	if !is {
-		return errors.New("users have no password")
+		return errors.New("the users collection has no password field")
 	}
 	password.Cost = cost
 	for _, name := range []string{"avatar", "created", "updated"} {
