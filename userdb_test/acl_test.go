@@ -42,7 +42,7 @@ func callApplicationMethods(ctx context.Context, db *userdb.DB) error {
 	const pw, other = "correct horse battery", "staple under a willow"
 	h := hints.UID("a")
 	var token string
-	for _, verb := range []func() error{
+	for _, method := range []func() error{
 		func() error {
 			facets := schema.Texts("name", "Ann", "email", "ann@x.org", "job", "cook")
 			facets["rank"] = schema.Number(3)
@@ -83,7 +83,7 @@ func callApplicationMethods(ctx context.Context, db *userdb.DB) error {
 		func() error { return errOf(db.Events(ctx, userdb.EventQuery{After: userdb.EventsEnd})) },
 		func() error { return users.Delete(ctx, h) },
 	} {
-		if err := verb(); err != nil {
+		if err := method(); err != nil {
 			return err
 		}
 	}
@@ -106,7 +106,7 @@ func callMaintenance(ctx context.Context, db *userdb.DB) error {
 		return err
 	}
 	raw := clientOf(db)
-	for _, verb := range []func() error{
+	for _, method := range []func() error{
 		func() error {
 			facets := schema.Texts("name", "Ann", "job", "cook")
 			facets["rank"] = schema.Number(3)
@@ -138,7 +138,7 @@ func callMaintenance(ctx context.Context, db *userdb.DB) error {
 		func() error { return drain(check.Run(ctx, db, check.Options{Repair: true})) },
 		func() error { _, err := inspect.RemoveKeys(ctx, db, "user/uid:*"); return err },
 	} {
-		if err := verb(); err != nil {
+		if err := method(); err != nil {
 			return err
 		}
 	}
@@ -231,7 +231,7 @@ func TestIndexRefused(t *testing.T) {
 	w := newACLServer(t, true)
 	facets := schema.Texts("name", "Ann", "job", "cook")
 	less := slices.Concat(app, []string{"resetkeys", "~user/uid:*", "~user/name:*", "~user/email:*", "~user/nick:*", "~~*"})
-	for name, verb := range map[string]func(context.Context, *userdb.DB, *userdb.Type) error{
+	for name, method := range map[string]func(context.Context, *userdb.DB, *userdb.Type) error{
 		"create": func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			e, err := users.Create(ctx, userdb.NewEntry{UID: "a", Facets: facets})
 			if e.UID() != "a" {
@@ -248,7 +248,7 @@ func TestIndexRefused(t *testing.T) {
 		err := w.runFresh("app", less, func(ctx context.Context, db *userdb.DB) error {
 			users, err := db.Type("user")
 			must(t, err)
-			err = verb(ctx, db, users)
+			err = method(ctx, db, users)
 			_, findErr := users.Find(ctx, hints.UID("a"))
 			must(t, findErr)
 			return err

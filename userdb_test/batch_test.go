@@ -38,7 +38,7 @@ func TestManyCallers(t *testing.T) {
 	results := make([]appendResults, callers*each)
 	errs := runConcurrently(callers, func(i int) error {
 		for j := range each {
-			if err := callerVerbs(ctx, users, i*each+j, &results[i*each+j]); err != nil {
+			if err := callMethods(ctx, users, i*each+j, &results[i*each+j]); err != nil {
 				return err
 			}
 		}
@@ -69,9 +69,9 @@ func TestManyCallers(t *testing.T) {
 // appendResults counts how the appends of one note ended.
 type appendResults struct{ done, unknown int }
 
-// callerVerbs creates an entry, updates it, finds it, and appends a note to the entry u. It counts
+// callMethods creates an entry, updates it, finds it, and appends a note to the entry u. It counts
 // in results how the append ended.
-func callerVerbs(ctx context.Context, users *userdb.Type, i int, results *appendResults) error {
+func callMethods(ctx context.Context, users *userdb.Type, i int, results *appendResults) error {
 	name := "n" + itoa(i)
 	_, err := users.Create(ctx, userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)})
 	if err != nil && !errors.Is(err, userdb.ErrOutcomeUnknown) {

@@ -273,7 +273,7 @@ func TestCacheNotUsedForDecisions(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		change func(ctx context.Context, others *userdb.Type) error
-		verb   func(t *testing.T, h *cachedSite, secret string) error
+		method func(t *testing.T, h *cachedSite, secret string) error
 		want   error
 	}{
 		{"login", disable, func(t *testing.T, h *cachedSite, _ string) error {
@@ -318,7 +318,7 @@ func TestCacheNotUsedForDecisions(t *testing.T) {
 			h.warm("u")
 			before := h.find("u")
 			must(t, c.change(t.Context(), h.others))
-			wantErr(t, c.what, c.verb(t, h, secret), c.want)
+			wantErr(t, c.what, c.method(t, h, secret), c.want)
 			if h.find("u") != before {
 				t.Error("the stale copy is gone")
 			}

@@ -189,12 +189,12 @@ func TestScriptsFlushed(t *testing.T) {
 	users := lossyStore(t, s)
 	before, err := users.Find(t.Context(), hints.UID("u"))
 	must(t, err)
-	for name, verb := range everyVerb(s.first, users, before) {
+	for name, method := range everyMethod(s.first, users, before) {
 		s.wipe()
 		must(t, s.raw.ScriptFlush(t.Context()).Err())
 		lossyStore(t, s)
 		must(t, s.raw.ScriptFlush(t.Context()).Err())
-		err := verb(t.Context())
+		err := method(t.Context())
 		if name == "exhaustive" || name == "login" || name == "save" {
 			continue // these fail for other reasons: no such entry, a wrong password, a conflict
 		}

@@ -214,11 +214,11 @@ var writesOverDamage = map[string]func(ctx context.Context, users *userdb.Type) 
 func TestWritesOverDamage(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		for _, d := range corruptions {
-			for name, verb := range writesOverDamage {
+			for name, method := range writesOverDamage {
 				t.Run(name+"/"+d.name, func(t *testing.T) {
 					users := createDamaged(t, s, d)
 					before := formatRecords(s.dump(t.Context()), "")
-					if err := verb(t.Context(), users); err != nil {
+					if err := method(t.Context(), users); err != nil {
 						s.wantCleanRefusal(t, name, before, err)
 						return
 					}
@@ -235,14 +235,14 @@ func TestWritesOverDamage(t *testing.T) {
 func TestEmptyISAIsDeleted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
-		for name, verb := range writesOverDamage {
+		for name, method := range writesOverDamage {
 			users := createDamaged(t, s, corruption{do: func(context.Context, redis.UniversalClient) error { return nil }})
 			must(t, users.Delete(ctx, hints.UID("u")))
-			want := fmt.Sprint(verb(ctx, users))
+			want := fmt.Sprint(method(ctx, users))
 			users = createDamaged(t, s, corruption{do: func(ctx context.Context, c redis.UniversalClient) error {
 				return c.HSet(ctx, "user/uid:u", "~isa", "").Err()
 			}})
-			if got := fmt.Sprint(verb(ctx, users)); got != want {
+			if got := fmt.Sprint(method(ctx, users)); got != want {
 				t.Errorf("%s: got %s, but %s over a deleted entry", name, got, want)
 			}
 		}
@@ -254,14 +254,14 @@ func TestEmptyISAIsDeleted(t *testing.T) {
 	})
 }
 
-// wantCleanRefusal checks that err is a clear error and that verb has not written anything.
-func (s *site) wantCleanRefusal(t *testing.T, verb string, before map[string]string, err error) {
+// wantCleanRefusal checks that err is a clear error and that the method has not written anything.
+func (s *site) wantCleanRefusal(t *testing.T, method string, before map[string]string, err error) {
 	t.Helper()
 	kinds := []error{userdb.ErrCorrupt, userdb.ErrNotFound, userdb.ErrDuplicate}
 	if !slices.ContainsFunc(kinds, func(kind error) bool { return errors.Is(err, kind) }) {
 		t.Errorf("got %v, want ErrCorrupt, ErrNotFound or ErrDuplicate", err)
 	}
-	if !s.has(oneScript) && verb == "add a tag" {
+	if !s.has(oneScript) && method == "add a tag" {
 		return // the tags are on another node than the damaged index, and were written first
 	}
 	if diff := diffRecords(before, formatRecords(s.dump(t.Context()), "")); diff != "" {
@@ -269,9 +269,9 @@ func (s *site) wantCleanRefusal(t *testing.T, verb string, before map[string]str
 	}
 }
 
-// wantNoNewDamage checks that verb added no damage to that of d, apart from damage that no writer
-// could have prevented.
-func (s *site) wantNoNewDamage(t *testing.T, verb string, d corruption) {
+// wantNoNewDamage checks that a method added no damage to that of d, apart from damage that no
+// writer could have prevented.
+func (s *site) wantNoNewDamage(t *testing.T, method string, d corruption) {
 	t.Helper()
 	allowed := map[string]bool{}
 	for _, e := range d.expect {
@@ -286,7 +286,7 @@ func (s *site) wantNoNewDamage(t *testing.T, verb string, d corruption) {
 	}
 	for _, found := range audit(s.dump(t.Context()), view.Of(s.first).NS, s.first.Schema()) {
 		if !allowed[found] {
-			t.Errorf("%s succeeded but did damage: %s", verb, found)
+			t.Errorf("%s succeeded but did damage: %s", method, found)
 		}
 	}
 }

@@ -13,7 +13,7 @@ import (
 // TestSetDisabled disables and enables an entry in the same change that saves its facets. This must
 // have all the effects of Disable and Enable.
 func TestSetDisabled(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		secret, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "login"})
 		must(t, err)
@@ -66,7 +66,7 @@ func TestSetDisabled(t *testing.T) {
 
 // TestSetDisabledRefused checks that a change that is refused does not disable the entry.
 func TestSetDisabledRefused(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.add("bare", "")
 		_, err := g.users.Update(t.Context(), uid("bare"), func(e *userdb.Entry) error {
 			e.SetDisabled(true)

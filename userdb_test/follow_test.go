@@ -165,7 +165,7 @@ func TestSchemaExtendedMeanwhile(t *testing.T) {
 			t.Skip("on a cluster a program may use the schema that it read up to 5 s ago; see internal/store/cluster")
 		}
 		stored := s.storedType(t)
-		for name, write := range writeVerbs(t, users) {
+		for name, write := range writeMethods(t, users) {
 			if name == "delete" {
 				continue
 			}

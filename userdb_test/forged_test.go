@@ -104,7 +104,7 @@ func TestLostRepliesAreErrors(t *testing.T) {
 	s.raw.AddHook(f)
 	defer func() { f.off = true }()
 	ctx := t.Context()
-	for name, verb := range map[string]func() error{
+	for name, method := range map[string]func() error{
 		"find by UID":        func() error { _, err := users.Find(ctx, hints.UID("a")); return err },
 		"find by identifier": func() error { _, err := users.Find(ctx, hints.Any("x")); return err },
 		"find by one field":  func() error { _, err := users.Find(ctx, hints.Field("email", "x")); return err },
@@ -114,7 +114,7 @@ func TestLostRepliesAreErrors(t *testing.T) {
 			return err
 		},
 	} {
-		err := verb()
+		err := method()
 		if name == "create" {
 			wantErr(t, name, err, userdb.ErrOutcomeUnknown, store.ErrReply.Error())
 			continue
@@ -166,8 +166,8 @@ func TestNilReplies(t *testing.T) {
 	defer func() { n.off = true }()
 	ctx := t.Context()
 	for _, step := range []struct {
-		name string
-		verb func() error
+		name   string
+		method func() error
 	}{
 		{"disable", func() error { return users.Disable(ctx, hints.UID("a")) }},
 		{"enable", func() error { return users.Enable(ctx, hints.UID("a")) }},
@@ -176,6 +176,6 @@ func TestNilReplies(t *testing.T) {
 			return err
 		}},
 	} {
-		wantErr(t, step.name, step.verb(), userdb.ErrOutcomeUnknown, store.ErrReply.Error())
+		wantErr(t, step.name, step.method(), userdb.ErrOutcomeUnknown, store.ErrReply.Error())
 	}
 }

@@ -43,7 +43,7 @@ func TestAllProblemsReported(t *testing.T) {
 	user.Fields["job"] = schema.Field{Required: true}
 	sc.Types["user"] = user
 	eachStore(t, func(t *testing.T, s *site) {
-		g := newGate(s, userdb.Options{Schema: sc, HashWorkers: 2})
+		g := newLoginSite(s, userdb.Options{Schema: sc, HashWorkers: 2})
 		ctx := t.Context()
 		for _, name := range []string{"alice", "bob"} {
 			add(t, g.users, name, "name", name, "email", name+"@example.com", "job", "cook")

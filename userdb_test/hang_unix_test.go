@@ -35,14 +35,14 @@ func TestHangingServer(t *testing.T) {
 	signal(syscall.SIGSTOP)
 	resume := func() { signal(syscall.SIGCONT) }
 	defer func() { resume() }()
-	verbs := everyVerb(s.first, users, before)
-	names := make([]string, 0, len(verbs))
-	for name := range verbs {
+	methods := everyMethod(s.first, users, before)
+	names := make([]string, 0, len(methods))
+	for name := range methods {
 		names = append(names, name)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	errs := runConcurrently(len(names), func(i int) error { return verbs[names[i]](ctx) })
+	errs := runConcurrently(len(names), func(i int) error { return methods[names[i]](ctx) })
 	for i, err := range errs {
 		if ctx.Err() == nil {
 			t.Errorf("%s returned before its context ended: %v", names[i], err)
@@ -131,11 +131,11 @@ func TestSilentMaster(t *testing.T) {
 		}
 	}
 	var all sync.WaitGroup
-	for name, verb := range everyVerb(db, users, before) {
+	for name, method := range everyMethod(db, users, before) {
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
-			_ = verb(ctx) // it succeeds if all its records are on other masters
+			_ = method(ctx) // it succeeds if all its records are on other masters
 			checkOnTime(name, ctx)
 		})
 	}

@@ -22,7 +22,7 @@ import (
 
 // dropEvent calls do, which makes a change on a cluster, and keeps the event of that change out of
 // the feed, as if the process had died just before appending it.
-func (g *gate) dropEvent(do func()) {
+func (g *loginSite) dropEvent(do func()) {
 	g.t.Helper()
 	refused := make(chan bool, 10)
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -40,7 +40,7 @@ func (g *gate) dropEvent(do func()) {
 
 // wantInFeed checks that the feed has exactly these kinds of events of an entry, in this order. It
 // ignores EventRepair, which says that a repair has begun.
-func (g *gate) wantInFeed(what, name string, want ...string) {
+func (g *loginSite) wantInFeed(what, name string, want ...string) {
 	g.t.Helper()
 	var got []string
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -75,7 +75,7 @@ var repairOptions = map[string]func(prk recordkey.Key) check.Options{
 func TestFeedAfterProcessDies(t *testing.T) {
 	for _, ago := range []time.Duration{0, 3 * time.Hour} {
 		t.Run(fmt.Sprint(ago), func(t *testing.T) {
-			eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
+			eachLoginSite(t, userdb.Options{History: true}, func(t *testing.T, g *loginSite) {
 				if g.has(oneScript) { // the script that makes the change also appends the event
 					return
 				}
@@ -116,7 +116,7 @@ func TestFeedAfterProcessDies(t *testing.T) {
 // TestFeedHoursLater changes an entry hours after its last event, when a cluster no longer knows
 // which of its events are in the feed. The change must not append any of them again.
 func TestFeedHoursLater(t *testing.T) {
-	eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
+	eachLoginSite(t, userdb.Options{History: true}, func(t *testing.T, g *loginSite) {
 		if g.has(oneScript) {
 			return
 		}

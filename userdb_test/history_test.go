@@ -284,7 +284,7 @@ func TestHistory(t *testing.T) {
 
 // TestHistoryIsBounded checks that a history keeps at most a hundred lines, for 90 days.
 func TestHistoryIsBounded(t *testing.T) {
-	eachGate(t, userdb.Options{History: true}, func(t *testing.T, g *gate) {
+	eachLoginSite(t, userdb.Options{History: true}, func(t *testing.T, g *loginSite) {
 		h := hints.UID("alice")
 		touch := func(i int) {
 			ctx := userdb.WithActor(t.Context(), userdb.Actor{Name: fmt.Sprint("f", i)})

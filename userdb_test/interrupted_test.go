@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// everyVerb returns all verbs by name. They act on the entry u of lossyStore.
-func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[string]func(ctx context.Context) error {
+// everyMethod returns all methods by name. They act on the entry u of lossyStore.
+func everyMethod(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[string]func(ctx context.Context) error {
 	u := hints.UID("u")
 	before.Put("age", schema.Number(1))
 	return map[string]func(ctx context.Context) error{
@@ -67,7 +67,7 @@ func everyVerb(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[strin
 	}
 }
 
-// TestEndedContext calls every verb with a context that has already ended. None may do anything.
+// TestEndedContext calls every method with a context that has already ended. None may do anything.
 func TestEndedContext(t *testing.T) {
 	canceled, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("canceled by the test"))
@@ -77,10 +77,10 @@ func TestEndedContext(t *testing.T) {
 		users := lossyStore(t, s)
 		before, err := users.Find(t.Context(), hints.UID("u"))
 		must(t, err)
-		for name, verb := range everyVerb(s.first, users, before) {
+		for name, method := range everyMethod(s.first, users, before) {
 			s.wantUnchanged(name, func() {
-				wantErr(t, name+", canceled", verb(canceled), context.Canceled)
-				wantErr(t, name+", expired", verb(expired), context.DeadlineExceeded)
+				wantErr(t, name+", canceled", method(canceled), context.Canceled)
+				wantErr(t, name+", expired", method(expired), context.DeadlineExceeded)
 			})
 		}
 	})
@@ -122,7 +122,7 @@ func TestContextThatEnds(t *testing.T) {
 
 // waitUntilQuiet waits until the records have not changed for a second, because calls that were
 // given up may still be running. On a busy machine such a call can pause for longer than that. So
-// waitUntilQuiet also waits while audit finds damage, but only as long as a verb may take to
+// waitUntilQuiet also waits while audit finds damage, but only as long as a call may take to
 // complete its records.
 func (s *site) waitUntilQuiet() {
 	s.t.Helper()

@@ -28,7 +28,7 @@ import (
 // A request describes what one caller asks of the store, and an outcome what the store answered.
 type (
 	request struct {
-		verb         string // create, update, delete, find
+		method       string // create, update, delete, find
 		uid          int
 		field, value string
 		email, name  string
@@ -44,8 +44,8 @@ const (
 	linearValues = "abc"
 )
 
-// linearModel returns a model of a store that runs verbs one after the other: which entry has which
-// e-mail and name.
+// linearModel returns a model of a store that carries out requests one after the other. Its state
+// says which entry has which e-mail and name.
 func linearModel() porcupine.Model {
 	type entry struct {
 		live        bool
@@ -64,17 +64,17 @@ func linearModel() porcupine.Model {
 	step := func(s state, r request) (state, string) {
 		e := &s[r.uid]
 		switch {
-		case r.verb == "create" && e.live:
+		case r.method == "create" && e.live:
 			return s, "taken"
-		case r.verb != "create" && !e.live:
+		case r.method != "create" && !e.live:
 			return s, "absent"
 		}
 		was := *e
 		switch {
-		case r.verb == "delete":
+		case r.method == "delete":
 			*e = entry{}
 			return s, "ok"
-		case r.verb == "create":
+		case r.method == "create":
 			*e = entry{true, r.email, r.name}
 		case r.field == "email":
 			e.email = r.value
@@ -95,7 +95,7 @@ func linearModel() porcupine.Model {
 		Init: func() []any { return []any{state{}} },
 		Step: func(before, input, output any) []any {
 			s, r, o := before.(state), input.(request), output.(outcome)
-			if r.verb == "find" {
+			if r.method == "find" {
 				if o.what == "refused" || o.uid == holder(s, r.value) {
 					return []any{s}
 				}
@@ -134,8 +134,8 @@ func (h *recorder) text(value string) string { return value + h.round }
 
 func (h *recorder) random(rnd *rand.Rand) request {
 	value := func() string { return string(linearValues[rnd.IntN(len(linearValues))]) }
-	r := request{verb: []string{"create", "create", "update", "update", "delete", "find", "find", "find"}[rnd.IntN(8)], uid: rnd.IntN(linearUIDs)}
-	switch r.verb {
+	r := request{method: []string{"create", "create", "update", "update", "delete", "find", "find", "find"}[rnd.IntN(8)], uid: rnd.IntN(linearUIDs)}
+	switch r.method {
 	case "create":
 		r.email, r.name = value(), value()
 	case "update":
@@ -150,7 +150,7 @@ func (h *recorder) random(rnd *rand.Rand) request {
 func (h *recorder) ask(ctx context.Context, r request) outcome {
 	var err error
 	found := -1
-	switch r.verb {
+	switch r.method {
 	case "create":
 		_, err = h.users.Create(ctx, userdb.NewEntry{UID: h.uid(r.uid), Facets: schema.Texts("email", h.text(r.email), "name", h.text(r.name))})
 	case "update":

@@ -20,34 +20,34 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// eventCases lists the events of each verb. Each case begins with an empty store that has only
+// eventCases lists the events of each method. Each case begins with an empty store that has only
 // alice.
 var eventCases = []struct {
 	name string
-	do   func(ctx context.Context, g *gate) error
+	do   func(ctx context.Context, g *loginSite) error
 	want []string
 }{
-	{"a good login", func(_ context.Context, g *gate) error { return g.logIn("alice", alicePassword, "1.2.3.4") }, []string{
+	{"a good login", func(_ context.Context, g *loginSite) error { return g.logIn("alice", alicePassword, "1.2.3.4") }, []string{
 		"login user/uid:alice origin:1.2.3.4",
 	}},
-	{"without an origin", func(_ context.Context, g *gate) error { return g.logIn("alice@example.com", alicePassword, "") }, []string{
+	{"without an origin", func(_ context.Context, g *loginSite) error { return g.logIn("alice@example.com", alicePassword, "") }, []string{
 		"login user/uid:alice",
 	}},
-	{"a hash that is replaced", func(_ context.Context, g *gate) error {
+	{"a hash that is replaced", func(_ context.Context, g *loginSite) error {
 		g.storeField("alice", "password", bcryptOf(g.t, "b", 4, "correct horse"))
 		return g.logIn("alice", "correct horse", "")
 	}, []string{"login user/uid:alice renewed:algorithm"}},
-	{"a wrong password", func(_ context.Context, g *gate) error { return g.logIn("alice", wrongPassword, "1.2.3.4") }, []string{
+	{"a wrong password", func(_ context.Context, g *loginSite) error { return g.logIn("alice", wrongPassword, "1.2.3.4") }, []string{
 		"failure user/uid:alice origin:1.2.3.4",
 	}},
-	{"an unknown identifier", func(_ context.Context, g *gate) error { return g.logIn("nobody", wrongPassword, "1.2.3.4") }, []string{
+	{"an unknown identifier", func(_ context.Context, g *loginSite) error { return g.logIn("nobody", wrongPassword, "1.2.3.4") }, []string{
 		"failure identifier:32 origin:1.2.3.4",
 	}},
-	{"a disabled entry", func(ctx context.Context, g *gate) error {
+	{"a disabled entry", func(ctx context.Context, g *loginSite) error {
 		must(g.t, g.users.Disable(ctx, uid("alice")))
 		return g.logIn("alice", alicePassword, "")
 	}, []string{"disable user/uid:alice", "failure user/uid:alice"}},
-	{"an entry that cannot be read", func(_ context.Context, g *gate) error {
+	{"an entry that cannot be read", func(_ context.Context, g *loginSite) error {
 		g.storeField("alice", "added", "no date")
 		g.expect("I3 user/uid:alice")
 		err := g.logIn("alice", alicePassword, "")
@@ -55,74 +55,74 @@ var eventCases = []struct {
 		delete(g.expected, "I3 user/uid:alice")
 		return err
 	}, []string{"failure user/uid:alice"}},
-	{"a throttled account", func(_ context.Context, g *gate) error {
+	{"a throttled account", func(_ context.Context, g *loginSite) error {
 		g.failLogins(freeFailures, "alice", "")
 		g.takeEvents()
 		return g.logIn("alice", alicePassword, "1.2.3.4")
 	}, []string{"throttle user/uid:alice origin:1.2.3.4 wait:1s"}},
-	{"a throttled identifier", func(_ context.Context, g *gate) error {
+	{"a throttled identifier", func(_ context.Context, g *loginSite) error {
 		g.failLogins(freeFailures, "nobody", "")
 		g.takeEvents()
 		return g.logIn("Nobody", alicePassword, "")
 	}, []string{"throttle identifier:32 wait:1s"}},
-	{"a password set", func(ctx context.Context, g *gate) error {
+	{"a password set", func(ctx context.Context, g *loginSite) error {
 		return errOf(g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
 	}, []string{"password user/uid:alice"}},
-	{"a refused password", func(ctx context.Context, g *gate) error {
+	{"a refused password", func(ctx context.Context, g *loginSite) error {
 		return errOf(g.users.SetPassword(ctx, uid("alice"), "short"))
 	}, nil},
-	{"a password changed", func(ctx context.Context, g *gate) error {
+	{"a password changed", func(ctx context.Context, g *loginSite) error {
 		return errOf(g.users.ChangePassword(ctx, uid("alice"), alicePassword, "brand new horse", userdb.Attempt{Origin: "1.2.3.4"}))
 	}, []string{"password user/uid:alice origin:1.2.3.4"}},
-	{"a wrong old password", func(ctx context.Context, g *gate) error {
+	{"a wrong old password", func(ctx context.Context, g *loginSite) error {
 		return errOf(g.users.ChangePassword(ctx, uid("alice"), wrongPassword, "brand new horse", userdb.Attempt{Origin: "1.2.3.4"}))
 	}, []string{"failure user/uid:alice origin:1.2.3.4"}},
-	{"disable and enable", func(ctx context.Context, g *gate) error {
+	{"disable and enable", func(ctx context.Context, g *loginSite) error {
 		return errors.Join(g.users.Disable(ctx, uid("alice")), g.users.Enable(ctx, uid("alice")))
 	}, []string{"disable user/uid:alice", "enable user/uid:alice"}},
-	{"a redeemed token", func(ctx context.Context, g *gate) error {
+	{"a redeemed token", func(ctx context.Context, g *loginSite) error {
 		_, _, err := g.users.Redeem(ctx, "reset", g.issue(userdb.Token{Purpose: "reset", Value: "v"}))
 		return err
 	}, []string{"issue user/uid:alice purpose:reset", "redeem user/uid:alice purpose:reset"}},
-	{"a peek at a token", func(ctx context.Context, g *gate) error {
+	{"a peek at a token", func(ctx context.Context, g *loginSite) error {
 		_, _, err := g.users.Peek(ctx, "reset", g.issue(userdb.Token{Purpose: "reset", Value: "v"}))
 		return err
 	}, []string{"issue user/uid:alice purpose:reset"}},
-	{"a password reset", func(ctx context.Context, g *gate) error {
+	{"a password reset", func(ctx context.Context, g *loginSite) error {
 		_, err := g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), "brand new horse")
 		return err
 	}, []string{"issue user/uid:alice purpose:reset", "redeem user/uid:alice purpose:reset", "password user/uid:alice"}},
-	{"a reset with a refused password", func(ctx context.Context, g *gate) error {
+	{"a reset with a refused password", func(ctx context.Context, g *loginSite) error {
 		_, err := g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), "short")
 		return err
 	}, []string{"issue user/uid:alice purpose:reset"}},
-	{"a reset with an invalid token", func(ctx context.Context, g *gate) error {
+	{"a reset with an invalid token", func(ctx context.Context, g *loginSite) error {
 		_, err := g.users.ResetPassword(ctx, "reset", "nonsense", "brand new horse")
 		return err
 	}, []string{"refuse purpose:reset"}},
-	{"a token for another purpose", func(ctx context.Context, g *gate) error {
+	{"a token for another purpose", func(ctx context.Context, g *loginSite) error {
 		_, _, err := g.users.Redeem(ctx, "login", g.issue(userdb.Token{Purpose: "reset"}))
 		return err
 	}, []string{"issue user/uid:alice purpose:reset", "refuse purpose:login"}},
-	{"a void token", func(ctx context.Context, g *gate) error {
+	{"a void token", func(ctx context.Context, g *loginSite) error {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
 		must(g.t, errOf(g.users.SetPassword(ctx, uid("alice"), "brand new horse")))
 		_, _, err := g.users.Redeem(ctx, "reset", secret)
 		return err
 	}, []string{"issue user/uid:alice purpose:reset", "password user/uid:alice", "refuse purpose:reset"}},
-	{"a changed address", func(ctx context.Context, g *gate) error {
+	{"a changed address", func(ctx context.Context, g *loginSite) error {
 		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"}))
 		return err
 	}, []string{
 		"issue user/uid:alice purpose:change:email", "update user/uid:alice fields:email", "identifier user/uid:alice fields:email",
 		"redeem user/uid:alice purpose:change:email",
 	}},
-	{"a change to a taken address", func(ctx context.Context, g *gate) error {
+	{"a change to a taken address", func(ctx context.Context, g *loginSite) error {
 		g.add("bob", "")
 		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "bob@example.com"}))
 		return err
 	}, []string{"create user/uid:bob", "issue user/uid:alice purpose:change:email", "refuse user/uid:alice purpose:change:email"}},
-	{"changed facets", func(ctx context.Context, g *gate) error {
+	{"changed facets", func(ctx context.Context, g *loginSite) error {
 		_, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error {
 			e.Put("name", schema.Text("Alicia"))
 			e.Put("job", schema.Text("cook"))
@@ -134,7 +134,7 @@ var eventCases = []struct {
 		_, err = g.users.Update(ctx, uid("alice"), putText("name", "Alicia"))
 		return err
 	}, []string{"update user/uid:alice fields:job,name", "identifier user/uid:alice fields:name", "update user/uid:alice fields:job"}},
-	{"changed tags", func(ctx context.Context, g *gate) error {
+	{"changed tags", func(ctx context.Context, g *loginSite) error {
 		for range 2 {
 			_, err := g.users.Tags(uid("alice")).Add(ctx, "admin", "staff")
 			must(g.t, err)
@@ -142,20 +142,20 @@ var eventCases = []struct {
 		_, err := g.users.Tags(uid("alice")).Remove(ctx, "admin", "nobody")
 		return err
 	}, []string{"update user/uid:alice fields:tags", "update user/uid:alice fields:tags"}},
-	{"create and delete", func(ctx context.Context, g *gate) error {
+	{"create and delete", func(ctx context.Context, g *loginSite) error {
 		g.add("bob", "")
 		return g.users.Delete(ctx, uid("bob"))
 	}, []string{"create user/uid:bob", "delete user/uid:bob"}},
-	{"a session that starts and ends", func(ctx context.Context, g *gate) error {
+	{"a session that starts and ends", func(ctx context.Context, g *loginSite) error {
 		_, secret := g.startSession(userdb.SessionOptions{Origin: "1.2.3.4"})
 		_, _, err := g.users.Session(ctx, secret)
 		must(g.t, err)
 		return errors.Join(g.users.EndSession(ctx, secret), g.users.EndSession(ctx, secret))
 	}, []string{"start user/uid:alice origin:1.2.3.4 session:43", "end user/uid:alice session:43"}},
-	{"the end of all sessions", func(ctx context.Context, g *gate) error {
+	{"the end of all sessions", func(ctx context.Context, g *loginSite) error {
 		return errOf(g.users.EndSessions(ctx, uid("alice")))
 	}, []string{"end user/uid:alice"}},
-	{"a visitor's token", func(ctx context.Context, g *gate) error {
+	{"a visitor's token", func(ctx context.Context, g *loginSite) error {
 		for range 4 {
 			_, _, err := g.users.IssueForVisitor(ctx, "email", "Nobody", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "1.2.3.4"})
 			if !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, userdb.ErrTooManyAttempts) {
@@ -165,7 +165,7 @@ var eventCases = []struct {
 		_, _, err := g.users.IssueForVisitor(ctx, "email", "alice", userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: "1.2.3.4"})
 		return err
 	}, []string{"throttle identifier:32 origin:1.2.3.4 wait:1h0m0s", "issue user/uid:alice origin:1.2.3.4 purpose:reset"}},
-	{"an invitation", func(ctx context.Context, g *gate) error {
+	{"an invitation", func(ctx context.Context, g *loginSite) error {
 		i, err := g.users.Invite(ctx, "email", "new@example.com", userdb.Token{}, userdb.Attempt{})
 		must(g.t, err)
 		e, err := g.users.AcceptInvitation(ctx, i.Secret, userdb.NewEntry{})
@@ -180,12 +180,12 @@ var eventCases = []struct {
 		}
 		return err
 	}, []string{"issue purpose:invite:email", "create", "redeem purpose:invite:email", "refuse purpose:invite:"}},
-	{"a login that cannot be counted", func(ctx context.Context, g *gate) error {
+	{"a login that cannot be counted", func(ctx context.Context, g *loginSite) error {
 		g.refuse("admit")
 		defer g.tap.set(nil)
 		return g.logIn("alice", alicePassword, "")
 	}, nil},
-	{"a long origin and a long purpose", func(ctx context.Context, g *gate) error {
+	{"a long origin and a long purpose", func(ctx context.Context, g *loginSite) error {
 		_, _, _ = g.users.Redeem(ctx, strings.Repeat("p", 1000), "x")
 		return g.logIn("alice", wrongPassword, strings.Repeat("o", 1000))
 	}, []string{"refuse purpose:" + strings.Repeat("p", 256), "failure user/uid:alice origin:" + strings.Repeat("o", 256)}},
@@ -196,7 +196,7 @@ var eventCases = []struct {
 func TestEvents(t *testing.T) {
 	for _, tt := range eventCases {
 		t.Run(tt.name, func(t *testing.T) {
-			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+			eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 				_ = tt.do(t.Context(), g)
 				events := g.takeEvents()
 				var got []string
@@ -233,7 +233,7 @@ func logLines(e userdb.Event) []string {
 // hash, and so must the same identifier in another namespace, because each namespace has its own
 // secret.
 func TestHashOfUnknownIdentifier(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		hash := func(identifier string) string {
 			_ = g.logIn(identifier, wrongPassword, "")
 			return g.takeEvents()[0].Identifier
@@ -245,7 +245,7 @@ func TestHashOfUnknownIdentifier(t *testing.T) {
 		if got := hash("nobody2@example.com"); got == first {
 			t.Error("another identifier has the same hash")
 		}
-		acme := newGate(g.site, userdb.Options{Namespace: parseNamespace(t, "acme"), HashWorkers: 1})
+		acme := newLoginSite(g.site, userdb.Options{Namespace: parseNamespace(t, "acme"), HashWorkers: 1})
 		_ = acme.logIn("nobody@example.com", wrongPassword, "")
 		// All views of an embedded store share one hook.
 		events := append(acme.takeEvents(), g.takeEvents()...)
@@ -259,12 +259,12 @@ func TestHashOfUnknownIdentifier(t *testing.T) {
 var hashShape = regexp.MustCompile(`\$2[abxy]\$\d\d\$|\$argon2id?\$|\$scrypt\$l|\$pbkdf2(-\w+)?\$\d|\$[156]\$\w|\$[PH]\$\w|AQAAAA|` +
 	`firebase-scrypt|(pbkdf2|bcrypt)_sha|argon2\$|scrypt\$\d`)
 
-// TestNothingLeaks uses every verb that gets a secret, and looks for the secrets in all events, log
-// lines, errors and printed values.
+// TestNothingLeaks uses every method that gets a secret, and looks for the secrets in all events,
+// log lines, errors and printed values.
 func TestNothingLeaks(t *testing.T) {
-	o := gateOptions()
+	o := loginOptions()
 	o.Peppers = [][]byte{firstPepper, secondPepper}
-	eachGate(t, o, func(t *testing.T, g *gate) {
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
 		g.addFailingLogins()
 		secrets := []string{"nobody", "s3cret typed as a name", wrongPassword, alicePassword, "brand new horse", string(firstPepper)}
 		var printed []string
@@ -355,9 +355,9 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 		useEverything(t, s, users, out)
 		before, err := users.Find(t.Context(), hints.UID("u"))
 		must(t, err)
-		for name, verb := range everyVerb(db, users, before) {
+		for name, method := range everyMethod(db, users, before) {
 			if name != "delete" && name != "remove keys" {
-				out.record(verb(t.Context()))
+				out.record(method(t.Context()))
 			}
 		}
 		hash := s.dump(t.Context())["user/uid:u"].fields["password"]
@@ -417,7 +417,7 @@ func useEverything(t *testing.T, s *site, users *userdb.Type, out *transcript) {
 // TestEventsAreValidText checks that cutting an origin or a purpose to its maximum length does not
 // cut a character in two.
 func TestEventsAreValidText(t *testing.T) {
-	g := newGate(embeddedSite(t, "memory:"), gateOptions())
+	g := newLoginSite(embeddedSite(t, "memory:"), loginOptions())
 	g.add("alice", alicePassword)
 	g.events = nil
 	must(t, g.logIn("alice", alicePassword, "a"+strings.Repeat("é", 200)))

@@ -21,8 +21,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A gate is a store whose users log in. It has its own clock and records all events.
-type gate struct {
+// A loginSite is a store whose users log in. It has its own clock and records all events.
+type loginSite struct {
 	*site
 	db    *userdb.DB
 	users *userdb.Type
@@ -39,23 +39,23 @@ const (
 	wrongPassword = "wrong horse battery"
 )
 
-// gateOptions returns the options of most gates. They set enough hash workers that no login is
-// refused when a test makes hundreds at once.
-func gateOptions() userdb.Options { return userdb.Options{HashWorkers: 8} }
+// loginOptions returns the options of most login sites. They set enough hash workers that no login
+// is refused when a test makes hundreds at once.
+func loginOptions() userdb.Options { return userdb.Options{HashWorkers: 8} }
 
-// eachGate runs a test on every kind of store, with a user alice.
-func eachGate(t *testing.T, o userdb.Options, test func(t *testing.T, g *gate)) {
+// eachLoginSite runs a test on every kind of store, with a user alice.
+func eachLoginSite(t *testing.T, o userdb.Options, test func(t *testing.T, g *loginSite)) {
 	t.Helper()
 	eachStore(t, func(t *testing.T, s *site) {
-		g := newGate(s, o)
+		g := newLoginSite(s, o)
 		g.add("alice", alicePassword)
 		g.events = nil
 		test(t, g)
 	})
 }
 
-func newGate(s *site, o userdb.Options) *gate {
-	g := &gate{site: s, now: time.Now()}
+func newLoginSite(s *site, o userdb.Options) *loginSite {
+	g := &loginSite{site: s, now: time.Now()}
 	w := lockedWriter{g}
 	o.Logger = slog.New(bothHandlers{slog.NewTextHandler(w, nil), slog.NewJSONHandler(w, nil)})
 	o.OnEvent = g.recordEvent
@@ -65,20 +65,20 @@ func newGate(s *site, o userdb.Options) *gate {
 }
 
 // useClock makes the store use a clock, or the server's if clock is nil.
-func (g *gate) useClock(clock func() time.Time) {
+func (g *loginSite) useClock(clock func() time.Time) {
 	var err error
 	g.db, err = view.Reconfigure(g.db, func(c *view.Config) { c.Clock = clock })
 	must(g.t, err)
 	g.users = typeOf(g.t, g.db, "user")
 }
 
-func (g *gate) recordEvent(_ context.Context, e userdb.Event) {
+func (g *loginSite) recordEvent(_ context.Context, e userdb.Event) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.events = append(g.events, e)
 }
 
-func (g *gate) clock() time.Time {
+func (g *loginSite) clock() time.Time {
 	g.mu.Lock()
 	on := g.onClock
 	g.mu.Unlock()
@@ -91,14 +91,14 @@ func (g *gate) clock() time.Time {
 }
 
 // advance advances the clock.
-func (g *gate) advance(d time.Duration) {
+func (g *loginSite) advance(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.now = g.now.Add(d)
 }
 
 // takeEvents returns the events since the last call.
-func (g *gate) takeEvents() []userdb.Event {
+func (g *loginSite) takeEvents() []userdb.Event {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	events := g.events
@@ -106,14 +106,14 @@ func (g *gate) takeEvents() []userdb.Event {
 	return events
 }
 
-func (g *gate) log() string {
+func (g *loginSite) log() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.logs.String()
 }
 
-// A lockedWriter writes the log of a gate.
-type lockedWriter struct{ g *gate }
+// A lockedWriter writes the log of a loginSite.
+type lockedWriter struct{ g *loginSite }
 
 func (w lockedWriter) Write(p []byte) (int, error) {
 	w.g.mu.Lock()
@@ -141,14 +141,14 @@ func (b bothHandlers) WithGroup(name string) slog.Handler {
 }
 
 // add creates a user whose name is also the UID. An empty password means none.
-func (g *gate) add(name, password string) {
+func (g *loginSite) add(name, password string) {
 	g.t.Helper()
 	if err := g.create(name, password); err != nil {
 		g.t.Fatalf("creating %s: %v", name, err)
 	}
 }
 
-func (g *gate) create(name, password string) error {
+func (g *loginSite) create(name, password string) error {
 	_, err := g.users.Create(g.t.Context(), userdb.NewEntry{
 		UID: name, Facets: schema.Texts("name", name, "email", name+"@example.com"), Password: password,
 	})
@@ -156,13 +156,13 @@ func (g *gate) create(name, password string) error {
 }
 
 // logIn logs in and returns the error.
-func (g *gate) logIn(identifier, password, origin string) error {
+func (g *loginSite) logIn(identifier, password, origin string) error {
 	_, err := g.users.Login(g.t.Context(), identifier, password, userdb.Attempt{Origin: origin})
 	return err
 }
 
 // failLogins makes n logins with a wrong password, and checks that each is answered by ErrLogin.
-func (g *gate) failLogins(n int, identifier, origin string) {
+func (g *loginSite) failLogins(n int, identifier, origin string) {
 	g.t.Helper()
 	for i := range n {
 		if err := g.logIn(identifier, wrongPassword, origin); !errors.Is(err, userdb.ErrLogin) {
@@ -174,7 +174,7 @@ func (g *gate) failLogins(n int, identifier, origin string) {
 // exhaust logs in with a wrong password until the store refuses to check any more attempts that
 // day. It advances the clock by each wait that an answer demands. It returns how many attempts were
 // checked.
-func (g *gate) exhaust(identifier, origin string) (checked int) {
+func (g *loginSite) exhaust(identifier, origin string) (checked int) {
 	g.t.Helper()
 	for range 1000 {
 		wait, err := waitOf(g.logIn(identifier, wrongPassword, origin))
@@ -205,7 +205,7 @@ func waitOf(err error) (time.Duration, error) {
 // countHashes calls do and returns how many password hashes it computes. own is the number of
 // bcrypt rounds divided by the rounds of one hash of the type's cost; the test fails if that leaves
 // a remainder. other is the number of hashes of other algorithms.
-func (g *gate) countHashes(do func()) (own, other uint64) {
+func (g *loginSite) countHashes(do func()) (own, other uint64) {
 	g.t.Helper()
 	rounds0, other0 := g.workDone()
 	do()
@@ -220,7 +220,7 @@ func (g *gate) countHashes(do func()) (own, other uint64) {
 
 // workDone returns how many rounds of bcrypt, and how many hashes of other algorithms, the store
 // has computed for type user.
-func (g *gate) workDone() (rounds, other uint64) {
+func (g *loginSite) workDone() (rounds, other uint64) {
 	v := view.Of(g.db)
 	t, err := v.Type("user")
 	must(g.t, err)
@@ -228,7 +228,7 @@ func (g *gate) workDone() (rounds, other uint64) {
 }
 
 // storedField returns a field of a user's record as Redis stores it.
-func (g *gate) storedField(uid, field string) string {
+func (g *loginSite) storedField(uid, field string) string {
 	g.t.Helper()
 	text, err := g.raw.HGet(g.t.Context(), "user/uid:"+uid, field).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -238,13 +238,13 @@ func (g *gate) storedField(uid, field string) string {
 }
 
 // storeField writes a field directly to Redis, without the checks of userdb.
-func (g *gate) storeField(uid, field, text string) {
+func (g *loginSite) storeField(uid, field, text string) {
 	g.t.Helper()
 	must(g.t, g.raw.HSet(g.t.Context(), "user/uid:"+uid, field, text).Err())
 }
 
 // keysUnder returns the keys of all records that begin with a prefix.
-func (g *gate) keysUnder(prefix string) (keys []string) {
+func (g *loginSite) keysUnder(prefix string) (keys []string) {
 	g.t.Helper()
 	for _, k := range g.keys(g.t.Context()) {
 		if strings.HasPrefix(k, prefix) {
@@ -275,7 +275,7 @@ func wordsOf(cmd redis.Cmder) string {
 }
 
 // refuse makes the server refuse all commands that contain a text.
-func (g *gate) refuse(text string) {
+func (g *loginSite) refuse(text string) {
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		for _, cmd := range cmds {
 			if strings.Contains(wordsOf(cmd), text) {

@@ -19,7 +19,7 @@ import (
 // TestDisable checks that a disabled entry can be read, says that it is disabled, and cannot log in
 // until it is enabled again.
 func TestDisable(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		secret, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "login"})
 		must(t, err)
@@ -58,7 +58,7 @@ func TestDisable(t *testing.T) {
 // TestSetPassword sets the first password of an entry, replaces others, and checks the time of the
 // change.
 func TestSetPassword(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.add("bare", "")
 		var last time.Time
 		for _, name := range []string{"bare", "alice", "alice", "alice"} {
@@ -86,7 +86,7 @@ func TestSetPassword(t *testing.T) {
 
 // TestSpacesAndCase checks that passwords are hashed byte by byte.
 func TestSpacesAndCase(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		const composed = " Åsa's Horse\t"
 		must(t, errOf(g.users.SetPassword(t.Context(), uid("alice"), composed)))
 		for _, near := range []string{"Åsa's Horse", " åsa's horse\t", " A\u030asa's Horse\t", composed + " "} {
@@ -115,9 +115,9 @@ var policyCases = []struct{ password, rule, text string }{
 func TestPolicy(t *testing.T) {
 	s := schema.User()
 	s.Types["user"].Password.Strength = 3
-	o := gateOptions()
+	o := loginOptions()
 	o.Schema = s
-	eachGate(t, o, func(t *testing.T, g *gate) {
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
 		facets := schema.Texts("name", "carol.longname", "email", "carol.longname@example.com")
 		for _, tt := range policyCases {
 			if tt.password != "" {
@@ -143,23 +143,23 @@ func TestPolicy(t *testing.T) {
 	})
 }
 
-func wantRule(t *testing.T, verb, pw string, err error, rule, text string) {
+func wantRule(t *testing.T, method, pw string, err error, rule, text string) {
 	t.Helper()
 	var got password.PolicyError
 	if p := (*password.PolicyError)(nil); errors.As(err, &p) {
 		got = *p
 	}
 	if got.Rule != rule || rule == "" && err != nil || rule != "" && err.Error() != text {
-		t.Errorf("%s %q: rule %q, %v; want %q, %q", verb, pw, got.Rule, err, rule, text)
+		t.Errorf("%s %q: rule %q, %v; want %q, %q", method, pw, got.Rule, err, rule, text)
 	}
 }
 
 // TestPolicyOfOriginal checks that the options.json of the npm package coffeenode-userdb allows
 // every password that is not empty and fits into bcrypt's 72 bytes.
 func TestPolicyOfOriginal(t *testing.T) {
-	o := gateOptions()
+	o := loginOptions()
 	o.Schema = originalSchema(t)
-	eachGate(t, o, func(t *testing.T, g *gate) {
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
 		for _, pw := range []string{"a", "alice", "password", "12345678"} {
 			must(t, errOf(g.users.SetPassword(t.Context(), uid("alice"), pw)))
 			must(t, g.logIn("alice", pw, ""))
@@ -173,7 +173,7 @@ func TestPolicyOfOriginal(t *testing.T) {
 // TestChangePassword checks that ChangePassword requires the old password, and throttles wrong ones
 // as Login does.
 func TestChangePassword(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		change := func(old, pw, origin string) error {
 			return errOf(g.users.ChangePassword(t.Context(), uid("alice"), old, pw, userdb.Attempt{Origin: origin}))
 		}
@@ -196,7 +196,7 @@ func TestChangePassword(t *testing.T) {
 
 // TestPasswordsDoNotAge checks that a password stays valid however old it is.
 func TestPasswordsDoNotAge(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.advance(30 * 365 * 24 * time.Hour)
 		must(t, g.logIn("alice", alicePassword, "home"))
 	})
@@ -223,7 +223,7 @@ func TestNoAccountsByDefault(t *testing.T) {
 
 // TestParallelChanges changes a password many times at once. Exactly one change must succeed.
 func TestParallelChanges(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for round := range 5 {
 			old := g.current(round)
 			var wg sync.WaitGroup
@@ -253,7 +253,7 @@ func TestParallelChanges(t *testing.T) {
 }
 
 // current returns alice's password in a round.
-func (g *gate) current(round int) string {
+func (g *loginSite) current(round int) string {
 	if round == 0 {
 		return alicePassword
 	}
@@ -263,11 +263,11 @@ func (g *gate) current(round int) string {
 // TestUnconfirmed checks that changes that no replica confirms in time are made and reported as
 // events all the same.
 func TestUnconfirmed(t *testing.T) {
-	o := gateOptions()
+	o := loginOptions()
 	o.Replicas, o.ReplicaTimeout = 1000, time.Millisecond
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(ownProcess)
-		g := newGate(s, o)
+		g := newLoginSite(s, o)
 		_, err := g.users.Create(t.Context(), userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice"), Password: alicePassword})
 		if !errors.Is(err, userdb.ErrUnconfirmed) {
 			t.Fatalf("create: %v", err)
@@ -296,7 +296,7 @@ func TestUnconfirmed(t *testing.T) {
 // TestDisableOfMovedIdentifier moves an identifier to another entry after Disable has read the
 // entry that had it before. Disable must still disable the entry that it read.
 func TestDisableOfMovedIdentifier(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		_, err := g.users.Update(t.Context(), uid("alice"), putText("email", "a@example.com"))
 		must(t, err)
 		g.onClock = func() {

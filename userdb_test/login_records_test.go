@@ -35,7 +35,7 @@ func TestBrokenRecords(t *testing.T) {
 	for _, tt := range brokenRecords {
 		t.Run(tt.name, func(t *testing.T) {
 			eachStore(t, func(t *testing.T, s *site) {
-				g := newGate(s, gateOptions())
+				g := newLoginSite(s, loginOptions())
 				g.add("alice", alicePassword)
 				parts := []string{"secret"}
 				if tt.record == "throttle" {
@@ -65,7 +65,7 @@ func TestBrokenRecords(t *testing.T) {
 // TestUpdateOfUnreadable updates an entry with a facet that cannot be decoded. The callback must
 // see it as absent, and the update must fail unless it drops the facet.
 func TestUpdateOfUnreadable(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.storeField("alice", "added", "no date")
 		for _, drop := range []bool{false, true} {
 			_, err := g.users.Update(t.Context(), hints.UID("alice"), func(e *userdb.Entry) error {
@@ -89,7 +89,7 @@ func TestUpdateOfUnreadable(t *testing.T) {
 
 // TestUnreadableEntryKeepsTokens checks that no token is spent if its entry cannot be decoded.
 func TestUnreadableEntryKeepsTokens(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
 		g.storeField("alice", "added", "no date")
 		_, _, err := g.users.Redeem(t.Context(), "reset", secret)
@@ -104,7 +104,7 @@ func TestUnreadableEntryKeepsTokens(t *testing.T) {
 // TestNobodyInheritsTokens deletes an account's record directly in Redis and creates the account
 // again. The new account must not have the tokens of the old one.
 func TestNobodyInheritsTokens(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		secret := g.issue(userdb.Token{Purpose: "reset"})
 		must(t, g.raw.Unlink(t.Context(), "user/uid:alice").Err())
 		g.wantVoid("a token without an entry", "reset", secret)
@@ -117,9 +117,9 @@ func TestNobodyInheritsTokens(t *testing.T) {
 }
 
 // TestBrokenTokens checks that a record of another Redis type, or with malformed members, holds no
-// valid tokens and prevents no verb.
+// valid tokens and makes no call fail.
 func TestBrokenTokens(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		g.issue(userdb.Token{Purpose: "reset"})
 		must(t, g.raw.HSet(ctx, aliceTokens, "junk", "junk", "more", "99999999999999 x", "", "").Err())

@@ -87,9 +87,9 @@ func importedHashes(t *testing.T, peppers [][]byte) []importedHash {
 func TestRenewal(t *testing.T) {
 	for name, peppers := range map[string][][]byte{"no pepper": nil, "two peppers": {firstPepper, secondPepper}} {
 		t.Run(name, func(t *testing.T) {
-			o := gateOptions()
+			o := loginOptions()
 			o.Peppers = peppers
-			eachGate(t, o, func(t *testing.T, g *gate) {
+			eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
 				secret, err := g.users.Issue(t.Context(), uid("alice"), userdb.Token{Purpose: "reset"})
 				must(t, err)
 				changed := g.storedField("alice", "~passwd")
@@ -114,7 +114,7 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-func (g *gate) wantRenewal(i importedHash, peppers [][]byte) {
+func (g *loginSite) wantRenewal(i importedHash, peppers [][]byte) {
 	g.t.Helper()
 	g.storeField("alice", "password", i.hash)
 	if err := g.logIn("alice", i.password+"x", "home"); err == nil || g.storedField("alice", "password") != i.hash {
@@ -158,7 +158,7 @@ func TestTwins(t *testing.T) {
 		{"garbled", "ääääääää", "Ã¤Ã¤Ã¤Ã¤Ã¤Ã¤Ã¤Ã¤"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+			eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 				must(t, errOf(g.users.SetPassword(t.Context(), uid("alice"), tt.owners)))
 				wantErr(t, "the twin of a password that was set", g.logIn("alice", tt.twin, ""), userdb.ErrLogin)
 				g.add("bob", tt.owners)
@@ -179,7 +179,7 @@ func TestTwins(t *testing.T) {
 // TestConcurrentRenewals makes concurrent logins that replace the hash while another writer updates
 // the entry. All must succeed, and the update must not be lost.
 func TestConcurrentRenewals(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for round := range 10 {
 			g.storeField("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
 			job := fmt.Sprint("job ", round)
@@ -208,7 +208,7 @@ func TestConcurrentRenewals(t *testing.T) {
 // TestRenewalKeepsNewPassword sets a password during logins that replace the hash. The
 // new password must stay.
 func TestRenewalKeepsNewPassword(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for round := range 10 {
 			g.storeField("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
 			next := fmt.Sprint("another password ", round)
@@ -227,7 +227,7 @@ func TestRenewalKeepsNewPassword(t *testing.T) {
 // TestFailedRenewal checks that a login succeeds even if its new hash cannot be written, and that
 // the log reports the failure.
 func TestFailedRenewal(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		hash := bcryptOf(t, "b", 4, "correct horse")
 		g.storeField("alice", "password", hash)
 		g.refuse("$2a$04$")
@@ -247,9 +247,9 @@ func TestFailedRenewal(t *testing.T) {
 
 // TestPepperedPasswords checks that a store with a pepper takes passwords of up to 1,024 bytes.
 func TestPepperedPasswords(t *testing.T) {
-	o := gateOptions()
+	o := loginOptions()
 	o.Peppers = [][]byte{firstPepper}
-	eachGate(t, o, func(t *testing.T, g *gate) {
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
 		long := strings.Repeat("correct horse ", 80)[:1024]
 		must(t, errOf(g.users.SetPassword(t.Context(), uid("alice"), long)))
 		must(t, g.logIn("alice", long, ""))
@@ -266,41 +266,46 @@ func TestPepperedPasswords(t *testing.T) {
 // A concurrentChange is made to alice during her login. It says which error the login must return.
 type concurrentChange struct {
 	name string
-	do   func(g *gate) error
+	do   func(g *loginSite) error
 	want error
 }
 
 const nextPassword = "brand new horse"
 
 var concurrentChanges = []concurrentChange{
-	{"set a new password", func(g *gate) error { return errOf(g.users.SetPassword(g.t.Context(), uid("alice"), nextPassword)) }, userdb.ErrLogin},
-	{"set the same password", func(g *gate) error { return errOf(g.users.SetPassword(g.t.Context(), uid("alice"), alicePassword)) }, nil},
-	{"disabled", func(g *gate) error { return g.users.Disable(g.t.Context(), uid("alice")) }, userdb.ErrLogin},
-	{"disabled and enabled", func(g *gate) error {
+	{"set a new password", func(g *loginSite) error { return errOf(g.users.SetPassword(g.t.Context(), uid("alice"), nextPassword)) }, userdb.ErrLogin},
+	{"set the same password", func(g *loginSite) error {
+		return errOf(g.users.SetPassword(g.t.Context(), uid("alice"), alicePassword))
+	}, nil},
+	{"disabled", func(g *loginSite) error { return g.users.Disable(g.t.Context(), uid("alice")) }, userdb.ErrLogin},
+	{"disabled and enabled", func(g *loginSite) error {
 		return errors.Join(g.users.Disable(g.t.Context(), uid("alice")), g.users.Enable(g.t.Context(), uid("alice")))
 	}, nil},
-	{"deleted", func(g *gate) error { return g.users.Delete(g.t.Context(), uid("alice")) }, userdb.ErrLogin},
-	{"created again", func(g *gate) error { return g.recreate("alice", alicePassword) }, nil},
-	{"created again with another password", func(g *gate) error { return g.recreate("alice", nextPassword) }, userdb.ErrLogin},
-	{"another facet", func(g *gate) error { return g.putFacet("job", "cook") }, nil},
+	{"deleted", func(g *loginSite) error { return g.users.Delete(g.t.Context(), uid("alice")) }, userdb.ErrLogin},
+	{"created again", func(g *loginSite) error { return g.recreate("alice", alicePassword) }, nil},
+	{"created again with another password", func(g *loginSite) error { return g.recreate("alice", nextPassword) }, userdb.ErrLogin},
+	{"another facet", func(g *loginSite) error { return g.putFacet("job", "cook") }, nil},
 }
 
 // nameChanges lists changes after which alice's name is not hers any more.
 var nameChanges = []concurrentChange{
-	{"created again with another name", func(g *gate) error { return g.recreate("bob", alicePassword) }, userdb.ErrLogin},
-	{"renamed", func(g *gate) error { return g.putFacet("name", "bob") }, userdb.ErrLogin},
+	{"created again with another name", func(g *loginSite) error { return g.recreate("bob", alicePassword) }, userdb.ErrLogin},
+	{"renamed", func(g *loginSite) error { return g.putFacet("name", "bob") }, userdb.ErrLogin},
 }
 
 // externalChanges lists changes by a program that does not know ~rev.
 var externalChanges = []concurrentChange{
-	{"another password", func(g *gate) error { g.storeField("alice", "password", hashWith(g.t, "brand new horse")); return nil }, userdb.ErrLogin},
-	{"no password", func(g *gate) error { return g.raw.HDel(g.t.Context(), "user/uid:alice", "password").Err() }, userdb.ErrLogin},
-	{"renewed", func(g *gate) error { g.storeField("alice", "password", hashWith(g.t, alicePassword)); return nil }, nil},
-	{"another facet", func(g *gate) error { g.storeField("alice", "job", "cook"); return nil }, nil},
+	{"another password", func(g *loginSite) error {
+		g.storeField("alice", "password", hashWith(g.t, "brand new horse"))
+		return nil
+	}, userdb.ErrLogin},
+	{"no password", func(g *loginSite) error { return g.raw.HDel(g.t.Context(), "user/uid:alice", "password").Err() }, userdb.ErrLogin},
+	{"renewed", func(g *loginSite) error { g.storeField("alice", "password", hashWith(g.t, alicePassword)); return nil }, nil},
+	{"another facet", func(g *loginSite) error { g.storeField("alice", "job", "cook"); return nil }, nil},
 }
 
 // recreate deletes alice and creates another entry with her UID.
-func (g *gate) recreate(name, password string) error {
+func (g *loginSite) recreate(name, password string) error {
 	if err := g.users.Delete(g.t.Context(), uid("alice")); err != nil {
 		return err
 	}
@@ -309,14 +314,14 @@ func (g *gate) recreate(name, password string) error {
 }
 
 // putFacet changes a facet of alice.
-func (g *gate) putFacet(field, text string) error {
+func (g *loginSite) putFacet(field, text string) error {
 	_, err := g.users.Update(g.t.Context(), uid("alice"), putText(field, text))
 	return err
 }
 
 // beforeCommand calls do once, before the next round trip that contains a text. It returns a flag
 // that is set when do has been called.
-func (g *gate) beforeCommand(text string, do func()) (done *atomic.Bool) {
+func (g *loginSite) beforeCommand(text string, do func()) (done *atomic.Bool) {
 	g.t.Helper()
 	g.needs(interleaves)
 	done = &atomic.Bool{}
@@ -334,7 +339,7 @@ func (g *gate) beforeCommand(text string, do func()) (done *atomic.Bool) {
 func TestOvertakenRenewal(t *testing.T) {
 	for _, e := range slices.Concat(concurrentChanges, nameChanges) {
 		t.Run(e.name, func(t *testing.T) {
-			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+			eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 				g.storeField("alice", "password", bcryptOf(t, "b", 4, alicePassword))
 				done := g.beforeCommand("password $2a$", func() { must(t, e.do(g)) })
 				got, err := g.users.Login(t.Context(), "alice", alicePassword, userdb.Attempt{})
@@ -356,7 +361,7 @@ func TestOvertakenRenewal(t *testing.T) {
 // TestOvertakenByARefusedWrite disables the entry while a login fails to replace the hash. The
 // login must be refused.
 func TestOvertakenByARefusedWrite(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.storeField("alice", "password", bcryptOf(t, "b", 4, alicePassword))
 		g.needs(interleaves)
 		once := &atomic.Bool{}
@@ -382,7 +387,7 @@ func TestOvertakenNewPassword(t *testing.T) {
 			want = userdb.ErrConflict
 		}
 		t.Run(e.name, func(t *testing.T) {
-			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+			eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 				done := g.beforeCommand("password $2a$", func() { must(t, e.do(g)) })
 				err := errOf(g.users.ChangePassword(t.Context(), uid("alice"), alicePassword, "battery staple", userdb.Attempt{}))
 				if !done.Load() || !errors.Is(err, want) {
@@ -398,7 +403,7 @@ func TestOvertakenNewPassword(t *testing.T) {
 func TestOvertakenLogin(t *testing.T) {
 	for _, tt := range slices.Concat(concurrentChanges, externalChanges, nameChanges) {
 		t.Run(tt.name, func(t *testing.T) {
-			eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
+			eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
 				begun := g.beforeCheck(func() { must(t, tt.do(g)) })
 				e, err := g.users.Login(t.Context(), "alice", alicePassword, userdb.Attempt{})
 				if !begun.Load() {
@@ -420,7 +425,7 @@ func TestOvertakenLogin(t *testing.T) {
 func TestOvertakenOldPassword(t *testing.T) {
 	for _, tt := range slices.Concat(concurrentChanges, externalChanges) {
 		t.Run(tt.name, func(t *testing.T) {
-			eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
+			eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
 				g.beforeCheck(func() { must(t, tt.do(g)) })
 				err := errOf(g.users.ChangePassword(t.Context(), uid("alice"), alicePassword, "battery staple", userdb.Attempt{}))
 				if !errors.Is(err, tt.want) {
@@ -436,7 +441,7 @@ func TestOvertakenOldPassword(t *testing.T) {
 
 // beforeCheck calls do once, after the next login has looked up its account and before the password
 // is checked. It returns a flag that is set when do is called.
-func (g *gate) beforeCheck(do func()) (begun *atomic.Bool) {
+func (g *loginSite) beforeCheck(do func()) (begun *atomic.Bool) {
 	begun = &atomic.Bool{}
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -19,7 +19,7 @@ const resetPassword = "brand new horse"
 // TestResetPassword checks that a reset spends the token and sets the password in one write, and
 // that a refused reset leaves the token valid.
 func TestResetPassword(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		g.failLogins(freeFailures, "alice", "")
 		first, secret := g.issue(userdb.Token{Purpose: "login"}), g.issue(userdb.Token{Purpose: "reset", Value: "v"})
@@ -57,7 +57,7 @@ func TestResetPassword(t *testing.T) {
 
 // TestParallelResets makes many resets at once. Exactly one must set its password.
 func TestParallelResets(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		secrets := []string{g.issue(userdb.Token{Purpose: "reset"}), g.issue(userdb.Token{Purpose: "reset"})}
 		errs := make([]error, 8)
 		var wg sync.WaitGroup
@@ -80,7 +80,7 @@ func TestParallelResets(t *testing.T) {
 // TestIssueFor checks that IssueFor returns the stored address, and that the token is void after
 // the address changes.
 func TestIssueFor(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		reset := userdb.Token{Purpose: "reset"}
 		secret, address, err := g.users.IssueFor(ctx, hints.Field("email", "ALICE@Example.COM"), "email", reset)
@@ -120,7 +120,7 @@ func TestIssueFor(t *testing.T) {
 // TestOlderChange checks that a token for a change of address is void if the address changed after
 // it was issued, or if a newer token was spent.
 func TestOlderChange(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		change := func(address string) string {
 			return g.issue(userdb.Token{Purpose: "change:email", Value: address})
 		}
@@ -141,7 +141,7 @@ func TestOlderChange(t *testing.T) {
 // TestTokensOfDisabled checks that no token is issued for a disabled entry, and that Enable does
 // not make older tokens valid again.
 func TestTokensOfDisabled(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		before := g.issue(userdb.Token{Purpose: "reset"})
 		must(t, g.users.Disable(ctx, uid("alice")))
@@ -159,7 +159,7 @@ func TestTokensOfDisabled(t *testing.T) {
 // TestTokenLimit checks that an entry has at most 16 valid tokens, and that a new one replaces
 // the oldest.
 func TestTokenLimit(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.issue(userdb.Token{Purpose: "short", Lifetime: time.Second})
 		g.advance(time.Second)
 		var secrets []string
@@ -182,7 +182,7 @@ func TestTokenLimit(t *testing.T) {
 // TestIssueKeepsRevision checks that an entry that was read before a token was issued can be saved
 // after it.
 func TestIssueKeepsRevision(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		e, err := g.users.Find(t.Context(), uid("alice"))
 		must(t, err)
 		secret := g.issue(userdb.Token{Purpose: "reset"})

@@ -18,21 +18,21 @@ import (
 // An obstacle keeps the owner of an account from logging in.
 type obstacle struct {
 	name string
-	put  func(g *gate, uid string)
+	put  func(g *loginSite, uid string)
 	is   func(s userdb.LoginStatus) bool
 }
 
 var obstacles = []obstacle{
-	{"disabled", func(g *gate, uid string) {
+	{"disabled", func(g *loginSite, uid string) {
 		must(g.t, g.users.Disable(g.t.Context(), hints.UID(uid)))
 	}, func(s userdb.LoginStatus) bool { return s.Disabled }},
-	{"no password", func(g *gate, uid string) {
+	{"no password", func(g *loginSite, uid string) {
 		g.setHash(uid, "")
 	}, func(s userdb.LoginStatus) bool { return s.Password == userdb.PasswordNone }},
-	{"an unknown hash", func(g *gate, uid string) {
+	{"an unknown hash", func(g *loginSite, uid string) {
 		g.setHash(uid, "$nosuch$hash")
 	}, func(s userdb.LoginStatus) bool { return s.Password == userdb.PasswordUnusable }},
-	{"too many guesses", func(g *gate, uid string) {
+	{"too many guesses", func(g *loginSite, uid string) {
 		for range 12 {
 			_, err := g.users.Login(g.t.Context(), uid+" name", wrongPassword, userdb.Attempt{})
 			if !errors.Is(err, userdb.ErrLogin) && !errors.Is(err, userdb.ErrTooManyAttempts) {
@@ -40,14 +40,14 @@ var obstacles = []obstacle{
 			}
 		}
 	}, func(s userdb.LoginStatus) bool { return s.Wait > 0 }},
-	{"no identifier", func(g *gate, uid string) {
+	{"no identifier", func(g *loginSite, uid string) {
 		_, err := g.users.Update(g.t.Context(), hints.UID(uid), func(e *userdb.Entry) error { e.Drop("name"); return nil })
 		must(g.t, err)
 	}, func(s userdb.LoginStatus) bool { return s.Identifiers == 0 }},
 }
 
 // setHash writes a password hash directly to Redis. If hash is "", it removes the password.
-func (g *gate) setHash(uid, hash string) {
+func (g *loginSite) setHash(uid, hash string) {
 	g.t.Helper()
 	prk, err := recordkey.PRK("user", "uid", uid)
 	must(g.t, err)
@@ -60,7 +60,7 @@ func (g *gate) setHash(uid, hash string) {
 // TestLoginStatus checks, for every obstacle and every pair of them, that LoginStatus agrees with
 // the answer of Login to the right password.
 func TestLoginStatus(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		n := 0
 		for i := -1; i < len(obstacles); i++ {
 			for j := i; j < len(obstacles); j++ {
@@ -85,7 +85,7 @@ func TestLoginStatus(t *testing.T) {
 
 // checkLoginStatus creates an entry with some obstacles, and compares its LoginStatus with the
 // answer of Login.
-func (g *gate) checkLoginStatus(uid string, some []obstacle) {
+func (g *loginSite) checkLoginStatus(uid string, some []obstacle) {
 	g.t.Helper()
 	ctx := g.t.Context()
 	_, err := g.users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", uid+" name"), Password: alicePassword})
@@ -138,7 +138,7 @@ func (g *gate) checkLoginStatus(uid string, some []obstacle) {
 // TestLoginStatusDetails checks that LoginStatus returns the familiar origins, the last login and
 // the valid tokens.
 func TestLoginStatusDetails(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx, alice := t.Context(), hints.UID("alice")
 		for _, origin := range []string{"192.0.2.1", "192.0.2.2"} {
 			_, err := g.users.Login(ctx, "alice", alicePassword, userdb.Attempt{Origin: origin})

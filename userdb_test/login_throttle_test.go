@@ -25,7 +25,7 @@ const (
 
 // guessConcurrently tries n wrong passwords at the same time. It returns how many were checked and
 // how many were told to wait.
-func (g *gate) guessConcurrently(n int, identifier, origin string) (checked, waiting int) {
+func (g *loginSite) guessConcurrently(n int, identifier, origin string) (checked, waiting int) {
 	g.t.Helper()
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -51,7 +51,7 @@ func (g *gate) guessConcurrently(n int, identifier, origin string) (checked, wai
 // TestParallelGuesses makes 500 guesses at once. No more of them may be checked than if they came
 // one after the other.
 func TestParallelGuesses(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		must(t, g.logIn("alice", alicePassword, "home"))
 		for _, tt := range []struct {
 			identifier, origin string
@@ -78,7 +78,7 @@ func TestParallelGuesses(t *testing.T) {
 // TestHundredGuessesADay checks that at most 100 guesses a day are checked for one account, over
 // all its identifiers and all origins that the owner uses.
 func TestHundredGuessesADay(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		homes := []string{"home", "work", "phone", "train", "cafe"}
 		for _, o := range homes {
 			must(t, g.logIn("alice", alicePassword, o))
@@ -104,7 +104,7 @@ func TestHundredGuessesADay(t *testing.T) {
 // TestStrangerCannotLockOwnerOut checks that the owner can always log in from a familiar origin,
 // however long a stranger guesses.
 func TestStrangerCannotLockOwnerOut(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		must(t, g.logIn("alice", alicePassword, "home"))
 		for range 4 {
 			g.exhaust("alice", "evil")
@@ -122,7 +122,7 @@ func TestStrangerCannotLockOwnerOut(t *testing.T) {
 // TestNewPasswordEndsWaits checks that setting a new password ends all waits of an account, and
 // that redeeming a token does not.
 func TestNewPasswordEndsWaits(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.exhaust("alice", "")
 		secret, err := g.users.Issue(t.Context(), uid("alice"), userdb.Token{Purpose: "reset"})
 		must(t, err)
@@ -139,7 +139,7 @@ func TestNewPasswordEndsWaits(t *testing.T) {
 // TestOneOriginManyAccounts tries a password on many accounts from one origin. After 30 failures
 // the origin must have to wait, at every account.
 func TestOneOriginManyAccounts(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		var waits []time.Duration
 		for i := range 32 {
 			wait, _ := waitOf(g.logIn(fmt.Sprint("user", i), wrongPassword, "evil"))
@@ -161,7 +161,7 @@ func TestOneOriginManyAccounts(t *testing.T) {
 // TestThrottleRevealsNothing checks that every sequence of guesses gets the same answers for an
 // account as for an identifier that nobody has.
 func TestThrottleRevealsNothing(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		rounds := 12
 		if !g.has(cheapWrites) {
 			rounds = 3
@@ -184,7 +184,7 @@ func TestThrottleRevealsNothing(t *testing.T) {
 
 // guessAtRandom makes random guesses at one identifier, in several spellings, and returns the
 // answers. Each identifier has its own origins, so that they begin without failures.
-func (g *gate) guessAtRandom(who, origin string, r *rand.Rand) string {
+func (g *loginSite) guessAtRandom(who, origin string, r *rand.Rand) string {
 	g.t.Helper()
 	var seen []string
 	for range 80 {
@@ -200,7 +200,7 @@ func (g *gate) guessAtRandom(who, origin string, r *rand.Rand) string {
 
 // TestCountersExpire checks that counters expire, and that an entry's counters are deleted with it.
 func TestCountersExpire(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		must(t, g.logIn("alice", alicePassword, "home"))
 		g.failLogins(2, "alice", "evil")
 		g.failLogins(2, "nobody", "evil")
@@ -228,7 +228,7 @@ func TestCountersExpire(t *testing.T) {
 // TestUncountedIsUnchecked checks that no password is hashed if the attempt cannot be counted, and
 // that a login with the right password succeeds even if the count cannot be undone.
 func TestUncountedIsUnchecked(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		must(t, g.logIn("alice", alicePassword, ""))
 		g.refuse("admit")
 		own, other := g.countHashes(func() {
@@ -248,7 +248,7 @@ func TestUncountedIsUnchecked(t *testing.T) {
 // TestLostCount loses replies to the command that counts an attempt. The command must be sent again
 // without being counted twice. If no reply ever comes, the attempt must stay counted.
 func TestLostCount(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		must(t, g.logIn("alice", alicePassword, ""))
 		lose := 0
 		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -281,7 +281,7 @@ func TestLostCount(t *testing.T) {
 // TestServerClock checks that the store uses the server's clock if the test sets none, and that the
 // wait doubles with every failure, however slow the test is.
 func TestServerClock(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.useClock(nil)
 		g.advance(1000 * time.Hour)
 		for failures := range 20 {

@@ -20,7 +20,7 @@ import (
 // aliceTokens is the key of alice's tokens.
 const aliceTokens = "~/token/{user/uid:alice}"
 
-func (g *gate) issue(tk userdb.Token) string {
+func (g *loginSite) issue(tk userdb.Token) string {
 	g.t.Helper()
 	secret, err := g.users.Issue(g.t.Context(), uid("alice"), tk)
 	if err != nil {
@@ -30,7 +30,7 @@ func (g *gate) issue(tk userdb.Token) string {
 }
 
 // wantRedeem checks that a token is valid for alice, once.
-func (g *gate) wantRedeem(purpose, secret, value string) {
+func (g *loginSite) wantRedeem(purpose, secret, value string) {
 	g.t.Helper()
 	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)
 	if err != nil || e.UID() != "alice" || tk.Purpose != purpose || tk.Value != value {
@@ -40,7 +40,7 @@ func (g *gate) wantRedeem(purpose, secret, value string) {
 }
 
 // wantVoid checks that a token is refused exactly as one that never existed.
-func (g *gate) wantVoid(why, purpose, secret string) {
+func (g *loginSite) wantVoid(why, purpose, secret string) {
 	g.t.Helper()
 	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)
 	if err != userdb.ErrNotFound || e.UID() != "" || tk != (userdb.Token{}) { // not even wrapped
@@ -51,7 +51,7 @@ func (g *gate) wantVoid(why, purpose, secret string) {
 // TestTokens checks that a token is valid once, only for its purpose and entry, and returns its
 // value.
 func TestTokens(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for _, tk := range []userdb.Token{
 			{Purpose: "reset"},
 			{Purpose: "verify", Value: "alice@example.com"},
@@ -80,7 +80,7 @@ func TestTokens(t *testing.T) {
 // TestTokenSecrets checks that a secret has 160 random bits and the UID, and that Redis stores only
 // a hash of it.
 func TestTokenSecrets(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		seen := map[string]bool{}
 		for range 20 {
 			secret := g.issue(userdb.Token{Purpose: "reset", Value: "v"})
@@ -102,7 +102,7 @@ func TestTokenSecrets(t *testing.T) {
 
 // TestTokenRules checks which tokens cannot be issued.
 func TestTokenRules(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for _, tt := range []struct {
 			token userdb.Token
 			field string
@@ -145,8 +145,8 @@ func TestTokenRules(t *testing.T) {
 	})
 }
 
-// voidingVerbs lists the verbs that make all tokens of an entry void.
-var voidingVerbs = []struct {
+// voidingMethods lists the methods that make all tokens of an entry void.
+var voidingMethods = []struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type) error
 }{
@@ -170,12 +170,12 @@ var voidingVerbs = []struct {
 	}},
 }
 
-// TestVoidTokens checks that each of voidingVerbs makes void all tokens issued before it, and none
-// issued after it.
+// TestVoidTokens checks that each of voidingMethods makes void all tokens issued before it, and
+// none issued after it.
 func TestVoidTokens(t *testing.T) {
-	for _, v := range voidingVerbs {
+	for _, v := range voidingMethods {
 		t.Run(v.name, func(t *testing.T) {
-			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+			eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 				old := []string{g.issue(userdb.Token{Purpose: "reset"}), g.issue(userdb.Token{Purpose: "reset"})}
 				change := g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
 				must(t, v.do(t.Context(), g.users))
@@ -200,7 +200,7 @@ func TestVoidTokens(t *testing.T) {
 // TestTokenVoidedDuringRedeem makes a token void after Redeem has read the entry. Redeem must not
 // make the token's change.
 func TestTokenVoidedDuringRedeem(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(interleaves)
 		secret := g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
 		var once sync.Once
@@ -224,7 +224,7 @@ func TestTokenVoidedDuringRedeem(t *testing.T) {
 
 // TestTokensStayValid checks that failed logins, a login and other changes leave tokens valid.
 func TestTokensStayValid(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		first := g.issue(userdb.Token{Purpose: "reset"})
 		second := g.issue(userdb.Token{Purpose: "verify", Value: "v"})
 		g.failLogins(3, "alice", "")
@@ -239,7 +239,7 @@ func TestTokensStayValid(t *testing.T) {
 // TestTokenLifetime checks that a token expires, and that Redis drops the record when the last
 // token of an entry has expired.
 func TestTokenLifetime(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		hour := g.issue(userdb.Token{Purpose: "p"})
 		short := g.issue(userdb.Token{Purpose: "q", Lifetime: time.Minute})
 		life, err := g.raw.PTTL(t.Context(), aliceTokens).Result()
@@ -264,7 +264,7 @@ func TestTokenLifetime(t *testing.T) {
 // TestParallelRedeemers redeems a token twenty times at once. Exactly one call must succeed,
 // whether or not the token makes a change.
 func TestParallelRedeemers(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for round, tk := range []userdb.Token{
 			{Purpose: "reset"}, {Purpose: "verify", Value: "v"}, {Purpose: "change:email", Value: "new@example.com"}, {Purpose: "reset"},
 		} {
@@ -293,7 +293,7 @@ func TestParallelRedeemers(t *testing.T) {
 // TestChangeOfAddress checks that an address is claimed when its token is redeemed, and not when it
 // is issued.
 func TestChangeOfAddress(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		const before, after = "alice@example.com", "Alice@New.example"
 		isTaken := func(address string) bool {
 			found, err := g.users.Exists(t.Context(), hints.Field("email", address))
@@ -331,7 +331,7 @@ func TestChangeOfAddress(t *testing.T) {
 // TestConcurrentChangesToOneAddress redeems tokens of several accounts for one address at the same
 // time. One account must get the address, and all indexes must be right.
 func TestConcurrentChangesToOneAddress(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		secrets := map[string]string{}
 		for i := range 6 {
 			name := fmt.Sprint("user", i)
@@ -368,9 +368,9 @@ func TestConcurrentChangesToOneAddress(t *testing.T) {
 
 // TestTokensOfTypes checks that a token is valid only in its type and namespace.
 func TestTokensOfTypes(t *testing.T) {
-	o := gateOptions()
+	o := loginOptions()
 	o.Schema = wideSchema(schema.FoldCasefold)
-	eachGate(t, o, func(t *testing.T, g *gate) {
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
 		secret := g.issue(userdb.Token{Purpose: "p"})
 		_, _, err := typeOf(t, g.db, "order").Redeem(t.Context(), "p", secret)
 		wantErr(t, "a token of another type", err, userdb.ErrNotFound)

@@ -14,32 +14,32 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// tokenVerbs lists verbs that spend tokens. Each gets a token of purpose reset, and one that
+// tokenMethods lists methods that spend tokens. Each gets a token of purpose reset, and one that
 // changes the address.
-var tokenVerbs = []struct {
+var tokenMethods = []struct {
 	name string
-	do   func(ctx context.Context, g *gate, reset, change string) error
+	do   func(ctx context.Context, g *loginSite, reset, change string) error
 }{
-	{"redeem", func(ctx context.Context, g *gate, reset, _ string) error {
+	{"redeem", func(ctx context.Context, g *loginSite, reset, _ string) error {
 		_, _, err := g.users.Redeem(ctx, "reset", reset)
 		return err
 	}},
-	{"reset", func(ctx context.Context, g *gate, reset, _ string) error {
+	{"reset", func(ctx context.Context, g *loginSite, reset, _ string) error {
 		_, err := g.users.ResetPassword(ctx, "reset", reset, resetPassword)
 		return err
 	}},
-	{"change", func(ctx context.Context, g *gate, _, change string) error {
+	{"change", func(ctx context.Context, g *loginSite, _, change string) error {
 		_, _, err := g.users.Redeem(ctx, "change:email", change)
 		return err
 	}},
 }
 
-// TestLostRedeems loses requests and replies of tokenVerbs. A verb that is sent again must succeed
-// although its token is spent by then, and must spend no token twice (I7).
+// TestLostRedeems loses requests and replies of tokenMethods. A call that is sent again must
+// succeed although its token is spent by then, and must spend no token twice (I7).
 func TestLostRedeems(t *testing.T) {
-	for _, v := range tokenVerbs {
+	for _, v := range tokenMethods {
 		t.Run(v.name, func(t *testing.T) {
-			eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+			eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 				for _, loss := range losses {
 					if loss.times > 2 {
 						continue
@@ -61,12 +61,12 @@ func TestLostRedeems(t *testing.T) {
 	}
 }
 
-// TestNoReplyToRedeem loses every reply. The verb must report an unknown outcome, and not that the
+// TestNoReplyToRedeem loses every reply. The call must report an unknown outcome, and not that the
 // token is invalid.
 func TestNoReplyToRedeem(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(oneScript)
-		for _, v := range tokenVerbs {
+		for _, v := range tokenMethods {
 			must(t, g.users.Delete(t.Context(), uid("alice")))
 			g.add("alice", alicePassword)
 			reset, change := g.issue(userdb.Token{Purpose: "reset"}), g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
@@ -88,7 +88,7 @@ func TestNoReplyToRedeem(t *testing.T) {
 }
 
 // issueUntapped removes the function of the tap while it issues a token.
-func (g *gate) issueUntapped() string {
+func (g *loginSite) issueUntapped() string {
 	g.t.Helper()
 	var refusing passage
 	if p := g.tap.pass.Load(); p != nil {
@@ -99,41 +99,42 @@ func (g *gate) issueUntapped() string {
 	return g.issue(userdb.Token{Purpose: "reset"})
 }
 
-// tokenRaceVerbs lists verbs that may run between any two commands of a verb that spends a token.
-var tokenRaceVerbs = []struct {
+// racingMethods lists methods that may run between any two commands of a method that spends a
+// token.
+var racingMethods = []struct {
 	name string
-	do   func(ctx context.Context, g *gate, reset, change string) error
+	do   func(ctx context.Context, g *loginSite, reset, change string) error
 }{
-	{"disable", func(ctx context.Context, g *gate, _, _ string) error { return g.users.Disable(ctx, uid("alice")) }},
-	{"set password", func(ctx context.Context, g *gate, _, _ string) error {
+	{"disable", func(ctx context.Context, g *loginSite, _, _ string) error { return g.users.Disable(ctx, uid("alice")) }},
+	{"set password", func(ctx context.Context, g *loginSite, _, _ string) error {
 		return errOf(g.users.SetPassword(ctx, uid("alice"), "the owner's own"))
 	}},
-	{"delete", func(ctx context.Context, g *gate, _, _ string) error { return g.users.Delete(ctx, uid("alice")) }},
-	{"redeem", tokenVerbs[0].do},
-	{"reset", func(ctx context.Context, g *gate, reset, _ string) error {
+	{"delete", func(ctx context.Context, g *loginSite, _, _ string) error { return g.users.Delete(ctx, uid("alice")) }},
+	{"redeem", tokenMethods[0].do},
+	{"reset", func(ctx context.Context, g *loginSite, reset, _ string) error {
 		_, err := g.users.ResetPassword(ctx, "reset", reset, "the other's")
 		return err
 	}},
-	{"change", tokenVerbs[2].do},
-	{"newer change", func(ctx context.Context, g *gate, _, _ string) error {
+	{"change", tokenMethods[2].do},
+	{"newer change", func(ctx context.Context, g *loginSite, _, _ string) error {
 		_, _, err := g.users.Redeem(ctx, "change:email", g.issue(userdb.Token{Purpose: "change:email", Value: "newer@example.com"}))
 		return err
 	}},
-	{"update", func(ctx context.Context, g *gate, _, _ string) error {
+	{"update", func(ctx context.Context, g *loginSite, _, _ string) error {
 		_, err := g.users.Update(ctx, uid("alice"), putText("name", "Alicia"))
 		return err
 	}},
 }
 
-// TestTokenRaces runs another verb before and after every command of a verb that spends a token. A
-// token that the other verb ended must have no effect, and of two verbs that spend the same token
-// one must succeed.
+// TestTokenRaces runs another method before and after every command of a method that spends a
+// token. A token that the other method ended must have no effect, and of two methods that spend the
+// same token one must succeed.
 func TestTokenRaces(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(interleaves)
 		moments := 0
-		for _, v := range tokenVerbs {
-			for _, o := range tokenRaceVerbs {
+		for _, v := range tokenMethods {
+			for _, o := range racingMethods {
 				for at := 0; ; at++ {
 					// At most three tokens an hour are issued for one address.
 					g.advance(time.Hour + time.Second)
@@ -145,15 +146,15 @@ func TestTokenRaces(t *testing.T) {
 			}
 		}
 		if moments < 100 {
-			t.Errorf("other verbs ran at only %d moments", moments)
+			t.Errorf("other methods ran at only %d moments", moments)
 		}
 	})
 }
 
-// raceAt runs do, a verb that spends a token, and runs other at one moment of it. Moments are
+// raceAt runs do, a method that spends a token, and runs other at one moment of it. Moments are
 // counted from 0: two for each command of do, before and after it. raceAt returns false if do ended
 // before that moment.
-func (g *gate) raceAt(name string, at int, do, other func(ctx context.Context, g *gate, reset, change string) error) bool {
+func (g *loginSite) raceAt(name string, at int, do, other func(ctx context.Context, g *loginSite, reset, change string) error) bool {
 	g.t.Helper()
 	ctx := g.t.Context()
 	if g.storedField("alice", "~isa") != "" {
@@ -193,16 +194,16 @@ func (g *gate) raceAt(name string, at int, do, other func(ctx context.Context, g
 	return true
 }
 
-// raceProblem returns what is wrong after two verbs ran at the same time, or "" if nothing is.
-func (g *gate) raceProblem(name string, ours, theirs error) string {
-	verb, other, _ := strings.Cut(name, " | ")
+// raceProblem returns what is wrong after two methods ran at the same time, or "" if nothing is.
+func (g *loginSite) raceProblem(name string, ours, theirs error) string {
+	method, other, _ := strings.Cut(name, " | ")
 	for _, err := range []error{ours, theirs} {
 		if err != nil && !errors.Is(err, userdb.ErrNotFound) {
 			return "an unexpected error"
 		}
 	}
 	email, both := g.storedField("alice", "email"), ours == nil && theirs == nil
-	same := verb == other || verb != "change" && (other == "redeem" || other == "reset")
+	same := method == other || method != "change" && (other == "redeem" || other == "reset")
 	switch {
 	case same && both:
 		return "both succeeded"
@@ -223,7 +224,7 @@ func (g *gate) raceProblem(name string, ours, theirs error) string {
 // TestIssueDuringDisable issues tokens while another caller disables the entry. None of them may be
 // valid afterward.
 func TestIssueDuringDisable(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		secrets := make([]string, 8)
 		var wg sync.WaitGroup
 		for i := range secrets {

@@ -55,7 +55,7 @@ var failingLogins = []struct{ name, identifier string }{
 	{"a password field that is no hash", "junk"},
 }
 
-func (g *gate) addFailingLogins() {
+func (g *loginSite) addFailingLogins() {
 	g.t.Helper()
 	for _, name := range []string{"bare", "banned", "gone", "md5", "faulty", "peppered", "junk"} {
 		password := alicePassword
@@ -76,7 +76,7 @@ func (g *gate) addFailingLogins() {
 // TestSameAnswerSameWork checks that every login that fails gets the same error and costs the same
 // number of hashes, whatever the account and the password.
 func TestSameAnswerSameWork(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.addFailingLogins()
 		for _, form := range passwordForms {
 			for _, who := range failingLogins {
@@ -97,7 +97,7 @@ func TestSameAnswerSameWork(t *testing.T) {
 // TestRightPasswordOfUnusableAccounts tries alice's password with identifiers that cannot log in.
 // Every login must get the same error and cost the same number of hashes.
 func TestRightPasswordOfUnusableAccounts(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.addFailingLogins()
 		for _, who := range failingLogins[2:] {
 			var err error
@@ -116,7 +116,7 @@ func TestRightPasswordOfUnusableAccounts(t *testing.T) {
 // TestRightPasswordOfDisabled checks that the right password of a disabled entry counts as a
 // failure. Otherwise the waits would reveal that it is right.
 func TestRightPasswordOfDisabled(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		must(t, g.users.Disable(t.Context(), uid("alice")))
 		for range freeFailures {
 			wantErr(t, "disabled", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
@@ -130,10 +130,10 @@ func TestRightPasswordOfDisabled(t *testing.T) {
 // TestLowerCost checks that a login computes more rounds if the stored hash has a lower cost, so
 // that raising the cost does not reveal which accounts exist.
 func TestLowerCost(t *testing.T) {
-	o := gateOptions()
+	o := loginOptions()
 	o.Schema = schema.User()
 	o.Schema.Types["user"].Password.Cost = 14
-	eachGate(t, o, func(t *testing.T, g *gate) {
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
 		hashes := map[string]string{
 			"alice": bcryptOf(t, "a", 4, alicePassword), "bob": bcryptOf(t, "b", 5, alicePassword), "carol": bcryptOf(t, "a", 6, alicePassword),
 			"dave": bcryptOf(t, "a", 4, "p\xe4ssw\xf6rd"),
@@ -168,7 +168,7 @@ func TestLowerCost(t *testing.T) {
 // TestWorkOfImportedHash checks that a hash of a higher cost or another algorithm costs
 // another amount of work until a login replaces it.
 func TestWorkOfImportedHash(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.storeField("alice", "password", "$5$rounds=1000$saltsalt$R6e4P8ccT9iMqkYg7Z8YtpId/lfsIfnuPkp8WXposU8")
 		for _, tt := range []struct {
 			what, password string
@@ -196,7 +196,7 @@ func TestWorkOfImportedHash(t *testing.T) {
 
 // TestRoundTrips checks that one round trip counts an attempt for both account and origin.
 func TestRoundTrips(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(oneScript)
 		must(t, g.logIn("alice", alicePassword, "home"))
 		for _, tt := range []struct {
@@ -222,7 +222,7 @@ func TestRoundTrips(t *testing.T) {
 
 // blockWorker holds the only worker of a store in the middle of a login. The returned function
 // releases it.
-func (g *gate) blockWorker() (release func()) {
+func (g *loginSite) blockWorker() (release func()) {
 	g.t.Helper()
 	// Log in once before, because only the first login creates some of the records.
 	must(g.t, g.logIn("alice", alicePassword, ""))
@@ -260,7 +260,7 @@ const queueLength = 64
 // TestThrottledAreNotQueued checks that throttled attempts are refused at once and are not queued,
 // so that they keep nobody else out. The error of a full queue must say how long to wait.
 func TestThrottledAreNotQueued(t *testing.T) {
-	eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
+	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
 		must(t, g.logIn("alice", alicePassword, "home")) // the pool learns how long a hash takes
 		g.exhaust("mallory", "attacker")
 		release := g.blockWorker()
@@ -301,7 +301,7 @@ func TestThrottledAreNotQueued(t *testing.T) {
 func TestFullQueue(t *testing.T) {
 	s := schema.User()
 	s.Types["user"].Password.Strength = 3
-	eachGate(t, userdb.Options{HashWorkers: 1, Schema: s}, func(t *testing.T, g *gate) {
+	eachLoginSite(t, userdb.Options{HashWorkers: 1, Schema: s}, func(t *testing.T, g *loginSite) {
 		release := g.blockWorker()
 		var wg sync.WaitGroup
 		var mu sync.Mutex
@@ -348,7 +348,7 @@ func TestFullQueue(t *testing.T) {
 
 // TestWaitEndsWithItsContext checks that a login stops waiting for a worker when its context ends.
 func TestWaitEndsWithItsContext(t *testing.T) {
-	eachGate(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *gate) {
+	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
 		defer g.blockWorker()()
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(10*time.Millisecond, cancel)
@@ -366,7 +366,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 
 // TestClosedStore checks that a closed store refuses logins.
 func TestClosedStore(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(manyClients)
 		db, err := userdb.Open(t.Context(), g.url, userdb.Options{})
 		must(t, err)

@@ -21,8 +21,8 @@ func allocated(call func()) int64 {
 	return int64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// TestLongTexts gives each verb texts longer than any identifier. A text whose canonical form takes
-// much work must not allocate more than a plain one.
+// TestLongTexts gives each method texts longer than any identifier. A text whose canonical form
+// takes much work must not allocate more than a plain one.
 func TestLongTexts(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: orderedNames()})
 	must(t, err)
@@ -30,7 +30,7 @@ func TestLongTexts(t *testing.T) {
 	users := typeOf(t, db, "user")
 	must(t, errOf(users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann", "email", "ann@example.com")})))
 	value := func(text string) schema.Facets { return schema.Facets{"name": schema.Text(text)} }
-	for name, verb := range map[string]func(text string) error{
+	for name, method := range map[string]func(text string) error{
 		"Login": func(text string) error {
 			return errOf(users.Login(t.Context(), text, "wrong password", userdb.Attempt{}))
 		},
@@ -67,7 +67,7 @@ func TestLongTexts(t *testing.T) {
 			call := func(text string) (bytes int64) {
 				for range 3 { // the first call may fill caches
 					bytes = allocated(func() {
-						if verb(text) == nil {
+						if method(text) == nil {
 							t.Errorf("a text of %d bytes was accepted", len(text))
 						}
 					})

@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A lossyCase describes a verb that runs while requests or replies are lost, on the store that
+// A lossyCase describes a call that is made while requests or replies are lost, on the store that
 // lossyStore prepares.
 type lossyCase struct {
 	name string
@@ -23,7 +23,7 @@ type lossyCase struct {
 	once bool // it is never sent again, so a lost reply leaves its outcome unknown
 }
 
-var lossyVerbs = []lossyCase{
+var lossyMethods = []lossyCase{
 	{name: "create", do: func(ctx context.Context, users *userdb.Type) error {
 		_, err := users.Create(ctx, userdb.NewEntry{UID: "v", Facets: schema.Texts("name", "m", "job", "j"), Tags: []string{"a"}})
 		return err
@@ -75,7 +75,7 @@ var lossyVerbs = []lossyCase{
 	}},
 }
 
-// lossyStore creates the entry u that the verbs need, with name n, job j and tag a.
+// lossyStore creates the entry u that the methods need, with name n, job j and tag a.
 func lossyStore(t *testing.T, s *site) *userdb.Type {
 	t.Helper()
 	users := s.wide()
@@ -84,7 +84,7 @@ func lossyStore(t *testing.T, s *site) *userdb.Type {
 	return users
 }
 
-// comparableRecords returns the records after a verb, without what differs from run to run:
+// comparableRecords returns the records after a call, without what differs from run to run:
 // revisions, random UIDs and hashes.
 func (s *site) comparableRecords() map[string]string {
 	s.t.Helper()
@@ -124,38 +124,38 @@ var losses = []struct {
 	{"all requests are lost", 1000, false, io.EOF},
 }
 
-// TestLostReplies loses requests and replies of every verb. A verb that is sent again must not run
-// twice, nor find its own values taken. If no reply ever comes, the outcome is unknown, but the
+// TestLostReplies loses requests and replies of every method. A call that is sent again must not
+// run twice, nor find its own values taken. If no reply ever comes, the outcome is unknown, but the
 // records must be complete (I7).
 func TestLostReplies(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(oneScript)
-		for _, verb := range lossyVerbs {
+		for _, method := range lossyMethods {
 			s.wipeIfOpen()
 			users := lossyStore(t, s)
 			before := s.comparableRecords()
-			must(t, verb.do(t.Context(), users))
+			must(t, method.do(t.Context(), users))
 			done := s.comparableRecords()
 			for _, loss := range losses {
-				t.Run(verb.name+"/"+loss.name, func(t *testing.T) {
+				t.Run(method.name+"/"+loss.name, func(t *testing.T) {
 					s.wipe()
 					users := lossyStore(t, s)
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					s.tap.lose(loss.times, loss.done, loss.err, func(n int) {
-						if n == 2 && loss.times > n && verb.name != "create" {
-							cancel() // or the verb would retry for longer than the test needs
+						if n == 2 && loss.times > n && method.name != "create" {
+							cancel() // or the call would retry for longer than the test needs
 						}
 					})
-					err := verb.do(ctx, users)
+					err := method.do(ctx, users)
 					s.tap.set(nil)
-					if loss.times > 100 || verb.once {
+					if loss.times > 100 || method.once {
 						wantErr(t, "without a reply", err, userdb.ErrOutcomeUnknown)
 					} else if err != nil {
 						t.Errorf("sent again: %v", err)
 					}
 					want := done
-					if !loss.done && (loss.times > 100 || verb.once) {
+					if !loss.done && (loss.times > 100 || method.once) {
 						want = before
 					}
 					if diff := diffRecords(want, s.comparableRecords()); diff != "" {
@@ -175,7 +175,7 @@ func (s *site) wipeIfOpen() {
 }
 
 // An otherWrites function makes the writes of other callers, between a lost reply and the next
-// attempt of a verb.
+// attempt of a call.
 type otherWrites func(ctx context.Context, users *userdb.Type) error
 
 func othersUpdate(uid string, times int) otherWrites {
@@ -214,10 +214,10 @@ func othersTake(value string) otherWrites {
 	}
 }
 
-// lossesAmongOthers lists verbs whose first attempt gets no reply, what other callers write before
-// the next attempt, and the error that the verb must return.
+// lossesAmongOthers lists calls whose first attempt gets no reply, what other callers write before
+// the next attempt, and the error that the call must return.
 var lossesAmongOthers = []struct {
-	verb   string
+	method string
 	others otherWrites
 	name   string
 	done   bool // the server carries the first attempt out, and only its reply is lost
@@ -239,20 +239,20 @@ var lossesAmongOthers = []struct {
 	{"delete", othersDelete("u"), "another caller deleted it", false, userdb.ErrNotFound},
 }
 
-// lossyVerb returns the element of lossyVerbs with a name.
-func lossyVerb(name string) lossyCase {
-	return lossyVerbs[slices.IndexFunc(lossyVerbs, func(v lossyCase) bool { return v.name == name })]
+// lossyMethod returns the element of lossyMethods with a name.
+func lossyMethod(name string) lossyCase {
+	return lossyMethods[slices.IndexFunc(lossyMethods, func(v lossyCase) bool { return v.name == name })]
 }
 
 // TestLostReplyAndOtherWrites lets other callers write between a lost reply and the next attempt of
-// a verb. Their writes must stay.
+// a method. Their writes must stay.
 func TestLostReplyAndOtherWrites(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(interleaves)
 		s.needs(oneScript)
 		for _, c := range lossesAmongOthers {
-			verb := lossyVerb(c.verb)
-			t.Run(verb.name+"/"+c.name, func(t *testing.T) {
+			method := lossyMethod(c.method)
+			t.Run(method.name+"/"+c.name, func(t *testing.T) {
 				s.wipeIfOpen()
 				users := lossyStore(t, s)
 				var theirs map[string]string
@@ -261,7 +261,7 @@ func TestLostReplyAndOtherWrites(t *testing.T) {
 					must(t, c.others(t.Context(), users))
 					theirs = formatRecords(s.dump(t.Context()), "")
 				})
-				err := verb.do(t.Context(), users)
+				err := method.do(t.Context(), users)
 				s.tap.set(nil)
 				if !errors.Is(err, c.want) || (c.want == nil) != (err == nil) {
 					t.Errorf("got %v, want %v", err, c.want)
@@ -275,37 +275,37 @@ func TestLostReplyAndOtherWrites(t *testing.T) {
 	})
 }
 
-// TestLostOnTheWire closes the connection of every verb before its request or its reply gets
+// TestLostOnTheWire closes the connection of every method before its request or its reply gets
 // through.
 func TestLostOnTheWire(t *testing.T) {
 	s, proxy := startProxied(t)
-	for _, verb := range lossyVerbs {
+	for _, method := range lossyMethods {
 		s.wipeIfOpen()
 		users := lossyStore(t, s)
 		before := s.comparableRecords()
-		must(t, verb.do(t.Context(), users))
+		must(t, method.do(t.Context(), users))
 		done := s.comparableRecords()
 		for what, cut := range map[string]func(int, string){"request": proxy.CutRequests, "answer": proxy.CutReplies} {
 			s.wipe()
 			users := lossyStore(t, s)
 			cuts := proxy.Cuts()
 			cut(1, "~/schema/")
-			err := verb.do(t.Context(), users)
+			err := method.do(t.Context(), users)
 			if proxy.Cuts() != cuts+1 {
-				t.Errorf("%s: %d connections were closed, want one to lose the %s", verb.name, proxy.Cuts()-cuts, what)
+				t.Errorf("%s: %d connections were closed, want one to lose the %s", method.name, proxy.Cuts()-cuts, what)
 			}
 			want := done
 			switch {
-			case !verb.once && err != nil:
-				t.Errorf("%s, its %s lost: %v", verb.name, what, err)
-			case verb.once:
-				wantErr(t, verb.name+", its "+what+" lost", err, userdb.ErrOutcomeUnknown)
+			case !method.once && err != nil:
+				t.Errorf("%s, its %s lost: %v", method.name, what, err)
+			case method.once:
+				wantErr(t, method.name+", its "+what+" lost", err, userdb.ErrOutcomeUnknown)
 				if what == "request" {
 					want = before
 				}
 			}
 			if diff := diffRecords(want, s.comparableRecords()); diff != "" {
-				t.Errorf("%s, its %s lost:\n%s", verb.name, what, diff)
+				t.Errorf("%s, its %s lost:\n%s", method.name, what, diff)
 			}
 			s.inspect(t)
 		}

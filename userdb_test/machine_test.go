@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A machine runs the same verbs on a store and a model.
+// A machine runs the same methods on a store and a model.
 type machine struct {
 	s     *site
 	ctx   context.Context
@@ -27,9 +27,9 @@ type machine struct {
 	seen  []userdb.Entry // entries as they were read or written at any time
 }
 
-// TestRandomVerbs runs random verbs on every kind of store and on a model. The store must give the
-// model's answers and, after every step, have exactly the model's records.
-func TestRandomVerbs(t *testing.T) {
+// TestRandomMethods runs random methods on every kind of store and on a model. The store must give
+// the model's answers and, after every step, have exactly the model's records.
+func TestRandomMethods(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.open(userdb.Options{})
 		runs := 60
@@ -41,10 +41,10 @@ func TestRandomVerbs(t *testing.T) {
 				s.wipe()
 				x := newMachine(rt, s)
 				siblings := x.addSiblings(rt)
-				rt.Repeat(x.verbs())
+				rt.Repeat(x.methods())
 				s.inspect(rt)
 				if diff := diffRecords(siblings, x.siblingRecords()); diff != "" {
-					rt.Errorf("a verb in namespace %q changed records outside it:\n%s", x.m.ns, diff)
+					rt.Errorf("a method in namespace %q changed records outside it:\n%s", x.m.ns, diff)
 				}
 			})
 		})
@@ -125,8 +125,8 @@ func (x *machine) siblingRecords() map[string]string {
 	return all
 }
 
-// verbs returns the machine's actions. rapid calls the unnamed one after every other action.
-func (x *machine) verbs() map[string]func(*rapid.T) {
+// methods returns the machine's actions. rapid calls the unnamed one after every other action.
+func (x *machine) methods() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":       x.compare,
 		"create": x.create, "update": x.update, "save": x.save, "delete": x.delete,

@@ -202,8 +202,8 @@ func (x *machine) page(t *rapid.T) {
 	}
 }
 
-// tertiary checks the error of a verb on a tertiary record of an account. It must be ErrNotFound if
-// uid is "", which means that there is no account. tertiary reports whether there is one.
+// tertiary checks the error of a method on a tertiary record of an account. It must be ErrNotFound
+// if uid is "", which means that there is no account. tertiary reports whether there is one.
 func (x *machine) tertiary(t *rapid.T, uid string, err error) bool {
 	if uid == "" {
 		wantErr(t, "tertiary", err, userdb.ErrNotFound)
@@ -253,10 +253,10 @@ func (x *machine) notes(t *rapid.T) {
 	h, uid := x.hint(t)
 	list, a := x.users.List(h, "notes"), x.m.accounts[uid]
 	note := rapid.SampledFrom(values).Draw(t, "note")
-	verb := rapid.SampledFrom([]string{"append", "prepend", "first", "last", "remove"}).Draw(t, "verb")
+	method := rapid.SampledFrom([]string{"append", "prepend", "first", "last", "remove"}).Draw(t, "method")
 	var err error
 	var got string
-	switch verb {
+	switch method {
 	case "append":
 		_, err = list.Append(x.ctx, note, "more")
 	case "prepend":
@@ -271,8 +271,8 @@ func (x *machine) notes(t *rapid.T) {
 	if !x.tertiary(t, uid, err) {
 		return
 	}
-	if want := a.note(verb, note); got != want {
-		t.Fatalf("%s: got %q, want %q", verb, got, want)
+	if want := a.note(method, note); got != want {
+		t.Fatalf("%s: got %q, want %q", method, got, want)
 	}
 	items, err := list.Items(x.ctx, 0, -1)
 	if err != nil || !slices.Equal(items, a.notes) {
@@ -280,19 +280,19 @@ func (x *machine) notes(t *rapid.T) {
 	}
 }
 
-// note applies a verb to the notes of a model's account, and returns the note that it removed from
-// either end, if any.
-func (a *account) note(verb, note string) (taken string) {
+// note applies a method to the notes of a model's account, and returns the note that it removed
+// from either end, if any.
+func (a *account) note(method, note string) (taken string) {
 	switch n := len(a.notes); {
-	case verb == "append":
+	case method == "append":
 		a.notes = append(a.notes, note, "more")
-	case verb == "prepend":
+	case method == "prepend":
 		a.notes = append([]string{note}, a.notes...)
-	case verb == "remove":
+	case method == "remove":
 		a.notes = slices.DeleteFunc(a.notes, func(s string) bool { return s == note })
-	case n > 0 && verb == "first":
+	case n > 0 && method == "first":
 		taken, a.notes = a.notes[0], a.notes[1:]
-	case n > 0 && verb == "last":
+	case n > 0 && method == "last":
 		taken, a.notes = a.notes[n-1], a.notes[:n-1]
 	}
 	return taken
@@ -305,8 +305,8 @@ func (x *machine) scores(t *rapid.T) {
 	score := float64(rapid.IntRange(-3, 3).Draw(t, "score")) / 2
 	var err error
 	sum := score
-	verb := rapid.SampledFrom([]string{"put", "increase", "remove"}).Draw(t, "verb")
-	switch verb {
+	method := rapid.SampledFrom([]string{"put", "increase", "remove"}).Draw(t, "method")
+	switch method {
 	case "put":
 		err = set.Put(x.ctx, score, member)
 	case "increase":
@@ -317,7 +317,7 @@ func (x *machine) scores(t *rapid.T) {
 	if !x.tertiary(t, uid, err) {
 		return
 	}
-	switch verb {
+	switch method {
 	case "put":
 		a.scores[member] = score
 	case "increase":
@@ -327,8 +327,8 @@ func (x *machine) scores(t *rapid.T) {
 		sum = 0
 	}
 	got, _, err := set.Score(x.ctx, member)
-	if err != nil || got != a.scores[member] || verb == "increase" && sum != got {
-		t.Fatalf("%s %q: got score %v, sum %v, %v; want %v", verb, member, got, sum, err, a.scores[member])
+	if err != nil || got != a.scores[member] || method == "increase" && sum != got {
+		t.Fatalf("%s %q: got score %v, sum %v, %v; want %v", method, member, got, sum, err, a.scores[member])
 	}
 	all, err := set.Range(x.ctx, 0, -1)
 	must(t, err)

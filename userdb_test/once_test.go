@@ -22,7 +22,7 @@ import (
 // TestCreateOnce checks that requests with the same name create one entry, with one UID, however
 // often they are sent.
 func TestCreateOnce(t *testing.T) {
-	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		carol := userdb.NewEntry{Facets: schema.Texts("name", "carol", "email", "carol@example.com"), Password: "battery staple", Tags: []string{"a"}}
 		first, err := g.users.CreateOnce(ctx, "one", carol)
@@ -113,7 +113,7 @@ func ageRequests(t *testing.T, s *site, by time.Duration) {
 
 // TestCreateOnceAtUID makes requests that choose the UID of the new entry.
 func TestCreateOnceAtUID(t *testing.T) {
-	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		createOnce := func(name string, n userdb.NewEntry) error {
 			_, err := g.users.CreateOnce(ctx, name, n)
@@ -138,7 +138,7 @@ func TestCreateOnceAtUID(t *testing.T) {
 // TestCreateOnceConcurrently sends a request many times at once. One call must create the entry;
 // the others must return it, or report that it is being created.
 func TestCreateOnceConcurrently(t *testing.T) {
-	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		var mu sync.Mutex
 		uids := map[string]int{}
 		var all sync.WaitGroup
@@ -173,7 +173,7 @@ func TestCreateOnceCutOff(t *testing.T) {
 	for _, killed := range []bool{true, false} {
 		for _, uid := range []string{"", "carol"} {
 			t.Run(fmt.Sprintf("process killed %v, UID %q", killed, uid), func(t *testing.T) {
-				eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
+				eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 					cutOff := 0
 					for at := 0; g.cutOffAt(at, killed, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "carol")}); at++ {
 						cutOff++
@@ -193,7 +193,7 @@ func TestCreateOnceCutOff(t *testing.T) {
 // cutOffAt interrupts a call at one moment, and repeats it. Moments are counted from 0: two for
 // each command, before it and before its reply. cutOffAt returns false if the call ended before
 // that moment.
-func (g *gate) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
+func (g *loginSite) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
 	t := g.t
 	t.Helper()
 	ctx, fail := context.WithCancel(t.Context())
@@ -246,7 +246,7 @@ func (g *gate) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
 // After that, a corrected request with the same name must succeed. If the store still has a record
 // of the refused request, the caller must first repeat that one and see it refused.
 func TestCreateOnceRefusedAndKilled(t *testing.T) {
-	eachGate(t, userdb.Options{}, func(t *testing.T, g *gate) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		taken := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "alice")}
 		free := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "carol")}
 		for at, refused := 0, false; !refused; at++ {
@@ -344,7 +344,7 @@ func TestSetReplace(t *testing.T) {
 
 // TestResetThrottle checks that a throttled account can log in at once after ResetThrottle.
 func TestResetThrottle(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.exhaust("alice", "")
 		wantErr(t, "a throttled account", g.logIn("alice", alicePassword, ""), userdb.ErrTooManyAttempts)
 		must(t, g.users.ResetThrottle(t.Context(), uid("alice")))

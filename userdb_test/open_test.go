@@ -105,8 +105,8 @@ func TestMemoryStoresAreSeparate(t *testing.T) {
 	must(t, errors.Join(one.Close(), two.Close()))
 }
 
-// TestClosedStoreVerbs calls every verb of a closed store.
-func TestClosedStoreVerbs(t *testing.T) {
+// TestClosedStoreMethods calls every method of a closed store.
+func TestClosedStoreMethods(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := lossyStore(t, s)
 		before, err := users.Find(t.Context(), hints.UID("u"))
@@ -115,8 +115,8 @@ func TestClosedStoreVerbs(t *testing.T) {
 		for range 3 {
 			must(t, s.first.Close())
 		}
-		for name, verb := range everyVerb(s.first, users, before) {
-			if err := verb(t.Context()); !errors.Is(err, userdb.ErrUnavailable) {
+		for name, method := range everyMethod(s.first, users, before) {
+			if err := method(t.Context()); !errors.Is(err, userdb.ErrUnavailable) {
 				t.Errorf("%s on a closed store: got %v, want ErrUnavailable", name, err)
 			}
 		}

@@ -38,7 +38,7 @@ func TestOpenSlotOfTags(t *testing.T) {
 	if !pending() {
 		t.Fatal("the tags are written already")
 	}
-	for name, verb := range map[string]func() error{
+	for name, method := range map[string]func() error{
 		"find":  func() error { _, err := users.Find(ctx, hints.Any("you")); return err },
 		"login": func() error { _, err := users.Login(ctx, "you", clearPassword, userdb.Attempt{}); return err },
 		"update": func() error {
@@ -46,7 +46,7 @@ func TestOpenSlotOfTags(t *testing.T) {
 			return err
 		},
 	} {
-		if err := verb(); err != nil {
+		if err := method(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

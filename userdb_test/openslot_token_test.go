@@ -88,8 +88,8 @@ func TestTokensOfMovedEntry(t *testing.T) {
 	})
 }
 
-// TestDisableOfMovedEntry checks that verbs that end all tokens also end those that are kept in the
-// entry during a migration.
+// TestDisableOfMovedEntry checks that methods that end all tokens also end those that are kept in
+// the entry during a migration.
 func TestDisableOfMovedEntry(t *testing.T) {
 	runInOpenSlot(t, func(ctx context.Context, t *testing.T, users *userdb.Type) string {
 		secret := issueToAnn(t, users, "reset", "")

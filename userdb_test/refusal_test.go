@@ -24,7 +24,7 @@ type refusal struct {
 	begin       func(s *site, admin *redis.Conn)
 	end         func(s *site, admin *redis.Conn)
 	reads       bool   // the server also refuses reads
-	verbs       string // names of the refused verbs of refusedVerbs, with spaces between them
+	methods     string // which of refusedMethods are refused, with spaces between their names
 }
 
 // runCommands sends each command on a connection that the server does not refuse. A command has
@@ -49,7 +49,7 @@ func commands(lines ...string) func(s *site, admin *redis.Conn) {
 
 var refusals = []refusal{
 	{
-		prefix: "OOM", verbs: "create bare update touch touch-old tags notes",
+		prefix: "OOM", methods: "create bare update touch touch-old tags notes",
 		begin: func(s *site, admin *redis.Conn) {
 			for i := range 64 {
 				must(s.t, admin.Set(s.t.Context(), fmt.Sprint("~/ballast/", i), strings.Repeat("x", 64<<10), 0).Err())
@@ -59,25 +59,25 @@ var refusals = []refusal{
 		end: commands("config set maxmemory 0"),
 	},
 	{
-		prefix: "READONLY", verbs: "create bare update touch touch-old tags notes delete",
+		prefix: "READONLY", methods: "create bare update touch touch-old tags notes delete",
 		begin: commands("replicaof 127.0.0.1 1"), end: commands("replicaof no one"),
 	},
 	{
-		prefix: "NOREPLICAS", verbs: "create bare update touch touch-old tags notes delete",
+		prefix: "NOREPLICAS", methods: "create bare update touch touch-old tags notes delete",
 		begin: commands("config set min-replicas-to-write 1"), end: commands("config set min-replicas-to-write 0"),
 	},
 	{
-		prefix: "NOAUTH", alternative: "unauthenticated multibulk length", verbs: "create bare update touch touch-old tags notes delete", reads: true,
+		prefix: "NOAUTH", alternative: "unauthenticated multibulk length", methods: "create bare update touch touch-old tags notes delete", reads: true,
 		begin: commands("config set requirepass secret", "client kill type normal skipme yes"),
 		end:   commands(`config set requirepass nobody-asks`, "acl setuser default nopass"),
 	},
 	{
-		prefix: "LOADING", verbs: "create bare update touch touch-old tags notes delete", reads: true,
+		prefix: "LOADING", methods: "create bare update touch touch-old tags notes delete", reads: true,
 		config: []string{"enable-debug-command yes", "loading-process-events-interval-bytes 1024"},
 		begin:  reload, end: waitUntilLoaded,
 	},
 	{
-		prefix: "NOPERM", verbs: "create bare update touch touch-old tags notes delete", reads: true,
+		prefix: "NOPERM", methods: "create bare update touch touch-old tags notes delete", reads: true,
 		begin: commands("acl setuser default -@all +hello +client +ping +auth +acl"),
 		end:   commands("acl setuser default +@all"),
 	},
@@ -123,10 +123,10 @@ func waitUntilLoaded(s *site, _ *redis.Conn) {
 	}
 }
 
-// refusedVerbs returns verbs that write, by name. Most of them write to the entry u of lossyStore.
-// "touch" writes one plain facet to it, "touch-old" to an entry without a revision, and "bare"
-// creates an entry without facets.
-func refusedVerbs(ctx context.Context, users *userdb.Type) map[string]func() error {
+// refusedMethods returns methods that write, by name. Most of them write to the entry u of
+// lossyStore. "touch" writes one plain facet to it, "touch-old" to an entry without a revision, and
+// "bare" creates an entry without facets.
+func refusedMethods(ctx context.Context, users *userdb.Type) map[string]func() error {
 	return map[string]func() error{
 		"create": func() error {
 			_, err := users.Create(ctx, userdb.NewEntry{UID: "v", Facets: schema.Texts("name", "m", "job", "j"), Tags: []string{"a", "b"}})
@@ -164,7 +164,7 @@ func refusedVerbs(ctx context.Context, users *userdb.Type) map[string]func() err
 	}
 }
 
-// TestRefusingServer calls verbs while the server refuses commands. A refused verb must return
+// TestRefusingServer calls methods while the server refuses commands. A refused method must return
 // ErrUnavailable with the first word of the server's error, and write nothing. Reads that the
 // server does not refuse must work.
 func TestRefusingServer(t *testing.T) {
@@ -176,7 +176,8 @@ func TestRefusingServer(t *testing.T) {
 			s.url += "?max_retries=-1"
 			users := lossyStore(t, s)
 			add(t, users, "old")
-			must(t, s.raw.HDel(t.Context(), "user/uid:old", "~rev").Err()) // CoffeeNode UserDB writes no ~rev
+			// CoffeeNode UserDB writes no ~rev.
+			must(t, s.raw.HDel(t.Context(), "user/uid:old", "~rev").Err())
 			before := s.comparableRecords()
 			admin := s.raw.(*redis.Client).Conn()
 			defer admin.Close()
@@ -188,12 +189,12 @@ func TestRefusingServer(t *testing.T) {
 					r.end(s, admin)
 				}
 			}()
-			for _, name := range strings.Fields(r.verbs) {
+			for _, name := range strings.Fields(r.methods) {
 				s.noticeClosedConnections()
 				ctx, cancel := context.WithCancel(t.Context())
-				// Otherwise the verb would be retried for longer than the test needs.
+				// Otherwise the call would be retried for longer than the test needs.
 				s.tap.afterWrite(cancel)
-				err := refusedVerbs(ctx, users)[name]()
+				err := refusedMethods(ctx, users)[name]()
 				s.tap.set(nil)
 				cancel()
 				r.wantRefused(t, name, err)
@@ -205,11 +206,11 @@ func TestRefusingServer(t *testing.T) {
 			r.end(s, admin)
 			ended = true
 			if diff := diffRecords(before, s.comparableRecords()); diff != "" {
-				t.Errorf("refused verbs wrote:\n%s", diff)
+				t.Errorf("refused methods wrote:\n%s", diff)
 			}
-			for name, verb := range refusedVerbs(t.Context(), users) {
+			for name, method := range refusedMethods(t.Context(), users) {
 				if name != "update" && name != "delete" {
-					must(t, verb())
+					must(t, method())
 				}
 			}
 		})
@@ -217,7 +218,7 @@ func TestRefusingServer(t *testing.T) {
 }
 
 // noticeClosedConnections makes the client notice which connections the server has closed. If a
-// verb used one of them, its outcome would be unknown.
+// call used one of them, its outcome would be unknown.
 func (s *site) noticeClosedConnections() {
 	for range 20 {
 		_ = s.raw.Ping(s.t.Context()).Err()
@@ -269,7 +270,7 @@ func (t *tap) afterWrite(do func()) {
 	})
 }
 
-// TestNarrowRights forbids the store's user one command at a time. A verb that needs the command
+// TestNarrowRights forbids the store's user one command at a time. A method that needs the command
 // must fail with the server's error, and not return an empty answer.
 func TestNarrowRights(t *testing.T) {
 	s := startServer(t)
@@ -278,7 +279,7 @@ func TestNarrowRights(t *testing.T) {
 	defer admin.Close()
 	must(t, admin.Ping(t.Context()).Err())
 	ctx := t.Context()
-	verbs := map[string]func() error{ // by the command that each needs
+	methods := map[string]func() error{ // by the command that each needs
 		"scan": func() error { _, err := users.Count(ctx, userdb.Query{}); return err },
 		"sscan": func() error {
 			for _, err := range users.All(ctx, userdb.Query{Tags: []string{"a"}}) {
@@ -303,9 +304,9 @@ func TestNarrowRights(t *testing.T) {
 		"evalsha":  func() error { _, err := users.Find(ctx, hints.Any("n")); return err },
 	}
 	before := s.comparableRecords()
-	for command, verb := range verbs {
+	for command, method := range methods {
 		runCommands(s, admin, "acl setuser default -"+command)
-		err := verb()
+		err := method()
 		runCommands(s, admin, "acl setuser default +"+command)
 		word := "NOPERM"
 		// Scripts run these commands, and the server words the error differently there.
@@ -315,11 +316,11 @@ func TestNarrowRights(t *testing.T) {
 		wantErr(t, "without "+command, err, userdb.ErrUnavailable, word)
 	}
 	if diff := diffRecords(before, s.comparableRecords()); diff != "" {
-		t.Errorf("verbs without rights wrote:\n%s", diff)
+		t.Errorf("methods without rights wrote:\n%s", diff)
 	}
 }
 
-// TestUnreachableServer calls verbs while the server is down, and after it is up again.
+// TestUnreachableServer calls methods while the server is down, and after it is up again.
 func TestUnreachableServer(t *testing.T) {
 	s := startServer(t, redistest.AppendOnly("always"))
 	users := lossyStore(t, s)

@@ -68,8 +68,9 @@ func changedSchema(t *testing.T, name string) schema.Schema {
 	return schema.Schema{}
 }
 
-// writeVerbs returns the verbs that write, by name. Most of them write to the entry with name n.
-func writeVerbs(t *testing.T, users *userdb.Type) map[string]func() error {
+// writeMethods returns the methods that write, by name. Most of them write to the entry with name
+// n.
+func writeMethods(t *testing.T, users *userdb.Type) map[string]func() error {
 	t.Helper()
 	ctx := t.Context()
 	return map[string]func() error{
@@ -119,7 +120,7 @@ func TestSchemaChanges(t *testing.T) {
 					s.wantUnchanged("another schema", func() { wantSchemaRefusal(t, other, c.words) })
 					return
 				}
-				for name, write := range writeVerbs(t, other) {
+				for name, write := range writeMethods(t, other) {
 					if name == "delete" {
 						continue
 					}
@@ -133,10 +134,11 @@ func TestSchemaChanges(t *testing.T) {
 	})
 }
 
-// wantSchemaRefusal checks that every verb is refused, or writes nothing because it finds no entry.
+// wantSchemaRefusal checks that every method is refused, or writes nothing because it finds no
+// entry.
 func wantSchemaRefusal(t *testing.T, users *userdb.Type, words []string) {
 	t.Helper()
-	for name, write := range writeVerbs(t, users) {
+	for name, write := range writeMethods(t, users) {
 		err := write()
 		if name != "create" && errors.Is(err, userdb.ErrNotFound) {
 			continue
@@ -182,14 +184,14 @@ func TestSchemaOfOriginalData(t *testing.T) {
 		must(t, s.raw.HSet(ctx, "user/uid:u", "~isa", "user", "~prk", "user/uid:u", "uid", "u", "name", "n").Err())
 		must(t, s.raw.Set(ctx, "user/name:n/~prk", "user/uid:u", 0).Err())
 		s.wantUnchanged("casefold", func() {
-			for name, write := range writeVerbs(t, folded) {
+			for name, write := range writeMethods(t, folded) {
 				wantErr(t, name, write(), userdb.ErrSchemaMismatch, `fold "exact"`, "userdb schema apply")
 			}
 			if e, err := folded.Find(ctx, hints.Any("N")); err != nil || e.UID() != "u" {
 				t.Errorf("reading: %v, %v", e, err)
 			}
 		})
-		for name, write := range writeVerbs(t, exact) {
+		for name, write := range writeMethods(t, exact) {
 			if name == "delete" {
 				continue
 			}
@@ -199,7 +201,7 @@ func TestSchemaOfOriginalData(t *testing.T) {
 		}
 		s.inspect(t)
 		must(t, exact.Delete(ctx, hints.UID("new")))
-		wantErr(t, "casefold after exact", writeVerbs(t, folded)["create"](), userdb.ErrSchemaMismatch, "stored exact", "here casefold")
+		wantErr(t, "casefold after exact", writeMethods(t, folded)["create"](), userdb.ErrSchemaMismatch, "stored exact", "here casefold")
 	})
 }
 

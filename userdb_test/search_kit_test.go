@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An explorer runs the verbs of several actors in many orders of their commands. A preemption stops
+// An explorer runs the calls of several actors in many orders of their commands. A preemption stops
 // an actor before a command while others continue. The explorer tries all orders with at most the
 // given number of preemptions. Every order is a new execution, on an entry of its own.
 type explorer struct {
@@ -51,7 +51,7 @@ type choice struct {
 // timePasses is the option in which no actor continues and time passes.
 const timePasses = -1
 
-// An actor runs verbs, one after the other.
+// An actor makes calls, one after the other.
 type actor struct {
 	id        int
 	execution *execution

@@ -21,7 +21,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// An operation is a verb and its arguments, such as "login P", "change P Q" or "create P name". A
+// An operation is a method and its arguments, such as "login P", "change P Q" or "create P name". A
 // "session P" is a login and the start of a session.
 type operation string
 
@@ -275,8 +275,8 @@ func (d *loginExecution) operationsOf(by int) string {
 	return d.scenario[by]
 }
 
-// verifyOther checks that a verb that succeeded did its work while it ran, and that one that failed
-// did none of it and had a reason.
+// verifyOther checks that a method that succeeded did its work while it ran, and that one that
+// failed did none of it and had a reason.
 func (d *loginExecution) verifyOther(one completedOperation, during []entryState) {
 	words := strings.Fields(string(one.operation))
 	any := func(of func(entryState) bool) bool { return slices.ContainsFunc(during, of) }
@@ -402,16 +402,16 @@ func TestLoginInterleavings(t *testing.T) {
 	}
 }
 
-// A mutant is a verb without one of its safeguards: its reads of the entry return something else,
+// A mutant is a method without one of its safeguards: its reads of the entry return something else,
 // or it writes something else.
 type mutant struct {
 	name      string
-	operation string // the verb
+	operation string // the method
 	scenario  []string
-	tried     bool // the safeguard is missing only after the verb has tried to write a hash
+	tried     bool // the safeguard is missing only after the method has tried to write a hash
 	read      func(now map[string]string, began entryState) map[string]string
 	write     func(d *loginExecution, args []any)
-	keptHash  bool   // verbs that keep the hash also have the safeguard
+	keptHash  bool   // methods that keep the hash also have the safeguard
 	violation string // how the violation begins
 }
 
@@ -436,7 +436,7 @@ func staleEntry(_ map[string]string, began entryState) map[string]string {
 	return maps.Clone(began.fields)
 }
 
-// mutants lists verbs that lack one safeguard, with a scenario that reveals it.
+// mutants lists methods that lack one safeguard, with a scenario that reveals it.
 var mutants = []mutant{
 	{
 		name:      "a login that does not read the entry again",

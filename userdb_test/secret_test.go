@@ -11,7 +11,7 @@ import (
 // TestLostSecretComesBack checks that a running process restores ~/secret if Redis has lost it, and
 // uses another one that it finds there, as after a restored backup.
 func TestLostSecretComesBack(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		client := clientOf(g.db)
 		counters := func() (n int) {
 			for _, key := range g.keys(t.Context()) {
@@ -45,7 +45,7 @@ func TestLostSecretComesBack(t *testing.T) {
 // TestChangedAddressIsTrimmed checks that a token that changes an address holds it without the
 // white space that a visitor typed around it.
 func TestChangedAddressIsTrimmed(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		secret := g.issue(userdb.Token{Purpose: "change:email", Value: " new@example.com\t"})
 		e, tk, err := g.users.Redeem(t.Context(), "change:email", secret)
 		must(t, err)

@@ -29,7 +29,7 @@ import (
 const aliceSessions = "~/session/{user/uid:alice}"
 
 // loginAlice logs alice in.
-func (g *gate) loginAlice() userdb.Entry {
+func (g *loginSite) loginAlice() userdb.Entry {
 	g.t.Helper()
 	e, err := g.users.Login(g.t.Context(), "alice", alicePassword, userdb.Attempt{})
 	must(g.t, err)
@@ -37,7 +37,7 @@ func (g *gate) loginAlice() userdb.Entry {
 }
 
 // startSession begins a session of alice.
-func (g *gate) startSession(o userdb.SessionOptions) (userdb.Session, string) {
+func (g *loginSite) startSession(o userdb.SessionOptions) (userdb.Session, string) {
 	g.t.Helper()
 	e, err := g.users.Find(g.t.Context(), uid("alice"))
 	must(g.t, err)
@@ -47,7 +47,7 @@ func (g *gate) startSession(o userdb.SessionOptions) (userdb.Session, string) {
 }
 
 // wantSession checks that a secret is valid for a session of alice, and returns the session.
-func (g *gate) wantSession(why, secret string) userdb.Session {
+func (g *loginSite) wantSession(why, secret string) userdb.Session {
 	g.t.Helper()
 	e, s, err := g.users.Session(g.t.Context(), secret)
 	if err != nil || e.UID() != "alice" || e.Text("name") != "alice" {
@@ -57,7 +57,7 @@ func (g *gate) wantSession(why, secret string) userdb.Session {
 }
 
 // wantEnded checks that a secret is refused exactly as one that never existed.
-func (g *gate) wantEnded(why, secret string) {
+func (g *loginSite) wantEnded(why, secret string) {
 	g.t.Helper()
 	e, s, err := g.users.Session(g.t.Context(), secret)
 	if err != userdb.ErrNotFound || e.UID() != "" || s != (userdb.Session{}) {
@@ -66,7 +66,7 @@ func (g *gate) wantEnded(why, secret string) {
 }
 
 // listSessions returns the sessions of alice.
-func (g *gate) listSessions() (all []userdb.Session) {
+func (g *loginSite) listSessions() (all []userdb.Session) {
 	g.t.Helper()
 	for s, err := range g.users.Sessions(g.t.Context(), uid("alice")) {
 		must(g.t, err)
@@ -77,7 +77,7 @@ func (g *gate) listSessions() (all []userdb.Session) {
 
 // TestSessions starts sessions, checks and lists them, and ends them in each way.
 func TestSessions(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		begun := g.now
 		s, secret, err := g.users.StartSession(ctx, g.loginAlice(), userdb.SessionOptions{Origin: "192.0.2.7", Agent: "A browser; of mine"})
@@ -136,43 +136,43 @@ func sameSession(t *testing.T, what string, got, want userdb.Session) {
 	}
 }
 
-// A sessionEnd is a verb that ends all sessions.
+// A sessionEnd is a method that ends all sessions.
 type sessionEnd struct {
 	name string
-	do   func(ctx context.Context, g *gate) error
+	do   func(ctx context.Context, g *loginSite) error
 }
 
-// sessionEnds lists the verbs that end all sessions. After each of them, a login from before it
+// sessionEnds lists the methods that end all sessions. After each of them, a login from before it
 // cannot start a session.
 var sessionEnds = []sessionEnd{
-	{"end all", func(ctx context.Context, g *gate) error { return errOf(g.users.EndSessions(ctx, uid("alice"))) }},
-	{"set password", func(ctx context.Context, g *gate) error {
+	{"end all", func(ctx context.Context, g *loginSite) error { return errOf(g.users.EndSessions(ctx, uid("alice"))) }},
+	{"set password", func(ctx context.Context, g *loginSite) error {
 		return errOf(g.users.SetPassword(ctx, uid("alice"), alicePassword))
 	}},
-	{"change password", func(ctx context.Context, g *gate) error {
+	{"change password", func(ctx context.Context, g *loginSite) error {
 		return errOf(g.users.ChangePassword(ctx, uid("alice"), alicePassword, alicePassword+"!", userdb.Attempt{}))
 	}},
-	{"reset password", func(ctx context.Context, g *gate) error {
+	{"reset password", func(ctx context.Context, g *loginSite) error {
 		_, err := g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), "brand new horse")
 		return err
 	}},
-	{"disable", func(ctx context.Context, g *gate) error { return g.users.Disable(ctx, uid("alice")) }},
-	{"disable, enable", func(ctx context.Context, g *gate) error {
+	{"disable", func(ctx context.Context, g *loginSite) error { return g.users.Disable(ctx, uid("alice")) }},
+	{"disable, enable", func(ctx context.Context, g *loginSite) error {
 		return errors.Join(g.users.Disable(ctx, uid("alice")), g.users.Enable(ctx, uid("alice")))
 	}},
-	{"disabled by a program that knows no sessions, enabled", func(ctx context.Context, g *gate) error {
+	{"disabled by a program that knows no sessions, enabled", func(ctx context.Context, g *loginSite) error {
 		g.storeField("alice", store.FieldDisabled, schema.Date(g.now).Wire())
 		return g.users.Enable(ctx, uid("alice"))
 	}},
-	{"a password set by a program that knows no sessions", func(_ context.Context, g *gate) error {
+	{"a password set by a program that knows no sessions", func(_ context.Context, g *loginSite) error {
 		g.storeField("alice", store.FieldChanged, schema.Date(g.now.Add(time.Hour)).Wire())
 		return nil
 	}},
-	{"delete", func(ctx context.Context, g *gate) error { return g.users.Delete(ctx, uid("alice")) }},
-	{"delete and create", func(ctx context.Context, g *gate) error {
+	{"delete", func(ctx context.Context, g *loginSite) error { return g.users.Delete(ctx, uid("alice")) }},
+	{"delete and create", func(ctx context.Context, g *loginSite) error {
 		return errors.Join(g.users.Delete(ctx, uid("alice")), g.create("alice", alicePassword))
 	}},
-	{"delete and create long after", func(ctx context.Context, g *gate) error {
+	{"delete and create long after", func(ctx context.Context, g *loginSite) error {
 		return errors.Join(g.users.Delete(ctx, uid("alice")), g.raw.Del(ctx, "user/uid:alice").Err(), g.create("alice", ""))
 	}},
 }
@@ -180,7 +180,7 @@ var sessionEnds = []sessionEnd{
 // TestSessionEnds checks that each of sessionEnds ends all sessions, and that none can be started
 // from an earlier login.
 func TestSessionEnds(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for _, before := range []string{"with sessions", "without sessions"} {
 			for _, end := range sessionEnds {
 				g.recreateAlice()
@@ -215,7 +215,7 @@ func TestSessionEnds(t *testing.T) {
 }
 
 // recreateAlice deletes alice and creates her again.
-func (g *gate) recreateAlice() {
+func (g *loginSite) recreateAlice() {
 	g.t.Helper()
 	if g.storedField("alice", "~isa") != "" {
 		must(g.t, g.users.Delete(g.t.Context(), uid("alice")))
@@ -224,10 +224,10 @@ func (g *gate) recreateAlice() {
 	g.add("alice", alicePassword)
 }
 
-// TestSessionFromReturnedEntry checks that a session can be started with the entry that a verb
-// returned, even if the verb ended all sessions.
+// TestSessionFromReturnedEntry checks that a session can be started with the entry that a method
+// returned, even if the method ended all sessions.
 func TestSessionFromReturnedEntry(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		begin := func(what string, e userdb.Entry, err error) {
 			t.Helper()
@@ -279,7 +279,7 @@ func TestSessionFromReturnedEntry(t *testing.T) {
 // TestSessionTimes checks that a session ends when it was not used for its idle time, or when its
 // lifetime is over, and that its record then expires.
 func TestSessionTimes(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		_, idle := g.startSession(userdb.SessionOptions{IdleTimeout: 10 * time.Minute})
 		for range 20 { // its use keeps it alive
 			g.advance(9 * time.Minute)
@@ -325,7 +325,7 @@ func TestSessionTimes(t *testing.T) {
 // TestEndedSessionsIfClockGoesBack ends sessions that have expired already, and then sets the clock
 // back. The sessions must stay ended.
 func TestEndedSessionsIfClockGoesBack(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for name, end := range map[string]func(s userdb.Session, secret string) error{
 			"by its secret": func(_ userdb.Session, secret string) error { return g.users.EndSession(t.Context(), secret) },
 			"by its ID": func(s userdb.Session, _ string) error {
@@ -345,7 +345,7 @@ func TestEndedSessionsIfClockGoesBack(t *testing.T) {
 // TestSessionLimit checks that an account has at most 100 sessions, and that a new one replaces the
 // oldest.
 func TestSessionLimit(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(cheapWrites)
 		var secrets []string
 		for range 103 {
@@ -369,7 +369,7 @@ func TestSessionLimit(t *testing.T) {
 // TestEndedSessionRecords starts and ends many sessions. The account must keep at most about 100
 // records of ended ones.
 func TestEndedSessionRecords(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(cheapWrites)
 		_, kept := g.startSession(userdb.SessionOptions{})
 		var secrets []string
@@ -392,7 +392,7 @@ func TestEndedSessionRecords(t *testing.T) {
 // TestVerifySession checks that VerifySession stores the time at which the password was given
 // again.
 func TestVerifySession(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		_, secret := g.startSession(userdb.SessionOptions{})
 		g.advance(time.Hour)
@@ -416,7 +416,7 @@ func TestVerifySession(t *testing.T) {
 // TestRedeemSession checks that RedeemSession spends the token and starts a session, or does
 // neither.
 func TestRedeemSession(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		link := g.issue(userdb.Token{Purpose: "sign in"})
 		e, s, secret, err := g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{Agent: "mine"})
@@ -446,23 +446,23 @@ func TestRedeemSession(t *testing.T) {
 // TestRedeemSessionCanceled cancels the context of RedeemSession after it has started the session.
 // The call must return at once, without waiting until the session has ended again.
 func TestRedeemSessionCanceled(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(interleaves)
 		link := g.issue(userdb.Token{Purpose: "sign in"})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		ending, goOn := make(chan bool, 1), make(chan bool)
 		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
-			verb := ""
+			action := ""
 			if args := cmds[0].Args(); len(args) > 4 && argument(args[3]) == aliceSessions {
-				verb = argument(args[4])
+				action = argument(args[4])
 			}
-			if verb == "end" {
+			if action == "end" {
 				ending <- true
 				<-goOn
 			}
 			err := send()
-			if verb == "begin" && err == nil {
+			if action == "begin" && err == nil {
 				cancel()
 			}
 			return err
@@ -490,7 +490,7 @@ func fourth[T, U, V any](_ T, _ U, _ V, err error) error { return err }
 
 // TestSessionRoundTrips checks that finding a session takes one round trip.
 func TestSessionRoundTrips(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		_, secret := g.startSession(userdb.SessionOptions{})
 		g.wantSession("loading the scripts", secret)
 		trips := 0
@@ -506,11 +506,11 @@ func TestSessionRoundTrips(t *testing.T) {
 	})
 }
 
-// TestSessionRetries checks that a lookup that gets no reply is sent at most as often as
-// any other verb.
+// TestSessionRetries checks that a lookup that gets no reply is sent at most as often as any other
+// call.
 func TestSessionRetries(t *testing.T) {
 	s, proxy := startProxied(t)
-	g := newGate(s, gateOptions())
+	g := newLoginSite(s, loginOptions())
 	g.add("alice", alicePassword)
 	_, secret := g.startSession(userdb.SessionOptions{})
 	tries := func(want error, do func() error) int {
@@ -533,7 +533,7 @@ func TestSessionRetries(t *testing.T) {
 // not that the session has ended.
 func TestConcurrentSessionsWithoutReply(t *testing.T) {
 	s, proxy := startProxied(t)
-	g := newGate(s, gateOptions())
+	g := newLoginSite(s, loginOptions())
 	g.add("alice", alicePassword)
 	_, secret := g.startSession(userdb.SessionOptions{})
 	many := func(want error) {
@@ -559,7 +559,7 @@ func TestConcurrentSessionsWithoutReply(t *testing.T) {
 // TestSessionRecords checks that malformed sessions count as none, and that a record of another
 // Redis type is replaced.
 func TestSessionRecords(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		s, secret := g.startSession(userdb.SessionOptions{})
 		member, err := g.raw.HGet(ctx, aliceSessions, s.ID).Result()
@@ -586,7 +586,7 @@ func TestSessionRecords(t *testing.T) {
 // TestSessionsOfOthers checks that a secret is valid only if it is unchanged, and only for its own
 // entry.
 func TestSessionsOfOthers(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		g.add("bob", "battery staple bob")
 		mine, secret := g.startSession(userdb.SessionOptions{})
@@ -613,7 +613,7 @@ func TestSessionsWhileWritesAreRefused(t *testing.T) {
 		t.Run(r.prefix, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, redistest.Config(r.config...))
-			g := newGate(s, gateOptions())
+			g := newLoginSite(s, loginOptions())
 			g.add("alice", alicePassword)
 			admin := s.raw.(*redis.Client).Conn()
 			defer admin.Close()
@@ -640,7 +640,7 @@ func TestSessionsWhileWritesAreRefused(t *testing.T) {
 // be written, and that none can be started.
 func TestSessionsInUnwritableFile(t *testing.T) {
 	dir := t.TempDir()
-	g := newGate(embeddedSite(t, "file:"+filepath.Join(dir, "db")), gateOptions())
+	g := newLoginSite(embeddedSite(t, "file:"+filepath.Join(dir, "db")), loginOptions())
 	g.add("alice", alicePassword)
 	_, secret := g.startSession(userdb.SessionOptions{})
 	e := g.find("alice")
@@ -658,7 +658,7 @@ func TestSessionsInUnwritableFile(t *testing.T) {
 	}
 }
 
-func (g *gate) find(name string) userdb.Entry {
+func (g *loginSite) find(name string) userdb.Entry {
 	g.t.Helper()
 	e, err := g.users.Find(g.t.Context(), uid(name))
 	must(g.t, err)
@@ -669,8 +669,8 @@ func (g *gate) find(name string) userdb.Entry {
 type accountSet struct {
 	users        *userdb.Type
 	secrets      [][]string      // by account
-	acknowledged [][]atomic.Bool // by account and session: a verb has returned that ended it
-	ending       []atomic.Bool   // by account: a verb that ends its sessions has begun
+	acknowledged [][]atomic.Bool // by account and session: a call that ended it has returned
+	ending       []atomic.Bool   // by account: a call that ends its sessions has begun
 }
 
 // newAccountSet creates accounts with ten sessions each.
@@ -809,14 +809,14 @@ func TestManySessionsInMovingSlots(t *testing.T) {
 	wantRepairable(t, db, noExcuse)
 }
 
-// TestLostSessionReplies loses requests and replies of the session verbs. A session must start
+// TestLostSessionReplies loses requests and replies of the session methods. A session must start
 // once, and must end.
 func TestLostSessionReplies(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		for _, done := range []bool{true, false} {
-			for lost := range 4 { // index of the lost command among those of a verb
-				verb := func(do func() error) {
+			for lost := range 4 { // index of the lost command among those of a call
+				withLoss := func(do func() error) {
 					t.Helper()
 					n := 0
 					g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -843,35 +843,35 @@ func TestLostSessionReplies(t *testing.T) {
 				g.recreateAlice()
 				e := g.loginAlice()
 				var secret string
-				verb(func() (err error) {
+				withLoss(func() (err error) {
 					_, secret, err = g.users.StartSession(ctx, e, userdb.SessionOptions{})
 					return err
 				})
-				verb(func() error { _, _, err := g.users.Session(ctx, secret); return err })
+				withLoss(func() error { _, _, err := g.users.Session(ctx, secret); return err })
 				if n := len(g.listSessions()); n != 1 {
 					t.Errorf("command %d lost, carried out %v: got %d sessions, want 1", lost, done, n)
 				}
-				verb(func() error { return g.users.EndSession(ctx, secret) })
+				withLoss(func() error { return g.users.EndSession(ctx, secret) })
 				g.wantEnded("after a lost answer", secret)
 				s, secret := g.startSession(userdb.SessionOptions{})
-				verb(func() error { return g.users.EndSessionID(ctx, uid("alice"), s.ID) })
+				withLoss(func() error { return g.users.EndSessionID(ctx, uid("alice"), s.ID) })
 				g.wantEnded("by its ID, after a lost answer", secret)
 				wantErr(t, "ended again", g.users.EndSessionID(ctx, uid("alice"), s.ID), userdb.ErrNotFound)
 				_, secret = g.startSession(userdb.SessionOptions{})
-				verb(func() error { return errOf(g.users.EndSessions(ctx, uid("alice"))) })
+				withLoss(func() error { return errOf(g.users.EndSessions(ctx, uid("alice"))) })
 				g.wantEnded("the end of all, after a lost answer", secret)
 			}
 		}
 	})
 }
 
-// TestNoSessionReply loses every reply to a write. The verb must report an unknown outcome, and
+// TestNoSessionReply loses every reply to a write. The call must report an unknown outcome, and
 // not that nothing was written.
 func TestNoSessionReply(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		var s userdb.Session
 		var secret string
-		verbs := []struct {
+		methods := []struct {
 			name, word string // word is an argument of the commands whose replies are lost
 			do         func(ctx context.Context) error
 		}{
@@ -891,7 +891,7 @@ func TestNoSessionReply(t *testing.T) {
 			}},
 			{"end waits", "reset", func(ctx context.Context) error { return g.users.ResetThrottle(ctx, uid("alice")) }},
 		}
-		for _, v := range verbs {
+		for _, v := range methods {
 			s, secret = g.startSession(userdb.SessionOptions{})
 			ctx, cancel := context.WithCancel(t.Context())
 			lost := 0
@@ -922,7 +922,7 @@ func TestNoSessionReply(t *testing.T) {
 // TestRepeatedSessionCommands sends the commands that started a session again after its end. The
 // session must stay ended.
 func TestRepeatedSessionCommands(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for _, first := range []bool{true, false} {
 			for _, end := range append(sessionEnds, sessionEnd{"end one", nil}) {
 				g.recreateAlice()

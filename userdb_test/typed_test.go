@@ -82,8 +82,8 @@ func sameProfile(t testingT, what string, got, want profile) {
 	}
 }
 
-// TestTypedVerbs calls every verb of a typed view.
-func TestTypedVerbs(t *testing.T) {
+// TestTypedMethods calls every method of a typed view.
+func TestTypedMethods(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()
 		made, err := profiles.Create(t.Context(), alice())
@@ -129,7 +129,7 @@ func TestTypedVerbs(t *testing.T) {
 // TestTypedWritesWhatChanged checks that Save and Update send only the facets that changed, and
 // keep all others, including those that the struct does not have.
 func TestTypedWritesWhatChanged(t *testing.T) {
-	verbs := map[string]func(ctx context.Context, profiles *userdb.Typed[profile], mine profile, edit func(*profile) error) (profile, error){
+	methods := map[string]func(ctx context.Context, profiles *userdb.Typed[profile], mine profile, edit func(*profile) error) (profile, error){
 		"Save": func(ctx context.Context, profiles *userdb.Typed[profile], mine profile, edit func(*profile) error) (profile, error) {
 			if err := edit(&mine); err != nil {
 				return mine, err
@@ -151,12 +151,12 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 		e.Put("since", day)
 		_, err = users.Save(t.Context(), e)
 		must(t, err)
-		for name, verb := range verbs {
+		for name, method := range methods {
 			mine, err := profiles.Find(t.Context(), hints.UID("alice"))
 			must(t, err)
 			var saved profile
 			sent := s.sentArgs(func() {
-				saved, err = verb(t.Context(), profiles, mine, func(a *profile) error {
+				saved, err = method(t.Context(), profiles, mine, func(a *profile) error {
 					a.Score++
 					a.Notes = append(a.Notes, name)
 					return nil
@@ -176,7 +176,7 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 			if e := saved.Rev.Entry(); e.Text("city") != "the city of alice" || e.Text("since") != "2023-11-14" {
 				t.Errorf("%s changed other facets: %v", name, e)
 			}
-			same, err := verb(t.Context(), profiles, saved, func(a *profile) error {
+			same, err := method(t.Context(), profiles, saved, func(a *profile) error {
 				// A date has neither a time zone nor microseconds.
 				a.Since = a.Since.In(time.FixedZone("", 3600)).Add(time.Microsecond)
 				return nil
@@ -397,9 +397,9 @@ func TestTypedListings(t *testing.T) {
 	})
 }
 
-// TestTypedAndOtherVerbs converts structs with NewEntry for verbs that take entries, and converts
-// the results back with FromEntry.
-func TestTypedAndOtherVerbs(t *testing.T) {
+// TestTypedAndOtherMethods converts structs with NewEntry for methods that take entries, and
+// converts the results back with FromEntry.
+func TestTypedAndOtherMethods(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()
 		n, err := profiles.NewEntry(alice())

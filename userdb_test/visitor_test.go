@@ -18,7 +18,7 @@ import (
 )
 
 // countTrips returns the number of round trips and commands that do sends, as text.
-func (g *gate) countTrips(do func()) string {
+func (g *loginSite) countTrips(do func()) string {
 	var trips, commands atomic.Int64
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		trips.Add(1)
@@ -48,7 +48,7 @@ var visitors = []struct {
 
 // addVisitorAccounts adds a disabled account, one without an address, and one whose UID is too long
 // for tokens.
-func addVisitorAccounts(g *gate) {
+func addVisitorAccounts(g *loginSite) {
 	g.add("dis", "battery staple dis")
 	must(g.t, g.users.Disable(g.t.Context(), uid("dis")))
 	_, err := g.users.Create(g.t.Context(), userdb.NewEntry{UID: "no-address", Facets: schema.Texts("name", "no-address")})
@@ -65,7 +65,7 @@ func addVisitorAccounts(g *gate) {
 // TestVisitorsSeeNoDifference checks that calls for all visitors compute the same number of hashes
 // and take the same number of round trips.
 func TestVisitorsSeeNoDifference(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		addVisitorAccounts(g)
 		work := map[string][]string{}
 		for i, v := range visitors {
@@ -112,7 +112,7 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 // write. If Redis syncs its append-only file, a write takes longer than a read, so that another
 // number would show whether an account exists.
 func TestVisitorsWriteAlike(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		addVisitorAccounts(g)
 		records := func() string { return fmt.Sprint(g.dump(t.Context())) }
 		work := map[string][]string{}
@@ -149,7 +149,7 @@ func TestVisitorsWriteAlike(t *testing.T) {
 
 // TestMailsOfOneAccount checks that all identifiers of an account share its limit of mails.
 func TestMailsOfOneAccount(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		must(t, errOf(g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
 			e.Put("email", schema.Text("alice@example.com"))
 			e.Put("name", schema.Text("Alice"))
@@ -175,7 +175,7 @@ func TestMailsOfOneAccount(t *testing.T) {
 // TestInvitedAddress checks that the address of an invitation is stored without the white space
 // around it.
 func TestInvitedAddress(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		i, err := g.users.Invite(t.Context(), "email", " new@example.com\t", userdb.Token{}, userdb.Attempt{})
 		must(t, err)
 		peeked, err := g.users.PeekInvitation(t.Context(), i.Secret)
@@ -193,7 +193,7 @@ func TestInvitedAddress(t *testing.T) {
 // TestChangesAreLimited checks that at most three tokens an hour are issued that change an address
 // to the same new one, whichever accounts ask for them and however the new address is spelled.
 func TestChangesAreLimited(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.add("bob", "battery staple 9")
 		issue := func(who, to string) error {
 			_, err := g.users.Issue(t.Context(), uid(who), userdb.Token{Purpose: "change:email", Value: to})
@@ -219,7 +219,7 @@ func TestChangesAreLimited(t *testing.T) {
 // all its spellings, and another for its invitations. One limit holds for all calls of an origin.
 // An hour later, calls must succeed again.
 func TestVisitorLimits(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ask := func(n int, identifier, origin func(i int) string) (tokens, invitations int) {
 			var wg sync.WaitGroup
 			var good [2]atomic.Int64
@@ -268,7 +268,7 @@ func TestVisitorLimits(t *testing.T) {
 
 // TestVisitorRules checks which invitations and tokens visitors cannot get.
 func TestVisitorRules(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		for _, tt := range []struct{ field, typed, want string }{
 			{"email", "no address", "email"},
@@ -297,7 +297,7 @@ func TestVisitorRules(t *testing.T) {
 }
 
 // invite invites an address that nobody has, and returns the secret.
-func (g *gate) invite(address string) string {
+func (g *loginSite) invite(address string) string {
 	g.t.Helper()
 	i, err := g.users.Invite(g.t.Context(), "email", address, userdb.Token{Value: "a plan"}, userdb.Attempt{})
 	if err != nil || i.Secret == "" || i.Registered {
@@ -309,7 +309,7 @@ func (g *gate) invite(address string) string {
 // TestAcceptInvitation checks that an invitation creates one account, with the invited address, and
 // that a refused call leaves it valid.
 func TestAcceptInvitation(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		secret := g.invite("New@Example.com")
 		i, err := g.users.PeekInvitation(ctx, secret)
@@ -372,7 +372,7 @@ func TestAcceptInvitation(t *testing.T) {
 // TestConcurrentAcceptInvitation accepts an invitation many times at once. One call must create the
 // account, unless somebody else takes the address.
 func TestConcurrentAcceptInvitation(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for round := range 5 {
 			secret := g.invite(fmt.Sprintf("r%d@example.com", round))
 			var wg sync.WaitGroup
@@ -405,7 +405,7 @@ func TestConcurrentAcceptInvitation(t *testing.T) {
 // TestVerified checks that a token that was sent to an address verifies it, and that a change of
 // the address, by any program, makes it unverified.
 func TestVerified(t *testing.T) {
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		want := func(why string, is bool) {
 			t.Helper()
@@ -473,7 +473,7 @@ func TestOneOrigin(t *testing.T) {
 			"2001:db8:1:2::/64", "2001:db8:1:2::5/128", "[2001:db8:1:2::6]", "2001:0db8:0001:0002:0:0:0:7",
 		},
 	}
-	eachGate(t, gateOptions(), func(t *testing.T, g *gate) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for kind, all := range spellings {
 			wait := time.Duration(0)
 			for i := range 31 {

@@ -76,8 +76,8 @@ func eachStore(t *testing.T, test func(t *testing.T, d *testConsole)) {
 	}
 }
 
-// newTestConsole returns a console for the namespace of a view, with a browser in which nobody is signed
-// in.
+// newTestConsole returns a console for the namespace of a view, with a browser in which nobody is
+// signed in.
 func newTestConsole(t *testing.T, db *userdb.DB) *testConsole {
 	t.Helper()
 	users, err := db.Type("user")
