@@ -264,10 +264,15 @@ const (
 	getWhat        = "finds an entry by its PRK and casts its facets, against HGETALL into a map"
 	lookupWhat     = "finds by a secondary key and by *, against one bare script with GET and HGETALL"
 	createWhat     = "creates with uniqueness over 2 fields, against one bare script that checks 3 keys"
-	sameWhat       = "the same, against a handwritten script with the same checks, whose arguments are prepared beforehand"
+	sameWhat       = "creates with uniqueness over 2 fields, against a handwritten script with the same checks, whose arguments are prepared beforehand"
 	peerGetWhat    = "finds an entry by its PRK, against HGETALL by the faster of rueidis and go-redis' AutoPipeline"
 	peerLookupWhat = "finds by a secondary key, against a script with GET and HGETALL by the faster of the same two"
 	sessionWhat    = "Session, against HGET and HGETALL in one pipeline"
+	historyWhat    = "creates with Options.History, against creates without it"
+	typedFindWhat  = "Find into a struct of 7 facets, against Find"
+	webGetWhat     = "GET of an entry from 'userdb serve', against a net/http handler with HGETALL"
+	webSessionWhat = "POST /v1/session, against a net/http handler with HGET and HGETALL in one pipeline"
+	webLoginWhat   = "login over HTTP, against a net/http handler with GET, HGETALL and bcrypt"
 )
 
 // rows holds all rows, in the order of the report.
@@ -334,7 +339,7 @@ var rows = []row{
 	},
 	{
 		name: "create-unchecked-1", run: create(1, barePipeline),
-		what: "the same against a pipeline of HSET and 2 SET without checks",
+		what: "creates with uniqueness over 2 fields, against a pipeline of HSET and 2 SET without checks",
 	},
 	{
 		name: "create-same-1", quick: true, tcp: true, target: 0.92, cpu: 1.25, run: createSame(1),
@@ -382,7 +387,7 @@ var rows = []row{
 	},
 	{
 		name: "count", quick: true, target: 0.85, run: (*bench).count,
-		what: "entries with one value of an indexed field, against SCARD",
+		what: "counts entries with one value of an indexed field, against SCARD",
 	},
 	{
 		name: "first-lookup", quick: true, target: 3, most: true, sittings: 1, run: (*bench).firstLookup,
@@ -390,19 +395,19 @@ var rows = []row{
 	},
 	{
 		name: "create-history-1", quick: true, target: 0.83, run: createWithHistory(1),
-		what: "with Options.History, against without",
+		what: historyWhat,
 	},
 	{
 		name: "create-history-16", target: 0.83, noisy: true, run: createWithHistory(16),
-		what: "the same",
+		what: historyWhat,
 	},
 	{
 		name: "create-history-128", target: 0.83, noisy: true, run: createWithHistory(128),
-		what: "the same",
+		what: historyWhat,
 	},
 	{
 		name: "cluster-create-history", target: 0.83, sittings: 3, run: (*bench).clusterHistoried,
-		what: "the same on six nodes, 16 callers",
+		what: historyWhat + ", on six nodes with 16 callers",
 	},
 	{
 		name: "update-1", quick: true, tcp: true, target: 0.9, cpu: 1.25, run: (*bench).update,
@@ -410,11 +415,11 @@ var rows = []row{
 	},
 	{
 		name: "typed-find-1", quick: true, target: 0.87, run: compareTyped(1, typedFind),
-		what: "Find into a struct of 7 facets, against Find",
+		what: typedFindWhat,
 	},
 	{
 		name: "typed-find-128", target: 0.87, noisy: true, run: compareTyped(128, typedFind),
-		what: "the same",
+		what: typedFindWhat,
 	},
 	{
 		name: "typed-create-1", target: 0.87, run: compareTyped(1, typedCreate),
@@ -442,11 +447,11 @@ var rows = []row{
 	},
 	{
 		name: "memory", quick: true, target: 1.10, most: true, sittings: 1, run: (*bench).memory,
-		what: "bytes of an entry against the original's records of the same data",
+		what: "bytes of an entry, against the records of CoffeeNode UserDB for the same data",
 	},
 	{
 		name: "login", quick: true, target: 0.97, cpu: 1.05, cores: true, sittings: 1, run: (*bench).login,
-		what: "against a bare bcrypt compare of the same cost; NAME-cores with a caller for each core",
+		what: "a login, against a bare bcrypt comparison of the same cost; NAME-cores has a caller for each core",
 	},
 	{
 		name: "login-same-time", target: 1.1, most: true, sittings: 1, run: (*bench).loginAnswers,
@@ -454,11 +459,11 @@ var rows = []row{
 	},
 	{
 		name: "read-under-login-flood", target: 3, most: true, sittings: 1, run: (*bench).readUnderFlood,
-		what: "p99 of reads under ten times more logins than can be hashed, against idle",
+		what: "p99 of reads while ten times more logins arrive than can be hashed, against an idle machine",
 	},
 	{
 		name: "memory-under-login-flood", target: 1.1, most: true, sittings: 1, run: (*bench).memoryUnderFlood,
-		what: "heap and stacks late in that flood, against early in it",
+		what: "heap and stacks late in a flood of logins, against early in it",
 	},
 	{
 		name: "uniqueness-price", noisy: true, run: (*bench).uniquenessPrice,
@@ -478,11 +483,11 @@ var rows = []row{
 	},
 	{
 		name: "cluster-create-64", target: 0.35, sittings: 3, run: clusterCreate(64),
-		what: "the same, of 64 callers",
+		what: "create on six nodes, against one bare script in one slot, 64 callers",
 	},
 	{
 		name: "cluster-create-trips", target: 3.4, most: true, sittings: 3, run: (*bench).clusterTrips,
-		what: "time of a create over wires of 1 ms each way, in round trips of such a wire",
+		what: "time of a create if a message takes 1 ms each way, in round trips",
 	},
 	{
 		name: "cluster-lookup", target: 0.9, sittings: 3, run: clusterLookup(1),
@@ -490,35 +495,35 @@ var rows = []row{
 	},
 	{
 		name: "cluster-lookup-64", target: 1, sittings: 3, run: clusterLookup(64),
-		what: "the same, of 64 callers",
+		what: "lookup on six nodes, against GET, then HGETALL, 64 callers",
 	},
 	{
 		name: "http-get-1", quick: true, target: 0.8, cpu: 1.25, noisy: true, run: webGet(1),
-		what: "GET of an entry from 'userdb serve', against a net/http handler with HGETALL",
+		what: webGetWhat,
 	},
 	{
 		name: "http-get-16", target: 0.8, cpu: 1.25, noisy: true, run: webGet(16),
-		what: "the same",
+		what: webGetWhat,
 	},
 	{
 		name: "http-get-128", quick: true, target: 0.8, noisy: true, run: webGet(128),
-		what: "the same",
+		what: webGetWhat,
 	},
 	{
 		name: "http-session-1", quick: true, target: 0.8, cpu: 1.25, noisy: true, run: webSession(1),
-		what: "POST /v1/session, against a net/http handler with HGET and HGETALL in one pipeline",
+		what: webSessionWhat,
 	},
 	{
 		name: "http-session-16", target: 0.8, cpu: 1.25, noisy: true, run: webSession(16),
-		what: "the same",
+		what: webSessionWhat,
 	},
 	{
 		name: "http-login-1", target: 0.8, sittings: 1, run: webLogin(1),
-		what: "login over HTTP, against a net/http handler with GET, HGETALL and bcrypt",
+		what: webLoginWhat,
 	},
 	{
 		name: "http-login-128", target: 0.8, sittings: 1, run: webLogin(128),
-		what: "the same",
+		what: webLoginWhat,
 	},
 	{
 		name: "http-stream-200", target: 3, most: true, sittings: 1, run: (*bench).webStream,

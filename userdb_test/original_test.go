@@ -302,8 +302,9 @@ func compareEntry(t *testing.T, users *userdb.Type, r read, f fixture) {
 var loggedIn atomic.Bool
 
 // logins looks up an entry by its e-mail address and its name, and logs in with the first of them
-// that finds it. It also tries a wrong password for some entries, and for all entries for which the
-// original accepted one. It returns accepted or refused for each attempt.
+// that finds it. It tries the right password if every or some is set, or if the entry has a
+// deviation. It tries a wrong one if some is set, or if the original accepted it. It returns
+// accepted or refused for each attempt.
 func logins(t *testing.T, users *userdb.Type, f fixture, r read, every, some bool) map[string]string {
 	t.Helper()
 	fields, by, got := f.fields(t), "", map[string]string{}
