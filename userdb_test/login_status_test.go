@@ -18,8 +18,8 @@ import (
 // An obstacle keeps the owner of an account from logging in.
 type obstacle struct {
 	name string
-	put  func(g *loginSite, uid string)
-	is   func(s userdb.LoginStatus) bool
+	put  func(g *loginSite, uid string)  // puts the obstacle in place
+	is   func(s userdb.LoginStatus) bool // reports whether a status shows the obstacle
 }
 
 var obstacles = []obstacle{

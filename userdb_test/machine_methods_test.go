@@ -84,9 +84,9 @@ func (x *machine) pair(t *rapid.T, field, value string) form {
 func (x *machine) find(t *rapid.T) {
 	h, uid := x.hint(t)
 	e, err := x.users.Find(x.ctx, h)
-	there, eerr := x.users.Exists(x.ctx, h)
-	if eerr != nil || there != (uid != "") {
-		t.Fatalf("exists: got %v, %v; the model has %q", there, eerr, uid)
+	there, existsErr := x.users.Exists(x.ctx, h)
+	if existsErr != nil || there != (uid != "") {
+		t.Fatalf("exists: got %v, %v; the model has %q", there, existsErr, uid)
 	}
 	if uid == "" {
 		wantErr(t, "find", err, userdb.ErrNotFound)
@@ -359,8 +359,8 @@ func (x *machine) settings(t *rapid.T) {
 		delete(a.settings, name)
 	}
 	all, err := hash.All(x.ctx)
-	got, has, gerr := hash.Get(x.ctx, name)
-	if errors.Join(err, gerr) != nil || !maps.Equal(all, a.settings) || got != a.settings[name] || has == remove {
-		t.Fatalf("settings: got %q, %v; %q: %q, %v; %v; want %q", all, err, name, got, has, gerr, a.settings)
+	got, has, getErr := hash.Get(x.ctx, name)
+	if errors.Join(err, getErr) != nil || !maps.Equal(all, a.settings) || got != a.settings[name] || has == remove {
+		t.Fatalf("settings: got %q, %v; %q: %q, %v; %v; want %q", all, err, name, got, has, getErr, a.settings)
 	}
 }

@@ -366,8 +366,8 @@ func TestSessionLimit(t *testing.T) {
 	})
 }
 
-// TestEndedSessionRecords starts and ends many sessions. The account must keep at most about 100
-// records of ended ones.
+// TestEndedSessionRecords starts and ends many sessions. The account must keep at most about
+// 100 records of ended ones.
 func TestEndedSessionRecords(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(cheapWrites)
@@ -536,7 +536,7 @@ func TestConcurrentSessionsWithoutReply(t *testing.T) {
 	g := newLoginSite(s, loginOptions())
 	g.add("alice", alicePassword)
 	_, secret := g.startSession(userdb.SessionOptions{})
-	many := func(want error) {
+	lookUpMany := func(want error) {
 		var all sync.WaitGroup
 		for range 64 {
 			all.Go(func() {
@@ -547,11 +547,11 @@ func TestConcurrentSessionsWithoutReply(t *testing.T) {
 		}
 		all.Wait()
 	}
-	many(nil)
+	lookUpMany(nil)
 	proxy.CutRequests(12, aliceSessions) // all requests of single callers, and some that are shared
-	many(nil)
+	lookUpMany(nil)
 	proxy.CutRequests(-1, aliceSessions)
-	many(userdb.ErrUnavailable)
+	lookUpMany(userdb.ErrUnavailable)
 	proxy.Pass()
 	g.wantSession("after the failures", secret)
 }

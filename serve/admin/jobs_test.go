@@ -78,7 +78,7 @@ func TestJobsClock(t *testing.T) {
 		must(t, err)
 		j, err := jobs.Begin(ctx, admin.Job{Kind: "check"})
 		must(t, err)
-		state := func(want string) {
+		wantState := func(want string) {
 			t.Helper()
 			seen, err := jobs.Find(ctx, j.ID)
 			all, allErr := jobs.All(ctx)
@@ -89,13 +89,13 @@ func TestJobsClock(t *testing.T) {
 		if early := time.Since(j.Began); early < time.Hour-time.Minute || early > time.Hour+time.Minute {
 			t.Errorf("the job began at %v, want about an hour ago", j.Began)
 		}
-		state(admin.JobRunning)
+		wantState(admin.JobRunning)
 		if _, err := jobs.Heartbeat(ctx, j.ID, 1, 2); err != nil {
 			t.Error(err)
 		}
-		state(admin.JobRunning)
+		wantState(admin.JobRunning)
 		server.ahead += time.Minute
-		state(admin.JobLost)
+		wantState(admin.JobLost)
 		must(t, jobs.End(ctx, j.ID, admin.JobDone, "", 2, 2))
 		if seen, err := jobs.Find(ctx, j.ID); err != nil || seen.State != admin.JobDone || seen.Ended.Sub(seen.Began).Round(time.Minute) != time.Minute {
 			t.Errorf("got %+v, %v; want a job that was done after a minute", seen, err)
