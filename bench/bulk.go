@@ -45,7 +45,7 @@ func (b *bench) anyScale(ctx context.Context) outcome {
 	defer end()
 	inSmall, end := find(b.server, population)
 	defer end()
-	o := b.withNodes(ctx, b.server.admin, large.admin).withBlocks(300, b.per).compare(ctx, 1, inLarge, inSmall)
+	o := b.withNodes(ctx, b.server.admin, large.admin).withBlocks(300, b.blockTime).compare(ctx, 1, inLarge, inSmall)
 	o.estimate = o.inverse() // a ratio of times, not of rates
 	begin := time.Now()
 	large.admin.Keys(ctx, "user/*:"+recordkey.Glob(email(1))+"/~prk")

@@ -41,11 +41,11 @@ func (c chart) draw(dir string) {
 		ticks = append(ticks, plot.Tick{Value: float64(i), Label: label})
 	}
 	p.X.Tick.Marker = ticks
-	most := 0.0
+	highest := 0.0
 	for i, l := range c.lines {
 		var points plotter.XYs
 		for x, y := range l.y {
-			points, most = append(points, plotter.XY{X: float64(x), Y: y}), max(most, y)
+			points, highest = append(points, plotter.XY{X: float64(x), Y: y}), max(highest, y)
 		}
 		drawn, dots, err := plotter.NewLinePoints(points)
 		must(err)
@@ -53,7 +53,7 @@ func (c chart) draw(dir string) {
 		p.Add(drawn, dots)
 		p.Legend.Add(l.name, drawn, dots)
 	}
-	p.Y.Min, p.Y.Max = 0, 1.35*most // leave room for the legend
+	p.Y.Min, p.Y.Max = 0, 1.35*highest // leave room for the legend
 	must(p.Save(16*vg.Centimeter, 10*vg.Centimeter, filepath.Join(dir, c.file+".svg")))
 }
 

@@ -30,7 +30,7 @@ func (b *bench) withCluster(ctx context.Context, dial dialer, f func(b *bench, u
 	defer c.Close()
 	db := mustGet(redisdb.New(ctx, c, userdb.Options{Schema: userSchema()}))
 	defer db.Close()
-	o := f(b.withNodes(ctx, nodes...).withBlocks(100, b.per), mustGet(db.Type("user")), c)
+	o := f(b.withNodes(ctx, nodes...).withBlocks(100, b.blockTime), mustGet(db.Type("user")), c)
 	o.cpu = nil // a tenth or more of the processor time is the six nodes' own work
 	return o
 }

@@ -73,8 +73,8 @@ func (b *bench) warmUp() int { return max(1, min(12, b.pairs/5)) }
 // else the machine does affects all of them alike.
 func (b *bench) interleave(ctx context.Context, workers int, vs ...variant) []result {
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
-	if workers >= manyCallers && b.per == shortest {
-		b = b.withBlocks(b.pairs*2/5, 4*b.per)
+	if workers >= manyCallers && b.blockTime == shortest {
+		b = b.withBlocks(b.pairs*2/5, 4*b.blockTime)
 	}
 	if !b.allCores {
 		defer pin(b.pids)()
@@ -111,7 +111,7 @@ func (b *bench) interleave(ctx context.Context, workers int, vs ...variant) []re
 	}
 	turns(b.pairs)
 	for i := range results {
-		results[i].sum()
+		results[i].summarize()
 	}
 	return results
 }
@@ -127,7 +127,7 @@ func (b *bench) run(ctx context.Context, workers int, v variant, r *result) {
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for w := range workers {
-		wg.Go(func() { latencies[w], errs[w] = work(ctx, w, begin.Add(b.per), v) })
+		wg.Go(func() { latencies[w], errs[w] = work(ctx, w, begin.Add(b.blockTime), v) })
 	}
 	wg.Wait()
 	x := block{seconds: time.Since(begin).Seconds()}
@@ -201,8 +201,8 @@ func work(ctx context.Context, w int, end time.Time, v variant) (ls []time.Durat
 	}
 }
 
-// sum computes the figures of all blocks.
-func (r *result) sum() {
+// summarize computes the figures of all blocks.
+func (r *result) summarize() {
 	middle := func(f func(block) float64) float64 {
 		var xs []float64
 		for _, x := range r.blocks {

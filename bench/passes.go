@@ -77,8 +77,8 @@ func (b *bench) comparePasses(n, pairs int, ours, bare pass) outcome {
 			results[i].blocks = append(results[i].blocks, x)
 		}
 	}
-	results[0].sum()
-	results[1].sum()
+	results[0].summarize()
+	results[1].summarize()
 	o := b.judge(results, results[0], results[1])
 	o.entries, o.note = n, fmt.Sprintf("%d entries; the process grew by %.0f MiB", n, grown/(1<<20))
 	return o
@@ -164,18 +164,18 @@ func (b *bench) barePipelines(ctx context.Context, t *timer, n int) {
 // watchMemory watches how much memory the process has from the system. The function that it returns
 // stops that and returns the largest growth in bytes.
 func watchMemory() func() float64 {
-	before, most := memoryInUse(), 0.0
+	before, peak := memoryInUse(), 0.0
 	var ended atomic.Bool
 	var watcher sync.WaitGroup
 	watcher.Go(func() {
 		for ; !ended.Load(); time.Sleep(10 * time.Millisecond) {
-			most = max(most, memoryInUse()-before)
+			peak = max(peak, memoryInUse()-before)
 		}
 	})
 	return func() float64 {
 		ended.Store(true)
 		watcher.Wait()
-		return most
+		return peak
 	}
 }
 

@@ -46,11 +46,11 @@ const (
 	undecided verdict = "undecided"
 )
 
-// judge compares e with a target that it must reach, or must not exceed if most is true. If only
+// judge compares e with a target that it must reach, or must not exceed if atMost is true. If only
 // part of the interval meets the target, the verdict is undecided.
-func (e estimate) judge(target float64, most bool) verdict {
+func (e estimate) judge(target float64, atMost bool) verdict {
 	worst, best := e.Low, e.High
-	if most {
+	if atMost {
 		worst, best, target = -e.High, -e.Low, -target
 	}
 	switch {
@@ -94,7 +94,7 @@ func loadAverage() string {
 // add adds a row and returns it.
 func (rep *report) add(r row, o outcome) reportRow {
 	one := reportRow{
-		Name: r.name, What: r.what, estimate: o.estimate, Target: r.target, Most: r.most, Verdict: o.judge(r.target, r.most),
+		Name: r.name, What: r.what, estimate: o.estimate, Target: r.target, Most: r.atMost, Verdict: o.judge(r.target, r.atMost),
 		Note: o.note, Seconds: o.took.Seconds(), Entries: o.entries, Variants: o.variants,
 	}
 	rep.Rows = append(rep.Rows, one)

@@ -18,7 +18,7 @@ type row struct {
 	what   string
 	quick  bool    // also in the quick run
 	target float64 // 0 if the row has none
-	most   bool    // the ratio must not exceed the target; if false, it must reach it
+	atMost bool    // the ratio must not exceed the target; if false, it must reach it
 	cpu    float64 // upper bound of the ratio of the row NAME-cpu; 0 if that row has no target
 	// p99 is the upper bound of the ratio of the row NAME-p99, which compares 99th percentiles; 0
 	// if there is no such row.
@@ -51,22 +51,22 @@ type outcome struct {
 
 // A bench holds the servers of a run and its settings.
 type bench struct {
-	server   *server
-	tcp      bool            // clients connect over TCP
-	nodes    []*redis.Client // of each Redis whose work counts
-	pids     []int           // process ids of the nodes, and of other processes whose work counts
-	quick    bool
-	allCores bool
-	served   bool          // processor time is compared only at the servers
-	sittings int           // how often a row is measured, each time on a new server
-	pairs    int           // number of blocks of each variant
-	per      time.Duration // minimum length of a block
-	profile  string        // measure and profile only the row of this name; "" for all rows
+	server    *server
+	tcp       bool            // clients connect over TCP
+	nodes     []*redis.Client // of each Redis whose work counts
+	pids      []int           // process ids of the nodes, and of other processes whose work counts
+	quick     bool
+	allCores  bool
+	served    bool          // processor time is compared only at the servers
+	sittings  int           // how often a row is measured, each time on a new server
+	pairs     int           // number of blocks of each variant
+	blockTime time.Duration // minimum length of a block
+	profile   string        // measure and profile only the row of this name; "" for all rows
 }
 
 // newBench returns a bench without servers.
 func newBench(quick bool) *bench {
-	b := &bench{quick: quick, sittings: 10, pairs: 40, per: shortest}
+	b := &bench{quick: quick, sittings: 10, pairs: 40, blockTime: shortest}
 	if quick {
 		b.sittings = 5
 	}
@@ -104,9 +104,9 @@ func (b *bench) withProcesses(pids ...int) *bench {
 
 // withBlocks returns a copy of b with the given number of blocks for each variant and their minimum
 // length.
-func (b *bench) withBlocks(pairs int, per time.Duration) *bench {
+func (b *bench) withBlocks(pairs int, blockTime time.Duration) *bench {
 	clone := *b
-	clone.pairs, clone.per = pairs, per
+	clone.pairs, clone.blockTime = pairs, blockTime
 	return &clone
 }
 
@@ -160,7 +160,7 @@ const longer = 4
 func (b *bench) newJob(r row, suffix string) *job {
 	r.name += suffix
 	if r.noisy && r.cpu > 0 {
-		b = b.withBlocks(longer*b.pairs, b.per)
+		b = b.withBlocks(longer*b.pairs, b.blockTime)
 	}
 	return &job{row: r, b: b, sittings: cmp.Or(r.sittings, b.sittings)}
 }
@@ -178,10 +178,10 @@ func (j *job) report(yield func(row, outcome)) {
 	o.took = j.took
 	yield(j.row, o)
 	if o.cpu != nil && !j.b.allCores && (j.cpu > 0 || !j.noisy && j.sittings > 1) {
-		yield(row{name: j.name + "-cpu", what: "processor time of an operation", target: j.cpu, most: true}, outcome{estimate: *o.cpu})
+		yield(row{name: j.name + "-cpu", what: "processor time of an operation", target: j.cpu, atMost: true}, outcome{estimate: *o.cpu})
 	}
 	if o.p99 != nil && j.p99 > 0 {
-		yield(row{name: j.name + "-p99", what: "99th percentile, against the lowest of theirs", target: j.p99, most: true}, outcome{estimate: *o.p99})
+		yield(row{name: j.name + "-p99", what: "99th percentile, against the lowest of theirs", target: j.p99, atMost: true}, outcome{estimate: *o.p99})
 	}
 }
 
@@ -390,7 +390,7 @@ var rows = []row{
 		what: "counts entries with one value of an indexed field, against SCARD",
 	},
 	{
-		name: "first-lookup", quick: true, target: 3, most: true, sittings: 1, run: (*bench).firstLookup,
+		name: "first-lookup", quick: true, target: 3, atMost: true, sittings: 1, run: (*bench).firstLookup,
 		what: "time of the first * lookup after Open, against the hundredth",
 	},
 	{
@@ -438,15 +438,15 @@ var rows = []row{
 		what: "JSON lines with hashes, all rules and uniqueness over 2 fields, against a pipeline of 1,000 HSET and 2,000 SET without checks",
 	},
 	{
-		name: "check", target: 3.5, most: true, sittings: 1, run: (*bench).compareCheck,
+		name: "check", target: 3.5, atMost: true, sittings: 1, run: (*bench).compareCheck,
 		what: "time of a check of all records against a bare pass of SCAN, HGETALL and MGET over them",
 	},
 	{
-		name: "any-scale", target: 1.25, most: true, sittings: 1, run: (*bench).anyScale,
+		name: "any-scale", target: 1.25, atMost: true, sittings: 1, run: (*bench).anyScale,
 		what: "time of a * lookup among a hundred times as many entries",
 	},
 	{
-		name: "memory", quick: true, target: 1.10, most: true, sittings: 1, run: (*bench).memory,
+		name: "memory", quick: true, target: 1.10, atMost: true, sittings: 1, run: (*bench).memory,
 		what: "bytes of an entry, against the records of CoffeeNode UserDB for the same data",
 	},
 	{
@@ -454,15 +454,15 @@ var rows = []row{
 		what: "a login, against a bare bcrypt comparison of the same cost; NAME-cores has a caller for each core",
 	},
 	{
-		name: "login-same-time", target: 1.1, most: true, sittings: 1, run: (*bench).loginAnswers,
+		name: "login-same-time", target: 1.1, atMost: true, sittings: 1, run: (*bench).loginAnswers,
 		what: "the slowest median of a wrong password, an unknown identifier, no password and a disabled entry, against the fastest",
 	},
 	{
-		name: "read-under-login-flood", target: 3, most: true, sittings: 1, run: (*bench).readUnderFlood,
+		name: "read-under-login-flood", target: 3, atMost: true, sittings: 1, run: (*bench).readUnderFlood,
 		what: "p99 of reads while ten times more logins arrive than can be hashed, against an idle machine",
 	},
 	{
-		name: "memory-under-login-flood", target: 1.1, most: true, sittings: 1, run: (*bench).memoryUnderFlood,
+		name: "memory-under-login-flood", target: 1.1, atMost: true, sittings: 1, run: (*bench).memoryUnderFlood,
 		what: "heap and stacks late in a flood of logins, against early in it",
 	},
 	{
@@ -486,7 +486,7 @@ var rows = []row{
 		what: "create on six nodes, against one bare script in one slot, 64 callers",
 	},
 	{
-		name: "cluster-create-trips", target: 3.4, most: true, sittings: 3, run: (*bench).clusterTrips,
+		name: "cluster-create-trips", target: 3.4, atMost: true, sittings: 3, run: (*bench).clusterTrips,
 		what: "time of a create if a message takes 1 ms each way, in round trips",
 	},
 	{
@@ -526,15 +526,15 @@ var rows = []row{
 		what: webLoginWhat,
 	},
 	{
-		name: "http-stream-200", target: 3, most: true, sittings: 1, run: (*bench).webStream,
+		name: "http-stream-200", target: 3, atMost: true, sittings: 1, run: (*bench).webStream,
 		what: "time until the last of 200 listeners has 2,000 events, against that of making them",
 	},
 	{
-		name: "cold", most: true, sittings: 1, named: true, run: (*bench).cold,
+		name: "cold", atMost: true, sittings: 1, named: true, run: (*bench).cold,
 		what: "processor seconds of a first go build of the command, against those of the packages of Go itself in it",
 	},
 	{
-		name: "keys", target: 1, most: true, sittings: 1, run: (*bench).keys,
+		name: "keys", target: 1, atMost: true, sittings: 1, run: (*bench).keys,
 		what: "allocations to parse a key, and to build one and write it as text; 0 and 1",
 	},
 }

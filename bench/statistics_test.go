@@ -39,7 +39,7 @@ func TestJudge(t *testing.T) {
 	for _, test := range []struct {
 		e      estimate
 		target float64
-		most   bool
+		atMost bool
 		want   verdict
 	}{
 		{estimate{0.9, 0.8, 1.0}, 0, false, noTarget},
@@ -51,8 +51,8 @@ func TestJudge(t *testing.T) {
 		{estimate{1.2, 1.1, 1.3}, 1.15, true, undecided},
 		{estimate{1.2, 1.1, 1.3}, 1.09, true, missed},
 	} {
-		if got := test.e.judge(test.target, test.most); got != test.want {
-			t.Errorf("%v against the target %v (most %v): got %s, want %s", test.e, test.target, test.most, got, test.want)
+		if got := test.e.judge(test.target, test.atMost); got != test.want {
+			t.Errorf("%v against the target %v (at most: %v): got %s, want %s", test.e, test.target, test.atMost, got, test.want)
 		}
 	}
 }
@@ -60,7 +60,7 @@ func TestJudge(t *testing.T) {
 func TestWorse(t *testing.T) {
 	for _, test := range []struct {
 		now, was estimate
-		most     bool
+		atMost   bool
 		want     bool
 	}{
 		{estimate{0.90, 0.89, 0.91}, estimate{1.00, 0.98, 1.02}, false, true},
@@ -71,10 +71,10 @@ func TestWorse(t *testing.T) {
 		{estimate{1.04, 1.03, 1.05}, estimate{1.00, 0.98, 1.02}, true, false},
 		{estimate{0.90, 0.89, 0.91}, estimate{1.00, 0.98, 1.02}, true, false},
 	} {
-		now, was := reportRow{Name: "x", estimate: test.now, Most: test.most}, reportRow{Name: "x", estimate: test.was, Most: test.most}
+		now, was := reportRow{Name: "x", estimate: test.now, Most: test.atMost}, reportRow{Name: "x", estimate: test.was, Most: test.atMost}
 		lines := (&report{Rows: []reportRow{now}}).worse(report{Rows: []reportRow{was}})
 		if got := len(lines) == 1; got != test.want {
-			t.Errorf("%v after %v (most %v): got %q, want worse = %v", test.now, test.was, test.most, lines, test.want)
+			t.Errorf("%v after %v (at most: %v): got %q, want worse = %v", test.now, test.was, test.atMost, lines, test.want)
 		}
 	}
 	large, small := reportRow{Name: "x", estimate: estimate{1.00, 0.98, 1.02}, Entries: 1000}, reportRow{Name: "x", Entries: 100}
@@ -87,7 +87,7 @@ func TestWorse(t *testing.T) {
 }
 
 func TestLine(t *testing.T) {
-	r := (&report{}).add(row{name: "get-1-cpu", target: 1.15, most: true}, outcome{estimate: estimate{1.2, 1.1, 1.3}})
+	r := (&report{}).add(row{name: "get-1-cpu", target: 1.15, atMost: true}, outcome{estimate: estimate{1.2, 1.1, 1.3}})
 	want := `{"name":"get-1-cpu","ratio":1.200,"low":1.100,"high":1.300,"target":1.15,"most":true,"ok":true}`
 	if got := r.line(); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

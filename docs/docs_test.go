@@ -225,8 +225,8 @@ func runScript(t *testing.T, bin, dir, text string) {
 		"USERDB_STORE=file:" + filepath.Join(dir, "store.jsonl"),
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		const most = 2000
-		t.Errorf("%v\n%s", err, out[max(0, len(out)-most):])
+		const maxOutput = 2000
+		t.Errorf("%v\n%s", err, out[max(0, len(out)-maxOutput):])
 	}
 }
 

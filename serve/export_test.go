@@ -33,12 +33,12 @@ func (s *Service) SetClock(now func() time.Time) { s.keys.now = now }
 func SetMaxConcurrent(n int) (undo func()) {
 	all := []*int{&maxRequests, &maxImports, &maxLookups, &maxVisitors}
 	before := make([]int, len(all))
-	for i, most := range all {
-		before[i], *most = *most, n
+	for i, limit := range all {
+		before[i], *limit = *limit, n
 	}
 	return func() {
-		for i, most := range all {
-			*most = before[i]
+		for i, limit := range all {
+			*limit = before[i]
 		}
 	}
 }

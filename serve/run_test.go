@@ -61,8 +61,8 @@ func (c *client) startImport(by *http.Client, url string) (body *io.PipeWriter, 
 // TestLongImport checks that an import is answered, whether it succeeds or fails, even if its body
 // took longer than a response may take.
 func TestLongImport(t *testing.T) {
-	const most = time.Second
-	defer serve.SetResponseTimeout(serve.SetResponseTimeout(most))
+	const responseLimit = time.Second
+	defer serve.SetResponseTimeout(serve.SetResponseTimeout(responseLimit))
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
 	certified := httptest.NewUnstartedServer(nil)
 	certified.EnableHTTP2 = true
@@ -80,7 +80,7 @@ func TestLongImport(t *testing.T) {
 		must(t, err)
 		_, err = io.WriteString(bad, `{"nosuch":`)
 		must(t, err)
-		time.Sleep(most * 3 / 2)
+		time.Sleep(responseLimit * 3 / 2)
 		_, err = io.WriteString(good, "}}\n")
 		must(t, err)
 		_, err = io.WriteString(bad, "1}\n")

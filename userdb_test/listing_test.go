@@ -335,7 +335,7 @@ func TestListMemory(t *testing.T) {
 		}
 		s.send(ctx, pipe)
 	}
-	var before, most, now runtime.MemStats
+	var before, peak, now runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	seen := 0
@@ -344,13 +344,13 @@ func TestListMemory(t *testing.T) {
 		if seen++; seen%(n/20) == 0 {
 			runtime.GC()
 			runtime.ReadMemStats(&now)
-			most.HeapAlloc = max(most.HeapAlloc, now.HeapAlloc)
+			peak.HeapAlloc = max(peak.HeapAlloc, now.HeapAlloc)
 		}
 	}
 	if seen < n+1 {
 		t.Errorf("listed %d entries, want %d", seen, n+1)
 	}
-	if grown := int64(most.HeapAlloc) - int64(before.HeapAlloc); grown > 8<<20 {
+	if grown := int64(peak.HeapAlloc) - int64(before.HeapAlloc); grown > 8<<20 {
 		t.Errorf("the heap grew by %d bytes while %d entries of 300 bytes were listed, want at most 8 MiB", grown, n)
 	}
 	s.command("flushall")

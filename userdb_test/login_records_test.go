@@ -62,8 +62,8 @@ func TestBrokenRecords(t *testing.T) {
 	}
 }
 
-// TestUpdateOfUnreadable updates an entry with a facet that cannot be decoded. The callback must
-// see it as absent, and the update must fail unless it drops the facet.
+// TestUpdateOfUnreadable updates an entry that has a facet "added" which cannot be decoded. For the
+// callback this facet must be absent, and the update must fail unless the callback drops it.
 func TestUpdateOfUnreadable(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.storeField("alice", "added", "no date")
@@ -116,8 +116,8 @@ func TestNobodyInheritsTokens(t *testing.T) {
 	})
 }
 
-// TestBrokenTokens checks that a record of another Redis type, or with malformed members, holds no
-// valid tokens and makes no call fail.
+// TestBrokenTokens checks that a record of tokens with malformed members, or of another Redis type,
+// counts as one without valid tokens, and that calls still succeed.
 func TestBrokenTokens(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

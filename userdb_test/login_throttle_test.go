@@ -211,8 +211,8 @@ func TestCountersExpire(t *testing.T) {
 		for _, k := range counters {
 			life, err := g.raw.PTTL(t.Context(), k).Result()
 			must(t, err)
-			if most := 90*24*time.Hour + time.Minute; life <= 0 || life > most {
-				t.Errorf("%s lives for %v, want up to %v", k, life, most)
+			if maxLife := 90*24*time.Hour + time.Minute; life <= 0 || life > maxLife {
+				t.Errorf("%s lives for %v, want up to %v", k, life, maxLife)
 			}
 			if strings.Contains(k, "nobody@") || strings.Contains(k, "evil") || strings.Contains(k, "home") {
 				t.Errorf("the key %s contains an identifier or an origin", k)
@@ -289,9 +289,9 @@ func TestServerClock(t *testing.T) {
 			if wait == 0 {
 				continue
 			}
-			most := time.Second << max(failures-freeFailures, 0)
-			if failures < freeFailures || wait > most || failures == freeFailures && err.Error() != "too many attempts: wait 1s" {
-				t.Errorf("after %d failures: %v, want a wait of up to %v", failures, err, most)
+			maxWait := time.Second << max(failures-freeFailures, 0)
+			if failures < freeFailures || wait > maxWait || failures == freeFailures && err.Error() != "too many attempts: wait 1s" {
+				t.Errorf("after %d failures: %v, want a wait of up to %v", failures, err, maxWait)
 			}
 			return
 		}

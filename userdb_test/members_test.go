@@ -22,11 +22,11 @@ import (
 
 // usersWithLimit opens type user of a wideSchema in which tertiary records have at most the given
 // number of members.
-func (s *site) usersWithLimit(most int) *userdb.Type {
+func (s *site) usersWithLimit(limit int) *userdb.Type {
 	sc := wideSchema(schema.FoldCasefold)
 	for name, r := range sc.Types["user"].Tertiary {
 		if r.Kind != "string" {
-			r.Max = most
+			r.Max = limit
 			sc.Types["user"].Tertiary[name] = r
 		}
 	}
@@ -34,26 +34,26 @@ func (s *site) usersWithLimit(most int) *userdb.Type {
 }
 
 // wantFull checks that err reports that a record would have more members than its limit.
-func wantFull(t testingT, what string, err error, field string, most int) {
+func wantFull(t testingT, what string, err error, field string, limit int) {
 	t.Helper()
 	wantField(t, what, err, userdb.ErrInvalid, field)
 	var fe *userdb.FieldError
-	if errors.As(err, &fe) && (fe.Rule != "max" || !strings.Contains(err.Error(), fmt.Sprintf("over %d members", most))) {
-		t.Errorf("%s: got %q by rule %q, want the limit of %d", what, err, fe.Rule, most)
+	if errors.As(err, &fe) && (fe.Rule != "max" || !strings.Contains(err.Error(), fmt.Sprintf("over %d members", limit))) {
+		t.Errorf("%s: got %q by rule %q, want the limit of %d", what, err, fe.Rule, limit)
 	}
 }
 
 // TestMemberLimits adds members to records of every kind up to their limit, and beyond it.
 func TestMemberLimits(t *testing.T) {
-	const most = 3
+	const limit = 3
 	eachStore(t, func(t *testing.T, s *site) {
-		users, ctx := s.usersWithLimit(most), t.Context()
-		_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Tags: numbered("t", most+1)})
-		wantFull(t, "create", err, "tags", most)
-		must1(users.Create(ctx, userdb.NewEntry{UID: "u", Tags: numbered("t", most)}))(t)
+		users, ctx := s.usersWithLimit(limit), t.Context()
+		_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Tags: numbered("t", limit+1)})
+		wantFull(t, "create", err, "tags", limit)
+		must1(users.Create(ctx, userdb.NewEntry{UID: "u", Tags: numbered("t", limit)}))(t)
 		h := hints.UID("u")
 		tags, notes, scores, settings := users.Tags(h), users.List(h, "notes"), users.SortedSet(h, "scores"), users.Hash(h, "settings")
-		for i := range int64(most) {
+		for i := range int64(limit) {
 			must1(notes.Append(ctx, fmt.Sprint(i)))(t)
 			must(t, scores.Put(ctx, float64(i), fmt.Sprint(i)))
 			must(t, settings.Put(ctx, fmt.Sprint(i), "v"))
@@ -64,15 +64,15 @@ func TestMemberLimits(t *testing.T) {
 		}{
 			{"tags", func() error { _, err := tags.Add(ctx, "x"); return err }},
 			{"tags", func() error { _, err := tags.Add(ctx, "t00001", "x"); return err }},
-			{"tags", func() error { _, err := tags.Add(ctx, numbered("x", most+1)...); return err }},
-			{"tags", func() error { return tags.Replace(ctx, numbered("x", most+1)...) }},
+			{"tags", func() error { _, err := tags.Add(ctx, numbered("x", limit+1)...); return err }},
+			{"tags", func() error { return tags.Replace(ctx, numbered("x", limit+1)...) }},
 			{"notes", func() error { _, err := notes.Append(ctx, "x"); return err }},
 			{"notes", func() error { _, err := notes.Prepend(ctx, "x"); return err }},
 			{"scores", func() error { return scores.Put(ctx, 1, "x") }},
 			{"scores", func() error { _, err := scores.Increment(ctx, 1, "x"); return err }},
 			{"settings", func() error { return settings.Put(ctx, "x", "v") }},
 		} {
-			wantFull(t, "adding to a full record", full.add(), full.field, most)
+			wantFull(t, "adding to a full record", full.add(), full.field, limit)
 		}
 		must1(tags.Add(ctx, "t00001"))(t) // the set has this member already
 		must(t, scores.Put(ctx, 7, "0"))
@@ -104,25 +104,25 @@ func must1[V any](v V, err error) func(*testing.T) V {
 
 // TestMembersOverTheLimit removes members from a record that has more than its schema allows.
 func TestMembersOverTheLimit(t *testing.T) {
-	const most = 3
+	const limit = 3
 	eachStore(t, func(t *testing.T, s *site) {
-		users, ctx := s.usersWithLimit(most), t.Context()
+		users, ctx := s.usersWithLimit(limit), t.Context()
 		must1(users.Create(ctx, userdb.NewEntry{UID: "u"}))(t)
 		friends := users.Set(hints.UID("u"), "friends")
 		must1(friends.Add(ctx, "f00000"))(t)
-		all := numbered("f", most+2)
+		all := numbered("f", limit+2)
 		must(t, s.raw.SAdd(ctx, "user/uid:u/friends", redisArgs(all)...).Err())
 		if got := must1(friends.Members(ctx))(t); !slices.Equal(got, all) {
 			t.Errorf("read %q, want %q", got, all)
 		}
-		for left := len(all); left > most; left-- {
+		for left := len(all); left > limit; left-- {
 			_, err := friends.Add(ctx, "x")
-			wantFull(t, fmt.Sprint(left, " members"), err, "friends", most)
+			wantFull(t, fmt.Sprint(left, " members"), err, "friends", limit)
 			must1(friends.Add(ctx, all[0]))(t)
 			must1(friends.Remove(ctx, all[left-1]))(t)
 		}
 		_, err := friends.Add(ctx, "x")
-		wantFull(t, "at the limit", err, "friends", most)
+		wantFull(t, "at the limit", err, "friends", limit)
 		must1(friends.Remove(ctx, all[1]))(t)
 		must1(friends.Add(ctx, "x"))(t)
 		must(t, friends.Replace(ctx, "y"))
@@ -141,9 +141,9 @@ func redisArgs(texts []string) []any {
 // TestMemberLimitRaces lets many callers add members at once. Each record must have exactly as many
 // as its limit.
 func TestMemberLimitRaces(t *testing.T) {
-	const most, callers, each = 10, 8, 5
+	const limit, callers, each = 10, 8, 5
 	eachStore(t, func(t *testing.T, s *site) {
-		users, ctx := s.usersWithLimit(most), t.Context()
+		users, ctx := s.usersWithLimit(limit), t.Context()
 		must1(users.Create(ctx, userdb.NewEntry{UID: "u"}))(t)
 		tags, notes := users.Tags(hints.UID("u")), users.List(hints.UID("u"), "notes")
 		var wait sync.WaitGroup
@@ -165,19 +165,19 @@ func TestMemberLimitRaces(t *testing.T) {
 		}
 		wait.Wait()
 		n, m := must1(tags.Len(ctx))(t), must1(notes.Len(ctx))(t)
-		if n != most || m != most || added[0].Load() != most || added[1].Load() != most {
-			t.Errorf("%d tags after %d were added, %d notes after %d; want %d", n, added[0].Load(), m, added[1].Load(), most)
+		if n != limit || m != limit || added[0].Load() != limit || added[1].Load() != limit {
+			t.Errorf("%d tags after %d were added, %d notes after %d; want %d", n, added[0].Load(), m, added[1].Load(), limit)
 		}
 	})
 }
 
 // A meter records the largest number of members in one call or its reply.
-type meter struct{ most atomic.Int64 }
+type meter struct{ largest atomic.Int64 }
 
 func (m *meter) note(n int) {
 	for {
-		most := m.most.Load()
-		if int64(n) <= most || m.most.CompareAndSwap(most, int64(n)) {
+		largest := m.largest.Load()
+		if int64(n) <= largest || m.largest.CompareAndSwap(largest, int64(n)) {
 			return
 		}
 	}
@@ -252,8 +252,8 @@ func TestLargeRecords(t *testing.T) {
 			t.Errorf("the next entry with the UID has %d tags, want none", got)
 		}
 		s.tap.set(nil)
-		if most := m.most.Load(); most > 2*store.MemberBatch {
-			t.Errorf("one call handled %d members, want at most about %d", most, store.MemberBatch)
+		if largest := m.largest.Load(); largest > 2*store.MemberBatch {
+			t.Errorf("one call handled %d members, want at most about %d", largest, store.MemberBatch)
 		}
 		if keys := s.raw.Keys(ctx, "~/drop/*").Val(); len(keys) > 0 {
 			t.Errorf("records of deleted sets are left over: %q", keys)

@@ -21,8 +21,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestOpenSlotOfTags creates an entry whose tags cannot be written because their slot is being
-// migrated. The entry must be readable, and the tags must be there when the migration ends.
+// TestOpenSlotOfTags creates an entry whose tags cannot be written because their slot is open, that
+// is, on the way to another node. The entry must be readable, and the tags must be there when the
+// migration ends.
 func TestOpenSlotOfTags(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -62,7 +63,7 @@ func TestOpenSlotOfTags(t *testing.T) {
 	wantErr(t, "tags whose slot is open", err, userdb.ErrUnavailable, "TRYAGAIN")
 	slot.Finish()
 	if members, err := users.Tags(hints.UID("u")).Members(ctx); err != nil || len(members) != 1 || pending() {
-		t.Errorf("after the migration: got tags %q, %v, pending: %v; want one tag that is written", members, err, pending())
+		t.Errorf("after the migration: got tags %q, %v, pending: %v; want one tag, no longer pending", members, err, pending())
 	}
 	wantRepairable(t, db, noExcuse)
 }
@@ -224,7 +225,8 @@ func TestTokensInOpenSlot(t *testing.T) {
 		_, _, err = users.Redeem(ctx, "verify", secret)
 		wantErr(t, name+", after a reset", err, userdb.ErrNotFound)
 	}
-	_, err = users.Update(ctx, alice, func(e *userdb.Entry) error { // no token is left
+	// An update that voids tokens must succeed when none are left.
+	_, err = users.Update(ctx, alice, func(e *userdb.Entry) error {
 		e.Put("email", schema.Text("new@example.com"))
 		return nil
 	})

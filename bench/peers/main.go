@@ -95,11 +95,11 @@ func main() {
 }
 
 // numbers parses numbers that are separated by commas.
-func numbers(text string, least, most int) (all []int, err error) {
+func numbers(text string, low, high int) (all []int, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(word)
-		if err != nil || n < least || n > most {
-			return nil, fmt.Errorf("want numbers from %d to %d, separated by commas", least, most)
+		if err != nil || n < low || n > high {
+			return nil, fmt.Errorf("want numbers from %d to %d, separated by commas", low, high)
 		}
 		all = append(all, n)
 	}
