@@ -201,7 +201,7 @@ func work(ctx context.Context, w int, end time.Time, v variant) (ls []time.Durat
 	}
 }
 
-// summarize computes the figures of all blocks.
+// summarize computes the figures of r from its blocks and latencies.
 func (r *result) summarize() {
 	middle := func(f func(block) float64) float64 {
 		var xs []float64
