@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A row is one claim: a ratio and the target that it must reach. It compares throughput unless its
-// text says otherwise. The row NAME-cpu beside it compares the processor time of an operation.
+// A row is one claim: a ratio and its target. It compares throughput unless its text says
+// otherwise. The row NAME-cpu beside it compares the processor time of an operation.
 type row struct {
 	name   string
 	what   string
