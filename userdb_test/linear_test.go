@@ -186,7 +186,7 @@ func answerOf(err error) string {
 	return err.Error()
 }
 
-func (h *recorder) caller(ctx context.Context, id, requests int, rnd *rand.Rand) {
+func (h *recorder) runCaller(ctx context.Context, id, requests int, rnd *rand.Rand) {
 	for range requests {
 		r := h.random(rnd)
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -214,7 +214,7 @@ func checkLinearizable(t *testing.T, users *userdb.Type, rounds int) (refused ma
 		h := &recorder{users: users, round: fmt.Sprint(round), begin: time.Now()}
 		var ended sync.WaitGroup
 		for id := range callers {
-			ended.Go(func() { h.caller(t.Context(), id, requests, rand.New(rand.NewPCG(uint64(round), uint64(id)))) })
+			ended.Go(func() { h.runCaller(t.Context(), id, requests, rand.New(rand.NewPCG(uint64(round), uint64(id)))) })
 		}
 		ended.Wait()
 		for _, op := range h.ops {
@@ -351,7 +351,7 @@ func TestLinearizableDuringFailover(t *testing.T) {
 	})
 	h := &recorder{users: typeOf(t, db, "user"), round: "k", begin: time.Now()}
 	for id := range 6 {
-		ended.Go(func() { h.caller(t.Context(), id, 40, rand.New(rand.NewPCG(1, uint64(id)))) })
+		ended.Go(func() { h.runCaller(t.Context(), id, 40, rand.New(rand.NewPCG(1, uint64(id)))) })
 	}
 	ended.Wait()
 	result := porcupine.CheckOperationsTimeout(linearModel(), h.ops, time.Minute)
