@@ -94,7 +94,7 @@ func main() {
 	}
 }
 
-// numbers parses numbers that are separated by commas.
+// numbers parses numbers from low to high that are separated by commas.
 func numbers(text string, low, high int) (all []int, err error) {
 	for word := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(word)
