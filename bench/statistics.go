@@ -31,8 +31,8 @@ var student = [...]float64{2: 63.657, 3: 9.925, 4: 5.841, 5: 4.604, 6: 4.032, 7:
 
 // estimateSittings returns the trimmed mean of ratios that were measured independently: without the
 // lowest and the highest fifth, because something else on the machine may have disturbed a sitting.
-// The bounds come from the winsorized variance. Of fewer than eight ratios none is left out, and a
-// single one is returned unchanged.
+// The bounds come from the winsorized variance, but are at least sittingsError from the mean. Of
+// fewer than eight ratios none is left out, and a single one is returned unchanged.
 func estimateSittings(xs []estimate) estimate {
 	if len(xs) == 1 {
 		return xs[0]
@@ -57,15 +57,19 @@ func estimateSittings(xs []estimate) estimate {
 	}
 	h := len(kept)
 	around := twoRuns * student[h] * math.Sqrt(squares/float64(h*(h-1)))
-	return estimate{trimmed, trimmed - around, trimmed + around}
+	return estimate{trimmed, trimmed - around, trimmed + around}.widened(sittingsError)
 }
 
-// singleError is how much two runs may differ, relative to the ratio, for a row with one sitting.
-const singleError = 0.15
+// These constants say how much two runs may differ, relative to the ratio, even if the sittings of
+// one run differ less by chance.
+const (
+	sittingsError = 0.03 // of a row with several sittings
+	singleError   = 0.15 // of a row with one sitting
+)
 
-// widened returns e with bounds that are at least singleError from the ratio.
-func (e estimate) widened() estimate {
-	return estimate{e.Ratio, min(e.Low, e.Ratio*(1-singleError)), max(e.High, e.Ratio*(1+singleError))}
+// widened returns e with bounds that are at least the given part of the ratio from it.
+func (e estimate) widened(relative float64) estimate {
+	return estimate{e.Ratio, min(e.Low, e.Ratio*(1-relative)), max(e.High, e.Ratio*(1+relative))}
 }
 
 func mean(xs []float64) (m float64) {
