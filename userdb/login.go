@@ -294,21 +294,24 @@ type loadedSecret struct {
 const secretAge = time.Minute
 
 // loadSecret reads the secret of the view's namespace unless it has been read within secretAge. If
-// it cannot be read again, the one read before stays in use.
+// it cannot be read again, the one read before stays in use for as long again.
 func (db *DB) loadSecret(ctx context.Context) error {
-	last, now := db.secret.Load(), db.view().Now()
+	last, v := db.secret.Load(), db.view()
+	now := v.Now()
 	if last == nil {
 		last = &loadedSecret{}
 	} else if now.Sub(last.at) < secretAge {
 		return nil
 	}
-	text, err := db.view().Secret(ctx, last.text)
-	switch {
-	case err == nil:
-		db.secret.Store(&loadedSecret{text, now})
-	case last.text == "":
-		return withRepairHint(err)
+	text, err := v.Secret(ctx, last.text)
+	if err != nil {
+		if last.text == "" {
+			return withRepairHint(err)
+		}
+		v.Config.Log.WarnContext(ctx, "the secret of the keyed hashes cannot be read again", slog.Any("error", withRepairHint(err)))
+		text = last.text
 	}
+	db.secret.Store(&loadedSecret{text, now})
 	return nil
 }
 

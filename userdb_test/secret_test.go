@@ -39,6 +39,19 @@ func TestLostSecretComesBack(t *testing.T) {
 		if n := counters(); n != 2 {
 			t.Errorf("%d counters after the secret changed, want 2", n)
 		}
+		must(t, client.Set(t.Context(), "~/secret", "damaged", 0).Err())
+		g.advance(2 * time.Minute)
+		for range 2 {
+			wantErr(t, "login with a damaged secret", g.logIn("nobody", wrongPassword, ""), userdb.ErrLogin)
+		}
+		if n := counters(); n != 2 {
+			t.Errorf("%d counters with a damaged secret, want 2", n)
+		}
+		const warning = "the secret of the keyed hashes cannot be read again"
+		if n := strings.Count(g.log(), "msg=\""+warning); n != 1 || strings.Contains(g.log(), first[2:]) {
+			t.Errorf("%d warnings in the log, want 1 and no secret:\n%s", n, g.log())
+		}
+		must(t, client.Set(t.Context(), "~/secret", first, 0).Err())
 	})
 }
 
