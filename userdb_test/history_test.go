@@ -60,6 +60,31 @@ func waitForFeed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKin
 	return all
 }
 
+// TestHistoryEndsWithEntry checks that an entry never shows events of an earlier entry with the
+// same UID, whether or not the programs that deleted and created them keep histories.
+func TestHistoryEndsWithEntry(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx, h := t.Context(), hints.UID("ann")
+		recording, plain := typeOf(t, s.open(userdb.Options{History: true}), "user"), typeOf(t, s.open(userdb.Options{}), "user")
+		var want []string
+		if !s.has(manyClients) { // plain is a view of the program that keeps histories
+			want = []string{"create added,name library "}
+		}
+		for name, deleting := range map[string]*userdb.Type{"plain": plain, "recording": recording} {
+			must(t, errOf(recording.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann", "email", "ann@x.org")})))
+			must(t, errOf(recording.Update(ctx, h, putText("job", "x"))))
+			must(t, deleting.Delete(ctx, h))
+			must(t, errOf(plain.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann")})))
+			events, err := recording.History(ctx, h)
+			must(t, err)
+			if got := formatEvents(events); !slices.Equal(got, want) {
+				t.Errorf("after a delete by a %s program, the next entry has the events %q, want %q", name, got, want)
+			}
+			must(t, plain.Delete(ctx, h))
+		}
+	})
+}
+
 // isSession reports whether a session starts or ends with an event.
 func isSession(e userdb.HistoryEvent) bool {
 	return e.Kind == userdb.EventSessionStart || e.Kind == userdb.EventSessionEnd

@@ -88,6 +88,9 @@ func (t *Type) Delete(old store.Record) store.Change {
 	if sessions, err := store.SessionsKey(old.Key); err == nil && old.Fields[store.FieldEpoch] != "" {
 		c.Drop = append(c.Drop, store.Container{Key: sessions})
 	}
+	if history, err := store.HistoryKey(old.Key); err == nil { // other programs may write it
+		c.Drop = append(c.Drop, store.Container{Key: history})
+	}
 	return c
 }
 

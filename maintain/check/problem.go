@@ -81,6 +81,7 @@ var (
 	fillWaiting      = define("fill_waiting", 5, fixRecord, "%d staged elements are not in it yet")
 	formOther        = define("form_other", 1, needsDecision,
 		"%s is stored as %s, by version %s of the canonical form, but this program looks for %s: 'userdb schema apply' converts it")
+	historyOrphan   = define("history_orphan", 4, fixRecord, "there is no entry %s")
 	indexKind       = define("index_kind", 5, fixRecord, "an index is a set, but this is a %s")
 	indexMissing    = define("index_missing", 5, fixRecord, "%s is not in it%s")
 	indexOrphan     = define("index_orphan", 4, fixRecord, "its member %s is not %s")

@@ -125,6 +125,12 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 }
 
 func newAttempt(e *Engine, c store.Change) *attempt {
+	if c.Delete {
+		c.Tokens.Known = true // without tokens, the record may hold an invitation
+		if len(c.Note.Lines) > 0 {
+			c.Drop = withoutHistory(c)
+		}
+	}
 	prk, rev := c.Key.In(recordkey.Namespace{}).String(), e.newRev()
 	return &attempt{e: e, c: c, prk: prk, rev: rev, srv: prk + " " + rev, stages: stagesOf(c)}
 }
