@@ -112,6 +112,8 @@ func (im *importer) update(ctx context.Context, lines []*line) error {
 			switch {
 			case waits:
 				later = append(later, l)
+			case endsImport(err):
+				return err
 			case err != nil:
 				l.refuse(err)
 			case !changed:
@@ -182,7 +184,7 @@ func (im *importer) checkClearPassword(ctx context.Context, l *line, facets map[
 	if l.clearPassword == "" || !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
 		return nil
 	}
-	return im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own)
+	return im.checkPassword(ctx, l, own)
 }
 
 // concurrentFollowUps is the number of changes that are followed up at a time.

@@ -19,6 +19,7 @@ import (
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // A line is an entry of the input: its text, its parsed form, and its outcome.
@@ -71,10 +72,10 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 			continue
 		}
 		if l.err = im.draft(l); l.err == nil && l.clearPassword != "" {
-			hashing.Go(func() error { im.hash(ctx, l); return nil })
+			hashing.Go(func() error { return im.hash(ctx, l) })
 		}
 	}
-	_ = hashing.Wait()
+	b.failed = hashing.Wait()
 	for i := range b.lines {
 		l := &b.lines[i]
 		if l.t == nil || l.err != nil {
@@ -90,17 +91,60 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 }
 
 // hash hashes the clear password of a line. A dry run only checks whether the password would be
-// refused.
-func (im *importer) hash(ctx context.Context, l *line) {
+// refused. An error ends the import; other errors are those of the line.
+func (im *importer) hash(ctx context.Context, l *line) error {
 	own := append(l.t.Identifiers(l.draft.Facets), l.draft.UID)
 	if im.o.DryRun {
-		l.err = im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own)
-		return
+		l.err = im.checkPassword(ctx, l, own)
+	} else {
+		l.err = whenFree(ctx, func() error {
+			hash, err := im.Config.Hashing.Hash(ctx, l.t, l.clearPassword, own)
+			if err == nil {
+				l.draft.Facets[store.FieldPassword] = hash
+			}
+			return err
+		})
 	}
-	hash, err := im.Config.Hashing.Hash(ctx, l.t, l.clearPassword, own)
-	if l.err = err; err == nil {
-		l.draft.Facets[store.FieldPassword] = hash
+	if endsImport(l.err) {
+		return l.err
 	}
+	return nil
+}
+
+// checkPassword returns an error if the policy refuses the clear password of a line.
+func (im *importer) checkPassword(ctx context.Context, l *line, own []string) error {
+	return whenFree(ctx, func() error { return im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own) })
+}
+
+// An import waits while logins use all processors for passwords. After maxBusy it ends, so that it
+// can be resumed.
+const (
+	maxBusy     = 10 * time.Minute
+	minBusyWait = 100 * time.Millisecond
+	maxBusyWait = 5 * time.Second
+)
+
+// whenFree calls do again, after a while, as long as it returns a *userdb.BusyError.
+func whenFree(ctx context.Context, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, maxBusy)
+	defer cancel()
+	for {
+		err := do()
+		busy, is := errors.AsType[*userdb.BusyError](err)
+		if !is {
+			return err
+		}
+		select {
+		case <-time.After(min(max(busy.Wait, minBusyWait), maxBusyWait)):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// endsImport reports whether an error is about the store or the import, not about one line.
+func endsImport(err error) bool {
+	return errors.Is(err, userdb.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // build builds the change that creates the entry of a line.

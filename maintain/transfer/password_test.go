@@ -2,14 +2,17 @@ package transfer_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/transfer"
@@ -193,6 +196,75 @@ func TestImportChecksPasswordPolicy(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A busyHashing counts its calls, and refuses the one with a given number.
+type busyHashing struct {
+	view.Hashing
+	calls  atomic.Int32
+	refuse int32
+	err    error
+}
+
+func (h *busyHashing) refusal() error {
+	if h.calls.Add(1) == h.refuse {
+		return h.err
+	}
+	return nil
+}
+
+func (h *busyHashing) Hash(ctx context.Context, t *change.Type, pw string, own []string) (string, error) {
+	if err := h.refusal(); err != nil {
+		return "", err
+	}
+	return h.Hashing.Hash(ctx, t, pw, own)
+}
+
+func (h *busyHashing) Check(ctx context.Context, t *change.Type, pw string, own []string) error {
+	if err := h.refusal(); err != nil {
+		return err
+	}
+	return h.Hashing.Check(ctx, t, pw, own)
+}
+
+// TestImportWaitsForProcessors refuses one hash or check of a password at a time. If the processors
+// are busy, the import must wait. If the store is unavailable, it must end, so that it can be
+// resumed. In neither case may it refuse a line.
+func TestImportWaitsForProcessors(t *testing.T) {
+	const in = `{"facets":{"uid":"u1"},"clear_password":"correct horse u1"}
+{"facets":{"uid":"u7"},"clear_password":"correct horse u7"}
+`
+	for _, dry := range []bool{false, true} {
+		t.Run(fmt.Sprint("dry run ", dry), func(t *testing.T) {
+			eachEngine(t, func(t *testing.T, s *site) {
+				s = s.Under(t, full())
+				s.User(t, 1)
+				h, c := &busyHashing{}, &view.Of(s.DB).Config
+				h.Hashing, c.Hashing = c.Hashing, h
+				o := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate, DryRun: dry}
+				o.Refused = func(line int64, reason string) { t.Errorf("call %d: line %d: %s", h.refuse, line, reason) }
+				for h.refuse = 1; ; h.refuse++ {
+					h.calls.Store(0)
+					h.err = fmt.Errorf("hashing: %w", userdb.ErrUnavailable)
+					r, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o)
+					if h.calls.Load() < h.refuse {
+						break
+					}
+					if !errors.Is(err, userdb.ErrUnavailable) || r.Read != 0 {
+						t.Errorf("call %d is refused: %+v, %v; want nothing read and ErrUnavailable", h.refuse, r, err)
+					}
+					h.calls.Store(0)
+					h.err = &userdb.BusyError{Wait: time.Millisecond}
+					if r, err = transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); err != nil || r.Read != 2 {
+						t.Errorf("call %d finds no free processor: %+v, %v; want two lines read", h.refuse, r, err)
+					}
+				}
+				if h.refuse < 4 { // two hashes, and a check against the identifiers of u1
+					t.Errorf("the imports made only %d calls", h.refuse-1)
+				}
+			})
+		})
+	}
 }
 
 // TestOwnFieldsAreNotFacets checks that Update and Save accept neither the store's own fields nor

@@ -20,6 +20,7 @@ type batch struct {
 	toWrite []*line        // lines to write, ordered by type
 	needs   store.KeySet   // the keys that must be free to create the entries
 	changes []store.Change // buffer for the changes that create the entries
+	failed  error          // of preparing the batch; it ends the import
 
 	ctx     context.Context
 	endBulk func(context.Context) error // ends the bulk write of ctx
@@ -37,7 +38,7 @@ func (im *importer) newBatch() *batch {
 	im.freeBatches = im.freeBatches[:len(im.freeBatches)-1]
 	clear(b.needs)
 	clear(b.lines)
-	b.lines, b.toWrite = b.lines[:0], b.toWrite[:0]
+	b.lines, b.toWrite, b.failed = b.lines[:0], b.toWrite[:0], nil
 	return b
 }
 
@@ -47,8 +48,8 @@ func (im *importer) newBatch() *batch {
 func (im *importer) startBatch(ctx context.Context, b *batch) {
 	b.ctx, b.endBulk = im.Engine.Bulk(ctx)
 	b.created = make(chan error, 1)
-	if im.o.DryRun {
-		b.created <- nil
+	if im.o.DryRun || b.failed != nil {
+		b.created <- b.failed
 		return
 	}
 	go func() { b.created <- im.create(b.ctx, b, b.toWrite) }()
@@ -193,13 +194,16 @@ func (im *importer) simulateLines(ctx context.Context, lines []*line) error {
 		if err != nil {
 			return err
 		}
-		im.simulate(ctx, l, found)
+		if err := im.simulate(ctx, l, found); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// simulate determines the outcome of a line from the existing entries that the line may mean.
-func (im *importer) simulate(ctx context.Context, l *line, found []store.Found) {
+// simulate determines the outcome of a line from the existing entries that the line may mean. An
+// error ends the import.
+func (im *importer) simulate(ctx context.Context, l *line, found []store.Found) error {
 	taken, uid := "", l.create.Key.Field()
 	for i, f := range found {
 		switch {
@@ -207,7 +211,7 @@ func (im *importer) simulate(ctx context.Context, l *line, found []store.Found) 
 			taken = cmp.Or(taken, []string{uid, "identifier"}[i])
 		case !errors.Is(f.Err, store.ErrNotFound):
 			l.refuse(f.Err)
-			return
+			return nil
 		}
 	}
 	if im.seenInInput("", l.create.Key.String()) {
@@ -226,13 +230,18 @@ func (im *importer) simulate(ctx context.Context, l *line, found []store.Found) 
 	case im.o.OnDuplicate == DuplicateUpdate:
 		l.finish(updatedLine)
 		if i := slices.IndexFunc(found, func(f store.Found) bool { return f.Err == nil }); i >= 0 {
-			if err := im.checkClearPassword(ctx, l, l.mergedFacets(found[i].Record)); err != nil {
+			err := im.checkClearPassword(ctx, l, l.mergedFacets(found[i].Record))
+			if endsImport(err) {
+				return err
+			}
+			if err != nil {
 				l.refuse(err)
 			}
 		}
 	default:
 		l.refuse(store.DuplicateField(taken))
 	}
+	return nil
 }
 
 // maxSeen bounds the memory of a dry run. Duplicates within the input are found among its first
