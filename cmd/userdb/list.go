@@ -384,6 +384,11 @@ them perhaps twice.`,
 			if len(words) > 0 {
 				o.Pattern = words[0]
 			}
+			if o.Reveal {
+				if err := s.warnExposed(); err != nil {
+					return err
+				}
+			}
 			if err := s.open(ctx); err != nil {
 				return err
 			}

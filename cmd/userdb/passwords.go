@@ -158,6 +158,9 @@ A disabled entry cannot have tokens (exit code 3).`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset --life 15m
   userdb token issue '*=Alice' --purpose change:email --value alice@example.org --json`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
+			if err := s.warnExposed(); err != nil {
+				return err
+			}
 			token, err := p.typ.Issue(ctx, p.hint, tk)
 			return s.printResult(map[string]string{"token": token}, token, err)
 		}),

@@ -13,7 +13,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -268,16 +267,6 @@ func (v serveFlags) printSetupLink(ctx context.Context, s *session, out io.Write
 		fmt.Fprintf(out, "%s/console/setup?token=%s\n", base, token)
 		return nil
 	})
-}
-
-// exposed reports whether w is a file that other users of this machine may read.
-func exposed(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok || runtime.GOOS == "windows" { // where modes mean nothing
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0
 }
 
 // browserAddress returns the address of a as a browser on this machine can open it.

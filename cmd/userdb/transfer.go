@@ -34,6 +34,11 @@ these lines. Entries come in no order, and nothing is locked.`,
 			if err := s.checkNamedSchema(ctx); err != nil {
 				return err
 			}
+			if o.Secrets {
+				if err := s.warnExposed(); err != nil {
+					return err
+				}
+			}
 			if o.Type = s.Type; len(words) > 0 {
 				p, err := s.subject(ctx, words[0])
 				if err != nil {
