@@ -33,7 +33,8 @@ const sentMark = "~sent"
 //
 // The tokens of an entry end with a new password, with Disable and with Delete. When one is
 // redeemed, all tokens of the same purpose end. An entry has at most 16 tokens; issuing another
-// ends the oldest.
+// ends the oldest of the most frequent kind. A kind is a purpose with the facets that a token is
+// bound to, so strangers who keep asking for tokens end no others.
 type Token struct {
 	// Purpose is required and has at most 256 bytes.
 	Purpose string

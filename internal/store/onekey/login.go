@@ -204,7 +204,8 @@ var (
 	LimitScript  = redisx.NewScript(scripts, "limit", redisx.IsNumber)
 )
 
-// maxTokens is the maximum number of valid tokens of an entry. The newest ones stay.
+// maxTokens is the maximum number of valid tokens of an entry. If there are more, the oldest one of
+// the most frequent kind goes; see issue.lua.
 const maxTokens = 16
 
 // Issue implements [store.Engine] with one script, which may be sent again.
