@@ -34,12 +34,12 @@
 // # Limits
 //
 // One process at a time opens the file; it may let others use it (socket.go). A file holds at most
-// 50,000 records and 1 GiB. At most 20,000 of them may be records of the store itself that expire
-// (expiring.go). There is only database 0, and there are only strings, hashes, lists, sets, zsets
-// and streams. The only client is the engine of package single, which sends no pattern that
-// miniredis cannot match and no command that blocks. Records expire late by at most a twentieth of
-// the time that the store is busy: a millisecond in a small store, about half a second with 50,000
-// records.
+// 50,000 records and 1 GiB. At most 20,000 of them may be records of the store itself that expire;
+// those that strangers can cause have limits of their own (expiring.go). There is only database 0,
+// and there are only strings, hashes, lists, sets, zsets and streams. The only client is the engine
+// of package single, which sends no pattern that miniredis cannot match and no command that blocks.
+// Records expire late by at most a twentieth of the time that the store is busy: a millisecond in a
+// small store, about half a second with 50,000 records.
 package embedded
 
 import (
