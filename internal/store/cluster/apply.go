@@ -410,10 +410,14 @@ func (a *attempt) alignAll(ctx context.Context) error {
 		if i == 0 {
 			return a.e.alignFacets(ctx, a.c.Key, membershipsOf(a.c))
 		}
-		if a.c.Delete {
-			return a.e.dropAll(ctx, a.c)
+		if !a.c.Delete {
+			return nil
 		}
-		return nil
+		err := a.e.dropAll(ctx, a.c)
+		if err == nil && a.noteInEntry {
+			err = a.e.expireHistory(ctx, a.c.Key)
+		}
+		return err
 	})
 	if err == nil && len(a.stages) > 0 {
 		err = a.e.complete(ctx, a.c.Key, a.fillField())
