@@ -12,6 +12,8 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/schema"
@@ -53,6 +55,51 @@ func (s *site) export(t testdb.Tester, o transfer.ExportOptions) string {
 	lines := strings.SplitAfter(b.String(), "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "")
+}
+
+// A measuringEngine records the most bytes of lists that one call of Read returned.
+type measuringEngine struct {
+	store.Engine
+	most int
+}
+
+func (e *measuringEngine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Entry, error) {
+	entries, err := e.Engine.Read(ctx, reads)
+	size := 0
+	for _, entry := range entries {
+		for _, part := range entry.Parts {
+			for _, v := range part.Values {
+				size += len(v)
+			}
+		}
+	}
+	e.most = max(e.most, size)
+	return entries, err
+}
+
+// TestExportOfLargeEntries checks that an export does not hold many large entries at a time.
+func TestExportOfLargeEntries(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		const entries, items = 24, 20
+		typ, item := s.Type(t, "user"), strings.Repeat("x", 60<<10)
+		for i := range entries {
+			uid := fmt.Sprint("large", i)
+			if _, err := typ.Create(s.Ctx, userdb.NewEntry{UID: uid}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := typ.List(hints.UID(uid), "notes").Append(s.Ctx, slices.Repeat([]string{item}, items)...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e := &measuringEngine{}
+		s.Edit(t, func(c *view.Config) { e.Engine, c.Engine = c.Engine, e })
+		if n := strings.Count(s.export(t, transfer.ExportOptions{}), "\n"); n != entries {
+			t.Errorf("%d entries were exported, want %d", n, entries)
+		}
+		if e.most < items*len(item) || e.most > 8<<20 {
+			t.Errorf("the export read %d bytes at once, want at most 8 MiB", e.most)
+		}
+	})
 }
 
 // importText imports in and checks the report.
