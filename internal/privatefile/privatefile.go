@@ -55,7 +55,7 @@ func Readlink(path string) (string, error) {
 		return "", err
 	}
 	if err := trusted(info); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
+		return "", fmt.Errorf("link %s: %w", path, err)
 	}
 	return os.Readlink(path)
 }

@@ -31,7 +31,7 @@ func checkMine(f *os.File, info fs.FileInfo) error {
 // trusted refuses a file that a user other than this one and root made.
 func trusted(info fs.FileInfo) error {
 	if isForeign(info) {
-		return fmt.Errorf("%w: it is a link of the user %d", ErrOthers, owner(info))
+		return fmt.Errorf("%w: it belongs to the user %d", ErrOthers, owner(info))
 	}
 	return nil
 }
