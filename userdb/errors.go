@@ -74,8 +74,8 @@ var (
 	ErrFileFull = embedded.ErrFull
 	// ErrFileDamaged means that the file is not as it was written. It is left unchanged.
 	ErrFileDamaged = embedded.ErrDamaged
-	// ErrFileExposed means that users other than this one and root can write to the file. It is
-	// neither trusted nor changed.
+	// ErrFileExposed means that users other than this one and root can read or write the file. It
+	// is neither trusted nor changed.
 	ErrFileExposed = embedded.ErrExposed
 )
 

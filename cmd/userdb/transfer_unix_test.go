@@ -407,17 +407,20 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 	}
 }
 
-// TestExposedFile checks that an embedded store is not read if other users may write to its file.
+// TestExposedFile checks that an embedded store is not read if other users may read or write its
+// file.
 func TestExposedFile(t *testing.T) {
 	for _, tt := range []struct {
 		file string
 		mode os.FileMode
 		want string
 	}{
-		{"users.jsonl", 0o602, "its mode is -rw-----w-; if its contents are right, run chmod go-w"},
-		{"users.jsonl", 0o620, "its mode is -rw--w----; if its contents are right, run chmod go-w"},
-		{"users.jsonl.lock", 0o666, "its mode is -rw-rw-rw-; if its contents are right, run chmod go-w"},
-		{"users.jsonl", 0o644, ""},
+		{"users.jsonl", 0o602, "write the file: its mode is -rw-----w-; if its contents are right, run chmod go="},
+		{"users.jsonl", 0o620, "write the file: its mode is -rw--w----; if its contents are right, run chmod go="},
+		{"users.jsonl.lock", 0o666, "write the file: its mode is -rw-rw-rw-; if its contents are right, run chmod go="},
+		{"users.jsonl", 0o644, "read the file: its mode is -rw-r--r--; run chmod go="},
+		{"users.jsonl", 0o640, "read the file: its mode is -rw-r-----; run chmod go="},
+		{"users.jsonl", 0o711, ""}, // may be executed only
 	} {
 		useFile(t)
 		path := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:")
@@ -432,7 +435,7 @@ func TestExposedFile(t *testing.T) {
 		want := result{0, "1\n", ""}
 		if tt.want != "" {
 			want = result{6, "", got.err}
-			if !strings.HasSuffix(got.err, fmt.Sprintf("%s: others may write the file: %s\n", file, tt.want)) {
+			if !strings.HasSuffix(got.err, fmt.Sprintf("%s: others may %s\n", file, tt.want)) {
 				t.Errorf("%s %v: %s, want %s", tt.file, tt.mode, got.err, tt.want)
 			}
 		}

@@ -125,6 +125,7 @@ var internalErrors = map[string]struct {
 	"hashpool.BusyError":      {&hashpool.BusyError{}, userdb.CodeOther},
 	"hashpool.ErrClosed":      {hashpool.ErrClosed, userdb.CodeOther},
 	"privatefile.ErrOthers":   {privatefile.ErrOthers, userdb.CodeOther},
+	"privatefile.ErrReadable": {privatefile.ErrReadable, userdb.CodeOther},
 	"store.ErrNotFound":       {store.ErrNotFound, userdb.CodeNotFound},
 	"store.ErrDuplicate":      {store.ErrDuplicate, userdb.CodeDuplicate},
 	"store.ErrFull":           {store.ErrFull, userdb.CodeOther},

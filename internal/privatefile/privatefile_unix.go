@@ -36,13 +36,15 @@ func trusted(info fs.FileInfo) error {
 	return nil
 }
 
-// checkNotWritable refuses a file that users other than this one and root may write.
-func checkNotWritable(_ *os.File, info fs.FileInfo) error {
+// checkPrivate refuses a file that users other than this one and root may read or write.
+func checkPrivate(_ *os.File, info fs.FileInfo) error {
 	switch {
 	case isForeign(info):
 		return fmt.Errorf("%w: it belongs to the user %d; make a copy of your own", ErrOthers, owner(info))
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%w: its mode is %v; if its contents are right, run chmod go-w", ErrOthers, info.Mode())
+		return fmt.Errorf("%w: its mode is %v; if its contents are right, run chmod go=", ErrOthers, info.Mode())
+	case info.Mode().Perm()&0o044 != 0:
+		return fmt.Errorf("%w: its mode is %v; run chmod go=", ErrReadable, info.Mode())
 	}
 	return nil
 }
