@@ -43,6 +43,13 @@ func SetMaxConcurrent(n int) (undo func()) {
 	}
 }
 
+// SetMaxReadBytes sets the approximate size of the entries that a request may read.
+func SetMaxReadBytes(n int) (undo func()) {
+	before := maxReadBytes
+	maxReadBytes = n
+	return func() { maxReadBytes = before }
+}
+
 // SetReadTimeouts sets how long a client may take to send a header and a body.
 func SetReadTimeouts(d time.Duration) (undo func()) {
 	header, body := headerTimeout, bodyTimeout

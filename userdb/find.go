@@ -184,8 +184,15 @@ type Query struct {
 
 	// MaxRead is the approximate number of entries after which Page stops reading. Page also stops
 	// after scanning a hundred times as many keys. The page may then have fewer entries than Limit,
-	// or none, although it has a Next. If zero, Page reads until the page is full.
+	// or none, although it has a Next. If zero, Page reads until the page is full. It is only for
+	// Page.
 	MaxRead int
+
+	// MaxBytes is the approximate size of the entries, in bytes of field names and facets, after
+	// which Page stops reading. Page reads 16 entries at a time, so the last of these reads may
+	// exceed it. The page may then have fewer entries than Limit, or none, although it has a Next.
+	// If zero, there is no limit. It is only for Page.
+	MaxBytes int
 
 	// Disabled selects only entries that are disabled, or only those that are not. If nil, it
 	// selects both. There is no index for it.

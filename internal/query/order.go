@@ -112,6 +112,7 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	if s.Backwards() {
 		s.order.Reverse, cursor = !s.order.Reverse, backward
 	}
+	want = s.batch(want)
 	for {
 		members, err := rd.members(ctx, s, at, want)
 		if err != nil {

@@ -110,6 +110,22 @@ func TestList(t *testing.T) {
 	})
 }
 
+// TestListOfLargeAccounts checks that a page of a list ends after 8 MiB of accounts, whether or not
+// it shows them.
+func TestListOfLargeAccounts(t *testing.T) {
+	d := open(t, "memory:")
+	for i := range 160 {
+		uid := fmt.Sprintf("u%03d", i)
+		d.createAccount(uid, "name", "Name "+uid, "bio", strings.Repeat("x", 60_000))
+		if i%80 == 0 {
+			must(t, d.users.Disable(t.Context(), hintOf(uid)))
+		}
+	}
+	for _, query := range []string{"?disabled=true", "?disabled=true&order=name"} {
+		d.wantText(d.do(http.StatusOK, "/console/types/user"+query), "Continue")
+	}
+}
+
 // TestHistory checks that the history lists all events by name, the newest first, and that scripts
 // receive new ones.
 func TestHistory(t *testing.T) {
