@@ -63,6 +63,7 @@ const (
 	invalidValue  = "invalidValue"
 	mutability    = "mutability"
 	noTarget      = "noTarget"
+	tooMany       = "tooMany"
 	uniqueness    = "uniqueness"
 )
 

@@ -78,7 +78,7 @@ func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, to
 		return nil, pos.total, nil
 	}
 	for range maxSteps {
-		if pos.ended || int64(len(page)) == count {
+		if pos.ended || int64(len(page)) == count || c.used.bytes >= maxBytes {
 			break
 		}
 		some, err := c.step(t, &pos, start, count-int64(len(page)))
@@ -86,6 +86,7 @@ func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, to
 			return nil, 0, err
 		}
 		page = append(page, some...)
+		c.used.add(some)
 	}
 	pos.at = time.Now()
 	if len(page) > 0 {
@@ -102,7 +103,7 @@ func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, to
 // step reads entries at a position and moves the position past them. It returns at most limit
 // entries, beginning at start.
 func (c *call) step(t *userdb.Type, pos *position, start, limit int64) ([]userdb.Entry, error) {
-	q := userdb.Query{After: pos.next}
+	q := userdb.Query{After: pos.next, MaxBytes: stepBytes}
 	if pos.undated {
 		q.Limit, q.MaxRead = undatedStep, undatedStep
 	} else {

@@ -53,8 +53,8 @@ type Handler struct {
 	options Options
 	tags    map[group]string
 
-	preparing   chan struct{} // full while a collection is being prepared
 	mu          sync.Mutex
+	preparing   map[string]chan struct{} // full while the collection of that name is being prepared
 	collections map[string]*collection
 	positions   map[string]position
 	figures     figures.Cache
@@ -65,6 +65,7 @@ type Handler struct {
 type collection struct {
 	h      *Handler
 	name   string
+	db     *userdb.DB
 	scope  group // namespace and type of the users; withName makes it a key of Handler.tags
 	users  *userdb.Type
 	groups *userdb.Type
@@ -76,7 +77,7 @@ type collection struct {
 func New(o Options) (*Handler, error) {
 	o.UserName = cmp.Or(o.UserName, defaultUserName)
 	tags, err := o.tagsByGroup()
-	return &Handler{options: o, tags: tags, preparing: make(chan struct{}, 1), collections: map[string]*collection{}, positions: map[string]position{}}, err
+	return &Handler{options: o, tags: tags, preparing: map[string]chan struct{}{}, collections: map[string]*collection{}, positions: map[string]position{}}, err
 }
 
 // Prepare adds what SCIM needs to the stored schema of a type: an index on the field externalId, an
@@ -93,9 +94,10 @@ func (h *Handler) collection(ctx context.Context, db *userdb.DB, namespace, typ 
 	if r := h.cached(name); r != nil {
 		return r, nil
 	}
+	preparing := h.preparation(name)
 	select {
-	case h.preparing <- struct{}{}:
-		defer func() { <-h.preparing }()
+	case preparing <- struct{}{}:
+		defer func() { <-preparing }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -119,6 +121,17 @@ func (h *Handler) cached(name string) *collection {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.collections[name]
+}
+
+// preparation returns the channel that is full while the collection with a name is being prepared.
+// Each collection has its own, so that a directory with much to prepare does not hold up others.
+func (h *Handler) preparation(name string) chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.preparing[name] == nil {
+		h.preparing[name] = make(chan struct{}, 1)
+	}
+	return h.preparing[name]
 }
 
 // open extends the stored schema with what SCIM needs and opens the users and groups under it.
@@ -160,6 +173,7 @@ func (r *collection) open(ctx context.Context, db *userdb.DB, typ string) error 
 	if err == nil {
 		r.groups, err = admin.Groups(db, typ)
 	}
+	r.db = db
 	return err
 }
 
@@ -170,6 +184,7 @@ type call struct {
 	r     *http.Request
 	query url.Values // by parameter name in lower case
 	id    string     // of the resource in the path, or ""
+	used  usage
 }
 
 // An answer holds the response to a request.

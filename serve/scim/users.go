@@ -1,7 +1,6 @@
 package scim
 
 import (
-	"errors"
 	"net/http"
 
 	"github.com/coffeenode/userdb/hints"
@@ -202,18 +201,4 @@ func asSlice(e userdb.Entry, err error) ([]userdb.Entry, error) {
 		return nil, nil
 	}
 	return nil, err
-}
-
-// collect returns all entries that a query selects, except damaged ones and those deleted
-// meanwhile.
-func (c *call) collect(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err error) {
-	for e, err := range t.All(c.ctx, q) {
-		switch {
-		case err == nil:
-			all = append(all, e)
-		case !isAbsent(err) && !errors.Is(err, userdb.ErrCorrupt):
-			return nil, err
-		}
-	}
-	return all, nil
 }
