@@ -245,8 +245,21 @@ func TestTagsAreFull(t *testing.T) {
 		c.createGroup("one", uid)
 		c.createGroup("two", uid)
 		add := `{` + patchURN + `"Operations":[{"op":"add","path":"members","value":[{"value":"` + uid + `"}]}]}`
+		three := c.createGroup("three")
+		for _, partial := range []struct{ method, path, body, done string }{
+			{"POST", "/Groups", `{` + groupURN + `"displayName":"four","members":[{"value":"` + uid + `"}]}`, "the group was created"},
+			{"PUT", "/Groups/" + three, `{` + groupURN + `"displayName":"five","members":[{"value":"` + uid + `"}]}`, "the group was changed"},
+		} {
+			r := c.scim("400 invalidValue", partial.method, partial.path, partial.body)
+			if !strings.Contains(r.text, partial.done) || !strings.Contains(r.text, uid) {
+				t.Errorf("%s %s: the response does not contain %q and the UID of the user: %s", partial.method, partial.path, partial.done, r.text)
+			}
+		}
+		if r := c.scim("200", "GET", "/Groups", ""); !strings.Contains(r.text, `"four"`) || !strings.Contains(r.text, `"five"`) {
+			t.Errorf("what the responses say was done is missing: %s", r.text)
+		}
 		for _, r := range []reply{
-			c.scim("400 invalidValue", "PATCH", "/Groups/"+c.createGroup("three"), add),
+			c.scim("400 invalidValue", "PATCH", "/Groups/"+three, add),
 			api.do("422 invalid", "PUT", "/v1/types/user/entries/"+uid+"/tags/x", ""),
 			api.do("422 invalid", "PUT", "/v1/types/user/entries/"+uid+"/tags", `{"tags":["x","y","z"]}`),
 			api.do("422 invalid", "POST", "/v1/types/user/entries", `{"uid":"other","tags":["x","y","z"]}`),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/recordkey"
@@ -70,13 +71,13 @@ const (
 // ErrPartial reports that a request failed after some of its changes were made.
 var ErrPartial = errors.New("only a part was done")
 
-// markPartial marks err with ErrPartial, because some changes were made before it. It does not mark
-// errors that isAbsent reports.
-func markPartial(err error) error {
-	if err == nil || isAbsent(err) {
+// markPartial marks err with ErrPartial, because some changes were made before it. done says which,
+// for the client. It does not mark ErrNotFound: the resource was deleted, and the changes with it.
+func markPartial(done string, err error) error {
+	if err == nil || errors.Is(err, userdb.ErrNotFound) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrPartial, err)
+	return fmt.Errorf("%w: %s: %w", ErrPartial, done, err)
 }
 
 var errNotFound = &Error{http.StatusNotFound, "", "there is no such resource"}
@@ -109,7 +110,7 @@ func publicError(err error) error {
 	case scimType == uniqueness:
 		return &Error{status, scimType, err.Error() + ": another resource has this value"}
 	case scimType != "":
-		return &Error{status, scimType, err.Error()}
+		return &Error{status, scimType, strings.ReplaceAll(err.Error(), "\n", "; ")}
 	}
 	return err
 }

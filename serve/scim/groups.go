@@ -108,6 +108,7 @@ func createGroup(c *call) (answer, error) {
 	e, err := c.groups.Create(c.ctx, userdb.NewEntry{UID: id, Facets: facets})
 	if err == nil {
 		e, err = c.changeMembers(e.UID(), g.members)
+		err = markPartial("the group was created, and some of its members may have been added", err)
 	}
 	if err != nil {
 		return answer{}, err
@@ -178,15 +179,14 @@ func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 		return e, idError(err)
 	}
 	e, err = c.changeMembers(e.UID(), g.members)
-	return e, idError(err)
+	return e, idError(markPartial("the group was changed, and some of its members may have been", err))
 }
 
 // changeMembers gives a group that was created or changed its tag, and changes its members.
 func (c *call) changeMembers(id string, w memberSet) (userdb.Entry, error) {
-	e, err := c.withTag(c.ctx, id, func(ctx context.Context, tag string) error {
+	return c.withTag(c.ctx, id, func(ctx context.Context, tag string) error {
 		return c.applyMembers(ctx, id, tag, w)
 	})
-	return e, markPartial(err)
 }
 
 // deleteGroup removes the tag from all members, and then deletes the group. If it is interrupted,
@@ -198,8 +198,9 @@ func deleteGroup(c *call) (answer, error) {
 			if err := c.applyMembers(ctx, e.UID(), tag, memberSet{replace: true}); err != nil {
 				return err
 			}
-			return markPartial(c.groups.Delete(ctx, hints.UID(e.UID())))
+			return c.groups.Delete(ctx, hints.UID(e.UID()))
 		})
+		err = markPartial("some members of the group may have been removed", err)
 	}
 	return answer{status: http.StatusNoContent}, idError(err)
 }

@@ -44,7 +44,7 @@ func (c *call) respond(status int, kind string, e userdb.Entry, toResource func(
 	case errors.Is(err, errTooManyMembers): // the change was made; its response omits the members
 		err = nil
 	default:
-		err = markPartial(err)
+		err = markPartial("the change was made", err)
 	}
 	if err != nil {
 		return answer{}, err

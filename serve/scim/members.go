@@ -3,6 +3,7 @@ package scim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -253,12 +254,15 @@ func forEach(ctx context.Context, uids []string, do func(uid string) error) erro
 	for i := range min(concurrency, len(uids)) {
 		all.Go(func() {
 			for at := i; at < len(uids) && errs[i] == nil && ctx.Err() == nil; at += concurrency {
-				if err := do(uids[at]); !isAbsent(err) || isTooManyTags(err) {
+				switch err := do(uids[at]); {
+				case isTooManyTags(err):
+					errs[i] = fmt.Errorf("user %q: %w", uids[at], err)
+				case !isAbsent(err):
 					errs[i] = err
 				}
 			}
 		})
 	}
 	all.Wait()
-	return markPartial(errors.Join(append(errs, ctx.Err())...))
+	return errors.Join(append(errs, ctx.Err())...)
 }
