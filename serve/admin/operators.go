@@ -102,7 +102,8 @@ func takenUID(err error) bool {
 }
 
 // BeginSetup returns the token of a new set-up link: 160 random bits, of which the store keeps a
-// hash for an hour. If it makes none, the error is ErrAlreadySetUp or ErrSetupPending.
+// hash for an hour. The link is valid only in db's namespace. If it makes none, the error is
+// ErrAlreadySetUp or ErrSetupPending.
 func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	operators, err := Operators(db)
 	if err != nil {
@@ -121,7 +122,7 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	v, prk, err := setupKey(db)
 	if err == nil {
 		err = v.Engine.Invite(ctx, store.Invitation{
-			Token: store.Token{Hash: Hash(token), Purpose: purposeSetup}, PRK: prk, Life: setupLife, Now: v.StoreTime(),
+			Token: store.Token{Hash: Hash(token), Purpose: purposeSetup, Value: namespaceOf(db)}, PRK: prk, Life: setupLife, Now: v.StoreTime(),
 		})
 	}
 	if errors.Is(err, userdb.ErrDuplicate) {
@@ -140,16 +141,20 @@ func setupKey(db *userdb.DB) (*view.View, recordkey.Key, error) {
 	return view.Of(db), prk.In(view.Reserved), err
 }
 
-// CheckSetup checks that a set-up link is valid. It returns ErrNotFound if the link has expired or
-// never existed, or if there is an operator already.
+// CheckSetup checks that a set-up link is valid in db's namespace. It returns ErrNotFound if the link
+// is for another namespace, has expired or never existed, or if there is an operator already.
 func CheckSetup(ctx context.Context, db *userdb.DB, token string) error {
 	operators, err := Operators(db)
 	if err != nil {
 		return err
 	}
 	v, prk, err := setupKey(db)
+	var kept store.Token
 	if err == nil {
-		_, _, err = v.Engine.Peek(ctx, prk, Hash(token), v.StoreTime())
+		kept, _, err = v.Engine.Peek(ctx, prk, Hash(token), v.StoreTime())
+	}
+	if err == nil && kept.Value != namespaceOf(db) {
+		err = userdb.ErrNotFound
 	}
 	if err != nil {
 		return err
