@@ -66,6 +66,29 @@ func Operators(db *userdb.DB) (*userdb.Type, error) {
 	return adminDB.Type(operatorType)
 }
 
+// ErrOperatorDisabled means that an operator was disabled before what they asked for was done.
+var ErrOperatorDisabled = coded.New(userdb.CodeLogin, "the operator has been disabled")
+
+// checkOperator returns ErrOperatorDisabled if the operator with a name is disabled. It returns nil
+// for names that no operator has, because jobs and keys may also be made by others.
+//
+// Call it after storing what the operator made, and take that back if checkOperator fails. Those
+// who disable an operator look for what the operator made only afterwards, so one of the two sees
+// what the other did.
+func checkOperator(ctx context.Context, operators *userdb.Type, name string) error {
+	if name == "" {
+		return nil
+	}
+	e, err := operators.Find(ctx, hints.Field(OperatorName, name))
+	switch {
+	case errors.Is(err, userdb.ErrNotFound):
+		return nil
+	case err == nil && e.Disabled():
+		return ErrOperatorDisabled
+	}
+	return err
+}
+
 // AddOperator makes an operator. It reports a bad name or password as [userdb.Type.Create] does.
 func AddOperator(ctx context.Context, db *userdb.DB, name, password string) (userdb.Entry, error) {
 	operators, err := Operators(db)
@@ -141,8 +164,8 @@ func setupKey(db *userdb.DB) (*view.View, recordkey.Key, error) {
 	return view.Of(db), prk.In(view.Reserved), err
 }
 
-// CheckSetup checks that a set-up link is valid in db's namespace. It returns ErrNotFound if the link
-// is for another namespace, has expired or never existed, or if there is an operator already.
+// CheckSetup checks that a set-up link is valid in db's namespace. It returns ErrNotFound if the
+// link is for another namespace, has expired or never existed, or if there is an operator already.
 func CheckSetup(ctx context.Context, db *userdb.DB, token string) error {
 	operators, err := Operators(db)
 	if err != nil {
