@@ -206,8 +206,8 @@ func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, e
 }
 
 // count counts the entries that a query selects. Unless an index has their number, counting scans
-// many records. Requests that ask at the same time therefore share one count, and a slow count is
-// reused for a while.
+// many records. Requests that ask at the same time therefore share one count, a slow count is
+// reused for a while, and one key runs one count at a time.
 func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, f Filter) (userdb.Total, error) {
 	if q.Order == "" && q.Disabled == nil && len(q.Where)+len(q.Tags) == 1 {
 		return t.Count(ctx, q)
@@ -217,7 +217,7 @@ func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, f Filt
 		return userdb.Total{}, err
 	}
 	asked := time.Now()
-	figure, err := figures.Gather(ctx, &c.service.figures, string(name), 0, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
+	figure, err := figures.GatherFor(ctx, &c.service.figures, c.key.Name, string(name), 0, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
 	if figure.StartedAt.Before(asked) { // it may lack changes that were made since
 		figure.Value.Estimate = true
 	}

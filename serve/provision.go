@@ -25,7 +25,7 @@ func (s *Service) PrepareSCIM(ctx context.Context) error {
 
 // serveSCIM serves requests from directories.
 func (s *Service) serveSCIM(w http.ResponseWriter, r *http.Request) {
-	c, leave, err := s.beginCall(r, route{id: "scim", scopes: []string{admin.ScopeSCIM}})
+	c, leave, err := s.beginCall(w, r, route{id: "scim", scopes: []string{admin.ScopeSCIM}})
 	if err == nil {
 		defer leave()
 		err = s.dispatchSCIM(c, w, c.request)

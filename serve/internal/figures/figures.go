@@ -37,6 +37,7 @@ type Cache struct {
 	base    context.Context // parent of all contexts for gathering; nil before the first
 	stop    context.CancelFunc
 	running int
+	holders map[string]chan struct{} // closed when the figure is gathered that is for this holder
 	stopped bool
 }
 
@@ -67,12 +68,25 @@ func (f *Cache) Close() {
 // slow to gather and is not much older. Otherwise it calls gather in the background and waits for
 // it. If ctx ends first or gather fails, Gather returns the error together with the previous value.
 func Gather[T any](ctx context.Context, f *Cache, name string, age time.Duration, gather func(context.Context) (T, error)) (Value[T], error) {
-	fig, done, err := f.start(name, age, func(ctx context.Context) (any, error) { return gather(ctx) })
-	if done != nil {
+	return GatherFor(ctx, f, "", name, age, gather)
+}
+
+// GatherFor does what [Gather] does on behalf of a holder, such as an API key. While another figure
+// is being gathered for that holder, it first waits for that one, so that no holder alone keeps out
+// the others. The holder "" has no such limit.
+func GatherFor[T any](ctx context.Context, f *Cache, holder, name string, age time.Duration, gather func(context.Context) (T, error)) (Value[T], error) {
+	var fig *figure
+	var err error
+	for again := true; again; {
+		var done chan struct{}
+		fig, done, again, err = f.start(holder, name, age, func(ctx context.Context) (any, error) { return gather(ctx) })
+		if done == nil {
+			break
+		}
 		select {
 		case <-done:
 		case <-ctx.Done():
-			err = ctx.Err()
+			again, err = false, ctx.Err()
 		}
 	}
 	f.mu.Lock()
@@ -86,21 +100,23 @@ func Gather[T any](ctx context.Context, f *Cache, name string, age time.Duration
 
 // start begins gathering a figure, unless its value can be reused or it is being gathered already.
 // It returns the figure and a channel that is closed when gathering ends, or nil if there is
-// nothing to wait for.
-func (f *Cache) start(name string, age time.Duration, gather func(context.Context) (any, error)) (*figure, chan struct{}, error) {
+// nothing to wait for. If again is set, that is the channel of another figure of the holder, and
+// the caller must call start again once it is closed.
+func (f *Cache) start(holder, name string, age time.Duration, gather func(context.Context) (any, error)) (fig *figure, done chan struct{}, again bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fig := f.all[name]
-	if fig == nil {
+	if fig = f.all[name]; fig == nil {
 		fig = &figure{}
 	}
 	switch {
 	case f.stopped:
-		return fig, nil, context.Canceled
+		return fig, nil, false, context.Canceled
 	case fig.done != nil || fig.fresh(age):
-		return fig, fig.done, nil
+		return fig, fig.done, false, nil
+	case f.holders[holder] != nil:
+		return fig, f.holders[holder], true, nil
 	case f.running >= maxConcurrent:
-		return fig, nil, ErrBusy
+		return fig, nil, false, ErrBusy
 	}
 	if f.all == nil || len(f.all) >= maxFigures {
 		f.all = map[string]*figure{}
@@ -111,8 +127,14 @@ func (f *Cache) start(name string, age time.Duration, gather func(context.Contex
 		f.base, f.stop = context.WithCancel(context.Background())
 	}
 	ctx, cancel := context.WithTimeout(f.base, gatherTimeout)
-	done := make(chan struct{})
+	done = make(chan struct{})
 	fig.done = done
+	if holder != "" {
+		if f.holders == nil {
+			f.holders = map[string]chan struct{}{}
+		}
+		f.holders[holder] = done
+	}
 	go func() {
 		defer cancel()
 		begun := time.Now()
@@ -121,12 +143,13 @@ func (f *Cache) start(name string, age time.Duration, gather func(context.Contex
 		defer f.mu.Unlock()
 		fig.done, fig.err = nil, err
 		f.running--
+		delete(f.holders, holder)
 		if err == nil {
 			fig.value, fig.begun, fig.ended = value, begun, time.Now()
 		}
 		close(done)
 	}()
-	return fig, done, nil
+	return fig, done, false, nil
 }
 
 // fresh reports whether the value of a figure can be reused.
