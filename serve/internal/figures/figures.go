@@ -15,7 +15,7 @@ import (
 // Limits on gathering.
 const (
 	gatherTimeout = 10 * time.Minute // for one figure
-	maxFigures    = 200              // that are kept
+	maxFigures    = 200              // that are kept; see makeRoom
 	maxConcurrent = 4                // that are gathered at the same time
 )
 
@@ -37,7 +37,7 @@ type Cache struct {
 	base    context.Context // parent of all contexts for gathering; nil before the first
 	stop    context.CancelFunc
 	running int
-	holders map[string]chan struct{} // closed when the figure is gathered that is for this holder
+	holders map[string]chan struct{} // by holder; closed when its running figure has been gathered
 	stopped bool
 }
 
@@ -49,6 +49,7 @@ type Value[T any] struct {
 }
 
 type figure struct {
+	holder       string // for whom it was gathered last
 	value        any
 	err          error
 	begun, ended time.Time
@@ -118,10 +119,13 @@ func (f *Cache) start(holder, name string, age time.Duration, gather func(contex
 	case f.running >= maxConcurrent:
 		return fig, nil, false, ErrBusy
 	}
-	if f.all == nil || len(f.all) >= maxFigures {
+	if f.all == nil {
 		f.all = map[string]*figure{}
 	}
-	f.all[name] = fig
+	if f.all[name] == nil {
+		f.makeRoom()
+	}
+	f.all[name], fig.holder = fig, holder
 	f.running++
 	if f.base == nil {
 		f.base, f.stop = context.WithCancel(context.Background())
@@ -150,6 +154,31 @@ func (f *Cache) start(holder, name string, age time.Duration, gather func(contex
 		close(done)
 	}()
 	return fig, done, false, nil
+}
+
+// makeRoom forgets a figure if the cache is full: the oldest one of the holder that has the most.
+// So a holder that asks for many different figures displaces only its own. Figures that are being
+// gathered stay.
+func (f *Cache) makeRoom() {
+	if len(f.all) < maxFigures {
+		return
+	}
+	counts := map[string]int{}
+	for _, fig := range f.all {
+		counts[fig.holder]++
+	}
+	var oldest string
+	var victim *figure
+	for name, fig := range f.all {
+		if fig.done != nil {
+			continue
+		}
+		if victim == nil || counts[fig.holder] > counts[victim.holder] ||
+			counts[fig.holder] == counts[victim.holder] && fig.ended.Before(victim.ended) {
+			oldest, victim = name, fig
+		}
+	}
+	delete(f.all, oldest)
 }
 
 // fresh reports whether the value of a figure can be reused.

@@ -71,9 +71,48 @@ func TestOneForEachHolder(t *testing.T) {
 		defer cancel()
 		ask("a", "third", 3*time.Second/2)
 		if _, err := GatherFor(ctx, &f, "a", "fourth", 0, func(context.Context) (int, error) { return 4, nil }); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("while another one is gathered: %v", err)
+			t.Errorf("while another one is gathered: got %v, want DeadlineExceeded", err)
 		}
 		all.Wait()
+	})
+}
+
+// TestManyFiguresOfOneHolder checks that a holder that asks for more figures than are kept
+// displaces only its own: those of others are reused, and one that is being gathered is shared.
+func TestManyFiguresOfOneHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f Cache
+		defer f.Close()
+		gathered := 0
+		ask := func(holder, name string, duration time.Duration) {
+			_, err := GatherFor(t.Context(), &f, holder, name, 0, func(context.Context) (int, error) {
+				gathered++
+				time.Sleep(duration)
+				return 0, nil
+			})
+			if err != nil {
+				t.Errorf("%s for %s: %v", name, holder, err)
+			}
+		}
+		ask("", "status", time.Minute)
+		ask("b", "slow", time.Minute)
+		var all sync.WaitGroup
+		all.Go(func() { ask("c", "running", time.Minute) })
+		synctest.Wait()
+		for i := range 2 * maxFigures {
+			ask("a", fmt.Sprint(i), 0)
+		}
+		if len(f.all) != maxFigures {
+			t.Errorf("%d figures are kept, want %d", len(f.all), maxFigures)
+		}
+		gathered = 0
+		ask("", "status", 0)
+		ask("b", "slow", 0)
+		all.Go(func() { ask("d", "running", 0) })
+		all.Wait()
+		if gathered != 0 {
+			t.Errorf("%d figures of other holders were gathered again", gathered)
+		}
 	})
 }
 
