@@ -22,7 +22,7 @@ var (
 	maxOperators = 100  // with the session of an operator
 	maxUploads   = 16   // with the session of an operator and a file
 	maxLookups   = 64   // lookups of keys and sessions in the store
-	maxVisitors  = 16   // signing in to the console and setting it up
+	maxVisitors  = 4    // signing in to the console and setting it up; they use hash workers
 )
 
 // maxBodies is how many bytes of bodies are in memory at the same time. A body that has been
