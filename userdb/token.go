@@ -209,16 +209,12 @@ func (tk Token) boundFields() []string {
 func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk Token, err error) {
 	ctx, v := t.db.begin(ctx, "Peek", &err)
 	defer v.end(&err)
-	return t.peek(ctx, purpose, secret)
-}
-
-func (t *Type) peek(ctx context.Context, purpose, secret string) (Entry, Token, error) {
 	t = t.current()
 	r, token, err := t.findToken(ctx, purpose, secret)
 	if err != nil {
 		return Entry{}, Token{}, err
 	}
-	e, err := t.entry(r, nil)
+	e, err = t.entry(r, nil)
 	return e, publicToken(token), err
 }
 
@@ -309,30 +305,34 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 	return e, err
 }
 
-// RedeemSession redeems a token and starts a session, for logins with a link. key is the secret of
-// the session. No session is started unless the token is redeemed. A token may be redeemed without
-// a session only if the error is ErrOutcomeUnknown.
+// RedeemSession redeems a token and then starts a session, for logins with a link. key is the
+// secret of the session. However many callers have the token, it starts one session.
+//
+// The errors are those of Redeem. If the token was redeemed but its session may not have started,
+// the error is ErrOutcomeUnknown, or ErrNotFound if the entry was disabled or deleted, or all its
+// sessions ended, in between.
 func (t *Type) RedeemSession(
 	ctx context.Context, purpose, secret string, o SessionOptions,
 ) (e Entry, s Session, key string, err error) {
 	ctx, v := t.db.begin(ctx, "RedeemSession", &err)
 	defer v.end(&err)
 	ctx = view.WithActor(ctx, view.Actor{Origin: o.Origin})
-	e, _, err = t.peek(ctx, purpose, secret)
-	if err != nil {
+	if err := o.Check(); err != nil {
 		return Entry{}, Session{}, "", err
 	}
-	s, key, err = t.startSession(ctx, e, o)
-	if errors.Is(err, ErrConflict) { // all sessions have ended, and the token with them
-		err = ErrNotFound
-	}
-	if err != nil {
-		return Entry{}, Session{}, "", err
-	}
+	// Redeem first: an entry has a limited number of sessions, and callers that try to redeem one
+	// token at the same time must not end the others.
 	if e, _, err = t.redeem(ctx, purpose, secret); !committed(err) {
-		return Entry{}, Session{}, "", errors.Join(err, t.endBySecret(ctx, key))
+		return Entry{}, Session{}, "", err
 	}
-	return e, s, key, err
+	s, key, startErr := t.startSession(ctx, e, o)
+	switch {
+	case startErr == nil:
+		return e, s, key, err
+	case errors.Is(startErr, ErrConflict), errors.Is(startErr, ErrNotFound):
+		return Entry{}, Session{}, "", ErrNotFound
+	}
+	return Entry{}, Session{}, "", fmt.Errorf("%w: the token was redeemed: %w", ErrOutcomeUnknown, startErr)
 }
 
 // provedField returns the facet that the token was sent to, which proves that the holder of the
