@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -182,6 +183,35 @@ func TestFloodOfFailures(t *testing.T) {
 	if err != nil || len(page.Events) != 1000 {
 		t.Errorf("the feed has %d failures, %v; want 1000", len(page.Events), err)
 	}
+}
+
+// TestFloodOfLogins checks that the feed records at most sixty successful logins to one account in
+// an hour, so that those to others stay.
+func TestFloodOfLogins(t *testing.T) {
+	eachLoginSite(t, userdb.Options{History: true}, func(t *testing.T, g *loginSite) {
+		g.add("bob", alicePassword)
+		recorded := func() map[string]int {
+			page, err := g.db.Events(t.Context(), userdb.EventQuery{Kinds: []userdb.EventKind{userdb.EventLogin}, Limit: 1000})
+			must(t, err)
+			found := map[string]int{}
+			for _, e := range page.Events {
+				found[e.Key.Value()]++
+			}
+			return found
+		}
+		must(t, g.logIn("bob", alicePassword, ""))
+		for range 70 {
+			must(t, g.logIn("alice", alicePassword, ""))
+		}
+		if got, want := recorded(), map[string]int{"alice": 60, "bob": 1}; !maps.Equal(got, want) {
+			t.Errorf("the feed has logins to %v, want %v", got, want)
+		}
+		g.advance(time.Hour)
+		must(t, g.logIn("alice", alicePassword, ""))
+		if got, want := recorded(), map[string]int{"alice": 61, "bob": 1}; !maps.Equal(got, want) {
+			t.Errorf("an hour later, the feed has logins to %v, want %v", got, want)
+		}
+	})
 }
 
 // TestHistory checks that each event adds one line to the entry's history and to the feed. A line
