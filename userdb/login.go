@@ -35,8 +35,9 @@ type Attempt struct {
 //     is disabled. The error does not say which, and Login does the same work in each case.
 //   - ErrTooManyAttempts if too many attempts have failed. The password was not checked. A
 //     *WaitError says how long to wait.
-//   - ErrUnavailable with a *BusyError if more logins are waiting for a processor, in all or from
-//     this origin or to this account, than can be served before the deadline of ctx.
+//   - ErrUnavailable with a *BusyError if more logins are waiting for a processor than can be
+//     served before the deadline of ctx, or if this origin or this account has its whole share of
+//     the queue.
 //   - ErrCorrupt if the entry cannot be read, or if a record that the store itself needs to judge
 //     attempts is damaged. The error names the record.
 //
