@@ -111,8 +111,8 @@ type crowd struct {
 	refused map[string]int
 }
 
-// newCrowd returns a crowd whose calls end before the test does. Call it before blockWorker, so that
-// the worker is released first if the test fails.
+// newCrowd returns a crowd whose calls end before the test does. Call it before blockWorker, so
+// that the worker is released first if the test fails.
 func newCrowd(t *testing.T) *crowd {
 	c := &crowd{t: t, refused: map[string]int{}}
 	t.Cleanup(c.calls.Wait)
