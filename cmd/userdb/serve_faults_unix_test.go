@@ -291,18 +291,22 @@ func (s *serviceProcess) followCreates(key, after string, heard map[string]int, 
 		return after
 	}
 	defer res.Body.Close()
-	uid := ""
+	id, uid := after, ""
 	for in := bufio.NewScanner(res.Body); len(heard) < want && in.Scan(); {
 		line := in.Text()
-		if id, ok := strings.CutPrefix(line, "id: "); ok {
-			after = id
+		if text, ok := strings.CutPrefix(line, "id: "); ok {
+			id = text
 		}
 		if data, ok := strings.CutPrefix(line, "data: "); ok {
 			var e struct{ UID string }
 			_ = json.Unmarshal([]byte(data), &e)
 			uid = e.UID
 		}
-		if line == "" && uid != "" { // the event is complete
+		if line != "" {
+			continue
+		}
+		// The event is complete. A client that took its ID before would miss one that broke off.
+		if after = id; uid != "" {
 			heard[uid]++
 			uid = ""
 		}
