@@ -83,7 +83,7 @@ func TestGo(t *testing.T) {
 			}
 			subcommand, want := "build", ""
 			if strings.HasPrefix(code, "package main") {
-				subcommand, want = "run", "true <nil>\n"
+				subcommand, want = "run", "true\n"
 			} else {
 				code = imports + code
 			}
@@ -407,7 +407,7 @@ func TestLinksAndPictures(t *testing.T) {
 			t.Errorf("%s differs from what ./img draws: %v", file, err)
 		}
 	}
-	if text, err := os.ReadFile("../README.md"); err != nil || strings.Count(string(text), "\n") > 160 {
-		t.Errorf("README has over 160 lines: %v", err)
+	if text, err := os.ReadFile("../README.md"); err != nil || strings.Count(string(text), "\n") > 170 {
+		t.Errorf("README has over 170 lines: %v", err)
 	}
 }

@@ -190,7 +190,12 @@ func (r *Role) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// roleOf returns the role with a name. RoleSecondary has two names, of which MarshalJSON writes the
+// first: secondary and identifier.
 func roleOf(name string) (role Role, known bool) {
+	if name == "identifier" {
+		return RoleSecondary, true
+	}
 	for _, n := range roleNames {
 		if n.name == name {
 			return n.role, true

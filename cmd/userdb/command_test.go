@@ -54,6 +54,8 @@ func TestArrange(t *testing.T) {
 		{"login --help x", "login --help -- x"},
 		{"--version --json", "--version --json --"},
 		{"help tags add", "help -- tags add"},
+		{"tour --keep", "tour --keep=true --"},
+		{"check --repair --keep a/b:c", "check --repair --keep=a/b:c --"},
 	} {
 		got := strings.Join(arrange(root, strings.Fields(tt.args)).args(), " ")
 		if got != tt.want {
@@ -114,6 +116,9 @@ func TestFlagsAreOfOneKind(t *testing.T) {
 	kinds := map[string]string{}
 	for _, leaf := range leafCommands(testRoot()) {
 		leaf.Flags().VisitAll(func(flag *pflag.Flag) {
+			if flag.Name == "keep" && leaf.Name() == "tour" {
+				return // check has one with a value; arrange takes that of the command that is named first
+			}
 			kind := fmt.Sprint(flag.NoOptDefVal, takesMore(flag))
 			if was, ok := kinds[flag.Name]; ok && was != kind {
 				t.Errorf("--%s of %s is another kind of flag than elsewhere", flag.Name, leaf.CommandPath())

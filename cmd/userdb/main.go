@@ -103,6 +103,7 @@ type session struct {
 
 	guarded       bool // some words follow --; see firstLine
 	schemaChecked bool // --schema was compared with the stored schema and accepted
+	borrowed      bool // db is closed by whoever opened it
 	std           stdio
 	out           *output
 	help          bytes.Buffer // the help that cobra printed, if only help was requested
@@ -258,7 +259,7 @@ func (s *session) useStored(ctx context.Context) error {
 
 func (s *session) close() error {
 	db := s.db
-	if s.db = nil; db == nil {
+	if s.db = nil; db == nil || s.borrowed {
 		return nil
 	}
 	return db.Close()
@@ -289,16 +290,36 @@ func (s *session) namedSchema(ctx context.Context, fallback schema.Schema) (sche
 	return sc, nil
 }
 
-// typ opens the store and returns the type called name.
+// typ opens the store and returns the type called name. If name is "", it returns the type of
+// session.defaultType.
 func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
+	sc := s.db.Schema()
+	if name = cmp.Or(name, s.defaultType(sc)); name == "" {
+		return nil, usagef("name a type: the schema has %s", strings.Join(sc.Names(), ", "))
+	}
 	t, err := s.db.Type(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w; the schema has %s", err, strings.Join(s.db.Schema().Names(), ", "))
+		return nil, fmt.Errorf("%w; the schema has %s", err, strings.Join(sc.Names(), ", "))
 	}
 	return t, s.checkNamedSchema(ctx)
+}
+
+// defaultType returns the type of --type. Without the flag it returns the only type of sc or, if
+// there are several, user. It returns "" if none of them is called user.
+func (s *session) defaultType(sc schema.Schema) string {
+	names := sc.Names()
+	switch {
+	case s.Type != "":
+		return s.Type
+	case len(names) == 1:
+		return names[0]
+	case slices.Contains(names, "user"):
+		return "user"
+	}
+	return ""
 }
 
 // checkNamedSchema returns an error if the schema of --schema contradicts the stored one. Under
@@ -403,7 +424,7 @@ func (s *session) parseSubject(ctx context.Context, text string) (subject, error
 	if err := s.open(ctx); err != nil {
 		return subject{}, err
 	}
-	target, err := resolve(h, s.db.Schema(), s.Type)
+	target, err := resolve(h, s.db.Schema(), s.defaultType(s.db.Schema()))
 	if err != nil {
 		return subject{}, err
 	}
@@ -437,6 +458,9 @@ func resolve(h hints.Hint, sc schema.Schema, defaultType string) (hints.Target, 
 	target, err := h.Resolve(sc, "")
 	if err == nil || h.Type() != "" {
 		return target, err
+	}
+	if defaultType == "" && len(sc.Types) > 1 {
+		return target, usagef("hint %s names no type: give one with --type; the schema has %s", h, strings.Join(sc.Names(), ", "))
 	}
 	return h.Resolve(sc, defaultType)
 }

@@ -39,7 +39,7 @@ these lines. Entries come in no order, and nothing is locked.`,
 					return err
 				}
 			}
-			if o.Type = s.Type; len(words) > 0 {
+			if o.Type = s.defaultType(s.db.Schema()); len(words) > 0 {
 				p, err := s.subject(ctx, words[0])
 				if err != nil {
 					return err
@@ -152,6 +152,7 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 	if err := r.s.open(ctx); err != nil {
 		return err
 	}
+	r.o.Type = r.s.defaultType(r.s.db.Schema())
 	report, err := transfer.Import(ctx, r.s.db, r.in, r.o)
 	r.bar.clear()
 	err = r.finish(report, cmp.Or(err, r.rejects.close()))
@@ -163,7 +164,7 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 }
 
 func (r *importRun) prepare(ctx context.Context) error {
-	r.o.Type, r.o.Save = r.s.Type, r.save
+	r.o.Save = r.save
 	if err := r.readNameFlags(ctx); err != nil {
 		return err
 	}
