@@ -56,6 +56,9 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 				if err != nil || !start {
 					return s.printEntry(e, err)
 				}
+				if err := s.warnExposed(); err != nil {
+					return err
+				}
 				_, secret, err := t.StartSession(ctx, e, userdb.SessionOptions{Origin: at.Origin, Agent: "userdb login"})
 				if err != nil {
 					return err
