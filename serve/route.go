@@ -168,6 +168,10 @@ func (s *Service) registerRoutes() (http.Handler, error) {
 	if s.console != nil {
 		mux.HandleFunc(consolePath+"/", s.serveConsole)
 		mux.HandleFunc(consolePath, s.serveConsole)
+		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+			infoOf(r.Context()).operation = "root"
+			http.Redirect(w, r, consolePath, http.StatusSeeOther)
+		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serveNotFound(mux, w, r) })
 	return rejectUncleanPaths(mux), err

@@ -33,7 +33,9 @@ reads it as one line with --password-stdin.`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			typ := ""
 			if len(words) > 0 && !strings.Contains(words[0], "=") {
-				typ, words = words[0], words[1:]
+				if typ, words = words[0], words[1:]; typ == "" { // probably an unset variable
+					return usagef("the type is empty; leave it out for the only type")
+				}
 			}
 			if err := checkFields(words); err != nil {
 				return err

@@ -121,9 +121,12 @@ func fieldOf(err error) string {
 // Sentinel's master in its query, anywhere in a message.
 var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
 
+// hideCredentials replaces the credentials in all URLs in a text.
+func hideCredentials(text string) string { return credentials.ReplaceAllString(text, "$1$3…$2") }
+
 // message returns what is wrong and what to do about it, for people.
 func message(err error) string {
-	text := credentials.ReplaceAllString(describe(err), "$1$3…$2")
+	text := hideCredentials(describe(err))
 	advice := adviceOn(err)
 	if advice == unreachable && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, fs.ErrPermission)) {
 		// The store was reached.

@@ -112,6 +112,7 @@ type session struct {
 	traits []trait
 	log    *slog.Logger
 	db     *userdb.DB
+	url    string // of the store, once it is open
 
 	observers []userdb.Observer
 }
@@ -228,6 +229,7 @@ func (s *session) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.url = url
 	if s.db = db; s.Schema == "" {
 		err = s.useStored(ctx)
 	}

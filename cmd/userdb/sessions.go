@@ -70,9 +70,9 @@ var errNoSession = coded.New(userdb.CodeNotFound, "the entry has no such session
 func endSessionCommand(s *session) *cobra.Command {
 	var all bool
 	c := &cobra.Command{
-		Use:   "end HINT [ID…]",
-		Short: "End sessions of an entry",
-		Long:  `End the sessions with these IDs, which 'userdb session list' prints, or all sessions of an entry.`,
+		Use:     "end HINT [ID…]",
+		Short:   "End sessions of an entry",
+		Long:    `End the sessions with these IDs, which 'userdb session list' prints, or all sessions of an entry.`,
 		Example: `  userdb session end email=alice@example.com --all`,
 		RunE: s.runOn(func(ctx context.Context, p subject, ids []string) error {
 			switch {

@@ -90,7 +90,6 @@ var publicErrors = map[string]error{
 	"admin.ErrAlreadySetUp":     admin.ErrAlreadySetUp,
 	"admin.ErrKey":              admin.ErrKey,
 	"admin.ErrOperatorDisabled": admin.ErrOperatorDisabled,
-	"admin.ErrSetupPending":     admin.ErrSetupPending,
 	"admin.ErrTooManyKeys":      admin.ErrTooManyKeys,
 	"serve.Problem":             &serve.Problem{Code: "scope"},
 	"scim.Error":                &scim.Error{Status: 404},
