@@ -75,12 +75,12 @@ func (s *session) execute() error {
 		help := s.help.String()
 		return cmp.Or(s.out.print(help, strings.TrimSuffix(help, "\n")), s.out.flush())
 	}
-	patience := grace
+	wait := grace
 	switch {
 	case s.is(saving):
-		patience = saveGrace
+		wait = saveGrace
 	case s.is(serves):
-		patience = serveGrace
+		wait = serveGrace
 	}
 	ctx, cancel := context.WithCancelCause(userdb.WithActor(context.Background(), userdb.Actor{Name: "command"}))
 	end, abandon := context.WithCancelCause(context.Background())
@@ -89,7 +89,7 @@ func (s *session) execute() error {
 	context.AfterFunc(signals, func() {
 		stop()
 		cancel(errInterrupted)
-		time.AfterFunc(patience, func() { abandon(errInterrupted) })
+		time.AfterFunc(wait, func() { abandon(errInterrupted) })
 	})
 	_, err := callWithContext(end, func() (any, error) { return nil, cmp.Or(s.do(ctx), s.out.flush()) })
 	return err
@@ -225,6 +225,7 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.checkStoreExists(); err != nil {
 		return err
 	}
+	defer s.announceWait(connect.File(url)).Stop()
 	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaDeferred, Observers: s.observers, History: s.History})
 	if err != nil {
 		return err
@@ -234,6 +235,19 @@ func (s *session) open(ctx context.Context) error {
 		err = s.useStored(ctx)
 	}
 	return err
+}
+
+// patience is how long a command waits for a file before it says that it waits.
+var patience = time.Second
+
+// announceWait prints that the command waits for the file at path, if another process still holds it
+// after a while. The caller stops the timer when the file is open.
+func (s *session) announceWait(path string) *time.Timer {
+	return time.AfterFunc(patience, func() {
+		if holder := embedded.Holder(path); path != "" && holder != "" && !s.is(public) && !s.JSON {
+			fmt.Fprintln(s.std.err, "userdb: waiting for "+oneLine(path)+", which "+holder+" has open")
+		}
+	})
 }
 
 // checkStoreExists returns an error if the command only reads and its store is a file that does not

@@ -1,11 +1,15 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -242,6 +246,7 @@ func lockFile(ctx context.Context, dataFile string) (*os.File, *redis.Client, er
 	for {
 		locked, err := tryLock(f)
 		if locked {
+			writeHolder(f)
 			return f, nil, nil
 		}
 		if err != nil {
@@ -257,7 +262,41 @@ func lockFile(ctx context.Context, dataFile string) (*os.File, *redis.Client, er
 			pause = min(2*pause, 100*time.Millisecond)
 		case <-ctx.Done():
 			f.Close()
-			return nil, nil, fmt.Errorf("%w by another process (%s): %w", ErrLocked, path, context.Cause(ctx))
+			return nil, nil, fmt.Errorf("%w by %s (%s): %w", ErrLocked, cmp.Or(Holder(dataFile), "another process"), path, context.Cause(ctx))
 		}
 	}
+}
+
+// writeHolder writes the name and the number of this process into a lock file that it has locked.
+// If it fails, others cannot tell who holds the file.
+func writeHolder(f *os.File) {
+	name := fmt.Sprintf("%s (process %d)\n", filepath.Base(os.Args[0]), os.Getpid())
+	if f.Truncate(0) == nil {
+		_, _ = f.WriteAt([]byte(name), 0)
+	}
+}
+
+// Holder returns the name and the number of the process that has the store at path locked, or
+// "another process" if it is unknown. It returns "" if no process has it locked.
+func Holder(path string) string {
+	path, err := resolve(path)
+	if err != nil {
+		return ""
+	}
+	f, err := privatefile.Open(path+".lock", os.O_RDWR)
+	if err != nil {
+		return ""
+	}
+	defer f.Close() // and gives the lock back
+	if locked, err := tryLock(f); locked || err != nil {
+		return ""
+	}
+	const unknown = "another process"
+	name := make([]byte, 256)
+	n, _ := f.ReadAt(name, 0)
+	text, isLine := strings.CutSuffix(string(name[:n]), "\n")
+	if !isLine || strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return unknown
+	}
+	return text
 }
