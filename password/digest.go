@@ -26,8 +26,9 @@ type digest struct {
 	original bool    // CoffeeNode UserDB, the original of this store, may have written the hash
 	renew    string  // why a correct password should replace the hash; "" if it should not
 
-	prehash   func([]byte) []byte // what another product applies before bcrypt; may be nil
+	prehash   func([]byte) []byte // what another product does to a password first; may be nil
 	wordpress bool                // WordPress may have written the hash
+	cuts      bool                // only the first 72 bytes of a password count
 }
 
 // parse parses a stored hash.
@@ -37,6 +38,9 @@ func (h *Hasher) parse(stored string) (digest, error) {
 	}
 	if mark, hash, ok := cutBcrypt(stored); ok {
 		return h.parseBcrypt(mark, hash)
+	}
+	if rest, ok := strings.CutPrefix(stored, preparedPrefix); ok {
+		return h.parsePrepared(rest)
 	}
 	if d, ok, err := h.parseProduct(stored); ok {
 		return d, err
@@ -128,6 +132,9 @@ func unmatchableHash(cost int) string {
 
 // secret returns the input of the hash function for a password, or an error if it is not hashable.
 func (d digest) secret(password string) ([]byte, error) {
+	if d.cuts {
+		password = password[:min(len(password), maxBytes)]
+	}
 	if len(password) > d.max {
 		return nil, tooLong(d.max)
 	}

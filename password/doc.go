@@ -12,7 +12,8 @@
 // short enough for Redis to store the entry compactly.
 //
 // bcrypt reads 72 bytes and ignores the rest. A longer password is therefore refused when it is set
-// and wrong when it is verified. With a pepper, a secret key that is not in the database, the limit
+// and wrong when it is verified, except by [Hasher.VerifyImported], because many other products let
+// bcrypt ignore the rest. With a pepper, a secret key that is not in the database, the limit
 // is 1024 bytes: bcrypt then receives the base64 of the password's HMAC-SHA-384.
 //
 // # Supported hashes
@@ -26,6 +27,7 @@
 //	$P$B<salt and hash>  $H$9<salt and hash>          phpass: WordPress before 6.8, phpBB 3
 //	$wp$2y$10$<salt and hash>                         WordPress 6.8
 //	$firebase-scrypt$ln=14,r=8,p=1$<salt>$<key>       Firebase, by [FirebaseScrypt]
+//	prepared:sha256-hex:$2b$10$…                      Meteor and others, by [Prepared]
 //
 // Each algorithm is accepted up to a cost that does not stall a server. For every other text the
 // error matches [ErrHash] and says what the text is, such as a bare MD5. After a successful login,

@@ -36,7 +36,7 @@ type Result struct {
 // The error matches ErrHash if stored cannot be used or if its pepper is not in Options.Peppers. It
 // is meant for the operator, not for the visitor.
 func (h *Hasher) Verify(stored, password string) (Result, error) {
-	return h.verify(stored, password, false)
+	return h.verify(stored, password, byUs)
 }
 
 // VerifyOriginal does the same as Verify, with the same work, for a hash that CoffeeNode UserDB,
@@ -44,10 +44,28 @@ func (h *Hasher) Verify(stored, password string) (Result, error) {
 // encoding of text beyond ASCII. Several texts have the same encoding, even ASCII ones. Do not use
 // it for our own hashes, because it would accept passwords that were never set.
 func (h *Hasher) VerifyOriginal(stored, password string) (Result, error) {
-	return h.verify(stored, password, true)
+	return h.verify(stored, password, byOriginal)
 }
 
-func (h *Hasher) verify(stored, password string, original bool) (Result, error) {
+// VerifyImported does the same as Verify, with the same work, for a hash that another product wrote
+// and that is stored as it was imported. Many products pass a longer password to bcrypt, which
+// ignores everything after 72 bytes. So VerifyImported compares only the first 72 bytes of a
+// password with a bcrypt hash. It does not renew such a hash for a password of 72 bytes or more,
+// because the owner may type the rest differently or not at all.
+func (h *Hasher) VerifyImported(stored, password string) (Result, error) {
+	return h.verify(stored, password, byProduct)
+}
+
+// A writer says which program wrote a hash.
+type writer int
+
+const (
+	byUs       writer = iota
+	byOriginal        // perhaps CoffeeNode UserDB
+	byProduct         // another product
+)
+
+func (h *Hasher) verify(stored, password string, by writer) (Result, error) {
 	if stored == "" {
 		stored = unmatchableHash(h.cost)
 	}
@@ -56,12 +74,13 @@ func (h *Hasher) verify(stored, password string, original bool) (Result, error) 
 		h.Dummy(password)
 		return Result{}, err
 	}
-	d.original = d.original && original
+	d.original = d.original && by == byOriginal
+	d.cuts = by == byProduct && d.foreign == nil && d.prehash == nil && d.pepper == nil
 	return d.check(password), nil
 }
 
 // Dummy does the work of Verify, at h's own cost, for an identifier that does not exist.
-func (h *Hasher) Dummy(password string) { _, _ = h.verify("", password, false) }
+func (h *Hasher) Dummy(password string) { _, _ = h.verify("", password, byUs) }
 
 // Usable returns the error that Verify would return, without the work. Imports use it.
 func (h *Hasher) Usable(stored string) error {
@@ -96,7 +115,7 @@ func (d digest) check(password string) Result {
 // result returns the Result for a password. It sets Renew only if the password is right and Hash
 // accepts it.
 func (d digest) result(right bool, password string) Result {
-	if err := d.hasher.Hashable(password); err != nil || !right {
+	if err := d.hasher.Hashable(password); err != nil || !right || d.cuts && len(password) >= maxBytes {
 		d.renew = ""
 	}
 	return Result{OK: right, Renew: d.renew}
