@@ -220,11 +220,16 @@ func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 }
 
 // verify checks the password and does the same work whether or not there is an entry. It accepts a
-// hash in the encoding of the original only if this library has never set the entry's password.
+// hash in the encoding of the original only if neither this library nor an import has ever set the
+// entry's password.
 func (p *proof) verify(ctx context.Context, pw string) password.Result {
-	verify := p.t.db.hashers.HasherFor(p.t.declared).Verify
-	if p.r.Fields[store.FieldChanged] == "" {
-		verify = p.t.db.hashers.HasherFor(p.t.declared).VerifyOriginal
+	hasher := p.t.db.hashers.HasherFor(p.t.declared)
+	verify := hasher.Verify
+	switch {
+	case p.r.HashImported():
+		verify = hasher.VerifyImported
+	case p.r.Fields[store.FieldChanged] == "" && p.r.Fields[store.FieldImported] == "":
+		verify = hasher.VerifyOriginal
 	}
 	result, err := verify(p.hash(), pw)
 	if err != nil {
