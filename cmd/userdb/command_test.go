@@ -388,7 +388,8 @@ func runLines(t *testing.T, lines []string) {
 		"keys.jsonl":          "\"user/uid:17c0\"\n",
 		"users.jsonl":         `{"type":"user","facets":{"email":"erin@example.com","name":"Erin"}}` + "\n",
 		"staff.csv":           "email,name\nzoe@example.com,Zoe\n",
-		"people.csv":          "E-Mail,name,Phone\nyve@example.com,Yve,012\n",
+		"people.csv":          "E-Mail,name,Phone,is_active\nyve@example.com,Yve,012,t\n",
+		"accounts.csv":        "email,clear_password\nval@example.com,correct horse battery\n",
 		"ordered.json":        strings.Replace(builtIn(t), `"codec":"date"`, `"codec":"date","role":"ordered"`, 1),
 		"schema.json":         `{"types":{"user":{"primary":"uid","fields":{"email":{"role":"secondary"},"name":{"role":"secondary"}}}}}`,
 	} {

@@ -74,7 +74,7 @@ func TestImportUnclosedQuote(t *testing.T) {
 			t.Fatal(err)
 		}
 		got = runProcess(t, dir, store, "import", "staff.csv", "--resume")
-		if want := (result{0, "5 lines read: 5 created, 0 updated, 0 skipped, 0 refused\n", ""}); got != want {
+		if want := (result{0, "5 lines read: 5 created, 0 updated, 0 skipped, 0 refused\n5 without a password, which each owner sets with a token\n", ""}); got != want {
 			t.Errorf("after the correction: %+v, want %+v", got, want)
 		}
 	}
@@ -179,7 +179,7 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 	}
 	got := runProcess(t, dir, store, "import", "users.jsonl", "--resume")
 	want := result{
-		1, "250 lines read: 248 created, 0 updated, 0 skipped, 2 refused\n",
+		1, "250 lines read: 248 created, 0 updated, 0 skipped, 2 refused\n248 without a password, which each owner sets with a token\n",
 		"userdb: lines refused: 2 of 250; see users.jsonl.rejects\n",
 	}
 	if got != want {
