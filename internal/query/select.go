@@ -30,6 +30,7 @@ type Query struct {
 
 	Order   string
 	Reverse bool
+	Skip    int64
 
 	GT, GTE, LT, LTE *schema.Value
 	Start, End       *schema.Value
@@ -46,6 +47,7 @@ type Selection struct {
 	disabled *bool
 	field    string      // the field whose values determine the order; "" means no order
 	order    store.Order // only if field is set
+	skip     int64       // how many places to pass over at the beginning; only if field is set
 	from     string      // the continuation to start at; "" means the beginning
 	left     *int        // how many more entries may be read; nil means no limit
 	bytes    *int        // how many more bytes of entries may be read; nil means no limit
@@ -181,10 +183,16 @@ func (s Selection) ByIndex() bool {
 // Decides returns the index whose members are exactly the selected entries, or the zero Key if
 // there is none.
 func (s Selection) Decides() recordkey.Key {
-	if len(s.indexes) != 1 || s.from != "" || s.one != nil || s.disabled != nil || s.field != "" {
-		return recordkey.Key{}
+	t := s.Type
+	switch {
+	case s.from != "" || s.one != nil || s.disabled != nil || s.skip > 0:
+	case s.field == "" && len(s.indexes) == 1:
+		return s.indexes[0]
+	case s.field != "" && len(s.where)+len(s.indexes) == 0 && !s.order.Min.Set && !s.order.Max.Set &&
+		t.Schema.ListsUnset() && !t.Building.PlacesUnset(s.field):
+		return s.order.Key
 	}
-	return s.indexes[0]
+	return recordkey.Key{}
 }
 
 // selectsAll reports whether every entry of the type is selected.

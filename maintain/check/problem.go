@@ -96,7 +96,7 @@ var (
 	orderOrphan     = define("order_orphan", 4, fixRecord, "its member %s names no entry%s")
 	orderStale      = define("order_stale", 5, fixRecord, "%s is at a wrong place in it")
 	orderUndeclared = define("order_undeclared", 0, warning, "the schema does not order %s by %s")
-	orderUnplaced   = define("order_unplaced", 5, needsDecision, "%s has no place in the order: it is over 1 KiB or cannot be decoded")
+	orderUnplaced   = define("order_unplaced", 5, needsDecision, "%s cannot be ordered: it is over 1 KiB or cannot be decoded")
 	ownCopying      = define("own_copying", 0, needsDecision,
 		"the copy of namespace %s to this one is not finished: 'userdb namespace copy' continues it, 'userdb namespace drop' removes it")
 	ownSchema = define("own_schema", 0, fixFirst, "%s")

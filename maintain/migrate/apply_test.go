@@ -336,7 +336,7 @@ func TestApplyCollisions(t *testing.T) {
 			{
 				"a value without a place", func(e *userdb.Entry) { e.Put("city", schema.Text(strings.Repeat("x", 1025))) },
 				userSchema(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})),
-				`user/uid:u4: "city": it has no place in an order: it is over 1 KiB or cannot be decoded`,
+				`user/uid:u4: "city": it cannot be ordered: it is over 1 KiB or cannot be decoded`,
 			},
 			{
 				"a renamed facet that exists already",
