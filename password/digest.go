@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/crypto/bcrypt"
+	"golang.org/x/text/unicode/norm"
 )
 
 // longestHash exceeds the length of every acceptable hash.
@@ -145,6 +146,26 @@ func (d digest) secret(password string) ([]byte, error) {
 		return d.prehash([]byte(password)), nil
 	}
 	return d.checkRepeats([]byte(password))
+}
+
+// maxNormalized limits the texts of which secretOfOther computes the other form. In that form, a
+// password that is short enough has at most three times as many bytes.
+const maxNormalized = 3 * maxPepperedBytes
+
+// secretOfOther returns the input of the hash function for the other Unicode form of a password, as
+// prepare returns it, or an error if there is none.
+func (d digest) secretOfOther(password string, prepare func(string) string) ([]byte, error) {
+	if len(password) > maxNormalized {
+		return nil, ErrHash
+	}
+	other := norm.NFC.String(password)
+	if other == password {
+		other = norm.NFD.String(password)
+	}
+	if other == password {
+		return nil, ErrHash
+	}
+	return d.secret(prepare(other))
 }
 
 // legacySecret returns the bytes that the original passed to bcrypt for a password.

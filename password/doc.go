@@ -38,13 +38,15 @@
 // would also accept a different password, the password verifies but the hash is not renewed,
 // because the owner may type the other one.
 //
-// The original hashed text beyond ASCII in an encoding of its own. Verifying a password beyond
-// ASCII therefore costs two hashes, and an ASCII password one. The cost is the same for every
+// A keyboard may send "ä" as one code point or as two. So a password is also compared in its other
+// form, composed (NFC) or decomposed (NFD), and does not renew the hash if only that is right. The
+// original hashed text beyond ASCII in an encoding of its own. Verifying a password beyond ASCII
+// therefore costs three hashes, and an ASCII password one. The cost is the same for every
 // identifier: [Hasher.Dummy] does the same work for an identifier that does not exist, and extra
 // work makes up for a stored hash of a lower cost. There are three exceptions. An imported hash
-// with a higher cost takes longer. A hash of another algorithm takes that algorithm's time, once,
-// until the first successful login. And a hash of WordPress takes twice that for a password with
-// quotes or backslashes.
+// with a higher cost takes longer. A hash of another algorithm takes that algorithm's time until
+// the first successful login: once, or twice for a password beyond ASCII. And a hash of WordPress
+// takes that once more for a password with quotes or backslashes.
 //
 // Different texts can have the same encoding in the original ("慢捤" equals "abcd"), or one text in
 // our encoding can equal another in the original's ("ä" equals "Ã¤"). So only

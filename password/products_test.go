@@ -193,6 +193,8 @@ func TestSameWorkForProducts(t *testing.T) {
 	}{
 		{"$P$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "secret", 1},
 		{"$P$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "it's", 2},
+		{"$P$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "ä", 2},
+		{"$P$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "ä's", 3},
 		{"$H$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "it's", 1},
 		{productFirebase, "secret", 1},
 	} {

@@ -26,12 +26,15 @@ type Result struct {
 }
 
 // Verify checks a password against a stored hash. A password is wrong if stored is "" or if the
-// password is too long for the kind of hash.
+// password is too long for the kind of hash. A password is also right if its other Unicode form is:
+// the composed one (NFC), or the decomposed one (NFD) if the password is composed. Systems differ
+// in the form that they send for the same keys.
 //
-// Verify does the work of one hash at h's cost, or of two if password is not ASCII, whatever the
+// Verify does the work of one hash at h's cost, or of three if password is not ASCII, whatever the
 // result, even for an error. It does extra work to make up for a stored hash of a lower cost. A
-// hash of a higher cost takes its own time, and a hash of another algorithm takes the time of one
-// such hash, or of two if it is from WordPress and the password has quotes or backslashes.
+// hash of a higher cost takes its own time. A hash of another algorithm takes the time of one such
+// hash, and of one more if the password is not ASCII, and of one more if the hash is from WordPress
+// and the password has quotes or backslashes.
 //
 // The error matches ErrHash if stored cannot be used or if its pepper is not in Options.Peppers. It
 // is meant for the operator, not for the visitor.
@@ -100,7 +103,14 @@ func (d digest) check(password string) Result {
 		return d.result(right, password)
 	}
 	right := d.try(d.secret(password))
-	if !isASCII(password) && d.foreign == nil && d.try(d.legacySecret(password)) && !right {
+	if isASCII(password) {
+		return d.result(right, password)
+	}
+	if d.try(d.secretOfOther(password, func(other string) string { return other })) && !right {
+		d.renew = "" // a new hash of this form might not match the form that the owner types next
+		right = true
+	}
+	if d.foreign == nil && d.try(d.legacySecret(password)) && !right {
 		if b, _ := legacyBytes(password); utf8.Valid(b) && !bytes.ContainsFunc(b, unicode.IsControl) {
 			// The bytes b are also a text in UTF-8 that a person can type, so it may be the
 			// password that was set. The given password may then be another text with the same

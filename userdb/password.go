@@ -24,7 +24,8 @@ import (
 //
 // The error is a *password.PolicyError if the policy refuses the password, for example because it
 // has over 72 bytes (1,024 with a pepper). The bytes are hashed as they are: nothing is trimmed,
-// folded or normalized.
+// folded or normalized. Login also accepts the password in its other Unicode form, composed or
+// decomposed.
 func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "SetPassword", &err)
 	defer v.end(&err)
