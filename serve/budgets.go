@@ -23,6 +23,7 @@ var (
 	maxUploads   = 16   // with the session of an operator and a file
 	maxLookups   = 64   // lookups of keys and sessions in the store
 	maxVisitors  = 4    // signing in to the console and setting it up; they use hash workers
+	maxDiscovery = 16   // what SCIM says about itself, to anybody
 )
 
 // maxBodies is how many bytes of bodies are in memory at the same time. A body that has been
@@ -140,7 +141,7 @@ type budget struct{ places chan struct{} }
 type budgets struct {
 	requests, imports, listeners, operators, uploads *quota // places
 	bodies                                           *quota // bytes
-	lookups, visitors                                budget
+	lookups, visitors, discovery                     budget
 }
 
 func newBudgets() *budgets {
@@ -149,6 +150,7 @@ func newBudgets() *budgets {
 		operators: newQuota(maxOperators), uploads: newQuota(maxUploads),
 		bodies:  newQuota(maxBodies),
 		lookups: budget{make(chan struct{}, maxLookups)}, visitors: budget{make(chan struct{}, maxVisitors)},
+		discovery: budget{make(chan struct{}, maxDiscovery)},
 	}
 }
 

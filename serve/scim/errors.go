@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -96,6 +97,38 @@ func idError(err error) error {
 	}
 	return err
 }
+
+// withAttribute returns the error about a field with the name of the attribute that the field
+// stores, and other errors unchanged.
+func (c *call) withAttribute(err error) error {
+	refused, is := errors.AsType[*userdb.FieldError](err)
+	if !is || errors.Is(err, ErrPartial) {
+		return err
+	}
+	named := *refused
+	switch field := refused.Field; {
+	case c.fields["username"] == field:
+		named.Field = "userName"
+	case field == admin.GroupName && strings.HasPrefix(strings.TrimPrefix(c.r.URL.Path, Prefix), "/Groups"):
+		named.Field = "displayName"
+	default:
+		for attribute, stored := range c.fields {
+			if stored == field {
+				named.Field = attributeNames[attribute]
+			}
+		}
+	}
+	return &named
+}
+
+// attributeNames maps the attributes of a [Mapping], except userName, to their names in responses.
+var attributeNames = func() map[string]string {
+	names := map[string]string{"externalid": "externalId", "displayname": "displayName", "emails": "emails"}
+	for i, part := range partsOfName {
+		names["name."+part] = "name." + nameParts[i]
+	}
+	return names
+}()
 
 // publicError returns the SCIM error for an error of the library if there is one, and err
 // otherwise.

@@ -56,7 +56,7 @@ func (g *groupEdit) set(s step) (err error) {
 	case has(readOnly, s.at.name) && s.at.name != "groups":
 		return badRequest(mutability, "%s is read-only", s.at.name)
 	case s.at.sub != "" || s.at.which != nil || s.at.name != "displayname" && s.at.name != "externalid":
-		return errPath
+		return pathError(s.at.path)
 	case s.op == "remove":
 		s.v = nil
 	}
@@ -297,4 +297,4 @@ func (c *call) groupMatches(e userdb.Entry, all []term) (matches bool, err error
 	return true, nil
 }
 
-var errNested = badRequest(invalidValue, "groups cannot contain groups")
+var errNested = badRequest(invalidValue, "members: groups cannot contain groups")

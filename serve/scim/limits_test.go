@@ -93,10 +93,23 @@ func TestFiltersAreBounded(t *testing.T) {
 		sc.Types["user"].Fields["motto"] = schema.Field{}
 		s = s.Under(t, sc)
 		d := newDirectory(t, s, nil)
+		r, err := d.h.collection(d.Ctx, d.DB, d.NS.Path(), UserType)
+		if err != nil {
+			t.Fatal(err)
+		}
+		users := r.users
 		var uids []string
 		for i := range 6 {
-			v := d.must("POST", "/Users", fmt.Sprintf(`{"userName":"u%d@x.org","externalId":"E-%d"}`, i, i/4))
+			v := d.must("POST", "/Users", fmt.Sprintf(`{"userName":"u%d@x.org"}`, i))
 			uids = append(uids, v["id"].(string))
+			// A directory cannot give an externalId to two users, but other programs can.
+			_, err := users.Update(d.Ctx, hints.UID(uids[i]), func(e *userdb.Entry) error {
+				e.Put(externalField, schema.Text(fmt.Sprint("E-", i/4)))
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 		groups := []string{d.createGroup("A", uids[0]), d.createGroup("B", uids[0], uids[1]), d.createGroup("C", uids[0])}
 		lowerLimit(t, &maxFound, 2)

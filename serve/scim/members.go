@@ -39,11 +39,11 @@ func (w *memberSet) apply(s step) error {
 	uids, err := memberUIDs(s.v)
 	switch {
 	case s.at.sub != "" && s.at.sub != "value":
-		return errPath
+		return pathError(s.at.path)
 	case s.at.which != nil: // members[value eq "ID"]
 		a, ok := s.at.which.(*filter.AttributeExpression)
 		if !ok || s.op != "remove" {
-			return errPath
+			return pathError(s.at.path)
 		}
 		name, uid, err := parseComparison("", a)
 		if err != nil || name != "value" {
@@ -79,7 +79,7 @@ func memberUIDs(v any) (uids []string, err error) {
 			return nil, errNested
 		}
 		if !ok || uid == "" {
-			return nil, badRequest(invalidValue, "a member must be an object with a value")
+			return nil, badRequest(invalidValue, "members must be objects with a value")
 		}
 		uids = append(uids, uid)
 	}
@@ -125,7 +125,7 @@ func (c *call) checkMembers(w memberSet) error {
 	return nil
 }
 
-var errNoUser = badRequest(invalidValue, "a member is not an existing user")
+var errNoUser = badRequest(invalidValue, "members: a value is not the id of an existing user")
 
 // memberBatch is the number of members that are checked in one round trip.
 const memberBatch = 1000

@@ -30,7 +30,8 @@ type Options struct {
 	// UserName is the identifying field that holds userName. If it is "", the field is email.
 	UserName string
 	// Mapping holds the fields of emails, displayName and the parts of name. If it does not contain
-	// emails, emails shares the field of userName if that field holds an address.
+	// emails, emails shows the field of userName if that field holds an address, and requests cannot
+	// change it.
 	Mapping Mapping
 	// Namespace is the path of the namespace that is served. Keys of Tags that name no namespace
 	// mean this one.
@@ -194,6 +195,17 @@ type answer struct {
 	body     any // if nil, the response has no body
 }
 
+// write writes the response.
+func (a answer) write(w http.ResponseWriter) {
+	if a.location != "" {
+		w.Header().Set("Location", a.location)
+		if a.body != nil { // it is what a GET of the location returns
+			w.Header().Set("Content-Location", a.location)
+		}
+	}
+	write(w, cmp.Or(a.status, http.StatusOK), a.body)
+}
+
 type operation func(*call) (answer, error)
 
 // operations maps a method and a path to its operation. An asterisk stands for the id of a
@@ -224,13 +236,35 @@ func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB,
 		h.mu.Unlock()
 	}
 	if err != nil {
-		return publicError(err)
+		return publicError(c.withAttribute(err))
 	}
-	if a.location != "" {
-		w.Header().Set("Location", a.location)
-	}
-	write(w, cmp.Or(a.status, http.StatusOK), a.body)
+	a.write(w)
 	return nil
+}
+
+// IsDiscovery reports whether a request asks for what the service says about itself, which anybody
+// may read.
+func IsDiscovery(req *http.Request) bool {
+	kind, _, _ := strings.Cut(strings.Trim(strings.TrimPrefix(req.URL.Path, Prefix), "/"), "/")
+	return req.Method == http.MethodGet && has([]string{"ServiceProviderConfig", "ResourceTypes", "Schemas"}, kind)
+}
+
+// Describe serves a request for which IsDiscovery reports true. It reads nothing from the store. t
+// is the type of the users. Errors are as those of Serve.
+func (h *Handler) Describe(w http.ResponseWriter, req *http.Request, t schema.Type) error {
+	do, c, err := route(w.Header(), req)
+	if err != nil {
+		return err
+	}
+	c.collection = &collection{h: h}
+	if c.fields, err = h.options.fields(t); err != nil { // no directory can use the type
+		c.fields = Mapping{"username": h.options.UserName, "externalid": externalField}
+	}
+	a, err := do(c)
+	if err == nil {
+		a.write(w)
+	}
+	return err
 }
 
 // route returns the operation that a request asks for. If the path does not support the method, it

@@ -56,8 +56,8 @@ func (r *collection) isMapped(tag string) bool {
 var (
 	// errRenamed reports that the name of a group changed while the group was getting its tag.
 	errRenamed = fmt.Errorf("%w: the group is being renamed", userdb.ErrUnavailable)
-	// errLocked reports that the lock of a tag did not become free in time.
-	errLocked = fmt.Errorf("%w: other changes to the members of this group are still running", userdb.ErrUnavailable)
+	// errLocked reports that a lock did not become free in time.
+	errLocked = fmt.Errorf("%w: other changes to the same members or externalId are still running", userdb.ErrUnavailable)
 )
 
 // maxRenames limits how often withTag starts again because the name of the group has changed.
@@ -75,7 +75,7 @@ func (r *collection) withTag(ctx context.Context, id string, do func(ctx context
 		stored, tag := e.Text(admin.GroupTag), r.tagOf(id, e.Text(admin.GroupName))
 		switch {
 		case stored != own && stored != tag:
-			err = r.withLock(ctx, stored, func(ctx context.Context) error { return r.giveUpTag(ctx, id, stored) })
+			err = r.withLock(ctx, lockTag, stored, func(ctx context.Context) error { return r.giveUpTag(ctx, id, stored) })
 			if err == nil {
 				continue
 			}
@@ -93,7 +93,7 @@ func (r *collection) withTag(ctx context.Context, id string, do func(ctx context
 			renames++
 			continue
 		default:
-			err = r.withLock(ctx, tag, func(ctx context.Context) error {
+			err = r.withLock(ctx, lockTag, tag, func(ctx context.Context) error {
 				if e, err = r.takeTag(ctx, id, tag); err != nil {
 					return err
 				}
@@ -221,10 +221,16 @@ const (
 	maxLockPoll = time.Second
 )
 
-// withLock calls do while it holds the lock of a tag, which no two requests of any process hold at
-// a time. It cancels the context of do before others may remove the lock.
-func (r *collection) withLock(ctx context.Context, tag string, do func(context.Context) error) error {
-	key, err := r.lockKey(tag)
+// The kinds of values that have locks.
+const (
+	lockTag      = "tag"
+	lockExternal = "externalId"
+)
+
+// withLock calls do while it holds the lock of a tag or of another value, which no two requests of
+// any process hold at a time. kind is the kind of value, lockTag or lockExternal. It cancels the context of do before others may remove the lock.
+func (r *collection) withLock(ctx context.Context, kind, value string, do func(context.Context) error) error {
+	key, err := r.lockKey(kind, value)
 	if err != nil {
 		return err
 	}
@@ -238,29 +244,29 @@ func (r *collection) withLock(ctx context.Context, tag string, do func(context.C
 		defer cancel()
 		_ = remove(ctx, value) // if this fails, others remove the lock after lockLife
 	}
-	name := rand.Text()
+	holder := rand.Text()
 	for pause := lockPoll; ; pause = min(2*pause, maxLockPoll) {
 		began := time.Now()
 		now, err := engine.Time(ctx, key)
 		if err != nil {
 			return err
 		}
-		mine := name + " " + strconv.FormatInt(now.UnixMilli(), 10)
-		value, err := engine.Secret(ctx, key, mine)
+		mine := holder + " " + strconv.FormatInt(now.UnixMilli(), 10)
+		held, err := engine.Secret(ctx, key, mine)
 		if err != nil {
 			unlock(mine) // the lock may have been taken despite the error
 			return err
 		}
-		if value == mine {
+		if held == mine {
 			defer unlock(mine)
 			ctx, cancel := context.WithDeadline(ctx, began.Add(lockWork))
 			defer cancel()
 			return do(ctx)
 		}
-		_, at, _ := strings.Cut(value, " ")
+		_, at, _ := strings.Cut(held, " ")
 		ms, err := strconv.ParseInt(at, 10, 64)
 		if err != nil || now.Sub(time.UnixMilli(ms)).Abs() > lockLife {
-			if err := remove(ctx, value); err != nil {
+			if err := remove(ctx, held); err != nil {
 				return err
 			}
 			continue
@@ -273,9 +279,9 @@ func (r *collection) withLock(ctx context.Context, tag string, do func(context.C
 	}
 }
 
-// lockKey returns the key of the lock of a tag.
-func (r *collection) lockKey(tag string) (recordkey.Key, error) {
-	sum := sha256.Sum256([]byte(r.name + "\x00" + tag))
-	key, err := recordkey.Own("tag-lock", hex.EncodeToString(sum[:]))
+// lockKey returns the key of the lock of a value.
+func (r *collection) lockKey(kind, value string) (recordkey.Key, error) {
+	sum := sha256.Sum256([]byte(r.name + "\x00" + value))
+	key, err := recordkey.Own(kind+"-lock", hex.EncodeToString(sum[:]))
 	return key.In(view.Reserved), err
 }

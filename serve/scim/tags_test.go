@@ -243,7 +243,7 @@ func TestLockOfTag(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key, err := r.lockKey("head")
+		key, err := r.lockKey(lockTag, "head")
 		if err != nil {
 			t.Fatal(err)
 		}
