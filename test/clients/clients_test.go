@@ -220,7 +220,7 @@ func TestGenerated(t *testing.T) {
 }
 
 // TestProvisioned checks that another implementation of SCIM understands every response and agrees
-// with it, on a file and on Redis.
+// with it, and that users and groups live as a third one promises, on a file and on Redis.
 func TestProvisioned(t *testing.T) {
 	requireNode(t, ".")
 	for _, name := range []string{"file", "redis"} {
@@ -230,7 +230,9 @@ func TestProvisioned(t *testing.T) {
 				store = redistest.Start(t).URL()
 			}
 			s := startService(t, store, "127.0.0.1:0", "--scim", "--scim-mapping=mapping.json")
-			runNode(t, ".", []string{"USERDB_URL=" + s.url, "USERDB_KEY=" + s.createKey("directory", "scim")}, "scim.js")
+			environment := []string{"USERDB_URL=" + s.url, "USERDB_KEY=" + s.createKey("directory", "scim")}
+			runNode(t, ".", environment, "scim.js")
+			runNode(t, ".", environment, "lifecycle.js")
 		})
 	}
 }
