@@ -29,9 +29,9 @@ const Prefix = "/scim/v2"
 type Options struct {
 	// UserName is the identifying field that holds userName. If it is "", the field is email.
 	UserName string
-	// Mapping holds the fields of emails, displayName and the parts of name. If it does not contain
-	// emails, emails shows the field of userName if that field holds an address, and requests cannot
-	// change it.
+	// Mapping holds the fields of emails, displayName and the parts of name. If it does not
+	// contain emails, emails shows the field of userName, if that holds an address, and requests
+	// cannot change it.
 	Mapping Mapping
 	// Namespace is the path of the namespace that is served. Keys of Tags that name no namespace
 	// mean this one.

@@ -227,8 +227,8 @@ const (
 	lockExternal = "externalId"
 )
 
-// withLock calls do while it holds the lock of a tag or of another value, which no two requests of
-// any process hold at a time. kind is the kind of value, lockTag or lockExternal. It cancels the context of do before others may remove the lock.
+// withLock calls do while it holds the lock of a value of a kind, which no two requests of any
+// process hold at a time. It cancels the context of do before others may remove the lock.
 func (r *collection) withLock(ctx context.Context, kind, value string, do func(context.Context) error) error {
 	key, err := r.lockKey(kind, value)
 	if err != nil {
@@ -252,21 +252,21 @@ func (r *collection) withLock(ctx context.Context, kind, value string, do func(c
 			return err
 		}
 		mine := holder + " " + strconv.FormatInt(now.UnixMilli(), 10)
-		held, err := engine.Secret(ctx, key, mine)
+		current, err := engine.Secret(ctx, key, mine)
 		if err != nil {
 			unlock(mine) // the lock may have been taken despite the error
 			return err
 		}
-		if held == mine {
+		if current == mine {
 			defer unlock(mine)
 			ctx, cancel := context.WithDeadline(ctx, began.Add(lockWork))
 			defer cancel()
 			return do(ctx)
 		}
-		_, at, _ := strings.Cut(held, " ")
+		_, at, _ := strings.Cut(current, " ")
 		ms, err := strconv.ParseInt(at, 10, 64)
 		if err != nil || now.Sub(time.UnixMilli(ms)).Abs() > lockLife {
-			if err := remove(ctx, held); err != nil {
+			if err := remove(ctx, current); err != nil {
 				return err
 			}
 			continue
