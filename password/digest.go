@@ -30,6 +30,7 @@ type digest struct {
 	prehash   func([]byte) []byte // what another product does to a password first; may be nil
 	wordpress bool                // WordPress may have written the hash
 	cuts      bool                // only the first 72 bytes of a password count
+	nfkc      bool                // the product normalizes passwords to NFKC
 }
 
 // parse parses a stored hash.
@@ -46,10 +47,12 @@ func (h *Hasher) parse(stored string) (digest, error) {
 	if d, ok, err := h.parseProduct(stored); ok {
 		return d, err
 	}
-	text := normalize(stored)
+	text, nfkc := respell(stored)
 	for _, s := range schemes {
 		if m := s.shape.FindStringSubmatch(text); m != nil {
-			return h.parseForeign(s, text, m)
+			d, err := h.parseForeign(s, text, m)
+			d.nfkc = nfkc
+			return d, err
 		}
 	}
 	return digest{}, &HashError{Reason: unsupportedReason(stored)}

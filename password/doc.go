@@ -28,10 +28,18 @@
 //	$wp$2y$10$<salt and hash>                         WordPress 6.8
 //	$firebase-scrypt$ln=14,r=8,p=1$<salt>$<key>       Firebase, by [FirebaseScrypt]
 //	prepared:sha256-hex:$2b$10$…                      Meteor and others, by [Prepared]
+//	$S$D<salt and hash>                               Drupal 7 to 10
+//	$bcrypt-sha256$v=2,t=2b,r=12$<salt>$<hash>        passlib
+//
+// and spellings of the same algorithms: those of Werkzeug, Better Auth, Lucia, AdonisJS, ZITADEL,
+// Spring Security, OpenLDAP, Dovecot and Nextcloud, and the PHC string format.
 //
 // Each algorithm is accepted up to a cost that does not stall a server. For every other text the
 // error matches [ErrHash] and says what the text is, such as a bare MD5. After a successful login,
 // [Result.Renew] reports whether to replace the hash with a new one.
+//
+// Better Auth and Lucia normalize passwords to NFKC. A password in another form verifies, but the
+// hash is not renewed, because the owner may type either form.
 //
 // WordPress removes white space around a password, and adds backslashes to a password that comes
 // through one of its forms. Such a password verifies with and without the backslashes. If WordPress

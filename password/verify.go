@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // The values of Result.Renew. The first that applies is returned.
@@ -101,6 +103,13 @@ func (d digest) check(password string) Result {
 			d.renew = ""
 		}
 		return d.result(right, password)
+	}
+	if d.nfkc {
+		form := norm.NFKC.String(password)
+		if form != password {
+			d.renew = "" // the product also accepts form, which the owner may type
+		}
+		return d.result(d.try(d.secret(form)), password)
 	}
 	right := d.try(d.secret(password))
 	if isASCII(password) {

@@ -173,8 +173,6 @@ func (s *productUsers) setDisabled(a account, r *reading, name, column string) e
 	return nil
 }
 
-var pbkdf2Costs = regexp.MustCompile(`^(\$pbkdf2-sha\d+\$)i=(\d+)(?:,l=\d+)?\$`)
-
 // checkAuth0 sets the ID of an account. The prefix auth0| marks accounts with a password and is
 // removed; any other prefix is part of the ID.
 func checkAuth0(_ *productUsers, a account) error {
@@ -241,9 +239,6 @@ func (a account) auth0Hash() (string, error) {
 		return "", fmt.Errorf("its password has the unsupported algorithm %s", records.Quoted(algorithm))
 	case hash == "" || encoding != "utf8" && encoding != "ascii":
 		return "", fmt.Errorf("its password has no hash, or the unsupported encoding %s", records.Quoted(encoding))
-	}
-	if m := pbkdf2Costs.FindStringSubmatch(hash); m != nil {
-		hash = m[1] + m[2] + "$" + strings.ReplaceAll(hash[len(m[0]):], "+", ".")
 	}
 	return hash, nil
 }
