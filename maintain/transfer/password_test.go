@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync/atomic"
@@ -239,14 +240,20 @@ func (h *busyHashing) Check(ctx context.Context, t *change.Type, pw string, own 
 // are busy, the import must wait. If the store is unavailable, it must end, so that it can be
 // resumed. In neither case may it refuse a line.
 func TestImportWaitsForProcessors(t *testing.T) {
-	const in = `{"facets":{"uid":"u1"},"clear_password":"correct horse u1"}
-{"facets":{"uid":"u7"},"clear_password":"correct horse u7"}
-`
+	// The passwords differ each time, because an equal one is not hashed again.
+	n := 0
+	in := func() io.Reader {
+		n++
+		const line = `{"facets":{"uid":"%s"},"clear_password":"correct horse %d"}` + "\n"
+		return strings.NewReader(fmt.Sprintf(line+line, "u1", n, "u7", n))
+	}
 	for _, dry := range []bool{false, true} {
 		t.Run(fmt.Sprint("dry run ", dry), func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
 				s = s.Under(t, full())
-				s.User(t, 1)
+				// u1 has an identifier that the lines above lack, and no password that was set here.
+				const before = `{"facets":{"uid":"u1","email":"u1@example.com"},"clear_password":"correct horse"}`
+				s.importText(t, before, transfer.ImportOptions{}, transfer.Report{Read: 1, Created: 1})
 				h, c := &busyHashing{}, &view.Of(s.DB).Config
 				h.Hashing, c.Hashing = c.Hashing, h
 				o := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate, DryRun: dry}
@@ -254,7 +261,7 @@ func TestImportWaitsForProcessors(t *testing.T) {
 				for h.refuse = 1; ; h.refuse++ {
 					h.calls.Store(0)
 					h.err = fmt.Errorf("hashing: %w", userdb.ErrUnavailable)
-					r, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o)
+					r, err := transfer.Import(s.Ctx, s.DB, in(), o)
 					if h.calls.Load() < h.refuse {
 						break
 					}
@@ -263,7 +270,7 @@ func TestImportWaitsForProcessors(t *testing.T) {
 					}
 					h.calls.Store(0)
 					h.err = &userdb.BusyError{Wait: time.Millisecond}
-					if r, err = transfer.Import(s.Ctx, s.DB, strings.NewReader(in), o); err != nil || r.Read != 2 {
+					if r, err = transfer.Import(s.Ctx, s.DB, in(), o); err != nil || r.Read != 2 {
 						t.Errorf("call %d finds no free processor: %+v, %v; want two lines read", h.refuse, r, err)
 					}
 				}
