@@ -39,7 +39,8 @@ func (c *client) findUsers(filter string) string {
 	return strings.Join(ids, " ")
 }
 
-// createWithExternalID creates a user as another program does, although others may have the externalId.
+// createWithExternalID creates a user as another program does, although others may have the
+// externalId.
 func (c *client) createWithExternalID(userName, externalID string) string {
 	c.t.Helper()
 	stored, err := migrate.StoredSchema(c.Ctx, c.DB)
