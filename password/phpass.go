@@ -9,7 +9,8 @@ import (
 
 // A phpass holds a phpass hash: $P$ or $H$ for MD5 or $S$ for Drupal's SHA-512, a digit for the
 // binary logarithm of the rounds, eight characters of salt, and 22 of MD5 or the first 43 of
-// SHA-512. MD5 is weak, but its many rounds make up for that, and the first login replaces the hash.
+// SHA-512. MD5 is weak, but its many rounds make up for that, and the first login replaces the
+// hash.
 type phpass struct {
 	hash func() hash.Hash
 	log  int

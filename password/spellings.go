@@ -13,8 +13,8 @@ import (
 // A spelling is a text form in which a product writes a hash that one of the schemes verifies.
 type spelling struct {
 	shape *regexp.Regexp
-	// convert returns the hash in the form of a scheme, or "" if it is malformed; m holds the groups
-	// of the match.
+	// convert returns the hash in the form of a scheme, or "" if it is malformed; m holds the
+	// groups of the match.
 	convert func(m []string) string
 	nfkc    bool // the product normalizes passwords to NFKC
 }
@@ -92,8 +92,8 @@ var spellings = []spelling{
 			return pbkdf2Text("sha256", "310000", fromHex(m[1]), fromHex(m[2]))
 		},
 	},
-	// A hash of crypt(3) or argon2 after the name of its scheme: LDAP, Dovecot, Spring Security; and
-	// after the version of Nextcloud's hasher.
+	// A hash of crypt(3) or argon2 after the name of its scheme: LDAP, Dovecot, Spring Security;
+	// and after the version of Nextcloud's hasher.
 	{
 		shape: regexp.MustCompile(`^(?i:\{CRYPT\}|\{SHA256-CRYPT\}|\{SHA512-CRYPT\}|\{ARGON2(?:ID|@SpringSecurity_v5_8)?\}|[1-3]\|)(\$(?:5|6|argon2id)\$.*)$`),
 		convert: func(m []string) string {
@@ -102,8 +102,8 @@ var spellings = []spelling{
 	},
 }
 
-// respell converts a hash in a product's spelling to the form of a scheme. It returns any other text
-// unchanged. nfkc reports whether the product normalizes passwords to NFKC.
+// respell converts a hash in a product's spelling to the form of a scheme. It returns any other
+// text unchanged. nfkc reports whether the product normalizes passwords to NFKC.
 func respell(stored string) (text string, nfkc bool) {
 	for _, s := range spellings {
 		if m := s.shape.FindStringSubmatch(stored); m != nil {

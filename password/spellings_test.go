@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestFieldSpellings verifies one hash of each spelling that people tried to import. The password of
-// all is the same.
+// TestFieldSpellings verifies one hash of each spelling that people tried to import. The password
+// of all is the same.
 func TestFieldSpellings(t *testing.T) {
 	f, err := os.Open("testdata/forms.csv")
 	if err != nil {

@@ -54,7 +54,7 @@ func TestArrange(t *testing.T) {
 		{"login --help x", "login --help -- x"},
 		{"--version --json", "--version --json --"},
 		{"help tags add", "help -- tags add"},
-		{"tour --keep", "tour --keep=true --"},
+		{"tour --keep", "tour --keep --"},
 		{"check --repair --keep a/b:c", "check --repair --keep=a/b:c --"},
 	} {
 		got := strings.Join(arrange(root, strings.Fields(tt.args)).args(), " ")
@@ -117,7 +117,7 @@ func TestFlagsAreOfOneKind(t *testing.T) {
 	for _, leaf := range leafCommands(testRoot()) {
 		leaf.Flags().VisitAll(func(flag *pflag.Flag) {
 			if flag.Name == "keep" && leaf.Name() == "tour" {
-				return // check has one with a value; arrange takes that of the command that is named first
+				return // check has one with a value; arrange takes that of the command
 			}
 			kind := fmt.Sprint(flag.NoOptDefVal, takesMore(flag))
 			if was, ok := kinds[flag.Name]; ok && was != kind {
@@ -159,9 +159,9 @@ func TestGlobals(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	for line, want := range map[string]globals{
-		"count user": {Store: "memory:", Schema: "s.json", Namespace: "a/b", Type: "user", History: true},
+		"count user": {Store: "memory:", Schema: "s.json", Namespace: "a/b", History: true},
 		"--store x --schema y --namespace z --type t --json count user": {Store: "x", Schema: "y", Namespace: "z", Type: "t", JSON: true, History: true},
-		"count user --namespace= --schema=":                             {Store: "memory:", Type: "user", History: true},
+		"count user --namespace= --schema=":                             {Store: "memory:", History: true},
 	} {
 		s, err := parseLine(strings.Fields(line)...)
 		if err != nil || !reflect.DeepEqual(s.globals, want) {

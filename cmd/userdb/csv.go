@@ -25,8 +25,8 @@ type csvLines struct {
 	unsafe  int       // cells that a spreadsheet may take for a formula
 }
 
-// newCSV returns a listing with the given fields. If fields is nil, it has all declared fields and a
-// column ~disabled.
+// newCSV returns a listing with the given fields. If fields is nil, it has all declared fields and
+// a column ~disabled.
 func newCSV(out, err io.Writer, t schema.Type, fields []string) *csvLines {
 	l := &csvLines{out: csv.NewWriter(out), err: err, fields: fields, all: fields == nil}
 	if l.all {

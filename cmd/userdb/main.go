@@ -103,7 +103,7 @@ type session struct {
 
 	guarded       bool // some words follow --; see firstLine
 	schemaChecked bool // --schema was compared with the stored schema and accepted
-	borrowed      bool // db is closed by whoever opened it
+	borrowed      bool // db stays open, because another session opened it
 	std           stdio
 	out           *output
 	help          bytes.Buffer // the help that cobra printed, if only help was requested
@@ -240,11 +240,15 @@ func (s *session) open(ctx context.Context) error {
 // patience is how long a command waits for a file before it says that it waits.
 var patience = time.Second
 
-// announceWait prints that the command waits for the file at path, if another process still holds it
-// after a while. The caller stops the timer when the file is open.
+// announceWait prints that the command waits for the file at path, if another process still has it
+// open after a while. The caller stops the timer when the file is open. path is "" if the store is
+// not a file.
 func (s *session) announceWait(path string) *time.Timer {
 	return time.AfterFunc(patience, func() {
-		if holder := embedded.Holder(path); path != "" && holder != "" && !s.is(public) && !s.JSON {
+		if path == "" || s.is(public) || s.JSON {
+			return
+		}
+		if holder := embedded.Holder(path); holder != "" {
 			fmt.Fprintln(s.std.err, "userdb: waiting for "+oneLine(path)+", which "+holder+" has open")
 		}
 	})

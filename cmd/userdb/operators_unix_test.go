@@ -19,8 +19,8 @@ import (
 
 var setupLink = regexp.MustCompile(`^first operator: http://127\.0\.0\.1:\d+(/console/setup\?token=[\w-]{35})\n$`)
 
-// TestSetupLink checks that each process prints where accounts and console are and, as long as there
-// is no operator, a set-up link, each on a line of its own before it is ready.
+// TestSetupLink checks that each process prints where accounts and console are and, as long as
+// there is no operator, a set-up link, each on a line of its own before it is ready.
 func TestSetupLink(t *testing.T) {
 	store := redistest.Start(t).URL()
 	begin := func() (s *serviceProcess, link []string) {

@@ -154,8 +154,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestWaitingForFile checks that a command that waits for a file says which process has it open, but
-// not with --json, whose standard error has errors alone.
+// TestWaitingForFile checks that a command that waits for a file says which process has it open,
+// but not with --json, whose standard error has errors alone.
 func TestWaitingForFile(t *testing.T) {
 	defer func(before time.Duration) { patience = before }(patience)
 	patience = time.Millisecond
@@ -171,6 +171,9 @@ func TestWaitingForFile(t *testing.T) {
 	}
 	if got := runCommand(nil, "", "list", "--store", "file:"+path, "--timeout", "500ms", "--json"); got.code != 6 || strings.Contains(got.err, "waiting") {
 		t.Errorf("%+v, want exit code 6 and only the error", got)
+	}
+	if got := runCommand(nil, "", "list", "--store", "redis://192.0.2.1", "--timeout", "500ms"); got.code != 6 || strings.Contains(got.err, "waiting for") {
+		t.Errorf("a server that does not answer: %+v, want exit code 6 and only the error", got)
 	}
 	holder.Close()
 	if name := embedded.Holder(path); name != "" {

@@ -244,8 +244,8 @@ func (v serveFlags) checkResetLink() error {
 	return nil
 }
 
-// printPlaces prints where the accounts and the console are and, if there is no operator yet, a link
-// that makes the first one. base is the URL of the service.
+// printPlaces prints where the accounts and the console are and, if there is no operator yet, a
+// link that makes the first one. base is the URL of the service.
 func (v serveFlags) printPlaces(ctx context.Context, s *session, out io.Writer, base string) error {
 	fmt.Fprintln(out, "accounts: "+oneLine(hideCredentials(s.url)))
 	if !v.console {

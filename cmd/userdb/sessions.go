@@ -18,8 +18,8 @@ func sessionCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "session",
 		Short: "List and end the sessions of an entry",
-		Long: `A session lets whoever has its secret act as an entry, such as a browser in which a user has signed
-in. The service, programs in Go and the flag --session of 'userdb login' start sessions.`,
+		Long: `A session lets the holder of its secret act as an entry, such as a browser in which a user has
+signed in. The service, programs in Go and the flag --session of 'userdb login' start sessions.`,
 		Example: `  userdb login --session --password-stdin -- Alice < secret.txt
   userdb session list email=alice@example.com`,
 	}, listSessionsCommand(s), endSessionCommand(s))

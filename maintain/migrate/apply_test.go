@@ -435,8 +435,8 @@ func TestApplyWhileWriting(t *testing.T) {
 			s.createPeople(t, ch.from)
 			old, to := s.withSchema(t, ch.from), s.withSchema(t, ch.to)
 			s.DB = old
-			// Calls in progress are not cancelled: on a cluster that may leave an entry whose indexes only a
-			// repair completes.
+			// Calls in progress are not cancelled: on a cluster that may leave an entry whose
+			// indexes only a repair completes.
 			ctx, cancel := context.WithCancel(s.Ctx)
 			var writers sync.WaitGroup
 			for n, db := range []*userdb.DB{old, old, to, to} {

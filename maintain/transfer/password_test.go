@@ -251,7 +251,8 @@ func TestImportWaitsForProcessors(t *testing.T) {
 		t.Run(fmt.Sprint("dry run ", dry), func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
 				s = s.Under(t, full())
-				// u1 has an identifier that the lines above lack, and no password that was set here.
+				// u1 has an identifier that the lines above lack, and no password that was set
+				// here.
 				const before = `{"facets":{"uid":"u1","email":"u1@example.com"},"clear_password":"correct horse"}`
 				s.importText(t, before, transfer.ImportOptions{}, transfer.Report{Read: 1, Created: 1})
 				h, c := &busyHashing{}, &view.Of(s.DB).Config
