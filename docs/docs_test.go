@@ -83,7 +83,7 @@ func TestGo(t *testing.T) {
 			}
 			subcommand, want := "build", ""
 			if strings.HasPrefix(code, "package main") {
-				subcommand, want = "run", "true\n"
+				subcommand, want = "run", "true <nil>\n"
 			} else {
 				code = imports + code
 			}
