@@ -255,10 +255,13 @@ func TestServeLogBlocked(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-			line, err := bufio.NewReader(errs).ReadString('\n')
-			url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
-			if !ok {
-				t.Fatalf("the service prints %q, %v; want its address", line, err)
+			url, found := "", false
+			for in := bufio.NewReader(errs); !found; {
+				line, err := in.ReadString('\n')
+				if err != nil {
+					t.Fatalf("the service prints %q, %v; want its address", line, err)
+				}
+				url, found = strings.CutPrefix(strings.TrimSpace(line), "listening on ")
 			}
 			if name == "closed pipe" {
 				errs.Close()
