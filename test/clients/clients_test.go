@@ -137,11 +137,13 @@ func startService(t *testing.T, store, listen string, flags ...string) *service 
 	build(t)
 	cmd := newCommand(t, store, append([]string{"serve", "--console=false", "--listen=" + listen}, flags...)...)
 	p := startProcess(t, cmd, cmd.StderrPipe)
-	url, ok := strings.CutPrefix(p.first, "listening on ")
-	if !ok {
-		t.Fatalf("the service first printed %q, want its address", p.first)
+	for line, open := p.first, true; open; line, open = <-p.lines {
+		if url, ok := strings.CutPrefix(line, "listening on "); ok {
+			return &service{p, t, store, url}
+		}
 	}
-	return &service{p, t, store, url}
+	t.Fatal("the service ended without printing its address")
+	return nil
 }
 
 // createKey creates an API key and returns its secret.
