@@ -16,19 +16,20 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An Actor says who does something, for histories.
+// An Actor says who does something, for histories and for the queue of passwords to hash, of which
+// each name and each origin gets only a share.
 type Actor struct {
-	// Name names the actor, such as "key:web" or "operator:Alice", cut to 80 bytes. If "", it is
-	// recorded as "library".
+	// Name names the actor, such as "key:web" or "operator:Alice". Histories cut it to 80 bytes. If
+	// it is "", they record "library", and the calls count towards no actor's share.
 	Name string
 
-	// Origin is the address that the request came from, cut to 80 bytes. Methods that take an
-	// Attempt or SessionOptions use that origin instead.
+	// Origin is the address that the request came from. Histories cut it to 80 bytes. Methods that
+	// take an Attempt or SessionOptions use that origin instead.
 	Origin string
 }
 
-// WithActor returns a copy of ctx for which histories record the actor a. If a field of a is "",
-// the copy keeps the one of ctx.
+// WithActor returns a copy of ctx for calls by the actor a. If a field of a is "", the copy keeps
+// the one of ctx.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	return view.WithActor(ctx, view.Actor(a))
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
@@ -170,7 +171,7 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 // created. Then it returns all problems: those in wrong, those of the password, and values that are
 // missing or taken. facets are the facets that could be encoded.
 func (t *Type) hashNew(ctx context.Context, n NewEntry, facets map[string]string, wrong problems) (string, error) {
-	r, c := t.newRecordAt(n.UID), callerAt(ctx, "", "")
+	r, c := t.newRecordAt(n.UID), callerIn(ctx, hashpool.General, "", "")
 	if n.UID != "" {
 		c.Account = r.Key.String()
 	}

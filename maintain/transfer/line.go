@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -81,7 +82,7 @@ func (l *line) isBlank() bool {
 // that create the entries.
 func (im *importer) prepare(ctx context.Context, b *batch) {
 	var hashing errgroup.Group
-	hashing.SetLimit(clearBatch)
+	hashing.SetLimit(runtime.GOMAXPROCS(0) + 1) // so that no processor waits for the next password
 	for i := range b.lines {
 		l := &b.lines[i]
 		if l.err != nil || l.isBlank() || ctx.Err() != nil {
@@ -141,8 +142,8 @@ func (im *importer) checkPassword(ctx context.Context, l *line, own []string) er
 	return whenFree(ctx, func() error { return im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own) })
 }
 
-// An import waits while logins use all processors for passwords. After maxBusy it ends, so that it
-// can be resumed.
+// An import waits while others have all the places that imports get in the queue for passwords.
+// After maxBusy it ends, so that it can be resumed.
 const (
 	maxBusy     = 10 * time.Minute
 	minBusyWait = 100 * time.Millisecond
