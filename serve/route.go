@@ -323,6 +323,10 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 		leavePlace()
 		return nil, nil, err
 	}
+	if !r.imports {
+		// Many requests that wait for a hash must not use up the places of the key.
+		c.request = c.request.WithContext(view.WithPlace(c.request.Context(), leavePlace))
+	}
 	c.leave = func() { leavePlace(); release() }
 	return c, c.leave, nil
 }
