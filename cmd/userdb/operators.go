@@ -124,7 +124,7 @@ func listOperatorsCommand(s *session) *cobra.Command {
 func operatorPasswordCommand(s *session) *cobra.Command {
 	return s.withStdin(&cobra.Command{
 		Use:   "passwd NAME",
-		Short: "Set the password of an operator, and end their sessions",
+		Short: "Set the password of an operator, and end their sessions and jobs",
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator passwd olga --password-stdin < secret.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -135,10 +135,16 @@ func operatorPasswordCommand(s *session) *cobra.Command {
 					return err
 				})
 			}, func(ctx context.Context) error {
-				return s.onOperator(ctx, words[0], "changed", userdb.EventOperatorPassword, func(t *userdb.Type, h hints.Hint) error {
-					_, err := t.SetPassword(ctx, h, pw)
+				name := ""
+				err := s.onOperator(ctx, words[0], "changed", userdb.EventOperatorPassword, func(t *userdb.Type, h hints.Hint) error {
+					e, err := t.SetPassword(ctx, h, pw)
+					name = e.Text(admin.OperatorName)
 					return err
 				})
+				if err != nil && !errors.Is(err, errUnrecorded) {
+					return err
+				}
+				return cmp.Or(s.endJobsOf(ctx, name), err)
 			}, secret{"password", newPassword, &pw})
 		}, asking),
 	})
@@ -185,14 +191,19 @@ API keys that they made in the console still work and are listed; --revoke-keys 
 	return c
 }
 
+// endJobsOf asks the processes of an operator's running jobs to end them.
+func (s *session) endJobsOf(ctx context.Context, operator string) error {
+	jobs, err := admin.OpenJobs(s.db)
+	if err != nil {
+		return err
+	}
+	return jobs.RequestStopOf(ctx, operator)
+}
+
 // endWorkOf ends the jobs of an operator, and lists or revokes the API keys that the operator made.
 // If the event of one key cannot be recorded, it goes on with the other keys.
 func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) error {
-	jobs, err := admin.OpenJobs(s.db)
-	if err == nil {
-		err = jobs.RequestStopOf(ctx, operator)
-	}
-	if err != nil {
+	if err := s.endJobsOf(ctx, operator); err != nil {
 		return err
 	}
 	keys, err := admin.OpenKeys(s.db)

@@ -167,6 +167,35 @@ func TestKeysOfDisabledOperator(t *testing.T) {
 	}
 }
 
+// TestPasswordEndsJobs checks that a new password of an operator stops the operator's running jobs.
+func TestPasswordEndsJobs(t *testing.T) {
+	store := redistest.Start(t).URL()
+	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
+	db, err := userdb.Open(t.Context(), store, userdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	jobs, err := admin.OpenJobs(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []admin.Job
+	for _, by := range []string{"Olga", "Anna"} {
+		j, err := jobs.Begin(t.Context(), admin.Job{Kind: "import", By: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, j)
+	}
+	wantExit(t, store, "another long password\n", 0, "operator", "passwd", "olga", "--password-stdin")
+	for i, want := range []bool{true, false} {
+		if stop, err := jobs.Heartbeat(t.Context(), all[i].ID, 0, 0); err != nil || stop != want {
+			t.Errorf("after the new password of Olga, the job of %s: stop is %v, %v, want %v", all[i].By, stop, err, want)
+		}
+	}
+}
+
 // TestUnrecorded checks that an action is completed and its result printed even if the Redis user
 // may not write events. The error says that it was done, and that its event was not recorded.
 func TestUnrecorded(t *testing.T) {

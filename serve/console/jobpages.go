@@ -327,24 +327,26 @@ func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/jobs/"+id, http.StatusSeeOther)
 }
 
-// enabledInterval is the time between two checks that the operator who downloads a file is not
-// disabled. Tests lower it.
-var enabledInterval = time.Second
+// signedInInterval is the time between two checks that the operator who downloads a file may still
+// sign in. Tests lower it.
+var signedInInterval = time.Second
 
-// checkEnabled returns a function that returns an error once the operator who sent a request has
-// been disabled. The function asks the store at most once in enabledInterval, and returns nil if
-// the store does not respond.
-func (c *Console) checkEnabled(r *http.Request) func() error {
-	key, checked := web.Entry(r.Context()).Key(), time.Now()
+// checkSignedIn returns a function that returns ErrOperatorDisabled once the operator who sent a
+// request has been disabled or has got another password, either of which ends the session. The
+// function asks the store when it is first called and then at most once in signedInInterval. It
+// returns nil if the store does not respond.
+func (c *Console) checkSignedIn(r *http.Request) func() error {
+	before := web.Entry(r.Context())
+	var checked time.Time
 	return func() error {
-		if time.Since(checked) < enabledInterval {
+		if time.Since(checked) < signedInInterval {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Second)
 		defer cancel()
-		e, err := c.operators.Find(ctx, hints.Key(key))
+		e, err := c.operators.Find(ctx, hints.Key(before.Key()))
 		checked = time.Now()
-		if err == nil && e.Disabled() {
+		if err == nil && (e.Disabled() || !e.PasswordChanged().Equal(before.PasswordChanged())) {
 			return admin.ErrOperatorDisabled
 		}
 		return nil
@@ -362,7 +364,7 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 	}
 	defer file.Close()
 	c.recordOwnAction(r, userdb.EventExport, r.PathValue("id")+"/"+name)
-	out := &deadlineWriter{w, http.NewResponseController(w), c.checkEnabled(r)}
+	out := &deadlineWriter{w, http.NewResponseController(w), c.checkSignedIn(r)}
 	// openFile accepts only names that the console chose.
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	if strings.HasSuffix(name, ".csv") {
