@@ -18,6 +18,7 @@ import (
 var (
 	maxRequests  = 1000 // with a valid key
 	maxImports   = 16   // with a valid key and a body that streams for any length of time
+	maxExports   = 16   // with a valid key and a response that streams entries
 	maxListeners = 1000 // with a valid key and a response that is a stream of events
 	maxOperators = 100  // with the session of an operator
 	maxUploads   = 16   // with the session of an operator and a file
@@ -30,6 +31,10 @@ var (
 // decoded may take twelve times as much. Tests lower it.
 var maxBodies = 64 << 20
 
+// maxResponses is the size of the entries that responses keep in memory until they have been sent.
+// In JSON they may take six times as much. Tests lower it.
+var maxResponses = 128 << 20
+
 // shares is the number of holders that together can use up a quota.
 const shares = 4
 
@@ -39,9 +44,10 @@ const shares = 4
 type quota struct {
 	total int
 
-	mu   sync.Mutex
-	used int
-	by   map[string]int // by holder
+	mu    sync.Mutex
+	used  int
+	by    map[string]int // by holder
+	freed chan struct{}  // closed when something is given back; nil if nobody waits for that
 }
 
 func newQuota(total int) *quota { return &quota{total: total, by: map[string]int{}} }
@@ -69,6 +75,54 @@ func (q *quota) give(holder string, n int) {
 	if q.by[holder] -= n; q.by[holder] == 0 {
 		delete(q.by, holder)
 	}
+	if q.freed != nil {
+		close(q.freed)
+		q.freed = nil
+	}
+}
+
+// A share is what a holder has of a quota. The zero share is empty.
+type share struct {
+	quota  *quota
+	holder string
+	n      int
+}
+
+// reduce gives back all but n.
+func (s *share) reduce(n int) {
+	if n < s.n {
+		s.quota.give(s.holder, s.n-n)
+		s.n = n
+	}
+}
+
+// wait takes n for a holder as soon as it is free. It returns the problem of take if that takes too
+// long or ctx ends.
+func (q *quota) wait(ctx context.Context, holder string, n int) (*share, error) {
+	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
+	defer cancel()
+	for {
+		freed := q.nextFreed() // before take, so that nothing is missed
+		err := q.take(holder, n)
+		if err == nil {
+			return &share{q, holder, n}, nil
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return nil, err
+		}
+	}
+}
+
+// nextFreed returns a channel that is closed when something is given back next.
+func (q *quota) nextFreed() <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.freed == nil {
+		q.freed = make(chan struct{})
+	}
+	return q.freed
 }
 
 // place takes one for a holder. leave gives it back; calling leave again does nothing.
@@ -129,8 +183,8 @@ type failedReader struct{ err error }
 func (f failedReader) Read([]byte) (int, error) { return 0, f.err }
 
 // placeTimeout is how long a request without credentials waits for a place. Places go to waiting
-// requests in the order in which they arrived.
-const placeTimeout = 5 * time.Second
+// requests in the order in which they arrived. Tests lower it.
+var placeTimeout = 5 * time.Second
 
 // A budget limits how many requests of one kind, of unknown senders, run at the same time.
 type budget struct{ places chan struct{} }
@@ -139,16 +193,16 @@ type budget struct{ places chan struct{} }
 // budgets of their own, so that however many there are, they take no capacity from requests with
 // credentials. Nor do requests with keys take any from operators.
 type budgets struct {
-	requests, imports, listeners, operators, uploads *quota // places
-	bodies                                           *quota // bytes
-	lookups, visitors, discovery                     budget
+	requests, imports, exports, listeners, operators, uploads *quota // places
+	bodies, responses                                         *quota // bytes
+	lookups, visitors, discovery                              budget
 }
 
 func newBudgets() *budgets {
 	return &budgets{
-		requests: newQuota(maxRequests), imports: newQuota(maxImports), listeners: newQuota(maxListeners),
+		requests: newQuota(maxRequests), imports: newQuota(maxImports), exports: newQuota(maxExports), listeners: newQuota(maxListeners),
 		operators: newQuota(maxOperators), uploads: newQuota(maxUploads),
-		bodies:  newQuota(maxBodies),
+		bodies: newQuota(maxBodies), responses: newQuota(maxResponses),
 		lookups: budget{make(chan struct{}, maxLookups)}, visitors: budget{make(chan struct{}, maxVisitors)},
 		discovery: budget{make(chan struct{}, maxDiscovery)},
 	}

@@ -21,10 +21,10 @@ import (
 
 func (s *Service) registerListings() {
 	read := []string{admin.ScopeRead}
-	handle(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, summary: "List entries, a page at a time"}, listEntries)
+	handle(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, readsMany: true, summary: "List entries, a page at a time"}, listEntries)
 	handle(s, route{id: "countEntries", method: "GET", path: typePrefix + "/count", scopes: read, summary: "Count entries"}, countEntries)
 	handle(s, route{id: "lookupEntry", method: "POST", path: typePrefix + "/lookup", scopes: read, summary: "Find the entry with an identifier"}, lookupEntry)
-	handle(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, summary: "Get entries by their UIDs"}, getEntries)
+	handle(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, readsMany: true, summary: "Get entries by their UIDs"}, getEntries)
 }
 
 // A Filter describes which entries a request concerns.
@@ -89,6 +89,14 @@ const maxRead = 1000
 // maxReadBytes is the approximate size of the entries that a request may read. Tests lower it.
 var maxReadBytes = 8 << 20
 
+// sizeOf returns the size of an entry, by which reads are limited.
+func sizeOf(e userdb.Entry) (bytes int) {
+	for field, v := range e.Facets() {
+		bytes += len(field) + len(v.Wire())
+	}
+	return bytes
+}
+
 type listInput struct {
 	TypePath
 	Filter
@@ -137,6 +145,11 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 	if err = queryError(err); err != nil && !errors.Is(err, userdb.ErrCorrupt) {
 		return nil, err
 	}
+	size := 0
+	for _, e := range p.Entries {
+		size += sizeOf(e)
+	}
+	c.response.reduce(size)
 	out := Page{Entries: entriesOf(p.Entries)}
 	if p.Next != "" {
 		out.Next = ptr(forwardPrefix + p.Next)
@@ -307,14 +320,13 @@ func getEntries(ctx context.Context, c *call, in *getManyInput) (*getManyOutput,
 			switch {
 			case err == nil:
 				found.Entry = ptr(entryOf(e))
-				for field, v := range e.Facets() {
-					size += len(field) + len(v.Wire())
-				}
+				size += sizeOf(e)
 			case !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, hints.ErrHint):
 				return nil, err
 			}
 			out.Body.Entries = append(out.Body.Entries, found)
 		}
 	}
+	c.response.reduce(size)
 	return out, nil
 }

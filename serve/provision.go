@@ -32,7 +32,7 @@ func (s *Service) serveSCIM(w http.ResponseWriter, r *http.Request) {
 		}
 		return
 	}
-	c, leave, err := s.beginCall(w, r, route{id: "scim", scopes: []string{admin.ScopeSCIM}})
+	c, leave, err := s.beginCall(w, r, route{id: "scim", scopes: []string{admin.ScopeSCIM}, readsMany: scim.ReadsMany(r)})
 	if err == nil {
 		defer leave()
 		err = s.dispatchSCIM(c, w, c.request)

@@ -32,6 +32,8 @@ type call struct {
 	db      *userdb.DB
 	request *http.Request
 	leave   func() // gives back the call's place among requests
+	// response is what the response may take of the quota for responses.
+	response *share
 }
 
 type (
@@ -230,11 +232,16 @@ type route struct {
 	id, method, path string
 	scopes           []string // the key needs one of them
 	summary          string
-	status           int  // on success; 0 means 200
-	badKeyStatus     int  // status for a wrong key; 0 means 401
-	streams          bool // the bodies may take any length of time
-	imports          bool // it streams entries from its body
+	status           int                   // on success; 0 means 200
+	badKeyStatus     int                   // status for a wrong key; 0 means 401
+	streams          bool                  // the bodies may take any length of time
+	readsMany        bool                  // it keeps up to maxReadBytes of entries until it has responded
+	places           func(*budgets) *quota // nil means those of requests
 }
+
+// Values of route.places.
+func importPlaces(b *budgets) *quota { return b.imports }
+func exportPlaces(b *budgets) *quota { return b.exports }
 
 const typePrefix = "/v1/types/{type}"
 
@@ -312,8 +319,16 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 		}
 	}
 	places := s.budgets.requests
-	if r.imports {
-		places = s.budgets.imports
+	if r.places != nil {
+		places = r.places(s.budgets)
+	}
+	response := &share{}
+	if r.readsMany {
+		if response, err = s.budgets.responses.wait(req.Context(), key.Name, maxReadBytes); err != nil {
+			return nil, nil, err
+		}
+		body := release
+		release = func() { body(); response.reduce(0) }
 	}
 	leavePlace, err := places.place(key.Name)
 	if err != nil {
@@ -323,10 +338,11 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 		leavePlace()
 		return nil, nil, err
 	}
-	if !r.imports {
+	if r.places == nil {
 		// Many requests that wait for a hash must not use up the places of the key.
 		c.request = c.request.WithContext(view.WithPlace(c.request.Context(), leavePlace))
 	}
+	c.response = response
 	c.leave = func() { leavePlace(); release() }
 	return c, c.leave, nil
 }

@@ -50,7 +50,7 @@ type ImportOptions struct {
 	// Extra keeps facets that the schema does not declare. It requires types that are open.
 	Extra bool
 	// Rejects, if not nil, receives the refused lines in the form of the input, with their numbers
-	// and the reasons. If nil, refused lines are only counted.
+	// and the reasons, each with one call of Write. If nil, refused lines are only counted.
 	Rejects io.Writer
 	// Resume continues an interrupted import of the same input, with the same Type, CSV, From,
 	// FromParams, Map and Ignore. The zero ImportState starts from the beginning.

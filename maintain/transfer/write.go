@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -93,7 +94,7 @@ func (im *importer) recordBatch(b *batch) error {
 			im.o.Refused(l.no, l.err.Error())
 		}
 		if l.done == refusedLine && im.o.Rejects != nil {
-			if err := im.src.reject(im.o.Rejects, l); err != nil {
+			if err := im.reject(l); err != nil {
 				return fmt.Errorf("writing a refused line: %w", err)
 			}
 		}
@@ -102,6 +103,16 @@ func (im *importer) recordBatch(b *batch) error {
 		return nil
 	}
 	return im.o.Save(*s)
+}
+
+// reject writes a refused line to Rejects, with one call of Write.
+func (im *importer) reject(l *line) error {
+	var text bytes.Buffer
+	if err := im.src.reject(&text, l); err != nil {
+		return err
+	}
+	_, err := im.o.Rejects.Write(text.Bytes())
+	return err
 }
 
 // create creates the entries of lines. If lines may update entries, a line that shares a key with a

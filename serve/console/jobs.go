@@ -22,6 +22,7 @@ const (
 	beatInterval  = time.Second      // between two reports of progress
 	recordTimeout = 10 * time.Second // for writing one report
 	maxUpload     = 1 << 30          // bytes
+	maxUploads    = 4                // of dry runs that have ended
 )
 
 // errBusy reports that the process runs as many jobs as it may.
@@ -91,6 +92,7 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 	}
 	r.mu.Unlock()
 	r.removeUnlisted(ctx)
+	r.removeUploads()
 	go r.reportProgress(ctx, w)
 	go func() {
 		defer r.release()
@@ -236,6 +238,26 @@ func (r *runner) removeUnlisted(ctx context.Context) {
 	}
 }
 
+// removeUploads removes the uploads of dry runs that have ended, except those of the last
+// maxUploads. Their import then needs another upload.
+func (r *runner) removeUploads() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var dry []*task
+	for _, w := range r.tasks {
+		if w.hasEnded() && w.hasUpload() {
+			dry = append(dry, w)
+		}
+	}
+	slices.SortFunc(dry, func(a, b *task) int { return b.Began.Compare(a.Began) })
+	for _, w := range dry[min(maxUploads, len(dry)):] {
+		w.update(func(d *detail) {
+			d.Upload.remove()
+			d.Upload = upload{}
+		})
+	}
+}
+
 // create creates a file of a job. name is one of the console's own.
 func (r *runner) create(id, name string) (*os.File, error) {
 	folder, err := r.makeFolder(id)
@@ -277,6 +299,23 @@ func (w *task) update(change func(*detail)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(&w.detail)
+}
+
+// hasEnded reports whether the job has ended.
+func (w *task) hasEnded() bool {
+	select {
+	case <-w.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// hasUpload reports whether the job is a dry run whose upload still exists.
+func (w *task) hasUpload() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.detail.Upload.Path != ""
 }
 
 // setProgress sets how much of the total is done.

@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -260,5 +261,43 @@ func TestEscapeFormulas(t *testing.T) {
 	must(t, escapeFormulas(&out, strings.NewReader("a,=1,+2,-3,@4,\"\t5\",\"\"\"=6\",＝7,b=c\n")))
 	if want := "a,'=1,'+2,'-3,'@4,'\t5,\"\"\"=6\",'＝7,b=c\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+// TestUploadsAreLimited checks that only the uploads of the last dry runs stay on the disk, and that
+// an import of an earlier one asks for the file again.
+func TestUploadsAreLimited(t *testing.T) {
+	d := open(t, "memory:")
+	var dry []string
+	for range maxUploads + 3 {
+		dry = append(dry, d.upload(http.StatusSeeOther, "people.csv", people, "type", "user"))
+		d.waitForJob(dry[len(dry)-1])
+		<-d.console.jobs.task(strings.TrimPrefix(dry[len(dry)-1], "/console/jobs/")).ended
+	}
+	// The last dry run had not ended when it began.
+	if uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*")); len(uploads) != maxUploads+1 {
+		t.Errorf("%d uploads are left, want %d", len(uploads), maxUploads+1)
+	}
+	importing := func(want int, page string) string {
+		return d.do(want, "/console/import", "from", page[strings.LastIndex(page, "/")+1:])
+	}
+	d.wantNoText(d.do(http.StatusOK, dry[0]), "Import the file")
+	d.wantText(importing(http.StatusUnprocessableEntity, dry[0]), "Upload it again.")
+	d.waitForJob(importing(http.StatusSeeOther, dry[len(dry)-1]))
+}
+
+// TestManyRefusedLines checks that the file of refused lines has only the first of them, each
+// completely, and that the page says how many it lacks.
+func TestManyRefusedLines(t *testing.T) {
+	defer func(before int64) { maxRejects = before }(maxRejects)
+	maxRejects = 20_000
+	d := open(t, "memory:")
+	row := strings.Repeat("x", 5000) + ",nobody\n" // longer than the buffer of a csv.Writer
+	page := d.upload(http.StatusSeeOther, "people.csv", "name,email\n"+strings.Repeat(row, 10), "type", "user")
+	d.wantText(d.waitForJob(page), "10 refused.", "it lacks the last 7.")
+	text := d.do(http.StatusOK, page+"/files/refused.csv")
+	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil || len(rows) != 4 || len(text) > int(maxRejects) {
+		t.Errorf("got %d rows in %d bytes, %v; want a header and three rows", len(rows), len(text), err)
 	}
 }

@@ -24,6 +24,9 @@ const (
 	maxRefused  = 50
 )
 
+// maxRejects is how many bytes of refused lines a job writes to its file. Tests lower it.
+var maxRejects int64 = 64 << 20
+
 // A problemLine describes a problem that a check found.
 type problemLine struct {
 	Code, Key, Text, Meaning string
@@ -154,16 +157,20 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 		if err != nil {
 			return "", err
 		}
-		rejects, err := r.create(w.ID, u.rejectsFile())
+		kept, err := r.create(w.ID, u.rejectsFile())
 		if err != nil {
 			return "", err
 		}
-		defer rejects.Close()
+		defer kept.Close()
+		rejects := &rejectsFile{file: kept, left: maxRejects}
 		o := transfer.ImportOptions{Type: u.Type, CSV: u.CSV, OnDuplicate: u.Duplicate, DryRun: dry, Rejects: rejects, Refused: w.addRefused}
 		report, err := transfer.Import(ctx, db, &meteredFile{File: file, read: func(n int64) { w.setProgress(min(n, info.Size()), info.Size()) }}, o)
 		text := importText(report, dry)
 		if report.Refused > 0 {
 			w.update(func(d *detail) { d.Files = []string{u.rejectsFile()} })
+		}
+		if rejects.omitted > 0 {
+			text += " The file of refused lines is full: it lacks the last " + formatNumber(rejects.omitted) + "."
 		}
 		if err != nil {
 			return text, inputError(err)
@@ -171,6 +178,24 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 		w.setProgress(info.Size(), info.Size())
 		return text, nil
 	})
+}
+
+// A rejectsFile is a file that keeps the first refused lines, and counts those that no longer fit.
+type rejectsFile struct {
+	file    *os.File
+	left    int64 // bytes that still fit
+	omitted int64
+}
+
+// Write writes a whole line, or counts it.
+func (f *rejectsFile) Write(line []byte) (int, error) {
+	if f.omitted > 0 || int64(len(line)) > f.left {
+		f.omitted++
+		return len(line), nil
+	}
+	n, err := f.file.Write(line)
+	f.left -= int64(n)
+	return n, err
 }
 
 func (w *task) addRefused(line int64, reason string) {

@@ -208,6 +208,12 @@ func (a answer) write(w http.ResponseWriter) {
 
 type operation func(*call) (answer, error)
 
+// ReadsMany reports whether a request may read many entries: all reads may, because a group has
+// many members.
+func ReadsMany(r *http.Request) bool {
+	return r.Method == http.MethodGet || strings.HasSuffix(r.URL.Path, "/.search")
+}
+
 // operations maps a method and a path to its operation. An asterisk stands for the id of a
 // resource.
 var operations = map[string]operation{
