@@ -21,6 +21,9 @@ import (
 func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
+	// The address holds the token: no request of this page may carry it as the referrer, not even
+	// to this site, where a proxy would log it.
+	w.Header().Set("Referrer-Policy", "strict-origin")
 	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
 		return
 	}

@@ -57,7 +57,7 @@ type Handler struct {
 	mu          sync.Mutex
 	preparing   map[string]chan struct{} // full while the collection of that name is being prepared
 	collections map[string]*collection
-	positions   map[string]position
+	positions   map[listPlace]position
 	figures     figures.Cache
 }
 
@@ -78,7 +78,7 @@ type collection struct {
 func New(o Options) (*Handler, error) {
 	o.UserName = cmp.Or(o.UserName, defaultUserName)
 	tags, err := o.tagsByGroup()
-	return &Handler{options: o, tags: tags, preparing: map[string]chan struct{}{}, collections: map[string]*collection{}, positions: map[string]position{}}, err
+	return &Handler{options: o, tags: tags, preparing: map[string]chan struct{}{}, collections: map[string]*collection{}, positions: map[listPlace]position{}}, err
 }
 
 // Prepare adds what SCIM needs to the stored schema of a type: an index on the field externalId, an
