@@ -17,6 +17,13 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
+// Paths that need no key and never use the store.
+const (
+	healthPath   = "/healthz"
+	documentPath = "/openapi.json"
+	docsPath     = "/docs"
+)
+
 // registerAbout registers the routes that describe the service itself.
 func (s *Service) registerAbout(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, r *http.Request) {

@@ -198,6 +198,10 @@ type budgets struct {
 	lookups, visitors, discovery                              budget
 }
 
+// Values of route.places.
+func importPlaces(b *budgets) *quota { return b.imports }
+func exportPlaces(b *budgets) *quota { return b.exports }
+
 func newBudgets() *budgets {
 	return &budgets{
 		requests: newQuota(maxRequests), imports: newQuota(maxImports), exports: newQuota(maxExports), listeners: newQuota(maxListeners),

@@ -239,10 +239,6 @@ type route struct {
 	places           func(*budgets) *quota // nil means those of requests
 }
 
-// Values of route.places.
-func importPlaces(b *budgets) *quota { return b.imports }
-func exportPlaces(b *budgets) *quota { return b.exports }
-
 const typePrefix = "/v1/types/{type}"
 
 // handle registers a route.
@@ -434,13 +430,6 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 
 // requestIDPattern matches the request IDs that are accepted from clients.
 var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-
-// Paths that need no key and never use the store.
-const (
-	healthPath   = "/healthz"
-	documentPath = "/openapi.json"
-	docsPath     = "/docs"
-)
 
 // middleware wraps all routes. It gives requests their IDs, writes the log, and responds if a
 // handler panicked.

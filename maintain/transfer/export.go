@@ -23,8 +23,8 @@ import (
 // ExportOptions say what Export writes. The zero ExportOptions export all entries without secrets.
 type ExportOptions struct {
 	// Only selects one entry with everything stored about it, including tertiary records under
-	// names that the schema no longer declares, or that another program's schema declares. The zero Hint selects all entries of all types that the schema
-	// declares.
+	// names that the schema no longer declares, or that another program's schema declares. The zero
+	// Hint selects all entries of all types that the schema declares.
 	Only hints.Hint
 	// Type is the type for Only if the hint names none.
 	Type string

@@ -1,6 +1,6 @@
 // Package admin keeps what the service stores in addition to accounts: API keys, operators, jobs,
-// the links that operators made, and the groups of directories. They are ordinary entries of types that this package declares, in
-// namespaces of the store that callers cannot open.
+// the links that operators made, and the groups of directories. They are ordinary entries of types
+// that this package declares, in namespaces of the store that callers cannot open.
 package admin
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Open returns a view of the API keys, operators, jobs and links of a store. It uses the connections of
-// db, which may be any view of the store.
+// Open returns a view of the API keys, operators, jobs and links of a store. It uses the
+// connections of db, which may be any view of the store.
 func Open(db *userdb.DB) (*userdb.DB, error) {
 	key, err := declareKey()
 	job, jobErr := declareJob()

@@ -264,8 +264,8 @@ func TestEscapeFormulas(t *testing.T) {
 	}
 }
 
-// TestUploadsAreLimited checks that only the uploads of the last dry runs stay on the disk, and that
-// an import of an earlier one asks for the file again.
+// TestUploadsAreLimited checks that only the uploads of the last dry runs stay on the disk, and
+// that an import of an earlier one asks for the file again.
 func TestUploadsAreLimited(t *testing.T) {
 	d := open(t, "memory:")
 	var dry []string
