@@ -125,7 +125,7 @@ func (ls *Links) MadeBy(ctx context.Context, operator string) (all []Link, err e
 	return all, nil
 }
 
-// End ends all links of the account that l is for, whoever made them. It returns nil if there is no
+// End ends all links of the account that l is for. It returns nil if there is no
 // such account.
 func (ls *Links) End(ctx context.Context, l Link) error {
 	ns, err := recordkey.ParseNamespace(l.Namespace)

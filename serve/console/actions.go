@@ -115,7 +115,7 @@ func changeTags(s subject) error {
 var linkLifetimes = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": admin.MaxLinkLife}
 
 // issue creates a link. The response shows it, and it is never shown again. It is recorded, so that
-// whoever disables the operator sees for whom there are links.
+// one who disables the operator sees for whom there are links.
 func (c *Console) issue(s subject) error {
 	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Lifetime: linkLifetimes[s.r.PostFormValue("life")]}
 	if token.Lifetime == 0 {
