@@ -242,7 +242,7 @@ func plural[N int | int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
-	if stem, ok := strings.CutSuffix(thing, "y"); ok {
+	if stem, ok := strings.CutSuffix(thing, "y"); ok && !strings.HasSuffix(stem, "e") {
 		thing = stem + "ie"
 	}
 	return fmt.Sprintf("%d %ss", n, thing)

@@ -151,17 +151,20 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	return token, nil
 }
 
-// linkID is how many characters of a token name the record that holds its hash. The others have 160
-// random bits.
-const linkID = 8
+// The token of a set-up link is stored as if it were that of an entry whose UID is setupPrefix and
+// the first linkID characters of the token. The others have 160 random bits. No operator has such a
+// UID.
+const (
+	setupPrefix = "setup-"
+	linkID      = 8
+)
 
-// setupKey returns the view and the primary key under which the token of a set-up link is stored,
-// as if it were that of an entry. No operator has such a key.
+// setupKey returns the view and the primary key under which the token of a set-up link is stored.
 func setupKey(db *userdb.DB, token string) (*view.View, recordkey.Key, error) {
 	if len(token) < linkID {
 		return nil, recordkey.Key{}, userdb.ErrNotFound
 	}
-	prk, err := recordkey.PRK(operatorType, "uid", "setup-"+token[:linkID])
+	prk, err := recordkey.PRK(operatorType, "uid", setupPrefix+token[:linkID])
 	return view.Of(db), prk.In(view.Reserved), err
 }
 
