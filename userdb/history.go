@@ -126,18 +126,72 @@ const (
 	EventEnd     EventKind = "end"
 )
 
-// maxLoginEvents limits how many successful logins to one account the feed records in an hour.
-// Otherwise, somebody who keeps logging in to one account would push out the logins to all others.
+// maxLoginEvents limits how many successful logins to one account, and beginnings and ends of its
+// sessions, the feed records in an hour. Otherwise, somebody who keeps logging in to one account
+// would push out the logins to all others.
 const maxLoginEvents = 60
 
-// countLogin counts a successful login and reports whether the feed should record it.
+// countLogin counts an event of a kind that account holders repeat as often as they like, and
+// reports whether the feed should record it.
 func (db *DB) countLogin(ctx context.Context, prk recordkey.Key) bool {
-	v := db.view()
-	counter, err := recordkey.Own("visits", prk.Type(), "login", db.digest("account", prk.In(v.NS).String()))
-	if err != nil {
+	if err := db.loadSecret(ctx); err != nil {
 		return true
 	}
-	wait, err := v.Engine.Limit(ctx, store.Limit{Counter: counter.In(v.NS), Max: maxLoginEvents, Window: visitorWindow, Now: v.StoreTime()})
+	return db.countEvent(ctx, prk.Type(), "login", db.digest("account", prk.In(db.view().NS).String()), maxLoginEvents)
+}
+
+// limitFeed counts the beginning or end of a session as countLogin does. It returns the context for
+// recording it.
+func (db *DB) limitFeed(ctx context.Context, prk recordkey.Key) context.Context {
+	if db.view().Config.History && !db.countLogin(ctx, prk) {
+		return view.WithoutFeed(ctx)
+	}
+	return ctx
+}
+
+// countThrottle reports whether the feed should record that an attempt was refused: if it is the
+// first in an hour from its origin, and the first for its account or identifier. Attempts that are
+// refused cost no password hash, so anybody can make any number of them.
+func (db *DB) countThrottle(ctx context.Context, e Event) bool {
+	typ, account := e.Key.Type(), e.Identifier
+	if e.Key.IsValid() {
+		account = db.digest("account", e.Key.In(db.view().NS).String())
+	}
+	if typ == "" {
+		typ = "any"
+	}
+	if e.Origin != "" && !db.countEvent(ctx, typ, "throttled-origin", db.originDigest(e.Origin), 1) {
+		return false
+	}
+	return db.countEvent(ctx, typ, "throttled", account, 1)
+}
+
+// countEvent counts an event, and reports whether at most limit were counted within an hour.
+func (db *DB) countEvent(ctx context.Context, typ, kind, name string, limit int) bool {
+	v := db.view()
+	counter, err := recordkey.Own("visits", typ, kind, name)
+	return err != nil || countEvent(ctx, v, counter.In(v.NS), limit, visitorWindow)
+}
+
+// visitorShare divides the feed of changes: the tokens that visitors ask for may fill one such part
+// of it in a day, for each type. Otherwise, they would push out what operators and owners do.
+const visitorShare = 50
+
+// countVisitorToken counts a token that a visitor asked for and reports whether the feed should
+// record it. To do the same work for all visitors, it also counts those who get no token.
+func (t *Type) countVisitorToken(ctx context.Context, issued bool) bool {
+	v := t.view
+	if !v.Config.History {
+		return true
+	}
+	counter, err := t.declared.OwnKey("visits", "feed", strconv.FormatBool(issued))
+	return err != nil || countEvent(ctx, v, counter, int(v.Engine.FeedEntries(store.FeedChanges)/visitorShare), 24*time.Hour)
+}
+
+// countEvent counts an event and reports whether at most limit were counted within a period. If
+// counting fails, it returns true.
+func countEvent(ctx context.Context, v *view.View, counter recordkey.Key, limit int, period time.Duration) bool {
+	wait, err := v.Engine.Limit(ctx, store.Limit{Counter: counter, Max: limit, Window: period, Now: v.StoreTime()})
 	return err != nil || wait == 0
 }
 
@@ -145,7 +199,7 @@ func (db *DB) countLogin(ctx context.Context, prk recordkey.Key) bool {
 func (db *DB) appendLogin(ctx context.Context, e Event) {
 	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle}[e.Kind]
 	v := db.view()
-	if kind == "" || !v.Config.History || kind == EventLogin && !db.countLogin(ctx, e.Key) {
+	if kind == "" || !v.Config.History || kind == EventLogin && !db.countLogin(ctx, e.Key) || kind == EventThrottle && !db.countThrottle(ctx, e) {
 		return
 	}
 	n := v.Note(view.WithActor(ctx, view.Actor{Origin: e.Origin}), kind, "")
@@ -256,9 +310,14 @@ type EventPage struct {
 
 // Events reads the feed of what has happened in the namespace since Options.History was set, oldest
 // first, or newest first with q.Latest. The feed has everything that histories have, and logins.
-// The events of one entry come in the order in which they happened. Changes are kept for 90 days
-// and up to 256 MiB, successful logins for 7 days and up to 48 MiB, and failed ones for 7 days and
-// up to 16 MiB, so that none of them displaces the others. An embedded store keeps 2,000 of each.
+// The changes of one entry come in the order in which they happened; logins and sessions are placed
+// by their time. Changes are kept for 90 days and up to 256 MiB, successful logins and sessions for
+// 7 days and up to 48 MiB, failed logins for 7 days and up to 16 MiB, what operators do for 90 days
+// and up to 16 MiB, and failed logins of operators for 7 days and up to 16 MiB, so that none of them
+// displaces the others. An embedded store keeps 2,000 of each. Of the logins and sessions of one
+// entry, at most 60 events in an hour are recorded. Of the tokens that IssueForVisitor issues, only
+// as many as fill a fiftieth of the feed of changes are recorded in a day, for each type. Histories
+// have all sessions and tokens.
 // The error is ErrCursor if q.After or q.Until is invalid.
 //
 // On one server, an event is written by the same command as the change. On a cluster, it is written
@@ -298,7 +357,7 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 const maxReads = 10
 
 // feeds are the feeds that Events reads as one.
-var feeds = [...]string{store.FeedChanges, store.FeedLogins, store.FeedFailures}
+var feeds = [...]string{store.FeedChanges, store.FeedLogins, store.FeedFailures, store.FeedOperators, store.FeedGuesses}
 
 // A feedReader reads one page of the feed.
 type feedReader struct {

@@ -127,6 +127,7 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 		return Session{}, "", err
 	}
 	prk := e.key.In(t.view.NS)
+	ctx = t.db.limitFeed(ctx, prk)
 	s, err := t.view.Engine.StartSession(ctx, store.SessionStart{
 		PRK: prk, Seen: e.fields, FirstEpoch: store.NewFirstEpoch(), ID: hashSecret(secret), Life: o.Lifetime, Idle: o.IdleTimeout,
 		Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
@@ -236,6 +237,7 @@ func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err e
 
 // endSession ends the session with an ID and reports whether there was one.
 func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (bool, error) {
+	ctx = t.db.limitFeed(ctx, prk)
 	found, err := t.view.Engine.EndSession(ctx, prk, id, t.view.Note(ctx, EventSessionEnd, ""), t.view.StoreTime())
 	if found {
 		t.db.emit(ctx, Event{Kind: EventEnd, Key: prk, Session: id})
@@ -253,7 +255,7 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 	if err != nil {
 		return Entry{}, publicError(err)
 	}
-	before := r
+	before, ctx := r, t.db.limitFeed(ctx, r.Key)
 	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
 		r, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
 			before = current

@@ -52,7 +52,23 @@ func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields 
 	if !v.Config.History {
 		return store.Note{}
 	}
-	return store.Note{Lines: []string{Line(ActorOf(ctx), kind, purpose, fields)}, Now: v.StoreTime()}
+	return store.Note{Lines: []string{Line(ActorOf(ctx), kind, purpose, fields)}, Now: v.StoreTime(), Feed: feedFor(ctx, kind)}
+}
+
+type historyOnlyKey struct{}
+
+// WithoutFeed returns a context under which sessions and tokens are recorded in histories only, not
+// in feeds.
+func WithoutFeed(ctx context.Context) context.Context {
+	return context.WithValue(ctx, historyOnlyKey{}, true)
+}
+
+// feedFor returns the feed for an event that histories also have.
+func feedFor(ctx context.Context, kind EventKind) string {
+	if ctx.Value(historyOnlyKey{}) != nil {
+		return store.FeedNone
+	}
+	return FeedOf(kind)
 }
 
 // NoteAct puts an event into the feed of the namespace, whether or not histories are kept. The
@@ -178,6 +194,7 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	}
 	if len(n.Lines) == 0 && setsField(c, store.FieldEpoch) {
 		add(EventSessionEnd)
+		n.Feed = feedFor(ctx, EventSessionEnd)
 	}
 	return n
 }

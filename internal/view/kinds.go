@@ -77,14 +77,18 @@ func (k EventKind) IsLogin() bool {
 	return false
 }
 
-// FeedOf returns the feed for events of a kind. Events that anybody can cause without an account
-// have a feed of their own, so that no number of them displaces other events.
+// FeedOf returns the feed for events of a kind. It depends on who can cause them, so that nobody
+// displaces what others did.
 func FeedOf(k EventKind) string {
-	switch k {
-	case EventLogin, EventOperatorLogin:
-		return store.FeedLogins
-	case EventLoginFailed, EventThrottle, EventOperatorLoginFailed:
+	switch {
+	case k == EventOperatorLoginFailed:
+		return store.FeedGuesses
+	case k.IsOperator():
+		return store.FeedOperators
+	case k == EventLoginFailed || k == EventThrottle:
 		return store.FeedFailures
+	case k == EventLogin || k == EventSessionStart || k == EventSessionEnd:
+		return store.FeedLogins
 	}
 	return store.FeedChanges
 }

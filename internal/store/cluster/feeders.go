@@ -80,7 +80,11 @@ func (e *Engine) feedLater(ctx context.Context, prk recordkey.Key, n store.Note)
 // "" if it must be read. If the queue is still full when ctx ends or finishTime is over, the lines
 // are added with the entry's next change.
 func (e *Engine) queueFeed(ctx context.Context, prk recordkey.Key, n store.Note, history string) {
-	if len(n.Lines) == 0 {
+	if len(n.Lines) == 0 || n.Feed == store.FeedNone {
+		return
+	}
+	if !n.InChanges() {
+		e.appendOther(ctx, prk, n)
 		return
 	}
 	q := e.feedQueues[store.FeedPart(prk)]
@@ -97,6 +101,14 @@ func (e *Engine) queueFeed(ctx context.Context, prk recordkey.Key, n store.Note,
 		defer release(q.queued)
 		e.feedInTurn(ctx, q, prk)
 	})
+}
+
+// appendOther adds lines to a feed that does not have all lines of histories. The caller waits, so
+// that they come in order. If that fails, the feed lacks the lines.
+func (e *Engine) appendOther(ctx context.Context, prk recordkey.Key, n store.Note) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
+	defer cancel()
+	_ = e.AppendFeed(ctx, prk.Namespace(), n.Feed, prk, n)
 }
 
 // feedInTurn feeds an entry as soon as a feeder is free, and retries while that may help.
