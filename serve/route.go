@@ -2,16 +2,13 @@ package serve
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"iter"
 	"net/http"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -426,29 +423,4 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(answer) // the client may have gone
-}
-
-// requestIDPattern matches the request IDs that are accepted from clients.
-var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-
-// middleware wraps all routes. It gives requests their IDs, writes the log, and responds if a
-// handler panicked.
-func (s *Service) middleware(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info := &requestInfo{id: r.Header.Get("X-Request-Id"), origin: web.Origin(r, s.options.Proxies)}
-		if !requestIDPattern.MatchString(info.id) {
-			info.id = rand.Text()
-		}
-		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, info))
-		w.Header().Set("X-Request-Id", info.id)
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		if s.active.Add(1); s.draining.Load() {
-			w.Header().Set("Connection", "close")
-		}
-		defer s.active.Add(-1)
-		begun, recorder := time.Now(), &statusRecorder{ResponseWriter: w}
-		defer s.logRequest(r, info, recorder, begun)
-		next.ServeHTTP(recorder, r)
-	})
 }

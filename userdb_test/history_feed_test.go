@@ -314,8 +314,8 @@ func TestFloodOfSessions(t *testing.T) {
 	})
 }
 
-// TestFloodsHideNoOperator checks, in an embedded store, whose feeds are short, that neither account
-// holders nor strangers push out what operators did or guesses at the console.
+// TestFloodsHideNoOperator checks, in an embedded store, whose feeds are short, that neither
+// account holders nor strangers push out what operators did or guesses at the console.
 func TestFloodsHideNoOperator(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{History: true})
 	must(t, err)

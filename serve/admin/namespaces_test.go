@@ -15,8 +15,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// fillOwned makes an operator, a link, a key, a job and a group of a namespace. Their names contain its
-// path with hyphens.
+// fillOwned makes an operator, a link, a key, a job and a group of a namespace. Their names contain
+// its path with hyphens.
 func fillOwned(t *testing.T, db *userdb.DB, path string) (operator, key string) {
 	t.Helper()
 	name, ctx := "of-"+strings.ReplaceAll(path, "/", "-"), t.Context()
