@@ -227,6 +227,7 @@ func TestLanesTakeTurns(t *testing.T) {
 				start(Caller{Reserved: reserved})
 			}
 			time.Sleep(time.Hour)
+			synctest.Wait()
 			flood, late := !reserved, reserved
 			if want := []bool{flood, flood, late, flood, late, flood, late, flood, flood}; len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
 				t.Errorf("reserved or not, in the order of the turns: %v; want it to begin with %v", got, want)
