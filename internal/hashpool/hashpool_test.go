@@ -265,6 +265,7 @@ func TestLanesTakeTurns(t *testing.T) {
 				start(late)
 			}
 			time.Sleep(time.Hour)
+			synctest.Wait()
 			// One job is running, and one of each other lane is at its head.
 			want := []bool{false, false, false, false, true, false, false, false, true, false, false, false, true}
 			if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {

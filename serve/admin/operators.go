@@ -39,10 +39,8 @@ const (
 	purposeSetup = "setup"
 )
 
-var (
-	// ErrAlreadySetUp means that no set-up link is made, since there is an operator already.
-	ErrAlreadySetUp = coded.New(userdb.CodeConflict, "there is an operator already")
-)
+// ErrAlreadySetUp means that no set-up link is made, since there is an operator already.
+var ErrAlreadySetUp = coded.New(userdb.CodeConflict, "there is an operator already")
 
 func declareOperator() schema.Type {
 	return schema.Type{Primary: "uid", Fold: schema.FoldCasefold, Fields: map[string]schema.Field{
