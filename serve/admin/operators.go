@@ -134,7 +134,7 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var random [26]byte
+	var random [tokenBytes]byte
 	rand.Read(random[:]) // never fails, according to its documentation
 	token = base64.RawURLEncoding.EncodeToString(random[:])
 	v, prk, err := setupKey(db, token)
@@ -149,17 +149,19 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	return token, nil
 }
 
-// The token of a set-up link is stored as if it were that of an entry whose UID is setupPrefix and
-// the first linkID characters of the token. The others have 160 random bits. No operator has such a
-// UID.
+// A token has tokenBytes random bytes. It is stored as if it were that of an entry whose UID is
+// setupPrefix and the first linkID characters of the token. The others have 160 random bits. No
+// operator has such a UID.
 const (
+	tokenBytes  = 26
 	setupPrefix = "setup-"
 	linkID      = 8
 )
 
 // setupKey returns the view and the primary key under which the token of a set-up link is stored.
+// It returns ErrNotFound for a text that is not a token.
 func setupKey(db *userdb.DB, token string) (*view.View, recordkey.Key, error) {
-	if len(token) < linkID {
+	if random, err := base64.RawURLEncoding.Strict().DecodeString(token); err != nil || len(random) != tokenBytes {
 		return nil, recordkey.Key{}, userdb.ErrNotFound
 	}
 	prk, err := recordkey.PRK(operatorType, "uid", setupPrefix+token[:linkID])
