@@ -308,6 +308,20 @@ func (hs *hashers) Check(ctx context.Context, t *change.Type, pw string, own []s
 	return hs.check(ctx, importCaller(ctx), t, pw, own)
 }
 
+func (hs *hashers) Matches(ctx context.Context, t *change.Type, hash string, imported bool, pw string) (same bool, err error) {
+	hasher := hs.HasherFor(t)
+	verify := hasher.Verify
+	if imported {
+		verify = hasher.VerifyImported
+	}
+	err = hs.onPool(ctx, importCaller(ctx), func() error {
+		result, err := verify(hash, pw)
+		same = err == nil && result.OK
+		return nil
+	})
+	return same, err
+}
+
 // hash checks a password against the policy and hashes it.
 func (hs *hashers) hash(ctx context.Context, c hashpool.Caller, t *change.Type, pw string, own []string) (string, error) {
 	if err := hs.check(ctx, c, t, pw, own); err != nil {

@@ -81,8 +81,7 @@ func (l *line) isBlank() bool {
 // prepare makes a draft of each line of a batch, hashes clear passwords, and builds the changes
 // that create the entries.
 func (im *importer) prepare(ctx context.Context, b *batch) {
-	var hashing errgroup.Group
-	hashing.SetLimit(runtime.GOMAXPROCS(0) + 1) // so that no processor waits for the next password
+	hashing := newHashGroup()
 	for i := range b.lines {
 		l := &b.lines[i]
 		if l.err != nil || l.isBlank() || ctx.Err() != nil {
@@ -108,6 +107,13 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 	}
 	// The engine creates entries of one type together.
 	slices.SortStableFunc(b.toWrite, func(l, m *line) int { return strings.Compare(l.t.Name, m.t.Name) })
+}
+
+// newHashGroup returns a group of jobs for passwords, as many at a time as keep each processor busy.
+func newHashGroup() *errgroup.Group {
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0) + 1)
+	return &g
 }
 
 // hash hashes the clear password of a line. A dry run only checks whether the password would be

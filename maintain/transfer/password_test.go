@@ -236,7 +236,14 @@ func (h *busyHashing) Check(ctx context.Context, t *change.Type, pw string, own 
 	return h.Hashing.Check(ctx, t, pw, own)
 }
 
-// TestImportWaitsForProcessors refuses one hash or check of a password at a time. If the processors
+func (h *busyHashing) Matches(ctx context.Context, t *change.Type, hash string, imported bool, pw string) (bool, error) {
+	if err := h.refusal(); err != nil {
+		return false, err
+	}
+	return h.Hashing.Matches(ctx, t, hash, imported, pw)
+}
+
+// TestImportWaitsForProcessors refuses one hash, check or comparison of a password at a time. If the processors
 // are busy, the import must wait. If the store is unavailable, it must end, so that it can be
 // resumed. In neither case may it refuse a line.
 func TestImportWaitsForProcessors(t *testing.T) {
@@ -275,7 +282,7 @@ func TestImportWaitsForProcessors(t *testing.T) {
 						t.Errorf("call %d finds no free processor: %+v, %v; want two lines read", h.refuse, r, err)
 					}
 				}
-				if h.refuse < 4 { // two hashes, and a check against the identifiers of u1
+				if h.refuse < 5 { // two hashes, a comparison with u1, and a check against its identifiers
 					t.Errorf("the imports made only %d calls", h.refuse-1)
 				}
 			})

@@ -73,11 +73,11 @@ func (im *importer) finishBatch(ctx context.Context, b *batch, failed error) err
 	if err != nil {
 		return err
 	}
-	return im.recordBatch(b)
+	return im.recordBatch(ctx, b)
 }
 
 // recordBatch counts the outcomes of a batch, reports the refused lines, and saves the state.
-func (im *importer) recordBatch(b *batch) error {
+func (im *importer) recordBatch(ctx context.Context, b *batch) error {
 	s, r := &im.state, &im.state.Report
 	counts := [...]*int64{refusedLine: &r.Refused, createdLine: &r.Created, updatedLine: &r.Updated, skippedLine: &r.Skipped}
 	for i := range b.lines {
@@ -90,6 +90,11 @@ func (im *importer) recordBatch(b *batch) error {
 		r.Read++
 		*counts[l.done]++
 		im.count(l)
+		if im.o.Trial != nil && l.t != nil {
+			if err := im.try(ctx, l, im.o.Trial); err != nil {
+				return err
+			}
+		}
 		if l.done == refusedLine && im.o.Refused != nil {
 			im.o.Refused(l.no, l.err.Error())
 		}
