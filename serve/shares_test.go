@@ -196,13 +196,15 @@ func TestSharesOfKeys(t *testing.T) {
 	}
 	c.listen("")
 
+	patient := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+	defer patient.CloseIdleConnections()
 	for range 2 {
-		body, answer := greedy[0].startImport(http.DefaultClient, c.url)
+		body, answer := greedy[0].startImport(patient, c.url)
 		defer func() { _ = body.Close(); <-answer }()
-		_, err := io.WriteString(body, "\n")
+		_, err := io.WriteString(body, "\n") // waits until the import has its place
 		must(t, err)
 	}
-	c.until("the imports take their places", func() bool { return greedy[0].send("POST", importing, `{"facets":{"name":"x"}}`).status == 503 })
+	greedy[0].do("503 unavailable", "POST", importing, `{"facets":{"name":"x"}}`)
 	c.do("200", "POST", importing, `{"facets":{"name":"Bob"}}`)
 }
 
