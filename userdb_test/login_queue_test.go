@@ -326,6 +326,36 @@ func TestActorsShareTheQueue(t *testing.T) {
 	})
 }
 
+// TestCreateOnceInFullQueue checks that a request for which there is no place in the queue stores
+// nothing: another request may have its name.
+func TestCreateOnceInFullQueue(t *testing.T) {
+	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
+		ctx := userdb.WithActor(t.Context(), userdb.Actor{Origin: "192.0.2.7"})
+		createOnce := func(name, who string) error {
+			return errOf(g.users.CreateOnce(ctx, name, userdb.NewEntry{Facets: schema.Texts("name", who), Password: alicePassword}))
+		}
+		c := newCrowd(t)
+		release := g.blockWorker()
+		c.start(2*share, "request", func(i int) error { return createOnce(fmt.Sprint("request", i), fmt.Sprint("new", i)) })
+		c.wait(share, "request")
+		wantErr(t, "one more", createOnce("request", "zoe"), userdb.ErrUnavailable, "too many logins at once")
+		ended, cancel := context.WithCancel(t.Context())
+		waiting := make(chan error)
+		go func() {
+			n := userdb.NewEntry{Facets: schema.Texts("name", "yve"), Password: alicePassword}
+			waiting <- errOf(g.users.CreateOnce(ended, "canceled", n))
+		}()
+		time.AfterFunc(50*time.Millisecond, cancel)
+		if err := <-waiting; !errors.Is(err, context.Canceled) {
+			t.Errorf("a request that is canceled while it waits: %v, want context.Canceled", err)
+		}
+		release()
+		c.finish(map[string]int{"request": share})
+		must(t, createOnce("request", "xenia"))
+		must(t, createOnce("canceled", "walter"))
+	})
+}
+
 // TestTakenIsNotHashed checks that no password is hashed for an entry that cannot be created
 // because of its values or its UID.
 func TestTakenIsNotHashed(t *testing.T) {
