@@ -66,16 +66,17 @@ type EventPage struct {
 // 7 days and up to 48 MiB, failed logins for 7 days and up to 16 MiB, what operators do for 90 days
 // and up to 16 MiB, and failed logins of operators for 7 days and up to 16 MiB, so that none of
 // them displaces the others. An embedded store keeps 2,000 of each. Of the logins and sessions of
-// one entry, at most 60 events in an hour are recorded. Of the tokens that IssueForVisitor issues,
-// only as many as fill a fiftieth of the feed of changes are recorded in a day, for each type.
-// Histories have all sessions and tokens.
+// one entry, each process records at most 60 events in an hour. Of the tokens that IssueForVisitor
+// issues, it records only as many in a day as fill a fiftieth of the feed of changes, for each
+// type. Histories have all sessions and tokens.
 //
 // The error is ErrCursor if q.After or q.Until is invalid.
 //
 // On one server, an event is written by the same command as the change. On a cluster, it is written
 // right after the change. If the process crashes in between, or a master does not answer for a
 // minute, the event is missing until the next change of the entry, or until check.Run repairs the
-// entry. If the entry was deleted, that repair must run within a day.
+// entry; a login or an event of a session stays missing. If the entry was deleted, that repair must
+// run within a day.
 func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err error) {
 	ctx, v := db.begin(ctx, "Events", &err)
 	defer v.end(&err)
@@ -163,7 +164,7 @@ func (r *feedReader) wantsFeed(feed string) bool {
 	if len(r.q.Kinds) == 0 {
 		return true
 	}
-	return slices.ContainsFunc(r.q.Kinds, func(kind EventKind) bool { return view.FeedOf(kind) == feed })
+	return slices.ContainsFunc(r.q.Kinds, func(kind EventKind) bool { return slices.Contains(view.FeedsOf(kind), feed) })
 }
 
 // matches reports whether the query selects an event.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -124,84 +123,18 @@ const (
 	EventEnd     EventKind = "end"
 )
 
-// maxLoginEvents limits how many successful logins to one account, and beginnings and ends of its
-// sessions, the feed records in an hour. Otherwise, somebody who keeps logging in to one account
-// would push out the logins to all others.
-const maxLoginEvents = 60
-
-// countLogin counts an event of a kind that account holders repeat as often as they like, and
-// reports whether the feed should record it.
-func (db *DB) countLogin(ctx context.Context, prk recordkey.Key) bool {
-	if err := db.loadSecret(ctx); err != nil {
-		return true
-	}
-	return db.countEvent(ctx, prk.Type(), "login", db.digest("account", prk.In(db.view().NS).String()), maxLoginEvents)
-}
-
-// limitFeed counts the beginning or end of a session as countLogin does. It returns the context for
-// recording it.
-func (db *DB) limitFeed(ctx context.Context, prk recordkey.Key) context.Context {
-	if db.view().Config.History && !db.countLogin(ctx, prk) {
-		return view.WithoutFeed(ctx)
-	}
-	return ctx
-}
-
-// countThrottle reports whether the feed should record that an attempt was refused: if it is the
-// first in an hour from its origin, and the first for its account or identifier. Attempts that are
-// refused cost no password hash, so anybody can make any number of them.
-func (db *DB) countThrottle(ctx context.Context, e Event) bool {
-	typ, account := e.Key.Type(), e.Identifier
-	if e.Key.IsValid() {
-		account = db.digest("account", e.Key.In(db.view().NS).String())
-	}
-	if typ == "" {
-		typ = "any"
-	}
-	if e.Origin != "" && !db.countEvent(ctx, typ, "throttled-origin", db.originDigest(e.Origin), 1) {
-		return false
-	}
-	return db.countEvent(ctx, typ, "throttled", account, 1)
-}
-
-// countEvent counts an event, and reports whether at most limit were counted within an hour.
-func (db *DB) countEvent(ctx context.Context, typ, kind, name string, limit int) bool {
-	v := db.view()
-	counter, err := recordkey.Own("visits", typ, kind, name)
-	return err != nil || countEvent(ctx, v, counter.In(v.NS), limit, visitorWindow)
-}
-
-// visitorShare divides the feed of changes: the tokens that visitors ask for may fill one such part
-// of it in a day, for each type. Otherwise, they would push out what operators and owners do.
-const visitorShare = 50
-
-// countVisitorToken counts a token that a visitor asked for and reports whether the feed should
-// record it. To do the same work for all visitors, it also counts those who get no token.
-func (t *Type) countVisitorToken(ctx context.Context, issued bool) bool {
-	v := t.view
-	if !v.Config.History {
-		return true
-	}
-	counter, err := t.declared.OwnKey("visits", "feed", strconv.FormatBool(issued))
-	return err != nil || countEvent(ctx, v, counter, int(v.Engine.FeedEntries(store.FeedChanges)/visitorShare), 24*time.Hour)
-}
-
-// countEvent counts an event and reports whether at most limit were counted within a period. If
-// counting fails, it returns true.
-func countEvent(ctx context.Context, v *view.View, counter recordkey.Key, limit int, period time.Duration) bool {
-	wait, err := v.Engine.Limit(ctx, store.Limit{Counter: counter, Max: limit, Window: period, Now: v.StoreTime()})
-	return err != nil || wait == 0
-}
-
 // appendLogin appends a successful, failed or throttled login to its feed.
 func (db *DB) appendLogin(ctx context.Context, e Event) {
 	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle}[e.Kind]
 	v := db.view()
-	if kind == "" || !v.Config.History || kind == EventLogin && !db.countLogin(ctx, e.Key) || kind == EventThrottle && !db.countThrottle(ctx, e) {
+	switch {
+	case kind == "" || !v.Config.History:
+		return
+	case kind == EventLogin && !db.countEvent(db.loginLimit(e.Key)), kind == EventThrottle && !db.countEvent(db.throttleLimits(e)...):
 		return
 	}
 	n := v.Note(view.WithActor(ctx, view.Actor{Origin: e.Origin}), kind, "")
-	if err := v.Engine.AppendFeed(ctx, v.NS, view.FeedOf(kind), e.Key, n); err != nil {
+	if err := v.Engine.AppendFeed(ctx, v.NS, view.FeedOf(kind, view.Actor{}), e.Key, n); err != nil {
 		v.Config.Log.WarnContext(ctx, "a login is missing from the feed", "error", err)
 	}
 }

@@ -37,6 +37,8 @@ type Options struct {
 	NewUID     func() (string, error)
 	randomUIDs bool // NewUID was nil
 
+	recorded *eventTally // shared by all views of a store
+
 	// HashWorkers limits how many passwords are hashed at the same time. If zero, it is GOMAXPROCS.
 	// See docs/security.md.
 	HashWorkers int
@@ -143,6 +145,7 @@ func (o Options) withDefaults() Options {
 	if o.NewUID == nil {
 		o.NewUID, o.randomUIDs = RandomUID(12), true
 	}
+	o.recorded = newEventTally()
 	return o
 }
 

@@ -70,17 +70,16 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 			return false, err
 		}
 		token := store.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value}
-		noteCtx := view.WithActor(ctx, view.Actor{Origin: a.Origin})
-		if !t.countVisitorToken(ctx, issuable) {
-			noteCtx = view.WithoutFeed(noteCtx)
-		}
 		if !issuable { // write a token that nobody can find and that expires soon
 			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: min(tk.Lifetime, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
-		err = t.view.Engine.Issue(ctx, store.Issue{
-			Token: token, PRK: r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
-			Note: t.view.Note(noteCtx, EventIssue, tk.Purpose, withoutSentMark(bound)...),
+		t.db.recorded(view.WithActor(ctx, view.Actor{Origin: a.Origin}), t.visitorLimit(), func(ctx context.Context) bool {
+			err = t.view.Engine.Issue(ctx, store.Issue{
+				Token: token, PRK: r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
+				Note: t.view.Note(ctx, EventIssue, tk.Purpose, withoutSentMark(bound)...),
+			})
+			return err == nil
 		})
 		if err == nil {
 			t.db.emit(ctx, Event{Kind: EventIssue, Key: r.Key, Origin: a.Origin, Purpose: tk.Purpose})

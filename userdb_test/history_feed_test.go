@@ -15,6 +15,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -225,28 +226,24 @@ func TestFloodOfVisitorTokens(t *testing.T) {
 	}
 }
 
-// TestVisitorTokensStayOutOfFeed checks, for a feed that has no room for more tokens of visitors,
-// that later events of the entry are in the feed without them.
-func TestVisitorTokensStayOutOfFeed(t *testing.T) {
+// TestTokensStayOutOfFeed checks, for tokens for which the feed has no room, that later events of
+// the entry are in the feed without them.
+func TestTokensStayOutOfFeed(t *testing.T) {
 	o := loginOptions()
 	o.History = true
 	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
-		ask := func() {
-			_, _, err := g.users.IssueForVisitor(t.Context(), "email", "alice", userdb.Token{Purpose: "reset"}, userdb.Attempt{})
-			must(t, err)
+		issue := func(ctx context.Context) {
+			must(t, errOf(g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "reset"})))
 		}
-		ask()
+		issue(t.Context())
 		g.wantInFeed("with room", "alice", "create", "issue")
-		ends := g.clock().Add(24 * time.Hour).UnixMilli()
-		must(t, g.raw.Set(t.Context(), "~/visits/user/feed/true", fmt.Sprint("999999 ", ends), 0).Err())
-		ask()
-		g.issue(userdb.Token{Purpose: "reset"})
+		issue(view.WithoutFeed(t.Context()))
+		issue(t.Context())
 		must(t, g.users.Disable(t.Context(), uid("alice")))
 		g.wantInFeed("without room", "alice", "create", "issue", "issue", "disable")
 		must(t, g.users.Enable(t.Context(), uid("alice")))
-		g.advance(24 * time.Hour)
-		ask()
-		g.wantInFeed("a day later", "alice", "create", "issue", "issue", "disable", "enable", "issue")
+		issue(t.Context())
+		g.wantInFeed("with room again", "alice", "create", "issue", "issue", "disable", "enable", "issue")
 		all, err := g.users.History(t.Context(), uid("alice"))
 		must(t, err)
 		var kinds []string
@@ -292,10 +289,7 @@ func TestFloodOfSessions(t *testing.T) {
 		e, err = g.users.Find(t.Context(), uid("alice"))
 		must(t, err)
 		start()
-		page, err := g.db.Events(t.Context(), userdb.EventQuery{Kinds: []userdb.EventKind{userdb.EventSessionStart, userdb.EventSessionEnd}, Limit: 1000})
-		if must(t, err); len(page.Events) != 62 {
-			t.Errorf("an hour later, the feed has %d events of sessions, want 62", len(page.Events))
-		}
+		waitForFeed(t, g.db, 62, userdb.EventSessionStart, userdb.EventSessionEnd)
 		feed, err := store.FeedKey(recordkey.Namespace{}, store.FeedChanges, 0)
 		must(t, err)
 		keys := []string{feed.String()}
@@ -328,6 +322,10 @@ func TestFloodsHideNoOperator(t *testing.T) {
 	for i := range store.EmbeddedEntries + 500 {
 		must(t, errOf(users.Update(ctx, uid("ann"), putText("name", fmt.Sprint("Ann ", i)))))
 	}
+	key := userdb.WithActor(ctx, userdb.Actor{Name: "key:greedy"})
+	for range store.EmbeddedEntries + 500 {
+		must(t, users.ResetThrottle(key, uid("ann")))
+	}
 	for range store.EmbeddedEntries + 500 { // guesses at the console
 		must(t, admin.RecordEvent(ctx, db, userdb.EventOperatorLoginFailed, ""))
 	}
@@ -342,14 +340,6 @@ func TestRefusedAttemptsAreRecordedOnce(t *testing.T) {
 	o := loginOptions()
 	o.History = true
 	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
-		throttled := func() (n int) {
-			for _, e := range readFeed(t, g.db, 0) {
-				if e.Kind == userdb.EventThrottle {
-					n++
-				}
-			}
-			return n
-		}
 		ask := func(typed, origin string) error {
 			_, _, err := g.users.IssueForVisitor(t.Context(), "email", typed, userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: origin})
 			return err
@@ -360,21 +350,82 @@ func TestRefusedAttemptsAreRecordedOnce(t *testing.T) {
 		for i := range 10 {
 			wantErr(t, "a fourth token", ask("alice", fmt.Sprint("192.0.2.", i)), userdb.ErrTooManyAttempts)
 		}
-		if n := throttled(); n != 1 {
-			t.Errorf("many refused attempts for one account: the feed has %d, want 1", n)
-		}
+		waitForFeed(t, g.db, 1, userdb.EventThrottle)
 		for i := range 60 {
 			_ = ask(fmt.Sprint("nobody", i), "198.51.100.1")
 		}
-		if n := throttled(); n != 2 {
-			t.Errorf("many refused attempts from one origin: the feed has %d, want 1 more", n)
-		}
+		waitForFeed(t, g.db, 2, userdb.EventThrottle)
 		g.advance(time.Hour)
 		for range 5 {
 			_ = ask("alice", "192.0.2.1")
 		}
-		if n := throttled(); n != 3 {
-			t.Errorf("an hour later, the feed has %d, want 1 more", n)
-		}
+		waitForFeed(t, g.db, 3, userdb.EventThrottle)
 	})
+}
+
+// TestInventedSessions checks that ending sessions that do not exist stores nothing, and keeps no
+// real event out of the feed.
+func TestInventedSessions(t *testing.T) {
+	o := loginOptions()
+	o.History = true
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
+		e, err := g.users.Find(t.Context(), uid("alice"))
+		must(t, err)
+		_, secret, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
+		must(t, err)
+		var counted atomic.Int64
+		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			if strings.Contains(wordsOf(cmds[0]), "~/visits/") {
+				counted.Add(1)
+			}
+			return send()
+		})
+		invented := strings.Repeat("A", len("01234567890123456789012345")) + secret[26:]
+		for range 70 {
+			must(t, g.users.EndSession(t.Context(), invented))
+			wantErr(t, "no such ID", g.users.EndSessionID(t.Context(), uid("alice"), "AAAA"), userdb.ErrNotFound)
+		}
+		g.tap.set(nil)
+		if n := counted.Load(); n > 0 {
+			t.Errorf("%d sessions that do not exist were counted in the store, want 0", n)
+		}
+		must(t, g.users.EndSession(t.Context(), secret))
+		must(t, g.logIn("alice", alicePassword, ""))
+		g.wantInFeed("afterwards", "alice", "create", "session_start", "session_end", "login")
+	})
+}
+
+// TestSessionsDoNotWaitForFeed checks that sessions begin and end on a cluster, and that their
+// owners log in, while the master that keeps the feed of logins does not answer.
+func TestSessionsDoNotWaitForFeed(t *testing.T) {
+	s := clusterSite(t)
+	db := s.open(userdb.Options{History: true})
+	users, ctx := typeOf(t, db, "user"), t.Context()
+	e, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "ann"), Password: alicePassword})
+	must(t, err)
+	answer := make(chan struct{})
+	s.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
+		if strings.Contains(wordsOf(cmds[0]), "/"+store.FeedLogins) {
+			select {
+			case <-answer:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return send()
+	})
+	_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{})
+	must(t, err)
+	must(t, users.EndSession(ctx, secret))
+	must(t, errOf(users.EndSessions(ctx, hints.Key(e.Key()))))
+	must(t, errOf(users.Login(ctx, "ann", alicePassword, userdb.Attempt{})))
+	close(answer)
+	s.tap.set(nil)
+	var kinds []userdb.EventKind
+	for _, e := range waitForFeed(t, db, 4, userdb.EventSessionStart, userdb.EventSessionEnd, userdb.EventLogin) {
+		kinds = append(kinds, e.Kind)
+	}
+	if want := []userdb.EventKind{userdb.EventSessionStart, userdb.EventSessionEnd, userdb.EventSessionEnd, userdb.EventLogin}; !slices.Equal(kinds, want) {
+		t.Errorf("the feed has %q, want %q", kinds, want)
+	}
 }

@@ -15,8 +15,14 @@ type Actor struct{ Name, Origin string }
 // OperatorPrefix begins the Name of an Actor that is a console operator.
 const OperatorPrefix = "operator:"
 
+// CommandName is the Name of the Actor that is somebody who runs the command.
+const CommandName = "command"
+
 // IsOperator reports whether the actor is a console operator.
 func (a Actor) IsOperator() bool { return strings.HasPrefix(a.Name, OperatorPrefix) }
+
+// isTrusted reports whether the actor is a person who may do everything in a namespace.
+func (a Actor) isTrusted() bool { return a.IsOperator() || a.Name == CommandName }
 
 type actorKey struct{}
 
@@ -68,7 +74,7 @@ func feedFor(ctx context.Context, kind EventKind) string {
 	if ctx.Value(historyOnlyKey{}) != nil {
 		return store.FeedNone
 	}
-	return FeedOf(kind)
+	return FeedOf(kind, ActorOf(ctx))
 }
 
 // NoteAct puts an event into the feed of the namespace, whether or not histories are kept. The
@@ -80,7 +86,7 @@ func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, a
 		actor.Origin, _ = ctx.Value(peerKey{}).(string)
 	}
 	n := store.Note{Lines: []string{Line(actor, kind, about, nil)}, Now: v.StoreTime()}
-	return v.Engine.AppendFeed(ctx, v.NS, FeedOf(kind), prk, n)
+	return v.Engine.AppendFeed(ctx, v.NS, FeedOf(kind, actor), prk, n)
 }
 
 // NoteWork records, as NoteAct does, that an import, an export or a repair begins. The work

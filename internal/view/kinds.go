@@ -68,6 +68,12 @@ func (k EventKind) IsOperator() bool {
 	return slices.Index(Kinds, k) >= slices.Index(Kinds, EventWaits)
 }
 
+// isWork reports whether not only operators but also API keys and programs can cause events of a
+// kind.
+func (k EventKind) isWork() bool {
+	return k == EventWaits || k == EventImport || k == EventExport || k == EventRepair
+}
+
 // IsLogin reports whether a kind is a login or a failed login.
 func (k EventKind) IsLogin() bool {
 	switch k {
@@ -77,10 +83,12 @@ func (k EventKind) IsLogin() bool {
 	return false
 }
 
-// FeedOf returns the feed for events of a kind. It depends on who can cause them, so that nobody
-// displaces what others did.
-func FeedOf(k EventKind) string {
+// FeedOf returns the feed for events of a kind by an actor. It depends on who can cause them, so
+// that nobody displaces what others did.
+func FeedOf(k EventKind, by Actor) string {
 	switch {
+	case k.isWork() && !by.isTrusted():
+		return store.FeedChanges
 	case k == EventOperatorLoginFailed:
 		return store.FeedGuesses
 	case k.IsOperator():
@@ -91,4 +99,9 @@ func FeedOf(k EventKind) string {
 		return store.FeedLogins
 	}
 	return store.FeedChanges
+}
+
+// FeedsOf returns the feeds that may have events of a kind.
+func FeedsOf(k EventKind) []string {
+	return []string{FeedOf(k, Actor{}), FeedOf(k, Actor{Name: CommandName})}
 }

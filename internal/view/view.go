@@ -50,8 +50,9 @@ type Hashing interface {
 	Hash(ctx context.Context, t *change.Type, password string, own []string) (string, error)
 	// Check returns the error that Hash would return, without computing the hash.
 	Check(ctx context.Context, t *change.Type, password string, own []string) error
-	// Matches reports whether a password is that of a stored hash, which an import may have written. A
-	// hash that cannot be verified matches nothing. The error says why nothing was compared.
+	// Matches reports whether a password is that of a stored hash, which an import may have
+	// written. A hash that cannot be verified matches nothing. The error says why nothing was
+	// compared.
 	Matches(ctx context.Context, t *change.Type, hash string, imported bool, password string) (bool, error)
 	// HasherFor returns the hasher that makes and verifies the hashes of a type.
 	HasherFor(t *change.Type) *password.Hasher

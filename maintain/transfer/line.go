@@ -109,7 +109,8 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 	slices.SortStableFunc(b.toWrite, func(l, m *line) int { return strings.Compare(l.t.Name, m.t.Name) })
 }
 
-// newHashGroup returns a group of jobs for passwords, as many at a time as keep each processor busy.
+// newHashGroup returns a group of jobs for passwords, as many at a time as keep each processor
+// busy.
 func newHashGroup() *errgroup.Group {
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0) + 1)

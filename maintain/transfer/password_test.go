@@ -243,9 +243,9 @@ func (h *busyHashing) Matches(ctx context.Context, t *change.Type, hash string, 
 	return h.Hashing.Matches(ctx, t, hash, imported, pw)
 }
 
-// TestImportWaitsForProcessors refuses one hash, check or comparison of a password at a time. If the processors
-// are busy, the import must wait. If the store is unavailable, it must end, so that it can be
-// resumed. In neither case may it refuse a line.
+// TestImportWaitsForProcessors refuses one hash, check or comparison of a password at a time. If
+// the processors are busy, the import must wait. If the store is unavailable, it must end, so that
+// it can be resumed. In neither case may it refuse a line.
 func TestImportWaitsForProcessors(t *testing.T) {
 	// The passwords differ each time, because an equal one is not hashed again.
 	n := 0

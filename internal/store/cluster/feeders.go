@@ -84,7 +84,7 @@ func (e *Engine) queueFeed(ctx context.Context, prk recordkey.Key, n store.Note,
 		return
 	}
 	if !n.InChanges() {
-		e.appendOther(ctx, prk, n)
+		_ = e.AppendFeed(ctx, prk.Namespace(), n.Feed, prk, n)
 		return
 	}
 	q := e.feedQueues[store.FeedPart(prk)]
@@ -101,14 +101,6 @@ func (e *Engine) queueFeed(ctx context.Context, prk recordkey.Key, n store.Note,
 		defer release(q.queued)
 		e.feedInTurn(ctx, q, prk)
 	})
-}
-
-// appendOther adds lines to a feed that does not have all lines of histories. The caller waits, so
-// that they come in order. If that fails, the feed lacks the lines.
-func (e *Engine) appendOther(ctx context.Context, prk recordkey.Key, n store.Note) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTime)
-	defer cancel()
-	_ = e.AppendFeed(ctx, prk.Namespace(), n.Feed, prk, n)
 }
 
 // feedInTurn feeds an entry as soon as a feeder is free, and retries while that may help.
@@ -130,16 +122,24 @@ func (e *Engine) feedInTurn(ctx context.Context, q *feedQueue, prk recordkey.Key
 	}
 }
 
-// awaitFeeders waits until all queued entries are fed, but no longer than finishTime.
+// awaitFeeders waits until everything that is queued is in the feeds, but no longer than
+// finishTime.
 func (e *Engine) awaitFeeders() {
 	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
 	defer cancel()
-	for _, q := range e.feedQueues {
+	var queues []chan struct{}
+	for part, q := range e.feedQueues {
+		queues = append(queues, q.queued)
+		for _, others := range e.lineQueues {
+			queues = append(queues, others[part].queued)
+		}
+	}
+	for _, queued := range queues {
 		for range maxQueued {
-			if !acquire(ctx, q.queued) {
+			if !acquire(ctx, queued) {
 				return
 			}
-			defer release(q.queued)
+			defer release(queued)
 		}
 	}
 }
