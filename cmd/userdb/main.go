@@ -36,12 +36,23 @@ func main() { os.Exit(run(os.Args[1:], standard())) }
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
-	term     terminal // nil if standard input is not a terminal
-	width    int      // characters in a line of out; 0 if it is not a terminal
+	term     terminal                                   // nil if standard input is not a terminal
+	width    int                                        // characters in a line of out; 0 if it is not a terminal
+	sleep    func(context.Context, time.Duration) error // nil: does not sleep
 }
 
 func standard() stdio {
-	return stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, term: findTerminal(), width: terminalWidth(os.Stdout)}
+	return stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, term: findTerminal(), width: terminalWidth(os.Stdout), sleep: sleep}
+}
+
+// sleep waits, but not longer than until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // run executes a command line and returns its exit code.

@@ -248,7 +248,7 @@ type linkLine struct {
 }
 
 // endLinksOf lists the accounts for which an operator made links that may still be valid. If end is
-// set, it ends all links of these accounts.
+// set, it ends all links of these accounts, as far as it can.
 func (s *session) endLinksOf(ctx context.Context, operator string, end bool) error {
 	links, err := admin.OpenLinks(s.db)
 	if err != nil {
@@ -258,6 +258,7 @@ func (s *session) endLinksOf(ctx context.Context, operator string, end bool) err
 	if err != nil {
 		return err
 	}
+	var failed []error
 	for _, l := range made {
 		account := printable(l.Type) + " " + printable(l.UID)
 		if l.Namespace != "" {
@@ -268,14 +269,15 @@ func (s *session) endLinksOf(ctx context.Context, operator string, end bool) err
 		if end {
 			text = "ended the links of " + account
 			if err := links.End(ctx, l); err != nil {
-				return fmt.Errorf("ending the links of %s: %w", account, err)
+				failed = append(failed, fmt.Errorf("ending the links of %s: %w", account, err))
+				continue
 			}
 		}
 		if err := s.out.print(line, text); err != nil {
 			return err
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 // onOperator calls do with the operator called name. Unless kind is "", it then prints the word

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -195,8 +196,9 @@ func dropNamespaceCommand(s *session) *cobra.Command {
 		Use:   "drop NAME",
 		Short: "Remove all records of a namespace",
 		Long: `Remove all records of a namespace, and of those inside it. API keys, jobs, links and groups of
-directories that belong to them are removed as well, and their operators disabled. Without --yes it
-only says how many there are. Nothing else outside the namespace is touched. Prints how many were
+directories that belong to them are removed as well, and their operators disabled. If there were
+keys or jobs, it waits for six seconds, until no process trusts them. Without --yes it only says how
+many there are. Nothing else outside the namespace is touched. Prints how many were
 removed, or exits 3 if there are none.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace drop acme --yes`,
@@ -211,6 +213,9 @@ removed, or exits 3 if there are none.`,
 			}
 			// Remove keys and operators first, so that they write nothing meanwhile.
 			owned, err := others(ctx, s.db, ns)
+			if err == nil && s.yes {
+				err = s.awaitRevocation(ctx, owned)
+			}
 			if err != nil {
 				return err
 			}
@@ -231,4 +236,14 @@ removed, or exits 3 if there are none.`,
 			return s.printResult(n, "removed "+strings.Join(texts, ", "), err)
 		}, unlimited, opened)),
 	})
+}
+
+// awaitRevocation waits until no process writes any more for API keys and jobs that were removed.
+func (s *session) awaitRevocation(ctx context.Context, removed []admin.Owned) error {
+	works := func(o admin.Owned) bool { return o.Thing == "API key" || o.Thing == "job" }
+	if s.std.sleep == nil || !slices.ContainsFunc(removed, works) {
+		return nil
+	}
+	fmt.Fprintf(s.std.err, "userdb: waiting %s, until no process trusts the API keys and jobs that were removed\n", admin.RevocationTime)
+	return s.std.sleep(ctx, admin.RevocationTime)
 }
