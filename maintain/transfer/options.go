@@ -3,6 +3,7 @@ package transfer
 import (
 	"fmt"
 	"io"
+	"time"
 )
 
 // What an import does if an entry already exists or one of its identifiers is taken.
@@ -32,8 +33,19 @@ type ImportOptions struct {
 	// not in Map stay as they are.
 	Map map[string]string
 	// Ignore lists columns, facets and tertiary records to leave out, and for From also any other
-	// key of an account. "*" leaves out everything that Map does not name.
+	// key of an account. "*" leaves out everything that Map does not name, and an empty name stands
+	// for columns of CSV without a name.
 	Ignore []string
+	// Delimiter separates the columns of CSV. 0 means a comma, or the character that a line such as
+	// sep=; before the header names.
+	Delimiter rune
+	// Null is the text of an unquoted cell of CSV that means no value, as an unquoted \N always does.
+	// Empty means that there is none: NULL is the name of some people.
+	Null string
+	// Zone is the time zone of times that name none. If nil, lines with such times are refused.
+	Zone *time.Location
+	// KeepIDs keeps the prefix auth0| of an Auth0 user ID, which applications may have stored.
+	KeepIDs bool
 	// Prepared says how a product changes a password before it hashes it, as the form of
 	// password.Prepared, and Pepper is what the form "append" appends. Empty means that hashes are
 	// of the passwords themselves.

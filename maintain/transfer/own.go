@@ -60,16 +60,16 @@ func (im *importer) mayUpdate(l *line) bool {
 
 // addOwnFields adds everything to the draft that is not a facet.
 func (im *importer) addOwnFields(l *line, r *reading) error {
-	if err := l.markVerified(r); err != nil {
+	if err := l.markVerified(r, im.o.Zone); err != nil {
 		return err
 	}
 	now := im.Now()
-	disabled, err := disabledSince(r.own, now)
+	disabled, err := disabledSince(r.own, now, im.o.Zone)
 	if err != nil {
 		return err
 	}
 	changed := r.own[columnChanged]
-	if l.statedChange, err = ownDate(changed); err != nil {
+	if l.statedChange, err = ownDate(changed, im.o.Zone); err != nil {
 		return err
 	}
 	if err := im.addHash(l, r); err != nil {
@@ -81,7 +81,7 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 	case im.o.From != "" && l.leftOut.password:
 		changed = ""
 	}
-	return cmp.Or(l.setOwnDate(store.FieldChanged, changed, now), l.setOwnDate(store.FieldDisabled, disabled, now))
+	return cmp.Or(l.setOwnDate(store.FieldChanged, changed, now, im.o.Zone), l.setOwnDate(store.FieldDisabled, disabled, now, im.o.Zone))
 }
 
 // withoutPassword is the advice on a password that cannot be used.
@@ -143,7 +143,7 @@ func (l *line) setOwn(field, wire string) {
 
 // markVerified marks facets as verified: those that a line of an export lists, and those whose
 // column is true or a date that has passed.
-func (l *line) markVerified(r *reading) error {
+func (l *line) markVerified(r *reading, zone *time.Location) error {
 	for _, field := range r.verified {
 		wire, has := l.draft.Facets[field]
 		if !has || field == l.t.Schema.Primary {
@@ -154,10 +154,10 @@ func (l *line) markVerified(r *reading) error {
 	for _, column := range r.flagged {
 		field, text := strings.TrimPrefix(column, columnVerified), r.own[column]
 		verified, isFlag := parseFlag(text)
-		if at, err := ownDate(text); !isFlag && err == nil {
+		if at, err := ownDate(text, zone); !isFlag && err == nil {
 			verified = !at.IsZero()
 		} else if !isFlag {
-			return fmt.Errorf("%s is neither a date nor true or false", column)
+			return flagError(column, text, err)
 		}
 		if wire, has := l.draft.Facets[field]; verified && has && field != l.t.Schema.Primary {
 			l.setOwn(store.FieldVerified(field), store.Verified(wire))
@@ -177,9 +177,18 @@ func parseFlag(text string) (value, ok bool) {
 	return false, false
 }
 
+// flagError returns the error for text that is neither a truth value nor a date. err is why it is
+// not a date.
+func flagError(column, text string, err error) error {
+	if text[0] >= '0' && text[0] <= '9' {
+		return fmt.Errorf("%s: %w", column, err)
+	}
+	return fmt.Errorf("%s is neither a date nor true or false", column)
+}
+
 // disabledSince returns the date since which a line says that its entry is disabled, or "". now is
 // the date if the line does not say since when.
-func disabledSince(own map[string]string, now time.Time) (string, error) {
+func disabledSince(own map[string]string, now time.Time, zone *time.Location) (string, error) {
 	since, enabled := "", false
 	for _, column := range []string{columnDisabled, columnFlag, columnEnabled} {
 		text := own[column]
@@ -191,10 +200,13 @@ func disabledSince(own map[string]string, now time.Time) (string, error) {
 		case isFlag:
 			enabled = enabled || column != columnEnabled
 		case column == columnDisabled:
-			if _, err := ownDate(text); err != nil {
-				return "", fmt.Errorf("%s is neither a date nor true or false", column)
+			at, err := ownDate(text, zone)
+			if err != nil {
+				return "", flagError(column, text, err)
 			}
-			since = text
+			if !at.IsZero() {
+				since = text
+			}
 		default:
 			return "", fmt.Errorf("%s is neither true nor false", column)
 		}
@@ -202,31 +214,35 @@ func disabledSince(own map[string]string, now time.Time) (string, error) {
 	if enabled && since != "" {
 		return "", errors.New("both disabled and not disabled")
 	}
-	until, err := ownDate(own[columnUntil])
+	until, err := ownDate(own[columnUntil], zone)
 	if err == nil && until.After(now) {
 		since = cmp.Or(since, schema.Date(now).Wire())
 	}
 	return since, err
 }
 
-// ownDate parses a date that is not a facet; an empty text is the zero time.
-func ownDate(text string) (time.Time, error) {
+// ownDate parses a date that is not a facet; a text that stands for no date is the zero time. A time
+// without a time zone is in zone, which may be nil.
+func ownDate(text string, zone *time.Location) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
 	v, err := schema.ParseText(schema.CodecDate, text)
-	at, isDate := v.Time()
-	if err != nil || !isDate {
-		return time.Time{}, fmt.Errorf("%s is not a date", records.Quoted(text[:min(len(text), 40)]))
+	if at, isDate := v.Time(); err == nil && isDate {
+		return at, nil
+	}
+	at, _, reason := parseDate(text, zone)
+	if reason != "" {
+		return time.Time{}, fmt.Errorf("%s: %s", records.Quoted(text[:min(len(text), 40)]), reason)
 	}
 	return at, nil
 }
 
 // setOwnDate sets a field of the store's own to a date; an empty date leaves it out. A future date
 // becomes now, since otherwise every session would seem older than its password.
-func (l *line) setOwnDate(field, date string, now time.Time) error {
-	at, err := ownDate(date)
-	if err != nil || date == "" {
+func (l *line) setOwnDate(field, date string, now time.Time, zone *time.Location) error {
+	at, err := ownDate(date, zone)
+	if err != nil || at.IsZero() {
 		return err
 	}
 	if at.After(now) {
