@@ -21,6 +21,9 @@ import (
 // errReply is the error for a reply that no Redis server sends.
 var errReply = errors.New("the server sent an invalid reply")
 
+// errSpeaksTLS is the error for a TLS alert in place of a reply.
+var errSpeaksTLS = errors.New("the port speaks TLS")
+
 // Limits of a reply. A client allocates memory for a reply as soon as its length is announced, and
 // a program does not survive running out of memory.
 const (
@@ -55,6 +58,8 @@ func (f *framing) parse(b []byte) error {
 			line = f.line
 		}
 		switch {
+		case len(line) > 1 && line[0] == 0x15 && line[1] == 3:
+			f.err = errSpeaksTLS
 		case len(line) > maxLine:
 			f.err = fmt.Errorf("%w: a line of over %d bytes", errReply, maxLine)
 		case !ended:
@@ -147,6 +152,24 @@ type boundedConn struct {
 	replies framing
 }
 
+// Write implements net.Conn. A server that refuses a connection says so and closes it, which the
+// next write would hide.
+func (b *boundedConn) Write(p []byte) (int, error) {
+	n, err := b.Conn.Write(p)
+	if err == nil || b.replies.items+b.replies.skip+len(b.replies.line) > 0 {
+		return n, err
+	}
+	said := make([]byte, 256)
+	if b.Conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)) == nil {
+		m, _ := b.Conn.Read(said)
+		if text, refused := bytes.CutPrefix(said[:m], []byte("-")); refused {
+			text, _, _ = bytes.Cut(text, []byte("\r\n"))
+			err = fmt.Errorf("%w: %s", err, text)
+		}
+	}
+	return n, err
+}
+
 // Read implements net.Conn. After a bad reply it reads nothing more.
 func (b *boundedConn) Read(p []byte) (int, error) {
 	if b.replies.err == nil {
@@ -192,7 +215,40 @@ func (boundHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 // because a hook would not see the connections to Sentinels. If timeout is 0, the default of
 // go-redis applies.
 func newDialer(timeout time.Duration, t *tls.Config) redis.DialHook {
-	return boundHook{}.DialHook(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second), TLSConfig: t}))
+	dial := redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second)})
+	if t != nil {
+		dial = tlsDialer(dial, t, handshakeTimeout)
+	}
+	return boundHook{}.DialHook(dial)
+}
+
+// handshakeTimeout is how long a server may take for the TLS handshake. A port that does not speak
+// TLS never answers.
+const handshakeTimeout = 3 * time.Second
+
+// errHandshake is the error for a server that does not answer a TLS handshake.
+var errHandshake = errors.New("no answer to a TLS handshake")
+
+// tlsDialer returns a dialer that makes the handshake itself, so that its failure has an error of
+// its own.
+func tlsDialer(dial redis.DialHook, t *tls.Config, limit time.Duration) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		secure := tls.Client(conn, t)
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		if err := secure.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			if _, plain := errors.AsType[tls.RecordHeaderError](err); plain || errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("%w (%v)", errHandshake, err) // not %w: the limit is not that of the caller
+			}
+			return nil, err
+		}
+		return secure, nil
+	}
 }
 
 // hooked holds the clients that already have the hook, since Use may get the same client twice.
