@@ -89,8 +89,8 @@ type Field struct {
 	Role Role `json:"role,omitempty"`
 	// Codec says how values are written. "" means CodecText.
 	Codec Codec `json:"codec,omitempty"`
-	// Kind names a rule for values: email, email-dots, username, nickname, url or pattern. "" means no
-	// rule. email-dots also accepts the mailboxes of carriers that have dots at any place before
+	// Kind names a rule for values: email, email-dots, username, nickname, url or pattern. "" means
+	// no rule. email-dots also accepts the mailboxes of carriers that have dots at any place before
 	// the @, such as a..b.@docomo.ne.jp.
 	Kind string `json:"kind,omitempty"`
 	// Pattern is a regular expression in RE2 syntax that values must match in addition to their

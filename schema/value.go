@@ -36,9 +36,10 @@ func Bool(b bool) Value { return Value{CodecBoolean, strconv.FormatBool(b)} }
 func Date(t time.Time) Value { return Value{CodecDate, printDate(t)} }
 
 // JSON returns raw, which must be one JSON value, in the form of JavaScript's JSON.stringify:
-// compact, with the members in order, but names that are array indices first. Whole numbers keep all
-// their digits, which JavaScript does not; see LosesDigits. An unpaired surrogate becomes U+FFFD. The error is a *ValueError if raw is not valid JSON, if an object has two members
-// with the same name, or if the result is longer than MaxFacet.
+// compact, with the members in order, but names that are array indices first. Whole numbers keep
+// all their digits, which JavaScript does not; see LosesDigits. An unpaired surrogate becomes
+// U+FFFD. The error is a *ValueError if raw is not valid JSON, if an object has two members with
+// the same name, or if the result is longer than MaxFacet.
 func JSON(raw json.RawMessage) (Value, error) {
 	out, err := stringify(CodecJSON, raw)
 	switch {

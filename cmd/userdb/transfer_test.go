@@ -51,8 +51,8 @@ func TestLargeImport(t *testing.T) {
 	})
 }
 
-// TestImportForm checks the flags that say how an input is written, and that an error about the form
-// of an input quotes nothing of it.
+// TestImportForm checks the flags that say how an input is written, and that an error about the
+// form of an input quotes nothing of it.
 func TestImportForm(t *testing.T) {
 	useFile(t)
 	write := func(name, text string) string {

@@ -243,7 +243,8 @@ func tlsDialer(dial redis.DialHook, t *tls.Config, limit time.Duration) redis.Di
 		if err := secure.HandshakeContext(ctx); err != nil {
 			conn.Close()
 			if _, plain := errors.AsType[tls.RecordHeaderError](err); plain || errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("%w (%v)", errHandshake, err) // not %w: the limit is not that of the caller
+				// The caller must not take the limit of the handshake for its own.
+				err = fmt.Errorf("%w (%v)", errHandshake, err)
 			}
 			return nil, err
 		}

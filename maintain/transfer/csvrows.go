@@ -228,7 +228,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 				cells[i] = ""
 			}
 		}
-		for len(cells) > len(s.header) && cells[len(cells)-1] == "" { // spreadsheets write such cells
+		for len(cells) > len(s.header) && cells[len(cells)-1] == "" { // of spreadsheets
 			cells = cells[:len(cells)-1]
 		}
 	}

@@ -169,7 +169,7 @@ func TestDates(t *testing.T) {
 		{"2024-01-02 03:04Z", nil, "2024-01-02T03:04:00.000Z"},
 		{"2024-01-02 03:04:05", nil, "a time without a time zone; name the zone of such times (--zone)"},
 		{"2024-01-02 03:04:05", time.UTC, second},
-		{"2024-01-02T03:04:05.123", time.UTC, "2024-01-02T03:04:05.123Z"}, // Django without time zones
+		{"2024-01-02T03:04:05.123", time.UTC, "2024-01-02T03:04:05.123Z"}, // Django
 		{"2024-01-02T03:04:05", berlin, "2024-01-02T02:04:05.000Z"},
 		{"2024-01-02 03:04:05+00", berlin, second},
 		{"2024-02-30 03:04:05", time.UTC, "no such day or time of day"},
@@ -212,8 +212,8 @@ func TestDates(t *testing.T) {
 	}
 }
 
-// TestFlatJSON imports the objects of databases and scripts: lists, numbers, null, and the values of
-// MongoDB.
+// TestFlatJSON imports the objects of databases and scripts: lists, numbers, null, and the values
+// of MongoDB.
 func TestFlatJSON(t *testing.T) {
 	o := func(pairs ...string) transfer.ImportOptions {
 		o := transfer.ImportOptions{Map: map[string]string{}}
@@ -260,8 +260,8 @@ func TestFlatJSON(t *testing.T) {
 	}
 }
 
-// TestKeycloakCredentials imports the credentials of older versions of Keycloak, and clear passwords
-// as people write them for an import.
+// TestKeycloakCredentials imports the credentials of older versions of Keycloak, and clear
+// passwords as people write them for an import.
 func TestKeycloakCredentials(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())

@@ -72,8 +72,8 @@ func (l *line) refuse(err error) { l.done, l.err = refusedLine, err }
 
 func (l *line) finish(done outcome) { l.done, l.err = done, nil }
 
-// isBlank reports whether a line is empty, or a row of empty cells, as spreadsheets write them after
-// the last row.
+// isBlank reports whether a line is empty, or a row of empty cells, as spreadsheets write them
+// after the last row.
 func (l *line) isBlank() bool {
 	if l.err != nil {
 		return false

@@ -39,8 +39,8 @@ type ImportOptions struct {
 	// Delimiter separates the columns of CSV. 0 means a comma, or the character that a line such as
 	// sep=; before the header names.
 	Delimiter rune
-	// Null is the text of an unquoted cell of CSV that means no value, as an unquoted \N always does.
-	// Empty means that there is none: NULL is the name of some people.
+	// Null is the text of an unquoted cell of CSV that means no value, as an unquoted \N always
+	// does. Empty means that there is none: NULL is the name of some people.
 	Null string
 	// Zone is the time zone of times that name none. If nil, lines with such times are refused.
 	Zone *time.Location

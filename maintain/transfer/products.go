@@ -23,8 +23,8 @@ import (
 // object.
 type product struct {
 	id string // the name of the key that every account must have
-	// mayLackID says that accounts may lack the key, because the product assigns one when it imports
-	// them. They get a generated UID.
+	// mayLackID says that accounts may lack the key, because the product assigns one when it
+	// imports them. They get a generated UID.
 	mayLackID bool
 	keys      []string          // the names that accounts are recognized by
 	names     map[string]string // default mapping of names to fields; empty for the primary field
@@ -347,7 +347,7 @@ func (c keycloakCredential) hash() (string, error) {
 	} else if json.Unmarshal([]byte(c.SecretData), &secret) != nil || json.Unmarshal([]byte(c.CredentialData), &how) != nil {
 		return "", errors.New("its password is not that of an export")
 	}
-	if how.Algorithm == "bcrypt" && strings.HasPrefix(secret.Value, "$2") { // of the provider keycloak-bcrypt
+	if how.Algorithm == "bcrypt" && strings.HasPrefix(secret.Value, "$2") { // of keycloak-bcrypt
 		return secret.Value, nil
 	}
 	if value == nil {
