@@ -260,7 +260,7 @@ func (im *importer) resolveHeader(s *csvRows) error {
 		name := im.columns.target(column)
 		switch {
 		case column == "" && !im.columns.isMapped(""):
-			return fmt.Errorf("%w: column %d of the header has no name: name it, or leave such columns out (--ignore '')", ErrInput, i+1)
+			return fmt.Errorf("%w: column %d of the header has no name: name it, or leave such columns out (userdb import --ignore '')", ErrInput, i+1)
 		case slices.Contains(s.header[:i], column) && column != "":
 			return fmt.Errorf("%w: the header names %s twice", ErrInput, records.Quoted(column))
 		case name == "":
@@ -318,7 +318,7 @@ func (im *importer) checkIsHeader(s *csvRows) error {
 	if len(s.header) == 1 {
 		for _, d := range delimiters {
 			if strings.ContainsRune(s.header[0], d.char) && d.char != s.delimiter {
-				return fmt.Errorf("%w: the first line is a single column: if %s separate the columns, name that delimiter (--delimiter)", ErrInput, d.name)
+				return fmt.Errorf("%w: the first line is a single column: if %s separate the columns, name that delimiter (userdb import --delimiter)", ErrInput, d.name)
 			}
 		}
 	}

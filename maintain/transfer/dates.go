@@ -66,7 +66,7 @@ func parseDatabaseDate(m []string, zone *time.Location) (at time.Time, none bool
 	switch offset {
 	case "":
 		if zone == nil {
-			return at, false, "a time without a time zone; name the zone of such times (--zone)"
+			return at, false, "a time without a time zone; write it with its zone, such as +00, or name the zone (userdb import --zone)"
 		}
 		at, err := time.ParseInLocation("2006-01-02T15:04:05", m[1]+"T"+m[2]+cmp.Or(m[3], ":00"), zone)
 		if err != nil {

@@ -28,7 +28,7 @@ func TestInputForms(t *testing.T) {
 		{"no header and no address", "Anna,Koch," + secret + "\n", true, "the schema knows none of the names in the first line: is there a header?"},
 		{"a value that is similar to a name", "Anna,emails," + secret + "\n", true, `is there a header? (column 2: did you mean "email"?)`},
 		{"a header that is a row by chance", "password,anna@example.com," + secret + "\n", true, "the first line holds values"},
-		{"semicolons", "name;email;password\nAnna;a@x.org;" + secret + "\n", true, "if semicolons separate the columns, name that delimiter (--delimiter)"},
+		{"semicolons", "name;email;password\nAnna;a@x.org;" + secret + "\n", true, "if semicolons separate the columns, name that delimiter (userdb import --delimiter)"},
 		{"semicolons and no header", "Anna;Koch;" + secret + "\n", true, "if semicolons separate the columns"},
 		{"a column without a name", ",email\n" + secret + ",a@x.org\n", true, "column 1 of the header has no name"},
 		{"a name twice", "email,email\na@x.org," + secret + "\n", true, `the header names "email" twice`},
@@ -42,7 +42,7 @@ func TestInputForms(t *testing.T) {
 		{"a dump with comments", "--\n-- PostgreSQL database dump\n--\n", false, "it looks like a dump of a database"},
 		{"a password file", "anna:" + secret + "\nbert:" + secret + "\n", false, "it looks like a password file: put a line such as name:password before the others"},
 		{"LDIF", "dn: uid=anna,ou=people\nuserPassword:: " + secret + "\n", false, "it looks like LDIF"},
-		{"CSV", "email,name\na@x.org," + secret + "\n", false, "if it is CSV, import it as CSV (--csv)"},
+		{"CSV", "email,name\na@x.org," + secret + "\n", false, "if it is CSV, import it as CSV (userdb import --csv)"},
 		{"XML", "<users>" + secret, false, "it looks like XML"},
 		{"a compressed file", "\x1f\x8b\x08" + secret, false, "it looks like a compressed file"},
 		{"an export of phpMyAdmin", "[\n{\"type\":\"header\",\"version\":\"5.2\"},\n{\"type\":\"table\"}]", false, "it looks like an export of phpMyAdmin"},
@@ -167,7 +167,7 @@ func TestDates(t *testing.T) {
 		{"2024-01-02 03:04:05 +0000 UTC", nil, second},
 		{"2024-01-02 03:04:05.123Z", nil, "2024-01-02T03:04:05.123Z"}, // PocketBase
 		{"2024-01-02 03:04Z", nil, "2024-01-02T03:04:00.000Z"},
-		{"2024-01-02 03:04:05", nil, "a time without a time zone; name the zone of such times (--zone)"},
+		{"2024-01-02 03:04:05", nil, "a time without a time zone; write it with its zone, such as +00, or name the zone (userdb import --zone)"},
 		{"2024-01-02 03:04:05", time.UTC, second},
 		{"2024-01-02T03:04:05.123", time.UTC, "2024-01-02T03:04:05.123Z"}, // Django
 		{"2024-01-02T03:04:05", berlin, "2024-01-02T02:04:05.000Z"},

@@ -47,9 +47,9 @@ func detectForm(in *bufio.Reader, csv bool) (inputForm, error) {
 	advice := "want one JSON object a line, or a list of them"
 	switch {
 	case passwordLine.Match(first):
-		advice = "it looks like a password file: put a line such as name:password before the others, and import it as CSV (--csv) with a colon as the delimiter (--delimiter :)"
+		advice = "it looks like a password file: put a line such as name:password before the others, and import it as CSV with a colon as the delimiter (userdb import --delimiter :)"
 	case bytes.ContainsAny(first, ",;\t|"):
-		advice = "if it is CSV, import it as CSV (--csv)"
+		advice = "if it is CSV, import it as CSV (userdb import --csv)"
 	}
 	return 0, fmt.Errorf("%w: it is neither JSON lines nor a JSON list: %s", ErrInput, advice)
 }

@@ -35,18 +35,18 @@ func (im *importer) checkIdentifiers(l *line, unnamed error) {
 	}
 	l.leftOut.name = l.leftOut.name || unnamed != nil
 	if identifiers == 0 && len(l.t.Secondary) > 0 && l.table && !im.o.WithoutIdentifier {
-		l.incomplete = cmp.Or(unnamed, fmt.Errorf("it has no identifier, %s (--without-identifier imports it without one)", strings.Join(l.t.Secondary, " or ")))
+		l.incomplete = cmp.Or(unnamed, fmt.Errorf("it has no identifier, %s (userdb import --without-identifier imports it without one)", strings.Join(l.t.Secondary, " or ")))
 	}
 }
 
 // isOwnAddress reports whether a value of a secondary field is the address of the same line.
 func (l *line) isOwnAddress(field, wire string) bool {
-	if f := l.t.Schema.Fields[field]; f.Kind == "email" || f.Required {
+	if f := l.t.Schema.Fields[field]; f.HasAddresses() || f.Required {
 		return false
 	}
 	for _, other := range l.t.Secondary {
 		address, has := l.draft.Facets[other]
-		if has && l.t.Schema.Fields[other].Kind == "email" && l.t.Schema.Canonical(address) == l.t.Schema.Canonical(wire) {
+		if has && l.t.Schema.Fields[other].HasAddresses() && l.t.Schema.Canonical(address) == l.t.Schema.Canonical(wire) {
 			return true
 		}
 	}
@@ -85,7 +85,7 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 }
 
 // withoutPassword is the advice on a password that cannot be used.
-const withoutPassword = "; --without-password imports the account without it"
+const withoutPassword = "; userdb import --without-password imports the account without it"
 
 // markOfClear marks passwords that an import has hashed. It is the mark of no hash.
 const markOfClear = "clear"

@@ -107,7 +107,7 @@ func TestImportProductRejects(t *testing.T) {
 		text := rejects.String()
 		for _, want := range []string{
 			`"line":3,"reason":"not an account as dumpdata writes it`, `"line":4,"reason":"password: `,
-			`; --without-password imports the account without it"`,
+			`; userdb import --without-password imports the account without it"`,
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the rejects lack %s:\n%s", want, text)
@@ -210,7 +210,7 @@ func TestImportProductAccounts(t *testing.T) {
 			s = s.Under(t, full())
 			got := ""
 			o := transfer.ImportOptions{From: tt.from, WithoutIdentifier: true, Refused: func(_ int64, why string) {
-				got = strings.TrimSuffix(why, "; --without-password imports the account without it")
+				got = strings.TrimSuffix(why, "; userdb import --without-password imports the account without it")
 			}}
 			if tt.from == "firebase" {
 				o.FromParams = sample(t, "firebase-params.txt")

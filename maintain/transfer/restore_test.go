@@ -335,7 +335,7 @@ func TestImportWithoutPassword(t *testing.T) {
 				o := tt.o
 				o.DryRun = true
 				o.Refused = func(_ int64, reason string) {
-					if !strings.HasSuffix(reason, "; --without-password imports the account without it") {
+					if !strings.HasSuffix(reason, "; userdb import --without-password imports the account without it") {
 						t.Errorf("refused because of %s, want the advice to import it without its password", reason)
 					}
 				}
