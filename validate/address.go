@@ -41,7 +41,7 @@ func refuseEmailDots(value string) string {
 	local, domain := value[:max(0, strings.LastIndexByte(value, '@'))], value[strings.LastIndexByte(value, '@')+1:]
 	plain := strings.Trim(local, `"`)
 	if local != plain && plain != "" && strings.Trim(plain, ".") != "" && !strings.ContainsFunc(strings.ReplaceAll(plain, ".", ""), notAtext) {
-		return "quotes before the @ that are not needed"
+		return "quotes before the @ that are not needed: write it without them"
 	}
 	atoms := strings.FieldsFunc(local, func(r rune) bool { return r == '.' })
 	if local != plain || len(atoms) == 0 || len(local) > maxLocal || len(value) > maxAddress {

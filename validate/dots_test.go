@@ -21,7 +21,7 @@ func TestEmailDots(t *testing.T) {
 		"-fff@docomo.ne.jp":                        "",
 		"anna@example.com":                         "",
 		`"a b"@example.com`:                        "",
-		`"ddd..eee."@docomo.ne.jp`:                 "quotes before the @ that are not needed",
+		`"ddd..eee."@docomo.ne.jp`:                 "quotes before the @ that are not needed: write it without them",
 		"...@docomo.ne.jp":                         "a dot without text on both sides before the @",
 		"@docomo.ne.jp":                            "nothing before the @",
 		"kim@foo_bar.example.com":                  "a character that domains cannot contain",

@@ -128,8 +128,10 @@ func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	for more && ctx.Err() == nil {
 		l = line{}
 		if more, err = src.next(&l); more && err == nil {
-			lines++
-			err = im.checkNames(src, &l)
+			var read bool
+			if read, err = im.checkNames(src, &l); read {
+				lines++
+			}
 		}
 		more = more && err == nil
 	}
@@ -145,25 +147,25 @@ func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	return cmp.Or(err, ctx.Err(), again)
 }
 
-// checkNames checks that the schema declares all names in a line. It ignores other problems of the
-// line.
-func (im *importer) checkNames(src source, l *line) error {
+// checkNames checks that the schema declares all names in a line, and reports whether the line could
+// be read. It ignores other problems of the line.
+func (im *importer) checkNames(src source, l *line) (read bool, err error) {
 	if l.err != nil || l.isBlank() {
-		return nil
+		return false, nil
 	}
 	r := im.resetReading()
 	t, err := im.read(src, l, r)
 	if unknown, is := errors.AsType[*ColumnError](err); is {
 		unknown.Line = l.no
-		return unknown
+		return true, unknown
 	}
 	if err != nil {
-		return nil
+		return false, nil
 	}
 	for _, x := range r.tertiary {
 		if _, declared := t.Schema.Tertiary[x.name]; !declared {
 			near := change.Suggest(x.name, slices.Sorted(maps.Keys(t.Schema.Tertiary)))
-			return unknownName(l.no, x.inputName, x.name, fmt.Sprintf("type %q has no such tertiary record%s", t.Name, near), false)
+			return true, unknownName(l.no, x.inputName, x.name, fmt.Sprintf("type %q has no such tertiary record%s", t.Name, near), false)
 		}
 	}
 	for _, f := range r.facets {
@@ -171,10 +173,10 @@ func (im *importer) checkNames(src source, l *line) error {
 			continue
 		}
 		if reason := im.refusalReason(t, f.field); reason != "" {
-			return unknownName(l.no, f.name, f.field, reason, t.Schema.Open)
+			return true, unknownName(l.no, f.name, f.field, reason, t.Schema.Open)
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // unknownName returns the error for a name that is mapped to field.
@@ -330,13 +332,12 @@ var delimiters = []struct {
 	name string
 }{{';', "semicolons"}, {'\t', "tabs"}, {'|', "vertical bars"}, {',', "commas"}, {':', "colons"}}
 
-// looksLikeValue reports whether a text in the first line is rather a value than the name of a
-// column: an address, a hash, a number, a date or a long text.
-func looksLikeValue(text string) bool {
-	return strings.ContainsAny(text, "@$") || len(text) > 64 || valueLike.MatchString(text)
-}
+// looksLikeValue reports whether a text in the place of a name is rather a value: an address, a
+// hash, a number, a date, an ID or a long text.
+func looksLikeValue(text string) bool { return len(text) > 64 || valueLike.MatchString(text) }
 
-var valueLike = regexp.MustCompile(`^(?:[-+\d.,:/TZ ]*\d[-+\d.,:/TZ ]*|true|false|[0-9a-fA-F]{8}-[0-9a-fA-F-]{27})$`)
+var valueLike = regexp.MustCompile(`[^\s@]@[^\s@]+\.|^\$\w+\$|^(?:[-+\d.,:/TZ ]*\d[-+\d.,:/TZ ]*|true|false|` +
+	`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{24,})$`)
 
 // checkVerified returns an error if a name means that a facet is verified, but no type declares the
 // facet.

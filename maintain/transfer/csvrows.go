@@ -123,6 +123,12 @@ func newCSVRows(in *bufio.Reader, o csvOptions) (*csvRows, error) {
 		return nil, fmt.Errorf("%w: the header: %w", ErrInput, err)
 	}
 	s.takeRow()
+	if o.delimiter != ' ' && o.delimiter != '\t' && len(header) > 1 && !slices.ContainsFunc(header[1:], hasNoLeadingSpace) {
+		s.r.TrimLeadingSpace = true // each delimiter has a space after it
+	}
+	for i := range header {
+		header[i] = strings.TrimSpace(header[i])
+	}
 	for len(header) > 0 && header[len(header)-1] == "" {
 		header = header[:len(header)-1]
 	}
@@ -135,6 +141,8 @@ func newCSVRows(in *bufio.Reader, o csvOptions) (*csvRows, error) {
 	}
 	return s, nil
 }
+
+func hasNoLeadingSpace(text string) bool { return !strings.HasPrefix(text, " ") }
 
 // skippedLines returns the number of lines before the header that the csv.Reader does not see.
 func (s *csvRows) skippedLines() int64 { return int64(strings.Count(s.sep, "\n")) }
@@ -220,7 +228,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 			return false, s.readError(fmt.Errorf("%w: a quote after a backslash, as MySQL writes it: "+
 				"write the file with quotes doubled (FIELDS ESCAPED BY '\"')", ErrInput))
 		}
-		l.no, l.err = int64(bad.StartLine)+s.skippedLines(), bad.Err
+		l.no, l.err = int64(bad.StartLine)+s.skippedLines(), quoteAdvice(bad.Err)
 	default:
 		l.no = s.lineOf(0)
 		for i, cell := range cells {
@@ -246,6 +254,17 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 // readError returns the error for an input of which nothing more can be read.
 func (s *csvRows) readError(err error) error {
 	return &ReadError{Line: s.lines + 1, Offset: s.input.offset + s.size, Err: err}
+}
+
+// quoteAdvice returns the error for a row with a quote at a place where CSV has none.
+func quoteAdvice(err error) error {
+	switch err {
+	case csv.ErrBareQuote:
+		return errors.New("a quote inside a cell without quotes: put the cell in quotes, and double the one inside")
+	case csv.ErrQuote:
+		return errors.New("a quote inside a cell in quotes that is not doubled")
+	}
+	return err
 }
 
 // hasUnclosedQuote reports whether a row is malformed because a quote is not closed before the end
@@ -274,9 +293,6 @@ func (s *csvRows) parse(l *line, r *reading) error {
 		case textColumn:
 			return errors.New("the row could not be split into cells: fill in its cells and empty the column ~text")
 		}
-	}
-	if len(r.facets)+len(r.own) == 0 { // spreadsheets write such rows after the last one
-		return errors.New("all its cells are empty")
 	}
 	return nil
 }

@@ -40,12 +40,33 @@ func TestInputForms(t *testing.T) {
 
 		{"a dump", "COPY public.users (id, email, password) FROM stdin;\n1\t" + secret + "\n\\.\n", false, "it looks like a dump of a database: export the table as CSV"},
 		{"a dump with comments", "--\n-- PostgreSQL database dump\n--\n", false, "it looks like a dump of a database"},
-		{"a password file", "anna:" + secret + "\nbert:" + secret + "\n", false, "it looks like a password file: put a line such as name:password before the others"},
+		{"a password file", "anna:" + secret + "\nbert:" + secret + "\n", false, "it looks like a password file: put a line with the names of its columns, such as name:password"},
 		{"LDIF", "dn: uid=anna,ou=people\nuserPassword:: " + secret + "\n", false, "it looks like LDIF"},
 		{"CSV", "email,name\na@x.org," + secret + "\n", false, "if it is CSV, import it as CSV (userdb import --csv)"},
 		{"XML", "<users>" + secret, false, "it looks like XML"},
 		{"a compressed file", "\x1f\x8b\x08" + secret, false, "it looks like a compressed file"},
 		{"an export of phpMyAdmin", "[\n{\"type\":\"header\",\"version\":\"5.2\"},\n{\"type\":\"table\"}]", false, "it looks like an export of phpMyAdmin"},
+		{"an older spreadsheet", "\xd0\xcf\x11\xe0" + secret, true, "it looks like a spreadsheet: save the sheet as CSV"},
+		{"another compressed file", "BZh9" + secret, true, "it looks like a compressed file"},
+		{"Parquet", "PAR1" + secret, false, "it looks like Parquet"},
+		{"a snapshot of Redis", "REDIS0011" + secret, false, "it looks like a snapshot of Redis"},
+		{"a binary file", secret + "\x00\x01", false, "it looks like a binary file"},
+		{"YAML", "- id: 1\n  password: " + secret + "\n", false, "it looks like YAML"},
+		{"YAML with a list", "users:\n  - password: " + secret + "\n", false, "it looks like YAML"},
+		{"a table with tabs", "uid\temail\n1\t" + secret + "\n", false, `import it as CSV with its delimiter (userdb import --delimiter '\t')`},
+		{"a table with semicolons", "uid;email\n1;" + secret + "\n", false, "import it as CSV with its delimiter (userdb import --delimiter)"},
+		{"a shadow file", "anna:" + secret + ":19000:0:99999:7:::\n", false, "it looks like a password file"},
+		{"the names of a shadow file", "anna:" + secret + ":19000:0:99999:7:::\n", true, "if colons separate the columns"},
+		{"a list of Python", "[{'id': 1, 'password': '" + secret + "'}]", false, "it is not JSON: names and texts must be in double quotes"},
+		{"lines of Python", "{'id': 1}\n{'password': '" + secret + "'}\n", false, "it is not JSON: names and texts must be in double quotes"},
+		{"lines that end with commas", "{\"id\": \"1\"},\n{\"id\": \"" + secret + "\"},\n", false, "its lines end with commas: put [ before the first line"},
+		{"a list in an object", "{\"total\": 1,\n\"data\": [\n{\"id\": \"" + secret + "\"}]}", false, "it is an object with a list: write only the list (jq .data)"},
+		{"an answer of SCIM", `{"schemas":["x"],"totalResults":1,"Resources":[{"id":"` + secret + `"}]}`, false, "write only the list (jq .Resources)"},
+		{"entries under their addresses", `{"` + secret + `@example.com": {"id": "1"}}`, false, "it is an object with an entry under each ID: write a list of the entries"},
+		{"an export of Django", `[{"model": "auth.user", "pk": 1, "fields": {"password": "` + secret + `"}}]`, false, "it looks like an export of django: import it as one (userdb import --from django)"},
+		{"an export of Firebase", `{"users": [{"localId": "1", "passwordHash": "` + secret + `"}]}`, false, "(userdb import --from firebase)"},
+		{"an export of Keycloak", "{\n \"realm\": \"shop\",\n \"users\": [\n{\"id\": \"1\", \"createdTimestamp\": 1}]}", false, "(userdb import --from keycloak)"},
+		{"an export of Auth0", `{"user_id": "auth0|` + secret + `", "email": "a@x.org"}`, false, "(userdb import --from auth0)"},
 		{"text", secret + "\n" + secret + "\n", false, "it is neither JSON lines nor a JSON list: want one JSON object a line"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
@@ -53,7 +74,7 @@ func TestInputForms(t *testing.T) {
 			o := transfer.ImportOptions{CSV: tt.csv, Refused: func(line int64, reason string) {
 				t.Errorf("%s: line %d is refused by itself: %s", tt.name, line, reason)
 			}}
-			if tt.name == "a password file" || !tt.csv {
+			if !tt.csv && !strings.Contains(tt.want, "--from") {
 				o.Map = names
 			}
 			report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), o)
@@ -79,6 +100,16 @@ func TestTables(t *testing.T) {
 		{"sep=", "sep=;\r\nuid;email;name\r\n1;ann@x.org;Ann\r\n", transfer.ImportOptions{}, withUID("1")},
 		{"sep= in quotes", "\ufeff\"sep=;\"\r\nuid;email;name\r\n1;ann@x.org;Ann\r\n", transfer.ImportOptions{}, withUID("1")},
 		{"a delimiter", "\ufeffuid;email;name\r\n1;ann@x.org;Ann\r\n", transfer.ImportOptions{Delimiter: ';'}, withUID("1")},
+		{"spaces after commas", "uid, email, name\n1, ann@x.org, \"Ann\"\n", transfer.ImportOptions{}, withUID("1")},
+		{"spaces in the header", "uid ,email,name \n1,ann@x.org,Ann\n", transfer.ImportOptions{}, withUID("1")},
+		{"spaces in a column", "uid, email,name\n1,ann@x.org, Ann\n", transfer.ImportOptions{}, strings.Replace(withUID("1"), `"Ann"`, `" Ann"`, 1)},
+		{"sep= with a tab", "sep=\t\nuid\temail\tname\n1\tann@x.org\tAnn\n", transfer.ImportOptions{}, withUID("1")},
+		{"names with a sign", "$id,email,@timestamp,name\n1,ann@x.org,x,Ann\n", transfer.ImportOptions{Map: map[string]string{"$id": "uid"}, Ignore: []string{"@timestamp"}}, withUID("1")},
+		{"a quote in a cell", "uid,email,name\n1,ann@x.org,Ann \"A\"\n", transfer.ImportOptions{}, "a quote inside a cell without quotes: put the cell in quotes"},
+		{"a quote that is not doubled", "uid,email,name\n1,ann@x.org,\"Ann \"A\"\"\n", transfer.ImportOptions{}, "a quote inside a cell in quotes that is not doubled"},
+		{"a pasted hash", "uid,email,name,password\n1,ann@x.org,Ann, $2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy \n", transfer.ImportOptions{}, withUID("1")},
+		{"NULL as a flag", "uid,disabled\n1,NULL\n", transfer.ImportOptions{}, "(userdb import --null NULL)"},
+		{"NULL as a date", "uid,added\n1,NULL\n", transfer.ImportOptions{}, "(userdb import --null NULL)"},
 		{"tabs", "uid\temail\tname\n1\tann@x.org\tAnn\n", transfer.ImportOptions{Delimiter: '\t'}, withUID("1")},
 		{"empty columns and rows at the end", "uid,email,name,,\r\n1,ann@x.org,Ann,,\r\n,,,,\r\n,,,,\r\n", transfer.ImportOptions{}, withUID("1")},
 		{"empty cells at the end of a row", "uid,email,name\n1,ann@x.org,Ann,,\n", transfer.ImportOptions{}, withUID("1")},
@@ -173,12 +204,31 @@ func TestDates(t *testing.T) {
 		{"2024-01-02T03:04:05", berlin, "2024-01-02T02:04:05.000Z"},
 		{"2024-01-02 03:04:05+00", berlin, second},
 		{"2024-02-30 03:04:05", time.UTC, "no such day or time of day"},
-		{"2024-02-30 03:04:05+00", nil, "no such day, time of day or time zone"},
+		{"2024-02-30 03:04:05+00", nil, "no such day or time of day"},
 		{"1704164645", nil, second},
 		{"1704164645.25", nil, "2024-01-02T03:04:05.250Z"},
 		{"1704164645000", nil, second},
 		{"1704164645000000", nil, second},
-		{"45293", nil, "not a date like"}, // days, as spreadsheets write them
+		{"45293", nil, "a number of days, as spreadsheets store dates"},
+		{"45293.127835648", nil, "a number of days, as spreadsheets store dates"},
+		{"1704164645123456789", nil, "2024-01-02T03:04:05.123Z"},
+		{"133486382450000000", nil, "a number that is neither seconds nor milliseconds"}, // of Active Directory
+		{"202401020304", nil, "a number that is neither seconds nor milliseconds"},       // 1976 in milliseconds
+		{"/Date(1704164645000)/", nil, second},                                           // of .NET
+		{"2024/01/02 03:04:05", time.UTC, second},
+		{"2024/01/02", nil, "2024-01-02T00:00:00.000Z"},
+		{"2024-01-02t03:04:05z", nil, second},
+		{"2024-01-02 03:04:05.1234567 +00:00", nil, "2024-01-02T03:04:05.123Z"}, // of SQL Server
+		{"2024-01-02 04:04:05.123456789 +0100 CET", nil, "2024-01-02T03:04:05.123Z"},
+		{"2024-01-02T04:04:05+01:00[Europe/Berlin]", nil, second},
+		{"2024-01-02 04:04:05 CET", nil, "not a date like"},
+		{"2024-01-02T03:04:05+2400", nil, "no such time zone"},
+		{"20240102T030405Z", nil, second},
+		{"Tue Jan 02 03:04:05 UTC 2024", nil, second},
+		{"Tue Jan  2 03:04:05 UTC 2024", nil, second},
+		{"Tue Jan 02 2024 04:04:05 GMT+0100 (Central European Standard Time)", nil, second},
+		{"Tue, 2 Jan 2024 03:04:05 +0000", nil, second},
+		{"2 Jan 2024 04:04:05 +0100", nil, second},
 		{"20240102030405", nil, "a number that is neither seconds nor milliseconds since 1970"},
 		{"20240102030405Z", nil, second},
 		{"Tue, 02 Jan 2024 03:04:05 GMT", nil, second},
@@ -248,6 +298,12 @@ func TestFlatJSON(t *testing.T) {
 			"MongoDB's numbers", `{"_id":{"$numberLong":"175928847299117063"},"username":null,"emails":[],"createdAt":{"$date":{"$numberLong":"1704164645000"}}}`,
 			mongo, `{"type":"user","facets":{"added":"2024-01-02T03:04:05.000Z","uid":"175928847299117063"}}`,
 		},
+		{"a list of an object", `{"users":[{"id":1,"email":"a@x.org","name":"Ann"}]}`, ids, `{"type":"user","facets":{"email":"a@x.org","name":"Ann","uid":"1"}}`},
+		{"a list of an object over lines", "{\"users\": [\n {\"id\":1,\"email\":null,\"name\":\"Ann\"}\n]}\n", ids, `{"type":"user","facets":{"name":"Ann","uid":"1"}}`},
+		{"an object that ends on another line", "{\"id\":1,\n\"email\":null,\"name\":\"Ann\"}\n", ids, `{"type":"user","facets":{"name":"Ann","uid":"1"}}`},
+		{"a date of Firestore", `{"id":"1","at":{"_seconds":1704164645,"_nanoseconds":0}}`, o("id", "uid", "at", "added"), `{"type":"user","facets":{"added":"2024-01-02T03:04:05.000Z","uid":"1"}}`},
+		{"a name twice", `{"id":"1","id":"2","email":null,"name":"Ann"}`, ids, "twice"},
+		{"NaN", `{"id":NaN,"email":null,"name":"Ann"}`, ids, "not JSON"},
 		{"an object", `{"id":{"a":1},"email":null,"name":"Ann"}`, ids, "wrong type of JSON value"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {

@@ -209,7 +209,7 @@ func (im *importer) fingerprint(ctx context.Context) (string, error) {
 	text, _ := json.Marshal([]any{ // marshaling strings cannot fail
 		secret, im.Config.NS.String(), im.o.Type, im.o.CSV, im.o.From, im.o.FromParams, len(mapped), mapped, ignored,
 		im.o.Prepared, im.o.Pepper, im.o.WithoutPassword, im.o.WithoutIdentifier,
-		im.o.Delimiter, im.o.Null, im.o.Zone.String(), im.o.KeepIDs,
+		im.o.Delimiter, im.o.Null, im.o.Zone != nil, im.o.Zone.String(), im.o.KeepIDs,
 	})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), nil
@@ -221,7 +221,7 @@ func (im *importer) parseOptions() (err error) {
 	switch {
 	case im.o.KeepIDs && im.o.From != "auth0":
 		return fmt.Errorf("%w: only an export of auth0 has IDs with a prefix that can be kept", ErrInput)
-	case !im.o.CSV && im.o.Delimiter+rune(len(im.o.Null)) != 0:
+	case !im.o.CSV && (im.o.Delimiter != 0 || im.o.Null != ""):
 		return fmt.Errorf("%w: a delimiter and a text for no value are only for CSV", ErrInput)
 	case im.o.Delimiter != 0 && !validDelimiter(im.o.Delimiter):
 		return fmt.Errorf("%w: the delimiter must be one character, and neither a quote nor a line break", ErrInput)
@@ -231,7 +231,7 @@ func (im *importer) parseOptions() (err error) {
 	case !known:
 		return fmt.Errorf("%w: cannot read exports of %s; want one of %s", ErrInput, records.Quoted(im.o.From), strings.Join(Products(), ", "))
 	case im.o.CSV:
-		return fmt.Errorf("%w: an export of %s is not CSV", ErrInput, im.o.From)
+		return fmt.Errorf("%w: an export of %s is JSON: export it as JSON, or import the table without naming a product", ErrInput, im.o.From)
 	case im.o.FromParams != "" && im.o.From != "firebase":
 		return fmt.Errorf("%w: hashes of %s have no parameters of a project", ErrInput, im.o.From)
 	case im.o.FromParams != "":
@@ -277,10 +277,13 @@ func (im *importer) openSource(r io.Reader) (source, error) {
 		markSize, _ = in.Discard(len(mark)) // cannot fail: the bytes are buffered
 	}
 	im.headerBytes = int64(markSize)
+	if err := otherForm(in); err != nil {
+		return nil, err
+	}
 	if im.o.From != "" {
 		return newProductUsers(in, im.headerBytes, im), nil
 	}
-	form, err := detectForm(in, im.o.CSV)
+	form, err := detectForm(in, im.o)
 	lines := &jsonLines{r: in, size: im.headerBytes, columns: im.columns}
 	switch {
 	case err != nil:
@@ -408,7 +411,7 @@ func (im *importer) fillBatch(b *batch, limit int) (more bool, err error) {
 			break
 		}
 		if !im.namesChecked {
-			if err = im.checkNames(im.src, l); err != nil {
+			if _, err = im.checkNames(im.src, l); err != nil {
 				b.lines = b.lines[:len(b.lines)-1]
 				err = &ReadError{Line: l.no, Offset: im.headerBytes + im.bytes, Err: err}
 				break

@@ -12,13 +12,18 @@ var (
 	plainInteger = regexp.MustCompile(`^-?[1-9][0-9]*$|^0$`)
 	// extendedJSON matches an object by which MongoDB writes a value that JSON lacks.
 	extendedJSON = regexp.MustCompile(`^\{\s*"\$(oid|date|numberLong|numberInt|uuid)"\s*:\s*("[^"\\]*"|-?\d+|\{\s*"\$numberLong"\s*:\s*("-?\d+")\s*\})\s*\}$`)
+	// firestoreDate matches an object by which Firestore writes a date.
+	firestoreDate = regexp.MustCompile(`^\{\s*"_?seconds"\s*:\s*(\d+)\s*,\s*"_?nanoseconds"\s*:\s*\d+\s*\}$`)
 )
 
-// unwrapExtended returns the value inside an object of MongoDB's Extended JSON, and other JSON
-// unchanged. A date in milliseconds becomes an ISO date.
+// unwrapExtended returns the value inside an object of MongoDB's Extended JSON, the seconds of a date
+// of Firestore, and other JSON unchanged. A date in milliseconds becomes an ISO date.
 func unwrapExtended(raw string) string {
 	if len(raw) == 0 || raw[0] != '{' {
 		return raw
+	}
+	if m := firestoreDate.FindStringSubmatch(raw); m != nil {
+		return m[1]
 	}
 	m := extendedJSON.FindStringSubmatch(raw)
 	if m == nil {

@@ -64,8 +64,10 @@ type ImportOptions struct {
 	// Rejects, if not nil, receives the refused lines in the form of the input, with their numbers
 	// and the reasons. If nil, refused lines are only counted.
 	Rejects io.Writer
-	// Resume continues an interrupted import of the same input, with the same Type, CSV, From,
-	// FromParams, Map and Ignore. The zero ImportState starts from the beginning.
+	// Resume continues an interrupted import of the same input, with the same options of those that
+	// say how the input is read: Type, CSV, From, FromParams, Map, Ignore, Delimiter, Null, Zone,
+	// KeepIDs, Prepared, Pepper, WithoutPassword and WithoutIdentifier. The zero ImportState starts
+	// from the beginning.
 	Resume ImportState
 	// Save, if not nil, is called with the state of the import after each batch that is stored
 	// permanently.

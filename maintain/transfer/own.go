@@ -9,7 +9,6 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -70,7 +69,7 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 	}
 	changed := r.own[columnChanged]
 	if l.statedChange, err = ownDate(changed, im.o.Zone); err != nil {
-		return err
+		return fmt.Errorf("%s: %w", columnChanged, err)
 	}
 	if err := im.addHash(l, r); err != nil {
 		return err
@@ -92,7 +91,8 @@ const markOfClear = "clear"
 
 // addHash adds the password of a line to the draft.
 func (im *importer) addHash(l *line, r *reading) error {
-	hash, advice, err := r.own[columnHash], "", r.hashErr
+	// No hash begins or ends with white space, which people paste along.
+	hash, advice, err := strings.TrimSpace(r.own[columnHash]), "", r.hashErr
 	if isNoPassword(hash) {
 		hash = ""
 	}
@@ -180,7 +180,7 @@ func parseFlag(text string) (value, ok bool) {
 // flagError returns the error for text that is neither a truth value nor a date. err is why it is
 // not a date.
 func flagError(column, text string, err error) error {
-	if text[0] >= '0' && text[0] <= '9' {
+	if text[0] >= '0' && text[0] <= '9' || strings.EqualFold(text, "null") {
 		return fmt.Errorf("%s: %w", column, err)
 	}
 	return fmt.Errorf("%s is neither a date nor true or false", column)
@@ -214,15 +214,21 @@ func disabledSince(own map[string]string, now time.Time, zone *time.Location) (s
 	if enabled && since != "" {
 		return "", errors.New("both disabled and not disabled")
 	}
+	if own[columnUntil] == "infinity" { // of Postgres
+		return cmp.Or(since, schema.Date(now).Wire()), nil
+	}
 	until, err := ownDate(own[columnUntil], zone)
-	if err == nil && until.After(now) {
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", columnUntil, err)
+	}
+	if until.After(now) {
 		since = cmp.Or(since, schema.Date(now).Wire())
 	}
-	return since, err
+	return since, nil
 }
 
-// ownDate parses a date that is not a facet; a text that stands for no date is the zero time. A time
-// without a time zone is in zone, which may be nil.
+// ownDate parses a date that is not a facet. A text that stands for no date is the zero time. A
+// time without a time zone is in zone, which may be nil.
 func ownDate(text string, zone *time.Location) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -233,7 +239,7 @@ func ownDate(text string, zone *time.Location) (time.Time, error) {
 	}
 	at, _, reason := parseDate(text, zone)
 	if reason != "" {
-		return time.Time{}, fmt.Errorf("%s: %s", records.Quoted(text[:min(len(text), 40)]), reason)
+		return time.Time{}, errors.New(reason) // without the text, which may be a password
 	}
 	return at, nil
 }

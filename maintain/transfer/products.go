@@ -28,6 +28,9 @@ type product struct {
 	mayLackID bool
 	keys      []string          // the names that accounts are recognized by
 	names     map[string]string // default mapping of names to fields; empty for the primary field
+	// clear is a member, in quotes, that every account with a clear password has. Empty means that
+	// no account has one.
+	clear string
 	// check returns an error for an object that is not an account of a person. It gives the account
 	// its id and, if they are elsewhere, its other names.
 	check func(s *productUsers, a account) error
@@ -50,7 +53,7 @@ var productsByName = map[string]product{
 		names: map[string]string{"localId": "", "email": "email", "emailVerified": "verified:email", "createdAt": "added"},
 	},
 	"keycloak": {
-		id: "id", mayLackID: true, keys: []string{"id"}, check: checkKeycloak, parse: parseKeycloak,
+		id: "id", mayLackID: true, clear: `"value"`, keys: []string{"id"}, check: checkKeycloak, parse: parseKeycloak,
 		names: map[string]string{
 			"id": "", "email": "email", "emailVerified": "verified:email", "username": "name", "createdTimestamp": "added",
 		},
@@ -288,6 +291,7 @@ type keycloakCredential struct {
 	CredentialData string `json:"credentialData"`
 
 	Value             string `json:"value"`
+	Temporary         bool   `json:"temporary"` // the owner must set another one
 	HashedSaltedValue []byte `json:"hashedSaltedValue"`
 	Salt              []byte `json:"salt"`
 	HashIterations    int    `json:"hashIterations"`
@@ -318,6 +322,7 @@ func parseKeycloak(s *productUsers, a account, r *reading) error {
 			r.secondFactor = true
 			continue
 		}
+		r.requiredAction = r.requiredAction || c.Temporary
 		if c.SecretData == "" && c.Value != "" {
 			r.own[columnClear] = c.Value
 		} else {

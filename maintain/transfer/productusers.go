@@ -182,9 +182,9 @@ func (s *productUsers) readEnd() error {
 	return err
 }
 
-// mayBeClear reports whether an account has a member "value", which only a credential of Keycloak
-// with a clear password has.
-func (s *productUsers) mayBeClear(l *line) bool { return strings.Contains(l.raw, `"value"`) }
+func (s *productUsers) mayBeClear(l *line) bool {
+	return s.clear != "" && strings.Contains(l.raw, s.clear)
+}
 
 func (s *productUsers) reject(w io.Writer, l *line) error {
 	var flat bytes.Buffer
