@@ -47,22 +47,27 @@ func TestHandshakeWithoutTLS(t *testing.T) {
 }
 
 // TestRefusedConnection checks that the reason for which a server closes a connection is not lost
-// when the next write fails.
+// when the next write fails, whether it was read before or not.
 func TestRefusedConnection(t *testing.T) {
 	addr := listen(t, func(c net.Conn) {
 		c.Write([]byte("-ERR max number of clients reached\r\n"))
 		c.Close()
 	})
-	conn, err := newDialer(time.Second, nil)(context.Background(), "tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	for until := time.Now().Add(5 * time.Second); err == nil && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
-		_, err = conn.Write([]byte("*1\r\n$4\r\nPING\r\n"))
-	}
-	if err == nil || !strings.Contains(err.Error(), ": ERR max number of clients reached") {
-		t.Errorf("got %v, want an error with what the server said", err)
+	for _, read := range []bool{false, true} {
+		conn, err := newDialer(time.Second, nil)(context.Background(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if read {
+			_, _ = conn.Read(make([]byte, 100))
+		}
+		for until := time.Now().Add(5 * time.Second); err == nil && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+			_, err = conn.Write([]byte("*1\r\n$4\r\nPING\r\n"))
+		}
+		if err == nil || !strings.Contains(err.Error(), ": ERR max number of clients reached") {
+			t.Errorf("read before: %v: got %v, want an error with what the server said", read, err)
+		}
 	}
 }
 
@@ -70,5 +75,18 @@ func TestRefusedConnection(t *testing.T) {
 func TestPortSpeaksTLS(t *testing.T) {
 	if err := new(framing).parse([]byte{0x15, 3, 1, 0, 2, 2, 70}); !errors.Is(err, errSpeaksTLS) {
 		t.Errorf("got %v, want errSpeaksTLS", err)
+	}
+}
+
+// TestRefusedClient checks that a client reports why a server has refused its connection.
+func TestRefusedClient(t *testing.T) {
+	addr := listen(t, func(c net.Conn) {
+		c.Write([]byte("-ERR max number of clients reached\r\n"))
+		c.Close()
+	})
+	client := redis.NewClient(&redis.Options{Addr: addr, Dialer: newDialer(time.Second, nil), MaxRetries: 1})
+	defer client.Close()
+	if err := client.Ping(context.Background()).Err(); err == nil || !strings.Contains(err.Error(), "ERR max number of clients reached") {
+		t.Errorf("got %v, want an error with what the server said", err)
 	}
 }

@@ -150,35 +150,46 @@ func (f *framing) endItem() {
 type boundedConn struct {
 	net.Conn
 	replies framing
+	read    bool   // something was read
+	refusal string // the error that was the first thing read, until something else is read
 }
 
 // Write implements net.Conn. A server that refuses a connection says so and closes it, which the
-// next write would hide.
+// error of the next write would hide.
 func (b *boundedConn) Write(p []byte) (int, error) {
 	n, err := b.Conn.Write(p)
-	if err == nil || b.replies.items+b.replies.skip+len(b.replies.line) > 0 {
-		return n, err
+	if err != nil && !b.read && b.Conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)) == nil {
+		_, _ = b.Read(make([]byte, 256))
 	}
-	said := make([]byte, 256)
-	if b.Conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)) == nil {
-		m, _ := b.Conn.Read(said)
-		if text, refused := bytes.CutPrefix(said[:m], []byte("-")); refused {
-			text, _, _ = bytes.Cut(text, []byte("\r\n"))
-			err = fmt.Errorf("%w: %s", err, text)
-		}
-	}
-	return n, err
+	return n, b.explain(err)
 }
 
 // Read implements net.Conn. After a bad reply it reads nothing more.
 func (b *boundedConn) Read(p []byte) (int, error) {
 	if b.replies.err == nil {
 		n, err := b.Conn.Read(p)
+		if n > 0 {
+			b.refusal = ""
+			if text, refused := bytes.CutPrefix(p[:n], []byte("-")); refused && !b.read {
+				text, _, _ = bytes.Cut(text, []byte("\r\n"))
+				b.refusal = string(text)
+			}
+			b.read = true
+		}
 		if b.replies.parse(p[:n]) == nil {
-			return n, err
+			return n, b.explain(err)
 		}
 	}
 	return 0, b.replies.err
+}
+
+// explain adds to an error of the connection why the server has refused it.
+func (b *boundedConn) explain(err error) error {
+	if err == nil || b.refusal == "" {
+		return err
+	}
+	// go-redis unwraps one error, but not one that wraps two.
+	return fmt.Errorf("%w: %w", err, errors.New(b.refusal))
 }
 
 // NetConn returns the underlying connection, which go-redis needs.

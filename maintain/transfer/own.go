@@ -108,7 +108,7 @@ func (im *importer) addHash(l *line, r *reading) error {
 		}
 		if err = im.Config.Hashing.HasherFor(l.t).Usable(hash); err != nil {
 			err = fmt.Errorf("password: %w", err)
-			if im.o.From == "" {
+			if im.o.From == "" && !strings.Contains(err.Error(), columnClear) {
 				advice = "; a clear password goes into clear_password"
 			}
 		}
