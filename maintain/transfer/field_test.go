@@ -334,6 +334,15 @@ func TestKeycloakCredentials(t *testing.T) {
 				t.Errorf("a clear password: login as %s: %v", name, err)
 			}
 		}
+
+		s = s.subNamespace(t, "more")
+		const secret = `{\"value\":\"$2a$05$abcdefghijklmnopqrstuuxglPpnRcUsOY9v566GLoWy42/7hJY4i\"}`
+		s.importText(t, `[{"id":"1","username":"ann","credentials":[{"type":"password","secretData":"`+secret+`","credentialData":"{\"hashIterations\":5,\"algorithm\":\"bcrypt\"}"}]},
+			{"id":"2","username":"ben","credentials":[{"type":"password","value":"Sommerhaus-2024","temporary":true}]}]`,
+			transfer.ImportOptions{From: "keycloak"}, transfer.Report{Read: 2, Created: 2, RequiredAction: 1})
+		for _, name := range []string{"ann", "ben"} {
+			s.requireLogin(t, name, "Sommerhaus-2024", true)
+		}
 	})
 }
 

@@ -62,12 +62,6 @@ func TestFieldFiles(t *testing.T) {
 		{"htpasswd", transfer.ImportOptions{Map: flat}, lines + "it looks like a password file", ""},
 		{"pgcopy.txt", transfer.ImportOptions{Map: flat}, "bad input: it looks like a dump of a database", ""},
 		{"users.ldif", transfer.ImportOptions{Map: flat}, "bad input: it looks like LDIF", ""},
-		{
-			"forms.csv", transfer.ImportOptions{}, "14 read, 13 created, 15 yescrypt is not supported",
-			"phc-pbkdf2@example.com phc-pbkdf2-noL@example.com zitadel-padded@example.com werkzeug-pbkdf2@example.com werkzeug-scrypt@example.com " +
-				"betterauth-scrypt@example.com lucia2-scrypt@example.com adonis-scrypt-n@example.com spring-bcrypt@example.com dovecot-blf@example.com " +
-				"ldap-crypt6@example.com nextcloud-1@example.com drupal7@example.com",
-		},
 		{"supa_recipe.csv", transfer.ImportOptions{}, "3 read, 2 created, 4 it has no identifier", "anna@example.com banned@example.com"},
 	} {
 		t.Run(tt.file, func(t *testing.T) {
