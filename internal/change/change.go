@@ -272,9 +272,8 @@ func (t *Type) IndexKey(field, value string) (recordkey.Key, bool) {
 }
 
 // EncodeFacet adds the wire form of a facet to wires, a mail address without white space around it.
-// was holds the current fields of the entry,
-// and is nil for a new entry. Only a value that changes must obey the rules, so that an entry older
-// than a rule can still be changed.
+// was holds the current fields of the entry, and is nil for a new entry. Only a value that changes
+// must obey the rules, so that an entry older than a rule can still be changed.
 func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value, was map[string]string) error {
 	if field == store.FieldPassword {
 		return Invalid(field, "name", "a password cannot be set as a facet; use SetPassword")

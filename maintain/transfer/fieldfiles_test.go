@@ -39,7 +39,8 @@ func TestFieldFiles(t *testing.T) {
 		{"crleak3.csv", transfer.ImportOptions{}, "bad input: its lines end with CR alone", ""},
 		{"mysql_escape.csv", transfer.ImportOptions{}, "reading the input: line 2 and everything after it were not read: bad input: a quote after a backslash", ""},
 		{
-			"dates.csv", transfer.ImportOptions{},
+			"dates.csv",
+			transfer.ImportOptions{},
 			"19 read, 13 created, 5 a time without a time zone, 10 a time without a time zone, 11 a time without a time zone, " +
 				"15 a date whose day and month, 16 a date whose day and month, 18 a number of days", "",
 		},
@@ -52,11 +53,13 @@ func TestFieldFiles(t *testing.T) {
 		{"flat_null.jsonl", transfer.ImportOptions{Map: flat}, "4 read, 4 created", "anna@example.com bert@example.com"},
 		{"strnull.jsonl", transfer.ImportOptions{Map: only("id", "email", "name", "hash")}, "3 read, 3 created", "anna@example.com"},
 		{
-			"snowflake.jsonl", transfer.ImportOptions{Map: only("id", "email", "hash")},
+			"snowflake.jsonl",
+			transfer.ImportOptions{Map: only("id", "email", "hash")},
 			"6 read, 3 created, 4 a number that is not a whole number, 5 a number that is not a whole number, 6 a number that is not a whole number", "anna@example.com bert@example.com",
 		},
 		{
-			"mongo.jsonl", transfer.ImportOptions{Map: map[string]string{"_id": "uid", "username": "name", "createdAt": "added"}, Ignore: []string{"emails", "services"}},
+			"mongo.jsonl",
+			transfer.ImportOptions{Map: map[string]string{"_id": "uid", "username": "name", "createdAt": "added"}, Ignore: []string{"emails", "services"}},
 			"1 read, 1 created", "",
 		},
 		{"htpasswd", transfer.ImportOptions{Map: flat}, lines + "it looks like a password file", ""},
