@@ -65,7 +65,7 @@ func TestImportForm(t *testing.T) {
 	}
 	const one = "1 line read: 1 created, 0 updated, 0 skipped, 0 refused"
 	table := write("a.txt", "uid;added;job\n1;2024-01-02 03:04:05;NULL\n")
-	expect(t, runCommand(nil, "", "import", table), 2, "", "import it as CSV (userdb import --csv)")
+	expect(t, runCommand(nil, "", "import", table), 2, "", "import it as CSV with its delimiter (userdb import --delimiter)")
 	expect(t, runCommand(nil, "", "import", table, "--csv"), 2, "", "if semicolons separate the columns, name that delimiter (userdb import --delimiter)")
 	expect(t, runCommand(nil, "", "import", table, "--delimiter", ";;"), 2, "", "want one character")
 	expect(t, runCommand(nil, "", "import", table, "--delimiter", ";", "--zone", "Mars/Base"), 2, "", "no such time zone here")

@@ -147,8 +147,8 @@ func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	return cmp.Or(err, ctx.Err(), again)
 }
 
-// checkNames checks that the schema declares all names in a line, and reports whether the line could
-// be read. It ignores other problems of the line.
+// checkNames checks that the schema declares all names in a line, and reports whether the line
+// could be read. It ignores other problems of the line.
 func (im *importer) checkNames(src source, l *line) (read bool, err error) {
 	if l.err != nil || l.isBlank() {
 		return false, nil

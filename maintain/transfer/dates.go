@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	// databaseDate matches a date and a time as databases and programs write them. Go and Java write
-	// the name of the zone after its offset.
+	// databaseDate matches a date and a time as databases and programs write them. Go and Java
+	// write the name of the zone after its offset.
 	databaseDate = regexp.MustCompile(`^(\d{4})[-/](\d\d)[-/](\d\d)[Tt ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))? ?` +
 		`(?:([Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?)(?: [A-Z]{3,5}|\[[\w/+-]+\])?)?$`)
 	// zeroDate matches what MySQL stores in place of no date.

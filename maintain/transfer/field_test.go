@@ -212,8 +212,8 @@ func TestDates(t *testing.T) {
 		{"45293", nil, "a number of days, as spreadsheets store dates"},
 		{"45293.127835648", nil, "a number of days, as spreadsheets store dates"},
 		{"1704164645123456789", nil, "2024-01-02T03:04:05.123Z"},
-		{"133486382450000000", nil, "a number that is neither seconds nor milliseconds"}, // of Active Directory
-		{"202401020304", nil, "a number that is neither seconds nor milliseconds"},       // 1976 in milliseconds
+		{"133486382450000000", nil, "a number that is neither seconds nor milliseconds"}, // of AD
+		{"202401020304", nil, "a number that is neither seconds nor milliseconds"},       // 1976
 		{"/Date(1704164645000)/", nil, second},                                           // of .NET
 		{"2024/01/02 03:04:05", time.UTC, second},
 		{"2024/01/02", nil, "2024-01-02T00:00:00.000Z"},
@@ -301,6 +301,10 @@ func TestFlatJSON(t *testing.T) {
 		{"a list of an object", `{"users":[{"id":1,"email":"a@x.org","name":"Ann"}]}`, ids, `{"type":"user","facets":{"email":"a@x.org","name":"Ann","uid":"1"}}`},
 		{"a list of an object over lines", "{\"users\": [\n {\"id\":1,\"email\":null,\"name\":\"Ann\"}\n]}\n", ids, `{"type":"user","facets":{"name":"Ann","uid":"1"}}`},
 		{"an object that ends on another line", "{\"id\":1,\n\"email\":null,\"name\":\"Ann\"}\n", ids, `{"type":"user","facets":{"name":"Ann","uid":"1"}}`},
+		{
+			"a list in an entry", `{"id":"1","items":[{"id":"2"}]}`, transfer.ImportOptions{Map: map[string]string{"id": "uid"}, Ignore: []string{"*"}},
+			`{"type":"user","facets":{"uid":"1"}}`,
+		},
 		{"a date of Firestore", `{"id":"1","at":{"_seconds":1704164645,"_nanoseconds":0}}`, o("id", "uid", "at", "added"), `{"type":"user","facets":{"added":"2024-01-02T03:04:05.000Z","uid":"1"}}`},
 		{"a name twice", `{"id":"1","id":"2","email":null,"name":"Ann"}`, ids, "twice"},
 		{"NaN", `{"id":NaN,"email":null,"name":"Ann"}`, ids, "not JSON"},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 )
 
 // An inputForm is a form of input that has no name in ImportOptions.From.
@@ -41,16 +42,19 @@ func detectForm(in *bufio.Reader, o ImportOptions) (inputForm, error) {
 	if len(o.Map)+len(o.Ignore) == 0 {
 		product = looksLikeProduct(text)
 	}
-	list, byID := listMember.FindSubmatch(text), firstObject.FindSubmatch(text)
+	list, byID := "", firstObject.FindSubmatch(text)
+	if !json.Valid(first) || !linesBelow {
+		list = listName(text, o)
+	}
 	switch {
 	case singleQuotes.Match(text):
 		return bad(notQuoted)
 	case isJSON && product != "":
 		return bad(fmt.Sprintf("it looks like an export of %[1]s: import it as one (userdb import --from %[1]s)", product))
-	case isJSON && text[0] == '[', list != nil && string(list[1]) == "users":
+	case isJSON && text[0] == '[', list == "users":
 		return formList, nil
-	case list != nil && o.Map[string(list[1])] == "":
-		return bad(fmt.Sprintf("it is an object with a list: write only the list (jq .%s)", list[1]))
+	case list != "":
+		return bad(fmt.Sprintf("it is an object with a list: write only the list (jq .%s)", list))
 	case byID != nil && looksLikeValue(string(byID[1])):
 		return bad("it is an object with an entry under each ID: write a list of the entries (jq '[.[]]')")
 	case isJSON && bytes.HasSuffix(first, []byte("},")):
@@ -75,6 +79,25 @@ func detectForm(in *bufio.Reader, o ImportOptions) (inputForm, error) {
 		advice = "if it is CSV, import it as CSV (userdb import --csv)"
 	}
 	return bad("it is neither JSON lines nor a JSON list: " + advice)
+}
+
+// listName returns the name of the list if text is an object that seems to hold the entries in a
+// list, or "". An object with names that the options map is an entry.
+func listName(text []byte, o ImportOptions) string {
+	m := listMember.FindSubmatchIndex(text)
+	if m == nil {
+		return ""
+	}
+	name := string(text[m[2]:m[3]])
+	for mapped := range o.Map {
+		if bytes.Contains(text[:m[3]+1], []byte(`"`+mapped+`"`)) {
+			return ""
+		}
+	}
+	if slices.Contains(o.Ignore, name) {
+		return ""
+	}
+	return name
 }
 
 // peekText returns the text in the buffer of in, without white space at its beginning.
@@ -114,7 +137,7 @@ var (
 		`"(users|accounts|data|rows|results|items|records|documents|entries|members|content|value|Users|Resources|Items)"\s*:\s*\[\s*[{\[\]]`)
 )
 
-// forms are the files of other kinds that people have, by how they begin, and what to do about them.
+// forms are files of other kinds that people have, by how they begin, and what to do about them.
 var forms = []struct{ begin, what string }{
 	{"PK\x03\x04", "a spreadsheet or another archive: save the sheet as CSV"},
 	{"\xd0\xcf\x11\xe0", "a spreadsheet: save the sheet as CSV"},
@@ -151,7 +174,7 @@ func otherForm(in *bufio.Reader) error {
 		what = "YAML: write it as JSON, such as with yq -o json"
 	case phpMyAdmin.Match(text):
 		what = "an export of phpMyAdmin: export the table as CSV, or take its list called data"
-	case bytes.ContainsRune(text[:min(len(text), 512)], 0):
+	case !jsonBegin.Match(text) && bytes.ContainsRune(text[:min(len(text), 512)], 0):
 		what = "a binary file, not like text: export it as CSV or as JSON"
 	default:
 		return nil

@@ -16,8 +16,8 @@ var (
 	firestoreDate = regexp.MustCompile(`^\{\s*"_?seconds"\s*:\s*(\d+)\s*,\s*"_?nanoseconds"\s*:\s*\d+\s*\}$`)
 )
 
-// unwrapExtended returns the value inside an object of MongoDB's Extended JSON, the seconds of a date
-// of Firestore, and other JSON unchanged. A date in milliseconds becomes an ISO date.
+// unwrapExtended returns the value inside an object of MongoDB's Extended JSON, the seconds of a
+// date of Firestore, and other JSON unchanged. A date in milliseconds becomes an ISO date.
 func unwrapExtended(raw string) string {
 	if len(raw) == 0 || raw[0] != '{' {
 		return raw
