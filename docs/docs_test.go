@@ -262,7 +262,7 @@ func writeExports(t *testing.T, dir string) {
 	const samples = "../maintain/transfer/testdata/"
 	for name, sample := range map[string]string{
 		"auth0.ndjson": "auth0.ndjson", "django.json": "django.json", "firebase.json": "firebase.json",
-		"hash_config.txt": "firebase-params.txt", "realm.json": "keycloak.json",
+		"hash_config.txt": "firebase-params.txt", "realm.json": "keycloak.json", "auth_users.csv": "field/supabase_full.csv",
 	} {
 		text, err := os.ReadFile(samples + sample)
 		if err != nil {

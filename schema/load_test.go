@@ -193,7 +193,7 @@ func TestLoadErrors(t *testing.T) {
 		{fileWithField(`"role":"secondary","codec":"nubmer"`), `schema: types.t.fields.f.codec: unknown codec nubmer; want one of boolean, date, identity, json, null, number, text`},
 		{fileWithField(`"codec":""`), `schema: types.t.fields.f.codec: empty; leave it out instead`},
 		{fileWithField(`"role":"unique"`), `schema: types.t.fields.f.role: unknown role unique; want one of indexed, ordered, secondary`},
-		{fileWithField(`"kind":"e mail"`), `schema: types.t.fields.f.kind: unknown kind "e mail"; want one of email, nickname, pattern, url, username`},
+		{fileWithField(`"kind":"e mail"`), `schema: types.t.fields.f.kind: unknown kind "e mail"; want one of email, email-dots, nickname, pattern, url, username`},
 		{fileWithType(`"primary":"id","fold":"lower"`), `schema: types.t.fold: unknown fold lower; want one of casefold, exact`},
 		{fileWithType(`"primary":"id","tertiary":{"a":{"kind":"stream"}}`), `schema: types.t.tertiary.a.kind: unknown kind stream; want one of hash, list, set, string, zset`},
 		{fileWithType(`"primary":"id","tertiary":{"a":{}}`), `schema: types.t.tertiary.a.kind: missing; want one of hash, list, set, string, zset`},

@@ -122,7 +122,7 @@ func TestFromErrors(t *testing.T) {
 	checkFromError[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"b,kind=mail"`
-	}](t, "schema: struct.B: kind: unknown kind mail; want one of email, nickname, pattern, url, username")
+	}](t, "schema: struct.B: kind: unknown kind mail; want one of email, email-dots, nickname, pattern, url, username")
 	checkFromError[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"*"`

@@ -151,7 +151,7 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 		return nil
 	})
 	choiceFlag(c, &codec, "codec", "encode its values with `C` (default text)", "text", "date", "number", "json", "boolean", "null", "identity")
-	choiceFlag(c, &f.Kind, "kind", "its values must be of kind `K`", "email", "username", "nickname", "url")
+	choiceFlag(c, &f.Kind, "kind", "its values must be of kind `K`", "email", "email-dots", "username", "nickname", "url")
 	return c
 }
 

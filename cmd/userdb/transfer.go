@@ -95,9 +95,9 @@ func importCommand(s *session) *cobra.Command {
 	r := &importRun{s: s, o: transfer.ImportOptions{OnDuplicate: "fail"}}
 	c := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Import entries from JSON lines or CSV",
-		Long: `Import entries from JSON lines, as 'userdb export' prints them, or from CSV with a header (.csv); - is
-standard input. Each entry is written completely or not at all.
+		Short: "Import entries from JSON or CSV",
+		Long: `Import entries from JSON lines, as 'userdb export' prints them, from a JSON list of such objects, or
+from CSV with a header (.csv); - is standard input. Each entry is written completely or not at all.
 
 CSV columns are facets by name, sets as words or JSON, and password (a hash), clear_password,
 disabled (a date, or true or false), verified:FIELD (likewise) and ~isa (the type). As targets of
@@ -133,6 +133,7 @@ and 3 if no line has the identifier.`,
 	c.Flags().StringVar(&r.pepper, "pepper", "", "`FILE` with the pepper that --prepared append appends, on one line")
 	c.Flags().StringVar(&r.trial.Identifier, "try", "", "check one account of a dry run: whether `IDENTIFIER` could log in with the\npassword that is asked for")
 	c.Flags().BoolVar(&r.o.Extra, "extra", false, "keep facets that the schema does not declare, if the type is open")
+	r.formFlags(c)
 	c.Flags().BoolVar(&r.resume, "resume", false, "continue an import that was interrupted")
 	return s.withStdin(c)
 }
@@ -418,7 +419,7 @@ func (r *importRun) fail(err error) error {
 		case r.o.Extra:
 			keep = "; --extra keeps such facets only in types that are open"
 		}
-		err = fmt.Errorf("%w (--map %s=FIELD names the field, --ignore %s leaves it out%s)", err, name, name, keep)
+		err = fmt.Errorf("%w (--map %s=FIELD names the field, --ignore %s leaves it out, --ignore '*' all that has no --map%s)", err, name, name, keep)
 		if r.last.Lines == 0 {
 			err = fmt.Errorf("%w; nothing was imported", err)
 		}

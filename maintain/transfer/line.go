@@ -73,9 +73,16 @@ func (l *line) refuse(err error) { l.done, l.err = refusedLine, err }
 
 func (l *line) finish(done outcome) { l.done, l.err = done, nil }
 
-// isBlank reports whether a line is empty.
+// isBlank reports whether a line is empty, or a row of empty cells, as spreadsheets write them
+// after the last row.
 func (l *line) isBlank() bool {
-	return l.cells == nil && l.err == nil && strings.TrimSpace(l.raw) == ""
+	if l.err != nil {
+		return false
+	}
+	if l.cells == nil {
+		return strings.TrimSpace(l.raw) == ""
+	}
+	return !slices.ContainsFunc(l.cells, func(cell string) bool { return cell != "" })
 }
 
 // prepare makes a draft of each line of a batch, hashes clear passwords, and builds the changes
@@ -298,7 +305,7 @@ func (im *importer) draft(l *line) error {
 	l.leftOut = r.leftOut
 	var unnamed error // why the user name was left out
 	for _, f := range r.facets {
-		err := l.addFacet(f)
+		err := l.addFacet(f, im.o.Zone)
 		if err != nil && l.isName(f.field) && errors.Is(err, change.ErrInvalid) {
 			unnamed, err = err, nil
 		}
@@ -318,15 +325,25 @@ func (im *importer) draft(l *line) error {
 	return im.addOwnFields(l, r)
 }
 
-// addFacet adds a facet to the draft. A CSV cell may also hold a tertiary record.
-func (l *line) addFacet(f facet) error {
+// addFacet adds a facet to the draft. A CSV cell may also hold a tertiary record. Times without a
+// time zone are in zone.
+func (l *line) addFacet(f facet, zone *time.Location) error {
 	if kind := l.t.Schema.Tertiary[f.field].Kind; l.cells != nil && kind != "" {
 		content, err := cellContent(f.field, kind, f.text)
 		l.draft.Tertiary = append(l.draft.Tertiary, content)
 		return err
 	}
-	v, err := f.parse(l.t.Schema.Codec(f.field), f.text)
-	if err != nil {
+	codec := l.t.Schema.Codec(f.field)
+	v, err := f.parse(codec, f.text)
+	if err != nil && codec == schema.CodecDate {
+		var reason string
+		switch v, reason = dateValue(f.text, zone); {
+		case reason != "":
+			return change.Invalid(f.field, "codec", "cannot be read as date: "+reason)
+		case v.IsNull():
+			return nil
+		}
+	} else if err != nil {
 		reason := err.Error()
 		if value, is := errors.AsType[*schema.ValueError](err); is {
 			reason = "cannot be read as " + string(value.Codec) + ": " + value.Reason

@@ -358,8 +358,8 @@ func TestImportDisabledColumn(t *testing.T) {
 		}
 		for _, in := range []string{"uid;name\n9;Gil\n", "\ufeffuid\tname\n9\tGil\n", "uid|name\n"} {
 			_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{CSV: true})
-			if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "separated by commas") {
-				t.Errorf("importing %q: got %v, want ErrInput, which asks for columns separated by commas", in, err)
+			if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "name that delimiter") {
+				t.Errorf("importing %q: got %v, want ErrInput, which asks for the delimiter", in, err)
 			}
 		}
 		refused := transfer.ImportOptions{Refused: func(int64, string) {}}

@@ -189,7 +189,7 @@ func TestImportDisabledForms(t *testing.T) {
 			"disabled", sample(t, "field/disabledcol.csv"),
 			transfer.ImportOptions{CSV: true},
 			"f0 f2 f4 f6",
-			[]string{"9 disabled is neither a date nor true or false"},
+			[]string{"9 disabled: the word NULL, which means no value only by request (userdb import --null NULL)"},
 		},
 		{
 			"is_active", sample(t, "field/flags.csv"),
@@ -197,9 +197,9 @@ func TestImportDisabledForms(t *testing.T) {
 			"f1 f3 f5 f8", nil,
 		},
 		{
-			"banned_until and deleted_at", "uid,email,banned_until,deleted_at\n1,a@x.org,,\n2,b@x.org,2124-01-02T03:04:05Z,\n3,c@x.org,2024-01-02T03:04:05Z,\n4,d@x.org,,2024-05-02\n",
+			"banned_until and deleted_at", "uid,email,banned_until,deleted_at\n1,a@x.org,,\n2,b@x.org,2124-01-02T03:04:05Z,\n3,c@x.org,2024-01-02T03:04:05Z,\n4,d@x.org,,2024-05-02\n5,e@x.org,infinity,\n",
 			transfer.ImportOptions{CSV: true, Map: map[string]string{"banned_until": "disabled_until", "deleted_at": "disabled"}},
-			"2 4", nil,
+			"2 4 5", nil,
 		},
 		{
 			"flat JSON", `{"id":"1","email":"a@x.org","active":false}` + "\n" + `{"id":"2","email":"b@x.org","active":1}` + "\n" + `{"id":"3","email":"c@x.org","active":null}`,
@@ -335,7 +335,7 @@ func TestImportWithoutPassword(t *testing.T) {
 				o := tt.o
 				o.DryRun = true
 				o.Refused = func(_ int64, reason string) {
-					if !strings.HasSuffix(reason, "; --without-password imports the account without it") {
+					if !strings.HasSuffix(reason, "; userdb import --without-password imports the account without it") {
 						t.Errorf("refused because of %s, want the advice to import it without its password", reason)
 					}
 				}

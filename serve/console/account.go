@@ -133,7 +133,7 @@ func addressFields(e userdb.Entry, t schema.Type) (all []string) {
 	}
 	slices.SortStableFunc(all, func(a, b string) int {
 		rank := func(field string) int { // email addresses come first
-			if t.Fields[field].Kind == "email" {
+			if t.Fields[field].HasAddresses() {
 				return 0
 			}
 			return 1
@@ -187,7 +187,9 @@ func newEditor(e userdb.Entry, name string, f schema.Field) editor {
 		one.Hint = "such as 2026-11-20T08:02:40Z"
 	case f.Codec == schema.CodecJSON:
 		one.Input, one.Hint = "area", "JSON"
-	case f.Kind == "email" || f.Kind == "url":
+	case f.HasAddresses():
+		one.Mode = "email"
+	case f.Kind == "url":
 		one.Mode = f.Kind
 	}
 	return one
