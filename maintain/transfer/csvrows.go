@@ -232,7 +232,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 	default:
 		l.no = s.lineOf(0)
 		for i, cell := range cells {
-			if (cell == `\N` || cell == s.null && cell != "") && !s.isQuoted(i) {
+			if s.meansNull(cell) && !s.isQuoted(i) {
 				cells[i] = ""
 			}
 		}
@@ -329,9 +329,25 @@ func (s *csvRows) reject(w io.Writer, l *line) error {
 	if i := slices.Index(s.header, columnText); i >= 0 && text == "" {
 		text = cells[i]
 	}
-	_ = out.Write(append(s.strip(cells), strconv.FormatInt(l.no, 10), l.err.Error(), text))
+	row := append(s.strip(cells), strconv.FormatInt(l.no, 10), l.err.Error(), text)
+	if !slices.ContainsFunc(row, s.meansNull) {
+		_ = out.Write(row)
+	}
 	out.Flush()
-	return out.Error()
+	if err := out.Error(); err != nil || !slices.ContainsFunc(row, s.meansNull) {
+		return err
+	}
+	// Such a cell was in quotes, and a csv.Writer would write it without.
+	for i, cell := range row {
+		row[i] = `"` + strings.ReplaceAll(cell, `"`, `""`) + `"`
+	}
+	_, err := io.WriteString(w, strings.Join(row, string(s.delimiter))+"\n")
+	return err
+}
+
+// meansNull reports whether a cell has no value unless it is in quotes.
+func (s *csvRows) meansNull(cell string) bool {
+	return cell == `\N` || cell == s.null && cell != ""
 }
 
 func (s *csvRows) strip(cells []string) (kept []string) {

@@ -165,6 +165,23 @@ func TestTableRejects(t *testing.T) {
 	})
 }
 
+// TestRejectedNull checks that a text in quotes that would mean no value without them keeps its
+// quotes in the rejects.
+func TestRejectedNull(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		var rejects strings.Builder
+		o := transfer.ImportOptions{CSV: true, Null: "NULL", Rejects: &rejects}
+		s.importText(t, "uid,added,name,job\n1,soon,\"NULL\",NULL\n", o, transfer.Report{Read: 1, Refused: 1})
+		o.Rejects = nil
+		s.importText(t, strings.Replace(rejects.String(), "soon", "2024-01-02", 1), o, created(1))
+		const want = `{"type":"user","facets":{"added":"2024-01-02T00:00:00.000Z","name":"NULL","uid":"1"}}`
+		if got := strings.TrimSpace(s.export(t, transfer.ExportOptions{})); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+}
+
 // TestMySQLBackslashes checks that a table whose quotes are escaped with backslashes is one error.
 func TestMySQLBackslashes(t *testing.T) {
 	const in = "\"uid\",\"name\",\"job\"\n\"1\",\"Anna \\\"Ann\\\" Berg\",\"cook\"\n\"2\",\"Bert\",\"a\\\\b\"\n"
@@ -302,7 +319,8 @@ func TestFlatJSON(t *testing.T) {
 		{"a list of an object over lines", "{\"users\": [\n {\"id\":1,\"email\":null,\"name\":\"Ann\"}\n]}\n", ids, `{"type":"user","facets":{"name":"Ann","uid":"1"}}`},
 		{"an object that ends on another line", "{\"id\":1,\n\"email\":null,\"name\":\"Ann\"}\n", ids, `{"type":"user","facets":{"name":"Ann","uid":"1"}}`},
 		{
-			"a list in an entry", `{"id":"1","items":[{"id":"2"}]}`, transfer.ImportOptions{Map: map[string]string{"id": "uid"}, Ignore: []string{"*"}},
+			"a list in an entry", `{"id":"1","items":[{"id":"2"}]}`,
+			transfer.ImportOptions{Map: map[string]string{"id": "uid"}, Ignore: []string{"*"}},
 			`{"type":"user","facets":{"uid":"1"}}`,
 		},
 		{"a date of Firestore", `{"id":"1","at":{"_seconds":1704164645,"_nanoseconds":0}}`, o("id", "uid", "at", "added"), `{"type":"user","facets":{"added":"2024-01-02T03:04:05.000Z","uid":"1"}}`},

@@ -113,7 +113,7 @@ func TestBadUploads(t *testing.T) {
 	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
 	d.wantText(d.send(http.StatusUnprocessableEntity, r), "The file did not arrive completely.")
 	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "x.csv", "uid,nmae\n1,2\n")), "failed.", "nmae")
-	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "1 refused", "x.jsonl")
+	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "failed.", "neither JSON lines nor a JSON list", "x.jsonl")
 	uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*"))
 	if len(uploads) != 2 { // the files of the two jobs that were started
 		t.Errorf("the uploads are %q, want two", uploads)
