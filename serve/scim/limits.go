@@ -8,9 +8,12 @@ import (
 
 // Limits of one request. Tests lower them.
 var (
-	maxFound   = 1000    // entries that a filter selects
-	maxBytes   = 8 << 20 // size of the entries kept for the response, which the last read may exceed, and of the members
-	maxMembers = 50_000  // members in the response
+	maxFound   = 1000   // entries that a filter selects
+	maxMembers = 50_000 // members in the response
+
+	// maxBytes is the size of the entries kept for the response, which the last read may exceed,
+	// and of the members.
+	maxBytes = 8 << 20
 
 	// stepBytes is the size of the entries after which one step of a listing ends. It does not
 	// depend on what the request has read before, because a repeated step must read the same

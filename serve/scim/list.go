@@ -39,7 +39,8 @@ func (c *call) respond(status int, kind string, e userdb.Entry, toResource func(
 	var s search
 	s.readAttributes(c)
 	out, err := toResource(s, e)
-	if err != nil && (c.reads || !errors.Is(err, errTooManyMembers)) { // else the response omits the members
+	// After a change, a response with too many members omits them.
+	if err != nil && (c.reads || !errors.Is(err, errTooManyMembers)) {
 		return answer{}, c.afterChange(err)
 	}
 	return answer{status: status, location: c.url(kind+"s", e.UID()), body: s.project(urnCore+kind, out)}, nil
