@@ -233,7 +233,6 @@ type route struct {
 	status           int                   // on success; 0 means 200
 	badKeyStatus     int                   // status for a wrong key; 0 means 401
 	streams          bool                  // the bodies may take any length of time
-	readsMany        bool                  // it may read maxReadBytes of entries
 	places           func(*budgets) *quota // nil means those of requests
 }
 
