@@ -263,8 +263,12 @@ func TestResponsesInMemory(t *testing.T) {
 	_, err = io.ReadFull(conn, make([]byte, 1000))
 	must(t, err)
 	for _, request := range [][3]string{
-		{"GET", page}, {"GET", "/v1/types/user/entries?limit=1"}, {"POST", "/v1/types/user/entries/get", `{"uids":["u1"]}`},
-		{"GET", large}, {"GET", large + "/tags"}, {"POST", "/v1/types/user/lookup", `{"field":"uid","value":"large"}`},
+		{"GET", page},
+		{"GET", "/v1/types/user/entries?limit=1"},
+		{"POST", "/v1/types/user/entries/get", `{"uids":["u1"]}`},
+		{"GET", large},
+		{"GET", large + "/tags"},
+		{"POST", "/v1/types/user/lookup", `{"field":"uid","value":"large"}`},
 	} {
 		greedy.do("503 unavailable", request[0], request[1], request[2])
 		c.do("200", request[0], request[1], request[2])

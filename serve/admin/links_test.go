@@ -101,8 +101,12 @@ func TestLinksThatFail(t *testing.T) {
 		err  error
 		kept bool
 	}{
-		{userdb.ErrNotFound, false}, {&userdb.FieldError{Err: userdb.ErrInvalid, Field: "purpose"}, false},
-		{nil, true}, {userdb.ErrUnavailable, true}, {userdb.ErrOutcomeUnknown, true}, {errors.New("unknown"), true},
+		{userdb.ErrNotFound, false},
+		{&userdb.FieldError{Err: userdb.ErrInvalid, Field: "purpose"}, false},
+		{nil, true},
+		{userdb.ErrUnavailable, true},
+		{userdb.ErrOutcomeUnknown, true},
+		{errors.New("unknown"), true},
 	} {
 		if err := links.Issue(ctx, "Olga", account, time.Hour, func() error { return one.err }); !errors.Is(err, one.err) {
 			t.Errorf("got %v, want %v", err, one.err)

@@ -40,6 +40,7 @@ type runner struct {
 	tasks   map[string]*task // includes jobs that have ended, while their files exist
 	folder  string           // "" until it is created
 	running int
+	begun   int // jobs so far
 	stopped bool
 	wg      sync.WaitGroup
 
@@ -51,6 +52,7 @@ type runner struct {
 // A task is a job that this process runs or ran.
 type task struct {
 	admin.Job
+	number      int // of the jobs of this process, in the order in which they began
 	done, total atomic.Int64
 	stop        context.CancelFunc
 	ended       chan struct{} // closed when it has ended
@@ -94,7 +96,8 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := &task{Job: j, stop: stop, ended: make(chan struct{}), detail: d}
 	r.mu.Lock()
-	r.tasks[j.ID] = w
+	r.begun++
+	r.tasks[j.ID], w.number = w, r.begun
 	if r.stopped {
 		stop()
 	}
@@ -291,7 +294,7 @@ func (r *runner) removeUploads() {
 			dry = append(dry, w)
 		}
 	}
-	slices.SortFunc(dry, func(a, b *task) int { return b.Began.Compare(a.Began) })
+	slices.SortFunc(dry, func(a, b *task) int { return b.number - a.number })
 	for _, w := range dry[min(maxUploads, len(dry)):] {
 		w.update(func(d *detail) {
 			d.Upload.remove()
