@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,8 +32,8 @@ var (
 // decoded may take twelve times as much. Tests lower it.
 var maxBodies = 64 << 20
 
-// maxResponses is the size of the entries that responses keep in memory until they have been sent.
-// In JSON they may take six times as much. Tests lower it.
+// maxResponses is how many bytes of responses are in memory at the same time. In JSON they may take
+// six times as much. Tests lower it.
 var maxResponses = 128 << 20
 
 // shares is the number of holders that together can use up a quota.
@@ -44,85 +45,96 @@ const shares = 4
 type quota struct {
 	total int
 
-	mu    sync.Mutex
-	used  int
-	by    map[string]int // by holder
-	freed chan struct{}  // closed when something is given back; nil if nobody waits for that
+	mu      sync.Mutex
+	used    int
+	by      map[string]int // by holder
+	waiting []*waiter      // in the order in which they came
+}
+
+// A waiter is a request that waits until it has n of a quota.
+type waiter struct {
+	holder  string
+	n       int
+	granted chan struct{} // closed when the holder has n more
 }
 
 func newQuota(total int) *quota { return &quota{total: total, by: map[string]int{}} }
+
+// fits reports whether n more are free, and whether a holder may have that many more.
+func (q *quota) fits(holder string, n int) (free, allowed bool) {
+	return q.used+n <= q.total, q.by[holder]+n <= max(1, q.total/shares)
+}
+
+// add gives a holder n more, or takes away as many if n is negative.
+func (q *quota) add(holder string, n int) {
+	q.used += n
+	if q.by[holder] += n; q.by[holder] == 0 {
+		delete(q.by, holder)
+	}
+}
 
 // take takes n for a holder, or returns a problem with [userdb.CodeUnavailable].
 func (q *quota) take(holder string, n int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch {
-	case q.used+n > q.total:
+	return q.takeLocked(holder, n)
+}
+
+func (q *quota) takeLocked(holder string, n int) error {
+	switch free, allowed := q.fits(holder, n); {
+	case !free:
 		return problem(userdb.CodeUnavailable, "too many requests at once").withRetryAfter(1)
-	case q.by[holder]+n > max(1, q.total/shares):
+	case !allowed:
 		return problem(userdb.CodeUnavailable, "too many requests at once from one sender").withRetryAfter(1)
 	}
-	q.used += n
-	q.by[holder] += n
+	q.add(holder, n)
 	return nil
 }
 
-// give gives back what a holder took.
+// give gives back n that a holder took, and gives it to those who wait, in the order in which they
+// came. If n is negative, the holder takes more, whether it is free or not.
 func (q *quota) give(holder string, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.used -= n
-	if q.by[holder] -= n; q.by[holder] == 0 {
-		delete(q.by, holder)
-	}
-	if q.freed != nil {
-		close(q.freed)
-		q.freed = nil
-	}
-}
-
-// A share is what a holder has of a quota. The zero share is empty.
-type share struct {
-	quota  *quota
-	holder string
-	n      int
-}
-
-// reduce gives back all but n.
-func (s *share) reduce(n int) {
-	if n < s.n {
-		s.quota.give(s.holder, s.n-n)
-		s.n = n
-	}
+	q.add(holder, -n)
+	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) bool {
+		free, allowed := q.fits(w.holder, w.n)
+		if free && allowed {
+			q.add(w.holder, w.n)
+			close(w.granted)
+		}
+		return free && allowed
+	})
 }
 
 // wait takes n for a holder as soon as it is free. It returns the problem of take if that takes too
-// long or ctx ends.
-func (q *quota) wait(ctx context.Context, holder string, n int) (*share, error) {
+// long or ctx ends. Callers have a place, so that only so many of them wait.
+func (q *quota) wait(ctx context.Context, holder string, n int) error {
+	w := &waiter{holder, n, make(chan struct{})}
+	q.mu.Lock()
+	err := q.takeLocked(holder, n)
+	if err != nil {
+		q.waiting = append(q.waiting, w)
+	}
+	q.mu.Unlock()
+	if err == nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
 	defer cancel()
-	for {
-		freed := q.nextFreed() // before take, so that nothing is missed
-		err := q.take(holder, n)
-		if err == nil {
-			return &share{q, holder, n}, nil
-		}
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			return nil, err
-		}
+	select {
+	case <-w.granted:
+		return nil
+	case <-ctx.Done():
 	}
-}
-
-// nextFreed returns a channel that is closed when something is given back next.
-func (q *quota) nextFreed() <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.freed == nil {
-		q.freed = make(chan struct{})
+	at := slices.Index(q.waiting, w)
+	if at < 0 { // it was granted at the last moment
+		return nil
 	}
-	return q.freed
+	q.waiting = slices.Delete(q.waiting, at, at+1)
+	return err
 }
 
 // place takes one for a holder. leave gives it back; calling leave again does nothing.

@@ -118,6 +118,9 @@ func listEvents(c *call, w http.ResponseWriter) error {
 			out.Events = append(out.Events, NewEvent(e))
 		}
 	}
+	if err := c.response.Charge(out); err != nil {
+		return err
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out) // the client may have gone
 	return nil

@@ -122,3 +122,24 @@ func SetSchemaMaxAge(d time.Duration) (undo func()) {
 
 // ProblemOf returns the problem with which to respond to an error.
 func ProblemOf(err error) *Problem { return problemOf(err) }
+
+// ResponsesOf returns how many bytes of responses to the requests of a key are in memory.
+func (s *Service) ResponsesOf(key string) int { return s.budgets.responses.usedBy(key) }
+
+// PlacesOf returns how many places the requests of a key have.
+func (s *Service) PlacesOf(key string) int { return s.budgets.requests.usedBy(key) }
+
+func (q *quota) usedBy(holder string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.by[holder]
+}
+
+// HoldResponse takes as much memory as a response to a key may take, until end is called.
+func (s *Service) HoldResponse(key string) (end func()) {
+	r := &response{quota: s.budgets.responses, holder: key}
+	if err := r.Reserve(context.Background()); err != nil {
+		panic(err)
+	}
+	return r.release
+}

@@ -21,10 +21,10 @@ import (
 
 func (s *Service) registerListings() {
 	read := []string{admin.ScopeRead}
-	handle(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, readsMany: true, summary: "List entries, a page at a time"}, listEntries)
+	handle(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, summary: "List entries, a page at a time"}, listEntries)
 	handle(s, route{id: "countEntries", method: "GET", path: typePrefix + "/count", scopes: read, summary: "Count entries"}, countEntries)
 	handle(s, route{id: "lookupEntry", method: "POST", path: typePrefix + "/lookup", scopes: read, summary: "Find the entry with an identifier"}, lookupEntry)
-	handle(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, readsMany: true, summary: "Get entries by their UIDs"}, getEntries)
+	handle(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, summary: "Get entries by their UIDs"}, getEntries)
 }
 
 // A Filter describes which entries a request concerns.
@@ -141,15 +141,13 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 	if err := queryProblem(wrong); err != nil {
 		return nil, err
 	}
+	if err := c.response.Reserve(ctx); err != nil {
+		return nil, err
+	}
 	p, err := t.Page(ctx, q)
 	if err = queryError(err); err != nil && !errors.Is(err, userdb.ErrCorrupt) {
 		return nil, err
 	}
-	size := 0
-	for _, e := range p.Entries {
-		size += sizeOf(e)
-	}
-	c.response.reduce(size)
 	out := Page{Entries: entriesOf(p.Entries)}
 	if p.Next != "" {
 		out.Next = ptr(forwardPrefix + p.Next)
@@ -308,6 +306,9 @@ func getEntries(ctx context.Context, c *call, in *getManyInput) (*getManyOutput,
 	for i, uid := range in.Body.UIDs {
 		hs[i] = hints.UID(uid)
 	}
+	if err := c.response.Reserve(ctx); err != nil {
+		return nil, err
+	}
 	out := &getManyOutput{}
 	out.Body.Entries = make([]entryOrNull, 0, len(hs))
 	size := 0
@@ -327,6 +328,5 @@ func getEntries(ctx context.Context, c *call, in *getManyInput) (*getManyOutput,
 			out.Body.Entries = append(out.Body.Entries, found)
 		}
 	}
-	c.response.reduce(size)
 	return out, nil
 }

@@ -35,9 +35,18 @@ func (s *Service) middleware(next http.Handler) http.Handler {
 		defer s.active.Add(-1)
 		begun, recorder := time.Now(), &statusRecorder{ResponseWriter: w}
 		defer s.logRequest(r, info, recorder, begun)
+		if len(r.Host) > maxHost {
+			info.err = usageProblem("the Host header is too long")
+			writeProblem(recorder, r, problemOf(info.err))
+			return
+		}
 		next.ServeHTTP(recorder, r)
 	})
 }
+
+// maxHost is how long the host of a request may be, in bytes. Names of hosts have at most 253, and
+// responses repeat it in each address.
+const maxHost = 255
 
 // logRequest writes a line about a request, without anything that the request asked for. If the
 // handler panicked, logRequest also responds. For a response that broke off, the line has the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"reflect"
@@ -29,8 +30,8 @@ type call struct {
 	db      *userdb.DB
 	request *http.Request
 	leave   func() // gives back the call's place among requests
-	// response is what the response may take of the quota for responses.
-	response *share
+	// response is what the response takes of the quota for responses.
+	response *response
 }
 
 type (
@@ -232,17 +233,27 @@ type route struct {
 	status           int                   // on success; 0 means 200
 	badKeyStatus     int                   // status for a wrong key; 0 means 401
 	streams          bool                  // the bodies may take any length of time
-	readsMany        bool                  // it may read maxReadBytes of entries
 	places           func(*budgets) *quota // nil means those of requests
 }
 
 const typePrefix = "/v1/types/{type}"
 
+// changes reports whether the operation may change something.
+func (r route) changes() bool {
+	return r.method != http.MethodGet && !slices.Equal(r.scopes, []string{admin.ScopeRead})
+}
+
 // handle registers a route.
 func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call, in *I) (*O, error)) {
 	op := s.newOperation(r)
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := do(ctx, ctx.Value(callKey{}).(*call), in)
+		c := ctx.Value(callKey{}).(*call)
+		out, err := do(ctx, c, in)
+		if err == nil {
+			if err = c.response.Charge(out); err != nil && r.changes() {
+				err = fmt.Errorf("%w: %w", scim.ErrPartial, err)
+			}
+		}
 		if err != nil {
 			infoOf(ctx).err = err
 			return nil, problemOf(err)
@@ -315,14 +326,6 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 	if r.places != nil {
 		places = r.places(s.budgets)
 	}
-	response := &share{}
-	if r.readsMany {
-		if response, err = s.budgets.responses.wait(req.Context(), key.Name, maxReadBytes); err != nil {
-			return nil, nil, err
-		}
-		body := release
-		release = func() { body(); response.reduce(0) }
-	}
 	leavePlace, err := places.place(key.Name)
 	if err != nil {
 		return nil, nil, err
@@ -335,8 +338,8 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 		// Many requests that wait for a hash must not use up the places of the key.
 		c.request = c.request.WithContext(view.WithPlace(c.request.Context(), leavePlace))
 	}
-	c.response = response
-	c.leave = func() { leavePlace(); release() }
+	c.response = &response{quota: s.budgets.responses, holder: key.Name}
+	c.leave = func() { leavePlace(); release(); c.response.release() }
 	return c, c.leave, nil
 }
 

@@ -237,8 +237,9 @@ func TestBodiesInMemory(t *testing.T) {
 	}
 }
 
-// TestResponsesInMemory checks that pages of entries that a client does not read take only so much
-// memory, for each key, and that it is free again when they have been read.
+// TestResponsesInMemory checks that responses that a client does not read take only so much memory,
+// for each key, and that it is free again when they have been read. Small responses are not
+// refused, and a request whose response is refused says that its change was made.
 func TestResponsesInMemory(t *testing.T) {
 	defer serve.SetMaxResponses(4 * 8 << 20)() // a key reads one page at a time
 	defer serve.SetPlaceTimeout(100 * time.Millisecond)()
@@ -246,26 +247,37 @@ func TestResponsesInMemory(t *testing.T) {
 	sc.Types["user"].Fields["bio"] = schema.Field{}
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
 	c := newClient(t, s, serve.Options{})
-	for i := range 200 { // quotation marks take two bytes in JSON
-		c.create(fmt.Sprintf(`{"uid":"u%d","facets":{"bio":%q}}`, i, strings.Repeat(`"`, 30_000)))
+	for i := range 200 { // 8 MiB together; quotation marks take two bytes in JSON
+		c.create(fmt.Sprintf(`{"uid":"u%d","facets":{"bio":%q}}`, i, strings.Repeat(`"`, 41_900)))
 	}
-	greedy := c.withKey(c.makeKey(admin.Key{Name: "greedy", Scopes: []string{admin.ScopeRead}}))
+	small := c.create(`{"uid":"small"}`)
+	large := c.create(fmt.Sprintf(`{"uid":"large","facets":{"bio":%q}}`, strings.Repeat("x", 60_000)))
+	greedy := c.withKey(c.makeKey(admin.Key{Name: "greedy", Scopes: []string{admin.ScopeRead, admin.ScopeWrite}}))
 	const page = "/v1/types/user/entries?limit=200"
 	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
 	must(t, err)
 	defer conn.Close()
-	must(t, conn.(*net.TCPConn).SetReadBuffer(256<<10)) // the response has over 10 MiB
+	must(t, conn.(*net.TCPConn).SetReadBuffer(256<<10)) // the response has 16 MiB
 	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", page, greedy.key)
 	must(t, err)
 	_, err = io.ReadFull(conn, make([]byte, 1000))
 	must(t, err)
 	for _, request := range [][3]string{
-		{"GET", page}, {"GET", "/v1/types/user/entries?limit=1"}, {"POST", "/v1/types/user/entries/get", `{"uids":["u1"]}`},
+		{"GET", page},
+		{"GET", "/v1/types/user/entries?limit=1"},
+		{"POST", "/v1/types/user/entries/get", `{"uids":["u1"]}`},
+		{"GET", large},
+		{"GET", large + "/tags"},
+		{"POST", "/v1/types/user/lookup", `{"field":"uid","value":"large"}`},
 	} {
 		greedy.do("503 unavailable", request[0], request[1], request[2])
 		c.do("200", request[0], request[1], request[2])
 	}
-	greedy.do("200", "GET", "/v1/types/user/entries/u1", "")
+	greedy.do("200", "GET", small, "")
+	if r := greedy.do("503 unavailable", "PATCH", large, `{"facets":{"job":"cook"}}`); !strings.HasSuffix(r.str("detail"), "; changes made so far remain") {
+		t.Errorf("a change whose response is refused: got %s", r.text)
+	}
+	c.equal("the job after that change", c.do("200", "GET", large, "").str("facets.job"), "cook")
 	n, err := io.Copy(io.Discard, conn)
 	if err != nil || n < 10<<20 {
 		t.Errorf("the rest of the page: %d bytes, %v", n, err)

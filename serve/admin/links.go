@@ -80,10 +80,14 @@ func (ls *Links) Issue(ctx context.Context, operator string, account recordkey.K
 		Expires: time.Now().Add(life + clockMargin).UTC().Truncate(time.Millisecond),
 	}
 	l, err := ls.typed.Create(ctx, l)
-	if err == nil {
-		err = issue()
-	}
 	if err != nil {
+		return err
+	}
+	if err = issue(); err != nil {
+		if code := userdb.CodeOf(err); code != userdb.CodeUnavailable && code != userdb.CodeOther {
+			// There is certainly no link. If the record cannot be deleted, it is pruned later.
+			_ = ls.all.Delete(ctx, hints.UID(l.ID))
+		}
 		return err
 	}
 	if err = checkOperator(ctx, ls.operators, operator); err != nil {
@@ -94,18 +98,24 @@ func (ls *Links) Issue(ctx context.Context, operator string, account recordkey.K
 	return nil
 }
 
-// prune deletes the records of links that are no longer valid.
+// prune deletes the records of links that are no longer valid. It leaves out damaged records, so
+// that one of them does not keep all operators from making links.
 func (ls *Links) prune(ctx context.Context) error {
 	now := schema.Date(time.Now())
 	for l, err := range ls.typed.All(ctx, userdb.Query{Order: "expires", LTE: &now}) {
 		if err == nil {
 			err = ls.all.Delete(ctx, hints.UID(l.ID))
 		}
-		if err != nil && !errors.Is(err, userdb.ErrNotFound) {
+		if err != nil && !errors.Is(err, userdb.ErrNotFound) && !isDamaged(err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// isDamaged reports whether err is about a single record that cannot be read.
+func isDamaged(err error) bool {
+	return errors.Is(err, userdb.ErrCorrupt) || errors.Is(err, userdb.ErrUnmarshal)
 }
 
 // MadeBy returns the links that an operator made and that may still be valid, one for each account:

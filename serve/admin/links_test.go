@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
@@ -76,4 +79,79 @@ func TestLinksOfOperator(t *testing.T) {
 		must(t, users.Delete(ctx, hints.UID("u1")))
 		must(t, root.End(ctx, made[0]))
 	})
+}
+
+// TestLinksThatFail checks that no record is kept of a link that was certainly not made, and that
+// damaged records keep nobody from making links and starting jobs.
+func TestLinksThatFail(t *testing.T) {
+	server := redistest.Start(t)
+	db, err := userdb.Open(t.Context(), server.URL(), userdb.Options{})
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	ctx := t.Context()
+	inside, err := admin.Open(db)
+	must(t, err)
+	records, err := inside.Type("link")
+	must(t, err)
+	links, err := admin.OpenLinks(db)
+	must(t, err)
+	account, err := recordkey.PRK("user", "uid", "u1")
+	must(t, err)
+	for _, one := range []struct {
+		err  error
+		kept bool
+	}{
+		{userdb.ErrNotFound, false},
+		{&userdb.FieldError{Err: userdb.ErrInvalid, Field: "purpose"}, false},
+		{nil, true},
+		{userdb.ErrUnavailable, true},
+		{userdb.ErrOutcomeUnknown, true},
+		{errors.New("unknown"), true},
+	} {
+		if err := links.Issue(ctx, "Olga", account, time.Hour, func() error { return one.err }); !errors.Is(err, one.err) {
+			t.Errorf("got %v, want %v", err, one.err)
+		}
+		n := 0
+		for e, err := range records.All(ctx, userdb.Query{}) {
+			must(t, err)
+			must(t, records.Delete(ctx, hints.Key(e.Key())))
+			n++
+		}
+		if (n == 1) != one.kept {
+			t.Errorf("%v: %d records are left, want one to be kept: %t", one.err, n, one.kept)
+		}
+	}
+
+	raw := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = raw.Close() })
+	damage := func(typ, field string) {
+		t.Helper()
+		keys, err := raw.Keys(ctx, "*/"+typ+"/id:*").Result()
+		must(t, err)
+		damaged := 0
+		for _, key := range keys { // deleted records have no fields
+			if has, err := raw.HExists(ctx, key, field).Result(); err != nil || !has {
+				continue
+			}
+			must(t, raw.HSet(ctx, key, "~isa", "robot").Err())
+			damaged++
+		}
+		if damaged != 1 {
+			t.Fatalf("%d records of type %s were damaged, want 1", damaged, typ)
+		}
+	}
+	nothing := func() error { return nil }
+	must(t, links.Issue(ctx, "Olga", account, -2*time.Hour, nothing))
+	damage("link", "by")
+	must(t, links.Issue(ctx, "Olga", account, time.Hour, nothing))
+	jobs, err := admin.OpenJobs(db)
+	must(t, err)
+	_, err = jobs.Begin(ctx, admin.Job{Kind: "check"})
+	must(t, err)
+	damage("job", "kind")
+	j, err := jobs.Begin(ctx, admin.Job{Kind: "check"})
+	must(t, err)
+	if all, err := jobs.All(ctx); err != nil || len(all) != 1 || all[0].ID != j.ID {
+		t.Errorf("beside a damaged record, got the jobs %+v, %v; want the other one", all, err)
+	}
 }

@@ -61,8 +61,9 @@ func Operators(db *userdb.DB) (*userdb.Type, error) {
 	return adminDB.Type(operatorType)
 }
 
-// ErrOperatorDisabled means that an operator was disabled before what they asked for was done.
-var ErrOperatorDisabled = coded.New(userdb.CodeLogin, "the operator has been disabled")
+// ErrOperatorDisabled means that an operator was disabled, or got another password, before what
+// they asked for was done.
+var ErrOperatorDisabled = coded.New(userdb.CodeLogin, "the operator has been disabled or has another password")
 
 // checkOperator returns ErrOperatorDisabled if the operator with a name is disabled. It returns nil
 // for names that no operator has, because jobs and keys may also be made by others.
@@ -71,6 +72,12 @@ var ErrOperatorDisabled = coded.New(userdb.CodeLogin, "the operator has been dis
 // who disable an operator look for what the operator made only afterwards, so one of the two sees
 // what the other did.
 func checkOperator(ctx context.Context, operators *userdb.Type, name string) error {
+	return checkOperatorSince(ctx, operators, name, time.Time{})
+}
+
+// checkOperatorSince does what checkOperator does. It also returns ErrOperatorDisabled if the
+// operator's password was not set at the given time, unless that is zero.
+func checkOperatorSince(ctx context.Context, operators *userdb.Type, name string, passwordChanged time.Time) error {
 	if name == "" {
 		return nil
 	}
@@ -78,7 +85,7 @@ func checkOperator(ctx context.Context, operators *userdb.Type, name string) err
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):
 		return nil
-	case err == nil && e.Disabled():
+	case err == nil && e.Disabled(), err == nil && !passwordChanged.IsZero() && !e.PasswordChanged().Equal(passwordChanged):
 		return ErrOperatorDisabled
 	}
 	return err

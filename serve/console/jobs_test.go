@@ -283,7 +283,49 @@ func TestUploadsAreLimited(t *testing.T) {
 	}
 	d.wantNoText(d.do(http.StatusOK, dry[0]), "Import the file")
 	d.wantText(importing(http.StatusUnprocessableEntity, dry[0]), "Upload it again.")
+	// This import makes the fourth dry run before the last the one that is too many.
+	d.wantText(d.waitForJob(importing(http.StatusSeeOther, dry[len(dry)-1-maxUploads])), "lines read: 3 created")
+	if uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*")); len(uploads) != maxUploads {
+		t.Errorf("after an import, %d uploads are left, want %d", len(uploads), maxUploads)
+	}
 	d.waitForJob(importing(http.StatusSeeOther, dry[len(dry)-1]))
+}
+
+// TestFilesOfDeletedJobs checks that nobody gets a file of a job that others have deleted, that the
+// file is removed, and that a job that begins or runs meanwhile is not forgotten.
+func TestFilesOfDeletedJobs(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	r := d.console.jobs
+	at := d.post(http.StatusSeeOther, "/console/export")
+	d.wantText(d.waitForJob(at), "Wrote 1 account.")
+	exported := r.task(strings.TrimPrefix(at, "/console/jobs/"))
+	<-exported.ended
+	d.do(http.StatusOK, at+"/files/accounts.jsonl")
+	running, err := r.begin(t.Context(), admin.Job{Kind: "check"}, detail{}, func(ctx context.Context, _ *task) (string, error) {
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	must(t, err)
+	inside, err := admin.Open(d.db)
+	must(t, err)
+	all, err := inside.Type("job")
+	must(t, err)
+	for _, id := range []string{exported.ID, running.ID} {
+		must(t, all.Delete(t.Context(), hints.UID(id)))
+	}
+	d.wantText(d.do(http.StatusNotFound, at+"/files/accounts.jsonl"), "no longer exists")
+	file := filepath.Join(r.folder, exported.ID, exportFile)
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("before the search: %v", err)
+	}
+	r.removeUnlisted(t.Context())
+	if _, err := os.Stat(file); !os.IsNotExist(err) || r.task(exported.ID) != nil {
+		t.Errorf("the file of a deleted job: got %v, want it to be gone", err)
+	}
+	if r.task(running.ID) == nil {
+		t.Error("a job that runs is forgotten, so that nothing stops it")
+	}
 }
 
 // TestManyRefusedLines checks that the file of refused lines has only the first of them, each

@@ -142,16 +142,21 @@ type upload struct {
 }
 
 // importJob starts a job that imports an upload or, if dry is set, reports what an import would do.
+// The error is errElsewhere if the upload has been removed.
 func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u upload, dry bool) (admin.Job, error) {
 	title, d := "Import of "+u.Name+" as type "+u.Type, detail{}
 	if dry {
 		title, d = "Dry run of "+u.Name+" as type "+u.Type, detail{Upload: u}
 	}
-	return r.begin(ctx, admin.Job{Kind: "import", By: by, Title: title}, d, func(ctx context.Context, w *task) (string, error) {
-		file, err := os.Open(u.Path)
-		if err != nil {
-			return "", err
-		}
+	// The file stays open even if begin removes it, because later dry runs have ended.
+	file, err := os.Open(u.Path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = errElsewhere
+	}
+	if err != nil {
+		return admin.Job{}, err
+	}
+	j, err := r.begin(ctx, admin.Job{Kind: "import", By: by, Title: title}, d, func(ctx context.Context, w *task) (string, error) {
 		defer file.Close()
 		info, err := file.Stat()
 		if err != nil {
@@ -178,6 +183,10 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 		w.setProgress(info.Size(), info.Size())
 		return text, nil
 	})
+	if err != nil {
+		_ = file.Close() // it was only to be read
+	}
+	return j, err
 }
 
 // A rejectsFile is a file that keeps the first refused lines, and counts those that no longer fit.
