@@ -12,6 +12,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/strictjson"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -218,9 +219,11 @@ func unsetCommand(s *session) *cobra.Command {
 	return changeCommand(s, &cobra.Command{
 		Use:   "unset HINT FIELD…",
 		Short: "Unset facets of an entry",
-		Long: `Unset facets of an entry in one change. Facets that it does not have are ignored. Prints the changed
-entry.`,
-		Example: `  userdb unset email=alice@example.com job name`,
+		Long: `Unset facets of an entry in one change. Declared facets that it does not have are ignored. Prints
+the changed entry. ~lost:FIELD is a value that 'userdb check --repair' took out of a field, because
+another entry keeps it.`,
+		Example: `  userdb unset email=alice@example.com job name
+  userdb unset 17c07627d35e '~lost:name'`,
 	}, func(names []string) ([]string, []string, error) {
 		if slices.Contains(names, passwordField) {
 			return nil, nil, usagef("a password is not a facet: 'userdb passwd' sets it")
@@ -251,6 +254,9 @@ func changeCommand(s *session, c *cobra.Command, split func(words []string) (set
 					e.Put(name, v)
 				}
 				for _, name := range unset {
+					if err := s.checkUnset(*e, name); err != nil {
+						return err
+					}
 					e.Drop(name)
 				}
 				return nil
@@ -259,6 +265,31 @@ func changeCommand(s *session, c *cobra.Command, split func(words []string) (set
 	})
 	c.Flags().StringVar(&rev, "if-rev", "", "change nothing and exit 4 if the entry's ~rev is no longer `REV`")
 	return c
+}
+
+// lostPrefix begins the names of values that a repair took out of their fields.
+const lostPrefix = "~lost:"
+
+// checkUnset returns an error if an entry has no facet called name and cannot have one.
+func (s *session) checkUnset(e userdb.Entry, name string) error {
+	_, has := e.Flat()[name]
+	field, isLost := strings.CutPrefix(name, lostPrefix)
+	switch {
+	case has && (isLost || !strings.HasPrefix(name, "~")):
+		return nil
+	case isLost: // an absent one is ignored like a facet
+		field, _, _ = strings.Cut(field, ":")
+	case has:
+		return usagef("%s belongs to the store and cannot be unset", printable(name))
+	}
+	t, err := view.Of(s.db).Type(e.Type())
+	if err != nil || t.Schema.Open {
+		return err
+	}
+	if reason := t.UndeclaredReason(field); reason != "" {
+		return &userdb.FieldError{Err: userdb.ErrInvalid, Field: name, Rule: "undeclared", Reason: reason}
+	}
+	return nil
 }
 
 func deleteCommand(s *session) *cobra.Command {

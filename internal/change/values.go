@@ -181,7 +181,7 @@ func (t *Type) UndeclaredReason(field string, accepted ...string) string {
 }
 
 // Suggest returns a question that suggests the name most similar to a misspelled one, or "" if none
-// is similar. Names are similar if at most two characters, and not all of them, are changed,
+// is similar. Names are similar if at most two characters, or one of up to three, are changed,
 // missing or added. Case does not matter.
 func Suggest(misspelled string, names []string) string {
 	var near string
@@ -189,7 +189,10 @@ func Suggest(misspelled string, names []string) string {
 	if len(word) > 100 {
 		return ""
 	}
-	least := min(3, len(word))
+	least := 3
+	if len(word) < 4 {
+		least = min(2, len(word))
+	}
 	for _, name := range names {
 		if d := editDistance(word, []rune(strings.ToLower(name))); d < least {
 			near, least = name, d
