@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/validate"
 )
 
 func diffSchemaCommand(s *session) *cobra.Command {
@@ -125,9 +127,15 @@ func addToSchemaCommand(s *session) *cobra.Command {
 		Long: `Add a field to a type of the schema in force, or roles to an existing field, and bring the entries
 up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 		Example: `  userdb schema add user city --role indexed
-  userdb schema add user age --codec number --role ordered`,
+  userdb schema add user age --codec number --role ordered
+  userdb schema add user customer --role identifier --pattern '^C[0-9]{4}$'`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			f.Codec = schema.Codec(codec)
+			if f.Pattern != "" {
+				f.Kind = cmp.Or(f.Kind, "pattern")
+			} else if f.Kind == "pattern" {
+				return usagef("--kind pattern needs --pattern REGEXP")
+			}
 			in, err := migrate.StoredSchema(ctx, s.db)
 			if _, has := in.Types[words[0]]; err == nil && !has {
 				in = s.db.Schema()
@@ -139,7 +147,10 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 			if err != nil {
 				return err
 			}
-			return s.migrateTo(ctx, to, false)
+			if err := s.migrateTo(ctx, to, false); err != nil || !roles.Has(schema.RoleSecondary) {
+				return err
+			}
+			return s.noteOverlaps(to.Types[words[0]], words[1])
 		}, unlimited, opened),
 	}
 	c.Flags().Func("role", "give it the role `R`: identifier (or secondary), indexed or ordered;\nmay be repeated", func(name string) error {
@@ -151,8 +162,33 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 		return nil
 	})
 	choiceFlag(c, &codec, "codec", "encode its values with `C` (default text)", "text", "date", "number", "json", "boolean", "null", "identity")
-	choiceFlag(c, &f.Kind, "kind", "its values must be of kind `K`", "email", "username", "nickname", "url")
+	choiceFlag(c, &f.Kind, "kind", "its values must be of kind `K`: email, username, nickname, url or\npattern", "email", "username", "nickname", "url", "pattern")
+	c.Flags().StringVar(&f.Pattern, "pattern", "", "its values must match `REGEXP` (RE2); ^ and $ anchor it")
 	return c
+}
+
+// noteOverlaps prints which other identifiers can have a value of a new one.
+func (s *session) noteOverlaps(t schema.Type, field string) error {
+	pairs, err := validate.Check(t)
+	if err != nil || s.JSON {
+		return err
+	}
+	var others []string
+	for _, p := range pairs {
+		switch {
+		case p.Verdict == validate.Orthogonal:
+		case p.A == field:
+			others = append(others, printable(p.B))
+		case p.B == field:
+			others = append(others, printable(p.A))
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	fmt.Fprintf(s.std.err, "userdb: note: a value of %s could also be one of %s; no two entries ever share it ('userdb schema check' shows examples)\n",
+		printable(field), strings.Join(others, ", "))
+	return nil
 }
 
 // withField returns a schema that has only the type typ of old. It adds the field called name to
@@ -173,6 +209,8 @@ func withField(old schema.Schema, typ, name string, declared schema.Field, roles
 		return schema.Schema{}, usagef("%s already has the codec %s", printable(name), t.Codec(name))
 	case isField && declared.Kind != "" && declared.Kind != f.Kind:
 		return schema.Schema{}, usagef("%s already has the kind %s", printable(name), cmp.Or(f.Kind, "none"))
+	case isField && declared.Pattern != "" && declared.Pattern != f.Pattern:
+		return schema.Schema{}, usagef("%s already has the pattern %s", printable(name), printable(cmp.Or(f.Pattern, "none")))
 	case !isField:
 		f = declared
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -168,7 +169,7 @@ func (t *Type) RefusalReason(field string) string {
 
 // UndeclaredReason returns a message that a field is not declared, or "" if it is declared. The
 // message suggests a similar name, if there is one among the declared fields and the further names
-// that the caller accepts.
+// that the caller accepts. Otherwise it lists the declared fields.
 func (t *Type) UndeclaredReason(field string, accepted ...string) string {
 	if _, declared := t.Schema.Fields[field]; declared || field == t.Schema.Primary {
 		return ""
@@ -177,7 +178,23 @@ func (t *Type) UndeclaredReason(field string, accepted ...string) string {
 		return fmt.Sprintf("type %q has a tertiary record of that name, and no such field", t.Name)
 	}
 	names := slices.Sorted(maps.Keys(t.Schema.Fields))
-	return fmt.Sprintf("type %q has no such field%s", t.Name, Suggest(field, slices.Concat(names, []string{t.Schema.Primary}, accepted)))
+	near := Suggest(field, slices.Concat(names, []string{t.Schema.Primary}, accepted))
+	if near == "" {
+		near = "; it has " + listFields(append([]string{t.Schema.Primary}, names...)) + ", and 'userdb schema add' adds others"
+	}
+	return fmt.Sprintf("type %q has no such field%s", t.Name, near)
+}
+
+// maxListed is how many names a message lists.
+const maxListed = 12
+
+// listFields joins names for a message. It leaves out those beyond maxListed.
+func listFields(names []string) string {
+	more := ""
+	if len(names) > maxListed {
+		names, more = names[:maxListed], " and "+strconv.Itoa(len(names)-maxListed)+" more"
+	}
+	return strings.Join(names, ", ") + more
 }
 
 // Suggest returns a question that suggests the name most similar to a misspelled one, or "" if none
