@@ -24,6 +24,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -270,9 +271,9 @@ func (s *session) useStored(ctx context.Context) error {
 	if err != nil || len(stored.Types) == 0 {
 		return err
 	}
-	view, err := s.db.With(stored)
+	db, err := view.Reconfigure(s.db, func(c *view.Config) { c.Schema = stored })
 	if err == nil {
-		s.db = view
+		s.db = db
 	}
 	return err
 }

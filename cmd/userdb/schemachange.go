@@ -22,8 +22,9 @@ func diffSchemaCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff",
 		Short: "Compare a program's schema with the stored one",
-		Long: `Compare each type as it is stored with the type that a program declares, in the schema of --schema
-or else the built-in one. Show what happens to such a program when it opens the store:
+		Long: `Compare each type as it is stored with the type that a program declares, in the schema of --schema,
+or else with the built-in one. A program that declares no schema follows the stored one. Any other
+program, when it opens the store:
 
   same     it goes on
   lacks    the stored type has more: the program follows it, but does not write fields that it
@@ -50,7 +51,7 @@ or else the built-in one. Show what happens to such a program when it opens the 
 			names := maps.Clone(own.Types)
 			maps.Copy(names, stored.Types)
 			for _, name := range slices.Sorted(maps.Keys(names)) {
-				if err := s.out.printDiff(name, stored.Types, own.Types); err != nil {
+				if err := s.out.printDiff(name, stored.Types, own.Types, s.Schema == ""); err != nil {
 					return err
 				}
 			}
@@ -78,8 +79,9 @@ var outcomes = map[schema.Relation][2]string{
 	schema.Differs: {"differs", "it is refused"},
 }
 
-// printDiff prints how the declaration of a type compares with the stored one.
-func (o *output) printDiff(name string, stored, own map[string]schema.Type) error {
+// printDiff prints how the declaration of a type compares with the stored one. builtin says that it
+// is built in: a program that declares none follows the stored one.
+func (o *output) printDiff(name string, stored, own map[string]schema.Type, builtin bool) error {
 	there, isStored := stored[name]
 	here, isHere := own[name]
 	d := typeDiff{Type: name}
@@ -95,6 +97,9 @@ func (o *output) printDiff(name string, stored, own map[string]schema.Type) erro
 		relation, d.Difference = here.Compare(there.WithoutBuilding())
 	}
 	d.Relation, d.Then = outcomes[relation][0], outcomes[relation][1]
+	if builtin && isStored {
+		d.Then = "it follows the stored schema, because it declares none"
+	}
 	if isStored {
 		d.Stored = &there
 	}
@@ -169,8 +174,11 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 
 // noteOverlaps prints which other identifiers can have a value of a new one.
 func (s *session) noteOverlaps(t schema.Type, field string) error {
+	if s.JSON {
+		return nil
+	}
 	pairs, err := validate.Check(t)
-	if err != nil || s.JSON {
+	if err = cmp.Or(err, s.out.flush()); err != nil {
 		return err
 	}
 	var others []string
@@ -186,8 +194,7 @@ func (s *session) noteOverlaps(t schema.Type, field string) error {
 	if len(others) == 0 {
 		return nil
 	}
-	fmt.Fprintf(s.std.err, "userdb: note: a value of %s could also be one of %s; no two entries ever share it ('userdb schema check' shows examples)\n",
-		printable(field), strings.Join(others, ", "))
+	fmt.Fprintf(s.std.err, "userdb: note: values of %s may also fit %s: 'userdb schema check'\n", printable(field), strings.Join(others, ", "))
 	return nil
 }
 
@@ -262,8 +269,11 @@ func changeText(tc migrate.TypeChange) string {
 	if tc.Online {
 		what += " (while others write)"
 	}
-	text := fmt.Sprintf("%s: %s: %s, of which %d change; identifiers to write: %d",
-		printable(tc.Type), what, plural(tc.Entries, "entry"), tc.Rewritten, tc.SRKs)
+	text := printable(tc.Type) + ": " + what + ": no entries"
+	if tc.Entries > 0 {
+		text = fmt.Sprintf("%s: %s: %s, of which %d change; identifiers to write: %d",
+			printable(tc.Type), what, plural(tc.Entries, "entry"), tc.Rewritten, tc.SRKs)
+	}
 	if tc.Stops && tc.Entries > 0 {
 		text += "\nSTOPS WRITERS: nobody else can write entries of type " + printable(tc.Type) + " until it is done"
 	}
