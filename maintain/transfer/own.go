@@ -9,7 +9,6 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -69,7 +68,7 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 		return err
 	}
 	changed := r.own[columnChanged]
-	if l.statedChange, err = ownDate(changed); err != nil {
+	if l.statedChange, err = ownDate(columnChanged, changed); err != nil {
 		return err
 	}
 	if err := im.addHash(l, r); err != nil {
@@ -154,7 +153,7 @@ func (l *line) markVerified(r *reading) error {
 	for _, column := range r.flagged {
 		field, text := strings.TrimPrefix(column, columnVerified), r.own[column]
 		verified, isFlag := parseFlag(text)
-		if at, err := ownDate(text); !isFlag && err == nil {
+		if at, err := ownDate(column, text); !isFlag && err == nil {
 			verified = !at.IsZero()
 		} else if !isFlag {
 			return fmt.Errorf("%s is neither a date nor true or false", column)
@@ -191,7 +190,7 @@ func disabledSince(own map[string]string, now time.Time) (string, error) {
 		case isFlag:
 			enabled = enabled || column != columnEnabled
 		case column == columnDisabled:
-			if _, err := ownDate(text); err != nil {
+			if _, err := ownDate(column, text); err != nil {
 				return "", fmt.Errorf("%s is neither a date nor true or false", column)
 			}
 			since = text
@@ -202,22 +201,23 @@ func disabledSince(own map[string]string, now time.Time) (string, error) {
 	if enabled && since != "" {
 		return "", errors.New("both disabled and not disabled")
 	}
-	until, err := ownDate(own[columnUntil])
+	until, err := ownDate(columnUntil, own[columnUntil])
 	if err == nil && until.After(now) {
 		since = cmp.Or(since, schema.Date(now).Wire())
 	}
 	return since, err
 }
 
-// ownDate parses a date that is not a facet; an empty text is the zero time.
-func ownDate(text string) (time.Time, error) {
+// ownDate parses a date that is not a facet; an empty text is the zero time. Its error names the
+// column, and not the text.
+func ownDate(column, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
 	v, err := schema.ParseText(schema.CodecDate, text)
 	at, isDate := v.Time()
 	if err != nil || !isDate {
-		return time.Time{}, fmt.Errorf("%s is not a date", records.Quoted(text[:min(len(text), 40)]))
+		return time.Time{}, fmt.Errorf("%s is not a date", column)
 	}
 	return at, nil
 }
@@ -225,7 +225,7 @@ func ownDate(text string) (time.Time, error) {
 // setOwnDate sets a field of the store's own to a date; an empty date leaves it out. A future date
 // becomes now, since otherwise every session would seem older than its password.
 func (l *line) setOwnDate(field, date string, now time.Time) error {
-	at, err := ownDate(date)
+	at, err := ownDate(field, date)
 	if err != nil || date == "" {
 		return err
 	}

@@ -154,7 +154,7 @@ func (a account) convertMillis(name string) {
 
 // setChanged sets when the password was set, if date is a date.
 func (r *reading) setChanged(date string) {
-	if at, err := ownDate(date); err == nil && !at.IsZero() {
+	if at, err := ownDate(columnChanged, date); err == nil && !at.IsZero() {
 		r.own[columnChanged] = date
 	}
 }
