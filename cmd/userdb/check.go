@@ -38,7 +38,7 @@ add --schema FILE with the schema under which the entries were written, which al
 		Example: `  userdb check
   userdb check email=alice@example.com --json
   userdb check --repair
-  userdb check --repair --keep user/uid:17c0`,
+  userdb check --repair --keep user/uid:17c07627d35e`,
 		RunE: s.readingIf(func() bool { return !o.Repair }, s.run(func(ctx context.Context, words []string) error {
 			var err error
 			if o.Keep, err = parseKeep(keep, o.Repair); err != nil {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -42,7 +43,7 @@ func newRoot(s *session) *cobra.Command {
 	root := &cobra.Command{
 		Use:  "userdb",
 		Long: about,
-		Example: `  userdb create user email=erin@example.com name=Erin --password-stdin < secret.txt
+		Example: `  userdb create email=erin@example.com name=Erin --password-stdin < secret.txt
   userdb login --password-stdin -- erin@example.com < secret.txt
   userdb get '*=Erin'
   userdb list user`,
@@ -76,7 +77,44 @@ func newRoot(s *session) *cobra.Command {
 	root.SetCompletionCommandGroupID("Tools")
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	fitHelp(root)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped "+strconv.Itoa(helpWidth)+" "))
 	return root
+}
+
+// helpWidth is the number of columns of the help. Most terminals have as many, and longer lines are
+// hard to read on any.
+const helpWidth = 80
+
+// fitHelp breaks the help of c and of the commands below it into lines of helpWidth columns.
+func fitHelp(c *cobra.Command) {
+	c.Long = wrapText(c.Long, helpWidth)
+	c.LocalFlags().VisitAll(func(flag *pflag.Flag) { flag.Usage = strings.ReplaceAll(flag.Usage, "\n", " ") })
+	for _, below := range c.Commands() {
+		fitHelp(below)
+	}
+}
+
+// wrapText breaks paragraphs into lines of at most width characters. It keeps lines that begin with
+// a space.
+func wrapText(text string, width int) string {
+	var lines []string
+	fill := false // the last line takes more words
+	for line := range strings.SplitSeq(text, "\n") {
+		if line == "" || line[0] == ' ' {
+			lines, fill = append(lines, line), false
+			continue
+		}
+		for word := range strings.FieldsSeq(line) {
+			last := len(lines) - 1
+			if fill && utf8.RuneCountInString(lines[last]+" "+word) <= width {
+				lines[last] += " " + word
+			} else {
+				lines, fill = append(lines, word), true
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // group adds commands below c, and returns c.

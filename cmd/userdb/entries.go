@@ -30,8 +30,8 @@ func createCommand(s *session) *cobra.Command {
 false, ISO dates, JSON; other fields hold text. The command asks for a password without echo, or
 reads it as one line with --password-stdin.`,
 		Example: `  userdb create user email=carol@example.com name=Carol
-  userdb create user email=dave@example.com name=Dave --tag go c++ --password-stdin < secret.txt
-  userdb create user uid=robot17 name='Mail Robot' job=mailer --no-password --json`,
+  userdb create email=dan@example.com --tag go c++ --password-stdin < secret.txt
+  userdb create uid=robot17 name='Mail Robot' job=mailer --no-password --json`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			typ := ""
 			if len(words) > 0 && !strings.Contains(words[0], "=") {

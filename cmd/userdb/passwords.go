@@ -91,7 +91,7 @@ of the entry become void, and its failed logins are forgotten.
 In scripts, write -- before what a visitor typed. No flag in its place makes this command exit 0, so
 only 'userdb help passwd' shows this help.`,
 		Example: `  userdb passwd -- email=alice@example.com
-  userdb passwd --change --password-stdin -- email=alice@example.com < old-and-new.txt
+  userdb passwd --change --password-stdin -- '*=Alice' < old-and-new.txt
   userdb passwd --password-stdin -- '*=Alice' < secret.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			var old, pw string
@@ -172,7 +172,7 @@ func issueCommand(s *session) *cobra.Command {
 		Long: `Issue a token for an entry and print it. It cannot be printed again, because only its hash is stored.
 A disabled entry cannot have tokens (exit code 3).`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset --life 15m
-  userdb token issue '*=Alice' --purpose change:email --value alice@example.org --json`,
+  userdb token issue '*=Alice' --purpose change:email --value alice@example.org`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
 			if err := s.warnExposed(); err != nil {
 				return err

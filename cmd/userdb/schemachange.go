@@ -27,12 +27,12 @@ or else with the built-in one. A program that declares no schema follows the sto
 program, when it opens the store:
 
   same     it goes on
-  lacks    the stored type has more: the program follows it, but does not write fields that it
-           does not know
-  adds     the program's type has more, and no record changes: it is stored when the program opens
-           the store
-  builds   the program's type has more, and entries must be brought up to it: the program is
-           refused until 'userdb schema apply' has done that
+  lacks    the stored type has more: the program follows it, but does not write
+           fields that it does not know
+  adds     the program's type has more, and no record changes: it is stored when
+           the program opens the store
+  builds   the program's type has more, and entries must be brought up to it:
+           the program is refused until 'userdb schema apply' has done that
   differs  they contradict each other: the program is refused`,
 		Example: `  userdb schema diff
   userdb schema diff --schema schema.json --json`,

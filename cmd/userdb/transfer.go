@@ -112,8 +112,8 @@ With --dry-run, --try checks whether one person could log in after the import. I
 and 3 if no line has the identifier.`,
 		Example: `  userdb import users.jsonl
   userdb import staff.csv --on-duplicate update --dry-run
-  userdb import people.csv --map E-Mail=email --map is_active=!disabled --ignore Phone
-  userdb import accounts.csv --dry-run --try val@example.com --password-stdin < secret.txt`,
+  userdb import hr.csv --map E-Mail=email --map active=!disabled --ignore Phone
+  userdb import accounts.csv --dry-run --try Val --password-stdin < secret.txt`,
 		RunE: s.run(r.run, unlimited, saving),
 	}
 	c.Flags().BoolVar(&r.o.CSV, "csv", false, "the input is CSV, whatever its name")
