@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -346,6 +347,9 @@ func findCommand(c *cobra.Command, words []string) (*cobra.Command, []string) {
 	return c, words
 }
 
+// negative matches a number that is not a flag, although it begins with -.
+var negative = regexp.MustCompile(`^-[0-9]`)
+
 func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
 
 // takeFlag joins a flag to its value and returns the arguments after them. rest holds the arguments
@@ -360,7 +364,7 @@ func (l *line) takeFlag(flags map[string]*pflag.Flag, arg string, rest []string)
 	case joined || flag.NoOptDefVal != "":
 		l.flags = append(l.flags, arg)
 		return rest
-	case len(rest) == 0 || isFlag(rest[0]):
+	case len(rest) == 0 || isFlag(rest[0]) && !negative.MatchString(rest[0]):
 		l.err = errors.New(arg + " needs a value; write one that begins with - as " + arg + "=VALUE")
 		return rest
 	}

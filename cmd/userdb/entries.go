@@ -347,6 +347,9 @@ func tagsCommand(s *session) *cobra.Command {
 			case s.JSON:
 				return s.out.printJSON(append([]string{}, tags...))
 			}
+			if len(tags) == 0 {
+				s.noteSilence("no tags")
+			}
 			return printEach(s.out, tags)
 		}, reading),
 	}, &cobra.Command{
@@ -360,7 +363,11 @@ func tagsCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printEntries(s.newListing(t.Name(), nil), t.All(ctx, userdb.Query{Tags: tags}))
+			to := &counted{listing: s.newListing(t.Name(), nil)}
+			if err := printEntries(to, t.All(ctx, userdb.Query{Tags: tags})); err != nil || to.n > 0 {
+				return err
+			}
+			return s.noteNoEntries(ctx)
 		}, reading),
 	})
 }

@@ -217,7 +217,7 @@ func (s *session) open(ctx context.Context) error {
 	}
 	ns, err := recordkey.ParseNamespace(s.Namespace)
 	if err != nil {
-		return usagef("--namespace: %v", err)
+		return usagef("--namespace %s: %s", printable(s.Namespace), syntaxReason(err))
 	}
 	sc, err := s.namedSchema(ctx, schema.Schema{})
 	if err != nil {
@@ -236,6 +236,15 @@ func (s *session) open(ctx context.Context) error {
 		err = s.useStored(ctx)
 	}
 	return err
+}
+
+// syntaxReason returns why a record key or the name of a namespace cannot be parsed, without the Go
+// function that says so.
+func syntaxReason(err error) string {
+	if bad, is := errors.AsType[*recordkey.SyntaxError](err); is {
+		return bad.Reason
+	}
+	return err.Error()
 }
 
 // patience is how long a command waits for a file before it says that it waits.

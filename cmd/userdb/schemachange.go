@@ -51,7 +51,7 @@ program, when it opens the store:
 			names := maps.Clone(own.Types)
 			maps.Copy(names, stored.Types)
 			for _, name := range slices.Sorted(maps.Keys(names)) {
-				if err := s.out.printDiff(name, stored.Types, own.Types, s.Schema == ""); err != nil {
+				if err := s.out.printDiff(name, stored.Types, own.Types, s.Schema == "", s.std.width > 0); err != nil {
 					return err
 				}
 			}
@@ -80,8 +80,9 @@ var outcomes = map[schema.Relation][2]string{
 }
 
 // printDiff prints how the declaration of a type compares with the stored one. builtin says that it
-// is built in: a program that declares none follows the stored one.
-func (o *output) printDiff(name string, stored, own map[string]schema.Type, builtin bool) error {
+// is built in: a program that declares none follows the stored one. brief leaves out the two
+// declarations, which are long lines.
+func (o *output) printDiff(name string, stored, own map[string]schema.Type, builtin, brief bool) error {
 	there, isStored := stored[name]
 	here, isHere := own[name]
 	d := typeDiff{Type: name}
@@ -111,7 +112,7 @@ func (o *output) printDiff(name string, stored, own map[string]schema.Type, buil
 		name string
 		typ  *schema.Type
 	}{{"stored", d.Stored}, {"here", d.Here}} {
-		if side.typ != nil {
+		if side.typ != nil && !brief {
 			line, err := strictjson.Marshal(side.typ)
 			if err != nil {
 				return err
@@ -244,19 +245,20 @@ it from one of them with 'userdb unset', or with 'userdb set' under the schema i
 If the schema only adds to the stored one, other programs go on. They maintain new fields and
 indexes at once, and queries can use them when all entries are done. Otherwise nobody else can write
 entries of the changed types until the change is done, even while it is interrupted; reads go on as
-before. --plan says which of the two it is. The change may be stopped: the same command continues
+before; --plan says which of the two it is, and the second needs --yes. The change may be stopped: the same command continues
 it, also without --schema. On a cluster it first waits 15 s for other programs to notice.
 
-A name that it removes is retired: programs that declare it are refused, running ones included, and
+A name that it removes is retired, which also needs --yes: programs that declare it are refused, running ones included, and
 only this command brings it back. Without --schema it converts records to this program's version of
 the canonical form, if they have another one.`,
 		Example: `  userdb schema apply --plan --schema schema.json
-  userdb schema apply --schema schema.json`,
+  userdb schema apply --schema schema.json --yes`,
 		RunE: s.readingIf(func() bool { return plan }, s.run(func(ctx context.Context, _ []string) error {
 			return s.applySchema(ctx, plan)
 		}, unlimited, opened)),
 	}
 	c.Flags().BoolVar(&plan, "plan", false, "only say what would be done")
+	c.Flags().BoolVar(&s.yes, "yes", false, "do it, although it stops writers or retires names")
 	return c
 }
 
@@ -278,7 +280,11 @@ func changeText(tc migrate.TypeChange) string {
 		text += "\nSTOPS WRITERS: nobody else can write entries of type " + printable(tc.Type) + " until it is done"
 	}
 	for _, name := range tc.Retired {
-		text += "\nretires " + printable(name) + ": programs that declare it are refused from then on, running ones included"
+		text += "\nretires " + printable(name)
+		if n := tc.RetiredValues[name]; n > 0 {
+			text += ", which " + plural(n, "entry") + " " + map[bool]string{true: "has", false: "have"}[n == 1]
+		}
+		text += ": programs that declare it are refused from then on, running ones included"
 	}
 	for _, c := range tc.Collisions {
 		text += "\ncollision: " + oneLine(c.Reason)
@@ -319,6 +325,9 @@ func (s *session) migrateTo(ctx context.Context, to schema.Schema, plan bool) er
 	case plan || len(ch.Types) == 0:
 		return nil
 	}
+	if what := drastic(ch.Types); what != "" && !s.yes {
+		return usagef("nothing was changed, because this %s: add --yes to do it", what)
+	}
 	p := s.progress("applying", !s.JSON)
 	err = ch.Apply(ctx, p.bar)
 	p.clear()
@@ -329,6 +338,23 @@ func (s *session) migrateTo(ctx context.Context, to schema.Schema, plan bool) er
 		return err
 	}
 	return s.out.print(nil, "applied")
+}
+
+// drastic returns what a change of the schema does to others that a person should confirm, or "".
+func drastic(types []migrate.TypeChange) string {
+	var what []string
+	for _, tc := range types {
+		if tc.UnderWay {
+			return "" // it was confirmed when it began
+		}
+		if tc.Stops && tc.Entries > 0 {
+			what = append(what, "stops writers of type "+printable(tc.Type))
+		}
+		if len(tc.Retired) > 0 {
+			what = append(what, "retires "+printable(strings.Join(tc.Retired, ", ")))
+		}
+	}
+	return strings.Join(what, " and ")
 }
 
 // maxCollisions is how many collisions of a type a plan lists.

@@ -208,7 +208,9 @@ func (r *importRun) prepare(ctx context.Context) error {
 	default:
 		r.in = contextReader(ctx, r.s.std.in)
 	}
-	r.o.Refused = r.printRefused
+	if !isDevice(r.rejects.path) {
+		r.o.Refused = r.printRefused
+	}
 	if r.rejects.path == "" || r.o.DryRun {
 		return nil
 	}
@@ -417,6 +419,9 @@ func (r *importRun) finish(report transfer.Report, err error) error {
 	}
 	if more := r.shown - maxShown; more > 0 && !r.s.JSON {
 		fmt.Fprintf(r.s.std.err, "and %d more\n", more)
+	}
+	if isDevice(r.rejects.path) {
+		return err
 	}
 	again := "userdb import " + printable(r.rejects.path)
 	if r.o.CSV && !isCSV(r.rejects.path) {

@@ -192,7 +192,7 @@ func (v *View) reconcile(ctx context.Context, extension Extension, t *change.Typ
 func mismatchError(t *change.Type, difference string, relation schema.Relation) error {
 	remedy := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
 	if relation == schema.Builds {
-		remedy = "bring the records over with 'userdb schema apply' or migrate.Plan and Apply"
+		remedy = "bring the records over with 'userdb schema apply'"
 	}
 	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, remedy)
 }
