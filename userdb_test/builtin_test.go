@@ -119,8 +119,8 @@ func TestBuiltinIsStored(t *testing.T) {
 }
 
 // TestBuiltinAmongOthers starts programs with the older built-in schema and programs without a
-// schema at once in an empty store. None may be refused, and all follow the schema of whoever was
-// first.
+// schema at once in an empty store. None may be refused, and all follow the schema of the first one
+// that wrote.
 func TestBuiltinAmongOthers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.first = s.open(userdb.Options{OnSchema: userdb.SchemaDeferred})

@@ -287,6 +287,9 @@ func (s *session) parse(args []string) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && errors.As(err, &number) {
 		err = fmt.Errorf("--%s %s: not a number, or out of range", bad.GetFlag().Name, printable(bad.GetValue()))
 	}
+	if name, is := strings.CutPrefix(err.Error(), "required flag(s) "); is { // in cobra's words
+		err = errors.New("missing: --" + strings.NewReplacer(`"`, "", ", ", ", --", " not set", "").Replace(name))
+	}
 	if helpFlagDisabled(c) && l.has("--help", "-h") {
 		if !s.JSON {
 			c.SetOut(s.std.err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -84,8 +85,8 @@ func (s *session) parseNew(ctx context.Context, typ string, texts []string, n *u
 	return t, nil
 }
 
-// checkCreate checks what can be checked before a person types a password: whether values are valid
-// and identifiers are free.
+// checkCreate checks what can be checked before a person types a password: whether the fields
+// exist, values are valid and identifiers are free.
 func (s *session) checkCreate(ctx context.Context, typ string, texts []string, n *userdb.NewEntry) error {
 	t, err := s.parseNew(ctx, typ, texts, n)
 	if err != nil {
@@ -96,15 +97,23 @@ func (s *session) checkCreate(ctx context.Context, typ string, texts []string, n
 	if err != nil {
 		return err
 	}
-	for _, name := range sc.Secondary() {
-		v, given := n.Facets[name]
-		if !given {
-			continue
+	declared, err := view.Of(s.db).Type(t.Name())
+	if err != nil {
+		return err
+	}
+	secondary := sc.Secondary()
+	for _, name := range slices.Sorted(maps.Keys(n.Facets)) {
+		if reason := declared.RefusalReason(name); reason != "" {
+			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: name, Rule: "undeclared", Reason: reason}
 		}
+		v := n.Facets[name]
 		err := rules.Facet(name, v)
 		if rule, ok := errors.AsType[*validate.Error](err); ok {
 			// Return the same error as the store would.
 			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: rule.Field, Rule: rule.Rule, Reason: rule.Reason}
+		}
+		if !slices.Contains(secondary, name) {
+			continue
 		}
 		if taken, err := t.Exists(ctx, hints.Any(v.Wire())); err != nil {
 			return err

@@ -23,8 +23,8 @@ type grid struct {
 	widths []int      // of the columns; nil until the head is printed
 }
 
-// newGrid returns a grid if the output is a terminal and is not JSON, and nil otherwise. The columns
-// in whole are never cut.
+// newGrid returns a grid if the output is a terminal and is not JSON, and nil otherwise. Columns in
+// whole are never cut.
 func (s *session) newGrid(whole []string, head ...string) *grid {
 	if s.std.width == 0 || s.JSON {
 		return nil

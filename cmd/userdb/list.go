@@ -89,8 +89,8 @@ func (c *counted) add(e userdb.Entry) error {
 	return c.listing.add(e)
 }
 
-// noteNoEntries says that a list has no entries. If the namespace has never had any, its name may be
-// mistyped.
+// noteNoEntries says that a list has no entries. If the namespace has never had any, its name may
+// be mistyped.
 func (s *session) noteNoEntries(ctx context.Context) error {
 	if s.Namespace == "" {
 		s.noteSilence("no entries")
