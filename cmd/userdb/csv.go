@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// csvLines prints entries as CSV with a header, as 'userdb import' reads it. It prints values as they
-// are, except on a terminal, which they could control.
+// csvLines prints entries as CSV with a header, as 'userdb import' reads it. It prints values as
+// they are, except on a terminal, which they could control.
 type csvLines struct {
 	out     *csv.Writer
 	live    bool      // a terminal shows the output

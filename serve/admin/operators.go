@@ -157,8 +157,8 @@ const (
 )
 
 // setupKey returns the view and the primary key under which the token of a set-up link is stored,
-// as if it were that of an entry. No operator has such a key. It returns ErrNotFound for a text that
-// is not a token.
+// as if it were that of an entry. No operator has such a key. It returns ErrNotFound for a text
+// that is not a token.
 func setupKey(db *userdb.DB, token string) (*view.View, recordkey.Key, error) {
 	if random, err := base64.RawURLEncoding.Strict().DecodeString(token); err != nil || len(random) != tokenBytes {
 		return nil, recordkey.Key{}, userdb.ErrNotFound
