@@ -239,7 +239,7 @@ func prepare(t *testing.T, page, bin, dir string) {
 	}
 	for name, text := range map[string]string{
 		"schema.json":  string(user),
-		"ordered.json": strings.Replace(string(user), `"codec":"date"`, `"codec":"date","role":"ordered"`, 1),
+		"ordered.json": strings.Replace(string(user), `"job":{}`, `"job":{"role":"ordered"}`, 1),
 		"staff.csv":    "email,name\nzoe@example.com,Zoe\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

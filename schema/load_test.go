@@ -61,9 +61,9 @@ func TestLoad(t *testing.T) {
 		"every member": {wholeFile, wholeSchema},
 		"built in": {`{"types": {"user": {
 			"primary": "uid", "fold": "casefold",
-			"fields": {"email": {"role": "secondary", "kind": "email"},
-			           "name":  {"role": "secondary", "kind": "nickname"},
-			           "added": {"codec": "date"}, "job": {}},
+			"fields": {"email": {"role": ["secondary", "ordered"], "kind": "email"},
+			           "name":  {"role": ["secondary", "ordered"], "kind": "nickname"},
+			           "added": {"role": "ordered", "codec": "date"}, "job": {}},
 			"tertiary": {"tags": {"kind": "set", "indexed": true}},
 			"password": {"cost": 12, "min": 8}}}}`, schema.User()},
 		"byte order mark": {"\ufeff" + fileWithType(`"primary":"id"`), oneType(schema.Type{Primary: "id"})},

@@ -262,15 +262,15 @@ func (t Type) Policy() Password {
 }
 
 // User returns the built-in schema: the type user, whose entries are identified by uid, email and
-// name. Each call returns a new value.
+// name, and listed in order of email, name and added. Each call returns a new value.
 func User() Schema {
 	return Schema{Types: map[string]Type{"user": {
 		Primary: "uid",
 		Fold:    FoldCasefold,
 		Fields: map[string]Field{
-			"email": {Role: RoleSecondary, Kind: "email"},
-			"name":  {Role: RoleSecondary, Kind: "nickname"},
-			"added": {Codec: CodecDate},
+			"email": {Role: RoleSecondary | RoleOrdered, Kind: "email"},
+			"name":  {Role: RoleSecondary | RoleOrdered, Kind: "nickname"},
+			"added": {Role: RoleOrdered, Codec: CodecDate},
 			"job":   {},
 		},
 		Tertiary: map[string]Tertiary{"tags": {Kind: "set", Indexed: true}},

@@ -18,8 +18,10 @@ import (
 
 // Options configure a DB. The zero value is ready to use.
 type Options struct {
-	// Schema declares the types of entries. If zero, schema.User() is used.
-	Schema schema.Schema
+	// Schema declares the types of entries. If zero, the DB follows the stored schema, whatever it
+	// is, and stores schema.User() where there is none.
+	Schema  schema.Schema
+	builtin bool // Schema was zero
 
 	// Namespace is the part of the store that the DB uses. If zero, it is the whole store.
 	Namespace recordkey.Namespace
@@ -135,7 +137,7 @@ func (o Options) cache() store.Cache { return store.Cache{Entries: o.CacheSize, 
 
 func (o Options) withDefaults() Options {
 	if len(o.Schema.Types) == 0 {
-		o.Schema = schema.User()
+		o.Schema, o.builtin = schema.User(), true
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.ReplicaTimeout = cmp.Or(o.ReplicaTimeout, time.Second)

@@ -24,6 +24,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -227,7 +228,7 @@ func (s *session) open(ctx context.Context) error {
 	}
 	ns, err := recordkey.ParseNamespace(s.Namespace)
 	if err != nil {
-		return usagef("--namespace: %v", err)
+		return usagef("--namespace %s: %s", printable(s.Namespace), syntaxReason(err))
 	}
 	sc, err := s.namedSchema(ctx, schema.Schema{})
 	if err != nil {
@@ -246,6 +247,15 @@ func (s *session) open(ctx context.Context) error {
 		err = s.useStored(ctx)
 	}
 	return err
+}
+
+// syntaxReason returns why a record key or the name of a namespace cannot be parsed, without the Go
+// function that says so.
+func syntaxReason(err error) string {
+	if bad, is := errors.AsType[*recordkey.SyntaxError](err); is {
+		return bad.Reason
+	}
+	return err.Error()
 }
 
 // patience is how long a command waits for a file before it says that it waits.
@@ -281,9 +291,9 @@ func (s *session) useStored(ctx context.Context) error {
 	if err != nil || len(stored.Types) == 0 {
 		return err
 	}
-	view, err := s.db.With(stored)
+	db, err := view.Reconfigure(s.db, func(c *view.Config) { c.Schema = stored })
 	if err == nil {
-		s.db = view
+		s.db = db
 	}
 	return err
 }

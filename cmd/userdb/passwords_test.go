@@ -54,6 +54,7 @@ func TestPrompts(t *testing.T) {
 		{"create user name=ALICE", nil, 4, "", "userdb: taken: name; another entry has it: choose another value\n"},
 		{"create user email=nonsense", nil, 2, "", "userdb: invalid value: email: "},
 		{"create user added=soon", nil, 2, "", "userdb: invalid value: added: not a date like "},
+		{"create customer=C1", nil, 2, "", `userdb: invalid value: customer: type "user" has no such field; it has uid, added, email, job, name,`},
 		{"create user name", nil, 2, "", "userdb: name is not FIELD=VALUE\n"},
 		{"create robot", nil, 2, "", "userdb: schema: types.robot: "},
 		{"passwd nobody", nil, 3, "", "userdb: nobody: not found\n"},

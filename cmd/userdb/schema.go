@@ -131,7 +131,7 @@ func (s *session) parseNamespace(path string) (recordkey.Namespace, error) {
 	}
 	ns, err := recordkey.ParseNamespace(path)
 	if err != nil {
-		return ns, usagef("namespace: %v", err)
+		return ns, usagef("namespace %s: %s", printable(path), syntaxReason(err))
 	}
 	return ns, nil
 }

@@ -190,7 +190,7 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 		change.Disable(r, im.Now(), own)
 	}
 	for field, wire := range l.draft.Own {
-		if store.FieldOfVerified(field) != "" {
+		if store.FieldOfVerified(field) != "" || store.IsLost(field) {
 			own[field] = wire
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/validate"
 )
 
 // A line is an entry of the input: its text, its parsed form, and its outcome.
@@ -350,6 +352,9 @@ func (l *line) addFacet(f facet, zone *time.Location) error {
 		}
 		return change.Invalid(f.field, "codec", reason)
 	}
+	if store.IsLost(f.field) {
+		return l.addLost(f.field, v)
+	}
 	_, again := l.draft.Facets[f.field]
 	switch {
 	case again || f.field == l.t.Schema.Primary && l.draft.UID != "":
@@ -360,5 +365,26 @@ func (l *line) addFacet(f facet, zone *time.Location) error {
 	if l.draft.UID = v.Wire(); l.draft.UID == "" || v.IsNull() {
 		return change.Invalid(f.field, "non-empty", "it is empty; leave it out to have one generated")
 	}
+	return nil
+}
+
+// maxLost is how many lost values a line may have.
+const maxLost = 100
+
+// addLost adds a value that a repair has taken out of its field. No rule of the field applies to
+// it, since it identifies nobody.
+func (l *line) addLost(field string, v schema.Value) error {
+	if _, again := l.draft.Own[field]; again {
+		return duplicateName(field)
+	}
+	if len(l.draft.Own) == maxLost {
+		return change.Invalid(field, "max", "over "+strconv.Itoa(maxLost)+" lost values")
+	}
+	undeclared := strings.TrimPrefix(field, "~") // no type declares it
+	err := l.t.Rules.Facet(undeclared, v)
+	if rule, is := errors.AsType[*validate.Error](err); is {
+		return change.Invalid(field, rule.Rule, rule.Reason)
+	}
+	l.setOwn(field, v.Wire())
 	return nil
 }

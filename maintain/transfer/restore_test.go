@@ -106,6 +106,41 @@ func TestBackupKeepsPasswordOrigins(t *testing.T) {
 	})
 }
 
+// TestBackupKeepsLostValues exports values that a repair took out of their fields, and imports them
+// again, also into entries that exist.
+func TestBackupKeepsLostValues(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		with := `{"type":"user","facets":{"name":"Ann","uid":"a","~lost:name":"two words!","~lost:name:2":"x"}}` + "\n"
+		s.importText(t, with, transfer.ImportOptions{}, created(1))
+		if got := s.export(t, transfer.ExportOptions{}); got != with {
+			t.Errorf("exported\n%s\nwant\n%s", got, with)
+		}
+		without := `{"type":"user","facets":{"name":"Ann","uid":"a"}}` + "\n"
+		to := s.subNamespace(t, "copy")
+		to.importText(t, without, transfer.ImportOptions{}, created(1))
+		update := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}
+		to.importText(t, with, update, transfer.Report{Read: 1, Updated: 1})
+		to.importText(t, with, update, transfer.Report{Read: 1, Skipped: 1})
+		if got := to.export(t, transfer.ExportOptions{}); got != with {
+			t.Errorf("exported\n%s\nwant\n%s", got, with)
+		}
+		for _, tt := range []struct{ facets, want string }{
+			{`{"uid":"b","~lost:name":"` + strings.Repeat("x", schema.MaxFacet+1) + `"}`, "~lost:name: "},
+			{`{"uid":"b","~lost:name":{}}`, "~lost:name: cannot be read as text"},
+			{`{"uid":"b","~lose:name":"x"}`, "~lose:name: "},
+			{`{"uid":"b"},"wire":{"~lost:x":"/w=="}`, "~lost:x: not UTF-8"},
+			{`{"uid":"b","~lost:x":"y"},"wire":{"~lost:x":"YQ=="}`, `two values for "~lost:x"`},
+		} {
+			var reason string
+			o := transfer.ImportOptions{Refused: func(_ int64, text string) { reason = text }}
+			s.importText(t, `{"facets":`+tt.facets+"}", o, transfer.Report{Read: 1, Refused: 1})
+			if !strings.Contains(reason, tt.want) {
+				t.Errorf("%.60s: refused because %q, want %q", tt.facets, reason, tt.want)
+			}
+		}
+	})
+}
+
 // TestIgnoreOfProducts checks that --ignore leaves out whatever it names, and that a name that
 // cannot be left out is refused.
 func TestIgnoreOfProducts(t *testing.T) {

@@ -27,7 +27,7 @@ func Open(db *userdb.DB) (*userdb.DB, error) {
 		return nil, err
 	}
 	return view.Reconfigure(db, func(c *view.Config) {
-		c.NS, c.OnSchema, c.History = view.Reserved, view.Later, false
+		c.NS, c.OnSchema, c.History, c.Builtin = view.Reserved, view.Later, false, false
 		c.Schema = schema.Schema{Types: map[string]schema.Type{keyType: key, operatorType: declareOperator(), jobType: job, linkType: link}}
 	})
 }

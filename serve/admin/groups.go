@@ -42,7 +42,8 @@ func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
 		GroupAdded:    {Role: schema.RoleOrdered, Codec: schema.CodecDate},
 	}}
 	groupDB, err := view.Reconfigure(db, func(c *view.Config) {
-		c.NS, c.OnSchema, c.Schema = ns, view.Later, schema.Schema{Types: map[string]schema.Type{groupType: group}}
+		c.NS, c.OnSchema, c.Builtin = ns, view.Later, false
+		c.Schema = schema.Schema{Types: map[string]schema.Type{groupType: group}}
 	})
 	if err != nil {
 		return nil, err

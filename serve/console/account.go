@@ -195,12 +195,14 @@ func newEditor(e userdb.Entry, name string, f schema.Field) editor {
 	return one
 }
 
-// undeclaredCells returns the facets that the schema does not declare.
+// undeclaredCells returns the facets that the schema does not declare, and the values that a repair
+// took out of their fields.
 func undeclaredCells(e userdb.Entry, t schema.Type) (all []cell) {
-	for name := range e.Fields() {
+	for name, v := range e.Flat() {
 		_, declared := t.Fields[name]
-		if !declared && name != t.Primary && (!t.Open || strings.HasPrefix(name, "~lost:")) {
-			all = append(all, cell{Column: name, Text: e.Text(name)})
+		facet := !strings.HasPrefix(name, "~") && !declared && name != t.Primary && !t.Open
+		if facet || strings.HasPrefix(name, "~lost:") {
+			all = append(all, cell{Column: name, Text: v.Text()})
 		}
 	}
 	slices.SortFunc(all, func(a, b cell) int { return strings.Compare(a.Column, b.Column) })
