@@ -37,9 +37,10 @@ func main() { os.Exit(run(os.Args[1:], standard())) }
 type stdio struct {
 	in       io.Reader
 	out, err io.Writer
-	term     terminal                                   // nil if standard input is not a terminal
-	width    int                                        // characters in a line of out; 0 if it is not a terminal
-	sleep    func(context.Context, time.Duration) error // nil: does not sleep
+	term     terminal // nil if standard input is not a terminal
+	width    int      // characters in a line of out; 0 if it is not a terminal
+	// sleep waits until another time or the end of the context. If nil, no command waits.
+	sleep func(context.Context, time.Duration) error
 }
 
 func standard() stdio {

@@ -66,8 +66,8 @@ func TestStoppedWriters(t *testing.T) {
 	}
 }
 
-// TestNamespaceDropWaits checks that nothing is left of a namespace if a process that still trusts a
-// key writes to it after the key was revoked.
+// TestNamespaceDropWaits checks that nothing is left of a namespace if a process that still trusts
+// a key writes to it after the key was revoked.
 func TestNamespaceDropWaits(t *testing.T) {
 	t.Setenv("USERDB_STORE", redistest.Shared(t).URL())
 	for _, line := range []string{

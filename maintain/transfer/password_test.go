@@ -282,7 +282,8 @@ func TestImportWaitsForProcessors(t *testing.T) {
 						t.Errorf("call %d finds no free processor: %+v, %v; want two lines read", h.refuse, r, err)
 					}
 				}
-				if h.refuse < 5 { // two hashes, a comparison with u1, and a check against its identifiers
+				// Two hashes, a comparison with u1, and a check against its identifiers.
+				if h.refuse < 5 {
 					t.Errorf("the imports made only %d calls", h.refuse-1)
 				}
 			})

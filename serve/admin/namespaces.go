@@ -20,8 +20,8 @@ type Owned struct {
 	N     int64
 }
 
-// KeyMaxAge is how long a process trusts an API key after it was read. Within RevocationTime after a
-// key was revoked or a job was removed, every process has finished what it did for them.
+// KeyMaxAge is how long a process trusts an API key after it was read. Within RevocationTime after
+// a key was revoked or a job was removed, every process has finished what it did for them.
 const (
 	KeyMaxAge      = 4 * time.Second
 	RevocationTime = KeyMaxAge + 2*time.Second
@@ -59,8 +59,8 @@ func CountOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) ([]O
 // RemoveOwned removes what CountOwned counts and returns how much there was, so that nothing is
 // left for others who use the name of the namespace later. It disables operators instead, because
 // histories name them. Each disabled operator and revoked key is an event in the feed of db. If
-// recording one fails, RemoveOwned only logs that. It can be stopped and called again. Processes may
-// write to the namespace until RevocationTime later.
+// recording one fails, RemoveOwned only logs that. It can be stopped and called again. Processes
+// may write to the namespace until RevocationTime later.
 func RemoveOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) ([]Owned, error) {
 	return removal{db, ns.Path(), false}.all(ctx)
 }

@@ -62,8 +62,10 @@ type Engine struct {
 	goDetached   func(context.Context, time.Duration, func(context.Context))
 	feedQueues   [store.FeedParts]*feedQueue
 	lineQueues   map[string]*[store.FeedParts]*lineQueue // by feed
-	completers   chan struct{}                           // limits how many entries readers complete at once
-	reloaded     chan time.Time                          // holds the time of the last reload; who receives it may reload
+	// completers limits how many entries readers complete at once.
+	completers chan struct{}
+	// reloaded holds the time of the last reload; who receives it may reload.
+	reloaded chan time.Time
 }
 
 var _ store.Engine = (*Engine)(nil)

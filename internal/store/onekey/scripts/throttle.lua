@@ -50,8 +50,8 @@ local function num(h, field) return tonumber(h[field]) or 0 end
 local function text(n) return string.format('%.0f', n) end
 local function has_prefix(field, prefix) return string.sub(field, 1, 2) == prefix end
 
--- drop_expired removes what has expired. A time that is too far ahead was written when the clock was
--- wrong, and would otherwise keep people out until the clock reaches it.
+-- drop_expired removes what has expired. A time that is too far ahead was written when the clock
+-- was wrong, and would otherwise keep people out until the clock reaches it.
 local function drop_expired(h, kind)
   local function open(field, span) return num(h, field) > now and num(h, field) <= now + span end
   if not open('su', kind == 'origin' and origin_window or window) then h.sn, h.su, h.sa = nil, nil, nil end
