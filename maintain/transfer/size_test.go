@@ -101,8 +101,13 @@ func TestImportMarkForm(t *testing.T) {
 			mark string
 			ok   bool
 		}{
-			{"", true}, {"clear", true}, {"AbCdEfGhIj-_", true},
-			{"AbCdEfGhIj-", false}, {"AbCdEfGhIj+/", false}, {"AbCdEfGhIj-_A", false}, {strings.Repeat("x", 1<<20), false},
+			{"", true},
+			{"clear", true},
+			{"AbCdEfGhIj-_", true},
+			{"AbCdEfGhIj-", false},
+			{"AbCdEfGhIj+/", false},
+			{"AbCdEfGhIj-_A", false},
+			{strings.Repeat("x", 1<<20), false},
 		} {
 			mark, _ := json.Marshal(tt.mark)
 			want := transfer.Report{Read: 1, Refused: 1}
