@@ -29,8 +29,8 @@ func facetsLine(facets map[string]string) string {
 	return string(text) + "\n"
 }
 
-// TestLostValuesCount adds lost values to an entry, line by line and import by import. They count in
-// its size, so that it never becomes much larger than 1 MiB.
+// TestLostValuesCount adds lost values to an entry, line by line and import by import. They count
+// in its size, so that it never becomes much larger than 1 MiB.
 func TestLostValuesCount(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.importText(t, facetsLine(map[string]string{"uid": "a", "name": "Ann"}), transfer.ImportOptions{}, created(1))
@@ -85,7 +85,7 @@ func TestRoundTripOfLargestEntry(t *testing.T) {
 		to := s.subNamespace(t, "copy")
 		to.importText(t, backup, transfer.ImportOptions{}, created(1))
 		update := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}
-		to.importText(t, backup, update, transfer.Report{Read: 1, Updated: 1}) // tertiary records are replaced
+		to.importText(t, backup, update, transfer.Report{Read: 1, Updated: 1})
 		if got := to.export(t, transfer.ExportOptions{Secrets: true}); got != backup {
 			t.Errorf("the copy has %d bytes, not %d, or differs", len(got), len(backup))
 		}
