@@ -90,6 +90,14 @@ func TestTourKeeps(t *testing.T) {
 	}
 }
 
+// TestTourTimeout checks that a tour whose time is up says only that.
+func TestTourTimeout(t *testing.T) {
+	got := runCommand(nil, "", "tour", "--timeout", "1ns")
+	if got.code != 6 || strings.Count(got.err, "\n") != 1 || !strings.HasPrefix(got.err, "userdb: timed out") {
+		t.Errorf("%+v, want exit code 6 and one line that it timed out", got)
+	}
+}
+
 func TestTourRefuses(t *testing.T) {
 	for _, args := range [][]string{{"tour", "--store", "memory:"}, {"tour", "--json"}, {"tour", "now"}} {
 		if got := runCommand(nil, "", args...); got.code != 2 || got.out != "" {
