@@ -46,7 +46,7 @@ func newRoot(s *session) *cobra.Command {
 		Long: about,
 		Example: `  userdb tour
   userdb create email=erin@example.com name=Erin
-  userdb login erin@example.com
+  userdb login -- erin@example.com
   userdb get Erin
   userdb list`,
 		SilenceErrors: true, SilenceUsage: true,

@@ -47,8 +47,8 @@ func (l sessionLine) text() string {
 	return strings.Join(words, "  ")
 }
 
-// shortID is how many characters of an ID are shown on a terminal. No two sessions of an entry share
-// as many, unless by a chance of one in 2^72.
+// shortID is how many characters of an ID are shown on a terminal. They hold 72 random bits, so no
+// two sessions of an entry share them.
 const shortID = 12
 
 func listSessionsCommand(s *session) *cobra.Command {
