@@ -318,8 +318,8 @@ Prints the key of the deleted entry. Here a bare word is always a UID, never a n
 	})
 }
 
-// suggestKey returns err, which says that a hint was not found. If the hint is a bare word that is an
-// identifier of an entry, it adds how to name that entry.
+// suggestKey returns err, which says that a hint was not found. If the hint is a bare word and an
+// entry has it as an identifier, it adds how to name that entry.
 func suggestKey(ctx context.Context, p subject, err error) error {
 	word, isWord := p.hint.Word()
 	if !isWord || !errors.Is(err, userdb.ErrNotFound) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
@@ -144,6 +145,16 @@ func (s *session) tour(ctx context.Context, keep bool) (err error) {
 	last := tourStep{"The check proves that no two accounts share an identifier.", []tourCommand{{words: []string{"check"}}}}
 	if err := t.show(ctx, len(tourSteps)+2, last); err != nil {
 		return err
+	}
+	if keep {
+		// The login that end suggests must not wait because of the guesses.
+		users, err := db.Type("user")
+		if err == nil {
+			err = users.ResetThrottle(ctx, hints.UID("alice"))
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return t.end(keep)
 }
