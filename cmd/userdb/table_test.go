@@ -131,8 +131,16 @@ func TestGrids(t *testing.T) {
 	var all strings.Builder
 	for _, width := range []int{80, 140} {
 		for _, args := range [][]string{
-			{"session", "list", "alice"}, {"apikey", "list"}, {"operator", "list"},
-			{"namespace", "list"}, {"events"}, {"events", "alice"}, {"dump", "x*"}, {"schema", "diff"}, {"tags", "list", "alice"}, {"keys", "x*"},
+			{"session", "list", "alice"},
+			{"apikey", "list"},
+			{"operator", "list"},
+			{"namespace", "list"},
+			{"events"},
+			{"events", "alice"},
+			{"dump", "x*"},
+			{"schema", "diff"},
+			{"tags", "list", "alice"},
+			{"keys", "x*"},
 		} {
 			var out, errs bytes.Buffer
 			code := run(args, stdio{in: strings.NewReader(""), out: &out, err: &errs, width: width})

@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // varying matches what differs from tour to tour: a revision, a time, the seconds to wait and, on a
@@ -90,11 +94,23 @@ func TestTourKeeps(t *testing.T) {
 	}
 }
 
-// TestTourTimeout checks that a tour whose time is up says only that.
-func TestTourTimeout(t *testing.T) {
-	got := runCommand(nil, "", "tour", "--timeout", "1ns")
-	if got.code != 6 || strings.Count(got.err, "\n") != 1 || !strings.HasPrefix(got.err, "userdb: timed out") {
-		t.Errorf("%+v, want exit code 6 and one line that it timed out", got)
+// TestTourStops checks that a command of the tour is not repeated if it fails in a way that the tour
+// does not show, and that a tour whose context has ended says only that.
+func TestTourStops(t *testing.T) {
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	on := tour{newSession(stdio{out: io.Discard, err: io.Discard}), db}
+	missing := tourCommand{words: []string{"get", "nobody"}, exit: 8, again: true}
+	if err := on.runCommand(t.Context(), missing); err == nil || strings.Count(err.Error(), "not found") != 1 {
+		t.Errorf("a command that fails: %v, want its one error", err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errTimeout)
+	if err := on.runCommand(ctx, missing); err != errTimeout {
+		t.Errorf("after the end of the context: %v, want %v", err, errTimeout)
 	}
 }
 
