@@ -248,7 +248,8 @@ entries of the changed types until the change is done, even while it is interrup
 before; --plan says which of the two it is, and the second needs --yes. The change may be stopped: the same command continues
 it, also without --schema. On a cluster it first waits 15 s for other programs to notice.
 
-A name that it removes is retired, which also needs --yes: programs that declare it are refused, running ones included, and
+To remove a field, leave it out of what 'userdb schema show' prints. A name that is removed is
+retired, which also needs --yes: programs that declare it are refused, running ones included, and
 only this command brings it back. Without --schema it converts records to this program's version of
 the canonical form, if they have another one.`,
 		Example: `  userdb schema apply --plan --schema schema.json

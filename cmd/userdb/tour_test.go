@@ -94,8 +94,8 @@ func TestTourKeeps(t *testing.T) {
 	}
 }
 
-// TestTourStops checks that a command of the tour is not repeated if it fails in a way that the tour
-// does not show, and that a tour whose context has ended says only that.
+// TestTourStops checks that a command of the tour is not repeated if it fails in a way that is not
+// shown, and that a tour whose context has ended says only that.
 func TestTourStops(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 	if err != nil {
