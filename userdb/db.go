@@ -114,10 +114,13 @@ func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB,
 }
 
 // adoptStored makes the stored types those of a program that declares none. The built-in type stays
-// if it is not stored.
+// if it is not stored, and types whose schema cannot be read are left out.
 func (db *DB) adoptStored(ctx context.Context) error {
 	old := db.view()
-	stored, err := storedschema.InForce(ctx, old.Engine, old.NS)
+	stored, unreadable, err := storedschema.Readable(ctx, old.Engine, old.NS)
+	for _, err := range unreadable {
+		db.options.Logger.WarnContext(ctx, "a type is left out: "+err.Error())
+	}
 	if err != nil || len(stored.Types) == 0 {
 		return publicError(err)
 	}

@@ -6,7 +6,9 @@
 package storedschema
 
 import (
+	"cmp"
 	"context"
+	"errors"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -18,37 +20,45 @@ import (
 // nothing has been written yet, or only by CoffeeNode UserDB, the original program. The error is
 // store.ErrCorrupt if a schema cannot be read or does not match its fingerprint.
 func InForce(ctx context.Context, e store.Maintenance, ns recordkey.Namespace) (schema.Schema, error) {
+	s, unreadable, err := Readable(ctx, e, ns)
+	return s, cmp.Or(err, errors.Join(unreadable...))
+}
+
+// Readable returns the types that InForce returns, except those whose stored schema cannot be read,
+// and an error for each of these.
+func Readable(ctx context.Context, e store.Maintenance, ns recordkey.Namespace) (s schema.Schema, unreadable []error, err error) {
 	return read(ctx, e, ns, store.FieldSchema)
 }
 
 // Pending returns the types to which an unfinished change of the schema that stops other writers is
 // bringing the records. Errors are those of InForce.
 func Pending(ctx context.Context, e store.Maintenance, ns recordkey.Namespace) (schema.Schema, error) {
-	return read(ctx, e, ns, change.FieldNext)
+	s, unreadable, err := read(ctx, e, ns, change.FieldNext)
+	return s, cmp.Or(err, errors.Join(unreadable...))
 }
 
 // read reads the types with a schema in the given field of ~/schema/TYPE.
-func read(ctx context.Context, e store.Maintenance, ns recordkey.Namespace, field string) (schema.Schema, error) {
+func read(ctx context.Context, e store.Maintenance, ns recordkey.Namespace, field string) (s schema.Schema, unreadable []error, err error) {
 	types, _ := recordkey.Own("types") // a valid constant
 	raws, err := store.Inspect(ctx, e, []string{types.In(ns).String()}, 0)
 	if err != nil {
-		return schema.Schema{}, err
+		return s, nil, err
 	}
 	names := raws[0].Items
 	if kind := raws[0].Type; kind != store.KindNone && kind != "set" {
-		return schema.Schema{}, corrupt(types, "not a set")
+		return s, nil, corrupt(types, "not a set")
 	}
 	keys := make([]string, len(names))
 	for i, name := range names {
 		key, err := change.SchemaKey(ns, name)
 		if err != nil {
-			return schema.Schema{}, corrupt(types, "it lists a type name that no key can hold")
+			return s, nil, corrupt(types, "it lists a type name that no key can hold")
 		}
 		keys[i] = key.String()
 	}
 	hashes, err := store.Hashes(ctx, e, keys)
 	if err != nil {
-		return schema.Schema{}, err
+		return s, nil, err
 	}
 	stored := map[string]schema.Type{}
 	for i, h := range hashes {
@@ -58,14 +68,16 @@ func read(ctx context.Context, e store.Maintenance, ns recordkey.Namespace, fiel
 		}
 		t, err := change.ParseType(names[i], text)
 		if err != nil {
-			return schema.Schema{}, corrupt(types, err.Error())
+			unreadable = append(unreadable, corrupt(types, err.Error()))
+			continue
 		}
 		if _, err := change.ParseStored(names[i], h.Fields); err != nil && field == store.FieldSchema {
-			return schema.Schema{}, &store.CorruptError{Key: keys[i], Reason: err.Error()}
+			unreadable = append(unreadable, &store.CorruptError{Key: keys[i], Reason: err.Error()})
+			continue
 		}
 		stored[names[i]] = t
 	}
-	return schema.Schema{Types: stored}, nil
+	return schema.Schema{Types: stored}, unreadable, nil
 }
 
 func corrupt(key recordkey.Key, reason string) error {

@@ -205,13 +205,16 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	return n
 }
 
-// changedFacets returns the names of the facets that a change sets or unsets, sorted.
+// changedFacets returns the names of the facets and lost values that a change sets or unsets,
+// sorted.
 func changedFacets(c *store.Change) (fields []string) {
 	for _, f := range c.Set {
 		fields = append(fields, f.Field)
 	}
 	fields = append(fields, c.Unset...)
-	fields = slices.DeleteFunc(fields, func(f string) bool { return store.OwnField(f) || f == store.FieldPassword || f == c.Key.Field() })
+	fields = slices.DeleteFunc(fields, func(f string) bool { 
+		return store.OwnField(f) && !store.IsLost(f) || f == store.FieldPassword || f == c.Key.Field()
+	})
 	slices.Sort(fields)
 	return slices.Compact(fields)
 }

@@ -112,7 +112,7 @@ type csvRows struct {
 // newCSVRows reads the header.
 func newCSVRows(in *bufio.Reader, o csvOptions) (*csvRows, error) {
 	const tooLong = "a row of over 16 MiB: is a quote not closed?"
-	s := &csvRows{csvOptions: o, input: rowText{r: in, offset: o.offset, tooLong: tooLong}}
+	s := &csvRows{csvOptions: o, input: rowText{r: in, offset: o.offset, tooLong: tooLong, delimiter: []byte(string(o.delimiter))}}
 	s.lines = s.skippedLines()
 	s.r = csv.NewReader(&s.input)
 	s.r.FieldsPerRecord, s.r.Comma = -1, o.delimiter
@@ -201,6 +201,10 @@ func (s *csvRows) read() ([]string, error) {
 	return cells, nil
 }
 
+// maxDelimiters is the maximum number of delimiters in a row of CSV, inside and outside quotes. It
+// also counts what a csv.Reader has read ahead, which is little.
+const maxDelimiters = 500_000
+
 // A rowText is a reader that keeps the text of the current row. A csv.Reader reads more of it only
 // if the row continues. If reading fails in the middle of a row and the part before is malformed, a
 // csv.Reader reports only the malformed part; a rowText keeps the read error.
@@ -213,6 +217,10 @@ type rowText struct {
 	tooLong string // the message for a row that has not ended after maxImportLine
 	text    bytes.Buffer
 	err     error // never io.EOF
+	// delimiter separates the cells, of which a row can have one more than text has delimiters. A
+	// csv.Reader takes some 40 bytes for each.
+	delimiter  []byte
+	delimiters int
 }
 
 func (t *rowText) Read(p []byte) (int, error) {
@@ -235,6 +243,10 @@ func (t *rowText) Read(p []byte) (int, error) {
 	if err != io.EOF {
 		t.err = err
 	}
+	if t.delimiters += bytes.Count(p[:n], t.delimiter); t.delimiters > maxDelimiters {
+		t.err = fmt.Errorf("%w: a row with over %d delimiters: is a quote not closed?", ErrInput, maxDelimiters)
+		return n, nil // the row may end here
+	}
 	return n, err
 }
 
@@ -244,6 +256,7 @@ func (s *csvRows) row() []byte { return s.input.text.Bytes()[:s.r.InputOffset()-
 // takeRow returns the row and removes it from the buffer.
 func (s *csvRows) takeRow() string {
 	row := string(s.input.text.Next(len(s.row())))
+	s.input.delimiters -= strings.Count(row, string(s.delimiter))
 	s.size += int64(len(row))
 	s.lines += int64(strings.Count(row, "\n"))
 	return row
@@ -276,6 +289,7 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 	l.size = int64(len(l.raw))
 	if l.err == nil && len(cells) != len(s.header) {
 		l.err = fmt.Errorf("%d cells, but the header has %d", len(cells), len(s.header))
+		l.cells = nil // reject writes the text of the row
 	}
 	if l.err != nil && s.lines > l.no {
 		l.err = fmt.Errorf("%w, in a row that continues to line %d: is a quote not closed?", l.err, s.lines)
@@ -330,7 +344,7 @@ func (s *csvRows) parse(l *line, r *reading) error {
 }
 
 // cellContent parses a tertiary record in a cell: a set of words, or JSON.
-func cellContent(name, kind, cell string) (change.Content, error) {
+func cellContent(t *change.Type, name, kind, cell string) (change.Content, error) {
 	cell = strings.TrimSpace(cell)
 	if kind == "set" && !strings.HasPrefix(cell, "[") {
 		return change.Content{Name: name, Kind: kind, Values: strings.Fields(cell)}, nil
@@ -338,7 +352,7 @@ func cellContent(name, kind, cell string) (change.Content, error) {
 	if !json.Valid([]byte(cell)) {
 		return change.Content{}, fmt.Errorf("tertiary record %s: not JSON", records.Quoted(name))
 	}
-	return tertiaryRecord{name: name, Kind: kind, Value: json.RawMessage(cell)}.content()
+	return tertiaryRecord{name: name, Kind: kind, Value: json.RawMessage(cell)}.contentFor(t)
 }
 
 // reject writes a row with the columns of rejected rows, so that no spreadsheet runs a cell. It

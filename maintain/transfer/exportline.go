@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -38,6 +38,7 @@ type exportLine struct {
 type tertiaryRecord struct {
 	name      string          // set by an import only
 	inputName string          // the name in the input line
+	raw64     string          // Value64 of an import, before it is decoded
 	Kind      string          `json:"kind"`
 	Value     json.RawMessage `json:"value,omitempty"`
 	Value64   [][]byte        `json:"value64,omitempty"`
@@ -125,9 +126,26 @@ func scoredPairs(values []string) [][2]any {
 	return pairs
 }
 
-// content returns a tertiary record of an import in the form of a change.
-func (rec tertiaryRecord) content() (change.Content, error) {
-	values, err := rec.values()
+// contentFor returns a tertiary record of an import in the form of a change of an entry of type t.
+// It decodes only what the schema allows: no record of another kind, and no more members than the
+// limit.
+func (rec tertiaryRecord) contentFor(t *change.Type) (change.Content, error) {
+	declared := t.Schema.Tertiary[rec.name]
+	if rec.Kind != declared.Kind {
+		_, _, err := t.TertiaryKey(recordkey.Key{}, rec.name, rec.Kind, nil)
+		return change.Content{}, err
+	}
+	content, err := rec.content(max(declared.Limit(), 1))
+	if errors.Is(err, errTooMany) {
+		err = t.TooManyError(rec.name)
+	}
+	return content, err
+}
+
+// content returns a tertiary record of an import in the form of a change. It decodes at most limit
+// members.
+func (rec tertiaryRecord) content(limit int) (change.Content, error) {
+	values, err := rec.values(limit)
 	if err != nil {
 		err = fmt.Errorf("tertiary record %s: %w", records.Quoted(rec.name), err)
 	}
@@ -136,16 +154,19 @@ func (rec tertiaryRecord) content() (change.Content, error) {
 
 // values returns the elements of a tertiary record, as in store.Members. Elements from value64 are
 // validated with the change.
-func (rec tertiaryRecord) values() ([]string, error) {
-	if rec.Value64 != nil && rec.Value != nil {
+func (rec tertiaryRecord) values(limit int) ([]string, error) {
+	if rec.raw64 != "" && rec.Value != nil {
 		return nil, errors.New("both value and value64")
 	}
-	if rec.Value64 != nil && (rec.Kind != "string" || len(rec.Value64) == 1) {
-		return records.Map(rec.Value64, func(v []byte) string { return string(v) }), nil
+	if rec.raw64 != "" {
+		return rec.values64(limit)
 	}
-	texts, err := rec.texts()
+	texts, err := rec.texts(limit)
 	if errors.Is(err, errUnknownKind) {
 		return nil, fmt.Errorf("its kind is %s; want hash, list, set, string or zset", records.Quoted(rec.Kind))
+	}
+	if errors.Is(err, errTooMany) {
+		return nil, err
 	}
 	if err != nil || slices.Contains(texts, nil) {
 		return nil, fmt.Errorf("its value is not of kind %s", records.Quoted(rec.Kind))
@@ -153,34 +174,56 @@ func (rec tertiaryRecord) values() ([]string, error) {
 	return records.Map(texts, func(text *string) string { return *text }), nil
 }
 
+// values64 returns the elements in raw64.
+func (rec tertiaryRecord) values64(limit int) (values []string, err error) {
+	if rec.Kind == "hash" || rec.Kind == "zset" {
+		limit *= 2
+	}
+	s := scanner{text: rec.raw64, limit: limit}
+	s.array(func() { values = append(values, string(decodeAs[[]byte](&s, "value64", s.value()))) })
+	if s.err == nil && rec.Kind == "string" && len(values) != 1 {
+		s.fail(fmt.Errorf("its value is not of kind %s", records.Quoted(rec.Kind)))
+	}
+	return values, s.err
+}
+
 // texts returns the elements in Value; nil stands for null.
-func (rec tertiaryRecord) texts() (texts []*string, err error) {
+func (rec tertiaryRecord) texts(limit int) (texts []*string, err error) {
+	s := scanner{text: string(rec.Value), limit: limit}
 	switch rec.Kind {
 	case "set", "list":
-		err = json.Unmarshal(rec.Value, &texts)
+		s.array(func() { texts = append(texts, s.stringOrNull()) })
 	case "string":
-		texts = make([]*string, 1)
-		err = json.Unmarshal(rec.Value, &texts[0])
+		texts = append(texts, s.stringOrNull())
 	case "hash":
-		s := scanner{text: string(rec.Value)}
-		s.object(func(name string) { texts = append(texts, &name, decodeAs[*string](&s, name, s.value())) })
-		err = s.err
+		s.object(func(name string) { texts = append(texts, &name, s.stringOrNull()) })
 	case "zset":
-		var pairs [][]json.RawMessage // pairs of member and score, which is a number or a string
-		err = json.Unmarshal(rec.Value, &pairs)
-		for _, pair := range pairs {
-			if len(pair) != 2 {
-				return nil, errNoPair
-			}
-			score, member := string(pair[1]), new(string)
-			_ = json.Unmarshal(pair[1], &score) // a number stays as it is
-			err = cmp.Or(err, json.Unmarshal(pair[0], &member))
+		s.array(func() {
+			member, score := s.pair()
 			texts = append(texts, &score, member)
-		}
+		})
 	default:
-		err = errUnknownKind
+		return nil, errUnknownKind
 	}
-	return texts, err
+	return texts, s.err
+}
+
+// pair reads a pair of member and score, which is a number or a string.
+func (s *scanner) pair() (member *string, score string) {
+	if !s.accept('[') {
+		s.fail(errNoPair)
+		return nil, ""
+	}
+	if member = s.stringOrNull(); !s.accept(',') {
+		s.fail(errNoPair)
+		return nil, ""
+	}
+	score = s.value()
+	_ = json.Unmarshal([]byte(score), &score) // a number stays as it is
+	if !s.accept(']') {
+		s.fail(errNoPair)
+	}
+	return member, score
 }
 
 var (

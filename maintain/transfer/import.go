@@ -147,7 +147,7 @@ const (
 	firstBatch    = 100     // lines in the first batch
 	importBatch   = 500     // lines in later batches
 	bulkBatch     = 1000    // lines in later batches if each batch waits for a disk
-	maxBatchBytes = 4 << 20 // input bytes in a batch, at most
+	maxBatchBytes = 1 << 20 // input bytes in a batch, but for its last line
 	maxConcurrent = 4       // batches in progress, so that the server never waits for us
 )
 
@@ -347,12 +347,16 @@ func (im *importer) startBatches(ctx context.Context, started chan<- *batch, fin
 		b := im.newBatch()
 		more, readErr := im.fillBatch(b, limit)
 		im.prepare(ctx, b)
-		// shares reports whether b and o need the same key, which either may claim or release.
-		shares := func(o *batch) bool { return o.needs.Intersects(b.needs) }
-		for len(unfinished) >= concurrent || slices.ContainsFunc(unfinished, shares) {
+		// conflicts reports whether b and o need the same key, which either may claim or release, or
+		// both have a long line, which may take much memory.
+		conflicts := func(o *batch) bool { return o.isLong && b.isLong || o.needs.Intersects(b.needs) }
+		for len(unfinished) >= concurrent || slices.ContainsFunc(unfinished, conflicts) {
 			select {
 			case done := <-finished:
-				unfinished, im.freeBatches, concurrent = unfinished[1:], append(im.freeBatches, done), im.concurrent
+				unfinished, concurrent = unfinished[1:], im.concurrent
+				if !done.isLong { // else its memory is not kept
+					im.freeBatches = append(im.freeBatches, done)
+				}
 			case <-ctx.Done():
 				return nil
 			}
@@ -418,6 +422,7 @@ func (im *importer) fillBatch(b *batch, limit int) (more bool, err error) {
 			}
 		}
 		im.addToSum(l)
+		b.isLong = b.isLong || l.size > maxBatchBytes
 		if size += l.size; limit > clearBatch && (im.clearPasswords || im.src.mayBeClear(l)) {
 			limit = clearBatch
 		}

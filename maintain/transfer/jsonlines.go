@@ -76,7 +76,10 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 				j.fail(errNoMark)
 			}
 		case keyVerified:
-			r.verified = decodeAs[[]string](&j, name, j.value())
+			if c := j.peek(); c != '[' && c != 'n' {
+				j.fail(fmt.Errorf("%s has the wrong JSON type", records.Quoted(name)))
+			}
+			j.array(func() { r.verified = append(r.verified, j.string(name)) })
 		case "type":
 			r.own[columnType] = j.string(name)
 		case "facets":
@@ -175,9 +178,25 @@ func (*jsonLines) reject(w io.Writer, l *line) error {
 // encoding/json if no string has escapes, and it refuses objects with duplicate names. If the
 // syntax is wrong, malformed gives the reason.
 type scanner struct {
-	text string
-	at   int
-	err  error
+	text  string
+	at    int
+	err   error
+	limit int // maximum length of an object or array; 0 means maxMembers
+}
+
+// maxMembers is the maximum length of an object or array whose type has no other limit. It is the
+// highest limit that a schema can set.
+const maxMembers = 100_000
+
+var errTooMany = errors.New("an object or array with too many members")
+
+// isFull reports whether an object or array already has as many members as it may.
+func (s *scanner) isFull(members int) bool {
+	if members < cmp.Or(s.limit, maxMembers) {
+		return false
+	}
+	s.fail(errTooMany)
+	return true
 }
 
 func (s *scanner) fail(err error) { s.err = cmp.Or(s.err, err) }
@@ -228,6 +247,9 @@ func (s *scanner) object(member func(name string)) {
 			s.fail(errNotObject)
 			return
 		}
+		if s.isFull(members) {
+			return
+		}
 		name := s.string("")
 		switch {
 		case !s.accept(':'):
@@ -239,6 +261,25 @@ func (s *scanner) object(member func(name string)) {
 		}
 	}
 }
+
+// array reads an array. It calls element to read each element. null is an array without elements.
+func (s *scanner) array(element func()) {
+	if s.nextIs('n') && s.value() == "null" {
+		return
+	}
+	if !s.accept('[') {
+		s.fail(errNotArray)
+	}
+	for n := 0; s.err == nil && !s.accept(']'); n++ {
+		if n > 0 && !s.accept(',') {
+			s.fail(errNotArray)
+		} else if !s.isFull(n) {
+			element()
+		}
+	}
+}
+
+var errNotArray = errors.New("not a JSON array")
 
 // names is a set of the names of an object. Most objects have few, and need no map.
 type names struct {
@@ -327,6 +368,16 @@ func (s *scanner) string(name string) string {
 	return decodeAs[string](s, name, raw)
 }
 
+// stringOrNull reads a string. It returns nil for null.
+func (s *scanner) stringOrNull() *string {
+	if s.nextIs('n') {
+		s.value()
+		return nil
+	}
+	text := s.string("")
+	return &text
+}
+
 // plainText reads a string, a number or a boolean as text; null is the empty string.
 func (s *scanner) plainText(name string) string {
 	switch c := s.peek(); {
@@ -357,7 +408,7 @@ func decodeAs[T any](s *scanner, name, raw string) (v T) {
 	return v
 }
 
-// tertiary reads a tertiary record.
+// tertiary reads a tertiary record. It decodes no members.
 func (s *scanner) tertiary(name string) tertiaryRecord {
 	x := tertiaryRecord{name: name}
 	if c := s.peek(); c != '{' && c != 'n' {
@@ -371,7 +422,9 @@ func (s *scanner) tertiary(name string) tertiaryRecord {
 		case "value":
 			x.Value = json.RawMessage(s.value())
 		case "value64":
-			x.Value64 = decodeAs[[][]byte](s, member, s.value())
+			if x.raw64 = s.value(); x.raw64 == "null" {
+				x.raw64 = ""
+			}
 		default:
 			s.fail(unknownMember(member))
 		}

@@ -201,7 +201,7 @@ func TestParseLineExactNames(t *testing.T) {
 		slices.SortFunc(r.tertiary, func(a, b tertiaryRecord) int { return strings.Compare(a.name, b.name) })
 		for _, x := range r.tertiary {
 			if err == nil {
-				_, err = x.content()
+				_, err = x.content(100)
 			}
 		}
 		got := ""

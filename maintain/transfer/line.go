@@ -317,7 +317,7 @@ func (im *importer) draft(l *line) error {
 	im.checkIdentifiers(l, unnamed)
 	slices.SortFunc(r.tertiary, func(a, b tertiaryRecord) int { return strings.Compare(a.name, b.name) })
 	for _, x := range r.tertiary {
-		content, err := x.content()
+		content, err := x.contentFor(t)
 		if err != nil {
 			return err
 		}
@@ -330,7 +330,7 @@ func (im *importer) draft(l *line) error {
 // time zone are in zone.
 func (l *line) addFacet(f facet, zone *time.Location) error {
 	if kind := l.t.Schema.Tertiary[f.field].Kind; l.cells != nil && kind != "" {
-		content, err := cellContent(f.field, kind, f.text)
+		content, err := cellContent(l.t, f.field, kind, f.text)
 		l.draft.Tertiary = append(l.draft.Tertiary, content)
 		return err
 	}

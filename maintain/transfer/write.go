@@ -21,6 +21,7 @@ type batch struct {
 	needs   store.KeySet   // the keys that must be free to create the entries
 	changes []store.Change // buffer for the changes that create the entries
 	failed  error          // of preparing the batch; it ends the import
+	isLong  bool           // its last line is longer than maxBatchBytes
 
 	ctx     context.Context
 	endBulk func(context.Context) error // ends the bulk write of ctx
