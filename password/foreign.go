@@ -232,7 +232,7 @@ var unsupported = []struct{ prefix, why string }{
 	{"{CLEARTEXT}", "a clear password, which goes into clear_password"},
 	{"{SHA256-CRYPT}", "sha-crypt, but malformed"},
 	{"{SHA512-CRYPT}", "sha-crypt, but malformed"},
-	{"{sha256}", "too weak: Spring Security's SHA-256 has 1024 rounds"},
+	{"{sha256}", "too weak: one round of SHA-256, or the 1024 of Spring Security"},
 	{"{SSHA", "too weak: one round of SHA-1 or SHA-2"},
 	{"{SHA", "too weak: one round of SHA-1 or SHA-2"},
 	{"{SMD5}", "too weak: MD5, with a salt or without"},
@@ -258,6 +258,7 @@ var unsupportedShapes = []struct {
 	{regexp.MustCompile(`^[0-9A-Fa-f]{32}$`), "too weak: 32 hexadecimal digits are MD5 without a salt"},
 	{regexp.MustCompile(`^\*?[0-9A-Fa-f]{40}$`), "too weak: 40 hexadecimal digits are SHA-1 without a salt"},
 	{regexp.MustCompile(`^(?:[0-9A-Fa-f]{64}|[0-9A-Fa-f]{128})$`), "too weak: hexadecimal digits alone are a hash without a salt"},
+	{regexp.MustCompile(`^[0-9A-Fa-f]{32}:[0-9A-Za-z]{1,64}$`), "too weak: 32 hexadecimal digits and a salt are MD5, as in Joomla before 3.2"},
 	{regexp.MustCompile(`^a:\d+:\{s:4:"hash";`), "XenForo's, but malformed, or too weak: of one round"},
 	// The base64 of a zero byte, 16 bytes of salt and 32 bytes of key.
 	{regexp.MustCompile(`^A[A-P][A-Za-z0-9+/]{64}==$`), "too weak: ASP.NET Identity's second version has 1000 rounds of SHA-1"},

@@ -44,6 +44,8 @@ func TestSpellingsOfProducts(t *testing.T) {
 		{"Sommerhaus-2024", ":pbkdf2:sha512:30000:64:AQIDBAUGBwgJCgsMDQ4PEA==:/dyK55kjVDWHCGyyCTS/nUxrJgqKlGaU39WJQlSIR" +
 			"qeue9traBz+qX6y07HHJMceBuq1WA9Nu7id24dTH99Z2g=="},
 		{"Sommerhaus-2024", "$pbkdf2$f=SHA256,w=60000,l=32$AQIDBAUGBwgJCgsMDQ4PEA$G/qIVRf1zA6aNF1VfqvLd0cYkAa8sU/ZYtBASwGJDE0"},
+		// The columns of Discourse, put together as docs/import.md says.
+		{"Sommerhaus-2024", "$pbkdf2-sha256$i=1000,l=32$MDEwMjAzMDQwNTA2MDcwODA5MGEwYjBjMGQwZTBmMTA$plPt8D1Yu10nURNjjY0UQoxs4IObtC3Jlw/vK5ErzJ0"},
 	} {
 		if got, err := h.Verify(tt.stored, tt.password); err != nil || got != (Result{true, renewAlgorithm}) {
 			t.Errorf("%s: %+v, %v; want right and renewed", tt.stored, got, err)
@@ -98,13 +100,16 @@ func TestSpellingLimits(t *testing.T) {
 		{"{CRYPT}$1$saltsalt$abcdefghijklmnopqrstuv", "md5 is too weak"},
 		{"2|$argon2i$v=19$m=65536,t=4,p=1$dFcyWjAyNWI3QTJUS2VVWg$" + b64, "argon2: only argon2id is supported"},
 		{"{noop}secret", "a clear password, which goes into clear_password"},
-		{"{sha256}" + strings.Repeat("0f", 40), "too weak: Spring Security's SHA-256 has 1024 rounds"},
+		{"{sha256}" + strings.Repeat("0f", 40), "too weak: one round of SHA-256, or the 1024 of Spring Security"},
+		{"{SHA256}" + hex64 + ":salt", "too weak: one round of SHA-256, or the 1024 of Spring Security"}, // of Joomla
 		{"{SSHA512}abcdef", "too weak: one round of SHA-1 or SHA-2"},
 		{"{MD5}abcdef", "too weak: MD5, with a salt or without"},
 		{"PBKDF2$sha512$100000$AAAAAAAAAAAAAAAAAAAAAA==$AAAA", "PBKDF2 of mosquitto-go-auth, which does not say how to read its salt"},
 		{"{PBKDF2-SHA384}10000$AAAA$AAAA", "PBKDF2, but malformed, or of a scheme that is not supported"},
 		{`a:2:{s:4:"hash";s:64:"` + hex64 + `";s:4:"salt";s:2:"ab";}`, "XenForo's, but malformed, or too weak: of one round"},
 		{strings.Repeat("0f", 16) + ":" + strings.Repeat("0f", 63), "unknown algorithm"},
+		{strings.Repeat("0f", 16) + ":" + strings.Repeat("aZ", 16), "too weak: 32 hexadecimal digits and a salt are MD5, as in Joomla before 3.2"},
+		{strings.Repeat("0f", 16) + ":", "unknown algorithm"},
 	} {
 		want := tt.err
 		if want != "" {
