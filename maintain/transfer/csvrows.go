@@ -107,7 +107,7 @@ type csvRows struct {
 	size        int64  // size of the lines removed from input
 	rejects     bool   // the input is a file of refused rows, whose cells csvtext.Escape has written
 	bareLine    int64  // the line of the row that was read last, if the csv.Reader refuses it; or 0
-	guarded     string // the column of the row whose number has an apostrophe before it; or empty
+	guarded     string // the column with a number after an apostrophe in that row; or empty
 }
 
 // newCSVRows reads the header.

@@ -288,7 +288,7 @@ func TestDates(t *testing.T) {
 		{"Tue Jan 02 2024 04:04:05 GMT+0100 (Central European Standard Time)", nil, second},
 		{"Tue, 2 Jan 2024 03:04:05 +0000", nil, second},
 		{"2 Jan 2024 04:04:05 +0100", nil, second},
-		{"20240102030405", nil, "a time without a time zone; write it with its zone"}, // of MediaWiki
+		{"20240102030405", nil, "a time without a time zone; write it with its zone"},
 		{"20240102030405", time.UTC, second},
 		{"20240102030405", berlin, "2024-01-02T02:04:05.000Z"},
 		{"20241302030405", time.UTC, "a number that is neither seconds nor milliseconds since 1970"},

@@ -23,7 +23,7 @@ type keycloakCredential struct {
 
 	Value             string `json:"value"`
 	Temporary         bool   `json:"temporary"`         // the owner must set another one
-	HashedSaltedValue string `json:"hashedSaltedValue"` // base64, but the secret itself of a second factor
+	HashedSaltedValue string `json:"hashedSaltedValue"` // base64; of a second factor, any text
 	Salt              string `json:"salt"`              // base64
 	HashIterations    int    `json:"hashIterations"`
 	Algorithm         string `json:"algorithm"`
