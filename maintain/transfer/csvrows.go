@@ -105,7 +105,7 @@ type csvRows struct {
 	kinds       []columnKind
 	lines       int64  // lines of text read, including sep
 	size        int64  // size of the lines removed from input
-	rejects     bool   // the input is a file of refused rows, whose cells csvtext.Escape has written
+	rejects     bool   // the input is a file of refused rows, whose cells csvtext.Escape wrote
 	bareLine    int64  // the line of the row read last, if the csv.Reader refuses it; or 0
 	guarded     string // the column with a number after an apostrophe in that row; or empty
 }
