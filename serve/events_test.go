@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -331,4 +332,42 @@ func TestOrigins(t *testing.T) {
 			c.equal("origin", fmt.Sprint(r.body["events"].([]any)[i].(map[string]any)["origin"]), want)
 		}
 	})
+}
+
+// TestListenersThatCatchUp checks that only so many listeners of a key read old events at a time,
+// that those of other keys do meanwhile, and that listeners that follow the feed do not count.
+func TestListenersThatCatchUp(t *testing.T) {
+	defer serve.SetMaxCatchUps(4)() // one for a key
+	defer serve.SetPlaceTimeout(50 * time.Millisecond)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c := newClient(t, s, serve.Options{})
+	service, err := serve.New(c.DB, serve.Options{Namespace: c.NS})
+	must(t, err)
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	c.url = server.URL
+	other := c.withKey(c.makeKey(admin.Key{Name: "other", Scopes: []string{admin.ScopeAdmin}}))
+	first := c.listen("")
+	end := service.HoldCatchUp("all")
+	c.do("503 unavailable", "GET", "/v1/events", "", "Accept", "text/event-stream")
+	other.listen("")
+	c.do("200", "GET", "/v1/events", "")
+	end()
+	second := c.listen("")
+	c.create(alice)
+	for _, l := range []*eventReader{first, second} {
+		c.equal("events", fmt.Sprint(l.next(1)), "[create alice]")
+	}
+	if used := service.ResponsesOf("all"); used != 0 {
+		t.Errorf("listeners that follow the feed hold %d bytes, want none", used)
+	}
+
+	hold := service.HoldResponse("all")
+	more := []func(){hold, service.HoldResponse("all"), service.HoldResponse("all"), service.HoldResponse("all")}
+	c.do("503 unavailable", "GET", "/v1/events", "")
+	c.do("503 unavailable", "GET", "/v1/events?after=", "", "Accept", "text/event-stream")
+	for _, end := range more {
+		end()
+	}
+	c.do("200", "GET", "/v1/events", "")
 }

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdbtest"
 )
@@ -312,5 +314,43 @@ func TestManyRefusedLines(t *testing.T) {
 		if !strings.HasPrefix(r.text, `{"line":1,`) || !strings.Contains(r.text, fmt.Sprintf(`{"line":%d,`, listed)) {
 			t.Errorf("of %d refused lines: these are not the first", n)
 		}
+	}
+}
+
+// TestRevokedWhileImporting checks that an import ends when its key is revoked, although it has read
+// many lines that are yet to be written and its client sends no more.
+func TestRevokedWhileImporting(t *testing.T) {
+	sc := testSchema()
+	user := sc.Types["user"]
+	user.Password.Cost = 10
+	sc.Types["user"] = user
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
+	c, pass := newClient(t, s, serve.Options{}).withClock()
+	old := c.withKey(c.makeKey(admin.Key{Name: "old", Scopes: []string{admin.ScopeAdmin}}))
+	body, answer := old.startImport(http.DefaultClient, old.url)
+	defer body.Close()
+	const n = 3000
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintf(&lines, `{"clear_password":"battery staple %d","facets":{"name":"u%d"}}`+"\n", i, i)
+	}
+	_, err := io.WriteString(body, lines.String())
+	must(t, err)
+	count := func() string { return c.do("200", "GET", "/v1/types/user/count", "").str("count") }
+	c.until("the first lines are written", func() bool { return count() != "0" })
+	keys, err := admin.OpenKeys(s.DB)
+	must(t, err)
+	must(t, keys.Revoke(s.Ctx, "old"))
+	pass(5 * time.Second)
+	select {
+	case r := <-answer:
+		if r.status != 401 || !strings.Contains(r.text, `"code":"key"`) {
+			t.Errorf("got %d %s, want 401", r.status, r.text)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the import goes on, want it to end")
+	}
+	if after := count(); after == fmt.Sprint(n) || after != count() {
+		t.Errorf("%s entries, want fewer than %d, and no more later", after, n)
 	}
 }
