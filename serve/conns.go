@@ -29,9 +29,9 @@ func newPeers(proxies []netip.Prefix, max int) *peers {
 	return &peers{proxies: proxies, max: max, n: map[string]int{}}
 }
 
-// limitRequests returns a handler that ends a request at once if its client has as many as it may. A
-// request takes memory while its client sends the body or receives the response slowly. It sends no
-// response, for which the client could make it wait as well.
+// limitRequests returns a handler that ends a request at once if its client has as many as it may.
+// A request takes memory while its client sends the body or receives the response slowly. The
+// handler sends no response, for which the client could make it wait as well.
 func limitRequests(next http.Handler, proxies []netip.Prefix) http.Handler {
 	requests := newPeers(proxies, maxPeerRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

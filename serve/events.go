@@ -336,8 +336,8 @@ func encodeFrames(page userdb.EventPage) [][]byte {
 // its client does not receive them.
 const maxFrames = 64 << 10
 
-// send writes a page. A client that loses the connection meanwhile resumes after the last ID that it
-// received.
+// send writes a page. A client that loses the connection meanwhile resumes after the last ID that
+// it received.
 func (l *listener) send(page userdb.EventPage, frames [][]byte) error {
 	var b bytes.Buffer
 	sent := false

@@ -349,7 +349,22 @@ func TestListenersThatCatchUp(t *testing.T) {
 	other := c.withKey(c.makeKey(admin.Key{Name: "other", Scopes: []string{admin.ScopeAdmin}}))
 	first := c.listen("")
 	end := service.HoldCatchUp("all")
-	c.do("503 unavailable", "GET", "/v1/events", "", "Accept", "text/event-stream")
+	refused := func(what, query string) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(c.Ctx)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, "GET", c.url+"/v1/events"+query, nil)
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+c.key)
+		req.Header.Set("Accept", "text/event-stream")
+		res, err := http.DefaultTransport.RoundTrip(req)
+		must(t, err)
+		defer res.Body.Close()
+		if res.StatusCode != 503 {
+			t.Errorf("%s: got %s, want 503", what, res.Status)
+		}
+	}
+	refused("a listener beside one that catches up", "")
 	other.listen("")
 	c.do("200", "GET", "/v1/events", "")
 	end()
@@ -362,10 +377,12 @@ func TestListenersThatCatchUp(t *testing.T) {
 		t.Errorf("listeners that follow the feed hold %d bytes, want none", used)
 	}
 
-	hold := service.HoldResponse("all")
-	more := []func(){hold, service.HoldResponse("all"), service.HoldResponse("all"), service.HoldResponse("all")}
+	var more []func()
+	for range 4 { // all that a key may have
+		more = append(more, service.HoldResponse("all"))
+	}
 	c.do("503 unavailable", "GET", "/v1/events", "")
-	c.do("503 unavailable", "GET", "/v1/events?after=", "", "Accept", "text/event-stream")
+	refused("a listener beside large responses", "?after=")
 	for _, end := range more {
 		end()
 	}

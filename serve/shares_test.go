@@ -372,8 +372,8 @@ func TestPeerConnections(t *testing.T) {
 	}
 }
 
-// TestPeerRequests checks that a client has only so many requests at a time to a service that speaks
-// TLS itself, on however few connections, and that a proxy may have any number.
+// TestPeerRequests checks that a client has only so many requests at a time to a service that
+// speaks TLS itself, on however few connections, and that a proxy may have any number.
 func TestPeerRequests(t *testing.T) {
 	defer serve.SetMaxPeerRequests(3)()
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})

@@ -107,8 +107,8 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 }
 
 // maxReads is the maximum number of reads of the feed for one page, and maxReadLines about how many
-// lines of each part one of them reads. So a page keeps at most some megabytes in memory, although a
-// cluster has eighty parts. Together they suffice for a page of 1000 events.
+// lines of each part one of them reads. So a page keeps at most some megabytes in memory, although
+// a cluster has eighty parts. Together they suffice for a page of 1000 events.
 const (
 	maxReads     = 10
 	maxReadLines = 100

@@ -95,8 +95,8 @@ func TestNamespaceDropWaits(t *testing.T) {
 	}
 }
 
-// TestNamespaceDropWaitsAgain checks that a drop waits although the keys were revoked before, that it
-// removes what was made meanwhile, and that it does not wait in a store that was never served.
+// TestNamespaceDropWaitsAgain checks that a drop waits although the keys were revoked before, that
+// it removes what was made meanwhile, and that it does not wait in a store that was never served.
 func TestNamespaceDropWaitsAgain(t *testing.T) {
 	drop := func(during func()) (waits int) {
 		t.Helper()

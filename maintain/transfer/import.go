@@ -97,10 +97,11 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // Memory use stays flat: Import holds some thousand lines at a time. It finishes lines in the order
 // of the input. The report counts all lines so far, including those before Resume. When ctx ends,
 // Import hashes no more passwords, finishes and saves within 20 seconds what it has started, and
-// returns the cause of ctx; it waits for a Read in progress. If the input cannot be read to its end, Import processes the lines before that and
-// returns a *ReadError. Any other error that is not about a single line also ends the import;
-// Resume then continues from the last saved state. If an interrupted import created entries after
-// its last saved state, the next one recognizes them and counts them as created.
+// returns the cause of ctx; it waits for a Read in progress. If the input cannot be read to its
+// end, Import processes the lines before that and returns a *ReadError. Any other error that is not
+// about a single line also ends the import; Resume then continues from the last saved state. If an
+// interrupted import created entries after its last saved state, the next one recognizes them and
+// counts them as created.
 //
 // The start of an import is recorded as an event if the context names an actor (userdb.WithActor)
 // or histories are kept.
