@@ -39,7 +39,8 @@ const purposeOnce = "once"
 //   - ErrConflict if an earlier request with the name is still running. Try again. A request whose
 //     process has crashed counts as running for ten seconds; one that failed can be repeated at
 //     once.
-//   - ErrNotFound if the request created the entry, which has been deleted since.
+//   - ErrNotFound if the request created the entry, which has been deleted since. If there is another
+//     entry with its UID now, that entry is not returned.
 //   - a *FieldError with the rule "once" if the earlier request was a different one. Only the
 //     password may differ, as it is not stored.
 //
@@ -89,7 +90,7 @@ func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o
 	if err := t.db.loadSecret(ctx); err != nil {
 		return o, err
 	}
-	name = t.Name() + "\x00" + name
+	name = t.view.NS.String() + "\x00" + t.Name() + "\x00" + name
 	o = onceRequest{Type: t, name: t.db.digest("once-name", name), digest: t.db.digest("once-request", name+encodeRequest(n)), caller: caller}
 	if o.record, err = onceKey(o.name); err != nil {
 		return o, err
@@ -100,9 +101,10 @@ func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o
 	d, err := t.newDraft(ctx, n)
 	if err == nil {
 		o.draft = &d
-		return o, o.begin(ctx, n.UID)
+		err = o.begin(ctx, n.UID)
 	}
-	if isRefusal(err) { // perhaps because the entry of another call with this name has the values
+	// Another call with this name may have begun the request or created the entry meanwhile.
+	if isRefusal(err) || errors.Is(err, ErrConflict) {
 		switch uids, failed := o.reservedUIDs(ctx); {
 		case failed != nil:
 			return o, failed
@@ -184,8 +186,8 @@ func (o *onceRequest) begin(ctx context.Context, uid string) error {
 	return err
 }
 
-// release gives up the reservation at prk of a request that is not stored, because its name belongs
-// to another one. It does nothing if that one may have reserved the same UID.
+// release gives up the reservation at prk of a request that is not stored. It does nothing if a
+// stored request with the name may have reserved the same UID.
 func (o onceRequest) release(ctx context.Context, prk recordkey.Key) {
 	if uids, err := o.reservedUIDs(ctx); err == nil && !slices.Contains(uids, prk.Value()) {
 		o.removeToken(ctx, prk, o.name)
@@ -234,13 +236,13 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (prk recordkey.
 	}
 	// Look for the entry afterwards: one that another call creates from now on spends the token.
 	_, err = o.view.FindOne(ctx, store.Lookup{PRK: prk})
-	if reserved && !errors.Is(err, ErrNotFound) {
-		o.removeToken(ctx, prk, o.name)
-	}
 	switch {
 	case err == nil:
+		if reserved {
+			o.release(ctx, prk)
+		}
 		return prk, store.DuplicateField(o.declared.Schema.Primary)
-	case !errors.Is(err, ErrNotFound):
+	case !errors.Is(err, ErrNotFound): // another call with the name may rely on the reservation
 		return prk, err
 	case !reserved:
 		return prk, fmt.Errorf("another entry is being created with this UID: %w", ErrConflict)
@@ -248,8 +250,8 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (prk recordkey.
 	return prk, nil
 }
 
-// findCreated returns the entry if the request has created it. waiting reports whether the request
-// has yet to create it.
+// findCreated returns the entry if the request has created it, and ErrNotFound if that entry was
+// deleted, whoever has its UID now. waiting reports whether the request has yet to create it.
 func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, err error) {
 	_, _, err = o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
 	pending := err == nil
@@ -261,9 +263,15 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 	if pending && (errors.Is(err, ErrNotFound) || err == nil && !r.TokenEnded(o.name)) {
 		return Entry{}, true, nil
 	}
+	if err == nil && r.Fields[store.FieldOnce] != o.mark() {
+		err = ErrNotFound
+	}
 	e, err = o.entry(r, err)
 	return e, false, err
 }
+
+// mark returns what an entry that the request creates holds as [store.FieldOnce].
+func (o onceRequest) mark() string { return o.name[:16] }
 
 // create creates the entry, or returns it if an earlier call has done so.
 func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
@@ -277,7 +285,7 @@ func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
 		}
 	}
 	n.UID = o.prk.Value()
-	e, err := o.createWithToken(ctx, n, o.draft, "", o.token())
+	e, err := o.createReserved(ctx, n)
 	if errors.Is(err, ErrNotFound) || o.isTakenUID(err) {
 		e, waiting, findErr := o.findCreated(ctx)
 		if findErr != nil || !waiting {
@@ -285,6 +293,21 @@ func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
 		}
 	}
 	return e, err
+}
+
+// createReserved creates the entry in the change that spends the reservation of its UID.
+func (o onceRequest) createReserved(ctx context.Context, n NewEntry) (Entry, error) {
+	if o.draft == nil {
+		d, err := o.newDraft(ctx, n)
+		if err != nil {
+			return Entry{}, publicError(err)
+		}
+		o.draft = &d
+	}
+	d := *o.draft
+	d.UID = n.UID
+	d.SetOwn(store.FieldOnce, o.mark())
+	return o.createWithToken(ctx, d, o.token())
 }
 
 // giveUp ends a call that failed with err. A request that was refused is forgotten; any other can

@@ -391,8 +391,13 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 		n.Facets = schema.Facets{}
 	}
 	n.Facets[i.Field] = schema.Text(i.Address)
-	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
-		e, err = t.createWithToken(ctx, n, nil, i.Field, tk)
+	err = t.retryOnSchemaChange(ctx, func(t *Type) error {
+		d, err := t.newDraft(ctx, n)
+		if err != nil {
+			return publicError(err)
+		}
+		d.SetOwn(store.FieldVerified(i.Field), store.Verified(d.Facets[i.Field]))
+		e, err = t.createWithToken(ctx, d, tk)
 		return err
 	})
 	if t.isTakenUID(err) {
@@ -407,25 +412,8 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 	return e, err
 }
 
-// createWithToken creates an entry at n.UID in the change that spends the token there. draft is the
-// draft of n with another UID, or nil if it has yet to be made. If field is
-// not "", the change marks that facet as verified.
-func (t *Type) createWithToken(ctx context.Context, n NewEntry, draft *change.Draft, field string, tk store.Token) (Entry, error) {
-	if draft == nil {
-		d, err := t.newDraft(ctx, n)
-		if err != nil {
-			return Entry{}, publicError(err)
-		}
-		draft = &d
-	}
-	d := *draft
-	d.UID = n.UID
-	if d.Own == nil {
-		d.Own = map[string]string{}
-	}
-	if field != "" {
-		change.Verify(field, d.Facets[field], d.Own)
-	}
+// createWithToken creates the entry of a draft in the change that spends the token at its UID.
+func (t *Type) createWithToken(ctx context.Context, d change.Draft, tk store.Token) (Entry, error) {
 	c, err := t.declared.Create(d)
 	if err != nil {
 		return Entry{}, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets)

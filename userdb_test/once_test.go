@@ -203,6 +203,111 @@ func TestCreateOnceAtUID(t *testing.T) {
 	})
 }
 
+// TestCreateOnceDeletedUID deletes the entry of a request, and lets others have its UID. The repeated
+// request must not return their entry.
+func TestCreateOnceDeletedUID(t *testing.T) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		first := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "ann")}
+		_, err := g.users.CreateOnce(ctx, "one", first)
+		must(t, err)
+		must(t, g.users.Delete(ctx, hints.UID("x")))
+
+		add(t, g.users, "x", "name", "bob")
+		e, err := g.users.CreateOnce(ctx, "one", first)
+		wantErr(t, "a repeated request, after Create by another: got "+e.UID(), err, userdb.ErrNotFound)
+		must(t, g.users.Delete(ctx, hints.UID("x")))
+
+		second := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "eve")}
+		_, err = g.users.CreateOnce(ctx, "two", second)
+		must(t, err)
+		e, err = g.users.CreateOnce(ctx, "one", first)
+		wantErr(t, "a repeated request, after CreateOnce by another: got "+e.UID(), err, userdb.ErrNotFound)
+		e, err = g.users.CreateOnce(ctx, "two", second)
+		if must(t, err); e.Text("name") != "eve" {
+			t.Errorf("the request that created the entry returned %v", e)
+		}
+	})
+}
+
+// TestCreateOnceSweptReservation kills processes that make requests. Another program creates entries
+// at the UIDs that they have reserved, and sweeps the reservations. The repeated requests must not
+// return those entries.
+func TestCreateOnceSweptReservation(t *testing.T) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
+		swept := 0
+		for at, killed := 0, true; killed; at++ {
+			name := fmt.Sprint("ann", at)
+			n := userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)}
+			sent := 0
+			g.tap.set(func(_ context.Context, _ []redis.Cmder, send func() error) error {
+				if sent++; sent > at {
+					return context.Canceled
+				}
+				return send()
+			})
+			_, err := g.users.CreateOnce(t.Context(), name, n)
+			g.tap.set(nil)
+			if killed = err != nil; !killed {
+				break
+			}
+			add(t, g.users, n.UID, "name", fmt.Sprint("bob", at))
+			_, err = g.users.Issue(t.Context(), hints.UID(n.UID), userdb.Token{Purpose: "p"})
+			must(t, err)
+			g.advance(11 * time.Second)
+			e, err := g.users.CreateOnce(t.Context(), name, n)
+			switch {
+			case errors.Is(err, userdb.ErrNotFound):
+				swept++
+			case !errors.Is(err, userdb.ErrDuplicate):
+				t.Errorf("killed at command %d: got %v, %v, want ErrDuplicate or ErrNotFound", at, e, err)
+			}
+		}
+		if swept == 0 {
+			t.Error("no reservation was swept")
+		}
+	})
+}
+
+// TestCreateOnceOvertaken sends a request, and before each of its commands another process sends the
+// same request and gets its answer. Both must return the same entry.
+func TestCreateOnceOvertaken(t *testing.T) {
+	for _, uid := range []string{"", "carol"} {
+		t.Run(fmt.Sprintf("UID %q", uid), func(t *testing.T) {
+			eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
+				g.needs(manyClients)
+				others := typeOf(t, g.open(loginOptions()), "user")
+				n := userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "carol"), Password: "battery staple"}
+				for at, overtaken := 0, true; overtaken; at++ {
+					name := fmt.Sprint("request ", at)
+					var other userdb.Entry
+					var failed error
+					sent := 0
+					var one sync.Mutex
+					overtaken = false
+					g.tap.set(func(_ context.Context, _ []redis.Cmder, send func() error) error {
+						one.Lock()
+						defer one.Unlock()
+						if sent++; sent == at+1 {
+							g.tap.set(nil)
+							overtaken = true
+							other, failed = others.CreateOnce(t.Context(), name, n)
+						}
+						return send()
+					})
+					e, err := g.users.CreateOnce(t.Context(), name, n)
+					g.tap.set(nil)
+					if must(t, err); overtaken && (failed != nil || other.UID() != e.UID()) {
+						t.Errorf("overtaken at command %d: got %v, and %v, %v", at, e, other, failed)
+					}
+					must(t, g.users.Delete(t.Context(), hints.UID(e.UID())))
+				}
+				g.wantNoReservation("afterwards")
+			})
+		})
+	}
+}
+
 // TestCreateOnceConcurrently sends a request many times at once. One call must create the entry;
 // the others must return it, or report that it is being created.
 func TestCreateOnceConcurrently(t *testing.T) {
