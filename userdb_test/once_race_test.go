@@ -41,6 +41,19 @@ func TestCreateOnceDeletedUID(t *testing.T) {
 		if must(t, err); e.Text("name") != "eve" {
 			t.Errorf("the request that created the entry returned %v", e)
 		}
+		_, err = g.users.Update(ctx, hints.UID("x"), func(e *userdb.Entry) error {
+			e.SetDisabled(true)
+			e.Put("name", schema.Text("eva"))
+			return nil
+		})
+		must(t, err)
+		e, err = g.users.CreateOnce(ctx, "two", second)
+		if must(t, err); e.Text("name") != "eva" {
+			t.Errorf("after an update, the request that created the entry returned %v", e)
+		}
+		for _, p := range runCheck(t, g.db, check.Options{}) {
+			t.Error(p)
+		}
 	})
 }
 
