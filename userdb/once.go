@@ -244,8 +244,8 @@ func (o onceRequest) token(reservation string) store.Token {
 	return store.Token{Hash: o.name, Purpose: purposeOnce + "-" + reservation}
 }
 
-// reserveUID stores the token at the UID that the entry will have, and returns the request to store.
-// If another call with the name has made the reservation, the request relies on that one.
+// reserveUID stores the token at the UID that the entry will have, and returns the request to
+// store. If another call with the name has made the reservation, the request relies on that one.
 func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedRequest, err error) {
 	r.beganBy = o.caller
 	var tk store.Token
@@ -278,7 +278,8 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedReques
 }
 
 // findCreated returns the entry if the request has created it, and ErrNotFound if that entry was
-// deleted, whoever has its UID now. waiting reports whether the request has yet to create it.
+// deleted, even if another one has its UID. waiting reports whether the request has yet to create
+// it.
 func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, err error) {
 	tk, _, err := o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
 	pending := err == nil && tk.Purpose == o.token(o.reservation).Purpose

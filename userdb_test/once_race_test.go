@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCreateOnceDeletedUID deletes the entry of a request, and lets others have its UID. The repeated
-// request must not return their entry.
+// TestCreateOnceDeletedUID deletes the entry of a request, and lets others have its UID. The
+// repeated request must not return their entry.
 func TestCreateOnceDeletedUID(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -57,18 +57,18 @@ func TestCreateOnceDeletedUID(t *testing.T) {
 	})
 }
 
-// TestCreateOnceSweptReservation kills processes that make requests. Another program creates entries
-// at the UIDs that they have reserved, and sweeps the reservations. The repeated requests must not
-// return those entries.
+// TestCreateOnceSweptReservation kills processes that make requests. Another program creates
+// entries at the UIDs that they have reserved, and sweeps the reservations. The repeated requests
+// must not return those entries.
 func TestCreateOnceSweptReservation(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		swept := 0
 		for at, killed := 0, true; killed; at++ {
 			name := fmt.Sprint("ann", at)
 			n := userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)}
-			sent := 0
+			var sent atomic.Int64
 			g.tap.set(func(_ context.Context, _ []redis.Cmder, send func() error) error {
-				if sent++; sent > at {
+				if sent.Add(1) > int64(at) {
 					return context.Canceled
 				}
 				return send()
@@ -93,7 +93,8 @@ func TestCreateOnceSweptReservation(t *testing.T) {
 		if swept == 0 {
 			t.Error("no reservation was swept")
 		}
-		for _, p := range runCheck(t, g.db, check.Options{Repair: true}) { // on a cluster, of killed calls
+		for _, p := range runCheck(t, g.db, check.Options{Repair: true}) {
+			// On a cluster, the killed calls leave claims and members of indexes behind.
 			if !isLeftover(p) {
 				t.Error(p)
 			}
@@ -156,17 +157,12 @@ func (g *loginSite) overtakeAt(at int, deleted bool, n userdb.NewEntry) (overtak
 	return overtaken
 }
 
-// beforeNthCommand calls do in place of one of the next commands, counted from 0. The other commands
-// are sent as usual, including those of do.
+// beforeNthCommand calls do in place of one of the next commands, counted from 0. The other
+// commands are sent as usual, including those of do.
 func (g *loginSite) beforeNthCommand(n int, do func(send func() error) error) {
-	var mu sync.Mutex // on a cluster, commands are sent at the same time
-	sent := 0
+	var sent atomic.Int64
 	g.tap.set(func(_ context.Context, _ []redis.Cmder, send func() error) error {
-		mu.Lock()
-		sent++
-		due := sent == n+1
-		mu.Unlock()
-		if !due {
+		if sent.Add(1) != int64(n)+1 {
 			return send()
 		}
 		g.tap.set(nil)

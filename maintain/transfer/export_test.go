@@ -50,8 +50,8 @@ func TestExportOfOneEntry(t *testing.T) {
 	})
 }
 
-// TestExportOfCreateOnce checks that an export does not have the mark of the request that created an
-// entry: the request is known only in its own store.
+// TestExportOfCreateOnce checks that an export does not have the mark of the request that created
+// an entry: the request is known only in its own store.
 func TestExportOfCreateOnce(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())

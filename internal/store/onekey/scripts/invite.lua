@@ -5,10 +5,10 @@
 -- ARGV[1]  hash of the secret      ARGV[2], ARGV[3]  purpose, and the facets that it is bound to
 -- ARGV[4]  value                   ARGV[5]  how long it is valid, in milliseconds
 -- ARGV[6]  the time, "" for the server's
--- Reply: {"ok", member} | {"exists"}: the record holds something else that is still valid
+-- Reply: {"ok", member} | {"exists"}: the record holds something else that is valid
 --
 -- If the record holds the invitation already, it stays as it is: if the script is sent twice, there
--- is one (I7). It is valid while there is no entry, and the change that creates the entry spends it.
+-- is one (I7). It is valid while there is no entry; the change that creates the entry spends it.
 local now = clock(ARGV[6])
 local tokens = read_tokens(KEYS[1], '1', now)
 if tokens.err then return redis.error_reply(tokens.err) end
