@@ -97,6 +97,12 @@ func ImportMark(hash string) string {
 	return string(mark[:])
 }
 
+// IsImportMark reports whether text has the form of a result of [ImportMark].
+func IsImportMark(text string) bool {
+	sum, err := base64.RawURLEncoding.DecodeString(text)
+	return err == nil && len(sum) == 9 && len(text) == 12
+}
+
 // HashImported reports whether the password hash of r is one that an import wrote.
 func (r Record) HashImported() bool {
 	mark := r.Fields[FieldImported]

@@ -108,6 +108,7 @@ func TestTables(t *testing.T) {
 		{"spaces after commas", "uid, email, name\n1, ann@x.org, \"Ann\"\n", transfer.ImportOptions{}, withUID("1")},
 		{"spaces in the header", "uid ,email,name \n1,ann@x.org,Ann\n", transfer.ImportOptions{}, withUID("1")},
 		{"spaces in a column", "uid, email,name\n1,ann@x.org, Ann\n", transfer.ImportOptions{}, strings.Replace(withUID("1"), `"Ann"`, `" Ann"`, 1)},
+		{"sep= beyond ASCII", "sep=§\nuid§email§name\n1§ann@x.org§Ann\n", transfer.ImportOptions{}, withUID("1")},
 		{"sep= with a tab", "sep=\t\nuid\temail\tname\n1\tann@x.org\tAnn\n", transfer.ImportOptions{}, withUID("1")},
 		{"names with a sign", "$id,email,@timestamp,name\n1,ann@x.org,x,Ann\n", transfer.ImportOptions{Map: map[string]string{"$id": "uid"}, Ignore: []string{"@timestamp"}}, withUID("1")},
 		{"a quote in a cell", "uid,email,name\n1,ann@x.org,Ann \"A\"\n", transfer.ImportOptions{}, "a quote inside a cell without quotes: put the cell in quotes"},

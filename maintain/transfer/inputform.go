@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"unicode/utf8"
 )
 
 // An inputForm is a form of input that has no name in ImportOptions.From.
@@ -235,7 +236,8 @@ func cutSepLine(in *bufio.Reader) (text string, delimiter rune) {
 	}
 	text = string(m[0])
 	_, _ = in.Discard(len(text)) // cannot fail: the bytes are buffered
-	return text, rune(m[1][0])
+	delimiter, _ = utf8.DecodeRune(m[1])
+	return text, delimiter
 }
 
 // A jsonList reads an input whose objects are what lines hold in JSON lines: a list of them, the
