@@ -21,6 +21,14 @@ type Draft struct {
 	Tertiary []Content         // tertiary records that are created with the entry
 }
 
+// SetOwn sets one of the store's own fields.
+func (d *Draft) SetOwn(field, wire string) {
+	if d.Own == nil {
+		d.Own = map[string]string{}
+	}
+	d.Own[field] = wire
+}
+
 // Create returns the change that makes the entry of a draft.
 func (t *Type) Create(d Draft) (store.Change, error) {
 	prk, err := t.PRK(d.UID)

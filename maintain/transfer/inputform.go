@@ -130,7 +130,7 @@ var (
 	firstObject  = regexp.MustCompile(`^\{\s*"([^"]*)"\s*:\s*\{`)
 	objectLine   = regexp.MustCompile(`(?m)^\{\s*["}]`)
 	passwordLine = regexp.MustCompile(`^[^\s:,;{\[]+:[^\s,;]+$`)
-	ldifLine     = regexp.MustCompile(`^(?:dn::? |version: \d|# extended LDIF)`)
+	ldifBegin    = regexp.MustCompile(`^(?:(?:#[^\n]*)?\r?\n)*(?:dn:(?:: ?| ?[\w.]+=)|version: ?\d|# extended LDIF)`)
 	yamlLine     = regexp.MustCompile(`^(?:---|%YAML .*|- [\w"]+:(?: .*)?|[\w"]+:)$`)
 	sqlLine      = regexp.MustCompile(`^(?:--( |$)|/\*|SET |COPY \S+ .*FROM stdin|(?i:INSERT INTO |CREATE TABLE |BEGIN TRANSACTION|PRAGMA ))`)
 	// listMember matches an object that holds the entries in a list, after simple members.
@@ -169,7 +169,7 @@ func otherForm(in *bufio.Reader) error {
 	case what != "":
 	case sqlLine.Match(first):
 		what = "a dump of a database: export the table as CSV, such as with psql --csv"
-	case ldifLine.Match(first):
+	case ldifBegin.Match(text):
 		what = "LDIF: write its entries as CSV or as JSON"
 	case yamlLine.Match(first):
 		what = "YAML: write it as JSON, such as with yq -o json"

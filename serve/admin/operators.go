@@ -146,7 +146,7 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	token = base64.RawURLEncoding.EncodeToString(random[:])
 	v, prk, err := setupKey(db, token)
 	if err == nil {
-		err = v.Engine.Invite(ctx, store.Invitation{
+		_, err = v.Engine.Invite(ctx, store.Invitation{
 			Token: store.Token{Hash: Hash(token), Purpose: purposeSetup, Value: namespaceOf(db)}, PRK: prk, Life: setupLife, Now: v.StoreTime(),
 		})
 	}

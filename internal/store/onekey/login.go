@@ -240,20 +240,25 @@ func tokenArgs(t store.Token) []string {
 }
 
 // Invite implements [store.Engine] with one script, which may be sent again.
-func (ks *Keys) Invite(ctx context.Context, i store.Invitation) error {
+func (ks *Keys) Invite(ctx context.Context, i store.Invitation) (store.Token, error) {
 	key, err := store.TokenKey(i.PRK)
 	if err != nil {
-		return err
+		return store.Token{}, err
 	}
 	reply, _, err := ks.client.Write(ctx, InviteScript, []string{key.String()}, append(tokenArgs(i.Token),
 		strconv.FormatInt(i.Life.Milliseconds(), 10), MillisArg(i.Now)))
-	switch {
-	case err != nil:
-		return fmt.Errorf("issuing an invitation: %w", err)
-	case redisx.Text(redisx.Items(reply), 0) != "ok":
-		return store.DuplicateField(i.PRK.Field())
+	if err != nil {
+		return store.Token{}, fmt.Errorf("issuing an invitation: %w", err)
 	}
-	return nil
+	words := redisx.Items(reply)
+	if redisx.Text(words, 0) != "ok" {
+		return store.Token{}, store.DuplicateField(i.PRK.Field())
+	}
+	t, ok := store.ParseToken(i.Hash, redisx.Text(words, 1))
+	if !ok {
+		return store.Token{}, &store.CorruptError{Key: key.String(), Reason: "not a token"}
+	}
+	return t.Token, nil
 }
 
 // Limit implements [store.Engine] with one script. If the script is sent again after a lost reply,
