@@ -212,7 +212,7 @@ func changedFacets(c *store.Change) (fields []string) {
 		fields = append(fields, f.Field)
 	}
 	fields = append(fields, c.Unset...)
-	fields = slices.DeleteFunc(fields, func(f string) bool { 
+	fields = slices.DeleteFunc(fields, func(f string) bool {
 		return store.OwnField(f) && !store.IsLost(f) || f == store.FieldPassword || f == c.Key.Field()
 	})
 	slices.Sort(fields)

@@ -3,6 +3,7 @@ package transfer
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -204,8 +205,8 @@ func (s *csvRows) read() ([]string, error) {
 	return cells, nil
 }
 
-// maxDelimiters is the maximum number of delimiters in a row of CSV, inside and outside quotes. It
-// also counts what a csv.Reader has read ahead, which is little.
+// maxDelimiters is the maximum number of delimiters in a row of CSV, inside and outside quotes. Some
+// more are accepted if the row ends soon after them.
 const maxDelimiters = 500_000
 
 // A rowText is a reader that keeps the text of the current row. A csv.Reader reads more of it only
@@ -220,15 +221,18 @@ type rowText struct {
 	tooLong string // the message for a row that has not ended after maxImportLine
 	text    bytes.Buffer
 	err     error // never io.EOF
-	// delimiter separates the cells, of which a row can have one more than text has delimiters. A
-	// csv.Reader takes some 40 bytes for each.
+	// delimiter separates the cells of a row, for each of which a csv.Reader takes some 40 bytes. It
+	// is empty if the input is not CSV.
 	delimiter  []byte
 	delimiters int
 }
 
 func (t *rowText) Read(p []byte) (int, error) {
 	room := maxImportLine - t.text.Len()
-	if room == 0 { // everything in the buffer belongs to one row, which may end here
+	switch { // everything in the buffer belongs to one row, which may end here
+	case t.delimiters > maxDelimiters:
+		t.err = cmp.Or(t.err, fmt.Errorf("%w: a row with over %d delimiters: is a quote not closed?", ErrInput, maxDelimiters))
+	case room == 0:
 		_, err := t.r.Peek(1)
 		switch {
 		case err == io.EOF:
@@ -246,9 +250,8 @@ func (t *rowText) Read(p []byte) (int, error) {
 	if err != io.EOF {
 		t.err = err
 	}
-	if t.delimiters += bytes.Count(p[:n], t.delimiter); t.delimiters > maxDelimiters {
-		t.err = fmt.Errorf("%w: a row with over %d delimiters: is a quote not closed?", ErrInput, maxDelimiters)
-		return n, nil // the row may end here
+	if len(t.delimiter) > 0 {
+		t.delimiters += bytes.Count(p[:n], t.delimiter)
 	}
 	return n, err
 }
@@ -354,7 +357,14 @@ func (s *csvRows) parse(l *line, r *reading) error {
 func cellContent(t *change.Type, name, kind, cell string) (change.Content, error) {
 	cell = strings.TrimSpace(cell)
 	if kind == "set" && !strings.HasPrefix(cell, "[") {
-		return change.Content{Name: name, Kind: kind, Values: strings.Fields(cell)}, nil
+		var words []string
+		for word := range strings.FieldsSeq(cell) {
+			if len(words) == maxMembers {
+				return change.Content{}, t.TooManyError(name)
+			}
+			words = append(words, word)
+		}
+		return change.Content{Name: name, Kind: kind, Values: words}, nil
 	}
 	if !json.Valid([]byte(cell)) {
 		return change.Content{}, fmt.Errorf("tertiary record %s: not JSON", records.Quoted(name))

@@ -127,15 +127,19 @@ func scoredPairs(values []string) [][2]any {
 }
 
 // contentFor returns a tertiary record of an import in the form of a change of an entry of type t.
-// It decodes only what the schema allows: no record of another kind, and no more members than the
-// limit.
+// It decodes no record of another kind than the schema declares, and no more members than that
+// allows. Of a set it decodes maxMembers, since some may be equal.
 func (rec tertiaryRecord) contentFor(t *change.Type) (change.Content, error) {
 	declared := t.Schema.Tertiary[rec.name]
-	if rec.Kind != declared.Kind {
+	if rec.Kind != declared.Kind && slices.Contains(tertiaryKinds, rec.Kind) {
 		_, _, err := t.TertiaryKey(recordkey.Key{}, rec.name, rec.Kind, nil)
 		return change.Content{}, err
 	}
-	content, err := rec.content(max(declared.Limit(), 1))
+	limit := max(declared.Limit(), 1)
+	if rec.Kind == "set" { // it may repeat members
+		limit = maxMembers
+	}
+	content, err := rec.content(limit)
 	if errors.Is(err, errTooMany) {
 		err = t.TooManyError(rec.name)
 	}
@@ -155,16 +159,15 @@ func (rec tertiaryRecord) content(limit int) (change.Content, error) {
 // values returns the elements of a tertiary record, as in store.Members. Elements from value64 are
 // validated with the change.
 func (rec tertiaryRecord) values(limit int) ([]string, error) {
-	if rec.raw64 != "" && rec.Value != nil {
+	switch {
+	case !slices.Contains(tertiaryKinds, rec.Kind):
+		return nil, fmt.Errorf("its kind is %s; want hash, list, set, string or zset", records.Quoted(rec.Kind))
+	case rec.raw64 != "" && rec.Value != nil:
 		return nil, errors.New("both value and value64")
-	}
-	if rec.raw64 != "" {
+	case rec.raw64 != "":
 		return rec.values64(limit)
 	}
 	texts, err := rec.texts(limit)
-	if errors.Is(err, errUnknownKind) {
-		return nil, fmt.Errorf("its kind is %s; want hash, list, set, string or zset", records.Quoted(rec.Kind))
-	}
 	if errors.Is(err, errTooMany) {
 		return nil, err
 	}
@@ -202,8 +205,6 @@ func (rec tertiaryRecord) texts(limit int) (texts []*string, err error) {
 			member, score := s.pair()
 			texts = append(texts, &score, member)
 		})
-	default:
-		return nil, errUnknownKind
 	}
 	return texts, s.err
 }
@@ -226,7 +227,7 @@ func (s *scanner) pair() (member *string, score string) {
 	return member, score
 }
 
-var (
-	errNoPair      = errors.New("not a pair of member and score")
-	errUnknownKind = errors.New("unknown kind")
-)
+var errNoPair = errors.New("not a pair of member and score")
+
+// tertiaryKinds are the kinds of tertiary records.
+var tertiaryKinds = []string{"hash", "list", "set", "string", "zset"}

@@ -412,33 +412,6 @@ func (im *importer) addToSum(l *line) {
 
 func (im *importer) checksum() string { return hex.EncodeToString(im.sum.Sum(nil)) }
 
-// fillBatch reads lines into a batch. An error means that the input ends after them.
-func (im *importer) fillBatch(b *batch, limit int) (more bool, err error) {
-	more = true
-	for size := int64(0); len(b.lines) < limit && size < maxBatchBytes; {
-		b.lines = append(b.lines, line{})
-		l := &b.lines[len(b.lines)-1]
-		if more, err = im.src.next(l); !more || err != nil {
-			b.lines = b.lines[:len(b.lines)-1]
-			break
-		}
-		if !im.namesChecked {
-			if _, err = im.checkNames(im.src, l); err != nil {
-				b.lines = b.lines[:len(b.lines)-1]
-				err = &ReadError{Line: l.no, Offset: im.headerBytes + im.bytes, Err: err}
-				break
-			}
-		}
-		im.addToSum(l)
-		b.isLong = b.isLong || l.size > maxBatchBytes
-		if size += l.size; limit > clearBatch && (im.clearPasswords || im.src.mayBeClear(l)) {
-			limit = clearBatch
-		}
-	}
-	b.sum = im.checksum()
-	return more, err
-}
-
 // A source reads the lines of an input.
 type source interface {
 	// next reads the next line and reports whether there is one. An error, which is a *ReadError,

@@ -33,15 +33,17 @@ type jsonLines struct {
 // next reads a line. If the line is too long, next skips it and sets its error.
 func (s *jsonLines) next(l *line) (more bool, err error) {
 	part, err := s.r.ReadSlice('\n')
-	l.size, l.raw = int64(len(part)), string(part)
+	l.size = int64(len(part))
+	parts := []string{string(part)}
 	for err == bufio.ErrBufferFull {
 		part, err = s.r.ReadSlice('\n')
 		if l.size += int64(len(part)); l.size > maxImportLine {
-			l.raw, l.err = l.raw[:100], errors.New("it is over 16 MiB")
+			parts, l.err = []string{strings.Clone(parts[0][:100])}, errors.New("it is over 16 MiB")
 		} else {
-			l.raw += string(part)
+			parts = append(parts, string(part))
 		}
 	}
+	l.raw = strings.Join(parts, "")
 	switch {
 	case err == io.EOF && l.size == 0:
 		return false, nil

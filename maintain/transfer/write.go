@@ -46,6 +46,33 @@ func (im *importer) newBatch() *batch {
 	return b
 }
 
+// fillBatch reads lines into a batch. An error means that the input ends after them.
+func (im *importer) fillBatch(b *batch, limit int) (more bool, err error) {
+	more = true
+	for size := int64(0); len(b.lines) < limit && size < maxBatchBytes; {
+		b.lines = append(b.lines, line{})
+		l := &b.lines[len(b.lines)-1]
+		if more, err = im.src.next(l); !more || err != nil {
+			b.lines = b.lines[:len(b.lines)-1]
+			break
+		}
+		if !im.namesChecked {
+			if _, err = im.checkNames(im.src, l); err != nil {
+				b.lines = b.lines[:len(b.lines)-1]
+				err = &ReadError{Line: l.no, Offset: im.headerBytes + im.bytes, Err: err}
+				break
+			}
+		}
+		im.addToSum(l)
+		b.isLong = b.isLong || l.size > maxBatchBytes
+		if size += l.size; limit > clearBatch && (im.clearPasswords || im.src.mayBeClear(l)) {
+			limit = clearBatch
+		}
+	}
+	b.sum = im.checksum()
+	return more, err
+}
+
 // startBatch creates the entries of a batch, except those of lines that depend on other lines. A
 // line that fails because a key is taken may succeed after the batches before it are finished; see
 // resolve.
