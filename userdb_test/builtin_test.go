@@ -1,11 +1,15 @@
 package userdb_test
 
 import (
+	"bytes"
+	"log/slog"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -167,4 +171,40 @@ func TestBuiltinReopens(t *testing.T) {
 		}
 		must(t, db.Close())
 	}
+}
+
+// TestBuiltinBesideUnreadableType opens a store without a schema, in which the schema of a type that
+// the program does not use cannot be read. The program works, and its log names the type.
+func TestBuiltinBesideUnreadableType(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(manyClients) // others do not open the store again
+		declared := plainUser()
+		declared.Types["firm"] = schema.Type{Primary: "id"}
+		db := s.open(userdb.Options{Schema: declared})
+		add(t, typeOf(t, db, "user"), "a", "name", "Anna")
+		add(t, typeOf(t, db, "firm"), "f")
+		const key = "~/schema/firm"
+		stored := s.raw.HGet(t.Context(), key, store.FieldSchema).Val()
+		for _, spoiled := range []string{"{", strings.Replace(stored, "id", "no", 1)} {
+			s.command("HSET", key, store.FieldSchema, spoiled)
+			var log bytes.Buffer
+			opened := s.open(userdb.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+			if e, err := typeOf(t, opened, "user").Find(t.Context(), hints.Any("anna")); err != nil || e.UID() != "a" {
+				t.Errorf("with the schema %q: found %v, %v", spoiled, e, err)
+			}
+			if !strings.Contains(log.String(), "a type is left out: ") || !strings.Contains(log.String(), "firm") {
+				t.Errorf("with the schema %q: the log has %q", spoiled, log.String())
+			}
+			if _, err := opened.Type("firm"); err == nil {
+				t.Errorf("with the schema %q: the type is there", spoiled)
+			}
+		}
+		s.command("HSET", key, store.FieldSchema, stored)
+
+		stored = s.raw.HGet(t.Context(), "~/schema/user", store.FieldSchema).Val()
+		s.command("HSET", "~/schema/user", store.FieldSchema, "{")
+		_, err := s.tryOpen(userdb.Options{})
+		wantErr(t, "open with an unreadable schema of the type user", err, userdb.ErrCorrupt, "user")
+		s.command("HSET", "~/schema/user", store.FieldSchema, stored)
+	})
 }

@@ -345,6 +345,25 @@ func TestHistory(t *testing.T) {
 	})
 }
 
+// TestHistoryOfLostValue removes a value that a repair took out of its field.
+func TestHistoryOfLostValue(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := typeOf(t, s.open(userdb.Options{History: true}), "user")
+		add(t, users, "ann", "name", "Ann")
+		s.command("HSET", "user/uid:ann", "~lost:name", "Anna")
+		_, err := users.Update(t.Context(), hints.UID("ann"), func(e *userdb.Entry) error {
+			e.Drop("~lost:name")
+			return nil
+		})
+		must(t, err)
+		history, err := users.History(t.Context(), hints.UID("ann"))
+		must(t, err)
+		if got := formatEvents(history); len(got) != 2 || !strings.HasPrefix(got[0], "update ~lost:name ") {
+			t.Errorf("the history is %q, want an update of ~lost:name after the create", got)
+		}
+	})
+}
+
 // TestHistoryIsBounded checks that a history keeps at most a hundred lines, for 90 days.
 func TestHistoryIsBounded(t *testing.T) {
 	eachLoginSite(t, userdb.Options{History: true}, func(t *testing.T, g *loginSite) {

@@ -172,9 +172,13 @@ func (rec tertiaryRecord) values(limit int) ([]string, error) {
 		return nil, err
 	}
 	if err != nil || slices.Contains(texts, nil) {
-		return nil, fmt.Errorf("its value is not of kind %s", records.Quoted(rec.Kind))
+		return nil, rec.kindError()
 	}
 	return records.Map(texts, func(text *string) string { return *text }), nil
+}
+
+func (rec tertiaryRecord) kindError() error {
+	return fmt.Errorf("its value is not of kind %s", records.Quoted(rec.Kind))
 }
 
 // values64 returns the elements in raw64.
@@ -184,8 +188,8 @@ func (rec tertiaryRecord) values64(limit int) (values []string, err error) {
 	}
 	s := scanner{text: rec.raw64, limit: limit}
 	s.array(func() { values = append(values, string(decodeAs[[]byte](&s, "value64", s.value()))) })
-	if s.err == nil && rec.Kind == "string" && len(values) != 1 {
-		s.fail(fmt.Errorf("its value is not of kind %s", records.Quoted(rec.Kind)))
+	if rec.Kind == "string" && (s.err == errTooMany || s.err == nil && len(values) != 1) {
+		return nil, rec.kindError()
 	}
 	return values, s.err
 }

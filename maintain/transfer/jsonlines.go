@@ -281,7 +281,10 @@ func (s *scanner) array(element func()) {
 	}
 }
 
-var errNotArray = errors.New("not a JSON array")
+var (
+	errNotArray  = errors.New("not a JSON array")
+	errNotString = errors.New("not a JSON string")
+)
 
 // names is a set of the names of an object. Most objects have few, and need no map.
 type names struct {
@@ -372,12 +375,16 @@ func (s *scanner) string(name string) string {
 
 // stringOrNull reads a string. It returns nil for null.
 func (s *scanner) stringOrNull() *string {
-	if s.nextIs('n') {
+	switch s.peek() {
+	case '"':
+		text := s.string("")
+		return &text
+	case 'n':
 		s.value()
-		return nil
+	default:
+		s.fail(errNotString)
 	}
-	text := s.string("")
-	return &text
+	return nil
 }
 
 // plainText reads a string, a number or a boolean as text; null is the empty string.
