@@ -173,8 +173,8 @@ func TestBuiltinReopens(t *testing.T) {
 	}
 }
 
-// TestBuiltinBesideUnreadableType opens a store without a schema, in which the schema of a type that
-// the program does not use cannot be read. The program works, and its log names the type.
+// TestBuiltinBesideUnreadableType opens a store without a schema, in which the schema of a type
+// that the program does not use cannot be read. The program works, and its log names the type.
 func TestBuiltinBesideUnreadableType(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(manyClients) // others do not open the store again

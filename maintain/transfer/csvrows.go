@@ -205,8 +205,8 @@ func (s *csvRows) read() ([]string, error) {
 	return cells, nil
 }
 
-// maxDelimiters is the maximum number of delimiters in a row of CSV, inside and outside quotes. Some
-// more are accepted if the row ends soon after them.
+// maxDelimiters is the maximum number of delimiters in a row of CSV, inside and outside quotes.
+// Some more are accepted if the row ends soon after them.
 const maxDelimiters = 500_000
 
 // A rowText is a reader that keeps the text of the current row. A csv.Reader reads more of it only
@@ -221,8 +221,8 @@ type rowText struct {
 	tooLong string // the message for a row that has not ended after maxImportLine
 	text    bytes.Buffer
 	err     error // never io.EOF
-	// delimiter separates the cells of a row, for each of which a csv.Reader takes some 40 bytes. It
-	// is empty if the input is not CSV.
+	// delimiter separates the cells of a row, for each of which a csv.Reader takes some 40 bytes.
+	// It is empty if the input is not CSV.
 	delimiter  []byte
 	delimiters int
 }

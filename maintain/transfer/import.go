@@ -354,8 +354,8 @@ func (im *importer) startBatches(ctx, finishing context.Context, started chan<- 
 		b := im.newBatch()
 		more, readErr := im.fillBatch(b, limit)
 		im.prepare(ctx, b)
-		// conflicts reports whether b and o need the same key, which either may claim or release, or
-		// both have a long line, which may take much memory.
+		// conflicts reports whether b and o need the same key, which either may claim or release,
+		// or both have a long line, which may take much memory.
 		conflicts := func(o *batch) bool { return o.isLong && b.isLong || o.needs.Intersects(b.needs) }
 		for len(unfinished) >= concurrent || slices.ContainsFunc(unfinished, conflicts) {
 			select {
