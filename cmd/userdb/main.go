@@ -204,13 +204,9 @@ func (s *session) open(ctx context.Context) error {
 	if s.db != nil {
 		return nil
 	}
-	url := s.Store
-	if url == "" {
-		path, err := embedded.DefaultPath()
-		if err != nil {
-			return usagef("no store: %v (--store or USERDB_STORE)", err)
-		}
-		url = "file:" + path
+	url, err := s.storeURL()
+	if err != nil {
+		return err
 	}
 	ns, err := recordkey.ParseNamespace(s.Namespace)
 	if err != nil {
@@ -231,6 +227,18 @@ func (s *session) open(ctx context.Context) error {
 		err = s.useStored(ctx)
 	}
 	return err
+}
+
+// storeURL returns the URL of the store that is named, else of this user's file.
+func (s *session) storeURL() (string, error) {
+	if s.Store != "" {
+		return s.Store, nil
+	}
+	path, err := embedded.DefaultPath()
+	if err != nil {
+		return "", usagef("no store: %v (--store or USERDB_STORE)", err)
+	}
+	return "file:" + path, nil
 }
 
 // checkStoreExists returns an error if the command only reads and its store is a file that does not

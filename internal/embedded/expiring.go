@@ -1,45 +1,60 @@
 package embedded
 
-import (
-	"cmp"
-	"regexp"
-	"slices"
+import "strings"
+
+// The classes of records that strangers can cause, for example by guessing passwords. Each has a
+// limit, so that they leave memory for entries. Those that expire first give way.
+const (
+	nobodyCounter = iota // throttle counters of identifiers that no entry has
+	orphanToken          // tokens of entries that do not exist, such as invitations
+	visitorLimit         // counters of origins and of visitors' requests
+	numClasses
 )
 
-// maxExpiring is the largest number of the store's own expiring records in a file. Strangers can
-// cause such records, for example by guessing passwords, so they must leave room for entries.
-const maxExpiring = 20_000
+// classLimits holds the maximum number of records of each class.
+var classLimits = [numClasses]int{20_000, 20_000, 20_000}
 
-// ownRecord matches the keys of the store's own records in any namespace. leastRecord matches those
-// that are deleted first: throttle counters of unknown identifiers and of origins, counters of
-// visitors' requests, histories, and requests that are known by a name.
-var (
-	ownRecord   = regexp.MustCompile(`^(~[^/]+/)*~/`)
-	leastRecord = regexp.MustCompile(`^(~[^/]+/)*~/(throttle/[^/]+/(nobody|origin)/|visits/|history/|token/\{~~userdb/once/)`)
-)
+// classOf returns the class of the record at key, or -1. Tokens count as those of an entry that
+// does not exist until there are too many of them; see data.sweep.
+func classOf(key string) int {
+	kind, rest, _ := strings.Cut(ownPart(key), "/")
+	switch kind {
+	case "throttle":
+		_, rest, _ = strings.Cut(rest, "/") // the type
+		switch who, _, _ := strings.Cut(rest, "/"); who {
+		case "nobody":
+			return nobodyCounter
+		case "origin":
+			return visitorLimit
+		}
+	case "visits":
+		return visitorLimit
+	case "token":
+		return orphanToken
+	}
+	return -1
+}
 
-// surplus returns the keys of the records to delete, starting with those that expire first. There
-// are none unless the store's own expiring records exceed maxExpiring, or all records together
-// exceed the limit of a file.
-func surplus(records []record) map[string]bool {
-	expiring := 0
-	var least []int
-	for i, r := range records {
-		if r.Until == 0 || !ownRecord.MatchString(r.Key) {
-			continue
+// ownPart returns what follows "~/" in the key of a record of the store itself, in any namespace,
+// or "".
+func ownPart(key string) string {
+	for {
+		if own, is := strings.CutPrefix(key, "~/"); is {
+			return own
 		}
-		if expiring++; leastRecord.MatchString(r.Key) {
-			least = append(least, i)
+		if !strings.HasPrefix(key, "~") {
+			return ""
 		}
+		_, rest, found := strings.Cut(key, "/")
+		if !found {
+			return ""
+		}
+		key = rest
 	}
-	most := min(maxExpiring, max(0, MaxRecords-(len(records)-expiring)))
-	if expiring <= most {
-		return nil
-	}
-	slices.SortStableFunc(least, func(a, b int) int { return cmp.Compare(records[a].Until, records[b].Until) })
-	deleted := map[string]bool{}
-	for _, i := range least[:min(expiring-most, len(least))] {
-		deleted[records[i].Key] = true
-	}
-	return deleted
+}
+
+// tokenOwner returns the key of the entry whose tokens are at key: it stands in braces.
+func tokenOwner(key string) string {
+	_, owner, _ := strings.Cut(key, "{")
+	return strings.TrimSuffix(owner, "}")
 }

@@ -2,62 +2,67 @@ package embedded
 
 import (
 	"fmt"
-	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
-// TestSurplus checks that if strangers create too many counters, only the oldest ones are deleted.
-func TestSurplus(t *testing.T) {
-	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
-	s, err := Open(ctx, path)
-	if err != nil {
-		t.Fatal(err)
+func TestClassOf(t *testing.T) {
+	for key, want := range map[string]int{
+		"~/throttle/user/nobody/x":                    nobodyCounter,
+		"~acme/~/throttle/user/nobody/x":              nobodyCounter,
+		"~~userdb/~acme/~/throttle/operator/nobody/x": nobodyCounter,
+		"~/throttle/user/origin/x":                    visitorLimit,
+		"~acme/~/visits/user/identifier/x":            visitorLimit,
+		"~/token/{user/uid:a}":                        orphanToken,
+		"~~userdb/~/token/{~~userdb/once/name:x}":     orphanToken,
+		"~/throttle/user/uid/a":                       -1,
+		"~/session/{user/uid:a}":                      -1,
+		"~/history/{user/uid:a}":                      -1,
+		"user/uid:gone":                               -1,
+		"~acme":                                       -1,
+		"user/~/visits/x":                             -1,
+	} {
+		if got := classOf(key); got != want {
+			t.Errorf("%s: class %d, want %d", key, got, want)
+		}
 	}
-	defer s.Close()
-	kept := []string{"~/session/{user/uid:a}", "~acme/~/token/{~acme/user/uid:a}", "~/throttle/user/uid/a", "user/uid:gone"}
-	dropped := []string{"~/throttle/user/nobody/x", "~acme/~/visits/user/identifier/x", "~~userdb/~/token/{~~userdb/once/name:x}"}
-	const more = maxExpiring + 10
+}
+
+// TestFlood checks that if strangers create too many records, those that expire first are deleted,
+// and no others.
+func TestFlood(t *testing.T) {
+	old := classLimits
+	defer func() { classLimits = old }()
+	classLimits = [numClasses]int{5, 4, 3}
+	s := open(t, file(t))
+	ctx := t.Context()
 	if _, err := s.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, key := range append(slices.Clone(kept), dropped...) {
-			p.Set(ctx, key, "1", time.Hour+time.Duration(i)*time.Second)
+		p.HSet(ctx, "user/uid:live", "~isa", "user")
+		for i := range 20 {
+			life := time.Hour + time.Duration(i)*time.Second
+			for _, key := range []string{
+				"~/throttle/user/nobody/%02d", "~/token/{user/uid:%02d}", "~/visits/user/x/%02d", "~/session/{user/uid:%02d}",
+				"~/throttle/user/uid/%02d",
+			} {
+				p.Set(ctx, fmt.Sprintf(key, i), "1", life)
+			}
 		}
-		for i := range more - len(kept) - len(dropped) + 1 {
-			// One more, because the entry is not the store's own.
-			p.Set(ctx, fmt.Sprint("~/throttle/user/nobody/", i), "1", 2*time.Hour+time.Duration(i)*time.Millisecond)
-		}
+		p.Set(ctx, "~/token/{user/uid:live}", "1", time.Minute)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	records, err := readFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var keys []string
-	for _, r := range records {
-		keys = append(keys, r.Key)
-	}
-	if n := len(keys); n != maxExpiring+1 {
-		t.Errorf("%d records, want %d", n, maxExpiring+1)
-	}
-	for _, key := range kept {
-		if !slices.Contains(keys, key) {
-			t.Errorf("deleted: %s", key)
+	for pattern, want := range map[string]int{
+		"~/throttle/user/nobody/*": 5, "~/throttle/user/nobody/1[5-9]": 5, "~/token/*": 5, "~/token/*{user/uid:1[6-9]}": 4, "~/token/*live*": 1,
+		"~/visits/*": 3, "~/session/*": 20, "~/throttle/user/uid/*": 20,
+	} {
+		if got := s.Client().Keys(ctx, pattern).Val(); len(got) != want {
+			t.Errorf("%s: %q, want %d", pattern, got, want)
 		}
 	}
-	for _, key := range dropped {
-		if slices.Contains(keys, key) || s.Client().Exists(ctx, key).Val() != 0 {
-			t.Errorf("still there: %s", key)
-		}
-	}
-	last := fmt.Sprint("~/throttle/user/nobody/", more-len(kept)-len(dropped))
-	if !slices.Contains(keys, last) || slices.Contains(keys, "~/throttle/user/nobody/0") || slices.Contains(keys, "~/throttle/user/nobody/6") ||
-		!slices.ContainsFunc(keys, func(k string) bool { return strings.HasSuffix(k, "/7") }) {
-		t.Error("surplus did not delete the oldest records")
+	if got, want := len(onDisk(t, s.path)), int(s.Client().DBSize(ctx).Val()); got < want {
+		t.Errorf("%d records on disk, want at least %d", got, want)
 	}
 }

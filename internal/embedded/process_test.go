@@ -25,15 +25,22 @@ const childEnv = "USERDB_EMBEDDED_TEST_CHILD"
 // once it is saved.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
-		if err := count(path); err != nil {
+		if err := countUp(path); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
 	}
+	if path := os.Getenv(servingEnv); path != "" {
+		if err := serveForChaos(path); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
-func count(path string) error {
+func countUp(path string) error {
 	ctx := context.Background()
 	s, err := Open(ctx, path)
 	if err != nil {

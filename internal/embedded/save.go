@@ -1,12 +1,15 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"slices"
+	"path/filepath"
+	"strconv"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,8 +19,7 @@ import (
 
 // A bulk is a series of changes that one write puts into the file.
 type bulk struct {
-	begun bool // epoch is set; guarded by Store.mu
-	epoch uint64
+	undos atomic.Uint64 // 1 + engine.undos when the bulk began; 0 if it has not begun
 	ended atomic.Bool
 }
 
@@ -34,7 +36,10 @@ func (s *Store) Bulk(ctx context.Context) (bulkCtx context.Context, end func(con
 	b := &bulk{}
 	end = func(ctx context.Context) error {
 		defer b.ended.Store(true)
-		return s.run(ctx, b, func() error { return s.wait(ctx, s.engine.version.Load()) })
+		if err := s.checkBulk(b); err != nil {
+			return err
+		}
+		return s.engine.flush(ctx)
 	}
 	return context.WithValue(ctx, bulkKey{s}, b), end
 }
@@ -47,188 +52,234 @@ func (s *Store) bulkOf(ctx context.Context) *bulk {
 	return b
 }
 
-// run runs do as one command, which belongs to b unless b is nil.
-func (s *Store) run(ctx context.Context, b *bulk, do func() error) error {
-	if ctx.Err() != nil {
-		return contextError(ctx)
+// checkBulk returns an error if changes were undone since the first command of the bulk.
+func (s *Store) checkBulk(b *bulk) error {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	if !b.undos.CompareAndSwap(0, 1+s.engine.undos) && b.undos.Load() != 1+s.engine.undos {
+		return fmt.Errorf("a write failed since the bulk began: %w", s.engine.undone)
 	}
-	if err := s.enter(b); err != nil {
-		return err
-	}
-	defer s.leave()
-	return do()
-}
-
-// enter lets a command begin. The first command after a failed write reloads the records of the
-// file. It does so only while no other command runs: those return the failure first, so that no
-// change is both undone and reported as done.
-func (s *Store) enter(b *bulk) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return ErrClosed
-	}
-	if s.failed != nil && s.running == 0 && s.writing == nil {
-		if err := s.load(); err != nil {
-			return err
-		}
-		s.undone, s.failed = s.failed, nil
-		s.epoch++
-	}
-	if s.failed != nil {
-		return s.failed
-	}
-	if b != nil && !b.begun {
-		b.begun, b.epoch = true, s.epoch
-	}
-	if b != nil && b.epoch != s.epoch {
-		return fmt.Errorf("a write failed since the bulk began: %w", s.undone)
-	}
-	s.running++
 	return nil
 }
 
-func (s *Store) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.running--
-}
+type lazyKey struct{}
 
-// wait returns when version is in the file.
-func (s *Store) wait(ctx context.Context, version uint64) error {
-	for {
-		done, err := s.save(version)
-		if done == nil || err != nil {
-			return err
-		}
-		select {
-		case <-done:
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ErrWaiting, contextError(ctx))
-		}
-	}
-}
+// Lazy returns a context whose commands are answered before their changes are in the file. They get
+// there within a second or so, and are lost if the process dies before that.
+func Lazy(ctx context.Context) context.Context { return context.WithValue(ctx, lazyKey{}, true) }
 
-// contextError returns the error of a context that has ended. It matches ctx.Err() and includes the
-// cause.
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}
-
-// save returns a channel to wait for before calling save again: that of the running write, which
-// may have begun before the change, or else of a new one. It returns nil if version is in the file.
-func (s *Store) save(version uint64) (<-chan struct{}, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.path == "" || s.saved >= version {
-		return nil, nil
-	}
-	if s.failed != nil {
-		return nil, s.failed
-	}
-	if s.writing == nil {
-		if s.sealed {
-			return nil, ErrClosed
-		}
-		s.writing = make(chan struct{})
-		go s.write(s.kept)
-	}
-	return s.writing, nil
-}
-
-// write writes all records to the file. kept is the number of records that the file holds so far.
-func (s *Store) write(kept int) {
-	s.gate.Lock()
-	records, version, err := s.engine.snapshot()
-	s.gate.Unlock()
-	if err == nil {
-		err = s.replaceFile(records, kept)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		s.failed = fmt.Errorf("%w: %s: %w", ErrUnsaved, s.path, err)
-	} else {
-		s.saved, s.kept = version, len(records)
-	}
-	close(s.writing)
-	s.writing = nil
-}
-
-func (s *Store) replaceFile(records []record, kept int) error {
-	if len(records) > max(kept, s.limit) {
-		return fullError(fmt.Sprintf("%d records are over the limit of %d", len(records), s.limit))
-	}
-	data, err := encode(records)
-	if err != nil {
-		return err
-	}
-	if len(data) > maxFile {
-		return fullError(fmt.Sprintf("%d bytes are over the limit of %d", len(data), maxFile))
-	}
-	return replace(s.disk, s.path, data)
-}
-
-// A hook makes the client's commands wait until their changes are in the file.
+// A hook makes the client's commands wait until their changes, and those that they read, are in the
+// file.
 type hook struct{ store *Store }
 
 func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		return h.process(ctx, []redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+		return h.process(ctx, []redis.Cmder{cmd}, func(cmds []redis.Cmder) error { return next(ctx, cmds[0]) })
 	}
 }
 
 func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return h.process(ctx, cmds, func() error { return next(ctx, cmds) })
+		return h.process(ctx, cmds, func(cmds []redis.Cmder) error { return next(ctx, cmds) })
 	}
 }
 
-// process sets the error of each of cmds if the write fails.
-func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error) error {
-	var answer error
-	b := h.store.bulkOf(ctx)
-	err := h.store.run(ctx, b, func() error {
-		if !slices.ContainsFunc(cmds, h.store.engine.mayWrite) {
-			answer = next()
-			return nil
+// maxReads limits how often a read is made again because it saw changes that were then undone.
+const maxReads = 10
+
+// process sets the error of each of cmds if their changes could not be saved.
+func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func([]redis.Cmder) error) error {
+	for reads := 1; ; reads++ {
+		c := &call{lazy: ctx.Value(lazyKey{}) != nil}
+		answer, err := h.send(ctx, c, cmds, next)
+		switch {
+		case err == nil:
+			return answer
+		case errors.Is(err, ErrUnsaved) && !c.wrote && h.store.bulkOf(ctx) == nil && reads < maxReads:
+			err = nil // the answer was about what is undone now
 		}
-		version, changed := h.store.change(func() { answer = next() })
-		if !changed || b != nil {
-			return nil
+		for _, cmd := range cmds {
+			cmd.SetErr(err)
 		}
-		return h.store.wait(ctx, version)
-	})
-	if err == nil {
-		return answer
+		if err != nil {
+			return err
+		}
 	}
-	for _, cmd := range cmds {
-		cmd.SetErr(err)
+}
+
+// send sends commands. err says why their answers do not count.
+func (h hook) send(ctx context.Context, c *call, cmds []redis.Cmder, next func([]redis.Cmder) error) (answer, err error) {
+	if ctx.Err() != nil {
+		return nil, contextError(ctx)
+	}
+	e, b := h.store.engine, h.store.bulkOf(ctx)
+	if h.store.closed.Load() {
+		return nil, ErrClosed
+	}
+	if b != nil {
+		if err := h.store.checkBulk(b); err != nil {
+			return nil, err
+		}
+	}
+	t := strconv.FormatUint(h.store.lastTag.Add(1), 36)
+	e.calls.Store(t, c)
+	defer e.calls.Delete(t)
+	answer = next(tagAll(cmds, tag(t)))
+	if b != nil {
+		return answer, cmp.Or(c.undone, h.store.checkBulk(b))
+	}
+	return answer, e.wait(ctx, c)
+}
+
+// tagAll tags commands. Those that begin and end a transaction stay as they are, because the client
+// asks for their types.
+func tagAll(cmds []redis.Cmder, t tag) []redis.Cmder {
+	all := make([]redis.Cmder, len(cmds))
+	transaction := len(cmds) > 2 && cmds[0].Name() == "multi"
+	for i, cmd := range cmds {
+		if all[i] = cmd; !transaction || i > 0 && i < len(cmds)-1 {
+			all[i] = newTagged(cmd, t)
+		}
+	}
+	return all
+}
+
+// commit makes the changes of a batch durable. It is called by one goroutine at a time.
+func (s *Store) commit(b *batch) error {
+	err := s.commitTo(b)
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		err = fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrUnsaved, s.path, err)
+	}
+	s.compaction.saved(s, b)
+	return nil
+}
+
+func (s *Store) commitTo(b *batch) error {
+	if s.log == nil {
+		if err := s.createFile(s.engine.durable); err != nil {
+			return err
+		}
+	} else if err := s.checkPlace(); err != nil {
+		return err
+	}
+	s.compaction.finish(s)
+	if err := s.syncDir(); err != nil {
+		return err
+	}
+	if len(b.changes) == 0 {
+		return nil
+	}
+	return s.log.commit(b.changes)
+}
+
+// checkPlace returns an error if the file that is open is not the one at the path. Its directory
+// was moved, for example, or the file was deleted: then nothing that is written there would stay.
+func (s *Store) checkPlace() error {
+	here, err := s.log.file.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Lstat(s.path)
+	if err == nil && !os.SameFile(here, there) {
+		err = errors.New("another file is in its place")
 	}
 	return err
 }
 
-// change runs do, which may change records. No snapshot is taken between the start of do and
-// reading the version, so a snapshot contains the changes of do if and only if it has that version
-// or a later one. This way no caller gets the error that a change is undone although an earlier
-// write kept it.
-func (s *Store) change(do func()) (version uint64, changed bool) {
-	s.gate.RLock()
-	defer s.gate.RUnlock()
-	before := s.engine.version.Load()
-	do()
-	version = s.engine.version.Load()
-	return version, version != before
+// syncDir makes the name of a new file durable.
+func (s *Store) syncDir() error {
+	if !s.renamed {
+		return nil
+	}
+	err := s.disk.syncDir(filepath.Dir(s.path))
+	s.renamed = err != nil
+	return err
 }
 
+// createFile writes the first file, or one that replaces a file of JSON lines. That one stays
+// beside it. The new file holds the same records, so that it may stay if the next write fails.
+func (s *Store) createFile(all root) error {
+	l, err := s.newFile(func(l *logFile) error { return all.records(l.append) })
+	if err != nil {
+		return err
+	}
+	if s.legacy {
+		err = s.keepLegacy()
+	}
+	if err == nil {
+		err = s.replaceWith(l)
+	}
+	if err != nil {
+		return errors.Join(err, s.discard(l))
+	}
+	s.legacy = false
+	return nil
+}
+
+// newFile writes a file beside that of the store and makes it durable.
+func (s *Store) newFile(fill func(*logFile) error) (*logFile, error) {
+	temp := s.path + ".tmp"
+	// A killed process may have left a temporary file. Writing to it is not safe, because it could
+	// be a link that somebody else made.
+	if err := ignoreMissing(os.Remove(temp)); err != nil {
+		return nil, err
+	}
+	file, err := s.disk.create(temp)
+	if err != nil {
+		return nil, err
+	}
+	l, err := newLog(file)
+	if err == nil {
+		err = fill(l)
+	}
+	if err == nil {
+		err = l.finish()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.discard(l))
+	}
+	return l, nil
+}
+
+// discard removes a new file that is not used.
+func (s *Store) discard(l *logFile) error {
+	return errors.Join(l.file.Close(), ignoreMissing(os.Remove(s.path+".tmp")))
+}
+
+// replaceWith gives a new file the name of the store's file.
+func (s *Store) replaceWith(l *logFile) error {
+	if err := s.disk.rename(s.path+".tmp", s.path); err != nil {
+		return err
+	}
+	if s.log != nil {
+		_ = s.log.file.Close() // everything in it was synced, and it has no name any more
+	}
+	s.log, s.renamed = l, true
+	return nil
+}
+
+// keepLegacy gives the file of JSON lines a second name.
+func (s *Store) keepLegacy() error {
+	temp := s.path + ".link"
+	if err := ignoreMissing(os.Remove(temp)); err != nil {
+		return err
+	}
+	if err := s.disk.link(s.path, temp); err != nil {
+		return err
+	}
+	return s.disk.rename(temp, s.path+legacySuffix)
+}
+
+// legacySuffix ends the name of the file of JSON lines that a new file replaced.
+const legacySuffix = ".old"
+
 // lockFile locks the store whose data file is at the path dataFile. The lock is a file of its own,
-// because every write replaces the data file. lockFile waits for other holders until ctx ends.
+// because compaction replaces the data file. lockFile waits for other holders until ctx ends.
 // Closing the returned file, or the death of the process, releases the lock. The lock file stays,
 // since removing it would let two processes lock two files of the same name. If the process that
 // holds the lock serves the file, lockFile returns a client of that process instead.

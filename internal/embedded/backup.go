@@ -1,0 +1,169 @@
+package embedded
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/coffeenode/userdb/internal/privatefile"
+)
+
+// Backup copies the store in the file at path to a new file, which only this user can read, and
+// returns its size in bytes. Other processes may use the store meanwhile: the copy holds all
+// changes that were answered before the call, and each later one wholly or not at all. Backup
+// checks what it copies. It fails with ErrDamaged if the file is damaged, and with [os.ErrExist] if
+// there is a file at to.
+func Backup(path, to string) (int64, error) {
+	from, err := privatefile.Open(path, os.O_RDONLY)
+	if err != nil {
+		return 0, exposedError(err)
+	}
+	defer from.Close()
+	if !isLog(from) {
+		return backupLegacy(from, path, to)
+	}
+	l, err := openLog(from, func([]byte) error { return nil })
+	if err != nil {
+		return 0, withPath(err, path)
+	}
+	return writeNew(to, func(out *logFile) error {
+		_, err := io.Copy(io.NewOffsetWriter(out.file, pageSize), io.NewSectionReader(from, pageSize, l.end-pageSize))
+		out.end, out.sum, out.seq = l.end, l.sum, l.seq
+		return err
+	})
+}
+
+// backupLegacy copies a file of JSON lines, which is always replaced as a whole.
+func backupLegacy(from *os.File, path, to string) (int64, error) {
+	if err := readLegacy(from, path, newData()); err != nil {
+		return 0, err
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	n, err := io.Copy(out, io.NewSectionReader(from, 0, maxFile))
+	if err == nil {
+		err = out.Sync()
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return 0, errors.Join(err, os.Remove(to))
+	}
+	return n, osDisk{}.syncDir(filepath.Dir(to))
+}
+
+// writeNew writes a log to a new file and returns its size.
+func writeNew(to string, fill func(*logFile) error) (int64, error) {
+	file, err := osDisk{}.create(to)
+	if err != nil {
+		return 0, err
+	}
+	l, err := newLog(file)
+	if err == nil {
+		err = fill(l)
+	}
+	if err == nil {
+		err = l.finish()
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
+		return 0, errors.Join(err, os.Remove(to))
+	}
+	return l.end, osDisk{}.syncDir(filepath.Dir(to))
+}
+
+func withPath(err error, path string) error {
+	if damage, is := errors.AsType[*DamageError](err); is {
+		damage.Path = path
+	}
+	return err
+}
+
+// A Salvaged says what Salvage found.
+type Salvaged struct {
+	Records int
+	Lost    int64 // bytes of the file that could not be read
+}
+
+// Salvage reads what can still be read of a damaged file and writes it to a new store. Changes in
+// the damaged parts are missing: records may be gone, or as they were before a change, and even
+// what was deleted may be there again.
+func Salvage(path, to string) (Salvaged, error) {
+	from, err := privatefile.Open(path, os.O_RDONLY)
+	if err != nil {
+		return Salvaged{}, exposedError(err)
+	}
+	defer from.Close()
+	file, err := io.ReadAll(from)
+	if err != nil {
+		return Salvaged{}, err
+	}
+	d := newData()
+	var s Salvaged
+	if bytes.Contains(file, []byte(frameMagic)) {
+		s.Lost = d.salvage(file)
+	} else {
+		s.Lost = d.salvageLegacy(file)
+	}
+	if s.Records = d.keys.Len(); s.Records == 0 {
+		return s, fmt.Errorf("%w: nothing in %s can be read", ErrDamaged, path)
+	}
+	_, err = writeNew(to, func(l *logFile) error { return d.root.records(l.append) })
+	return s, err
+}
+
+// salvage applies all frames of a log that are whole, and returns the number of other bytes.
+func (d *data) salvage(file []byte) (lost int64) {
+	for at := min(pageSize, len(file)); at < len(file); {
+		if changes, ok := wholeFrame(file[at:]); ok {
+			_ = d.applyEach(changes, nil) // a change may need one that is lost
+			at += frameHead + len(changes)
+			continue
+		}
+		next := bytes.Index(file[at+1:], []byte(frameMagic))
+		if next < 0 {
+			next = len(file) - at - 1
+		}
+		lost += int64(next + 1)
+		at += next + 1
+	}
+	return lost
+}
+
+// wholeFrame returns the changes of the frame with which b begins, if its checksum is right.
+func wholeFrame(b []byte) (changes []byte, ok bool) {
+	if len(b) < frameHead || string(b[:4]) != frameMagic {
+		return nil, false
+	}
+	n := int64(binary.LittleEndian.Uint32(b[12:]))
+	if n > int64(len(b)-frameHead) {
+		return nil, false
+	}
+	b = b[:frameHead+n]
+	return b[frameHead:], crc32.Checksum(b[8:], castagnoli) == binary.LittleEndian.Uint32(b[4:])
+}
+
+// salvageLegacy puts the records of all lines that can be read into d, whatever their checksums,
+// which depend on the lines before.
+func (d *data) salvageLegacy(file []byte) (lost int64) {
+	d.replaying = true
+	defer func() { d.replaying = false }()
+	for line := range bytes.Lines(file) {
+		body := bytes.TrimSuffix(line, []byte("\n"))
+		if bytes.HasPrefix(body, []byte(`{"userdb":`)) || bytes.HasPrefix(body, []byte(`{"records":`)) {
+			continue
+		}
+		if len(body) > sumLength {
+			r, err := decodeRecord(append(bytes.Clone(body[:len(body)-sumLength]), '}'))
+			if err == nil && r.put(d) == nil {
+				continue
+			}
+		}
+		lost += int64(len(line))
+	}
+	return lost
+}

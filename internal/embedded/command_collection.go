@@ -1,0 +1,619 @@
+package embedded
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Hashes.
+
+func setFields(d *data, args []string) any {
+	key, pairs := args[0], args[1:]
+	if len(pairs)%2 != 0 {
+		return errorReply("ERR wrong number of arguments for 'hset' command")
+	}
+	if _, err := valueOf[*hash](d, key); err != nil {
+		return err
+	}
+	n := int64(0)
+	for pair := range slices.Chunk(pairs, 2) {
+		n += count(d.setField(key, pair[0], pair[1]))
+	}
+	return n
+}
+
+func setNewField(d *data, args []string) any {
+	h, err := valueOf[*hash](d, args[0])
+	if err != nil {
+		return err
+	}
+	if h != nil {
+		if _, found := h.get(args[1]); found {
+			return int64(0)
+		}
+	}
+	d.setField(args[0], args[1], args[2])
+	return int64(1)
+}
+
+func incrementField(d *data, args []string) any {
+	by, failed := strconv.ParseInt(args[2], 10, 64)
+	if failed != nil {
+		return notInteger
+	}
+	h, err := valueOf[*hash](d, args[0])
+	if err != nil {
+		return err
+	}
+	text, found := "", false
+	if h != nil {
+		text, found = h.get(args[1])
+	}
+	n, failed := strconv.ParseInt(text, 10, 64)
+	if found && failed != nil {
+		return errorReply("ERR hash value is not an integer")
+	}
+	if by > 0 && n > math.MaxInt64-by || by < 0 && n < math.MinInt64-by {
+		return errorReply("ERR increment or decrement would overflow")
+	}
+	d.setField(args[0], args[1], strconv.FormatInt(n+by, 10))
+	return n + by
+}
+
+func getField(d *data, args []string) any {
+	values := getFields(d, args)
+	if all, is := values.(arrayReply); is {
+		return all[0]
+	}
+	return values
+}
+
+func getFields(d *data, args []string) any {
+	h, err := valueOf[*hash](d, args[0])
+	if err != nil {
+		return err
+	}
+	values := make(arrayReply, len(args)-1)
+	for i, field := range args[1:] {
+		if h == nil {
+			continue
+		}
+		if value, found := h.get(field); found {
+			values[i] = value
+		}
+	}
+	return values
+}
+
+func hasField(d *data, args []string) any {
+	value := getField(d, args)
+	if value == wrongType {
+		return value
+	}
+	return count(value != nil)
+}
+
+func getHash(d *data, args []string) any {
+	h, err := valueOf[*hash](d, args[0])
+	if err != nil {
+		return err
+	}
+	all := mapReply{}
+	if h != nil {
+		all = make(mapReply, 0, 2*h.len())
+		h.ascend("", func(field, value string) bool {
+			all = append(all, field, value)
+			return true
+		})
+	}
+	return all
+}
+
+// scanFields is HSCAN. Like the other scans of a record, it returns everything in one step.
+func scanFields(d *data, args []string) any {
+	all := getHash(d, args)
+	if all == wrongType {
+		return all
+	}
+	return arrayReply{"0", textsReply(all.(mapReply))}
+}
+
+func fieldNames(d *data, args []string) any {
+	h, err := valueOf[*hash](d, args[0])
+	if h == nil {
+		return emptyOr[textsReply](err)
+	}
+	return textsReply(h.keys())
+}
+
+// emptyOr returns err, or an empty reply if it is nil.
+func emptyOr[T any](err any) any {
+	if err == nil {
+		var empty T
+		return empty
+	}
+	return err
+}
+
+func countFields(d *data, args []string) any {
+	h, err := valueOf[*hash](d, args[0])
+	if h == nil {
+		return emptyOr[int64](err)
+	}
+	return int64(h.len())
+}
+
+func deleteFields(d *data, args []string) any {
+	n := int64(0)
+	for _, field := range args[1:] {
+		h, err := valueOf[*hash](d, args[0])
+		if h == nil {
+			if err == nil {
+				err = n
+			}
+			return err
+		}
+		if _, found := h.get(field); found {
+			d.deleteField(args[0], field)
+			n++
+		}
+	}
+	return n
+}
+
+// Sets.
+
+func addMembers(d *data, args []string) any {
+	s, err := valueOf[*set](d, args[0])
+	if err != nil {
+		return err
+	}
+	n := int64(0)
+	for _, member := range args[1:] {
+		if s != nil {
+			if _, found := s.get(member); found {
+				continue
+			}
+		}
+		d.addMember(args[0], member)
+		s, _ = valueOf[*set](d, args[0])
+		n++
+	}
+	return n
+}
+
+func removeMembers(d *data, args []string) any {
+	n := int64(0)
+	for _, member := range args[1:] {
+		s, err := valueOf[*set](d, args[0])
+		if s == nil {
+			if err == nil {
+				err = n
+			}
+			return err
+		}
+		if _, found := s.get(member); found {
+			d.deleteMember(args[0], member)
+			n++
+		}
+	}
+	return n
+}
+
+func countMembers(d *data, args []string) any {
+	s, err := valueOf[*set](d, args[0])
+	if s == nil {
+		return emptyOr[int64](err)
+	}
+	return int64(s.len())
+}
+
+func areMembers(d *data, args []string) any {
+	s, err := valueOf[*set](d, args[0])
+	if err != nil {
+		return err
+	}
+	are := make(arrayReply, len(args)-1)
+	for i, member := range args[1:] {
+		found := false
+		if s != nil {
+			_, found = s.get(member)
+		}
+		are[i] = count(found)
+	}
+	return are
+}
+
+func isMember(d *data, args []string) any {
+	are := areMembers(d, args)
+	if all, is := are.(arrayReply); is {
+		return all[0]
+	}
+	return are
+}
+
+func allMembers(d *data, args []string) any {
+	s, err := valueOf[*set](d, args[0])
+	if s == nil {
+		return emptyOr[setReply](err)
+	}
+	return setReply(s.keys())
+}
+
+func scanMembersAll(d *data, args []string) any {
+	s, err := valueOf[*set](d, args[0])
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		s = new(set)
+	}
+	return arrayReply{"0", textsReply(s.keys())}
+}
+
+// scanMembers is SCANMEMBERS KEY AFTER COUNT, a command of this store. It returns up to COUNT
+// members after the member AFTER; the last of them comes first, or "" at the end.
+func scanMembers(d *data, args []string) any {
+	s, err := valueOf[*set](d, args[0])
+	limit, failed := strconv.Atoi(args[2])
+	switch {
+	case err != nil:
+		return err
+	case failed != nil || limit <= 0:
+		return notInteger
+	}
+	found := textsReply{""}
+	if s == nil {
+		return found
+	}
+	s.ascend(args[1], func(member string, _ struct{}) bool {
+		switch {
+		case member == args[1] && member != "":
+			return true
+		case len(found) > limit:
+			found[0] = found[limit]
+			return false
+		}
+		found = append(found, member)
+		return true
+	})
+	return found
+}
+
+func storeUnion(d *data, args []string) any {
+	union := map[string]bool{}
+	for _, key := range args[1:] {
+		s, err := valueOf[*set](d, key)
+		if err != nil {
+			return err
+		}
+		if s != nil {
+			for _, member := range s.keys() {
+				union[member] = true
+			}
+		}
+	}
+	// The members that stay are not written again.
+	to, err := valueOf[*set](d, args[0])
+	if d.get(args[0]) != nil && (err != nil || len(union) == 0) {
+		d.delete(args[0])
+		to = nil
+	}
+	if to != nil {
+		for _, member := range to.keys() {
+			if union[member] {
+				delete(union, member)
+			} else {
+				d.deleteMember(args[0], member)
+			}
+		}
+		if o := d.get(args[0]); o != nil && o.until != 0 {
+			d.setUntil(args[0], 0)
+		}
+	}
+	for member := range union {
+		d.addMember(args[0], member)
+	}
+	return countMembers(d, args)
+}
+
+// Sorted sets.
+
+func formatScore(score float64) string {
+	switch {
+	case math.IsInf(score, 1):
+		return "inf"
+	case math.IsInf(score, -1):
+		return "-inf"
+	}
+	return strconv.FormatFloat(score, 'g', 17, 64)
+}
+
+func addScores(d *data, args []string) any {
+	key, pairs := args[0], args[1:]
+	if len(pairs)%2 != 0 {
+		return syntaxError
+	}
+	scores := make([]float64, 0, len(pairs)/2)
+	for pair := range slices.Chunk(pairs, 2) {
+		score, err := strconv.ParseFloat(pair[0], 64)
+		if err != nil || math.IsNaN(score) {
+			return notFloat
+		}
+		scores = append(scores, score)
+	}
+	if _, err := valueOf[*zset](d, key); err != nil {
+		return err
+	}
+	n := int64(0)
+	for i, score := range scores {
+		member := pairs[2*i+1]
+		if z, _ := valueOf[*zset](d, key); z != nil {
+			if old, found := z.get(member); found && old == score {
+				continue
+			}
+		}
+		n += count(d.setScore(key, member, score))
+	}
+	return n
+}
+
+func incrementScore(d *data, args []string) any {
+	z, err := valueOf[*zset](d, args[0])
+	by, failed := strconv.ParseFloat(args[1], 64)
+	switch {
+	case failed != nil || math.IsNaN(by):
+		return notFloat
+	case err != nil:
+		return err
+	}
+	score := by
+	if z != nil {
+		old, _ := z.get(args[2])
+		score += old
+	}
+	if math.IsNaN(score) {
+		return errorReply("ERR resulting score is not a number (NaN)")
+	}
+	d.setScore(args[0], args[2], score)
+	return score
+}
+
+const notFloat = errorReply("ERR value is not a valid float")
+
+// rangeByScore is ZRANGEBYSCORE KEY LOW HIGH [WITHSCORES], with both ends.
+func rangeByScore(d *data, args []string) any {
+	withScores := len(args) == 4 && strings.EqualFold(args[3], "WITHSCORES")
+	low, err1 := strconv.ParseFloat(args[1], 64)
+	high, err2 := strconv.ParseFloat(args[2], 64)
+	switch {
+	case len(args) == 4 && !withScores:
+		return syntaxError
+	case err1 != nil || err2 != nil || math.IsNaN(low) || math.IsNaN(high):
+		return errorReply("ERR min or max is not a float")
+	}
+	z, err := valueOf[*zset](d, args[0])
+	if z == nil {
+		return emptyOr[textsReply](err)
+	}
+	found := textsReply{}
+	for _, p := range z.byRank() {
+		if low <= p.value && p.value <= high {
+			found = append(found, p.key)
+			if withScores {
+				found = append(found, formatScore(p.value))
+			}
+		}
+	}
+	return found
+}
+
+func removeScores(d *data, args []string) any {
+	n := int64(0)
+	for _, member := range args[1:] {
+		z, err := valueOf[*zset](d, args[0])
+		if z == nil {
+			if err == nil {
+				err = n
+			}
+			return err
+		}
+		if _, found := z.get(member); found {
+			d.deleteScore(args[0], member)
+			n++
+		}
+	}
+	return n
+}
+
+func countScores(d *data, args []string) any {
+	z, err := valueOf[*zset](d, args[0])
+	if z == nil {
+		return emptyOr[int64](err)
+	}
+	return int64(z.len())
+}
+
+func scoreOf(d *data, args []string) any {
+	z, err := valueOf[*zset](d, args[0])
+	if z == nil {
+		return err
+	}
+	if score, found := z.get(args[1]); found {
+		return score
+	}
+	return nil
+}
+
+// rangeByRank is ZRANGE KEY FIRST LAST [WITHSCORES].
+func rangeByRank(d *data, args []string) any {
+	withScores := len(args) == 4 && strings.EqualFold(args[3], "WITHSCORES")
+	if len(args) == 4 && !withScores {
+		return syntaxError
+	}
+	if _, _, err := rangeOf(args[1], args[2], 0); err != nil {
+		return err
+	}
+	z, err := valueOf[*zset](d, args[0])
+	if err != nil {
+		return err
+	}
+	if z == nil {
+		z = new(zset)
+	}
+	first, last, err := rangeOf(args[1], args[2], z.len())
+	if err != nil {
+		return err
+	}
+	found := textsReply{}
+	for _, p := range z.byRank()[first:last] {
+		found = append(found, p.key)
+		if withScores {
+			found = append(found, formatScore(p.value))
+		}
+	}
+	return found
+}
+
+func (z *zset) byRank() []pair[float64] {
+	pairs := make([]pair[float64], 0, z.len())
+	z.ascend("", func(member string, score float64) bool {
+		pairs = append(pairs, pair[float64]{member, score})
+		return true
+	})
+	if z.scored > 0 {
+		slices.SortStableFunc(pairs, func(a, b pair[float64]) int {
+			switch {
+			case a.value < b.value:
+				return -1
+			case a.value > b.value:
+				return 1
+			}
+			return 0
+		})
+	}
+	return pairs
+}
+
+// rangeOf returns the half-open range for two indexes as Redis has them, in a list of n.
+func rangeOf(from, to string, n int) (first, last int, failed any) {
+	first, err1 := strconv.Atoi(from)
+	last, err2 := strconv.Atoi(to)
+	if err1 != nil || err2 != nil {
+		return 0, 0, notInteger
+	}
+	if first < 0 {
+		first = max(0, first+n)
+	}
+	if last < 0 {
+		last += n
+	}
+	last = min(last, n-1) + 1
+	if first >= last {
+		return 0, 0, nil
+	}
+	return first, last, nil
+}
+
+// A lexBound is one end of a range of members.
+type lexBound struct {
+	text           string
+	open           bool // text itself is outside
+	lowest, isLast bool // "-" and "+"
+}
+
+func parseLex(text string) (lexBound, bool) {
+	switch {
+	case text == "-":
+		return lexBound{lowest: true}, true
+	case text == "+":
+		return lexBound{isLast: true}, true
+	case strings.HasPrefix(text, "["):
+		return lexBound{text: text[1:]}, true
+	case strings.HasPrefix(text, "("):
+		return lexBound{text: text[1:], open: true}, true
+	}
+	return lexBound{}, false
+}
+
+// after reports whether member is not before b as the lower end of a range.
+func (b lexBound) after(member string) bool {
+	return b.lowest || !b.isLast && (member > b.text || member == b.text && !b.open)
+}
+
+// before reports whether member is not after b as the upper end of a range.
+func (b lexBound) before(member string) bool {
+	return b.isLast || !b.lowest && (member < b.text || member == b.text && !b.open)
+}
+
+// rangeByLex is ZRANGEBYLEX and, with reverse, ZREVRANGEBYLEX, of a set whose scores are all the
+// same.
+func rangeByLex(d *data, args []string, reverse bool) any {
+	low, high := args[1], args[2]
+	if reverse {
+		low, high = high, low
+	}
+	from, ok1 := parseLex(low)
+	to, ok2 := parseLex(high)
+	if !ok1 || !ok2 {
+		return errorReply("ERR min or max not valid string range item")
+	}
+	offset, limit, err := parseLimit(args[3:])
+	if err != nil {
+		return err
+	}
+	z, err := valueOf[*zset](d, args[0])
+	if z == nil {
+		return emptyOr[textsReply](err)
+	}
+	found := textsReply{}
+	yield := func(member string, _ float64) bool {
+		switch inFrom, inTo := from.after(member), to.before(member); {
+		case !inFrom && !reverse || !inTo && reverse:
+			return true // the open end where the range begins
+		case !inFrom || !inTo || limit == 0:
+			return false
+		case offset > 0:
+			offset--
+			return true
+		}
+		found = append(found, member)
+		limit--
+		return true
+	}
+	switch {
+	case !reverse && from.isLast || reverse && to.lowest:
+	case !reverse:
+		z.ascend(from.text, yield)
+	case to.isLast:
+		z.descend(yield)
+	default:
+		z.descendFrom(to.text, yield)
+	}
+	return found
+}
+
+func parseLimit(options []string) (offset, limit int, err any) {
+	if len(options) == 0 {
+		return 0, -1, nil
+	}
+	if len(options) != 3 || !strings.EqualFold(options[0], "LIMIT") {
+		return 0, 0, syntaxError
+	}
+	offset, err1 := strconv.Atoi(options[1])
+	limit, err2 := strconv.Atoi(options[2])
+	if err1 != nil || err2 != nil || offset < 0 {
+		return 0, 0, notInteger
+	}
+	return offset, limit, nil
+}
+
+func scanScores(d *data, args []string) any {
+	members := rangeByRank(d, []string{args[0], "0", "-1", "WITHSCORES"})
+	if members == wrongType {
+		return members
+	}
+	return arrayReply{"0", members}
+}

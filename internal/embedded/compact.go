@@ -1,0 +1,189 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+)
+
+// compactSlack is the number of bytes beyond twice the size of the records at which a file is
+// written anew while the store is in use; startSlack is the one for a store that is opened.
+const compactSlack, startSlack = 16 << 20, 4096
+
+// syncEvery is the number of bytes of a new file after which it is synced, so that the writes of
+// others need not wait for much.
+const syncEvery = 4 << 20
+
+// A compaction writes the records, without what was deleted, into a new file, while changes go on
+// being appended to the old one. The goroutine that writes batches begins and ends it. The fields
+// belong to that goroutine, apart from done and err.
+type compaction struct {
+	running bool
+	tail    [][]byte      // changes since the new file was begun
+	done    chan struct{} // closed when the records are in the new file
+	log     *logFile      // nil if writing it failed
+	err     error
+	stop    atomic.Bool
+	next    int64 // size of the file at which the next one begins
+
+	asked     bool        // it was begun for Compact
+	requested atomic.Bool // Compact waits for one that begins after its call
+}
+
+// saved is called after a batch was saved. It begins a compaction if one is due.
+func (c *compaction) saved(s *Store, b *batch) {
+	switch {
+	case c.running:
+		if len(b.changes) > 0 {
+			c.tail = append(c.tail, b.changes)
+		}
+	case c.requested.Load() || s.log.end > max(c.next, int64(2*b.after.size+compactSlack)):
+		c.begin(s, b.after)
+	}
+}
+
+// begin writes a new file in the background.
+func (c *compaction) begin(s *Store, all root) {
+	c.running, c.tail, c.done = true, nil, make(chan struct{})
+	c.asked = c.requested.Load()
+	go func() {
+		c.log, c.err = s.newFile(func(l *logFile) error {
+			synced := l.end
+			return all.records(func(changes []byte) error {
+				if c.stop.Load() {
+					return ErrClosed
+				}
+				if err := l.append(changes); err != nil || l.end-synced < syncEvery {
+					return err
+				}
+				synced = l.end
+				return l.file.Sync()
+			})
+		})
+		close(c.done)
+		s.engine.want(nil) // so that finish is called even without further changes
+	}()
+}
+
+// finish puts a file that is ready into its place. If that fails, the old file stays.
+func (c *compaction) finish(s *Store) {
+	if !c.running {
+		return
+	}
+	select {
+	case <-c.done:
+	default:
+		return
+	}
+	c.running = false
+	if c.err == nil {
+		c.err = c.install(s)
+	}
+	if c.err != nil {
+		c.next = s.log.end + s.log.end/2
+	} else {
+		c.next = 0
+	}
+	if c.asked {
+		c.requested.Store(false)
+		select {
+		case s.compacted <- c.err:
+		default:
+		}
+	}
+}
+
+func (c *compaction) install(s *Store) error {
+	for _, changes := range c.tail {
+		if err := c.log.append(changes); err != nil {
+			return errors.Join(err, s.discard(c.log))
+		}
+	}
+	c.tail = nil
+	err := c.log.finish()
+	if err == nil {
+		err = s.replaceWith(c.log)
+	}
+	if err != nil {
+		return errors.Join(err, s.discard(c.log))
+	}
+	return nil
+}
+
+// cancel ends a compaction that runs. No batch may be written any more.
+func (c *compaction) cancel(s *Store) {
+	if !c.running {
+		return
+	}
+	c.stop.Store(true)
+	<-c.done
+	if c.err == nil {
+		_ = s.discard(c.log) // the next compaction removes what is left
+	}
+}
+
+// compactNow writes the file anew before the store is used.
+func (s *Store) compactNow(all root) error {
+	l, err := s.newFile(func(l *logFile) error { return all.records(l.append) })
+	if err != nil {
+		return err
+	}
+	if err := s.replaceWith(l); err != nil {
+		return errors.Join(err, s.discard(l))
+	}
+	return s.syncDir()
+}
+
+// A Compacted says what Compact did.
+type Compacted struct {
+	Before, After int64  // sizes of the file in bytes
+	Removed       string // the file of JSON lines that was removed, "" if there was none
+}
+
+// Compact writes the file anew, so that nothing is left in it of what was deleted or replaced. It
+// also removes the file that this one replaced when it had an older form, because records that were
+// deleted since are in there. Others may use the store meanwhile.
+func (s *Store) Compact(ctx context.Context) (Compacted, error) {
+	if s.path == "" {
+		return Compacted{}, nil
+	}
+	if s.remote {
+		return compactRemote(ctx, s.client)
+	}
+	s.compacting.Lock()
+	defer s.compacting.Unlock()
+	var did Compacted
+	if info, err := os.Stat(s.path); err == nil {
+		did.Before = info.Size()
+	}
+	select {
+	case <-s.compacted: // for an earlier call whose context ended
+	default:
+	}
+	s.compaction.requested.Store(true)
+	s.engine.want(nil)
+	select {
+	case err := <-s.compacted:
+		if err != nil {
+			return did, fmt.Errorf("compacting %s: %w", s.path, err)
+		}
+	case <-ctx.Done():
+		return did, contextError(ctx)
+	}
+	info, err := os.Stat(s.path)
+	if err != nil {
+		return did, err
+	}
+	did.After = info.Size()
+	old := s.path + legacySuffix
+	if err := os.Remove(old); err == nil {
+		did.Removed = old
+		return did, s.disk.syncDir(filepath.Dir(s.path))
+	} else if ignoreMissing(err) != nil {
+		return did, err
+	}
+	return did, nil
+}

@@ -1,0 +1,314 @@
+package embedded
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+)
+
+// The sizes in bytes of the first page of a file, of a slot on it, and of the head of a frame.
+const (
+	pageSize  = 4096
+	slotSize  = 24
+	frameHead = 24
+)
+
+// slotAt holds where the slots begin. They are in different sectors, so that a torn write damages
+// only one of them.
+var slotAt = [2]int{1024, 2048}
+
+const frameMagic = "udb\x02"
+
+// A logFile is an open file that changes are appended to. Its zero value is not usable. It is not
+// safe for concurrent use.
+type logFile struct {
+	file  diskFile
+	end   int64  // the length that is durable
+	sum   uint32 // checksum of the last frame
+	seq   uint64 // number of the last frame, even of one that could not be written
+	slots int    // slots written so far
+	torn  bool   // there may be bytes after end
+	// unsynced means that the last slot, or what another process wrote, may not be durable.
+	unsynced bool
+}
+
+// newLog begins a log in an empty file.
+func newLog(file diskFile) (*logFile, error) {
+	l := &logFile{file: file, end: pageSize}
+	_, err := file.WriteAt(firstPage(), 0)
+	return l, err
+}
+
+// firstPage returns the first page of a file without the slots. The line at its beginning makes
+// older programs say that the file was written by a newer one.
+func firstPage() []byte {
+	var running sum
+	line := fmt.Sprintf(`{"userdb":%q,"version":%d`, formatName, logVersion)
+	page := make([]byte, pageSize)
+	copy(page, line+running.add([]byte(line))+"\n")
+	return page
+}
+
+// append writes changes after the last ones without syncing the file.
+func (l *logFile) append(changes []byte) error {
+	l.seq++
+	frame := make([]byte, frameHead, frameHead+len(changes))
+	copy(frame, frameMagic)
+	binary.LittleEndian.PutUint32(frame[8:], l.sum)
+	binary.LittleEndian.PutUint32(frame[12:], uint32(len(changes)))
+	binary.LittleEndian.PutUint64(frame[16:], l.seq)
+	frame = append(frame, changes...)
+	checksum := crc32.Checksum(frame[8:], castagnoli)
+	binary.LittleEndian.PutUint32(frame[4:], checksum)
+	if _, err := l.file.WriteAt(frame, l.end); err != nil {
+		return err
+	}
+	l.end += int64(len(frame))
+	l.sum = checksum
+	return nil
+}
+
+// commit appends changes and makes them durable, or leaves the log as it was.
+func (l *logFile) commit(changes []byte) error {
+	end, last := l.end, l.sum
+	err := l.clearTorn()
+	if err == nil {
+		err = l.append(changes)
+	}
+	if err == nil {
+		err = l.file.Sync()
+	}
+	if err != nil {
+		l.end, l.sum, l.torn = end, last, true
+		return errors.Join(err, l.clearTorn())
+	}
+	// The slot need not be durable before the next commit. If it cannot be written, an older one
+	// says less, and is true as well.
+	_ = l.writeSlot()
+	return nil
+}
+
+// finish makes everything that was appended durable.
+func (l *logFile) finish() error {
+	if err := l.writeSlot(); err != nil {
+		return err
+	}
+	err := l.file.Sync()
+	l.unsynced = err != nil
+	return err
+}
+
+// clearTorn removes what an earlier commit may have left after the end.
+func (l *logFile) clearTorn() error {
+	if !l.torn {
+		return nil
+	}
+	err := l.file.Truncate(l.end)
+	l.torn = err != nil
+	return err
+}
+
+// writeSlot records in one of the two slots up to where the file is durable. If that part is not
+// there or damaged later, the file was damaged; only what follows it may be a torn write.
+func (l *logFile) writeSlot() error {
+	slot := make([]byte, slotSize)
+	binary.LittleEndian.PutUint64(slot, l.seq)
+	binary.LittleEndian.PutUint64(slot[8:], uint64(l.end))
+	binary.LittleEndian.PutUint32(slot[16:], l.sum)
+	binary.LittleEndian.PutUint32(slot[20:], crc32.Checksum(slot[:20], castagnoli))
+	l.unsynced = true
+	// If this fails, the slot may be torn, and the other one must stay.
+	if _, err := l.file.WriteAt(slot, int64(slotAt[l.slots%2])); err != nil {
+		return err
+	}
+	l.slots++
+	return nil
+}
+
+// A slot says up to where a file was durable.
+type slot struct {
+	seq uint64
+	end int64
+	sum uint32
+}
+
+// readPage checks the first page of a file and returns its newest slot, and the index of the other.
+func readPage(page []byte) (newest slot, other int, err error) {
+	want := firstPage()
+	for i, at := range slotAt {
+		b := page[at : at+slotSize]
+		copy(want[at:], b)
+		s := slot{binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:])), binary.LittleEndian.Uint32(b[16:])}
+		if binary.LittleEndian.Uint32(b[20:]) == crc32.Checksum(b[:20], castagnoli) && s.end > newest.end {
+			newest, other = s, 1-i
+		}
+	}
+	switch {
+	case !bytes.Equal(page, want):
+		return newest, other, errors.New("the first page is damaged")
+	case newest.end < pageSize:
+		return newest, other, errors.New("both records of its length are damaged")
+	}
+	return newest, other, nil
+}
+
+// openLog reads a log and calls apply with the changes of each frame. It ignores a torn write at
+// the end. Nothing is written. If the file is damaged, it returns a DamageError without a path.
+func openLog(file diskFile, apply func(changes []byte) error) (*logFile, error) {
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	page := make([]byte, pageSize)
+	if info.Size() < pageSize {
+		return nil, damageAt(info.Size(), io.EOF)
+	}
+	if _, err := file.ReadAt(page, 0); err != nil {
+		return nil, err
+	}
+	newest, other, err := readPage(page)
+	if err != nil {
+		return nil, damageAt(0, err)
+	}
+	l := &logFile{file: file, end: pageSize, slots: other}
+	in := newFrameReader(file, pageSize, info.Size())
+	durable := false // the part of the file is whole of which the slot says that it is durable
+	for {
+		durable = durable || l.end == newest.end && l.sum == newest.sum
+		f, err := in.next(l.sum)
+		var bad *frameError
+		if errors.As(err, &bad) || errors.Is(err, io.EOF) {
+			if !durable {
+				return nil, damageAt(l.end, err)
+			}
+			l.torn, l.unsynced = bad != nil, l.end > newest.end
+			l.seq = max(l.seq, newest.seq)
+			return l, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := apply(f.changes); err != nil {
+			return nil, damageAt(l.end, err)
+		}
+		l.end += int64(frameHead + len(f.changes))
+		l.sum, l.seq = f.sum, f.seq
+	}
+}
+
+func damageAt(offset int64, err error) error {
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the file ends too early")
+	}
+	return &DamageError{Offset: offset, Reason: err.Error()}
+}
+
+// close makes the slot durable and closes the file.
+func (l *logFile) close() error {
+	var err error
+	if l.unsynced {
+		err = l.file.Sync()
+	}
+	return errors.Join(err, l.file.Close())
+}
+
+// A frame holds the changes of one commit.
+type frame struct {
+	changes []byte
+	sum     uint32
+	seq     uint64
+}
+
+// A frameError says why a frame is not valid.
+type frameError struct{ reason string }
+
+func (e *frameError) Error() string { return e.reason }
+
+// A frameReader reads frames one after the other.
+type frameReader struct {
+	in   *bufio.Reader
+	left int64 // bytes of the file
+	seq  uint64
+	buf  []byte
+}
+
+func newFrameReader(file io.ReaderAt, from, size int64) *frameReader {
+	return &frameReader{in: bufio.NewReaderSize(io.NewSectionReader(file, from, size-from), 1<<20), left: size - from}
+}
+
+// next returns the next frame, whose changes are valid until the next call. last is the checksum of
+// the frame before it. It returns io.EOF at the end, and a frameError for a frame that is not
+// valid.
+func (r *frameReader) next(last uint32) (frame, error) {
+	if r.left == 0 {
+		return frame{}, io.EOF
+	}
+	var head [frameHead]byte
+	if err := r.read(head[:]); err != nil {
+		return frame{}, err
+	}
+	n := int64(binary.LittleEndian.Uint32(head[12:]))
+	switch {
+	case string(head[:4]) != frameMagic:
+		return frame{}, &frameError{"no change begins here"}
+	case n > r.left:
+		return frame{}, errShort
+	}
+	if int64(cap(r.buf)) < n {
+		r.buf = make([]byte, n)
+	}
+	f := frame{r.buf[:n], binary.LittleEndian.Uint32(head[4:]), binary.LittleEndian.Uint64(head[16:])}
+	if err := r.read(f.changes); err != nil {
+		return frame{}, err
+	}
+	switch checksum := crc32.Update(crc32.Checksum(head[8:], castagnoli), castagnoli, f.changes); {
+	case checksum != f.sum:
+		return frame{}, &frameError{"the checksum is wrong"}
+	case binary.LittleEndian.Uint32(head[8:]) != last || f.seq <= r.seq:
+		return frame{}, &frameError{"a change is missing before this one"}
+	}
+	r.seq = f.seq
+	return f, nil
+}
+
+var errShort = &frameError{"the change ends too early"}
+
+func (r *frameReader) read(b []byte) error {
+	if int64(len(b)) > r.left {
+		return errShort
+	}
+	r.left -= int64(len(b))
+	_, err := io.ReadFull(r.in, b)
+	return err
+}
+
+// isLog reports whether a file begins as a log does.
+func isLog(file io.ReaderAt) bool {
+	want, _, _ := bytes.Cut(firstPage(), []byte("\n"))
+	line := make([]byte, len(want))
+	_, err := file.ReadAt(line, 0)
+	return err == nil && bytes.Equal(line, want)
+}
+
+// A disk holds the operations that writing a file needs. Tests use disks that fail.
+type disk interface {
+	create(path string) (diskFile, error) // fails if path exists
+	open(path string) (diskFile, error)
+	link(from, to string) error
+	rename(from, to string) error
+	syncDir(dir string) error
+}
+
+type diskFile interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Stat() (os.FileInfo, error)
+	Sync() error
+	Truncate(size int64) error
+}

@@ -1,0 +1,188 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// saving writes changes to the file. Those that come while a write runs are collected in a batch,
+// which the next write makes durable.
+type saving struct {
+	// write makes the changes of a batch durable. It is nil for a store that has no file. Only one
+	// write runs at a time.
+	write func(*batch) error
+
+	durable root // the records as they are in the file
+	current *batch
+	writing *batch // nil if no write runs
+	// pending maps the key of each record with a change that is not durable to its batch.
+	pending map[string]*batch
+	undos   uint64 // how many times changes were undone
+	undone  error  // why they were undone last
+}
+
+// A batch holds the changes of one write.
+type batch struct {
+	keys   []string // of the records whose change a caller waits for, or may wait for
+	wanted bool     // somebody waits
+	timed  bool     // a timer will write it
+	empty  bool
+
+	changes []byte
+	after   root // the records after the changes
+
+	done chan struct{} // closed when the write has ended
+	err  error         // set before
+}
+
+func newBatch() *batch { return &batch{empty: true, done: make(chan struct{})} }
+
+func (s *saving) init() {
+	s.current, s.pending = newBatch(), map[string]*batch{}
+}
+
+// lazyDelay is how long a change that nobody waits for may stay out of the file.
+const lazyDelay = time.Second
+
+// noteRead notes that the running call reads the record at key, or all records if key is "".
+func (e *engine) noteRead(key string) {
+	b := e.pending[key]
+	if key == "" {
+		switch {
+		case len(e.current.keys) > 0:
+			b = e.current
+		case e.writing != nil:
+			b = e.writing
+		}
+	}
+	if b != nil && e.call != nil && e.call.batch != e.current {
+		e.call.batch = b
+	}
+}
+
+// noteChange notes that the running call changes the record at key.
+func (e *engine) noteChange(key string) {
+	if e.write == nil || e.call == nil {
+		return
+	}
+	b, c := e.current, e.call
+	b.empty = false
+	if c.lazy {
+		if !b.timed {
+			b.timed = true
+			time.AfterFunc(lazyDelay, func() { e.want(b) })
+		}
+		return
+	}
+	c.wrote, c.batch = true, b
+	if e.pending[key] != b {
+		e.pending[key] = b
+		b.keys = append(b.keys, key)
+	}
+}
+
+// want has b written, if it was not yet. If b is nil, it is the current batch, even if that is empty.
+func (e *engine) want(b *batch) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b == nil {
+		b = e.current
+	}
+	b.wanted = true
+	if b == e.current && e.writing == nil && e.write != nil {
+		e.writing = e.seal()
+		go e.writeAll(e.writing)
+	}
+}
+
+// seal ends the current batch and begins a new one. It must not be called while a write runs.
+func (e *engine) seal() *batch {
+	b := e.current
+	b.changes, b.after = e.data.journal.take(), e.data.freeze()
+	e.current = newBatch()
+	return b
+}
+
+// writeAll writes batches for as long as somebody waits for the next one.
+func (e *engine) writeAll(b *batch) {
+	for b != nil {
+		err := e.write(b)
+		e.mu.Lock()
+		if err == nil {
+			e.saved(b)
+		} else {
+			e.undo(err)
+		}
+		b = nil
+		if e.current.wanted {
+			b = e.seal()
+		}
+		e.writing = b
+		e.mu.Unlock()
+	}
+}
+
+func (e *engine) saved(b *batch) {
+	e.durable = b.after
+	for _, key := range b.keys {
+		if e.pending[key] == b {
+			delete(e.pending, key)
+		}
+	}
+	b.changes, b.after, b.keys = nil, root{}, nil
+	close(b.done)
+}
+
+// undo ends the running write, and the batch that is being collected, with an error, and goes back
+// to the records in the file.
+func (e *engine) undo(err error) {
+	e.undos++
+	e.undone = err
+	e.data.revert(e.durable)
+	clear(e.pending)
+	for _, b := range []*batch{e.writing, e.current} {
+		b.err, b.changes, b.after = err, nil, root{}
+		close(b.done)
+	}
+	e.current = newBatch()
+}
+
+// wait returns when the changes that a call made or read are durable.
+func (e *engine) wait(ctx context.Context, c *call) error {
+	if c.undone != nil || c.batch == nil {
+		return c.undone
+	}
+	e.want(c.batch)
+	select {
+	case <-c.batch.done:
+		return c.batch.err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrWaiting, contextError(ctx))
+	}
+}
+
+// flush makes all changes durable.
+func (e *engine) flush(ctx context.Context) error {
+	e.mu.Lock()
+	b := e.writing
+	if !e.current.empty {
+		b = e.current
+	}
+	e.mu.Unlock()
+	if b == nil {
+		return nil
+	}
+	return e.wait(ctx, &call{batch: b})
+}
+
+// contextError returns the error of a context that has ended. It matches ctx.Err() and includes the
+// cause.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
