@@ -45,13 +45,14 @@ var commands = map[string]command{
 	"TYPE":      {1, 1, typeOfKey},
 	"UNLINK":    {1, anyNumber, deleteKeys},
 
-	"GET":    {1, 1, getString},
-	"INCR":   {1, 1, increment},
-	"MGET":   {1, anyNumber, getStrings},
-	"MSET":   {2, anyNumber, setStrings},
-	"SET":    {2, anyNumber, setString},
-	"SETNX":  {2, 2, func(d *data, a []string) any { return count(setString(d, append(a, "NX")) != nil) }},
-	"STRLEN": {1, 1, stringLength},
+	"GET":      {1, 1, getString},
+	"GETRANGE": {3, 3, getRange},
+	"INCR":     {1, 1, increment},
+	"MGET":     {1, anyNumber, getStrings},
+	"MSET":     {2, anyNumber, setStrings},
+	"SET":      {2, anyNumber, setString},
+	"SETNX":    {2, 2, func(d *data, a []string) any { return count(setString(d, append(a, "NX")) != nil) }},
+	"STRLEN":   {1, 1, stringLength},
 
 	"HDEL":    {2, anyNumber, deleteFields},
 	"HEXISTS": {2, 2, hasField},
@@ -185,7 +186,8 @@ func matchKeys(d *data, args []string) any {
 	return keys
 }
 
-// scanAll is SCAN. It returns all keys in one step, since a cursor of Redis is only a number.
+// scanAll carries out SCAN. It returns all keys in one step, since a cursor of Redis is only a
+// number.
 func scanAll(d *data, args []string) any {
 	pattern, err := scanPattern(args[1:])
 	if err != nil {
@@ -212,9 +214,9 @@ func scanPattern(options []string) (pattern string, err any) {
 	return pattern, nil
 }
 
-// scanKeys is SCANKEYS PATTERN AFTER COUNT, a command of this store. It looks at COUNT keys after
-// the key AFTER and returns the last of them, "" at the end, followed by those that match. It begins
-// at the first key that can match.
+// scanKeys carries out SCANKEYS PATTERN AFTER COUNT, a command of this store. It looks at COUNT
+// keys after the key AFTER and returns the last of them, "" at the end, followed by those that
+// match. It begins at the first key that can match.
 func scanKeys(d *data, args []string) any {
 	d.allRead()
 	pattern, after := args[0], args[1]
@@ -398,17 +400,35 @@ func stringLength(d *data, args []string) any {
 	return int64(len(text))
 }
 
+// parseStored parses a number that a command increments. It has only one form.
+func parseStored(text string) (n int64, ok bool) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	return n, err == nil && strconv.FormatInt(n, 10) == text
+}
+
+func getRange(d *data, args []string) any {
+	if _, _, err := rangeOf(args[1], args[2], 0); err != nil {
+		return err
+	}
+	text, err := valueOf[string](d, args[0])
+	if err != nil {
+		return err
+	}
+	first, last, _ := rangeOf(args[1], args[2], len(text))
+	return text[first:last]
+}
+
 func increment(d *data, args []string) any {
 	text, err := valueOf[string](d, args[0])
 	if err != nil {
 		return err
 	}
-	n, failed := strconv.ParseInt(text, 10, 64)
-	if text != "" && failed != nil {
-		return notInteger
-	}
-	until := int64(0)
+	n, until := int64(0), int64(0)
 	if o := d.get(args[0]); o != nil {
+		var ok bool
+		if n, ok = parseStored(text); !ok {
+			return notInteger
+		}
 		until = o.until
 	}
 	d.setString(args[0], strconv.FormatInt(n+1, 10))
@@ -428,7 +448,7 @@ func setStrings(d *data, args []string) any {
 	return okReply
 }
 
-// setString is SET. It returns nil if a condition is not fulfilled.
+// setString carries out SET. It returns nil if a condition is not fulfilled.
 func setString(d *data, args []string) any {
 	o := d.get(args[0])
 	until, onlyNew, onlyOld := int64(0), false, false

@@ -51,8 +51,8 @@ func incrementField(d *data, args []string) any {
 	if h != nil {
 		text, found = h.get(args[1])
 	}
-	n, failed := strconv.ParseInt(text, 10, 64)
-	if found && failed != nil {
+	n, ok := parseStored(text)
+	if found && !ok {
 		return errorReply("ERR hash value is not an integer")
 	}
 	if by > 0 && n > math.MaxInt64-by || by < 0 && n < math.MinInt64-by {
@@ -111,7 +111,8 @@ func getHash(d *data, args []string) any {
 	return all
 }
 
-// scanFields is HSCAN. Like the other scans of a record, it returns everything in one step.
+// scanFields carries out HSCAN. Like the other scans of a record, it returns everything in one
+// step.
 func scanFields(d *data, args []string) any {
 	all := getHash(d, args)
 	if all == wrongType {
@@ -253,8 +254,8 @@ func scanMembersAll(d *data, args []string) any {
 	return arrayReply{"0", textsReply(s.keys())}
 }
 
-// scanMembers is SCANMEMBERS KEY AFTER COUNT, a command of this store. It returns up to COUNT
-// members after the member AFTER; the last of them comes first, or "" at the end.
+// scanMembers carries out SCANMEMBERS KEY AFTER COUNT, a command of this store. It returns up to
+// COUNT members after the member AFTER; the last of them comes first, or "" at the end.
 func scanMembers(d *data, args []string) any {
 	s, err := valueOf[*set](d, args[0])
 	limit, failed := strconv.Atoi(args[2])
@@ -383,7 +384,7 @@ func incrementScore(d *data, args []string) any {
 
 const notFloat = errorReply("ERR value is not a valid float")
 
-// rangeByScore is ZRANGEBYSCORE KEY LOW HIGH [WITHSCORES], with both ends.
+// rangeByScore carries out ZRANGEBYSCORE KEY LOW HIGH [WITHSCORES]. Both ends belong to the range.
 func rangeByScore(d *data, args []string) any {
 	withScores := len(args) == 4 && strings.EqualFold(args[3], "WITHSCORES")
 	low, err1 := strconv.ParseFloat(args[1], 64)
@@ -447,7 +448,7 @@ func scoreOf(d *data, args []string) any {
 	return nil
 }
 
-// rangeByRank is ZRANGE KEY FIRST LAST [WITHSCORES].
+// rangeByRank carries out ZRANGE KEY FIRST LAST [WITHSCORES].
 func rangeByRank(d *data, args []string) any {
 	withScores := len(args) == 4 && strings.EqualFold(args[3], "WITHSCORES")
 	if len(args) == 4 && !withScores {
@@ -548,8 +549,8 @@ func (b lexBound) before(member string) bool {
 	return b.isLast || !b.lowest && (member < b.text || member == b.text && !b.open)
 }
 
-// rangeByLex is ZRANGEBYLEX and, with reverse, ZREVRANGEBYLEX, of a set whose scores are all the
-// same.
+// rangeByLex carries out ZRANGEBYLEX and, with reverse, ZREVRANGEBYLEX, on a set whose scores are
+// all the same.
 func rangeByLex(d *data, args []string, reverse bool) any {
 	low, high := args[1], args[2]
 	if reverse {

@@ -33,7 +33,7 @@ type compaction struct {
 	requested atomic.Bool // Compact waits for one that begins after its call
 }
 
-// saved is called after a batch was saved. It begins a compaction if one is due.
+// saved keeps what was written for a compaction that runs, and begins one if it is due.
 func (c *compaction) saved(s *Store, b *batch) {
 	switch {
 	case c.running:
@@ -152,6 +152,9 @@ func (s *Store) Compact(ctx context.Context) (Compacted, error) {
 	}
 	if s.remote {
 		return compactRemote(ctx, s.client)
+	}
+	if s.closed.Load() {
+		return Compacted{}, ErrClosed
 	}
 	s.compacting.Lock()
 	defer s.compacting.Unlock()

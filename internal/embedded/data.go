@@ -85,6 +85,9 @@ type data struct {
 	now     int64  // Unix time in milliseconds, set before every command
 	journal journal
 	names   map[string]string // field names, so that records share them
+	// lastKey and last are the key and the object that edit returned last, unless last is nil.
+	lastKey string
+	last    *object
 	// replaying means that the changes come from a file, and so do not go into the journal.
 	replaying bool
 	unsaved   bool // there is no file: no journal is kept
@@ -99,14 +102,20 @@ func newData() *data {
 
 // freeze returns a copy that does not change any more.
 func (d *data) freeze() root {
-	d.epoch++
+	d.nextEpoch()
 	return d.root.copy()
 }
 
 // revert replaces all records by those of a copy.
 func (d *data) revert(to root) {
-	d.epoch++
+	d.nextEpoch()
 	d.root, d.journal = to.copy(), journal{}
+}
+
+// nextEpoch makes all objects be copied before they are changed.
+func (d *data) nextEpoch() {
+	d.epoch++
+	d.last = nil
 }
 
 // get returns the record at key, or nil if there is none or it has expired.
@@ -124,6 +133,9 @@ func (d *data) expired(o *object) bool { return !d.replaying && o.until != 0 && 
 // edit returns the record at key for changing its value. If there is none, it adds one that holds
 // fresh. The caller must know that the record holds a value of that type.
 func (d *data) edit(key string, fresh func() any) *object {
+	if d.last != nil && d.lastKey == key && !d.expired(d.last) {
+		return d.last
+	}
 	o, found := d.keys.Get(key)
 	if found && d.expired(o) {
 		d.delete(key)
@@ -152,6 +164,7 @@ func (d *data) edit(key string, fresh func() any) *object {
 		o = &c
 		d.keys.Set(key, o)
 	}
+	d.lastKey, d.last = key, o
 	return o
 }
 
@@ -173,6 +186,7 @@ func (d *data) delete(key string) {
 // drop is delete without the journal.
 func (d *data) drop(key string) bool {
 	o, found := d.keys.Delete(key)
+	d.last = nil
 	if found {
 		d.size -= o.size
 		d.schedule(key, o.until, 0)
@@ -416,7 +430,7 @@ func (d *data) put(key string, o *object) {
 func (d *data) copyTo(from, to string) {
 	o, _ := d.keys.Get(from)
 	c := *o
-	d.epoch++ // so that neither record changes the value that they share
+	d.nextEpoch() // so that neither record changes the value that they share
 	c.size += len(to) - len(from)
 	d.put(to, &c)
 	d.log(opCopy, from, to)

@@ -21,8 +21,8 @@ import (
 //
 // The value is named after its Redis type: string, hash, list, set, zset (pairs of member and
 // score) or stream. A record with bytes that are not UTF-8 has all its text in base64. until is the
-// time at which it expires, in milliseconds since 1970. crc is the CRC-32C of everything in the file
-// before it, without line ends and earlier sums.
+// time at which it expires, in milliseconds since 1970. crc is the CRC-32C of everything in the
+// file before it, without line ends and earlier sums.
 
 // maxFile limits the size in bytes of a file of the first version.
 const maxFile = 1 << 30

@@ -28,7 +28,7 @@ var (
 // the generators above draw; a word that ends with + may come several times.
 var shapes = []string{
 	"GET <key", "SET <key <member", "SET <key <member NX", "SET <key <member XX", "SET <key <member EX 100", "SET <key <member PX 90000 NX",
-	"SETNX <key <member", "MGET <key+", "MSET <key <member <key <member", "INCR <key", "STRLEN <key",
+	"SETNX <key <member", "MGET <key+", "MSET <key <member <key <member", "INCR <key", "STRLEN <key", "GETRANGE <key <number <number",
 	"DEL <key+", "UNLINK <key+", "EXISTS <key+", "TYPE <key", "DBSIZE", "KEYS *", "RENAME <key <key", "COPY <key <key", "COPY <key <key REPLACE",
 	"EXPIRE <key 100", "EXPIRE <key 0", "EXPIRE <key -1", "EXPIRE <key x", "PEXPIRE <key 100000", "PERSIST <key", "TTL <key",
 	"HSET <key <member <member", "HSET <key <member <member <member <member", "HSET <key <member", "HSETNX <key <member <member", "HGET <key <member",

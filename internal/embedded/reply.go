@@ -104,7 +104,8 @@ func (w *writer) bulks(texts []string) {
 
 var errProtocol = errors.New("embedded: not a command")
 
-// maxWord is the maximum length of a word of a command, in bytes, and maxWords their maximum number.
+// maxWord is the maximum length of a word of a command, in bytes, and maxWords their maximum
+// number.
 const maxWord, maxWords = 512 << 20, 1 << 20
 
 // readCommand reads a command, an array of bulk strings.

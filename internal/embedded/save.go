@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"sync/atomic"
 	"syscall"
@@ -253,6 +254,9 @@ func (s *Store) discard(l *logFile) error {
 
 // replaceWith gives a new file the name of the store's file.
 func (s *Store) replaceWith(l *logFile) error {
+	if runtime.GOOS == "windows" {
+		return s.replaceClosed(l)
+	}
 	if err := s.disk.rename(s.path+".tmp", s.path); err != nil {
 		return err
 	}
@@ -261,6 +265,27 @@ func (s *Store) replaceWith(l *logFile) error {
 	}
 	s.log, s.renamed = l, true
 	return nil
+}
+
+// replaceClosed does what replaceWith does on a system that renames no open file.
+func (s *Store) replaceClosed(l *logFile) error {
+	err := l.file.Close()
+	if s.log != nil {
+		err = cmp.Or(err, s.log.file.Close())
+	}
+	err = cmp.Or(err, s.disk.rename(s.path+".tmp", s.path))
+	file, failed := s.disk.open(s.path)
+	switch {
+	case failed != nil:
+		return cmp.Or(err, failed) // further writes fail until the store is opened again
+	case err == nil:
+		l.file, s.log, s.renamed = file, l, true
+	case s.log != nil:
+		s.log.file = file
+	default:
+		_ = file.Close()
+	}
+	return err
 }
 
 // keepLegacy gives the file of JSON lines a second name.

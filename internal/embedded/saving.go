@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,11 +84,15 @@ func (e *engine) noteChange(key string) {
 	}
 }
 
-// want has b written, if it was not yet. If b is nil, it is the current batch, even if that is empty.
+// want has b written, if it was not yet. If b is nil, it is the current batch, even if that is
+// empty, unless the engine is closed.
 func (e *engine) want(b *batch) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if b == nil {
+		if e.closed {
+			return
+		}
 		b = e.current
 	}
 	b.wanted = true
@@ -165,16 +170,30 @@ func (e *engine) wait(ctx context.Context, c *call) error {
 
 // flush makes all changes durable.
 func (e *engine) flush(ctx context.Context) error {
-	e.mu.Lock()
-	b := e.writing
-	if !e.current.empty {
-		b = e.current
-	}
-	e.mu.Unlock()
+	b := e.last()
 	if b == nil {
 		return nil
 	}
 	return e.wait(ctx, &call{batch: b})
+}
+
+// last returns the batch with the last changes that are not durable, or nil.
+func (e *engine) last() *batch {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.current.empty {
+		return e.current
+	}
+	return e.writing
+}
+
+// finish makes all changes of a closed engine durable, and returns once nothing is written any
+// more.
+func (e *engine) finish() (err error) {
+	for b := e.last(); b != nil; b = e.last() {
+		err = cmp.Or(err, e.wait(context.Background(), &call{batch: b}))
+	}
+	return err
 }
 
 // contextError returns the error of a context that has ended. It matches ctx.Err() and includes the

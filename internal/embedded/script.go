@@ -88,8 +88,8 @@ func (s *scripting) load(source string) (sha string, failed any) {
 	return sha, nil
 }
 
-// eval is EVAL and EVALSHA: args are the script or its SHA-1, the number of keys, the keys, and
-// further arguments.
+// eval carries out EVAL and EVALSHA. args are the script or its SHA-1, the number of keys, the
+// keys, and further arguments.
 func (s *scripting) eval(bySHA bool, args []string) any {
 	n, err := strconv.Atoi(args[1])
 	switch {
@@ -145,7 +145,7 @@ func textTable(l *lua.LState, texts []string) *lua.LTable {
 	return t
 }
 
-// call is redis.call, which raises an error reply, and redis.pcall, which returns it.
+// call implements redis.call, which raises an error reply, and redis.pcall, which returns it.
 func (s *scripting) call(l *lua.LState, raise bool) int {
 	words := make([]string, l.GetTop())
 	for i := range words {
@@ -240,7 +240,7 @@ func fromLua(value lua.LValue) any {
 	return nil
 }
 
-// script is the command SCRIPT.
+// script carries out SCRIPT.
 func (s *scripting) script(args []string) any {
 	switch sub := strings.ToUpper(args[0]); {
 	case sub == "LOAD" && len(args) == 2:

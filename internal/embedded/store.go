@@ -175,7 +175,7 @@ func (s *Store) Close() error { return s.close() }
 func (s *Store) shut() error {
 	s.closed.Store(true)
 	s.engine.close()
-	err := s.engine.flush(context.Background())
+	err := s.engine.finish()
 	if s.path != "" {
 		s.compaction.cancel(s)
 		if s.log != nil {

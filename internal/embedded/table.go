@@ -7,8 +7,8 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// maxSmall is the number of elements up to which a table is a sorted slice. Most records have fewer,
-// and a slice takes half the memory of a tree.
+// maxSmall is the number of elements up to which a table is a sorted slice. Most records have
+// fewer, and a slice takes half the memory of a tree.
 const maxSmall = 64
 
 // A table maps texts to values and keeps them sorted. A copy shares the elements until one of the
@@ -113,7 +113,7 @@ func (t *table[V]) descend(yield func(key string, value V) bool) {
 	}
 }
 
-// descendFrom is descend, beginning with the last element whose key is not after from.
+// descendFrom does what descend does, beginning with the last element whose key is not after from.
 func (t *table[V]) descendFrom(from string, yield func(key string, value V) bool) {
 	if t.big != nil {
 		t.big.Descend(from, yield)
@@ -147,6 +147,6 @@ func (t *table[V]) copy() *table[V] {
 	return &table[V]{small: t.small, shared: true}
 }
 
-// treeDegree is half the number of elements of a node. Every node on the way to a changed element is
-// copied once for each write to the file.
+// treeDegree is half the number of elements of a node. Every node on the way to a changed element
+// is copied once for each write to the file.
 const treeDegree = 16

@@ -58,8 +58,8 @@ type Options struct {
 	AfterNote func(ctx context.Context, prk recordkey.Key, n store.Note)
 	// Bulk implements the method Bulk of an engine. nil means that each change is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
-	// Lazy returns a context whose changes need not be durable when they are answered. nil means that
-	// all changes are made alike.
+	// Lazy returns a context whose changes need not be durable when they are answered. nil means
+	// that all changes are made alike.
 	Lazy func(context.Context) context.Context
 	// Close releases the resources that were opened for the engine. nil leaves the client open.
 	Close func() error
