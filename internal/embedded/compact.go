@@ -78,6 +78,10 @@ func (c *compaction) finish(s *Store) {
 	default:
 		return
 	}
+	if c.err == nil && c.tailSize() > maxTail {
+		c.copyTail(s)
+		return
+	}
 	c.running = false
 	if c.err == nil {
 		c.err = c.install(s)
@@ -96,14 +100,40 @@ func (c *compaction) finish(s *Store) {
 	}
 }
 
-func (c *compaction) install(s *Store) error {
+// maxTail is the number of bytes that other changes may have to wait for while a new file is put
+// into its place.
+const maxTail = 256 << 10
+
+func (c *compaction) tailSize() (n int) {
 	for _, changes := range c.tail {
-		if err := c.log.append(changes); err != nil {
-			return errors.Join(err, s.discard(c.log))
-		}
+		n += len(changes)
 	}
+	return n
+}
+
+// copyTail appends the changes made so far to the new file in the background. While it does so,
+// fewer are made.
+func (c *compaction) copyTail(s *Store) {
+	tail := c.tail
+	c.tail, c.done = nil, make(chan struct{})
+	go func() {
+		if c.err = c.log.appendAll(tail); c.err == nil {
+			c.err = c.log.file.Sync()
+		}
+		if c.err != nil {
+			c.err = errors.Join(c.err, s.discard(c.log))
+		}
+		close(c.done)
+		s.engine.want(nil)
+	}()
+}
+
+func (c *compaction) install(s *Store) error {
+	err := c.log.appendAll(c.tail)
 	c.tail = nil
-	err := c.log.finish()
+	if err == nil {
+		err = c.log.finish()
+	}
 	if err == nil {
 		err = s.replaceWith(c.log)
 	}

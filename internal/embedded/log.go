@@ -73,6 +73,15 @@ func (l *logFile) append(changes []byte) error {
 	return nil
 }
 
+func (l *logFile) appendAll(all [][]byte) error {
+	for _, changes := range all {
+		if err := l.append(changes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // commit appends changes and makes them durable, or leaves the log as it was.
 func (l *logFile) commit(changes []byte) error {
 	end, last := l.end, l.sum

@@ -65,10 +65,14 @@ func (e *engine) noteRead(key string) {
 
 // noteChange notes that the running call changes the record at key.
 func (e *engine) noteChange(key string) {
-	if e.write == nil || e.call == nil {
+	b, c := e.current, e.call
+	if c == nil {
 		return
 	}
-	b, c := e.current, e.call
+	c.wrote = c.wrote || !c.lazy
+	if e.write == nil {
+		return
+	}
 	b.empty = false
 	if c.lazy {
 		if !b.timed {
@@ -77,7 +81,7 @@ func (e *engine) noteChange(key string) {
 		}
 		return
 	}
-	c.wrote, c.batch = true, b
+	c.batch = b
 	if e.pending[key] != b {
 		e.pending[key] = b
 		b.keys = append(b.keys, key)
