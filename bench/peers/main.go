@@ -1,6 +1,7 @@
 // Command peers measures userdb serve against PocketBase over HTTP. See README.md.
 //
-//	go run . [-accounts 10000,100000] [-callers 1,16,128] [-only REGEXP] [-seconds 5] [-out BASE]
+//	go run . [-accounts 1000,10000,100000] [-callers 1,16,128] [-only REGEXP] [-seconds 5]
+//		[-out BASE]
 package main
 
 import (
@@ -53,8 +54,8 @@ func (p plan) rows(store string, accounts int) (rows []row) {
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("peers: ")
-	p := plan{accounts: []int{10_000, 100_000}, callers: []int{1, 16, 128}, only: regexp.MustCompile("")}
-	flag.Func("accounts", "comma-separated numbers of accounts (default 10000,100000)", func(text string) (err error) {
+	p := plan{accounts: []int{1000, 10_000, 100_000}, callers: []int{1, 16, 128}, only: regexp.MustCompile("")}
+	flag.Func("accounts", "comma-separated numbers of accounts (default 1000,10000,100000)", func(text string) (err error) {
 		p.accounts, err = numbers(text, 1, 10_000_000)
 		return err
 	})
