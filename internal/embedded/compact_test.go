@@ -83,6 +83,42 @@ func TestCompactWhileWriting(t *testing.T) {
 	}
 }
 
+// TestLongTail makes many changes while a file is written anew. They are copied in the background,
+// too, and none is lost.
+func TestLongTail(t *testing.T) {
+	var slow atomic.Bool
+	begun, end := make(chan struct{}), make(chan struct{})
+	s := openDisk(t, file(t), &testDisk{before: func(step string) error {
+		if step == "create" && slow.Load() {
+			close(begun)
+			<-end
+		}
+		return nil
+	}})
+	do(t, s.Client(), "SET old v")
+	slow.Store(true)
+	compacted := make(chan error)
+	go func() {
+		_, err := s.Compact(t.Context())
+		compacted <- err
+	}()
+	<-begun
+	text := strings.Repeat("x", 2*maxTail/10)
+	for i := range 20 {
+		do(t, s.Client(), fmt.Sprintf("SET k%d %s", i, text))
+	}
+	do(t, s.Client(), "DEL old")
+	close(end)
+	if err := <-compacted; err != nil {
+		t.Fatal(err)
+	}
+	do(t, s.Client(), "SET last v")
+	want := dump(s.engine.data.root)
+	if got := onDisk(t, s.path); len(got) != 21 || !reflect.DeepEqual(got, want) {
+		t.Errorf("%d records on disk, want the 21 in memory", len(got))
+	}
+}
+
 // TestCompactOnFaultyDisk checks that a file that cannot be written anew stays in use.
 func TestCompactOnFaultyDisk(t *testing.T) {
 	for _, step := range []string{"create", "write", "sync", "rename"} {
