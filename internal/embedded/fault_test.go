@@ -342,6 +342,7 @@ func TestReadWaits(t *testing.T) {
 			select {
 			case got := <-reads:
 				t.Errorf("k was read as %q before the change was in the file", got)
+				reads <- got
 			case <-time.After(20 * time.Millisecond):
 			}
 			close(end)

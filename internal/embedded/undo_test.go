@@ -118,3 +118,20 @@ func TestScans(t *testing.T) {
 		}
 	}
 }
+
+// TestCopiesAreApart checks that a change of a record does not change its copy, and the other way
+// round.
+func TestCopiesAreApart(t *testing.T) {
+	s := open(t, "")
+	do(t, s.Client(), "SADD set a", "HSET hash f v", "ZADD zset 0 a", "RPUSH list a", "XADD stream 1-1 f v")
+	for key, change := range map[string]string{"set": "SADD %s b", "hash": "HSET %s f w", "zset": "ZADD %s 1 a", "list": "RPUSH %s b", "stream": "XADD %s 2-1 f v"} {
+		do(t, s.Client(), fmt.Sprintf("COPY %s %s2", key, key), fmt.Sprintf("COPY %s %s3", key, key))
+		before := dump(s.engine.data.root)[key]
+		do(t, s.Client(), fmt.Sprintf(change, key+"2"))
+		do(t, s.Client(), fmt.Sprintf(change, key))
+		got := dump(s.engine.data.root)
+		if got[key+"3"] != before || got[key] == before || got[key+"2"] != got[key] {
+			t.Errorf("%s: %s, its copies %s and %s; want the last one to be %s", key, got[key], got[key+"2"], got[key+"3"], before)
+		}
+	}
+}
