@@ -111,7 +111,16 @@ func barePass(ctx context.Context, c *redis.Client) {
 // compareImport compares whole imports with whole runs of the bare pipeline, in turn, each on an
 // empty database.
 func (b *bench) compareImport(ctx context.Context) outcome {
-	n, pairs := b.size(200_000, 50_000), b.size(8, 4)
+	return b.compareImports(ctx, b.size(200_000, 50_000), b.size(8, 4))
+}
+
+// compareImportOfMillion does the same as compareImport with a million lines, so that costs that
+// grow with the input show.
+func (b *bench) compareImportOfMillion(ctx context.Context) outcome {
+	return b.compareImports(ctx, 1_000_000, 3)
+}
+
+func (b *bench) compareImports(ctx context.Context, n, pairs int) outcome {
 	dir := mustGet(os.MkdirTemp("", "bench"))
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "users.jsonl")

@@ -155,10 +155,10 @@ func TestSystemdUnit(t *testing.T) {
 // TestProxyFlags checks that the unit and the image start the service so that it trusts only the
 // proxy in front of it, and that nginx uses the ports of the units.
 func TestProxyFlags(t *testing.T) {
-	if !strings.HasSuffix(unitCommand(t), " --listen 127.0.0.1:%i --behind-proxy --proxy 127.0.0.1") {
+	if !strings.HasSuffix(unitCommand(t), " --listen 127.0.0.1:%i --behind-proxy --proxy 127.0.0.1 --session-cookie __Host-session") {
 		t.Errorf("the unit starts %s, without the flags for the proxy", unitCommand(t))
 	}
-	if file := read(t, "Containerfile"); !strings.Contains(file, `"--behind-proxy", "--proxy", "gateway"]`) {
+	if file := read(t, "Containerfile"); !strings.Contains(file, `"--behind-proxy", "--proxy", "gateway", "--session-cookie", "__Host-session"]`) {
 		t.Errorf("the Containerfile lacks the flags for the proxy: %s", file)
 	}
 	page, nginx := read(t, "../docs/deploy.md"), read(t, "nginx.conf")
@@ -170,6 +170,17 @@ func TestProxyFlags(t *testing.T) {
 	for location := range strings.SplitSeq(nginx[strings.Index(nginx, "server_name app."):], "location ") {
 		if strings.Contains(location, "proxy_pass") && !strings.Contains(location, "proxy_set_header X-Forwarded-For $remote_addr;") {
 			t.Errorf("nginx forwards a visitor's own X-Forwarded-For: %s", location)
+		}
+		if strings.Contains(location, "proxy_pass http://127.0.0.1:3000;") && !strings.Contains(location, "proxy_set_header Host $http_host;") {
+			t.Errorf("nginx does not tell the site its name, with which it compares Origin: %s", location)
+		}
+	}
+	for server := range strings.SplitSeq(nginx[strings.Index(nginx, "\nserver {")+1:], "\nserver {") {
+		if !strings.Contains(server, "add_header Strict-Transport-Security ") {
+			t.Errorf("a server of nginx does not make browsers stay with TLS: %s", server)
+		}
+		if strings.Contains(server, "proxy_pass http://userdb-console;") && !strings.Contains(server, "\tdeny all;") {
+			t.Errorf("nginx opens the console to everybody: %s", server)
 		}
 	}
 }

@@ -35,7 +35,7 @@ func TestProxy(t *testing.T) {
 		processes = append(processes, cmd)
 	}
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%s for %q", r.URL.Path, r.Header.Get("Userdb-Uid"))
+		fmt.Fprintf(w, "%s at %s for %q", r.URL.Path, r.Host, r.Header.Get("Userdb-Uid"))
 	}))
 	defer site.Close()
 	admin := createKey(t, store, "admin")
@@ -53,17 +53,24 @@ func TestProxy(t *testing.T) {
 	if status, body, header := send(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusSeeOther || !strings.HasSuffix(header.Get("Location"), "/signin") {
 		t.Errorf("the account page without a session: got %d %s, want a redirect to the sign-in page", status, body)
 	}
-	if status, body, _ := send(t, "GET", front+"/signin", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusOK || body != `/signin for ""` {
-		t.Errorf("the sign-in page: got %d %s, want it without a UID", status, body)
+	if status, body, _ := send(t, "GET", front+"/signin", "", "", "Host", "app.example.com", "Userdb-Uid", "carol"); status != http.StatusOK || body != `/signin at app.example.com for ""` {
+		t.Errorf("the sign-in page: got %d %s, want it for app.example.com and without a UID", status, body)
 	}
-	if status, body, _ := send(t, "GET", front+"/account", "", "", "Host", "app.example.com", "Userdb-Uid", "mallory", "Cookie", "session="+secret); status != http.StatusOK || body != `/account for "carol"` {
-		t.Errorf("the account page with a session of carol: got %d %s, want it for carol", status, body)
+	// The cookie has the name that package web and the example in Node use with TLS.
+	if status, body, header := send(t, "GET", front+"/account", "", "", "Host", "app.example.com:8443", "Userdb-Uid", "mallory", "Cookie", "__Host-session="+secret); status != http.StatusOK ||
+		body != `/account at app.example.com:8443 for "carol"` || header.Get("Strict-Transport-Security") == "" {
+		t.Errorf("the account page with a session of carol: got %d %s %v, want it for carol, with HSTS", status, body, header)
 	}
 
 	// A browser names the port in Host and in Origin. The service compares the two, so nginx must
 	// pass the port on.
-	if status, body, _ := send(t, "POST", front+"/console/signin", "", "", "Host", "accounts.example.com:8443", "Origin", "https://accounts.example.com:8443"); status == http.StatusForbidden {
+	if status, body, _ := send(t, "POST", front+"/console/signin", "", "", "Host", "console.example.com:8443", "Origin", "https://console.example.com:8443"); status == http.StatusForbidden {
 		t.Errorf("a form sent to port 8443: got %d %s, want any other status", status, body)
+	}
+	for _, path := range []string{"/console", "/console/signin"} {
+		if status, body, _ := send(t, "GET", front+path, "", ""); status != http.StatusNotFound {
+			t.Errorf("%s at the server for backends: got %d %s, want 404", path, status, body)
+		}
 	}
 
 	uploadToConsole(t, front, store)
@@ -90,7 +97,7 @@ func TestRequestBuffering(t *testing.T) {
 			unbuffered = append(unbuffered, location)
 		}
 	}
-	if want := []string{"= /console/import", "~ ^/v1/types/[^/]+/import$"}; !slices.Equal(unbuffered, want) {
+	if want := []string{"~ ^/v1/types/[^/]+/import$", "= /console/import"}; !slices.Equal(unbuffered, want) {
 		t.Errorf("nginx forwards requests unbuffered at %q, want %q", unbuffered, want)
 	}
 }
@@ -104,8 +111,8 @@ func uploadToConsole(t *testing.T, front, store string) {
 	if out, err := add.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	form := "application/x-www-form-urlencoded"
-	status, body, header := send(t, "POST", front+"/console/signin", "", "name=root&password=correct+horse+battery", "Content-Type", form)
+	const form, host = "application/x-www-form-urlencoded", "console.example.com"
+	status, body, header := send(t, "POST", front+"/console/signin", "", "name=root&password=correct+horse+battery", "Content-Type", form, "Host", host)
 	if status != http.StatusSeeOther {
 		t.Fatalf("signing in: got %d %s, want 303", status, body)
 	}
@@ -114,12 +121,12 @@ func uploadToConsole(t *testing.T, front, store string) {
 	}
 	cookie, _, _ := strings.Cut(header.Get("Set-Cookie"), ";")
 	file := "--x\r\nContent-Disposition: form-data; name=\"file\"; filename=\"people.csv\"\r\n\r\nname\n" + strings.Repeat("no name\a\n", 300_000) + "\r\n--x--\r\n"
-	status, body, header = send(t, "POST", front+"/console/import", "", file, "Content-Type", "multipart/form-data; boundary=x", "Cookie", cookie)
+	status, body, header = send(t, "POST", front+"/console/import", "", file, "Content-Type", "multipart/form-data; boundary=x", "Cookie", cookie, "Host", host)
 	if status != http.StatusSeeOther {
 		t.Fatalf("a long file: got %d %s, want 303", status, body)
 	}
 	for range 20 {
-		if _, body, _ = send(t, "GET", front+header.Get("Location"), "", "", "Cookie", cookie); strings.Contains(body, "Another process of the service") {
+		if _, body, _ = send(t, "GET", front+header.Get("Location"), "", "", "Cookie", cookie, "Host", host); strings.Contains(body, "Another process of the service") {
 			t.Fatal("a request of the operator went to the other process")
 		}
 	}

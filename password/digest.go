@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/crypto/bcrypt"
+	"golang.org/x/text/unicode/norm"
 )
 
 // longestHash exceeds the length of every acceptable hash.
@@ -26,8 +27,10 @@ type digest struct {
 	original bool    // CoffeeNode UserDB, the original of this store, may have written the hash
 	renew    string  // why a correct password should replace the hash; "" if it should not
 
-	prehash   func([]byte) []byte // what another product applies before bcrypt; may be nil
+	prehash   func([]byte) []byte // what another product does to a password first; may be nil
 	wordpress bool                // WordPress may have written the hash
+	cuts      bool                // only the first 72 bytes of a password count
+	nfkc      bool                // the product normalizes passwords to NFKC
 }
 
 // parse parses a stored hash.
@@ -38,13 +41,18 @@ func (h *Hasher) parse(stored string) (digest, error) {
 	if mark, hash, ok := cutBcrypt(stored); ok {
 		return h.parseBcrypt(mark, hash)
 	}
+	if rest, ok := strings.CutPrefix(stored, preparedPrefix); ok {
+		return h.parsePrepared(rest)
+	}
 	if d, ok, err := h.parseProduct(stored); ok {
 		return d, err
 	}
-	text := normalize(stored)
+	text, nfkc := respell(stored)
 	for _, s := range schemes {
 		if m := s.shape.FindStringSubmatch(text); m != nil {
-			return h.parseForeign(s, text, m)
+			d, err := h.parseForeign(s, text, m)
+			d.nfkc = nfkc
+			return d, err
 		}
 	}
 	return digest{}, &HashError{Reason: unsupportedReason(stored)}
@@ -128,6 +136,9 @@ func unmatchableHash(cost int) string {
 
 // secret returns the input of the hash function for a password, or an error if it is not hashable.
 func (d digest) secret(password string) ([]byte, error) {
+	if d.cuts {
+		password = password[:min(len(password), maxBytes)]
+	}
 	if len(password) > d.max {
 		return nil, tooLong(d.max)
 	}
@@ -138,6 +149,26 @@ func (d digest) secret(password string) ([]byte, error) {
 		return d.prehash([]byte(password)), nil
 	}
 	return d.checkRepeats([]byte(password))
+}
+
+// maxNormalized limits the texts of which secretOfOther computes the other form. In that form, a
+// password that is short enough has at most three times as many bytes.
+const maxNormalized = 3 * maxPepperedBytes
+
+// secretOfOther returns the input of the hash function for the other Unicode form of a password, as
+// prepare returns it, or an error if there is none.
+func (d digest) secretOfOther(password string, prepare func(string) string) ([]byte, error) {
+	if len(password) > maxNormalized {
+		return nil, ErrHash
+	}
+	other := norm.NFC.String(password)
+	if other == password {
+		other = norm.NFD.String(password)
+	}
+	if other == password {
+		return nil, ErrHash
+	}
+	return d.secret(prepare(other))
 }
 
 // legacySecret returns the bytes that the original passed to bcrypt for a password.

@@ -107,6 +107,13 @@ var schemes = []scheme{
 	},
 	phpassScheme("P", true),
 	phpassScheme("H", false),
+	{
+		name:   "Drupal's phpass",
+		shape:  regexp.MustCompile(`^\$S\$(?<log>[./0-9A-Za-z])[./0-9A-Za-z]{8}[./0-9A-Za-z]{43}$`),
+		limits: []limit{{"binary logarithm of the rounds", parameter("log"), 7, 20}},
+		max:    phpassMax,
+		decode: decodePHPass,
+	},
 }
 
 // phpassScheme returns the scheme of phpass with the prefix $P$ (WordPress and others) or $H$
@@ -202,15 +209,40 @@ var unsupported = []struct{ prefix, why string }{
 	{"$firebase-scrypt$", "Firebase's scrypt, but malformed"},
 	{"$P$", "phpass, but malformed"},
 	{"$H$", "phpass, but malformed"},
-	{"$S$", "phpass: only the portable form is supported"},
+	{"$S$", "Drupal's phpass, but malformed"},
+	{"U$S$", "too weak: Drupal's phpass over MD5"},
+	{"$y$", "yescrypt is not supported"},
+	{"$gy$", "yescrypt is not supported"},
+	{"$7$", "the scrypt of crypt(3) is not supported"},
+	{"$sha1$", "the SHA-1 of crypt(3) is not supported"},
 	{"$wp", "WordPress's bcrypt, but malformed"},
-	{"$bcrypt-sha256$", "bcrypt over SHA-256: only Django's bcrypt_sha256 is supported"},
+	{"$bcrypt-sha256$", "passlib's bcrypt over SHA-256, but malformed"},
 	{"bcrypt_sha256$", "Django's bcrypt, but malformed"},
 	{"bcrypt$", "Django's bcrypt, but malformed"},
 	{"pbkdf2_", "Django's PBKDF2, but malformed or not of SHA-1 or SHA-256"},
 	{"scrypt$", "Django's scrypt, but malformed"},
 	{"argon2$argon2id$", "Django's argon2id, but malformed"},
 	{"argon2$", "argon2: only argon2id is supported"},
+	{"pbkdf2:", "Werkzeug's PBKDF2, but malformed, without its iterations or not of SHA-1, SHA-256 or SHA-512"},
+	{"scrypt:", "Werkzeug's scrypt, but malformed"},
+	{"s2:", "Lucia's scrypt, but malformed"},
+	{"PBKDF2$", "PBKDF2 of mosquitto-go-auth, which does not say how to read its salt"},
+	{"{noop}", "a clear password, which goes into clear_password"},
+	{"{PLAIN}", "a clear password, which goes into clear_password"},
+	{"{CLEARTEXT}", "a clear password, which goes into clear_password"},
+	{"{SHA256-CRYPT}", "sha-crypt, but malformed"},
+	{"{SHA512-CRYPT}", "sha-crypt, but malformed"},
+	{"{sha256}", "too weak: Spring Security's SHA-256 has 1024 rounds"},
+	{"{SSHA", "too weak: one round of SHA-1 or SHA-2"},
+	{"{SHA", "too weak: one round of SHA-1 or SHA-2"},
+	{"{SMD5}", "too weak: MD5, with a salt or without"},
+	{"{MD", "too weak: MD5, with a salt or without"},
+	{"{LDAP}", "too weak: one round of SHA-1 or SHA-2"},
+	{"{bcrypt}", "bcrypt, but malformed"},
+	{"{BLF-CRYPT}", "bcrypt, but malformed"},
+	{"{argon2", "argon2: only argon2id is supported, or it is malformed"},
+	{"{scrypt", "Spring Security's scrypt, but malformed"},
+	{"{PBKDF2", "PBKDF2, but malformed, or of a scheme that is not supported"},
 	{"md5$", "too weak: MD5, with a salt or without"},
 	{"sha1$", "too weak: SHA-1, with a salt or without"},
 	{"crypt$", "too weak: crypt, which reads eight characters"},
@@ -232,8 +264,14 @@ var unsupportedShapes = []struct {
 
 // unsupportedReason returns why stored is not a usable hash.
 func unsupportedReason(stored string) string {
+	for _, wrapper := range []string{"{CRYPT}", "1|", "2|", "3|"} {
+		if n := len(wrapper); len(stored) > n && strings.EqualFold(stored[:n], wrapper) {
+			stored = stored[n:]
+		}
+	}
 	for _, r := range unsupported {
-		if strings.HasPrefix(stored, r.prefix) {
+		n := len(r.prefix)
+		if strings.HasPrefix(stored, r.prefix) || n <= len(stored) && r.prefix[0] == '{' && strings.EqualFold(stored[:n], r.prefix) {
 			return r.why
 		}
 	}

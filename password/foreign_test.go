@@ -145,13 +145,13 @@ func TestForeignLimits(t *testing.T) {
 		{sha("5", "999", 43), "sha256-crypt: rounds: 999 is not between 1000 and 1000000"},
 		{sha("6", "0", 86), "sha-crypt, but malformed"},
 		{sha("5", "1000", 86), "sha-crypt, but malformed"},
-		{sha("7", "1000", 86), "unknown algorithm"},
+		{sha("7", "1000", 86), "the scrypt of crypt(3) is not supported"},
 		{"$6$" + strings.Repeat("s", 17) + "$" + strings.Repeat("a", 86), "sha-crypt, but malformed"},
 
-		{"$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o.9agCG9G317fhZg9SqC.5i5rd.RhAtQ7", "unknown algorithm"},
-		{"$sha1$40000$jtNX3nZ2$hBNaIXkt4wBI2o5rsi8KejSjNqIq", "unknown algorithm"},
+		{"$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o.9agCG9G317fhZg9SqC.5i5rd.RhAtQ7", "yescrypt is not supported"},
+		{"$sha1$40000$jtNX3nZ2$hBNaIXkt4wBI2o5rsi8KejSjNqIq", "the SHA-1 of crypt(3) is not supported"},
 		{"$plaintext$secret", "unknown algorithm"},
-		{"{SSHA}D8oS9Y5WvQqZxP0d0mJ2aZb1c2VjcmV0", "unknown algorithm"},
+		{"{SSHA}D8oS9Y5WvQqZxP0d0mJ2aZb1c2VjcmV0", "too weak: one round of SHA-1 or SHA-2"},
 	} {
 		want := tt.err
 		if want != "" {

@@ -69,7 +69,12 @@ func FuzzVerify(f *testing.F) {
 var (
 	number = regexp.MustCompile(`(m|t|p|ln|r|rounds)=(\d+)|^\$?(pbkdf2)[^$]*\$(\d+)|^(?:p...|\$wp|bcrypt(?:_sha256)?\$)?\$2.\$(\d+)`)
 	django = regexp.MustCompile(`^scrypt\$(\d+)\$[^$]*\$(\d+)\$(\d+)`)
-	phpLog = regexp.MustCompile(`^\$[PH]\$(.)`)
+	phpLog = regexp.MustCompile(`^\$[PHS]\$(.)`)
+	// Spellings of products.
+	spelledScrypt = regexp.MustCompile(`^(?:scrypt:(\d+):(\d+):(\d+)|\$scrypt\$[nN]=(\d+),r=(\d+),p=(\d+))`)
+	spelledPBKDF2 = regexp.MustCompile(`(?i)^(?:pbkdf2:\w+:|\$pbkdf2-\w+\$i=|\{pbkdf2[^}]*\}(?:\$1\$[^$]*\$)?)(\d+)\$`)
+	spelledBcrypt = regexp.MustCompile(`^(?:\$bcrypt-sha256\$(?:v=2,t=)?2.,(?:r=)?(\d+)|(?:\{[\w-]+\}|1\|)\$2.\$(\d+))`)
+	spelledFixed  = regexp.MustCompile(`^(?:\{(?:pbkdf2|scrypt)[^}]*\}[$0-9a-f]|(?:s2:)?[0-9a-f]{32}:)`)
 )
 
 // costs returns the numbers in a hash by name. It does not use parse, so that it can check what
@@ -85,6 +90,19 @@ func costs(stored string) map[string]float64 {
 			n[name], _ = strconv.ParseFloat(m[1+i], 64)
 		}
 		n["ln"] = math.Log2(n["ln"])
+	}
+	if m := spelledScrypt.FindStringSubmatch(stored); m != nil {
+		for i, name := range []string{"ln", "r", "p"} {
+			n[name], _ = strconv.ParseFloat(m[1+i]+m[4+i], 64)
+		}
+		n["ln"] = math.Log2(n["ln"])
+	}
+	if m := spelledPBKDF2.FindStringSubmatch(stored); m != nil {
+		n["pbkdf2"], _ = strconv.ParseFloat(m[1], 64)
+	}
+	if m := spelledBcrypt.FindStringSubmatch(stored); m != nil {
+		n[""], _ = strconv.ParseFloat(m[1]+m[2], 64)
+		delete(n, "r")
 	}
 	if m := phpLog.FindStringSubmatch(stored); m != nil {
 		n["phpass"] = float64(strings.Index(phpassDigits, m[1]))
@@ -107,7 +125,7 @@ func withinLimits(stored string) bool {
 // limits.
 func expensive(stored string) bool {
 	n := costs(stored)
-	return n["m"]*n["t"] > 4096 || n["r"]*n["p"]*math.Exp2(n["ln"]) > 4096 ||
+	return spelledFixed.MatchString(stored) || n["m"]*n["t"] > 4096 || n["r"]*n["p"]*math.Exp2(n["ln"]) > 4096 ||
 		n["rounds"] > 5000 || n["pbkdf2"] > 5000 || n[""] > 5 || n["phpass"] > 13
 }
 

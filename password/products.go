@@ -1,12 +1,13 @@
 package password
 
 import (
+	"cmp"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"math/bits"
 	"regexp"
 	"strings"
 )
@@ -22,16 +23,27 @@ var bcryptTexts = []bcryptText{
 	{prefix: "$wp", prehash: wordPressSecret, wordpress: true},
 	{prefix: "bcrypt_sha256$", prehash: djangoSecret},
 	{prefix: "bcrypt$"},
+	{prefix: "{bcrypt}"},    // Spring Security
+	{prefix: "{BLF-CRYPT}"}, // Dovecot
+	{prefix: "{CRYPT}"},     // LDAP
+	{prefix: "1|"},          // Nextcloud
 }
 
 // parseProduct parses a product's text form of bcrypt. ok reports whether stored has such a form.
 func (h *Hasher) parseProduct(stored string) (d digest, ok bool, err error) {
+	if m := passlibShape.FindStringSubmatch(stored); m != nil {
+		if d, err = h.parseBcrypt("", fmt.Sprintf("$%s$%02s$%s%s", m[2], m[3], m[4], m[5])); err != nil {
+			return digest{}, true, err
+		}
+		d.original, d.renew, d.max, d.prehash = false, renewAlgorithm, maxPepperedBytes, passlibSecret(m[1] != "", m[4])
+		return d, true, nil
+	}
 	for _, t := range bcryptTexts {
-		rest, prefixed := strings.CutPrefix(stored, t.prefix)
-		if !prefixed {
+		n := min(len(t.prefix), len(stored))
+		if !strings.EqualFold(stored[:n], t.prefix) {
 			continue
 		}
-		mark, hash, ok := cutBcrypt(rest)
+		mark, hash, ok := cutBcrypt(stored[n:])
 		if !ok || mark != "" {
 			continue
 		}
@@ -45,6 +57,22 @@ func (h *Hasher) parseProduct(stored string) (d digest, ok bool, err error) {
 		return d, true, nil
 	}
 	return digest{}, false, nil
+}
+
+// passlib's bcrypt_sha256 in its second version, such as $bcrypt-sha256$v=2,t=2b,r=12$SALT$HASH,
+// and in its first, $bcrypt-sha256$2b,12$SALT$HASH.
+var passlibShape = regexp.MustCompile(`^\$bcrypt-sha256\$(v=2,t=)?(2[ab]),(?:r=)?(\d{1,2})\$([A-Za-z0-9./]{22})\$([A-Za-z0-9./]{31})$`)
+
+// passlibSecret returns a function that returns the bytes that passlib passes to bcrypt.
+func passlibSecret(second bool, salt string) func([]byte) []byte {
+	return func(password []byte) []byte {
+		sum := sha256.New()
+		if second {
+			sum = hmac.New(sha256.New, []byte(salt))
+		}
+		sum.Write(password) // cannot fail
+		return base64.StdEncoding.AppendEncode(nil, sum.Sum(nil))
+	}
 }
 
 // djangoSecret returns the bytes that Django's bcrypt_sha256 passes to bcrypt.
@@ -94,23 +122,17 @@ func djangoScrypt(stored string) string {
 	if m == nil {
 		return stored
 	}
-	var n uint
-	fmt.Sscan(m[1], &n)
 	key, err := base64.StdEncoding.Strict().DecodeString(m[5])
-	if err != nil || bits.OnesCount(n) != 1 {
+	if err != nil {
 		return stored
 	}
-	b64 := base64.RawStdEncoding
-	return fmt.Sprintf("$scrypt$ln=%d,r=%s,p=%s$%s$%s", bits.Len(n)-1, m[3], m[4],
-		b64.EncodeToString([]byte(m[2])), b64.EncodeToString(key))
+	return cmp.Or(scryptText(m[1], m[3], m[4], rawBase64([]byte(m[2])), rawBase64(key)), stored)
 }
 
 // pbkdf2Text returns a hash in the form that the PBKDF2 schemes parse. Its base64 has dots in place
 // of plus signs.
 func pbkdf2Text(hash, iterations string, salt, key []byte) string {
-	b64 := base64.RawStdEncoding
-	return "$pbkdf2-" + hash + "$" + iterations + "$" +
-		strings.ReplaceAll(b64.EncodeToString(salt)+"$"+b64.EncodeToString(key), "+", ".")
+	return "$pbkdf2-" + hash + "$" + iterations + "$" + strings.ReplaceAll(rawBase64(salt)+"$"+rawBase64(key), "+", ".")
 }
 
 // Version 3 of ASP.NET Identity consists of the following, in base64: a byte 1; the hash function,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,7 +49,9 @@ func readJSON(t testing.TB, path string, into any) {
 // costly reports whether a hash is slow to verify. Such hashes are test vectors of other projects,
 // whose cost we cannot choose, and are verified only once.
 func costly(v productHash) bool {
-	return strings.Contains(v.Stored, "$390000$") || strings.Contains(v.Stored, "m=102400") || strings.HasPrefix(v.Stored, "AQAAAAEAA9CQ")
+	return slices.ContainsFunc([]string{
+		"$390000$", "m=102400", "AQAAAAEAA9CQ", "scrypt:32768", "$e0801$", "{pbkdf2", "n=16384", "r=12", "}$2a$10$", "s2:",
+	}, func(mark string) bool { return strings.Contains(v.Stored, mark) })
 }
 
 func TestVerifyProducts(t *testing.T) {
@@ -193,6 +196,8 @@ func TestSameWorkForProducts(t *testing.T) {
 	}{
 		{"$P$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "secret", 1},
 		{"$P$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "it's", 2},
+		{"$P$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "ä", 2},
+		{"$P$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "ä's", 3},
 		{"$H$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0", "it's", 1},
 		{productFirebase, "secret", 1},
 	} {
@@ -260,7 +265,10 @@ func TestProductLimits(t *testing.T) {
 		{bcrypted("bcrypt_sha256", "10"), "Django's bcrypt, but malformed"},
 		{bcrypted("bcrypt_sha256$", "1x"), "Django's bcrypt, but malformed"},
 		{bcrypted("bcrypt$bcrypt$", "10"), "Django's bcrypt, but malformed"},
-		{"$bcrypt-sha256$v=2,t=2b,r=12$n79VH.0Q2TMWmt3Oqt9uku$" + hash[:31], "bcrypt over SHA-256: only Django's bcrypt_sha256 is supported"},
+		{"$bcrypt-sha256$v=2,t=2b,r=15$n79VH.0Q2TMWmt3Oqt9uku$" + hash[:31], ""},
+		{"$bcrypt-sha256$2b,15$n79VH.0Q2TMWmt3Oqt9uku$" + hash[:31], ""},
+		{"$bcrypt-sha256$v=2,t=2b,r=16$n79VH.0Q2TMWmt3Oqt9uku$" + hash[:31], "bcrypt cost 16 is not between 4 and 15"},
+		{"$bcrypt-sha256$v=3,t=2b,r=12$n79VH.0Q2TMWmt3Oqt9uku$" + hash[:31], "passlib's bcrypt over SHA-256, but malformed"},
 
 		{pp("P", "I"), ""},
 		{pp("H", "5"), ""},
@@ -271,7 +279,10 @@ func TestProductLimits(t *testing.T) {
 		{pp("P", "B")[:33], "phpass, but malformed"},
 		{pp("P", "!"), "phpass, but malformed"},
 		{pp("H", "9") + ".", "phpass, but malformed"},
-		{pp("S", "D"), "phpass: only the portable form is supported"},
+		{pp("S", "I") + strings.Repeat(".", 21), ""},
+		{pp("S", "J") + strings.Repeat(".", 21), "Drupal's phpass: binary logarithm of the rounds: 21 is not between 7 and 20"},
+		{pp("S", "D"), "Drupal's phpass, but malformed"},
+		{"U" + pp("S", "D") + strings.Repeat(".", 21), "too weak: Drupal's phpass over MD5"},
 
 		{firebase("18", "8", 11, 64), ""},
 		{firebase("20", "2", 1, 128), ""},

@@ -1,6 +1,9 @@
 package password
 
 import (
+	"crypto/pbkdf2"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"strings"
 	"testing"
@@ -151,8 +154,8 @@ func TestVerifyUnusable(t *testing.T) {
 }
 
 // TestSameWorkForEveryResult checks that Verify does the same work for every identifier and result:
-// one hash at the Hasher's own cost for ASCII, and two for other text, unless the stored hash has a
-// higher cost or another algorithm.
+// one hash at the Hasher's own cost for ASCII, and three for other text, unless the stored hash has
+// a higher cost or another algorithm.
 func TestSameWorkForEveryResult(t *testing.T) {
 	const own = 6
 	a, b := cheap(t, pepperA).withCost(own), cheap(t, pepperB).withCost(own)
@@ -179,7 +182,7 @@ func TestSameWorkForEveryResult(t *testing.T) {
 		{"PBKDF2", vectors[3].stored, work{foreign: 1}},
 	} {
 		for text, hashes := range formsOfPasswords {
-			want := work{tt.one.rounds * hashes, tt.one.foreign}
+			want := work{tt.one.rounds * hashes, tt.one.foreign * min(hashes, 2)}
 			for what, verify := range map[string]func(string, string) (Result, error){"Verify": a.Verify, "VerifyOriginal": a.VerifyOriginal} {
 				got := a.workOf(func() { _, _ = verify(tt.stored, text) })
 				if got != want {
@@ -198,7 +201,51 @@ func TestSameWorkForEveryResult(t *testing.T) {
 // formsOfPasswords maps passwords to the number of hashes that each takes.
 var formsOfPasswords = map[string]uint64{
 	"secret": 1, "wrong": 1, "": 1, strings.Repeat("x", 2000): 1, "ab\x00ab": 1,
-	"pässwörd": 2, "falsch ß": 2, "\xff\xff": 2, strings.Repeat("x", 2000) + "ä": 2, strings.Repeat("か", 30): 2, "Ã¤": 2,
+	"pässwörd": 3, "pa\u0308sswo\u0308rd": 3, "falsch ß": 3, "\xff\xff": 3, strings.Repeat("x", 2000) + "ä": 3, strings.Repeat("か", 30): 3, "Ã¤": 3,
+	"pässwörd's": 3,
+}
+
+// TestOtherForm checks that a password is right in its other Unicode form, but not if it is another
+// text, and that the hash is then not renewed.
+func TestOtherForm(t *testing.T) {
+	const composed, decomposed = "Käsefüße-Ärger 7", "Ka\u0308sefu\u0308ße-A\u0308rger 7"
+	h, peppered := cheap(t), cheap(t, pepperA)
+	passlib := func(text string) string {
+		key := pbkdf2Key(t, text)
+		return "$pbkdf2-sha256$1000$MDEyMzQ1Njc4OWFiY2RlZg$" + strings.ReplaceAll(base64.RawStdEncoding.EncodeToString(key), "+", ".")
+	}
+	for _, tt := range []struct {
+		name, stored, password string
+		h                      *Hasher
+		want                   Result
+	}{
+		{"set composed, typed decomposed", h.mustHash(t, composed), decomposed, h, Result{OK: true}},
+		{"set decomposed, typed composed", h.mustHash(t, decomposed), composed, h, Result{OK: true}},
+		{"typed in part composed", h.mustHash(t, composed), "Käsefu\u0308ße-Ärger 7", h, Result{OK: true}},
+		{"with a pepper", peppered.mustHash(t, composed), decomposed, peppered, Result{OK: true}},
+		{"imported, typed as it was set", raw(t, "b", cost, composed), composed, h, Result{OK: true, Renew: renewAlgorithm}},
+		{"imported, typed in the other form", raw(t, "b", cost, composed), decomposed, h, Result{OK: true}},
+		{"another algorithm", passlib(composed), decomposed, h, Result{OK: true}},
+		{"WordPress, through a form", "$wp" + raw(t, "y", cost, string(wordPressSecret([]byte(composed+`\'s`)))), decomposed + "'s", h, Result{OK: true}},
+		{"too long decomposed", h.mustHash(t, strings.Repeat("ä", 36)), strings.Repeat("a\u0308", 36), h, Result{OK: true}},
+		{"another case", h.mustHash(t, composed), strings.ToLower(decomposed), h, Result{}},
+		{"a compatible text", h.mustHash(t, "ﬁsch-ä 123"), "fisch-ä 123", h, Result{}},
+		{"without the marks", h.mustHash(t, composed), "Kasefuße-Arger 7", h, Result{}},
+	} {
+		if got, err := tt.h.Verify(tt.stored, tt.password); err != nil || got != tt.want {
+			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
+		}
+	}
+}
+
+// pbkdf2Key returns the key of PBKDF2 with SHA-256 for a text, as passlib makes it.
+func pbkdf2Key(t *testing.T, text string) []byte {
+	t.Helper()
+	key, err := pbkdf2.Key(sha256.New, text, []byte("0123456789abcdef"), 1000, 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
 }
 
 // TestDummyIsRealHash checks that bcrypt does its work for the hash that Dummy uses, instead of

@@ -37,13 +37,15 @@ func wordPressSecret(password []byte) []byte {
 func (d digest) checkWordPress(password string) (right, only bool) {
 	form := strings.Trim(addSlashes.Replace(password), phpSpace)
 	right, only = d.try(d.secret(form)), strings.Trim(password, phpSpace) == password
-	// Like every bcrypt hash, one of WordPress costs two hashes for a password beyond ASCII.
-	if form == password && (d.foreign != nil || isASCII(password)) {
-		return right, only
-	}
-	if d.try(d.secret(password)) && !right {
+	// Like every bcrypt hash, one of WordPress costs three hashes for a password beyond ASCII.
+	twice := form != password || d.foreign == nil && !isASCII(password)
+	if twice && d.try(d.secret(password)) && !right {
 		// phpass hashes the password as given; wordPressSecret trims it.
 		right, only = true, (only || d.foreign != nil) && !hasSlashes(password)
+	}
+	throughForm := func(other string) string { return strings.Trim(addSlashes.Replace(other), phpSpace) }
+	if !isASCII(password) && d.try(d.secretOfOther(password, throughForm)) && !right {
+		right, only = true, false
 	}
 	return right, only
 }

@@ -31,7 +31,7 @@ const (
 // Compare compares t, a program's declaration, with the stored declaration of the same type. It
 // returns the relation and explains it for people: `codec of "age": stored number; here text`. It
 // ignores password policies, reserved values and limits of tertiary records, for which the stored
-// declaration is in force, and the version of the canonical form.
+// declaration is in force, and the versions of the canonical form and of ordered indexes.
 func (t Type) Compare(stored Type) (Relation, string) {
 	c := comparison{differences: map[Relation][]string{}}
 	c.compareText("primary field", stored.Primary, t.Primary)
@@ -153,6 +153,9 @@ func (t Type) WithoutBuilding() Type {
 		return t
 	}
 	finished := t
+	if slices.ContainsFunc(sorted(t.Building.What), t.Building.PlacesUnset) {
+		finished.Orders = firstOrders
+	}
 	finished.Building, finished.Fields, finished.Tertiary = nil, maps.Clone(t.Fields), maps.Clone(t.Tertiary)
 	for name, building := range t.Building.What {
 		f, isField := finished.Fields[name]
@@ -182,6 +185,9 @@ func (t Type) Additions(other Type) map[string][]string {
 		additions := (f.Role &^ before.Role).Names()
 		if f.Required && !before.Required {
 			additions = append(additions, RequiredRule)
+		}
+		if f.Role.Has(RoleOrdered) && before.Role.Has(RoleOrdered) && t.ListsUnset() && !other.ListsUnset() {
+			additions = append(additions, UnsetRule)
 		}
 		if len(additions) > 0 {
 			more[name] = additions

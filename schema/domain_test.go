@@ -194,6 +194,17 @@ func TestStoredForms(t *testing.T) {
 	if loaded := old.WithCurrentForm().FromStore(); loaded.Form != "" {
 		t.Errorf("a type stored with a form version is loaded with form %q, want none", loaded.Form)
 	}
+	ordered := map[string]schema.Field{"age": {Role: schema.RoleOrdered}}
+	for stored, listsUnset := range map[string]bool{"": false, "1": false, "2": true, "3": true} {
+		loaded := schema.Type{Primary: "id", Fields: ordered, Orders: stored}.FromStore()
+		again := loaded.WithCurrentForm().FromStore()
+		if loaded.ListsUnset() != listsUnset || again.Orders != loaded.Orders {
+			t.Errorf("orders of version %q: loaded as %q, stored and loaded again as %q", stored, loaded.Orders, again.Orders)
+		}
+	}
+	if loaded := (schema.Type{Primary: "id"}).FromStore(); !loaded.ListsUnset() || loaded.WithCurrentForm().Orders != "" {
+		t.Errorf("a type without orders has version %q of them", loaded.Orders)
+	}
 	for _, test := range []struct {
 		stored schema.Type
 		want   bool

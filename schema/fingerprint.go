@@ -114,17 +114,35 @@ func (t Type) form() string {
 	return cmp.Or(t.Form, formVersion)
 }
 
-// WithCurrentForm returns t with the program's own version of the canonical form.
+// The versions of ordered indexes. Types that have no ordered field are stored without one, and so
+// are types of the first version.
+const (
+	firstOrders   = "1" // entries without a value are not in the index
+	currentOrders = "2"
+)
+
+// ListsUnset reports whether the ordered indexes of a stored type also hold the entries without a
+// value. If they do not, 'userdb schema apply' adds those entries.
+func (t Type) ListsUnset() bool { return t.Orders != firstOrders }
+
+// WithCurrentForm returns t with the program's own version of the canonical form. It also returns
+// the version of the ordered indexes, unless that is the first one.
 func (t Type) WithCurrentForm() Type {
 	t.Form = ""
 	t.Form = t.form()
+	if t.Orders = cmp.Or(t.Orders, currentOrders); len(t.Ordered()) == 0 {
+		t.Orders = ""
+	}
 	return t
 }
 
 // FromStore converts t from a stored declaration to the form in which a program declares it. If t
-// has no version of the canonical form, FromStore sets the first one. If t has the program's own
-// version, FromStore removes it.
+// has no version of the canonical form or of its ordered indexes, FromStore sets the first one. If
+// t has the program's own version, FromStore removes it.
 func (t Type) FromStore() Type {
+	if t.Orders = cmp.Or(t.Orders, firstOrders); t.Orders == currentOrders || len(t.Ordered()) == 0 {
+		t.Orders = ""
+	}
 	switch {
 	case t.Fold == FoldExact, t.Form == formVersion:
 		t.Form = ""

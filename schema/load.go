@@ -54,6 +54,7 @@ func readType(r *reader, n node) (t Type) {
 		"primary":   func(n node) { t.Primary = r.text(n) },
 		"fold":      func(n node) { t.Fold = Fold(r.text(n)) },
 		"canonical": func(n node) { t.Form = r.text(n) },
+		"orders":    func(n node) { t.Orders = r.text(n) },
 		"fields":    func(n node) { t.Fields = mapOf(r, n, readField) },
 		"open":      func(n node) { t.Open = r.boolean(n) },
 		"tertiary":  func(n node) { t.Tertiary = mapOf(r, n, readTertiary) },

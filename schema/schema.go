@@ -24,6 +24,10 @@ type Type struct {
 	// Form is the version of the canonical form in the records of a stored type; see FormVersion. A
 	// program always writes its own version, whatever Form says. "" means the program's version.
 	Form string `json:"canonical,omitempty"`
+	// Orders is the version of the ordered indexes of a stored type: in those of the first version,
+	// entries without a value are missing; see ListsUnset. A program's schema always means the
+	// program's own version, whatever Orders says. "" also means that version.
+	Orders string `json:"orders,omitempty"`
 	// Fields holds the declared fields by name. The primary field may be left out.
 	Fields map[string]Field `json:"fields,omitempty"`
 	// Open allows entries to have undeclared facets, which are stored as text. Types that are not
@@ -49,7 +53,8 @@ type Type struct {
 type Building struct {
 	// ID changes whenever something is added to the migration.
 	ID string `json:"id"`
-	// What lists roles and RequiredRule by the name of a field or an indexed tertiary record.
+	// What lists roles, RequiredRule and UnsetRule by the name of a field or an indexed tertiary
+	// record.
 	What map[string][]string `json:"what"`
 }
 
@@ -65,8 +70,17 @@ func (b *Building) Requires(field string) bool {
 	return b != nil && slices.Contains(b.What[field], RequiredRule)
 }
 
+// PlacesUnset reports whether entries without a value are still being added to the ordered index of
+// a field. b may be nil.
+func (b *Building) PlacesUnset(field string) bool {
+	return b != nil && slices.Contains(b.What[field], UnsetRule)
+}
+
 // RequiredRule names the rule of a required field: every live entry must have the field.
 const RequiredRule = "required"
+
+// UnsetRule names the rule of an ordered field: entries without a value are in its index, too.
+const UnsetRule = "unset"
 
 // A Field declares one field. The zero Field is a text facet without rules.
 type Field struct {
@@ -135,8 +149,8 @@ const (
 	RoleSecondary Role = 1 << iota
 	// RoleIndexed adds an index that lists the entries with each value.
 	RoleIndexed
-	// RoleOrdered adds an index that lists entries in the order of their values. Texts are ordered
-	// by their canonical form.
+	// RoleOrdered adds an index that lists all entries in the order of their values, after those
+	// without a value. Texts are ordered by their canonical form.
 	RoleOrdered
 )
 
@@ -190,7 +204,12 @@ func (r *Role) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// roleOf returns the role with a name. RoleSecondary has two names, of which MarshalJSON writes the
+// first: secondary and identifier.
 func roleOf(name string) (role Role, known bool) {
+	if name == "identifier" {
+		return RoleSecondary, true
+	}
 	for _, n := range roleNames {
 		if n.name == name {
 			return n.role, true

@@ -190,7 +190,7 @@ func (t Type) buildingProblem() *problem {
 		for _, what := range t.Building.What[name] {
 			role, _ := roleOf(what)
 			indexed := t.Tertiary[name].Indexed && role == RoleIndexed
-			if !f.Role.Has(role) && !indexed && !(f.Required && what == RequiredRule) {
+			if !f.Role.Has(role) && !indexed && !(f.Required && what == RequiredRule) && !(f.Role.Has(RoleOrdered) && what == UnsetRule) {
 				return problemf("not declared: %s", quoteIfUnclear(what)).at("what", name)
 			}
 		}

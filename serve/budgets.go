@@ -1,41 +1,156 @@
 package serve
 
 import (
+	"bytes"
 	"context"
+	"io"
+	"net/http"
+	"sync"
 	"time"
 
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/console"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
 )
 
 // Limits on concurrent requests, by what is known about their senders. Tests lower them.
 var (
-	maxRequests = 1000 // with a valid key or the session of an operator
-	maxImports  = 16   // with a valid key and a body that streams for any length of time
-	maxLookups  = 64   // lookups of keys and sessions in the store
-	maxVisitors = 16   // signing in to the console and setting it up
+	maxRequests  = 1000 // with a valid key
+	maxImports   = 16   // with a valid key and a body that streams for any length of time
+	maxListeners = 1000 // with a valid key and a response that is a stream of events
+	maxOperators = 100  // with the session of an operator
+	maxUploads   = 16   // with the session of an operator and a file
+	maxLookups   = 64   // lookups of keys and sessions in the store
+	maxVisitors  = 4    // signing in to the console and setting it up; they use hash workers
+	maxDiscovery = 16   // what SCIM says about itself, to anybody
 )
+
+// maxBodies is how many bytes of bodies are in memory at the same time. A body that has been
+// decoded may take twelve times as much. Tests lower it.
+var maxBodies = 64 << 20
+
+// shares is the number of holders that together can use up a quota.
+const shares = 4
+
+// A quota limits how much of something requests have at the same time, and how much of it the
+// requests of one holder have: a key or an operator gets at most a quarter. So one key alone cannot
+// keep out the others. It is safe for concurrent use.
+type quota struct {
+	total int
+
+	mu   sync.Mutex
+	used int
+	by   map[string]int // by holder
+}
+
+func newQuota(total int) *quota { return &quota{total: total, by: map[string]int{}} }
+
+// take takes n for a holder, or returns a problem with [userdb.CodeUnavailable].
+func (q *quota) take(holder string, n int) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.used+n > q.total:
+		return problem(userdb.CodeUnavailable, "too many requests at once").withRetryAfter(1)
+	case q.by[holder]+n > max(1, q.total/shares):
+		return problem(userdb.CodeUnavailable, "too many requests at once from one sender").withRetryAfter(1)
+	}
+	q.used += n
+	q.by[holder] += n
+	return nil
+}
+
+// give gives back what a holder took.
+func (q *quota) give(holder string, n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.used -= n
+	if q.by[holder] -= n; q.by[holder] == 0 {
+		delete(q.by, holder)
+	}
+}
+
+// place takes one for a holder. leave gives it back; calling leave again does nothing.
+func (q *quota) place(holder string) (leave func(), err error) {
+	if err := q.take(holder, 1); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() { q.give(holder, 1) }), nil
+}
+
+// readBody reads the body of a request into memory and replaces the request's body with it, so that
+// a client that sends slowly takes no place. What was read counts against the quota of bodies until
+// release is called. If the connection fails, the new body ends with the error.
+func (b *budgets) readBody(w http.ResponseWriter, req *http.Request, holder string) (release func(), err error) {
+	control := http.NewResponseController(w)
+	// A connection without deadlines keeps the server's own.
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
+	body := &countedBody{Reader: req.Body, quota: b.bodies, holder: holder}
+	text, err := io.ReadAll(io.LimitReader(body, maxBodyBytes+1))
+	release = sync.OnceFunc(func() { b.bodies.give(holder, body.n) })
+	if body.refused != nil {
+		release()
+		return nil, body.refused
+	}
+	rest := io.Reader(failedReader{err})
+	if err == nil {
+		rest = http.NoBody
+	}
+	if err == nil && len(text) <= maxBodyBytes {
+		// The deadline would end the request while it is being handled.
+		_ = control.SetReadDeadline(time.Time{})
+	}
+	req.Body = io.NopCloser(io.MultiReader(bytes.NewReader(text), rest))
+	return release, nil
+}
+
+// A countedBody counts what is read from it against a quota.
+type countedBody struct {
+	io.Reader
+	quota   *quota
+	holder  string
+	n       int
+	refused error // by the quota
+}
+
+func (c *countedBody) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	if c.refused = c.quota.take(c.holder, n); c.refused != nil {
+		return 0, c.refused
+	}
+	c.n += n
+	return n, err
+}
+
+// A failedReader returns the error with which reading a body ended.
+type failedReader struct{ err error }
+
+func (f failedReader) Read([]byte) (int, error) { return 0, f.err }
 
 // placeTimeout is how long a request without credentials waits for a place. Places go to waiting
 // requests in the order in which they arrived.
 const placeTimeout = 5 * time.Second
 
-// A budget limits how many requests of one kind run at the same time.
-type budget struct {
-	places  chan struct{}
-	maxWait time.Duration // how long a request waits for a place; 0 means not at all
-}
+// A budget limits how many requests of one kind, of unknown senders, run at the same time.
+type budget struct{ places chan struct{} }
 
-// budgets holds a budget for each kind of request. Requests without credentials have budgets of
-// their own, so that however many there are, they take no capacity from requests with credentials.
-type budgets struct{ requests, imports, lookups, visitors budget }
+// budgets holds a quota or a budget for each kind of request. Requests without credentials have
+// budgets of their own, so that however many there are, they take no capacity from requests with
+// credentials. Nor do requests with keys take any from operators.
+type budgets struct {
+	requests, imports, listeners, operators, uploads *quota // places
+	bodies                                           *quota // bytes
+	lookups, visitors, discovery                     budget
+}
 
 func newBudgets() *budgets {
 	return &budgets{
-		requests: budget{places: make(chan struct{}, maxRequests)},
-		imports:  budget{places: make(chan struct{}, maxImports)},
-		lookups:  budget{make(chan struct{}, maxLookups), placeTimeout},
-		visitors: budget{make(chan struct{}, maxVisitors), placeTimeout},
+		requests: newQuota(maxRequests), imports: newQuota(maxImports), listeners: newQuota(maxListeners),
+		operators: newQuota(maxOperators), uploads: newQuota(maxUploads),
+		bodies:  newQuota(maxBodies),
+		lookups: budget{make(chan struct{}, maxLookups)}, visitors: budget{make(chan struct{}, maxVisitors)},
+		discovery: budget{make(chan struct{}, maxDiscovery)},
 	}
 }
 
@@ -47,16 +162,14 @@ func (b *budget) take(ctx context.Context) (leave func(), err error) {
 		return b.leave(), nil
 	default:
 	}
-	if b.maxWait > 0 {
-		timer := time.NewTimer(b.maxWait)
-		defer timer.Stop()
-		select {
-		case b.places <- struct{}{}:
-			return b.leave(), nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-timer.C:
-		}
+	timer := time.NewTimer(placeTimeout)
+	defer timer.Stop()
+	select {
+	case b.places <- struct{}{}:
+		return b.leave(), nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-timer.C:
 	}
 	return nil, problem(userdb.CodeUnavailable, "too many requests at once").withRetryAfter(1)
 }
@@ -74,13 +187,14 @@ func (b *budget) leave() func() {
 
 // admit takes a place for a request to the console, from the budget for its kind of work.
 func (b *budgets) admit(ctx context.Context, w console.Work) (leave func(), err error) {
+	operator := web.Entry(ctx).Text(admin.OperatorName)
 	switch w {
 	case console.WorkSignIn:
 		return b.visitors.take(ctx)
 	case console.WorkSession:
 		return b.lookups.take(ctx)
 	case console.WorkUpload:
-		return b.imports.take(ctx)
+		return b.uploads.place(operator)
 	}
-	return b.requests.take(ctx)
+	return b.operators.place(operator)
 }

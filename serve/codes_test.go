@@ -3,6 +3,7 @@ package serve_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/coffeenode/userdb/internal/coded"
@@ -35,10 +36,15 @@ func TestProblemCodes(t *testing.T) {
 		{figures.ErrBusy, "unavailable", 503, 1},
 		{&scim.Error{Status: 404, Detail: "there is no such resource"}, "not_found", 404, 0},
 		{&scim.Error{Status: 413, Detail: "the body is too large"}, "usage", 413, 0},
+		{userdb.ErrCorrupt, "corrupt", 500, 0},
 		{errors.New("mine"), "other", 500, 0},
 		{&userdb.FieldError{Err: userdb.ErrInvalid, Field: "idempotency", Rule: "once"}, "idempotency", 422, 0},
 	} {
 		p := serve.ProblemOf(tt.err)
+		partial := serve.ProblemOf(fmt.Errorf("%w: %w", scim.ErrPartial, tt.err)).Detail
+		if hidden := tt.code == "corrupt" || tt.code == "other"; hidden && !strings.Contains(partial, "changes made so far remain") {
+			t.Errorf("%v after some changes: got the detail %q, want it to mention them", tt.err, partial)
+		}
 		if p.ErrorCode() != tt.code || p.Status != tt.status || p.RetryAfter != tt.retry {
 			t.Errorf("%v: got %s, %d and Retry-After %d; want %s, %d and %d", tt.err, p.Code, p.Status, p.RetryAfter, tt.code, tt.status, tt.retry)
 		}

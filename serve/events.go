@@ -177,6 +177,12 @@ var (
 // until the client disconnects or the service shuts down.
 func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 	ctx, kinds := c.request.Context(), q.Kinds
+	leavePlace, err := c.service.budgets.listeners.place(c.key.Name)
+	if err != nil {
+		return err
+	}
+	defer leavePlace()
+	c.leave() // it may listen for days
 	f, leave, err := c.service.subscribe(ctx, c.db)
 	if err != nil {
 		return err

@@ -31,7 +31,7 @@ func (s *Service) SetClock(now func() time.Time) { s.keys.now = now }
 
 // SetMaxConcurrent sets how many requests of each kind a new service handles at the same time.
 func SetMaxConcurrent(n int) (undo func()) {
-	all := []*int{&maxRequests, &maxImports, &maxLookups, &maxVisitors}
+	all := []*int{&maxRequests, &maxImports, &maxListeners, &maxOperators, &maxUploads, &maxLookups, &maxVisitors}
 	before := make([]int, len(all))
 	for i, limit := range all {
 		before[i], *limit = *limit, n
@@ -41,6 +41,27 @@ func SetMaxConcurrent(n int) (undo func()) {
 			*limit = before[i]
 		}
 	}
+}
+
+// SetMaxReadBytes sets the approximate size of the entries that a request may read.
+func SetMaxReadBytes(n int) (undo func()) {
+	before := maxReadBytes
+	maxReadBytes = n
+	return func() { maxReadBytes = before }
+}
+
+// SetMaxPeerConns sets how many connections a client of a new service may have at the same time.
+func SetMaxPeerConns(n int) (undo func()) {
+	before := maxPeerConns
+	maxPeerConns = n
+	return func() { maxPeerConns = before }
+}
+
+// SetMaxBodies sets how many bytes of bodies a new service keeps in memory at the same time.
+func SetMaxBodies(n int) (undo func()) {
+	before := maxBodies
+	maxBodies = n
+	return func() { maxBodies = before }
 }
 
 // SetReadTimeouts sets how long a client may take to send a header and a body.

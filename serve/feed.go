@@ -9,11 +9,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Limits on listeners.
-const (
-	maxListeners = 500
-	maxLag       = 100 // parts of the feed by which a slow listener may fall behind
-)
+// maxLag is by how many parts of the feed a slow listener may fall behind.
+const maxLag = 100
 
 // feedInterval is the time between two reads of a feed.
 var feedInterval = 250 * time.Millisecond
@@ -48,14 +45,14 @@ func (f *feed) tail() (*feedPart, string) {
 // subscribe returns the feed of a view, and starts it if nobody else listens. The caller must call
 // leave when it no longer listens.
 func (s *Service) subscribe(ctx context.Context, db *userdb.DB) (f *feed, leave func(), err error) {
-	if f, err = s.join(db, nil); f == nil && err == nil {
+	if f = s.join(db, nil); f == nil {
 		limited, cancel := withStoreTimeout(ctx)
 		defer cancel()
 		var end userdb.EventPage
 		if end, err = db.Events(limited, userdb.EventQuery{After: userdb.EventsEnd}); err == nil {
 			feedCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 			fresh := &feed{stop: stop, last: &feedPart{ready: make(chan struct{})}, from: end.Next}
-			if f, err = s.join(db, fresh); f == fresh {
+			if f = s.join(db, fresh); f == fresh {
 				go f.read(feedCtx, db, feedInterval)
 			} else {
 				stop()
@@ -67,22 +64,15 @@ func (s *Service) subscribe(ctx context.Context, db *userdb.DB) (f *feed, leave 
 
 // join adds a listener to the feed of a view and returns the feed. If the view has no feed yet,
 // fresh becomes its feed. If fresh is nil as well, join returns nil.
-func (s *Service) join(db *userdb.DB, fresh *feed) (*feed, error) {
+func (s *Service) join(db *userdb.DB, fresh *feed) *feed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	total := 0
-	for _, other := range s.feeds {
-		total += other.listeners
-	}
-	if total >= maxListeners {
-		return nil, problem(userdb.CodeUnavailable, "too many listeners").withRetryAfter(10)
-	}
 	f := cmp.Or(s.feeds[db], fresh)
 	if f != nil {
 		s.feeds[db] = f
 		f.listeners++
 	}
-	return f, nil
+	return f
 }
 
 // leave removes a listener from a feed, and stops the feed if it was the last.

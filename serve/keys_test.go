@@ -135,7 +135,14 @@ func TestNarrowKeys(t *testing.T) {
 // pass is called.
 func (c *client) withClock() (other *client, pass func(time.Duration)) {
 	c.t.Helper()
-	service, err := serve.New(c.DB, serve.Options{Namespace: c.NS})
+	return c.withClockAnd(serve.Options{})
+}
+
+// withClockAnd does the same as withClock, for a service with options.
+func (c *client) withClockAnd(o serve.Options) (other *client, pass func(time.Duration)) {
+	c.t.Helper()
+	o.Namespace = c.NS
+	service, err := serve.New(c.DB, o)
 	must(c.t, err)
 	now, mu := time.Now(), sync.Mutex{}
 	service.SetClock(func() time.Time { mu.Lock(); defer mu.Unlock(); return now })

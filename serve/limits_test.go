@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
 	"github.com/coffeenode/userdb/serve/admin"
 )
@@ -244,8 +245,21 @@ func TestTagsAreFull(t *testing.T) {
 		c.createGroup("one", uid)
 		c.createGroup("two", uid)
 		add := `{` + patchURN + `"Operations":[{"op":"add","path":"members","value":[{"value":"` + uid + `"}]}]}`
+		three := c.createGroup("three")
+		for _, partial := range []struct{ method, path, body, done string }{
+			{"POST", "/Groups", `{` + groupURN + `"displayName":"four","members":[{"value":"` + uid + `"}]}`, "the group was created"},
+			{"PUT", "/Groups/" + three, `{` + groupURN + `"displayName":"five","members":[{"value":"` + uid + `"}]}`, "the group was changed"},
+		} {
+			r := c.scim("400 invalidValue", partial.method, partial.path, partial.body)
+			if !strings.Contains(r.text, partial.done) || !strings.Contains(r.text, uid) {
+				t.Errorf("%s %s: the response does not contain %q and the UID of the user: %s", partial.method, partial.path, partial.done, r.text)
+			}
+		}
+		if r := c.scim("200", "GET", "/Groups", ""); !strings.Contains(r.text, `"four"`) || !strings.Contains(r.text, `"five"`) {
+			t.Errorf("what the responses say was done is missing: %s", r.text)
+		}
 		for _, r := range []reply{
-			c.scim("400 invalidValue", "PATCH", "/Groups/"+c.createGroup("three"), add),
+			c.scim("400 invalidValue", "PATCH", "/Groups/"+three, add),
 			api.do("422 invalid", "PUT", "/v1/types/user/entries/"+uid+"/tags/x", ""),
 			api.do("422 invalid", "PUT", "/v1/types/user/entries/"+uid+"/tags", `{"tags":["x","y","z"]}`),
 			api.do("422 invalid", "POST", "/v1/types/user/entries", `{"uid":"other","tags":["x","y","z"]}`),
@@ -255,6 +269,54 @@ func TestTagsAreFull(t *testing.T) {
 			}
 		}
 		api.do("200", "PUT", "/v1/types/user/entries/"+uid+"/tags", `{"tags":["x"]}`)
+	})
+}
+
+// TestLargeEntries checks that a page of large entries ends early, and that a request for too many
+// large entries by their UIDs is refused.
+func TestLargeEntries(t *testing.T) {
+	defer serve.SetMaxReadBytes(300_000)()
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		sc := testSchema()
+		sc.Types["user"].Fields["bio"] = schema.Field{}
+		c := newClient(t, s.Under(t, sc), serve.Options{})
+		const large = 17
+		for i := range large {
+			c.create(fmt.Sprintf(`{"uid":"u%02d","facets":{"name":"user%d","age":%d,"bio":%q}}`, i, i, i, strings.Repeat("x", 20_000)))
+		}
+		for _, query := range []string{"?limit=200", "?limit=200&order=age"} {
+			seen := map[string]bool{}
+			pages := 0
+			for after := ""; pages == 0 || after != ""; pages++ {
+				r := c.do("200", "GET", "/v1/types/user/entries"+query+after, "")
+				all := r.body["entries"].([]any)
+				for _, e := range all {
+					seen[e.(map[string]any)["uid"].(string)] = true
+				}
+				if len(all) > 16 {
+					t.Errorf("%s: a page has %d large entries, want at most 16", query, len(all))
+				}
+				if after = ""; r.str("next") != "" {
+					after = "&after=" + r.str("next")
+				}
+			}
+			if len(seen) != large || pages < 2 {
+				t.Errorf("%s: %d pages have %d entries, want %d on several", query, pages, len(seen), large)
+			}
+		}
+		uids := func(n int) string {
+			var all []string
+			for i := range n {
+				all = append(all, fmt.Sprintf("%q", fmt.Sprintf("u%02d", i)))
+			}
+			return `{"uids":[` + strings.Join(all, ",") + `]}`
+		}
+		if r := c.do("200", "POST", "/v1/types/user/entries/get", uids(16)); len(r.body["entries"].([]any)) != 16 {
+			t.Errorf("got %d entries by UIDs, want 16", len(r.body["entries"].([]any)))
+		}
+		if r := c.do("400 usage", "POST", "/v1/types/user/entries/get", uids(large)); !strings.Contains(r.str("detail"), "too large for one response") {
+			t.Errorf("too many large entries: the detail does not say why they are refused: %s", r.str("detail"))
+		}
 	})
 }
 

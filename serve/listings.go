@@ -86,6 +86,9 @@ func (in Filter) toQuery(r *http.Request, t schema.Type) (q userdb.Query, wrong 
 // maxRead is how many entries a page may read. It may examine a hundred times as many keys.
 const maxRead = 1000
 
+// maxReadBytes is the approximate size of the entries that a request may read. Tests lower it.
+var maxReadBytes = 8 << 20
+
 type listInput struct {
 	TypePath
 	Filter
@@ -118,7 +121,7 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 	if in.Reverse && in.Order == "" {
 		wrong = append(wrong, paramProblem("reverse", "needs order=FIELD"))
 	}
-	q.Reverse, q.Limit, q.MaxRead = in.Reverse, in.Limit, maxRead
+	q.Reverse, q.Limit, q.MaxRead, q.MaxBytes = in.Reverse, in.Limit, maxRead, maxReadBytes
 	switch text := in.After; {
 	case strings.HasPrefix(text, forwardPrefix):
 		q.After = text[len(forwardPrefix):]
@@ -203,8 +206,8 @@ func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, e
 }
 
 // count counts the entries that a query selects. Unless an index has their number, counting scans
-// many records. Requests that ask at the same time therefore share one count, and a slow count is
-// reused for a while.
+// many records. Requests that ask at the same time therefore share one count, a slow count is
+// reused for a while, and one key runs one count at a time.
 func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, f Filter) (userdb.Total, error) {
 	if q.Order == "" && q.Disabled == nil && len(q.Where)+len(q.Tags) == 1 {
 		return t.Count(ctx, q)
@@ -214,7 +217,7 @@ func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, f Filt
 		return userdb.Total{}, err
 	}
 	asked := time.Now()
-	figure, err := figures.Gather(ctx, &c.service.figures, string(name), 0, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
+	figure, err := figures.GatherFor(ctx, &c.service.figures, c.key.Name, string(name), 0, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
 	if figure.StartedAt.Before(asked) { // it may lack changes that were made since
 		figure.Value.Estimate = true
 	}
@@ -279,6 +282,10 @@ func (entryOrNull) Schema(r huma.Registry) *huma.Schema {
 	return &huma.Schema{OneOf: []*huma.Schema{r.Schema(reflect.TypeFor[Entry](), true, "Entry"), {Type: "null"}}}
 }
 
+// getBatch is the number of entries that getEntries reads at a time. Their sizes are known only
+// when they have been read.
+const getBatch = 16
+
 func getEntries(ctx context.Context, c *call, in *getManyInput) (*getManyOutput, error) {
 	t, err := c.findType(ctx, in.Type)
 	if err != nil {
@@ -289,16 +296,25 @@ func getEntries(ctx context.Context, c *call, in *getManyInput) (*getManyOutput,
 		hs[i] = hints.UID(uid)
 	}
 	out := &getManyOutput{}
-	out.Body.Entries = make([]entryOrNull, len(hs))
-	i := 0
-	for e, err := range t.FindAll(ctx, hs...) {
-		switch {
-		case err == nil:
-			out.Body.Entries[i] = entryOrNull{ptr(entryOf(e))}
-		case !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, hints.ErrHint):
-			return nil, err
+	out.Body.Entries = make([]entryOrNull, 0, len(hs))
+	size := 0
+	for batch := range slices.Chunk(hs, getBatch) {
+		if size >= maxReadBytes {
+			return nil, usageProblem("the entries are too large for one response: request fewer of them; %d always fit", getBatch)
 		}
-		i++
+		for e, err := range t.FindAll(ctx, batch...) {
+			var found entryOrNull
+			switch {
+			case err == nil:
+				found.Entry = ptr(entryOf(e))
+				for field, v := range e.Facets() {
+					size += len(field) + len(v.Wire())
+				}
+			case !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, hints.ErrHint):
+				return nil, err
+			}
+			out.Body.Entries = append(out.Body.Entries, found)
+		}
 	}
 	return out, nil
 }

@@ -143,6 +143,9 @@ func problemOf(err error) *Problem {
 	case userdb.CodeOther:
 		detail = "internal error; the server's log has the details under this request_id"
 	}
+	if partial := errors.Is(err, scim.ErrPartial); partial && (code == userdb.CodeCorrupt || code == userdb.CodeOther) {
+		detail += "; " + changesRemain
+	}
 	p := problem(code, detail).withRetryAfter(retryAfter(code, err))
 	if code == userdb.CodeInvalid || code == userdb.CodeDuplicate {
 		p.Errors = fieldProblems(err)
@@ -179,6 +182,9 @@ func retryAfter(code userdb.Code, err error) int64 {
 // seconds returns a duration in whole seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
 
+// changesRemain is the end of a detail about a request that failed after some of its changes.
+const changesRemain = "changes made so far remain"
+
 // unavailableDetail describes what is known about a change, and nothing about servers. A request
 // that makes several changes may have made some of them.
 func unavailableDetail(err error) string {
@@ -187,7 +193,7 @@ func unavailableDetail(err error) string {
 	case busy:
 		return "too many logins at once"
 	case errors.Is(err, scim.ErrPartial):
-		return "the store is not available: changes made so far remain"
+		return "the store is not available: " + changesRemain
 	case errors.Is(err, context.Canceled):
 		return "the request was canceled by its client or because the service is shutting down: whether a change was made is not known"
 	case errors.Is(err, userdb.ErrOutcomeUnknown):

@@ -25,7 +25,14 @@ func (s *Service) PrepareSCIM(ctx context.Context) error {
 
 // serveSCIM serves requests from directories.
 func (s *Service) serveSCIM(w http.ResponseWriter, r *http.Request) {
-	c, leave, err := s.beginCall(r, route{id: "scim", scopes: []string{admin.ScopeSCIM}})
+	if r.Header.Get("Authorization") == "" && scim.IsDiscovery(r) {
+		if err := s.describeSCIM(w, r); err != nil {
+			infoOf(r.Context()).err = err
+			writeProblem(w, r, problemOf(err))
+		}
+		return
+	}
+	c, leave, err := s.beginCall(w, r, route{id: "scim", scopes: []string{admin.ScopeSCIM}})
 	if err == nil {
 		defer leave()
 		err = s.dispatchSCIM(c, w, c.request)
@@ -34,6 +41,17 @@ func (s *Service) serveSCIM(w http.ResponseWriter, r *http.Request) {
 		infoOf(r.Context()).err = err
 		writeProblem(w, r, problemOf(err))
 	}
+}
+
+// describeSCIM serves requests without a key for what the service says about itself.
+func (s *Service) describeSCIM(w http.ResponseWriter, r *http.Request) error {
+	infoOf(r.Context()).operation = "scim"
+	leave, err := s.budgets.discovery.take(r.Context())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	return s.scim.Describe(w, r, s.db.Schema().Types[scim.UserType])
 }
 
 // dispatchSCIM serves a SCIM request in the namespace of its key. The users are of type user,

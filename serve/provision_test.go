@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -31,7 +32,7 @@ const (
 
 // directorySchema returns a schema for a directory and the options that map its attributes.
 func directorySchema() (schema.Schema, scim.Options) {
-	sc, o := testSchema(), scim.Options{Mapping: scim.Mapping{"displayname": "display"}}
+	sc, o := testSchema(), scim.Options{Mapping: scim.Mapping{"displayname": "display", "emails": "email"}}
 	fields := sc.Types["user"].Fields
 	fields["display"] = schema.Field{}
 	for _, part := range []string{"formatted", "givenname", "familyname", "middlename"} {
@@ -230,7 +231,7 @@ func TestFilters(t *testing.T) {
 			}
 		}
 		for i := range 3 {
-			c.scim("201", "POST", "/Users", fmt.Sprintf(`{%s"userName":"s%d@x.org","externalId":"shared"}`, userURN, i))
+			c.createWithExternalID(fmt.Sprintf("s%d@x.org", i), "shared")
 		}
 		for page, want := range map[string]int{"": 3, "&count=2": 2, "&count=0": 0, "&startIndex=3": 1, "&startIndex=2&count=1": 1, "&startIndex=4": 0} {
 			r := c.scim("200", "GET", "/Users?filter=externalId+eq+%22shared%22"+page, "")
@@ -279,6 +280,7 @@ func TestPatches(t *testing.T) {
 			{`{"op":"add","path":"phoneNumbers[type eq \"work\"].value","value":"1"},{"op":"remove","path":"title"},{"op":"add","path":"addresses[type eq \"work\"].country","value":"x"}`, "displayName", "J"},
 			{`{"op":"add","path":"urn:ietf:params:scim:schemas:extension:enterprise:2.0:User:manager","value":{"value":"1"}}`, "displayName", "J"},
 			{`{"op":"add","path":"urn:ietf:params:scim:schemas:extension:enterprise:2.0:User","value":{"department":"x"}}`, "displayName", "J"},
+			{`{"op":"replace","path":"urn:x:y","value":"x"}`, "displayName", "J"},
 			{`{"op":"replace","value":{"id":"` + id + `","schemas":[],"meta":{},"groups":[],"displayName":"K"}}`, "displayName", "K"},
 		} {
 			c.equal(s.operations, patch("200", s.operations).str(s.at), s.want)
@@ -294,7 +296,6 @@ func TestPatches(t *testing.T) {
 			`{"op":"replace","path":"displayName.x","value":"x"}`:                                    "400 invalidPath",
 			`{"op":"replace","path":"","value":"x"}`:                                                 "400 invalidPath",
 			`{"op":"replace","path":"emails[","value":"x"}`:                                          "400 invalidPath",
-			`{"op":"replace","path":"urn:x:y","value":"x"}`:                                          "400 invalidPath",
 			`{"op":"replace","path":"~rev","value":"x"}`:                                             "400 invalidPath",
 			`{"op":"replace","path":"email","value":"x@x.org"}`:                                      "400 invalidPath",
 			`{"op":"replace","path":"job","value":"admin"}`:                                          "400 invalidPath",
@@ -617,8 +618,35 @@ func TestServiceDiscovery(t *testing.T) {
 		for _, name := range []string{"User", "Group"} {
 			kind := c.scim("200", "GET", "/ResourceTypes/"+name, "")
 			c.equal("schema", c.scim("200", "GET", "/Schemas/"+kind.str("schema"), "").str("name"), name)
-			if res, err := http.Get(kind.str("meta.location")); err != nil || res.StatusCode != http.StatusUnauthorized {
+			if res, err := http.Get(kind.str("meta.location")); err != nil || res.StatusCode != http.StatusOK {
 				t.Errorf("location %s: got %v, %v", kind.str("meta.location"), res, err)
+			}
+		}
+		base := strings.TrimSuffix(r.str("meta.location"), "/ServiceProviderConfig")
+		withoutKey := func(method, path string) (int, string) {
+			t.Helper()
+			req, err := http.NewRequestWithContext(c.Ctx, method, base+path, strings.NewReader("{}"))
+			must(t, err)
+			res, err := http.DefaultClient.Do(req)
+			must(t, err)
+			defer res.Body.Close()
+			text, err := io.ReadAll(res.Body)
+			must(t, err)
+			return res.StatusCode, string(text)
+		}
+		for _, path := range []string{"/ServiceProviderConfig", "/Schemas", "/Schemas/urn:ietf:params:scim:schemas:core:2.0:User", "/ResourceTypes", "/ResourceTypes/Group"} {
+			want := c.scim("200", "GET", path, "").text
+			if status, got := withoutKey("GET", path); status != 200 || strings.TrimSpace(got) != strings.TrimSpace(want) {
+				t.Errorf("%s without a key: %d %s, want %s", path, status, got, want)
+			}
+			c.withKey("wrong").scim("401", "GET", path, "")
+		}
+		for request, want := range map[string]int{
+			"GET /Schemas/nosuch": 404, "GET /Schemas?filter=id%20eq%20%22x%22": 403, "POST /Schemas": 401, "GET /Users": 401, "GET /Groups": 401, "GET /nosuch": 401, "GET ": 401,
+		} {
+			method, path, _ := strings.Cut(request, " ")
+			if status, text := withoutKey(method, path); status != want || !strings.Contains(text, "messages:2.0:Error") {
+				t.Errorf("%s without a key: %d %s, want %d", request, status, text, want)
 			}
 		}
 		c.equal("schemas", c.scim("200", "GET", "/Schemas", "").str("totalResults"), "2")

@@ -31,6 +31,7 @@ type call struct {
 	key     admin.Key
 	db      *userdb.DB
 	request *http.Request
+	leave   func() // gives back the call's place among requests
 }
 
 type (
@@ -167,6 +168,10 @@ func (s *Service) registerRoutes() (http.Handler, error) {
 	if s.console != nil {
 		mux.HandleFunc(consolePath+"/", s.serveConsole)
 		mux.HandleFunc(consolePath, s.serveConsole)
+		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) {
+			infoOf(r.Context()).operation = "root"
+			http.Redirect(w, r, consolePath, http.StatusSeeOther)
+		})
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serveNotFound(mux, w, r) })
 	return rejectUncleanPaths(mux), err
@@ -227,7 +232,8 @@ type route struct {
 	summary          string
 	status           int  // on success; 0 means 200
 	badKeyStatus     int  // status for a wrong key; 0 means 401
-	imports          bool // its body may take any length of time
+	streams          bool // the bodies may take any length of time
+	imports          bool // it streams entries from its body
 }
 
 const typePrefix = "/v1/types/{type}"
@@ -268,7 +274,7 @@ func (s *Service) newOperation(r route) huma.Operation {
 // authorize calls next if the request has a key with the right scope.
 func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) {
 	req, w := humago.Unwrap(ctx)
-	c, leave, err := s.beginCall(req, r)
+	c, leave, err := s.beginCall(w, req, r)
 	if err != nil {
 		infoOf(req.Context()).err = err
 		writeProblem(w, req, problemOf(err))
@@ -281,24 +287,44 @@ func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) 
 }
 
 // beginCall returns the call that a request makes on a route, if its key allows that. It takes a
-// place for the call, which leave gives back. It checks the key without reading the body.
-func (s *Service) beginCall(req *http.Request, r route) (c *call, leave func(), err error) {
+// place for the call, which leave gives back. It checks the key without reading the body, and once
+// more when the whole body has arrived, unless the route streams: a client may send the body
+// slowly, and the key may have been revoked meanwhile.
+func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (c *call, leave func(), err error) {
 	key, err := s.authorizeKey(req, r)
 	if err != nil {
 		return nil, nil, err
 	}
-	places := &s.budgets.requests
-	if r.imports {
-		places = &s.budgets.imports
+	release := func() {}
+	defer func() {
+		if err != nil {
+			release()
+		}
+	}()
+	if !r.streams && req.Body != nil && req.Body != http.NoBody {
+		read, err := s.budgets.readBody(w, req, key.Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		release = read
+		if key, err = s.authorizeKey(req, r); err != nil {
+			return nil, nil, err
+		}
 	}
-	if leave, err = places.take(req.Context()); err != nil {
+	places := s.budgets.requests
+	if r.imports {
+		places = s.budgets.imports
+	}
+	leavePlace, err := places.place(key.Name)
+	if err != nil {
 		return nil, nil, err
 	}
 	if c, err = s.newCall(req, key); err != nil {
-		leave()
+		leavePlace()
 		return nil, nil, err
 	}
-	return c, leave, nil
+	c.leave = func() { leavePlace(); release() }
+	return c, c.leave, nil
 }
 
 // authorizeKey returns the key of a request, if the key may use the route.

@@ -39,8 +39,8 @@ func (s *Service) Run(ctx context.Context, l net.Listener) error {
 	}
 	listener := &drainListener{Listener: l}
 	l = listener
-	if s.options.TLS != nil {
-		l = tls.NewListener(l, s.options.TLS)
+	if s.options.TLS != nil { // otherwise all connections come from a proxy or from this machine
+		l = tls.NewListener(newPeerListener(l, s.options.Proxies), s.options.TLS)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()

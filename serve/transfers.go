@@ -44,6 +44,7 @@ func (s *Service) registerTransfers(mux *http.ServeMux) {
 // handleStream registers a route whose handler reads and writes the bodies itself, for as long as
 // that takes.
 func (s *Service) handleStream(mux *http.ServeMux, r route, do func(c *call, w http.ResponseWriter) error, params ...*huma.Param) {
+	r.streams = true
 	op := s.newOperation(r)
 	op.Parameters = params
 	lines := map[string]*huma.MediaType{jsonLines: {Schema: &huma.Schema{Type: huma.TypeString}}}
@@ -54,7 +55,7 @@ func (s *Service) handleStream(mux *http.ServeMux, r route, do func(c *call, w h
 	s.api.OpenAPI().AddOperation(&op)
 	mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
 		body := &stream{ReadCloser: req.Body, ResponseWriter: w, control: http.NewResponseController(w), ctx: drainContextsOf(req.Context()).stream}
-		c, leave, err := s.beginCall(req, r)
+		c, leave, err := s.beginCall(w, req, r)
 		if err == nil {
 			defer leave()
 			defer body.start()()

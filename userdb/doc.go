@@ -40,7 +40,8 @@
 //   - I3: The ~isa, ~prk and primary facet of an entry agree with its key.
 //   - I4: A record whose entry is not live (an SRK, an index member, a tertiary record) is never
 //     shown to a reader, and check.Run finds it.
-//   - I5: An indexed facet of a live entry is in its index set, or check.Run reports it.
+//   - I5: An indexed facet of a live entry is in its index set, and a live entry is at its place in
+//     the ordered indexes of its type, or check.Run reports it.
 //   - I6: A write that is based on a stale ~rev changes nothing and reports a conflict.
 //   - I7: A write happens completely or not at all, whatever crashes. If its reply is lost and it
 //     is sent again, it is not applied twice and is not reported as a duplicate of itself.

@@ -73,8 +73,8 @@ var (
 	ErrFileFull = embedded.ErrFull
 	// ErrFileDamaged means that the file is not as it was written. It is left unchanged.
 	ErrFileDamaged = embedded.ErrDamaged
-	// ErrFileExposed means that users other than this one and root can write to the file. It is
-	// neither trusted nor changed.
+	// ErrFileExposed means that users other than this one and root can read or write the file. It
+	// is neither trusted nor changed.
 	ErrFileExposed = embedded.ErrExposed
 )
 
@@ -107,7 +107,8 @@ func (e *WaitError) Error() string {
 func (e *WaitError) Unwrap() error { return ErrTooManyAttempts }
 
 // A BusyError says that more passwords are waiting for a processor than can be hashed or checked in
-// time. It wraps ErrUnavailable. Nothing was counted or changed.
+// time, or that those of one origin or of one account have their whole share of the queue. It wraps
+// ErrUnavailable. Nothing was counted or changed.
 type BusyError struct {
 	Wait time.Duration // estimated time until the jobs in the queue are done
 }

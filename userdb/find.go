@@ -184,22 +184,33 @@ type Query struct {
 
 	// MaxRead is the approximate number of entries after which Page stops reading. Page also stops
 	// after scanning a hundred times as many keys. The page may then have fewer entries than Limit,
-	// or none, although it has a Next. If zero, Page reads until the page is full.
+	// or none, although it has a Next. If zero, Page reads until the page is full. It is only for
+	// Page.
 	MaxRead int
+
+	// MaxBytes is the approximate size of the entries, in bytes of field names and facets, after
+	// which Page stops reading. Page reads 16 entries at a time, so the last of these reads may
+	// exceed it. The page may then have fewer entries than Limit, or none, although it has a Next.
+	// If zero, there is no limit. It is only for Page.
+	MaxBytes int
 
 	// Disabled selects only entries that are disabled, or only those that are not. If nil, it
 	// selects both. There is no index for it.
 	Disabled *bool
 
-	// Order names an ordered field to sort by. Entries without the field are left out. If "", the
-	// listing has no order.
+	// Order names an ordered field to sort by. Entries without the field come before all others. If
+	// "", the listing has no order.
 	Order string
 
-	// Reverse sorts from the greatest value down.
+	// Reverse sorts from the greatest value down. Entries without the field then come last.
 	Reverse bool
 
+	// Skip is the number of entries to pass over at the beginning of a listing with an Order. They
+	// are not read, however many they are. Skip cannot be used with bounds, After or Before.
+	Skip int64
+
 	// GT, GTE, LT, LTE, Start, End and Prefix are bounds of a listing with an Order. All that are
-	// not zero must hold.
+	// not zero must hold. They leave out entries without the field.
 	GT, GTE, LT, LTE *schema.Value // greater than, at least, less than, at most
 
 	// Start and End are the first and the last value, both included. With Reverse, Start is the
@@ -223,12 +234,13 @@ const pageLimit = 100
 // may or may not be yielded. If the server's tables are resized, the server restarts or a replica
 // takes its place while All runs, an entry may be yielded twice.
 //
-// With Order, the entries are sorted by the values of an ordered field: numbers by size, after NaN;
-// dates by time; null before false before true; text by its canonical form, so that alice, Alice
-// and ALICE are together, all have the prefix al, and bounds do not distinguish them. Entries with
-// equal values are sorted by the text as written, then by PRK. Text is sorted by code points and
-// not as in a dictionary: é comes after z, and with FoldExact case counts. An entry whose value
-// changes while All runs may be yielded twice or not at all.
+// With Order, the entries are sorted by the values of an ordered field, after those without a
+// value: numbers by size, after NaN; dates by time; null before false before true; text by its
+// canonical form, so that alice, Alice and ALICE are together, all have the prefix al, and bounds
+// do not distinguish them. Entries with equal values are sorted by the text as written, then by
+// PRK. Text is sorted by code points and not as in a dictionary: é comes after z, and with
+// FoldExact case counts. An entry whose value changes while All runs may be yielded twice or not at
+// all.
 func (t *Type) All(ctx context.Context, q Query) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		var err error
@@ -350,10 +362,10 @@ type Total struct {
 // Count returns the number of live entries that a query selects, after q.After and within its
 // bounds. It ignores q.Limit.
 //
-// If a single index holds the answer, as for one value of an indexed field or for one tag, Count
-// returns the size of the index, with one command. To count all entries of a type, Count scans
-// their keys. It then also counts damaged entries, which check.Run finds, and may count an entry
-// twice for the reasons that All may yield one twice.
+// If a single index holds the answer, as for one value of an indexed field, for one tag or for an
+// Order without bounds, Count returns the size of the index, with one command. To count all entries
+// of a type, Count scans their keys. It then also counts damaged entries, which check.Run finds,
+// and may count an entry twice for the reasons that All may yield one twice.
 //
 // For any other query, Count reads the entries as All does, which is for people, not for a hot
 // path. Damaged records that are no longer entries are not counted; the error is then ErrCorrupt

@@ -125,11 +125,26 @@ const (
 	EventEnd     EventKind = "end"
 )
 
+// maxLoginEvents limits how many successful logins to one account the feed records in an hour.
+// Otherwise, somebody who keeps logging in to one account would push out the logins to all others.
+const maxLoginEvents = 60
+
+// countLogin counts a successful login and reports whether the feed should record it.
+func (db *DB) countLogin(ctx context.Context, prk recordkey.Key) bool {
+	v := db.view()
+	counter, err := recordkey.Own("visits", prk.Type(), "login", db.digest("account", prk.In(v.NS).String()))
+	if err != nil {
+		return true
+	}
+	wait, err := v.Engine.Limit(ctx, store.Limit{Counter: counter.In(v.NS), Max: maxLoginEvents, Window: visitorWindow, Now: v.StoreTime()})
+	return err != nil || wait == 0
+}
+
 // appendLogin appends a successful, failed or throttled login to its feed.
 func (db *DB) appendLogin(ctx context.Context, e Event) {
 	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle}[e.Kind]
 	v := db.view()
-	if kind == "" || !v.Config.History {
+	if kind == "" || !v.Config.History || kind == EventLogin && !db.countLogin(ctx, e.Key) {
 		return
 	}
 	n := v.Note(view.WithActor(ctx, view.Actor{Origin: e.Origin}), kind, "")

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
 )
@@ -35,7 +36,8 @@ type Attempt struct {
 //   - ErrTooManyAttempts if too many attempts have failed. The password was not checked. A
 //     *WaitError says how long to wait.
 //   - ErrUnavailable with a *BusyError if more logins are waiting for a processor than can be
-//     served before the deadline of ctx.
+//     served before the deadline of ctx, or if this origin or this account has its whole share of
+//     the queue.
 //   - ErrCorrupt if the entry cannot be read, or if a record that the store itself needs to judge
 //     attempts is damaged. The error names the record.
 //
@@ -136,7 +138,7 @@ func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err 
 // replaceHash tries to store a new hash and returns it. If another login was faster or the entry
 // has changed, the entry stays as it is.
 func (p *proof) replaceHash(ctx context.Context, pw string) string {
-	hash, err := p.t.db.hashers.hashUnchecked(ctx, p.t.declared, pw)
+	hash, err := p.t.db.hashers.hashUnchecked(ctx, p.caller(ctx), p.t.declared, pw)
 	if err == nil {
 		err = p.t.retryOnSchemaChange(ctx, func(t *Type) error {
 			encoded := change.Facets(p.r)
@@ -192,7 +194,7 @@ func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 	var admission store.Admission
 	admission.Wait, err = p.t.view.Engine.LoginWait(ctx, attempt)
 	if err == nil && admission.Wait == 0 {
-		err = p.t.db.hashers.onPool(ctx, func() (err error) {
+		err = p.t.db.hashers.onPool(ctx, p.caller(ctx), func() (err error) {
 			if admission, err = p.t.view.Engine.Admit(ctx, attempt); err == nil && admission.Wait == 0 {
 				result = p.verify(ctx, pw)
 			}
@@ -218,11 +220,16 @@ func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 }
 
 // verify checks the password and does the same work whether or not there is an entry. It accepts a
-// hash in the encoding of the original only if this library has never set the entry's password.
+// hash in the encoding of the original only if neither this library nor an import has ever set the
+// entry's password.
 func (p *proof) verify(ctx context.Context, pw string) password.Result {
-	verify := p.t.db.hashers.HasherFor(p.t.declared).Verify
-	if p.r.Fields[store.FieldChanged] == "" {
-		verify = p.t.db.hashers.HasherFor(p.t.declared).VerifyOriginal
+	hasher := p.t.db.hashers.HasherFor(p.t.declared)
+	verify := hasher.Verify
+	switch {
+	case p.r.HashImported():
+		verify = hasher.VerifyImported
+	case p.r.Fields[store.FieldChanged] == "" && p.r.Fields[store.FieldImported] == "":
+		verify = hasher.VerifyOriginal
 	}
 	result, err := verify(p.hash(), pw)
 	if err != nil {
@@ -248,6 +255,16 @@ func (p *proof) unknownDigest() string {
 		p.digest = p.t.identifierDigest(p.identifier)
 	}
 	return p.digest
+}
+
+// caller returns the caller for whom a job of the attempt runs. An identifier that nobody has
+// counts as an account. The counters must have been read.
+func (p *proof) caller(ctx context.Context) hashpool.Caller {
+	account := p.r.Key.String()
+	if !p.r.Live() {
+		account = p.unknownDigest()
+	}
+	return callerAt(ctx, p.origin, account)
 }
 
 // counters returns the counters for the account and the origin.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
+
+	"github.com/coffeenode/userdb/internal/hashpool"
 )
 
 // An Observer is notified of what a DB does, but not of the accounts it concerns. It receives names
@@ -103,7 +105,7 @@ func endAll(ended []func(Outcome), o Outcome) {
 }
 
 // runObserved runs a job on the pool of hashers and notifies the observers.
-func (hs *hashers) runObserved(ctx context.Context, job func() error) (err error) {
+func (hs *hashers) runObserved(ctx context.Context, c hashpool.Caller, job func() error) (err error) {
 	observers := hs.db.options.Observers
 	began, ended := make([]func(), len(observers)), make([]func(Outcome), len(observers))
 	for i, o := range observers {
@@ -111,7 +113,7 @@ func (hs *hashers) runObserved(ctx context.Context, job func() error) (err error
 	}
 	err = errPanicked
 	defer func() { endAll(ended, outcomeOf(err)) }()
-	err = hs.run(ctx, func() error {
+	err = hs.run(ctx, c, func() error {
 		for _, begin := range began {
 			begin()
 		}

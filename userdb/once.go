@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -101,11 +102,13 @@ func onceKey(name string) (recordkey.Key, error) {
 	return key.In(view.Reserved), err
 }
 
-// encodeRequest returns an unambiguous encoding of a request without its password.
+// encodeRequest returns an unambiguous encoding of a request, without its password and whether one
+// is required.
 func encodeRequest(n NewEntry) string {
 	var b strings.Builder
 	add := func(text string) { fmt.Fprintf(&b, "%d:%s", len(text), text) }
 	add(n.UID)
+	add(strconv.FormatBool(n.Disabled))
 	for _, field := range slices.Sorted(maps.Keys(n.Facets)) {
 		add(field)
 		add(string(n.Facets[field].Codec()))
@@ -145,12 +148,36 @@ func (o *onceRequest) begin(ctx context.Context, uid string) error {
 		PRK:   o.record, Life: onceLife, Now: o.view.StoreTime(),
 	})
 	if errors.Is(err, ErrDuplicate) {
+		o.release(ctx, prk)
 		return invalid(purposeOnce, purposeOnce, "the name belongs to another request")
 	}
 	if err == nil {
-		err = o.read(ctx) // another caller may have stored the request first
+		err = o.read(ctx)
+	}
+	if err == nil && o.prk != prk { // another caller stored the request first
+		o.removeToken(ctx, prk, o.name)
 	}
 	return err
+}
+
+// release gives up the reservation at prk of a request that is not stored, because its name belongs
+// to another one. It does nothing if that one may have reserved the same UID.
+func (o onceRequest) release(ctx context.Context, prk recordkey.Key) {
+	key, err := store.TokenKey(o.record)
+	if err != nil {
+		return
+	}
+	found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
+	if err != nil {
+		return
+	}
+	for hash, text := range found[0].Fields {
+		other, ok := store.ParseToken(hash, text)
+		if _, uid, _ := strings.Cut(other.Value, " "); !ok || uid == prk.Value() {
+			return
+		}
+	}
+	o.removeToken(ctx, prk, o.name)
 }
 
 // token returns the token to store at the UID that the entry will have. It depends only on the name
@@ -166,18 +193,25 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (prk recordkey.
 	if prk, err = o.declared.PRK(uid); err != nil {
 		return prk, err
 	}
+	err = o.view.Engine.Invite(ctx, store.Invitation{Token: o.token(), PRK: prk, Life: onceLife, Now: o.view.StoreTime()})
+	reserved := err == nil
+	if !reserved && !errors.Is(err, ErrDuplicate) {
+		return prk, err
+	}
+	// Look for the entry afterwards: one that another call creates from now on spends the token.
 	_, err = o.view.FindOne(ctx, store.Lookup{PRK: prk})
+	if reserved && !errors.Is(err, ErrNotFound) {
+		o.removeToken(ctx, prk, o.name)
+	}
 	switch {
 	case err == nil:
 		return prk, store.DuplicateField(o.declared.Schema.Primary)
 	case !errors.Is(err, ErrNotFound):
 		return prk, err
+	case !reserved:
+		return prk, fmt.Errorf("another entry is being created with this UID: %w", ErrConflict)
 	}
-	err = o.view.Engine.Invite(ctx, store.Invitation{Token: o.token(), PRK: prk, Life: onceLife, Now: o.view.StoreTime()})
-	if errors.Is(err, ErrDuplicate) {
-		err = fmt.Errorf("another entry is being created with this UID: %w", ErrConflict)
-	}
-	return prk, err
+	return prk, nil
 }
 
 // findCreated returns the entry if the request has created it. waiting reports whether the request
@@ -264,19 +298,20 @@ func (t *Type) isTakenUID(err error) bool {
 // forget allows the name to be used for another request. It removes the stored request first, then
 // the token with which another call could still create the entry.
 func (o onceRequest) forget(ctx context.Context) {
-	for _, stored := range []struct {
-		prk  recordkey.Key
-		hash string
-	}{{o.record, o.digest}, {o.prk, o.name}} {
-		key, err := store.TokenKey(stored.prk)
-		if err != nil {
-			continue
-		}
-		found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
-		if err != nil || len(found[0].Fields) != 1 || found[0].Fields[stored.hash] == "" {
-			continue
-		}
-		// If this fails, the record expires within a day.
-		_, _ = o.view.Engine.Repair(ctx, store.Remove{Key: key.String(), Field: stored.hash, Value: found[0].Fields[stored.hash]})
+	o.removeToken(ctx, o.record, o.digest)
+	o.removeToken(ctx, o.prk, o.name)
+}
+
+// removeToken removes the token with a hash at prk, if it is the only one there. If that fails, the
+// token expires within a day.
+func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, hash string) {
+	key, err := store.TokenKey(prk)
+	if err != nil {
+		return
 	}
+	found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
+	if err != nil || len(found[0].Fields) != 1 || found[0].Fields[hash] == "" {
+		return
+	}
+	_, _ = o.view.Engine.Repair(ctx, store.Remove{Key: key.String(), Field: hash, Value: found[0].Fields[hash]})
 }

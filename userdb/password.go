@@ -14,6 +14,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
 
@@ -23,7 +24,8 @@ import (
 //
 // The error is a *password.PolicyError if the policy refuses the password, for example because it
 // has over 72 bytes (1,024 with a pepper). The bytes are hashed as they are: nothing is trimmed,
-// folded or normalized.
+// folded or normalized. Login also accepts the password in its other Unicode form, composed or
+// decomposed.
 func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "SetPassword", &err)
 	defer v.end(&err)
@@ -31,7 +33,7 @@ func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entr
 	if err != nil {
 		return Entry{}, err
 	}
-	return t.setPassword(ctx, r, pw, "", func(store.Record) error { return nil })
+	return t.setPassword(ctx, r, pw, reservedFor(ctx, r.Key), "", func(store.Record) error { return nil })
 }
 
 // ChangePassword sets the password of an entry as SetPassword does, after checking the old one.
@@ -52,7 +54,7 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 		return Entry{}, err
 	}
 	proved := p.hash()
-	e, err = t.setPassword(ctx, p.r, pw, a.Origin, func(current store.Record) error {
+	e, err = t.setPassword(ctx, p.r, pw, p.caller(ctx), a.Origin, func(current store.Record) error {
 		switch {
 		case current.Fields[store.FieldDisabled] != "":
 			return ErrLogin
@@ -70,13 +72,15 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 	return e, err
 }
 
-// setPassword replaces the hash of a record. It calls allow with each version of the record that it
-// tries to change, and stops if that returns an error.
-func (t *Type) setPassword(ctx context.Context, r store.Record, pw, origin string, allow func(current store.Record) error) (Entry, error) {
+// setPassword replaces the hash of a record; c is the caller for whom it hashes. It calls allow
+// with each version of the record that it tries to change, and stops if that returns an error.
+func (t *Type) setPassword(
+	ctx context.Context, r store.Record, pw string, c hashpool.Caller, origin string, allow func(current store.Record) error,
+) (Entry, error) {
 	before, after := r, r
 	ctx = view.WithActor(ctx, view.Actor{Origin: origin})
 	err := t.retryOnSchemaChange(ctx, func(t *Type) error {
-		hash, err := t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(before.Fields))
+		hash, err := t.db.hashers.hash(ctx, c, t.declared, pw, t.declared.Identifiers(before.Fields))
 		if err != nil {
 			return err
 		}
@@ -237,17 +241,36 @@ func (hs *hashers) HasherFor(t *change.Type) *password.Hasher {
 	return hs.byCost[t.Schema.Policy().Cost]
 }
 
-// onPool runs a CPU-bound job on the pool, which limits how many run at the same time.
-func (hs *hashers) onPool(ctx context.Context, job func() error) error {
-	if len(hs.db.options.Observers) > 0 {
-		return hs.runObserved(ctx, job)
+// callerAt returns the caller of a job that a request from an origin needs. If origin is "", it is
+// the origin of the context's actor. account is the account, "" if there is none.
+func callerAt(ctx context.Context, origin, account string) hashpool.Caller {
+	actor := view.ActorOf(ctx)
+	return hashpool.Caller{
+		Origin: normalOrigin(cmp.Or(origin, actor.Origin)), Account: account, Reserved: actor.IsOperator(),
 	}
-	return hs.run(ctx, job)
 }
 
-func (hs *hashers) run(ctx context.Context, job func() error) error {
+// reservedFor returns the caller of a job for somebody who has already proved the right to act for
+// the account at prk, such as the holder of a token.
+func reservedFor(ctx context.Context, prk recordkey.Key) hashpool.Caller {
+	c := callerAt(ctx, "", prk.String())
+	c.Reserved = true
+	return c
+}
+
+// onPool runs a CPU-bound job on the pool, which limits how many run at the same time. Operators
+// sign in through the reserved lane, so that they can do so during a flood of other logins.
+func (hs *hashers) onPool(ctx context.Context, c hashpool.Caller, job func() error) error {
+	c.Reserved = c.Reserved || view.IsReserved(hs.db.view().NS)
+	if len(hs.db.options.Observers) > 0 {
+		return hs.runObserved(ctx, c, job)
+	}
+	return hs.run(ctx, c, job)
+}
+
+func (hs *hashers) run(ctx context.Context, c hashpool.Caller, job func() error) error {
 	var failed error
-	err := hs.pool.Do(ctx, func() { failed = job() })
+	err := hs.pool.Do(ctx, c, func() { failed = job() })
 	if busy, is := errors.AsType[*hashpool.BusyError](err); is {
 		return fmt.Errorf("hashing passwords: %w: %w", &BusyError{Wait: busy.Wait}, err)
 	}
@@ -258,8 +281,8 @@ func (hs *hashers) run(ctx context.Context, job func() error) error {
 }
 
 // hashUnchecked hashes a password without checking it against the policy.
-func (hs *hashers) hashUnchecked(ctx context.Context, t *change.Type, pw string) (hash string, err error) {
-	err = hs.onPool(ctx, func() (err error) {
+func (hs *hashers) hashUnchecked(ctx context.Context, c hashpool.Caller, t *change.Type, pw string) (hash string, err error) {
+	err = hs.onPool(ctx, c, func() (err error) {
 		hash, err = hs.HasherFor(t).Hash(pw)
 		return err
 	})
@@ -267,13 +290,23 @@ func (hs *hashers) hashUnchecked(ctx context.Context, t *change.Type, pw string)
 }
 
 func (hs *hashers) Hash(ctx context.Context, t *change.Type, pw string, own []string) (string, error) {
-	if err := hs.Check(ctx, t, pw, own); err != nil {
-		return "", err
-	}
-	return hs.hashUnchecked(ctx, t, pw)
+	return hs.hash(ctx, hashpool.Caller{}, t, pw, own)
 }
 
 func (hs *hashers) Check(ctx context.Context, t *change.Type, pw string, own []string) error {
+	return hs.check(ctx, hashpool.Caller{}, t, pw, own)
+}
+
+// hash checks a password against the policy and hashes it.
+func (hs *hashers) hash(ctx context.Context, c hashpool.Caller, t *change.Type, pw string, own []string) (string, error) {
+	if err := hs.check(ctx, c, t, pw, own); err != nil {
+		return "", err
+	}
+	return hs.hashUnchecked(ctx, c, t, pw)
+}
+
+// check checks a password against the policy.
+func (hs *hashers) check(ctx context.Context, c hashpool.Caller, t *change.Type, pw string, own []string) error {
 	if pw == "" { // refused whatever the policy, since anybody could log in
 		return &password.PolicyError{Rule: "min", Reason: "it is empty"}
 	}
@@ -284,7 +317,7 @@ func (hs *hashers) Check(ctx context.Context, t *change.Type, pw string, own []s
 	}
 	if policy.Strength = p.Strength; policy.Strength > 0 {
 		// Estimating the strength of some passwords takes a second or two.
-		if err := hs.onPool(ctx, func() error { return policy.Check(pw, own...) }); err != nil {
+		if err := hs.onPool(ctx, c, func() error { return policy.Check(pw, own...) }); err != nil {
 			return err
 		}
 	}

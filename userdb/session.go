@@ -217,35 +217,6 @@ func (t *Type) EndSession(ctx context.Context, secret string) (err error) {
 	return err
 }
 
-// endBySecretTimeout limits how long endBySecret tries to end a session.
-const endBySecretTimeout = 10 * time.Second
-
-// endBySecret ends a session whose secret was never returned. If ctx ends first, endBySecret
-// returns and continues in the background, and no event is emitted.
-func (t *Type) endBySecret(ctx context.Context, secret string) error {
-	t = t.current()
-	prk, _ := t.secretOwner(secret)
-	id := hashSecret(secret)
-	background, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBySecretTimeout)
-	var found bool
-	ended := make(chan error, 1)
-	go func() {
-		defer cancel()
-		var err error
-		found, err = t.view.Engine.EndSession(background, prk, id, t.view.Note(ctx, EventSessionEnd, ""), t.view.StoreTime())
-		ended <- err
-	}()
-	select {
-	case err := <-ended:
-		if found {
-			t.db.emit(ctx, Event{Kind: EventEnd, Key: prk, Session: id})
-		}
-		return err
-	case <-ctx.Done():
-		return nil
-	}
-}
-
 // EndSessionID ends the session of an entry that has the ID. The error is ErrNotFound if there is
 // no such session or entry.
 func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err error) {

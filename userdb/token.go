@@ -33,7 +33,8 @@ const sentMark = "~sent"
 //
 // The tokens of an entry end with a new password, with Disable and with Delete. When one is
 // redeemed, all tokens of the same purpose end. An entry has at most 16 tokens; issuing another
-// ends the oldest.
+// ends the oldest of the most frequent kind. A kind is a purpose with the facets that a token is
+// bound to, so strangers who keep asking for tokens end no others.
 type Token struct {
 	// Purpose is required and has at most 256 bytes.
 	Purpose string
@@ -208,16 +209,12 @@ func (tk Token) boundFields() []string {
 func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk Token, err error) {
 	ctx, v := t.db.begin(ctx, "Peek", &err)
 	defer v.end(&err)
-	return t.peek(ctx, purpose, secret)
-}
-
-func (t *Type) peek(ctx context.Context, purpose, secret string) (Entry, Token, error) {
 	t = t.current()
 	r, token, err := t.findToken(ctx, purpose, secret)
 	if err != nil {
 		return Entry{}, Token{}, err
 	}
-	e, err := t.entry(r, nil)
+	e, err = t.entry(r, nil)
 	return e, publicToken(token), err
 }
 
@@ -283,7 +280,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 		var refused error
 		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
 			var hash string
-			if hash, refused = t.db.hashers.Hash(ctx, t.declared, pw, t.declared.Identifiers(r.Fields)); refused != nil {
+			if hash, refused = t.db.hashers.hash(ctx, reservedFor(ctx, r.Key), t.declared, pw, t.declared.Identifiers(r.Fields)); refused != nil {
 				return refused
 			}
 			r, err = t.spend(ctx, r, token, func(current store.Record) (store.Change, bool, error) {
@@ -308,30 +305,34 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 	return e, err
 }
 
-// RedeemSession redeems a token and starts a session, for logins with a link. key is the secret of
-// the session. No session is started unless the token is redeemed. A token may be redeemed without
-// a session only if the error is ErrOutcomeUnknown.
+// RedeemSession redeems a token and then starts a session, for logins with a link. key is the
+// secret of the session. However many callers have the token, it starts one session.
+//
+// The errors are those of Redeem. If the token was redeemed but its session may not have started,
+// the error is ErrOutcomeUnknown, or ErrNotFound if the entry was disabled or deleted, or all its
+// sessions ended, in between.
 func (t *Type) RedeemSession(
 	ctx context.Context, purpose, secret string, o SessionOptions,
 ) (e Entry, s Session, key string, err error) {
 	ctx, v := t.db.begin(ctx, "RedeemSession", &err)
 	defer v.end(&err)
 	ctx = view.WithActor(ctx, view.Actor{Origin: o.Origin})
-	e, _, err = t.peek(ctx, purpose, secret)
-	if err != nil {
+	if err := o.Check(); err != nil {
 		return Entry{}, Session{}, "", err
 	}
-	s, key, err = t.startSession(ctx, e, o)
-	if errors.Is(err, ErrConflict) { // all sessions have ended, and the token with them
-		err = ErrNotFound
-	}
-	if err != nil {
-		return Entry{}, Session{}, "", err
-	}
+	// Redeem first: an entry has a limited number of sessions, and callers that try to redeem one
+	// token at the same time must not end the others.
 	if e, _, err = t.redeem(ctx, purpose, secret); !committed(err) {
-		return Entry{}, Session{}, "", errors.Join(err, t.endBySecret(ctx, key))
+		return Entry{}, Session{}, "", err
 	}
-	return e, s, key, err
+	s, key, startErr := t.startSession(ctx, e, o)
+	switch {
+	case startErr == nil:
+		return e, s, key, err
+	case errors.Is(startErr, ErrConflict), errors.Is(startErr, ErrNotFound):
+		return Entry{}, Session{}, "", ErrNotFound
+	}
+	return Entry{}, Session{}, "", fmt.Errorf("%w: the token was redeemed: %w", ErrOutcomeUnknown, startErr)
 }
 
 // provedField returns the facet that the token was sent to, which proves that the holder of the

@@ -20,9 +20,13 @@ import (
 const (
 	visitorWindow = time.Hour
 
-	// maxPerIdentifier limits the tokens for one account or for one identifier that nobody has, the
-	// invitations to one address, and the changes to one address.
+	// maxPerIdentifier limits the tokens of one purpose for one account or for one identifier that
+	// nobody has, the invitations to one address, and the changes to one address.
 	maxPerIdentifier = 3
+
+	// maxPerAccount limits the tokens of all purposes for one account or for one identifier that
+	// nobody has. An entry has more tokens, so that these alone do not end those of its owner.
+	maxPerAccount = 12
 
 	// maxPerOrigin limits all requests from one origin.
 	maxPerOrigin = 30
@@ -34,8 +38,9 @@ const (
 //
 // The error is ErrNotFound if nobody has the identifier, or if the entry is disabled, has no such
 // facet or has a UID of over 200 bytes. Give the visitor the usual answer and send nothing. Do the
-// same for ErrTooManyAttempts, which is returned after three tokens for one account in an hour,
-// whichever of its identifiers were typed, or after thirty tokens and invitations from one origin.
+// same for ErrTooManyAttempts, which is returned after three tokens of one purpose, or twelve of
+// all purposes, for one account in an hour, whichever of its identifiers were typed, or after
+// thirty tokens and invitations from one origin.
 func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueForVisitor", &err)
 	defer v.end(&err)
@@ -50,7 +55,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 	err = retryOnConflict(ctx, func() (conflict bool, err error) {
 		r, err := t.findConstantTime(ctx, typed)
 		if err == nil && !counted {
-			counted, err = true, t.admitVisitor(ctx, "identifier", r, typed, a)
+			counted, err = true, t.admitVisitor(ctx, r, typed, tk.Purpose, a)
 		}
 		if err != nil {
 			return false, err
@@ -103,17 +108,32 @@ func (t *Type) admitOrigin(ctx context.Context, typed string, a Attempt) error {
 	return t.limit(ctx, "origin", t.db.originDigest(a.Origin), maxPerOrigin, t.throttleEvent(typed, a))
 }
 
-// admitVisitor counts a visitor's request against the limit of the account, whichever of its
-// identifiers was typed, or of the identifier if there is no account. kind keeps the counters for
-// tokens and invitations apart, so that somebody who keeps inviting an owner cannot prevent the
-// owner from resetting the password.
-func (t *Type) admitVisitor(ctx context.Context, kind string, r store.Record, typed string, a Attempt) error {
+// admitVisitor counts a visitor's request for a token against the limits of the account, whichever
+// of its identifiers was typed, or of the identifier if there is no account. Each purpose has a
+// limit of its own, so that somebody who keeps asking for tokens of one purpose cannot prevent the
+// owner from getting one of another.
+func (t *Type) admitVisitor(ctx context.Context, r store.Record, typed, purpose string, a Attempt) error {
 	e := t.throttleEvent(typed, a)
 	name := e.Identifier
 	if r.Live() {
 		name = t.db.digest("account", r.Key.String())
 	}
-	return t.limit(ctx, kind, name, maxPerIdentifier, e)
+	err := t.limit(ctx, "purpose", t.db.digest("purpose", name+purpose), maxPerIdentifier, e)
+	if err == nil {
+		err = t.limit(ctx, "identifier", name, maxPerAccount, e)
+	}
+	return err
+}
+
+// admitMail counts a mail to an address that a visitor typed. kind keeps the counters for
+// invitations and changes apart. All spellings of an address that differ only in case, or in other
+// ways that FoldCasefold ignores, are counted as one even under FoldExact, because they usually
+// lead to one mailbox.
+func (t *Type) admitMail(ctx context.Context, kind, address, origin string) error {
+	folded := t.declared.Schema
+	folded.Fold = schema.FoldCasefold
+	e := t.throttleEvent(address, Attempt{Origin: origin})
+	return t.limit(ctx, kind, t.db.digest("address", folded.Canonical(address)), maxPerIdentifier, e)
 }
 
 // throttleEvent returns the event for a visitor who made too many requests.
@@ -138,8 +158,7 @@ func (t *Type) admitChange(ctx context.Context, address string) error {
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err
 	}
-	e := t.throttleEvent(address, Attempt{Origin: view.ActorOf(ctx).Origin})
-	return t.limit(ctx, "change", e.Identifier, maxPerIdentifier, e)
+	return t.admitMail(ctx, "change", address, view.ActorOf(ctx).Origin)
 }
 
 // limit counts one request. If there were too many within an hour, it emits e with the time to wait
@@ -234,12 +253,13 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	if err := t.checkToken(&tk); err != nil {
 		return Invitation{}, err
 	}
-	if err := t.admitOrigin(ctx, typed, a); err != nil {
+	// From here on only address matters, since the mail goes there. typed may be longer.
+	if err := t.admitOrigin(ctx, address, a); err != nil {
 		return Invitation{}, err
 	}
-	r, err := t.findConstantTime(ctx, typed)
-	if err == nil { // count by the address, as the mail goes there
-		err = t.admitVisitor(ctx, "invitation", store.Record{}, typed, a)
+	r, err := t.findConstantTime(ctx, address)
+	if err == nil {
+		err = t.admitMail(ctx, "invitation", address, a.Origin)
 	}
 	if err != nil {
 		return Invitation{}, err

@@ -147,26 +147,15 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		_ = wrong.add(checkElements(change.TagsName, tags))
 		d.Tertiary = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
 	}
-	var own []string // identifiers that the password may not be
-	withPassword := n.Password != "" || n.RequirePassword
-	if withPassword {
-		own = append(t.declared.Identifiers(d.Facets), n.UID)
-	}
-	if len(wrong) > 0 {
-		if withPassword {
-			if other := wrong.add(t.db.hashers.Check(ctx, t.declared, n.Password, own)); other != nil {
-				return d, other
-			}
-		}
-		return d, t.addMissingAndTaken(ctx, wrong, t.newRecordAt(d.UID), d.Facets)
-	}
-	if withPassword {
-		hash, err := t.db.hashers.Hash(ctx, t.declared, n.Password, own)
+	if n.Password != "" || n.RequirePassword {
+		hash, err := t.hashNew(ctx, n, d.Facets, wrong)
 		if err != nil {
-			return d, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets)
+			return d, err
 		}
 		d.Facets[store.FieldPassword] = hash
 		d.Own = map[string]string{store.FieldChanged: schema.Date(t.view.Now()).Wire()}
+	} else if len(wrong) > 0 {
+		return d, t.addMissingAndTaken(ctx, wrong, t.newRecordAt(d.UID), d.Facets)
 	}
 	if n.Disabled {
 		if d.Own == nil {
@@ -175,6 +164,29 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		d.Own[store.FieldDisabled] = schema.Date(t.view.Now()).Wire()
 	}
 	return d, nil
+}
+
+// hashNew hashes the password of a new entry, unless something shows that the entry cannot be
+// created. Then it returns all problems: those in wrong, those of the password, and values that are
+// missing or taken. facets are the facets that could be encoded.
+func (t *Type) hashNew(ctx context.Context, n NewEntry, facets map[string]string, wrong problems) (string, error) {
+	r, c := t.newRecordAt(n.UID), callerAt(ctx, "", "")
+	if n.UID != "" {
+		c.Account = r.Key.String()
+	}
+	own := append(t.declared.Identifiers(facets), n.UID) // what the password may not be
+	if other := wrong.add(t.db.hashers.check(ctx, c, t.declared, n.Password, own)); other != nil {
+		return "", other
+	}
+	if err := t.addMissingAndTaken(ctx, wrong, r, facets); err != nil {
+		return "", err
+	}
+	if n.UID != "" && r.Key.IsValid() {
+		if _, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key}); err == nil {
+			return "", publicError(store.DuplicateField(t.declared.Schema.Primary))
+		}
+	}
+	return t.db.hashers.hashUnchecked(ctx, c, t.declared, n.Password)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -100,7 +100,7 @@ func TestImportCollisions(t *testing.T) {
 			fmt.Fprintf(&in, `{"facets":{"uid":"u%d","%s":"Value %d"}}`+"\n", i, []string{"name", "email", "nick"}[i%3], i%20)
 		}
 		got, err := transfer.Import(t.Context(), db, strings.NewReader(in.String()), transfer.ImportOptions{})
-		if want := (transfer.Report{Read: 60, Created: 20, Refused: 40}); err != nil || got != want {
+		if want := (transfer.Report{Read: 60, Created: 20, Refused: 40, NoPassword: 20}); err != nil || got != want {
 			t.Errorf("%+v, %v; want %+v", got, err, want)
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -58,6 +59,31 @@ func waitForFeed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKin
 		t.Fatalf("the feed has %d events, want %d: %q", len(all), want, formatEvents(all))
 	}
 	return all
+}
+
+// TestHistoryEndsWithEntry checks that an entry never shows events of an earlier entry with the
+// same UID, whether or not the programs that deleted and created them keep histories.
+func TestHistoryEndsWithEntry(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx, h := t.Context(), hints.UID("ann")
+		recording, plain := typeOf(t, s.open(userdb.Options{History: true}), "user"), typeOf(t, s.open(userdb.Options{}), "user")
+		var want []string
+		if !s.has(manyClients) { // plain is a view of the program that keeps histories
+			want = []string{"create added,name library "}
+		}
+		for name, deleting := range map[string]*userdb.Type{"plain": plain, "recording": recording} {
+			must(t, errOf(recording.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann", "email", "ann@x.org")})))
+			must(t, errOf(recording.Update(ctx, h, putText("job", "x"))))
+			must(t, deleting.Delete(ctx, h))
+			must(t, errOf(plain.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann")})))
+			events, err := recording.History(ctx, h)
+			must(t, err)
+			if got := formatEvents(events); !slices.Equal(got, want) {
+				t.Errorf("after a delete by a %s program, the next entry has the events %q, want %q", name, got, want)
+			}
+			must(t, plain.Delete(ctx, h))
+		}
+	})
 }
 
 // isSession reports whether a session starts or ends with an event.
@@ -157,6 +183,35 @@ func TestFloodOfFailures(t *testing.T) {
 	if err != nil || len(page.Events) != 1000 {
 		t.Errorf("the feed has %d failures, %v; want 1000", len(page.Events), err)
 	}
+}
+
+// TestFloodOfLogins checks that the feed records at most sixty successful logins to one account in
+// an hour, so that those to others stay.
+func TestFloodOfLogins(t *testing.T) {
+	eachLoginSite(t, userdb.Options{History: true}, func(t *testing.T, g *loginSite) {
+		g.add("bob", alicePassword)
+		recorded := func() map[string]int {
+			page, err := g.db.Events(t.Context(), userdb.EventQuery{Kinds: []userdb.EventKind{userdb.EventLogin}, Limit: 1000})
+			must(t, err)
+			found := map[string]int{}
+			for _, e := range page.Events {
+				found[e.Key.Value()]++
+			}
+			return found
+		}
+		must(t, g.logIn("bob", alicePassword, ""))
+		for range 70 {
+			must(t, g.logIn("alice", alicePassword, ""))
+		}
+		if got, want := recorded(), map[string]int{"alice": 60, "bob": 1}; !maps.Equal(got, want) {
+			t.Errorf("the feed has logins to %v, want %v", got, want)
+		}
+		g.advance(time.Hour)
+		must(t, g.logIn("alice", alicePassword, ""))
+		if got, want := recorded(), map[string]int{"alice": 61, "bob": 1}; !maps.Equal(got, want) {
+			t.Errorf("an hour later, the feed has logins to %v, want %v", got, want)
+		}
+	})
 }
 
 // TestHistory checks that each event adds one line to the entry's history and to the feed. A line

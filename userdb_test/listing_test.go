@@ -207,9 +207,45 @@ func TestMaxRead(t *testing.T) {
 	})
 }
 
+// TestMaxBytes checks that a page of large entries ends after MaxBytes, and that the pages together
+// have all entries.
+func TestMaxBytes(t *testing.T) {
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
+		sc := orderedSchema()
+		sc.Types["user"].Fields["motto"] = schema.Field{}
+		users := typeOf(t, s.open(userdb.Options{Schema: sc}), "user")
+		var want []string
+		for i := range 60 {
+			uid := fmt.Sprintf("m%03d", i)
+			add(t, users, uid, "name", "large "+uid, "last", uid, "motto", strings.Repeat("x", 10_000))
+			want = append(want, uid)
+		}
+		for name, q := range map[string]userdb.Query{"no order": {}, "in order": {Order: "last"}, "reverse": {Order: "last", Reverse: true}} {
+			for maxBytes, perPage := range map[int]int{1: 16, 170_000: 32, 1 << 30: 50} {
+				q.Limit, q.MaxBytes, q.After = 50, maxBytes, ""
+				var got []string
+				for more := true; more && len(got) < 1000; more = q.After != "" {
+					page, err := users.Page(t.Context(), q)
+					must(t, err)
+					if len(page.Entries) > perPage || q.Order != "" && page.Next != "" && len(page.Entries) < perPage/2 {
+						t.Errorf("%s, MaxBytes %d: a page has %d entries, want about %d", name, maxBytes, len(page.Entries), perPage)
+					}
+					for _, e := range page.Entries {
+						got = append(got, e.UID())
+					}
+					q.After = page.Next
+				}
+				if slices.Sort(got); !slices.Equal(slices.Compact(got), want) {
+					t.Errorf("%s, MaxBytes %d: got %q, want %q", name, maxBytes, got, want)
+				}
+			}
+		}
+	})
+}
+
 // TestSparseListing lists one entry among many other records. However small the page, the listing
 // must read many keys in each round trip, and a page that ends early must have a cursor to continue
-// from.
+// from. All and Count do not end early.
 func TestSparseListing(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		s.needs(cheapWrites)
@@ -244,6 +280,15 @@ func TestSparseListing(t *testing.T) {
 				t.Errorf("MaxRead %d: found %d entries in %d pages and %d round trips; want 1 in at most 10 and 100",
 					maxRead, len(found), pages, trips)
 			}
+		}
+		no, n := false, 0
+		q := userdb.Query{Disabled: &no, MaxRead: 1, MaxBytes: 1} // the limits are only for pages
+		for _, err := range users.All(t.Context(), q) {
+			must(t, err)
+			n++
+		}
+		if total, err := users.Count(t.Context(), q); n != 1 || total.Entries != 1 || err != nil {
+			t.Errorf("All yields %d entries and Count returns %d, %v; want 1", n, total.Entries, err)
 		}
 	})
 }

@@ -236,6 +236,37 @@ func TestTokensStayValid(t *testing.T) {
 	})
 }
 
+// TestTokensOfStrangers checks that tokens that somebody keeps asking for push out older ones of
+// their own kind only, and not the link of an operator or a change of the owner's address.
+func TestTokensOfStrangers(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx, h := t.Context(), hints.UID("ann")
+		users := typeOf(t, s.open(userdb.Options{}), "user")
+		must(t, errOf(users.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann", "email", "ann@x.org")})))
+		link, err := users.Issue(ctx, h, userdb.Token{Purpose: "reset"})
+		must(t, err)
+		change, err := users.Issue(ctx, h, userdb.Token{Purpose: userdb.PurposeChange + "email", Value: "new@x.org"})
+		must(t, err)
+		var asked []string
+		for i := range 40 {
+			secret, _, err := users.IssueFor(ctx, h, "email", userdb.Token{Purpose: []string{"reset", "verify"}[i%2]})
+			must(t, err)
+			asked = append(asked, secret)
+		}
+		for i, secret := range asked {
+			_, _, err := users.Peek(ctx, []string{"reset", "verify"}[i%2], secret)
+			if stays := i >= len(asked)-14; stays != (err == nil) {
+				t.Errorf("token %d of %d: %v, want it to be valid: %v", i, len(asked), err, stays)
+			}
+		}
+		for purpose, secret := range map[string]string{"reset": link, userdb.PurposeChange + "email": change} {
+			if _, _, err := users.Peek(ctx, purpose, secret); err != nil {
+				t.Errorf("the older token for %s: %v, want it to be valid", purpose, err)
+			}
+		}
+	})
+}
+
 // TestTokenLifetime checks that a token expires, and that Redis drops the record when the last
 // token of an entry has expired.
 func TestTokenLifetime(t *testing.T) {

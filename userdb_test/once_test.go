@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +51,73 @@ func TestCreateOnce(t *testing.T) {
 		g.advance(25 * time.Hour)
 		_, err = g.users.CreateOnce(ctx, "one", carol) // the request is forgotten after a day
 		must(t, err)
+	})
+}
+
+// TestCreateOnceOtherRequest sends other requests with the name of one that created an entry. They
+// must be refused, and leave no reservation of a UID behind.
+func TestCreateOnceOtherRequest(t *testing.T) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
+		facets := schema.Texts("name", "ann")
+		first, err := g.users.CreateOnce(t.Context(), "one", userdb.NewEntry{Facets: facets})
+		must(t, err)
+		for what, n := range map[string]userdb.NewEntry{
+			"disabled":           {Facets: facets, Disabled: true},
+			"with other facets":  {Facets: schema.Texts("name", "eve")},
+			"with a UID":         {Facets: facets, UID: "x"},
+			"with tags":          {Facets: facets, Tags: []string{"a"}},
+			"with another facet": {Facets: schema.Texts("name", "ann", "email", "ann@example.com")},
+		} {
+			_, err := g.users.CreateOnce(t.Context(), "one", n)
+			if bad, is := errors.AsType[*userdb.FieldError](err); !is || bad.Rule != "once" {
+				t.Errorf("the request %s: got %v, want ErrInvalid by rule once", what, err)
+			}
+			g.wantNoReservation(what)
+		}
+		if e := g.find(first.UID()); e.Disabled() || e.Rev() != first.Rev() {
+			t.Errorf("the entry was changed to %v", e)
+		}
+		_, err = g.users.CreateOnce(t.Context(), "another", userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "eve")})
+		must(t, err)
+	})
+}
+
+// wantNoReservation checks that no UID is reserved for an entry that does not exist.
+func (g *loginSite) wantNoReservation(why string) {
+	g.t.Helper()
+	if left := g.keysUnder("~/token/{user/uid:"); len(left) > 0 {
+		g.t.Errorf("%s: reservations are left at %q", why, left)
+	}
+}
+
+// TestCreateOnceOtherRequestsConcurrently sends different requests with one name at once, with and
+// without UIDs. One of them must create its entry, and no reservation may be left.
+func TestCreateOnceOtherRequestsConcurrently(t *testing.T) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
+		for round := range 4 {
+			var created atomic.Int64
+			var all sync.WaitGroup
+			for i := range 8 {
+				all.Go(func() {
+					n := userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprint("ann", round, "-", i/2))}
+					if round%2 == 1 {
+						n.UID = fmt.Sprint("u", round, "-", i%3)
+					}
+					_, err := g.users.CreateOnce(t.Context(), fmt.Sprint("name ", round), n)
+					switch {
+					case err == nil:
+						created.Add(1)
+					case !errors.Is(err, userdb.ErrInvalid) && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrDuplicate):
+						t.Errorf("round %d, request %d: %v", round, i, err)
+					}
+				})
+			}
+			all.Wait()
+			if created.Load() == 0 {
+				t.Errorf("round %d: no request created an entry", round)
+			}
+			g.wantNoReservation(fmt.Sprint("round ", round))
+		}
 	})
 }
 
@@ -157,6 +225,7 @@ func TestCreateOnceConcurrently(t *testing.T) {
 		if delete(uids, ""); len(uids) != 1 {
 			t.Errorf("got answers by UID %v, want one UID", uids)
 		}
+		g.wantNoReservation("afterwards")
 		total, err := g.users.Count(t.Context(), userdb.Query{})
 		if must(t, err); total.Entries != 2 { // alice is the other
 			t.Errorf("got %d entries, want 2", total.Entries)

@@ -134,16 +134,22 @@ func TestOrderedListing(t *testing.T) {
 					t.Fatalf("%v: %v", r, err)
 				}
 			}
-			add(t, typ, "without a value", "name", "nobody")
+			add(t, typ, unset, "name", "nobody")
 			slices.SortFunc(rows, compareRows)
 			rapid.Check(t, func(rt *rapid.T) { compareListing(rt, t, typ, name, rows) })
 		}
 	})
 }
 
+// unset is the UID of an entry without a value, which every order begins with.
+const unset = "without a value"
+
 func compareListing(rt *rapid.T, t *testing.T, typ *userdb.Type, field string, rows []row) {
 	q := drawRange(rt, field)
 	want := []string{}
+	if q.GT == nil && q.GTE == nil && q.LT == nil && q.LTE == nil && q.Start == nil && q.End == nil && q.Prefix == "" {
+		want = append(want, unset)
+	}
 	for _, r := range rows {
 		if inRange(q, r.value) {
 			want = append(want, r.uid)
@@ -239,7 +245,24 @@ func TestOrderedChanges(t *testing.T) {
 		want("after a change", listed(userdb.Query{}), "u2 u3 u1")
 		_, err = typ.Update(ctx, hints.UID("u3"), func(e *userdb.Entry) error { e.Drop("last"); return nil })
 		must(t, err)
-		want("without a value", listed(userdb.Query{}), "u2 u1")
+		want("without a value", listed(userdb.Query{}), "u3 u2 u1")
+		want("without a value, reverse", listed(userdb.Query{Reverse: true}), "u1 u2 u3")
+		want("without a value, bounded", listed(userdb.Query{LTE: new(schema.Text("z"))}), "u2")
+		want("after two", listed(userdb.Query{Skip: 2}), "u1")
+		want("after two, reverse", listed(userdb.Query{Skip: 2, Reverse: true}), "u3")
+		want("after all", listed(userdb.Query{Skip: 3}), "")
+		total, err := typ.Count(ctx, userdb.Query{Order: "last"})
+		if must(t, err); total.Entries != 3 {
+			t.Errorf("%d entries are in the order, want 3", total.Entries)
+		}
+		page, err := typ.Page(ctx, userdb.Query{Order: "last", Skip: 1, Limit: 1})
+		if must(t, err); len(page.Entries) != 1 || page.Entries[0].UID() != "u2" {
+			t.Errorf("a page after one entry: %v", page)
+		}
+		page, err = typ.Page(ctx, userdb.Query{Order: "last", After: page.Next})
+		if must(t, err); len(page.Entries) != 1 || page.Entries[0].UID() != "u1" || page.Next != "" {
+			t.Errorf("the page after that: %v", page)
+		}
 		want("a prefix in another case", listed(userdb.Query{Prefix: "zO"}), "u1")
 		want("a prefix with a space", listed(userdb.Query{Prefix: "zorn "}), "")
 		// These values share one place in the order, apart from their spelling.
@@ -250,13 +273,16 @@ func TestOrderedChanges(t *testing.T) {
 			s.inspect(t)
 		}
 		must(t, typ.Delete(ctx, hints.UID("u2")))
-		want("after a delete", listed(userdb.Query{}), "u1")
+		want("after a delete", listed(userdb.Query{}), "u3 u1")
 		_, err = typ.Create(ctx, userdb.NewEntry{Facets: schema.Texts("last", strings.Repeat("x", 1025))})
 		wantField(t, "a value that is too long to order", err, userdb.ErrInvalid, "last")
 		for _, q := range []userdb.Query{
 			{Order: "job"},
 			{Order: "nosuch"},
 			{Reverse: true},
+			{Skip: 1},
+			{Order: "last", Skip: 1, Prefix: "a"},
+			{Order: "last", Skip: 1, GT: new(schema.Text("a"))},
 			{Order: "age", Prefix: "1"},
 			{Order: "age", GT: new(schema.Text(strings.Repeat("9", 1025)))},
 		} {
@@ -265,10 +291,12 @@ func TestOrderedChanges(t *testing.T) {
 		}
 		_, err = typ.Page(ctx, userdb.Query{Order: "last", After: "0.x."})
 		wantErr(t, "a cursor of another listing", err, userdb.ErrCursor)
-		page, err := typ.Page(ctx, userdb.Query{Order: "last", Limit: 1})
+		page, err = typ.Page(ctx, userdb.Query{Order: "last", Limit: 1})
 		must(t, err)
 		_, err = typ.Page(ctx, userdb.Query{Order: "last", After: page.Next})
 		must(t, err)
+		_, err = typ.Page(ctx, userdb.Query{Order: "last", After: page.Next, Skip: 1})
+		wantErr(t, "a continuation with Skip", err, userdb.ErrInvalid)
 		_, err = typ.Page(ctx, userdb.Query{Order: "age", After: page.Next})
 		wantErr(t, "a cursor of another order", err, userdb.ErrCursor)
 		_, err = typ.Page(ctx, userdb.Query{After: "b.eA."})
@@ -321,7 +349,7 @@ func TestFieldsOfTwoRoles(t *testing.T) {
 		})
 		must(t, err)
 		want("by name, changed", "u2 u1 u3", userdb.Query{Order: "name"})
-		want("by job, changed", "u2 u1", userdb.Query{Order: "job"})
+		want("by job, changed", "u3 u2 u1", userdb.Query{Order: "job"})
 		want("by mail, changed", "u2 u1 u3", userdb.Query{Order: "mail"})
 		s.inspect(t)
 		must(t, typ.Delete(ctx, hints.Field("name", "zoe")))

@@ -443,45 +443,79 @@ func TestRedeemSession(t *testing.T) {
 	})
 }
 
-// TestRedeemSessionCanceled cancels the context of RedeemSession after it has started the session.
-// The call must return at once, without waiting until the session has ended again.
-func TestRedeemSessionCanceled(t *testing.T) {
+// TestRedeemSessionOnce redeems a token many times at once, for an entry that has as many sessions
+// as it may have. Only one session may start, so that only the oldest of the others ends.
+func TestRedeemSessionOnce(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
-		g.needs(interleaves)
-		link := g.issue(userdb.Token{Purpose: "sign in"})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		ending, goOn := make(chan bool, 1), make(chan bool)
-		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
-			action := ""
-			if args := cmds[0].Args(); len(args) > 4 && argument(args[3]) == aliceSessions {
-				action = argument(args[4])
-			}
-			if action == "end" {
-				ending <- true
-				<-goOn
-			}
-			err := send()
-			if action == "begin" && err == nil {
-				cancel()
-			}
-			return err
-		})
-		returned := make(chan error, 1)
-		go func() { returned <- fourth(g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})) }()
-		select {
-		case err := <-returned:
-			wantErr(t, "canceled after the start", err, context.Canceled)
-		case <-time.After(10 * time.Second):
-			t.Error("the call waited until the session had ended")
+		g.needs(cheapWrites)
+		var secrets []string
+		for range 100 {
+			_, secret := g.startSession(userdb.SessionOptions{})
+			secrets = append(secrets, secret)
+			g.advance(time.Millisecond)
 		}
-		<-ending
+		link := g.issue(userdb.Token{Purpose: "sign in"})
+		var begun, redeemed atomic.Int64
+		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			for _, cmd := range cmds {
+				if args := cmd.Args(); len(args) > 4 && argument(args[3]) == aliceSessions && argument(args[4]) == "begin" {
+					begun.Add(1)
+				}
+			}
+			return send()
+		})
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				err := fourth(g.users.RedeemSession(t.Context(), "sign in", link, userdb.SessionOptions{}))
+				if err == nil {
+					redeemed.Add(1)
+				} else if !errors.Is(err, userdb.ErrNotFound) {
+					t.Errorf("a concurrent call: %v", err)
+				}
+			})
+		}
+		all.Wait()
 		g.tap.set(nil)
-		close(goOn)
-		eventually(t, "the session ends", func() bool { return len(g.listSessions()) == 0 })
-		_, _, secret, err := g.users.RedeemSession(t.Context(), "sign in", link, userdb.SessionOptions{})
-		must(t, err)
-		g.wantSession("with the unspent link", secret)
+		if begun.Load() != 1 || redeemed.Load() != 1 {
+			t.Errorf("%d sessions began and %d calls succeeded, want one", begun.Load(), redeemed.Load())
+		}
+		g.wantEnded("the oldest", secrets[0])
+		for _, secret := range secrets[1:] {
+			g.wantSession("one of the others", secret)
+		}
+	})
+}
+
+// TestRedeemSessionWithoutSession makes the start of the session fail after the token was redeemed.
+// The error must say that the outcome is unknown, and the token must be spent.
+func TestRedeemSessionWithoutSession(t *testing.T) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
+		for cause, fail := range map[error]func(cancel func()) error{
+			context.Canceled:      func(cancel func()) error { cancel(); return context.Canceled },
+			userdb.ErrUnavailable: func(func()) error { return serverAnswer("OOM refused by the test") },
+		} {
+			link := g.issue(userdb.Token{Purpose: "sign in"})
+			ctx, cancel := context.WithCancel(t.Context())
+			g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+				if !strings.Contains(wordsOf(cmds[0]), aliceSessions) {
+					return send()
+				}
+				err := fail(cancel)
+				cmds[0].SetErr(err)
+				return err
+			})
+			_, _, secret, err := g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})
+			g.tap.set(nil)
+			cancel()
+			if !errors.Is(err, cause) || secret != "" || !errors.Is(err, userdb.ErrOutcomeUnknown) {
+				t.Errorf("%v: got secret %q and %v", cause, secret, err)
+			}
+			if n := len(g.listSessions()); n != 0 {
+				t.Errorf("%v: got %d sessions, want none", cause, n)
+			}
+			g.wantVoid(cause.Error(), "sign in", link)
+		}
 	})
 }
 

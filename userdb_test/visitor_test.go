@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -170,6 +171,80 @@ func TestMailsOfOneAccount(t *testing.T) {
 			t.Errorf("got tokens for %d mails, want 3", mails)
 		}
 	})
+}
+
+// TestPurposesAreLimitedApart checks that tokens of one purpose do not use up those of another, up
+// to a limit for all purposes, whether or not there is an account.
+func TestPurposesAreLimitedApart(t *testing.T) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
+		ask := func(n int, purpose string, typed ...string) (granted int) {
+			for i := range n {
+				_, _, err := g.users.IssueForVisitor(t.Context(), "email", typed[i%len(typed)], userdb.Token{Purpose: purpose}, userdb.Attempt{})
+				if err == nil || errors.Is(err, userdb.ErrNotFound) {
+					granted++
+					continue
+				}
+				wantErr(t, purpose, err, userdb.ErrTooManyAttempts)
+			}
+			return granted
+		}
+		for _, typed := range [][]string{{"alice", "alice@example.com"}, {"nobody@example.com"}} {
+			for hour := range 2 {
+				var got []int
+				for _, purpose := range []string{"verify", "sign in", "reset", "verify", "confirm", "another", "reset"} {
+					got = append(got, ask(20, purpose, typed...))
+				}
+				if want := []int{3, 3, 3, 0, 3, 0, 0}; !slices.Equal(got, want) {
+					t.Errorf("hour %d: %v got %v tokens of each purpose, want %v", hour, typed, got, want)
+				}
+				g.advance(time.Hour)
+			}
+		}
+	})
+}
+
+// TestInvitationsToOneMailbox checks that white space around an address, however much, does not
+// make it another one for the limit of invitations, and does not hide that somebody has it. Case
+// does not make it another one either, even if the type's identifiers are compared byte by byte.
+func TestInvitationsToOneMailbox(t *testing.T) {
+	for _, fold := range []schema.Fold{schema.FoldCasefold, schema.FoldExact} {
+		s := schema.User()
+		typ := s.Types["user"]
+		typ.Fold = fold
+		s.Types["user"] = typ
+		o := loginOptions()
+		o.Schema = s
+		t.Run(string(fold), func(t *testing.T) {
+			eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
+				for round, address := range []string{"stranger@example.com", "alice@example.com"} {
+					mails := 0
+					for i := range 12 {
+						var pad strings.Builder
+						for bit := range 4 {
+							pad.WriteString([]string{" ", "\t", "\u3000", "\n"}[(i+bit)%4])
+						}
+						pad.WriteString(strings.Repeat(" ", []int{0, 1, 4096}[i%3]))
+						typed := pad.String() + address
+						if round == 0 && i%2 == 1 {
+							typed = pad.String() + "STRANGER@example.com "
+						}
+						in, err := g.users.Invite(t.Context(), "email", typed, userdb.Token{}, userdb.Attempt{})
+						if err != nil {
+							wantErr(t, address, err, userdb.ErrTooManyAttempts)
+							continue
+						}
+						mails++
+						if known := round == 1; in.Registered != known || !strings.EqualFold(in.Address, address) {
+							t.Errorf("%s after %d characters of white space: got %+v, want registered: %v", address, pad.Len(), in, known)
+						}
+					}
+					if mails != 3 {
+						t.Errorf("%d mails to %s, want 3", mails, address)
+					}
+				}
+			})
+		})
+	}
 }
 
 // TestInvitedAddress checks that the address of an invitation is stored without the white space

@@ -59,11 +59,11 @@ func newRoot(s *session) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Entries", []*cobra.Command{createCommand(s), getCommand(s), setCommand(s), unsetCommand(s), deleteCommand(s), tagsCommand(s)}},
-		{"Passwords", []*cobra.Command{loginCommand(s), passwdCommand(s), disableCommand(s), enableCommand(s), tokenCommand(s), passwordCommand(s)}},
+		{"Passwords", []*cobra.Command{loginCommand(s), passwdCommand(s), disableCommand(s), enableCommand(s), tokenCommand(s), sessionCommand(s), passwordCommand(s)}},
 		{"Listings", []*cobra.Command{listCommand(s), countCommand(s), keysCommand(s), walkCommand(s), dumpCommand(s)}},
 		{"Maintenance", []*cobra.Command{statusCommand(s), checkCommand(s), exportCommand(s), importCommand(s), removeCommand(s), schemaCommand(s), namespaceCommand(s), compactCommand(s), backupCommand(s), salvageCommand(s)}},
 		{"Service", []*cobra.Command{serveCommand(s), apiKeyCommand(s), operatorCommand(s), eventsCommand(s)}},
-		{"Tools", []*cobra.Command{hintCommand(s), recordKeyCommand(s), versionCommand(s)}},
+		{"Tools", []*cobra.Command{tourCommandLine(s), hintCommand(s), recordKeyCommand(s), versionCommand(s)}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.name, Title: group.name + ":"})
 		for _, cmd := range group.commands {
@@ -95,7 +95,7 @@ func (s *session) globalFlags(flags *pflag.FlagSet) {
 	})
 	flags.StringVar(&s.Schema, "schema", "", "read the schema from `FILE` (USERDB_SCHEMA; else the stored or built-in one)")
 	flags.StringVar(&s.Namespace, "namespace", "", "work in one namespace only; `A/B` is B inside A (USERDB_NAMESPACE)")
-	flags.StringVar(&s.Type, "type", "user", "the type `T` of hints that do not name one")
+	flags.StringVar(&s.Type, "type", "", "the type `T` of hints that do not name one (default: the only type, else user)")
 	s.Store, s.Schema, s.Namespace = os.Getenv("USERDB_STORE"), os.Getenv("USERDB_SCHEMA"), os.Getenv("USERDB_NAMESPACE")
 	flags.BoolVar(&s.History, "history", os.Getenv("USERDB_HISTORY") != "false", "record what is done, for 'userdb events' (USERDB_HISTORY)")
 	flags.BoolVar(&s.JSON, "json", false, "one JSON value per line on standard output, and errors as JSON")
@@ -175,7 +175,7 @@ func (s *session) acceptWords(cmd *cobra.Command) {
 		return nil
 	}
 	cmd.ValidArgsFunction = func(_ *cobra.Command, words []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(words) < len(names) && names[len(words)] == "TYPE" {
+		if len(words) < len(names) && strings.Trim(names[len(words)], "[]") == "TYPE" {
 			// If the schema cannot be read, no types are offered.
 			sc, _ := s.namedSchema(context.Background(), schema.User())
 			return sc.Names(), cobra.ShellCompDirectiveNoFileComp
@@ -191,9 +191,9 @@ func (s *session) acceptWords(cmd *cobra.Command) {
 // visitors in. Scripts pass it words that visitors typed, so no flag may make it exit 0.
 type disabledHelpFlag struct{ pflag.Value }
 
-func (disabledHelpFlag) Set(string) error {
-	return errors.New("scripts rely on the exit code of this command")
-}
+func (disabledHelpFlag) Set(string) error { return errHelpFlag }
+
+var errHelpFlag = errors.New("no flag makes this command exit 0, because scripts rely on its exit code")
 
 // disableHelpFlag makes --help fail for c, a command whose exit code scripts use to let visitors
 // in.
@@ -225,6 +225,9 @@ func helpOf(c *cobra.Command) string {
 // s.JSON even if it returns an error, because that decides how the error is printed.
 func (s *session) parse(args []string) error {
 	root := newRoot(s)
+	if len(args) == 0 {
+		args = []string{"--help"}
+	}
 	l := arrange(root, args)
 	s.guarded = l.guarded
 	c, err := l.c, l.err
@@ -245,6 +248,14 @@ func (s *session) parse(args []string) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && errors.As(err, &number) {
 		err = fmt.Errorf("--%s %s: not a number, or out of range", bad.GetFlag().Name, printable(bad.GetValue()))
 	}
+	if helpFlagDisabled(c) && l.has("--help", "-h") {
+		if !s.JSON {
+			c.SetOut(s.std.err)
+			_ = c.Help() // it can only fail to write
+			fmt.Fprintln(s.std.err)
+		}
+		err = errHelpFlag
+	}
 	return usagef("%v; see '%s'", err, helpOf(c))
 }
 
@@ -263,6 +274,10 @@ type line struct {
 func arrange(root *cobra.Command, args []string) line {
 	flags := map[string]*pflag.Flag{}
 	collectFlags(root, flags)
+	// Of two flags with the same name, that of the command is meant, if the line begins with it.
+	if named, _ := findCommand(root, args); named.HasParent() {
+		collectFlags(named, flags)
+	}
 	var l line
 	for len(args) > 0 {
 		arg := args[0]

@@ -54,6 +54,8 @@ func TestArrange(t *testing.T) {
 		{"login --help x", "login --help -- x"},
 		{"--version --json", "--version --json --"},
 		{"help tags add", "help -- tags add"},
+		{"tour --keep", "tour --keep --"},
+		{"check --repair --keep a/b:c", "check --repair --keep=a/b:c --"},
 	} {
 		got := strings.Join(arrange(root, strings.Fields(tt.args)).args(), " ")
 		if got != tt.want {
@@ -114,6 +116,9 @@ func TestFlagsAreOfOneKind(t *testing.T) {
 	kinds := map[string]string{}
 	for _, leaf := range leafCommands(testRoot()) {
 		leaf.Flags().VisitAll(func(flag *pflag.Flag) {
+			if flag.Name == "keep" && leaf.Name() == "tour" {
+				return // check has one with a value; arrange takes that of the command
+			}
 			kind := fmt.Sprint(flag.NoOptDefVal, takesMore(flag))
 			if was, ok := kinds[flag.Name]; ok && was != kind {
 				t.Errorf("--%s of %s is another kind of flag than elsewhere", flag.Name, leaf.CommandPath())
@@ -154,9 +159,9 @@ func TestGlobals(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	for line, want := range map[string]globals{
-		"count user": {Store: "memory:", Schema: "s.json", Namespace: "a/b", Type: "user", History: true},
+		"count user": {Store: "memory:", Schema: "s.json", Namespace: "a/b", History: true},
 		"--store x --schema y --namespace z --type t --json count user": {Store: "x", Schema: "y", Namespace: "z", Type: "t", JSON: true, History: true},
-		"count user --namespace= --schema=":                             {Store: "memory:", Type: "user", History: true},
+		"count user --namespace= --schema=":                             {Store: "memory:", History: true},
 	} {
 		s, err := parseLine(strings.Fields(line)...)
 		if err != nil || !reflect.DeepEqual(s.globals, want) {
@@ -383,7 +388,8 @@ func runLines(t *testing.T, lines []string) {
 		"keys.jsonl":          "\"user/uid:17c0\"\n",
 		"users.jsonl":         `{"type":"user","facets":{"email":"erin@example.com","name":"Erin"}}` + "\n",
 		"staff.csv":           "email,name\nzoe@example.com,Zoe\n",
-		"people.csv":          "E-Mail,name,Phone\nyve@example.com,Yve,012\n",
+		"people.csv":          "E-Mail,name,Phone,is_active\nyve@example.com,Yve,012,t\n",
+		"accounts.csv":        "email,clear_password\nval@example.com,correct horse battery\n",
 		"ordered.json":        strings.Replace(builtIn(t), `"codec":"date"`, `"codec":"date","role":"ordered"`, 1),
 		"schema.json":         `{"types":{"user":{"primary":"uid","fields":{"email":{"role":"secondary"},"name":{"role":"secondary"}}}}}`,
 	} {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -20,21 +21,28 @@ func createCommand(s *session) *cobra.Command {
 	var n userdb.NewEntry
 	var noPassword bool
 	c := &cobra.Command{
-		Use:   "create TYPE [FIELD=VALUE…]",
+		Use:   "create [TYPE] [FIELD=VALUE…]",
 		Short: "Create an entry",
-		Long: `Create an entry. If the primary facet (uid=…) is missing, a value is generated. Values are written
-as the schema says: numbers, true or false, ISO dates, JSON; other fields hold text. The command
-asks for a password without echo, or reads it as one line with --password-stdin.`,
+		Long: `Create an entry of a type; without TYPE, of the only type, else of user. If the primary facet
+(uid=…) is missing, a value is generated. Values are written as the schema says: numbers, true or
+false, ISO dates, JSON; other fields hold text. The command asks for a password without echo, or
+reads it as one line with --password-stdin.`,
 		Example: `  userdb create user email=carol@example.com name=Carol
   userdb create user email=dave@example.com name=Dave --tag go c++ --password-stdin < secret.txt
   userdb create user uid=robot17 name='Mail Robot' job=mailer --no-password --json`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			if err := checkFields(words[1:]); err != nil {
+			typ := ""
+			if len(words) > 0 && !strings.Contains(words[0], "=") {
+				if typ, words = words[0], words[1:]; typ == "" { // probably an unset variable
+					return usagef("the type is empty; leave it out for the only type")
+				}
+			}
+			if err := checkFields(words); err != nil {
 				return err
 			}
-			check := func(ctx context.Context) error { return s.checkCreate(ctx, words, &n) }
+			check := func(ctx context.Context) error { return s.checkCreate(ctx, typ, words, &n) }
 			create := func(ctx context.Context) error {
-				t, err := s.parseNew(ctx, words, &n)
+				t, err := s.parseNew(ctx, typ, words, &n)
 				if err != nil {
 					return err
 				}
@@ -54,14 +62,15 @@ asks for a password without echo, or reads it as one line with --password-stdin.
 	return s.withStdin(c)
 }
 
-// parseNew parses TYPE [FIELD=VALUE…] into n, as the schema says.
-func (s *session) parseNew(ctx context.Context, words []string, n *userdb.NewEntry) (*userdb.Type, error) {
-	t, err := s.typ(ctx, words[0])
+// parseNew parses texts FIELD=VALUE into n, as the schema says, and returns the type called typ. If
+// typ is "", it returns the default type.
+func (s *session) parseNew(ctx context.Context, typ string, texts []string, n *userdb.NewEntry) (*userdb.Type, error) {
+	t, err := s.typ(ctx, typ)
 	if err != nil {
 		return nil, err
 	}
-	sc := s.db.Schema().Types[words[0]]
-	if n.Facets, err = parseFacets(sc, words[1:]); err != nil {
+	sc := s.db.Schema().Types[t.Name()]
+	if n.Facets, err = parseFacets(sc, texts); err != nil {
 		return nil, err
 	}
 	uid, given := n.Facets[sc.Primary]
@@ -75,12 +84,12 @@ func (s *session) parseNew(ctx context.Context, words []string, n *userdb.NewEnt
 
 // checkCreate checks what can be checked before a person types a password: whether values are valid
 // and identifiers are free.
-func (s *session) checkCreate(ctx context.Context, words []string, n *userdb.NewEntry) error {
-	t, err := s.parseNew(ctx, words, n)
+func (s *session) checkCreate(ctx context.Context, typ string, texts []string, n *userdb.NewEntry) error {
+	t, err := s.parseNew(ctx, typ, texts, n)
 	if err != nil {
 		return err
 	}
-	sc := s.db.Schema().Types[words[0]]
+	sc := s.db.Schema().Types[t.Name()]
 	rules, err := validate.Compile(sc)
 	if err != nil {
 		return err
@@ -109,8 +118,8 @@ func getCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get HINT…",
 		Short: "Print entries",
-		Long: `Print entries in the order of the hints. If one is not found, the others are still printed, and the
-exit code is that of the first failure.`,
+		Long: `Print entries in the order of the hints, with their tags as ~tags. If one is not found, the others are
+still printed, and the exit code is that of the first failure.`,
 		Example: `  userdb get email=alice@example.com
   userdb get '*=Alice' '*=bob@example.com' --json
   userdb get '["user","name","Bob"]' --reveal`,
@@ -120,7 +129,10 @@ exit code is that of the first failure.`,
 				return err
 			}
 			return eachReadable(findAll(ctx, all, exhaustive), words, func(e userdb.Entry) error {
-				all := e.Flat()
+				all, err := s.withTags(ctx, e)
+				if err != nil {
+					return err
+				}
 				if reveal {
 					hash, err := transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key()))
 					if err != nil {
@@ -137,6 +149,30 @@ exit code is that of the first failure.`,
 	c.Flags().BoolVar(&exhaustive, "exhaustive", false, "for *, also search fields that the schema no longer declares, by SCAN")
 	c.Flags().BoolVar(&reveal, "reveal", false, "also print the password hash")
 	return c
+}
+
+// tagsField is the tertiary record that holds the tags of an entry.
+const tagsField = "tags"
+
+// withTags returns the facets of an entry and, as ~tags, its tags if it has any.
+func (s *session) withTags(ctx context.Context, e userdb.Entry) (schema.Facets, error) {
+	all := e.Flat()
+	if s.db.Schema().Types[e.Type()].Tertiary[tagsField].Kind != "set" {
+		return all, nil
+	}
+	t, err := s.db.Type(e.Type())
+	if err != nil {
+		return nil, err
+	}
+	tags, err := t.Tags(hints.Key(e.Key())).Members(ctx)
+	if err != nil || len(tags) == 0 {
+		return all, err
+	}
+	text, err := strictjson.Marshal(tags)
+	if err == nil {
+		all["~tags"], err = schema.JSON(text)
+	}
+	return all, err
 }
 
 // findAll yields the entry of each subject. Consecutive subjects of one type take one round trip,

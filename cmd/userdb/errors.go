@@ -121,9 +121,12 @@ func fieldOf(err error) string {
 // Sentinel's master in its query, anywhere in a message.
 var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
 
+// hideCredentials replaces the credentials in all URLs in a text.
+func hideCredentials(text string) string { return credentials.ReplaceAllString(text, "$1$3…$2") }
+
 // message returns what is wrong and what to do about it, for people.
 func message(err error) string {
-	text := credentials.ReplaceAllString(describe(err), "$1$3…$2")
+	text := hideCredentials(describe(err))
 	advice := adviceOn(err)
 	if advice == unreachable && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, fs.ErrPermission)) {
 		// The store was reached.
@@ -156,18 +159,31 @@ func describe(err error) string {
 
 // joinTexts returns the text of an error. It joins the texts of joined errors with semicolons.
 func joinTexts(err error) string {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
+	joined := joinedErrors(err)
+	if joined == nil {
 		return err.Error()
 	}
-	var lines, texts []string
-	for _, one := range joined.Unwrap() {
-		lines, texts = append(lines, one.Error()), append(texts, joinTexts(one))
-	}
-	if err.Error() != strings.Join(lines, "\n") { // err adds words to those of the joined errors
-		return err.Error()
+	var texts []string
+	for _, one := range joined {
+		texts = append(texts, joinTexts(one))
 	}
 	return strings.Join(texts, "; ")
+}
+
+// joinedErrors returns the errors of an [errors.Join]. For any other error it returns nil.
+func joinedErrors(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return nil
+	}
+	var lines []string
+	for _, one := range joined.Unwrap() {
+		lines = append(lines, one.Error())
+	}
+	if err.Error() != strings.Join(lines, "\n") { // err adds words to those of the joined errors
+		return nil
+	}
+	return joined.Unwrap()
 }
 
 // contextError returns the error to report after a function returned err because its ctx had ended.
@@ -202,18 +218,35 @@ func within(ctx context.Context, limit time.Duration, f func(context.Context) er
 	return err
 }
 
-// report writes the one line about an error and returns the exit code.
+// A failure is what is printed about an error with --json. Errors is nil unless several things are
+// wrong.
+type failure struct {
+	Code    userdb.Code `json:"code"`
+	Message string      `json:"message"`
+	Field   string      `json:"field,omitempty"`
+	Errors  []failure   `json:"errors,omitempty"`
+}
+
+// report writes a line about an error, or one about each of several joined errors, and returns the
+// exit code.
 func report(w io.Writer, asJSON bool, err error) int {
 	if err == nil || brokenPipe(err) {
 		return 0
 	}
-	type failure struct {
-		Code    userdb.Code `json:"code"`
-		Message string      `json:"message"`
-		Field   string      `json:"field,omitempty"`
-	}
 	text := message(err)
+	f := failure{Code: userdb.CodeOf(err), Message: text, Field: fieldOf(err)}
+	lines := []string{text}
+	if joined := joinedErrors(err); joined != nil {
+		lines = nil
+		for _, one := range joined {
+			lines = append(lines, message(one))
+			f.Errors = append(f.Errors, failure{Code: userdb.CodeOf(one), Message: message(one), Field: fieldOf(one)})
+		}
+	}
+	for i := range lines {
+		lines[i] = "userdb: " + oneLine(lines[i])
+	}
 	// If this fails, there is nowhere left to report it.
-	errorOutput(w, asJSON).print(map[string]failure{"error": {userdb.CodeOf(err), text, fieldOf(err)}}, "userdb: "+oneLine(text))
+	errorOutput(w, asJSON).print(map[string]failure{"error": f}, strings.Join(lines, "\n"))
 	return exitStatus(err)
 }

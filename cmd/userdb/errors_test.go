@@ -97,7 +97,7 @@ func TestReport(t *testing.T) {
 		{usagef("two\nlines \x1b[31m and \u202e"), "userdb: two\\nlines \\x1b[31m and \\u202e\n", `{"error":{"code":"usage","message":"two\nlines \u001b[31m and \u202e"}}` + "\n"},
 		{
 			errors.Join(&userdb.FieldError{Err: userdb.ErrInvalid, Field: "age", Reason: "too old"}, errors.Join(&userdb.FieldError{Err: userdb.ErrInvalid, Field: "b", Reason: "no"})),
-			"userdb: invalid value: age: too old; invalid value: b: no\n", `{"error":{"code":"invalid","message":"invalid value: age: too old; invalid value: b: no","field":"age"}}` + "\n",
+			"userdb: invalid value: age: too old\nuserdb: invalid value: b: no\n", `{"error":{"code":"invalid","message":"invalid value: age: too old; invalid value: b: no","field":"age","errors":[{"code":"invalid","message":"invalid value: age: too old","field":"age"},{"code":"invalid","message":"invalid value: b: no","field":"b"}]}}` + "\n",
 		},
 		{refusal("OOM command not allowed"), "userdb: store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)\n", `{"error":{"code":"unavailable","message":"store unavailable: OOM command not allowed; the server's memory is full: give it more (maxmemory)"}}` + "\n"},
 		{refusal("BUSY Redis is busy running a script."), "userdb: store unavailable: BUSY Redis is busy running a script.; a script blocks the server: try again, or end it there with SCRIPT KILL\n", `{"error":{"code":"unavailable","message":"store unavailable: BUSY Redis is busy running a script.; a script blocks the server: try again, or end it there with SCRIPT KILL"}}` + "\n"},

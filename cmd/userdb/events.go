@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -18,83 +20,151 @@ import (
 const pollInterval = 250 * time.Millisecond
 
 func eventsCommand(s *session) *cobra.Command {
-	var follow bool
-	var kinds []string
+	var o eventOptions
 	c := &cobra.Command{
 		Use:   "events [HINT]",
 		Short: "Print what was done, by whom and when",
 		Long: `Print what was done, by whom and when: to one entry, latest first, or in the whole namespace, oldest
-first. Events name fields, but contain no values. With --follow it prints what happens from now on,
-until it is interrupted.
+first unless --latest is given. Events name fields, but contain no values. With --follow it prints
+what happens from now on, until it is interrupted or has printed --limit events.
 
 Commands and 'userdb serve' record what they do, unless --history=false. A program in Go does so
 with Options.History.`,
 		Example: `  userdb events
   userdb events '*=Alice' --json
-  userdb events --kind create --kind login_failed`,
+  userdb events --kind create --kind login_failed --since 7d
+  userdb events --latest --limit 10`,
 		RunE: func(c *cobra.Command, words []string) error {
 			traits := []trait{reading, opened}
-			if follow {
+			if o.follow {
 				traits = append(traits, unlimited)
 			}
-			return s.run(func(ctx context.Context, words []string) error { return s.events(ctx, words, kinds, follow) }, traits...)(c, words)
+			return s.run(func(ctx context.Context, words []string) error { return s.events(ctx, words, o) }, traits...)(c, words)
 		},
 	}
-	c.Flags().BoolVar(&follow, "follow", false, "print what happens from now on")
-	c.Flags().StringArrayVar(&kinds, "kind", nil, "print only events of `KIND`, such as update; may be repeated")
+	c.Flags().BoolVar(&o.follow, "follow", false, "print what happens from now on")
+	c.Flags().BoolVar(&o.latest, "latest", false, "print the newest events first")
+	c.Flags().IntVar(&o.limit, "limit", 0, "print at most `N` events, or 0 for all")
+	c.Flags().Func("since", "print only events since `WHEN`: a date, a time or how long ago, such as 2h", func(text string) (err error) {
+		o.since, err = parseSince(text, time.Now())
+		return err
+	})
+	c.Flags().StringArrayVar(&o.kinds, "kind", nil, "print only events of `KIND`, such as update; may be repeated")
 	return c
 }
 
-func (s *session) events(ctx context.Context, words, names []string, follow bool) error {
+// An eventOptions holds the flags of events.
+type eventOptions struct {
+	kinds          []string
+	follow, latest bool
+	limit          int
+	since          time.Time
+}
+
+// parseSince parses a point in time: how long before now, a date (in UTC), or a time with a zone.
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if d, err := parseDuration(text); err == nil {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.DateOnly, time.RFC3339} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, errors.New("want a date such as 2026-01-31, a time such as 2026-01-31T15:04:05Z or a duration such as 2h or 7d")
+}
+
+func (s *session) events(ctx context.Context, words []string, o eventOptions) error {
 	var kinds []userdb.EventKind
-	for _, name := range names {
+	for _, name := range o.kinds {
 		if !slices.Contains(view.Kinds, userdb.EventKind(name)) {
 			return usagef("--kind %s: want one of %s", printable(name), view.KindList())
 		}
 		kinds = append(kinds, userdb.EventKind(name))
 	}
-	var only *userdb.Entry
-	if len(words) > 0 {
-		p, err := s.subject(ctx, words[0])
-		if err != nil {
-			return err
-		}
-		e, err := p.typ.Find(ctx, p.hint)
-		if err != nil {
-			return withHint(words[0], err)
-		}
-		if !follow {
-			return s.printHistory(ctx, p.typ, e, kinds)
-		}
-		only = &e
+	switch {
+	case o.limit < 0:
+		return usagef("--limit %d: want a number from 1, or 0 for all", o.limit)
+	case o.follow && (o.latest || !o.since.IsZero()):
+		return usagef("--follow prints what happens from now on, and excludes --latest and --since")
 	}
-	q := userdb.EventQuery{Kinds: kinds, Limit: 1000}
-	if follow {
-		q.After = userdb.EventsEnd
+	if len(words) == 0 {
+		return s.printEvents(s.feed(ctx, userdb.EventQuery{Kinds: kinds, Limit: 1000, Latest: o.latest}, o.follow), o)
 	}
-	for {
-		page, err := s.db.Events(ctx, q)
-		if err != nil {
-			return err
-		}
-		for _, e := range page.Events {
-			if only != nil && e.Key.String() != only.Key().String() {
-				continue
-			}
-			if err := s.printEvent(e); err != nil {
-				return err
+	p, err := s.subject(ctx, words[0])
+	if err != nil {
+		return err
+	}
+	e, err := p.typ.Find(ctx, p.hint)
+	if err != nil {
+		return withHint(words[0], err)
+	}
+	if o.follow {
+		key := e.Key()
+		return s.printEvents(s.feed(ctx, userdb.EventQuery{Kinds: kinds, Limit: 1000, Key: key}, true), o)
+	}
+	all, err := p.typ.History(ctx, hints.Key(e.Key()))
+	o.latest = true // History returns the newest event first
+	return s.printEvents(func(yield func(userdb.HistoryEvent, error) bool) {
+		for _, event := range all {
+			if (len(kinds) == 0 || slices.Contains(kinds, event.Kind)) && !yield(event, nil) {
+				return
 			}
 		}
+		if err != nil {
+			yield(userdb.HistoryEvent{}, err)
+		}
+	}, o)
+}
+
+// feed yields the events that q selects. With follow it yields the events that happen from now on,
+// until ctx ends.
+func (s *session) feed(ctx context.Context, q userdb.EventQuery, follow bool) iter.Seq2[userdb.HistoryEvent, error] {
+	return func(yield func(userdb.HistoryEvent, error) bool) {
+		if follow {
+			q.After = userdb.EventsEnd
+		}
+		for {
+			page, err := s.db.Events(ctx, q)
+			for _, e := range page.Events {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			switch {
+			case err != nil:
+			case follow && len(page.Events) == 0:
+				err = s.wait(ctx)
+			case !follow && (page.Next == "" || page.Next == q.After):
+				return
+			}
+			if err != nil {
+				yield(userdb.HistoryEvent{}, err)
+				return
+			}
+			q.After = page.Next
+		}
+	}
+}
+
+// printEvents prints the events that the flags select.
+func (s *session) printEvents(events iter.Seq2[userdb.HistoryEvent, error], o eventOptions) error {
+	n := 0
+	for e, err := range events {
 		switch {
-		case len(page.Events) == 0 && q.After == page.Next && !follow:
+		case err != nil:
+			return err
+		case !e.Time.Before(o.since):
+			err = s.printEvent(e)
+			n++
+		case o.latest: // all others are older
 			return nil
-		case len(page.Events) == 0 && follow:
-			if err := s.wait(ctx); err != nil {
-				return err
-			}
 		}
-		q.After = page.Next
+		if err != nil || n > 0 && n == o.limit {
+			return err
+		}
 	}
+	return nil
 }
 
 // wait flushes the output, and waits for pollInterval or until ctx ends.
@@ -108,22 +178,6 @@ func (s *session) wait(ctx context.Context) error {
 	case <-time.After(pollInterval):
 		return nil
 	}
-}
-
-func (s *session) printHistory(ctx context.Context, t *userdb.Type, e userdb.Entry, kinds []userdb.EventKind) error {
-	all, err := t.History(ctx, hints.Key(e.Key()))
-	if err != nil {
-		return err
-	}
-	for _, event := range all {
-		if len(kinds) > 0 && !slices.Contains(kinds, event.Kind) {
-			continue
-		}
-		if err := s.printEvent(event); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // printEvent prints an event as the service does, or as a line for people.

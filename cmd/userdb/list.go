@@ -19,44 +19,54 @@ import (
 func listCommand(s *session) *cobra.Command {
 	var q userdb.Query
 	var where, fields []string
+	var asCSV bool
 	bounds := map[string]string{}
 	c := &cobra.Command{
-		Use:   "list TYPE",
+		Use:   "list [TYPE]",
 		Short: "List entries of a type",
 		Long: `List entries of a type. Without --order they come in the order in which they are found. With --order
-they come by the values of an ordered field, compared as the schema says, and entries without a
-value are left out. The key of an entry that may not log in is followed by the word disabled. On a
-terminal the list is a table as wide as the terminal, in which … replaces what does not fit.
-Elsewhere it has one line per entry.`,
+they come by the values of an ordered field, compared as the schema says, after those without a
+value, which bounds leave out. The key of an entry that may not log in is followed by the word
+disabled. On a terminal the list is a table as wide as the terminal, in which … replaces what does
+not fit. Elsewhere it has one line per entry. Without TYPE it lists the only type, else user.`,
 		Example: `  userdb list user
   userdb list user --where email=ALICE@example.com --json
   userdb list user --limit 2 --fields name,email
-  userdb list user --order added --gte 2026-01-01 --reverse`,
+  userdb list user --order added --gte 2026-01-01 --reverse
+  userdb list --csv > users.csv`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			if q.Limit < 0 {
 				return usagef("--limit %d: want a number from 1, or 0 for no limit", q.Limit)
 			}
-			t, err := s.selectType(ctx, &q, words[0], where)
+			if asCSV && s.JSON {
+				return usagef("--csv and --json exclude each other")
+			}
+			t, err := s.selectType(ctx, &q, words, where)
 			if err != nil {
 				return err
 			}
-			if err := s.checkFieldNames(fields, words[0]); err != nil {
+			if err := s.checkFieldNames(fields, t.Name()); err != nil {
 				return err
 			}
-			if err := parseBounds(&q, s.db.Schema().Types[words[0]], bounds); err != nil {
+			if err := parseBounds(&q, s.db.Schema().Types[t.Name()], bounds); err != nil {
 				return err
 			}
 			if q.Before != "" && (q.Limit == 0 || q.Order == "" || q.After != "") {
 				return usagef("--before needs --order and --limit, and excludes --after")
 			}
-			if q.Limit == 0 {
-				return printEntries(s.newListing(words[0], fields), t.All(ctx, q))
+			to := s.newListing(t.Name(), fields)
+			if asCSV {
+				to = newCSV(s.out, s.std.err, s.db.Schema().Types[t.Name()], fields)
 			}
-			return s.pages(ctx, t, q, s.newListing(words[0], fields))
+			if q.Limit == 0 {
+				return printEntries(to, t.All(ctx, q))
+			}
+			return s.pages(ctx, t, q, to)
 		}, reading),
 	}
 	selectFlags(c, &q, &where)
 	c.Flags().StringSliceVar(&fields, "fields", nil, "only the fields `A,B,…`, in this order; JSON has all fields")
+	c.Flags().BoolVar(&asCSV, "csv", false, "print CSV with a header, as 'userdb import' reads it: the declared\nfields, or those of --fields")
 	pageFlags(c, &q)
 	orderFlags(c, &q, bounds)
 	return c
@@ -233,16 +243,16 @@ func countCommand(s *session) *cobra.Command {
 	var q userdb.Query
 	var where []string
 	c := &cobra.Command{
-		Use:   "count TYPE",
+		Use:   "count [TYPE]",
 		Short: "Count entries of a type",
 		Long: `Count entries of a type. One value of an indexed field, or one tag, is counted by its index at once.
 Everything else takes a SCAN, which may take long on a large server but does not block it. Without
 conditions, entries are counted by their keys, damaged ones included; with conditions, they are
-read.`,
+read. Without TYPE it counts the only type, else user.`,
 		Example: `  userdb count user
   userdb count user --tag admin`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			t, err := s.selectType(ctx, &q, words[0], where)
+			t, err := s.selectType(ctx, &q, words, where)
 			if err != nil {
 				return err
 			}
@@ -267,14 +277,21 @@ func selectFlags(c *cobra.Command, q *userdb.Query, where *[]string) {
 	disabledFlag(c, &q.Disabled)
 }
 
-// selectType returns the type of a listing, and adds the conditions of --where to the query.
-func (s *session) selectType(ctx context.Context, q *userdb.Query, name string, where []string) (*userdb.Type, error) {
+// selectType returns the type that the first word names or, without words, the default type. It
+// adds the conditions of --where to the query.
+func (s *session) selectType(ctx context.Context, q *userdb.Query, words []string, where []string) (*userdb.Type, error) {
 	if err := checkFields(where); err != nil {
 		return nil, err
 	}
+	name := ""
+	if len(words) > 0 {
+		if name = words[0]; name == "" { // probably an unset variable
+			return nil, usagef("the type is empty; leave it out for the only type")
+		}
+	}
 	t, err := s.typ(ctx, name)
 	if err == nil {
-		q.Where, err = parseFacets(s.db.Schema().Types[name], where)
+		q.Where, err = parseFacets(s.db.Schema().Types[t.Name()], where)
 	}
 	return t, err
 }
@@ -383,6 +400,11 @@ them perhaps twice.`,
 			}
 			if len(words) > 0 {
 				o.Pattern = words[0]
+			}
+			if o.Reveal {
+				if err := s.warnExposed(); err != nil {
+					return err
+				}
 			}
 			if err := s.open(ctx); err != nil {
 				return err

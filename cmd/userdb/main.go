@@ -75,12 +75,12 @@ func (s *session) execute() error {
 		help := s.help.String()
 		return cmp.Or(s.out.print(help, strings.TrimSuffix(help, "\n")), s.out.flush())
 	}
-	patience := grace
+	wait := grace
 	switch {
 	case s.is(saving):
-		patience = saveGrace
+		wait = saveGrace
 	case s.is(serves):
-		patience = serveGrace
+		wait = serveGrace
 	}
 	ctx, cancel := context.WithCancelCause(userdb.WithActor(context.Background(), userdb.Actor{Name: "command"}))
 	end, abandon := context.WithCancelCause(context.Background())
@@ -89,7 +89,7 @@ func (s *session) execute() error {
 	context.AfterFunc(signals, func() {
 		stop()
 		cancel(errInterrupted)
-		time.AfterFunc(patience, func() { abandon(errInterrupted) })
+		time.AfterFunc(wait, func() { abandon(errInterrupted) })
 	})
 	_, err := callWithContext(end, func() (any, error) { return nil, cmp.Or(s.do(ctx), s.out.flush()) })
 	return err
@@ -103,6 +103,7 @@ type session struct {
 
 	guarded       bool // some words follow --; see firstLine
 	schemaChecked bool // --schema was compared with the stored schema and accepted
+	borrowed      bool // db stays open, because another session opened it
 	std           stdio
 	out           *output
 	help          bytes.Buffer // the help that cobra printed, if only help was requested
@@ -111,6 +112,7 @@ type session struct {
 	traits []trait
 	log    *slog.Logger
 	db     *userdb.DB
+	url    string // of the store, once it is open
 
 	observers []userdb.Observer
 }
@@ -219,10 +221,12 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.checkStoreExists(); err != nil {
 		return err
 	}
+	defer s.announceWait(connect.File(url)).Stop()
 	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaDeferred, Observers: s.observers, History: s.History})
 	if err != nil {
 		return err
 	}
+	s.url = url
 	if s.db = db; s.Schema == "" {
 		err = s.useStored(ctx)
 	}
@@ -239,6 +243,23 @@ func (s *session) storeURL() (string, error) {
 		return "", usagef("no store: %v (--store or USERDB_STORE)", err)
 	}
 	return "file:" + path, nil
+}
+
+// patience is how long a command waits for a file before it says that it waits.
+var patience = time.Second
+
+// announceWait prints that the command waits for the file at path, if another process still has it
+// open after a while. The caller stops the timer when the file is open. path is "" if the store is
+// not a file.
+func (s *session) announceWait(path string) *time.Timer {
+	return time.AfterFunc(patience, func() {
+		if path == "" || s.is(public) || s.JSON {
+			return
+		}
+		if holder := embedded.Holder(path); holder != "" {
+			fmt.Fprintln(s.std.err, "userdb: waiting for "+oneLine(path)+", which "+holder+" has open")
+		}
+	})
 }
 
 // checkStoreExists returns an error if the command only reads and its store is a file that does not
@@ -266,7 +287,7 @@ func (s *session) useStored(ctx context.Context) error {
 
 func (s *session) close() error {
 	db := s.db
-	if s.db = nil; db == nil {
+	if s.db = nil; db == nil || s.borrowed {
 		return nil
 	}
 	return db.Close()
@@ -297,16 +318,36 @@ func (s *session) namedSchema(ctx context.Context, fallback schema.Schema) (sche
 	return sc, nil
 }
 
-// typ opens the store and returns the type called name.
+// typ opens the store and returns the type called name. If name is "", it returns the type of
+// session.defaultType.
 func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	if err := s.open(ctx); err != nil {
 		return nil, err
 	}
+	sc := s.db.Schema()
+	if name = cmp.Or(name, s.defaultType(sc)); name == "" {
+		return nil, usagef("name a type: the schema has %s", strings.Join(sc.Names(), ", "))
+	}
 	t, err := s.db.Type(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w; the schema has %s", err, strings.Join(s.db.Schema().Names(), ", "))
+		return nil, fmt.Errorf("%w; the schema has %s", err, strings.Join(sc.Names(), ", "))
 	}
 	return t, s.checkNamedSchema(ctx)
+}
+
+// defaultType returns the type of --type. Without the flag it returns the only type of sc or, if
+// there are several, user. It returns "" if none of them is called user.
+func (s *session) defaultType(sc schema.Schema) string {
+	names := sc.Names()
+	switch {
+	case s.Type != "":
+		return s.Type
+	case len(names) == 1:
+		return names[0]
+	case slices.Contains(names, "user"):
+		return "user"
+	}
+	return ""
 }
 
 // checkNamedSchema returns an error if the schema of --schema contradicts the stored one. Under
@@ -411,7 +452,7 @@ func (s *session) parseSubject(ctx context.Context, text string) (subject, error
 	if err := s.open(ctx); err != nil {
 		return subject{}, err
 	}
-	target, err := resolve(h, s.db.Schema(), s.Type)
+	target, err := resolve(h, s.db.Schema(), s.defaultType(s.db.Schema()))
 	if err != nil {
 		return subject{}, err
 	}
@@ -445,6 +486,9 @@ func resolve(h hints.Hint, sc schema.Schema, defaultType string) (hints.Target, 
 	target, err := h.Resolve(sc, "")
 	if err == nil || h.Type() != "" {
 		return target, err
+	}
+	if defaultType == "" && len(sc.Types) > 1 {
+		return target, usagef("hint %s names no type: give one with --type; the schema has %s", h, strings.Join(sc.Names(), ", "))
 	}
 	return h.Resolve(sc, defaultType)
 }

@@ -211,6 +211,8 @@ func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) e
 		} else if err = keys.Revoke(ctx, k.Name); err == nil {
 			done := "revoked the API key " + name
 			err = s.printRecorded(ctx, apiKeyOf(k, ""), done, done, userdb.EventKeyRevoke, k.Name)
+		} else if errors.Is(err, userdb.ErrNotFound) {
+			err = nil // revoked meanwhile
 		}
 		if errors.Is(err, errUnrecorded) {
 			unrecorded, err = err, nil // the other keys are revoked nevertheless

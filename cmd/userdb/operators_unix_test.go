@@ -17,21 +17,26 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-var setupLink = regexp.MustCompile(`^http://127\.0\.0\.1:\d+(/console/setup\?token=[\w-]{27})\n$`)
+var setupLink = regexp.MustCompile(`^first operator: http://127\.0\.0\.1:\d+(/console/setup\?token=[\w-]{35})\n$`)
 
-// TestSetupLink checks that one process prints a set-up link, on a line of its own before it is
-// ready, as long as there is no operator.
+// TestSetupLink checks that each process prints where accounts and console are and, as long as
+// there is no operator, a set-up link, each on a line of its own before it is ready.
 func TestSetupLink(t *testing.T) {
 	store := redistest.Start(t).URL()
-	first := serveOn(t, store)
-	link := setupLink.FindStringSubmatch(<-first.lines)
-	if link == nil {
-		t.Fatal("no link was printed")
+	begin := func() (s *serviceProcess, link []string) {
+		t.Helper()
+		s = serveOn(t, strings.Replace(store, "//", "//default:hush@", 1))
+		accounts, console := <-s.lines, <-s.lines
+		if link = setupLink.FindStringSubmatch(<-s.lines); link == nil {
+			t.Fatal("no link was printed")
+		}
+		if accounts != "accounts: "+strings.Replace(store, "//", "//…@", 1)+"\n" || console != "console: "+s.url+"/console\n" {
+			t.Errorf("the service prints %q and %q, want where the accounts and the console are", accounts, console)
+		}
+		return s, link
 	}
-	second := serveOn(t, store)
-	if line := <-second.lines; !strings.Contains(line, "within the hour") || strings.Contains(line, "token=") {
-		t.Errorf("the second service prints %q, want the time limit and no token", line)
-	}
+	first, link := begin()
+	second, otherLink := begin()
 	status := func(s *serviceProcess, path string) int {
 		t.Helper()
 		answer, err := http.Get(s.url + path)
@@ -41,21 +46,26 @@ func TestSetupLink(t *testing.T) {
 		answer.Body.Close()
 		return answer.StatusCode
 	}
-	if one, other := status(first, link[1]), status(second, link[1]); one != 200 || other != 200 {
-		t.Errorf("the link answers %d at the first service and %d at the second, want 200", one, other)
+	for _, path := range []string{link[1], otherLink[1], "/"} {
+		if one, other := status(first, path), status(second, path); one != 200 || other != 200 {
+			t.Errorf("%s answers %d at the first service and %d at the second, want 200", path, one, other)
+		}
 	}
 	without := serveOn(t, store, "--console=false")
 	if got := status(without, "/console/signin"); got != 404 {
 		t.Errorf("/console/signin without a console: %d, want 404", got)
 	}
 	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
-	if got := status(first, link[1]); got != 410 {
-		t.Errorf("the link after an operator was added: %d, want 410", got)
+	for _, path := range []string{link[1], otherLink[1]} {
+		if got := status(first, path); got != 410 {
+			t.Errorf("a link after an operator was added: %d, want 410", got)
+		}
 	}
 	third := serveOn(t, store)
-	if third.stop(syscall.SIGTERM); len(third.lines) > 0 {
-		if line := <-third.lines; !strings.HasPrefix(line, "{") {
-			t.Errorf("with an operator the service prints %q, want only its log", line)
+	third.stop(syscall.SIGTERM)
+	for line := range third.lines {
+		if strings.Contains(line, "token=") {
+			t.Errorf("with an operator the service prints %q", line)
 		}
 	}
 	for line := range first.lines {

@@ -9,6 +9,8 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +63,26 @@ func (o *output) printJSON(v any) error {
 		_, err = o.Write(line)
 	}
 	return err
+}
+
+// exposed reports whether w is a file that other users of this machine may read.
+func exposed(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	if !ok || runtime.GOOS == "windows" { // where modes mean nothing
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0
+}
+
+// warnExposed warns if standard output is a file that other users may read. Commands call it before
+// they print a secret.
+func (s *session) warnExposed() error {
+	if !exposed(s.std.out) {
+		return nil
+	}
+	const text = "others may read the file that the secret is written to; 'umask 077' hides new files from them"
+	return errorOutput(s.std.err, s.JSON).print(map[string]string{"warning": text}, "userdb: warning: "+text)
 }
 
 // errOutput marks errors of writing the output.

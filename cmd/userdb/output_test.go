@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -351,6 +352,47 @@ func TestNothingIsPrintedRaw(t *testing.T) {
 				if got.code != code {
 					t.Errorf("%q: %+v, want exit %d", args, got, code)
 				}
+			}
+		}
+	}
+}
+
+// TestSecretsInExposedFiles checks that commands warn if others may read the file that a secret is
+// written to, and only then.
+func TestSecretsInExposedFiles(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("modes of files say nothing there")
+	}
+	useFile(t)
+	if got := runCommand(nil, "", "create", "user", "uid=u1", "--no-password"); got.code != 0 {
+		t.Fatalf("create: %+v", got)
+	}
+	for args, secret := range map[string]bool{
+		"export --secrets":                     true,
+		"export --secrets --json":              true,
+		"export":                               false,
+		"dump --reveal":                        true,
+		"dump":                                 false,
+		"token issue u1 --purpose reset":       true,
+		"apikey create key MODE --scope admin": true,
+		"apikey list":                          false,
+	} {
+		for mode, open := range map[os.FileMode]bool{0o600: false, 0o644: true} {
+			file, err := os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_CREATE|os.O_WRONLY, 0o600)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer file.Close()
+			if err := file.Chmod(mode); err != nil {
+				t.Fatal(err)
+			}
+			var errs strings.Builder
+			words := strings.Fields(strings.Replace(args, "key MODE", fmt.Sprintf("key%o", mode), 1))
+			if code := run(words, stdio{in: strings.NewReader(""), out: file, err: &errs}); code != 0 {
+				t.Fatalf("%s: exit %d: %s", args, code, errs.String())
+			}
+			if warned := strings.Contains(errs.String(), "others may read the file"); warned != (secret && open) {
+				t.Errorf("%s into a file with mode %o: warning %v, want %v", args, mode, warned, secret && open)
 			}
 		}
 	}

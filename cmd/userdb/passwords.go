@@ -18,6 +18,7 @@ import (
 
 func loginCommand(s *session) *cobra.Command {
 	var at userdb.Attempt
+	var start bool
 	c := &cobra.Command{
 		Use:   "login IDENTIFIER",
 		Short: "Check an identifier and a password",
@@ -35,7 +36,8 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 		Example: `  userdb login -- alice@example.com
   userdb login --origin 192.0.2.7 -- alice@example.com
   userdb login --password-stdin --json -- Alice < secret.txt
-  userdb login - --password-stdin < name-and-secret.txt`,
+  userdb login - --password-stdin < name-and-secret.txt
+  userdb login --session --json -- alice@example.com`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			var pw string
 			identifier, secrets := words[0], []secret{{"password", "Password: ", &pw}}
@@ -50,11 +52,25 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 				if err != nil {
 					return err
 				}
-				return s.printEntry(t.Login(ctx, identifier, pw, at))
+				e, err := t.Login(ctx, identifier, pw, at)
+				if err != nil || !start {
+					return s.printEntry(e, err)
+				}
+				if err := s.warnExposed(); err != nil {
+					return err
+				}
+				_, secret, err := t.StartSession(ctx, e, userdb.SessionOptions{Origin: at.Origin, Agent: "userdb login"})
+				if err != nil {
+					return err
+				}
+				all := e.Flat()
+				all["~session"] = schema.Text(secret)
+				return s.printFacets(all)
 			}, secrets...)
 		}, asking, public),
 	}
 	c.Flags().StringVar(&at.Origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each origin")
+	c.Flags().BoolVar(&start, "session", false, "also start a session, and print its secret as ~session; programs find the\nentry with it")
 	disableHelpFlag(c)
 	return s.withStdin(c)
 }
@@ -142,7 +158,7 @@ func tokenCommand(s *session) *cobra.Command {
 		Long: `A token allows one thing once, such as to set a new password, to prove that an address belongs to
 the account, or to log in by a link. A new password, disable and delete void all tokens of an entry,
 and redeeming one voids the others for its purpose. An entry has at most 16 tokens; another one
-replaces the oldest.`,
+replaces the oldest of the most frequent kind.`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset > token.txt
   userdb token redeem - --purpose reset < token.txt`,
 	}, issueCommand(s), redeemCommand(s))
@@ -158,6 +174,9 @@ A disabled entry cannot have tokens (exit code 3).`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset --life 15m
   userdb token issue '*=Alice' --purpose change:email --value alice@example.org --json`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
+			if err := s.warnExposed(); err != nil {
+				return err
+			}
 			token, err := p.typ.Issue(ctx, p.hint, tk)
 			return s.printResult(map[string]string{"token": token}, token, err)
 		}),

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -18,6 +19,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coffeenode/userdb/internal/embedded"
 )
 
 // newProcess returns a command that runs the program in a process of its own, and the buffer that
@@ -148,6 +151,33 @@ func TestTimeout(t *testing.T) {
 				t.Errorf("exit %d, %q; want 6, %q", exitCode(err), errs.String(), tt.want)
 			}
 		})
+	}
+}
+
+// TestWaitingForFile checks that a command that waits for a file says which process has it open,
+// but not with --json, whose standard error has errors alone.
+func TestWaitingForFile(t *testing.T) {
+	defer func(before time.Duration) { patience = before }(patience)
+	patience = time.Millisecond
+	path := filepath.Join(t.TempDir(), "users.jsonl")
+	holder, err := embedded.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer holder.Close()
+	want := fmt.Sprintf("userdb: waiting for %s, which %s (process %d) has open\n", path, filepath.Base(os.Args[0]), os.Getpid())
+	if got := runCommand(nil, "", "list", "--store", "file:"+path, "--timeout", "500ms"); got.code != 6 || !strings.HasPrefix(got.err, want) {
+		t.Errorf("%+v, want exit code 6 and %q", got, want)
+	}
+	if got := runCommand(nil, "", "list", "--store", "file:"+path, "--timeout", "500ms", "--json"); got.code != 6 || strings.Contains(got.err, "waiting") {
+		t.Errorf("%+v, want exit code 6 and only the error", got)
+	}
+	if got := runCommand(nil, "", "list", "--store", "redis://192.0.2.1", "--timeout", "500ms"); got.code != 6 || strings.Contains(got.err, "waiting for") {
+		t.Errorf("a server that does not answer: %+v, want exit code 6 and only the error", got)
+	}
+	holder.Close()
+	if name := embedded.Holder(path); name != "" {
+		t.Errorf("after it was closed, %q holds the file", name)
 	}
 }
 

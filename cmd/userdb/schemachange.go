@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -115,7 +117,7 @@ func (o *output) printDiff(name string, stored, own map[string]schema.Type) erro
 
 func addToSchemaCommand(s *session) *cobra.Command {
 	var f schema.Field
-	var roles []string
+	var roles schema.Role
 	var codec string
 	c := &cobra.Command{
 		Use:   "add TYPE FIELD",
@@ -140,11 +142,12 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 			return s.migrateTo(ctx, to, false)
 		}, unlimited, opened),
 	}
-	c.Flags().Func("role", "give it the role `R`: secondary, indexed or ordered; may be repeated", func(role string) error {
-		if !slices.Contains([]string{"secondary", "indexed", "ordered"}, role) {
-			return fmt.Errorf("want one of secondary, indexed, ordered")
+	c.Flags().Func("role", "give it the role `R`: identifier (or secondary), indexed or ordered;\nmay be repeated", func(name string) error {
+		var role schema.Role
+		if text, err := json.Marshal(name); err != nil || role.UnmarshalJSON(text) != nil || role == 0 {
+			return errors.New("want one of identifier, secondary, indexed, ordered")
 		}
-		roles = append(roles, role)
+		roles |= role
 		return nil
 	})
 	choiceFlag(c, &codec, "codec", "encode its values with `C` (default text)", "text", "date", "number", "json", "boolean", "null", "identity")
@@ -154,7 +157,7 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 
 // withField returns a schema that has only the type typ of old. It adds the field called name to
 // that type, as declared says. If the field exists, it only adds the roles to the field.
-func withField(old schema.Schema, typ, name string, declared schema.Field, roles []string) (schema.Schema, error) {
+func withField(old schema.Schema, typ, name string, declared schema.Field, roles schema.Role) (schema.Schema, error) {
 	t, has := old.Types[typ]
 	if !has {
 		return schema.Schema{}, usagef("the schema has no type %s", printable(typ))
@@ -173,9 +176,7 @@ func withField(old schema.Schema, typ, name string, declared schema.Field, roles
 	case !isField:
 		f = declared
 	}
-	for _, role := range roles {
-		f.Role |= map[string]schema.Role{"secondary": schema.RoleSecondary, "indexed": schema.RoleIndexed, "ordered": schema.RoleOrdered}[role]
-	}
+	f.Role |= roles
 	t.Fields = maps.Clone(t.Fields)
 	if t.Fields == nil {
 		t.Fields = map[string]schema.Field{}

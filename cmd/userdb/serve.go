@@ -13,7 +13,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -57,9 +56,9 @@ writes "listening on …" to standard error, and from then on a line of JSON for
 SIGTERM it lets requests end, for up to 20 seconds, and exits 0. --timeout only limits opening the
 store.
 
-The console at /console has pages for operators: people who look after accounts. As long as there is
-no operator, serve writes a link that creates the first one, on a line of its own before it is
-ready. 'userdb operator add' creates one at any time.`,
+Before that it writes where the accounts are and where the console is: pages for operators, people who
+look after accounts. As long as there is no operator, it also writes a link that creates the first one
+and is valid for an hour. 'userdb operator add' creates one at any time.`,
 		Example: `  userdb serve
   userdb serve --listen :8470 --tls-cert cert.pem --tls-key key.pem
   userdb serve --listen :8470 --behind-proxy --proxy 10.0.0.0/8 --metrics 127.0.0.1:9470`,
@@ -223,7 +222,7 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if v.cert != "" {
 		scheme = "https"
 	}
-	if err := v.printSetupLink(ctx, s, errs, scheme+"://"+browserAddress(l.Addr())); err != nil {
+	if err := v.printPlaces(ctx, s, errs, scheme+"://"+browserAddress(l.Addr())); err != nil {
 		return err
 	}
 	fmt.Fprintf(errs, "listening on %s://%s\n", scheme, l.Addr())
@@ -245,19 +244,18 @@ func (v serveFlags) checkResetLink() error {
 	return nil
 }
 
-// printSetupLink prints a link that makes the first operator, if there is no operator yet. base is
-// the URL of the service.
-func (v serveFlags) printSetupLink(ctx context.Context, s *session, out io.Writer, base string) error {
+// printPlaces prints where the accounts and the console are and, if there is no operator yet, a
+// link that makes the first one. base is the URL of the service.
+func (v serveFlags) printPlaces(ctx context.Context, s *session, out io.Writer, base string) error {
+	fmt.Fprintln(out, "accounts: "+oneLine(hideCredentials(s.url)))
 	if !v.console {
 		return nil
 	}
+	fmt.Fprintln(out, "console: "+base+"/console")
 	return within(ctx, s.timeout(), func(ctx context.Context) error {
 		token, err := admin.BeginSetup(ctx, s.db)
 		switch {
 		case errors.Is(err, admin.ErrAlreadySetUp):
-			return nil
-		case errors.Is(err, admin.ErrSetupPending):
-			fmt.Fprintln(out, "a link to set up the console was printed within the hour; 'userdb operator add NAME' makes an operator at any time")
 			return nil
 		case err != nil:
 			return err
@@ -265,19 +263,9 @@ func (v serveFlags) printSetupLink(ctx context.Context, s *session, out io.Write
 		if exposed(s.std.err) {
 			fmt.Fprintln(out, "userdb: warning: others may read the file that this is written to, and use the link; 'umask 077' hides new files from them")
 		}
-		fmt.Fprintf(out, "%s/console/setup?token=%s\n", base, token)
+		fmt.Fprintf(out, "first operator: %s/console/setup?token=%s\n", base, token)
 		return nil
 	})
-}
-
-// exposed reports whether w is a file that other users of this machine may read.
-func exposed(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	if !ok || runtime.GOOS == "windows" { // where modes mean nothing
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0
 }
 
 // browserAddress returns the address of a as a browser on this machine can open it.

@@ -255,10 +255,13 @@ func TestServeLogBlocked(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-			line, err := bufio.NewReader(errs).ReadString('\n')
-			url, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
-			if !ok {
-				t.Fatalf("the service prints %q, %v; want its address", line, err)
+			url, found := "", false
+			for in := bufio.NewReader(errs); !found; {
+				line, err := in.ReadString('\n')
+				if err != nil {
+					t.Fatalf("the service prints %q, %v; want its address", line, err)
+				}
+				url, found = strings.CutPrefix(strings.TrimSpace(line), "listening on ")
 			}
 			if name == "closed pipe" {
 				errs.Close()
@@ -291,18 +294,22 @@ func (s *serviceProcess) followCreates(key, after string, heard map[string]int, 
 		return after
 	}
 	defer res.Body.Close()
-	uid := ""
+	id, uid := after, ""
 	for in := bufio.NewScanner(res.Body); len(heard) < want && in.Scan(); {
 		line := in.Text()
-		if id, ok := strings.CutPrefix(line, "id: "); ok {
-			after = id
+		if text, ok := strings.CutPrefix(line, "id: "); ok {
+			id = text
 		}
 		if data, ok := strings.CutPrefix(line, "data: "); ok {
 			var e struct{ UID string }
 			_ = json.Unmarshal([]byte(data), &e)
 			uid = e.UID
 		}
-		if line == "" && uid != "" { // the event is complete
+		if line != "" {
+			continue
+		}
+		// The event is complete. A client that took its ID before would miss one that broke off.
+		if after = id; uid != "" {
 			heard[uid]++
 			uid = ""
 		}

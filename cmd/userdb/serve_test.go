@@ -26,8 +26,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestExposedLog checks which modes allow other users to read a log.
-func TestExposedLog(t *testing.T) {
+// TestExposed checks which modes allow other users to read a file.
+func TestExposed(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes of files say nothing there")
 	}

@@ -51,14 +51,14 @@ This needs no store: 'userdb get' finds out whether the entry exists. The schema
 				if err != nil {
 					return nil, err
 				}
-				return resolve(h, sc, s.Type)
+				return resolve(h, sc, s.defaultType(sc))
 			}
 			ofJSON := func(raw json.RawMessage) (any, error) {
 				switch as { // AsEntry and AsUser refuse what CoffeeNode UserDB refuses
 				case "entry":
 					return hints.AsEntry(sc, raw)
 				case "user":
-					return hints.AsUser(sc, s.Type, raw)
+					return hints.AsUser(sc, s.defaultType(sc), raw)
 				}
 				return meaning(hints.ParseJSON(raw))
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/coffeenode/userdb/internal/privatefile"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/password"
 )
 
 func exportCommand(s *session) *cobra.Command {
@@ -34,7 +35,12 @@ these lines. Entries come in no order, and nothing is locked.`,
 			if err := s.checkNamedSchema(ctx); err != nil {
 				return err
 			}
-			if o.Type = s.Type; len(words) > 0 {
+			if o.Secrets {
+				if err := s.warnExposed(); err != nil {
+					return err
+				}
+			}
+			if o.Type = s.defaultType(s.db.Schema()); len(words) > 0 {
 				p, err := s.subject(ctx, words[0])
 				if err != nil {
 					return err
@@ -93,30 +99,42 @@ func importCommand(s *session) *cobra.Command {
 		Long: `Import entries from JSON lines, as 'userdb export' prints them, or from CSV with a header (.csv); - is
 standard input. Each entry is written completely or not at all.
 
-CSV columns are facets by name, sets as words or JSON, and password (a hash), clear_password and
-~isa (the type). If the schema does not know a column or a facet, the whole file is refused.
+CSV columns are facets by name, sets as words or JSON, and password (a hash), clear_password,
+disabled (a date, or true or false), verified:FIELD (likewise) and ~isa (the type). As targets of
+--map there are also !disabled and disabled_until. If the schema does not know a column or a facet,
+the whole file is refused.
 
 Refused lines go to a file, with the reasons, for you to correct and import again; the exit code is
 then 1. FILE.import records the progress meanwhile: after an interruption, the same command with
---resume continues from there.`,
+--resume continues from there.
+
+With --dry-run, --try checks whether one person could log in after the import. It exits 5 if not,
+and 3 if no line has the identifier.`,
 		Example: `  userdb import users.jsonl
   userdb import staff.csv --on-duplicate update --dry-run
-  userdb import people.csv --map E-Mail=email --ignore Phone`,
+  userdb import people.csv --map E-Mail=email --map is_active=!disabled --ignore Phone
+  userdb import accounts.csv --dry-run --try val@example.com --password-stdin < secret.txt`,
 		RunE: s.run(r.run, unlimited, saving),
 	}
 	c.Flags().BoolVar(&r.o.CSV, "csv", false, "the input is CSV, whatever its name")
-	choiceFlag(c, &r.o.OnDuplicate, "on-duplicate", "if the entry exists, or its identifier is taken, `DO` this: fail (refuse\n"+
-		"the line), skip or update (default fail)", "fail", "skip", "update")
+	choiceFlag(c, &r.o.OnDuplicate, "on-duplicate", "if the entry exists, `DO` this: fail (refuse the line), skip or update\n"+
+		"(default fail); a line with an identifier of another entry is refused", "fail", "skip", "update")
 	c.Flags().StringVar(&r.rejects.path, "rejects", "", "write refused lines to `FILE`, in the format of the input (default: the\n"+
 		"name of the input with .rejects added)")
 	c.Flags().BoolVar(&r.o.DryRun, "dry-run", false, "write nothing; say what would happen")
 	choiceFlag(c, &r.o.From, "from", "the input is an export of `PRODUCT`: "+strings.Join(transfer.Products(), ", "), transfer.Products()...)
 	c.Flags().StringVar(&r.params, "from-params", "", "`FILE` with the password hash parameters of a Firebase project")
 	c.Flags().StringArrayVar(&r.maps, "map", nil, "import a column or facet as another field: `COLUMN=FIELD`; may be repeated")
-	c.Flags().StringArrayVar(&r.o.Ignore, "ignore", nil, "leave out `COLUMN`; may be repeated")
+	c.Flags().StringArrayVar(&r.o.Ignore, "ignore", nil, "leave out `COLUMN`; may be repeated; '*' leaves out all that --map does\nnot name")
+	c.Flags().BoolVar(&r.o.WithoutPassword, "without-password", false, "if a password cannot be used, import the account without it")
+	c.Flags().BoolVar(&r.o.WithoutIdentifier, "without-identifier", false, "also import accounts that have no identifier")
+	choiceFlag(c, &r.o.Prepared, "prepared", "the product hashes not the password but this `FORM` of it: append,\n"+
+		"md5-hex, sha1-hex, sha256-hex, sha384-hex, sha512-hex, sha256-base64,\nsha384-base64 or sha512-base64", password.PreparedForms()...)
+	c.Flags().StringVar(&r.pepper, "pepper", "", "`FILE` with the pepper that --prepared append appends, on one line")
+	c.Flags().StringVar(&r.trial.Identifier, "try", "", "check one account of a dry run: whether `IDENTIFIER` could log in with the\npassword that is asked for")
 	c.Flags().BoolVar(&r.o.Extra, "extra", false, "keep facets that the schema does not declare, if the type is open")
 	c.Flags().BoolVar(&r.resume, "resume", false, "continue an import that was interrupted")
-	return c
+	return s.withStdin(c)
 }
 
 // An importRun is one import. It holds the input, and the files that the import writes next to it.
@@ -126,6 +144,8 @@ type importRun struct {
 	resume  bool
 	maps    []string // COLUMN=FIELD
 	params  string   // the file of --from-params
+	pepper  string   // the file of --pepper
+	trial   transfer.Trial
 	o       transfer.ImportOptions
 	in      io.Reader
 	opened  *os.File    // the source of in; nil for standard input
@@ -147,6 +167,7 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 	if err := r.s.open(ctx); err != nil {
 		return err
 	}
+	r.o.Type = r.s.defaultType(r.s.db.Schema())
 	report, err := transfer.Import(ctx, r.s.db, r.in, r.o)
 	r.bar.clear()
 	err = r.finish(report, cmp.Or(err, r.rejects.close()))
@@ -158,8 +179,11 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 }
 
 func (r *importRun) prepare(ctx context.Context) error {
-	r.o.Type, r.o.Save = r.s.Type, r.save
+	r.o.Save = r.save
 	if err := r.readNameFlags(ctx); err != nil {
+		return err
+	}
+	if err := r.prepareTrial(ctx); err != nil {
 		return err
 	}
 	r.o.CSV = r.o.CSV || strings.EqualFold(filepath.Ext(r.file), ".csv")
@@ -211,18 +235,17 @@ func (r *importRun) readNameFlags(ctx context.Context) error {
 		}
 		r.o.Map[column] = field
 	}
-	if r.params == "" {
-		return nil
+	var err error
+	if r.o.FromParams, err = readParams(ctx, "--from-params", r.params); err != nil {
+		return err
 	}
-	text, err := readParams(ctx, r.params)
-	if ctx.Err() != nil {
-		return stalledError(ctx, r.params)
+	if r.o.Pepper, err = readParams(ctx, "--pepper", r.pepper); err == nil && r.pepper != "" {
+		r.o.Pepper = strings.TrimRight(r.o.Pepper, "\r\n")
+		if r.o.Prepared != "append" || r.o.Pepper == "" || strings.ContainsAny(r.o.Pepper, "\r\n") {
+			return usagef("--pepper: want --prepared append, and a file of one line")
+		}
 	}
-	if err != nil {
-		return usagef("--from-params: %v", err)
-	}
-	r.o.FromParams = text
-	return nil
+	return err
 }
 
 func (r *importRun) open(ctx context.Context) (err error) {
@@ -272,20 +295,29 @@ func (r *importRun) loadState() error {
 	return nil
 }
 
-// maxParams limits the file of --from-params, in bytes.
+// maxParams limits the files of --from-params and --pepper, in bytes.
 const maxParams = 64 << 10
 
-func readParams(ctx context.Context, path string) (string, error) {
+// readParams reads the small file of a flag. An empty path is an empty file.
+func readParams(ctx context.Context, flag, path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
 	f, err := openWithContext(ctx, path)
-	if err != nil {
-		return "", err
+	var text []byte
+	if err == nil {
+		defer f.Close()
+		text, err = io.ReadAll(io.LimitReader(contextReader(ctx, f), maxParams+1))
 	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(contextReader(ctx, f), maxParams+1))
-	if err == nil && len(text) > maxParams {
-		err = fmt.Errorf("%s is longer than 64 KiB", printable(path))
+	switch {
+	case ctx.Err() != nil:
+		return "", stalledError(ctx, path)
+	case err != nil:
+		return "", usagef("%s: %v", flag, err)
+	case len(text) > maxParams:
+		return "", usagef("%s: %s is longer than 64 KiB", flag, printable(path))
 	}
-	return string(text), err
+	return string(text), nil
 }
 
 // maxState limits a state file, in bytes. It is several times the size of any state.
@@ -352,7 +384,8 @@ func (r *importRun) finish(report transfer.Report, err error) error {
 	}
 	text := fmt.Sprintf("%s read: %d created, %d updated, %d skipped, %d refused",
 		plural(report.Read, "line"), report.Created, report.Updated, report.Skipped, report.Refused)
-	if err := r.s.out.print(report, text); err != nil || report.Refused == 0 {
+	text = strings.Join(append([]string{text}, report.Notes()...), "\n")
+	if err := cmp.Or(r.s.out.print(report, text), r.trialError()); err != nil || report.Refused == 0 {
 		return err
 	}
 	where := ""
@@ -409,45 +442,3 @@ func (r *importRun) fail(err error) error {
 var plainName = regexp.MustCompile(`^[\pL\d_.@:-]{1,40}$`)
 
 var errRefused = errors.New("lines refused")
-
-// A rejectFile collects refused lines. Its first Write creates the file, which only this user may
-// read because it contains entries.
-type rejectFile struct {
-	path   string
-	f      *os.File
-	failed bool // a refused line could not be written
-}
-
-// reopen opens the file that an interrupted import began.
-func (r *rejectFile) reopen() (err error) {
-	r.f, err = privatefile.Reopen(r.path, os.O_WRONLY|os.O_APPEND)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return usagef("cannot add refused lines: %v; move that file away, or name another one with --rejects", err)
-	}
-	return nil
-}
-
-func (r *rejectFile) Write(p []byte) (n int, err error) {
-	defer func() { r.failed = r.failed || err != nil }()
-	if r.f == nil {
-		if strings.HasPrefix(filepath.Clean(r.path), "/dev/") { // such as /dev/stderr
-			r.f, err = os.OpenFile(r.path, os.O_WRONLY, 0)
-		} else {
-			r.f, err = privatefile.Create(r.path)
-		}
-		if err != nil {
-			return 0, err
-		}
-	}
-	return r.f.Write(p)
-}
-
-func (r *rejectFile) close() error {
-	if r.f == nil {
-		return nil
-	}
-	return r.f.Close()
-}

@@ -74,7 +74,7 @@ func TestImportUnclosedQuote(t *testing.T) {
 			t.Fatal(err)
 		}
 		got = runProcess(t, dir, store, "import", "staff.csv", "--resume")
-		if want := (result{0, "5 lines read: 5 created, 0 updated, 0 skipped, 0 refused\n", ""}); got != want {
+		if want := (result{0, "5 lines read: 5 created, 0 updated, 0 skipped, 0 refused\n5 without a password, which each owner sets with a token\n", ""}); got != want {
 			t.Errorf("after the correction: %+v, want %+v", got, want)
 		}
 	}
@@ -179,7 +179,7 @@ func TestImportInterruptedAndResumed(t *testing.T) {
 	}
 	got := runProcess(t, dir, store, "import", "users.jsonl", "--resume")
 	want := result{
-		1, "250 lines read: 248 created, 0 updated, 0 skipped, 2 refused\n",
+		1, "250 lines read: 248 created, 0 updated, 0 skipped, 2 refused\n248 without a password, which each owner sets with a token\n",
 		"userdb: lines refused: 2 of 250; see users.jsonl.rejects\n",
 	}
 	if got != want {
@@ -407,17 +407,20 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 	}
 }
 
-// TestExposedFile checks that an embedded store is not read if other users may write to its file.
+// TestExposedFile checks that an embedded store is not read if other users may read or write its
+// file.
 func TestExposedFile(t *testing.T) {
 	for _, tt := range []struct {
 		file string
 		mode os.FileMode
 		want string
 	}{
-		{"users.jsonl", 0o602, "its mode is -rw-----w-; if its contents are right, run chmod go-w"},
-		{"users.jsonl", 0o620, "its mode is -rw--w----; if its contents are right, run chmod go-w"},
-		{"users.jsonl.lock", 0o666, "its mode is -rw-rw-rw-; if its contents are right, run chmod go-w"},
-		{"users.jsonl", 0o644, ""},
+		{"users.jsonl", 0o602, "write the file: its mode is -rw-----w-; if its contents are right, run chmod go="},
+		{"users.jsonl", 0o620, "write the file: its mode is -rw--w----; if its contents are right, run chmod go="},
+		{"users.jsonl.lock", 0o666, "write the file: its mode is -rw-rw-rw-; if its contents are right, run chmod go="},
+		{"users.jsonl", 0o644, "read the file: its mode is -rw-r--r--; run chmod go="},
+		{"users.jsonl", 0o640, "read the file: its mode is -rw-r-----; run chmod go="},
+		{"users.jsonl", 0o711, ""}, // may be executed only
 	} {
 		useFile(t)
 		path := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:")
@@ -432,7 +435,7 @@ func TestExposedFile(t *testing.T) {
 		want := result{0, "1\n", ""}
 		if tt.want != "" {
 			want = result{6, "", got.err}
-			if !strings.HasSuffix(got.err, fmt.Sprintf("%s: others may write the file: %s\n", file, tt.want)) {
+			if !strings.HasSuffix(got.err, fmt.Sprintf("%s: others may %s\n", file, tt.want)) {
 				t.Errorf("%s %v: %s, want %s", tt.file, tt.mode, got.err, tt.want)
 			}
 		}

@@ -11,7 +11,8 @@ const app = express().disable('x-powered-by')
 // Express calls this setting "trust proxy".
 app.set('trust proxy', process.env.TRUST_PROXY ?? false)
 
-// The base URL of links in mails; the name and attributes of the cookie.
+// The URL of the site, for links in mails and for its own forms; the name and attributes of the
+// cookie.
 let site, cookie
 
 const send = (res, status, page) => res.status(status).type('html').send(page.text)
@@ -25,9 +26,8 @@ app.use((req, res, next) => {
     'Referrer-Policy': 'same-origin', 'X-Content-Type-Options': 'nosniff', 'Cache-Control': 'no-store',
   })
   // Forms of other sites must not act for visitors of this one. Browsers say in Origin where a POST
-  // comes from.
-  const from = req.get('Origin') ?? ''
-  if (!['GET', 'HEAD'].includes(req.method) && (!URL.canParse(from) || new URL(from).host !== req.get('Host'))) {
+  // comes from, with the scheme and the port.
+  if (!['GET', 'HEAD'].includes(req.method) && req.get('Origin') !== site.origin) {
     return send(res, 403, pages.page('Not from here', 'That form was not sent from this site.'))
   }
   next()

@@ -88,6 +88,9 @@ func (t *Type) Delete(old store.Record) store.Change {
 	if sessions, err := store.SessionsKey(old.Key); err == nil && old.Fields[store.FieldEpoch] != "" {
 		c.Drop = append(c.Drop, store.Container{Key: sessions})
 	}
+	if history, err := store.HistoryKey(old.Key); err == nil { // other programs may write it
+		c.Drop = append(c.Drop, store.Container{Key: history})
+	}
 	return c
 }
 
@@ -132,9 +135,7 @@ func (t *Type) diff(old store.Record, facets map[string]string) (store.Change, e
 		c.Unindex, c.Index, err = movedKeys(t.Indexed, old.Fields, facets, t.IndexKey, refusal)
 	}
 	if err == nil {
-		place := func(field, wire string) (store.Ranked, bool) { return t.Place(old.Key, field, wire) }
-		const refusal = "not a value that an ordered index can hold: it is over 1 KiB"
-		c.Unrank, c.Rank, err = movedKeys(t.Ordered, old.Fields, facets, place, refusal)
+		err = t.diffPlaces(&c, old, facets)
 	}
 	return c, err
 }
@@ -214,9 +215,9 @@ func (t *Type) addElsewhere(c *store.Change) {
 // movedKeys compares old and new facets of the given fields. For those that differ, it returns the
 // keys that the entry leaves and the keys that it joins (I5). If a new facet has no key, it returns
 // an error whose reason is the text refusal.
-func movedKeys[K any](
-	fields []string, old, facets map[string]string, key func(field, value string) (K, bool), refusal string,
-) (leave, join []K, err error) {
+func movedKeys(
+	fields []string, old, facets map[string]string, key func(field, value string) (recordkey.Key, bool), refusal string,
+) (leave, join []recordkey.Key, err error) {
 	for _, field := range fields {
 		is, has := facets[field]
 		was, had := old[field]

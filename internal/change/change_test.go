@@ -206,7 +206,7 @@ func TestDelete(t *testing.T) {
 	for _, d := range c.Drop {
 		drop = append(drop, d.Key.String())
 	}
-	if want := []string{"user/uid:1/log", "user/uid:1/tags", "~/throttle/user/uid/1"}; !slices.Equal(drop, want) {
+	if want := []string{"user/uid:1/log", "user/uid:1/tags", "~/throttle/user/uid/1", "~/history/{user/uid:1}"}; !slices.Equal(drop, want) {
 		t.Errorf("drops %v, want %v", drop, want)
 	}
 }

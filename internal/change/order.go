@@ -13,7 +13,8 @@ import (
 // An ordered index is a sorted set at ~/order/TYPE/FIELD. All members have score 0, so that Redis
 // sorts them by their bytes. A member is called the place of an entry. It consists of the facet in
 // a form whose bytes sort like the values, an end marker that sorts before anything that could
-// continue the form, and the relative PRK.
+// continue the form, and the relative PRK. An entry whose facet has no such form, or that has no
+// facet, has a place before all others.
 //
 //	text         the canonical form, which sorts by code point, as UTF-8 does; if the facet is
 //	             written differently, its written form and another end marker precede the PRK, so
@@ -28,6 +29,7 @@ const (
 	placeEnd     = "\x00\x01"
 	placeAfter   = "\x00\x02" // sorts after all places of a value and before those of any other
 	placeWritten = "\x00\x03" // the value as it is written follows
+	placeUnset   = "\x00\x00" // no value: the PRK follows; sorts before all values
 	zeroInside   = "\x00\xff"
 )
 
@@ -36,7 +38,7 @@ const (
 const maxPlace = 1 << 10
 
 // sortableForm returns a facet in a form whose bytes sort like the values. It reports false for a
-// facet that has no place because it is longer than 1 KiB or the codec cannot read it.
+// facet that is longer than 1 KiB or that the codec cannot read.
 func (t *Type) sortableForm(field, wire string) (string, bool) {
 	c := t.Schema.Codec(field)
 	v, err := schema.Decode(c, wire)
@@ -109,47 +111,78 @@ func (t *Type) OrderPrefix(field, begin string) (string, bool) {
 	return escapeZeros(canonical), IsText(t.Schema.Codec(field))
 }
 
-// Place returns the place that a facet gives an entry in the ordered index of the field. It reports
-// false if the facet has no place.
-func (t *Type) Place(prk recordkey.Key, field, wire string) (store.Ranked, bool) {
-	value, ok := t.sortableForm(field, wire)
-	if !ok {
+// FirstValue is the lowest bound of an ordered index that excludes the entries without a value.
+const FirstValue = placeEnd
+
+// Place returns the place of a live entry in the ordered index of a field. It reports false if the
+// entry has no value that can be ordered and the index does not list such entries.
+func (t *Type) Place(r store.Record, field string) (store.Ranked, bool) {
+	wire, has := r.Fields[field]
+	member := placeUnset
+	if value, ok := t.sortableForm(field, wire); has && ok {
+		member = escapeZeros(value) + placeEnd
+		if IsText(t.Schema.Codec(field)) && value != wire {
+			member += placeWritten + escapeZeros(wire) + placeEnd
+		}
+	} else if !t.Schema.ListsUnset() {
 		return store.Ranked{}, false
-	}
-	member := escapeZeros(value) + placeEnd
-	if IsText(t.Schema.Codec(field)) && value != wire {
-		member += placeWritten + escapeZeros(wire) + placeEnd
 	}
 	key, err := t.OrderKey(field)
 	return store.Ranked{
-		Key: key, Member: member + prk.In(recordkey.Namespace{}).String(),
-		Facet: store.Facet{Field: field, Wire: wire},
+		Key: key, Member: member + r.Key.In(recordkey.Namespace{}).String(),
+		Facet: store.Facet{Field: field, Wire: wire}, Unset: !has,
 	}, err == nil
 }
 
 // OrderKey returns the key of the ordered index of a field.
 func (t *Type) OrderKey(field string) (recordkey.Key, error) { return t.OwnKey("order", field) }
 
-// Places returns the places of a live record in the ordered indexes of its type, and the fields
-// whose facets have no place.
-func (t *Type) Places(r store.Record) (places []store.Ranked, without []string) {
+// Places returns the places of a live entry in the ordered indexes of its type, and the fields
+// whose facets cannot be ordered.
+func (t *Type) Places(r store.Record) (places []store.Ranked, unordered []string) {
 	for _, field := range t.Ordered {
-		wire, has := r.Fields[field]
-		if !has {
-			continue
+		if wire, has := r.Fields[field]; has {
+			if _, ok := t.sortableForm(field, wire); !ok {
+				unordered = append(unordered, field)
+			}
 		}
-		if p, ok := t.Place(r.Key, field, wire); ok {
+		if p, ok := t.Place(r, field); ok {
 			places = append(places, p)
-		} else {
-			without = append(without, field)
 		}
 	}
-	return places, without
+	return places, unordered
+}
+
+// diffPlaces adds to a change the places that the entry leaves and takes. It returns an error for a
+// new facet that cannot be ordered.
+func (t *Type) diffPlaces(c *store.Change, old store.Record, facets map[string]string) error {
+	for _, field := range t.Ordered {
+		is, has := facets[field]
+		was, had := old.Fields[field]
+		if len(old.Fields) > 0 {
+			if has == had && is == was {
+				continue
+			}
+			if p, ok := t.Place(old, field); ok {
+				c.Unrank = append(c.Unrank, p)
+			}
+		}
+		if _, ok := t.sortableForm(field, is); has && !ok {
+			return Invalid(field, "key", "not a value that an ordered index can hold: it is over 1 KiB")
+		}
+		if p, ok := t.Place(store.Record{Key: old.Key, Fields: facets}, field); ok {
+			c.Rank = append(c.Rank, p)
+		}
+	}
+	return nil
 }
 
 // PlaceOwner returns the relative PRK in a member of an ordered index, or "" if the member is not a
 // place.
 func PlaceOwner(member string) string {
+	if prk, ok := strings.CutPrefix(member, placeUnset); ok {
+		return prk
+	}
 	_, rest, _ := strings.Cut(member, placeEnd)
 	if strings.HasPrefix(rest, placeWritten) {
 		_, rest, _ = strings.Cut(rest, placeEnd)

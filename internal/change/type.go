@@ -27,6 +27,7 @@ func Compile(s schema.Schema, ns recordkey.Namespace) (*Types, error) {
 	}
 	ts := &Types{Schema: s, NS: ns, ByName: make(map[string]*Type, len(s.Types))}
 	for name, st := range s.Types {
+		st.Orders = "" // has no meaning in a program's own schema
 		t, err := newType(name, st, ns)
 		if err != nil {
 			return nil, err

@@ -84,13 +84,15 @@ func ApplyInPlace(after map[string]string, c store.Change, rev string) store.Rec
 
 // SetPassword adds to facets and own everything that a new password changes: it sets the hash and
 // the time of the change, which is later than that of the previous password, and ends the entry's
-// single-use tokens and sessions. It is not for an unchanged password that was only hashed again.
+// single-use tokens and sessions. It removes the mark of an imported password. It is not for an
+// unchanged password that was only hashed again.
 func SetPassword(now store.Record, at time.Time, hash string, facets, own map[string]string) {
 	if last := PasswordChangedAt(now); !at.Truncate(time.Millisecond).After(last) {
 		at = last.Add(time.Millisecond)
 	}
 	facets[store.FieldPassword] = hash
 	own[store.FieldChanged] = schema.Date(at).Wire()
+	own[store.FieldImported] = ""
 	own[store.FieldTokens] = ""
 	EndSessions(own)
 }

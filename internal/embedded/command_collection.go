@@ -448,11 +448,18 @@ func scoreOf(d *data, args []string) any {
 	return nil
 }
 
-// rangeByRank carries out ZRANGE KEY FIRST LAST [WITHSCORES].
+// rangeByRank carries out ZRANGE KEY FIRST LAST [REV] [WITHSCORES].
 func rangeByRank(d *data, args []string) any {
-	withScores := len(args) == 4 && strings.EqualFold(args[3], "WITHSCORES")
-	if len(args) == 4 && !withScores {
-		return syntaxError
+	withScores, reverse := false, false
+	for _, option := range args[3:] {
+		switch strings.ToUpper(option) {
+		case "WITHSCORES":
+			withScores = true
+		case "REV":
+			reverse = true
+		default:
+			return syntaxError
+		}
 	}
 	if _, _, err := rangeOf(args[1], args[2], 0); err != nil {
 		return err
@@ -468,14 +475,30 @@ func rangeByRank(d *data, args []string) any {
 	if err != nil {
 		return err
 	}
-	found := textsReply{}
-	for _, p := range z.byRank()[first:last] {
+	if reverse {
+		first, last = z.len()-last, z.len()-first
+	}
+	pairs := z.ranks(first, last)
+	if reverse {
+		slices.Reverse(pairs)
+	}
+	found := make(textsReply, 0, len(pairs))
+	for _, p := range pairs {
 		found = append(found, p.key)
 		if withScores {
 			found = append(found, formatScore(p.value))
 		}
 	}
 	return found
+}
+
+// ranks returns the members of a range of ranks. If all scores are 0, it takes as long for any
+// number of members before the range.
+func (z *zset) ranks(first, last int) []pair[float64] {
+	if z.scored > 0 {
+		return z.byRank()[first:last]
+	}
+	return z.slice(first, last)
 }
 
 func (z *zset) byRank() []pair[float64] {

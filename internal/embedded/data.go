@@ -190,6 +190,9 @@ func (d *data) drop(key string) bool {
 	if found {
 		d.size -= o.size
 		d.schedule(key, o.until, 0)
+		if o.isEntry() {
+			d.scheduleRecords(key)
+		}
 	}
 	return found
 }
@@ -216,6 +219,9 @@ func (d *data) setField(key, field, value string) bool {
 	}
 	d.grow(o, len(value)-len(old))
 	h.set(field, value)
+	if field == typeField && (old == "") != (value == "") {
+		d.scheduleRecords(key)
+	}
 	d.log(opField, key, field, value)
 	return !found
 }
@@ -239,6 +245,9 @@ func (d *data) deleteField(key, field string) {
 	old, _ := h.get(field)
 	d.grow(o, -len(field)-len(old)-4)
 	h.delete(field)
+	if field == typeField {
+		d.scheduleRecords(key)
+	}
 	d.log(opUnfield, key, field)
 	d.dropEmpty(key, h.len())
 }
@@ -389,26 +398,6 @@ func (d *data) setUntil(key string, until int64) {
 	d.log(opUntil, key, string(binary.BigEndian.AppendUint64(nil, uint64(until))))
 }
 
-// schedule moves a record in the indexes by time.
-func (d *data) schedule(key string, from, to int64) {
-	if from == to {
-		return
-	}
-	class := classOf(key)
-	move := func(index *btree.Set[string]) {
-		if from != 0 {
-			index.Delete(dueKey(from, key))
-		}
-		if to != 0 {
-			index.Insert(dueKey(to, key))
-		}
-	}
-	move(d.due)
-	if class >= 0 {
-		move(d.limited[class])
-	}
-}
-
 // rename moves the record at from, which must exist, over that at to.
 func (d *data) rename(from, to string) {
 	o := d.edit(from, nil)
@@ -424,6 +413,9 @@ func (d *data) put(key string, o *object) {
 	d.keys.Set(key, o)
 	d.size += o.size
 	d.schedule(key, 0, o.until)
+	if o.isEntry() {
+		d.scheduleRecords(key)
+	}
 }
 
 // copyTo copies the record at from, which must exist, over that at to.
@@ -443,44 +435,6 @@ func (d *data) allKeys() []string {
 		return true
 	})
 	return keys
-}
-
-// maxSwept limits how many expired records one command removes.
-const maxSwept = 100
-
-// sweep removes records that have expired, and those that are too many (classLimits).
-func (d *data) sweep() {
-	for range maxSwept {
-		first, found := d.due.Min()
-		if !found || int64(binary.BigEndian.Uint64([]byte(first))) > d.now {
-			break
-		}
-		d.delete(first[8:])
-	}
-	for class, limit := range classLimits {
-		for n := 0; n < maxSwept && d.limited[class].Len() > limit; n++ {
-			first, _ := d.limited[class].Min()
-			if key := first[8:]; class == orphanToken && d.isEntry(tokenOwner(key)) {
-				d.limited[class].Delete(first) // the entry was created since
-			} else {
-				d.delete(key)
-			}
-		}
-	}
-}
-
-// isEntry reports whether the record at key is a live entry: a hash with a type.
-func (d *data) isEntry(key string) bool {
-	o := d.get(key)
-	if o == nil {
-		return false
-	}
-	h, is := o.value.(*hash)
-	if !is {
-		return false
-	}
-	isa, _ := h.get("~isa")
-	return isa != ""
 }
 
 // log appends a change to the journal. The first of args is the key.

@@ -57,7 +57,8 @@ var (
 	ErrServed  = errors.New("embedded: another process serves the file")
 	ErrDamaged = errors.New("embedded: file is damaged")
 	ErrFull    = errors.New("embedded: disk is full") // returned by a change, with ErrUnsaved
-	// ErrExposed also covers the lock file: a user other than this one and root may write to it.
+	// ErrExposed means that a user other than this one and root may read or write the file, or its
+	// lock file.
 	ErrExposed = errors.New("embedded: file is exposed")
 
 	// ErrUnsaved is returned if the file could not be written; it wraps the cause. The change is
@@ -94,9 +95,9 @@ func (e *DamageError) Error() string {
 // Is reports whether target is ErrDamaged.
 func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
 
-// exposedError wraps the error of a file that others may write in ErrExposed.
+// exposedError wraps the error of a file that others may read or write in ErrExposed.
 func exposedError(err error) error {
-	if errors.Is(err, privatefile.ErrOthers) {
+	if errors.Is(err, privatefile.ErrOthers) || errors.Is(err, privatefile.ErrReadable) {
 		return fmt.Errorf("%w: %w", ErrExposed, err)
 	}
 	return err

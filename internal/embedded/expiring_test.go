@@ -2,10 +2,13 @@ package embedded
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 func TestClassOf(t *testing.T) {
@@ -17,9 +20,9 @@ func TestClassOf(t *testing.T) {
 		"~acme/~/visits/user/identifier/x":            visitorLimit,
 		"~/token/{user/uid:a}":                        orphanToken,
 		"~~userdb/~/token/{~~userdb/once/name:x}":     orphanToken,
+		"~/history/{user/uid:a}":                      orphanHistory,
 		"~/throttle/user/uid/a":                       -1,
 		"~/session/{user/uid:a}":                      -1,
-		"~/history/{user/uid:a}":                      -1,
 		"user/uid:gone":                               -1,
 		"~acme":                                       -1,
 		"user/~/visits/x":                             -1,
@@ -30,12 +33,148 @@ func TestClassOf(t *testing.T) {
 	}
 }
 
+// TestRecordsOf checks that recordsOf returns keys as [recordkey.Key.Own] does, whose owner is the
+// entry.
+func TestRecordsOf(t *testing.T) {
+	for _, path := range []string{"", "acme", "a/b", "~userdb/a+_b"} {
+		ns, err := recordkey.ParseNamespace(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prk, err := recordkey.PRK("user", "uid", "~x/{y}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		prk = prk.In(ns)
+		for i, kind := range []string{"history", "token"} {
+			own, err := prk.Own(kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := recordsOf(prk.String())[i]; got != own.String() || ownerOf(got) != prk.String() {
+				t.Errorf("%s: record %s of %s, want %s", prk, got, ownerOf(got), own)
+			}
+		}
+	}
+}
+
+// TestFloods checks which records are deleted if there are too many of some classes.
+func TestFloods(t *testing.T) {
+	formats := [numClasses]string{"~/throttle/user/nobody/%d", "~/history/{user/uid:none%d}", "~/token/{user/uid:none%d}", "~/visits/user/identifier/%d"}
+	for _, tt := range []struct {
+		name          string
+		records, stay [numClasses]int
+	}{
+		{"few", [numClasses]int{10, 10, 10, 10}, [numClasses]int{10, 10, 10, 10}},
+		{"a flood of invitations", [numClasses]int{10, 9000, 47_000, 10}, [numClasses]int{10, 9000, 4000, 10}},
+		{"a flood of requests", [numClasses]int{10, 9000, 10, 30_000}, [numClasses]int{10, 9000, 10, 6000}},
+		{"a flood of guesses", [numClasses]int{30_000, 9000, 10, 10}, [numClasses]int{10_980, 9000, 10, 10}},
+		{"all floods", [numClasses]int{30_000, 10_000, 47_000, 30_000}, [numClasses]int{0, 10_000, 4000, 6000}},
+		{"many histories", [numClasses]int{0, 30_000, 1000, 1000}, [numClasses]int{0, 18_000, 1000, 1000}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newData()
+			d.now = 1
+			var others []string
+			for i := range 5000 { // entries, and their records, stay
+				entry := fmt.Sprint("user/uid:", i)
+				d.setField(entry, typeField, "user")
+				for _, key := range append([]string{"~/session/{" + entry + "}", "~/throttle/user/uid/" + entry}, recordsOf(entry)...) {
+					d.setString(key, "")
+					d.setUntil(key, 2)
+					others = append(others, key)
+				}
+			}
+			for class, n := range tt.records {
+				for i := range n {
+					key := fmt.Sprintf(formats[class], i)
+					d.setString(key, "")
+					d.setUntil(key, int64(10+i))
+					d.sweep()
+				}
+			}
+			for class, stay := range tt.stay {
+				for i := range tt.records[class] {
+					key := fmt.Sprintf(formats[class], i)
+					if _, found := d.keys.Get(key); found != (i >= tt.records[class]-stay) {
+						t.Fatalf("%s is there: %v, want the last %d", key, found, stay)
+					}
+				}
+			}
+			for _, key := range others {
+				if _, found := d.keys.Get(key); !found {
+					t.Errorf("deleted: %s", key)
+				}
+			}
+		})
+	}
+}
+
+// TestOwners checks that histories and tokens count as those of strangers while their entry does
+// not exist, however it came to exist or ceased to, and after a file is read again.
+func TestOwners(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	d := s.engine.data
+	check := func(after string, want int) {
+		t.Helper()
+		for _, class := range []int{orphanHistory, orphanToken} {
+			if got := s.engine.data.limited[class].Len(); got != want {
+				t.Errorf("after %s: %d records of class %d, want %d", after, got, class, want)
+			}
+		}
+	}
+	for _, entry := range []string{"~acme/user/uid:a", "user/uid:b"} {
+		for _, key := range recordsOf(entry) {
+			do(t, s.Client(), "SET "+key+" v PX 3600000")
+		}
+	}
+	check("two invitations", 2)
+	for _, step := range []struct {
+		command string
+		want    int
+	}{
+		{"HSET ~acme/user/uid:a ~isa user", 1},
+		{"HSET ~acme/user/uid:a ~isa person", 1},
+		{"HSET ~acme/user/uid:a ~isa", 2}, // an empty value
+		{"HSET ~acme/user/uid:a ~isa user name x", 1},
+		{"HDEL ~acme/user/uid:a ~isa", 2},
+		{"HSET ~acme/user/uid:a ~isa user", 1},
+		{"RENAME ~acme/user/uid:a user/uid:b", 1},
+		{"COPY user/uid:b ~acme/user/uid:a", 0},
+		{"SET user/uid:b v", 1},
+		{"DEL user/uid:b", 1},
+		{"PEXPIRE ~acme/~/token/{~acme/user/uid:a} 7200000", 1},
+		{"PEXPIRE ~acme/~/history/{~acme/user/uid:a} 7200000", 1},
+	} {
+		words := strings.Fields(step.command)
+		if len(words) == 3 && words[0] == "HSET" {
+			words = append(words, "")
+		}
+		args := make([]any, len(words))
+		for i, word := range words {
+			args[i] = word
+		}
+		if err := s.Client().Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(step.command, err)
+		}
+		check(step.command, step.want)
+	}
+	closeStore(t, s)
+	s = open(t, path)
+	if d == s.engine.data {
+		t.Fatal("the file was not read")
+	}
+	check("reading the file", 1)
+	do(t, s.Client(), "DEL ~acme/user/uid:a")
+	check("the last delete", 2)
+}
+
 // TestFlood checks that if strangers create too many records, those that expire first are deleted,
 // and no others.
 func TestFlood(t *testing.T) {
-	old := classLimits
-	defer func() { classLimits = old }()
-	classLimits = [numClasses]int{5, 4, 3}
+	defer func(old [numClasses]int) { classLimits = old }(classLimits)
+	classLimits = [numClasses]int{5, 6, 4, 3}
 	for _, path := range []string{"", file(t)} {
 		flood(t, open(t, path))
 	}
@@ -49,18 +188,20 @@ func flood(t *testing.T, s *Store) {
 			life := time.Hour + time.Duration(i)*time.Second
 			for _, key := range []string{
 				"~/throttle/user/nobody/%02d", "~/token/{user/uid:%02d}", "~/visits/user/x/%02d", "~/session/{user/uid:%02d}",
-				"~/throttle/user/uid/%02d",
+				"~/throttle/user/uid/%02d", "~/history/{user/uid:%02d}",
 			} {
 				p.Set(ctx, fmt.Sprintf(key, i), "1", life)
 			}
 		}
 		p.Set(ctx, "~/token/{user/uid:live}", "1", time.Minute)
+		p.Set(ctx, "~/history/{user/uid:live}", "1", time.Minute)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	for pattern, want := range map[string]int{
-		"~/throttle/user/nobody/*": 5, "~/throttle/user/nobody/1[5-9]": 5, "~/token/*": 5, "~/token/*{user/uid:1[6-9]}": 4, "~/token/*live*": 1,
+		"~/throttle/user/nobody/*": 5, "~/throttle/user/nobody/1[5-9]": 5, "~/token/*": 5, "~/token/*{user/uid:1[6-9]}": 4, "~/history/*": 7, "~/history/*live*": 1,
+		"~/token/*live*": 1,
 		"~/visits/*": 3, "~/session/*": 20, "~/throttle/user/uid/*": 20,
 	} {
 		if got := s.Client().Keys(ctx, pattern).Val(); len(got) != want {

@@ -186,7 +186,7 @@ func TestLock(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(10*time.Millisecond, func() { cancel(errors.New("enough")) })
 	_, err := Open(ctx, path)
-	if want := "embedded: file is locked by another process (" + first.path + ".lock): enough"; !errors.Is(err, ErrLocked) || err.Error() != want {
+	if want := fmt.Sprintf("embedded: file is locked by %s (process %d) (", filepath.Base(os.Args[0]), os.Getpid()) + first.path + ".lock): enough"; !errors.Is(err, ErrLocked) || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	opened := make(chan *Store)

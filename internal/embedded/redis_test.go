@@ -35,6 +35,7 @@ var shapes = []string{
 	"HMGET <key <member+", "HGETALL <key", "HDEL <key <member+", "HEXISTS <key <member", "HKEYS <key", "HLEN <key", "HINCRBY <key <member <number",
 	"SADD <key <member+", "SREM <key <member+", "SCARD <key", "SISMEMBER <key <member", "SMISMEMBER <key <member+", "SMEMBERS <key", "SUNIONSTORE <key <key+",
 	"ZADD <key <score <member", "ZADD <key 0 <member 0 <member", "ZREM <key <member+", "ZCARD <key", "ZSCORE <key <member", "ZRANGE <key <number <number",
+	"ZRANGE <key <number <number REV", "ZRANGE <key <number <number WITHSCORES", "ZRANGE <key <number <number REV WITHSCORES",
 	"ZINCRBY <key <score <member", "ZRANGEBYSCORE <key <score <score WITHSCORES", "ZRANGEBYSCORE <key -inf +inf",
 	"RPUSH <key <member+", "LPUSH <key <member+", "LPOP <key", "RPOP <key", "LREM <key <number <member", "LLEN <key", "LRANGE <key <number <number",
 	"XADD <key <id f <member", "XADD <key MAXLEN 2 <id f <member", "XLEN <key", "XRANGE <key <id <id", "XRANGE <key - + COUNT 2", "XREVRANGE <key <id <id",
@@ -45,7 +46,7 @@ var shapes = []string{
 // lexShapes are the commands that Redis defines only for sets whose scores are the same.
 var lexShapes = []string{
 	"ZADD <key 0 <member", "ZADD <key 0 <member 0 <member", "ZREM <key <member", "ZRANGEBYLEX <key <bound <bound", "ZREVRANGEBYLEX <key <bound <bound",
-	"ZRANGEBYLEX <key <bound <bound LIMIT 1 2", "ZREVRANGEBYLEX <key <bound <bound LIMIT 0 1", "ZRANGE <key 0 -1", "SADD <key <member", "DEL <key",
+	"ZRANGEBYLEX <key <bound <bound LIMIT 1 2", "ZREVRANGEBYLEX <key <bound <bound LIMIT 0 1", "ZRANGE <key 0 -1", "ZRANGE <key <number <number REV", "SADD <key <member", "DEL <key",
 }
 
 func drawCommand(t *rapid.T, shapes []string) []any {
@@ -111,7 +112,9 @@ func TestAsRedis(t *testing.T) {
 	real := redistest.Start(t).Client()
 	for name, shapes := range map[string][]string{"all": shapes, "ranges": lexShapes} {
 		t.Run(name, func(t *testing.T) {
+			defer func(before int) { maxSmall = before }(maxSmall)
 			rapid.Check(t, func(t *rapid.T) {
+				maxSmall = rapid.SampledFrom([]int{1, 64}).Draw(t, "maxSmall")
 				s, err := Open(t.Context(), "")
 				if err != nil {
 					t.Fatal(err)

@@ -11,11 +11,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
 // A bulk is a series of changes that one write puts into the file.
@@ -302,38 +299,3 @@ func (s *Store) keepLegacy() error {
 
 // legacySuffix ends the name of the file of JSON lines that a new file replaced.
 const legacySuffix = ".old"
-
-// lockFile locks the store whose data file is at the path dataFile. The lock is a file of its own,
-// because compaction replaces the data file. lockFile waits for other holders until ctx ends.
-// Closing the returned file, or the death of the process, releases the lock. The lock file stays,
-// since removing it would let two processes lock two files of the same name. If the process that
-// holds the lock serves the file, lockFile returns a client of that process instead.
-func lockFile(ctx context.Context, dataFile string) (*os.File, *redis.Client, error) {
-	path := dataFile + ".lock"
-	f, err := privatefile.Open(path, os.O_CREATE|os.O_RDWR)
-	if err != nil {
-		return nil, nil, fmt.Errorf("locking the embedded store: %w", exposedError(err))
-	}
-	pause := 5 * time.Millisecond
-	for {
-		locked, err := tryLock(f)
-		if locked {
-			return f, nil, nil
-		}
-		if err != nil {
-			f.Close()
-			return nil, nil, fmt.Errorf("locking %s: %w", path, err)
-		}
-		if client := dialServed(ctx, dataFile); client != nil {
-			f.Close()
-			return nil, client, nil
-		}
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, 100*time.Millisecond)
-		case <-ctx.Done():
-			f.Close()
-			return nil, nil, fmt.Errorf("%w by another process (%s): %w", ErrLocked, path, context.Cause(ctx))
-		}
-	}
-}

@@ -8,8 +8,8 @@ import (
 )
 
 // maxSmall is the number of elements up to which a table is a sorted slice. Most records have
-// fewer, and a slice takes half the memory of a tree.
-const maxSmall = 64
+// fewer, and a slice takes half the memory of a tree. Tests change it.
+var maxSmall = 64
 
 // A table maps texts to values and keeps them sorted. A copy shares the elements until one of the
 // two changes.
@@ -128,6 +128,23 @@ func (t *table[V]) descendFrom(from string, yield func(key string, value V) bool
 			return
 		}
 	}
+}
+
+// slice returns a copy of the elements from the index first to the one before last.
+func (t *table[V]) slice(first, last int) []pair[V] {
+	if t.big == nil {
+		return slices.Clone(t.small[first:last])
+	}
+	pairs := make([]pair[V], 0, last-first)
+	if first == last {
+		return pairs
+	}
+	from, _, _ := t.big.GetAt(first)
+	t.big.Ascend(from, func(key string, value V) bool {
+		pairs = append(pairs, pair[V]{key, value})
+		return len(pairs) < last-first
+	})
+	return pairs
 }
 
 func (t *table[V]) keys() []string {

@@ -18,8 +18,10 @@ import (
 // leave nothing behind, in memory or in the file.
 func TestUndoEveryChange(t *testing.T) {
 	dir, n := t.TempDir(), 0
+	defer func(before int) { maxSmall = before }(maxSmall)
 	rapid.Check(t, func(t *rapid.T) {
 		n++
+		maxSmall = rapid.SampledFrom([]int{1, 64}).Draw(t, "maxSmall")
 		var failing atomic.Bool
 		s, err := openOn(t.Context(), &testDisk{before: func(step string) error {
 			if step == "sync" && failing.Load() {

@@ -4,6 +4,10 @@
 // workers, lets others wait in order of arrival, and immediately refuses jobs that it cannot finish
 // before their deadline. So a flood of logins neither fills memory nor delays everything else.
 //
+// Nobody can fill the queue alone: each origin and each account has a small share of it. Reserved
+// jobs, such as those of operators, wait in a lane of their own. While jobs wait in both lanes, the
+// lanes take turns.
+//
 // Hashing does not slow down other work. Go polls the network when one of its processors
 // (GOMAXPROCS) is idle, or else every 10 ms. If all processors are hashing, a read from Redis waits
 // for several such polls. A pool with as many workers as Go has processors therefore raises
@@ -26,8 +30,9 @@ import (
 )
 
 var (
-	// ErrBusy means that more jobs are waiting than the pool accepts, or than it can finish before
-	// the caller's deadline. The job did not run; it may be tried again later.
+	// ErrBusy means that more jobs are waiting than the pool accepts, in all or from one caller, or
+	// than it can finish before the caller's deadline. The job did not run; it may be tried again
+	// later.
 	ErrBusy = errors.New("hashpool: too many jobs are waiting")
 	// ErrClosed means that the pool is closed. The job did not run.
 	ErrClosed = errors.New("hashpool: closed")
@@ -43,21 +48,75 @@ func (e *BusyError) Error() string { return ErrBusy.Error() }
 // Unwrap returns ErrBusy.
 func (e *BusyError) Unwrap() error { return ErrBusy }
 
-// queuePerWorker is the maximum number of waiting jobs for each worker. At a quarter of a second
-// each, the last one waits for 16 seconds.
-const queuePerWorker = 64
+// Limits on the number of jobs for each worker.
+const (
+	// queuePerWorker limits the jobs that wait in the general lane. At a quarter of a second each,
+	// the last one waits for 16 seconds, or 32 if as many reserved jobs arrive meanwhile.
+	queuePerWorker = 64
+
+	// reservedPerWorker limits the jobs that wait in the reserved lane.
+	reservedPerWorker = 32
+
+	// sharePerWorker limits the jobs of one origin, and those of one account, that run or wait in a
+	// lane. At a quarter of a second each, they delay others by two seconds.
+	sharePerWorker = 8
+)
+
+// A Caller says for whom a job runs. The zero Caller is unknown and has no share that limits it.
+type Caller struct {
+	Origin   string // where the request comes from; "" if unknown
+	Account  string // the account that the job is about; "" if there is none
+	Reserved bool   // the job waits in the reserved lane
+}
 
 // A Pool runs a limited number of jobs at once. It is safe for concurrent use. The zero Pool is not
 // usable; call New.
 type Pool struct {
-	workers, queue int
-	turns          *semaphore.Weighted // one for each worker
-	open           context.Context     // ends when the pool is closed
-	close          context.CancelFunc
+	workers int
+	turns   *semaphore.Weighted // one for each worker
+	open    context.Context     // ends when the pool is closed
+	close   context.CancelFunc
+
+	general, reserved lane
 
 	mu   sync.Mutex
-	jobs int           // running or waiting
 	mean time.Duration // moving average of a job's duration; 0 before the first job
+}
+
+// A lane is a queue of jobs. Only the job at its head competes for a turn, so that lanes in which
+// jobs wait get turns alternately, however many jobs each of them holds.
+type lane struct {
+	head  *semaphore.Weighted // taken by the job at the head
+	limit int                 // maximum of jobs
+
+	// Protected by Pool.mu.
+
+	jobs              int   // running or waiting
+	origins, accounts tally // the same jobs, by their callers
+}
+
+func newLane(limit int) lane {
+	return lane{head: semaphore.NewWeighted(1), limit: limit, origins: tally{}, accounts: tally{}}
+}
+
+// add adds n jobs of a caller. n may be negative.
+func (l *lane) add(c Caller, n int) {
+	l.jobs += n
+	l.origins.add(c.Origin, n)
+	l.accounts.add(c.Account, n)
+}
+
+// A tally counts jobs by a name.
+type tally map[string]int
+
+// add adds n to the count of a name, unless the name is "".
+func (t tally) add(name string, n int) {
+	if name == "" {
+		return
+	}
+	if t[name] += n; t[name] == 0 {
+		delete(t, name)
+	}
 }
 
 // New returns a pool that runs up to workers jobs at once. If workers is 0 or less, it uses the
@@ -67,7 +126,10 @@ func New(workers int) *Pool {
 		workers = min(initialProcs(), runtime.NumCPU())
 	}
 	addProcessor(workers)
-	p := &Pool{workers: workers, queue: queuePerWorker * workers, turns: semaphore.NewWeighted(int64(workers))}
+	p := &Pool{
+		workers: workers, turns: semaphore.NewWeighted(int64(workers)),
+		general: newLane((1 + queuePerWorker) * workers), reserved: newLane((1 + reservedPerWorker) * workers),
+	}
 	p.open, p.close = context.WithCancel(context.Background())
 	return p
 }
@@ -79,16 +141,17 @@ func New(workers int) *Pool {
 //
 // Do returns ErrBusy and ErrClosed at once, without running job. It also returns ErrClosed if the
 // pool is closed while job waits.
-func (p *Pool) Do(ctx context.Context, job func()) error {
-	if err := p.enter(ctx); err != nil {
+func (p *Pool) Do(ctx context.Context, c Caller, job func()) error {
+	l := &p.general
+	if c.Reserved {
+		l = &p.reserved
+	}
+	if err := p.enter(ctx, l, c); err != nil {
 		return err
 	}
-	defer p.leave()
-	wait, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(p.open, stop)()
-	if err := p.turns.Acquire(wait, 1); err != nil {
-		return p.waitError(ctx)
+	defer p.leave(l, c)
+	if err := p.wait(ctx, l); err != nil {
+		return err
 	}
 	defer p.turns.Release(1)
 	if err := p.refusal(ctx); err != nil {
@@ -97,6 +160,21 @@ func (p *Pool) Do(ctx context.Context, job func()) error {
 	begin := time.Now()
 	run(job)
 	p.addDuration(time.Since(begin))
+	return nil
+}
+
+// wait waits in a lane for a turn, which the caller must give back.
+func (p *Pool) wait(ctx context.Context, l *lane) error {
+	wait, stop := context.WithCancel(ctx)
+	defer stop()
+	defer context.AfterFunc(p.open, stop)()
+	if l.head.Acquire(wait, 1) != nil {
+		return p.waitError(ctx, l)
+	}
+	defer l.head.Release(1)
+	if p.turns.Acquire(wait, 1) != nil {
+		return p.waitError(ctx, l)
+	}
 	return nil
 }
 
@@ -144,12 +222,12 @@ func (p *Pool) refusal(ctx context.Context) error {
 }
 
 // waitError returns why a job did not get its turn.
-func (p *Pool) waitError(ctx context.Context) error {
+func (p *Pool) waitError(ctx context.Context, l *lane) error {
 	err := p.refusal(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		err = fmt.Errorf("%w: %w", &BusyError{p.ahead()}, err)
+		err = fmt.Errorf("%w: %w", &BusyError{p.ahead(l)}, err)
 	}
 	return err
 }
@@ -164,41 +242,48 @@ func (p *Pool) Close() {
 	}
 }
 
-// enter counts one more job, or returns why the pool refuses it.
-func (p *Pool) enter(ctx context.Context) error {
+// enter counts one more job in a lane, or returns why the pool refuses it.
+func (p *Pool) enter(ctx context.Context, l *lane, c Caller) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.refusal(ctx); err != nil {
 		return err
 	}
-	if p.jobs >= p.workers+p.queue || p.tooLate(ctx) {
-		return &BusyError{p.ahead()}
+	share := sharePerWorker * p.workers
+	if l.jobs >= l.limit || l.origins[c.Origin] >= share || l.accounts[c.Account] >= share || p.tooLate(ctx, l) {
+		return &BusyError{p.ahead(l)}
 	}
-	p.jobs++
+	l.add(c, 1)
 	return nil
 }
 
-func (p *Pool) leave() {
+func (p *Pool) leave(l *lane, c Caller) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.jobs--
+	l.add(c, -1)
 }
 
 // tooLate reports whether one more job would end after its deadline. It returns false if a worker
 // is free, however close the deadline is: otherwise an average that was once too long would keep
 // away the very jobs that correct it.
-func (p *Pool) tooLate(ctx context.Context) bool {
+func (p *Pool) tooLate(ctx context.Context, l *lane) bool {
 	deadline, ok := ctx.Deadline()
-	wait := p.ahead()
+	wait := p.ahead(l)
 	if !ok || wait <= 0 {
 		return false
 	}
 	return wait+p.mean > time.Until(deadline)
 }
 
-// ahead returns how long one more job would wait, or 0 if a worker is free.
-func (p *Pool) ahead() time.Duration {
-	return p.mean * time.Duration(max(p.jobs-p.workers+1, 0)) / time.Duration(p.workers)
+// ahead returns how long one more job of a lane would wait, or 0 if a worker is free.
+func (p *Pool) ahead(l *lane) time.Duration {
+	waiting := p.general.jobs + p.reserved.jobs - p.workers
+	if waiting < 0 {
+		return 0
+	}
+	// As the lanes take turns, only one more job of the other lane comes first than of this one.
+	waiting = min(waiting, 2*l.jobs+1)
+	return p.mean * time.Duration(waiting+1) / time.Duration(p.workers)
 }
 
 // addDuration updates the average with the duration of one job. The last eight jobs dominate it.

@@ -28,6 +28,12 @@ func within(t *testing.T, d time.Duration) context.Context {
 // function errs waits until all jobs have ended, and returns their errors.
 func flood(t *testing.T, p *Pool, n int) (errs func() []error) {
 	t.Helper()
+	return floodAs(t, p, Caller{}, n)
+}
+
+// floodAs does what flood does, with jobs of one caller.
+func floodAs(t *testing.T, p *Pool, c Caller, n int) (errs func() []error) {
+	t.Helper()
 	var (
 		mu  sync.Mutex
 		wg  sync.WaitGroup
@@ -35,7 +41,7 @@ func flood(t *testing.T, p *Pool, n int) (errs func() []error) {
 	)
 	for range n {
 		wg.Go(func() {
-			err := p.Do(t.Context(), second)
+			err := p.Do(t.Context(), c, second)
 			mu.Lock()
 			defer mu.Unlock()
 			all = append(all, err)
@@ -48,11 +54,15 @@ func flood(t *testing.T, p *Pool, n int) (errs func() []error) {
 	}
 }
 
-// counted returns how many jobs are running or waiting.
-func (p *Pool) counted() int {
+// counted returns how many jobs are running or waiting. It counts each of them once more for its
+// origin and once for its account.
+func (p *Pool) counted() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.jobs
+	for _, l := range []*lane{&p.general, &p.reserved} {
+		n += l.jobs + len(l.origins) + len(l.accounts)
+	}
+	return n
 }
 
 func count(errs []error, want error) (n int) {
@@ -76,7 +86,7 @@ func TestNoMoreRunThanWorkers(t *testing.T) {
 		begin := time.Now()
 		for range 30 {
 			wg.Go(func() {
-				err := p.Do(t.Context(), func() {
+				err := p.Do(t.Context(), Caller{}, func() {
 					mu.Lock()
 					running++
 					most = max(most, running)
@@ -109,14 +119,14 @@ func TestFirstComeFirstServed(t *testing.T) {
 		for i := range 20 {
 			want = append(want, i)
 			go func() {
-				_ = p.Do(t.Context(), func() {
+				_ = p.Do(t.Context(), Caller{}, func() {
 					got = append(got, i)
 					second()
 				})
 			}()
 			synctest.Wait()
 		}
-		if err := p.Do(t.Context(), second); err != nil {
+		if err := p.Do(t.Context(), Caller{}, second); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got, want) {
@@ -125,10 +135,11 @@ func TestFirstComeFirstServed(t *testing.T) {
 	})
 }
 
-// newQueue returns a pool with the given number of workers and maximum number of waiting jobs.
+// newQueue returns a pool with the given number of workers and maximum number of waiting jobs in
+// each lane.
 func newQueue(workers, queue int) *Pool {
 	p := New(workers)
-	p.queue = queue
+	p.general.limit, p.reserved.limit = workers+queue, workers+queue
 	return p
 }
 
@@ -148,11 +159,99 @@ func TestQueueIsBounded(t *testing.T) {
 			p := tt.pool()
 			defer p.Close()
 			if got := count(flood(t, p, tt.jobs)(), ErrBusy); got != tt.busy {
-				t.Errorf("%d workers, %d in the queue: %d of %d jobs were refused, want %d", p.workers, p.queue, got, tt.jobs, tt.busy)
+				t.Errorf("%d workers, at most %d jobs: %d of %d jobs were refused, want %d", p.workers, p.general.limit, got, tt.jobs, tt.busy)
 			}
-			if err := p.Do(t.Context(), second); err != nil {
-				t.Errorf("%d workers, %d in the queue: afterwards: %v", p.workers, p.queue, err)
+			if err := p.Do(t.Context(), Caller{}, second); err != nil {
+				t.Errorf("%d workers, at most %d jobs: afterwards: %v", p.workers, p.general.limit, err)
 			}
+		})
+	}
+}
+
+// TestNobodyFillsTheQueue checks that one origin, and one account, gets only a share of a lane. The
+// rest of the lane, and the other lane, must stay open to others, and the share must be free again
+// afterwards.
+func TestNobodyFillsTheQueue(t *testing.T) {
+	for _, workers := range []int{1, 2, 8} {
+		for _, one := range []Caller{
+			{Origin: "192.0.2.7"},
+			{Account: "user/uid:u"},
+			{Origin: "192.0.2.7", Account: "user/uid:u"},
+			{Origin: "192.0.2.7", Reserved: true},
+			{Account: "user/uid:u", Reserved: true},
+		} {
+			synctest.Test(t, func(t *testing.T) {
+				p := New(workers)
+				defer p.Close()
+				errs := floodAs(t, p, one, 1000)
+				others := []Caller{{Reserved: one.Reserved}, {Origin: "o", Account: "a", Reserved: one.Reserved}, one}
+				others[2].Reserved = !one.Reserved
+				for _, c := range others {
+					go func() {
+						if err := p.Do(t.Context(), c, second); err != nil {
+							t.Errorf("%d workers, after a flood from %+v: %+v: %v", workers, one, c, err)
+						}
+					}()
+				}
+				if got, want := 1000-count(errs(), ErrBusy), sharePerWorker*workers; got != want {
+					t.Errorf("%d workers: %+v got %d jobs done, want %d", workers, one, got, want)
+				}
+				if err := p.Do(t.Context(), one, second); err != nil {
+					t.Errorf("%d workers, afterwards: %+v: %v", workers, one, err)
+				}
+			})
+		}
+	}
+}
+
+// TestLanesTakeTurns fills one lane, and then adds jobs to the other. They must be accepted, and
+// not wait for all those before them.
+func TestLanesTakeTurns(t *testing.T) {
+	for _, reserved := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			p := New(1)
+			defer p.Close()
+			var got []bool
+			start := func(c Caller) {
+				go func() {
+					if err := p.Do(t.Context(), c, func() { got = append(got, c.Reserved); second() }); err != nil && c.Reserved == reserved {
+						t.Errorf("reserved %v, after a flood of others: %v", reserved, err)
+					}
+				}()
+				synctest.Wait()
+			}
+			for range 100 {
+				start(Caller{Reserved: !reserved})
+			}
+			for range 3 {
+				start(Caller{Reserved: reserved})
+			}
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			flood, late := !reserved, reserved
+			if want := []bool{flood, flood, late, flood, late, flood, late, flood, flood}; len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
+				t.Errorf("reserved or not, in the order of the turns: %v; want it to begin with %v", got, want)
+			}
+		})
+	}
+}
+
+// TestWaitOfOtherLane checks that the deadline of a job is compared with the time that its own lane
+// takes: the jobs of a full lane delay a job of the other one by two turns only.
+func TestWaitOfOtherLane(t *testing.T) {
+	for _, tt := range []struct {
+		deadline time.Duration
+		want     error
+	}{{2900 * time.Millisecond, ErrBusy}, {3 * time.Second, nil}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := New(1)
+			defer p.Close()
+			flood(t, p, 1)() // so that the pool knows how long a job takes
+			wait := flood(t, p, 60)
+			if err := p.Do(within(t, tt.deadline), Caller{Reserved: true}, second); !errors.Is(err, tt.want) {
+				t.Errorf("deadline in %v: %v, want %v", tt.deadline, err, tt.want)
+			}
+			wait()
 		})
 	}
 }
@@ -175,7 +274,7 @@ func TestRefusedIfTooLateForDeadline(t *testing.T) {
 			flood(t, p, 1)() // so that the pool knows how long a job takes
 			wait := flood(t, p, 7)
 			begin := time.Now()
-			err := p.Do(within(t, tt.deadline), second)
+			err := p.Do(within(t, tt.deadline), Caller{}, second)
 			if !errors.Is(err, tt.want) {
 				t.Errorf("deadline in %v: %v, want %v", tt.deadline, err, tt.want)
 			}
@@ -196,14 +295,14 @@ func TestAverageForgetsSlowJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
 		defer p.Close()
-		_ = p.Do(t.Context(), func() { time.Sleep(time.Hour) })
+		_ = p.Do(t.Context(), Caller{}, func() { time.Sleep(time.Hour) })
 		for i := range 100 {
-			if err := p.Do(within(t, 2*time.Second), second); err != nil {
+			if err := p.Do(within(t, 2*time.Second), Caller{}, second); err != nil {
 				t.Fatalf("job %d: %v", i, err)
 			}
 		}
 		wait := flood(t, p, 1)
-		if err := p.Do(within(t, 3*time.Second), second); err != nil {
+		if err := p.Do(within(t, 3*time.Second), Caller{}, second); err != nil {
 			t.Errorf("after another: %v", err)
 		}
 		wait()
@@ -216,9 +315,9 @@ func TestDeadlineInQueue(t *testing.T) {
 		p := New(1)
 		defer p.Close()
 		flood(t, p, 1)()
-		go func() { _ = p.Do(t.Context(), func() { time.Sleep(time.Minute) }) }()
+		go func() { _ = p.Do(t.Context(), Caller{}, func() { time.Sleep(time.Minute) }) }()
 		synctest.Wait()
-		err := p.Do(within(t, 5*time.Second), second)
+		err := p.Do(within(t, 5*time.Second), Caller{}, second)
 		if !errors.Is(err, ErrBusy) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want ErrBusy and DeadlineExceeded", err)
 		}
@@ -233,14 +332,14 @@ func TestEndedContext(t *testing.T) {
 		ran := false
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
-		if err := p.Do(ctx, func() { ran = true }); !errors.Is(err, context.Canceled) {
+		if err := p.Do(ctx, Caller{}, func() { ran = true }); !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled while it waits: %v, want context.Canceled", err)
 		}
-		if err := p.Do(ctx, func() { ran = true }); !errors.Is(err, context.Canceled) {
+		if err := p.Do(ctx, Caller{}, func() { ran = true }); !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled before: %v, want context.Canceled", err)
 		}
 		// The average is still unknown, so the pool accepts the job, and its deadline passes.
-		if err := p.Do(within(t, time.Millisecond), func() { ran = true }); !errors.Is(err, context.DeadlineExceeded) {
+		if err := p.Do(within(t, time.Millisecond), Caller{}, func() { ran = true }); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("deadline while it waits: %v, want context.DeadlineExceeded", err)
 		}
 		wait()
@@ -257,7 +356,7 @@ func TestDoWaitsForRunningJob(t *testing.T) {
 		p := New(1)
 		defer p.Close()
 		done := false
-		err := p.Do(within(t, time.Millisecond), func() { second(); done = true })
+		err := p.Do(within(t, time.Millisecond), Caller{}, func() { second(); done = true })
 		if err != nil || !done {
 			t.Errorf("Do = %v, job done %v; want nil, true", err, done)
 		}
@@ -273,9 +372,9 @@ func TestPanicGivesTheWorkerBack(t *testing.T) {
 				t.Errorf("the panic reached the caller as %v", got)
 			}
 		}()
-		_ = p.Do(t.Context(), func() { panic("job") })
+		_ = p.Do(t.Context(), Caller{}, func() { panic("job") })
 	}()
-	if err := p.Do(t.Context(), func() {}); err != nil {
+	if err := p.Do(t.Context(), Caller{}, func() {}); err != nil {
 		t.Errorf("after a panic: %v", err)
 	}
 }
@@ -288,14 +387,14 @@ func TestGoexitIsNotSuccess(t *testing.T) {
 	returned := false
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		_ = p.Do(t.Context(), runtime.Goexit)
+		_ = p.Do(t.Context(), Caller{}, runtime.Goexit)
 		returned = true
 	})
 	wg.Wait()
 	if returned {
 		t.Error("Do returned although the job did not")
 	}
-	if err := p.Do(t.Context(), func() {}); err != nil {
+	if err := p.Do(t.Context(), Caller{}, func() {}); err != nil {
 		t.Errorf("afterwards: %v", err)
 	}
 }
@@ -312,7 +411,7 @@ func TestClose(t *testing.T) {
 		if got := count(errs(), ErrClosed); got != 5 {
 			t.Errorf("%d waiting jobs got ErrClosed, want 5", got)
 		}
-		if err := p.Do(t.Context(), second); !errors.Is(err, ErrClosed) {
+		if err := p.Do(t.Context(), Caller{}, second); !errors.Is(err, ErrClosed) {
 			t.Errorf("Do after Close: %v, want ErrClosed", err)
 		}
 		p.Close()
@@ -377,7 +476,8 @@ func TestEveryJobIsAccountedFor(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(jobs[len(jobs)-1-i])*time.Millisecond)
 					defer cancel()
 					ran := 0
-					err := p.Do(ctx, func() { ran++; time.Sleep(time.Duration(ms) * time.Millisecond) })
+					c := Caller{Origin: fmt.Sprint(ms % 3), Account: fmt.Sprint(ms % 5), Reserved: ms%2 == 0}
+					err := p.Do(ctx, c, func() { ran++; time.Sleep(time.Duration(ms) * time.Millisecond) })
 					if (err == nil) != (ran == 1) || ran > 1 {
 						t.Errorf("job %d: ran %d times, %v", i, ran, err)
 					}
@@ -395,7 +495,7 @@ func TestEveryJobIsAccountedFor(t *testing.T) {
 func ExamplePool() {
 	p := New(1)
 	defer p.Close()
-	err := p.Do(context.Background(), func() {
+	err := p.Do(context.Background(), Caller{}, func() {
 		fmt.Println("making a hash")
 	})
 	if errors.Is(err, ErrBusy) {

@@ -21,7 +21,7 @@ func TestJobsHaveLowerPriority(t *testing.T) {
 	before, inside := nice(), 0
 	p := New(1)
 	defer p.Close()
-	if err := p.Do(t.Context(), func() { inside = nice() }); err != nil {
+	if err := p.Do(t.Context(), Caller{}, func() { inside = nice() }); err != nil {
 		t.Fatal(err)
 	}
 	if want := max(before, niceness); inside != want || nice() != before {

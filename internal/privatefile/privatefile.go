@@ -13,6 +13,9 @@ import (
 // ErrOthers means that another user may write a file or may have created it.
 var ErrOthers = errors.New("others may write the file")
 
+// ErrReadable means that another user may read a file.
+var ErrReadable = errors.New("others may read the file")
+
 var errKind = errors.New("not a regular file")
 
 // Create creates a file that only this user can read, and opens it for writing. It first removes a
@@ -41,9 +44,9 @@ func Reopen(path string, flag int) (*os.File, error) {
 
 // Open opens a file, or creates it for this user only if flag contains os.O_CREATE. It does not
 // follow links. It returns ErrOthers if the file belongs to a user other than this one and root, or
-// if others may write it. Others may read it.
+// if others may write it, and ErrReadable if others may read it.
 func Open(path string, flag int) (*os.File, error) {
-	return openChecked(path, flag, 0o600, path, checkNotWritable)
+	return openChecked(path, flag, 0o600, path, checkPrivate)
 }
 
 // Readlink returns the target of a link. A system may refuse to follow links of other users in
@@ -55,7 +58,7 @@ func Readlink(path string) (string, error) {
 		return "", err
 	}
 	if err := trusted(info); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
+		return "", fmt.Errorf("link %s: %w", path, err)
 	}
 	return os.Readlink(path)
 }

@@ -17,6 +17,7 @@ var makers = map[string]func(t *testing.T, path string){
 	"file":                  func(t *testing.T, path string) { put(t, path, 0o600) },
 	"writable by all":       func(t *testing.T, path string) { put(t, path, 0o666) },
 	"readable by all":       func(t *testing.T, path string) { put(t, path, 0o644) },
+	"readable by the group": func(t *testing.T, path string) { put(t, path, 0o640) },
 	"writable by the group": func(t *testing.T, path string) { put(t, path, 0o620) },
 	"folder":                func(t *testing.T, path string) { check(t, os.Mkdir(path, 0o700)) },
 	"pipe":                  func(t *testing.T, path string) { check(t, unix.Mkfifo(path, 0o600)) },
@@ -64,8 +65,9 @@ func TestOpenFiles(t *testing.T) {
 	for name, want := range map[string]struct{ create, reopen, open string }{
 		"no file":               {"600 new", "no such file", "600 new"}, // created, with O_CREATE
 		"file":                  {"600 new", "600 precious+new", "600 precious+new"},
-		"writable by all":       {"600 new", "600 precious+new", "others may write the file: its mode is -rw-rw-rw-; if its contents are right, run chmod go-w"},
-		"readable by all":       {"600 new", "600 precious+new", "644 precious+new"},
+		"writable by all":       {"600 new", "600 precious+new", "others may write the file: its mode is -rw-rw-rw-; if its contents are right, run chmod go="},
+		"readable by all":       {"600 new", "600 precious+new", "others may read the file: its mode is -rw-r--r--; run chmod go="},
+		"readable by the group": {"600 new", "600 precious+new", "others may read the file: its mode is -rw-r-----"},
 		"writable by the group": {"600 new", "600 precious+new", "others may write the file: its mode is -rw--w----"},
 		"folder":                {"not a regular file", "is a directory", "is a directory"},
 		"pipe":                  {"not a regular file", "no such device or address", "no such device or address"},
@@ -95,7 +97,8 @@ func TestOpenFiles(t *testing.T) {
 				} else if state(path) != before {
 					t.Errorf("the file was refused but changed from %s to %s", before, state(path))
 				}
-				if !strings.Contains(got, open.want) || errors.Is(err, ErrOthers) != strings.Contains(open.want, "others") {
+				if !strings.Contains(got, open.want) || errors.Is(err, ErrOthers) != strings.Contains(open.want, "others may write") ||
+					errors.Is(err, ErrReadable) != strings.Contains(open.want, "others may read") {
 					t.Errorf("got %s, want %s", got, open.want)
 				}
 				if victim := state(path + ".victim"); victim != "none" && victim != "600 precious" && !strings.Contains(open.want, "precious") {

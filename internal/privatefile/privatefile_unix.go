@@ -31,18 +31,20 @@ func checkMine(f *os.File, info fs.FileInfo) error {
 // trusted refuses a file that a user other than this one and root made.
 func trusted(info fs.FileInfo) error {
 	if isForeign(info) {
-		return fmt.Errorf("%w: it is a link of the user %d", ErrOthers, owner(info))
+		return fmt.Errorf("%w: it belongs to the user %d", ErrOthers, owner(info))
 	}
 	return nil
 }
 
-// checkNotWritable refuses a file that users other than this one and root may write.
-func checkNotWritable(_ *os.File, info fs.FileInfo) error {
+// checkPrivate refuses a file that users other than this one and root may read or write.
+func checkPrivate(_ *os.File, info fs.FileInfo) error {
 	switch {
 	case isForeign(info):
 		return fmt.Errorf("%w: it belongs to the user %d; make a copy of your own", ErrOthers, owner(info))
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%w: its mode is %v; if its contents are right, run chmod go-w", ErrOthers, info.Mode())
+		return fmt.Errorf("%w: its mode is %v; if its contents are right, run chmod go=", ErrOthers, info.Mode())
+	case info.Mode().Perm()&0o044 != 0:
+		return fmt.Errorf("%w: its mode is %v; run chmod go=", ErrReadable, info.Mode())
 	}
 	return nil
 }

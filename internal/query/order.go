@@ -38,7 +38,7 @@ func (q Query) bounds() []bound {
 // orderBy checks the order that a query requests, and stores it in s.
 func (s *Selection) orderBy(q Query) error {
 	bounds := q.bounds()
-	if q.Order == "" && !q.Reverse && q.Prefix == "" && len(bounds) == 0 {
+	if q.Order == "" && !q.Reverse && q.Prefix == "" && len(bounds) == 0 && q.Skip == 0 {
 		return nil
 	}
 	if !slices.Contains(s.Type.Ordered, q.Order) {
@@ -71,6 +71,12 @@ func (s *Selection) orderBy(q Query) error {
 	}
 	if q.Prefix != "" {
 		s.restrictToPrefix(prefix)
+	}
+	if q.Prefix != "" || len(bounds) > 0 {
+		s.narrow(change.FirstValue, false)
+	}
+	if s.skip = q.Skip; s.skip > 0 && (s.order.Min.Set || s.order.Max.Set || s.from != "") {
+		return change.Invalid(q.Order, "query", "bounds and continuations exclude skip")
 	}
 	return nil
 }
@@ -112,6 +118,7 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	if s.Backwards() {
 		s.order.Reverse, cursor = !s.order.Reverse, backward
 	}
+	want = s.batch(want)
 	for {
 		members, err := rd.members(ctx, s, at, want)
 		if err != nil {
@@ -146,7 +153,7 @@ func (s Selection) Around(page []store.Record, rest string) (next, before string
 	first := ""
 	if len(page) > 0 {
 		// This cannot fail, because the index has the entry.
-		p, _ := s.Type.Place(page[0].Key, s.field, page[0].Fields[s.field])
+		p, _ := s.Type.Place(page[0], s.field)
 		first = p.Member
 	}
 	switch from, _ := parseBookmark(s.from, true); {
@@ -166,6 +173,9 @@ func (s Selection) Around(page []store.Record, rest string) (next, before string
 func (rd *Reader) members(ctx context.Context, s Selection, at bookmark, want int) ([]string, error) {
 	q := s.order
 	q.Count = want
+	if at.last == "" {
+		q.Skip = s.skip
+	}
 	if last := at.last; last != "" {
 		after := store.Bound{At: last, Exclusive: !strings.HasSuffix(at.cursor, inclusive), Set: true}
 		if q.Reverse && (!q.Max.Set || last < q.Max.At) {
@@ -200,10 +210,8 @@ func (rd *Reader) entriesAt(ctx context.Context, s Selection, members []string) 
 			sorted = append(sorted, f)
 			continue
 		}
-		if wire, has := f.Record.Fields[s.field]; has {
-			if p, ok := s.Type.Place(f.Record.Key, s.field, wire); ok {
-				byMember[p.Member] = f
-			}
+		if p, ok := s.Type.Place(f.Record, s.field); ok {
+			byMember[p.Member] = f
 		}
 	}
 	for _, m := range members {

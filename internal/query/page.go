@@ -36,19 +36,25 @@ func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int)
 		found, err = rd.filter(ctx, s, *s.one)
 		return found, "", err
 	}
+	var rest bookmark // where the listing continues, unless the walk comes to its end
+	more := true
+	size := func() int { return s.batch(want - len(found)) }
 	// Scan more keys than want, because most of them may belong to other types.
-	err = rd.walk(ctx, s, after, max(want, scanBatch), want, func(some []store.Found, at bookmark) bool {
-		found, next = some, ""
-		if len(found) > 0 || !s.MayRead() {
-			next = at.String()
-		}
-		return len(found) == 0 && s.MayRead()
+	err = rd.walk(ctx, s, after, max(want, scanBatch), size, func(some []store.Found, at bookmark) bool {
+		found, rest = append(found, some...), at
+		more = len(found) < want && s.MayRead()
+		return more
 	})
+	if !more {
+		next = rest.String()
+	}
 	return found, next, err
 }
 
-// Batches yields all selected entries in batches. It ends after an error.
+// Batches yields all selected entries in batches, without the limits on what a page may read. It
+// ends after an error.
 func (rd *Reader) Batches(ctx context.Context, s Selection) iter.Seq2[[]store.Found, error] {
+	s.left, s.bytes = nil, nil
 	return func(yield func([]store.Found, error) bool) {
 		if s.Backwards() { // only Page supports this
 			yield(nil, store.ErrCursor)
@@ -56,7 +62,7 @@ func (rd *Reader) Batches(ctx context.Context, s Selection) iter.Seq2[[]store.Fo
 		}
 		if s.field == "" && s.one == nil {
 			each := func(found []store.Found, _ bookmark) bool { return yield(found, nil) }
-			if err := rd.walk(ctx, s, s.from, scanBatch, readBatch, each); err != nil {
+			if err := rd.walk(ctx, s, s.from, scanBatch, func() int { return readBatch }, each); err != nil {
 				yield(nil, err)
 			}
 			return
@@ -73,9 +79,9 @@ func (rd *Reader) Batches(ctx context.Context, s Selection) iter.Seq2[[]store.Fo
 	}
 }
 
-// walk scans about count keys at a time and reads up to size entries at a time. It yields the
+// walk scans about count keys at a time and reads up to size() entries at a time. It yields the
 // selected entries, together with the bookmark of the position after them.
-func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, size int, yield func([]store.Found, bookmark) bool) error {
+func (rd *Reader) walk(ctx context.Context, s Selection, after string, count int, size func() int, yield func([]store.Found, bookmark) bool) error {
 	at, err := parseBookmark(after, false)
 	if err != nil {
 		return err
@@ -92,8 +98,8 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count, si
 		}
 		s.countScanned(count)
 		complete := at.cursor == "" && cursor == ""
-		rest := at.rest(prks)
-		for batch := range slices.Chunk(rest, size) {
+		for rest := at.rest(prks); len(rest) > 0; {
+			batch := rest[:min(size(), len(rest))]
 			found, err := rd.filter(ctx, s, lookups(batch)...)
 			if err != nil {
 				return err

@@ -24,11 +24,13 @@ type Query struct {
 
 	After, Before string
 	MaxRead       int
+	MaxBytes      int
 
 	Disabled *bool
 
 	Order   string
 	Reverse bool
+	Skip    int64
 
 	GT, GTE, LT, LTE *schema.Value
 	Start, End       *schema.Value
@@ -45,8 +47,10 @@ type Selection struct {
 	disabled *bool
 	field    string      // the field whose values determine the order; "" means no order
 	order    store.Order // only if field is set
+	skip     int64       // how many places to pass over at the beginning; only if field is set
 	from     string      // the continuation to start at; "" means the beginning
 	left     *int        // how many more entries may be read; nil means no limit
+	bytes    *int        // how many more bytes of entries may be read; nil means no limit
 }
 
 // keysPerRead is the number of scanned keys that count as much as one entry read.
@@ -60,7 +64,33 @@ func (s Selection) countScanned(keys int) {
 }
 
 // MayRead reports whether a page may read more entries.
-func (s Selection) MayRead() bool { return s.left == nil || *s.left > 0 }
+func (s Selection) MayRead() bool {
+	return (s.left == nil || *s.left > 0) && (s.bytes == nil || *s.bytes > 0)
+}
+
+// sizedBatch is the number of entries that a page with a limit on bytes reads at a time. Their
+// sizes are known only when they have been read.
+const sizedBatch = 16
+
+// batch returns how many of n entries to read at a time.
+func (s Selection) batch(n int) int {
+	if s.bytes != nil {
+		return min(n, sizedBatch)
+	}
+	return n
+}
+
+// countRead counts entries that were read toward the limit on bytes.
+func (s Selection) countRead(found []store.Found) {
+	if s.bytes == nil {
+		return
+	}
+	for _, f := range found {
+		for field, wire := range f.Record.Fields {
+			*s.bytes -= len(field) + len(wire)
+		}
+	}
+}
 
 // Select checks a query. It refuses fields that are neither indexed nor unique, because only
 // reading every entry could find them.
@@ -86,6 +116,9 @@ func Select(t *change.Type, q Query) (Selection, error) {
 	}
 	if q.MaxRead > 0 {
 		s.left = &q.MaxRead
+	}
+	if q.MaxBytes > 0 {
+		s.bytes = &q.MaxBytes
 	}
 	s.from = cmp.Or(q.After, q.Before)
 	if q.After != "" && q.Before != "" || s.Backwards() != (q.Before != "") {
@@ -150,10 +183,16 @@ func (s Selection) ByIndex() bool {
 // Decides returns the index whose members are exactly the selected entries, or the zero Key if
 // there is none.
 func (s Selection) Decides() recordkey.Key {
-	if len(s.indexes) != 1 || s.from != "" || s.one != nil || s.disabled != nil || s.field != "" {
-		return recordkey.Key{}
+	t := s.Type
+	switch {
+	case s.from != "" || s.one != nil || s.disabled != nil || s.skip > 0:
+	case s.field == "" && len(s.indexes) == 1:
+		return s.indexes[0]
+	case s.field != "" && len(s.where)+len(s.indexes) == 0 && !s.order.Min.Set && !s.order.Max.Set &&
+		t.Schema.ListsUnset() && !t.Building.PlacesUnset(s.field):
+		return s.order.Key
 	}
-	return s.indexes[0]
+	return recordkey.Key{}
 }
 
 // selectsAll reports whether every entry of the type is selected.
@@ -195,6 +234,7 @@ func (rd *Reader) filter(ctx context.Context, s Selection, candidates ...store.L
 	if err != nil {
 		return nil, err
 	}
+	s.countRead(found)
 	found = slices.DeleteFunc(found, func(f store.Found) bool {
 		return f.Err == store.ErrNotFound || f.Err == nil && !s.matches(f.Record)
 	})

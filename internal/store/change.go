@@ -52,6 +52,7 @@ type Ranked struct {
 	Key    recordkey.Key
 	Member string
 	Facet  Facet // the facet that determines the place
+	Unset  bool  // the entry has the place because it does not have Facet.Field; Wire is ""
 }
 
 // Members holds values for the tertiary record Key. For an indexed set, Index holds one index key

@@ -44,6 +44,19 @@ func LineTime(line string) (microseconds int64) {
 	return n
 }
 
+// LineKind returns the kind of a history line.
+func LineKind(line string) string {
+	_, rest, _ := strings.Cut(line, " ") // the number
+	kind, _, _ := strings.Cut(rest, " ")
+	return kind
+}
+
+// EndsWithDelete reports whether the last line of a history says that its entry was deleted. The
+// record of such a history expires within a day.
+func EndsWithDelete(history string) bool {
+	return LineKind(history[strings.LastIndexByte(history, '\n')+1:]) == "delete"
+}
+
 // LineID returns the text that identifies a history line: its mark or, if it has none, its first
 // word, which is a time. It does the same as name_of in history.lua.
 func LineID(line string) string {

@@ -32,6 +32,10 @@ const (
 	FieldEpoch = "~epoch"
 	// FieldChanged is the time at which the password was last set.
 	FieldChanged = "~passwd"
+	// FieldImported says that an import set the password. It holds the result of [ImportMark] for
+	// the hash in the input, which stays when a login replaces the hash, and which SetPassword
+	// removes.
+	FieldImported = "~imported"
 	// FieldDisabled is the time since which the entry may not log in.
 	FieldDisabled = "~disabled"
 	FieldPassword = "password"
@@ -73,6 +77,22 @@ const verifiedPrefix = "~verified:"
 func Verified(wire string) string {
 	sum := sha256.Sum256([]byte(wire))
 	return base64.RawURLEncoding.EncodeToString(sum[:9])
+}
+
+// ImportMark returns the digest of a password hash that [FieldImported] holds. Imports call it for
+// each line, so it copies the hash to the stack.
+func ImportMark(hash string) string {
+	var text [128]byte
+	sum := sha256.Sum256(append(text[:0], hash...))
+	var mark [12]byte
+	base64.RawURLEncoding.Encode(mark[:], sum[:9])
+	return string(mark[:])
+}
+
+// HashImported reports whether the password hash of r is one that an import wrote.
+func (r Record) HashImported() bool {
+	mark := r.Fields[FieldImported]
+	return mark != "" && mark == ImportMark(r.Fields[FieldPassword])
 }
 
 // FieldOfVerified returns the facet that a field of [FieldVerified] is about, or "" for other

@@ -81,8 +81,8 @@ type Indexes interface {
 	Scan(ctx context.Context, s Scan) (found []string, next string, err error)
 	// Order returns the next members of an ordered index between two bounds.
 	Order(ctx context.Context, o Order) ([]string, error)
-	// Cardinalities returns the number of members of each index set, and for the zero key the
-	// approximate number of records on the server.
+	// Cardinalities returns the number of members of each index set or ordered index, and for the
+	// zero key the approximate number of records on the server.
 	Cardinalities(ctx context.Context, indexes []recordkey.Key) ([]int64, error)
 	// HasMembers reports for each set or ordered index whether it has the member. It does not check
 	// that the entry is live. With atOnce, all answers of one server describe the same moment.
@@ -217,11 +217,12 @@ func ScanAll(ctx context.Context, e Indexes, at Scan) iter.Seq2[[]string, error]
 }
 
 // An Order asks for at most Count members of the ordered index Key between two bounds. With Reverse
-// it goes down from Max to Min.
+// it goes down from Max to Min. Without bounds, it may pass over Skip members.
 type Order struct {
 	Key      recordkey.Key
 	Min, Max Bound
 	Reverse  bool
+	Skip     int64
 	Count    int
 }
 

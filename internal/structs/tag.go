@@ -42,6 +42,9 @@ func ParseTag(text string) (Tag, error) {
 		return Tag{}, fmt.Errorf("tag %q: %s", text, reason)
 	}
 	for _, option := range parts[1:] {
+		if option == "identifier" { // the other name of the role, as in a schema
+			option = "secondary"
+		}
 		kind, isKind := strings.CutPrefix(option, kindPrefix)
 		switch {
 		case t.Name == RevName:

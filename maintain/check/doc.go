@@ -21,6 +21,7 @@
 //	fill_orphan          4 r  elements staged for an entry that no change uses (clusters only)
 //	fill_waiting         5 i  staged elements are not yet in their tertiary record (clusters only)
 //	form_other           1    another version made a canonical value: run 'userdb schema apply'
+//	history_orphan       4 r  a history belongs to no entry
 //	index_kind           5 r  an index is not a Redis set
 //	index_missing        5 i  an entry is not in the index set of its facet or its member
 //	index_orphan         4 i  a member of an index set leads to no entry

@@ -31,12 +31,12 @@ func (c *checker) checkMemberships(ctx context.Context, r *report, es []*entry) 
 			at = append(at, store.Ranked{Key: index, Member: e.prk, Facet: store.Facet{Field: field, Wire: facet}})
 			of = append(of, e)
 		}
-		places, without := e.t.Places(store.Record{Key: e.key, Fields: e.fields})
-		for _, field := range without {
+		places, unordered := e.t.Places(store.Record{Key: e.key, Fields: e.fields})
+		for _, field := range unordered {
 			e.add(r, orderUnplaced, e.key, records.Quoted(field)).seen += " " + field
 		}
 		for _, place := range places {
-			if e.t.Building.Has(place.Facet.Field, schema.RoleOrdered) {
+			if b := e.t.Building; b.Has(place.Facet.Field, schema.RoleOrdered) || b.PlacesUnset(place.Facet.Field) {
 				continue
 			}
 			at, of = append(at, place), append(of, e)
@@ -104,7 +104,7 @@ func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item
 		t := c.ByName[it.key.Type()]
 		key, _ := parseOwner(t, it.key.Namespace(), it.member)
 		if slices.Contains(t.Indexed, it.key.Field()) {
-			return owner{t: t, key: key, field: it.key.Field(), fits: func(facet string) bool { return facet == it.key.Value() }}
+			return owner{t: t, key: key, field: it.key.Field(), fits: func(facet string, has bool) bool { return has && facet == it.key.Value() }}
 		}
 		return owner{t: t, key: key, field: store.FieldType, fits: notEmpty}
 	})
@@ -197,10 +197,15 @@ func (c *checker) checkOrderMembers(ctx context.Context, r *report, items []item
 		t := c.orderedType(m.key)
 		_, field, _ := orderOf(m.key)
 		key, _ := parseOwner(t, m.key.Namespace(), change.PlaceOwner(m.member))
-		return owner{t: t, key: key, field: field, fits: func(facet string) bool {
-			place, ok := t.Place(key, field, facet)
+		fits := func(facet string, has bool) bool {
+			r := store.Record{Key: key}
+			if has {
+				r.Fields = map[string]string{field: facet}
+			}
+			place, ok := t.Place(r, field)
 			return ok && place.Member == m.member
-		}}
+		}
+		return owner{t: t, key: key, field: field, fits: fits}
 	})
 	c.readOwners(ctx, r, owners)
 	for i, o := range owners {
@@ -215,7 +220,8 @@ func (c *checker) checkOrderMembers(ctx context.Context, r *report, items []item
 		default:
 			continue
 		}
-		place := store.Ranked{Key: items[i].key, Member: items[i].member, Facet: store.Facet{Field: o.field, Wire: o.fields[o.field]}}
+		wire, has := o.fields[o.field]
+		place := store.Ranked{Key: items[i].key, Member: items[i].member, Facet: store.Facet{Field: o.field, Wire: wire}, Unset: !has}
 		f.step = store.Align{Entry: o.key, At: place, Vacate: true}
 	}
 	c.dropChanged(ctx, r, items)

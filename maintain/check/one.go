@@ -108,12 +108,15 @@ func (c *checker) checkMissing(ctx context.Context, r *report, t *change.Type, k
 }
 
 // relatedRecords returns the records that entries lead to: the SRKs by which they were found, the
-// SRKs of their values in all secondary fields, their staged elements, and the ordered indexes of
-// their type.
+// SRKs of their values in all secondary fields, their histories, their staged elements, and the
+// ordered indexes of their type.
 func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (related classified) {
 	related.placeOwners = map[string]bool{}
 	for _, prk := range prks {
 		related.placeOwners[records.Relative(prk)] = true
+		if history, err := store.HistoryKey(prk); err == nil {
+			related.histories = append(related.histories, newItem(history))
+		}
 	}
 	for _, e := range es {
 		fill := store.ParseFill(e.key, e.fields[store.FieldFill])

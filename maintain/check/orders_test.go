@@ -51,8 +51,12 @@ func TestCheckOrders(t *testing.T) {
 			[]string{},
 		},
 		{"a facet changed by another program", cmds(cmd("HSET", prk, "last", "Zorn")), []string{"order_missing " + lasts, "order_stale " + lasts}, nil},
-		{"a facet lost", cmds(cmd("HDEL", prk, "age")), []string{"order_stale " + ages}, nil},
-		{"a facet without a place", cmds(cmd("HSET", prk, "last", fmt.Sprintf("%01025d", 1))), []string{"order_unplaced " + prk, "order_stale " + lasts}, nil},
+		{"a facet lost", cmds(cmd("HDEL", prk, "age")), []string{"order_missing " + ages, "order_stale " + ages}, nil},
+		{"a value that cannot be ordered", cmds(cmd("HSET", prk, "last", fmt.Sprintf("%01025d", 1))), []string{"order_unplaced " + prk, "order_missing " + lasts, "order_stale " + lasts}, nil},
+		{"an entry without a value", cmds(cmd("HDEL", prk, "last"), cmd("ZREM", lasts, at("Adams", "u1")), cmd("ZADD", lasts, "0", "\x00\x00"+prk)), nil, nil},
+		{"the place of an entry without a value lost", cmds(cmd("HDEL", prk, "last"), cmd("ZREM", lasts, at("Adams", "u1"))), []string{"order_missing " + lasts}, nil},
+		{"an extra place before all values", cmds(cmd("ZADD", lasts, "0", "\x00\x00"+prk)), []string{"order_stale " + lasts}, nil},
+		{"such a place without an entry", cmds(cmd("ZADD", lasts, "0", "\x00\x00user/uid:u9")), []string{"order_orphan " + lasts}, []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
@@ -80,7 +84,7 @@ func TestCheckOrders(t *testing.T) {
 						t.Errorf("repair: got %v, %v; want Repaired %v", p, err, due)
 					}
 				}
-				if !strings.Contains(tt.name, "declared") && !strings.Contains(tt.name, "without a place") {
+				if !strings.Contains(tt.name, "declared") && !strings.Contains(tt.name, "cannot be ordered") {
 					testdb.Same(t, "after the repair", s.Check(t, check.Options{}), nil)
 				}
 			})

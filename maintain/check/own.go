@@ -237,6 +237,41 @@ func (c *checker) checkSecret(ctx context.Context, r *report) {
 	}
 }
 
+// isHistory reports whether key is that of an entry's history.
+func isHistory(key recordkey.Key) bool {
+	prk := key.PRK()
+	history, err := store.HistoryKey(prk)
+	return err == nil && key == history
+}
+
+// checkHistories checks that each history belongs to a live entry. It accepts one whose last event
+// is a delete, which may still wait in the tombstone: such a history expires within a day, and
+// until then the feed of a cluster may need it.
+func (c *checker) checkHistories(ctx context.Context, r *report, items []item) {
+	var reads []store.RawRead
+	for _, it := range items {
+		for _, field := range []string{store.FieldType, store.FieldNote} {
+			reads = append(reads, store.RawRead{Key: it.key.PRK().String(), As: store.RawField, Field: field})
+		}
+	}
+	fields := read(ctx, r, c.Engine, reads, readFields)
+	var dead []int
+	for i := range items {
+		isa, waiting := fields[2*i], fields[2*i+1]
+		if isa.Wire == "" && !isa.WrongType && !store.EndsWithDelete(waiting.Wire) {
+			dead = append(dead, i)
+		}
+	}
+	keys := records.Map(dead, func(i int) string { return items[i].raw })
+	for n, history := range read(ctx, r, c.Engine, keys, store.Texts) {
+		it := items[dead[n]]
+		if history.Exists && !store.EndsWithDelete(history.Wire) {
+			prk := it.key.PRK()
+			r.add(dead[n], historyOrphan, it.key, "", records.Quoted(records.Relative(prk))).step = store.Remove{Key: it.raw, Seen: history.Text, Owner: prk.String()}
+		}
+	}
+}
+
 // checkThrottles checks login counters. If a counter cannot be read, its account or origin is
 // locked out.
 func (c *checker) checkThrottles(ctx context.Context, r *report, items []item) {

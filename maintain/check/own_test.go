@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
@@ -108,6 +109,34 @@ func (s *site) requireRefusesOther(t *testing.T, want []string) {
 	if n, err := s.Raw.HExists(s.Ctx, s.Key("~/schema/user"), "fingerprint").Result(); n && err == nil {
 		t.Error("a schema that the records do not fit was stored")
 	}
+}
+
+// TestHistoryWithoutEntry checks that a repair removes the history of an entry that does not exist,
+// and only that one.
+func TestHistoryWithoutEntry(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		const event = " session_start visitor 192.0.2.1 / /"
+		history := func(prk string) string { return "~/history/{" + s.Key(prk) + "}" }
+		s.User(t, 1)
+		s.Do(t, "set", history("user/uid:u1"), "1"+event)
+		s.Do(t, "set", history("user/uid:gone"), "1"+event)
+		s.Do(t, "set", history("user/uid:fed"), "1"+event+"\n2 delete x / / /")
+		s.Do(t, "set", history("user/uid:waits"), "1"+event)
+		s.Do(t, "hset", "user/uid:waits", "~rev", "x", "~note", "2 delete x / / /")
+		s.Do(t, "expire", "user/uid:waits", "60")
+		s.Do(t, "set", history("other/id:1"), "1"+event) // of an undeclared type
+		want := []string{"history_orphan ~/history/{other/id:1}", "history_orphan ~/history/{user/uid:gone}"}
+		testdb.Same(t, "check", s.Check(t, check.Options{}), slices.Clone(want))
+		only := check.Options{Only: hints.UID("gone").Of("user"), Repair: true}
+		testdb.Same(t, "repair of one entry", s.Check(t, only), []string{"entry_missing user/uid:gone", want[1]})
+		testdb.Same(t, "repair", s.Check(t, check.Options{Repair: true}), want[:1])
+		testdb.Same(t, "repaired", s.Check(t, check.Options{}), nil)
+		for uid, want := range map[string]int64{"u1": 1, "fed": 1, "waits": 1, "gone": 0} {
+			if n := s.Raw.Exists(s.Ctx, s.Key(history("user/uid:"+uid))).Val(); n != want {
+				t.Errorf("%s has %d histories, want %d", uid, n, want)
+			}
+		}
+	})
 }
 
 // A hookedEngine calls a function of the test each time before it runs a repair step.

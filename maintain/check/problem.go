@@ -81,6 +81,7 @@ var (
 	fillWaiting      = define("fill_waiting", 5, fixRecord, "%d staged elements are not in it yet")
 	formOther        = define("form_other", 1, needsDecision,
 		"%s is stored as %s, by version %s of the canonical form, but this program looks for %s: 'userdb schema apply' converts it")
+	historyOrphan   = define("history_orphan", 4, fixRecord, "there is no entry %s")
 	indexKind       = define("index_kind", 5, fixRecord, "an index is a set, but this is a %s")
 	indexMissing    = define("index_missing", 5, fixRecord, "%s is not in it%s")
 	indexOrphan     = define("index_orphan", 4, fixRecord, "its member %s is not %s")
@@ -95,7 +96,7 @@ var (
 	orderOrphan     = define("order_orphan", 4, fixRecord, "its member %s names no entry%s")
 	orderStale      = define("order_stale", 5, fixRecord, "%s is at a wrong place in it")
 	orderUndeclared = define("order_undeclared", 0, warning, "the schema does not order %s by %s")
-	orderUnplaced   = define("order_unplaced", 5, needsDecision, "%s has no place in the order: it is over 1 KiB or cannot be decoded")
+	orderUnplaced   = define("order_unplaced", 5, needsDecision, "%s cannot be ordered: it is over 1 KiB or cannot be decoded")
 	ownCopying      = define("own_copying", 0, needsDecision,
 		"the copy of namespace %s to this one is not finished: 'userdb namespace copy' continues it, 'userdb namespace drop' removes it")
 	ownSchema = define("own_schema", 0, fixFirst, "%s")

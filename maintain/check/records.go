@@ -41,9 +41,9 @@ func (c *checker) forEachBatch(ctx context.Context, pattern string, do func(ctx 
 // A classified value holds items sorted by their kind.
 type classified struct {
 	entries, undeclared, srks, tertiary, indexes, unparsable []item
-	// orders, throttles, staged and dropped are records of the store's own: ordered indexes, login
-	// counters, staged elements and elements that are to be dropped.
-	orders, throttles, staged, dropped []item
+	// orders, throttles, histories, staged and dropped are records of the store's own: ordered
+	// indexes, login counters, histories, staged elements and elements that are to be dropped.
+	orders, throttles, histories, staged, dropped []item
 
 	// placeOwners holds the relative PRKs of the entries whose places are checked; nil means all.
 	placeOwners map[string]bool
@@ -97,6 +97,9 @@ func (c *checker) classifyOwn(s *classified, raw string) {
 	if _, _, is := orderOf(key); is {
 		s.orders = append(s.orders, item{raw: raw, key: key})
 	}
+	if isHistory(key) {
+		s.histories = append(s.histories, item{raw: raw, key: key})
+	}
 	// ~/throttle/TYPE/KIND/NAME
 	if parts := key.Parts(); len(parts) == 4 && parts[0] == "throttle" {
 		s.throttles = append(s.throttles, item{raw: raw, key: key})
@@ -115,6 +118,7 @@ func (c *checker) checkRecords(ctx context.Context, s classified) error {
 		{c.checkUnparsable, s.unparsable},
 		{c.checkUndeclared, s.undeclared},
 		{c.checkThrottles, s.throttles},
+		{c.checkHistories, s.histories},
 		{c.checkStaged, s.staged},
 		{c.checkDropped, s.dropped},
 		{func(ctx context.Context, r *report, items []item) { c.checkEntries(ctx, r, items) }, s.entries},

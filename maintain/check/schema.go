@@ -145,7 +145,7 @@ func NotCompact(s schema.Schema) (ps []Problem) {
 func fieldNames(t schema.Type) []string {
 	fields := []string{
 		store.FieldType, store.FieldPRK, store.FieldRev, store.FieldTokens,
-		store.FieldPassword, store.FieldChanged, store.FieldDisabled, store.FieldEpoch, t.Primary,
+		store.FieldPassword, store.FieldChanged, store.FieldImported, store.FieldDisabled, store.FieldEpoch, t.Primary,
 	}
 	fields = slices.AppendSeq(fields, maps.Keys(t.Fields))
 	if t.Fold != schema.FoldExact {

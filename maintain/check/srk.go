@@ -18,18 +18,19 @@ type owner struct {
 	t     *change.Type
 	key   recordkey.Key // zero if there is nothing to read
 	field string        // the field that usually suffices to judge the owner
-	// fits reports whether the facet is as it should be. If nil, the whole entry is read at once.
-	fits func(facet string) bool
+	// fits reports whether the facet, which a live owner may not have, is as it should be. If nil,
+	// the whole entry is read at once.
+	fits func(facet string, has bool) bool
 
 	matched bool // the facet fits, and nothing else was read
 	live    bool // possibly damaged; false if absent, a tombstone or not a hash
 	fields  map[string]string
 }
 
-// matches reports whether the entry is live and its facet fits.
+// matches reports whether the entry is live and its facet, or that it has none, fits.
 func (o owner) matches() bool {
 	facet, has := o.fields[o.field]
-	return o.matched || o.live && has && o.fits(facet)
+	return o.matched || o.live && o.fits(facet, has)
 }
 
 // has returns the secondary field in which the owner has the canonical value. The whole entry must
@@ -46,9 +47,10 @@ func (o owner) has(value string) (field string, has bool) {
 // seen returns the key and the rev of the owner.
 func (o owner) seen() string { return records.Relative(o.key) + " " + o.fields[store.FieldRev] }
 
-func notEmpty(isa string) bool { return isa != "" }
+func notEmpty(isa string, _ bool) bool { return isa != "" }
 
-// readOwners reads one facet of each owner, and the whole entry if that facet does not fit.
+// readOwners reads one facet of each owner, and the whole entry if that facet is absent or does not
+// fit.
 func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 	var reads []store.RawRead
 	var asked, toRead []*owner
@@ -63,7 +65,7 @@ func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 	}
 	for i, facet := range read(ctx, r, c.Engine, reads, readFields) {
 		o := asked[i]
-		fits := facet.Exists && o.fits(facet.Wire)
+		fits := facet.Exists && o.fits(facet.Wire, true)
 		if o.matched, o.live = fits, fits; !fits {
 			toRead = append(toRead, o)
 		}
@@ -129,7 +131,7 @@ func (c *checker) ownerOfSRK(r *report, at int, it item, srv store.Text) owner {
 
 // expectedOwner returns an owner that should have the canonical value in field.
 func expectedOwner(t *change.Type, key recordkey.Key, field, value string) owner {
-	return owner{t: t, key: key, field: field, fits: func(facet string) bool { return t.Schema.Canonical(facet) == value }}
+	return owner{t: t, key: key, field: field, fits: func(facet string, has bool) bool { return has && t.Schema.Canonical(facet) == value }}
 }
 
 // checkSRK checks an SRK against its owner. A finding is identified by the whole SRV as well, since

@@ -207,7 +207,7 @@ func (s *migration) convertEntry(ctx context.Context, prk recordkey.Key) error {
 			return err
 		}
 	}
-	places, _ := s.currentType().Places(r) // check reports entries without a place
+	places, _ := s.currentType().Places(r) // check reports facets that cannot be ordered
 	for _, place := range places {
 		if slices.Contains(s.newOrders, place.Facet.Field) {
 			if err := s.applyStep(ctx, store.Align{Entry: prk, At: place}); err != nil {

@@ -336,7 +336,7 @@ func TestApplyCollisions(t *testing.T) {
 			{
 				"a value without a place", func(e *userdb.Entry) { e.Put("city", schema.Text(strings.Repeat("x", 1025))) },
 				userSchema(schema.FoldExact, field("city", schema.Field{Role: schema.RoleOrdered})),
-				`user/uid:u4: "city": it has no place in an order: it is over 1 KiB or cannot be decoded`,
+				`user/uid:u4: "city": it cannot be ordered: it is over 1 KiB or cannot be decoded`,
 			},
 			{
 				"a renamed facet that exists already",
@@ -435,6 +435,8 @@ func TestApplyWhileWriting(t *testing.T) {
 			s.createPeople(t, ch.from)
 			old, to := s.withSchema(t, ch.from), s.withSchema(t, ch.to)
 			s.DB = old
+			// Calls in progress are not cancelled: on a cluster that may leave an entry whose
+			// indexes only a repair completes.
 			ctx, cancel := context.WithCancel(s.Ctx)
 			var writers sync.WaitGroup
 			for n, db := range []*userdb.DB{old, old, to, to} {
@@ -447,16 +449,16 @@ func TestApplyWhileWriting(t *testing.T) {
 							delete(facets, "name")
 						}
 						user := testdb.Must(db.Type("user"))
-						_, err := user.Create(ctx, userdb.NewEntry{UID: uid, Facets: facets, Tags: []string{"a"}})
+						_, err := user.Create(s.Ctx, userdb.NewEntry{UID: uid, Facets: facets, Tags: []string{"a"}})
 						if err == nil && i%2 == 0 {
-							err = user.Delete(ctx, hints.UID(uid).Of("user"))
+							err = user.Delete(s.Ctx, hints.UID(uid).Of("user"))
 						}
 						relation, _ := ch.from.Types["user"].Compare(ch.to.Types["user"])
 						renames := slices.ContainsFunc(slices.Collect(maps.Values(ch.to.Types["user"].Fields)), func(f schema.Field) bool { return f.Was != "" })
 						if relation <= schema.Lacks && !renames && n < 2 && errors.Is(err, userdb.ErrSchemaMismatch) {
 							t.Errorf("%s: a running writer is refused: %v", ch.name, err)
 						}
-						if err != nil && ctx.Err() == nil && !errors.Is(err, userdb.ErrSchemaMismatch) && !errors.Is(err, userdb.ErrDuplicate) && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrNotFound) {
+						if err != nil && !errors.Is(err, userdb.ErrSchemaMismatch) && !errors.Is(err, userdb.ErrDuplicate) && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrNotFound) {
 							t.Errorf("writer %d: %v", n, err)
 							return
 						}
@@ -470,15 +472,8 @@ func TestApplyWhileWriting(t *testing.T) {
 				t.Fatalf("%s: %v", ch.name, err)
 			}
 			s.DB = to
-			var got []string
-			// A writer's abandoned call may still be running.
-			for end := time.Now().Add(12 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-				got = s.Check(t, check.Options{})
-				got = slices.DeleteFunc(got, func(p string) bool { return strings.HasPrefix(p, "field_missing ") })
-				if len(got) == 0 || time.Now().After(end) {
-					break
-				}
-			}
+			got := s.Check(t, check.Options{})
+			got = slices.DeleteFunc(got, func(p string) bool { return strings.HasPrefix(p, "field_missing ") })
 			testdb.Same(t, ch.name, got, nil)
 		}
 	})

@@ -352,11 +352,12 @@ func (s *migration) removeStalePlaces(ctx context.Context, field string) error {
 			if err != nil || entry.Kind() != recordkey.KindPRK {
 				continue // check reports it
 			}
-			wire, has := hashes[i].Fields[field]
-			if place, ok := s.currentType().Place(entry, field, wire); has && ok && place.Member == m {
+			r := store.Record{Key: entry, Fields: hashes[i].Fields}
+			if place, ok := s.currentType().Place(r, field); ok && r.Live() && place.Member == m {
 				continue
 			}
-			at := store.Ranked{Key: key, Member: m, Facet: store.Facet{Field: field, Wire: wire}}
+			wire, has := r.Fields[field]
+			at := store.Ranked{Key: key, Member: m, Facet: store.Facet{Field: field, Wire: wire}, Unset: !has}
 			if err := s.applyStep(ctx, store.Align{Entry: entry, At: at, Vacate: true}); err != nil {
 				return err
 			}

@@ -110,6 +110,9 @@ func (s *migration) describe() string {
 	for old, name := range s.renames {
 		words = append(words, records.Quoted(old)+" becomes "+records.Quoted(name))
 	}
+	for _, field := range s.oldUnset {
+		words = append(words, "the order by "+records.Quoted(field)+" gets the entries without a value")
+	}
 	for _, field := range s.newRequired {
 		words = append(words, records.Quoted(field)+" is required from now on: programs that do not know it can no longer create entries")
 	}
@@ -230,10 +233,10 @@ func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 			refuse(field, "", "it has none, but the field becomes required")
 		}
 	}
-	_, without := s.currentType().Places(store.Record{Key: r.Key, Fields: facets})
-	for _, field := range without {
-		if slices.Contains(s.newOrders, field) {
-			refuse(field, facets[field], "it has no place in an order: it is over 1 KiB or cannot be decoded")
+	_, unordered := s.currentType().Places(store.Record{Key: r.Key, Fields: facets})
+	for _, field := range unordered {
+		if slices.Contains(s.newOrders, field) && !slices.Contains(s.oldUnset, field) {
+			refuse(field, facets[field], "it cannot be ordered: it is over 1 KiB or cannot be decoded")
 		}
 	}
 }

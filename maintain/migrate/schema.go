@@ -103,6 +103,7 @@ type migration struct {
 	renames map[string]string // maps old names to new ones
 
 	newIndexes, newOrders          []string // fields and, for index sets, tertiary sets
+	oldUnset                       []string // of newOrders, those that lack only unset entries
 	newSRKs, newRequired           []string // fields
 	oldSRKs, oldIndexes, oldOrders []string // what only the old schema has
 }
@@ -191,9 +192,15 @@ func (s *migration) compareSchemas(to, whole schema.Type) {
 	s.oldIndexes = difference(append(s.from.Indexed(), s.from.IndexedTertiary()...), after)
 	s.newSRKs = difference(to.Secondary(), whole.Secondary())
 	s.newRequired = difference(to.Required(), whole.Required())
+	s.oldUnset = nil
 	s.newOrders = slices.DeleteFunc(to.Ordered(), func(field string) bool {
 		folds := whole.Fold == to.Fold && whole.Form == "" || !change.IsText(to.Codec(field))
-		return whole.Fields[field].Role.Has(schema.RoleOrdered) && whole.Codec(field) == to.Codec(field) && folds
+		stays := whole.Fields[field].Role.Has(schema.RoleOrdered) && whole.Codec(field) == to.Codec(field) && folds
+		if stays && to.ListsUnset() && !whole.ListsUnset() {
+			s.oldUnset = append(s.oldUnset, field)
+			return false
+		}
+		return stays
 	})
 	s.oldOrders = difference(s.from.Ordered(), to.Ordered())
 	s.oldSRKs = difference(s.from.Secondary(), to.Secondary())

@@ -12,7 +12,6 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/maintain/internal/records"
-	"github.com/coffeenode/userdb/schema"
 )
 
 // A ColumnError reports a column, or a name in JSON, that the schema does not declare.
@@ -39,12 +38,14 @@ func (e *ColumnError) Unwrap() error { return ErrInput }
 type columns struct {
 	to         map[string]string // field names by name in the input
 	ignored    []string
+	ignoreRest bool            // the options ignore all names that they do not map
 	mappedOnly bool            // leave out names that are not in to
 	unused     map[string]bool // names in the options that have not occurred in the input
 }
 
 func newColumns(o ImportOptions, primary string) (columns, error) {
-	c := columns{to: map[string]string{}, ignored: o.Ignore, mappedOnly: o.From != "", unused: map[string]bool{}}
+	c := columns{to: map[string]string{}, ignored: o.Ignore, ignoreRest: slices.Contains(o.Ignore, "*"), unused: map[string]bool{}}
+	c.mappedOnly = o.From != "" || c.ignoreRest
 	given := slices.Collect(maps.Values(o.Map))
 	for name, to := range productsByName[o.From].names {
 		if to = cmp.Or(to, primary); !slices.Contains(given, to) {
@@ -56,14 +57,19 @@ func newColumns(o ImportOptions, primary string) (columns, error) {
 		switch {
 		case slices.Contains(o.Ignore, name):
 			return c, fmt.Errorf("%w: %s is both mapped and ignored", ErrInput, records.Quoted(name))
-		case strings.HasPrefix(to, "~") && !slices.Contains(specialColumns, to):
+		case (strings.HasPrefix(to, "~") || strings.HasPrefix(to, "!")) && !isSpecial(to):
 			return c, fmt.Errorf("%w: %s cannot become %s, which is not a facet", ErrInput, records.Quoted(name), records.Quoted(to))
 		}
 		c.to[name] = to
 		c.unused[name] = true
 	}
 	for _, name := range o.Ignore {
-		if o.CSV { // other inputs need not contain every ignored name
+		switch {
+		case slices.Contains(productsByName[o.From].keys, name):
+			return c, fmt.Errorf("%w: %s cannot be ignored: every account of %s needs it", ErrInput, records.Quoted(name), o.From)
+		case name == "*" && o.From != "":
+			return c, fmt.Errorf("%w: name what to ignore: of an export of %s, everything without a meaning here is left out", ErrInput, o.From)
+		case name != "*":
 			c.unused[name] = true
 		}
 	}
@@ -84,7 +90,7 @@ func (c *columns) target(name string) string {
 
 // isMapped reports whether the options mention a name.
 func (c *columns) isMapped(name string) bool {
-	return c.to[name] != "" || slices.Contains(c.ignored, name)
+	return c.to[name] != "" || c.ignoreRest || slices.Contains(c.ignored, name)
 }
 
 // checkUnused returns an error if the options mention a name that has not occurred in the input.
@@ -96,8 +102,8 @@ func (c *columns) checkUnused() error {
 	return nil
 }
 
-// checkInput reads the whole input, if it can be read again, and returns an error if it has an
-// undeclared name.
+// checkInput reads the input, if it can be read again, and returns an error if it has an undeclared
+// name. Of CSV in which all rows have one type, it reads only the header.
 func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	input, ok := r.(io.ReadSeeker)
 	if !ok {
@@ -108,9 +114,14 @@ func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 		return nil
 	}
 	src, err := im.openSource(input)
+	more := err == nil
+	if rows, is := src.(*csvRows); is && more {
+		rows.r.ReuseRecord = true                      // no row is kept
+		more = slices.Contains(rows.names, columnType) // else resolveHeader has checked all names
+	}
 	lines := 0
 	var l line
-	for more := err == nil; more && ctx.Err() == nil; {
+	for more && ctx.Err() == nil {
 		l = line{}
 		if more, err = src.next(&l); more && err == nil {
 			lines++
@@ -201,22 +212,18 @@ func (im *importer) renameFacets(r *reading) error {
 		switch {
 		case to == "" || im.o.From != "" && f.text == "":
 			continue
-		case to == f.name && !f.flat || !slices.Contains(specialColumns, to):
+		case to == f.name && !f.flat || !isSpecial(to):
 			f.field = to
 			kept = append(kept, f)
 			continue
 		case r.own[to] != "":
 			return duplicateName(to)
 		}
-		codec := schema.CodecText
-		if to == columnFlag {
-			codec = schema.CodecBoolean
-		}
-		v, err := f.parse(codec, f.text)
+		text, err := f.plainText()
 		if err != nil {
-			return fmt.Errorf("%s, mapped to %s, is not valid %s", records.Quoted(f.name), to, codec)
+			return fmt.Errorf("%s, mapped to %s, is not a text", records.Quoted(f.name), to)
 		}
-		r.own[to] = v.Text()
+		r.set(to, text)
 	}
 	r.facets = kept
 	tertiary := r.tertiary[:0]
@@ -248,7 +255,11 @@ func (im *importer) resolveHeader(s *csvRows) error {
 		case strings.HasPrefix(name, "~") && !slices.Contains(headerNames, name):
 			return fmt.Errorf("%w: the header names %s, which is not a facet", ErrInput, records.Quoted(name))
 		}
+		if err := im.checkVerified(name); err != nil {
+			return err
+		}
 		s.names[i] = name
+		s.kinds = append(s.kinds, kindOf(name))
 	}
 	if len(s.header) == 0 {
 		return nil
@@ -259,7 +270,7 @@ func (im *importer) resolveHeader(s *csvRows) error {
 	var refused error
 	known := false
 	for i, name := range s.names {
-		if name == "" || slices.Contains(headerNames, name) {
+		if name == "" || isSpecial(name) || slices.Contains(headerNames, name) {
 			known = true
 			continue
 		}
@@ -271,6 +282,21 @@ func (im *importer) resolveHeader(s *csvRows) error {
 		return fmt.Errorf("%w: the schema knows none of the names in the first line: is there a header?", ErrInput)
 	}
 	return refused
+}
+
+// checkVerified returns an error if a name means that a facet is verified, but no type declares the
+// facet.
+func (im *importer) checkVerified(name string) error {
+	field, is := strings.CutPrefix(name, columnVerified)
+	if !is {
+		return nil
+	}
+	for _, t := range im.Types.ByName {
+		if im.refusalReason(t, field) == "" {
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: %s: no type has the field %s", ErrInput, records.Quoted(name), records.Quoted(field))
 }
 
 // checkColumn returns an error unless at least one of the types that rows can have declares the

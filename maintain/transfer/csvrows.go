@@ -26,9 +26,17 @@ const (
 	columnHash     = "password"         // a password hash
 	columnClear    = "clear_password"   // a clear password
 	columnChanged  = "password_changed" // a date
-	columnDisabled = "disabled"         // a date
-	keyVerified    = "verified"         // only in JSON: a list of facets
+	columnDisabled = "disabled"         // a date, or true or false
 	columnFlag     = "~disabled"        // true or false, as in the JSON of an entry
+	columnEnabled  = "!disabled"        // true or false
+	columnUntil    = "disabled_until"   // a date
+	columnVerified = "verified:"        // before the name of a facet: true, false or a date
+)
+
+// Keys of a JSON line that no column of CSV has.
+const (
+	keyVerified = "verified" // a list of facets
+	keyImported = "imported" // the mark of an imported password, or "" if it was not imported
 )
 
 // Columns that an import adds to rejected rows. They hold the line number of the row, the reason
@@ -43,10 +51,37 @@ const (
 var ignoredColumns = []string{store.FieldPRK, store.FieldRev, columnLine, columnReason}
 
 // specialColumns are neither facets nor tertiary records.
-var specialColumns = []string{columnType, columnHash, columnClear, columnChanged, columnDisabled, columnFlag}
+var specialColumns = []string{columnType, columnHash, columnClear, columnChanged, columnDisabled, columnFlag, columnEnabled, columnUntil}
+
+// isSpecial reports whether a name is one of specialColumns or says that a facet is verified.
+func isSpecial(name string) bool {
+	return slices.Contains(specialColumns, name) || strings.HasPrefix(name, columnVerified)
+}
 
 // headerNames are all names that a header may have in addition to those of the schema.
 var headerNames = slices.Concat(specialColumns, ignoredColumns, []string{columnText})
+
+// A columnKind says what to do with the cells of a column.
+type columnKind uint8
+
+const (
+	facetColumn   columnKind = iota // or a tertiary record
+	specialColumn                   // see isSpecial
+	ignoredColumn
+	textColumn // columnText
+)
+
+func kindOf(name string) columnKind {
+	switch {
+	case name == "" || slices.Contains(ignoredColumns, name):
+		return ignoredColumn
+	case name == columnText:
+		return textColumn
+	case isSpecial(name):
+		return specialColumn
+	}
+	return facetColumn
+}
 
 // csvRows reads an input of CSV with a header.
 type csvRows struct {
@@ -55,9 +90,10 @@ type csvRows struct {
 	header        []string
 	headerLines   []int64  // the lines on which the column names appear
 	names         []string // the column names after mapping; empty for ignored columns
-	lines         int64    // lines of text read and removed from input
-	size          int64    // size of those lines
-	headerWritten bool     // the header of the rejects was written
+	kinds         []columnKind
+	lines         int64 // lines of text read and removed from input
+	size          int64 // size of those lines
+	headerWritten bool  // the header of the rejects was written
 }
 
 // newCSVRows reads the header, which is at offset in the input.
@@ -183,15 +219,16 @@ func (s *csvRows) mayBeClear(*line) bool { return slices.Contains(s.names, colum
 
 func (s *csvRows) parse(l *line, r *reading) error {
 	for i, cell := range l.cells {
-		name := s.names[i]
-		switch {
-		case cell == "" || name == "" || slices.Contains(ignoredColumns, name):
-		case name == columnText:
-			return errors.New("the row could not be split into cells: fill in its cells and empty the column ~text")
-		case slices.Contains(specialColumns, name):
-			r.own[name] = cell
-		default:
+		if cell == "" {
+			continue
+		}
+		switch name := s.names[i]; s.kinds[i] {
+		case facetColumn:
 			r.facets = append(r.facets, facet{name: s.header[i], text: cell, parse: schema.ParseText, field: name})
+		case specialColumn:
+			r.set(name, cell)
+		case textColumn:
+			return errors.New("the row could not be split into cells: fill in its cells and empty the column ~text")
 		}
 	}
 	if len(r.facets)+len(r.own) == 0 { // spreadsheets write such rows after the last one

@@ -29,8 +29,8 @@ func (im *importer) resolve(ctx context.Context, b *batch) error {
 		}
 		switch im.o.OnDuplicate {
 		case DuplicateSkip:
-			for _, l := range taken {
-				l.finish(skippedLine)
+			if err := im.skip(ctx, taken); err != nil {
+				return err
 			}
 		case DuplicateUpdate:
 			if err := im.update(ctx, taken); err != nil {
@@ -69,7 +69,7 @@ func (im *importer) recognizeCreated(ctx context.Context, lines []*line) (taken,
 	}
 	for i, l := range lines {
 		switch live := found[i].Err == nil; {
-		case live && im.resumed && createdBy(l.create, found[i].Record):
+		case live && im.resumed && l.incomplete == nil && createdBy(l.create, found[i].Record):
 			l.finish(createdLine)
 		case live && l.draft.UID == "":
 			again = append(again, l)
@@ -82,10 +82,38 @@ func (im *importer) recognizeCreated(ctx context.Context, lines []*line) (taken,
 
 // createdBy reports whether a record is the result of a create, possibly with later additions.
 func createdBy(c store.Change, r store.Record) bool {
-	volatileFields := []string{store.FieldChanged, store.FieldPassword, store.FieldDisabled}
+	volatileFields := []string{store.FieldChanged, store.FieldPassword, store.FieldImported, store.FieldDisabled}
 	return !slices.ContainsFunc(c.Set, func(f store.Facet) bool {
 		return !slices.Contains(volatileFields, f.Field) && r.Fields[f.Field] != f.Wire
 	})
+}
+
+// skip skips the lines that are about an existing entry. The others stay refused, because another
+// entry has one of their identifiers.
+func (im *importer) skip(ctx context.Context, lines []*line) error {
+	var unclear []*line
+	for _, l := range lines {
+		taken, _ := errors.AsType[*store.FieldError](l.err)
+		switch {
+		case l.draft.UID == "" || l.incomplete != nil:
+			unclear = append(unclear, l)
+		case taken != nil && taken.Field == l.t.Schema.Primary:
+			l.finish(skippedLine)
+		}
+	}
+	existing, err := im.findExisting(ctx, unclear)
+	if err != nil {
+		return err
+	}
+	for i, l := range unclear {
+		switch e := existing[i]; {
+		case e.complete():
+			l.finish(skippedLine)
+		case l.incomplete != nil:
+			l.refuse(l.incomplete)
+		}
+	}
+	return nil
 }
 
 // updateRounds limits how often a line is applied again to an entry that others are changing.
@@ -99,11 +127,12 @@ func (im *importer) update(ctx context.Context, lines []*line) error {
 		if err != nil {
 			return err
 		}
+		im.compareClear(lines, existing)
 		needs := store.KeySet{}
 		var now, later []*line
 		var changes []store.Change
 		for i, l := range lines {
-			c, changed, err := im.changeForLine(ctx, l, existing[i])
+			c, changed, err := im.changeForLine(ctx, l, existing[i].Found)
 			own := store.KeySet{}
 			own.Add(&l.create)
 			own.Add(&c)
@@ -112,6 +141,8 @@ func (im *importer) update(ctx context.Context, lines []*line) error {
 			switch {
 			case waits:
 				later = append(later, l)
+			case endsImport(err):
+				return err
 			case err != nil:
 				l.refuse(err)
 			case !changed:
@@ -134,20 +165,25 @@ func (im *importer) update(ctx context.Context, lines []*line) error {
 }
 
 // changeForLine returns the change for a line: it creates the entry or, if the line means an
-// existing entry, updates that. A new hash has the effect of SetPassword and disabled that of
-// Disable; the dates in the line apply to new entries only.
+// existing entry, updates that. A different password has the effect of SetPassword and disabled
+// that of Disable; the dates in the line apply to new entries only.
 func (im *importer) changeForLine(ctx context.Context, l *line, existing store.Found) (c store.Change, changed bool, err error) {
 	r := existing.Record
 	if existing.Err != nil || r.Fields == nil {
-		return l.create, true, existing.Err
+		return l.create, true, cmp.Or(existing.Err, l.incomplete)
 	}
 	facets, own := l.mergedFacets(r), map[string]string{}
-	if err := im.checkClearPassword(ctx, l, facets); err != nil {
-		return c, false, err
+	switch l.passwordIn(r) {
+	case otherPassword:
+		if err := im.checkClearPassword(ctx, l, facets); err != nil {
+			return c, false, err
+		}
+		change.SetPassword(r, im.Now(), l.draft.Facets[store.FieldPassword], facets, own)
+		own[store.FieldImported] = l.mark
+	case ownPassword:
+		l.leftOut.replacement = true
 	}
-	if hash := l.draft.Facets[store.FieldPassword]; hash != "" && hash != r.Fields[store.FieldPassword] {
-		change.SetPassword(r, im.Now(), hash, facets, own)
-	}
+	l.leftOut.password = facets[store.FieldPassword] == "" && l.clearPassword == ""
 	if l.draft.Own[store.FieldDisabled] != "" {
 		change.Disable(r, im.Now(), own)
 	}
@@ -160,6 +196,64 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 		err = l.t.SetTertiary(&c, l.draft.Tertiary)
 	}
 	return c, changed || len(l.draft.Tertiary) > 0, err
+}
+
+// A passwordChoice says which password an entry has after an update.
+type passwordChoice int
+
+const (
+	samePassword  passwordChoice = iota // the line has none, or it is that of the entry
+	otherPassword                       // that of the line
+	ownPassword                         // that of the entry, because it was set in this store
+)
+
+// passwordIn returns which password an entry has after the line has updated it. A login may have
+// replaced the hash that an import has set, so the mark of the import is compared, too. A password
+// that no import has set stays, unless the line says that its own was set later.
+func (l *line) passwordIn(r store.Record) passwordChoice {
+	hash, mark := l.draft.Facets[store.FieldPassword], r.Fields[store.FieldImported]
+	set := r.Fields[store.FieldChanged] != "" && mark == ""
+	switch current := r.Fields[store.FieldPassword]; {
+	case hash == "" && l.clearPassword == "":
+		return samePassword
+	case current == "":
+		return otherPassword
+	case l.clearPassword != "" && l.sameClear:
+		return samePassword
+	case l.clearPassword == "" && (hash == current || mark != "" && mark == l.mark):
+		return samePassword
+	case set && !l.statedChange.After(change.PasswordChangedAt(r)):
+		return ownPassword
+	}
+	return otherPassword
+}
+
+// compareClear compares the clear passwords of lines with those of the entries that they mean.
+func (im *importer) compareClear(lines []*line, existing []existingEntry) {
+	var comparing errgroup.Group
+	comparing.SetLimit(clearBatch)
+	for i, l := range lines {
+		r := existing[i].Record
+		if l.clearPassword == "" || r.Fields[store.FieldPassword] == "" {
+			continue
+		}
+		comparing.Go(func() error {
+			l.sameClear = im.isPassword(l.t, r.Fields[store.FieldPassword], r.HashImported(), l.clearPassword)
+			return nil
+		})
+	}
+	_ = comparing.Wait()
+}
+
+// isPassword reports whether text is the password of a hash, which an import may have written.
+func (im *importer) isPassword(t *change.Type, hash string, imported bool, text string) bool {
+	hasher := im.Config.Hashing.HasherFor(t)
+	verify := hasher.Verify
+	if imported {
+		verify = hasher.VerifyImported
+	}
+	result, err := verify(hash, text)
+	return err == nil && result.OK
 }
 
 // mergedFacets returns the facets of an entry, overridden by those of the line. It keeps the
@@ -182,7 +276,7 @@ func (im *importer) checkClearPassword(ctx context.Context, l *line, facets map[
 	if l.clearPassword == "" || !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
 		return nil
 	}
-	return im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own)
+	return im.checkPassword(ctx, l, own)
 }
 
 // concurrentFollowUps is the number of changes that are followed up at a time.
@@ -210,9 +304,19 @@ func (im *importer) runFollowUps(ctx context.Context, b *batch) {
 	_ = group.Wait()
 }
 
+// An existingEntry is the entry that a line is about. It has no fields if there is none.
+type existingEntry struct {
+	store.Found
+	missing bool // the entry, or nobody, lacks an identifier of the line
+}
+
+// complete reports whether an entry has the line's UID or, if the line has none, all its
+// identifiers.
+func (e existingEntry) complete() bool { return e.Err == nil && e.Record.Fields != nil && !e.missing }
+
 // findExisting reads the entries that lines mean: by UID, or by identifiers that all lead to one
-// entry. A result has no fields if there is no such entry.
-func (im *importer) findExisting(ctx context.Context, lines []*line) ([]store.Found, error) {
+// entry.
+func (im *importer) findExisting(ctx context.Context, lines []*line) ([]existingEntry, error) {
 	var lookups []store.Lookup
 	var of []int
 	for i, l := range lines {
@@ -224,14 +328,19 @@ func (im *importer) findExisting(ctx context.Context, lines []*line) ([]store.Fo
 			lookups, of = append(lookups, store.Lookup{SRKs: []recordkey.Key{srk}}), append(of, i)
 		}
 	}
+	existing := make([]existingEntry, len(lines))
+	if len(lookups) == 0 {
+		return existing, nil
+	}
 	found, err := im.Engine.Find(ctx, lookups)
 	if err != nil {
 		return nil, err
 	}
-	existing := make([]store.Found, len(lines))
 	for j, f := range found {
 		switch m := &existing[of[j]]; {
-		case m.Err != nil || errors.Is(f.Err, store.ErrNotFound):
+		case m.Err != nil:
+		case errors.Is(f.Err, store.ErrNotFound):
+			m.missing = true
 		case f.Err != nil:
 			m.Err = f.Err
 		case m.Record.Fields != nil && m.Record.Key != f.Record.Key:

@@ -63,7 +63,7 @@ func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (R
 	case !errors.Is(err, userdb.ErrSchemaMismatch): // on a mismatch, use the program's own schema
 		return Report{}, err
 	}
-	x := exporter{View: v, o: o, w: bufio.NewWriterSize(w, 64<<10)}
+	x := exporter{View: v, o: o, w: bufio.NewWriterSize(w, 64<<10), atOnce: 1}
 	err = cmp.Or(x.export(ctx), x.w.Flush())
 	return x.report, err
 }
@@ -74,10 +74,15 @@ type exporter struct {
 	w      *bufio.Writer
 	report Report
 	begun  bool
+	atOnce int // number of entries to read next; see adapt
 }
 
-// exportBatch is the number of entries in memory at a time.
-const exportBatch = 100
+// An export reads at most exportBatch entries at a time, and about exportBytes bytes if they are as
+// large as those before them.
+const (
+	exportBatch = 100
+	exportBytes = 8 << 20
+)
 
 // begin records the start of the export once: of one entry or, for the zero key, of all. It is
 // called when the first entry is found.
@@ -165,19 +170,41 @@ func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
 
 // write writes entries, each read at one moment.
 func (x *exporter) write(ctx context.Context, t *change.Type, reads []store.EntryRead) error {
-	entries, err := x.Engine.Read(ctx, reads)
-	if err != nil {
-		return err
-	}
-	for i, entry := range entries {
-		if entry.Err == store.ErrNotFound {
-			continue
-		}
-		if err := x.writeEntry(t, reads[i], entry); err != nil {
+	for len(reads) > 0 {
+		some := reads[:min(x.atOnce, len(reads))]
+		entries, err := x.Engine.Read(ctx, some)
+		if err != nil {
 			return err
 		}
+		for i, entry := range entries {
+			if entry.Err == store.ErrNotFound {
+				continue
+			}
+			if err := x.writeEntry(t, some[i], entry); err != nil {
+				return err
+			}
+		}
+		x.adapt(entries)
+		reads = reads[len(some):]
 	}
 	return nil
+}
+
+// adapt sets how many entries are read next: as many of the size of those read last as fit in
+// exportBytes, but at most twice as many as before.
+func (x *exporter) adapt(last []store.Entry) {
+	size := 1
+	for _, e := range last {
+		for field, wire := range e.Record.Fields {
+			size += len(field) + len(wire)
+		}
+		for _, part := range e.Parts {
+			for _, v := range part.Values {
+				size += len(v)
+			}
+		}
+	}
+	x.atOnce = max(1, min(2*x.atOnce, exportBatch, len(last)*exportBytes/size))
 }
 
 func (x *exporter) writeEntry(t *change.Type, read store.EntryRead, entry store.Entry) error {

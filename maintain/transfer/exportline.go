@@ -26,8 +26,11 @@ type exportLine struct {
 	Wire     map[string][]byte          `json:"wire,omitempty"`
 	Tertiary map[string]tertiaryRecord  `json:"tertiary,omitempty"`
 	Password string                     `json:"password,omitempty"`
-	Changed  string                     `json:"password_changed,omitempty"`
-	Disabled string                     `json:"disabled,omitempty"`
+	// Imported is the mark of a password that an import set, and "" for any other password. It is
+	// absent if Password is.
+	Imported *string `json:"imported,omitempty"`
+	Changed  string  `json:"password_changed,omitempty"`
+	Disabled string  `json:"disabled,omitempty"`
 	// Verified lists addresses whose owner has proved to receive messages there.
 	Verified []string `json:"verified,omitempty"`
 }
@@ -46,7 +49,7 @@ func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret b
 	for field, wire := range w.Record.Fields {
 		switch {
 		case field == store.FieldPassword && secret:
-			x.Password = wire
+			x.Password, x.Imported = wire, new(w.Record.Fields[store.FieldImported])
 		case store.FieldOfVerified(field) != "":
 			if facet := store.FieldOfVerified(field); utf8.ValidString(facet) && wire == store.Verified(w.Record.Fields[facet]) {
 				x.Verified = append(x.Verified, facet)

@@ -31,56 +31,6 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// What an import does if an entry already exists or one of its identifiers is taken.
-const (
-	DuplicateFail   = "fail"   // refuse the line
-	DuplicateSkip   = "skip"   // skip the line
-	DuplicateUpdate = "update" // update the entry
-)
-
-// ImportOptions say what Import reads and how. The zero ImportOptions import new entries from JSON
-// lines.
-type ImportOptions struct {
-	Type        string // type of lines that name none; empty means user
-	CSV         bool   // the input is CSV with a header, not JSON lines
-	OnDuplicate string // DuplicateFail (the default), DuplicateSkip or DuplicateUpdate
-	DryRun      bool   // write nothing, only report the outcome
-	// From names another product whose export is the input, one of Products. Empty means none.
-	From string
-	// FromParams holds the password hash parameters of a Firebase project, as the Firebase console
-	// shows them or as JSON.
-	FromParams string
-	// Map renames columns of CSV, and facets and tertiary records of JSON. The new name is a field,
-	// password, clear_password, password_changed, disabled, ~disabled (true or false) or ~isa (the
-	// type). A key of a JSON line that appears in Map or Ignore is read as a facet of a flat
-	// object. Names that are not in Map stay as they are.
-	Map map[string]string
-	// Ignore lists columns, facets and tertiary records to leave out.
-	Ignore []string
-	// Extra keeps facets that the schema does not declare. It requires types that are open.
-	Extra bool
-	// Rejects, if not nil, receives the refused lines in the form of the input, with their numbers
-	// and the reasons. If nil, refused lines are only counted.
-	Rejects io.Writer
-	// Resume continues an interrupted import of the same input, with the same Type, CSV, From,
-	// FromParams, Map and Ignore. The zero ImportState starts from the beginning.
-	Resume ImportState
-	// Save, if not nil, is called with the state of the import after each batch that is stored
-	// permanently.
-	Save func(ImportState) error
-	// Refused, if not nil, is called for each refused line.
-	Refused func(line int64, reason string)
-}
-
-// A Report counts what an import or an export did.
-type Report struct {
-	Read    int64 `json:"read"` // entries exported, or lines imported
-	Created int64 `json:"created"`
-	Updated int64 `json:"updated"`
-	Skipped int64 `json:"skipped"`
-	Refused int64 `json:"refused"`
-}
-
 // An ImportState describes how far an import has come, so that ImportOptions.Resume can continue
 // it. It is stored as JSON.
 type ImportState struct {
@@ -121,12 +71,22 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // the type; Import hashes as many at a time as there are workers. If a line has no UID, Import
 // derives one from the import's ID and the number and text of the line.
 //
+// A line is about an existing entry if that has the line's UID or, if the line has no UID, all its
+// identifiers. DuplicateSkip skips such lines. It refuses a line that only shares an identifier
+// with another entry.
+//
 // With DuplicateUpdate, a line updates the entry with its UID or, without a UID, the entry with its
 // identifiers. The facets of the line are added to those of the entry or replace them, and a
-// tertiary record in the line replaces the entry's. A different hash or a clear password has the
-// effect of SetPassword, and disabled that of Disable: PasswordChanged is now, tokens become void,
-// failed logins are forgotten, and events are reported. The dates in the line apply to new entries
-// only, and are never later than now.
+// tertiary record in the line replaces the entry's. A different password has the effect of
+// SetPassword, and disabled that of Disable: PasswordChanged is now, tokens become void, failed
+// logins are forgotten, and events are reported. The password that an import has set before is not
+// different, even if a login has replaced its hash. A password that was set in this store and not
+// by an import stays, unless password_changed of the line is later. The dates in the line apply to
+// new entries only, and are never later than now.
+//
+// From CSV, flat JSON and other products, Import leaves out a user name that the rules refuse, or
+// that is the entry's own address, if the entry has another identifier. It refuses a new entry
+// without an identifier unless WithoutIdentifier is set.
 //
 // If a column, a facet or a tertiary record is not declared by the schema, Import returns a
 // *ColumnError and imports nothing: it first reads an input that can Seek to its end. From any
@@ -171,9 +131,10 @@ type importer struct {
 	resumed        bool
 	namesChecked   bool // every name in the input is known to be valid
 	// headerBytes is the size of the input before its lines: a byte order mark and a header.
-	headerBytes int64
-	bytes       int64           // size of the lines read so far
-	seen        map[uint64]bool // digests of the keys that a dry run has seen in the input
+	headerBytes  int64
+	bytes        int64            // size of the lines read so far
+	seen         map[uint64]int64 // the lines of the keys that a dry run has seen, by digest
+	trialRefused bool             // the line of the trial would be refused
 	// freeBatches are reused, since most of the memory of an import is in its batches.
 	freeBatches []*batch
 	firstSize   int // number of lines in the first batch
@@ -199,7 +160,7 @@ func newImporter(ctx context.Context, db *userdb.DB, r io.Reader, o ImportOption
 		return nil, fmt.Errorf("%w: unknown action for duplicates: %s; want fail, skip or update", ErrInput, records.Quoted(o.OnDuplicate))
 	}
 	im := &importer{
-		View: view.Of(db), db: db, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != "", seen: map[uint64]bool{},
+		View: view.Of(db), db: db, o: o, sum: sha256.New(), state: o.Resume, resumed: o.Resume.ID != "", seen: map[uint64]int64{},
 		clearPasswords: slices.Contains(slices.Collect(maps.Values(o.Map)), columnClear), firstSize: firstBatch, batchSize: importBatch, concurrent: maxConcurrent, reading: reading{own: map[string]string{}},
 	}
 	fingerprint, err := im.fingerprint(ctx)
@@ -246,6 +207,7 @@ func (im *importer) fingerprint(ctx context.Context) (string, error) {
 	delete(mapped, "")             // nil and empty maps are the same
 	text, _ := json.Marshal([]any{ // marshaling strings cannot fail
 		secret, im.Config.NS.String(), im.o.Type, im.o.CSV, im.o.From, im.o.FromParams, len(mapped), mapped, ignored,
+		im.o.Prepared, im.o.Pepper, im.o.WithoutPassword, im.o.WithoutIdentifier,
 	})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), nil
@@ -277,6 +239,19 @@ func (im *importer) parseOptions() (err error) {
 		}
 		primary = t.Schema.Primary
 	}
+	if im.o.Prepared != "" || im.o.Pepper != "" {
+		if _, err := password.Prepared(im.o.Prepared, im.o.Pepper, ""); err != nil {
+			return fmt.Errorf("%w: %w", ErrInput, err)
+		}
+	}
+	if im.o.Trial != nil && !im.o.DryRun {
+		return fmt.Errorf("%w: only a dry run can try an account", ErrInput)
+	}
+	for _, name := range slices.Sorted(maps.Values(im.o.Map)) {
+		if err := im.checkVerified(name); err != nil {
+			return err
+		}
+	}
 	im.columns, err = newColumns(im.o, primary)
 	return err
 }
@@ -296,7 +271,7 @@ func (im *importer) openSource(r io.Reader) (source, error) {
 	im.headerBytes = int64(markSize)
 	switch {
 	case im.o.From != "":
-		return newProductUsers(in, im.headerBytes, im.o.From, im.firebase, &im.model), nil
+		return newProductUsers(in, im.headerBytes, im), nil
 	case !im.o.CSV:
 		return &jsonLines{r: in, size: im.headerBytes, columns: im.columns}, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -61,16 +62,22 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 	j.object(func(name string) {
 		if s.columns.isMapped(name) {
 			r.facets = append(r.facets, facet{name: name, text: j.value(), parse: parseJSON, field: name, flat: true})
+			r.flat = true
 			return
 		}
 		switch name {
-		case columnHash, columnClear, columnChanged, columnDisabled:
+		case columnHash, columnClear, columnChanged:
 			r.own[name] = j.string(name)
+		case columnDisabled:
+			r.own[name] = j.plainText(name)
+		case keyImported:
+			r.mark, r.marked = j.string(name), true
 		case keyVerified:
 			r.verified = decodeAs[[]string](&j, name, j.value())
 		case "type":
 			r.own[columnType] = j.string(name)
 		case "facets":
+			r.nested = true
 			j.objectOf(name, func(field string) {
 				r.facets = append(r.facets, facet{name: field, text: j.value(), parse: parseJSON, field: field})
 			})
@@ -99,7 +106,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 
 // unknownKey returns the error for a key that no line of an export has.
 func unknownKey(name string) error {
-	keys := []string{"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled, keyVerified}
+	keys := []string{"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled, keyVerified, keyImported}
 	e := &ColumnError{Name: name, Reason: `a line of JSON has the facets of an entry under "facets"`}
 	if suggestion := change.Suggest(name, keys); suggestion != "" {
 		e.Reason = "no line of an export has such a key" + suggestion
@@ -210,23 +217,50 @@ func (s *scanner) object(member func(name string)) {
 	if !s.accept('{') {
 		s.fail(errors.New("want a JSON object"))
 	}
-	seen := map[string]struct{}{}
+	var seen names
 	for members := 0; s.err == nil && !s.accept('}'); members++ {
 		if members > 0 && !s.accept(',') || !s.nextIs('"') {
 			s.fail(errNotObject)
 			return
 		}
 		name := s.string("")
-		seen[name] = struct{}{}
 		switch {
 		case !s.accept(':'):
 			s.fail(errNotObject)
-		case len(seen) == members:
+		case !seen.add(name):
 			s.fail(fmt.Errorf("%s appears twice", records.Quoted(name)))
 		default:
 			member(name)
 		}
 	}
+}
+
+// names is a set of the names of an object. Most objects have few, and need no map.
+type names struct {
+	few   [16]string
+	count int
+	many  map[string]struct{}
+}
+
+// add adds a name and reports whether it is new.
+func (n *names) add(name string) bool {
+	if n.count < len(n.few) {
+		if slices.Contains(n.few[:n.count], name) {
+			return false
+		}
+		n.few[n.count] = name
+		n.count++
+		return true
+	}
+	if n.many == nil {
+		n.many = make(map[string]struct{}, 2*len(n.few))
+		for _, name := range n.few {
+			n.many[name] = struct{}{}
+		}
+	}
+	_, has := n.many[name]
+	n.many[name] = struct{}{}
+	return !has
 }
 
 // objectOf reads the object under a name.
@@ -286,6 +320,28 @@ func (s *scanner) string(name string) string {
 		return raw[1 : len(raw)-1]
 	}
 	return decodeAs[string](s, name, raw)
+}
+
+// plainText reads a string, a number or a boolean as text; null is the empty string.
+func (s *scanner) plainText(name string) string {
+	switch c := s.peek(); {
+	case c == '{' || c == '[':
+		s.fail(fmt.Errorf("%s has the wrong JSON type", records.Quoted(name)))
+		return ""
+	case c == '"' || c == 'n':
+		return s.string(name)
+	}
+	return s.value()
+}
+
+// plainText returns a facet as text, before the schema gives it meaning.
+func (f facet) plainText() (string, error) {
+	v, err := f.parse(schema.CodecText, f.text)
+	if err == nil {
+		return v.Text(), nil
+	}
+	s := scanner{text: f.text} // in JSON it may be a number or a boolean
+	return s.plainText(f.name), s.err
 }
 
 // decodeAs decodes the JSON of a member as T.

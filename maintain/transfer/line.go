@@ -1,7 +1,6 @@
 package transfer
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,8 +16,9 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
-	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // A line is an entry of the input: its text, its parsed form, and its outcome.
@@ -31,14 +31,31 @@ type line struct {
 	t             *change.Type
 	draft         change.Draft
 	clearPassword string
+	mark          string       // of the imported password, for store.FieldImported; "" for none
 	create        store.Change // creates the entry if it does not exist
 	attempt       int          // number of UIDs generated for it so far
 	updating      bool         // the last change sent updates an existing entry
 	sharesKey     bool         // a line before it in the batch needs one of its keys
+	table         bool         // it is not a line of an export
+	statedChange  time.Time    // when the password was set, as the line says; zero if it does not
+	sameClear     bool         // clearPassword is the password of the entry that the line updates
+	// incomplete is why the line cannot create an entry: it has no identifier. It may still update
+	// one. nil if it can.
+	incomplete error
+	leftOut
 
 	done   outcome
 	err    error         // why it is refused; a duplicate may still be resolved
 	update *store.Change // the change made to an existing entry
+}
+
+// A leftOut says what of a line does not become part of its entry.
+type leftOut struct {
+	password       bool // the entry has no password
+	secondFactor   bool
+	requiredAction bool
+	name           bool
+	replacement    bool // the line's password; the entry keeps its own
 }
 
 // An outcome says what became of a line.
@@ -70,11 +87,14 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 		if l.err != nil || l.isBlank() || ctx.Err() != nil {
 			continue
 		}
-		if l.err = im.draft(l); l.err == nil && l.clearPassword != "" {
-			hashing.Go(func() error { im.hash(ctx, l); return nil })
+		if l.err = im.draft(l); l.err == nil && !im.mayUpdate(l) {
+			l.err = l.incomplete
+		}
+		if l.err == nil && l.clearPassword != "" {
+			hashing.Go(func() error { return im.hash(ctx, l) })
 		}
 	}
-	_ = hashing.Wait()
+	b.failed = hashing.Wait()
 	for i := range b.lines {
 		l := &b.lines[i]
 		if l.t == nil || l.err != nil {
@@ -90,17 +110,66 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 }
 
 // hash hashes the clear password of a line. A dry run only checks whether the password would be
-// refused.
-func (im *importer) hash(ctx context.Context, l *line) {
+// refused. An error ends the import; other errors are those of the line.
+func (im *importer) hash(ctx context.Context, l *line) error {
 	own := append(l.t.Identifiers(l.draft.Facets), l.draft.UID)
+	hash := ""
 	if im.o.DryRun {
-		l.err = im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own)
-		return
+		l.err = im.checkPassword(ctx, l, own)
+	} else {
+		l.err = whenFree(ctx, func() (err error) {
+			hash, err = im.Config.Hashing.Hash(ctx, l.t, l.clearPassword, own)
+			return err
+		})
 	}
-	hash, err := im.Config.Hashing.Hash(ctx, l.t, l.clearPassword, own)
-	if l.err = err; err == nil {
+	switch {
+	case endsImport(l.err):
+		return l.err
+	case errors.Is(l.err, password.ErrPolicy) && im.o.WithoutPassword:
+		l.err, l.clearPassword, l.mark, l.leftOut.password = nil, "", "", true
+		delete(l.draft.Own, store.FieldChanged)
+	case errors.Is(l.err, password.ErrPolicy):
+		l.err = fmt.Errorf("%w%s", l.err, withoutPassword)
+	case hash != "":
 		l.draft.Facets[store.FieldPassword] = hash
 	}
+	return nil
+}
+
+// checkPassword returns an error if the policy refuses the clear password of a line.
+func (im *importer) checkPassword(ctx context.Context, l *line, own []string) error {
+	return whenFree(ctx, func() error { return im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own) })
+}
+
+// An import waits while logins use all processors for passwords. After maxBusy it ends, so that it
+// can be resumed.
+const (
+	maxBusy     = 10 * time.Minute
+	minBusyWait = 100 * time.Millisecond
+	maxBusyWait = 5 * time.Second
+)
+
+// whenFree calls do again, after a while, as long as it returns a *userdb.BusyError.
+func whenFree(ctx context.Context, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, maxBusy)
+	defer cancel()
+	for {
+		err := do()
+		busy, is := errors.AsType[*userdb.BusyError](err)
+		if !is {
+			return err
+		}
+		select {
+		case <-time.After(min(max(busy.Wait, minBusyWait), maxBusyWait)):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// endsImport reports whether an error is about the store or the import, not about one line.
+func endsImport(err error) bool {
+	return errors.Is(err, userdb.ErrUnavailable) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // build builds the change that creates the entry of a line.
@@ -110,7 +179,9 @@ func (im *importer) build(l *line, attempt int) (err error) {
 	if d.UID == "" {
 		d.UID = im.makeUID(l, attempt)
 	}
-	l.create, err = l.t.Create(d)
+	if l.create, err = l.t.Create(d); l.mark != "" {
+		l.create.Set = append(l.create.Set, store.Facet{Field: store.FieldImported, Wire: l.mark})
+	}
 	return err
 }
 
@@ -173,6 +244,21 @@ type reading struct {
 	facets   []facet
 	tertiary []tertiaryRecord
 	verified []string // facets that the line calls verified
+	flagged  []string // the names in own that begin with columnVerified
+	flat     bool     // a facet was a key of the JSON line itself
+	nested   bool     // the JSON line has facets, as in an export
+	mark     string   // the value of keyImported
+	marked   bool     // the line has keyImported
+	hashErr  error    // why the line's password cannot be used
+	leftOut           // what the product knows and no entry has
+}
+
+// set sets a special column.
+func (r *reading) set(name, text string) {
+	r.own[name] = text
+	if strings.HasPrefix(name, columnVerified) {
+		r.flagged = append(r.flagged, name)
+	}
 }
 
 // A facet holds the text of a facet in a line, and how to parse it.
@@ -187,7 +273,7 @@ type facet struct {
 func (im *importer) resetReading() *reading {
 	r := &im.reading
 	clear(r.own)
-	r.facets, r.tertiary, r.verified = r.facets[:0], nil, nil
+	*r = reading{own: r.own, facets: r.facets[:0], flagged: r.flagged[:0]}
 	return r
 }
 
@@ -200,11 +286,19 @@ func (im *importer) draft(l *line) error {
 	}
 	l.t = t
 	l.draft = change.Draft{Facets: make(map[string]string, len(r.facets)+1)}
+	l.table = im.o.CSV || im.o.From != "" || r.flat && !r.nested
+	l.leftOut = r.leftOut
+	var unnamed error // why the user name was left out
 	for _, f := range r.facets {
-		if err := l.addFacet(f); err != nil {
+		err := l.addFacet(f)
+		if err != nil && l.isName(f.field) && errors.Is(err, change.ErrInvalid) {
+			unnamed, err = err, nil
+		}
+		if err != nil {
 			return err
 		}
 	}
+	im.checkIdentifiers(l, unnamed)
 	slices.SortFunc(r.tertiary, func(a, b tertiaryRecord) int { return strings.Compare(a.name, b.name) })
 	for _, x := range r.tertiary {
 		content, err := x.content()
@@ -241,76 +335,5 @@ func (l *line) addFacet(f facet) error {
 	if l.draft.UID = v.Wire(); l.draft.UID == "" || v.IsNull() {
 		return change.Invalid(f.field, "non-empty", "it is empty; leave it out to have one generated")
 	}
-	return nil
-}
-
-// addOwnFields adds everything to the draft that is not a facet.
-func (im *importer) addOwnFields(l *line, r *reading) error {
-	if err := l.markVerified(r.verified); err != nil {
-		return err
-	}
-	now, hash, changed, disabled := im.Now(), r.own[columnHash], r.own[columnChanged], r.own[columnDisabled]
-	l.clearPassword = r.own[columnClear]
-	switch flag := r.own[columnFlag]; {
-	case flag != "" && flag != "true" && flag != "false":
-		return fmt.Errorf("%s is neither true nor false", columnFlag)
-	case flag == "false" && disabled != "":
-		return errors.New("both disabled and not disabled")
-	case flag == "true":
-		disabled = cmp.Or(disabled, schema.Date(now).Wire())
-	}
-	if l.clearPassword != "" && hash == "" {
-		changed = cmp.Or(changed, schema.Date(now).Wire())
-	}
-	if err := cmp.Or(l.setOwnDate(store.FieldChanged, changed, now), l.setOwnDate(store.FieldDisabled, disabled, now)); err != nil || hash == "" {
-		return err
-	}
-	if l.clearPassword != "" {
-		return errors.New("both a password hash and a clear password")
-	}
-	if err := im.Config.Hashing.HasherFor(l.t).Usable(hash); err != nil {
-		advice := " (a clear password goes into clear_password)"
-		if im.o.From != "" {
-			advice = ""
-		}
-		return fmt.Errorf("password: %w%s", err, advice)
-	}
-	l.draft.Facets[store.FieldPassword] = hash
-	return nil
-}
-
-// markVerified marks facets as verified.
-func (l *line) markVerified(fields []string) error {
-	for _, field := range fields {
-		wire, has := l.draft.Facets[field]
-		if !has || field == l.t.Schema.Primary {
-			return change.Invalid(field, "verified", "the line has no such facet")
-		}
-		if l.draft.Own == nil {
-			l.draft.Own = map[string]string{}
-		}
-		change.Verify(field, wire, l.draft.Own)
-	}
-	return nil
-}
-
-// setOwnDate sets a field of the store's own to a date; an empty date leaves it out. A future date
-// becomes now, since otherwise every session would seem older than its password.
-func (l *line) setOwnDate(field, date string, now time.Time) error {
-	if date == "" {
-		return nil
-	}
-	v, err := schema.ParseText(schema.CodecDate, date)
-	at, isDate := v.Time()
-	if err != nil || !isDate {
-		return fmt.Errorf("%s is not a date", records.Quoted(date[:min(len(date), 40)]))
-	}
-	if at.After(now) {
-		at = now
-	}
-	if l.draft.Own == nil {
-		l.draft.Own = map[string]string{}
-	}
-	l.draft.Own[field] = schema.Date(at).Wire()
 	return nil
 }

@@ -2,14 +2,18 @@ package transfer_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/transfer"
@@ -49,6 +53,12 @@ func lockedSite(t *testing.T, s *site) (typ *userdb.Type, secret string, log *by
 	return s.Type(t, "user"), secret, log
 }
 
+// markImported makes the password of u1 one that an import has set.
+func (s *site) markImported(t *testing.T) {
+	t.Helper()
+	s.Do(t, "HSET", "user/uid:u1", "~imported", "earlier")
+}
+
 // passwordChanged returns the time at which the password of u1 was set.
 func (s *site) passwordChanged(t *testing.T) time.Time {
 	t.Helper()
@@ -77,6 +87,7 @@ func TestImportSetsPasswords(t *testing.T) {
 			{"other horse", `{"facets":{"uid":"u1"},"clear_password":"other horse","password_changed":"2001-02-03"}`},
 		} {
 			typ, secret, log := lockedSite(t, s)
+			s.markImported(t)
 			before := s.passwordChanged(t)
 			s.importText(t, tt.line, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Updated: 1})
 			if at := s.passwordChanged(t); !at.After(before) || at.After(noon.Add(time.Second)) {
@@ -175,6 +186,7 @@ func TestImportChecksPasswordPolicy(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		s.User(t, 1)
+		s.markImported(t)
 		const in = `{"facets":{"uid":"u1"},"clear_password":"Name of u1"}
 {"facets":{"uid":"u1","name":"some other name"},"clear_password":"u1@x.org"}
 {"facets":{"uid":"u1","name":"some other name"},"clear_password":"Name of u1"}
@@ -193,6 +205,82 @@ func TestImportChecksPasswordPolicy(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A busyHashing counts its calls, and refuses the one with a given number.
+type busyHashing struct {
+	view.Hashing
+	calls  atomic.Int32
+	refuse int32
+	err    error
+}
+
+func (h *busyHashing) refusal() error {
+	if h.calls.Add(1) == h.refuse {
+		return h.err
+	}
+	return nil
+}
+
+func (h *busyHashing) Hash(ctx context.Context, t *change.Type, pw string, own []string) (string, error) {
+	if err := h.refusal(); err != nil {
+		return "", err
+	}
+	return h.Hashing.Hash(ctx, t, pw, own)
+}
+
+func (h *busyHashing) Check(ctx context.Context, t *change.Type, pw string, own []string) error {
+	if err := h.refusal(); err != nil {
+		return err
+	}
+	return h.Hashing.Check(ctx, t, pw, own)
+}
+
+// TestImportWaitsForProcessors refuses one hash or check of a password at a time. If the processors
+// are busy, the import must wait. If the store is unavailable, it must end, so that it can be
+// resumed. In neither case may it refuse a line.
+func TestImportWaitsForProcessors(t *testing.T) {
+	// The passwords differ each time, because an equal one is not hashed again.
+	n := 0
+	in := func() io.Reader {
+		n++
+		const line = `{"facets":{"uid":"%s"},"clear_password":"correct horse %d"}` + "\n"
+		return strings.NewReader(fmt.Sprintf(line+line, "u1", n, "u7", n))
+	}
+	for _, dry := range []bool{false, true} {
+		t.Run(fmt.Sprint("dry run ", dry), func(t *testing.T) {
+			eachEngine(t, func(t *testing.T, s *site) {
+				s = s.Under(t, full())
+				// u1 has an identifier that the lines above lack, and no password that was set
+				// here.
+				const before = `{"facets":{"uid":"u1","email":"u1@example.com"},"clear_password":"correct horse"}`
+				s.importText(t, before, transfer.ImportOptions{}, transfer.Report{Read: 1, Created: 1})
+				h, c := &busyHashing{}, &view.Of(s.DB).Config
+				h.Hashing, c.Hashing = c.Hashing, h
+				o := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate, DryRun: dry}
+				o.Refused = func(line int64, reason string) { t.Errorf("call %d: line %d: %s", h.refuse, line, reason) }
+				for h.refuse = 1; ; h.refuse++ {
+					h.calls.Store(0)
+					h.err = fmt.Errorf("hashing: %w", userdb.ErrUnavailable)
+					r, err := transfer.Import(s.Ctx, s.DB, in(), o)
+					if h.calls.Load() < h.refuse {
+						break
+					}
+					if !errors.Is(err, userdb.ErrUnavailable) || r.Read != 0 {
+						t.Errorf("call %d is refused: %+v, %v; want nothing read and ErrUnavailable", h.refuse, r, err)
+					}
+					h.calls.Store(0)
+					h.err = &userdb.BusyError{Wait: time.Millisecond}
+					if r, err = transfer.Import(s.Ctx, s.DB, in(), o); err != nil || r.Read != 2 {
+						t.Errorf("call %d finds no free processor: %+v, %v; want two lines read", h.refuse, r, err)
+					}
+				}
+				if h.refuse < 4 { // two hashes, and a check against the identifiers of u1
+					t.Errorf("the imports made only %d calls", h.refuse-1)
+				}
+			})
+		})
+	}
 }
 
 // TestOwnFieldsAreNotFacets checks that Update and Save accept neither the store's own fields nor
@@ -241,7 +329,7 @@ func TestImportDisabledColumn(t *testing.T) {
 2,Ben,false,,user,,
 3,Cid,,,,,
 4,Dan,true,2001-02-03,,,
-5,Eve,yes,,,,
+5,Eve,maybe,,,,
 6,Fay,false,2001-02-03,,,
 `
 		var reasons []string
@@ -328,6 +416,7 @@ func TestVerifiedRoundTrip(t *testing.T) {
 func TestImportEndsSessions(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.User(t, 1)
+		s.markImported(t)
 		users := s.Type(t, "user")
 		begin := func() string {
 			t.Helper()

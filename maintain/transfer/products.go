@@ -23,17 +23,35 @@ import (
 // object.
 type product struct {
 	id    string            // the name of the key that every account must have
+	keys  []string          // the names that accounts are recognized by
 	names map[string]string // default mapping of names to fields; empty for the primary field
-	// parse takes the password and everything else that is not a facet out of an account. The names
-	// then map what remains in the account.
+	// check returns an error for an object that is not an account of a person. It gives the account
+	// its id and, if they are elsewhere, its other names.
+	check func(s *productUsers, a account) error
+	// parse takes the password and everything else that is not a facet out of an account, in which
+	// ignored names are missing. The names then map what remains in the account.
 	parse func(s *productUsers, a account, r *reading) error
 }
 
 var productsByName = map[string]product{
-	"auth0":    {"user_id", map[string]string{"user_id": "", "email": "email", "username": "name", "created_at": "added"}, parseAuth0},
-	"django":   {"pk", map[string]string{"pk": "", "email": "email", "username": "name", "date_joined": "added"}, parseDjango},
-	"firebase": {"localId", map[string]string{"localId": "", "email": "email", "createdAt": "added"}, parseFirebase},
-	"keycloak": {"id", map[string]string{"id": "", "email": "email", "username": "name", "createdTimestamp": "added"}, parseKeycloak},
+	"auth0": {
+		id: "user_id", keys: []string{"user_id"}, check: checkAuth0, parse: parseAuth0,
+		names: map[string]string{"user_id": "", "email": "email", "email_verified": "verified:email", "username": "name", "created_at": "added"},
+	},
+	"django": {
+		id: "pk", keys: []string{"pk", "model", "fields"}, check: checkDjango, parse: parseDjango,
+		names: map[string]string{"pk": "", "email": "email", "username": "name", "date_joined": "added"},
+	},
+	"firebase": {
+		id: "localId", keys: []string{"localId"}, parse: parseFirebase,
+		names: map[string]string{"localId": "", "email": "email", "emailVerified": "verified:email", "createdAt": "added"},
+	},
+	"keycloak": {
+		id: "id", keys: []string{"id"}, check: checkKeycloak, parse: parseKeycloak,
+		names: map[string]string{
+			"id": "", "email": "email", "emailVerified": "verified:email", "username": "name", "createdTimestamp": "added",
+		},
+	},
 }
 
 // Products returns the names that ImportOptions.From takes, sorted.
@@ -46,9 +64,22 @@ func (s *productUsers) parse(l *line, r *reading) error {
 	if err != nil {
 		return err
 	}
-	if err = s.product.parse(s, a, r); err == nil && a.text(s.id) == "" {
+	if s.check != nil {
+		err = s.check(s, a)
+	}
+	if err == nil && a.text(s.id) == "" {
 		err = fmt.Errorf("not an account of this product: it has no %s", s.id)
 	}
+	if err != nil {
+		return err
+	}
+	for _, name := range s.columns.ignored {
+		if _, has := a[name]; has {
+			delete(s.columns.unused, name)
+			delete(a, name)
+		}
+	}
+	err = s.product.parse(s, a, r)
 	for _, name := range slices.Sorted(maps.Keys(a)) {
 		r.facets = append(r.facets, facet{name: name, text: a.text(name), parse: schema.ParseText, field: name})
 	}
@@ -95,6 +126,17 @@ func (a account) object(name string) (account, error) {
 	return object, err
 }
 
+// hasAny reports whether the account has one of the names with a value that is not false or empty.
+func (a account) hasAny(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		switch strings.Join(strings.Fields(a[name]), "") {
+		case "", "null", "false", "[]", "{}", `""`:
+			return false
+		}
+		return true
+	})
+}
+
 // setText sets a value to a string.
 func (a account) setText(name, text string) {
 	quoted, _ := json.Marshal(text) // marshaling a string cannot fail
@@ -110,24 +152,30 @@ func (a account) convertMillis(name string) {
 	}
 }
 
-// setDisabled marks the account as disabled if the boolean under name equals whenDisabled.
-func (a account) setDisabled(r *reading, name string, whenDisabled bool) error {
-	switch a.text(name) {
-	case "", strconv.FormatBool(!whenDisabled):
-		return nil
-	case strconv.FormatBool(whenDisabled):
-		r.own[columnFlag] = "true"
-		return nil
+// setChanged sets when the password was set, if date is a date.
+func (r *reading) setChanged(date string) {
+	if at, err := ownDate(date); err == nil && !at.IsZero() {
+		r.own[columnChanged] = date
 	}
-	return fmt.Errorf("%s is neither true nor false", name)
 }
 
-var pbkdf2Costs = regexp.MustCompile(`^(\$pbkdf2-sha\d+\$)i=(\d+)(?:,l=\d+)?\$`)
+// setDisabled sets the special column that the flag under name stands for, columnDisabled or
+// columnEnabled. If the options map the name, they decide what it means.
+func (s *productUsers) setDisabled(a account, r *reading, name, column string) error {
+	text := a.text(name)
+	if _, mapped := s.columns.to[name]; mapped || text == "" {
+		return nil
+	}
+	if _, isFlag := parseFlag(text); !isFlag {
+		return fmt.Errorf("%s is neither true nor false", name)
+	}
+	r.own[column] = text
+	return nil
+}
 
-// parseAuth0 parses an account as the service exports it with its hash, or as its bulk import
-// accepts it. The prefix auth0| marks accounts with a password and is removed; any other prefix is
-// part of the ID.
-func parseAuth0(_ *productUsers, a account, r *reading) error {
+// checkAuth0 sets the ID of an account. The prefix auth0| marks accounts with a password and is
+// removed; any other prefix is part of the ID.
+func checkAuth0(_ *productUsers, a account) error {
 	object, err := a.object("_id")
 	if err != nil {
 		return err
@@ -139,7 +187,16 @@ func parseAuth0(_ *productUsers, a account, r *reading) error {
 	if id != "" {
 		a.setText("user_id", id)
 	}
-	var identifiers []struct{ Type, Value string }
+	return nil
+}
+
+// parseAuth0 parses an account as the service exports it with its hash, or as its bulk import
+// accepts it.
+func parseAuth0(s *productUsers, a account, r *reading) error {
+	var identifiers []struct {
+		Type, Value string
+		Verified    bool
+	}
 	if raw := a["identifiers"]; a.text("email") == "" && raw != "" {
 		if json.Unmarshal([]byte(raw), &identifiers) != nil {
 			return errors.New("its identifiers are not those of an export")
@@ -147,17 +204,19 @@ func parseAuth0(_ *productUsers, a account, r *reading) error {
 		for _, i := range slices.Backward(identifiers) {
 			if i.Type == "email" {
 				a.setText("email", i.Value)
+				a["email_verified"] = strconv.FormatBool(i.Verified)
 			}
 		}
 	}
 	custom, err := a.auth0Hash()
-	if err != nil {
-		return err
-	}
-	r.own[columnHash] = cmp.Or(custom, a.text("passwordHash"), a.text("password_hash"))
+	r.hashErr, r.own[columnHash] = err, cmp.Or(custom, a.text("passwordHash"), a.text("password_hash"))
+	r.secondFactor = a.hasAny("multifactor", "mfa_factors")
 	delete(a, "passwordHash")
 	delete(a, "password_hash")
-	return a.setDisabled(r, "blocked", true)
+	if date, err := a.object("password_set_date"); err == nil {
+		r.setChanged(date.text("$date"))
+	}
+	return s.setDisabled(a, r, "blocked", columnDisabled)
 }
 
 // auth0Hash returns the hash of an account that Auth0 itself imported from elsewhere, or "" if
@@ -181,33 +240,33 @@ func (a account) auth0Hash() (string, error) {
 	case hash == "" || encoding != "utf8" && encoding != "ascii":
 		return "", fmt.Errorf("its password has no hash, or the unsupported encoding %s", records.Quoted(encoding))
 	}
-	if m := pbkdf2Costs.FindStringSubmatch(hash); m != nil {
-		hash = m[1] + m[2] + "$" + strings.ReplaceAll(hash[len(m[0]):], "+", ".")
-	}
 	return hash, nil
 }
 
-// parseDjango parses an account of dumpdata. Accounts of two models can have the same key without
-// being the same account.
-func parseDjango(s *productUsers, a account, r *reading) error {
+// checkDjango moves the fields of an account of dumpdata next to its key. Accounts of two models
+// can have the same key without being the same account.
+func checkDjango(s *productUsers, a account) error {
 	fields, err := a.object("fields")
-	hash := fields.text("password")
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case hash == "":
+	}
+	if _, has := fields["password"]; !has {
 		return errors.New("not an account as dumpdata writes it: it has no password")
 	}
 	if *s.model = cmp.Or(*s.model, a.text("model")); *s.model != a.text("model") {
 		return fmt.Errorf("it is of the model %s, but the accounts before it are of %s: import each model separately, into a type of its own",
 			records.Quoted(a.text("model")), records.Quoted(*s.model))
 	}
-	delete(fields, "password")
+	delete(a, "fields")
 	maps.Copy(a, fields)
-	if !strings.HasPrefix(hash, "!") { // not an unusable password
-		r.own[columnHash] = hash
-	}
-	return a.setDisabled(r, "is_active", false)
+	return nil
+}
+
+// parseDjango parses an account of dumpdata.
+func parseDjango(s *productUsers, a account, r *reading) error {
+	r.own[columnHash] = a.text("password")
+	delete(a, "password")
+	return s.setDisabled(a, r, "is_active", columnEnabled)
 }
 
 // parseFirebase parses an account of auth:export.
@@ -216,54 +275,59 @@ func parseFirebase(s *productUsers, a account, r *reading) error {
 	delete(a, "passwordHash")
 	delete(a, "salt")
 	a.convertMillis("createdAt")
-	if err := a.setDisabled(r, "disabled", true); err != nil || hash == "" {
-		return err
-	}
+	a.convertMillis("passwordUpdatedAt")
+	r.setChanged(a.text("passwordUpdatedAt"))
+	r.secondFactor = a.hasAny("mfaInfo")
 	switch {
+	case hash == "":
 	case s.firebase.SignerKey == "":
-		return errors.New("its password can be verified only with the parameters of the project")
+		r.hashErr = errors.New("its password can be verified only with the parameters of the project")
 	case salt == "":
-		return errors.New("its password has no salt")
+		r.hashErr = errors.New("its password has no salt")
+	default:
+		r.own[columnHash], r.hashErr = s.firebase.Stored(hash, salt)
 	}
-	stored, err := s.firebase.Stored(hash, salt)
-	r.own[columnHash] = stored
-	return err
+	return s.setDisabled(a, r, "disabled", columnDisabled)
 }
 
 // A keycloakCredential is a credential of an account. SecretData and CredentialData are JSON.
 type keycloakCredential struct {
 	Type           string `json:"type"`
+	CreatedDate    int64  `json:"createdDate"` // in milliseconds; 0 if unknown
 	SecretData     string `json:"secretData"`
 	CredentialData string `json:"credentialData"`
 }
 
-// parseKeycloak parses an account of a realm export.
-func parseKeycloak(_ *productUsers, a account, r *reading) error {
-	a.convertMillis("createdTimestamp")
+// checkKeycloak returns an error for an object of a realm that is not an account.
+func checkKeycloak(_ *productUsers, a account) error {
 	if a["realm"] != "" || a.text("username") == "" {
 		return errors.New("not an account but a realm or a part of one: export it with --users same_file and --realm")
 	}
 	if client := a.text("serviceAccountClientId"); client != "" {
 		return errors.New("it is the service account of a client, not of a person")
 	}
-	if err := a.setDisabled(r, "enabled", false); err != nil {
-		return err
-	}
+	return nil
+}
+
+// parseKeycloak parses an account of a realm export.
+func parseKeycloak(s *productUsers, a account, r *reading) error {
+	a.convertMillis("createdTimestamp")
+	r.secondFactor, r.requiredAction = a.hasAny("totp"), a.hasAny("requiredActions")
 	var all []keycloakCredential
 	if raw := a["credentials"]; raw != "" && json.Unmarshal([]byte(raw), &all) != nil {
 		return errors.New("its credentials are not those of an export")
 	}
 	for _, c := range all {
 		if c.Type != "password" {
+			r.secondFactor = true
 			continue
 		}
-		hash, err := c.hash()
-		if err != nil {
-			return err
+		r.own[columnHash], r.hashErr = c.hash()
+		if c.CreatedDate > 0 {
+			r.setChanged(schema.Date(time.UnixMilli(c.CreatedDate)).Wire())
 		}
-		r.own[columnHash] = hash
 	}
-	return nil
+	return s.setDisabled(a, r, "enabled", columnEnabled)
 }
 
 // hash returns the password hash in a form that login can verify.

@@ -34,8 +34,8 @@ func TestImportProducts(t *testing.T) {
 		{
 			"auth0", "auth0.ndjson", "",
 			map[string]string{"ann": secret, "ann@example.com": secret, "ben@example.com": secret},
-			`{"type":"user","facets":{"email":"ann@example.com","name":"ann","uid":"5dea9f9c82dd7c0e76e4ec93"}}
-{"type":"user","facets":{"email":"ben@example.com","uid":"ben-17"}}`,
+			`{"type":"user","facets":{"email":"ann@example.com","name":"ann","uid":"5dea9f9c82dd7c0e76e4ec93"},"password_changed":"2023-12-06T18:36:12.412Z","verified":["email"]}
+{"type":"user","facets":{"email":"ben@example.com","uid":"ben-17"},"password_changed":"2023-12-07T18:36:12.412Z"}`,
 		},
 		{
 			"django", "django.json", "",
@@ -46,16 +46,16 @@ func TestImportProducts(t *testing.T) {
 		{
 			"firebase", "firebase.json", "firebase-params.txt",
 			map[string]string{"user1@example.com": "user1password"},
-			`{"type":"user","facets":{"added":"2023-11-14T22:13:20.000Z","email":"user1@example.com","uid":"4sKDoBHEqgOcrwTYtyjTyXLn9zq1"}}
-{"type":"user","facets":{"added":"2023-11-14T22:13:20.001Z","email":"federated@example.com","uid":"bKDoBHEqgOcrwTYtyjTyXLn9zq2"},"disabled":"2026-11-20T12:00:00.000Z"}`,
+			`{"type":"user","facets":{"added":"2023-11-14T22:13:20.000Z","email":"user1@example.com","uid":"4sKDoBHEqgOcrwTYtyjTyXLn9zq1"},"verified":["email"]}
+{"type":"user","facets":{"added":"2023-11-14T22:13:20.001Z","email":"federated@example.com","uid":"bKDoBHEqgOcrwTYtyjTyXLn9zq2"},"disabled":"2026-11-20T12:00:00.000Z","verified":["email"]}`,
 		},
 		{
 			"keycloak", "keycloak.json", "",
 			map[string]string{"ann": secret, "ben": secret, "dan@example.com": secret},
-			`{"type":"user","facets":{"added":"2023-11-14T22:13:20.123Z","email":"ann@example.com","name":"ann","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c01"}}
-{"type":"user","facets":{"added":"2023-11-14T22:13:21.123Z","email":"ben@example.com","name":"ben","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c02"}}
-{"type":"user","facets":{"added":"2023-11-14T22:13:22.123Z","name":"cid","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c03"},"disabled":"2026-11-20T12:00:00.000Z"}
-{"type":"user","facets":{"added":"2023-11-14T22:13:23.123Z","email":"dan@example.com","name":"dan","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c04"}}
+			`{"type":"user","facets":{"added":"2023-11-14T22:13:20.123Z","email":"ann@example.com","name":"ann","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c01"},"password_changed":"2023-11-14T22:13:20.000Z","verified":["email"]}
+{"type":"user","facets":{"added":"2023-11-14T22:13:21.123Z","email":"ben@example.com","name":"ben","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c02"},"password_changed":"2023-11-14T22:13:20.000Z"}
+{"type":"user","facets":{"added":"2023-11-14T22:13:22.123Z","name":"cid","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c03"},"password_changed":"2023-11-14T22:13:20.000Z","disabled":"2026-11-20T12:00:00.000Z"}
+{"type":"user","facets":{"added":"2023-11-14T22:13:23.123Z","email":"dan@example.com","name":"dan","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c04"},"password_changed":"2023-11-14T22:13:23.123Z"}
 {"type":"user","facets":{"added":"2023-11-14T22:13:24.123Z","name":"eve","uid":"0d2f3c1e-5b7a-4a52-9a40-3e6f6f6a1c05"}}`,
 		},
 	} {
@@ -98,20 +98,28 @@ func TestImportProductRejects(t *testing.T) {
 	const in = `[{"model":"auth.user","pk":1,"fields":{"username":"ann@example.com","email":"ann@example.com","password":"!","nick":"Annie"}},
 
  {"model":"auth.group","pk":2,"fields":{"name":"staff"}},
- {"model":"auth.user","pk":3,"fields":{"username":"ben","email":"","password":"sha1$ab$0123456789012345678901234567890123456789"}}]`
+ {"model":"auth.user","pk":3,"fields":{"username":"ben","email":"","password":"sha1$ab$0123456789012345678901234567890123456789","nick":"Benny"}}]`
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
 		var rejects bytes.Buffer
-		s.importText(t, in, transfer.ImportOptions{From: "django", Rejects: &rejects}, transfer.Report{Read: 3, Refused: 3})
+		want := transfer.Report{Read: 3, Created: 1, Refused: 2, NoPassword: 1, NameLeftOut: 1}
+		s.importText(t, in, transfer.ImportOptions{From: "django", Rejects: &rejects}, want)
 		text := rejects.String()
-		for _, want := range []string{`"line":1,"reason":"`, `"line":3,"reason":"not an account as dumpdata writes it`, `"line":4,"reason":"password: `} {
+		for _, want := range []string{
+			`"line":3,"reason":"not an account as dumpdata writes it`, `"line":4,"reason":"password: `,
+			`; --without-password imports the account without it"`,
+		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the rejects lack %s:\n%s", want, text)
 			}
 		}
-		o := transfer.ImportOptions{From: "django", Map: map[string]string{"nick": "name"}, Ignore: []string{"username"}, Rejects: &rejects}
-		s.importText(t, text, o, transfer.Report{Read: 3, Created: 1, Refused: 2})
-		if got, want := s.export(t, transfer.ExportOptions{}), `{"type":"user","facets":{"email":"ann@example.com","name":"Annie","uid":"1"}}`+"\n"; got != want {
+		o := transfer.ImportOptions{
+			From: "django", Map: map[string]string{"nick": "name"}, Ignore: []string{"username"}, WithoutPassword: true, Rejects: &rejects,
+		}
+		s.importText(t, text, o, transfer.Report{Read: 2, Created: 1, Refused: 1, NoPassword: 1})
+		if got, want := s.export(t, transfer.ExportOptions{}), `{"type":"user","facets":{"email":"ann@example.com","uid":"1"}}
+{"type":"user","facets":{"name":"Benny","uid":"3"}}
+`; got != want {
 			t.Errorf("exported %s, want %s", got, want)
 		}
 		o.Map = map[string]string{"nick": "nmae"}
@@ -171,7 +179,7 @@ func TestImportProductAccounts(t *testing.T) {
 		{"auth0", `{"user_id":"google-oauth2|1"}`, "google-oauth2|1"},
 		{"auth0", `{"user_id":"1","identifiers":[{"type":"email","value":"a@x.org"},{"type":"email","value":"b@x.org"}]}`, "1"},
 		{"auth0", `{"user_id":"1","identifiers":["a@x.org"]}`, "its identifiers are not those of an export"},
-		{"auth0", `{"user_id":"1","blocked":"yes"}`, "blocked is neither true nor false"},
+		{"auth0", `{"user_id":"1","blocked":"maybe"}`, "blocked is neither true nor false"},
 		{"auth0", `{"user_id":"1","custom_password_hash":{"algorithm":"md5","hash":{"value":"0123"}}}`, `its password has the unsupported algorithm "md5"`},
 		{"auth0", `{"email":"a@x.org"}`, "not an account of this product: it has no user_id"},
 		{"auth0", `{}`, "not an account of this product: it has no user_id"},
@@ -194,13 +202,16 @@ func TestImportProductAccounts(t *testing.T) {
 		{"firebase", `{"localId":"1","createdAt":"99999999999999999"}`, "invalid value: added: cannot be read as date: not a date like 2026-11-20 or 2026-11-20T08:02:40.512Z"},
 		{"firebase", `{"localId":"1","passwordHash":"AAAA"}`, "its password has no salt"},
 		{"keycloak", `{"id":"1","username":"ann","enabled":"false"}`, "1"},
-		{"keycloak", `{"id":"1","username":"ann","enabled":0}`, "enabled is neither true nor false"},
+		{"keycloak", `{"id":"1","username":"ann","enabled":0}`, "1"},
+		{"keycloak", `{"id":"1","username":"ann","enabled":2}`, "enabled is neither true nor false"},
 		{"keycloak", `{"id":"1","username":"service-account-api","serviceAccountClientId":"api"}`, "it is the service account of a client, not of a person"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
 			s = s.Under(t, full())
 			got := ""
-			o := transfer.ImportOptions{From: tt.from, Refused: func(_ int64, why string) { got = why }}
+			o := transfer.ImportOptions{From: tt.from, WithoutIdentifier: true, Refused: func(_ int64, why string) {
+				got = strings.TrimSuffix(why, "; --without-password imports the account without it")
+			}}
 			if tt.from == "firebase" {
 				o.FromParams = sample(t, "firebase-params.txt")
 			}

@@ -17,6 +17,7 @@ import (
 // or one after the other.
 type productUsers struct {
 	product
+	columns  *columns
 	firebase password.FirebaseScrypt
 	model    *string // the Django model of the accounts; empty until the first account is read
 	input    rowText
@@ -33,9 +34,9 @@ type productUsers struct {
 // maxAccount is the maximum length of an account in bytes.
 const maxAccount = maxImportLine / 2
 
-func newProductUsers(in *bufio.Reader, offset int64, name string, params password.FirebaseScrypt, model *string) *productUsers {
+func newProductUsers(in *bufio.Reader, offset int64, im *importer) *productUsers {
 	input := rowText{r: in, offset: offset, tooLong: "an account of over 16 MiB"}
-	s := &productUsers{product: productsByName[name], firebase: params, model: model, input: input}
+	s := &productUsers{product: productsByName[im.o.From], columns: &im.columns, firebase: im.firebase, model: &im.model, input: input}
 	s.dec = json.NewDecoder(&s.input)
 	return s
 }

@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"strings"
 	"testing"
-
-	"github.com/coffeenode/userdb/password"
 )
 
 // TestLargeProductExports checks that everything in an export except an account may have any size.
@@ -23,7 +21,7 @@ func TestLargeProductExports(t *testing.T) {
 		{"a large account", "[" + one + `,{"localId":"` + strings.Repeat("1", maxAccount) + `"}]`, []int64{1, 1}, true, ""},
 		{"a larger account", "[" + one + `,{"localId":"` + strings.Repeat("1", 3*maxImportLine) + `"}]`, []int64{1}, false, "an account of over 16 MiB"},
 	} {
-		s := newProductUsers(bufio.NewReader(strings.NewReader(tt.in)), 0, "firebase", password.FirebaseScrypt{}, new(string))
+		s := newProductUsers(bufio.NewReader(strings.NewReader(tt.in)), 0, &importer{o: ImportOptions{From: "firebase"}})
 		var lines []int64
 		var bytes int64
 		var l line

@@ -9,7 +9,6 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
-	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -20,6 +19,7 @@ type batch struct {
 	toWrite []*line        // lines to write, ordered by type
 	needs   store.KeySet   // the keys that must be free to create the entries
 	changes []store.Change // buffer for the changes that create the entries
+	failed  error          // of preparing the batch; it ends the import
 
 	ctx     context.Context
 	endBulk func(context.Context) error // ends the bulk write of ctx
@@ -37,7 +37,7 @@ func (im *importer) newBatch() *batch {
 	im.freeBatches = im.freeBatches[:len(im.freeBatches)-1]
 	clear(b.needs)
 	clear(b.lines)
-	b.lines, b.toWrite = b.lines[:0], b.toWrite[:0]
+	b.lines, b.toWrite, b.failed = b.lines[:0], b.toWrite[:0], nil
 	return b
 }
 
@@ -47,8 +47,8 @@ func (im *importer) newBatch() *batch {
 func (im *importer) startBatch(ctx context.Context, b *batch) {
 	b.ctx, b.endBulk = im.Engine.Bulk(ctx)
 	b.created = make(chan error, 1)
-	if im.o.DryRun {
-		b.created <- nil
+	if im.o.DryRun || b.failed != nil {
+		b.created <- b.failed
 		return
 	}
 	go func() { b.created <- im.create(b.ctx, b, b.toWrite) }()
@@ -88,6 +88,7 @@ func (im *importer) recordBatch(b *batch) error {
 		}
 		r.Read++
 		*counts[l.done]++
+		im.count(l)
 		if l.done == refusedLine && im.o.Refused != nil {
 			im.o.Refused(l.no, l.err.Error())
 		}
@@ -104,13 +105,13 @@ func (im *importer) recordBatch(b *batch) error {
 }
 
 // create creates the entries of lines. If lines may update entries, a line that shares a key with a
-// line before it is only marked as taken; its outcome is decided after that line. An error ends the
-// import.
+// line before it is only marked as taken; its outcome is decided after that line. So is a line that
+// cannot create an entry. An error ends the import.
 func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 	var toApply []*line
 	b.changes = b.changes[:0]
 	for _, l := range lines {
-		if im.o.OnDuplicate == DuplicateUpdate && l.sharesKey {
+		if im.o.OnDuplicate == DuplicateUpdate && l.sharesKey || l.incomplete != nil {
 			l.err = store.DuplicateField(l.t.Schema.Primary)
 			continue
 		}
@@ -180,71 +181,4 @@ func (im *importer) applyOnce(ctx context.Context, lines []*line, changes []stor
 		}
 	}
 	return again, stale, refusal
-}
-
-// simulateLines determines the outcome of lines without writing anything.
-func (im *importer) simulateLines(ctx context.Context, lines []*line) error {
-	for _, l := range lines {
-		lookups := []store.Lookup{{PRK: l.create.Key}}
-		if srks := slices.Concat(l.create.Claim, l.create.Elsewhere); len(srks) > 0 {
-			lookups = append(lookups, store.Lookup{SRKs: srks})
-		}
-		found, err := im.Engine.Find(ctx, lookups)
-		if err != nil {
-			return err
-		}
-		im.simulate(ctx, l, found)
-	}
-	return nil
-}
-
-// simulate determines the outcome of a line from the existing entries that the line may mean.
-func (im *importer) simulate(ctx context.Context, l *line, found []store.Found) {
-	taken, uid := "", l.create.Key.Field()
-	for i, f := range found {
-		switch {
-		case f.Err == nil:
-			taken = cmp.Or(taken, []string{uid, "identifier"}[i])
-		case !errors.Is(f.Err, store.ErrNotFound):
-			l.refuse(f.Err)
-			return
-		}
-	}
-	if im.seenInInput("", l.create.Key.String()) {
-		taken = cmp.Or(taken, uid)
-	}
-	for _, srk := range l.create.Claim {
-		if im.seenInInput(srk.Type(), srk.Value()) {
-			taken = cmp.Or(taken, srk.Field())
-		}
-	}
-	switch {
-	case taken == "":
-		l.finish(createdLine)
-	case im.o.OnDuplicate == DuplicateSkip:
-		l.finish(skippedLine)
-	case im.o.OnDuplicate == DuplicateUpdate:
-		l.finish(updatedLine)
-		if i := slices.IndexFunc(found, func(f store.Found) bool { return f.Err == nil }); i >= 0 {
-			if err := im.checkClearPassword(ctx, l, l.mergedFacets(found[i].Record)); err != nil {
-				l.refuse(err)
-			}
-		}
-	default:
-		l.refuse(store.DuplicateField(taken))
-	}
-}
-
-// maxSeen bounds the memory of a dry run. Duplicates within the input are found among its first
-// half million keys.
-const maxSeen = 500_000
-
-// seenInInput records an entry, or a value of a type, and reports whether it was recorded before.
-func (im *importer) seenInInput(typ, value string) bool {
-	d := records.Digest(typ, value)
-	seen := im.seen[d]
-	if len(im.seen) < maxSeen {
-		im.seen[d] = true
-	}
-	return seen
 }

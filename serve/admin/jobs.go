@@ -72,7 +72,9 @@ type Jobs struct {
 	view  *view.View
 	all   *userdb.Type
 	typed *userdb.Typed[Job]
-	ns    string
+	// operators are those who start jobs.
+	operators *userdb.Type
+	ns        string
 }
 
 // OpenJobs returns the jobs that can be seen from the namespace of db.
@@ -85,12 +87,16 @@ func OpenJobs(db *userdb.DB) (*Jobs, error) {
 	if err != nil {
 		return nil, err
 	}
+	operators, err := adminDB.Type(operatorType)
+	if err != nil {
+		return nil, err
+	}
 	typed, err := userdb.Of[Job](t)
-	return &Jobs{view.Of(adminDB), t, typed, namespaceOf(db)}, err
+	return &Jobs{view.Of(adminDB), t, typed, operators, namespaceOf(db)}, err
 }
 
 // In returns the jobs as seen from another namespace.
-func (js *Jobs) In(ns string) *Jobs { return &Jobs{js.view, js.all, js.typed, ns} }
+func (js *Jobs) In(ns string) *Jobs { return &Jobs{js.view, js.all, js.typed, js.operators, ns} }
 
 // now returns the time by the store's clock, so that all processes agree on it. On a cluster, it is
 // the clock of one server.
@@ -106,7 +112,8 @@ func (js *Jobs) now(ctx context.Context) (time.Time, error) {
 }
 
 // Begin records the start of a job. It sets the job's ID, namespace, state and times, and removes
-// the oldest ended jobs of the namespace if there are too many.
+// the oldest ended jobs of the namespace if there are too many. If the operator who starts the job
+// has been disabled, it records the job as stopped and returns ErrOperatorDisabled.
 func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
 	now, err := js.now(ctx)
 	if err == nil {
@@ -118,7 +125,15 @@ func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
 	j.ID, j.Namespace, j.State = strings.ToLower(rand.Text()), js.ns, JobRunning
 	j.Began = now.UTC().Truncate(time.Millisecond)
 	j.LastHeartbeat = j.Began
-	return js.typed.Create(ctx, j)
+	if j, err = js.typed.Create(ctx, j); err != nil {
+		return Job{}, err
+	}
+	if err = checkOperator(ctx, js.operators, j.By); err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+		defer cancel()
+		return Job{}, errors.Join(err, js.End(ctx, j.ID, JobStopped, "", 0, 0))
+	}
+	return j, nil
 }
 
 func (js *Jobs) prune(ctx context.Context) error {
@@ -141,8 +156,9 @@ func (js *Jobs) prune(ctx context.Context) error {
 	return nil
 }
 
-// Heartbeat records that a job is still running, and how far it has come. stop reports whether
-// somebody has asked for it to stop. ErrNotFound means that the job has been removed.
+// Heartbeat records that a job is still running, and how far it has come. stop reports whether the
+// job must end, because somebody has asked for that or because its operator has been disabled.
+// ErrNotFound means that the job has been removed.
 func (js *Jobs) Heartbeat(ctx context.Context, id string, done, about int64) (stop bool, err error) {
 	now, err := js.now(ctx)
 	if err != nil {
@@ -152,6 +168,12 @@ func (js *Jobs) Heartbeat(ctx context.Context, id string, done, about int64) (st
 		j.LastHeartbeat, j.Done, j.Total = now, float64(done), float64(about)
 		return nil
 	})
+	if err == nil && !j.Stop {
+		err = checkOperator(ctx, js.operators, j.By)
+	}
+	if errors.Is(err, ErrOperatorDisabled) {
+		return true, nil
+	}
 	return j.Stop, err
 }
 

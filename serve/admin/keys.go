@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,8 +31,10 @@ const (
 // Scopes lists all scopes.
 var Scopes = []string{ScopeRead, ScopeWrite, ScopeLogin, ScopeSCIM, ScopeAdmin}
 
-// MaxKeys is the greatest number of keys that a store has.
+// MaxKeys is the greatest number of keys of one namespace.
 const MaxKeys = 1000
+
+var maxKeys = MaxKeys // tests lower it
 
 // secretPrefix begins the secret of every key, so that those who find one know what it is.
 const secretPrefix = "udb_"
@@ -53,8 +56,12 @@ type Key struct {
 	CreatedAt time.Time `userdb:"made"`    // zero if unknown
 }
 
-// ErrKey reports why a key cannot be made.
-var ErrKey = coded.New(userdb.CodeUsage, "the key cannot be made")
+var (
+	// ErrKey reports why a key cannot be made.
+	ErrKey = coded.New(userdb.CodeUsage, "the key cannot be made")
+	// ErrTooManyKeys means that a namespace has MaxKeys keys.
+	ErrTooManyKeys = coded.New(userdb.CodeUsage, fmt.Sprintf("the namespace has %d keys, the most it can have; revoke some first", MaxKeys))
+)
 
 func declareKey() (schema.Type, error) {
 	t, err := schema.From[Key]()
@@ -81,9 +88,10 @@ func (k Key) Valid(now time.Time) bool { return k.Expires.IsZero() || now.Before
 
 // Keys holds the API keys of a store, as seen from one namespace. It is safe for concurrent use.
 type Keys struct {
-	all   *userdb.Type
-	typed *userdb.Typed[Key]
-	ns    string
+	all       *userdb.Type
+	typed     *userdb.Typed[Key]
+	operators *userdb.Type
+	ns        string
 }
 
 // OpenKeys returns the keys that can be seen from the namespace of db.
@@ -96,30 +104,59 @@ func OpenKeys(db *userdb.DB) (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
+	operators, err := adminDB.Type(operatorType)
+	if err != nil {
+		return nil, err
+	}
 	typed, err := userdb.Of[Key](t)
-	return &Keys{t, typed, namespaceOf(db)}, err
+	return &Keys{t, typed, operators, namespaceOf(db)}, err
 }
 
 // In returns the keys as seen from another namespace.
-func (ks *Keys) In(ns string) *Keys { return &Keys{ks.all, ks.typed, ns} }
+func (ks *Keys) In(ns string) *Keys { return &Keys{ks.all, ks.typed, ks.operators, ns} }
 
 // Create makes a key and returns its secret: "udb_" followed by 160 random bits. It sets the hash
-// of k, its time, and its maker, who is the actor of the context.
+// of k, its time, and its maker, who is the actor of the context. It returns ErrOperatorDisabled,
+// and leaves no key, if that is an operator who has been disabled.
 func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 	if err := k.check(); err != nil {
 		return "", err
 	}
-	n, err := ks.all.Count(ctx, userdb.Query{Order: "name"})
-	if err != nil {
+	if err := ks.checkNumber(ctx, k.Namespace); err != nil {
 		return "", err
-	}
-	if n.Entries >= MaxKeys {
-		return "", fmt.Errorf("%w: the store has %d keys, the most it can have; revoke some first", ErrKey, MaxKeys)
 	}
 	secret = secretPrefix + strings.ToLower(rand.Text()[:26]) + strings.ToLower(rand.Text()[:6])
 	k.Hash, k.CreatedBy, k.CreatedAt = Hash(secret), view.ActorOf(ctx).Name, time.Now().UTC().Truncate(time.Second)
-	_, err = ks.typed.Create(ctx, k)
-	return secret, err
+	if _, err = ks.typed.Create(ctx, k); err != nil {
+		return "", err
+	}
+	if name, ok := strings.CutPrefix(k.CreatedBy, view.OperatorPrefix); ok {
+		if err = checkOperator(ctx, ks.operators, name); err != nil {
+			return "", errors.Join(err, ks.delete(ctx, k))
+		}
+	}
+	return secret, nil
+}
+
+// checkNumber returns ErrTooManyKeys if a namespace can have no further key.
+func (ks *Keys) checkNumber(ctx context.Context, ns string) error {
+	n, err := ks.all.Count(ctx, userdb.Query{Order: "name"})
+	if err != nil || n.Entries < int64(maxKeys) {
+		return err
+	}
+	keys := 0
+	for k, err := range ks.typed.All(ctx, userdb.Query{Order: "name"}) {
+		if err != nil {
+			return err
+		}
+		if k.Namespace == ns {
+			keys++
+		}
+	}
+	if keys >= maxKeys {
+		return ErrTooManyKeys
+	}
+	return nil
 }
 
 func (k Key) check() error {
@@ -171,6 +208,21 @@ func (ks *Keys) Revoke(ctx context.Context, name string) error {
 	}
 	return ks.all.Delete(ctx, hints.UID(k.Hash))
 }
+
+// delete deletes a key that was just made, even if ctx has ended. It returns nil if somebody has
+// revoked the key meanwhile.
+func (ks *Keys) delete(ctx context.Context, k Key) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	err := ks.all.Delete(ctx, hints.UID(k.Hash))
+	if errors.Is(err, userdb.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// undoTimeout limits how long deleting a key or ending a job may take after it was refused.
+const undoTimeout = 10 * time.Second
 
 // Hash returns the hash of a secret that the store keeps. A slow hash would add nothing, since a
 // secret is too long to be guessed.

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -64,6 +65,33 @@ func TestKeys(t *testing.T) {
 		t.Errorf("revoking a key again: got %v, want ErrNotFound", err)
 	}
 	must(t, admin.CheckWritable(ctx, db))
+}
+
+// TestKeyLimit checks that the keys of one namespace leave room for those of others.
+func TestKeyLimit(t *testing.T) {
+	const most = 10
+	defer admin.SetMaxKeys(most)()
+	ctx := t.Context()
+	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
+	must(t, err)
+	defer db.Close()
+	keys, err := admin.OpenKeys(db)
+	must(t, err)
+	create := func(name, ns string) error {
+		_, err := keys.Create(ctx, admin.Key{Name: name, Namespace: ns, Scopes: []string{admin.ScopeRead}})
+		return err
+	}
+	for i := range most {
+		must(t, create(fmt.Sprint("a", i), "a"))
+	}
+	if err := create("one-more", "a"); !errors.Is(err, admin.ErrTooManyKeys) {
+		t.Errorf("too many keys: %v", err)
+	}
+	for _, ns := range []string{"", "b", "a/b"} {
+		if err := create("other-"+strings.ReplaceAll(ns, "/", "-"), ns); err != nil {
+			t.Errorf("a key of namespace %q: %v", ns, err)
+		}
+	}
 }
 
 // TestReserved checks that nobody can open, list, remove, copy or drop the store's own records.

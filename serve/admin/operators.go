@@ -39,13 +39,8 @@ const (
 	purposeSetup = "setup"
 )
 
-var (
-	// ErrAlreadySetUp means that no set-up link is made, since there is an operator already.
-	ErrAlreadySetUp = coded.New(userdb.CodeConflict, "there is an operator already")
-	// ErrSetupPending means that a set-up link was made within the last hour. Only its maker knows
-	// the link.
-	ErrSetupPending = coded.New(userdb.CodeConflict, "a set-up link was made within the last hour")
-)
+// ErrAlreadySetUp means that no set-up link is made, since there is an operator already.
+var ErrAlreadySetUp = coded.New(userdb.CodeConflict, "there is an operator already")
 
 func declareOperator() schema.Type {
 	return schema.Type{Primary: "uid", Fold: schema.FoldCasefold, Fields: map[string]schema.Field{
@@ -64,6 +59,29 @@ func Operators(db *userdb.DB) (*userdb.Type, error) {
 		return nil, err
 	}
 	return adminDB.Type(operatorType)
+}
+
+// ErrOperatorDisabled means that an operator was disabled before what they asked for was done.
+var ErrOperatorDisabled = coded.New(userdb.CodeLogin, "the operator has been disabled")
+
+// checkOperator returns ErrOperatorDisabled if the operator with a name is disabled. It returns nil
+// for names that no operator has, because jobs and keys may also be made by others.
+//
+// Call it after storing what the operator made, and take that back if checkOperator fails. Those
+// who disable an operator look for what the operator made only afterwards, so one of the two sees
+// what the other did.
+func checkOperator(ctx context.Context, operators *userdb.Type, name string) error {
+	if name == "" {
+		return nil
+	}
+	e, err := operators.Find(ctx, hints.Field(OperatorName, name))
+	switch {
+	case errors.Is(err, userdb.ErrNotFound):
+		return nil
+	case err == nil && e.Disabled():
+		return ErrOperatorDisabled
+	}
+	return err
 }
 
 // AddOperator makes an operator. It reports a bad name or password as [userdb.Type.Create] does.
@@ -101,8 +119,9 @@ func takenUID(err error) bool {
 	return ok && errors.Is(field, userdb.ErrDuplicate) && field.Field == "uid"
 }
 
-// BeginSetup returns the token of a new set-up link: 160 random bits, of which the store keeps a
-// hash for an hour. If it makes none, the error is ErrAlreadySetUp or ErrSetupPending.
+// BeginSetup returns the token of a new set-up link: 208 random bits, of which the store keeps a
+// hash for an hour. The link is valid only in db's namespace. Links do not replace each other, so
+// that each process can print one. The error is ErrAlreadySetUp if there is an operator.
 func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	operators, err := Operators(db)
 	if err != nil {
@@ -115,17 +134,14 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var random [20]byte
+	var random [26]byte
 	rand.Read(random[:]) // never fails, according to its documentation
 	token = base64.RawURLEncoding.EncodeToString(random[:])
-	v, prk, err := setupKey(db)
+	v, prk, err := setupKey(db, token)
 	if err == nil {
 		err = v.Engine.Invite(ctx, store.Invitation{
-			Token: store.Token{Hash: Hash(token), Purpose: purposeSetup}, PRK: prk, Life: setupLife, Now: v.StoreTime(),
+			Token: store.Token{Hash: Hash(token), Purpose: purposeSetup, Value: namespaceOf(db)}, PRK: prk, Life: setupLife, Now: v.StoreTime(),
 		})
-	}
-	if errors.Is(err, userdb.ErrDuplicate) {
-		err = ErrSetupPending
 	}
 	if err != nil {
 		return "", err
@@ -133,23 +149,34 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	return token, nil
 }
 
-// setupKey returns the view and the primary key of the first operator's record. The token of a
-// set-up link is stored as if it belonged to that record.
-func setupKey(db *userdb.DB) (*view.View, recordkey.Key, error) {
-	prk, err := recordkey.PRK(operatorType, "uid", firstOperator)
+// linkID is how many characters of a token name the record that holds its hash. The others have 160
+// random bits.
+const linkID = 8
+
+// setupKey returns the view and the primary key under which the token of a set-up link is stored,
+// as if it were that of an entry. No operator has such a key.
+func setupKey(db *userdb.DB, token string) (*view.View, recordkey.Key, error) {
+	if len(token) < linkID {
+		return nil, recordkey.Key{}, userdb.ErrNotFound
+	}
+	prk, err := recordkey.PRK(operatorType, "uid", "setup-"+token[:linkID])
 	return view.Of(db), prk.In(view.Reserved), err
 }
 
-// CheckSetup checks that a set-up link is valid. It returns ErrNotFound if the link has expired or
-// never existed, or if there is an operator already.
+// CheckSetup checks that a set-up link is valid in db's namespace. It returns ErrNotFound if the
+// link is for another namespace, has expired or never existed, or if there is an operator already.
 func CheckSetup(ctx context.Context, db *userdb.DB, token string) error {
 	operators, err := Operators(db)
 	if err != nil {
 		return err
 	}
-	v, prk, err := setupKey(db)
+	v, prk, err := setupKey(db, token)
+	var kept store.Token
 	if err == nil {
-		_, _, err = v.Engine.Peek(ctx, prk, Hash(token), v.StoreTime())
+		kept, _, err = v.Engine.Peek(ctx, prk, Hash(token), v.StoreTime())
+	}
+	if err == nil && kept.Value != namespaceOf(db) {
+		err = userdb.ErrNotFound
 	}
 	if err != nil {
 		return err

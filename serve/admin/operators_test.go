@@ -3,6 +3,7 @@ package admin_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -59,8 +60,10 @@ func TestSetUp(t *testing.T) {
 		ctx := t.Context()
 		first, err := admin.BeginSetup(ctx, db)
 		must(t, err)
-		if _, err := admin.BeginSetup(ctx, db); !errors.Is(err, admin.ErrSetupPending) {
-			t.Errorf("making a second link: got %v, want ErrSetupPending", err)
+		second, err := admin.BeginSetup(ctx, db)
+		must(t, err)
+		if first == second || admin.CheckSetup(ctx, db, first) != nil || admin.CheckSetup(ctx, db, second) != nil {
+			t.Errorf("the links %q and %q, want two that are both valid", first, second)
 		}
 		now = now.Add(time.Hour + time.Second)
 		if err := admin.CheckSetup(ctx, db, first); !errors.Is(err, userdb.ErrNotFound) {
@@ -68,7 +71,7 @@ func TestSetUp(t *testing.T) {
 		}
 		token, err := admin.BeginSetup(ctx, db)
 		must(t, err)
-		for _, bad := range []string{"", first, token + "x", strings.ToUpper(token)} {
+		for _, bad := range []string{"", "x", first, token + "x", strings.ToUpper(token)} {
 			if _, err := admin.SetUp(ctx, db, bad, "root", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
 				t.Errorf("token %q: got %v, want ErrNotFound", bad, err)
 			}
@@ -169,6 +172,91 @@ func TestFirst(t *testing.T) {
 		}
 		if _, err := admin.SetUp(t.Context(), db, token, "late", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("a set-up after the others: got %v, want ErrNotFound", err)
+		}
+	})
+}
+
+// TestDisabledOperatorMakesNothing checks that an operator who is disabled makes no key and starts
+// no job, and that a running job of that operator has to stop even if nobody asked for that.
+func TestDisabledOperatorMakesNothing(t *testing.T) {
+	eachStore(t, func(t *testing.T, db *userdb.DB) {
+		ctx := userdb.WithActor(t.Context(), userdb.Actor{Name: "operator:Olga"})
+		_, err := admin.AddOperator(ctx, db, "Olga", goodPassword)
+		must(t, err)
+		keys, err := admin.OpenKeys(db)
+		must(t, err)
+		jobs, err := admin.OpenJobs(db)
+		must(t, err)
+		operators, err := admin.Operators(db)
+		must(t, err)
+		running, err := jobs.Begin(ctx, admin.Job{Kind: "check", By: "Olga"})
+		must(t, err)
+		must(t, operators.Disable(ctx, hints.Any("olga")))
+		if stop, err := jobs.Heartbeat(ctx, running.ID, 1, 2); err != nil || !stop {
+			t.Errorf("a running job: got stop %v, %v, want true", stop, err)
+		}
+		if _, err := jobs.Begin(ctx, admin.Job{Kind: "export", By: "Olga"}); !errors.Is(err, admin.ErrOperatorDisabled) {
+			t.Errorf("beginning a job: got %v, want ErrOperatorDisabled", err)
+		}
+		if _, err := keys.Create(ctx, admin.Key{Name: "back", Scopes: []string{admin.ScopeAdmin}}); !errors.Is(err, admin.ErrOperatorDisabled) {
+			t.Errorf("making a key: got %v, want ErrOperatorDisabled", err)
+		}
+		if all, err := keys.All(ctx); err != nil || len(all) > 0 {
+			t.Errorf("got the keys %+v, %v, want none", all, err)
+		}
+		all, err := jobs.All(ctx)
+		must(t, err)
+		for _, j := range all {
+			if j.ID != running.ID && !j.Finished() {
+				t.Errorf("a job runs: %+v", j)
+			}
+		}
+		// Another operator, or the command, still makes keys.
+		_, err = keys.Create(userdb.WithActor(ctx, userdb.Actor{Name: "operator:Paul"}), admin.Key{Name: "other", Scopes: []string{admin.ScopeRead}})
+		must(t, err)
+	})
+}
+
+// TestDisabledWhileMakingKey disables an operator who is making keys, and checks that a search for
+// keys of that operator then finds all of them.
+func TestDisabledWhileMakingKey(t *testing.T) {
+	eachStore(t, func(t *testing.T, db *userdb.DB) {
+		hers := userdb.WithActor(t.Context(), userdb.Actor{Name: "operator:Olga"})
+		_, err := admin.AddOperator(t.Context(), db, "Olga", goodPassword)
+		must(t, err)
+		keys, err := admin.OpenKeys(db)
+		must(t, err)
+		operators, err := admin.Operators(db)
+		must(t, err)
+		for range 20 {
+			var all sync.WaitGroup
+			for i := range 4 {
+				all.Go(func() {
+					_, err := keys.Create(hers, admin.Key{Name: fmt.Sprint("key", i), Scopes: []string{admin.ScopeAdmin}})
+					if err != nil && !errors.Is(err, admin.ErrOperatorDisabled) {
+						t.Error(err)
+					}
+				})
+			}
+			all.Go(func() {
+				if err := operators.Disable(t.Context(), hints.Any("olga")); err != nil {
+					t.Error(err)
+				}
+				made, err := keys.MadeBy(t.Context(), "Olga")
+				if err != nil {
+					t.Error(err)
+				}
+				for _, k := range made {
+					if err := keys.Revoke(t.Context(), k.Name); err != nil && !errors.Is(err, userdb.ErrNotFound) {
+						t.Error(err)
+					}
+				}
+			})
+			all.Wait()
+			if left, err := keys.All(t.Context()); err != nil || len(left) > 0 {
+				t.Fatalf("keys that nobody found: %+v, %v", left, err)
+			}
+			must(t, operators.Enable(t.Context(), hints.Any("olga")))
 		}
 	})
 }

@@ -29,8 +29,8 @@ type Options struct {
 	// ResetLink is the address of the application's page for a new password. It contains {secret}.
 	// If it is "", the console shows operators the secret itself.
 	ResetLink string
-	// Admit reserves capacity for work; leave releases it. An error means that there is none. If
-	// Admit is nil, there is no limit.
+	// Admit reserves capacity for work; leave releases it. An error means that there is none. For
+	// WorkPage and WorkUpload, web.Entry(ctx) is the operator. If Admit is nil, there is no limit.
 	Admit func(ctx context.Context, w Work) (leave func(), err error)
 	// OnFailure, if not nil, is called for each request that failed through no fault of the
 	// operator.
@@ -144,7 +144,8 @@ func (c *Console) unknownProxy(r *http.Request) (peer string, unknown bool) {
 }
 
 // asOperator sets the deadline of a request and the actor that histories record. It parses the
-// form, except for uploads, which have deadlines of their own.
+// form, except for uploads, which have deadlines of their own, and then looks up the session again:
+// a form takes as long as its sender likes, and the session may have ended meanwhile.
 func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := userdb.WithActor(r.Context(), userdb.Actor{Name: actorName(r), Origin: web.Origin(r, c.options.Proxies)})
@@ -155,9 +156,14 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		r = r.WithContext(ctx)
-		if c.parseForm(w, r, maxForm) {
-			next(w, r)
+		if !c.parseForm(w, r, maxForm) {
+			return
 		}
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			next(w, r)
+			return
+		}
+		c.auth.Require(next).ServeHTTP(w, r)
 	}
 }
 
@@ -308,6 +314,10 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, p pag
 
 // fail sends a page that describes err.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, admin.ErrOperatorDisabled) {
+		http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
+		return
+	}
 	if userdb.CodeOf(err) == userdb.CodeHint {
 		err = userdb.ErrNotFound // no account can have the UID in the path
 	}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
@@ -91,16 +93,42 @@ func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
 
 // startImport starts a dry run of an uploaded file, or the import of a file after its dry run.
 func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
-	by := web.Entry(r.Context()).Text(admin.OperatorName)
-	u, dry, err := upload{}, false, error(nil)
-	if isUpload(r) {
-		dry = true
-		u, err = c.jobs.receive(w, r)
-	} else if d, ok := c.jobs.details(r.PostFormValue("from")); ok && d.Upload.Path != "" {
-		u = d.Upload
-	} else {
-		err = errElsewhere
+	if !isUpload(r) {
+		u, err := c.triedUpload(r)
+		c.beginImport(w, r, u, false, err)
+		return
 	}
+	u, err := c.jobs.receive(w, r)
+	signedIn := false
+	c.auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		signedIn = true
+		c.beginImport(w, r, u, true, err)
+	})).ServeHTTP(w, r) // the session may have ended while the file arrived
+	if !signedIn {
+		u.remove()
+	}
+}
+
+// triedUpload returns the upload of the dry run that a form names, which must have ended well.
+func (c *Console) triedUpload(r *http.Request) (upload, error) {
+	id := r.PostFormValue("from")
+	d, ok := c.jobs.details(id)
+	if !ok || d.Upload.Path == "" {
+		return upload{}, errElsewhere
+	}
+	j, err := c.jobs.jobs.In(operatorNamespace(r)).Find(r.Context(), id)
+	switch {
+	case errors.Is(err, userdb.ErrNotFound):
+		return upload{}, errElsewhere
+	case err == nil && !d.canImport(j):
+		err = errUpload("The dry run of this file is still running, was stopped or failed. Upload the file again.")
+	}
+	return d.Upload, err
+}
+
+// beginImport starts the import of an upload, or its dry run. err says why there is no upload.
+func (c *Console) beginImport(w http.ResponseWriter, r *http.Request, u upload, dry bool, err error) {
+	by := web.Entry(r.Context()).Text(admin.OperatorName)
 	db, viewErr := c.view(r.Context())
 	if err == nil && viewErr == nil && !slices.Contains(db.Schema().Names(), u.Type) {
 		err = errUpload("Choose one of the types.")
@@ -229,13 +257,18 @@ func (g *deadlineReader) Read(b []byte) (int, error) {
 	return g.Reader.Read(b)
 }
 
-// A deadlineWriter extends the write deadline before each write. It may take any time in total.
+// A deadlineWriter extends the write deadline before each write. It may take any time in total, but
+// writes nothing more once check returns an error.
 type deadlineWriter struct {
 	io.Writer
 	control *http.ResponseController
+	check   func() error
 }
 
 func (s *deadlineWriter) Write(b []byte) (int, error) {
+	if err := s.check(); err != nil {
+		return 0, err
+	}
 	_ = s.control.SetWriteDeadline(time.Now().Add(stallTimeout)) // see receive
 	return s.Writer.Write(b)
 }
@@ -277,7 +310,7 @@ func (c *Console) job(w http.ResponseWriter, r *http.Request) {
 	}
 	p := jobPage{Job: j, Percent: j.Percent(), ListPath: "/console/" + j.Kind}
 	p.detail, p.IsLocal = c.jobs.details(j.ID)
-	p.CanImport = p.IsLocal && p.Upload.Path != "" && j.State == admin.JobDone
+	p.CanImport = p.IsLocal && p.canImport(j)
 	for code, n := range p.Codes {
 		p.Counts = append(p.Counts, fmt.Sprintf("%s: %s", code, formatNumber(n)))
 	}
@@ -294,6 +327,30 @@ func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/jobs/"+id, http.StatusSeeOther)
 }
 
+// enabledInterval is the time between two checks that the operator who downloads a file is not
+// disabled. Tests lower it.
+var enabledInterval = time.Second
+
+// checkEnabled returns a function that returns an error once the operator who sent a request has
+// been disabled. The function asks the store at most once in enabledInterval, and returns nil if
+// the store does not respond.
+func (c *Console) checkEnabled(r *http.Request) func() error {
+	key, checked := web.Entry(r.Context()).Key(), time.Now()
+	return func() error {
+		if time.Since(checked) < enabledInterval {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Second)
+		defer cancel()
+		e, err := c.operators.Find(ctx, hints.Key(key))
+		checked = time.Now()
+		if err == nil && e.Disabled() {
+			return admin.ErrOperatorDisabled
+		}
+		return nil
+	}
+}
+
 // download sends a file of a job as an attachment, in a form in which no spreadsheet runs formulas.
 // The feed says who took it.
 func (c *Console) download(w http.ResponseWriter, r *http.Request) {
@@ -305,7 +362,7 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 	}
 	defer file.Close()
 	c.recordOwnAction(r, userdb.EventExport, r.PathValue("id")+"/"+name)
-	out := &deadlineWriter{w, http.NewResponseController(w)}
+	out := &deadlineWriter{w, http.NewResponseController(w), c.checkEnabled(r)}
 	// openFile accepts only names that the console chose.
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	if strings.HasSuffix(name, ".csv") {

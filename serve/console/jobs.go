@@ -61,6 +61,10 @@ type detail struct {
 	Upload   upload   // set by a dry run: the input of the actual import
 }
 
+// canImport reports whether the details belong to a dry run that has ended well, so that the import
+// of its file may follow. j is that job.
+func (d detail) canImport(j admin.Job) bool { return d.Upload.Path != "" && j.State == admin.JobDone }
+
 func newRunner(db *userdb.DB) (*runner, error) {
 	jobs, err := admin.OpenJobs(db)
 	return &runner{jobs: jobs, host: rand.Text(), tasks: map[string]*task{}}, err
@@ -89,7 +93,6 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 	r.removeUnlisted(ctx)
 	go r.reportProgress(ctx, w)
 	go func() {
-		defer r.wg.Done()
 		defer r.release()
 		text, err := do(ctx, w)
 		r.finish(ctx, w, text, err)
@@ -112,10 +115,12 @@ func (r *runner) reserve() error {
 	return nil
 }
 
+// release undoes reserve.
 func (r *runner) release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running--
+	r.wg.Done()
 }
 
 // reportProgress reports a job's progress regularly and stops the job if somebody asks for that.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -85,6 +86,11 @@ func (c *Console) createKey(w http.ResponseWriter, r *http.Request) {
 	}
 	problems := web.Problems(err)
 	switch {
+	case errors.Is(err, admin.ErrOperatorDisabled):
+		c.fail(w, r, err)
+		return
+	case errors.Is(err, admin.ErrTooManyKeys):
+		problems = []web.Problem{{Code: userdb.CodeOf(err), Text: fmt.Sprintf("This namespace has %s API keys, the most it can have. Revoke some first.", formatNumber(admin.MaxKeys))}}
 	case errors.Is(err, admin.ErrKey):
 		problems = []web.Problem{{Code: userdb.CodeOf(err), Field: "scope", Rule: "scope", Text: "Choose at least one."}}
 	case isAny(err, userdb.ErrInvalid):

@@ -16,10 +16,11 @@ import (
 )
 
 // pageSize is the number of accounts on a page of a list. maxRead is the number of accounts read
-// for it if no index applies.
+// for it if no index applies, and maxReadBytes is the approximate size of the accounts read.
 const (
-	pageSize = 25
-	maxRead  = 500
+	pageSize     = 25
+	maxRead      = 500
+	maxReadBytes = 8 << 20
 )
 
 // A listing holds one page of the accounts of a type.
@@ -111,7 +112,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 
 // parseQuery parses the parameters of a list, which are those of the HTTP service.
 func parseQuery(params url.Values, t schema.Type) (userdb.Query, error) {
-	q := userdb.Query{Limit: pageSize, MaxRead: maxRead, Order: params.Get("order"), Reverse: params.Get("reverse") == "true" && params.Get("order") != "", Where: schema.Facets{}}
+	q := userdb.Query{Limit: pageSize, MaxRead: maxRead, MaxBytes: maxReadBytes, Order: params.Get("order"), Reverse: params.Get("reverse") == "true" && params.Get("order") != "", Where: schema.Facets{}}
 	for _, tag := range params["tag"] {
 		if tag != "" {
 			q.Tags = append(q.Tags, tag)

@@ -67,6 +67,46 @@ func TestNamespaces(t *testing.T) {
 	})
 }
 
+// TestSetupInNamespace checks that a set-up link is valid only at the console of the namespace for
+// which it was made.
+func TestSetupInNamespace(t *testing.T) {
+	for _, of := range []string{"", "a", "a/b"} {
+		root, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testSchema()})
+		must(t, err)
+		t.Cleanup(func() { must(t, root.Close()) })
+		consoles, dbs := map[string]*testConsole{}, map[string]*userdb.DB{}
+		for _, path := range []string{"", "a", "a/b", "b"} {
+			ns, err := recordkey.ParseNamespace(path)
+			must(t, err)
+			dbs[path] = root
+			if path != "" {
+				dbs[path], err = root.In(ns)
+				must(t, err)
+			}
+			consoles[path] = newTestConsole(t, dbs[path])
+		}
+		token, err := admin.BeginSetup(t.Context(), dbs[of])
+		must(t, err)
+		for path, d := range consoles {
+			if path == of {
+				continue
+			}
+			d.do(http.StatusGone, "/console/setup?token="+token)
+			d.do(http.StatusGone, "/console/setup", "token", token, "name", "mallory", "password", goodPassword)
+		}
+		d := consoles[of]
+		d.do(http.StatusSeeOther, "/console/setup", d.fillForm(d.do(http.StatusOK, "/console/setup?token="+token), "/console/setup", "name", "root", "password", goodPassword)...)
+		operators, err := admin.Operators(root)
+		must(t, err)
+		for e, err := range operators.All(t.Context(), userdb.Query{}) {
+			must(t, err)
+			if got := e.Text(admin.OperatorNamespace); e.Text(admin.OperatorName) != "root" || got != of {
+				t.Errorf("the link of %q made %q in %q", of, e.Text(admin.OperatorName), got)
+			}
+		}
+	}
+}
+
 // TestWithoutNamespace checks that operators without a namespace, which may be older than
 // namespaces, belong to the root, and what operators of a namespace see.
 func TestWithoutNamespace(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 type callCounter struct {
 	mu    sync.Mutex
 	calls map[string]int
+	ended map[string]int // calls that have ended, since the console was opened
 }
 
 // reset returns the counts and sets them to zero.
@@ -25,6 +26,13 @@ func (c *callCounter) reset() map[string]int {
 	return calls
 }
 
+// countEnded returns how many calls of a method have ended.
+func (c *callCounter) countEnded(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended[name]
+}
+
 func (c *callCounter) Call(ctx context.Context, name string) (context.Context, func(userdb.Outcome)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -32,7 +40,14 @@ func (c *callCounter) Call(ctx context.Context, name string) (context.Context, f
 		c.calls = map[string]int{}
 	}
 	c.calls[name]++
-	return ctx, func(userdb.Outcome) {}
+	return ctx, func(userdb.Outcome) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.ended == nil {
+			c.ended = map[string]int{}
+		}
+		c.ended[name]++
+	}
 }
 
 func (*callCounter) Hash(context.Context) (func(), func(userdb.Outcome)) {

@@ -193,7 +193,11 @@ func importText(r transfer.Report, dry bool) string {
 	if dry {
 		words = "%s read: %s would be created, %s updated, %s left unchanged, %s refused."
 	}
-	return fmt.Sprintf(words, linesText(r.Read), formatNumber(r.Created), formatNumber(r.Updated), formatNumber(r.Skipped), formatNumber(r.Refused))
+	text := fmt.Sprintf(words, linesText(r.Read), formatNumber(r.Created), formatNumber(r.Updated), formatNumber(r.Skipped), formatNumber(r.Refused))
+	for _, note := range r.Notes() {
+		text += " " + note + "."
+	}
+	return text
 }
 
 func linesText(n int64) string {

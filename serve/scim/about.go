@@ -67,7 +67,11 @@ func (c *call) schemas() []resource {
 	if c.fields["emails"] != "" {
 		kind := newAttribute("type", "string", "canonicalValues", []string{"work"})
 		parts := []any{newAttribute("value", "string"), kind, newAttribute("primary", "boolean")}
-		user = append(user, newAttribute("emails", "complex", "multiValued", true, "subAttributes", parts))
+		mutability := "readWrite"
+		if !c.h.options.mapsEmails() {
+			mutability = "readOnly"
+		}
+		user = append(user, newAttribute("emails", "complex", "multiValued", true, "mutability", mutability, "subAttributes", parts))
 	}
 	value := newAttribute("value", "string", "mutability", "immutable", "caseExact", true)
 	kind := newAttribute("type", "string", "mutability", "immutable", "canonicalValues", []string{"User"})

@@ -32,12 +32,12 @@ func (e *edit) set(at target, v any) error {
 	if has(readOnly, at.name) {
 		return badRequest(mutability, "%s is read-only", at.name)
 	}
-	return errPath
+	return pathError(at.path)
 }
 
 func (e *edit) setText(at target, v any) error {
 	if at.sub != "" || at.which != nil {
-		return errPath
+		return pathError(at.path)
 	}
 	return e.put(at.name, v)
 }
@@ -60,7 +60,7 @@ func (e *edit) put(name string, v any) error {
 // setActive sets active. It accepts Booleans as text because Entra ID sends "False".
 func (e *edit) setActive(at target, v any) error {
 	if at.sub != "" || at.which != nil {
-		return errPath
+		return pathError(at.path)
 	}
 	if v == nil {
 		return badRequest(mutability, "active cannot be removed")
@@ -86,7 +86,7 @@ func (e *edit) setName(at target, v any) error {
 	parts, ok := v.(map[string]any)
 	switch {
 	case at.which != nil || at.sub != "" && !has(partsOfName, at.sub):
-		return errPath
+		return pathError(at.path)
 	case at.sub != "":
 		return e.put("name."+at.sub, v)
 	case v == nil:
@@ -99,7 +99,7 @@ func (e *edit) setName(at target, v any) error {
 	}
 	for _, part := range slices.Sorted(maps.Keys(parts)) {
 		if !has(partsOfName, strings.ToLower(part)) {
-			return errPath
+			return pathError("name." + part)
 		}
 		if err := e.put("name."+strings.ToLower(part), parts[part]); err != nil {
 			return err
@@ -115,7 +115,7 @@ func (e *edit) setEmails(at target, v any) error {
 	case !supported:
 		return badRequest(invalidFilter, "a filter on emails may only compare type with \"work\" and primary with a Boolean")
 	case at.sub != "" && !has([]string{"value", "type", "primary", "display"}, at.sub):
-		return errPath
+		return pathError(at.path)
 	case !work || at.sub != "" && at.sub != "value":
 		return nil
 	case v == nil || at.sub == "value":
@@ -150,7 +150,7 @@ func (e *edit) setEmails(at target, v any) error {
 		return nil
 	}
 	if text, ok := best.(string); len(all) > 0 && (!ok || text == "") {
-		return badRequest(invalidValue, "an email must have a value")
+		return badRequest(invalidValue, "emails must have a value")
 	}
 	return e.put("emails", best)
 }

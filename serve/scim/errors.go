@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -63,19 +65,20 @@ const (
 	invalidValue  = "invalidValue"
 	mutability    = "mutability"
 	noTarget      = "noTarget"
+	tooMany       = "tooMany"
 	uniqueness    = "uniqueness"
 )
 
 // ErrPartial reports that a request failed after some of its changes were made.
 var ErrPartial = errors.New("only a part was done")
 
-// markPartial marks err with ErrPartial, because some changes were made before it. It does not mark
-// errors that isAbsent reports.
-func markPartial(err error) error {
-	if err == nil || isAbsent(err) {
+// markPartial marks err with ErrPartial, because some changes were made before it. done says which,
+// for the client. It does not mark ErrNotFound: the resource was deleted, and the changes with it.
+func markPartial(done string, err error) error {
+	if err == nil || errors.Is(err, userdb.ErrNotFound) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", ErrPartial, err)
+	return fmt.Errorf("%w: %s: %w", ErrPartial, done, err)
 }
 
 var errNotFound = &Error{http.StatusNotFound, "", "there is no such resource"}
@@ -95,6 +98,38 @@ func idError(err error) error {
 	return err
 }
 
+// withAttribute returns the error about a field with the name of the attribute that the field
+// stores, and other errors unchanged.
+func (c *call) withAttribute(err error) error {
+	refused, is := errors.AsType[*userdb.FieldError](err)
+	if !is || errors.Is(err, ErrPartial) {
+		return err
+	}
+	named := *refused
+	switch field := refused.Field; {
+	case c.fields["username"] == field:
+		named.Field = "userName"
+	case field == admin.GroupName && strings.HasPrefix(strings.TrimPrefix(c.r.URL.Path, Prefix), "/Groups"):
+		named.Field = "displayName"
+	default:
+		for attribute, stored := range c.fields {
+			if stored == field {
+				named.Field = attributeNames[attribute]
+			}
+		}
+	}
+	return &named
+}
+
+// attributeNames maps the attributes of a [Mapping], except userName, to their names in responses.
+var attributeNames = func() map[string]string {
+	names := map[string]string{"externalid": "externalId", "displayname": "displayName", "emails": "emails"}
+	for i, part := range partsOfName {
+		names["name."+part] = "name." + nameParts[i]
+	}
+	return names
+}()
+
 // publicError returns the SCIM error for an error of the library if there is one, and err
 // otherwise.
 func publicError(err error) error {
@@ -108,7 +143,7 @@ func publicError(err error) error {
 	case scimType == uniqueness:
 		return &Error{status, scimType, err.Error() + ": another resource has this value"}
 	case scimType != "":
-		return &Error{status, scimType, err.Error()}
+		return &Error{status, scimType, strings.ReplaceAll(err.Error(), "\n", "; ")}
 	}
 	return err
 }

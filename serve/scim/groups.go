@@ -1,7 +1,9 @@
 package scim
 
 import (
+	"context"
 	"crypto/rand"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -20,13 +22,24 @@ func (c *call) groupResource(s search, e userdb.Entry) (resource, error) {
 	if !s.wants(urnGroup, "members") {
 		return out, nil
 	}
-	uids, err := c.taggedUIDs(c.ctx, e.Text(admin.GroupTag))
-	members := make([]any, len(uids))
-	for i, uid := range uids {
-		members[i] = map[string]any{"value": uid, "type": "User", "$ref": c.url("Users", uid)}
+	uids, err := c.membersOf(c.ctx, e, maxMembers-c.used.members)
+	if err != nil {
+		return out, err
 	}
+	members := make([]member, len(uids))
+	for i, uid := range uids {
+		members[i] = member{Value: uid, Type: "User", Ref: c.url("Users", uid)}
+	}
+	c.used.members += len(members)
 	out["members"] = members
-	return out, err
+	return out, nil
+}
+
+// A member is one value of the attribute members.
+type member struct {
+	Value string `json:"value"`
+	Type  string `json:"type"`
+	Ref   string `json:"$ref"`
 }
 
 // A groupEdit holds the changes that a request makes to a group.
@@ -43,7 +56,7 @@ func (g *groupEdit) set(s step) (err error) {
 	case has(readOnly, s.at.name) && s.at.name != "groups":
 		return badRequest(mutability, "%s is read-only", s.at.name)
 	case s.at.sub != "" || s.at.which != nil || s.at.name != "displayname" && s.at.name != "externalid":
-		return errPath
+		return pathError(s.at.path)
 	case s.op == "remove":
 		s.v = nil
 	}
@@ -88,13 +101,14 @@ func createGroup(c *call) (answer, error) {
 		return answer{}, err
 	}
 	id := strings.ToLower(rand.Text())
-	facets := schema.Texts(admin.GroupName, *g.name, admin.GroupTag, c.tagOf(id, *g.name))
+	facets := schema.Texts(admin.GroupName, *g.name, admin.GroupTag, tagPrefix+id)
 	if g.external != nil && *g.external != "" {
 		facets[admin.GroupExternal] = schema.Text(*g.external)
 	}
 	e, err := c.groups.Create(c.ctx, userdb.NewEntry{UID: id, Facets: facets})
 	if err == nil {
-		err = markPartial(c.applyMembers(c.ctx, e.Text(admin.GroupTag), g.members))
+		e, err = c.changeMembers(e.UID(), g.members)
+		err = markPartial("the group was created, and some of its members may have been added", err)
 	}
 	if err != nil {
 		return answer{}, err
@@ -164,10 +178,15 @@ func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 	if err != nil {
 		return e, idError(err)
 	}
-	if e, err = c.retag(c.ctx, e); err == nil {
-		err = c.applyMembers(c.ctx, e.Text(admin.GroupTag), g.members)
-	}
-	return e, idError(markPartial(err))
+	e, err = c.changeMembers(e.UID(), g.members)
+	return e, idError(markPartial("the group was changed, and some of its members may have been", err))
+}
+
+// changeMembers gives a group that was created or changed its tag, and changes its members.
+func (c *call) changeMembers(id string, w memberSet) (userdb.Entry, error) {
+	return c.withTag(c.ctx, id, func(ctx context.Context, tag string) error {
+		return c.applyMembers(ctx, id, tag, w)
+	})
 }
 
 // deleteGroup removes the tag from all members, and then deletes the group. If it is interrupted,
@@ -175,10 +194,13 @@ func (c *call) changeGroup(g groupEdit) (userdb.Entry, error) {
 func deleteGroup(c *call) (answer, error) {
 	e, err := c.groups.Find(c.ctx, hints.UID(c.id))
 	if err == nil {
-		err = c.applyMembers(c.ctx, e.Text(admin.GroupTag), memberSet{replace: true})
-	}
-	if err == nil {
-		err = markPartial(c.groups.Delete(c.ctx, hints.UID(c.id)))
+		_, err = c.withTag(c.ctx, e.UID(), func(ctx context.Context, tag string) error {
+			if err := c.applyMembers(ctx, e.UID(), tag, memberSet{replace: true}); err != nil {
+				return err
+			}
+			return c.groups.Delete(ctx, hints.UID(e.UID()))
+		})
+		err = markPartial("some members of the group may have been removed", err)
 	}
 	return answer{status: http.StatusNoContent}, idError(err)
 }
@@ -220,17 +242,38 @@ func (c *call) findGroups(all []term) (found []userdb.Entry, err error) {
 // groupsOf returns the groups that have the user as a member.
 func (c *call) groupsOf(uid string) (all []userdb.Entry, err error) {
 	tags, err := c.users.Tags(hints.UID(uid)).Members(c.ctx)
-	if isAbsent(err) {
+	switch {
+	case isAbsent(err):
 		return nil, nil
+	case err != nil:
+		return nil, err
 	}
+	var ids []hints.Hint
 	for _, tag := range tags {
+		if id, ok := strings.CutPrefix(tag, tagPrefix); ok {
+			ids = append(ids, hints.UID(id))
+			continue
+		}
+		if !c.isMapped(tag) {
+			continue
+		}
 		some, err := c.collect(c.groups, userdb.Query{Where: schema.Texts(admin.GroupTag, tag)})
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, some...)
 	}
-	return all, err
+	for e, err := range c.groups.FindAll(c.ctx, ids...) {
+		switch {
+		case err == nil:
+			if all, err = c.keep(all, e); err != nil {
+				return nil, err
+			}
+		case !isAbsent(err) && !errors.Is(err, userdb.ErrCorrupt):
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // groupMatches reports whether a group matches all terms.
@@ -245,9 +288,7 @@ func (c *call) groupMatches(e userdb.Entry, all []term) (matches bool, err error
 		case "externalid":
 			matches = e.Text(admin.GroupExternal) == t.value
 		default:
-			if matches, err = c.users.Tags(hints.UID(t.value)).Has(c.ctx, e.Text(admin.GroupTag)); isAbsent(err) {
-				matches, err = false, nil
-			}
+			matches, err = c.isMember(t.value, e)
 		}
 		if err != nil || !matches {
 			return false, err
@@ -256,4 +297,4 @@ func (c *call) groupMatches(e userdb.Entry, all []term) (matches bool, err error
 	return true, nil
 }
 
-var errNested = badRequest(invalidValue, "groups cannot contain groups")
+var errNested = badRequest(invalidValue, "members: groups cannot contain groups")

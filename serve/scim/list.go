@@ -39,8 +39,12 @@ func (c *call) respond(status int, kind string, e userdb.Entry, toResource func(
 	var s search
 	s.readAttributes(c)
 	out, err := toResource(s, e)
-	if err != nil && c.r.Method != http.MethodGet {
-		err = markPartial(err)
+	switch {
+	case err == nil || c.r.Method == http.MethodGet:
+	case errors.Is(err, errTooManyMembers): // the change was made; its response omits the members
+		err = nil
+	default:
+		err = markPartial("the change was made", err)
 	}
 	if err != nil {
 		return answer{}, err
@@ -179,6 +183,9 @@ func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]u
 	var out []resource
 	for _, e := range page {
 		one, err := toResource(s, e)
+		if errors.Is(err, errTooManyMembers) && len(out) > 0 {
+			break // the next page begins with this group
+		}
 		if err != nil {
 			return answer{}, err
 		}

@@ -112,8 +112,11 @@ func (m Mapping) names(field string) bool {
 	return false
 }
 
+// mapsEmails reports whether emails has a field of its own, or shares that of userName by choice.
+func (o Options) mapsEmails() bool { return o.Mapping["emails"] != "" }
+
 // fields returns the field of a type that stores each attribute. If the mapping does not contain
-// emails, emails shares the field of userName if that field holds an address.
+// emails, emails shows the field of userName if that field holds an address.
 func (o Options) fields(t schema.Type) (Mapping, error) {
 	m := Mapping{"username": o.UserName, "externalid": externalField}
 	if !t.Fields[o.UserName].Role.Has(schema.RoleSecondary) {

@@ -3,6 +3,8 @@ package scim
 import (
 	"context"
 	"errors"
+	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -10,7 +12,8 @@ import (
 	filter "github.com/scim2/filter-parser/v2"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -36,11 +39,11 @@ func (w *memberSet) apply(s step) error {
 	uids, err := memberUIDs(s.v)
 	switch {
 	case s.at.sub != "" && s.at.sub != "value":
-		return errPath
+		return pathError(s.at.path)
 	case s.at.which != nil: // members[value eq "ID"]
 		a, ok := s.at.which.(*filter.AttributeExpression)
 		if !ok || s.op != "remove" {
-			return errPath
+			return pathError(s.at.path)
 		}
 		name, uid, err := parseComparison("", a)
 		if err != nil || name != "value" {
@@ -76,7 +79,7 @@ func memberUIDs(v any) (uids []string, err error) {
 			return nil, errNested
 		}
 		if !ok || uid == "" {
-			return nil, badRequest(invalidValue, "a member must be an object with a value")
+			return nil, badRequest(invalidValue, "members must be objects with a value")
 		}
 		uids = append(uids, uid)
 	}
@@ -97,60 +100,137 @@ func (w memberSet) uids(in bool) (uids []string) {
 
 // checkMembers returns an error if a user that is to be added does not exist.
 func (c *call) checkMembers(w memberSet) error {
-	var hs []hints.Hint
-	for _, uid := range w.uids(true) {
-		hs = append(hs, hints.UID(uid))
+	v := view.Of(c.db)
+	t, err := v.Type(c.users.Name())
+	if err != nil {
+		return err
 	}
-	for _, err := range c.users.FindAll(c.ctx, hs...) {
-		switch {
-		case err != nil && isAbsent(err):
-			return badRequest(invalidValue, "a member is not an existing user")
-		case err != nil && !errors.Is(err, userdb.ErrCorrupt):
+	var keys []recordkey.Key
+	for _, uid := range w.uids(true) {
+		key, err := t.PRK(uid)
+		if err != nil {
+			return errNoUser
+		}
+		keys = append(keys, key)
+	}
+	for batch := range slices.Chunk(keys, memberBatch) {
+		live, err := v.LiveKeys(c.ctx, batch)
+		if err != nil {
 			return err
+		}
+		if len(live) < len(batch) {
+			return errNoUser
 		}
 	}
 	return nil
 }
 
-// taggedUIDs returns the UIDs of the users that carry a tag, sorted.
-func (r *collection) taggedUIDs(ctx context.Context, tag string) (uids []string, err error) {
-	for e, err := range r.users.All(ctx, userdb.Query{Tags: []string{tag}}) {
-		switch {
-		case err == nil:
-			uids = append(uids, e.UID())
-		case !errors.Is(err, userdb.ErrCorrupt):
-			return nil, err
+var errNoUser = badRequest(invalidValue, "members: a value is not the id of an existing user")
+
+// memberBatch is the number of members that are checked in one round trip.
+const memberBatch = 1000
+
+// taggedUIDs yields the UIDs of the users that carry a tag, in batches. It does not read the users.
+// A UID may be yielded twice.
+func (r *collection) taggedUIDs(ctx context.Context, tag string) iter.Seq2[[]string, error] {
+	return func(yield func([]string, error) bool) {
+		v := view.Of(r.db)
+		t, err := v.Type(r.users.Name())
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for keys, err := range v.KeysWithTag(ctx, t, tag) {
+			uids := make([]string, len(keys))
+			for i, key := range keys {
+				uids[i] = key.Value()
+			}
+			if !yield(uids, err) {
+				return
+			}
+		}
+	}
+}
+
+// membersOf returns the UIDs of the members of a group, sorted. It returns errTooManyMembers if
+// there are more than limit.
+func (r *collection) membersOf(ctx context.Context, e userdb.Entry, limit int) (uids []string, err error) {
+	for _, tag := range memberTags(e) {
+		for batch, err := range r.taggedUIDs(ctx, tag) {
+			if err != nil {
+				return nil, err
+			}
+			if uids = append(uids, batch...); len(uids) > limit {
+				slices.Sort(uids)
+				uids = slices.Compact(uids)
+			}
+			if len(uids) > limit {
+				return nil, errTooManyMembers
+			}
 		}
 	}
 	slices.Sort(uids)
 	return slices.Compact(uids), nil
 }
 
+// memberTags returns the tags that make a user a member of a group: the stored one, and the group's
+// own, which members carry before they get the stored one and after they lose it.
+func memberTags(e userdb.Entry) []string {
+	stored, own := e.Text(admin.GroupTag), tagPrefix+e.UID()
+	if stored == own {
+		return []string{own}
+	}
+	return []string{stored, own}
+}
+
+// isMember reports whether a user is a member of a group.
+func (c *call) isMember(uid string, e userdb.Entry) (bool, error) {
+	for _, tag := range memberTags(e) {
+		is, err := c.users.Tags(hints.UID(uid)).Has(c.ctx, tag)
+		if is || err != nil {
+			if isAbsent(err) {
+				err = nil
+			}
+			return is, err
+		}
+	}
+	return false, nil
+}
+
 // bulkMembers is the number of members above which applyMembers first reads who carries the tag
 // already.
 const bulkMembers = 100
 
-// applyMembers adds a tag to the users that become members and removes it from those that cease to
-// be members. Each user is changed separately. If applyMembers is interrupted, the changes made so
-// far stay, and the next attempt skips them.
-func (r *collection) applyMembers(ctx context.Context, tag string, w memberSet) error {
+// applyMembers adds a tag to the users that become members of a group. From those that cease to be
+// members, it removes the tag and the group's own one. Each user is changed separately. If
+// applyMembers is interrupted, the changes made so far stay, and the next attempt skips them.
+func (r *collection) applyMembers(ctx context.Context, id, tag string, w memberSet) error {
+	removeTags := func(uid string) error {
+		_, err := r.users.Tags(hints.UID(uid)).Remove(ctx, tag, tagPrefix+id)
+		return err
+	}
 	toAdd, toRemove := w.uids(true), w.uids(false)
 	if w.replace || len(toAdd) > bulkMembers {
-		current, err := r.taggedUIDs(ctx, tag)
-		if err != nil {
-			return err
+		carriesTag := map[string]bool{} // only users in w.want
+		for batch, err := range r.taggedUIDs(ctx, tag) {
+			var others []string
+			for _, uid := range batch {
+				if w.want[uid] {
+					carriesTag[uid] = true
+				} else {
+					others = append(others, uid)
+				}
+			}
+			if err == nil && w.replace {
+				err = forEach(ctx, others, removeTags)
+			}
+			if err != nil {
+				return err
+			}
 		}
-		carriesTag := func(uid string) bool { _, ok := slices.BinarySearch(current, uid); return ok }
-		toAdd = slices.DeleteFunc(toAdd, carriesTag)
-		if w.replace {
-			toRemove = slices.DeleteFunc(slices.Clone(current), func(uid string) bool { return w.want[uid] })
-		}
+		toAdd = slices.DeleteFunc(toAdd, func(uid string) bool { return carriesTag[uid] })
 	}
-	err := forEach(ctx, toRemove, func(uid string) error {
-		_, err := r.users.Tags(hints.UID(uid)).Remove(ctx, tag)
-		return err
-	})
-	if err != nil {
+	if err := forEach(ctx, toRemove, removeTags); err != nil {
 		return err
 	}
 	return forEach(ctx, toAdd, func(uid string) error {
@@ -174,71 +254,15 @@ func forEach(ctx context.Context, uids []string, do func(uid string) error) erro
 	for i := range min(concurrency, len(uids)) {
 		all.Go(func() {
 			for at := i; at < len(uids) && errs[i] == nil && ctx.Err() == nil; at += concurrency {
-				if err := do(uids[at]); !isAbsent(err) || isTooManyTags(err) {
+				switch err := do(uids[at]); {
+				case isTooManyTags(err):
+					errs[i] = fmt.Errorf("user %q: %w", uids[at], err)
+				case !isAbsent(err):
 					errs[i] = err
 				}
 			}
 		})
 	}
 	all.Wait()
-	return markPartial(errors.Join(append(errs, ctx.Err())...))
-}
-
-// tagOf returns the tag that members of a group carry. A name in the form of an id is never looked
-// up in Options.Tags, because a directory can name its groups freely.
-func (r *collection) tagOf(id, name string) string {
-	byID, byName := r.scope.withName(id), r.scope.withName(name)
-	if tag := r.h.tags[byID]; tag != "" {
-		return tag
-	}
-	if tag := r.h.tags[byName]; tag != "" && !isID(byName.group) {
-		return tag
-	}
-	return tagPrefix + id
-}
-
-// retag changes the tag of a group and its members if the options give the group another tag than
-// the stored one.
-func (r *collection) retag(ctx context.Context, e userdb.Entry) (userdb.Entry, error) {
-	was, tag := e.Text(admin.GroupTag), r.tagOf(e.UID(), e.Text(admin.GroupName))
-	if was == tag {
-		return e, nil
-	}
-	move := func() error {
-		uids, err := r.taggedUIDs(ctx, was)
-		if err != nil {
-			return err
-		}
-		return forEach(ctx, uids, func(uid string) error {
-			if _, err := r.users.Tags(hints.UID(uid)).Add(ctx, tag); err != nil {
-				return err
-			}
-			_, err := r.users.Tags(hints.UID(uid)).Remove(ctx, was)
-			return err
-		})
-	}
-	if err := move(); err != nil {
-		return e, err
-	}
-	next, err := r.groups.Update(ctx, hints.UID(e.UID()), func(e *userdb.Entry) error {
-		e.Put(admin.GroupTag, schema.Text(tag))
-		return nil
-	})
-	if err != nil {
-		return e, err
-	}
-	return next, move() // members that were added meanwhile
-}
-
-// retagAll calls retag for all groups.
-func (r *collection) retagAll(ctx context.Context) error {
-	for e, err := range r.groups.All(ctx, userdb.Query{Order: admin.GroupAdded}) {
-		if err == nil {
-			_, err = r.retag(ctx, e)
-		}
-		if err != nil && !isAbsent(err) && !errors.Is(err, userdb.ErrCorrupt) {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(append(errs, ctx.Err())...)
 }

@@ -17,11 +17,21 @@ const (
 
 // A patch holds the body of a PATCH request.
 type patch struct {
-	Operations []struct {
-		Op    string
-		Path  *string
-		Value json.RawMessage
+	Operations []patchOperation
+}
+
+type patchOperation struct {
+	Op    string
+	Path  *string
+	Value json.RawMessage
+}
+
+// path returns the path of an operation for an error.
+func (o patchOperation) path() string {
+	if o.Path == nil {
+		return "the resource"
 	}
+	return quoted(*o.Path)
 }
 
 // A step holds one parsed operation of a PATCH request on one attribute.
@@ -55,15 +65,15 @@ func (r *patchReader) steps(p patch) (all []step, err error) {
 	for _, o := range p.Operations {
 		s := step{op: strings.ToLower(o.Op)}
 		if len(o.Value) > 0 && json.Unmarshal(o.Value, &s.v) != nil {
-			return nil, badRequest(invalidSyntax, "a value cannot be parsed")
+			return nil, badRequest(invalidSyntax, "the value of %s cannot be parsed", o.path())
 		}
 		switch {
 		case !has([]string{"add", "remove", "replace"}, s.op):
-			return nil, badRequest(invalidSyntax, "an operation must be add, remove or replace")
+			return nil, badRequest(invalidSyntax, "the operation on %s must be add, remove or replace", o.path())
 		case s.op == "remove" && o.Path == nil:
 			return nil, badRequest(noTarget, "remove requires a path")
 		case s.op != "remove" && len(o.Value) == 0:
-			return nil, badRequest(invalidValue, "%s requires a value", s.op)
+			return nil, badRequest(invalidValue, "%s requires a value for %s", s.op, o.path())
 		}
 		path := r.urn
 		if o.Path != nil {

@@ -3,6 +3,7 @@ package scim
 import (
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	filter "github.com/scim2/filter-parser/v2"
@@ -10,14 +11,13 @@ import (
 
 // The URNs that the service uses.
 const (
-	urnCore       = "urn:ietf:params:scim:schemas:core:2.0:"
-	urnUser       = urnCore + "User"
-	urnGroup      = urnCore + "Group"
-	urnEnterprise = "urn:ietf:params:scim:schemas:extension:enterprise:2.0:User"
-	urnList       = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
-	urnError      = "urn:ietf:params:scim:api:messages:2.0:Error"
-	urnPatch      = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
-	urnSearch     = "urn:ietf:params:scim:api:messages:2.0:SearchRequest"
+	urnCore   = "urn:ietf:params:scim:schemas:core:2.0:"
+	urnUser   = urnCore + "User"
+	urnGroup  = urnCore + "Group"
+	urnList   = "urn:ietf:params:scim:api:messages:2.0:ListResponse"
+	urnError  = "urn:ietf:params:scim:api:messages:2.0:Error"
+	urnPatch  = "urn:ietf:params:scim:api:messages:2.0:PatchOp"
+	urnSearch = "urn:ietf:params:scim:api:messages:2.0:SearchRequest"
 
 	mediaType = "application/scim+json"
 )
@@ -30,8 +30,7 @@ var (
 		"password", "nickname", "profileurl", "title", "usertype", "preferredlanguage", "locale", "timezone", "phonenumbers", "ims", "photos",
 		"addresses", "entitlements", "roles", "x509certificates",
 	}
-	ignoredEnterprise = []string{"employeenumber", "costcenter", "organization", "division", "department", "manager"}
-	partsOfName       = []string{"formatted", "familyname", "givenname", "middlename", "honorificprefix", "honorificsuffix"}
+	partsOfName = []string{"formatted", "familyname", "givenname", "middlename", "honorificprefix", "honorificsuffix"}
 )
 
 func has(all []string, name string) bool { return slices.Contains(all, name) }
@@ -40,6 +39,7 @@ func has(all []string, name string) bool { return slices.Contains(all, name) }
 type target struct {
 	name, sub string            // in lower case
 	which     filter.Expression // selects among several values; nil selects all
+	path      string            // as the request has it, for errors
 }
 
 var wholeResource = target{} // denotes the resource itself
@@ -54,11 +54,8 @@ var simplePath = func() *regexp.Regexp {
 // parseSimplePath returns what [filter.ParsePath] returns for a path that matches simplePath, which
 // may follow a URN. It reports whether the path has this form.
 func parseSimplePath(urn, text string) (p filter.Path, ok bool) {
-	for _, prefix := range []string{urn, urnEnterprise} {
-		if n := len(prefix); len(text) > n && text[n] == ':' && strings.EqualFold(text[:n], prefix) {
-			p.AttributePath.URIPrefix, text = &prefix, text[n+1:]
-			break
-		}
+	if n := len(urn); len(text) > n && text[n] == ':' && strings.EqualFold(text[:n], urn) {
+		p.AttributePath.URIPrefix, text = &urn, text[n+1:]
 	}
 	parts := simplePath.FindStringSubmatch(text)
 	if parts == nil {
@@ -89,11 +86,11 @@ func (r *patchReader) split(text string) (filter.Path, error) {
 	r.parsed++
 	r.parsedBytes += len(text)
 	if r.parsed > maxParsed || r.parsedBytes > maxParsedBytes {
-		return filter.Path{}, badRequest(invalidPath, "the request has too many complicated paths")
+		return filter.Path{}, badRequest(invalidPath, "the request has too many complicated paths; the first too many is %s", quoted(text))
 	}
 	p, err := filter.ParsePath([]byte(text))
 	if err != nil {
-		return p, badRequest(invalidPath, "the path cannot be parsed")
+		return p, badRequest(invalidPath, "the path %s cannot be parsed", quoted(text))
 	}
 	return p, nil
 }
@@ -105,32 +102,51 @@ func (r *patchReader) parsePath(text string) (at target, unsupported bool, err e
 	if strings.EqualFold(text, urn) {
 		return wholeResource, false, nil
 	}
-	if strings.EqualFold(text, urnEnterprise) && urn == urnUser {
-		return wholeResource, true, nil
-	}
 	if len(text) > maxFilter {
-		return at, false, badRequest(invalidPath, "the path is too long")
+		return at, false, badRequest(invalidPath, "the path %s is too long", quoted(text))
+	}
+	if isExtension(text) {
+		return at, true, nil
 	}
 	p, err := r.split(text)
 	if err != nil {
 		return at, false, err
 	}
-	enterprise := urn == urnUser && p.AttributePath.URIPrefix != nil && strings.EqualFold(*p.AttributePath.URIPrefix, urnEnterprise)
-	if enterprise {
-		urn = urnEnterprise
-	}
 	at.name, at.sub, _ = strings.Cut(attributeName(urn, p.AttributePath), ".")
 	if p.SubAttribute != nil {
 		at.sub = strings.ToLower(*p.SubAttribute)
 	}
-	at.which = p.ValueExpression
+	at.which, at.path = p.ValueExpression, text
 	switch {
-	case enterprise && has(ignoredEnterprise, at.name), urn == urnUser && has(ignored, at.name):
+	case urn == urnUser && has(ignored, at.name):
 		return at, true, nil
-	case enterprise || at.name == "":
-		return at, false, errPath
+	case at.name == "":
+		return at, false, pathError(text)
 	}
 	return at, false, nil
 }
 
-var errPath = badRequest(invalidPath, "there is no such attribute")
+// isExtension reports whether a path begins with the URN of a schema that extends users or groups.
+// None of them is stored, as in a POST.
+func isExtension(path string) bool {
+	under := func(prefix string) bool {
+		return len(path) >= len(prefix) && strings.EqualFold(path[:len(prefix)], prefix)
+	}
+	return under("urn:") && !under(urnCore)
+}
+
+// pathError returns the error for a path that denotes no attribute.
+func pathError(path string) error {
+	return badRequest(invalidPath, "there is no attribute %s", quoted(path))
+}
+
+// maxQuoted limits the bytes of a request that an error repeats.
+const maxQuoted = 100
+
+// quoted returns a text of a request as an error repeats it.
+func quoted(text string) string {
+	if len(text) > maxQuoted {
+		return strconv.Quote(strings.ToValidUTF8(text[:maxQuoted], "")) + "…"
+	}
+	return strconv.Quote(text)
+}

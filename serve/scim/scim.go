@@ -29,8 +29,9 @@ const Prefix = "/scim/v2"
 type Options struct {
 	// UserName is the identifying field that holds userName. If it is "", the field is email.
 	UserName string
-	// Mapping holds the fields of emails, displayName and the parts of name. If it does not contain
-	// emails, emails shares the field of userName if that field holds an address.
+	// Mapping holds the fields of emails, displayName and the parts of name. If it does not
+	// contain emails, emails shows the field of userName, if that holds an address, and requests
+	// cannot change it.
 	Mapping Mapping
 	// Namespace is the path of the namespace that is served. Keys of Tags that name no namespace
 	// mean this one.
@@ -53,8 +54,8 @@ type Handler struct {
 	options Options
 	tags    map[group]string
 
-	preparing   chan struct{} // full while a collection is being prepared
 	mu          sync.Mutex
+	preparing   map[string]chan struct{} // full while the collection of that name is being prepared
 	collections map[string]*collection
 	positions   map[string]position
 	figures     figures.Cache
@@ -65,6 +66,7 @@ type Handler struct {
 type collection struct {
 	h      *Handler
 	name   string
+	db     *userdb.DB
 	scope  group // namespace and type of the users; withName makes it a key of Handler.tags
 	users  *userdb.Type
 	groups *userdb.Type
@@ -76,7 +78,7 @@ type collection struct {
 func New(o Options) (*Handler, error) {
 	o.UserName = cmp.Or(o.UserName, defaultUserName)
 	tags, err := o.tagsByGroup()
-	return &Handler{options: o, tags: tags, preparing: make(chan struct{}, 1), collections: map[string]*collection{}, positions: map[string]position{}}, err
+	return &Handler{options: o, tags: tags, preparing: map[string]chan struct{}{}, collections: map[string]*collection{}, positions: map[string]position{}}, err
 }
 
 // Prepare adds what SCIM needs to the stored schema of a type: an index on the field externalId, an
@@ -93,9 +95,10 @@ func (h *Handler) collection(ctx context.Context, db *userdb.DB, namespace, typ 
 	if r := h.cached(name); r != nil {
 		return r, nil
 	}
+	preparing := h.preparation(name)
 	select {
-	case h.preparing <- struct{}{}:
-		defer func() { <-h.preparing }()
+	case preparing <- struct{}{}:
+		defer func() { <-preparing }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -119,6 +122,17 @@ func (h *Handler) cached(name string) *collection {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.collections[name]
+}
+
+// preparation returns the channel that is full while the collection with a name is being prepared.
+// Each collection has its own, so that a directory with much to prepare does not hold up others.
+func (h *Handler) preparation(name string) chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.preparing[name] == nil {
+		h.preparing[name] = make(chan struct{}, 1)
+	}
+	return h.preparing[name]
 }
 
 // open extends the stored schema with what SCIM needs and opens the users and groups under it.
@@ -160,6 +174,7 @@ func (r *collection) open(ctx context.Context, db *userdb.DB, typ string) error 
 	if err == nil {
 		r.groups, err = admin.Groups(db, typ)
 	}
+	r.db = db
 	return err
 }
 
@@ -170,6 +185,7 @@ type call struct {
 	r     *http.Request
 	query url.Values // by parameter name in lower case
 	id    string     // of the resource in the path, or ""
+	used  usage
 }
 
 // An answer holds the response to a request.
@@ -177,6 +193,17 @@ type answer struct {
 	status   int
 	location string
 	body     any // if nil, the response has no body
+}
+
+// write writes the response.
+func (a answer) write(w http.ResponseWriter) {
+	if a.location != "" {
+		w.Header().Set("Location", a.location)
+		if a.body != nil { // it is what a GET of the location returns
+			w.Header().Set("Content-Location", a.location)
+		}
+	}
+	write(w, cmp.Or(a.status, http.StatusOK), a.body)
 }
 
 type operation func(*call) (answer, error)
@@ -209,13 +236,35 @@ func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB,
 		h.mu.Unlock()
 	}
 	if err != nil {
-		return publicError(err)
+		return publicError(c.withAttribute(err))
 	}
-	if a.location != "" {
-		w.Header().Set("Location", a.location)
-	}
-	write(w, cmp.Or(a.status, http.StatusOK), a.body)
+	a.write(w)
 	return nil
+}
+
+// IsDiscovery reports whether a request asks for what the service says about itself, which anybody
+// may read.
+func IsDiscovery(req *http.Request) bool {
+	kind, _, _ := strings.Cut(strings.Trim(strings.TrimPrefix(req.URL.Path, Prefix), "/"), "/")
+	return req.Method == http.MethodGet && has([]string{"ServiceProviderConfig", "ResourceTypes", "Schemas"}, kind)
+}
+
+// Describe serves a request for which IsDiscovery reports true. It reads nothing from the store. t
+// is the type of the users. Errors are as those of Serve.
+func (h *Handler) Describe(w http.ResponseWriter, req *http.Request, t schema.Type) error {
+	do, c, err := route(w.Header(), req)
+	if err != nil {
+		return err
+	}
+	c.collection = &collection{h: h}
+	if c.fields, err = h.options.fields(t); err != nil { // no directory can use the type
+		c.fields = Mapping{"username": h.options.UserName, "externalid": externalField}
+	}
+	a, err := do(c)
+	if err == nil {
+		a.write(w)
+	}
+	return err
 }
 
 // route returns the operation that a request asks for. If the path does not support the method, it

@@ -1,8 +1,10 @@
 package scim
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/schema"
@@ -38,17 +40,48 @@ func (c *call) userResource(_ search, e userdb.Entry) (resource, error) {
 }
 
 // facets returns the facets that an edit sets, by field; nil removes the facet. If userName and
-// emails share a field, userName takes precedence.
+// emails are mapped to the same field, userName takes precedence. If emails is not mapped, it only
+// shows that field.
 func (c *call) facets(e *edit) map[string]*string {
 	all := map[string]*string{}
 	for attribute, text := range e.attributes {
 		field, kept := c.fields[attribute]
-		if !kept || attribute == "emails" && field == c.fields["username"] && (text == nil || e.attributes["username"] != nil) {
+		shared := attribute == "emails" && field == c.fields["username"]
+		if !kept || shared && (!c.h.options.mapsEmails() || text == nil || e.attributes["username"] != nil) {
 			continue
 		}
 		all[field] = text
 	}
 	return all
+}
+
+// withExternalID calls write, which gives the user with an id, or a new one if id is "", the
+// externalId of an edit. It returns an error if another user has it. No two requests give the same
+// externalId to different users at the same time.
+func (c *call) withExternalID(id string, e *edit, write func(context.Context) error) error {
+	external := e.attributes["externalid"]
+	if external == nil {
+		return write(c.ctx)
+	}
+	if id != "" { // a user keeps what it has, even if others have it too
+		now, err := c.users.Find(c.ctx, hints.UID(id))
+		if err != nil {
+			return err
+		}
+		if now.Text(externalField) == *external {
+			return write(c.ctx)
+		}
+	}
+	return c.withLock(c.ctx, lockExternal, *external, func(ctx context.Context) error {
+		p, err := c.users.Page(ctx, userdb.Query{Where: schema.Texts(externalField, *external), Limit: 2})
+		if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
+			return err
+		}
+		if slices.ContainsFunc(p.Entries, func(other userdb.Entry) bool { return other.UID() != id }) {
+			return &Error{http.StatusConflict, uniqueness, "externalId: another user has this value"}
+		}
+		return write(ctx)
+	})
 }
 
 func createUser(c *call) (answer, error) {
@@ -62,7 +95,11 @@ func createUser(c *call) (answer, error) {
 			facets[field] = schema.Text(*text)
 		}
 	}
-	e, err := c.users.Create(c.ctx, userdb.NewEntry{Facets: facets, Disabled: edit.active != nil && !*edit.active})
+	var e userdb.Entry
+	err = c.withExternalID("", edit, func(ctx context.Context) (err error) {
+		e, err = c.users.Create(ctx, userdb.NewEntry{Facets: facets, Disabled: edit.active != nil && !*edit.active})
+		return err
+	})
 	if err != nil {
 		return answer{}, err
 	}
@@ -119,7 +156,7 @@ func patchUser(c *call) (answer, error) {
 // applyEdit applies an edit to the user in the path, as one change of the entry.
 func (c *call) applyEdit(edit *edit) (answer, error) {
 	facets := c.facets(edit)
-	e, err := c.users.Update(c.ctx, hints.UID(c.id), func(e *userdb.Entry) error {
+	change := func(e *userdb.Entry) error {
 		for field, text := range facets {
 			if text == nil {
 				e.Drop(field)
@@ -131,6 +168,11 @@ func (c *call) applyEdit(edit *edit) (answer, error) {
 			e.SetDisabled(!*edit.active)
 		}
 		return nil
+	}
+	var e userdb.Entry
+	err := c.withExternalID(c.id, edit, func(ctx context.Context) (err error) {
+		e, err = c.users.Update(ctx, hints.UID(c.id), change)
+		return err
 	})
 	if err != nil {
 		return answer{}, idError(err)
@@ -202,18 +244,4 @@ func asSlice(e userdb.Entry, err error) ([]userdb.Entry, error) {
 		return nil, nil
 	}
 	return nil, err
-}
-
-// collect returns all entries that a query selects, except damaged ones and those deleted
-// meanwhile.
-func (c *call) collect(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err error) {
-	for e, err := range t.All(c.ctx, q) {
-		switch {
-		case err == nil:
-			all = append(all, e)
-		case !isAbsent(err) && !errors.Is(err, userdb.ErrCorrupt):
-			return nil, err
-		}
-	}
-	return all, nil
 }

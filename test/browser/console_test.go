@@ -40,8 +40,8 @@ func openConsole(t *testing.T, w window, scripts bool) *console {
 		lines := bufio.NewScanner(out)
 		for lines.Scan() && b.base == "" {
 			line := lines.Text()
-			if strings.Contains(line, "/console/setup?token=") {
-				d.setup = line
+			if link, ok := strings.CutPrefix(line, "first operator: "); ok {
+				d.setup = link
 			}
 			if at, ok := strings.CutPrefix(line, "listening on "); ok {
 				b.base = at

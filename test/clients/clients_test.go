@@ -137,11 +137,13 @@ func startService(t *testing.T, store, listen string, flags ...string) *service 
 	build(t)
 	cmd := newCommand(t, store, append([]string{"serve", "--console=false", "--listen=" + listen}, flags...)...)
 	p := startProcess(t, cmd, cmd.StderrPipe)
-	url, ok := strings.CutPrefix(p.first, "listening on ")
-	if !ok {
-		t.Fatalf("the service first printed %q, want its address", p.first)
+	for line, open := p.first, true; open; line, open = <-p.lines {
+		if url, ok := strings.CutPrefix(line, "listening on "); ok {
+			return &service{p, t, store, url}
+		}
 	}
-	return &service{p, t, store, url}
+	t.Fatal("the service ended without printing its address")
+	return nil
 }
 
 // createKey creates an API key and returns its secret.
@@ -220,7 +222,7 @@ func TestGenerated(t *testing.T) {
 }
 
 // TestProvisioned checks that another implementation of SCIM understands every response and agrees
-// with it, on a file and on Redis.
+// with it, and that users and groups live as a third one promises, on a file and on Redis.
 func TestProvisioned(t *testing.T) {
 	requireNode(t, ".")
 	for _, name := range []string{"file", "redis"} {
@@ -230,7 +232,9 @@ func TestProvisioned(t *testing.T) {
 				store = redistest.Start(t).URL()
 			}
 			s := startService(t, store, "127.0.0.1:0", "--scim", "--scim-mapping=mapping.json")
-			runNode(t, ".", []string{"USERDB_URL=" + s.url, "USERDB_KEY=" + s.createKey("directory", "scim")}, "scim.js")
+			environment := []string{"USERDB_URL=" + s.url, "USERDB_KEY=" + s.createKey("directory", "scim")}
+			runNode(t, ".", environment, "scim.js")
+			runNode(t, ".", environment, "lifecycle.js")
 		})
 	}
 }

@@ -209,8 +209,8 @@ func TestExpress(t *testing.T) {
 	}
 	other.get("/", 200, "Hello, Bob")
 
-	// A form from another site, or without an origin, does nothing.
-	for _, origin := range []string{"https://evil.example", "null", ""} {
+	// A form from another site, of another scheme, or without an origin, does nothing.
+	for _, origin := range []string{"https://evil.example", "https" + strings.TrimPrefix(app.base, "http"), "null", ""} {
 		other.origin = origin
 		other.post("/logout-everywhere", nil, 403)
 	}

@@ -156,7 +156,7 @@ async function sessions(bob: Entry) {
   assert(Date.parse(active.session.expires) > Date.now())
   assert.deepEqual(await getSession('made up'), { active: false })
   const { data: verified } = await ok(200, api.POST('/v1/session/verify', { body: { secret, password, origin } }))
-  assert(verified.active && verified.session.verified >= active.session.verified)
+  assert(verified.active && Date.parse(verified.session.verified) >= Date.parse(active.session.verified))
   await refused(401, 'login', api.POST('/v1/session/verify', { body: { secret, password: 'wrong', origin } }))
 
   const elsewhere = await ok(201, api.POST('/v1/types/{type}/entries/{uid}/sessions', { params: { path: at }, body: { origin, life: '1h' } }))
@@ -231,7 +231,8 @@ async function listings() {
     names.push(...page.data.entries.map((entry) => entry.facets['name']))
     after = page.data.next
   }
-  assert.deepEqual(names, ['user1', 'user2', 'user3', 'user4', 'user5'])
+  // Entries without an age come first.
+  assert.deepEqual([names.slice(0, 2).sort(), names.slice(2)], [['Bob', 'Carol'], ['user1', 'user2', 'user3', 'user4', 'user5']])
   const some = { where: ['job:cook'], disabled: false }
   const { data: cooks } = await ok(200, api.GET('/v1/types/{type}/entries', { params: { path: user, query: { ...some, order: 'age', gte: '22', lte: '24', reverse: true } } }))
   assert.deepEqual(cooks.entries.map((entry) => entry.facets['age']), [24, 23, 22])

@@ -125,6 +125,12 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 }
 
 func newAttempt(e *Engine, c store.Change) *attempt {
+	if c.Delete {
+		c.Tokens.Known = true // without tokens, the record may hold an invitation
+		if len(c.Note.Lines) > 0 {
+			c.Drop = withoutHistory(c)
+		}
+	}
 	prk, rev := c.Key.In(recordkey.Namespace{}).String(), e.newRev()
 	return &attempt{e: e, c: c, prk: prk, rev: rev, srv: prk + " " + rev, stages: stagesOf(c)}
 }
@@ -404,10 +410,14 @@ func (a *attempt) alignAll(ctx context.Context) error {
 		if i == 0 {
 			return a.e.alignFacets(ctx, a.c.Key, membershipsOf(a.c))
 		}
-		if a.c.Delete {
-			return a.e.dropAll(ctx, a.c)
+		if !a.c.Delete {
+			return nil
 		}
-		return nil
+		err := a.e.dropAll(ctx, a.c)
+		if err == nil && a.noteInEntry {
+			err = a.e.expireHistory(ctx, a.c.Key)
+		}
+		return err
 	})
 	if err == nil && len(a.stages) > 0 {
 		err = a.e.complete(ctx, a.c.Key, a.fillField())

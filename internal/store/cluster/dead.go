@@ -52,12 +52,42 @@ func (e *Engine) runWhileDead(ctx context.Context, entry recordkey.Key, others s
 	return true, err
 }
 
+// withoutHistory returns the records to drop without the history. It is for a delete that adds a
+// line: its commit makes the history expire in a day, because the feed is written from it.
+func withoutHistory(c store.Change) []store.Container {
+	history, _ := store.HistoryKey(c.Key) // every PRK has one
+	return slices.DeleteFunc(slices.Clone(c.Drop), func(d store.Container) bool { return d.Key == history })
+}
+
 // finishDelete repeats the work of processes that died before they finished it, and removes their
-// marks, which dying lists. It does not remove the entry from the indexes of its facets, because a
-// tombstone no longer has the facets. A check does that, and readers never see such members.
+// marks, which dying lists. A history that the delete left for the feed stays for a day.
+// finishDelete does not remove the entry from the indexes of its facets, because a tombstone no
+// longer has the facets. A check does that, and readers never see such members.
 func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string) error {
-	dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema, Drop: c.Leftovers()}
-	_, err := e.runWhileDead(ctx, c.Key, dying, func(ctx context.Context) error { return e.dropAll(ctx, dead) })
+	_, err := e.runWhileDead(ctx, c.Key, dying, func(ctx context.Context) error {
+		dead := store.Change{Key: c.Key, Delete: true, Schema: c.Schema, Drop: c.Leftovers()}
+		lines, err := e.HistoryLines(ctx, c.Key)
+		if err != nil {
+			return err
+		}
+		if store.EndsWithDelete(strings.Join(lines, "\n")) {
+			if err := e.expireHistory(ctx, c.Key); err != nil {
+				return err
+			}
+		} else {
+			history, _ := store.HistoryKey(c.Key) // every PRK has one
+			dead.Drop = append(dead.Drop, store.Container{Key: history})
+		}
+		return e.dropAll(ctx, dead)
+	})
+	return err
+}
+
+// expireHistory makes the history of a deleted entry expire in a day. Commits do so if they can
+// write the record.
+func (e *Engine) expireHistory(ctx context.Context, prk recordkey.Key) error {
+	history, _ := store.HistoryKey(prk) // every PRK has one
+	_, err := e.do(ctx, redisx.IsNumber, "expire", history.String(), tombstoneLife)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/onekey"
@@ -88,6 +89,9 @@ func historyScenarios() []scenario {
 	} {
 		all = append(all, scenario{name: "history: " + s.name, start: s.start, actors: [][]verb{s.left, s.right}, wins: s.wins, history: true})
 	}
+	all = append(all, scenario{
+		name: "history: update, delete", start: a, actors: [][]verb{one(update("A", "job=x"), remove("A"))}, history: true, answers: checkExpires,
+	})
 	for name, last := range map[string]verb{"update": update("A", "job=z"), "publish": publish("A")} {
 		actors := [][]verb{one(update("A", "email=x"), update("A", "job=x")), one(wait(7300), last)}
 		all = append(all, scenario{name: "history: updates | hours, " + name, start: a, actors: actors, history: true, late: true})
@@ -234,15 +238,56 @@ func (x *explorer) checkFeed(m state) string {
 	return ""
 }
 
-// historyMutants lack safeguards that keep each line from being lost, repeated or out of order.
+// checkExpires returns what is wrong if the history of an entry that was deleted stays for more
+// than a day, or "".
+func checkExpires(m state, s *simulation) string {
+	c := s.world.at(historyOfA)
+	if m.deaths > 0 || m.fault >= refused || m.actors[0].at.timedOut || s.recordOf("user/uid:A").Live() || c == nil {
+		return ""
+	}
+	if c.ends == 0 || c.ends > s.world.now+24*time.Hour.Milliseconds() {
+		return "history: it stays although the entry was deleted"
+	}
+	return ""
+}
+
+// checkForgotten returns what is wrong if an entry A was created after another one with a history
+// was deleted by a program that keeps none, or "".
+func checkForgotten(s *simulation) string {
+	if s.world.at("user/uid:A").field("email") == "x" && len(s.linesOfA()) > 0 {
+		return fmt.Sprintf("history: the new entry has that of the old one: %q", s.linesOfA())
+	}
+	return ""
+}
+
+// historyMutants lack safeguards that keep each line from being lost, repeated or out of order, or
+// shown for another entry.
 var historyMutants = []mutant{
+	{
+		name: "a delete leaves the history", in: []string{"forget: delete"}, finds: "history: the new entry",
+		tamper: func(_ *actor, args []string) ([]string, any) {
+			if args[0] == "unlink" && args[1] == historyOfA {
+				return nil, int64(1)
+			}
+			return args, nil
+		},
+	},
+	{
+		name: "a history that no commit wrote does not expire", in: []string{"history: update, delete"}, finds: "history: it stays", kinds: []fault{tryAgain},
+		tamper: func(_ *actor, args []string) ([]string, any) {
+			if args[0] == "expire" && args[1] == historyOfA {
+				return nil, int64(1)
+			}
+			return args, nil
+		},
+	},
 	{
 		name: "a note that cannot go beside the entry is lost", in: []string{"history"}, finds: "history", kinds: []fault{tryAgain},
 		rewrite: replace("  return waiting_with(waiting)\nend\n\n-- marked", "  return nil\nend\n\n-- marked"),
 	},
 	{
 		name: "a tombstone keeps no note", in: []string{"history: delete"}, finds: "history", kinds: []fault{tryAgain},
-		rewrite: replace("strip(KEYS[1], done or stays_noted and about ~= '', ", "strip(KEYS[1], false, "),
+		rewrite: replace("strip(KEYS[1], (done or stays_noted) and about ~= '', ", "strip(KEYS[1], false, "),
 	},
 	{
 		name: "a repeated command is not recognized", in: []string{"history: tag | tag"}, finds: "history",

@@ -18,6 +18,7 @@ type membership struct {
 	member string
 	ranked bool        // in an ordered index
 	facet  store.Facet // makes the entry a member; without a Field, the change decides
+	unset  bool        // the lack of facet.Field makes the entry a member
 	in     bool        // whether it was last written as a member
 }
 
@@ -27,10 +28,10 @@ func membershipsOf(c store.Change) []membership {
 	var ms []membership
 	add := func(keys []recordkey.Key, ranks []store.Ranked, in bool) {
 		for _, k := range keys {
-			ms = append(ms, membership{k.String(), prk, false, store.Facet{Field: k.Field(), Wire: k.Value()}, in})
+			ms = append(ms, membership{key: k.String(), member: prk, facet: store.Facet{Field: k.Field(), Wire: k.Value()}, in: in})
 		}
 		for _, r := range ranks {
-			ms = append(ms, membership{r.Key.String(), r.Member, true, r.Facet, in})
+			ms = append(ms, membership{r.Key.String(), r.Member, true, r.Facet, r.Unset, in})
 		}
 	}
 	add(c.Unindex, c.Unrank, false)
@@ -99,7 +100,7 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ms []memb
 		r := store.Record{Key: entry, Fields: now[0].Fields}
 		return func(m membership) bool {
 			wire, has := r.Fields[m.facet.Field]
-			return r.Live() && has && wire == m.facet.Wire || m.facet.Field == "" && m.in
+			return r.Live() && has != m.unset && wire == m.facet.Wire || m.facet.Field == "" && m.in
 		}, nil
 	})
 }
@@ -129,7 +130,7 @@ func (e *Engine) alignBatch(ctx context.Context, set recordkey.Key, members []st
 			continue // no index set can have that name
 		}
 		asked = append(asked, member)
-		ms = append(ms, membership{index.In(set.Namespace()).String(), prk, false, store.Facet{Field: set.Name(), Wire: member}, in})
+		ms = append(ms, membership{key: index.In(set.Namespace()).String(), member: prk, facet: store.Facet{Field: set.Name(), Wire: member}, in: in})
 	}
 	if len(ms) == 0 {
 		return e.isLive(ctx, entry)
@@ -168,7 +169,7 @@ func (e *Engine) membersIn(ctx context.Context, set string, members []string) (m
 }
 
 // alignIndex does for one membership what a change does: it writes the membership, and reads the
-// entry again until both agree. With Vacate, it changes nothing if the entry now has another value.
+// entry again until both agree. With Vacate, it changes nothing if the entry's value has changed.
 func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err error) {
 	ordered := a.Ordered()
 	if !ordered {
@@ -191,11 +192,12 @@ func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err er
 }
 
 // isDue reports whether the entry belongs in the place that a describes or, with Vacate, whether it
-// may belong there because it has another value by now.
+// may belong there because its value has changed.
 func (e *Engine) isDue(ctx context.Context, a store.Align) (bool, error) {
 	if !a.Set.IsValid() {
 		live, now, err := e.readField(ctx, a.Entry, a.At.Facet.Field)
-		return live && now.Exists && (now.Wire == a.At.Facet.Wire) != a.Vacate, err
+		same := now.Exists != a.At.Unset && now.Wire == a.At.Facet.Wire
+		return live && same != a.Vacate, err
 	}
 	has, err := e.membersIn(ctx, a.Set.String(), []string{a.At.Facet.Wire})
 	if err != nil || !has[a.At.Facet.Wire] {

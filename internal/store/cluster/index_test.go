@@ -27,7 +27,7 @@ func parsed(t *testing.T, key string) recordkey.Key {
 }
 
 // TestRank aligns a place in an ordered index, with and without Vacate, for an entry that has the
-// value, another one or none, or that is not live.
+// value, another one or none, or that is not live. The place is that of a value, or of none.
 func TestRank(t *testing.T) {
 	index, err := recordkey.Own("order", "user", "name")
 	if err != nil {
@@ -39,17 +39,26 @@ func TestRank(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
 		start        map[string]*cell
+		unset        bool // the place is for an entry without a value
 		after        bool // the place is taken after Align
 		afterVacated bool // a place that was taken is still taken after Align with Vacate
 	}{
-		{"the entry has the value", entries(someRev, "A name=n")(), true, false},
-		{"the entry has another value", entries(someRev, "A name=m")(), false, true},
-		{"the entry has no value", entries(someRev, "A email=n")(), false, false},
-		{"the entry is a tombstone", dead, false, false},
-		{"~isa is empty", empty, false, false},
-		{"the record is a string", map[string]*cell{"user/uid:A": text("x")}, false, false},
-		{"there is no record", noRecords(), false, false},
+		{"the entry has the value", entries(someRev, "A name=n")(), false, true, false},
+		{"the entry has another value", entries(someRev, "A name=m")(), false, false, true},
+		{"the entry has no value", entries(someRev, "A email=n")(), false, false, true},
+		{"the entry is a tombstone", dead, false, false, false},
+		{"~isa is empty", empty, false, false, false},
+		{"the record is a string", map[string]*cell{"user/uid:A": text("x")}, false, false, false},
+		{"there is no record", noRecords(), false, false, false},
+		{"unset, and the entry has a value", entries(someRev, "A name=n")(), true, false, true},
+		{"unset, and the entry has an empty value", entries(someRev, "A name=")(), true, false, true},
+		{"unset, and the entry has no value", entries(someRev, "A email=n")(), true, true, false},
+		{"unset, and the entry is a tombstone", dead, true, false, false},
+		{"unset, and there is no record", noRecords(), true, false, false},
 	} {
+		if ranked.Unset, ranked.Facet.Wire = tt.unset, "n"; tt.unset {
+			ranked.Facet.Wire = ""
+		}
 		e, w := newDirectEngine(t, tt.start)
 		taken := func() bool { return w.at(index.String()).field(ranked.Member) != nil }
 		for _, before := range []bool{false, true} {

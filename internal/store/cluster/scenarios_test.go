@@ -291,6 +291,7 @@ func scenarios() []scenario {
 	ab, aa := entries(someRev, "A email=a name=b"), entries(someRev, "A email=a name=a")
 	job := entries(someRev, "A name=n job=cook")
 	tagged := with(with(a, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))
+	noted := with(a, historyOfA, text("1 session_start x 192.0.2.1 / /"))
 	stored := with(tagged, storedSchema, hash("fingerprint="+people.Guard.Fingerprint))
 	dead := func(words string) *cell { return ending(hash(words), 1_000_000+300_000) }
 	one := func(v ...verb) []verb { return v }
@@ -341,6 +342,8 @@ func scenarios() []scenario {
 		{name: "lookup: delete, create a | find a | find a", start: a, actors: [][]verb{sequence(remove("A"), create("Q", "email=a")), one(find("a", "email")), one(find("a", "email"))}, large: true},
 		{name: "lookup: email to name | find a, find a", start: a, actors: [][]verb{one(update("A", "email= name=a")), sequence(find("a", "email", "name"), find("a", "email", "name"))}},
 		{name: "lookup: a goes, and comes in another field | find a", start: a, actors: [][]verb{sequence(update("A", "email=x"), create("Q", "name=a")), one(find("a", "email", "name"))}},
+		{name: "forget: delete, create", start: noted, actors: [][]verb{sequence(remove("A"), create("A", "email=x"))}, final: checkForgotten},
+		{name: "forget: delete | create anew | time", start: noted, actors: [][]verb{one(remove("A")), one(create("A", "email=x")), one(wait(30))}, final: checkForgotten, late: true, large: true},
 		{name: "replace: tags | other tags", start: tagged, actors: [][]verb{one(retag("A", "red")), one(retag("A", "red"))}},
 		{name: "replace: tags | delete, create", start: tagged, actors: [][]verb{one(retag("A", "red")), sequence(remove("A"), create("A", "email=x"))}},
 		{name: "schema: update | another schema", start: stored, actors: [][]verb{one(update("A", "email=x")), one(changeSchema())}, guarded: true},

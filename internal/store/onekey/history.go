@@ -209,9 +209,14 @@ func (ks *Keys) Trim(ctx context.Context, stream string, l store.FeedLimit) (int
 // History implements [store.Engine].
 func (ks *Keys) History(ctx context.Context, prk recordkey.Key) ([]string, error) {
 	all, err := ks.HistoryLines(ctx, prk)
+	// Lines before the last create are about an earlier entry. So are those up to the last delete:
+	// the program that created this entry may have written no line.
 	for i, line := range slices.Backward(all) {
-		if words := strings.Fields(line); len(words) > 1 && words[1] == "create" {
-			return all[i:], err // earlier lines are about another entry
+		switch store.LineKind(line) {
+		case "create":
+			return all[i:], err
+		case "delete":
+			return all[i+1:], err
 		}
 	}
 	return all, err

@@ -62,9 +62,12 @@ func (ks *Keys) Cardinalities(ctx context.Context, indexes []recordkey.Key) ([]i
 	pipe := ks.client.Pipeline()
 	cmds := make([]*redis.IntCmd, len(indexes))
 	for i, k := range indexes {
-		if k.IsValid() {
+		switch {
+		case k.Kind() == recordkey.KindOwn:
+			cmds[i] = pipe.ZCard(ctx, k.String())
+		case k.IsValid():
 			cmds[i] = pipe.SCard(ctx, k.String())
-		} else {
+		default:
 			// On a cluster this asks all masters, which no pipeline does.
 			cmds[i] = ks.client.DBSize(ctx)
 		}
@@ -118,7 +121,14 @@ func (ks *Keys) Order(ctx context.Context, o store.Order) ([]string, error) {
 	if o.Reverse {
 		command, from, to = "zrevrangebylex", to, from
 	}
-	members, err := ks.client.Do(ctx, command, o.Key.String(), from, to, "limit", 0, o.Count).StringSlice()
+	args := []any{command, o.Key.String(), from, to, "limit", 0, o.Count}
+	if o.Skip > 0 { // by rank, which takes as long for any number of members
+		args = []any{"zrange", o.Key.String(), o.Skip, o.Skip + int64(o.Count) - 1}
+		if o.Reverse {
+			args = append(args, "rev")
+		}
+	}
+	members, err := ks.client.Do(ctx, args...).StringSlice()
 	return members, readError(o.Key, err, NotSortedSet)
 }
 

@@ -184,7 +184,8 @@ func throttleArgs(verb string, a store.Counters, admission store.Admission) (key
 // Secret implements [store.Engine].
 func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
 	secret, err := ks.client.Get(ctx, key.String()).Result()
-	if errors.Is(err, redis.Nil) {
+	// A lock that is stored as a secret may be removed again before it is read.
+	for left := 3; left > 0 && errors.Is(err, redis.Nil); left-- {
 		if err := ks.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {
 			return "", redisx.Fail(err)
 		}
@@ -204,7 +205,8 @@ var (
 	LimitScript  = redisx.NewScript(scripts, "limit", redisx.IsNumber)
 )
 
-// maxTokens is the maximum number of valid tokens of an entry. The newest ones stay.
+// maxTokens is the maximum number of valid tokens of an entry. If there are more, the oldest one of
+// the most frequent kind goes; see issue.lua.
 const maxTokens = 16
 
 // Issue implements [store.Engine] with one script, which may be sent again.

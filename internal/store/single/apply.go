@@ -147,7 +147,8 @@ const maxRuns = 20
 // applyAny makes any change. unsure says that the change may have been made already.
 func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsure bool) error {
 	if c.Create { // left by a create that failed, or by an earlier entry
-		c.Drop = c.Leftovers()
+		history, _ := store.HistoryKey(c.Key) // every PRK has one
+		c.Drop = append(c.Leftovers(), store.Container{Key: history})
 	}
 	c.Set = append(slices.Clip(c.Set), c.RedundantCanonicals()...)
 	a := attempt{e: e, c: e.addDrops(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, mayStore: c.Schema.Exact, unsure: unsure}

@@ -56,7 +56,7 @@ func (e *Engine) alignOrder(ctx context.Context, r store.Align) error {
 	if r.Vacate {
 		how = "free"
 	}
-	_, _, err := e.client.Write(ctx, orderScript, keys, []string{r.At.Member, r.At.Facet.Field, r.At.Facet.Wire, how})
+	_, _, err := e.client.Write(ctx, orderScript, keys, []string{r.At.Member, r.At.Facet.Field, r.At.Facet.Wire, how, onekey.BoolArg(r.At.Unset)})
 	if redisx.WrongType(err) {
 		return &store.CorruptError{Key: r.At.Key.String(), Reason: onekey.NotSortedSet}
 	}

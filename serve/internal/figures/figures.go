@@ -15,7 +15,7 @@ import (
 // Limits on gathering.
 const (
 	gatherTimeout = 10 * time.Minute // for one figure
-	maxFigures    = 200              // that are kept
+	maxFigures    = 200              // that are kept; see makeRoom
 	maxConcurrent = 4                // that are gathered at the same time
 )
 
@@ -37,6 +37,7 @@ type Cache struct {
 	base    context.Context // parent of all contexts for gathering; nil before the first
 	stop    context.CancelFunc
 	running int
+	holders map[string]chan struct{} // by holder; closed when its running figure has been gathered
 	stopped bool
 }
 
@@ -48,6 +49,7 @@ type Value[T any] struct {
 }
 
 type figure struct {
+	holder       string // for whom it was gathered last
 	value        any
 	err          error
 	begun, ended time.Time
@@ -67,12 +69,25 @@ func (f *Cache) Close() {
 // slow to gather and is not much older. Otherwise it calls gather in the background and waits for
 // it. If ctx ends first or gather fails, Gather returns the error together with the previous value.
 func Gather[T any](ctx context.Context, f *Cache, name string, age time.Duration, gather func(context.Context) (T, error)) (Value[T], error) {
-	fig, done, err := f.start(name, age, func(ctx context.Context) (any, error) { return gather(ctx) })
-	if done != nil {
+	return GatherFor(ctx, f, "", name, age, gather)
+}
+
+// GatherFor does what [Gather] does on behalf of a holder, such as an API key. While another figure
+// is being gathered for that holder, it first waits for that one, so that no holder alone keeps out
+// the others. The holder "" has no such limit.
+func GatherFor[T any](ctx context.Context, f *Cache, holder, name string, age time.Duration, gather func(context.Context) (T, error)) (Value[T], error) {
+	var fig *figure
+	var err error
+	for again := true; again; {
+		var done chan struct{}
+		fig, done, again, err = f.start(holder, name, age, func(ctx context.Context) (any, error) { return gather(ctx) })
+		if done == nil {
+			break
+		}
 		select {
 		case <-done:
 		case <-ctx.Done():
-			err = ctx.Err()
+			again, err = false, ctx.Err()
 		}
 	}
 	f.mu.Lock()
@@ -86,33 +101,44 @@ func Gather[T any](ctx context.Context, f *Cache, name string, age time.Duration
 
 // start begins gathering a figure, unless its value can be reused or it is being gathered already.
 // It returns the figure and a channel that is closed when gathering ends, or nil if there is
-// nothing to wait for.
-func (f *Cache) start(name string, age time.Duration, gather func(context.Context) (any, error)) (*figure, chan struct{}, error) {
+// nothing to wait for. If again is set, that is the channel of another figure of the holder, and
+// the caller must call start again once it is closed.
+func (f *Cache) start(holder, name string, age time.Duration, gather func(context.Context) (any, error)) (fig *figure, done chan struct{}, again bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fig := f.all[name]
-	if fig == nil {
+	if fig = f.all[name]; fig == nil {
 		fig = &figure{}
 	}
 	switch {
 	case f.stopped:
-		return fig, nil, context.Canceled
+		return fig, nil, false, context.Canceled
 	case fig.done != nil || fig.fresh(age):
-		return fig, fig.done, nil
+		return fig, fig.done, false, nil
+	case f.holders[holder] != nil:
+		return fig, f.holders[holder], true, nil
 	case f.running >= maxConcurrent:
-		return fig, nil, ErrBusy
+		return fig, nil, false, ErrBusy
 	}
-	if f.all == nil || len(f.all) >= maxFigures {
+	if f.all == nil {
 		f.all = map[string]*figure{}
 	}
-	f.all[name] = fig
+	if f.all[name] == nil {
+		f.makeRoom()
+	}
+	f.all[name], fig.holder = fig, holder
 	f.running++
 	if f.base == nil {
 		f.base, f.stop = context.WithCancel(context.Background())
 	}
 	ctx, cancel := context.WithTimeout(f.base, gatherTimeout)
-	done := make(chan struct{})
+	done = make(chan struct{})
 	fig.done = done
+	if holder != "" {
+		if f.holders == nil {
+			f.holders = map[string]chan struct{}{}
+		}
+		f.holders[holder] = done
+	}
 	go func() {
 		defer cancel()
 		begun := time.Now()
@@ -121,12 +147,38 @@ func (f *Cache) start(name string, age time.Duration, gather func(context.Contex
 		defer f.mu.Unlock()
 		fig.done, fig.err = nil, err
 		f.running--
+		delete(f.holders, holder)
 		if err == nil {
 			fig.value, fig.begun, fig.ended = value, begun, time.Now()
 		}
 		close(done)
 	}()
-	return fig, done, nil
+	return fig, done, false, nil
+}
+
+// makeRoom forgets a figure if the cache is full: the oldest one of the holder that has the most.
+// So a holder that asks for many different figures displaces only its own. Figures that are being
+// gathered stay.
+func (f *Cache) makeRoom() {
+	if len(f.all) < maxFigures {
+		return
+	}
+	counts := map[string]int{}
+	for _, fig := range f.all {
+		counts[fig.holder]++
+	}
+	var oldest string
+	var victim *figure
+	for name, fig := range f.all {
+		if fig.done != nil {
+			continue
+		}
+		if victim == nil || counts[fig.holder] > counts[victim.holder] ||
+			counts[fig.holder] == counts[victim.holder] && fig.ended.Before(victim.ended) {
+			oldest, victim = name, fig
+		}
+	}
+	delete(f.all, oldest)
 }
 
 // fresh reports whether the value of a figure can be reused.

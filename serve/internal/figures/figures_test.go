@@ -20,13 +20,13 @@ func TestFourFigures(t *testing.T) {
 	gather := func(context.Context) (any, error) { <-release; return 1, nil }
 	var running []chan struct{}
 	for i := range maxConcurrent {
-		_, one, err := f.start(fmt.Sprint(i), time.Minute, gather)
+		_, one, _, err := f.start("", fmt.Sprint(i), time.Minute, gather)
 		if err != nil {
 			t.Fatal(err)
 		}
 		running = append(running, one)
 	}
-	if _, _, err := f.start("another", time.Minute, gather); !errors.Is(err, ErrBusy) {
+	if _, _, _, err := f.start("", "another", time.Minute, gather); !errors.Is(err, ErrBusy) {
 		t.Errorf("a fifth figure: got %v, want ErrBusy", err)
 	}
 	close(release)
@@ -37,6 +37,83 @@ func TestFourFigures(t *testing.T) {
 	if err != nil || one.Value != 1 || one.StartedAt.IsZero() {
 		t.Errorf("after the others: got %+v, %v", one, err)
 	}
+}
+
+// TestOneForEachHolder checks that figures of one holder are gathered one after the other, that
+// they do not keep out those of others, and that a figure that is being gathered is shared.
+func TestOneForEachHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f Cache
+		defer f.Close()
+		begun := time.Now()
+		var all sync.WaitGroup
+		ask := func(holder, name string, want time.Duration) {
+			all.Go(func() {
+				one, err := GatherFor(t.Context(), &f, holder, name, 0, func(context.Context) (string, error) {
+					time.Sleep(time.Second / 2)
+					return name, nil
+				})
+				if took := time.Since(begun); err != nil || one.Value != name || took != want {
+					t.Errorf("%s for %s: got %q, %v after %v, want it after %v", name, holder, one.Value, err, took, want)
+				}
+			})
+			synctest.Wait()
+		}
+		ask("a", "first", time.Second/2)
+		ask("a", "second", time.Second)
+		ask("a", "first", time.Second/2)
+		ask("b", "second", time.Second/2)
+		for _, holder := range []string{"c", "d"} {
+			ask(holder, "of "+holder, time.Second/2)
+		}
+		all.Wait()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second/4)
+		defer cancel()
+		ask("a", "third", 3*time.Second/2)
+		if _, err := GatherFor(ctx, &f, "a", "fourth", 0, func(context.Context) (int, error) { return 4, nil }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("while another one is gathered: got %v, want DeadlineExceeded", err)
+		}
+		all.Wait()
+	})
+}
+
+// TestManyFiguresOfOneHolder checks that a holder that asks for more figures than are kept
+// displaces only its own: those of others are reused, and one that is being gathered is shared.
+func TestManyFiguresOfOneHolder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f Cache
+		defer f.Close()
+		gathered := 0
+		ask := func(holder, name string, duration time.Duration) {
+			_, err := GatherFor(t.Context(), &f, holder, name, 0, func(context.Context) (int, error) {
+				gathered++
+				time.Sleep(duration)
+				return 0, nil
+			})
+			if err != nil {
+				t.Errorf("%s for %s: %v", name, holder, err)
+			}
+		}
+		ask("", "status", time.Minute)
+		ask("b", "slow", time.Minute)
+		var all sync.WaitGroup
+		all.Go(func() { ask("c", "running", time.Minute) })
+		synctest.Wait()
+		for i := range 2 * maxFigures {
+			ask("a", fmt.Sprint(i), 0)
+		}
+		if len(f.all) != maxFigures {
+			t.Errorf("%d figures are kept, want %d", len(f.all), maxFigures)
+		}
+		gathered = 0
+		ask("", "status", 0)
+		ask("b", "slow", 0)
+		all.Go(func() { ask("d", "running", 0) })
+		all.Wait()
+		if gathered != 0 {
+			t.Errorf("%d figures of other holders were gathered again", gathered)
+		}
+	})
 }
 
 // TestOneForAll checks that a figure that many callers want at the same time is gathered once.

@@ -3,7 +3,7 @@
 -- tombstone.lua.
 --
 -- KEYS[1]  the entry
--- KEYS[2]  the record of its tokens, in the same slot; not given if it has none
+-- KEYS[2]  the record of its tokens, in the same slot; not given if it has none and is not deleted
 -- ARGV[1]  the rev of this attempt      ARGV[2]  create | update | mend | delete
 -- ARGV[3], ARGV[4]  the newest rev of ~rev, and ~fence, as they were read; "" for none
 -- ARGV[5]  time to live of a tombstone, in seconds
@@ -116,9 +116,9 @@ if ARGV[2] == 'delete' then
   else
     note_change()
   end
-  strip(KEYS[1], done or stays_noted and about ~= '', done or tokens.ended and #tokens.ended > 0)
+  strip(KEYS[1], (done or stays_noted) and about ~= '', done or tokens.ended and #tokens.ended > 0)
   redis.call('EXPIRE', KEYS[1], ARGV[5])
-  if may_have_tokens(mark) then write_tokens(members, tokens) end
+  write_tokens(members, tokens) -- without tokens, the record may hold an invitation
   if KEYS[2] and not done then redis.call('HDEL', KEYS[1], '~tokens') end
   return {'ok'}
 end

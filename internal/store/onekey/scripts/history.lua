@@ -68,15 +68,16 @@ end
 
 -- read_lines returns the lines of the record that are not older than the given number of
 -- milliseconds. time is the time in microseconds. Lines of an earlier entry with the same key
--- disappear a day after the next entry was created.
+-- disappear a day after that entry was deleted or the next one was created.
 local function read_lines(milliseconds, time)
   local past, all = redis.pcall('GET', record), {}
   if type(past) ~= 'string' then past = '' end -- a record of another Redis type is replaced
   for line in string.gmatch(past, '[^\n]+') do
     local number, kind = string.match(line, '^(%d+) (%l+)')
     number = tonumber(number or '0')
-    if kind == 'create' and number < time - day * 1000 then all = {} end
-    if number > time - milliseconds * 1000 then all[#all + 1] = line end
+    local old = number < time - day * 1000
+    if old and (kind == 'create' or kind == 'delete') then all = {} end
+    if number > time - milliseconds * 1000 and not (old and kind == 'delete') then all[#all + 1] = line end
   end
   return all
 end
@@ -171,9 +172,9 @@ end
 local function marked() return about ~= '' and string.find(lines, '^%S+ %S+ %S+ %S+ %S+ %S+') ~= nil end
 
 -- note writes the lines to the record and to the feed. how is "create", "delete", or "" for other
--- changes. On one server, a delete also deletes the record. On a cluster the record stays for a
--- day, because the feed is written from it. note returns the server's error, or nil, and whether
--- ~note must be removed because its lines are now in the record.
+-- changes. On one server, a delete writes only to the feed, because the script drops the record. On
+-- a cluster the record stays for a day, because the feed is written from it. note returns the
+-- server's error, or nil, and whether ~note must be removed, since its lines are now in the record.
 local function note(how, waiting)
   if not record then return nil end
   local id, refused
@@ -186,10 +187,7 @@ local function note(how, waiting)
     append_lines(all, lines, time)
     return save(record, table.concat(all, '\n'), life)
   end
-  if how == 'delete' and feed then
-    redis.call('UNLINK', record)
-    return nil
-  end
+  if how == 'delete' and feed then return nil end
   all = read_lines(how == 'create' and day or life, time)
   append_lines(all, waiting or '', time)
   append_lines(all, lines, time)

@@ -7,7 +7,7 @@
 --                                      of ~rev, "" for none
 -- ARGV[3]  hash of the secret ARGV[4], ARGV[5]  purpose, and the facets that it is bound to
 -- ARGV[6]  value              ARGV[7]  how long it is valid, in milliseconds
--- ARGV[8]  maximum number of tokens; the newest stay
+-- ARGV[8]  maximum number of tokens
 -- ARGV[9]  the time, "" for the server's
 -- Reply: {"ok"} | {"absent"} | {"conflict"}
 --
@@ -43,9 +43,23 @@ local number = newest + 1
 if not KEYS[2] then number = math.max(number, math.floor(now / 1000)) end
 local text = table.concat({ends, string.format('%.0f', number), ARGV[4], ARGV[5], ARGV[6]}, ' ')
 table.sort(tokens.open, function(a, b) return a.number > b.number end)
+-- If there are too many, the oldest token of the most frequent kind goes. So strangers, who can ask
+-- for tokens of a few kinds, do not push out those of other kinds. A kind is a purpose with the
+-- facets that the token is bound to.
+local function kind_of_token(t) return t.purpose .. ' ' .. t.fields end
+local frequency = {[ARGV[4] .. ' ' .. ARGV[5]] = 1}
+for _, t in ipairs(tokens.open) do
+  local kind = kind_of_token(t)
+  frequency[kind] = (frequency[kind] or 0) + 1
+end
 while #tokens.open >= tonumber(ARGV[8]) do
-  local oldest = table.remove(tokens.open)
-  if not oldest.waits then tokens.swept[#tokens.swept + 1] = oldest.name end
+  local at = #tokens.open
+  for i = at - 1, 1, -1 do
+    if frequency[kind_of_token(tokens.open[i])] > frequency[kind_of_token(tokens.open[at])] then at = i end
+  end
+  local gone = table.remove(tokens.open, at)
+  frequency[kind_of_token(gone)] = frequency[kind_of_token(gone)] - 1
+  if not gone.waits then tokens.swept[#tokens.swept + 1] = gone.name end
 end
 if KEYS[2] then
   if tokens.foreign then redis.call('UNLINK', KEYS[2]) end

@@ -6,14 +6,16 @@
 -- ARGV[2]  a field
 -- ARGV[3]  a value
 -- ARGV[4]  "take": the entry gets the place if it has the value, and loses it otherwise
---          "free": the entry loses the place, unless it has another value by now
+--          "free": the entry loses the place, unless its value has changed
+-- ARGV[5]  "1" if the value is that the entry does not have the field
 -- Reply: {"ok"}, or an error if the index is not a sorted set
 local q = KEYS[2] and redis.pcall('HMGET', KEYS[2], '~isa', ARGV[2])
-local value = q and q.err == nil and q[1] and q[1] ~= '' and q[2]
+local live = q and q.err == nil and q[1] and q[1] ~= ''
+local same = live and q[2] == (ARGV[5] ~= '1' and ARGV[3])
 local reply
-if ARGV[4] == 'take' and value == ARGV[3] then
+if ARGV[4] == 'take' and same then
   reply = redis.pcall('ZADD', KEYS[1], '0', ARGV[1])
-elseif ARGV[4] == 'take' or not value or value == ARGV[3] then
+elseif ARGV[4] == 'take' or not live or same then
   reply = redis.pcall('ZREM', KEYS[1], ARGV[1])
 end
 if type(reply) == 'table' and reply.err then return redis.error_reply(reply.err) end

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"cmp"
+	"encoding/csv"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// csvLines prints entries as CSV with a header, as 'userdb import' reads it. Values are printed as
+// they are stored.
+type csvLines struct {
+	out     *csv.Writer
+	err     io.Writer // for warnings
+	fields  []string  // one for each column
+	all     bool      // no fields were asked for
+	started bool      // the header is printed
+	left    int       // entries with a facet that no column shows
+	unsafe  int       // cells that a spreadsheet may take for a formula
+}
+
+// newCSV returns a listing with the given fields. If fields is nil, it has all declared fields and
+// a column ~disabled.
+func newCSV(out, err io.Writer, t schema.Type, fields []string) *csvLines {
+	l := &csvLines{out: csv.NewWriter(out), err: err, fields: fields, all: fields == nil}
+	if l.all {
+		l.fields = []string{t.Primary}
+		for name := range t.Fields {
+			if name != t.Primary {
+				l.fields = append(l.fields, name)
+			}
+		}
+		slices.Sort(l.fields[1:])
+		l.fields = append(l.fields, disabledField)
+	}
+	return l
+}
+
+func (l *csvLines) add(e userdb.Entry) error {
+	if err := l.header(); err != nil {
+		return err
+	}
+	all := e.Flat()
+	if _, has := all[disabledField]; !has {
+		all[disabledField] = schema.Bool(false)
+	}
+	row := make([]string, len(l.fields))
+	for i, name := range l.fields {
+		if v, has := all[name]; has {
+			row[i] = v.Wire()
+		}
+		if name != disabledField && isFormula(row[i]) {
+			l.unsafe++
+		}
+	}
+	if l.all && !containsAll(l.fields, e) {
+		l.left++
+	}
+	return l.write(row)
+}
+
+// isFormula reports whether a spreadsheet may take the text of a cell for a formula.
+func isFormula(text string) bool {
+	if _, err := strconv.ParseFloat(text, 64); err == nil || text == "" {
+		return false
+	}
+	return strings.ContainsRune("=+-@\t\r\n＝＋－＠", []rune(text)[0])
+}
+
+// containsAll reports whether fields has all fields of e.
+func containsAll(fields []string, e userdb.Entry) bool {
+	for name := range e.Fields() {
+		if !slices.Contains(fields, name) {
+			return false
+		}
+	}
+	return true
+}
+
+// header prints the header, unless it is printed already.
+func (l *csvLines) header() error {
+	if l.started {
+		return nil
+	}
+	l.started = true
+	return l.write(l.fields)
+}
+
+// write writes a row to the output, whose errors it returns.
+func (l *csvLines) write(row []string) error {
+	err := l.out.Write(row)
+	l.out.Flush()
+	return cmp.Or(err, l.out.Error())
+}
+
+func (l *csvLines) end() error {
+	err := l.header() // also if there is no entry
+	if l.left > 0 {
+		fmt.Fprintf(l.err, "userdb: warning: facets that the schema does not declare are left out, in %s; --fields and --json have them\n", plural(l.left, "entry"))
+	}
+	if l.unsafe > 0 {
+		fmt.Fprintf(l.err, "userdb: warning: a spreadsheet may run %s as a formula: import all columns as text\n", plural(l.unsafe, "cell"))
+	}
+	return err
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/coffeenode/userdb/internal/privatefile"
+)
+
+// A rejectFile collects refused lines. Its first Write creates the file, which only this user may
+// read because it contains entries.
+type rejectFile struct {
+	path   string
+	f      *os.File
+	failed bool // a refused line could not be written
+}
+
+// reopen opens the file that an interrupted import began.
+func (r *rejectFile) reopen() (err error) {
+	r.f, err = privatefile.Reopen(r.path, os.O_WRONLY|os.O_APPEND)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return usagef("cannot add refused lines: %v; move that file away, or name another one with --rejects", err)
+	}
+	return nil
+}
+
+func (r *rejectFile) Write(p []byte) (n int, err error) {
+	defer func() { r.failed = r.failed || err != nil }()
+	if r.f == nil {
+		if strings.HasPrefix(filepath.Clean(r.path), "/dev/") { // such as /dev/stderr
+			r.f, err = os.OpenFile(r.path, os.O_WRONLY, 0)
+		} else {
+			r.f, err = privatefile.Create(r.path)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return r.f.Write(p)
+}
+
+func (r *rejectFile) close() error {
+	if r.f == nil {
+		return nil
+	}
+	return r.f.Close()
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// varying matches what differs from tour to tour: a revision, a time and the seconds to wait.
+var varying = regexp.MustCompile(`(~rev +)\S{12}|(added +)\S+Z|(added=)\S+Z|(wait )\d+s`)
+
+// TestTour compares the tour with a golden file. It ignores every setting of the environment, and
+// leaves nothing behind.
+func TestTour(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("HOME", dir)
+	t.Setenv("XDG_DATA_HOME", dir)
+	t.Setenv("USERDB_STORE", "redis://127.0.0.1:1")
+	t.Setenv("USERDB_NAMESPACE", "shop")
+	t.Setenv("USERDB_SCHEMA", filepath.Join(dir, "no-such-schema.json"))
+	os.Args[0] = "userdb" // what it prints depends on how it was started
+	got := runCommand(nil, "", "tour")
+	if got.code != 0 || got.err != "" {
+		t.Fatalf("exit code %d: %s", got.code, got.err)
+	}
+	checkTour(t, got.out)
+	for _, line := range strings.Split(got.out, "\n") {
+		if len([]rune(line)) > 80 {
+			t.Errorf("over 80 columns: %s", line)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("the tour left %v behind (%v)", left, err)
+	}
+}
+
+// checkTour compares the output of a tour with testdata/tour.txt.
+func checkTour(t *testing.T, out string) {
+	t.Helper()
+	const golden = "testdata/tour.txt"
+	out = varying.ReplaceAllString(out, "${1}${2}${3}${4}…")
+	path := filepath.Join(sources, golden)
+	if *update {
+		if err := os.WriteFile(path, []byte(out), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(path); err != nil || out != string(want) {
+		t.Errorf("the tour differs from %s (%v): write it with -update, and read the difference:\n%s", golden, err, out)
+	}
+}
+
+// sources is the folder of this package.
+var sources, _ = os.Getwd()
+
+// TestTourKeeps checks that --keep leaves a store on which the commands that it prints work, and
+// that a second tour does not touch it.
+func TestTourKeeps(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	t.Setenv("USERDB_STORE", "")
+	got := runCommand(nil, "", "tour", "--keep")
+	if got.code != 0 || got.err != "" {
+		t.Fatalf("exit code %d: %s", got.code, got.err)
+	}
+	_, next, _ := strings.Cut(got.out, "To go on:")
+	list := runCommand(nil, "", "list", "--store", "file:"+tourFile)
+	login := runCommand(nil, tourPassword, "login", "c1042", "--password-stdin", "--origin", "elsewhere", "--store", "file:"+tourFile)
+	switch {
+	case strings.Count(next, "userdb ") != 3:
+		t.Errorf("it does not print three commands:\n%s", next)
+	case list.code != 0 || !strings.Contains(list.out, "email=alice@hotmail.com"):
+		t.Errorf("list: %+v", list)
+	case login.code != 0 && login.code != 8: // the guesses of the tour may still hold her back
+		t.Errorf("login: %+v", login)
+	}
+	if again := runCommand(nil, "", "tour", "--keep"); again.code != 2 || !strings.Contains(again.err, tourFile+" exists") {
+		t.Errorf("a second tour: %+v", again)
+	}
+}
+
+func TestTourRefuses(t *testing.T) {
+	for _, args := range [][]string{{"tour", "--store", "memory:"}, {"tour", "--json"}, {"tour", "now"}} {
+		if got := runCommand(nil, "", args...); got.code != 2 || got.out != "" {
+			t.Errorf("%v: %+v, want exit code 2 and no output", args, got)
+		}
+	}
+}

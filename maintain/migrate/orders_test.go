@@ -1,0 +1,128 @@
+package migrate_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// storeFirstOrders makes the records of users those of a program whose ordered indexes did not have
+// the entries without a value.
+func (s *site) storeFirstOrders(t testdb.Tester, fields ...string) {
+	t.Helper()
+	stored := testdb.Must(s.Raw.HGet(s.Ctx, s.Key("~/schema/user"), "schema").Result())
+	text := strings.Replace(stored, `"orders":"2",`, "", 1)
+	if text == stored {
+		t.Fatalf("the stored schema has no version of its orders: %s", stored)
+	}
+	s.Do(t, "HSET", "~/schema/user", "fingerprint", change.Generation(text), "schema", text)
+	testdb.Skip(time.Minute)
+	for _, field := range fields {
+		for _, m := range testdb.Must(s.Raw.ZRange(s.Ctx, s.Key("~/order/user/"+field), 0, -1).Result()) {
+			if strings.HasPrefix(m, "\x00\x00") {
+				s.Do(t, "ZREM", "~/order/user/"+field, m)
+			}
+		}
+	}
+}
+
+// TestApplyOrders brings the entries without a value into orders that a program made without them,
+// while a program that opened the store before goes on writing.
+func TestApplyOrders(t *testing.T) {
+	sch := userSchema(schema.FoldCasefold,
+		field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}), field("city", schema.Field{Role: schema.RoleOrdered}))
+	eachEngine(t, func(t *testing.T, s *site) {
+		create := func(db *userdb.DB, uid string, facets ...string) {
+			t.Helper()
+			entry := userdb.NewEntry{UID: uid, Facets: schema.Texts(append(facets, "email", uid+"@x.org", "name", uid)...)}
+			if _, err := testdb.Must(db.Type("user")).Create(s.Ctx, entry); err != nil {
+				t.Fatal(err)
+			}
+		}
+		listed := func(db *userdb.DB, field string) (uids []string) {
+			t.Helper()
+			for e, err := range testdb.Must(db.Type("user")).All(s.Ctx, userdb.Query{Order: field}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				uids = append(uids, e.UID())
+			}
+			return uids
+		}
+		count := func(db *userdb.DB, field string, want int) {
+			t.Helper()
+			if n, err := testdb.Must(db.Type("user")).Count(s.Ctx, userdb.Query{Order: field}); err != nil || int(n.Entries) != want {
+				t.Errorf("by %s: Count returns %d, %v; want %d", field, n.Entries, err, want)
+			}
+		}
+		first := s.withSchema(t, sch)
+		create(first, "u1", "city", "Ulm")
+		create(first, "u2")
+		create(first, "u3", "city", "Bonn")
+		s.storeFirstOrders(t, "age", "city")
+
+		old := s.withSchema(t, sch)
+		s.DB = old
+		create(old, "u4")
+		testdb.Same(t, "before: check", s.Check(t, check.Options{}), nil)
+		if got := listed(old, "city"); !slices.Equal(got, []string{"u3", "u1"}) {
+			t.Errorf("before: got %q", got)
+		}
+		count(old, "city", 2)
+		plan, err := migrate.Plan(s.Ctx, s.withSchema(t, sch), sch)
+		if err != nil || len(plan.Types) != 1 || !plan.Types[0].Online || !strings.Contains(plan.Types[0].What, `the order by "city" gets the entries without a value`) {
+			t.Fatalf("plan: %+v, %v", plan.Types, err)
+		}
+		var mu sync.Mutex // progress is reported by several goroutines
+		n := 0
+		err = plan.Apply(s.Ctx, func(int64, int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			if n++; n < 20 {
+				uid := fmt.Sprintf("m%02d", n)
+				create(old, uid)
+				create(old, uid+"x", "city", "Aachen")
+				for user, city := range map[string]string{uid: "Zwickau", "u1": "", "u3": "Ulm"} {
+					_, err := testdb.Must(old.Type("user")).Update(s.Ctx, hints.UID(user), func(e *userdb.Entry) error {
+						if e.Drop("city"); city != "" {
+							e.Put("city", schema.Text(city))
+						}
+						return nil
+					})
+					if err != nil {
+						t.Error(err)
+					}
+				}
+				if got := listed(old, "city"); !slices.Contains(got, "u3") {
+					t.Errorf("meanwhile: got %q, want also u3", got)
+				}
+			}
+		})
+		if err != nil || n == 0 {
+			t.Fatal(n, err)
+		}
+		create(old, "u5")
+		testdb.Same(t, "after: check", s.Check(t, check.Options{}), nil)
+		if got := listed(old, "city"); !slices.Equal(got[:4], []string{"u1", "u2", "u4", "u5"}) {
+			t.Errorf("after: by city: %q, want first those without one", got)
+		}
+		if got := listed(s.withSchema(t, sch), "age"); len(got) != 5+2*min(n, 19) {
+			t.Errorf("after: by age: %q, want all entries", got)
+		}
+		count(old, "city", 5+2*min(n, 19))
+		if plan, err := migrate.Plan(s.Ctx, s.withSchema(t, sch), sch); err != nil || len(plan.Types) > 0 {
+			t.Errorf("planned again: %+v, %v", plan.Types, err)
+		}
+	})
+}

@@ -1,0 +1,237 @@
+package transfer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// isName reports whether a field of a table holds user names, which an account can do without.
+func (l *line) isName(field string) bool {
+	f := l.t.Schema.Fields[field]
+	return l.table && (f.Kind == "username" || f.Kind == "nickname") && f.Role.Has(schema.RoleSecondary) && !f.Required
+}
+
+// checkIdentifiers leaves out user names that are the entry's own address, and finds out whether
+// the line has an identifier. unnamed is why a user name was left out before, or nil.
+func (im *importer) checkIdentifiers(l *line, unnamed error) {
+	identifiers := 0
+	for _, field := range l.t.Secondary {
+		switch wire, has := l.draft.Facets[field]; {
+		case has && l.table && strings.Contains(wire, "@") && l.isOwnAddress(field, wire):
+			delete(l.draft.Facets, field)
+			l.leftOut.name = true
+		case has:
+			identifiers++
+		}
+	}
+	l.leftOut.name = l.leftOut.name || unnamed != nil
+	if identifiers == 0 && len(l.t.Secondary) > 0 && l.table && !im.o.WithoutIdentifier {
+		l.incomplete = cmp.Or(unnamed, fmt.Errorf("it has no identifier, %s (--without-identifier imports it without one)", strings.Join(l.t.Secondary, " or ")))
+	}
+}
+
+// isOwnAddress reports whether a value of a secondary field is the address of the same line.
+func (l *line) isOwnAddress(field, wire string) bool {
+	if f := l.t.Schema.Fields[field]; f.Kind == "email" || f.Required {
+		return false
+	}
+	for _, other := range l.t.Secondary {
+		address, has := l.draft.Facets[other]
+		if has && l.t.Schema.Fields[other].Kind == "email" && l.t.Schema.Canonical(address) == l.t.Schema.Canonical(wire) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayUpdate reports whether a line that cannot create an entry may be about an existing one.
+func (im *importer) mayUpdate(l *line) bool {
+	return im.o.OnDuplicate != DuplicateFail && l.draft.UID != ""
+}
+
+// addOwnFields adds everything to the draft that is not a facet.
+func (im *importer) addOwnFields(l *line, r *reading) error {
+	if err := l.markVerified(r); err != nil {
+		return err
+	}
+	now := im.Now()
+	disabled, err := disabledSince(r.own, now)
+	if err != nil {
+		return err
+	}
+	changed := r.own[columnChanged]
+	if l.statedChange, err = ownDate(changed); err != nil {
+		return err
+	}
+	if err := im.addHash(l, r); err != nil {
+		return err
+	}
+	switch {
+	case l.clearPassword != "":
+		changed = cmp.Or(changed, schema.Date(now).Wire())
+	case im.o.From != "" && l.leftOut.password:
+		changed = ""
+	}
+	return cmp.Or(l.setOwnDate(store.FieldChanged, changed, now), l.setOwnDate(store.FieldDisabled, disabled, now))
+}
+
+// withoutPassword is the advice on a password that cannot be used.
+const withoutPassword = "; --without-password imports the account without it"
+
+// markOfClear marks passwords that an import has hashed. It is the mark of no hash.
+const markOfClear = "clear"
+
+// addHash adds the password of a line to the draft.
+func (im *importer) addHash(l *line, r *reading) error {
+	hash, advice, err := r.own[columnHash], "", r.hashErr
+	if isNoPassword(hash) {
+		hash = ""
+	}
+	if l.clearPassword = r.own[columnClear]; l.clearPassword != "" {
+		if hash != "" {
+			return errors.New("both a password hash and a clear password")
+		}
+		l.mark = markOfClear
+	}
+	if hash != "" {
+		if im.o.Prepared != "" { // parseOptions has checked the options
+			hash, _ = password.Prepared(im.o.Prepared, im.o.Pepper, hash)
+		}
+		if err = im.Config.Hashing.HasherFor(l.t).Usable(hash); err != nil {
+			err = fmt.Errorf("password: %w", err)
+			if im.o.From == "" {
+				advice = "; a clear password goes into clear_password"
+			}
+		}
+	}
+	switch {
+	case err != nil && !im.o.WithoutPassword:
+		return fmt.Errorf("%w%s%s", err, advice, withoutPassword)
+	case err != nil || hash == "":
+		l.leftOut.password = l.clearPassword == ""
+		return nil
+	}
+	l.draft.Facets[store.FieldPassword] = hash
+	if l.mark = r.mark; !r.marked {
+		l.mark = store.ImportMark(hash)
+	}
+	return nil
+}
+
+// isNoPassword reports whether text stands in place of a hash for an account that has no password,
+// or whose password is locked, as in /etc/shadow and in Django.
+func isNoPassword(text string) bool {
+	return strings.HasPrefix(text, "!") || text == "*" || text == "*LK*" || text == "*NP*" || text == "NP"
+}
+
+// setOwn sets a field of the store's own.
+func (l *line) setOwn(field, wire string) {
+	if l.draft.Own == nil {
+		l.draft.Own = map[string]string{}
+	}
+	l.draft.Own[field] = wire
+}
+
+// markVerified marks facets as verified: those that a line of an export lists, and those whose
+// column is true or a date that has passed.
+func (l *line) markVerified(r *reading) error {
+	for _, field := range r.verified {
+		wire, has := l.draft.Facets[field]
+		if !has || field == l.t.Schema.Primary {
+			return change.Invalid(field, "verified", "the line has no such facet")
+		}
+		l.setOwn(store.FieldVerified(field), store.Verified(wire))
+	}
+	for _, column := range r.flagged {
+		field, text := strings.TrimPrefix(column, columnVerified), r.own[column]
+		verified, isFlag := parseFlag(text)
+		if at, err := ownDate(text); !isFlag && err == nil {
+			verified = !at.IsZero()
+		} else if !isFlag {
+			return fmt.Errorf("%s is neither a date nor true or false", column)
+		}
+		if wire, has := l.draft.Facets[field]; verified && has && field != l.t.Schema.Primary {
+			l.setOwn(store.FieldVerified(field), store.Verified(wire))
+		}
+	}
+	return nil
+}
+
+// parseFlag parses a truth value as databases and spreadsheets write it.
+func parseFlag(text string) (value, ok bool) {
+	switch strings.ToLower(text) {
+	case "1", "t", "true", "yes":
+		return true, true
+	case "0", "f", "false", "no":
+		return false, true
+	}
+	return false, false
+}
+
+// disabledSince returns the date since which a line says that its entry is disabled, or "". now is
+// the date if the line does not say since when.
+func disabledSince(own map[string]string, now time.Time) (string, error) {
+	since, enabled := "", false
+	for _, column := range []string{columnDisabled, columnFlag, columnEnabled} {
+		text := own[column]
+		flag, isFlag := parseFlag(text)
+		switch {
+		case text == "":
+		case isFlag && flag != (column == columnEnabled):
+			since = cmp.Or(since, schema.Date(now).Wire())
+		case isFlag:
+			enabled = enabled || column != columnEnabled
+		case column == columnDisabled:
+			if _, err := ownDate(text); err != nil {
+				return "", fmt.Errorf("%s is neither a date nor true or false", column)
+			}
+			since = text
+		default:
+			return "", fmt.Errorf("%s is neither true nor false", column)
+		}
+	}
+	if enabled && since != "" {
+		return "", errors.New("both disabled and not disabled")
+	}
+	until, err := ownDate(own[columnUntil])
+	if err == nil && until.After(now) {
+		since = cmp.Or(since, schema.Date(now).Wire())
+	}
+	return since, err
+}
+
+// ownDate parses a date that is not a facet; an empty text is the zero time.
+func ownDate(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	v, err := schema.ParseText(schema.CodecDate, text)
+	at, isDate := v.Time()
+	if err != nil || !isDate {
+		return time.Time{}, fmt.Errorf("%s is not a date", records.Quoted(text[:min(len(text), 40)]))
+	}
+	return at, nil
+}
+
+// setOwnDate sets a field of the store's own to a date; an empty date leaves it out. A future date
+// becomes now, since otherwise every session would seem older than its password.
+func (l *line) setOwnDate(field, date string, now time.Time) error {
+	at, err := ownDate(date)
+	if err != nil || date == "" {
+		return err
+	}
+	if at.After(now) {
+		at = now
+	}
+	l.setOwn(field, schema.Date(at).Wire())
+	return nil
+}

@@ -1,0 +1,66 @@
+package scim
+
+import (
+	"errors"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Limits of one request. Tests lower them.
+var (
+	maxFound   = 1000    // entries that a filter selects
+	maxBytes   = 8 << 20 // size of the entries kept for the response; the last read may exceed it
+	maxMembers = 50_000  // members in the response
+
+	// stepBytes is the size of the entries after which one step of a listing ends. It does not
+	// depend on what the request has read before, because a repeated step must read the same
+	// entries.
+	stepBytes = 4 << 20
+)
+
+// A usage counts what a request keeps for its response.
+type usage struct{ entries, bytes, members int }
+
+// add counts entries.
+func (u *usage) add(all []userdb.Entry) {
+	u.entries += len(all)
+	for _, e := range all {
+		for field, v := range e.Facets() {
+			u.bytes += len(field) + len(v.Wire())
+		}
+	}
+}
+
+var (
+	errTooManyFound   = badRequest(tooMany, "the filter selects more than one request may read")
+	errTooManyMembers = badRequest(tooMany, "the group has more members than one response may list; use excludedAttributes=members")
+)
+
+// collect returns all entries that a query selects, except damaged ones. It returns
+// errTooManyFound if the request would keep more than it may.
+func (c *call) collect(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err error) {
+	q.Limit, q.MaxBytes = maxCount, stepBytes
+	for {
+		p, err := t.Page(c.ctx, q)
+		switch {
+		case err == nil || errors.Is(err, userdb.ErrCorrupt):
+		case isAbsent(err):
+			return all, nil
+		default:
+			return nil, err
+		}
+		if all, err = c.keep(all, p.Entries...); err != nil || p.Next == "" {
+			return all, err
+		}
+		q.After = p.Next
+	}
+}
+
+// keep appends entries that a filter has selected to all. It returns errTooManyFound if the request
+// would keep more than it may.
+func (c *call) keep(all []userdb.Entry, some ...userdb.Entry) ([]userdb.Entry, error) {
+	if c.used.add(some); c.used.entries > maxFound || c.used.bytes > maxBytes {
+		return nil, errTooManyFound
+	}
+	return append(all, some...), nil
+}

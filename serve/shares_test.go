@@ -1,0 +1,301 @@
+package serve_test
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
+)
+
+// startRequest sends a request without the last byte of its body, and returns when the service,
+// which has checked the key, reads the body. finish sends that byte and returns the response.
+func (c *client) startRequest(method, path, text string) (finish func() reply) {
+	c.t.Helper()
+	body, rest := io.Pipe()
+	req, err := http.NewRequestWithContext(c.Ctx, method, c.url+path, body)
+	must(c.t, err)
+	req.Header.Set("Authorization", "Bearer "+c.key)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Expect", "100-continue") // the 100 is sent when the body is read
+	c.t.Cleanup(func() { _ = rest.Close() }) // so that the service can end even if the test fails
+	answers := make(chan reply, 1)
+	go func() {
+		transport := &http.Transport{ExpectContinueTimeout: time.Minute}
+		defer transport.CloseIdleConnections()
+		res, err := transport.RoundTrip(req)
+		if err != nil {
+			answers <- reply{text: err.Error()}
+			return
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			text = append(text, err.Error()...)
+		}
+		r := reply{status: res.StatusCode, header: res.Header, text: string(text)}
+		_ = json.Unmarshal(text, &r.body) // other bodies have no members
+		answers <- r
+	}()
+	_, err = io.WriteString(rest, text[:len(text)-1])
+	must(c.t, err)
+	return func() reply {
+		// If these fail, the service has answered already.
+		_, _ = io.WriteString(rest, text[len(text)-1:])
+		_ = rest.Close()
+		return <-answers
+	}
+}
+
+// until waits until condition returns true.
+func (c *client) until(what string, condition func() bool) {
+	c.t.Helper()
+	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			c.t.Fatalf("timed out before %s", what)
+		}
+	}
+}
+
+// TestRevokedWhileBodyArrives checks that a request does nothing if its key was revoked after its
+// headers had arrived, but before all of its body had.
+func TestRevokedWhileBodyArrives(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		sc, o := directorySchema()
+		c := newClient(t, s.Under(t, sc), serve.Options{SCIM: &o})
+		path := c.create(alice)
+		timed, pass := c.withClockAnd(serve.Options{SCIM: &o})
+		old := timed.withKey(c.makeKey(admin.Key{Name: "old", Scopes: []string{admin.ScopeAdmin}}))
+		old.scim("200", "GET", "/Users", "")
+		before := c.do("200", "GET", path+"/history", "").text
+		var finish []func() reply
+		for _, sent := range [][3]string{
+			{"POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9","session":{}}`},
+			{"PUT", path + "/password", `{"password":"another staple 10"}`},
+			{"POST", path + "/sessions", `{}`},
+			{"PATCH", path, `{"facets":{"job":"smith"}}`},
+			{"PUT", path + "/tags", `{"tags":["x"]}`},
+			{"POST", "/v1/types/user/tokens", `{"purpose":"p","uid":"alice"}`},
+			{"POST", "/v1/types/user/entries", `{"facets":{"name":"Bob"}}`},
+			{"POST", "/v1/types/user/import", `{"facets":{"name":"Bob"}}`},
+			{"POST", "/scim/v2/Users", `{` + userURN + `"userName":"bob@example.com"}`},
+			{"PATCH", "/scim/v2/Users/alice", `{` + patchURN + `"Operations":[{"op":"replace","path":"active","value":false}]}`},
+		} {
+			finish = append(finish, old.startRequest(sent[0], sent[1], sent[2]))
+		}
+		keys, err := admin.OpenKeys(c.DB)
+		must(t, err)
+		must(t, keys.Revoke(c.Ctx, "old"))
+		pass(5 * time.Second)
+		for _, one := range finish {
+			if r := one(); r.status != 401 {
+				t.Errorf("got %d %s, want 401", r.status, r.text)
+			}
+		}
+		c.equal("history", c.do("200", "GET", path+"/history", "").text, before)
+		c.equal("count", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "1")
+		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
+	})
+}
+
+// occupyPlace sends a request that takes its place and then waits for the store until end is
+// called. The service must have read the key, by a clock that stands still.
+func (c *client) occupyPlace() (end func()) {
+	c.t.Helper()
+	g := &gate{waiting: make(chan struct{}, 100), opened: make(chan struct{})}
+	c.AddHook(g)
+	g.shut.Store(true)
+	open := sync.OnceFunc(func() { close(g.opened) })
+	answered, done := make(chan reply, 1), make(chan struct{})
+	c.t.Cleanup(func() { open(); <-done }) // so that the service can end even if the test fails
+	go func() {
+		defer close(done)
+		answered <- c.send("GET", "/v1/types/user/entries", "")
+	}()
+	<-g.waiting
+	g.shut.Store(false)
+	return func() {
+		c.t.Helper()
+		open()
+		if r := <-answered; r.status != 200 {
+			c.t.Errorf("a request that was running got %d %s, want 200", r.status, r.text)
+		}
+	}
+}
+
+// TestSharesOfKeys checks that one key, however narrow, leaves places for requests, streams and
+// imports of others, and that all keys together leave some for operators.
+func TestSharesOfKeys(t *testing.T) {
+	defer serve.SetMaxConcurrent(8)()
+	defer serve.SetSchemaMaxAge(time.Hour)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c, _ := newClient(t, s, serve.Options{}).withClockAnd(serve.Options{Console: true})
+	var greedy []*client
+	for i := range 4 {
+		one := c.withKey(c.makeKey(admin.Key{Name: fmt.Sprint("greedy", i), Namespace: "a", Types: []string{"user"}, Scopes: []string{admin.ScopeAdmin}}))
+		one.do("200", "GET", "/v1/types/user/entries", "")
+		greedy = append(greedy, one)
+	}
+	c.do("200", "GET", "/v1/types/user/entries", "")
+	_, err := admin.AddOperator(c.Ctx, c.DB, "Olga", "correct horse battery")
+	must(t, err)
+
+	var ends []func()
+	for i, one := range greedy {
+		ends = append(ends, one.occupyPlace(), one.occupyPlace())
+		one.do("503 unavailable", "GET", "/v1/schema", "")
+		if i < 3 {
+			c.do("200", "GET", "/v1/schema", "")
+		}
+	}
+	c.do("503 unavailable", "GET", "/v1/schema", "")
+	jar, _ := cookiejar.New(nil)
+	browser := &http.Client{Jar: jar}
+	page, err := browser.PostForm(c.url+"/console/signin", url.Values{"name": {"olga"}, "password": {"correct horse battery"}})
+	must(t, err)
+	defer page.Body.Close()
+	if page.StatusCode != 200 || page.Request.URL.Path != "/console/find" {
+		t.Errorf("while keys have all places, an operator got %s at %s, want 200 at /console/find", page.Status, page.Request.URL.Path)
+	}
+	for _, end := range ends {
+		end()
+	}
+
+	const streams, importing = "text/event-stream", "/v1/types/user/import"
+	greedy[0].listen("")
+	greedy[0].listen("")
+	greedy[0].do("503 unavailable", "GET", "/v1/events", "", "Accept", streams)
+	for range 3 { // listeners take no places of other requests
+		greedy[0].do("200", "GET", "/v1/schema", "")
+	}
+	c.listen("")
+
+	for range 2 {
+		body, answer := greedy[0].startImport(http.DefaultClient, c.url)
+		defer func() { _ = body.Close(); <-answer }()
+		_, err := io.WriteString(body, "\n")
+		must(t, err)
+	}
+	c.until("the imports take their places", func() bool { return greedy[0].send("POST", importing, `{"facets":{"name":"x"}}`).status == 503 })
+	c.do("200", "POST", importing, `{"facets":{"name":"Bob"}}`)
+}
+
+// TestBodiesInMemory checks that bodies that are on their way take only so much memory, for each
+// key and together, and that it is free again afterwards.
+func TestBodiesInMemory(t *testing.T) {
+	defer serve.SetMaxBodies(4000)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c := newClient(t, s, serve.Options{})
+	greedy := c.withKey(c.makeKey(admin.Key{Name: "greedy", Scopes: []string{admin.ScopeRead}}))
+	const path = "/v1/types/user/lookup"
+	body := `{"value":"` + strings.Repeat("x", 700) + `"}`
+	finish := greedy.startRequest("POST", path, body)
+	greedy.until("the first body has arrived", func() bool { return greedy.send("POST", path, body).status == 503 })
+	c.do("404 not_found", "POST", path, body)
+	if r := finish(); r.status != 404 {
+		t.Errorf("the first body: got %d %s, want 404", r.status, r.text)
+	}
+	greedy.until("the memory is free", func() bool { return greedy.send("POST", path, body).status == 404 })
+	greedy.do("503 unavailable", "POST", path, `{"value":"`+strings.Repeat("x", 1000)+`"}`)
+	for range 10 {
+		greedy.do("404 not_found", "POST", path, body)
+	}
+}
+
+// TestCountsOfOneKey checks that counts of one key do not keep out those of others.
+func TestCountsOfOneKey(t *testing.T) {
+	defer serve.SetSchemaMaxAge(time.Hour)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c, _ := newClient(t, s, serve.Options{}).withClock()
+	greedy := c.withKey(c.makeKey(admin.Key{Name: "greedy", Scopes: []string{admin.ScopeRead}}))
+	for _, one := range []*client{c, greedy} {
+		one.do("200", "GET", "/v1/types/user/count", "")
+	}
+	g := &gate{waiting: make(chan struct{}, 1000), opened: make(chan struct{})}
+	s.AddHook(g)
+	g.shut.Store(true)
+	replies := make(chan reply)
+	for i := range 6 {
+		go func() { replies <- greedy.send("GET", fmt.Sprintf("/v1/types/user/count?order=age&gte=%d", i), "") }()
+	}
+	var early []reply
+	select {
+	case r := <-replies: // all places are taken
+		early = append(early, r)
+	case <-time.After(100 * time.Millisecond):
+	}
+	go func() { replies <- c.send("GET", "/v1/types/user/count?disabled=true", "") }()
+	select {
+	case r := <-replies:
+		early = append(early, r)
+	case <-time.After(100 * time.Millisecond):
+	}
+	g.shut.Store(false)
+	close(g.opened)
+	for range 7 - len(early) {
+		early = append(early, <-replies)
+	}
+	for _, r := range early {
+		if r.status != 200 {
+			t.Errorf("a count got %d %s, want 200", r.status, r.text)
+		}
+	}
+}
+
+// TestPeerConnections checks that a client has only so many connections to a service that speaks
+// TLS itself, even if it sends nothing, and that a proxy may have any number.
+func TestPeerConnections(t *testing.T) {
+	defer serve.SetMaxPeerConns(3)()
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
+	certified := httptest.NewUnstartedServer(nil)
+	certified.StartTLS()
+	defer certified.Close()
+	secured := &tls.Config{Certificates: certified.TLS.Certificates}
+	trusting := certified.Client().Transport.(*http.Transport).TLSClientConfig
+	for _, proxies := range [][]netip.Prefix{nil, {netip.MustParsePrefix("127.0.0.0/8")}} {
+		address, end := startService(t, c, serve.Options{TLS: secured, Proxies: proxies})
+		dial := func() (io.Closer, error) {
+			ctx, cancel := context.WithTimeout(c.Ctx, 20*time.Second)
+			defer cancel()
+			return (&tls.Dialer{Config: trusting}).DialContext(ctx, "tcp", address)
+		}
+		var all []io.Closer
+		for range 3 {
+			conn, err := dial()
+			must(t, err)
+			all = append(all, conn)
+		}
+		conn, err := dial()
+		if err == nil {
+			all = append(all, conn)
+		}
+		if (err == nil) != (proxies != nil) {
+			t.Errorf("with the proxies %v, a fourth connection: %v", proxies, err)
+		}
+		must(t, all[0].Close())
+		c.until("another connection is accepted", func() bool {
+			conn, err := dial()
+			if err == nil {
+				all = append(all, conn)
+			}
+			return err == nil
+		})
+		for _, conn := range all {
+			_ = conn.Close() // the first is closed already
+		}
+		must(t, end())
+	}
+}

@@ -1,0 +1,31 @@
+package userdb
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// TestRequestsDiffer checks that CreateOnce takes two requests for different ones if they differ in
+// any field of NewEntry, except in the password.
+func TestRequestsDiffer(t *testing.T) {
+	values := map[string]any{
+		"UID": "true", "Facets": schema.Texts("name", "ann"), "Tags": []string{"true"}, "Disabled": true,
+		"Password": "battery staple", "RequirePassword": true,
+	}
+	encoded := map[string]string{encodeRequest(NewEntry{}): "no field"}
+	for _, field := range reflect.VisibleFields(reflect.TypeFor[NewEntry]()) {
+		value, ok := values[field.Name]
+		if !ok {
+			t.Fatalf("NewEntry has a field %s, which this test must set", field.Name)
+		}
+		var n NewEntry
+		reflect.ValueOf(&n).Elem().FieldByIndex(field.Index).Set(reflect.ValueOf(value))
+		text := encodeRequest(n)
+		if other, same := encoded[text]; same != (field.Name == "Password" || field.Name == "RequirePassword") {
+			t.Errorf("a request with %s has the encoding of one with %q: %v", field.Name, other, same)
+		}
+		encoded[text] = field.Name
+	}
+}

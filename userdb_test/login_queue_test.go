@@ -1,0 +1,306 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// blockWorker holds the only worker of a store in the middle of a login. The returned function
+// releases it, at the latest when the test ends.
+func (g *loginSite) blockWorker() (release func()) {
+	g.t.Helper()
+	// Log in once before, because only the first login creates some of the records.
+	must(g.t, g.logIn("alice", alicePassword, ""))
+	reached, free := make(chan struct{}), make(chan struct{})
+	var blocked atomic.Bool
+	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		// Only the first one waits. Others may have the word in the text of a script, which a node
+		// of a cluster gets with its first call.
+		if strings.Contains(wordsOf(cmds[0]), "admit") && blocked.CompareAndSwap(false, true) {
+			close(reached)
+			<-free
+		}
+		return send()
+	})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := g.logIn("alice", alicePassword, ""); err != nil {
+			g.t.Errorf("the login that holds the worker: %v", err)
+		}
+	})
+	<-reached
+	release = sync.OnceFunc(func() {
+		close(free)
+		wg.Wait()
+		g.tap.set(nil)
+	})
+	g.t.Cleanup(release)
+	return release
+}
+
+// weakPassword breaks only the rule about strength.
+const weakPassword = "12341234567"
+
+// strongPassword satisfies the rule about strength.
+const strongPassword = alicePassword + " staple"
+
+// queueLength is the number of callers that can wait for one worker.
+const queueLength = 64
+
+// TestThrottledAreNotQueued checks that throttled attempts are refused at once and are not queued,
+// so that they keep nobody else out. The error of a full queue must say how long to wait.
+func TestThrottledAreNotQueued(t *testing.T) {
+	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
+		must(t, g.logIn("alice", alicePassword, "home")) // the pool learns how long a hash takes
+		g.exhaust("mallory", "attacker")
+		release := g.blockWorker()
+		var refused sync.WaitGroup
+		for range 2 * queueLength {
+			refused.Go(func() {
+				if wait, err := waitOf(g.logIn("mallory", wrongPassword, "attacker")); wait == 0 {
+					t.Errorf("a throttled attempt: %v", err)
+				}
+			})
+		}
+		refused.Wait() // while the only worker is busy
+		var served sync.WaitGroup
+		var wait time.Duration
+		for range 2 * queueLength {
+			served.Go(func() {
+				err := g.logIn("alice", alicePassword, "home")
+				busy, is := errors.AsType[*userdb.BusyError](err)
+				if err != nil && !is {
+					t.Error(err)
+				}
+				if is {
+					g.mu.Lock()
+					wait = max(wait, busy.Wait)
+					g.mu.Unlock()
+				}
+			})
+		}
+		eventually(t, "a login is refused because the queue is full", func() bool { g.mu.Lock(); defer g.mu.Unlock(); return wait > 0 })
+		release()
+		served.Wait()
+	})
+}
+
+// share is the number of callers of one origin, or for one account, that can run or wait in a lane
+// of the queue for one worker.
+const share = 8
+
+// A crowd makes calls while the worker of a store is blocked, and counts those that are refused
+// because the queue is full.
+type crowd struct {
+	t       *testing.T
+	calls   sync.WaitGroup
+	mu      sync.Mutex
+	refused map[string]int
+}
+
+// newCrowd returns a crowd whose calls end before the test does. Call it before blockWorker, so
+// that the worker is released first if the test fails.
+func newCrowd(t *testing.T) *crowd {
+	c := &crowd{t: t, refused: map[string]int{}}
+	t.Cleanup(c.calls.Wait)
+	return c
+}
+
+// start makes n calls of one kind at the same time. Those that are not refused must return nil or
+// one of the errors in other.
+func (c *crowd) start(n int, kind string, call func(i int) error, other ...error) {
+	for i := range n {
+		c.calls.Go(func() {
+			err := call(i)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			switch {
+			case errors.Is(err, userdb.ErrUnavailable) && strings.Contains(err.Error(), "too many logins at once"):
+				c.refused[kind]++
+			case err != nil && !slices.ContainsFunc(other, func(want error) bool { return errors.Is(err, want) }):
+				c.t.Errorf("%s: %v", kind, err)
+			}
+		})
+	}
+}
+
+// wait waits until n calls of one kind have been refused. Because the worker is blocked, they have
+// been refused without waiting.
+func (c *crowd) wait(n int, kind string) {
+	c.t.Helper()
+	eventually(c.t, fmt.Sprintf("%s: %d calls are refused", kind, n), func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.refused[kind] >= n
+	})
+}
+
+// finish waits for all calls, and checks that exactly want of each kind have been refused.
+func (c *crowd) finish(want map[string]int) {
+	c.t.Helper()
+	c.calls.Wait()
+	if !maps.Equal(c.refused, want) {
+		c.t.Errorf("%v calls were refused, want %v", c.refused, want)
+	}
+}
+
+// TestFullQueue checks that callers who find the queue full are refused at once, with an error that
+// says nothing about the password, neither the old nor the new one. Those in the queue must be
+// served. Operators, SetPassword and the holders of tokens must get places, of which one account
+// has only its share. Reads must not wait.
+func TestFullQueue(t *testing.T) {
+	s := schema.User()
+	s.Types["user"].Password.Strength = 3
+	eachLoginSite(t, userdb.Options{HashWorkers: 1, Schema: s}, func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		g.add("bob", alicePassword)
+		g.add("carol", alicePassword)
+		token, err := g.users.Issue(ctx, uid("carol"), userdb.Token{Purpose: "reset"})
+		must(t, err)
+		operators, err := view.Reconfigure(g.db, func(c *view.Config) { c.NS, c.OnSchema = view.Reserved, view.Later })
+		must(t, err)
+		olga := userdb.NewEntry{Facets: schema.Texts("name", "olga"), Password: alicePassword}
+		must(t, errOf(typeOf(t, operators, "user").Create(ctx, olga)))
+		must(t, errOf(typeOf(t, operators, "user").Login(ctx, "olga", alicePassword, userdb.Attempt{})))
+
+		c := newCrowd(t)
+		release := g.blockWorker()
+		c.start(2*queueLength, "login", func(i int) error { return g.logIn(fmt.Sprint("nobody", i), alicePassword, "") }, userdb.ErrLogin)
+		c.wait(queueLength, "login")
+		if _, err := g.users.Find(ctx, uid("alice")); err != nil {
+			t.Errorf("a read while the queue is full: %v", err)
+		}
+		for what, err := range map[string]error{
+			"change": errOf(g.users.ChangePassword(ctx, uid("alice"), alicePassword, strongPassword, userdb.Attempt{})),
+			// Estimating the strength may take seconds, so it also needs a worker.
+			"create": g.create("dan", weakPassword),
+		} {
+			wantErr(t, what, err, userdb.ErrUnavailable, "too many logins at once")
+		}
+		c.start(2*share, "operator", func(int) error {
+			return errOf(typeOf(t, operators, "user").Login(ctx, "olga", alicePassword, userdb.Attempt{}))
+		})
+		c.start(2*share, "set", func(int) error { return errOf(g.users.SetPassword(ctx, uid("bob"), strongPassword)) }, userdb.ErrConflict)
+		c.start(2*share, "reset", func(int) error {
+			return errOf(g.users.ResetPassword(ctx, "reset", token, strongPassword))
+		}, userdb.ErrNotFound)
+		c.start(2*share, "create", func(i int) error {
+			ctx := userdb.WithActor(ctx, userdb.Actor{Name: "operator:Olga", Origin: "192.0.2.7"})
+			return errOf(g.users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprint("new", i)), Password: alicePassword}))
+		})
+		for _, kind := range []string{"operator", "set", "reset", "create"} {
+			c.wait(share, kind)
+		}
+		for _, pw := range []string{strongPassword, weakPassword} {
+			err := errOf(g.users.SetPassword(ctx, uid("bob"), pw))
+			wantErr(t, "SetPassword, beyond its share", err, userdb.ErrUnavailable, "too many logins at once")
+		}
+		release()
+		c.finish(map[string]int{"login": queueLength, "operator": share, "set": share, "reset": share, "create": share})
+	})
+}
+
+// TestShareOfQueue checks that calls from one origin, or for one account or invitation, take only
+// their share of the queue, although each of them is allowed.
+func TestShareOfQueue(t *testing.T) {
+	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		g.add("bob", alicePassword)
+		g.add("carol", alicePassword)
+		secret := g.invite("dan@example.com")
+		c := newCrowd(t)
+		release := g.blockWorker()
+		calls := map[string]func(i int) error{
+			"an account": func(i int) error {
+				return g.logIn([]string{"bob", "bob@example.com"}[i%2], alicePassword, fmt.Sprint("origin", i))
+			},
+			"a change of a password": func(int) error {
+				return errOf(g.users.ChangePassword(ctx, uid("carol"), alicePassword, "brand new horse", userdb.Attempt{}))
+			},
+			"an identifier that nobody has": func(i int) error { return g.logIn("nobody", alicePassword, fmt.Sprint("other", i)) },
+			"an origin":                     func(i int) error { return g.logIn(fmt.Sprint("nobody", i), alicePassword, fmt.Sprint("2001:db8::", i)) },
+			"an origin that signs up": func(i int) error {
+				ctx := userdb.WithActor(ctx, userdb.Actor{Origin: "192.0.2.7"})
+				return errOf(g.users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprint("new", i)), Password: alicePassword}))
+			},
+			"an invitation": func(i int) error {
+				n := userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprint("dan", i)), Password: alicePassword}
+				return errOf(g.users.AcceptInvitation(ctx, secret, n))
+			},
+		}
+		want := map[string]int{}
+		for kind, call := range calls {
+			c.start(2*share, kind, call, userdb.ErrLogin, userdb.ErrConflict, userdb.ErrNotFound)
+			want[kind] = share
+		}
+		for kind := range calls {
+			c.wait(share, kind)
+		}
+		c.start(1, "somebody else", func(int) error { return g.logIn("zoe", alicePassword, "192.0.2.99") }, userdb.ErrLogin)
+		release()
+		c.finish(want)
+	})
+}
+
+// TestTakenIsNotHashed checks that no password is hashed for an entry that cannot be created
+// because of its values or its UID.
+func TestTakenIsNotHashed(t *testing.T) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		own, other := g.countHashes(func() {
+			n := userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "new"), Password: alicePassword}
+			wantField(t, "a taken UID", errOf(g.users.Create(ctx, n)), userdb.ErrDuplicate, "uid")
+		})
+		if own != 0 || other != 0 {
+			t.Errorf("a taken UID: %d and %d hashes, want none", own, other)
+		}
+		secret := g.invite("new@example.com")
+		taken := userdb.NewEntry{Facets: schema.Texts("name", "Alice"), Password: alicePassword}
+		for what, call := range map[string]func(n userdb.NewEntry) error{
+			"Create":           func(n userdb.NewEntry) error { return errOf(g.users.Create(ctx, n)) },
+			"CreateOnce":       func(n userdb.NewEntry) error { return errOf(g.users.CreateOnce(ctx, "one", n)) },
+			"AcceptInvitation": func(n userdb.NewEntry) error { return errOf(g.users.AcceptInvitation(ctx, secret, n)) },
+		} {
+			own, other := g.countHashes(func() { wantField(t, what, call(taken), userdb.ErrDuplicate, "name") })
+			if own != 0 || other != 0 {
+				t.Errorf("%s with a taken name: %d and %d hashes, want none", what, own, other)
+			}
+			free := userdb.NewEntry{Facets: schema.Texts("name", what), Password: alicePassword}
+			if own, _ := g.countHashes(func() { must(t, call(free)) }); own != 1 {
+				t.Errorf("%s with a free name: %d hashes, want 1", what, own)
+			}
+		}
+	})
+}
+
+// TestWaitEndsWithItsContext checks that a login stops waiting for a worker when its context ends.
+func TestWaitEndsWithItsContext(t *testing.T) {
+	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
+		defer g.blockWorker()()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(10*time.Millisecond, cancel)
+		own, other := g.countHashes(func() {
+			_, err := g.users.Login(ctx, "alice", alicePassword, userdb.Attempt{})
+			wantErr(t, "a login that waits", err, context.Canceled)
+			err = errOf(g.users.SetPassword(ctx, uid("alice"), "brand new horse"))
+			wantErr(t, "a call after the context ended", err, context.Canceled)
+		})
+		if own != 0 || other != 0 {
+			t.Errorf("%d and %d hashes were computed after the context ended", own, other)
+		}
+	})
+}
