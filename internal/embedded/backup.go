@@ -27,15 +27,37 @@ func Backup(path, to string) (int64, error) {
 	if !isLog(from) {
 		return backupLegacy(from, path, to)
 	}
-	l, err := openLog(from, func([]byte) error { return nil })
-	if err != nil {
-		return 0, withPath(err, path)
-	}
-	return writeNew(to, func(out *logFile) error {
-		_, err := io.Copy(io.NewOffsetWriter(out.file, pageSize), io.NewSectionReader(from, pageSize, l.end-pageSize))
+	return writeNew(to, func(out *logFile) error { return copyLog(out, from, path) })
+}
+
+// maxCopies limits how often a file is copied again because it changed meanwhile.
+const maxCopies = 10
+
+// copyLog copies the frames of the file at path, which another process may be writing to. That
+// process may take back the last frame if it could not be made durable. Then the copy is not whole,
+// and copyLog begins again.
+func copyLog(out *logFile, from *os.File, path string) error {
+	ignore := func([]byte) error { return nil }
+	for copies := 1; ; copies++ {
+		l, err := openLog(from, ignore)
+		if err != nil {
+			return withPath(err, path)
+		}
+		if err := out.file.Truncate(pageSize); err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(out.file, pageSize), io.NewSectionReader(from, pageSize, l.end-pageSize)); err != nil {
+			return err
+		}
 		out.end, out.sum, out.seq = l.end, l.sum, l.seq
-		return err
-	})
+		if err := out.writeSlot(); err != nil {
+			return err
+		}
+		_, err = openLog(out.file, ignore)
+		if !errors.Is(err, ErrDamaged) || copies == maxCopies {
+			return err
+		}
+	}
 }
 
 // backupLegacy copies a file of JSON lines, which is always replaced as a whole.

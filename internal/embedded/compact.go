@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 )
 
 // compactSlack is the number of bytes beyond twice the size of the records at which a file is
-// written anew while the store is in use; startSlack is the one for a store that is opened.
-const compactSlack, startSlack = 16 << 20, 4096
+// written anew while the store is in use; startSlack is the one for a store that is opened. Tests
+// change them.
+var compactSlack, startSlack = 16 << 20, pageSize + 256
 
 // syncEvery is the number of bytes of a new file after which it is synced, so that the writes of
 // others need not wait for much.
@@ -173,9 +173,9 @@ type Compacted struct {
 	Removed       string // the file of JSON lines that was removed, "" if there was none
 }
 
-// Compact writes the file anew, so that nothing is left in it of what was deleted or replaced. It
-// also removes the file that this one replaced when it had an older form, because records that were
-// deleted since are in there. Others may use the store meanwhile.
+// Compact writes the file anew, so that nothing is left in it of what was deleted or replaced, or
+// has expired. It also removes the file that this one replaced when it had an older form, because
+// records that were deleted since are in there. Others may use the store meanwhile.
 func (s *Store) Compact(ctx context.Context) (Compacted, error) {
 	if s.path == "" {
 		return Compacted{}, nil
@@ -196,6 +196,7 @@ func (s *Store) Compact(ctx context.Context) (Compacted, error) {
 	case <-s.compacted: // for an earlier call whose context ended
 	default:
 	}
+	s.engine.removeExpired()
 	s.compaction.requested.Store(true)
 	s.engine.want(nil)
 	select {
@@ -211,12 +212,6 @@ func (s *Store) Compact(ctx context.Context) (Compacted, error) {
 		return did, err
 	}
 	did.After = info.Size()
-	old := s.path + legacySuffix
-	if err := os.Remove(old); err == nil {
-		did.Removed = old
-		return did, s.disk.syncDir(filepath.Dir(s.path))
-	} else if ignoreMissing(err) != nil {
-		return did, err
-	}
-	return did, nil
+	did.Removed, err = s.removeLegacy()
+	return did, err
 }

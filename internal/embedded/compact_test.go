@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // TestCompactForgets checks that nothing of deleted records is in the file after Compact, nor after
@@ -46,6 +47,42 @@ func TestCompactForgets(t *testing.T) {
 				t.Errorf("after one more change: %v, want 3 records", got)
 			}
 		})
+	}
+}
+
+// TestCompactForgetsExpired checks that records that have expired are gone, too.
+func TestCompactForgetsExpired(t *testing.T) {
+	var now atomic.Int64
+	now.Store(time.Now().UnixMilli())
+	ctx := WithClock(t.Context(), func() time.Time { return time.UnixMilli(now.Load()) })
+	for _, when := range []string{"Compact", "start"} {
+		path := file(t)
+		s, err := Open(ctx, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2*maxSwept + 1 {
+			do(t, s.Client(), fmt.Sprintf("SET secret%d %d PX 1000", i, i))
+		}
+		do(t, s.Client(), "SET old v")
+		now.Add(2000)
+		if when == "start" {
+			do(t, s.Client(), "SET other "+strings.Repeat("x", 50_000), "DEL other")
+			closeStore(t, s)
+			if s, err = Open(ctx, path); err != nil {
+				t.Fatal(err)
+			}
+		} else if _, err := s.Compact(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := os.ReadFile(path); err != nil || bytes.Contains(data, []byte("secret")) {
+			t.Errorf("%s: the file still holds what has expired, or cannot be read: %v", when, err)
+		}
+		do(t, s.Client(), "SET new v")
+		closeStore(t, s)
+		if got := onDisk(t, path); len(got) != 2 {
+			t.Errorf("%s: %v, want 2 records", when, got)
+		}
 	}
 }
 
@@ -246,6 +283,39 @@ func TestBackupWhileWriting(t *testing.T) {
 			t.Errorf("the copy has %d, %v; want at least %d", got, err, least)
 		}
 		closeStore(t, copied)
+	}
+	stop()
+	all.Wait()
+}
+
+// TestBackupOfUndone checks that each copy is whole although writes fail and are taken back.
+func TestBackupOfUndone(t *testing.T) {
+	var n atomic.Int64
+	s := openDisk(t, file(t), &testDisk{before: func(step string) error {
+		if step == "sync" && n.Add(1)%3 == 0 {
+			return errors.New("faulty sync")
+		}
+		return nil
+	}})
+	for s.Client().Set(t.Context(), "k", "v", 0).Err() != nil {
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	all.Go(func() {
+		text := strings.Repeat("x", 20_000)
+		for ctx.Err() == nil {
+			_ = s.Client().Set(t.Context(), "k", text, 0).Err() // some fail
+		}
+	})
+	dir := t.TempDir()
+	for i := range 100 {
+		to := filepath.Join(dir, fmt.Sprint(i))
+		if _, err := Backup(s.path, to); err != nil {
+			t.Fatal(err)
+		}
+		if got := onDisk(t, to); len(got) != 1 {
+			t.Errorf("the copy has %d records, want 1", len(got))
+		}
 	}
 	stop()
 	all.Wait()

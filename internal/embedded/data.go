@@ -7,46 +7,6 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// An object is the record at a key. It is not changed once its data were copied: see data.edit.
-type object struct {
-	epoch uint64 // of the data when the object was made
-	until int64  // Unix time in milliseconds at which the record expires; 0 means never
-	size  int    // approximate number of bytes in a file
-	value any    // string, *list, *hash, *set, *zset or *stream
-}
-
-type (
-	hash = table[string]
-	set  = table[struct{}]
-	list struct{ items []string }
-	// A zset maps members to scores. The store gives all its members the score 0, so that they are
-	// in the order of the table; other scores are sorted when they are read.
-	zset struct {
-		table[float64]
-		scored int // members with a score other than 0
-	}
-	// A stream maps the binary form of an ID to fields and values.
-	stream struct {
-		table[[]string]
-		last streamID
-	}
-)
-
-type streamID struct{ ms, seq uint64 }
-
-func (id streamID) key() string {
-	b := binary.BigEndian.AppendUint64(make([]byte, 0, 16), id.ms)
-	return string(binary.BigEndian.AppendUint64(b, id.seq))
-}
-
-func (id streamID) less(other streamID) bool {
-	return id.ms < other.ms || id.ms == other.ms && id.seq < other.seq
-}
-
-func parseStreamKey(key string) streamID {
-	return streamID{binary.BigEndian.Uint64([]byte(key)), binary.BigEndian.Uint64([]byte(key[8:]))}
-}
-
 // root holds all records. Copying it takes no time: the copies share their records until one of
 // them changes.
 type root struct {
@@ -143,7 +103,7 @@ func (d *data) edit(key string, fresh func() any) *object {
 	}
 	switch {
 	case !found:
-		o = &object{epoch: d.epoch, size: overhead + len(key), value: fresh()}
+		o = &object{epoch: d.epoch, size: baseSize(key, 0), value: fresh()}
 		d.size += o.size
 		d.keys.Set(key, o)
 	case o.epoch != d.epoch:
@@ -168,8 +128,15 @@ func (d *data) edit(key string, fresh func() any) *object {
 	return o
 }
 
-// overhead is the approximate number of bytes that a file needs for a record beside its texts.
-const overhead = 8
+// baseSize returns the approximate number of bytes that a file needs for a record beside its value.
+// If it is less than half of what is needed, the file is written anew at each start.
+func baseSize(key string, until int64) int {
+	n := 12 + len(key)
+	if until != 0 {
+		n *= 2
+	}
+	return n
+}
 
 func (d *data) grow(o *object, n int) {
 	o.size += n
@@ -200,7 +167,7 @@ func (d *data) drop(key string) bool {
 // setString replaces the record at key. The new one does not expire.
 func (d *data) setString(key, value string) {
 	d.drop(key)
-	o := &object{epoch: d.epoch, size: overhead + len(key) + len(value), value: value}
+	o := &object{epoch: d.epoch, size: baseSize(key, 0) + len(value), value: value}
 	d.size += o.size
 	d.keys.Set(key, o)
 	d.log(opString, key, value)
@@ -353,7 +320,7 @@ func (d *data) addEntry(key string, id streamID, fields ...string) {
 }
 
 func entrySize(fields []string) int {
-	n := 20
+	n := 60 // with the key
 	for _, f := range fields {
 		n += len(f) + 2
 	}
@@ -394,6 +361,7 @@ func (d *data) trim(key string, n int) {
 func (d *data) setUntil(key string, until int64) {
 	o := d.edit(key, nil)
 	d.schedule(key, o.until, until)
+	d.grow(o, baseSize(key, until)-baseSize(key, o.until))
 	o.until = until
 	d.log(opUntil, key, string(binary.BigEndian.AppendUint64(nil, uint64(until))))
 }
@@ -402,7 +370,7 @@ func (d *data) setUntil(key string, until int64) {
 func (d *data) rename(from, to string) {
 	o := d.edit(from, nil)
 	d.drop(from)
-	o.size += len(to) - len(from)
+	o.size += baseSize(to, o.until) - baseSize(from, o.until)
 	d.put(to, o)
 	d.log(opRename, from, to)
 }
@@ -423,7 +391,7 @@ func (d *data) copyTo(from, to string) {
 	o, _ := d.keys.Get(from)
 	c := *o
 	d.nextEpoch() // so that neither record changes the value that they share
-	c.size += len(to) - len(from)
+	c.size += baseSize(to, c.until) - baseSize(from, c.until)
 	d.put(to, &c)
 	d.log(opCopy, from, to)
 }

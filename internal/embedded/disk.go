@@ -26,6 +26,8 @@ func (osDisk) open(path string) (diskFile, error) {
 
 func (osDisk) link(from, to string) error { return os.Link(from, to) }
 
+func (osDisk) remove(path string) error { return os.Remove(path) }
+
 func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
 
 // syncDir makes a rename survive a power failure, if the system can do that.

@@ -82,11 +82,33 @@ func (e *engine) do(c *call, commands ...[]string) ([]any, error) {
 		replies[i] = e.run(words)
 	}
 	if c.wrote {
-		e.call = &call{lazy: true}
-		e.data.sweep()
+		e.sweep()
 	}
 	e.call = nil
 	return replies, nil
+}
+
+// sweep removes some of the records that have expired or are too many. Nobody waits for that.
+func (e *engine) sweep() {
+	e.call = &call{lazy: true}
+	e.data.sweep()
+	e.call = nil
+}
+
+// removeExpired removes all records that have expired, in steps between which others run.
+func (e *engine) removeExpired() {
+	step := func() (more bool) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.closed {
+			return false
+		}
+		e.data.now = e.now().UnixMilli()
+		e.sweep()
+		return e.data.anyExpired()
+	}
+	for step() {
+	}
 }
 
 func (e *engine) run(words []string) any {

@@ -144,11 +144,8 @@ const maxSwept = 100
 // sweep removes records that have expired, and those that are too many. Within a class it removes
 // those that expire first.
 func (d *data) sweep() {
-	for range maxSwept {
-		first, found := d.due.Min()
-		if !found || int64(binary.BigEndian.Uint64([]byte(first))) > d.now {
-			break
-		}
+	for n := 0; n < maxSwept && d.anyExpired(); n++ {
+		first, _ := d.due.Min()
 		d.delete(first[8:])
 	}
 	all := 0
@@ -159,6 +156,11 @@ func (d *data) sweep() {
 	for class := range classLimits {
 		all -= d.removeFirst(class, all-maxStrangers)
 	}
+}
+
+func (d *data) anyExpired() bool {
+	first, found := d.due.Min()
+	return found && int64(binary.BigEndian.Uint64([]byte(first))) <= d.now
 }
 
 // removeFirst removes up to n records of a class, but not more than maxSwept, and returns how many

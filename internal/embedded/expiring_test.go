@@ -202,7 +202,7 @@ func flood(t *testing.T, s *Store) {
 	for pattern, want := range map[string]int{
 		"~/throttle/user/nobody/*": 5, "~/throttle/user/nobody/1[5-9]": 5, "~/token/*": 5, "~/token/*{user/uid:1[6-9]}": 4, "~/history/*": 7, "~/history/*live*": 1,
 		"~/token/*live*": 1,
-		"~/visits/*": 3, "~/session/*": 20, "~/throttle/user/uid/*": 20,
+		"~/visits/*":     3, "~/session/*": 20, "~/throttle/user/uid/*": 20,
 	} {
 		if got := s.Client().Keys(ctx, pattern).Val(); len(got) != want {
 			t.Errorf("%s: %q, want %d", pattern, got, want)

@@ -33,6 +33,7 @@ type logFile struct {
 	seq   uint64 // number of the last frame, even of one that could not be written
 	slots int    // slots written so far
 	torn  bool   // there may be bytes after end
+	known int64  // the length in the newest slot when the file was opened
 	// unsynced means that the last slot, or what another process wrote, may not be durable.
 	unsynced bool
 }
@@ -54,8 +55,14 @@ func firstPage() []byte {
 	return page
 }
 
+// maxFrame is the maximum size in bytes of the changes of a frame.
+const maxFrame = 1 << 30
+
 // append writes changes after the last ones without syncing the file.
 func (l *logFile) append(changes []byte) error {
+	if len(changes) > maxFrame {
+		return fmt.Errorf("%d bytes of changes at once, want at most %d", len(changes), maxFrame)
+	}
 	l.seq++
 	frame := make([]byte, frameHead, frameHead+len(changes))
 	copy(frame, frameMagic)
@@ -94,7 +101,8 @@ func (l *logFile) commit(changes []byte) error {
 	}
 	if err != nil {
 		l.end, l.sum, l.torn = end, last, true
-		return errors.Join(err, l.clearTorn())
+		_ = l.clearTorn() // the next commit tries again
+		return err
 	}
 	// The slot need not be durable before the next commit. If it cannot be written, an older one
 	// says less, and is true as well.
@@ -112,12 +120,16 @@ func (l *logFile) finish() error {
 	return err
 }
 
-// clearTorn removes what an earlier commit may have left after the end.
+// clearTorn removes what an earlier commit may have left after the end, and makes that durable:
+// otherwise a crash could bring back changes that were refused.
 func (l *logFile) clearTorn() error {
 	if !l.torn {
 		return nil
 	}
 	err := l.file.Truncate(l.end)
+	if err == nil {
+		err = l.file.Sync()
+	}
 	l.torn = err != nil
 	return err
 }
@@ -184,7 +196,7 @@ func openLog(file diskFile, apply func(changes []byte) error) (*logFile, error) 
 	if err != nil {
 		return nil, damageAt(0, err)
 	}
-	l := &logFile{file: file, end: pageSize, slots: other}
+	l := &logFile{file: file, end: pageSize, slots: other, known: newest.end}
 	in := newFrameReader(file, pageSize, info.Size())
 	durable := false // the part of the file is whole of which the slot says that it is durable
 	for {
@@ -215,6 +227,19 @@ func damageAt(offset int64, err error) error {
 		err = errors.New("the file ends too early")
 	}
 	return &DamageError{Offset: offset, Reason: err.Error()}
+}
+
+// settle makes durable what a process that was killed wrote after the newest slot. It writes it
+// again, because a sync that fails may leave data in memory that no later sync writes to the disk.
+func (l *logFile) settle() error {
+	if !l.unsynced {
+		return nil
+	}
+	_, err := io.Copy(io.NewOffsetWriter(l.file, l.known), io.NewSectionReader(l.file, l.known, l.end-l.known))
+	if err != nil {
+		return err
+	}
+	return l.file.Sync()
 }
 
 // close makes the slot durable and closes the file.
@@ -309,6 +334,7 @@ type disk interface {
 	create(path string) (diskFile, error) // fails if path exists
 	open(path string) (diskFile, error)
 	link(from, to string) error
+	remove(path string) error
 	rename(from, to string) error
 	syncDir(dir string) error
 }

@@ -70,7 +70,8 @@ func readLog(data []byte) (map[string]string, error) {
 	d := newData()
 	f := memoryFile{Reader: bytes.NewReader(data)}
 	if !isLog(f) {
-		return nil, readLegacy(f, "f", d)
+		err := readLegacy(f, "f", d)
+		return dump(d.root), err
 	}
 	_, err := openLog(f, d.apply)
 	return dump(d.root), err
@@ -287,6 +288,9 @@ func TestJournalMakesTheSameRecords(t *testing.T) {
 			t.Fatal(err)
 		}
 		compareFile(t, s.path, want)
+		if limit := s.engine.data.size*2 + startSlack; s.log.end > int64(limit) {
+			t.Fatalf("the file has %d bytes after a compaction; more than %d cause another one", s.log.end, limit)
+		}
 	})
 }
 

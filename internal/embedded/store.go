@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -38,9 +39,9 @@ type Store struct {
 	close      func() error
 
 	// Only the goroutine that writes batches uses these.
-	log        *logFile // nil until the first write, if the file is missing or of JSON lines
-	legacy     bool     // the file is of JSON lines
-	renamed    bool     // the file was replaced, and its directory is not synced yet
+	log        *logFile    // nil until the first write, if the file is missing or of JSON lines
+	legacy     os.FileInfo // the file of JSON lines that the next write replaces, or nil
+	renamed    bool        // the file was replaced, and its directory is not synced yet
 	compaction compaction
 }
 
@@ -107,8 +108,20 @@ func (s *Store) load() error {
 	if err := s.readFile(d); err != nil {
 		return err
 	}
+	if s.log != nil {
+		if err := s.log.settle(); err != nil {
+			return fmt.Errorf("reading the embedded store: %w", err)
+		}
+	}
+	for _, left := range []string{".tmp", legacySuffix + ".tmp"} { // by a process that was killed
+		_ = s.disk.remove(s.path + left)
+	}
+	grown := s.log != nil && s.log.end > int64(2*d.size+startSlack)
+	if grown {
+		s.engine.removeExpired()
+	}
 	s.engine.write, s.engine.durable = s.commit, d.freeze()
-	if s.log != nil && s.log.end > int64(2*d.size+startSlack) {
+	if grown {
 		// If it cannot be written anew, for example because the disk is full, the file stays.
 		_ = s.compactNow(s.engine.durable)
 	}
@@ -126,17 +139,17 @@ func (s *Store) readFile(d *data) error {
 	}
 	if !isLog(file) {
 		defer file.Close()
-		s.legacy = true
+		if s.legacy, err = file.Stat(); err != nil {
+			return err
+		}
 		return readLegacy(file, s.path, d)
 	}
 	if s.log, err = openLog(file, d.apply); err != nil {
 		_ = file.Close()
 		return withPath(err, s.path)
 	}
-	if s.log.unsynced { // a process was killed before its last write was durable
-		err = s.log.file.Sync()
-	}
-	return err
+	s.renamed = true // by a process that was killed, perhaps
+	return nil
 }
 
 // newClient returns the client. It turns off settings that are meant for networks, such as
@@ -183,7 +196,7 @@ func (s *Store) shut() error {
 		}
 	}
 	err = cmp.Or(err, s.client.Close())
-	s.lock.Close() // a nil lock is fine, and the lock file was never written
+	s.lock.Close() // a nil lock is fine, and what the lock file holds need not last
 	return err
 }
 
@@ -246,10 +259,29 @@ func makeDir(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDirs(dir); err != nil {
 		return "", err
 	}
 	return filepath.EvalSymlinks(dir)
+}
+
+// makeDirs does what [os.MkdirAll] does, and makes the new directories durable.
+func makeDirs(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+	}
+	parent := filepath.Dir(dir)
+	if !errors.Is(err, fs.ErrNotExist) || parent == dir {
+		return err
+	}
+	if err := makeDirs(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return osDisk{}.syncDir(parent)
 }
 
 // readLink returns the target of the link at path, or "" if path is a file or does not exist.
