@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,6 +26,7 @@ const servingEnv = "USERDB_EMBEDDED_TEST_SERVE"
 // serveForChaos opens and serves the store at path until standard input ends. Each line there sets
 // the state of the disk: "good", "full" or "slow".
 func serveForChaos(path string) error {
+	compactSlack = 64 << 10 // so that the file is written anew all the time
 	var state atomic.Value
 	state.Store("good")
 	d := &testDisk{before: func(step string) error {
@@ -63,6 +65,8 @@ type counter struct {
 	least int64
 	// most is the largest value that can have been written. No read may return more.
 	most int64
+	// last is the largest value that was sent, even if it was refused. A backup may have it.
+	last int64
 }
 
 // chaos is the state of a run.
@@ -73,11 +77,13 @@ type chaos struct {
 	changes  atomic.Int64 // acknowledged
 	refused  atomic.Int64 // for lack of space
 	reads    atomic.Int64
+	backups  atomic.Int64
 }
 
 // TestChaos serves a store from a process that is killed and whose disk is full or slow at times,
-// while clients change and read it through the socket. No acknowledged change is lost, no refused
-// one is seen, and no reader sees what is undone later.
+// while clients change and read it through the socket, compact it and copy its file. It begins with
+// a file of JSON lines. No acknowledged change is lost, no refused one is seen, no reader sees what
+// is undone later, and every copy is whole.
 //
 //	make chaos KIND=file MINUTES=30
 func TestChaos(t *testing.T) {
@@ -89,9 +95,17 @@ func TestChaos(t *testing.T) {
 		length = time.Duration(minutes * float64(time.Minute))
 	}
 	c := &chaos{t: t, path: filepath.Join(t.TempDir(), "f"), counters: make([]counter, 8)}
+	var old []record
+	for i := range 200 {
+		old = append(old, record{Key: fmt.Sprintf("old/%03d", i), String: text("v")})
+	}
+	if err := os.WriteFile(c.path, encoded(t, old), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	ctx, stop := context.WithTimeout(t.Context(), length)
 	defer stop()
 	var clients sync.WaitGroup
+	clients.Go(func() { c.copyFiles(ctx) })
 	for i := range c.counters {
 		clients.Go(func() { c.client(ctx, i) })
 	}
@@ -103,14 +117,17 @@ func TestChaos(t *testing.T) {
 	clients.Wait()
 	s := open(t, c.path)
 	for i := range c.counters {
-		n, err := s.Client().Get(t.Context(), c.key(i)).Int64()
+		n, err := s.Client().HGet(t.Context(), c.key(i), "n").Int64()
 		if err != nil && !errors.Is(err, redis.Nil) {
 			t.Error(err)
 		}
 		c.judge(i, n, c.counters[i].least, "at the end")
 	}
-	t.Logf("%d kills, %d changes, %d refused, %d reads", kills, c.changes.Load(), c.refused.Load(), c.reads.Load())
-	if c.changes.Load() == 0 || c.refused.Load() == 0 || c.reads.Load() == 0 {
+	if got := s.Client().Keys(t.Context(), "old/*").Val(); len(got) != len(old) {
+		t.Errorf("%d of %d records of the file of JSON lines are left", len(got), len(old))
+	}
+	t.Logf("%d kills, %d changes, %d refused, %d reads, %d copies", kills, c.changes.Load(), c.refused.Load(), c.reads.Load(), c.backups.Load())
+	if c.changes.Load() == 0 || c.refused.Load() == 0 || c.reads.Load() == 0 || c.backups.Load() == 0 {
 		t.Error("want some of each")
 	}
 }
@@ -175,9 +192,14 @@ func (c *chaos) client(ctx context.Context, own int) {
 			continue
 		}
 		var err error
-		if rand.IntN(2) == 0 {
+		switch n := rand.IntN(1000); {
+		case n == 0:
+			if _, failed := s.Compact(ctx); failed != nil {
+				err = ErrUnsaved // it was not compacted, or the process was killed
+			}
+		case n%2 == 0:
 			err = c.increment(ctx, s, own)
-		} else {
+		default:
 			err = c.read(ctx, s, rand.IntN(len(c.counters)))
 		}
 		if err != nil && !errors.Is(err, ErrUnsaved) {
@@ -202,9 +224,9 @@ func (c *chaos) increment(ctx context.Context, s *Store, i int) error {
 	k := &c.counters[i]
 	k.mu.Lock()
 	next := k.most + 1
-	k.most = next
+	k.most, k.last = next, max(k.last, next)
 	k.mu.Unlock()
-	err := s.Client().Set(ctx, c.key(i), next, 0).Err()
+	err := s.Client().HSet(ctx, c.key(i), "n", next, "text", strings.Repeat("x", rand.IntN(2000))).Err()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -226,7 +248,7 @@ func (c *chaos) read(ctx context.Context, s *Store, i int) error {
 	k.mu.Lock()
 	least := k.least
 	k.mu.Unlock()
-	n, err := s.Client().Get(ctx, c.key(i)).Int64()
+	n, err := s.Client().HGet(ctx, c.key(i), "n").Int64()
 	if errors.Is(err, redis.Nil) {
 		err = nil
 	}
@@ -235,6 +257,53 @@ func (c *chaos) read(ctx context.Context, s *Store, i int) error {
 		c.judge(i, n, least, "while it ran")
 	}
 	return err
+}
+
+// copyFiles copies the file again and again, and checks the copies.
+func (c *chaos) copyFiles(ctx context.Context) {
+	to := filepath.Join(c.t.TempDir(), "copy")
+	for ctx.Err() == nil {
+		var least [8]int64
+		for i := range c.counters {
+			c.counters[i].mu.Lock()
+			least[i] = c.counters[i].least
+			c.counters[i].mu.Unlock()
+		}
+		if _, err := Backup(c.path, to); err != nil {
+			c.t.Error("copying: ", err)
+			return
+		}
+		for i, n := range c.counts(to) {
+			c.counters[i].mu.Lock()
+			if n < least[i] || n > c.counters[i].last {
+				c.t.Errorf("%s is %d in a copy, want %d to %d", c.key(i), n, least[i], c.counters[i].last)
+			}
+			c.counters[i].mu.Unlock()
+		}
+		if err := os.Remove(to); err != nil {
+			c.t.Error(err)
+		}
+		c.backups.Add(1)
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// counts returns the counters in a copy of the file.
+func (c *chaos) counts(path string) (all [8]int64) {
+	s, d := &Store{disk: osDisk{}, path: path}, newData()
+	if err := s.readFile(d); err != nil {
+		c.t.Error(err)
+		return all
+	}
+	if s.log != nil {
+		s.log.file.Close()
+	}
+	for i := range all {
+		if text, is := getField(d, []string{c.key(i), "n"}).(string); is {
+			all[i], _ = strconv.ParseInt(text, 10, 64)
+		}
+	}
+	return all
 }
 
 // judge checks a value that was read. least is what it had to be when the read began.
