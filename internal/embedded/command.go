@@ -80,7 +80,7 @@ var commands = map[string]command{
 	"ZINCRBY":        {3, 3, incrementScore},
 	"ZRANGE":         {3, 5, rangeByRank},
 	"ZRANGEBYLEX":    {3, 6, func(d *data, a []string) any { return rangeByLex(d, a, false) }},
-	"ZRANGEBYSCORE":  {3, 4, rangeByScore},
+	"ZRANGEBYSCORE":  {3, 7, rangeByScore},
 	"ZREM":           {2, anyNumber, removeScores},
 	"ZREVRANGEBYLEX": {3, 6, func(d *data, a []string) any { return rangeByLex(d, a, true) }},
 	"ZSCAN":          {2, anyNumber, scanScores},

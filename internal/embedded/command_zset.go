@@ -69,14 +69,20 @@ func incrementScore(d *data, args []string) any {
 
 const notFloat = errorReply("ERR value is not a valid float")
 
-// rangeByScore carries out ZRANGEBYSCORE KEY LOW HIGH [WITHSCORES]. Both ends belong to the range.
+// rangeByScore carries out ZRANGEBYSCORE KEY LOW HIGH [WITHSCORES] [LIMIT OFFSET COUNT]. Both ends
+// belong to the range.
 func rangeByScore(d *data, args []string) any {
-	withScores := len(args) == 4 && strings.EqualFold(args[3], "WITHSCORES")
+	options := args[3:]
+	withScores := len(options) > 0 && strings.EqualFold(options[0], "WITHSCORES")
+	if withScores {
+		options = options[1:]
+	}
+	offset, limit, failed := parseLimit(options)
 	low, err1 := strconv.ParseFloat(args[1], 64)
 	high, err2 := strconv.ParseFloat(args[2], 64)
 	switch {
-	case len(args) == 4 && !withScores:
-		return syntaxError
+	case failed != nil:
+		return failed
 	case err1 != nil || err2 != nil || math.IsNaN(low) || math.IsNaN(high):
 		return errorReply("ERR min or max is not a float")
 	}
@@ -86,7 +92,14 @@ func rangeByScore(d *data, args []string) any {
 	}
 	found := textsReply{}
 	for _, p := range z.byRank() {
-		if low <= p.value && p.value <= high {
+		switch {
+		case p.value < low || p.value > high:
+		case offset > 0:
+			offset--
+		case limit == 0:
+			return found
+		default:
+			limit--
 			found = append(found, p.key)
 			if withScores {
 				found = append(found, formatScore(p.value))
@@ -313,8 +326,11 @@ func parseLimit(options []string) (offset, limit int, err any) {
 	}
 	offset, err1 := strconv.Atoi(options[1])
 	limit, err2 := strconv.Atoi(options[2])
-	if err1 != nil || err2 != nil || offset < 0 {
+	switch {
+	case err1 != nil || err2 != nil:
 		return 0, 0, notInteger
+	case offset < 0: // Redis returns nothing
+		return 0, 0, nil
 	}
 	return offset, limit, nil
 }

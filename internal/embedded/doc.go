@@ -62,8 +62,8 @@ var (
 	ErrExposed = errors.New("embedded: file is exposed")
 
 	// ErrUnsaved is returned if the file could not be written; it wraps the cause. The change is
-	// undone. There is one exception: if the new file already had its name and only syncing the
-	// directory failed, the change may still be there.
+	// undone. There is one exception: if the disk does not take it back either, and the system
+	// crashes before the next write, the change may be there again.
 	ErrUnsaved = errors.New("embedded: change not saved")
 
 	// ErrWaiting is returned if a context ends while a change waits for the write of the file. The

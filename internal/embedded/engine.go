@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -176,9 +177,10 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // run carries out a command and writes the answer.
 func (c *conn) run(words []string) error {
-	if mark, is := strings.CutPrefix(words[0], tagMark); is && len(words) > 1 {
-		words = words[1:]
-		if named, found := c.engine.calls.Load(mark); found {
+	if text, is := strings.CutPrefix(words[0], tagMark); is {
+		name, command, _ := strings.Cut(text, "\x00")
+		words[0], c.call = command, &call{lazy: true} // if nobody waits any more
+		if named, found := c.engine.calls.Load(name); found {
 			c.call = named.(*call)
 		}
 	}
@@ -216,27 +218,30 @@ func (c *conn) answer(words []string) (any, error) {
 	return replies[0], nil
 }
 
-// tagMark begins the word before a command that names its call.
+// tagMark begins the name of a command that names its call as well.
 const tagMark = "\x00call "
 
-// A tag is that word. As text it is empty, so that hooks of the client do not show it.
-type tag string
+// A tag is the name of a command together with that of its call. As text it is only the name, so
+// that hooks of the client see nothing else.
+type tag struct{ call, name string }
 
-var _ encoding.BinaryMarshaler = tag("")
+var _ encoding.BinaryMarshaler = tag{}
 
 // MarshalBinary returns what is sent.
-func (t tag) MarshalBinary() ([]byte, error) { return []byte(tagMark + string(t)), nil }
+func (t tag) MarshalBinary() ([]byte, error) { return []byte(tagMark + t.call + "\x00" + t.name), nil }
 
-func (tag) String() string { return "" }
+func (t tag) String() string { return t.name }
 
-// A tagged command is sent after the tag of its call.
-type tagged struct {
-	redis.Cmder
-	args []any
-}
-
-func (t tagged) Args() []any { return t.args }
-
-func newTagged(cmd redis.Cmder, t tag) redis.Cmder {
-	return tagged{cmd, append([]any{t}, cmd.Args()...)}
+// tagAll tags commands until restore is called.
+func tagAll(cmds []redis.Cmder, call string) (restore func()) {
+	names := make([]any, len(cmds))
+	for i, cmd := range cmds {
+		names[i] = cmd.Args()[0]
+		cmd.Args()[0] = tag{call, cmd.Name()}
+	}
+	return func() {
+		for i, cmd := range slices.Backward(cmds) {
+			cmd.Args()[0] = names[i]
+		}
+	}
 }

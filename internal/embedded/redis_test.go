@@ -37,6 +37,7 @@ var shapes = []string{
 	"ZADD <key <score <member", "ZADD <key 0 <member 0 <member", "ZREM <key <member+", "ZCARD <key", "ZSCORE <key <member", "ZRANGE <key <number <number",
 	"ZRANGE <key <number <number REV", "ZRANGE <key <number <number WITHSCORES", "ZRANGE <key <number <number REV WITHSCORES",
 	"ZINCRBY <key <score <member", "ZRANGEBYSCORE <key <score <score WITHSCORES", "ZRANGEBYSCORE <key -inf +inf",
+	"ZRANGEBYSCORE <key -inf +inf LIMIT <number <number", "ZRANGEBYSCORE <key -inf 1 WITHSCORES LIMIT 1 2",
 	"RPUSH <key <member+", "LPUSH <key <member+", "LPOP <key", "RPOP <key", "LREM <key <number <member", "LLEN <key", "LRANGE <key <number <number",
 	"XADD <key <id f <member", "XADD <key MAXLEN 2 <id f <member", "XLEN <key", "XRANGE <key <id <id", "XRANGE <key - + COUNT 2", "XREVRANGE <key <id <id",
 	"XREVRANGE <key + - COUNT 1", "XTRIM <key MAXLEN <number", "XTRIM <key MINID <id", "XDEL <key <id",
@@ -46,7 +47,7 @@ var shapes = []string{
 // lexShapes are the commands that Redis defines only for sets whose scores are the same.
 var lexShapes = []string{
 	"ZADD <key 0 <member", "ZADD <key 0 <member 0 <member", "ZREM <key <member", "ZRANGEBYLEX <key <bound <bound", "ZREVRANGEBYLEX <key <bound <bound",
-	"ZRANGEBYLEX <key <bound <bound LIMIT 1 2", "ZREVRANGEBYLEX <key <bound <bound LIMIT 0 1", "ZRANGE <key 0 -1", "ZRANGE <key <number <number REV", "SADD <key <member", "DEL <key",
+	"ZRANGEBYLEX <key <bound <bound LIMIT 1 2", "ZRANGEBYLEX <key <bound <bound LIMIT <number <number", "ZREVRANGEBYLEX <key <bound <bound LIMIT 0 1", "ZRANGE <key 0 -1", "ZRANGE <key <number <number REV", "SADD <key <member", "DEL <key",
 }
 
 func drawCommand(t *rapid.T, shapes []string) []any {

@@ -73,13 +73,13 @@ func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		return h.process(ctx, []redis.Cmder{cmd}, func(cmds []redis.Cmder) error { return next(ctx, cmds[0]) })
+		return h.process(ctx, []redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
 	}
 }
 
 func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		return h.process(ctx, cmds, func(cmds []redis.Cmder) error { return next(ctx, cmds) })
+		return h.process(ctx, cmds, func() error { return next(ctx, cmds) })
 	}
 }
 
@@ -87,7 +87,7 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 const maxReads = 10
 
 // process sets the error of each of cmds if their changes could not be saved.
-func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func([]redis.Cmder) error) error {
+func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error) error {
 	for reads := 1; ; reads++ {
 		c := &call{lazy: ctx.Value(lazyKey{}) != nil}
 		answer, err := h.send(ctx, c, cmds, next)
@@ -107,7 +107,7 @@ func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func([]redis
 }
 
 // send sends commands. err says why their answers do not count.
-func (h hook) send(ctx context.Context, c *call, cmds []redis.Cmder, next func([]redis.Cmder) error) (answer, err error) {
+func (h hook) send(ctx context.Context, c *call, cmds []redis.Cmder, next func() error) (answer, err error) {
 	if ctx.Err() != nil {
 		return nil, contextError(ctx)
 	}
@@ -123,24 +123,13 @@ func (h hook) send(ctx context.Context, c *call, cmds []redis.Cmder, next func([
 	t := strconv.FormatUint(h.store.lastTag.Add(1), 36)
 	e.calls.Store(t, c)
 	defer e.calls.Delete(t)
-	answer = next(tagAll(cmds, tag(t)))
+	restore := tagAll(cmds, t)
+	answer = next()
+	restore()
 	if b != nil {
 		return answer, cmp.Or(c.undone, h.store.checkBulk(b))
 	}
 	return answer, e.wait(ctx, c)
-}
-
-// tagAll tags commands. Those that begin and end a transaction stay as they are, because the client
-// asks for their types.
-func tagAll(cmds []redis.Cmder, t tag) []redis.Cmder {
-	all := make([]redis.Cmder, len(cmds))
-	transaction := len(cmds) > 2 && cmds[0].Name() == "multi"
-	for i, cmd := range cmds {
-		if all[i] = cmd; !transaction || i > 0 && i < len(cmds)-1 {
-			all[i] = newTagged(cmd, t)
-		}
-	}
-	return all
 }
 
 // commit makes the changes of a batch durable. It is called by one goroutine at a time.
