@@ -36,7 +36,7 @@ const maxCopies = 10
 // copyLog copies the frames of the file at path, which another process may be writing to. That
 // process may take back the last frame if it could not be made durable. Then the copy is not whole,
 // and copyLog begins again.
-func copyLog(out *logFile, from *os.File, path string) error {
+func copyLog(out *logFile, from diskFile, path string) error {
 	ignore := func([]byte) error { return nil }
 	for copies := 1; ; copies++ {
 		l, err := openLog(from, ignore)

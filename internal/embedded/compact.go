@@ -92,11 +92,19 @@ func (c *compaction) finish(s *Store) {
 		c.next = 0
 	}
 	if c.asked {
-		c.requested.Store(false)
-		select {
-		case s.compacted <- c.err:
-		default:
-		}
+		c.answer(s, c.err)
+	}
+}
+
+// answer returns err from Compact, if that waits.
+func (c *compaction) answer(s *Store, err error) {
+	c.asked = false
+	if !c.requested.CompareAndSwap(true, false) {
+		return
+	}
+	select {
+	case s.compacted <- err:
+	default:
 	}
 }
 
@@ -204,6 +212,8 @@ func (s *Store) Compact(ctx context.Context) (Compacted, error) {
 		if err != nil {
 			return did, fmt.Errorf("compacting %s: %w", s.path, err)
 		}
+	case <-s.closing:
+		return did, ErrClosed
 	case <-ctx.Done():
 		return did, contextError(ctx)
 	}

@@ -187,6 +187,40 @@ func TestCompactOnFaultyDisk(t *testing.T) {
 	}
 }
 
+// TestCompactEnds checks that Compact returns if the file cannot be written, or the store is closed.
+func TestCompactEnds(t *testing.T) {
+	s := open(t, file(t))
+	do(t, s.Client(), "SET k v")
+	if err := os.Rename(s.path, s.path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Compact(t.Context()); !errors.Is(err, errReplaced) && !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file is away: got %v, want that it does not exist", err)
+	}
+	if err := os.Rename(s.path+".away", s.path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Compact(t.Context()); err != nil {
+		t.Error(err)
+	}
+
+	s, begun, end := openSlow(t, file(t))
+	compacted := make(chan error)
+	go func() {
+		_, err := s.Compact(t.Context())
+		compacted <- err
+	}()
+	<-begun
+	go func() {
+		<-s.closing
+		close(end)
+	}()
+	closeStore(t, s)
+	if err := <-compacted; err != nil && !errors.Is(err, ErrClosed) {
+		t.Errorf("the store was closed: got %v, want ErrClosed", err)
+	}
+}
+
 // TestUnsyncedRename checks that no change is answered before the name of a new file is durable.
 func TestUnsyncedRename(t *testing.T) {
 	var failing atomic.Bool
@@ -286,6 +320,51 @@ func TestBackupWhileWriting(t *testing.T) {
 	}
 	stop()
 	all.Wait()
+}
+
+// A shrinkingFile loses its last frame after it was read for the first time.
+type shrinkingFile struct {
+	memoryFile
+	later memoryFile
+	reads int
+}
+
+func (f *shrinkingFile) ReadAt(b []byte, at int64) (int, error) {
+	if f.reads > 0 {
+		return f.later.ReadAt(b, at)
+	}
+	if at >= pageSize {
+		f.reads++
+	}
+	return f.memoryFile.ReadAt(b, at)
+}
+
+func (f *shrinkingFile) Stat() (os.FileInfo, error) {
+	if f.reads > 0 {
+		return f.later.Stat()
+	}
+	return f.memoryFile.Stat()
+}
+
+// TestCopyOfShrinkingFile checks that a copy is made again if a change was taken back meanwhile.
+func TestCopyOfShrinkingFile(t *testing.T) {
+	s := open(t, file(t))
+	do(t, s.Client(), "SET a v")
+	before, err1 := os.ReadFile(s.path)
+	do(t, s.Client(), "SET b v")
+	after, err2 := os.ReadFile(s.path)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	copy(after, before[:pageSize]) // the second change was not durable yet
+	to := filepath.Join(t.TempDir(), "copy")
+	from := &shrinkingFile{memoryFile: memoryFile{Reader: bytes.NewReader(after)}, later: memoryFile{Reader: bytes.NewReader(before)}}
+	if _, err := writeNew(to, func(out *logFile) error { return copyLog(out, from, "f") }); err != nil {
+		t.Fatal(err)
+	}
+	if got := onDisk(t, to); len(got) != 1 || got["a"] == "" {
+		t.Errorf("the copy has %v, want a", got)
+	}
 }
 
 // TestBackupOfUndone checks that each copy is whole although writes fail and are taken back.

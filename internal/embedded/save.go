@@ -139,7 +139,9 @@ func (s *Store) commit(b *batch) error {
 		err = fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrUnsaved, s.path, err)
+		err = fmt.Errorf("%w: %s: %w", ErrUnsaved, s.path, err)
+		s.compaction.answer(s, err)
+		return err
 	}
 	s.compaction.saved(s, b)
 	return nil

@@ -34,6 +34,7 @@ type Store struct {
 
 	lastTag    atomic.Uint64 // of a call
 	closed     atomic.Bool   // accepts no more commands
+	closing    chan struct{} // closed after that
 	compacting sync.Mutex    // locked by Compact
 	compacted  chan error    // receives the outcome of a compaction that was asked for
 	close      func() error
@@ -54,7 +55,7 @@ type Store struct {
 func Open(ctx context.Context, path string) (*Store, error) { return openOn(ctx, osDisk{}, path) }
 
 func openOn(ctx context.Context, d disk, path string) (*Store, error) {
-	s := &Store{disk: d, compacted: make(chan error, 1)}
+	s := &Store{disk: d, compacted: make(chan error, 1), closing: make(chan struct{})}
 	s.close = sync.OnceValue(s.shut)
 	if path != "" {
 		var err error
@@ -187,6 +188,7 @@ func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
 	s.closed.Store(true)
+	close(s.closing)
 	s.engine.close()
 	err := s.engine.finish()
 	if s.path != "" {
