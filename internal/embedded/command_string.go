@@ -42,15 +42,29 @@ func parseStored(text string) (n int64, ok bool) {
 }
 
 func getRange(d *data, args []string) any {
-	if _, _, err := rangeOf(args[1], args[2], 0); err != nil {
-		return err
+	first, err1 := strconv.Atoi(args[1])
+	last, err2 := strconv.Atoi(args[2])
+	if err1 != nil || err2 != nil {
+		return notInteger
 	}
 	text, err := valueOf[string](d, args[0])
 	if err != nil {
 		return err
 	}
-	first, last, _ := rangeOf(args[1], args[2], len(text))
-	return text[first:last]
+	n := len(text)
+	if n == 0 || first < 0 && last < 0 && first > last {
+		return ""
+	}
+	if first < 0 {
+		first = max(0, first+n)
+	}
+	if last < 0 {
+		last = max(0, last+n)
+	}
+	if last = min(last, n-1); first > last {
+		return ""
+	}
+	return text[first : last+1]
 }
 
 func increment(d *data, args []string) any {

@@ -90,23 +90,30 @@ func rangeByScore(d *data, args []string) any {
 	if z == nil {
 		return emptyOr[textsReply](err)
 	}
-	found := textsReply{}
+	var found []pair[float64]
 	for _, p := range z.byRank() {
 		switch {
 		case p.value < low || p.value > high:
 		case offset > 0:
 			offset--
-		case limit == 0:
-			return found
-		default:
+		case limit != 0:
 			limit--
-			found = append(found, p.key)
-			if withScores {
-				found = append(found, formatScore(p.value))
-			}
+			found = append(found, p)
 		}
 	}
-	return found
+	return membersReply(found, withScores)
+}
+
+// membersReply returns members, with their scores if withScores is set.
+func membersReply(found []pair[float64], withScores bool) any {
+	if withScores {
+		return scoresReply(found)
+	}
+	members := make(textsReply, len(found))
+	for i, p := range found {
+		members[i] = p.key
+	}
+	return members
 }
 
 func removeScores(d *data, args []string) any {
@@ -180,14 +187,7 @@ func rangeByRank(d *data, args []string) any {
 	if reverse {
 		slices.Reverse(pairs)
 	}
-	found := make(textsReply, 0, len(pairs))
-	for _, p := range pairs {
-		found = append(found, p.key)
-		if withScores {
-			found = append(found, formatScore(p.value))
-		}
-	}
-	return found
+	return membersReply(pairs, withScores)
 }
 
 // ranks returns the members of a range of ranks. If all scores are 0, it takes as long for any
@@ -340,5 +340,5 @@ func scanScores(d *data, args []string) any {
 	if members == wrongType {
 		return members
 	}
-	return arrayReply{"0", members}
+	return arrayReply{"0", members.(scoresReply).flat()}
 }

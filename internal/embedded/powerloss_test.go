@@ -303,7 +303,7 @@ func TestPowerLoss(t *testing.T) {
 
 // losePower has several processes use a store one after the other.
 func losePower(t *testing.T, kind string, seed uint64) error {
-	random := rand.New(rand.NewPCG(2, seed))
+	random := rand.New(rand.NewPCG(2, seed)) // of this function and of live, not of the disks
 	legacy := encoded(t, someRecords())
 	disk, dir := &diskState{}, ""
 	left, want := map[string][]byte{}, [2]map[string]string{{}, {}}
@@ -319,7 +319,7 @@ func losePower(t *testing.T, kind string, seed uint64) error {
 		if left != nil {
 			dir = t.TempDir()
 			var err error
-			if disk, err = newDiskState(dir, left, random); err != nil {
+			if disk, err = newDiskState(dir, left, rand.New(rand.NewPCG(3, random.Uint64()))); err != nil {
 				return err
 			}
 		}

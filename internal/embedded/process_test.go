@@ -206,6 +206,25 @@ func TestLock(t *testing.T) {
 	closeStore(t, second)
 }
 
+// TestLockDeleted checks that two processes that have the file open, because somebody deleted the
+// lock file, do not write over each other's changes.
+func TestLockDeleted(t *testing.T) {
+	first := open(t, file(t))
+	do(t, first.Client(), "SET a v")
+	if err := os.Remove(first.path + ".lock"); err != nil {
+		t.Skip(err)
+	}
+	second := open(t, first.path)
+	do(t, second.Client(), "SET b v")
+	if err := first.Client().Set(t.Context(), "c", "v", 0).Err(); !errors.Is(err, ErrUnsaved) || !strings.HasSuffix(err.Error(), "another process has written to the file") {
+		t.Errorf("got %v, want that another process has written to the file", err)
+	}
+	do(t, second.Client(), "SET d v")
+	if got := onDisk(t, first.path); len(got) != 3 || got["c"] != "" {
+		t.Errorf("on disk: %v, want a, b and d", got)
+	}
+}
+
 func TestLinks(t *testing.T) {
 	dir := t.TempDir()
 	real := filepath.Join(dir, "real")

@@ -96,7 +96,14 @@ func showReply(name string, cmd *redis.Cmd) string {
 		code, _, _ := strings.Cut(err.Error(), " ")
 		return code
 	}
-	if list, is := value.([]any); is && slices.Contains(unordered, name) {
+	list, is := value.([]any)
+	if is && name == "HGETALL" { // through a script: fields and values in turn
+		for i := 0; i+1 < len(list); i += 2 {
+			list[i] = fmt.Sprintf("%q", list[i:i+2])
+		}
+		list = slices.DeleteFunc(list, func(v any) bool { return !strings.HasPrefix(fmt.Sprint(v), "[") })
+	}
+	if is && (name == "HGETALL" || slices.Contains(unordered, name)) {
 		texts := make([]string, len(list))
 		for i := range list {
 			texts[i] = fmt.Sprint(list[i])

@@ -16,6 +16,7 @@ type (
 	mapReply    []string // key, value, …
 	setReply    []string
 	textsReply  []string
+	scoresReply []pair[float64] // members and scores
 )
 
 const (
@@ -78,7 +79,25 @@ func (w *writer) reply(r any) {
 	case textsReply:
 		w.count("*", len(r))
 		w.bulks(r)
+	case scoresReply:
+		if !w.resp3 {
+			w.reply(r.flat())
+			return
+		}
+		w.count("*", len(r))
+		for _, p := range r {
+			w.reply(arrayReply{p.key, p.value})
+		}
 	}
+}
+
+// flat returns members and scores in turn, as older clients and scripts get them.
+func (r scoresReply) flat() textsReply {
+	texts := make(textsReply, 0, 2*len(r))
+	for _, p := range r {
+		texts = append(texts, p.key, formatScore(p.value))
+	}
+	return texts
 }
 
 // The writer keeps the first error, which Flush returns.

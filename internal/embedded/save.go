@@ -165,18 +165,25 @@ func (s *Store) commitTo(b *batch) error {
 	return s.log.commit(b.changes)
 }
 
-// checkPlace returns an error if the file that is open is not the one at the path. Its directory
-// was moved, for example, or the file was deleted: then nothing that is written there would stay.
+// checkPlace returns an error if the file that is open is not the one at the path, or not as this
+// process left it. Its directory was moved, for example, or the file was deleted: then nothing that
+// is written there would stay. Or another process writes to it, because the lock file was deleted:
+// then each would write over the changes of the other.
 func (s *Store) checkPlace() error {
 	here, err := s.log.file.Stat()
 	if err != nil {
 		return err
 	}
 	there, err := os.Lstat(s.path)
-	if err == nil && !os.SameFile(here, there) {
-		err = errReplaced
+	switch {
+	case err != nil:
+		return err
+	case !os.SameFile(here, there):
+		return errReplaced
+	case !s.log.torn && here.Size() != s.log.end:
+		return errors.New("another process has written to the file")
 	}
-	return err
+	return nil
 }
 
 // syncDir makes the name of a new file durable.

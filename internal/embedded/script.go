@@ -201,6 +201,8 @@ func toLua(l *lua.LState, reply any) lua.LValue {
 		return textTable(l, r)
 	case textsReply:
 		return textTable(l, r)
+	case scoresReply:
+		return textTable(l, r.flat())
 	case arrayReply:
 		t := l.CreateTable(len(r), 0)
 		for i, item := range r {
