@@ -16,6 +16,11 @@
 // memory are trees that share what they have in common with their copies (data.go), so that the
 // records as they are in the file are always at hand.
 //
+// After a sync that failed, a system may never write to the disk what is in its memory. So a failed
+// write is cut off the file again, which is synced, and a store that is opened writes again what
+// follows the durable part, before anybody reads it. powerloss_test.go simulates that, together
+// with kills and power failures at each step.
+//
 // # The file
 //
 // The first page of 4,096 bytes begins with a line of JSON, which older programs understand. Two
