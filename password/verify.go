@@ -105,7 +105,10 @@ func (d digest) check(password string) Result {
 		return d.result(right, password)
 	}
 	if d.nfkc {
-		form := norm.NFKC.String(password)
+		form := password
+		if len(password) <= maxNormalized {
+			form = norm.NFKC.String(password)
+		}
 		if form != password {
 			d.renew = "" // the product also accepts form, which the owner may type
 		}

@@ -13,10 +13,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// csvLines prints entries as CSV with a header, as 'userdb import' reads it. Values are printed as
-// they are stored.
+// csvLines prints entries as CSV with a header, as 'userdb import' reads it. It prints values as they
+// are, except on a terminal, which they could control.
 type csvLines struct {
 	out     *csv.Writer
+	live    bool      // a terminal shows the output
 	err     io.Writer // for warnings
 	fields  []string  // one for each column
 	all     bool      // no fields were asked for
@@ -27,8 +28,8 @@ type csvLines struct {
 
 // newCSV returns a listing with the given fields. If fields is nil, it has all declared fields and
 // a column ~disabled.
-func newCSV(out, err io.Writer, t schema.Type, fields []string) *csvLines {
-	l := &csvLines{out: csv.NewWriter(out), err: err, fields: fields, all: fields == nil}
+func newCSV(out *output, err io.Writer, t schema.Type, fields []string) *csvLines {
+	l := &csvLines{out: csv.NewWriter(out), live: out.live, err: err, fields: fields, all: fields == nil}
 	if l.all {
 		l.fields = []string{t.Primary}
 		for name := range t.Fields {
@@ -57,6 +58,11 @@ func (l *csvLines) add(e userdb.Entry) error {
 		}
 		if name != disabledField && isFormula(row[i]) {
 			l.unsafe++
+		}
+	}
+	for i := range row {
+		if l.live {
+			row[i] = oneLine(row[i])
 		}
 	}
 	if l.all && !containsAll(l.fields, e) {

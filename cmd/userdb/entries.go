@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -124,14 +125,19 @@ still printed, and the exit code is that of the first failure.`,
   userdb get '*=Alice' '*=bob@example.com' --json
   userdb get '["user","name","Bob"]' --reveal`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
+			if reveal {
+				if err := s.warnExposed(); err != nil {
+					return err
+				}
+			}
 			all, err := s.subjects(ctx, words)
 			if err != nil {
 				return err
 			}
 			return eachReadable(findAll(ctx, all, exhaustive), words, func(e userdb.Entry) error {
-				all, err := s.withTags(ctx, e)
-				if err != nil {
-					return err
+				all, tagsErr := s.withTags(ctx, e)
+				if tagsErr != nil && !aboutEntry(tagsErr) {
+					return tagsErr
 				}
 				if reveal {
 					hash, err := transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key()))
@@ -142,7 +148,7 @@ still printed, and the exit code is that of the first failure.`,
 						all[passwordField] = schema.Text(hash)
 					}
 				}
-				return s.printFacets(all)
+				return cmp.Or(s.printFacets(all), tagsErr)
 			})
 		}, reading),
 	}
@@ -154,7 +160,8 @@ still printed, and the exit code is that of the first failure.`,
 // tagsField is the tertiary record that holds the tags of an entry.
 const tagsField = "tags"
 
-// withTags returns the facets of an entry and, as ~tags, its tags if it has any.
+// withTags returns the facets of an entry and, as ~tags, its tags if it has any. If the tags cannot
+// be read, it returns the facets and the error.
 func (s *session) withTags(ctx context.Context, e userdb.Entry) (schema.Facets, error) {
 	all := e.Flat()
 	if s.db.Schema().Types[e.Type()].Tertiary[tagsField].Kind != "set" {
@@ -162,7 +169,7 @@ func (s *session) withTags(ctx context.Context, e userdb.Entry) (schema.Facets, 
 	}
 	t, err := s.db.Type(e.Type())
 	if err != nil {
-		return nil, err
+		return all, err
 	}
 	tags, err := t.Tags(hints.Key(e.Key())).Members(ctx)
 	if err != nil || len(tags) == 0 {

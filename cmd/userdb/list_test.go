@@ -79,3 +79,19 @@ func TestPages(t *testing.T) {
 		t.Errorf("with a limit beyond the end: %d entries, %q; want at least %d and no message", n, got.err, all)
 	}
 }
+
+// TestGetWithDamagedTags checks that an entry is printed although its tags cannot be read.
+func TestGetWithDamagedTags(t *testing.T) {
+	server := redistest.Shared(t)
+	t.Setenv("USERDB_STORE", server.URL())
+	if got := runCommand(nil, "", "create", "user", "uid=u1", "name=Alice", "--no-password"); got.code != 0 {
+		t.Fatalf("create: %+v", got)
+	}
+	if err := server.Client().Set(context.Background(), "user/uid:u1/tags", "no set", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	got := runCommand(nil, "", "get", "u1", "--json")
+	if !strings.Contains(got.out, `"name":"Alice"`) || !strings.Contains(got.err, "tags") || got.code != userdb.CodeCorrupt.ExitStatus() {
+		t.Errorf("%+v, want the entry, an error and exit code %d", got, userdb.CodeCorrupt.ExitStatus())
+	}
+}

@@ -371,6 +371,8 @@ func TestSecretsInExposedFiles(t *testing.T) {
 		"export --secrets":                     true,
 		"export --secrets --json":              true,
 		"export":                               false,
+		"get u1 --reveal":                      true,
+		"get u1":                               false,
 		"dump --reveal":                        true,
 		"dump":                                 false,
 		"token issue u1 --purpose reset":       true,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"os"
@@ -108,5 +109,29 @@ func TestTerminal(t *testing.T) {
 	got, _ = runAtTerminal(t, store, "passwd nobody", func(*keyboard) {})
 	if got != (result{3, "", "userdb: nobody: not found\n"}) {
 		t.Errorf("passwd of an entry that does not exist: %+v, want exit 3 and no prompt", got)
+	}
+}
+
+// TestCSVAtTerminal checks that values cannot control a terminal, and that a file has them as they
+// are.
+func TestCSVAtTerminal(t *testing.T) {
+	useFile(t)
+	const job = "\x1b[2JCook"
+	if got := runCommand(nil, "", "create", "user", "uid=a1", "name=Alice", "job="+job, "--no-password"); got.code != 0 {
+		t.Fatalf("create: %+v", got)
+	}
+	args := []string{"list", "user", "--csv", "--fields", "uid,job"}
+	k := newKeyboard(t)
+	if code := run(args, stdio{in: strings.NewReader(""), out: k.tty, err: new(bytes.Buffer)}); code != 0 {
+		t.Fatalf("exit code %d", code)
+	}
+	shown := bufio.NewReader(k.own)
+	for _, want := range []string{"uid,job\r\n", "a1,\\x1b[2JCook\r\n"} {
+		if got, err := shown.ReadString('\n'); err != nil || got != want {
+			t.Errorf("a terminal shows %q (%v), want %q", got, err, want)
+		}
+	}
+	if got := runCommand(nil, "", args...); got.out != "uid,job\na1,"+job+"\n" {
+		t.Errorf("a file has %q, want the value as it is", got.out)
 	}
 }

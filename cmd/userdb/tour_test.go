@@ -21,6 +21,8 @@ func TestTour(t *testing.T) {
 	t.Setenv("USERDB_STORE", "redis://127.0.0.1:1")
 	t.Setenv("USERDB_NAMESPACE", "shop")
 	t.Setenv("USERDB_SCHEMA", filepath.Join(dir, "no-such-schema.json"))
+	name := os.Args[0]
+	t.Cleanup(func() { os.Args[0] = name })
 	os.Args[0] = "userdb" // what it prints depends on how it was started
 	got := runCommand(nil, "", "tour")
 	if got.code != 0 || got.err != "" {

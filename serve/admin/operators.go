@@ -134,7 +134,7 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	if err != nil {
 		return "", err
 	}
-	var random [26]byte
+	var random [tokenBytes]byte
 	rand.Read(random[:]) // never fails, according to its documentation
 	token = base64.RawURLEncoding.EncodeToString(random[:])
 	v, prk, err := setupKey(db, token)
@@ -149,14 +149,18 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	return token, nil
 }
 
-// linkID is how many characters of a token name the record that holds its hash. The others have 160
-// random bits.
-const linkID = 8
+// A token has tokenBytes random bytes. Its first linkID characters name the record that holds its
+// hash; the others have 160 random bits.
+const (
+	tokenBytes = 26
+	linkID     = 8
+)
 
 // setupKey returns the view and the primary key under which the token of a set-up link is stored,
-// as if it were that of an entry. No operator has such a key.
+// as if it were that of an entry. No operator has such a key. It returns ErrNotFound for a text that
+// is not a token.
 func setupKey(db *userdb.DB, token string) (*view.View, recordkey.Key, error) {
-	if len(token) < linkID {
+	if random, err := base64.RawURLEncoding.Strict().DecodeString(token); err != nil || len(random) != tokenBytes {
 		return nil, recordkey.Key{}, userdb.ErrNotFound
 	}
 	prk, err := recordkey.PRK(operatorType, "uid", "setup-"+token[:linkID])

@@ -71,7 +71,7 @@ func TestSetUp(t *testing.T) {
 		}
 		token, err := admin.BeginSetup(ctx, db)
 		must(t, err)
-		for _, bad := range []string{"", "x", first, token + "x", strings.ToUpper(token)} {
+		for _, bad := range []string{"", "x", token[:8], "~/\xff*~/\xff*", strings.Repeat("a", 1<<20), first, token + "x", strings.ToUpper(token)} {
 			if _, err := admin.SetUp(ctx, db, bad, "root", goodPassword); !errors.Is(err, userdb.ErrNotFound) {
 				t.Errorf("token %q: got %v, want ErrNotFound", bad, err)
 			}
