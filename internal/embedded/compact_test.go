@@ -187,7 +187,8 @@ func TestCompactOnFaultyDisk(t *testing.T) {
 	}
 }
 
-// TestCompactEnds checks that Compact returns if the file cannot be written, or the store is closed.
+// TestCompactEnds checks that Compact returns if the file cannot be written, or the store is
+// closed.
 func TestCompactEnds(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "SET k v")
