@@ -29,7 +29,9 @@ Copies of the file, and the free blocks of the disk, may still hold deleted acco
 			if err != nil {
 				return err
 			}
+			waiting := s.announceWait(path)
 			store, err := embedded.Open(ctx, path)
+			waiting.Stop()
 			if err != nil {
 				return err
 			}
