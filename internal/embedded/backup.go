@@ -19,15 +19,25 @@ import (
 // checks what it copies. It fails with ErrDamaged if the file is damaged, and with [os.ErrExist] if
 // there is a file at to.
 func Backup(path, to string) (int64, error) {
-	from, err := privatefile.Open(path, os.O_RDONLY)
+	from, err := openForReading(path)
 	if err != nil {
-		return 0, exposedError(err)
+		return 0, err
 	}
 	defer from.Close()
 	if !isLog(from) {
 		return backupLegacy(from, path, to)
 	}
 	return writeNew(to, func(out *logFile) error { return copyLog(out, from, path) })
+}
+
+// openForReading opens the file of a store, which may be in use.
+func openForReading(path string) (*os.File, error) {
+	path, err := resolve(path)
+	if err != nil {
+		return nil, err
+	}
+	file, err := privatefile.Open(path, os.O_RDONLY)
+	return file, exposedError(err)
 }
 
 // maxCopies limits how often a file is copied again because it changed meanwhile.
@@ -115,9 +125,9 @@ type Salvaged struct {
 // the damaged parts are missing: records may be gone, or as they were before a change, and even
 // what was deleted may be there again.
 func Salvage(path, to string) (Salvaged, error) {
-	from, err := privatefile.Open(path, os.O_RDONLY)
+	from, err := openForReading(path)
 	if err != nil {
-		return Salvaged{}, exposedError(err)
+		return Salvaged{}, err
 	}
 	defer from.Close()
 	file, err := io.ReadAll(from)

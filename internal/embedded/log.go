@@ -181,15 +181,16 @@ func readPage(page []byte) (newest slot, other int, err error) {
 // openLog reads a log and calls apply with the changes of each frame. It ignores a torn write at
 // the end. Nothing is written. If the file is damaged, it returns a DamageError without a path.
 func openLog(file diskFile, apply func(changes []byte) error) (*logFile, error) {
-	info, err := file.Stat()
-	if err != nil {
+	// The size is read after the slots, since another process may be writing: what a slot says to be
+	// durable is in the file by then.
+	page := make([]byte, pageSize)
+	if n, err := file.ReadAt(page, 0); errors.Is(err, io.EOF) && n < pageSize {
+		return nil, damageAt(int64(n), io.EOF)
+	} else if n < pageSize {
 		return nil, err
 	}
-	page := make([]byte, pageSize)
-	if info.Size() < pageSize {
-		return nil, damageAt(info.Size(), io.EOF)
-	}
-	if _, err := file.ReadAt(page, 0); err != nil {
+	info, err := file.Stat()
+	if err != nil {
 		return nil, err
 	}
 	newest, other, err := readPage(page)
