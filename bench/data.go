@@ -54,9 +54,14 @@ func put(ctx context.Context, p redis.Pipeliner, n int, fields []any) {
 	p.Set(ctx, srkName(n), prk(n), 0)
 }
 
-// userSchema returns the built-in schema with the fields that entries have here.
+// userSchema returns the built-in schema with the fields that entries have here, and without its
+// orders, which the programs to compare with do not keep.
 func userSchema() schema.Schema {
 	s := schema.User()
+	for name, f := range s.Types["user"].Fields {
+		f.Role &^= schema.RoleOrdered
+		s.Types["user"].Fields[name] = f
+	}
 	s.Types["user"].Fields["city"], s.Types["user"].Fields["lang"] = schema.Field{}, schema.Field{}
 	return s
 }

@@ -239,7 +239,7 @@ func prepare(t *testing.T, page, bin, dir string) {
 	}
 	for name, text := range map[string]string{
 		"schema.json":  string(user),
-		"ordered.json": strings.Replace(string(user), `"codec":"date"`, `"codec":"date","role":"ordered"`, 1),
+		"ordered.json": strings.Replace(string(user), `"job":{}`, `"job":{"role":"ordered"}`, 1),
 		"staff.csv":    "email,name\nzoe@example.com,Zoe\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -262,7 +262,7 @@ func writeExports(t *testing.T, dir string) {
 	const samples = "../maintain/transfer/testdata/"
 	for name, sample := range map[string]string{
 		"auth0.ndjson": "auth0.ndjson", "django.json": "django.json", "firebase.json": "firebase.json",
-		"hash_config.txt": "firebase-params.txt", "realm.json": "keycloak.json",
+		"hash_config.txt": "firebase-params.txt", "realm.json": "keycloak.json", "auth_users.csv": "field/supabase_full.csv",
 	} {
 		text, err := os.ReadFile(samples + sample)
 		if err != nil {

@@ -151,8 +151,8 @@ func (d digest) secret(password string) ([]byte, error) {
 	return d.checkRepeats([]byte(password))
 }
 
-// maxNormalized limits the texts that are normalized. A password that is short enough for a hash has
-// at most three times as many bytes in its other form, composed or decomposed.
+// maxNormalized limits the texts that are normalized. A password that is short enough for a hash
+// has at most three times as many bytes in its other form, composed or decomposed.
 const maxNormalized = 3 * maxPepperedBytes
 
 // secretOfOther returns the input of the hash function for the other Unicode form of a password, as

@@ -38,7 +38,11 @@ func (p Policy) Check(password string, own ...string) error {
 		return tooLong(maxPepperedBytes)
 	}
 	if n := utf8.RuneCountInString(password); n < p.Min {
-		return &PolicyError{ruleMin, fmt.Sprintf("%d characters are fewer than %d", n, p.Min)}
+		verb := "characters are"
+		if n == 1 {
+			verb = "character is"
+		}
+		return &PolicyError{ruleMin, fmt.Sprintf("%d %s fewer than %d", n, verb, p.Min)}
 	}
 	if err := p.checkKnown(fold(password), own); err != nil {
 		return err

@@ -30,6 +30,29 @@ var spellings = []spelling{
 		shape:   regexp.MustCompile(`^\$scrypt\$[nN]=([1-9]\d{0,8}),r=([1-9]\d{0,8}),p=([1-9]\d{0,8})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$`),
 		convert: func(m []string) string { return scryptText(m[1], m[2], m[3], m[4], m[5]) },
 	},
+	// Mattermost 11.
+	{
+		shape:   regexp.MustCompile(`^\$pbkdf2\$f=(SHA256|SHA512),w=([1-9]\d{0,8}),l=(\d{1,3})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$`),
+		convert: func(m []string) string { m[1] = strings.ToLower(m[1]); return phcPBKDF2(m) },
+	},
+	// MediaWiki.
+	{
+		shape: regexp.MustCompile(`^:pbkdf2:(sha1|sha256|sha512):([1-9]\d{0,8}):(\d{1,3}):([A-Za-z0-9+/]+)(={0,2}):([A-Za-z0-9+/]+)(={0,2})$`),
+		convert: func(m []string) string {
+			if !padded(m[4], m[5]) || !padded(m[6], m[7]) {
+				return ""
+			}
+			return phcPBKDF2([]string{"", m[1], m[2], m[3], m[4], m[6]})
+		},
+	},
+	// Jira, Confluence and others of Atlassian: 16 bytes of salt, and the key.
+	{
+		shape: regexp.MustCompile(`^\{PKCS5S2\}([A-Za-z0-9+/]{64})$`),
+		convert: func(m []string) string {
+			b, _ := base64.StdEncoding.DecodeString(m[1]) // the shape allows nothing else
+			return pbkdf2Text("sha1", "10000", b[:16], b[16:])
+		},
+	},
 	// ZITADEL: the form of passlib, but with the padding of base64.
 	{
 		shape: regexp.MustCompile(`^(\$pbkdf2(?:-sha1|-sha256|-sha512)?\$[1-9]\d{0,8}\$)([A-Za-z0-9+/]+)(={0,2})\$([A-Za-z0-9+/]+)(={0,2})$`),

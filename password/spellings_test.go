@@ -35,6 +35,25 @@ func TestFieldSpellings(t *testing.T) {
 	}
 }
 
+// TestSpellingsOfProducts verifies hashes of further products. That of Atlassian is the example of
+// passlib's manual; the others were computed with Python's hashlib.
+func TestSpellingsOfProducts(t *testing.T) {
+	h := cheap(t)
+	for _, tt := range []struct{ password, stored string }{
+		{"password", "{PKCS5S2}DQIXJU038u4P7FdsuFTY/+35bm41kfjZa57UrdxHp2Mu3qF2uy+ooD+jF5t1tb8J"},
+		{"Sommerhaus-2024", ":pbkdf2:sha512:30000:64:AQIDBAUGBwgJCgsMDQ4PEA==:/dyK55kjVDWHCGyyCTS/nUxrJgqKlGaU39WJQlSIR" +
+			"qeue9traBz+qX6y07HHJMceBuq1WA9Nu7id24dTH99Z2g=="},
+		{"Sommerhaus-2024", "$pbkdf2$f=SHA256,w=60000,l=32$AQIDBAUGBwgJCgsMDQ4PEA$G/qIVRf1zA6aNF1VfqvLd0cYkAa8sU/ZYtBASwGJDE0"},
+	} {
+		if got, err := h.Verify(tt.stored, tt.password); err != nil || got != (Result{true, renewAlgorithm}) {
+			t.Errorf("%s: %+v, %v; want right and renewed", tt.stored, got, err)
+		}
+		if got, err := h.Verify(tt.stored, tt.password+"x"); err != nil || got.OK {
+			t.Errorf("%s, wrong password: %+v, %v", tt.stored, got, err)
+		}
+	}
+}
+
 // TestSpellingNormalizes checks that a password in another Unicode form verifies if the product
 // normalizes passwords, and that the hash is then kept, since the owner may type either form.
 func TestSpellingNormalizes(t *testing.T) {
@@ -62,6 +81,10 @@ func TestSpellingLimits(t *testing.T) {
 		{"$pbkdf2-sha256$1000$AAAAAAAAAAAAAAAAAAAAAA==$" + b64 + "=", ""},
 		{"pbkdf2:sha256:2000001$saltsalt$" + hex64, "pbkdf2-sha256: iterations: 2000001 is not between 1 and 2000000"},
 		{"pbkdf2:sha256$saltsalt$" + hex64, "Werkzeug's PBKDF2, but malformed, without its iterations or not of SHA-1, SHA-256 or SHA-512"},
+		{":pbkdf2:sha512:30000:63:AAAAAAAAAAAAAAAAAAAAAA==:" + b64 + "=", "unknown algorithm"},
+		{":pbkdf2:sha512:30000:32:AAAAAAAAAAAAAAAAAAAAAA=:" + b64 + "=", "unknown algorithm"},
+		{"$pbkdf2$f=SHA256,w=600000,l=31$AAAAAAAAAAAAAAAAAAAAAA$" + b64, "PBKDF2, but malformed or not of SHA-1, SHA-256 or SHA-512"},
+		{"{PKCS5S2}AAAA", "unknown algorithm"},
 		{"pbkdf2:md5:1000$saltsalt$" + hex64, "Werkzeug's PBKDF2, but malformed, without its iterations or not of SHA-1, SHA-256 or SHA-512"},
 		{"scrypt:262144:8:1$saltsalt$" + hex64, ""},
 		{"scrypt:262144:9:1$saltsalt$" + hex64, "scrypt: memory in bytes: 301989888 is not between 0 and 268435456"},

@@ -72,7 +72,7 @@ func ExampleType_Difference() {
 	fmt.Println(here.Difference(stored))
 	// Output:
 	// false
-	// secondary fields: stored email, name; here email
+	// secondary fields: stored email, name; here email, and ordered fields: stored added, email, name; here added, email
 }
 
 func ExampleDecode() {

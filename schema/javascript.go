@@ -39,6 +39,34 @@ func printNumber(f float64) string {
 // numeralPattern matches a decimal number at the start of a text.
 var numeralPattern = regexp.MustCompile(`^[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)`)
 
+// integerPattern matches a whole number in plain digits, as JSON has it.
+var integerPattern = regexp.MustCompile(`^-?[1-9][0-9]*$|^0$`)
+
+// isInteger reports whether text is a whole number in plain digits. Such a number keeps its digits,
+// even if JavaScript cannot hold them all.
+func isInteger(text string) bool { return integerPattern.MatchString(text) }
+
+// LosesDigits reports whether JavaScript, and so CoffeeNode UserDB, would write v with other
+// digits: v is, or holds as JSON, a whole number beyond 2^53.
+func LosesDigits(v Value) bool {
+	switch v.codec {
+	case CodecNumber:
+		return isInteger(v.wire) && printNumber(parseNumberPrefix(v.wire)) != v.wire
+	case CodecJSON:
+		root, p := parser{json.NewDecoder(strings.NewReader(v.wire)), ""}.withNumbers().read("", maxNesting)
+		return p == nil && root.losesDigits()
+	}
+	return false
+}
+
+func (n node) losesDigits() bool {
+	if number, is := n.token.(json.Number); is {
+		f, _ := number.Float64()
+		return isInteger(number.String()) && printNumber(f) != number.String()
+	}
+	return slices.ContainsFunc(n.items, node.losesDigits)
+}
+
 // parseNumberPrefix parses text like parseFloat: it parses the longest prefix that is a number and
 // returns NaN if there is none.
 func parseNumberPrefix(text string) float64 {
@@ -143,10 +171,10 @@ func digitsToInt(digits string) int {
 const maxNesting = 500
 
 // stringify returns one JSON text in the form of JSON.stringify(JSON.parse(text)): compact, with
-// numbers in JavaScript's notation and names that are array indices before the others. It refuses
-// two members with the same name, because JavaScript uses the last and other programs the first.
-// An unpaired surrogate becomes U+FFFD, as in encoding/json. The error is a *ValueError for codec
-// c.
+// numbers in JavaScript's notation, except whole numbers, which keep all their digits, and names
+// that are array indices before the others. It refuses two members with the same name, because
+// JavaScript uses the last and other programs the first. An unpaired surrogate becomes U+FFFD, as
+// in encoding/json. The error is a *ValueError for codec c.
 func stringify(c Codec, text []byte) (string, error) {
 	switch {
 	case len(text) > maxQuoted:
@@ -156,7 +184,10 @@ func stringify(c Codec, text []byte) (string, error) {
 	case !json.Valid(text):
 		return "", refuse(c, string(text), "not one JSON value")
 	}
-	root, p := parser{json.NewDecoder(bytes.NewReader(text)), "a member appears twice"}.read("", maxNesting)
+	root, p := parser{json.NewDecoder(bytes.NewReader(text)), "a member appears twice"}.withNumbers().read("", maxNesting)
+	if p == nil && root.tooLarge() {
+		p = problemf("a number is too large")
+	}
 	if p != nil {
 		return "", refuse(c, string(text), p.reason)
 	}
@@ -183,13 +214,26 @@ func (n node) print(out []byte) []byte {
 		return append(out, byte(token)+2) // in ASCII, ] is two after [, and } is two after {
 	case string:
 		return quote(out, token)
-	case float64:
-		return append(out, printNumber(token)...)
+	case json.Number:
+		if isInteger(token.String()) {
+			return append(out, token...)
+		}
+		f, _ := token.Float64()
+		return append(out, printNumber(f)...)
 	case bool:
 		return strconv.AppendBool(out, token)
 	default:
 		return append(out, "null"...)
 	}
+}
+
+// tooLarge reports whether n holds a number that JavaScript would read as infinite.
+func (n node) tooLarge() bool {
+	if number, is := n.token.(json.Number); is {
+		_, err := number.Float64()
+		return err != nil
+	}
+	return slices.ContainsFunc(n.items, node.tooLarge)
 }
 
 // listIndex returns name as an array index, or MaxUint32 if it is not one. JavaScript writes

@@ -55,6 +55,9 @@ func TestJavaScript(t *testing.T) {
 			a.Out = &replaced
 		}
 		got := check[a.Op](a.In)
+		if v, err := schema.JSON(json.RawMessage(a.In)); a.Op == "json" && err == nil && schema.LosesDigits(v) {
+			continue // it keeps digits that JavaScript loses
+		}
 		same := show(got) == show(a.Out)
 		if _, differs := deviations[answer{a.Op, a.In, got}]; same == differs {
 			t.Errorf("%s(%q): got %s, but JavaScript returns %s", a.Op, a.In, show(got), show(a.Out))

@@ -56,6 +56,12 @@ type parser struct {
 	twiceReason string // the reason to return for two members with the same name
 }
 
+// withNumbers returns p after it has told the decoder to keep the text of numbers.
+func (p parser) withNumbers() parser {
+	p.dec.UseNumber()
+	return p
+}
+
 // read reads the next value, which may contain at most depth levels of objects and arrays.
 func (p parser) read(name string, depth int) (n node, _ *problem) {
 	token, err := p.dec.Token()

@@ -89,7 +89,9 @@ type Field struct {
 	Role Role `json:"role,omitempty"`
 	// Codec says how values are written. "" means CodecText.
 	Codec Codec `json:"codec,omitempty"`
-	// Kind names a rule for values: email, username, nickname, url or pattern. "" means no rule.
+	// Kind names a rule for values: email, email-dots, username, nickname, url or pattern. "" means
+	// no rule. email-dots also accepts the mailboxes of carriers that have dots at any place before
+	// the @, such as a..b.@docomo.ne.jp.
 	Kind string `json:"kind,omitempty"`
 	// Pattern is a regular expression in RE2 syntax that values must match in addition to their
 	// Kind. "" means no pattern. The kind pattern requires one.
@@ -102,6 +104,9 @@ type Field struct {
 	// Reserved lists values that no entry may take. They are compared in canonical form.
 	Reserved []string `json:"reserved,omitempty"`
 }
+
+// HasAddresses reports whether the values of the field are mail addresses.
+func (f Field) HasAddresses() bool { return f.Kind == "email" || f.Kind == "email-dots" }
 
 // A Tertiary declares one tertiary record of every entry of a type.
 type Tertiary struct {
@@ -257,15 +262,15 @@ func (t Type) Policy() Password {
 }
 
 // User returns the built-in schema: the type user, whose entries are identified by uid, email and
-// name. Each call returns a new value.
+// name, and listed in order of email, name and added. Each call returns a new value.
 func User() Schema {
 	return Schema{Types: map[string]Type{"user": {
 		Primary: "uid",
 		Fold:    FoldCasefold,
 		Fields: map[string]Field{
-			"email": {Role: RoleSecondary, Kind: "email"},
-			"name":  {Role: RoleSecondary, Kind: "nickname"},
-			"added": {Codec: CodecDate},
+			"email": {Role: RoleSecondary | RoleOrdered, Kind: "email"},
+			"name":  {Role: RoleSecondary | RoleOrdered, Kind: "nickname"},
+			"added": {Role: RoleOrdered, Codec: CodecDate},
 			"job":   {},
 		},
 		Tertiary: map[string]Tertiary{"tags": {Kind: "set", Indexed: true}},

@@ -60,9 +60,9 @@ func TestFrom(t *testing.T) {
 func TestFromUser(t *testing.T) {
 	type user struct {
 		UID   string    `userdb:"uid,primary"`
-		Email string    `userdb:"email,secondary,kind=email"`
-		Name  string    `userdb:"name,secondary,kind=nickname"`
-		Added time.Time `userdb:"added"`
+		Email string    `userdb:"email,secondary,ordered,kind=email"`
+		Name  string    `userdb:"name,secondary,ordered,kind=nickname"`
+		Added time.Time `userdb:"added,ordered"`
 		Job   string    `userdb:"job"`
 	}
 	got, err := schema.From[user]()
@@ -122,7 +122,7 @@ func TestFromErrors(t *testing.T) {
 	checkFromError[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"b,kind=mail"`
-	}](t, "schema: struct.B: kind: unknown kind mail; want one of email, nickname, pattern, url, username")
+	}](t, "schema: struct.B: kind: unknown kind mail; want one of email, email-dots, nickname, pattern, url, username")
 	checkFromError[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"*"`

@@ -25,7 +25,7 @@ const (
 var (
 	folds         = []Fold{FoldCasefold, FoldExact}
 	codecs        = []Codec{CodecBoolean, CodecDate, CodecIdentity, CodecJSON, CodecNull, CodecNumber, CodecText}
-	kinds         = []string{"email", "nickname", "pattern", "url", "username"}
+	kinds         = []string{"email", "email-dots", "nickname", "pattern", "url", "username"}
 	tertiaryKinds = []string{"hash", "list", "set", "string", "zset"}
 )
 

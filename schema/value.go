@@ -36,9 +36,10 @@ func Bool(b bool) Value { return Value{CodecBoolean, strconv.FormatBool(b)} }
 func Date(t time.Time) Value { return Value{CodecDate, printDate(t)} }
 
 // JSON returns raw, which must be one JSON value, in the form of JavaScript's JSON.stringify:
-// compact, with the members in order, but names that are array indices first. An unpaired surrogate
-// becomes U+FFFD. The error is a *ValueError if raw is not valid JSON, if an object has two members
-// with the same name, or if the result is longer than MaxFacet.
+// compact, with the members in order, but names that are array indices first. Whole numbers keep
+// all their digits, which JavaScript does not; see LosesDigits. An unpaired surrogate becomes
+// U+FFFD. The error is a *ValueError if raw is not valid JSON, if an object has two members with
+// the same name, or if the result is longer than MaxFacet.
 func JSON(raw json.RawMessage) (Value, error) {
 	out, err := stringify(CodecJSON, raw)
 	switch {
@@ -110,6 +111,9 @@ func (v Value) IsNull() bool {
 func (v Value) MarshalJSON() ([]byte, error) {
 	switch v.codec {
 	case CodecNumber:
+		if isInteger(v.wire) {
+			return []byte(v.wire), nil
+		}
 		f := parseNumberPrefix(v.wire)
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return quote(nil, printNumber(f)), nil
@@ -223,6 +227,9 @@ func parseNumber(text string) (Value, error) {
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
 		return Value{}, refuse(CodecNumber, text, "too large")
+	}
+	if isInteger(text) {
+		return Value{CodecNumber, text}, nil // with all its digits
 	}
 	return Number(f), nil
 }

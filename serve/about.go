@@ -17,6 +17,13 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
+// Paths that need no key and never use the store.
+const (
+	healthPath   = "/healthz"
+	documentPath = "/openapi.json"
+	docsPath     = "/docs"
+)
+
 // registerAbout registers the routes that describe the service itself.
 func (s *Service) registerAbout(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+healthPath, func(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +52,7 @@ func (s *Service) registerAbout(mux *http.ServeMux) {
 const statusMaxAge = 5 * time.Second
 
 func getStatus(ctx context.Context, c *call, _ *empty) (*statusOutput, error) {
-	figure, err := figures.Gather(ctx, &c.service.figures, "status "+c.key.Namespace, statusMaxAge,
+	figure, err := figures.GatherFor(ctx, &c.service.figures, c.key.Name, "status "+c.key.Namespace, statusMaxAge,
 		func(ctx context.Context) (inspect.Status, error) { return inspect.StatusOf(ctx, c.db, nil) })
 	if figure.StartedAt.IsZero() || err != nil && !errors.Is(err, figures.ErrBusy) {
 		return nil, figureError(err)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 var (
 	maxRequests  = 1000 // with a valid key
 	maxImports   = 16   // with a valid key and a body that streams for any length of time
+	maxExports   = 16   // with a valid key and a response that streams entries
 	maxListeners = 1000 // with a valid key and a response that is a stream of events
 	maxOperators = 100  // with the session of an operator
 	maxUploads   = 16   // with the session of an operator and a file
@@ -30,6 +32,10 @@ var (
 // decoded may take twelve times as much. Tests lower it.
 var maxBodies = 64 << 20
 
+// maxResponses is how many bytes of responses are in memory at the same time. In JSON they may take
+// six times as much. Tests lower it.
+var maxResponses = 128 << 20
+
 // shares is the number of holders that together can use up a quota.
 const shares = 4
 
@@ -39,36 +45,96 @@ const shares = 4
 type quota struct {
 	total int
 
-	mu   sync.Mutex
-	used int
-	by   map[string]int // by holder
+	mu      sync.Mutex
+	used    int
+	by      map[string]int // by holder
+	waiting []*waiter      // in the order in which they came
+}
+
+// A waiter is a request that waits until it has n of a quota.
+type waiter struct {
+	holder  string
+	n       int
+	granted chan struct{} // closed when the holder has n more
 }
 
 func newQuota(total int) *quota { return &quota{total: total, by: map[string]int{}} }
+
+// fits reports whether n more are free, and whether a holder may have that many more.
+func (q *quota) fits(holder string, n int) (free, allowed bool) {
+	return q.used+n <= q.total, q.by[holder]+n <= max(1, q.total/shares)
+}
+
+// add gives a holder n more, or takes away as many if n is negative.
+func (q *quota) add(holder string, n int) {
+	q.used += n
+	if q.by[holder] += n; q.by[holder] == 0 {
+		delete(q.by, holder)
+	}
+}
 
 // take takes n for a holder, or returns a problem with [userdb.CodeUnavailable].
 func (q *quota) take(holder string, n int) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch {
-	case q.used+n > q.total:
+	return q.takeLocked(holder, n)
+}
+
+func (q *quota) takeLocked(holder string, n int) error {
+	switch free, allowed := q.fits(holder, n); {
+	case !free:
 		return problem(userdb.CodeUnavailable, "too many requests at once").withRetryAfter(1)
-	case q.by[holder]+n > max(1, q.total/shares):
+	case !allowed:
 		return problem(userdb.CodeUnavailable, "too many requests at once from one sender").withRetryAfter(1)
 	}
-	q.used += n
-	q.by[holder] += n
+	q.add(holder, n)
 	return nil
 }
 
-// give gives back what a holder took.
+// give gives back n that a holder took, and gives it to those who wait, in the order in which they
+// came. If n is negative, the holder takes more, whether it is free or not.
 func (q *quota) give(holder string, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.used -= n
-	if q.by[holder] -= n; q.by[holder] == 0 {
-		delete(q.by, holder)
+	q.add(holder, -n)
+	q.waiting = slices.DeleteFunc(q.waiting, func(w *waiter) bool {
+		free, allowed := q.fits(w.holder, w.n)
+		if free && allowed {
+			q.add(w.holder, w.n)
+			close(w.granted)
+		}
+		return free && allowed
+	})
+}
+
+// wait takes n for a holder as soon as it is free. It returns the problem of take if that takes too
+// long or ctx ends. Callers have a place, so that only so many of them wait.
+func (q *quota) wait(ctx context.Context, holder string, n int) error {
+	w := &waiter{holder, n, make(chan struct{})}
+	q.mu.Lock()
+	err := q.takeLocked(holder, n)
+	if err != nil {
+		q.waiting = append(q.waiting, w)
 	}
+	q.mu.Unlock()
+	if err == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, placeTimeout)
+	defer cancel()
+	select {
+	case <-w.granted:
+		return nil
+	case <-ctx.Done():
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := slices.Index(q.waiting, w)
+	if at < 0 { // it was granted at the last moment
+		return nil
+	}
+	q.waiting = slices.Delete(q.waiting, at, at+1)
+	return err
 }
 
 // place takes one for a holder. leave gives it back; calling leave again does nothing.
@@ -129,8 +195,8 @@ type failedReader struct{ err error }
 func (f failedReader) Read([]byte) (int, error) { return 0, f.err }
 
 // placeTimeout is how long a request without credentials waits for a place. Places go to waiting
-// requests in the order in which they arrived.
-const placeTimeout = 5 * time.Second
+// requests in the order in which they arrived. Tests lower it.
+var placeTimeout = 5 * time.Second
 
 // A budget limits how many requests of one kind, of unknown senders, run at the same time.
 type budget struct{ places chan struct{} }
@@ -139,16 +205,20 @@ type budget struct{ places chan struct{} }
 // budgets of their own, so that however many there are, they take no capacity from requests with
 // credentials. Nor do requests with keys take any from operators.
 type budgets struct {
-	requests, imports, listeners, operators, uploads *quota // places
-	bodies                                           *quota // bytes
-	lookups, visitors, discovery                     budget
+	requests, imports, exports, listeners, operators, uploads *quota // places
+	bodies, responses                                         *quota // bytes
+	lookups, visitors, discovery                              budget
 }
+
+// Values of route.places.
+func importPlaces(b *budgets) *quota { return b.imports }
+func exportPlaces(b *budgets) *quota { return b.exports }
 
 func newBudgets() *budgets {
 	return &budgets{
-		requests: newQuota(maxRequests), imports: newQuota(maxImports), listeners: newQuota(maxListeners),
+		requests: newQuota(maxRequests), imports: newQuota(maxImports), exports: newQuota(maxExports), listeners: newQuota(maxListeners),
 		operators: newQuota(maxOperators), uploads: newQuota(maxUploads),
-		bodies:  newQuota(maxBodies),
+		bodies: newQuota(maxBodies), responses: newQuota(maxResponses),
 		lookups: budget{make(chan struct{}, maxLookups)}, visitors: budget{make(chan struct{}, maxVisitors)},
 		discovery: budget{make(chan struct{}, maxDiscovery)},
 	}

@@ -103,6 +103,9 @@ func (d *document) validateValue(schema map[string]any, v any, at string) (wrong
 	if ref, ok := schema["$ref"].(string); ok {
 		schema, _ = d.schemas[ref[strings.LastIndex(ref, "/")+1:]].(map[string]any)
 	}
+	if schema != nil && len(schema) == 0 { // any value
+		return nil
+	}
 	no := func(format string, args ...any) { wrong = append(wrong, at+": "+fmt.Sprintf(format, args...)) }
 	if all, ok := schema["oneOf"].([]any); ok {
 		fitting := 0

@@ -158,6 +158,7 @@ type createInput struct {
 		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000"`
 		Tags     []string                   `json:"tags,omitempty" maxItems:"1000"`
 		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"if absent, nobody can log in with a password"`
+		Origin   string                     `json:"origin,omitempty" maxLength:"1024" doc:"the address of the visitor who signs up, which the caller vouches for"`
 	}
 }
 
@@ -173,6 +174,7 @@ func (c *call) parseNewEntry(typ string, facets map[string]json.RawMessage, tags
 }
 
 func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput, error) {
+	ctx = Visitor{Origin: in.Body.Origin}.withOrigin(ctx)
 	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err

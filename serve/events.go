@@ -118,6 +118,9 @@ func listEvents(c *call, w http.ResponseWriter) error {
 			out.Events = append(out.Events, NewEvent(e))
 		}
 	}
+	if err := c.response.Charge(out); err != nil {
+		return err
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(out) // the client may have gone
 	return nil
@@ -166,8 +169,8 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 }
 
 // pingInterval is the time between two pings, which a stream sends even if there are no events.
-// keyCheckInterval is the time between two checks of its key. Together with keyMaxAge, it ends a
-// stream within five seconds after the key was revoked.
+// keyCheckInterval is the time between two checks of its key. Together with admin.KeyMaxAge, it
+// ends a stream within five seconds after the key was revoked.
 var (
 	pingInterval     = 15 * time.Second
 	keyCheckInterval = 500 * time.Millisecond

@@ -31,7 +31,7 @@ func (s *Service) SetClock(now func() time.Time) { s.keys.now = now }
 
 // SetMaxConcurrent sets how many requests of each kind a new service handles at the same time.
 func SetMaxConcurrent(n int) (undo func()) {
-	all := []*int{&maxRequests, &maxImports, &maxListeners, &maxOperators, &maxUploads, &maxLookups, &maxVisitors}
+	all := []*int{&maxRequests, &maxImports, &maxExports, &maxListeners, &maxOperators, &maxUploads, &maxLookups, &maxVisitors}
 	before := make([]int, len(all))
 	for i, limit := range all {
 		before[i], *limit = *limit, n
@@ -62,6 +62,20 @@ func SetMaxBodies(n int) (undo func()) {
 	before := maxBodies
 	maxBodies = n
 	return func() { maxBodies = before }
+}
+
+// SetMaxResponses sets how many bytes of entries the responses of a new service keep in memory.
+func SetMaxResponses(n int) (undo func()) {
+	before := maxResponses
+	maxResponses = n
+	return func() { maxResponses = before }
+}
+
+// SetPlaceTimeout sets how long a request waits for a place, or for bytes of responses.
+func SetPlaceTimeout(d time.Duration) (undo func()) {
+	before := placeTimeout
+	placeTimeout = d
+	return func() { placeTimeout = before }
 }
 
 // SetReadTimeouts sets how long a client may take to send a header and a body.
@@ -108,3 +122,24 @@ func SetSchemaMaxAge(d time.Duration) (undo func()) {
 
 // ProblemOf returns the problem with which to respond to an error.
 func ProblemOf(err error) *Problem { return problemOf(err) }
+
+// ResponsesOf returns how many bytes of responses to the requests of a key are in memory.
+func (s *Service) ResponsesOf(key string) int { return s.budgets.responses.usedBy(key) }
+
+// PlacesOf returns how many places the requests of a key have.
+func (s *Service) PlacesOf(key string) int { return s.budgets.requests.usedBy(key) }
+
+func (q *quota) usedBy(holder string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.by[holder]
+}
+
+// HoldResponse takes as much memory as a response to a key may take, until end is called.
+func (s *Service) HoldResponse(key string) (end func()) {
+	r := &response{quota: s.budgets.responses, holder: key}
+	if err := r.Reserve(context.Background()); err != nil {
+		panic(err)
+	}
+	return r.release
+}

@@ -120,3 +120,80 @@ func TestFloodOfConsoleSignIns(t *testing.T) {
 		t.Errorf("there were %d jobs for hash workers at the same time, want %d and the login", most, places)
 	}
 }
+
+// A gatedClient is a client of a service with one hash worker, whose gate is shut until open is
+// called.
+type gatedClient struct {
+	*client
+	gate   *hashGate
+	open   func()
+	queued sync.WaitGroup // requests that wait for a hash
+}
+
+func newGatedClient(t *testing.T) *gatedClient {
+	t.Helper()
+	gate := &hashGate{}
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testSchema(), HashWorkers: 1, Observers: []userdb.Observer{gate}})
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	g := &gatedClient{client: newClient(t, &testdb.Site{DB: db, Ctx: t.Context()}, serve.Options{}), gate: gate}
+	g.create(alice)
+	gate.mu.Lock()
+	g.open = sync.OnceFunc(func() { gate.mu.Unlock(); g.queued.Wait() })
+	t.Cleanup(g.open) // so that the service can end even if the test fails
+	return g
+}
+
+// queue sends a request, and returns when it waits for a hash. Its response must have the status.
+func (g *gatedClient) queue(status int, method, path, body string, headers ...string) {
+	g.t.Helper()
+	before, _ := g.gate.counts()
+	g.queued.Go(func() {
+		if r := g.send(method, path, body, headers...); r.status != status {
+			g.t.Errorf("%s %s: got %d %s, want %d", path, body, r.status, r.text, status)
+		}
+	})
+	g.until("a request waits for a hash", func() bool { jobs, _ := g.gate.counts(); return jobs > before })
+}
+
+// TestRequestsDuringFloodOfLogins checks that requests that wait for a hash use up none of their
+// key's places for other requests.
+func TestRequestsDuringFloodOfLogins(t *testing.T) {
+	defer serve.SetMaxConcurrent(4)() // one for each key
+	g := newGatedClient(t)
+	secret := g.do("201", "POST", "/v1/types/user/entries/alice/sessions", `{}`).str("session.secret")
+	login := func(i int) string {
+		return fmt.Sprintf(`{"identifier":"nobody%d","password":"a wrong one","origin":"192.0.2.%d"}`, i, i)
+	}
+	const places = 33 // half of the queue for one worker
+	for i := range places {
+		g.queue(401, "POST", "/v1/types/user/login", login(i))
+	}
+	if r := g.do("503 unavailable", "POST", "/v1/types/user/login", login(places)); !strings.Contains(r.text, "too many logins at once") {
+		g.t.Errorf("a login beyond the queue got %s, want too many logins at once", r.text)
+	}
+	g.do("200", "POST", "/v1/session", `{"secret":"`+secret+`"}`)
+	g.open()
+}
+
+// TestFloodOfSignUps checks that a visitor who signs up many times leaves places in the queue to
+// other visitors, whose requests have the same key.
+func TestFloodOfSignUps(t *testing.T) {
+	const entries = "/v1/types/user/entries"
+	g := newGatedClient(t)
+	signUp := func(i int) string {
+		return fmt.Sprintf(`{"facets":{"name":"New%d"},"password":"battery staple 9","origin":"192.0.2.7"}`, i)
+	}
+	for i := range 4 { // half of what one origin gets
+		g.queue(201, "POST", entries, signUp(i))
+		g.queue(201, "POST", entries, signUp(100+i), "Idempotency-Key", fmt.Sprint(i))
+	}
+	g.do("503 unavailable", "POST", entries, signUp(4))
+	g.do("503 unavailable", "POST", entries, signUp(5), "Idempotency-Key", "another")
+	g.queue(200, "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9","origin":"192.0.2.8"}`)
+	g.open()
+	r := g.do("200", "GET", "/v1/events?kind=create", "")
+	if text := r.text; !strings.Contains(text, `"origin":"192.0.2.7"`) {
+		t.Errorf("the history of sign-ups has %s, want the visitor's origin", text)
+	}
+}

@@ -262,7 +262,7 @@ func TestTooManyAtOnce(t *testing.T) {
 		pending = append(pending, c.startRequest("POST", "/v1/types/user/lookup", `{"value":"nobody"}`))
 	}
 	c.do("200", "GET", "/v1/schema", "")
-	end := c.occupyPlace()
+	end := c.occupyPlace("/v1/types/user/entries")
 	if r := c.do("503 unavailable", "GET", "/v1/schema", ""); r.header.Get("Retry-After") == "" {
 		t.Errorf("no Retry-After: %v %s", r.header, r.text)
 	}
@@ -350,4 +350,27 @@ func TestSlowClients(t *testing.T) {
 	}
 	stop()
 	must(t, <-ended)
+}
+
+// TestLongHosts checks that no route takes a request whose host is longer than a name can be:
+// responses repeat it.
+func TestLongHosts(t *testing.T) {
+	sc, o := directorySchema()
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc), serve.Options{SCIM: &o, Console: true})
+	for _, path := range []string{"/v1/schema", "/scim/v2/Users", "/scim/v2/Schemas", "/console/signin", "/openapi.json", "/nosuch"} {
+		for length, refused := range map[int]bool{255: false, 256: true, 10_000: true} {
+			req, err := http.NewRequestWithContext(c.Ctx, "GET", c.url+path, nil)
+			must(t, err)
+			req.Host = strings.Repeat("h", length)
+			req.Header.Set("Authorization", "Bearer "+c.key)
+			res, err := http.DefaultTransport.RoundTrip(req)
+			must(t, err)
+			text, err := io.ReadAll(res.Body)
+			must(t, err)
+			res.Body.Close()
+			if (res.StatusCode == 400) != refused || refused && !json.Valid(text) {
+				t.Errorf("%s with a host of %d bytes: got %d %.100s, want a refusal: %t", path, length, res.StatusCode, text, refused)
+			}
+		}
+	}
 }

@@ -11,10 +11,6 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// keyMaxAge is how long a key is trusted after it was read. A revocation therefore takes effect
-// everywhere within this time.
-const keyMaxAge = 4 * time.Second
-
 // Limits on wrong keys. An origin that sends more than maxWrongKeys of them within wrongKeyWindow
 // is told to wait. Valid keys are accepted at any time. When maxOrigins origins have been counted,
 // counting starts anew for all of them.
@@ -59,7 +55,7 @@ func (k *keyCache) find(ctx context.Context, header, origin string) (admin.Key, 
 	k.mu.Lock()
 	cached, has := k.cached[hash]
 	k.mu.Unlock()
-	if !has || now.Sub(cached.readAt) > keyMaxAge {
+	if !has || now.Sub(cached.readAt) > admin.KeyMaxAge {
 		limited, cancel := withStoreTimeout(ctx)
 		defer cancel()
 		if !has {

@@ -89,6 +89,14 @@ const maxRead = 1000
 // maxReadBytes is the approximate size of the entries that a request may read. Tests lower it.
 var maxReadBytes = 8 << 20
 
+// sizeOf returns the size of an entry, by which reads are limited.
+func sizeOf(e userdb.Entry) (bytes int) {
+	for field, v := range e.Facets() {
+		bytes += len(field) + len(v.Wire())
+	}
+	return bytes
+}
+
 type listInput struct {
 	TypePath
 	Filter
@@ -131,6 +139,9 @@ func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, erro
 		wrong = append(wrong, paramProblem("after", "%v", userdb.ErrCursor))
 	}
 	if err := queryProblem(wrong); err != nil {
+		return nil, err
+	}
+	if err := c.response.Reserve(ctx); err != nil {
 		return nil, err
 	}
 	p, err := t.Page(ctx, q)
@@ -295,6 +306,9 @@ func getEntries(ctx context.Context, c *call, in *getManyInput) (*getManyOutput,
 	for i, uid := range in.Body.UIDs {
 		hs[i] = hints.UID(uid)
 	}
+	if err := c.response.Reserve(ctx); err != nil {
+		return nil, err
+	}
 	out := &getManyOutput{}
 	out.Body.Entries = make([]entryOrNull, 0, len(hs))
 	size := 0
@@ -307,9 +321,7 @@ func getEntries(ctx context.Context, c *call, in *getManyInput) (*getManyOutput,
 			switch {
 			case err == nil:
 				found.Entry = ptr(entryOf(e))
-				for field, v := range e.Facets() {
-					size += len(field) + len(v.Wire())
-				}
+				size += sizeOf(e)
 			case !errors.Is(err, userdb.ErrNotFound) && !errors.Is(err, hints.ErrHint):
 				return nil, err
 			}

@@ -1,6 +1,8 @@
 package serve
 
 import (
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,7 +11,42 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
 )
+
+// requestIDPattern matches the request IDs that are accepted from clients.
+var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+// middleware wraps all routes. It gives requests their IDs, writes the log, and responds if a
+// handler panicked.
+func (s *Service) middleware(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		info := &requestInfo{id: r.Header.Get("X-Request-Id"), origin: web.Origin(r, s.options.Proxies)}
+		if !requestIDPattern.MatchString(info.id) {
+			info.id = rand.Text()
+		}
+		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, info))
+		w.Header().Set("X-Request-Id", info.id)
+		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		if s.active.Add(1); s.draining.Load() {
+			w.Header().Set("Connection", "close")
+		}
+		defer s.active.Add(-1)
+		begun, recorder := time.Now(), &statusRecorder{ResponseWriter: w}
+		defer s.logRequest(r, info, recorder, begun)
+		if len(r.Host) > maxHost {
+			info.err = usageProblem("the Host header is too long")
+			writeProblem(recorder, r, problemOf(info.err))
+			return
+		}
+		next.ServeHTTP(recorder, r)
+	})
+}
+
+// maxHost is how long the host of a request may be, in bytes. Names of hosts have at most 253, and
+// responses repeat it in each address.
+const maxHost = 255
 
 // logRequest writes a line about a request, without anything that the request asked for. If the
 // handler panicked, logRequest also responds. For a response that broke off, the line has the

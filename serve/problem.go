@@ -125,7 +125,13 @@ func paramProblem(name, format string, args ...any) FieldProblem {
 // problemOf returns the problem with which to respond to an error. Details about faults of the
 // server go only to the log.
 func problemOf(err error) *Problem {
+	partial := errors.Is(err, scim.ErrPartial)
 	if p, ok := errors.AsType[*Problem](err); ok {
+		if partial {
+			answer := *p
+			answer.Detail += "; " + changesRemain
+			p = &answer
+		}
 		return p
 	}
 	code := userdb.CodeOf(err)
@@ -143,7 +149,7 @@ func problemOf(err error) *Problem {
 	case userdb.CodeOther:
 		detail = "internal error; the server's log has the details under this request_id"
 	}
-	if partial := errors.Is(err, scim.ErrPartial); partial && (code == userdb.CodeCorrupt || code == userdb.CodeOther) {
+	if partial && (code == userdb.CodeCorrupt || code == userdb.CodeOther) {
 		detail += "; " + changesRemain
 	}
 	p := problem(code, detail).withRetryAfter(retryAfter(code, err))

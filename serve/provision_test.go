@@ -222,7 +222,7 @@ func TestFilters(t *testing.T) {
 		for _, filter := range []string{
 			"", " ", "x", `userName`, `userName pr`, `userName sw "a"`, `userName co "a"`, `userName ne "a@x.org"`, `userName gt "a"`, `not (userName eq "a@x.org")`,
 			`userName eq "a@x.org" or userName eq "b@x.org"`, `displayName eq "x"`, `password eq "x"`, `active eq true`, `meta.created gt "2020-01-01T00:00:00Z"`,
-			`emails.type eq "work"`, `emails[type eq "home"].value eq "b@x.org"`, `emails[type eq "work"]`, `userName eq a@x.org`, `userName eq 5`, `userName eq null`,
+			`userName eq "a@x.org" and username eq "a@x.org"`, `emails.type eq "work"`, `emails[type eq "home"].value eq "b@x.org"`, `emails[type eq "work"]`, `userName eq a@x.org`, `userName eq 5`, `userName eq null`,
 			`urn:ietf:params:scim:schemas:core:2.0:Group:id eq "x"`, `urn:x:userName eq "a@x.org"`, `userName eq "a@x.org" and`, `userName eq "a@x.org`, `~isa eq "user"`,
 			`userName eq "` + strings.Repeat("a", 5000) + `"`, strings.Repeat("(", 3000) + `userName eq "a"` + strings.Repeat(")", 3000), `userName.x eq "a@x.org"`, "userName eq \"a\x00\"",
 		} {
@@ -240,6 +240,7 @@ func TestFilters(t *testing.T) {
 			}
 		}
 		c.scim("400 invalidFilter", "GET", "/Groups?filter="+url.QueryEscape(`userName eq "a@x.org"`), "")
+		c.scim("400 invalidFilter", "GET", "/Groups?filter="+url.QueryEscape(`members eq "`+a+`" and members.value eq "`+b+`"`), "")
 		c.scim("400 invalidFilter", "GET", "/Users?filter=id+eq+%22a%22&filter=id+eq+%22b%22", "")
 		c.scim("403 invalidFilter", "GET", "/Schemas?filter="+url.QueryEscape(`id eq "x"`), "")
 	})

@@ -2,16 +2,14 @@ package serve
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -32,6 +30,8 @@ type call struct {
 	db      *userdb.DB
 	request *http.Request
 	leave   func() // gives back the call's place among requests
+	// response is what the response takes of the quota for responses.
+	response *response
 }
 
 type (
@@ -230,19 +230,30 @@ type route struct {
 	id, method, path string
 	scopes           []string // the key needs one of them
 	summary          string
-	status           int  // on success; 0 means 200
-	badKeyStatus     int  // status for a wrong key; 0 means 401
-	streams          bool // the bodies may take any length of time
-	imports          bool // it streams entries from its body
+	status           int                   // on success; 0 means 200
+	badKeyStatus     int                   // status for a wrong key; 0 means 401
+	streams          bool                  // the bodies may take any length of time
+	places           func(*budgets) *quota // nil means those of requests
 }
 
 const typePrefix = "/v1/types/{type}"
+
+// changes reports whether the operation may change something.
+func (r route) changes() bool {
+	return r.method != http.MethodGet && !slices.Equal(r.scopes, []string{admin.ScopeRead})
+}
 
 // handle registers a route.
 func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call, in *I) (*O, error)) {
 	op := s.newOperation(r)
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
-		out, err := do(ctx, ctx.Value(callKey{}).(*call), in)
+		c := ctx.Value(callKey{}).(*call)
+		out, err := do(ctx, c, in)
+		if err == nil {
+			if err = c.response.Charge(out); err != nil && r.changes() {
+				err = fmt.Errorf("%w: %w", scim.ErrPartial, err)
+			}
+		}
 		if err != nil {
 			infoOf(ctx).err = err
 			return nil, problemOf(err)
@@ -312,8 +323,8 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 		}
 	}
 	places := s.budgets.requests
-	if r.imports {
-		places = s.budgets.imports
+	if r.places != nil {
+		places = r.places(s.budgets)
 	}
 	leavePlace, err := places.place(key.Name)
 	if err != nil {
@@ -323,7 +334,12 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 		leavePlace()
 		return nil, nil, err
 	}
-	c.leave = func() { leavePlace(); release() }
+	if r.places == nil {
+		// Many requests that wait for a hash must not use up the places of the key.
+		c.request = c.request.WithContext(view.WithPlace(c.request.Context(), leavePlace))
+	}
+	c.response = &response{quota: s.budgets.responses, holder: key.Name}
+	c.leave = func() { leavePlace(); release(); c.response.release() }
 	return c, c.leave, nil
 }
 
@@ -410,36 +426,4 @@ func writeProblem(w http.ResponseWriter, r *http.Request, p *Problem) {
 	w.Header().Set("Content-Type", p.ContentType(""))
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(answer) // the client may have gone
-}
-
-// requestIDPattern matches the request IDs that are accepted from clients.
-var requestIDPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-
-// Paths that need no key and never use the store.
-const (
-	healthPath   = "/healthz"
-	documentPath = "/openapi.json"
-	docsPath     = "/docs"
-)
-
-// middleware wraps all routes. It gives requests their IDs, writes the log, and responds if a
-// handler panicked.
-func (s *Service) middleware(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info := &requestInfo{id: r.Header.Get("X-Request-Id"), origin: web.Origin(r, s.options.Proxies)}
-		if !requestIDPattern.MatchString(info.id) {
-			info.id = rand.Text()
-		}
-		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, info))
-		w.Header().Set("X-Request-Id", info.id)
-		w.Header().Set("Cache-Control", "no-store")
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		if s.active.Add(1); s.draining.Load() {
-			w.Header().Set("Connection", "close")
-		}
-		defer s.active.Add(-1)
-		begun, recorder := time.Now(), &statusRecorder{ResponseWriter: w}
-		defer s.logRequest(r, info, recorder, begun)
-		next.ServeHTTP(recorder, r)
-	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
 	"github.com/coffeenode/userdb/serve/admin"
 )
@@ -111,9 +113,9 @@ func TestRevokedWhileBodyArrives(t *testing.T) {
 	})
 }
 
-// occupyPlace sends a request that takes its place and then waits for the store until end is
+// occupyPlace sends a GET of a path that takes its place and then waits for the store until end is
 // called. The service must have read the key, by a clock that stands still.
-func (c *client) occupyPlace() (end func()) {
+func (c *client) occupyPlace(path string) (end func()) {
 	c.t.Helper()
 	g := &gate{waiting: make(chan struct{}, 100), opened: make(chan struct{})}
 	c.AddHook(g)
@@ -123,7 +125,7 @@ func (c *client) occupyPlace() (end func()) {
 	c.t.Cleanup(func() { open(); <-done }) // so that the service can end even if the test fails
 	go func() {
 		defer close(done)
-		answered <- c.send("GET", "/v1/types/user/entries", "")
+		answered <- c.send("GET", path, "")
 	}()
 	<-g.waiting
 	g.shut.Store(false)
@@ -136,8 +138,8 @@ func (c *client) occupyPlace() (end func()) {
 	}
 }
 
-// TestSharesOfKeys checks that one key, however narrow, leaves places for requests, streams and
-// imports of others, and that all keys together leave some for operators.
+// TestSharesOfKeys checks that one key, however narrow, leaves places for requests, streams,
+// imports and exports of others, and that all keys together leave some for operators.
 func TestSharesOfKeys(t *testing.T) {
 	defer serve.SetMaxConcurrent(8)()
 	defer serve.SetSchemaMaxAge(time.Hour)()
@@ -153,9 +155,10 @@ func TestSharesOfKeys(t *testing.T) {
 	_, err := admin.AddOperator(c.Ctx, c.DB, "Olga", "correct horse battery")
 	must(t, err)
 
+	const entries, export = "/v1/types/user/entries", "/v1/types/user/export"
 	var ends []func()
 	for i, one := range greedy {
-		ends = append(ends, one.occupyPlace(), one.occupyPlace())
+		ends = append(ends, one.occupyPlace(entries), one.occupyPlace(entries))
 		one.do("503 unavailable", "GET", "/v1/schema", "")
 		if i < 3 {
 			c.do("200", "GET", "/v1/schema", "")
@@ -174,6 +177,16 @@ func TestSharesOfKeys(t *testing.T) {
 		end()
 	}
 
+	ends = []func(){greedy[0].occupyPlace(export), greedy[0].occupyPlace(export)}
+	greedy[0].do("503 unavailable", "GET", export, "")
+	for range 3 { // exports take no places of other requests
+		greedy[0].do("200", "GET", "/v1/schema", "")
+	}
+	c.do("200", "GET", export, "")
+	for _, end := range ends {
+		end()
+	}
+
 	const streams, importing = "text/event-stream", "/v1/types/user/import"
 	greedy[0].listen("")
 	greedy[0].listen("")
@@ -183,13 +196,15 @@ func TestSharesOfKeys(t *testing.T) {
 	}
 	c.listen("")
 
+	patient := &http.Client{Transport: &http.Transport{ExpectContinueTimeout: time.Minute}}
+	defer patient.CloseIdleConnections()
 	for range 2 {
-		body, answer := greedy[0].startImport(http.DefaultClient, c.url)
+		body, answer := greedy[0].startImport(patient, c.url)
 		defer func() { _ = body.Close(); <-answer }()
-		_, err := io.WriteString(body, "\n")
+		_, err := io.WriteString(body, "\n") // waits until the import has its place
 		must(t, err)
 	}
-	c.until("the imports take their places", func() bool { return greedy[0].send("POST", importing, `{"facets":{"name":"x"}}`).status == 503 })
+	greedy[0].do("503 unavailable", "POST", importing, `{"facets":{"name":"x"}}`)
 	c.do("200", "POST", importing, `{"facets":{"name":"Bob"}}`)
 }
 
@@ -219,6 +234,56 @@ func TestBodiesInMemory(t *testing.T) {
 	greedy.do("503 unavailable", "POST", path, `{"value":"`+strings.Repeat("x", 1000)+`"}`)
 	for range 10 {
 		greedy.do("404 not_found", "POST", path, body)
+	}
+}
+
+// TestResponsesInMemory checks that responses that a client does not read take only so much memory,
+// for each key, and that it is free again when they have been read. Small responses are not
+// refused, and a request whose response is refused says that its change was made.
+func TestResponsesInMemory(t *testing.T) {
+	defer serve.SetMaxResponses(4 * 8 << 20)() // a key reads one page at a time
+	defer serve.SetPlaceTimeout(100 * time.Millisecond)()
+	sc := testSchema()
+	sc.Types["user"].Fields["bio"] = schema.Field{}
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
+	c := newClient(t, s, serve.Options{})
+	for i := range 200 { // 8 MiB together; quotation marks take two bytes in JSON
+		c.create(fmt.Sprintf(`{"uid":"u%d","facets":{"bio":%q}}`, i, strings.Repeat(`"`, 41_900)))
+	}
+	small := c.create(`{"uid":"small"}`)
+	large := c.create(fmt.Sprintf(`{"uid":"large","facets":{"bio":%q}}`, strings.Repeat("x", 60_000)))
+	greedy := c.withKey(c.makeKey(admin.Key{Name: "greedy", Scopes: []string{admin.ScopeRead, admin.ScopeWrite}}))
+	const page = "/v1/types/user/entries?limit=200"
+	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+	must(t, err)
+	defer conn.Close()
+	must(t, conn.(*net.TCPConn).SetReadBuffer(256<<10)) // the response has 16 MiB
+	_, err = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n", page, greedy.key)
+	must(t, err)
+	_, err = io.ReadFull(conn, make([]byte, 1000))
+	must(t, err)
+	for _, request := range [][3]string{
+		{"GET", page},
+		{"GET", "/v1/types/user/entries?limit=1"},
+		{"POST", "/v1/types/user/entries/get", `{"uids":["u1"]}`},
+		{"GET", large},
+		{"GET", large + "/tags"},
+		{"POST", "/v1/types/user/lookup", `{"field":"uid","value":"large"}`},
+	} {
+		greedy.do("503 unavailable", request[0], request[1], request[2])
+		c.do("200", request[0], request[1], request[2])
+	}
+	greedy.do("200", "GET", small, "")
+	if r := greedy.do("503 unavailable", "PATCH", large, `{"facets":{"job":"cook"}}`); !strings.HasSuffix(r.str("detail"), "; changes made so far remain") {
+		t.Errorf("a change whose response is refused: got %s", r.text)
+	}
+	c.equal("the job after that change", c.do("200", "GET", large, "").str("facets.job"), "cook")
+	n, err := io.Copy(io.Discard, conn)
+	if err != nil || n < 10<<20 {
+		t.Errorf("the rest of the page: %d bytes, %v", n, err)
+	}
+	for range 5 {
+		greedy.do("200", "GET", page, "")
 	}
 }
 

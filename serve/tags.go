@@ -3,6 +3,7 @@ package serve
 import (
 	"context"
 	"net/http"
+	"slices"
 
 	"github.com/coffeenode/userdb/serve/admin"
 )
@@ -27,11 +28,25 @@ func getTags(ctx context.Context, c *call, in *EntryPath) (*tagsOutput, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.response.Reserve(ctx); err != nil {
+		return nil, err
+	}
 	tags, err := t.Tags(in.hint()).Members(ctx)
+	if err != nil {
+		return nil, asNotFound(err)
+	}
+	if memoryOf(tags) > maxReadBytes {
+		return nil, usageProblem("the tags are too large for one response")
+	}
+	return tagsOf(tags), nil
+}
+
+// tagsOf returns the response with some tags.
+func tagsOf(tags []string) *tagsOutput {
 	if tags == nil {
 		tags = []string{}
 	}
-	return &tagsOutput{Tags{tags}}, asNotFound(err)
+	return &tagsOutput{Tags{tags}}
 }
 
 type replaceTagsInput struct {
@@ -49,7 +64,7 @@ func replaceTags(ctx context.Context, c *call, in *replaceTagsInput) (*tagsOutpu
 	if err := t.Tags(in.hint()).Replace(ctx, in.Body.Tags...); err != nil {
 		return nil, asNotFound(err)
 	}
-	return getTags(ctx, c, &in.EntryPath)
+	return tagsOf(slices.Compact(slices.Sorted(slices.Values(in.Body.Tags)))), nil
 }
 
 type tagInput struct {

@@ -11,7 +11,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -30,13 +29,13 @@ const jsonLines = "application/x-ndjson"
 // documents these routes.
 func (s *Service) registerTransfers(mux *http.ServeMux) {
 	adminOnly := []string{admin.ScopeAdmin}
-	s.handleStream(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: adminOnly, imports: true, summary: "Import entries from JSON lines"}, importEntries,
+	s.handleStream(mux, route{id: "importEntries", method: "POST", path: typePrefix + "/import", scopes: adminOnly, places: importPlaces, summary: "Import entries from JSON lines"}, importEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "on_duplicate", In: "query", Schema: &huma.Schema{Type: "string", Enum: []any{"fail", "skip", "update"}}},
 		&huma.Param{Name: "dry_run", In: "query", Description: "check all lines, but write nothing", Schema: &huma.Schema{Type: "boolean"}})
-	s.handleStream(mux, route{id: "exportEntries", method: "GET", path: typePrefix + "/export", scopes: adminOnly, summary: "Export all entries as JSON lines, without password hashes"}, exportEntries,
+	s.handleStream(mux, route{id: "exportEntries", method: "GET", path: typePrefix + "/export", scopes: adminOnly, places: exportPlaces, summary: "Export all entries as JSON lines, without password hashes"}, exportEntries,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
-	s.handleStream(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: adminOnly, summary: "Export everything stored about one person as JSON lines: the entry, {\"sessions\":[]} and {\"history\":[]}"}, exportEntry,
+	s.handleStream(mux, route{id: "exportEntry", method: "GET", path: typePrefix + "/entries/{uid}/export", scopes: adminOnly, places: exportPlaces, summary: "Export everything stored about one person as JSON lines: the entry, {\"sessions\":[]} and {\"history\":[]}"}, exportEntry,
 		&huma.Param{Name: "type", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}},
 		&huma.Param{Name: "uid", In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
 }
@@ -166,8 +165,34 @@ type refusedLine struct {
 	Reason string `json:"reason"`
 }
 
-// importEntries reads entries from the body. It responds with the refused lines and then with a
-// report.
+// An importReport is the last line of the response to an import.
+type importReport struct {
+	Report transfer.Report `json:"report"`
+	// Omitted counts the refused lines that the response leaves out.
+	Omitted int64 `json:"omitted,omitempty"`
+}
+
+// maxRefused is how many bytes of refused lines an import keeps in memory for its response, which
+// begins only when the body has ended. That is about 10,000 lines.
+const maxRefused = 1 << 20
+
+// refusedLines holds the first refused lines of an import, and counts the rest.
+type refusedLines struct {
+	text    bytes.Buffer
+	omitted int64
+}
+
+func (r *refusedLines) add(line int64, reason string) {
+	text, _ := json.Marshal(refusedLine{line, reason}) // a number and a string cannot fail
+	if r.omitted > 0 || r.text.Len()+len(text) >= maxRefused {
+		r.omitted++
+		return
+	}
+	r.text.Write(append(text, '\n'))
+}
+
+// importEntries reads entries from the body. It responds with the first refused lines and then with
+// a report.
 func importEntries(c *call, w http.ResponseWriter) error {
 	// Import what was read even if the body breaks off.
 	ctx := context.WithoutCancel(c.request.Context())
@@ -183,70 +208,18 @@ func importEntries(c *call, w http.ResponseWriter) error {
 		return err
 	}
 	o := transfer.ImportOptions{Type: name, OnDuplicate: q.Get("on_duplicate"), DryRun: q.Get("dry_run") == "true"}
-	var refused spool // the response begins when the body has ended
-	defer refused.close()
-	encode := json.NewEncoder(&refused)
-	// The spool keeps the error.
-	o.Refused = func(line int64, reason string) { _ = encode.Encode(refusedLine{line, reason}) }
+	var refused refusedLines
+	o.Refused = refused.add
 	report, err := transfer.Import(ctx, db, c.request.Body, o)
 	if err != nil {
 		return importError(ctx, err, report)
 	}
-	if refused.err != nil {
-		return importError(ctx, refused.err, report)
-	}
 	w.Header().Set("Content-Type", jsonLines)
-	if err := refused.copyTo(w); err != nil {
+	if _, err := refused.text.WriteTo(w); err != nil {
 		return nil //nolint:nilerr // the client is gone
 	}
-	_ = json.NewEncoder(w).Encode(map[string]transfer.Report{"report": report})
+	_ = json.NewEncoder(w).Encode(importReport{report, refused.omitted})
 	return nil
-}
-
-// A spool keeps what is written until it is copied: in memory, and beyond spoolMemory in a
-// temporary file that is unlinked at once.
-type spool struct {
-	memory bytes.Buffer
-	file   *os.File
-	err    error // the first error; what is written after it is lost
-}
-
-// spoolMemory is how many bytes stay in memory.
-const spoolMemory = 1 << 20
-
-func (s *spool) Write(p []byte) (int, error) {
-	switch {
-	case s.err != nil:
-		return 0, s.err
-	case s.file == nil && s.memory.Len()+len(p) <= spoolMemory:
-		return s.memory.Write(p)
-	case s.file == nil:
-		if s.file, s.err = os.CreateTemp("", "userdb-import-*"); s.err != nil {
-			return 0, s.err
-		}
-		_ = os.Remove(s.file.Name()) // if that fails, close does it
-	}
-	n, err := s.file.Write(p)
-	s.err = err
-	return n, err
-}
-
-func (s *spool) copyTo(w io.Writer) error {
-	if _, err := s.memory.WriteTo(w); err != nil || s.file == nil {
-		return err
-	}
-	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	_, err := io.Copy(w, s.file)
-	return err
-}
-
-func (s *spool) close() {
-	if s.file != nil {
-		_ = s.file.Close()
-		_ = os.Remove(s.file.Name())
-	}
 }
 
 // importError returns the error for an import that did not reach the end of its body.

@@ -2,11 +2,13 @@ package userdb
 
 import (
 	"context"
+	"maps"
 	"sync/atomic"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/storedschema"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -82,7 +84,7 @@ func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB,
 	connect.ReportClients(engine, owned, o.Observers)
 	db, err := newDB(view.Config{
 		Engine: engine, Schema: o.Schema, NS: o.Namespace, Log: o.Logger,
-		Replicas: o.Replicas, ReplicaTime: o.ReplicaTimeout, History: o.History, OnSchema: view.OnSchema(o.OnSchema),
+		Replicas: o.Replicas, ReplicaTime: o.ReplicaTimeout, History: o.History, OnSchema: view.OnSchema(o.OnSchema), Builtin: o.builtin,
 	}, newHashers(o), o)
 	if err != nil {
 		return nil, err
@@ -103,7 +105,30 @@ func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB,
 	if o.OnSchema == SchemaDeferred {
 		return db, nil
 	}
+	if o.builtin {
+		if err := db.adoptStored(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return db, db.compareSchema(ctx)
+}
+
+// adoptStored makes the stored types those of a program that declares none. The built-in type stays
+// if it is not stored.
+func (db *DB) adoptStored(ctx context.Context) error {
+	old := db.view()
+	stored, err := storedschema.InForce(ctx, old.Engine, old.NS)
+	if err != nil || len(stored.Types) == 0 {
+		return publicError(err)
+	}
+	c := old.Config
+	c.Schema.Types = maps.Clone(c.Schema.Types)
+	maps.Copy(c.Schema.Types, stored.Types)
+	next, err := view.New(c)
+	if err != nil {
+		return err
+	}
+	return db.install(old, next)
 }
 
 // compareSchema compares the schema that the program declares with the stored one, and installs the
@@ -223,7 +248,7 @@ func (db *DB) In(ns recordkey.Namespace) (*DB, error) {
 // both. The schema is compared with the stored one at the first write, as with SchemaDeferred.
 func (db *DB) With(s schema.Schema) (*DB, error) {
 	c := db.view().Config
-	c.Schema = s
+	c.Schema, c.Builtin = s, false
 	return newDB(c, db.hashers, db.options)
 }
 

@@ -134,7 +134,8 @@ func (e Entry) Text(field string) string {
 // Put sets a facet in this copy. Earlier copies of e do not change.
 func (e *Entry) Put(field string, v schema.Value) { e.edit(field, &v) }
 
-// Drop removes a facet from this copy. Earlier copies of e do not change.
+// Drop removes a facet from this copy. Earlier copies of e do not change. Drop also removes a value
+// that Flat returns as ~lost:FIELD.
 func (e *Entry) Drop(field string) { e.edit(field, nil) }
 
 func (e *Entry) edit(field string, v *schema.Value) {
@@ -148,12 +149,18 @@ func (e *Entry) edit(field string, v *schema.Value) {
 func (e Entry) MarshalJSON() ([]byte, error) { return json.Marshal(e.Flat()) }
 
 // Flat returns the entry as one flat object: the facets by name, ~isa, ~prk and ~rev, and
-// "~disabled":true if the entry is disabled. For the zero Entry it is empty.
+// "~disabled":true if the entry is disabled. A value that a repair took out of a field, because
+// another entry keeps it, is ~lost:FIELD. For the zero Entry Flat is empty.
 func (e Entry) Flat() schema.Facets {
 	if !e.key.IsValid() {
 		return schema.Facets{}
 	}
 	flat := e.Facets()
+	for field, wire := range e.fields {
+		if _, dropped := e.edits[field]; store.IsLost(field) && !dropped {
+			flat[field] = schema.Text(wire)
+		}
+	}
 	if e.Disabled() {
 		flat[store.FieldDisabled] = schema.Bool(true)
 	}

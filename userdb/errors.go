@@ -107,7 +107,7 @@ func (e *WaitError) Error() string {
 func (e *WaitError) Unwrap() error { return ErrTooManyAttempts }
 
 // A BusyError says that more passwords are waiting for a processor than can be hashed or checked in
-// time, or that those of one origin or of one account have their whole share of the queue. It wraps
+// time, or that those of one origin, account or actor have their whole share of the queue. It wraps
 // ErrUnavailable. Nothing was counted or changed.
 type BusyError struct {
 	Wait time.Duration // estimated time until the jobs in the queue are done

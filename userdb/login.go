@@ -36,8 +36,8 @@ type Attempt struct {
 //   - ErrTooManyAttempts if too many attempts have failed. The password was not checked. A
 //     *WaitError says how long to wait.
 //   - ErrUnavailable with a *BusyError if more logins are waiting for a processor than can be
-//     served before the deadline of ctx, or if this origin or this account has its whole share of
-//     the queue.
+//     served before the deadline of ctx, or if this origin, this account or the actor of ctx has
+//     its whole share of the queue.
 //   - ErrCorrupt if the entry cannot be read, or if a record that the store itself needs to judge
 //     attempts is damaged. The error names the record.
 //
@@ -264,7 +264,7 @@ func (p *proof) caller(ctx context.Context) hashpool.Caller {
 	if !p.r.Live() {
 		account = p.unknownDigest()
 	}
-	return callerAt(ctx, p.origin, account)
+	return callerIn(ctx, hashpool.General, p.origin, account)
 }
 
 // counters returns the counters for the account and the origin.

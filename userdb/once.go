@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/password"
@@ -74,9 +75,13 @@ type onceRequest struct {
 	nonce  string        // identifies the call that began the request
 	prk    recordkey.Key
 	age    time.Duration
+	draft  *change.Draft // of this call's entry, if the call began the request
+	begun  bool          // this call may have stored something
 }
 
-// openOnce returns the stored request with a name. If there is none, it begins one.
+// openOnce returns the stored request with a name. If there is none, it begins one, but only after
+// it has checked the entry and hashed its password: what is refused stores nothing, however often
+// somebody asks for it while the queue for passwords is full.
 func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o onceRequest, err error) {
 	if name == "" || len(name) > 1024 {
 		return o, invalid(purposeOnce, "size", "the name must have 1 to 1,024 bytes")
@@ -89,11 +94,29 @@ func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o
 	if o.record, err = onceKey(o.name); err != nil {
 		return o, err
 	}
-	if err = o.read(ctx); errors.Is(err, ErrNotFound) {
-		err = o.begin(ctx, n.UID)
+	if err = o.read(ctx); !errors.Is(err, ErrNotFound) {
+		return o, err
 	}
-	return o, err
+	d, err := t.newDraft(ctx, n)
+	if err == nil {
+		o.draft = &d
+		return o, o.begin(ctx, n.UID)
+	}
+	if isRefusal(err) { // perhaps because the entry of another call with this name has the values
+		switch uids, failed := o.reservedUIDs(ctx); {
+		case failed != nil:
+			return o, failed
+		case o.read(ctx) == nil:
+			return o, nil
+		case len(uids) > 0:
+			return o, errOtherRequest
+		}
+	}
+	return o, publicError(err)
 }
+
+// errOtherRequest is the error for a name under which another request is stored.
+var errOtherRequest = invalid(purposeOnce, purposeOnce, "the name belongs to another request")
 
 // onceKey returns the key under which the request with a name is stored. With the caller of a
 // request as the name, it returns the key of the mark that this call has given up the request.
@@ -143,13 +166,14 @@ func (o *onceRequest) begin(ctx context.Context, uid string) error {
 	if err != nil {
 		return err
 	}
+	o.begun = true
 	err = o.view.Engine.Invite(ctx, store.Invitation{
 		Token: store.Token{Hash: o.digest, Purpose: purposeOnce, Value: o.caller + " " + prk.Value()},
 		PRK:   o.record, Life: onceLife, Now: o.view.StoreTime(),
 	})
 	if errors.Is(err, ErrDuplicate) {
 		o.release(ctx, prk)
-		return invalid(purposeOnce, purposeOnce, "the name belongs to another request")
+		return errOtherRequest
 	}
 	if err == nil {
 		err = o.read(ctx)
@@ -163,21 +187,31 @@ func (o *onceRequest) begin(ctx context.Context, uid string) error {
 // release gives up the reservation at prk of a request that is not stored, because its name belongs
 // to another one. It does nothing if that one may have reserved the same UID.
 func (o onceRequest) release(ctx context.Context, prk recordkey.Key) {
+	if uids, err := o.reservedUIDs(ctx); err == nil && !slices.Contains(uids, prk.Value()) {
+		o.removeToken(ctx, prk, o.name)
+	}
+}
+
+// reservedUIDs returns the UIDs that requests with the name have reserved. A request that cannot be
+// read is an error.
+func (o onceRequest) reservedUIDs(ctx context.Context) (uids []string, err error) {
 	key, err := store.TokenKey(o.record)
 	if err != nil {
-		return
+		return nil, err
 	}
 	found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
 	if err != nil {
-		return
+		return nil, err
 	}
 	for hash, text := range found[0].Fields {
-		other, ok := store.ParseToken(hash, text)
-		if _, uid, _ := strings.Cut(other.Value, " "); !ok || uid == prk.Value() {
-			return
+		tk, ok := store.ParseToken(hash, text)
+		_, uid, named := strings.Cut(tk.Value, " ")
+		if !ok || !named {
+			return nil, &store.CorruptError{Key: key.String(), Reason: "not a request"}
 		}
+		uids = append(uids, uid)
 	}
-	o.removeToken(ctx, prk, o.name)
+	return uids, nil
 }
 
 // token returns the token to store at the UID that the entry will have. It depends only on the name
@@ -243,7 +277,7 @@ func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
 		}
 	}
 	n.UID = o.prk.Value()
-	e, err := o.createWithToken(ctx, n, "", o.token())
+	e, err := o.createWithToken(ctx, n, o.draft, "", o.token())
 	if errors.Is(err, ErrNotFound) || o.isTakenUID(err) {
 		e, waiting, findErr := o.findCreated(ctx)
 		if findErr != nil || !waiting {
@@ -263,7 +297,7 @@ func (o onceRequest) giveUp(ctx context.Context, err error) {
 		if o.prk.IsValid() {
 			o.forget(ctx)
 		}
-	case o.nonce == "" || o.nonce == o.caller:
+	case o.begun && (o.nonce == "" || o.nonce == o.caller):
 		if key, bad := onceKey(o.caller); bad == nil {
 			_ = o.view.Engine.Invite(ctx, store.Invitation{Token: o.giveUpToken(o.caller), PRK: key, Life: onceLease, Now: o.view.StoreTime()})
 		}

@@ -18,8 +18,10 @@ import (
 
 // Options configure a DB. The zero value is ready to use.
 type Options struct {
-	// Schema declares the types of entries. If zero, schema.User() is used.
-	Schema schema.Schema
+	// Schema declares the types of entries. If zero, the DB follows the stored schema, whatever it
+	// is, and stores schema.User() where there is none.
+	Schema  schema.Schema
+	builtin bool // Schema was zero
 
 	// Namespace is the part of the store that the DB uses. If zero, it is the whole store.
 	Namespace recordkey.Namespace
@@ -36,6 +38,8 @@ type Options struct {
 	// used.
 	NewUID     func() (string, error)
 	randomUIDs bool // NewUID was nil
+
+	recorded *eventTally // shared by all views of a store
 
 	// HashWorkers limits how many passwords are hashed at the same time. If zero, it is GOMAXPROCS.
 	// See docs/security.md.
@@ -133,7 +137,7 @@ func (o Options) cache() store.Cache { return store.Cache{Entries: o.CacheSize, 
 
 func (o Options) withDefaults() Options {
 	if len(o.Schema.Types) == 0 {
-		o.Schema = schema.User()
+		o.Schema, o.builtin = schema.User(), true
 	}
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.ReplicaTimeout = cmp.Or(o.ReplicaTimeout, time.Second)
@@ -143,6 +147,7 @@ func (o Options) withDefaults() Options {
 	if o.NewUID == nil {
 		o.NewUID, o.randomUIDs = RandomUID(12), true
 	}
+	o.recorded = newEventTally()
 	return o
 }
 

@@ -33,7 +33,7 @@ func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entr
 	if err != nil {
 		return Entry{}, err
 	}
-	return t.setPassword(ctx, r, pw, reservedFor(ctx, r.Key), "", func(store.Record) error { return nil })
+	return t.setPassword(ctx, r, pw, provedCaller(ctx, r.Key), "", func(store.Record) error { return nil })
 }
 
 // ChangePassword sets the password of an entry as SetPassword does, after checking the old one.
@@ -241,27 +241,38 @@ func (hs *hashers) HasherFor(t *change.Type) *password.Hasher {
 	return hs.byCost[t.Schema.Policy().Cost]
 }
 
-// callerAt returns the caller of a job that a request from an origin needs. If origin is "", it is
-// the origin of the context's actor. account is the account, "" if there is none.
-func callerAt(ctx context.Context, origin, account string) hashpool.Caller {
+// callerIn returns the caller of a job that waits in a lane, or in that of operators if an operator
+// asks for it. If origin is "", it is the origin of the context's actor. account is the account, ""
+// if there is none.
+func callerIn(ctx context.Context, lane hashpool.Lane, origin, account string) hashpool.Caller {
 	actor := view.ActorOf(ctx)
-	return hashpool.Caller{
-		Origin: normalOrigin(cmp.Or(origin, actor.Origin)), Account: account, Reserved: actor.IsOperator(),
+	if actor.IsOperator() {
+		lane = hashpool.Operators
 	}
+	return hashpool.Caller{Lane: lane, Actor: actor.Name, Origin: normalOrigin(cmp.Or(origin, actor.Origin)), Account: account}
 }
 
-// reservedFor returns the caller of a job for somebody who has already proved the right to act for
+// provedCaller returns the caller of a job for somebody who has already proved the right to act for
 // the account at prk, such as the holder of a token.
-func reservedFor(ctx context.Context, prk recordkey.Key) hashpool.Caller {
-	c := callerAt(ctx, "", prk.String())
-	c.Reserved = true
-	return c
+func provedCaller(ctx context.Context, prk recordkey.Key) hashpool.Caller {
+	return callerIn(ctx, hashpool.Proved, "", prk.String())
 }
 
-// onPool runs a CPU-bound job on the pool, which limits how many run at the same time. Operators
-// sign in through the reserved lane, so that they can do so during a flood of other logins.
+// importCaller returns the caller of a job for an import. Imports have no origin, because they
+// would otherwise use up the share of the visitors who come from there.
+func importCaller(ctx context.Context) hashpool.Caller {
+	return hashpool.Caller{Lane: hashpool.Imports, Actor: view.ActorOf(ctx).Name}
+}
+
+// onPool runs a CPU-bound job on the pool, which limits how many run at the same time. A call that
+// waits for the pool needs no place among the calls that are being served, since the pool limits
+// how many wait. Operators sign in through a lane of their own, so that they can do so during a
+// flood of other logins.
 func (hs *hashers) onPool(ctx context.Context, c hashpool.Caller, job func() error) error {
-	c.Reserved = c.Reserved || view.IsReserved(hs.db.view().NS)
+	if view.IsReserved(hs.db.view().NS) {
+		c.Lane = hashpool.Operators
+	}
+	view.LeavePlace(ctx)
 	if len(hs.db.options.Observers) > 0 {
 		return hs.runObserved(ctx, c, job)
 	}
@@ -290,11 +301,25 @@ func (hs *hashers) hashUnchecked(ctx context.Context, c hashpool.Caller, t *chan
 }
 
 func (hs *hashers) Hash(ctx context.Context, t *change.Type, pw string, own []string) (string, error) {
-	return hs.hash(ctx, hashpool.Caller{}, t, pw, own)
+	return hs.hash(ctx, importCaller(ctx), t, pw, own)
 }
 
 func (hs *hashers) Check(ctx context.Context, t *change.Type, pw string, own []string) error {
-	return hs.check(ctx, hashpool.Caller{}, t, pw, own)
+	return hs.check(ctx, importCaller(ctx), t, pw, own)
+}
+
+func (hs *hashers) Matches(ctx context.Context, t *change.Type, hash string, imported bool, pw string) (same bool, err error) {
+	hasher := hs.HasherFor(t)
+	verify := hasher.Verify
+	if imported {
+		verify = hasher.VerifyImported
+	}
+	err = hs.onPool(ctx, importCaller(ctx), func() error {
+		result, err := verify(hash, pw)
+		same = err == nil && result.OK
+		return nil
+	})
+	return same, err
 }
 
 // hash checks a password against the policy and hashes it.

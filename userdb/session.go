@@ -127,10 +127,14 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 		return Session{}, "", err
 	}
 	prk := e.key.In(t.view.NS)
-	s, err := t.view.Engine.StartSession(ctx, store.SessionStart{
-		PRK: prk, Seen: e.fields, FirstEpoch: store.NewFirstEpoch(), ID: hashSecret(secret), Life: o.Lifetime, Idle: o.IdleTimeout,
-		Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
-		Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: o.Origin}), EventSessionStart, ""),
+	var s store.Session
+	t.db.recorded(ctx, t.db.loginLimit(prk), func(ctx context.Context) bool {
+		s, err = t.view.Engine.StartSession(ctx, store.SessionStart{
+			PRK: prk, Seen: e.fields, FirstEpoch: store.NewFirstEpoch(), ID: hashSecret(secret), Life: o.Lifetime, Idle: o.IdleTimeout,
+			Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
+			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: o.Origin}), EventSessionStart, ""),
+		})
+		return err == nil
 	})
 	if err != nil {
 		return Session{}, "", err
@@ -235,8 +239,11 @@ func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err e
 }
 
 // endSession ends the session with an ID and reports whether there was one.
-func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (bool, error) {
-	found, err := t.view.Engine.EndSession(ctx, prk, id, t.view.Note(ctx, EventSessionEnd, ""), t.view.StoreTime())
+func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (found bool, err error) {
+	t.db.recorded(ctx, t.db.loginLimit(prk), func(ctx context.Context) bool {
+		found, err = t.view.Engine.EndSession(ctx, prk, id, t.view.Note(ctx, EventSessionEnd, ""), t.view.StoreTime())
+		return found
+	})
 	if found {
 		t.db.emit(ctx, Event{Kind: EventEnd, Key: prk, Session: id})
 	}
@@ -254,14 +261,17 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 		return Entry{}, publicError(err)
 	}
 	before := r
-	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
-		r, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
-			before = current
-			own := map[string]string{}
-			change.EndSessions(own)
-			return t.declared.Update(current, change.Facets(current), own)
+	t.db.recorded(ctx, t.db.loginLimit(r.Key), func(ctx context.Context) bool {
+		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
+			r, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
+				before = current
+				own := map[string]string{}
+				change.EndSessions(own)
+				return t.declared.Update(current, change.Facets(current), own)
+			})
+			return err
 		})
-		return err
+		return committed(err)
 	})
 	if committed(err) {
 		t.current().clearSessions(ctx, before, r)

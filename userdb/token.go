@@ -280,7 +280,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 		var refused error
 		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
 			var hash string
-			if hash, refused = t.db.hashers.hash(ctx, reservedFor(ctx, r.Key), t.declared, pw, t.declared.Identifiers(r.Fields)); refused != nil {
+			if hash, refused = t.db.hashers.hash(ctx, provedCaller(ctx, r.Key), t.declared, pw, t.declared.Identifiers(r.Fields)); refused != nil {
 				return refused
 			}
 			r, err = t.spend(ctx, r, token, func(current store.Record) (store.Change, bool, error) {

@@ -74,9 +74,12 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 			err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: min(tk.Lifetime, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
-		err = t.view.Engine.Issue(ctx, store.Issue{
-			Token: token, PRK: r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
-			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: a.Origin}), EventIssue, tk.Purpose, withoutSentMark(bound)...),
+		t.db.recorded(view.WithActor(ctx, view.Actor{Origin: a.Origin}), t.visitorLimit(), func(ctx context.Context) bool {
+			err = t.view.Engine.Issue(ctx, store.Issue{
+				Token: token, PRK: r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
+				Note: t.view.Note(ctx, EventIssue, tk.Purpose, withoutSentMark(bound)...),
+			})
+			return err == nil
 		})
 		if err == nil {
 			t.db.emit(ctx, Event{Kind: EventIssue, Key: r.Key, Origin: a.Origin, Purpose: tk.Purpose})
@@ -389,7 +392,7 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 	}
 	n.Facets[i.Field] = schema.Text(i.Address)
 	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
-		e, err = t.createWithToken(ctx, n, i.Field, tk)
+		e, err = t.createWithToken(ctx, n, nil, i.Field, tk)
 		return err
 	})
 	if t.isTakenUID(err) {
@@ -404,13 +407,19 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 	return e, err
 }
 
-// createWithToken creates an entry at n.UID in the change that spends the token there. If field is
+// createWithToken creates an entry at n.UID in the change that spends the token there. draft is the
+// draft of n with another UID, or nil if it has yet to be made. If field is
 // not "", the change marks that facet as verified.
-func (t *Type) createWithToken(ctx context.Context, n NewEntry, field string, tk store.Token) (Entry, error) {
-	d, err := t.newDraft(ctx, n)
-	if err != nil {
-		return Entry{}, publicError(err)
+func (t *Type) createWithToken(ctx context.Context, n NewEntry, draft *change.Draft, field string, tk store.Token) (Entry, error) {
+	if draft == nil {
+		d, err := t.newDraft(ctx, n)
+		if err != nil {
+			return Entry{}, publicError(err)
+		}
+		draft = &d
 	}
+	d := *draft
+	d.UID = n.UID
 	if d.Own == nil {
 		d.Own = map[string]string{}
 	}

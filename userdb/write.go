@@ -15,6 +15,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
@@ -170,7 +171,7 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 // created. Then it returns all problems: those in wrong, those of the password, and values that are
 // missing or taken. facets are the facets that could be encoded.
 func (t *Type) hashNew(ctx context.Context, n NewEntry, facets map[string]string, wrong problems) (string, error) {
-	r, c := t.newRecordAt(n.UID), callerAt(ctx, "", "")
+	r, c := t.newRecordAt(n.UID), callerIn(ctx, hashpool.General, "", "")
 	if n.UID != "" {
 		c.Account = r.Key.String()
 	}
@@ -281,7 +282,7 @@ func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store
 	if len(e.edits) == 0 && e.disable == nil {
 		return c, false, nil
 	}
-	own := t.disabledChange(r, e)
+	own := t.ownChange(r, e)
 	encoded, wrong, err := t.encodeFacets(r, e)
 	if err != nil {
 		return c, false, err
@@ -295,17 +296,21 @@ func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store
 	return c, due, err
 }
 
-// disabledChange returns the own fields to change if SetDisabled has changed whether the entry is
-// disabled, and nil otherwise.
-func (t *Type) disabledChange(r store.Record, e Entry) map[string]string {
-	disabled := r.Fields[store.FieldDisabled] != ""
-	if e.disable == nil || *e.disable == disabled {
-		return nil
-	}
+// ownChange returns the store's own fields that an edit changes: those that disable or enable the
+// entry, and lost values that Drop has removed.
+func (t *Type) ownChange(r store.Record, e Entry) map[string]string {
 	own := map[string]string{}
-	if disabled {
+	for field, v := range e.edits {
+		if v == nil && store.IsLost(field) {
+			own[field] = ""
+		}
+	}
+	disabled := r.Fields[store.FieldDisabled] != ""
+	switch {
+	case e.disable == nil || *e.disable == disabled:
+	case disabled:
 		change.Enable(r, own)
-	} else {
+	default:
 		change.Disable(r, t.view.Now(), own)
 	}
 	return own

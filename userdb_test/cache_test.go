@@ -134,7 +134,7 @@ var ownWrites = map[string]func(t *testing.T, h *cachedSite) error{
 		return importU(t, h)
 	},
 	"import over nothing": func(t *testing.T, h *cachedSite) error {
-		must(t, h.raw.Del(t.Context(), "user/uid:u", "user/name:ann/~prk").Err())
+		must(t, h.raw.Del(t.Context(), "user/uid:u", "user/name:ann/~prk", "~/order/user/added", "~/order/user/email", "~/order/user/name").Err())
 		return importU(t, h)
 	},
 	"remove keys": func(t *testing.T, h *cachedSite) error {

@@ -403,7 +403,7 @@ func countRounds(tapped *tap, do func()) int {
 func TestClusterRounds(t *testing.T) { synctest.Test(t, testClusterRounds) }
 
 func testClusterRounds(t *testing.T) {
-	db := clusterOfOne(t, userdb.Options{})
+	db := clusterOfOne(t, userdb.Options{Schema: plainUser()})
 	tapped := &tap{}
 	clientOf(db).AddHook(tapped)
 	users, ctx := typeOf(t, db, "user"), t.Context()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,9 +15,11 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -190,4 +193,239 @@ func TestTwoCallersAddSameTag(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestFloodOfVisitorTokens checks that the tokens that visitors ask for fill at most a fiftieth of
+// the feed of changes in a day, and that histories have them all.
+func TestFloodOfVisitorTokens(t *testing.T) {
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{History: true})
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	users, inHistories := typeOf(t, db, "user"), 0
+	for i := range 20 {
+		name := fmt.Sprint("ann", i)
+		must(t, errOf(users.Create(t.Context(), userdb.NewEntry{UID: name, Facets: schema.Texts("email", name+"@example.com")})))
+		for range 3 {
+			_, _, err := users.IssueForVisitor(t.Context(), "email", name+"@example.com", userdb.Token{Purpose: "reset"}, userdb.Attempt{})
+			must(t, err)
+			_, _, err = users.IssueForVisitor(t.Context(), "email", "nobody"+name, userdb.Token{Purpose: "reset"}, userdb.Attempt{})
+			wantErr(t, "an unknown identifier", err, userdb.ErrNotFound)
+		}
+		all, err := users.History(t.Context(), hints.UID(name))
+		must(t, err)
+		inHistories += len(all)
+	}
+	must(t, errOf(users.Issue(t.Context(), hints.UID("ann0"), userdb.Token{Purpose: "reset"})))
+	kinds := map[userdb.EventKind]int{}
+	for _, e := range readFeed(t, db, 0) {
+		kinds[e.Kind]++
+	}
+	// An embedded store keeps 2,000 events, of which 40 are a fiftieth.
+	if want := map[userdb.EventKind]int{userdb.EventCreate: 20, userdb.EventIssue: 40 + 1}; !maps.Equal(kinds, want) || inHistories != 20+60 {
+		t.Errorf("the feed has %v and the histories %d events, want %v and 80", kinds, inHistories, want)
+	}
+}
+
+// TestTokensStayOutOfFeed checks, for tokens for which the feed has no room, that later events of
+// the entry are in the feed without them.
+func TestTokensStayOutOfFeed(t *testing.T) {
+	o := loginOptions()
+	o.History = true
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
+		issue := func(ctx context.Context) {
+			must(t, errOf(g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: "reset"})))
+		}
+		issue(t.Context())
+		g.wantInFeed("with room", "alice", "create", "issue")
+		issue(view.WithoutFeed(t.Context()))
+		issue(t.Context())
+		must(t, g.users.Disable(t.Context(), uid("alice")))
+		g.wantInFeed("without room", "alice", "create", "issue", "issue", "disable")
+		must(t, g.users.Enable(t.Context(), uid("alice")))
+		issue(t.Context())
+		g.wantInFeed("with room again", "alice", "create", "issue", "issue", "disable", "enable", "issue")
+		all, err := g.users.History(t.Context(), uid("alice"))
+		must(t, err)
+		var kinds []string
+		for _, e := range slices.Backward(all) {
+			kinds = append(kinds, string(e.Kind))
+		}
+		if want := []string{"create", "issue", "issue", "issue", "disable", "enable", "issue"}; !slices.Equal(kinds, want) {
+			t.Errorf("the history has %q, want %q", kinds, want)
+		}
+	})
+}
+
+// TestFloodOfSessions checks that an account holder who begins and ends sessions displaces no
+// changes, that the feed has at most sixty of these events in an hour, and that histories have them
+// all.
+func TestFloodOfSessions(t *testing.T) {
+	o := loginOptions()
+	o.History = true
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
+		e, err := g.users.Find(t.Context(), uid("alice"))
+		must(t, err)
+		start := func() {
+			_, secret, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
+			must(t, err)
+			must(t, g.users.EndSession(t.Context(), secret))
+		}
+		want := []string{"create"}
+		for range 29 {
+			start()
+			want = append(want, "session_start", "session_end")
+		}
+		e, err = g.users.EndSessions(t.Context(), uid("alice"))
+		must(t, err)
+		start()
+		g.wantInFeed("within an hour", "alice", append(want, "session_end", "session_start")...)
+		all, err := g.users.History(t.Context(), uid("alice"))
+		if err != nil || len(all) != len(want)+3 || all[0].Kind != userdb.EventSessionEnd {
+			t.Errorf("the history has %d events, %v; want %d", len(all), err, len(want)+3)
+		}
+		must(t, g.users.Disable(t.Context(), uid("alice")))
+		g.advance(time.Hour)
+		must(t, g.users.Enable(t.Context(), uid("alice")))
+		e, err = g.users.Find(t.Context(), uid("alice"))
+		must(t, err)
+		start()
+		waitForFeed(t, g.db, 62, userdb.EventSessionStart, userdb.EventSessionEnd)
+		feed, err := store.FeedKey(recordkey.Namespace{}, store.FeedChanges, 0)
+		must(t, err)
+		keys := []string{feed.String()}
+		for part := 1; part < store.FeedParts; part++ {
+			feed, err := store.FeedKey(recordkey.Namespace{}, store.FeedChanges, part)
+			must(t, err)
+			keys = append(keys, feed.String())
+		}
+		for _, key := range keys {
+			for _, m := range g.raw.XRange(t.Context(), key, "-", "+").Val() {
+				if text, _ := m.Values["e"].(string); strings.Contains(text, "session_") {
+					t.Errorf("the feed of changes has %q", text)
+				}
+			}
+		}
+	})
+}
+
+// TestFloodsHideNoOperator checks, in an embedded store, whose feeds are short, that neither
+// account holders nor strangers push out what operators did or guesses at the console.
+func TestFloodsHideNoOperator(t *testing.T) {
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{History: true})
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	users, ctx := typeOf(t, db, "user"), t.Context()
+	must(t, errOf(users.Create(ctx, userdb.NewEntry{UID: "ann"})))
+	for _, kind := range []userdb.EventKind{userdb.EventKeyCreate, userdb.EventOperatorLoginFailed} {
+		must(t, admin.RecordEvent(ctx, db, kind, "x"))
+	}
+	for i := range store.EmbeddedEntries + 500 {
+		must(t, errOf(users.Update(ctx, uid("ann"), putText("name", fmt.Sprint("Ann ", i)))))
+	}
+	key := userdb.WithActor(ctx, userdb.Actor{Name: "key:greedy"})
+	for range store.EmbeddedEntries + 500 {
+		must(t, users.ResetThrottle(key, uid("ann")))
+	}
+	for range store.EmbeddedEntries + 500 { // guesses at the console
+		must(t, admin.RecordEvent(ctx, db, userdb.EventOperatorLoginFailed, ""))
+	}
+	page, err := db.Events(ctx, userdb.EventQuery{Kinds: []userdb.EventKind{userdb.EventKeyCreate}})
+	if must(t, err); len(page.Events) != 1 || page.Events[0].Purpose != "x" {
+		t.Errorf("the feed has %v, want the creation of the key", page.Events)
+	}
+}
+
+// TestRefusedAttemptsAreRecordedOnce checks that attempts that cost no password hash fill no feed.
+func TestRefusedAttemptsAreRecordedOnce(t *testing.T) {
+	o := loginOptions()
+	o.History = true
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
+		ask := func(typed, origin string) error {
+			_, _, err := g.users.IssueForVisitor(t.Context(), "email", typed, userdb.Token{Purpose: "reset"}, userdb.Attempt{Origin: origin})
+			return err
+		}
+		for range 3 {
+			must(t, ask("alice", "192.0.2.1"))
+		}
+		for i := range 10 {
+			wantErr(t, "a fourth token", ask("alice", fmt.Sprint("192.0.2.", i)), userdb.ErrTooManyAttempts)
+		}
+		waitForFeed(t, g.db, 1, userdb.EventThrottle)
+		for i := range 60 {
+			_ = ask(fmt.Sprint("nobody", i), "198.51.100.1")
+		}
+		waitForFeed(t, g.db, 2, userdb.EventThrottle)
+		g.advance(time.Hour)
+		for range 5 {
+			_ = ask("alice", "192.0.2.1")
+		}
+		waitForFeed(t, g.db, 3, userdb.EventThrottle)
+	})
+}
+
+// TestInventedSessions checks that ending sessions that do not exist stores nothing, and keeps no
+// real event out of the feed.
+func TestInventedSessions(t *testing.T) {
+	o := loginOptions()
+	o.History = true
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
+		e, err := g.users.Find(t.Context(), uid("alice"))
+		must(t, err)
+		_, secret, err := g.users.StartSession(t.Context(), e, userdb.SessionOptions{})
+		must(t, err)
+		var counted atomic.Int64
+		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			if strings.Contains(wordsOf(cmds[0]), "~/visits/") {
+				counted.Add(1)
+			}
+			return send()
+		})
+		invented := strings.Repeat("A", len("01234567890123456789012345")) + secret[26:]
+		for range 70 {
+			must(t, g.users.EndSession(t.Context(), invented))
+			wantErr(t, "no such ID", g.users.EndSessionID(t.Context(), uid("alice"), "AAAA"), userdb.ErrNotFound)
+		}
+		g.tap.set(nil)
+		if n := counted.Load(); n > 0 {
+			t.Errorf("%d sessions that do not exist were counted in the store, want 0", n)
+		}
+		must(t, g.users.EndSession(t.Context(), secret))
+		must(t, g.logIn("alice", alicePassword, ""))
+		g.wantInFeed("afterwards", "alice", "create", "session_start", "session_end", "login")
+	})
+}
+
+// TestSessionsDoNotWaitForFeed checks that sessions begin and end on a cluster, and that their
+// owners log in, while the master that keeps the feed of logins does not answer.
+func TestSessionsDoNotWaitForFeed(t *testing.T) {
+	s := clusterSite(t)
+	db := s.open(userdb.Options{History: true})
+	users, ctx := typeOf(t, db, "user"), t.Context()
+	e, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "ann"), Password: alicePassword})
+	must(t, err)
+	answer := make(chan struct{})
+	s.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
+		if strings.Contains(wordsOf(cmds[0]), "/"+store.FeedLogins) {
+			select {
+			case <-answer:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		return send()
+	})
+	_, secret, err := users.StartSession(ctx, e, userdb.SessionOptions{})
+	must(t, err)
+	must(t, users.EndSession(ctx, secret))
+	must(t, errOf(users.EndSessions(ctx, hints.Key(e.Key()))))
+	must(t, errOf(users.Login(ctx, "ann", alicePassword, userdb.Attempt{})))
+	close(answer)
+	s.tap.set(nil)
+	var kinds []userdb.EventKind
+	for _, e := range waitForFeed(t, db, 4, userdb.EventSessionStart, userdb.EventSessionEnd, userdb.EventLogin) {
+		kinds = append(kinds, e.Kind)
+	}
+	if want := []userdb.EventKind{userdb.EventSessionStart, userdb.EventSessionEnd, userdb.EventSessionEnd, userdb.EventLogin}; !slices.Equal(kinds, want) {
+		t.Errorf("the feed has %q, want %q", kinds, want)
+	}
 }

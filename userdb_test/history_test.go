@@ -180,8 +180,14 @@ func TestFloodOfFailures(t *testing.T) {
 	}
 	failures := []userdb.EventKind{userdb.EventLoginFailed, userdb.EventThrottle}
 	page, err := db.Events(t.Context(), userdb.EventQuery{Kinds: failures, Limit: 1000})
-	if err != nil || len(page.Events) != 1000 {
-		t.Errorf("the feed has %d failures, %v; want 1000", len(page.Events), err)
+	throttled := 0
+	for _, e := range page.Events {
+		if e.Kind == userdb.EventThrottle {
+			throttled++
+		}
+	}
+	if err != nil || throttled != 1 || len(page.Events) > 100 {
+		t.Errorf("the feed has %d failures, %v, of which %d were refused; want a few, and once that attempts were refused", len(page.Events), err, throttled)
 	}
 }
 
@@ -203,11 +209,13 @@ func TestFloodOfLogins(t *testing.T) {
 		for range 70 {
 			must(t, g.logIn("alice", alicePassword, ""))
 		}
+		waitForFeed(t, g.db, 61, userdb.EventLogin)
 		if got, want := recorded(), map[string]int{"alice": 60, "bob": 1}; !maps.Equal(got, want) {
 			t.Errorf("the feed has logins to %v, want %v", got, want)
 		}
 		g.advance(time.Hour)
 		must(t, g.logIn("alice", alicePassword, ""))
+		waitForFeed(t, g.db, 62, userdb.EventLogin)
 		if got, want := recorded(), map[string]int{"alice": 61, "bob": 1}; !maps.Equal(got, want) {
 			t.Errorf("an hour later, the feed has logins to %v, want %v", got, want)
 		}
@@ -295,7 +303,7 @@ func TestHistory(t *testing.T) {
 		} else if logins[1].Key.Value() != "ann" || logins[2].Key.IsValid() {
 			t.Errorf("failed logins of %v and %v, want ann and no key", logins[1].Key, logins[2].Key)
 		}
-		if got := formatEvents(changes); !slices.Equal(got, want) {
+		if got := formatEvents(changes); !slices.Equal(sessionsLast(got), sessionsLast(want)) {
 			t.Errorf("the changes in the feed are\n%q, want\n%q", got, want)
 		}
 		ids := map[string]bool{}

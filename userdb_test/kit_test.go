@@ -154,7 +154,7 @@ func (s *site) tryOpen(o userdb.Options) (*userdb.DB, error) {
 	case s.first == nil || s.has(manyClients):
 		db, err = s.connect(o)
 	default:
-		db, err = s.view(withDefault(o.Schema), o.Namespace)
+		db, err = s.view(o.Schema, o.Namespace)
 	}
 	if err == nil && s.views[o.Namespace] == nil {
 		s.views[o.Namespace] = db
@@ -163,19 +163,14 @@ func (s *site) tryOpen(o userdb.Options) (*userdb.DB, error) {
 }
 
 // view returns a view with another schema and namespace that shares the first view's connections.
+// The zero schema is that of a program that declares none.
 func (s *site) view(sc schema.Schema, ns recordkey.Namespace) (*userdb.DB, error) {
-	db, err := s.first.With(sc)
-	if err != nil {
-		return nil, err
-	}
-	return db.In(ns)
-}
-
-func withDefault(s schema.Schema) schema.Schema {
-	if len(s.Types) == 0 {
-		return schema.User()
-	}
-	return s
+	return view.Reconfigure(s.first, func(c *view.Config) {
+		c.NS, c.Builtin = ns, len(sc.Types) == 0
+		if c.Schema = sc; c.Builtin {
+			c.Schema = schema.User()
+		}
+	})
 }
 
 // connect opens the store by its URL, with the tap installed.

@@ -41,7 +41,9 @@ const (
 
 // loginOptions returns the options of most login sites. They set enough hash workers that no login
 // is refused when a test makes hundreds at once.
-func loginOptions() userdb.Options { return userdb.Options{HashWorkers: 8} }
+//
+// No field is ordered, since some tests change facets past the store.
+func loginOptions() userdb.Options { return userdb.Options{HashWorkers: 8, Schema: plainUser()} }
 
 // eachLoginSite runs a test on every kind of store, with a user alice.
 func eachLoginSite(t *testing.T, o userdb.Options, test func(t *testing.T, g *loginSite)) {

@@ -256,6 +256,106 @@ func TestShareOfQueue(t *testing.T) {
 	})
 }
 
+// TestActorsShareTheQueue checks that an actor, such as an API key, leaves places in the queue to
+// others, whatever it asks for and however many accounts and origins it names, and that operators
+// sign in whatever actors ask for.
+func TestActorsShareTheQueue(t *testing.T) {
+	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
+		as := func(name string) context.Context { return userdb.WithActor(t.Context(), userdb.Actor{Name: name}) }
+		const users = queueLength
+		var tokens [users]string
+		for i := range users {
+			var err error
+			g.add(fmt.Sprint("user", i), alicePassword)
+			tokens[i], err = g.users.Issue(t.Context(), uid(fmt.Sprint("user", i)), userdb.Token{Purpose: "reset"})
+			must(t, err)
+		}
+		operators, err := view.Reconfigure(g.db, func(c *view.Config) { c.NS, c.OnSchema = view.Reserved, view.Later })
+		must(t, err)
+		olga := userdb.NewEntry{Facets: schema.Texts("name", "olga"), Password: alicePassword}
+		must(t, errOf(typeOf(t, operators, "user").Create(t.Context(), olga)))
+		declared, err := view.Of(g.db).Type("user")
+		must(t, err)
+
+		setPassword := func(key, user string) error {
+			return errOf(g.users.SetPassword(as(key), uid(user), "brand new horse"))
+		}
+		hashForImport := func(key string) error {
+			return errOf(view.Of(g.db).Config.Hashing.Hash(as(key), declared, "brand new horse", nil))
+		}
+		c := newCrowd(t)
+		release := g.blockWorker() // one place in the general lane
+		want := map[string]int{}
+		flood := func(kind string, places int, call func(i int) error) {
+			want[kind] = users - places
+			c.start(users, kind, call, userdb.ErrLogin, userdb.ErrConflict, userdb.ErrNotFound)
+			c.wait(want[kind], kind)
+		}
+		flood("sign-ups", 32, func(i int) error {
+			n := userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprint("new", i)), Password: alicePassword}
+			return errOf(g.users.Create(as("key:greedy"), n))
+		})
+		flood("logins with another key", 16, func(i int) error {
+			a := userdb.Attempt{Origin: fmt.Sprintf("192.0.2.%d", i)}
+			return errOf(g.users.Login(as("key:other"), fmt.Sprint("nobody", i), alicePassword, a))
+		})
+		flood("new passwords", 17, func(i int) error { return setPassword("key:greedy", fmt.Sprint("user", i)) })
+		flood("redeemed tokens", 8, func(i int) error {
+			return errOf(g.users.ResetPassword(as("key:other"), "reset", tokens[i], "brand new horse"))
+		})
+		flood("new passwords of many keys", 8, func(i int) error {
+			return setPassword(fmt.Sprint("key:", i), fmt.Sprint("user", i))
+		})
+		flood("imports", 9, func(int) error { return hashForImport("key:greedy") })
+
+		for kind, call := range map[string]func(int) error{
+			"somebody who logs in": func(int) error {
+				return errOf(g.users.Login(as("key:web"), "zoe", alicePassword, userdb.Attempt{}))
+			},
+			"somebody's import":         func(int) error { return hashForImport("key:web") },
+			"an operator's import":      func(int) error { return hashForImport("operator:Olga") },
+			"an operator's new account": func(int) error { return setPassword("operator:Olga", "user63") },
+			"an operator who signs in": func(int) error {
+				return errOf(typeOf(t, operators, "user").Login(t.Context(), "olga", alicePassword, userdb.Attempt{}))
+			},
+		} {
+			c.start(1, kind, call, userdb.ErrLogin, userdb.ErrConflict)
+		}
+		release()
+		c.finish(want)
+	})
+}
+
+// TestCreateOnceInFullQueue checks that a request for which there is no place in the queue stores
+// nothing: another request may have its name.
+func TestCreateOnceInFullQueue(t *testing.T) {
+	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
+		ctx := userdb.WithActor(t.Context(), userdb.Actor{Origin: "192.0.2.7"})
+		createOnce := func(name, who string) error {
+			return errOf(g.users.CreateOnce(ctx, name, userdb.NewEntry{Facets: schema.Texts("name", who), Password: alicePassword}))
+		}
+		c := newCrowd(t)
+		release := g.blockWorker()
+		c.start(2*share, "request", func(i int) error { return createOnce(fmt.Sprint("request", i), fmt.Sprint("new", i)) })
+		c.wait(share, "request")
+		wantErr(t, "one more", createOnce("request", "zoe"), userdb.ErrUnavailable, "too many logins at once")
+		ended, cancel := context.WithCancel(t.Context())
+		waiting := make(chan error)
+		go func() {
+			n := userdb.NewEntry{Facets: schema.Texts("name", "yve"), Password: alicePassword}
+			waiting <- errOf(g.users.CreateOnce(ended, "canceled", n))
+		}()
+		time.AfterFunc(50*time.Millisecond, cancel)
+		if err := <-waiting; !errors.Is(err, context.Canceled) {
+			t.Errorf("a request that is canceled while it waits: %v, want context.Canceled", err)
+		}
+		release()
+		c.finish(map[string]int{"request": share})
+		must(t, createOnce("request", "xenia"))
+		must(t, createOnce("canceled", "walter"))
+	})
+}
+
 // TestTakenIsNotHashed checks that no password is hashed for an entry that cannot be created
 // because of its values or its UID.
 func TestTakenIsNotHashed(t *testing.T) {

@@ -308,3 +308,24 @@ func TestServerClock(t *testing.T) {
 		t.Error("no guess had to wait")
 	})
 }
+
+// TestClockWasAhead checks that nobody waits long after a server's clock that was a month ahead has
+// been set right, whether the account or the origin had failed logins.
+func TestClockWasAhead(t *testing.T) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
+		g.add("bob", alicePassword)
+		g.advance(30 * 24 * time.Hour)
+		g.exhaust("alice", "")
+		for i := range 40 {
+			_ = g.logIn(fmt.Sprint("nobody", i), wrongPassword, "192.0.2.1")
+		}
+		for who, origin := range map[string]string{"alice": "", "bob": "192.0.2.1"} {
+			if wait, err := waitOf(g.logIn(who, alicePassword, origin)); wait == 0 {
+				t.Fatalf("%s from %q does not wait: %v", who, origin, err)
+			}
+		}
+		g.advance(-30 * 24 * time.Hour)
+		must(t, g.logIn("alice", alicePassword, ""))
+		must(t, g.logIn("bob", alicePassword, "192.0.2.1"))
+	})
+}

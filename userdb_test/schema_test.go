@@ -269,7 +269,7 @@ func TestFindExhaustive(t *testing.T) {
 // an entry already has must be kept and returned, and may be dropped but not changed.
 func TestClosedTypes(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		users, ctx := s.users(), t.Context()
+		users, ctx := typeOf(t, s.open(userdb.Options{Schema: schema.User()}), "user"), t.Context()
 		wide := wideSchema(schema.FoldCasefold)
 		wide.Types["user"] = schema.User().Types["user"]
 		open := wide.Types["user"]

@@ -29,9 +29,26 @@ const (
 	emailLabel   = emailLetter + `(?:[0-9A-Za-z` + beyondASCII + `-]*` + emailLetter + `)?`
 	emailLiteral = `\[(?:` + ipv4Expr + `|[Ii][Pp][Vv]6:` + ipv6Expr + `)\]`
 
-	emailExpr = `\A(?:` + emailAtom + `(?:\.` + emailAtom + `)*|` + emailQuoted + `)@(?:` +
-		emailLabel + `(?:\.` + emailLabel + `)*|` + emailLiteral + `)\z`
+	emailDomain = `)@(?:` + emailLabel + `(?:\.` + emailLabel + `)*|` + emailLiteral + `)\z`
+
+	emailExpr     = `\A(?:` + emailAtom + `(?:\.` + emailAtom + `)*|` + emailQuoted + emailDomain
+	emailDotsExpr = `\A(?:\.*` + emailAtom + `(?:\.+` + emailAtom + `)*\.*|` + emailQuoted + emailDomain
 )
+
+// refuseEmailDots returns why value is neither a Mailbox nor one with further dots before the @, or
+// "". A mailbox in quotes that it does not need is refused, so that there is one spelling of it.
+func refuseEmailDots(value string) string {
+	local, domain := value[:max(0, strings.LastIndexByte(value, '@'))], value[strings.LastIndexByte(value, '@')+1:]
+	plain := strings.Trim(local, `"`)
+	if local != plain && plain != "" && strings.Trim(plain, ".") != "" && !strings.ContainsFunc(strings.ReplaceAll(plain, ".", ""), notAtext) {
+		return "quotes before the @ that are not needed: write it without them"
+	}
+	atoms := strings.FieldsFunc(local, func(r rune) bool { return r == '.' })
+	if local != plain || len(atoms) == 0 || len(local) > maxLocal || len(value) > maxAddress {
+		return refuseEmail(value)
+	}
+	return refuseEmail(strings.Join(atoms, ".") + "@" + domain)
+}
 
 // refuseEmail returns why value is not a Mailbox of RFC 5321 §4.1.2 with the extensions of RFC 6531
 // §3.3, or "".

@@ -89,6 +89,8 @@ func kindOf(name string, t schema.Type) (k kind, known bool) {
 		return kind{refuse: func(string) string { return "" }, max: recordkey.MaxCrumb}, true
 	case "email":
 		k = kind{refuse: refuseEmail, phrases: []phrase{{expr: emailExpr, reason: "not an address"}}, quick: quickEmail, max: maxAddress}
+	case "email-dots":
+		k = kind{refuse: refuseEmailDots, phrases: []phrase{{expr: emailDotsExpr, reason: "not an address"}}, quick: quickEmail, max: maxAddress}
 	case "url":
 		k = kind{refuse: refuseURL, phrases: []phrase{{expr: urlExpr, reason: "a character that URLs cannot contain"}}, max: recordkey.MaxCrumb}
 	case "username":
@@ -107,7 +109,7 @@ func kindOf(name string, t schema.Type) (k kind, known bool) {
 }
 
 // families maps each kind to its family. Kinds of different families exclude each other.
-var families = map[string]string{"email": "email", "url": "url", "username": "name", "nickname": "name"}
+var families = map[string]string{"email": "email", "email-dots": "email", "url": "url", "username": "name", "nickname": "name"}
 
 // disjointKinds reports whether the kinds of t's secondary fields are known to exclude each other.
 func disjointKinds(t schema.Type) bool {

@@ -82,7 +82,7 @@ func (r *Rules) Facet(field string, v schema.Value) error {
 		return err
 	}
 	rule := r.fields[field]
-	if err := rule.checkWire(field, v); err != nil {
+	if err := rule.checkWire(field, v, r.typ.Fold == schema.FoldExact); err != nil {
 		return err
 	}
 	switch {
@@ -132,15 +132,18 @@ func (r *rule) checkVisible(text string) error {
 	return nil
 }
 
-// checkWire checks that v can be read back from the database unchanged. A text field, or a field
-// without a rule, accepts the wire form of any value.
-func (r *rule) checkWire(field string, v schema.Value) error {
+// checkWire checks that v can be read back from the database unchanged, and under FoldExact, which
+// is that of the original, also by JavaScript. A text field, or a field without a rule, accepts the
+// wire form of any value.
+func (r *rule) checkWire(field string, v schema.Value, exact bool) error {
 	wire := v.Wire()
 	switch {
 	case len(wire) > schema.MaxFacet:
 		return &Error{field, "size", "longer than 64 KiB"}
 	case !utf8.ValidString(wire):
 		return &Error{field, "text", "not UTF-8"}
+	case exact && schema.LosesDigits(v):
+		return &Error{field, "codec", "a whole number with more digits than the original of the store keeps"}
 	case r == nil || r.codec == schema.CodecText || r.codec == schema.CodecIdentity:
 		return nil
 	}

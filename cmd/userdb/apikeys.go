@@ -57,6 +57,24 @@ func (k apiKey) text() string {
 	return strings.Join(words, ", ")
 }
 
+// keyRow returns the columns of a table of API keys.
+func keyRow(k admin.Key) []string {
+	types, until, made := strings.Join(k.Types, " "), "", ""
+	if types == "" {
+		types = "all"
+	}
+	if !k.Expires.IsZero() {
+		until = shortTime(k.Expires)
+	}
+	if !k.Valid(time.Now()) {
+		until = "expired"
+	}
+	if !k.CreatedAt.IsZero() {
+		made = shortTime(k.CreatedAt)
+	}
+	return []string{printable(k.Name), strings.Join(k.Scopes, " "), types, cell(k.Namespace), until, made}
+}
+
 // withAPIKeys returns a RunE function that opens the store and passes its API keys to f.
 func (s *session) withAPIKeys(f func(ctx context.Context, keys *admin.Keys, words []string) error, traits ...trait) func(*cobra.Command, []string) error {
 	return s.run(func(ctx context.Context, words []string) error {
@@ -112,6 +130,11 @@ sessions, tokens and invitations: what the backend of a web application needs), 
 			if err != nil {
 				return err
 			}
+			valid := "until it is revoked"
+			if !k.Expires.IsZero() {
+				valid = "until " + formatTime(k.Expires)
+			}
+			s.note("this secret is shown only once; it is valid %s ('userdb apikey revoke %s')", valid, printable(k.Name))
 			return s.printRecorded(ctx, apiKeyOf(k, secret), secret, "created the API key "+printable(k.Name), userdb.EventKeyCreate, k.Name)
 		}),
 	}
@@ -140,7 +163,14 @@ func listAPIKeysCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			table := s.newGrid([]string{"name", "until", "made"}, "name", "scopes", "types", "namespace", "until", "made")
 			for _, k := range all {
+				if table != nil {
+					if err := table.add(keyRow(k)...); err != nil {
+						return err
+					}
+					continue
+				}
 				text := apiKeyOf(k, "").text()
 				if !k.Valid(time.Now()) {
 					text += ", expired"
@@ -152,7 +182,7 @@ func listAPIKeysCommand(s *session) *cobra.Command {
 			if len(all) == 0 && !s.JSON {
 				return s.out.print(nil, "no keys; 'userdb apikey create' makes one")
 			}
-			return nil
+			return table.end()
 		}, reading),
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
@@ -28,7 +30,7 @@ are not a failure. Without --repair it changes nothing.
 
 --repair repairs everything that needs no decision from you, while the system runs. It never deletes
 a facet. It lists entries that share an identifier, and --keep says which of them keeps it. In the
-others the value becomes ~lost:FIELD, and no longer finds them.
+others the value becomes ~lost:FIELD, which get shows and unset removes, and no longer finds them.
 
 If a stored schema is lost or cannot be read, every command for its type fails. --repair stores it
 again if its fingerprint still exists and is that of the schema that this command uses. Otherwise
@@ -36,7 +38,7 @@ add --schema FILE with the schema under which the entries were written, which al
 		Example: `  userdb check
   userdb check email=alice@example.com --json
   userdb check --repair
-  userdb check --repair --keep user/uid:17c0`,
+  userdb check --repair --keep user/uid:17c07627d35e`,
 		RunE: s.readingIf(func() bool { return !o.Repair }, s.run(func(ctx context.Context, words []string) error {
 			var err error
 			if o.Keep, err = parseKeep(keep, o.Repair); err != nil {
@@ -47,13 +49,18 @@ add --schema FILE with the schema under which the entries were written, which al
 			if err := sum.check(ctx, s, words, o); err != nil {
 				return err
 			}
+			if sum.nothingThere() {
+				return withHint(words[0], userdb.ErrNotFound)
+			}
+			if p := sum.missing; p != nil {
+				if err := s.out.print(p, oneLine(p.String())); err != nil && !brokenPipe(err) {
+					return err
+				}
+			}
 			if err := s.out.print(sum, sum.text()); err != nil && !brokenPipe(err) {
 				return err
 			}
-			if sum.Errors > 0 {
-				return fmt.Errorf("%w: %s", errDamage, plural(sum.Errors, "error"))
-			}
-			return nil
+			return sum.failure(o.Repair)
 		}, unlimited)),
 	}
 	c.Flags().BoolVar(&o.Repair, "repair", false, "repair what needs no decision; may be stopped and run again")
@@ -68,8 +75,8 @@ func parseKeep(texts []string, repair bool) (keys []recordkey.Key, err error) {
 	}
 	for _, text := range texts {
 		key, err := recordkey.Parse(text)
-		if err != nil {
-			return nil, fmt.Errorf("--keep: %w", err)
+		if err != nil || key.Kind() != recordkey.KindPRK {
+			return nil, usagef("--keep %s: want the key of an entry, such as user/uid:17c0", printable(text))
 		}
 		keys = append(keys, key)
 	}
@@ -82,6 +89,38 @@ type checkSummary struct {
 	Errors   int64 `json:"errors"`
 	Problems int64 `json:"problems"`
 	Repaired int64 `json:"repaired"`
+
+	missing *check.Problem  // that the hint leads to no entry; printed if there is something else
+	choices []recordkey.Key // keys of entries that share an identifier; nil if none do
+}
+
+// nothingThere reports whether the hint of the check leads to no record at all, neither of an entry
+// nor damaged.
+func (c *checkSummary) nothingThere() bool {
+	return c.missing != nil && c.Errors+c.Problems+c.Repaired == 1
+}
+
+// failure returns an error if the check left errors. It says what to do next.
+func (c *checkSummary) failure(repair bool) error {
+	next := "--repair repairs what needs no decision"
+	switch {
+	case c.Errors == 0:
+		return nil
+	case repair && c.choices != nil:
+		next = "of those that share an identifier, --keep says which one keeps it: --keep " + joinKeys(c.choices, " or --keep ")
+	case repair:
+		next = "a person must decide: docs/check.md says what each code means"
+	}
+	return fmt.Errorf("%w: %s; %s", errDamage, plural(c.Errors, "error"), next)
+}
+
+// joinKeys formats keys for people, with a separator between them.
+func joinKeys(keys []recordkey.Key, between string) string {
+	texts := make([]string, len(keys))
+	for i, key := range keys {
+		texts[i] = printable(key.String())
+	}
+	return strings.Join(texts, between)
 }
 
 func (c *checkSummary) text() string {
@@ -112,6 +151,9 @@ func (c *checkSummary) check(ctx context.Context, s *session, words []string, o 
 		c.Entries, err = s.selectOnly(ctx, words[0], &o)
 	}
 	if err != nil {
+		return err
+	}
+	if err := s.checkKept(ctx, o.Keep); err != nil {
 		return err
 	}
 	if err := c.print(s, check.Run(ctx, s.db, o), p); err != nil || len(words) > 0 || s.Namespace != "" {
@@ -155,12 +197,33 @@ func (c *checkSummary) print(s *session, problems iter.Seq2[check.Problem, error
 		default:
 			c.Errors++
 		}
+		if c.choices == nil && !p.Repaired {
+			c.choices = p.Choices
+		}
+		if p.Code == "entry_missing" {
+			c.missing = &p
+			return nil
+		}
 		// The exit code covers all problems, even if the reader of the output stops early.
 		if err := s.out.print(p, text); err != nil && !brokenPipe(err) {
 			return err
 		}
 		return nil
 	})
+}
+
+// checkKept returns an error if one of the keys of --keep is not that of an entry.
+func (s *session) checkKept(ctx context.Context, keys []recordkey.Key) error {
+	for _, key := range keys {
+		t, err := s.typ(ctx, key.Type())
+		if err != nil {
+			return err
+		}
+		if _, err := t.Find(ctx, hints.Key(key)); err != nil && !errors.Is(err, userdb.ErrCorrupt) {
+			return fmt.Errorf("--keep %s: %w", printable(key.String()), err)
+		}
+	}
+	return nil
 }
 
 // selectOnly restricts a check to one entry. It returns 1, or 0 if the entry does not exist.

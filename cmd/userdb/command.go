@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -42,7 +44,7 @@ func newRoot(s *session) *cobra.Command {
 	root := &cobra.Command{
 		Use:  "userdb",
 		Long: about,
-		Example: `  userdb create user email=erin@example.com name=Erin --password-stdin < secret.txt
+		Example: `  userdb create email=erin@example.com name=Erin --password-stdin < secret.txt
   userdb login --password-stdin -- erin@example.com < secret.txt
   userdb get '*=Erin'
   userdb list user`,
@@ -76,7 +78,44 @@ func newRoot(s *session) *cobra.Command {
 	root.SetCompletionCommandGroupID("Tools")
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	fitHelp(root)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped "+strconv.Itoa(helpWidth)+" "))
 	return root
+}
+
+// helpWidth is the number of columns of the help. Most terminals have as many, and longer lines are
+// hard to read on any.
+const helpWidth = 80
+
+// fitHelp breaks the help of c and of the commands below it into lines of helpWidth columns.
+func fitHelp(c *cobra.Command) {
+	c.Long = wrapText(c.Long, helpWidth)
+	c.LocalFlags().VisitAll(func(flag *pflag.Flag) { flag.Usage = strings.ReplaceAll(flag.Usage, "\n", " ") })
+	for _, below := range c.Commands() {
+		fitHelp(below)
+	}
+}
+
+// wrapText breaks paragraphs into lines of at most width characters. It keeps lines that begin with
+// a space.
+func wrapText(text string, width int) string {
+	var lines []string
+	fill := false // the last line takes more words
+	for line := range strings.SplitSeq(text, "\n") {
+		if line == "" || line[0] == ' ' {
+			lines, fill = append(lines, line), false
+			continue
+		}
+		for word := range strings.FieldsSeq(line) {
+			last := len(lines) - 1
+			if fill && utf8.RuneCountInString(lines[last]+" "+word) <= width {
+				lines[last] += " " + word
+			} else {
+				lines, fill = append(lines, word), true
+			}
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // group adds commands below c, and returns c.
@@ -248,6 +287,9 @@ func (s *session) parse(args []string) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && errors.As(err, &number) {
 		err = fmt.Errorf("--%s %s: not a number, or out of range", bad.GetFlag().Name, printable(bad.GetValue()))
 	}
+	if name, is := strings.CutPrefix(err.Error(), "required flag(s) "); is { // in cobra's words
+		err = errors.New("missing: --" + strings.NewReplacer(`"`, "", ", ", ", --", " not set", "").Replace(name))
+	}
 	if helpFlagDisabled(c) && l.has("--help", "-h") {
 		if !s.JSON {
 			c.SetOut(s.std.err)
@@ -308,6 +350,9 @@ func findCommand(c *cobra.Command, words []string) (*cobra.Command, []string) {
 	return c, words
 }
 
+// negative matches a number that is not a flag, although it begins with -.
+var negative = regexp.MustCompile(`^-[0-9]`)
+
 func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
 
 // takeFlag joins a flag to its value and returns the arguments after them. rest holds the arguments
@@ -322,7 +367,7 @@ func (l *line) takeFlag(flags map[string]*pflag.Flag, arg string, rest []string)
 	case joined || flag.NoOptDefVal != "":
 		l.flags = append(l.flags, arg)
 		return rest
-	case len(rest) == 0 || isFlag(rest[0]):
+	case len(rest) == 0 || isFlag(rest[0]) && !negative.MatchString(rest[0]):
 		l.err = errors.New(arg + " needs a value; write one that begins with - as " + arg + "=VALUE")
 		return rest
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// csvLines prints entries as CSV with a header, as 'userdb import' reads it. It prints values as they
-// are, except on a terminal, which they could control.
+// csvLines prints entries as CSV with a header, as 'userdb import' reads it. It prints values as
+// they are, except on a terminal, which they could control.
 type csvLines struct {
 	out     *csv.Writer
 	live    bool      // a terminal shows the output
@@ -22,6 +23,7 @@ type csvLines struct {
 	fields  []string  // one for each column
 	all     bool      // no fields were asked for
 	started bool      // the header is printed
+	records []string  // tertiary records, which CSV leaves out
 	left    int       // entries with a facet that no column shows
 	unsafe  int       // cells that a spreadsheet may take for a formula
 }
@@ -31,6 +33,7 @@ type csvLines struct {
 func newCSV(out *output, err io.Writer, t schema.Type, fields []string) *csvLines {
 	l := &csvLines{out: csv.NewWriter(out), live: out.live, err: err, fields: fields, all: fields == nil}
 	if l.all {
+		l.records = slices.Sorted(maps.Keys(t.Tertiary))
 		l.fields = []string{t.Primary}
 		for name := range t.Fields {
 			if name != t.Primary {
@@ -105,8 +108,19 @@ func (l *csvLines) write(row []string) error {
 	return cmp.Or(err, l.out.Error())
 }
 
+// areOrIs joins names, and adds the verb that follows them.
+func areOrIs(names []string) string {
+	if len(names) == 1 && !strings.HasSuffix(names[0], "s") {
+		return printable(names[0]) + " is"
+	}
+	return printable(strings.Join(names, ", ")) + " are"
+}
+
 func (l *csvLines) end() error {
 	err := l.header() // also if there is no entry
+	if len(l.records) > 0 {
+		fmt.Fprintf(l.err, "userdb: note: %s left out; 'userdb export' has everything\n", areOrIs(l.records))
+	}
 	if l.left > 0 {
 		fmt.Fprintf(l.err, "userdb: warning: facets that the schema does not declare are left out, in %s; --fields and --json have them\n", plural(l.left, "entry"))
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/strictjson"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -29,8 +31,8 @@ func createCommand(s *session) *cobra.Command {
 false, ISO dates, JSON; other fields hold text. The command asks for a password without echo, or
 reads it as one line with --password-stdin.`,
 		Example: `  userdb create user email=carol@example.com name=Carol
-  userdb create user email=dave@example.com name=Dave --tag go c++ --password-stdin < secret.txt
-  userdb create user uid=robot17 name='Mail Robot' job=mailer --no-password --json`,
+  userdb create email=dan@example.com --tag go c++ --password-stdin < secret.txt
+  userdb create uid=robot17 name='Mail Robot' job=mailer --no-password --json`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			typ := ""
 			if len(words) > 0 && !strings.Contains(words[0], "=") {
@@ -83,8 +85,8 @@ func (s *session) parseNew(ctx context.Context, typ string, texts []string, n *u
 	return t, nil
 }
 
-// checkCreate checks what can be checked before a person types a password: whether values are valid
-// and identifiers are free.
+// checkCreate checks what can be checked before a person types a password: whether the fields
+// exist, values are valid and identifiers are free.
 func (s *session) checkCreate(ctx context.Context, typ string, texts []string, n *userdb.NewEntry) error {
 	t, err := s.parseNew(ctx, typ, texts, n)
 	if err != nil {
@@ -95,15 +97,23 @@ func (s *session) checkCreate(ctx context.Context, typ string, texts []string, n
 	if err != nil {
 		return err
 	}
-	for _, name := range sc.Secondary() {
-		v, given := n.Facets[name]
-		if !given {
-			continue
+	declared, err := view.Of(s.db).Type(t.Name())
+	if err != nil {
+		return err
+	}
+	secondary := sc.Secondary()
+	for _, name := range slices.Sorted(maps.Keys(n.Facets)) {
+		if reason := declared.RefusalReason(name); reason != "" {
+			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: name, Rule: "undeclared", Reason: reason}
 		}
+		v := n.Facets[name]
 		err := rules.Facet(name, v)
 		if rule, ok := errors.AsType[*validate.Error](err); ok {
 			// Return the same error as the store would.
 			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: rule.Field, Rule: rule.Rule, Reason: rule.Reason}
+		}
+		if !slices.Contains(secondary, name) {
+			continue
 		}
 		if taken, err := t.Exists(ctx, hints.Any(v.Wire())); err != nil {
 			return err
@@ -218,9 +228,11 @@ func unsetCommand(s *session) *cobra.Command {
 	return changeCommand(s, &cobra.Command{
 		Use:   "unset HINT FIELD…",
 		Short: "Unset facets of an entry",
-		Long: `Unset facets of an entry in one change. Facets that it does not have are ignored. Prints the changed
-entry.`,
-		Example: `  userdb unset email=alice@example.com job name`,
+		Long: `Unset facets of an entry in one change. Declared facets that it does not have are ignored. Prints
+the changed entry. ~lost:FIELD is a value that 'userdb check --repair' took out of a field, because
+another entry keeps it.`,
+		Example: `  userdb unset email=alice@example.com job name
+  userdb unset 17c07627d35e '~lost:name'`,
 	}, func(names []string) ([]string, []string, error) {
 		if slices.Contains(names, passwordField) {
 			return nil, nil, usagef("a password is not a facet: 'userdb passwd' sets it")
@@ -251,6 +263,9 @@ func changeCommand(s *session, c *cobra.Command, split func(words []string) (set
 					e.Put(name, v)
 				}
 				for _, name := range unset {
+					if err := s.checkUnset(*e, name); err != nil {
+						return err
+					}
 					e.Drop(name)
 				}
 				return nil
@@ -259,6 +274,31 @@ func changeCommand(s *session, c *cobra.Command, split func(words []string) (set
 	})
 	c.Flags().StringVar(&rev, "if-rev", "", "change nothing and exit 4 if the entry's ~rev is no longer `REV`")
 	return c
+}
+
+// lostPrefix begins the names of values that a repair took out of their fields.
+const lostPrefix = "~lost:"
+
+// checkUnset returns an error if an entry has no facet called name and cannot have one.
+func (s *session) checkUnset(e userdb.Entry, name string) error {
+	_, has := e.Flat()[name]
+	field, isLost := strings.CutPrefix(name, lostPrefix)
+	switch {
+	case has && (isLost || !strings.HasPrefix(name, "~")):
+		return nil
+	case isLost: // an absent one is ignored like a facet
+		field, _, _ = strings.Cut(field, ":")
+	case has:
+		return usagef("%s belongs to the store and cannot be unset", printable(name))
+	}
+	t, err := view.Of(s.db).Type(e.Type())
+	if err != nil || t.Schema.Open {
+		return err
+	}
+	if reason := t.UndeclaredReason(field); reason != "" {
+		return &userdb.FieldError{Err: userdb.ErrInvalid, Field: name, Rule: "undeclared", Reason: reason}
+	}
+	return nil
 }
 
 func deleteCommand(s *session) *cobra.Command {
@@ -316,6 +356,9 @@ func tagsCommand(s *session) *cobra.Command {
 			case s.JSON:
 				return s.out.printJSON(append([]string{}, tags...))
 			}
+			if len(tags) == 0 {
+				s.noteSilence("no tags")
+			}
 			return printEach(s.out, tags)
 		}, reading),
 	}, &cobra.Command{
@@ -329,7 +372,11 @@ func tagsCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return printEntries(s.newListing(t.Name(), nil), t.All(ctx, userdb.Query{Tags: tags}))
+			to := &counted{listing: s.newListing(t.Name(), nil)}
+			if err := printEntries(to, t.All(ctx, userdb.Query{Tags: tags})); err != nil || to.n > 0 {
+				return err
+			}
+			return s.noteNoEntries(ctx)
 		}, reading),
 	})
 }

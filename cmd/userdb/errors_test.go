@@ -67,6 +67,21 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
+// TestRefusalAdvice checks what errors say about a connection that cannot work as the URL has it.
+func TestRefusalAdvice(t *testing.T) {
+	for text, want := range map[string]string{
+		"no answer to a TLS handshake (EOF)": "write redis:// in place of rediss://",
+		"the port speaks TLS":                "write rediss:// in place of redis://",
+		"EOF":                                "if its port speaks TLS, write rediss://",
+		"write: broken pipe: ERR max number of clients reached": "as many connections as its maxclients allows",
+		"ERR This instance has cluster support disabled":        "write redis:// in place of redis+cluster://",
+	} {
+		if got := message(fmt.Errorf("%w: %s", userdb.ErrUnavailable, text)); !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %q", text, got, want)
+		}
+	}
+}
+
 // TestExitStatusOfCodes checks that an error ends the command with the exit status of its code, and
 // that --help explains each exit status.
 func TestExitStatusOfCodes(t *testing.T) {

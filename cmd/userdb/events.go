@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -149,22 +150,29 @@ func (s *session) feed(ctx context.Context, q userdb.EventQuery, follow bool) it
 
 // printEvents prints the events that the flags select.
 func (s *session) printEvents(events iter.Seq2[userdb.HistoryEvent, error], o eventOptions) error {
-	n := 0
+	n, table := 0, s.newGrid([]string{"time", "kind"}, "time", "kind", "entry", "fields", "by", "from")
+	if o.follow {
+		table = nil // each event is printed when it happens
+	}
 	for e, err := range events {
 		switch {
 		case err != nil:
-			return err
 		case !e.Time.Before(o.since):
-			err = s.printEvent(e)
 			n++
+			if err = s.printEvent(e, table); n == o.limit {
+				return cmp.Or(err, table.end())
+			}
 		case o.latest: // all others are older
-			return nil
+			return table.end()
 		}
-		if err != nil || n > 0 && n == o.limit {
-			return err
+		if err != nil {
+			return cmp.Or(table.end(), err)
 		}
 	}
-	return nil
+	if n == 0 {
+		s.noteSilence("no events")
+	}
+	return table.end()
 }
 
 // wait flushes the output, and waits for pollInterval or until ctx ends.
@@ -180,8 +188,19 @@ func (s *session) wait(ctx context.Context) error {
 	}
 }
 
-// printEvent prints an event as the service does, or as a line for people.
-func (s *session) printEvent(e userdb.HistoryEvent) error {
+// printEvent prints an event as the service does, or for people as a line or a row of a table.
+func (s *session) printEvent(e userdb.HistoryEvent, table *grid) error {
+	if table != nil {
+		entry := ""
+		if e.Key.IsValid() {
+			entry = printable(e.Key.String())
+		}
+		about := strings.Join(e.Fields, ", ")
+		if e.Purpose != "" {
+			about = strings.TrimSpace(about + " for " + e.Purpose)
+		}
+		return table.add(e.Time.UTC().Format("2006-01-02 15:04:05Z"), string(e.Kind), entry, cell(about), cell(e.Actor), cell(e.Origin))
+	}
 	words := []string{e.Time.UTC().Format(time.RFC3339), string(e.Kind)}
 	if e.Key.IsValid() {
 		words = append(words, printable(e.Key.String()))

@@ -16,11 +16,13 @@ func compactCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "compact",
 		Short: "Remove what was deleted from the file of a store",
-		Long: `Write the file of an embedded store anew. Until then, it still holds what was deleted or replaced.
-The file that an older version wrote, FILE.old, is removed as well: it holds the accounts that were
-deleted since. Others may use the store meanwhile, through 'userdb serve'.
+		Long: `Write the file of an embedded store anew. Until then, it still holds what was
+deleted or replaced. The file that an older version wrote, FILE.old, is removed
+as well: it holds the accounts that were deleted since. Others may use the store
+meanwhile, through 'userdb serve'.
 
-Copies of the file, and the free blocks of the disk, may still hold deleted accounts.`,
+Copies of the file, and the free blocks of the disk, may still hold deleted
+accounts.`,
 		Example: `  userdb compact
   userdb compact --store file:accounts.db`,
 		Args: cobra.NoArgs,
@@ -58,8 +60,9 @@ func backupCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "backup FILE",
 		Short: "Copy the file of a store in use",
-		Long: `Copy the file of an embedded store to FILE, which must not exist and which only this user can read.
-Others may use the store meanwhile. The copy is checked, and is itself a store: file:FILE.`,
+		Long: `Copy the file of an embedded store to FILE, which must not exist and which only
+this user can read. Others may use the store meanwhile. The copy is checked, and
+is itself a store: file:FILE.`,
 		Example: `  userdb backup accounts-monday.db
   userdb count user --store file:accounts-monday.db`,
 		Args: cobra.ExactArgs(1),
@@ -86,9 +89,10 @@ func salvageCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "salvage FILE",
 		Short: "Save what can be read of a damaged file into a new store",
-		Long: `Read the file of an embedded store that is refused because it is damaged, and write what can still
-be read to FILE, which must not exist. Changes in the damaged parts are missing: accounts may be
-gone, or as they were before, and deleted ones may be there again. A backup is better.
+		Long: `Read the file of an embedded store that is refused because it is damaged, and
+write what can still be read to FILE, which must not exist. Changes in the
+damaged parts are missing: accounts may be gone, or as they were before, and
+deleted ones may be there again. A backup is better.
 
 Then check the new store, and export it or use it in place of the damaged one.`,
 		Example: `  userdb salvage rest.db --store file:accounts.db

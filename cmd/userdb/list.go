@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/maintain/inspect"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -54,22 +55,54 @@ not fit. Elsewhere it has one line per entry. Without TYPE it lists the only typ
 			if q.Before != "" && (q.Limit == 0 || q.Order == "" || q.After != "") {
 				return usagef("--before needs --order and --limit, and excludes --after")
 			}
-			to := s.newListing(t.Name(), fields)
+			to := &counted{listing: s.newListing(t.Name(), fields)}
 			if asCSV {
-				to = newCSV(s.out, s.std.err, s.db.Schema().Types[t.Name()], fields)
+				to.listing = newCSV(s.out, s.std.err, s.db.Schema().Types[t.Name()], fields)
 			}
 			if q.Limit == 0 {
-				return printEntries(to, t.All(ctx, q))
+				err = printEntries(to, t.All(ctx, q))
+			} else {
+				err = s.pages(ctx, t, q, to)
 			}
-			return s.pages(ctx, t, q, to)
+			if err != nil || to.n > 0 {
+				return err
+			}
+			return s.noteNoEntries(ctx)
 		}, reading),
 	}
 	selectFlags(c, &q, &where)
-	c.Flags().StringSliceVar(&fields, "fields", nil, "only the fields `A,B,…`, in this order; JSON has all fields")
+	c.Flags().StringSliceVar(&fields, "fields", nil, "only the fields `A,B`, in this order; JSON has all fields")
 	c.Flags().BoolVar(&asCSV, "csv", false, "print CSV with a header, as 'userdb import' reads it: the declared\nfields, or those of --fields")
 	pageFlags(c, &q)
 	orderFlags(c, &q, bounds)
 	return c
+}
+
+// counted counts the entries of a listing.
+type counted struct {
+	listing
+	n int
+}
+
+func (c *counted) add(e userdb.Entry) error {
+	c.n++
+	return c.listing.add(e)
+}
+
+// noteNoEntries says that a list has no entries. If the namespace has never had any, its name may
+// be mistyped.
+func (s *session) noteNoEntries(ctx context.Context) error {
+	if s.Namespace == "" {
+		s.noteSilence("no entries")
+		return nil
+	}
+	stored, err := migrate.StoredSchema(ctx, s.db)
+	if err == nil && len(stored.Types) == 0 {
+		s.note("the namespace %s is empty; 'userdb namespace list' prints those that are not", printable(s.Namespace))
+	} else if err == nil {
+		s.noteSilence("no entries")
+	}
+	return err
 }
 
 // pageFlags declares the flags that divide a listing into pages.
@@ -311,6 +344,9 @@ form: with the fold casefold in lower case, and with domains as A-labels (xn--st
 					return err
 				}
 				keys = append(keys, key)
+			}
+			if len(keys) == 0 {
+				s.noteSilence("no keys")
 			}
 			slices.Sort(keys)
 			return printEach(s.out, slices.Compact(keys))

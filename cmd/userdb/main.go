@@ -24,6 +24,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -38,10 +39,22 @@ type stdio struct {
 	out, err io.Writer
 	term     terminal // nil if standard input is not a terminal
 	width    int      // characters in a line of out; 0 if it is not a terminal
+	// sleep waits until another time or the end of the context. If nil, no command waits.
+	sleep func(context.Context, time.Duration) error
 }
 
 func standard() stdio {
-	return stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, term: findTerminal(), width: terminalWidth(os.Stdout)}
+	return stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, term: findTerminal(), width: terminalWidth(os.Stdout), sleep: sleep}
+}
+
+// sleep waits, but not longer than until ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // run executes a command line and returns its exit code.
@@ -212,7 +225,7 @@ func (s *session) open(ctx context.Context) error {
 	}
 	ns, err := recordkey.ParseNamespace(s.Namespace)
 	if err != nil {
-		return usagef("--namespace: %v", err)
+		return usagef("--namespace %s: %s", printable(s.Namespace), syntaxReason(err))
 	}
 	sc, err := s.namedSchema(ctx, schema.Schema{})
 	if err != nil {
@@ -243,6 +256,15 @@ func (s *session) storeURL() (string, error) {
 		return "", usagef("no store: %v (--store or USERDB_STORE)", err)
 	}
 	return "file:" + path, nil
+}
+
+// syntaxReason returns why a record key or the name of a namespace cannot be parsed, without the Go
+// function that says so.
+func syntaxReason(err error) string {
+	if bad, is := errors.AsType[*recordkey.SyntaxError](err); is {
+		return bad.Reason
+	}
+	return err.Error()
 }
 
 // patience is how long a command waits for a file before it says that it waits.
@@ -278,9 +300,9 @@ func (s *session) useStored(ctx context.Context) error {
 	if err != nil || len(stored.Types) == 0 {
 		return err
 	}
-	view, err := s.db.With(stored)
+	db, err := view.Reconfigure(s.db, func(c *view.Config) { c.Schema = stored })
 	if err == nil {
-		s.db = view
+		s.db = db
 	}
 	return err
 }

@@ -31,7 +31,9 @@ const program = "userdb-process"
 func TestMain(m *testing.M) {
 	testscript.Main(runs(func() int { return hashcost.Cheap(m) }), map[string]func(){
 		program: func() {
-			os.Exit(hashcost.Cheap(runs(func() int { return run(os.Args[1:], standard()) })))
+			std := standard()
+			std.sleep = nil
+			os.Exit(hashcost.Cheap(runs(func() int { return run(os.Args[1:], std) })))
 		},
 	})
 }

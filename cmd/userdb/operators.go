@@ -124,7 +124,7 @@ func listOperatorsCommand(s *session) *cobra.Command {
 func operatorPasswordCommand(s *session) *cobra.Command {
 	return s.withStdin(&cobra.Command{
 		Use:   "passwd NAME",
-		Short: "Set the password of an operator, and end their sessions",
+		Short: "Set the password of an operator, and end their sessions and jobs",
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator passwd olga --password-stdin < secret.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -135,10 +135,16 @@ func operatorPasswordCommand(s *session) *cobra.Command {
 					return err
 				})
 			}, func(ctx context.Context) error {
-				return s.onOperator(ctx, words[0], "changed", userdb.EventOperatorPassword, func(t *userdb.Type, h hints.Hint) error {
-					_, err := t.SetPassword(ctx, h, pw)
+				name := ""
+				err := s.onOperator(ctx, words[0], "changed", userdb.EventOperatorPassword, func(t *userdb.Type, h hints.Hint) error {
+					e, err := t.SetPassword(ctx, h, pw)
+					name = e.Text(admin.OperatorName)
 					return err
 				})
+				if err != nil && !errors.Is(err, errUnrecorded) {
+					return err
+				}
+				return cmp.Or(s.endJobsOf(ctx, name), err)
 			}, secret{"password", newPassword, &pw})
 		}, asking),
 	})
@@ -157,14 +163,16 @@ func enableOperatorCommand(s *session) *cobra.Command {
 }
 
 func disableOperatorCommand(s *session) *cobra.Command {
-	revoke := false
+	revoke, endLinks := false, false
 	c := &cobra.Command{
 		Use:   "disable NAME",
 		Short: "Keep an operator from signing in, and end their sessions and jobs",
 		Long: `Keep an operator from signing in. Their sessions end at once, and their running jobs within seconds.
-API keys that they made in the console still work and are listed; --revoke-keys revokes them.`,
+API keys that they made in the console still work and are listed; --revoke-keys revokes them. So do
+links that they made in the last day, whose secrets they have seen: the accounts are listed, and
+--end-links ends all links of these accounts.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
-  userdb operator disable olga --revoke-keys`,
+  userdb operator disable olga --revoke-keys --end-links`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			name := ""
 			err := s.onOperator(ctx, words[0], "disabled", userdb.EventOperatorDisable, func(t *userdb.Type, h hints.Hint) error {
@@ -178,21 +186,27 @@ API keys that they made in the console still work and are listed; --revoke-keys 
 			if err != nil && !errors.Is(err, errUnrecorded) {
 				return err
 			}
-			return cmp.Or(s.endWorkOf(ctx, name, revoke), err)
+			return cmp.Or(s.endWorkOf(ctx, name, revoke), s.endLinksOf(ctx, name, endLinks), err)
 		}),
 	}
 	c.Flags().BoolVar(&revoke, "revoke-keys", false, "also revoke the API keys that the operator made")
+	c.Flags().BoolVar(&endLinks, "end-links", false, "also end the links of accounts for which the operator made one")
 	return c
+}
+
+// endJobsOf asks the processes of an operator's running jobs to end them.
+func (s *session) endJobsOf(ctx context.Context, operator string) error {
+	jobs, err := admin.OpenJobs(s.db)
+	if err != nil {
+		return err
+	}
+	return jobs.RequestStopOf(ctx, operator)
 }
 
 // endWorkOf ends the jobs of an operator, and lists or revokes the API keys that the operator made.
 // If the event of one key cannot be recorded, it goes on with the other keys.
 func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) error {
-	jobs, err := admin.OpenJobs(s.db)
-	if err == nil {
-		err = jobs.RequestStopOf(ctx, operator)
-	}
-	if err != nil {
+	if err := s.endJobsOf(ctx, operator); err != nil {
 		return err
 	}
 	keys, err := admin.OpenKeys(s.db)
@@ -222,6 +236,48 @@ func (s *session) endWorkOf(ctx context.Context, operator string, revoke bool) e
 		}
 	}
 	return unrecorded
+}
+
+// A linkLine holds what is printed about an account for which an operator made a link.
+type linkLine struct {
+	Namespace string `json:"namespace,omitempty"`
+	Type      string `json:"type"`
+	UID       string `json:"uid"`
+	Ended     bool   `json:"ended"`
+	Expires   string `json:"expires"` // when the link is no longer valid
+}
+
+// endLinksOf lists the accounts for which an operator made links that may still be valid. If end is
+// set, it ends all links of these accounts, as far as it can.
+func (s *session) endLinksOf(ctx context.Context, operator string, end bool) error {
+	links, err := admin.OpenLinks(s.db)
+	if err != nil {
+		return err
+	}
+	made, err := links.MadeBy(ctx, operator)
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, l := range made {
+		account := printable(l.Type) + " " + printable(l.UID)
+		if l.Namespace != "" {
+			account += " in " + printable(l.Namespace)
+		}
+		line := linkLine{Namespace: l.Namespace, Type: l.Type, UID: l.UID, Ended: end, Expires: l.Expires.Format(time.RFC3339)}
+		text := "a link for " + account + " may still be valid until " + line.Expires + ": --end-links ends the links of this account"
+		if end {
+			text = "ended the links of " + account
+			if err := links.End(ctx, l); err != nil {
+				failed = append(failed, fmt.Errorf("ending the links of %s: %w", account, err))
+				continue
+			}
+		}
+		if err := s.out.print(line, text); err != nil {
+			return err
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // onOperator calls do with the operator called name. Unless kind is "", it then prints the word

@@ -4,14 +4,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"regexp"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
@@ -164,6 +167,79 @@ func TestKeysOfDisabledOperator(t *testing.T) {
 	}
 	if out = wantExit(t, store, "", 0, "events", "--kind", "operator_disable", "--kind", "key_revoke"); strings.Count(out, "by command") != 3 || !strings.Contains(out, "for Olga") {
 		t.Errorf("events prints %q, want three events by command, one of them for Olga", out)
+	}
+}
+
+// TestLinksOfDisabledOperator checks that disabling an operator lists the accounts for which the
+// operator made links, and can end these.
+func TestLinksOfDisabledOperator(t *testing.T) {
+	store := redistest.Start(t).URL()
+	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
+	db, err := userdb.Open(t.Context(), store, userdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	users, err := db.Type("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := users.Create(t.Context(), userdb.NewEntry{UID: "u1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	links, err := admin.OpenLinks(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var secret string
+	err = links.Issue(t.Context(), "Olga", e.Key(), time.Hour, func() (err error) {
+		secret, err = users.Issue(t.Context(), hints.UID("u1"), userdb.Token{Purpose: "reset"})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out := wantExit(t, store, "", 0, "operator", "disable", "olga"); !strings.Contains(out, "a link for user u1 may still be valid until 20") {
+		t.Errorf("operator disable prints %q, want the link for u1", out)
+	}
+	if _, _, err := users.Peek(t.Context(), "reset", secret); err != nil {
+		t.Errorf("without --end-links, the link: %v", err)
+	}
+	if out := wantExit(t, store, "", 0, "operator", "disable", "olga", "--end-links"); !strings.Contains(out, "ended the links of user u1\n") {
+		t.Errorf("operator disable --end-links prints %q, want that the links of u1 ended", out)
+	}
+	if _, _, err := users.Peek(t.Context(), "reset", secret); !errors.Is(err, userdb.ErrNotFound) {
+		t.Errorf("after --end-links, the link: got %v, want ErrNotFound", err)
+	}
+}
+
+// TestPasswordEndsJobs checks that a new password of an operator stops the operator's running jobs.
+func TestPasswordEndsJobs(t *testing.T) {
+	store := redistest.Start(t).URL()
+	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
+	db, err := userdb.Open(t.Context(), store, userdb.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	jobs, err := admin.OpenJobs(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []admin.Job
+	for _, by := range []string{"Olga", "Anna"} {
+		j, err := jobs.Begin(t.Context(), admin.Job{Kind: "import", By: by})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, j)
+	}
+	wantExit(t, store, "another long password\n", 0, "operator", "passwd", "olga", "--password-stdin")
+	for i, want := range []bool{true, false} {
+		if stop, err := jobs.Heartbeat(t.Context(), all[i].ID, 0, 0); err != nil || stop != want {
+			t.Errorf("after the new password of Olga, the job of %s: stop is %v, %v, want %v", all[i].By, stop, err, want)
+		}
 	}
 }
 

@@ -137,6 +137,21 @@ func (s *session) printEntry(e userdb.Entry, err error) error {
 // printFacets prints the facets of an entry as a flat object, or in lines for people.
 func (s *session) printFacets(all schema.Facets) error { return s.out.print(all, formatEntry(all)) }
 
+// noteSilence tells a person at a terminal what happened if a command prints nothing else, because
+// nothing could look like a mistake.
+func (s *session) noteSilence(what string) {
+	if s.std.width > 0 && !s.JSON {
+		fmt.Fprintln(s.std.err, "userdb: "+what)
+	}
+}
+
+// note prints what else a person should know, unless the output is JSON.
+func (s *session) note(format string, args ...any) {
+	if !s.JSON {
+		fmt.Fprintln(s.std.err, "userdb: note: "+fmt.Sprintf(format, args...))
+	}
+}
+
 // printNumber prints n, or returns err.
 func (s *session) printNumber(n any, err error) error { return s.printResult(n, fmt.Sprint(n), err) }
 
@@ -174,8 +189,8 @@ type listing interface {
 // shows all fields.
 func (s *session) newListing(typ string, fields []string) listing {
 	if s.std.width > 0 && !s.JSON {
-		primary := s.db.Schema().Types[typ].Primary
-		return &table{out: s.out, width: s.std.width, primary: primary, fields: fields, all: fields == nil}
+		t := s.db.Schema().Types[typ]
+		return &table{out: s.out, width: s.std.width, primary: t.Primary, typ: t, fields: fields, all: fields == nil}
 	}
 	return entryLines{s.out, fields}
 }
@@ -242,7 +257,7 @@ func plural[N int | int64](n N, thing string) string {
 	if n == 1 {
 		return "1 " + thing
 	}
-	if stem, ok := strings.CutSuffix(thing, "y"); ok {
+	if stem, ok := strings.CutSuffix(thing, "y"); ok && !strings.HasSuffix(stem, "e") {
 		thing = stem + "ie"
 	}
 	return fmt.Sprintf("%d %ss", n, thing)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +92,7 @@ of the entry become void, and its failed logins are forgotten.
 In scripts, write -- before what a visitor typed. No flag in its place makes this command exit 0, so
 only 'userdb help passwd' shows this help.`,
 		Example: `  userdb passwd -- email=alice@example.com
-  userdb passwd --change --password-stdin -- email=alice@example.com < old-and-new.txt
+  userdb passwd --change --password-stdin -- '*=Alice' < old-and-new.txt
   userdb passwd --password-stdin -- '*=Alice' < secret.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			var old, pw string
@@ -103,11 +104,16 @@ only 'userdb help passwd' shows this help.`,
 				_, err := p.typ.Find(ctx, p.hint)
 				return err
 			}), s.onSubject(words[0], func(ctx context.Context, p subject) error {
+				var e userdb.Entry
+				var err error
 				if change {
-					_, err := p.typ.ChangePassword(ctx, p.hint, old, pw, userdb.Attempt{})
-					return err
+					e, err = p.typ.ChangePassword(ctx, p.hint, old, pw, userdb.Attempt{})
+				} else {
+					e, err = p.typ.SetPassword(ctx, p.hint, pw)
 				}
-				_, err := p.typ.SetPassword(ctx, p.hint, pw)
+				if err == nil {
+					s.noteSilence("the password of " + printable(e.Key().String()) + " is set")
+				}
 				return err
 			}), secrets...)
 		}, asking),
@@ -166,18 +172,22 @@ replaces the oldest of the most frequent kind.`,
 
 func issueCommand(s *session) *cobra.Command {
 	var tk userdb.Token
+	var life string // as given
 	c := &cobra.Command{
 		Use:   "issue HINT",
 		Short: "Issue a token for an entry",
 		Long: `Issue a token for an entry and print it. It cannot be printed again, because only its hash is stored.
 A disabled entry cannot have tokens (exit code 3).`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset --life 15m
-  userdb token issue '*=Alice' --purpose change:email --value alice@example.org --json`,
+  userdb token issue '*=Alice' --purpose change:email --value alice@example.org`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
 			if err := s.warnExposed(); err != nil {
 				return err
 			}
 			token, err := p.typ.Issue(ctx, p.hint, tk)
+			if err == nil {
+				s.note("this token is shown only once; it is valid for %s", cmp.Or(life, "1h"))
+			}
 			return s.printResult(map[string]string{"token": token}, token, err)
 		}),
 	}
@@ -185,6 +195,7 @@ A disabled entry cannot have tokens (exit code 3).`,
 		"secondary facet to the value of --value when it is redeemed")
 	c.Flags().StringVar(&tk.Value, "value", "", "bind it to `VALUE`, such as an address")
 	c.Flags().Func("life", "it is valid for `D`, such as 15m or 2d; at most 30d (default 1h)", func(text string) (err error) {
+		life = text
 		if tk.Lifetime, err = parseDuration(text); err == nil && tk.Lifetime == 0 {
 			err = errors.New("want more than zero")
 		}
@@ -263,6 +274,9 @@ second. Scores of 3 and 4 are good. Only the first 100 characters count.`,
 			return s.ask(ctx, checkNothing, func(context.Context) error {
 				r := password.Strength(pw)
 				text := fmt.Sprintf("score %d of 4: guessed in %s (%.3f bits)", r.Score, r.Time, r.Entropy)
+				if r.Level == 0 {
+					text = fmt.Sprintf("score %d of 4: guessed at once (%.3f bits)", r.Score, r.Entropy)
+				}
 				return s.out.print(r, strings.Join(append([]string{text}, r.Suggestions...), "\n"))
 			}, secret{"password", "Password: ", &pw})
 		}, asking, public),

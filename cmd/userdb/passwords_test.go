@@ -54,6 +54,7 @@ func TestPrompts(t *testing.T) {
 		{"create user name=ALICE", nil, 4, "", "userdb: taken: name; another entry has it: choose another value\n"},
 		{"create user email=nonsense", nil, 2, "", "userdb: invalid value: email: "},
 		{"create user added=soon", nil, 2, "", "userdb: invalid value: added: not a date like "},
+		{"create customer=C1", nil, 2, "", `userdb: invalid value: customer: type "user" has no such field; it has uid, added, email, job, name,`},
 		{"create user name", nil, 2, "", "userdb: name is not FIELD=VALUE\n"},
 		{"create robot", nil, 2, "", "userdb: schema: types.robot: "},
 		{"passwd nobody", nil, 3, "", "userdb: nobody: not found\n"},
@@ -301,5 +302,28 @@ func TestExamplesGuardWords(t *testing.T) {
 	}
 	if seen < 12 {
 		t.Errorf("only %d examples were found, want at least 12", seen)
+	}
+}
+
+// TestPasswordFile checks that a new password that nobody could type is refused: one from a file
+// with a byte order mark, in UTF-16 or in Latin-1.
+func TestPasswordFile(t *testing.T) {
+	useFile(t)
+	const refused = "userdb: the password begins with a byte order mark, or is not UTF-8: nobody could type it"
+	for name, text := range map[string]string{
+		"a byte order mark": "\ufeff" + good + "\n", "UTF-16": "c\x00o\x00r\x00r\x00e\x00c\x00t\x00 \x00h\x00", "Latin-1": "J\xfcrgens Sommerhaus\n",
+	} {
+		if got := runCommand(nil, text, "create", "user", "uid=1", "--password-stdin"); got.code != 2 || !strings.HasPrefix(got.err, refused) {
+			t.Errorf("%s: create: %+v, want exit 2 and %q", name, got, refused)
+		}
+	}
+	if got := runCommand(nil, "Jürgens Sommerhaus\n", "create", "user", "uid=1", "--password-stdin"); got.code != 0 {
+		t.Fatalf("UTF-8: %+v", got)
+	}
+	if got := runCommand(nil, "J\xfcrgens Sommerhaus\n", "passwd", "1", "--password-stdin"); got.code != 2 || !strings.HasPrefix(got.err, refused) {
+		t.Errorf("passwd: %+v, want exit 2 and %q", got, refused)
+	}
+	if got := runCommand(nil, "\ufeffJürgens Sommerhaus\n", "login", "1", "--password-stdin"); got.code != 5 {
+		t.Errorf("login, which refuses such a password like any wrong one: %+v, want exit 5", got)
 	}
 }

@@ -32,7 +32,7 @@ func (r *rejectFile) reopen() (err error) {
 func (r *rejectFile) Write(p []byte) (n int, err error) {
 	defer func() { r.failed = r.failed || err != nil }()
 	if r.f == nil {
-		if strings.HasPrefix(filepath.Clean(r.path), "/dev/") { // such as /dev/stderr
+		if isDevice(r.path) {
 			r.f, err = os.OpenFile(r.path, os.O_WRONLY, 0)
 		} else {
 			r.f, err = privatefile.Create(r.path)
@@ -43,6 +43,9 @@ func (r *rejectFile) Write(p []byte) (n int, err error) {
 	}
 	return r.f.Write(p)
 }
+
+// isDevice reports whether a path is that of a device, such as /dev/stderr.
+func isDevice(path string) bool { return strings.HasPrefix(filepath.Clean(path), "/dev/") }
 
 func (r *rejectFile) close() error {
 	if r.f == nil {

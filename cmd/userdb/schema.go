@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/validate"
 )
@@ -129,7 +131,7 @@ func (s *session) parseNamespace(path string) (recordkey.Namespace, error) {
 	}
 	ns, err := recordkey.ParseNamespace(path)
 	if err != nil {
-		return ns, usagef("namespace: %v", err)
+		return ns, usagef("namespace %s: %s", printable(path), syntaxReason(err))
 	}
 	return ns, nil
 }
@@ -193,9 +195,11 @@ func dropNamespaceCommand(s *session) *cobra.Command {
 	return s.withYes(&cobra.Command{
 		Use:   "drop NAME",
 		Short: "Remove all records of a namespace",
-		Long: `Remove all records of a namespace, and of those inside it. Without --yes it only says how many there
-are. Nothing outside the namespace is touched. Prints how many were removed, or exits 3 if there are
-none.`,
+		Long: `Remove all records of a namespace, and of those inside it. API keys, jobs, links and groups of
+directories that belong to them are removed as well, and their operators disabled. If there were
+keys or jobs, it waits for six seconds, until no process trusts them. Without --yes it only says how
+many there are. Nothing else outside the namespace is touched. Prints how many were
+removed, or exits 3 if there are none.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace drop acme --yes`,
 		RunE: s.readingIf(s.withoutYes, s.run(func(ctx context.Context, words []string) error {
@@ -203,18 +207,43 @@ none.`,
 			if err != nil {
 				return err
 			}
-			name, do := printable(words[0]), migrate.CountNamespace
+			name, records, others := printable(words[0]), migrate.CountNamespace, admin.CountOwned
 			if s.yes {
-				do = migrate.DropNamespace
+				records, others = migrate.DropNamespace, admin.RemoveOwned
 			}
-			n, err := do(ctx, s.db, ns)
+			// Remove keys and operators first, so that they write nothing meanwhile.
+			owned, err := others(ctx, s.db, ns)
+			if err == nil && s.yes {
+				err = s.awaitRevocation(ctx, owned)
+			}
+			if err != nil {
+				return err
+			}
+			n, err := records(ctx, s.db, ns)
+			var texts []string
+			if n > 0 || err != nil {
+				texts = append(texts, plural(n, "record"))
+			}
+			for _, o := range owned {
+				texts = append(texts, plural(o.N, o.Thing))
+			}
 			switch {
-			case err == nil && n == 0:
+			case err == nil && len(texts) == 0:
 				return fmt.Errorf("namespace %s holds no records: %w", name, userdb.ErrNotFound)
 			case err == nil && !s.yes:
-				return usagef("namespace %s holds %s; add --yes to remove them", name, plural(n, "record"))
+				return usagef("namespace %s holds %s; add --yes to remove them", name, strings.Join(texts, ", "))
 			}
-			return s.printResult(n, "removed "+plural(n, "record"), err)
+			return s.printResult(n, "removed "+strings.Join(texts, ", "), err)
 		}, unlimited, opened)),
 	})
+}
+
+// awaitRevocation waits until no process writes any more for API keys and jobs that were removed.
+func (s *session) awaitRevocation(ctx context.Context, removed []admin.Owned) error {
+	works := func(o admin.Owned) bool { return o.Thing == "API key" || o.Thing == "job" }
+	if s.std.sleep == nil || !slices.ContainsFunc(removed, works) {
+		return nil
+	}
+	fmt.Fprintf(s.std.err, "userdb: waiting %s, until no process trusts the API keys and jobs that were removed\n", admin.RevocationTime)
+	return s.std.sleep(ctx, admin.RevocationTime)
 }

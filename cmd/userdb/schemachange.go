@@ -8,28 +8,31 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/validate"
 )
 
 func diffSchemaCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "diff",
 		Short: "Compare a program's schema with the stored one",
-		Long: `Compare each type as it is stored with the type that a program declares, in the schema of --schema
-or else the built-in one. Show what happens to such a program when it opens the store:
+		Long: `Compare each type as it is stored with the type that a program declares, in the schema of --schema,
+or else with the built-in one. A program that declares no schema follows the stored one. Any other
+program, when it opens the store:
 
   same     it goes on
-  lacks    the stored type has more: the program follows it, but does not write fields that it
-           does not know
-  adds     the program's type has more, and no record changes: it is stored when the program opens
-           the store
-  builds   the program's type has more, and entries must be brought up to it: the program is
-           refused until 'userdb schema apply' has done that
+  lacks    the stored type has more: the program follows it, but does not write
+           fields that it does not know
+  adds     the program's type has more, and no record changes: it is stored when
+           the program opens the store
+  builds   the program's type has more, and entries must be brought up to it:
+           the program is refused until 'userdb schema apply' has done that
   differs  they contradict each other: the program is refused`,
 		Example: `  userdb schema diff
   userdb schema diff --schema schema.json --json`,
@@ -48,7 +51,7 @@ or else the built-in one. Show what happens to such a program when it opens the 
 			names := maps.Clone(own.Types)
 			maps.Copy(names, stored.Types)
 			for _, name := range slices.Sorted(maps.Keys(names)) {
-				if err := s.out.printDiff(name, stored.Types, own.Types); err != nil {
+				if err := s.out.printDiff(name, stored.Types, own.Types, s.Schema == "", s.std.width > 0); err != nil {
 					return err
 				}
 			}
@@ -76,8 +79,10 @@ var outcomes = map[schema.Relation][2]string{
 	schema.Differs: {"differs", "it is refused"},
 }
 
-// printDiff prints how the declaration of a type compares with the stored one.
-func (o *output) printDiff(name string, stored, own map[string]schema.Type) error {
+// printDiff prints how the declaration of a type compares with the stored one. builtin says that it
+// is built in: a program that declares none follows the stored one. brief leaves out the two
+// declarations, which are long lines.
+func (o *output) printDiff(name string, stored, own map[string]schema.Type, builtin, brief bool) error {
 	there, isStored := stored[name]
 	here, isHere := own[name]
 	d := typeDiff{Type: name}
@@ -93,6 +98,9 @@ func (o *output) printDiff(name string, stored, own map[string]schema.Type) erro
 		relation, d.Difference = here.Compare(there.WithoutBuilding())
 	}
 	d.Relation, d.Then = outcomes[relation][0], outcomes[relation][1]
+	if builtin && isStored {
+		d.Then = "it follows the stored schema, because it declares none"
+	}
 	if isStored {
 		d.Stored = &there
 	}
@@ -104,7 +112,7 @@ func (o *output) printDiff(name string, stored, own map[string]schema.Type) erro
 		name string
 		typ  *schema.Type
 	}{{"stored", d.Stored}, {"here", d.Here}} {
-		if side.typ != nil {
+		if side.typ != nil && !brief {
 			line, err := strictjson.Marshal(side.typ)
 			if err != nil {
 				return err
@@ -125,9 +133,15 @@ func addToSchemaCommand(s *session) *cobra.Command {
 		Long: `Add a field to a type of the schema in force, or roles to an existing field, and bring the entries
 up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 		Example: `  userdb schema add user city --role indexed
-  userdb schema add user age --codec number --role ordered`,
+  userdb schema add user age --codec number --role ordered
+  userdb schema add user customer --role identifier --pattern '^C[0-9]{4}$'`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			f.Codec = schema.Codec(codec)
+			if f.Pattern != "" {
+				f.Kind = cmp.Or(f.Kind, "pattern")
+			} else if f.Kind == "pattern" {
+				return usagef("--kind pattern needs --pattern REGEXP")
+			}
 			in, err := migrate.StoredSchema(ctx, s.db)
 			if _, has := in.Types[words[0]]; err == nil && !has {
 				in = s.db.Schema()
@@ -139,7 +153,10 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 			if err != nil {
 				return err
 			}
-			return s.migrateTo(ctx, to, false)
+			if err := s.migrateTo(ctx, to, false); err != nil || !roles.Has(schema.RoleSecondary) {
+				return err
+			}
+			return s.noteOverlaps(to.Types[words[0]], words[1])
 		}, unlimited, opened),
 	}
 	c.Flags().Func("role", "give it the role `R`: identifier (or secondary), indexed or ordered;\nmay be repeated", func(name string) error {
@@ -151,8 +168,35 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 		return nil
 	})
 	choiceFlag(c, &codec, "codec", "encode its values with `C` (default text)", "text", "date", "number", "json", "boolean", "null", "identity")
-	choiceFlag(c, &f.Kind, "kind", "its values must be of kind `K`", "email", "username", "nickname", "url")
+	choiceFlag(c, &f.Kind, "kind", "its values must be of kind `K`: email, email-dots, username, nickname,\nurl or pattern", "email", "email-dots", "username", "nickname", "url", "pattern")
+	c.Flags().StringVar(&f.Pattern, "pattern", "", "its values must match `REGEXP` (RE2); ^ and $ anchor it")
 	return c
+}
+
+// noteOverlaps prints which other identifiers can have a value of a new one.
+func (s *session) noteOverlaps(t schema.Type, field string) error {
+	if s.JSON {
+		return nil
+	}
+	pairs, err := validate.Check(t)
+	if err = cmp.Or(err, s.out.flush()); err != nil {
+		return err
+	}
+	var others []string
+	for _, p := range pairs {
+		switch {
+		case p.Verdict == validate.Orthogonal:
+		case p.A == field:
+			others = append(others, printable(p.B))
+		case p.B == field:
+			others = append(others, printable(p.A))
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	fmt.Fprintf(s.std.err, "userdb: note: values of %s may also fit %s: 'userdb schema check'\n", printable(field), strings.Join(others, ", "))
+	return nil
 }
 
 // withField returns a schema that has only the type typ of old. It adds the field called name to
@@ -173,6 +217,8 @@ func withField(old schema.Schema, typ, name string, declared schema.Field, roles
 		return schema.Schema{}, usagef("%s already has the codec %s", printable(name), t.Codec(name))
 	case isField && declared.Kind != "" && declared.Kind != f.Kind:
 		return schema.Schema{}, usagef("%s already has the kind %s", printable(name), cmp.Or(f.Kind, "none"))
+	case isField && declared.Pattern != "" && declared.Pattern != f.Pattern:
+		return schema.Schema{}, usagef("%s already has the pattern %s", printable(name), printable(cmp.Or(f.Pattern, "none")))
 	case !isField:
 		f = declared
 	}
@@ -199,19 +245,20 @@ it from one of them with 'userdb unset', or with 'userdb set' under the schema i
 If the schema only adds to the stored one, other programs go on. They maintain new fields and
 indexes at once, and queries can use them when all entries are done. Otherwise nobody else can write
 entries of the changed types until the change is done, even while it is interrupted; reads go on as
-before. --plan says which of the two it is. The change may be stopped: the same command continues
+before; --plan says which of the two it is, and the second needs --yes. The change may be stopped: the same command continues
 it, also without --schema. On a cluster it first waits 15 s for other programs to notice.
 
-A name that it removes is retired: programs that declare it are refused, running ones included, and
+A name that it removes is retired, which also needs --yes: programs that declare it are refused, running ones included, and
 only this command brings it back. Without --schema it converts records to this program's version of
 the canonical form, if they have another one.`,
 		Example: `  userdb schema apply --plan --schema schema.json
-  userdb schema apply --schema schema.json`,
+  userdb schema apply --schema schema.json --yes`,
 		RunE: s.readingIf(func() bool { return plan }, s.run(func(ctx context.Context, _ []string) error {
 			return s.applySchema(ctx, plan)
 		}, unlimited, opened)),
 	}
 	c.Flags().BoolVar(&plan, "plan", false, "only say what would be done")
+	c.Flags().BoolVar(&s.yes, "yes", false, "do it, although it stops writers or retires names")
 	return c
 }
 
@@ -224,13 +271,20 @@ func changeText(tc migrate.TypeChange) string {
 	if tc.Online {
 		what += " (while others write)"
 	}
-	text := fmt.Sprintf("%s: %s: %s, of which %d change; identifiers to write: %d",
-		printable(tc.Type), what, plural(tc.Entries, "entry"), tc.Rewritten, tc.SRKs)
+	text := printable(tc.Type) + ": " + what + ": no entries"
+	if tc.Entries > 0 {
+		text = fmt.Sprintf("%s: %s: %s, of which %d change; identifiers to write: %d",
+			printable(tc.Type), what, plural(tc.Entries, "entry"), tc.Rewritten, tc.SRKs)
+	}
 	if tc.Stops && tc.Entries > 0 {
 		text += "\nSTOPS WRITERS: nobody else can write entries of type " + printable(tc.Type) + " until it is done"
 	}
 	for _, name := range tc.Retired {
-		text += "\nretires " + printable(name) + ": programs that declare it are refused from then on, running ones included"
+		text += "\nretires " + printable(name)
+		if n := tc.RetiredValues[name]; n > 0 {
+			text += ", which " + plural(n, "entry") + " " + map[bool]string{true: "has", false: "have"}[n == 1]
+		}
+		text += ": programs that declare it are refused from then on, running ones included"
 	}
 	for _, c := range tc.Collisions {
 		text += "\ncollision: " + oneLine(c.Reason)
@@ -271,6 +325,9 @@ func (s *session) migrateTo(ctx context.Context, to schema.Schema, plan bool) er
 	case plan || len(ch.Types) == 0:
 		return nil
 	}
+	if what := drastic(ch.Types); what != "" && !s.yes {
+		return usagef("nothing was changed, because this %s: add --yes to do it", what)
+	}
 	p := s.progress("applying", !s.JSON)
 	err = ch.Apply(ctx, p.bar)
 	p.clear()
@@ -281,6 +338,23 @@ func (s *session) migrateTo(ctx context.Context, to schema.Schema, plan bool) er
 		return err
 	}
 	return s.out.print(nil, "applied")
+}
+
+// drastic returns what a change of the schema does to others that a person should confirm, or "".
+func drastic(types []migrate.TypeChange) string {
+	var what []string
+	for _, tc := range types {
+		if tc.UnderWay {
+			return "" // it was confirmed when it began
+		}
+		if tc.Stops && tc.Entries > 0 {
+			what = append(what, "stops writers of type "+printable(tc.Type))
+		}
+		if len(tc.Retired) > 0 {
+			what = append(what, "retires "+printable(strings.Join(tc.Retired, ", ")))
+		}
+	}
+	return strings.Join(what, " and ")
 }
 
 // maxCollisions is how many collisions of a type a plan lists.

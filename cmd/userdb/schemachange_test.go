@@ -3,10 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
+	"io"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -58,5 +63,34 @@ func TestStoppedWriters(t *testing.T) {
 				t.Errorf("got %q, want %q", &errs, tt.want)
 			}
 		})
+	}
+}
+
+// TestNamespaceDropWaits checks that nothing is left of a namespace if a process that still trusts
+// a key writes to it after the key was revoked.
+func TestNamespaceDropWaits(t *testing.T) {
+	t.Setenv("USERDB_STORE", redistest.Shared(t).URL())
+	for _, line := range []string{
+		"create user uid=u1 --namespace acme --no-password", "apikey create old --namespace acme --scope write",
+	} {
+		if got := runCommand(nil, "", strings.Fields(line)...); got.code != 0 {
+			t.Fatalf("%s: %+v", line, got)
+		}
+	}
+	var errs bytes.Buffer
+	var waited time.Duration
+	late := func(_ context.Context, d time.Duration) error {
+		waited = d
+		if got := runCommand(nil, "", "create", "user", "uid=late", "--namespace", "acme", "--no-password"); got.code != 0 {
+			t.Errorf("a late create: %+v", got)
+		}
+		return nil
+	}
+	code := run([]string{"namespace", "drop", "acme", "--yes"}, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs, sleep: late})
+	if code != 0 || waited != admin.RevocationTime || !strings.Contains(errs.String(), "waiting 6s") {
+		t.Errorf("exit code %d after waiting %s: %s", code, waited, errs.String())
+	}
+	if got := runCommand(nil, "", "list", "user", "--namespace", "acme"); got.out != "" {
+		t.Errorf("the namespace has %s", got.out)
 	}
 }

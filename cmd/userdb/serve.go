@@ -61,7 +61,8 @@ look after accounts. As long as there is no operator, it also writes a link that
 and is valid for an hour. 'userdb operator add' creates one at any time.`,
 		Example: `  userdb serve
   userdb serve --listen :8470 --tls-cert cert.pem --tls-key key.pem
-  userdb serve --listen :8470 --behind-proxy --proxy 10.0.0.0/8 --metrics 127.0.0.1:9470`,
+  userdb serve --listen :8470 --behind-proxy --proxy 10.0.0.0/8
+  userdb serve --metrics 127.0.0.1:9470`,
 		RunE: s.run(func(ctx context.Context, _ []string) error { return s.serve(ctx, v) }, serves),
 	}
 	c.Flags().StringVar(&v.listen, "listen", "127.0.0.1:8470", "listen on `ADDRESS`")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,12 +56,29 @@ secret, when it was started and last seen (to the minute), and when it expires i
 		Example: `  userdb login --session --password-stdin -- Alice < secret.txt
   userdb session list '*=Alice' --json`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
-			return each(p.typ.Sessions(ctx, p.hint), func(one userdb.Session) error {
+			n, table := 0, s.newGrid([]string{"id", "last seen", "origin"}, "id", "last seen", "origin", "agent", "expires")
+			err := each(p.typ.Sessions(ctx, p.hint), func(one userdb.Session) error {
+				if n++; table != nil {
+					return table.add(printable(one.ID), one.LastSeen.UTC().Format("01-02 15:04Z"), cell(one.Origin), cell(one.Agent),
+						one.Expires.UTC().Format(time.DateOnly))
+				}
 				line := sessionLine{one.ID, formatTime(one.Started), formatTime(one.LastSeen), formatTime(one.Expires), one.Origin, one.Agent}
 				return s.out.print(line, line.text())
 			})
+			if n == 0 && err == nil {
+				s.noteSilence("no sessions")
+			}
+			return cmp.Or(err, table.end())
 		}, reading),
 	}
+}
+
+// cell formats an optional text for a column.
+func cell(text string) string {
+	if text == "" {
+		return ""
+	}
+	return printable(text)
 }
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }

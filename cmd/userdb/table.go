@@ -8,6 +8,7 @@ import (
 
 	"github.com/rivo/uniseg"
 
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -18,6 +19,7 @@ type table struct {
 	out     io.Writer
 	width   int    // of the terminal
 	primary string // the field that the first column shows
+	typ     schema.Type
 	fields  []string
 	all     bool           // no fields were asked for: show those of the first entries
 	first   []userdb.Entry // not yet printed, because the columns are not known
@@ -55,7 +57,9 @@ func (t *table) end() error {
 		for _, e := range t.first {
 			t.fields = append(t.fields, t.hiddenFields(e)...)
 		}
-		slices.Sort(t.fields)
+		slices.SortFunc(t.fields, func(a, b string) int {
+			return cmp.Or(t.rank(a)-t.rank(b), strings.Compare(a, b))
+		})
 	}
 	head := append([]string{t.primary}, t.fields...)
 	t.fit(head)
@@ -82,15 +86,15 @@ func (t *table) cells(e userdb.Entry) []string {
 	for _, field := range t.fields {
 		cell := ""
 		if v, has := e.Get(field); has {
-			cell = printable(v.Wire())
+			cell = shortCell(v)
 		}
 		cells = append(cells, cell)
 	}
 	return cells
 }
 
-// fit makes each column as wide as its cells. Then it narrows the widest ones until a row fits the
-// terminal.
+// fit makes each column as wide as its cells. If a row does not fit the terminal, it narrows first
+// the columns of facets that identify nobody, then identifiers, and dates last.
 func (t *table) fit(head []string) {
 	t.widths = make([]int, len(head))
 	widen := func(cells []string, more int) {
@@ -102,23 +106,30 @@ func (t *table) fit(head []string) {
 	for _, e := range t.first {
 		widen(t.cells(e), disabledWidth(e.Disabled()))
 	}
-	total, least := len(gap)*(len(t.widths)-1), make([]int, len(t.widths))
-	for i, width := range t.widths {
-		total, least[i] = total+width, minWidth
-	}
-	least[0] += disabledWidth(slices.ContainsFunc(t.first, userdb.Entry.Disabled))
-	for ; total > t.width; total-- {
-		widest := -1
-		for i, width := range t.widths {
-			if width > least[i] && (widest < 0 || width > t.widths[widest]) {
-				widest = i
-			}
+	uid := minWidth + disabledWidth(slices.ContainsFunc(t.first, userdb.Entry.Disabled))
+	for _, least := range []struct{ other, identifier, date int }{
+		{16, 0, 0}, {16, 24, 0}, {minWidth, minWidth, 0}, {minWidth, minWidth, minWidth},
+	} {
+		columns := []int{max(uid, least.identifier)}
+		if least.identifier == 0 {
+			columns[0] = 0
 		}
-		if widest < 0 {
-			return
+		for _, field := range t.fields {
+			columns = append(columns, []int{least.identifier, least.other, least.date}[t.rank(field)])
 		}
-		t.widths[widest]--
+		narrow(t.widths, t.width, columns)
 	}
+}
+
+// rank returns 0 for fields that identify an entry, 1 for others, and 2 for dates.
+func (t *table) rank(field string) int {
+	switch f := t.typ.Fields[field]; {
+	case f.Role.Has(schema.RoleSecondary):
+		return 0
+	case f.Codec == schema.CodecDate:
+		return 2
+	}
+	return 1
 }
 
 // disabledWidth returns the width of the word disabled after a UID, with the gap before it. It

@@ -2,8 +2,10 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -105,3 +107,48 @@ func TestTableAfterSample(t *testing.T) {
 		t.Errorf("%d lines, the last %q; want %d and %q", len(all), all[sampleSize+1], sampleSize+3, want)
 	}
 }
+
+// TestGrids shows the other lists on terminals of two widths. Look at the golden file when it
+// changes: what a person copies, such as the ID of a session, must be whole.
+func TestGrids(t *testing.T) {
+	useFile(t)
+	for _, args := range [][]string{
+		{"create", "uid=1", "name=Alice", "added=2026-01-02", "--password-stdin"},
+		{"login", "--session", "--password-stdin", "--origin", "192.0.2.17", "alice"},
+		{"apikey", "create", "a-shop-on-the-web", "--scope", "read", "write", "login", "--type", "user"},
+		{"apikey", "create", "directory", "--scope", "scim", "--expires", "90d"},
+		{"token", "issue", "alice", "--purpose", "change:email", "--value", "a@example.com"},
+	} {
+		if got := runCommand(nil, "correct horse battery", args...); got.code != 0 {
+			t.Fatalf("%q: %+v, want exit 0", args, got)
+		}
+	}
+	var all strings.Builder
+	for _, width := range []int{80, 140} {
+		for _, args := range [][]string{
+			{"session", "list", "alice"}, {"apikey", "list"}, {"events"}, {"schema", "diff"}, {"tags", "list", "alice"}, {"keys", "x*"},
+		} {
+			var out, errs bytes.Buffer
+			code := run(args, stdio{in: strings.NewReader(""), out: &out, err: &errs, width: width})
+			text := changing.ReplaceAllStringFunc(out.String(), func(s string) string { return strings.Repeat("9", len(s)) })
+			for line := range strings.Lines(text) {
+				if uniseg.StringWidth(strings.TrimSuffix(line, "\n")) > width {
+					t.Errorf("userdb %q: a line is wider than %d: %s", args, width, line)
+				}
+			}
+			fmt.Fprintf(&all, "$ userdb %s # exit %d, %d columns\n%s%s\n", strings.Join(args, " "), code, width, text, errs.String())
+		}
+	}
+	const golden = "testdata/grids.txt"
+	if *update {
+		if err := os.WriteFile(golden, []byte(all.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want, err := os.ReadFile(golden); err != nil || string(want) != all.String() {
+		t.Errorf("the tables differ from %s (%v): write them with -update, and look at them:\n%s", golden, err, all.String())
+	}
+}
+
+// changing matches what differs from run to run: times and IDs of sessions.
+var changing = regexp.MustCompile(`(20\d\d-)?\d\d-\d\d( \d\d:\d\d(:\d\d)?Z)?|[A-Za-z0-9_-]{43}`)

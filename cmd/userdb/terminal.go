@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -169,10 +170,18 @@ func (s *session) ask(ctx context.Context, check, do func(context.Context) error
 				return usagef("the %s is over %d bytes", secret.what, maxSecret)
 			case secret.prompt == newPassword && *secret.to == "":
 				return usagef("the password is empty")
+			case secret.prompt == newPassword && !typeable(*secret.to):
+				return usagef("the password begins with a byte order mark, or is not UTF-8: nobody could type it; save its file as UTF-8 without a mark")
 			}
 		}
 		return do(ctx)
 	})
+}
+
+// typeable reports whether a person can type a secret: it is UTF-8 without a byte order mark and
+// without NUL, which a file in UTF-16 has.
+func typeable(secret string) bool {
+	return utf8.ValidString(secret) && !strings.ContainsAny(secret, "\ufeff\x00")
 }
 
 // readFrom asks a person for the secret.

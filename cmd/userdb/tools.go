@@ -27,13 +27,13 @@ func hintCommand(s *session) *cobra.Command {
 		Short: "Show what a hint means",
 		Long: `A hint points at an entry. It has one of these forms:
 
-  17c07627d35e                       a UID; if no entry has it, all commands but delete read the
-                                     word as a value, like *=17c07627d35e
-  user/uid:17c07627d35e              a record key, of an entry or of an identifier
-  email=alice@example.com            a field and its value
-  *=Alice                            a value of any secondary field
-  ["user","name","Alice"]            also [TYPE,UID], [FIELD,VALUE], ["*",VALUE]
-  {"name":"Alice","job":"author"}    an entry or a part of one
+  17c07627d35e                     a UID; if no entry has it, all commands but
+                                   delete read the word as *=17c07627d35e
+  user/uid:17c07627d35e            the record key of an entry or an identifier
+  email=alice@example.com          a field and its value
+  *=Alice                          a value of any secondary field
+  ["user","name","Alice"]          also [TYPE,UID], [FIELD,VALUE], ["*",VALUE]
+  {"name":"Alice","job":"author"}  an entry or a part of one
 
 The answer is ["prk" or "srk",KEY,TYPE,FIELD,VALUE], or for * ["any",[SRK…],TYPE,"*",VALUE,PATTERN].
 This needs no store: 'userdb get' finds out whether the entry exists. The schema is that of

@@ -14,23 +14,8 @@ import (
 
 	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/recordkey"
-	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
-
-// tourSchema declares an account with three identifiers.
-const tourSchema = `{"types": {"user": {
-	"primary": "uid",
-	"fold": "casefold",
-	"fields": {
-		"email":    {"role": ["identifier", "ordered"], "kind": "email"},
-		"name":     {"role": ["identifier", "ordered"], "kind": "nickname"},
-		"customer": {"role": "identifier", "kind": "pattern", "pattern": "^[Cc][0-9]{4}$"},
-		"added":    {"codec": "date", "role": "ordered"}
-	},
-	"tertiary": {"tags": {"kind": "set", "indexed": true}},
-	"password": {"cost": 12, "min": 8, "blocklist": true}
-}}}`
 
 const (
 	tourPassword = "correct horse battery"
@@ -43,39 +28,62 @@ type tourStep struct {
 	commands []tourCommand
 }
 
-// A tourCommand is a command line and what the tour shows of its output.
+// A tourCommand is a command line, which the tour shows with everything that it prints.
 type tourCommand struct {
-	words    []string
-	password string // the standard input; "" for none
-	file     string // the name that the tour shows for the standard input
-	exit     int    // the exit code that the command must have
-	brief    bool   // show the first line only
-	until    int    // repeat the command, without showing it, until it has this exit code
+	shown string   // what the tour shows instead of the words, if the shell does more
+	words []string // of the command; nil for a line that only the shell would execute
+	stdin string
+	exit  int  // the exit code that the command must have
+	brief bool // only the first line is printed, as by "| head -1"
+	until int  // repeat the command until it has this exit code, and count equal lines
 }
 
 // tourSteps lists what the tour shows before it draws the records.
 var tourSteps = []tourStep{
-	{"An account with three identifiers: an address, a name, a customer number.", []tourCommand{
-		{words: []string{"create", "uid=alice", "email=alice@hotmail.com", "name=Alice", "customer=C1042"}, password: tourPassword, file: "secret.txt"},
+	{"The built-in schema knows an address and a name. This adds a customer number.", []tourCommand{
+		{
+			shown: "userdb schema add user customer --role identifier --pattern '^c[0-9]{4}$'",
+			words: []string{"schema", "add", "user", "customer", "--role", "identifier", "--pattern", "^c[0-9]{4}$"},
+		},
+	}},
+	{"An account with three identifiers.", []tourCommand{
+		{shown: "umask 077; echo '" + tourPassword + "' > secret.txt"},
+		{
+			shown: "userdb create uid=alice email=alice@hotmail.com name=Alice \\\n       customer=C1042 --password-stdin < secret.txt",
+			words: []string{"create", "uid=alice", "email=alice@hotmail.com", "name=Alice", "customer=C1042", "--password-stdin"}, stdin: tourPassword,
+		},
 	}},
 	{"She signs in by any of them, in any case.", []tourCommand{
-		{words: []string{"login", "alice@hotmail.com"}, password: tourPassword, file: "secret.txt", brief: true},
-		{words: []string{"login", "ALICE"}, password: tourPassword, file: "secret.txt", brief: true},
-		{words: []string{"login", "c1042"}, password: tourPassword, file: "secret.txt", brief: true},
+		tourLogin("alice@hotmail.com"), tourLogin("ALICE"), tourLogin("c1042"),
 	}},
 	{"Nobody else gets one of them, in whatever case, letters or field.", []tourCommand{
-		{words: []string{"create", "email=Alice@HotMail.com"}, exit: 4},
-		{words: []string{"create", "name=Ａｌｉｃｅ"}, exit: 4},
-		{words: []string{"create", "name=c1042"}, exit: 4},
+		{words: []string{"create", "email=Alice@HotMail.com", "--no-password"}, exit: 4},
+		{words: []string{"create", "name=Ａｌｉｃｅ", "--no-password"}, exit: 4},
+		{words: []string{"create", "name=c1042", "--no-password"}, exit: 4},
 	}},
 	{"Tags say what an account may do, and find it.", []tourCommand{
 		{words: []string{"tags", "add", "alice", "editor"}},
 		{words: []string{"list", "--tag", "editor", "--fields", "name"}},
 	}},
 	{"Guesses of a password wait longer and longer, by whatever identifier.", []tourCommand{
-		{words: []string{"login", "alice@hotmail.com"}, password: "letmein123", file: "guess.txt", exit: 5},
-		{words: []string{"login", "Alice"}, password: "letmein123", file: "guess.txt", exit: 8, until: 8},
+		{shown: "echo 'letmein123' > guess.txt"},
+		{
+			shown: "userdb login --password-stdin alice@hotmail.com < guess.txt",
+			words: []string{"login", "--password-stdin", "alice@hotmail.com"}, stdin: "letmein123", exit: 5,
+		},
+		{
+			shown: "for i in $(seq %d); do\n    userdb login --password-stdin Alice < guess.txt\n  done 2>&1 | uniq -c",
+			words: []string{"login", "--password-stdin", "Alice"}, stdin: "letmein123", exit: 8, until: 8,
+		},
 	}},
+}
+
+// tourLogin returns the command line of a login.
+func tourLogin(identifier string) tourCommand {
+	return tourCommand{
+		shown: "userdb login --password-stdin " + identifier + " < secret.txt | head -1",
+		words: []string{"login", "--password-stdin", identifier}, stdin: tourPassword, brief: true,
+	}
 }
 
 func tourCommandLine(s *session) *cobra.Command {
@@ -84,7 +92,7 @@ func tourCommandLine(s *session) *cobra.Command {
 		Use:   "tour",
 		Short: "Show in a few seconds what userdb does",
 		Long: `Show in a few seconds what userdb does, on a store in memory that is gone afterwards. Every line that
-begins with $ is a command, and what follows is its output.`,
+begins with $ is a command, which you can repeat on a store of your own; what follows is its output.`,
 		Example: `  userdb tour
   userdb tour --keep`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
@@ -110,16 +118,16 @@ func (s *session) tour(ctx context.Context, keep bool) (err error) {
 		}
 		url = "file:" + tourFile
 	}
-	sc, err := schema.Load(strings.NewReader(tourSchema))
-	if err != nil {
-		return err
-	}
-	db, err := userdb.Open(ctx, url, userdb.Options{Schema: sc, History: s.History})
+	db, err := userdb.Open(ctx, url, userdb.Options{History: s.History})
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, db.Close()) }()
 	t := tour{s, db}
+	if err := t.printf("userdb keeps accounts, and finds them by any identifier that they own. One\n" +
+		"identifier never means two people. This tour has a store of its own.\n\n"); err != nil {
+		return err
+	}
 	for i, step := range tourSteps {
 		if err := t.show(ctx, i+1, step); err != nil {
 			return err
@@ -159,61 +167,53 @@ func (t tour) printf(format string, args ...any) error {
 	return cmp.Or(outputError(err), t.s.out.flush())
 }
 
-// runCommand prints a command line, runs it and prints its output. It returns an error if the
-// command does not exit as the tour says.
+// runCommand runs a command line, and prints it and its output. It returns an error if the command
+// does not exit as the tour says.
 func (t tour) runCommand(ctx context.Context, c tourCommand) error {
-	words, shown := c.words, c.words
-	switch {
-	case c.password != "":
-		words = append(words[:1:1], append([]string{"--password-stdin"}, words[1:]...)...)
-		shown = append(slices.Clone(words), "<", c.file)
-	case words[0] == "create":
-		words = append(slices.Clone(words), "--no-password")
-		shown = words
+	var output strings.Builder
+	runs, exit := 0, c.exit
+	if c.words != nil {
+		const most = 100 // more wrong passwords than any throttle admits at once
+		for again := true; again; again = c.until != 0 && exit != c.until && runs < most {
+			var text string
+			text, exit = t.run(ctx, c.stdin, c.words)
+			output.WriteString(text)
+			runs++
+		}
 	}
+	shown := cmp.Or(c.shown, "userdb "+strings.Join(c.words, " "))
 	if c.until != 0 {
-		shown = append(slices.Clone(shown), " # again and again")
+		shown = fmt.Sprintf(shown, runs)
 	}
-	if err := t.printf("   $ %s\n", breakLine(append([]string{"userdb"}, shown...))); err != nil {
+	if err := t.printf("   $ %s\n", strings.ReplaceAll(shown, "\n", "\n   ")); err != nil {
 		return err
 	}
-	const most = 100 // more wrong passwords than any throttle admits at once
-	text, exit := t.run(ctx, c.password, words)
-	for range most {
-		if c.until == 0 || exit == c.until {
-			break
-		}
-		text, exit = t.run(ctx, c.password, words)
-	}
 	if exit != c.exit {
-		return fmt.Errorf("userdb %s: exit code %d, not %d: %s", strings.Join(words, " "), exit, c.exit, text)
+		return fmt.Errorf("userdb %s: exit code %d, not %d: %s", strings.Join(c.words, " "), exit, c.exit, output.String())
 	}
-	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
-	if c.brief {
-		lines = lines[:1]
+	text := output.String()
+	if c.until != 0 {
+		text = countLines(text)
 	}
-	for _, line := range lines {
-		if err := t.printf("   %s\n", line); err != nil {
+	for line := range strings.Lines(text) {
+		if err := t.printf("   %s", line); err != nil || c.brief {
 			return err
 		}
 	}
 	return nil
 }
 
-// breakLine joins the words of a command line, and breaks it as a shell allows if it is long.
-func breakLine(words []string) string {
-	const width = 76 // of a terminal with 80 columns, without the margin
-	line, left := "", width
-	for _, word := range words {
-		if len(word)+len(` \`) > left {
-			line, left = line+" \\\n        ", width
+// countLines puts the number of consecutive equal lines before each, as uniq -c does.
+func countLines(text string) string {
+	var b strings.Builder
+	lines := slices.Collect(strings.Lines(text))
+	for i, n := 0, 0; i < len(lines); i++ {
+		if n++; i+1 == len(lines) || lines[i+1] != lines[i] {
+			fmt.Fprintf(&b, "%7d %s", n, lines[i])
+			n = 0
 		}
-		if line != "" && left < width {
-			line += " "
-		}
-		line, left = line+word, left-len(word)-1
 	}
-	return line
+	return b.String()
 }
 
 // run runs a command line on the store of the tour. It returns what the command prints, also to
@@ -225,13 +225,14 @@ func (t tour) run(ctx context.Context, stdin string, words []string) (text strin
 	err := s.parse(words)
 	if err == nil {
 		s.Schema, s.Namespace = "", "" // the tour ignores the environment
-		err = cmp.Or(s.do(ctx), s.out.flush())
+		err = cmp.Or(s.useStored(ctx), s.do(ctx), s.out.flush())
 	}
 	exit = report(&all, false, err)
 	return all.String(), exit
 }
 
-// drawRecords draws the keys of all records: those of identifiers lead to the entry.
+// drawRecords lists the keys of all records of accounts, and draws how those of identifiers lead to
+// the account.
 func (t tour) drawRecords(ctx context.Context, number int) error {
 	if err := t.printf("%d. What Redis holds: a key for each identifier, which leads to the account.\n\n", number); err != nil {
 		return err
@@ -240,7 +241,10 @@ func (t tour) drawRecords(ctx context.Context, number int) error {
 	if exit != 0 {
 		return fmt.Errorf("userdb keys: exit code %d: %s", exit, text)
 	}
-	if err := t.printf("   $ userdb keys 'user/*'\n"); err != nil {
+	if err := t.printf("   $ userdb keys 'user/*'\n   %s\n\n", strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n   ")); err != nil {
+		return err
+	}
+	if err := t.printf("   Drawn, with what else belongs to the account:\n\n"); err != nil {
 		return err
 	}
 	entries := map[string]*drawing{}
@@ -332,9 +336,9 @@ func (t tour) end(keep bool) error {
 			"   %s tour --keep\n   %s --help\n", name, name)
 	}
 	store := " --store file:" + tourFile
-	return t.printf("One identifier never means two people. The account is in the file %s; its password is %q. To go on:\n\n"+
-		"   %s list%s\n   %s login Alice%s\n   %s serve%s\n",
-		tourFile, tourPassword, name, store, name, store, name, store)
+	return t.printf("One identifier never means two people. The account is in the file\n%s. To go on:\n\n"+
+		"   %s list%s\n   echo '%s' | %s login --password-stdin Alice%s\n   %s serve%s\n",
+		tourFile, name, store, tourPassword, name, store, name, store)
 }
 
 // programName returns the words with which this program was started.

@@ -95,25 +95,25 @@ func importCommand(s *session) *cobra.Command {
 	r := &importRun{s: s, o: transfer.ImportOptions{OnDuplicate: "fail"}}
 	c := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Import entries from JSON lines or CSV",
-		Long: `Import entries from JSON lines, as 'userdb export' prints them, or from CSV with a header (.csv); - is
-standard input. Each entry is written completely or not at all.
+		Short: "Import entries from JSON or CSV",
+		Long: `Import entries from JSON lines, as 'userdb export' prints them, from a JSON list of such objects, or
+from CSV with a header (.csv); - is standard input. Each entry is written completely or not at all.
 
 CSV columns are facets by name, sets as words or JSON, and password (a hash), clear_password,
 disabled (a date, or true or false), verified:FIELD (likewise) and ~isa (the type). As targets of
 --map there are also !disabled and disabled_until. If the schema does not know a column or a facet,
 the whole file is refused.
 
-Refused lines go to a file, with the reasons, for you to correct and import again; the exit code is
-then 1. FILE.import records the progress meanwhile: after an interruption, the same command with
+Refused lines go to a file, with the reasons, for you to correct and import again; the first ten are
+also reported, without their values. The exit code is then 1. FILE.import records the progress meanwhile: after an interruption, the same command with
 --resume continues from there.
 
 With --dry-run, --try checks whether one person could log in after the import. It exits 5 if not,
 and 3 if no line has the identifier.`,
 		Example: `  userdb import users.jsonl
   userdb import staff.csv --on-duplicate update --dry-run
-  userdb import people.csv --map E-Mail=email --map is_active=!disabled --ignore Phone
-  userdb import accounts.csv --dry-run --try val@example.com --password-stdin < secret.txt`,
+  userdb import hr.csv --map E-Mail=email --map active=!disabled --ignore Phone
+  userdb import accounts.csv --dry-run --try Val --password-stdin < secret.txt`,
 		RunE: s.run(r.run, unlimited, saving),
 	}
 	c.Flags().BoolVar(&r.o.CSV, "csv", false, "the input is CSV, whatever its name")
@@ -133,6 +133,7 @@ and 3 if no line has the identifier.`,
 	c.Flags().StringVar(&r.pepper, "pepper", "", "`FILE` with the pepper that --prepared append appends, on one line")
 	c.Flags().StringVar(&r.trial.Identifier, "try", "", "check one account of a dry run: whether `IDENTIFIER` could log in with the\npassword that is asked for")
 	c.Flags().BoolVar(&r.o.Extra, "extra", false, "keep facets that the schema does not declare, if the type is open")
+	r.formFlags(c)
 	c.Flags().BoolVar(&r.resume, "resume", false, "continue an import that was interrupted")
 	return s.withStdin(c)
 }
@@ -156,6 +157,7 @@ type importRun struct {
 	last    transfer.ImportState // the progress reported last
 	saved   int64                // lines that the state file counts
 	rejects rejectFile
+	shown   int64 // refused lines of this run
 }
 
 func (r *importRun) run(ctx context.Context, words []string) error {
@@ -170,12 +172,18 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 	r.o.Type = r.s.defaultType(r.s.db.Schema())
 	report, err := transfer.Import(ctx, r.s.db, r.in, r.o)
 	r.bar.clear()
-	err = r.finish(report, cmp.Or(err, r.rejects.close()))
-	isCSV := strings.HasSuffix(strings.ToLower(r.file), ".csv.rejects") && !r.o.CSV
-	if isCSV && (errors.Is(err, transfer.ErrInput) || errors.Is(err, errRefused)) {
-		err = fmt.Errorf("%w; refused lines of a CSV file are CSV: import them with --csv", err)
+	return r.finish(report, cmp.Or(err, r.rejects.close()))
+}
+
+// rejectsSuffix is what the name of a file of refused lines has after that of the input.
+const rejectsSuffix = ".rejects"
+
+// isCSV reports whether a file is CSV by its name. Refused lines have the format of the input.
+func isCSV(name string) bool {
+	for strings.HasSuffix(name, rejectsSuffix) {
+		name = strings.TrimSuffix(name, rejectsSuffix)
 	}
-	return err
+	return strings.EqualFold(filepath.Ext(name), ".csv")
 }
 
 func (r *importRun) prepare(ctx context.Context) error {
@@ -186,10 +194,10 @@ func (r *importRun) prepare(ctx context.Context) error {
 	if err := r.prepareTrial(ctx); err != nil {
 		return err
 	}
-	r.o.CSV = r.o.CSV || strings.EqualFold(filepath.Ext(r.file), ".csv")
+	r.o.CSV = r.o.CSV || isCSV(r.file)
 	switch {
 	case r.file != "-":
-		r.rejects.path = cmp.Or(r.rejects.path, r.file+".rejects")
+		r.rejects.path = cmp.Or(r.rejects.path, r.file+rejectsSuffix)
 		if err := r.open(ctx); err != nil {
 			return err
 		}
@@ -201,8 +209,10 @@ func (r *importRun) prepare(ctx context.Context) error {
 	default:
 		r.in = contextReader(ctx, r.s.std.in)
 	}
-	if r.rejects.path == "" || r.o.DryRun {
+	if !isDevice(r.rejects.path) {
 		r.o.Refused = r.printRefused
+	}
+	if r.rejects.path == "" || r.o.DryRun {
 		return nil
 	}
 	if r.rejects.path == "-" {
@@ -365,10 +375,22 @@ func (r *importRun) writeState(state transfer.ImportState) error {
 	return os.Rename(r.state+".new", r.state)
 }
 
-// printRefused prints the reason for a refused line. It is used if no file collects these lines.
+// maxShown is how many refused lines are printed if a file collects all of them.
+const maxShown = 10
+
+// printRefused prints the number of a refused line and why it was refused, but no value of it.
 func (r *importRun) printRefused(line int64, reason string) {
+	if r.shown++; r.o.Rejects != nil && r.shown > maxShown {
+		return
+	}
 	r.bar.clear()
-	fmt.Fprintf(r.s.std.err, "line %d: %s\n", line, oneLine(reason))
+	type refused struct {
+		Line   int64  `json:"line"`
+		Reason string `json:"reason"`
+	}
+	text := fmt.Sprintf("line %d: %s", line, oneLine(reason))
+	// If this fails, the line is still counted.
+	_ = errorOutput(r.s.std.err, r.s.JSON).print(map[string]refused{"refused": {line, reason}}, text)
 }
 
 // finish prints what the import did and returns its error. It removes the state file if the import
@@ -382,17 +404,35 @@ func (r *importRun) finish(report transfer.Report, err error) error {
 			return err
 		}
 	}
-	text := fmt.Sprintf("%s read: %d created, %d updated, %d skipped, %d refused",
-		plural(report.Read, "line"), report.Created, report.Updated, report.Skipped, report.Refused)
+	skipped := "skipped"
+	if r.o.OnDuplicate == transfer.DuplicateUpdate {
+		skipped = "unchanged"
+	}
+	text := fmt.Sprintf("%s read: %d created, %d updated, %d %s, %d refused",
+		plural(report.Read, "line"), report.Created, report.Updated, report.Skipped, skipped, report.Refused)
 	text = strings.Join(append([]string{text}, report.Notes()...), "\n")
 	if err := cmp.Or(r.s.out.print(report, text), r.trialError()); err != nil || report.Refused == 0 {
 		return err
 	}
-	where := ""
-	if r.o.Rejects != nil {
-		where = "; see " + printable(r.rejects.path)
+	err = fmt.Errorf("%w: %d of %d", errRefused, report.Refused, report.Read)
+	if r.o.Rejects == nil {
+		return err
 	}
-	return fmt.Errorf("%w: %d of %d%s", errRefused, report.Refused, report.Read, where)
+	if more := r.shown - maxShown; more > 0 && !r.s.JSON {
+		fmt.Fprintf(r.s.std.err, "and %d more\n", more)
+	}
+	if isDevice(r.rejects.path) {
+		return err
+	}
+	again := "userdb import " + printable(r.rejects.path)
+	if r.o.CSV && !isCSV(r.rejects.path) {
+		again += " --csv"
+	}
+	again = "'" + again + "'"
+	if len(r.maps)+len(r.o.Ignore) > 0 || r.o.From != "" {
+		again += " with the same flags"
+	}
+	return fmt.Errorf("%w; correct them in %s, then %s", err, printable(r.rejects.path), again)
 }
 
 // fail prints how many lines a failed import processed, and returns its error with advice.
@@ -418,7 +458,7 @@ func (r *importRun) fail(err error) error {
 		case r.o.Extra:
 			keep = "; --extra keeps such facets only in types that are open"
 		}
-		err = fmt.Errorf("%w (--map %s=FIELD names the field, --ignore %s leaves it out%s)", err, name, name, keep)
+		err = fmt.Errorf("%w (--map %s=FIELD names the field, --ignore %s leaves it out, --ignore '*' all that has no --map%s)", err, name, name, keep)
 		if r.last.Lines == 0 {
 			err = fmt.Errorf("%w; nothing was imported", err)
 		}

@@ -43,3 +43,31 @@ func TestLargeImport(t *testing.T) {
 		})
 	}
 }
+
+// TestImportForm checks the flags that say how an input is written, and that an error about the
+// form of an input quotes nothing of it.
+func TestImportForm(t *testing.T) {
+	useFile(t)
+	write := func(name, text string) string {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	const one = "1 line read: 1 created, 0 updated, 0 skipped, 0 refused"
+	table := write("a.txt", "uid;added;job\n1;2024-01-02 03:04:05;NULL\n")
+	expect(t, runCommand(nil, "", "import", table), 2, "", "import it as CSV with its delimiter (userdb import --delimiter)")
+	expect(t, runCommand(nil, "", "import", table, "--csv"), 2, "", "if semicolons separate the columns, name that delimiter (userdb import --delimiter)")
+	expect(t, runCommand(nil, "", "import", table, "--delimiter", ";;"), 2, "", "want one character")
+	expect(t, runCommand(nil, "", "import", table, "--delimiter", ";", "--zone", "Mars/Base"), 2, "", "no such time zone here")
+	expect(t, runCommand(nil, "", "import", table, "--delimiter", ";", "--zone", "+02:00", "--null", "NULL", "--without-identifier"), 0, one, "")
+	expect(t, runCommand(nil, "", "get", "1"), 0, "2024-01-02T01:04:05.000Z", "")
+	expect(t, runCommand(nil, "", "import", write("b.csv", "uid\tname\n2\tBen\n"), "--delimiter", `\t`), 0, one, "")
+	expect(t, runCommand(nil, "", "import", write("c.csv", ",uid,name\n0,3,Cid\n"), "--ignore", ""), 0, one, "")
+	got := runCommand(nil, "", "import", write("d.csv", "email,clear_password\rGeheim-2024,x\r"))
+	if expect(t, got, 2, "", "its lines end with CR alone"); strings.Contains(got.err, "Geheim") {
+		t.Errorf("the error quotes a password: %s", got.err)
+	}
+}

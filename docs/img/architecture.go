@@ -43,6 +43,7 @@ var layers = []layer{
 		title: "One value for a change or a lookup",
 		dir:   "internal",
 		rooms: []string{"view", "query", "change"},
+		also:  []string{"internal/storedschema"},
 		write: []string{"2 change checks the rules and builds", "one change; view adds what the", "history will say"},
 		read:  []string{"2 query turns the hint into a", "lookup: one PRK, or the SRKs", "that may hold the value"},
 	},

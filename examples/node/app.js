@@ -69,15 +69,17 @@ app.get('/forgot', (req, res) => send(res, 200, pages.forgot({})))
 
 /**
  * create creates one account, even if the visitor sends the form twice, or if an answer is lost and
- * create sends the request again. All requests of one form have the same Idempotency-Key.
+ * create sends the request again. All requests of one form have the same Idempotency-Key. A request
+ * that the service is too busy for is not sent again, since that would keep it busy.
  */
-async function create(facets, password, once, tries = 3) {
+async function create(account, once, tries = 3) {
   try {
-    await ask('POST', '/v1/types/user/entries', { facets, password }, { 'Idempotency-Key': once })
+    await ask('POST', '/v1/types/user/entries', account, { 'Idempotency-Key': once })
   } catch (err) {
-    if (tries === 1 || !(err instanceof Unavailable) && err.code !== 'conflict') throw err
+    const lost = err instanceof Unavailable && err.cause
+    if (tries === 1 || !lost && err.code !== 'conflict') throw err
     await sleep(500) // conflict: the same request is in progress
-    await create(facets, password, once, tries - 1)
+    await create(account, once, tries - 1)
   }
 }
 
@@ -88,7 +90,7 @@ async function signIn(req, res, identifier, password) {
 app.post('/signup', async (req, res) => {
   const { name, email, password, once } = input(req, 'name', 'email', 'password', 'once')
   try {
-    await create({ name, email }, password, once || randomUUID())
+    await create({ facets: { name, email }, password, origin: req.ip }, once || randomUUID())
     await signIn(req, res, email, password)
   } catch (err) {
     showAgain(res, err, pages.signup, ['name', 'email', 'password'], { values: { name, email }, once: randomUUID() })

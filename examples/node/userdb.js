@@ -16,7 +16,10 @@ export class Refusal extends Error {
   }
 }
 
-/** Unavailable means that userdb or its store does not answer. The same request may succeed later. */
+/**
+ * Unavailable means that userdb or its store does not answer, or is too busy. The same request may
+ * succeed later. If no answer came, cause says why.
+ */
 export class Unavailable extends Error {}
 
 /** ask sends a request and returns the body of the answer, or undefined if it has none. */

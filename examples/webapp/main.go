@@ -152,6 +152,8 @@ var codes = map[string]int{"gone": 410, "busy": 503, "unavailable": 503, "unknow
 // sent to the same path, do processes it and returns the path to redirect to.
 func (s *site) page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Histories record the address, and the hashes that it asks for have a share of the queue.
+		r = r.WithContext(userdb.WithActor(r.Context(), userdb.Actor{Origin: web.Origin(r, s.auth.Proxies)}))
 		p, err := page{Me: web.Entry(r.Context()), Session: web.Session(r.Context()), Form: r.Form}, error(nil)
 		if r.Method == http.MethodPost && do != nil {
 			var to string

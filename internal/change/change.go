@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
@@ -270,12 +271,15 @@ func (t *Type) IndexKey(field, value string) (recordkey.Key, bool) {
 	return k.In(t.ns), err == nil
 }
 
-// EncodeFacet adds the wire form of a facet to wires. was holds the current fields of the entry,
-// and is nil for a new entry. Only a value that changes must obey the rules, so that an entry older
-// than a rule can still be changed.
+// EncodeFacet adds the wire form of a facet to wires, a mail address without white space around it.
+// was holds the current fields of the entry, and is nil for a new entry. Only a value that changes
+// must obey the rules, so that an entry older than a rule can still be changed.
 func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value, was map[string]string) error {
 	if field == store.FieldPassword {
 		return Invalid(field, "name", "a password cannot be set as a facet; use SetPassword")
+	}
+	if t.Schema.Fields[field].HasAddresses() && v.Codec() == schema.CodecText {
+		v = schema.Text(strings.TrimSpace(v.Text())) // the address is also what is mailed to
 	}
 	wire := v.Wire()
 	if old, had := was[field]; !had || old != wire {

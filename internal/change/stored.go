@@ -123,6 +123,17 @@ func (t *Type) WithSchema(in schema.Type, generation, text string) (*Type, error
 	return next, nil
 }
 
+// Adopting returns t as if the program had declared it as it is stored. It returns t itself if the
+// program has.
+func (t *Type) Adopting(stored schema.Type) (*Type, error) {
+	stored.Orders = "" // as in Compile
+	next, err := newType(t.Name, stored, t.ns)
+	if err != nil || StoredText(next.declared) == StoredText(t.declared) {
+		return t, err
+	}
+	return next, nil
+}
+
 // Declared returns the program's own declaration of the type.
 func (t *Type) Declared() schema.Type { return t.declared }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -168,7 +169,7 @@ func (t *Type) RefusalReason(field string) string {
 
 // UndeclaredReason returns a message that a field is not declared, or "" if it is declared. The
 // message suggests a similar name, if there is one among the declared fields and the further names
-// that the caller accepts.
+// that the caller accepts. Otherwise it lists the declared fields.
 func (t *Type) UndeclaredReason(field string, accepted ...string) string {
 	if _, declared := t.Schema.Fields[field]; declared || field == t.Schema.Primary {
 		return ""
@@ -177,11 +178,27 @@ func (t *Type) UndeclaredReason(field string, accepted ...string) string {
 		return fmt.Sprintf("type %q has a tertiary record of that name, and no such field", t.Name)
 	}
 	names := slices.Sorted(maps.Keys(t.Schema.Fields))
-	return fmt.Sprintf("type %q has no such field%s", t.Name, Suggest(field, slices.Concat(names, []string{t.Schema.Primary}, accepted)))
+	near := Suggest(field, slices.Concat(names, []string{t.Schema.Primary}, accepted))
+	if near == "" {
+		near = "; it has " + listFields(append([]string{t.Schema.Primary}, names...)) + ", and 'userdb schema add' adds others"
+	}
+	return fmt.Sprintf("type %q has no such field%s", t.Name, near)
+}
+
+// maxListed is how many names a message lists.
+const maxListed = 12
+
+// listFields joins names for a message. It leaves out those beyond maxListed.
+func listFields(names []string) string {
+	more := ""
+	if len(names) > maxListed {
+		names, more = names[:maxListed], " and "+strconv.Itoa(len(names)-maxListed)+" more"
+	}
+	return strings.Join(names, ", ") + more
 }
 
 // Suggest returns a question that suggests the name most similar to a misspelled one, or "" if none
-// is similar. Names are similar if at most two characters, and not all of them, are changed,
+// is similar. Names are similar if at most two characters, or one of up to three, are changed,
 // missing or added. Case does not matter.
 func Suggest(misspelled string, names []string) string {
 	var near string
@@ -189,7 +206,10 @@ func Suggest(misspelled string, names []string) string {
 	if len(word) > 100 {
 		return ""
 	}
-	least := min(3, len(word))
+	least := 3
+	if len(word) < 4 {
+		least = min(2, len(word))
+	}
 	for _, name := range names {
 		if d := editDistance(word, []rune(strings.ToLower(name))); d < least {
 			near, least = name, d

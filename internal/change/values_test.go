@@ -12,13 +12,17 @@ import (
 // message suggests the field that was probably meant.
 func TestUndeclared(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
+	const others = "; it has uid, age, email, job, name, and 'userdb schema add' adds others"
 	for field, want := range map[string]string{
 		"emial":     `type "user" has no such field; did you mean "email"?`,
 		"Email":     `type "user" has no such field; did you mean "email"?`,
 		"E-MAIL":    `type "user" has no such field; did you mean "email"?`,
 		"UID":       `type "user" has no such field; did you mean "uid"?`,
-		"shoe size": `type "user" has no such field`,
-		"x":         `type "user" has no such field`,
+		"shoe size": `type "user" has no such field` + others,
+		"x":         `type "user" has no such field` + others,
+		"foo":       `type "user" has no such field` + others,
+		"ui":        `type "user" has no such field; did you mean "uid"?`,
+		"uib":       `type "user" has no such field; did you mean "uid"?`,
 		"émail":     `type "user" has no such field; did you mean "email"?`,
 		"pasword":   `type "user" has no such field; did you mean "password"?`,
 		"tags":      `type "user" has a tertiary record of that name, and no such field`,

@@ -21,6 +21,9 @@ import (
 // errReply is the error for a reply that no Redis server sends.
 var errReply = errors.New("the server sent an invalid reply")
 
+// errSpeaksTLS is the error for a TLS alert in place of a reply.
+var errSpeaksTLS = errors.New("the port speaks TLS")
+
 // Limits of a reply. A client allocates memory for a reply as soon as its length is announced, and
 // a program does not survive running out of memory.
 const (
@@ -55,6 +58,8 @@ func (f *framing) parse(b []byte) error {
 			line = f.line
 		}
 		switch {
+		case len(line) > 1 && line[0] == 0x15 && line[1] == 3:
+			f.err = errSpeaksTLS
 		case len(line) > maxLine:
 			f.err = fmt.Errorf("%w: a line of over %d bytes", errReply, maxLine)
 		case !ended:
@@ -145,17 +150,46 @@ func (f *framing) endItem() {
 type boundedConn struct {
 	net.Conn
 	replies framing
+	read    bool   // something was read
+	refusal string // the error that was the first thing read, until something else is read
+}
+
+// Write implements net.Conn. A server that refuses a connection says so and closes it, which the
+// error of the next write would hide.
+func (b *boundedConn) Write(p []byte) (int, error) {
+	n, err := b.Conn.Write(p)
+	if err != nil && !b.read && b.Conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)) == nil {
+		_, _ = b.Read(make([]byte, 256))
+	}
+	return n, b.explain(err)
 }
 
 // Read implements net.Conn. After a bad reply it reads nothing more.
 func (b *boundedConn) Read(p []byte) (int, error) {
 	if b.replies.err == nil {
 		n, err := b.Conn.Read(p)
+		if n > 0 {
+			b.refusal = ""
+			if text, refused := bytes.CutPrefix(p[:n], []byte("-")); refused && !b.read {
+				text, _, _ = bytes.Cut(text, []byte("\r\n"))
+				b.refusal = string(text)
+			}
+			b.read = true
+		}
 		if b.replies.parse(p[:n]) == nil {
-			return n, err
+			return n, b.explain(err)
 		}
 	}
 	return 0, b.replies.err
+}
+
+// explain adds to an error of the connection why the server has refused it.
+func (b *boundedConn) explain(err error) error {
+	if err == nil || b.refusal == "" {
+		return err
+	}
+	// go-redis unwraps one error, but not one that wraps two.
+	return fmt.Errorf("%w: %w", err, errors.New(b.refusal))
 }
 
 // NetConn returns the underlying connection, which go-redis needs.
@@ -192,7 +226,41 @@ func (boundHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 // because a hook would not see the connections to Sentinels. If timeout is 0, the default of
 // go-redis applies.
 func newDialer(timeout time.Duration, t *tls.Config) redis.DialHook {
-	return boundHook{}.DialHook(redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second), TLSConfig: t}))
+	dial := redis.NewDialer(&redis.Options{DialTimeout: cmp.Or(timeout, 5*time.Second)})
+	if t != nil {
+		dial = tlsDialer(dial, t, handshakeTimeout)
+	}
+	return boundHook{}.DialHook(dial)
+}
+
+// handshakeTimeout is how long a server may take for the TLS handshake. A port that does not speak
+// TLS never answers.
+const handshakeTimeout = 3 * time.Second
+
+// errHandshake is the error for a server that does not answer a TLS handshake.
+var errHandshake = errors.New("no answer to a TLS handshake")
+
+// tlsDialer returns a dialer that makes the handshake itself, so that its failure has an error of
+// its own.
+func tlsDialer(dial redis.DialHook, t *tls.Config, limit time.Duration) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		secure := tls.Client(conn, t)
+		ctx, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		if err := secure.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			if _, plain := errors.AsType[tls.RecordHeaderError](err); plain || errors.Is(err, context.DeadlineExceeded) {
+				// The caller must not take the limit of the handshake for its own.
+				err = fmt.Errorf("%w (%v)", errHandshake, err)
+			}
+			return nil, err
+		}
+		return secure, nil
+	}
 }
 
 // hooked holds the clients that already have the hook, since Use may get the same client twice.

@@ -4,9 +4,9 @@
 // workers, lets others wait in order of arrival, and immediately refuses jobs that it cannot finish
 // before their deadline. So a flood of logins neither fills memory nor delays everything else.
 //
-// Nobody can fill the queue alone: each origin and each account has a small share of it. Reserved
-// jobs, such as those of operators, wait in a lane of their own. While jobs wait in both lanes, the
-// lanes take turns.
+// Jobs wait in lanes, by who needs them. While jobs wait in several lanes, the lanes take turns.
+// Nobody can fill a lane alone: each origin and each account has a small share of it, and an actor,
+// such as an API key, has at most as many places as it leaves free.
 //
 // Hashing does not slow down other work. Go polls the network when one of its processors
 // (GOMAXPROCS) is idle, or else every 10 ms. If all processors are hashing, a read from Redis waits
@@ -48,25 +48,33 @@ func (e *BusyError) Error() string { return ErrBusy.Error() }
 // Unwrap returns ErrBusy.
 func (e *BusyError) Unwrap() error { return ErrBusy }
 
-// Limits on the number of jobs for each worker.
+// A Lane is one of the queues in which jobs wait.
+type Lane int
+
 const (
-	// queuePerWorker limits the jobs that wait in the general lane. At a quarter of a second each,
-	// the last one waits for 16 seconds, or 32 if as many reserved jobs arrive meanwhile.
-	queuePerWorker = 64
-
-	// reservedPerWorker limits the jobs that wait in the reserved lane.
-	reservedPerWorker = 32
-
-	// sharePerWorker limits the jobs of one origin, and those of one account, that run or wait in a
-	// lane. At a quarter of a second each, they delay others by two seconds.
-	sharePerWorker = 8
+	General   Lane = iota // for everybody
+	Proved                // for those who have proved that they may act for an account
+	Imports               // for imports
+	Operators             // for operators, and for signing in as one
+	laneCount
 )
 
-// A Caller says for whom a job runs. The zero Caller is unknown and has no share that limits it.
+// queuePerWorker limits the jobs that wait in a lane, for each worker. At a quarter of a second
+// each, the last of 64 waits for 16 seconds, and up to four times as long if jobs arrive in all the
+// other lanes meanwhile.
+var queuePerWorker = [laneCount]int{General: 64, Proved: 32, Imports: 16, Operators: 32}
+
+// sharePerWorker limits the jobs of one origin, and those of one account, that run or wait in a
+// lane, for each worker. At a quarter of a second each, they delay others by two seconds.
+const sharePerWorker = 8
+
+// A Caller says for whom a job runs. Parts that are unknown are "" and have no share that limits
+// them.
 type Caller struct {
-	Origin   string // where the request comes from; "" if unknown
-	Account  string // the account that the job is about; "" if there is none
-	Reserved bool   // the job waits in the reserved lane
+	Lane    Lane   // where the job waits
+	Actor   string // who asks for the job, such as an API key
+	Origin  string // where the request comes from
+	Account string // the account that the job is about
 }
 
 // A Pool runs a limited number of jobs at once. It is safe for concurrent use. The zero Pool is not
@@ -77,7 +85,7 @@ type Pool struct {
 	open    context.Context     // ends when the pool is closed
 	close   context.CancelFunc
 
-	general, reserved lane
+	lanes [laneCount]lane
 
 	mu   sync.Mutex
 	mean time.Duration // moving average of a job's duration; 0 before the first job
@@ -91,19 +99,28 @@ type lane struct {
 
 	// Protected by Pool.mu.
 
-	jobs              int   // running or waiting
-	origins, accounts tally // the same jobs, by their callers
+	jobs                      int   // running or waiting
+	actors, origins, accounts tally // the same jobs, by their callers
 }
 
 func newLane(limit int) lane {
-	return lane{head: semaphore.NewWeighted(1), limit: limit, origins: tally{}, accounts: tally{}}
+	return lane{head: semaphore.NewWeighted(1), limit: limit, actors: tally{}, origins: tally{}, accounts: tally{}}
 }
 
 // add adds n jobs of a caller. n may be negative.
 func (l *lane) add(c Caller, n int) {
 	l.jobs += n
+	l.actors.add(c.Actor, n)
 	l.origins.add(c.Origin, n)
 	l.accounts.add(c.Account, n)
+}
+
+// isFull reports whether a caller gets no further place. An actor has at most as many places as are
+// free, so that however many actors want all places, there are some for the next one. share limits
+// the places of an origin and of an account.
+func (l *lane) isFull(c Caller, share int) bool {
+	free := l.limit - l.jobs
+	return free <= l.actors[c.Actor] || share <= l.origins[c.Origin] || share <= l.accounts[c.Account]
 }
 
 // A tally counts jobs by a name.
@@ -126,9 +143,9 @@ func New(workers int) *Pool {
 		workers = min(initialProcs(), runtime.NumCPU())
 	}
 	addProcessor(workers)
-	p := &Pool{
-		workers: workers, turns: semaphore.NewWeighted(int64(workers)),
-		general: newLane((1 + queuePerWorker) * workers), reserved: newLane((1 + reservedPerWorker) * workers),
+	p := &Pool{workers: workers, turns: semaphore.NewWeighted(int64(workers))}
+	for i, n := range queuePerWorker {
+		p.lanes[i] = newLane((1 + n) * workers)
 	}
 	p.open, p.close = context.WithCancel(context.Background())
 	return p
@@ -142,10 +159,7 @@ func New(workers int) *Pool {
 // Do returns ErrBusy and ErrClosed at once, without running job. It also returns ErrClosed if the
 // pool is closed while job waits.
 func (p *Pool) Do(ctx context.Context, c Caller, job func()) error {
-	l := &p.general
-	if c.Reserved {
-		l = &p.reserved
-	}
+	l := &p.lanes[c.Lane]
 	if err := p.enter(ctx, l, c); err != nil {
 		return err
 	}
@@ -249,8 +263,7 @@ func (p *Pool) enter(ctx context.Context, l *lane, c Caller) error {
 	if err := p.refusal(ctx); err != nil {
 		return err
 	}
-	share := sharePerWorker * p.workers
-	if l.jobs >= l.limit || l.origins[c.Origin] >= share || l.accounts[c.Account] >= share || p.tooLate(ctx, l) {
+	if l.isFull(c, sharePerWorker*p.workers) || p.tooLate(ctx, l) {
 		return &BusyError{p.ahead(l)}
 	}
 	l.add(c, 1)
@@ -277,12 +290,17 @@ func (p *Pool) tooLate(ctx context.Context, l *lane) bool {
 
 // ahead returns how long one more job of a lane would wait, or 0 if a worker is free.
 func (p *Pool) ahead(l *lane) time.Duration {
-	waiting := p.general.jobs + p.reserved.jobs - p.workers
+	all, first := 0, 0
+	for i := range p.lanes {
+		jobs := p.lanes[i].jobs
+		all += jobs
+		// As the lanes take turns, only one more job of another lane comes first than of this one.
+		first += min(jobs, l.jobs+1)
+	}
+	waiting := min(all-p.workers, first)
 	if waiting < 0 {
 		return 0
 	}
-	// As the lanes take turns, only one more job of the other lane comes first than of this one.
-	waiting = min(waiting, 2*l.jobs+1)
 	return p.mean * time.Duration(waiting+1) / time.Duration(p.workers)
 }
 

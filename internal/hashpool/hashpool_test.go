@@ -54,13 +54,14 @@ func floodAs(t *testing.T, p *Pool, c Caller, n int) (errs func() []error) {
 	}
 }
 
-// counted returns how many jobs are running or waiting. It counts each of them once more for its
-// origin and once for its account.
+// counted returns how many jobs are running or waiting, and counts their actors, origins and
+// accounts as well.
 func (p *Pool) counted() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range []*lane{&p.general, &p.reserved} {
-		n += l.jobs + len(l.origins) + len(l.accounts)
+	for i := range p.lanes {
+		l := &p.lanes[i]
+		n += l.jobs + len(l.actors) + len(l.origins) + len(l.accounts)
 	}
 	return n
 }
@@ -139,7 +140,9 @@ func TestFirstComeFirstServed(t *testing.T) {
 // each lane.
 func newQueue(workers, queue int) *Pool {
 	p := New(workers)
-	p.general.limit, p.reserved.limit = workers+queue, workers+queue
+	for i := range p.lanes {
+		p.lanes[i].limit = workers + queue
+	}
 	return p
 }
 
@@ -152,92 +155,128 @@ func TestQueueIsBounded(t *testing.T) {
 		{func() *Pool { return newQueue(2, 5) }, 10, 3},
 		{func() *Pool { return newQueue(2, 5) }, 7, 0},
 		{func() *Pool { return newQueue(1, 0) }, 4, 3},
-		{func() *Pool { return New(2) }, 200, 200 - 2 - 2*queuePerWorker},
-		{func() *Pool { return New(0) }, 1 + (1+queuePerWorker)*min(initialProcs(), runtime.NumCPU()), 1},
+		{func() *Pool { return New(2) }, 200, 200 - 2 - 2*queuePerWorker[General]},
+		{func() *Pool { return New(0) }, 1 + (1+queuePerWorker[General])*min(initialProcs(), runtime.NumCPU()), 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p := tt.pool()
 			defer p.Close()
 			if got := count(flood(t, p, tt.jobs)(), ErrBusy); got != tt.busy {
-				t.Errorf("%d workers, at most %d jobs: %d of %d jobs were refused, want %d", p.workers, p.general.limit, got, tt.jobs, tt.busy)
+				t.Errorf("%d workers, at most %d jobs: %d of %d jobs were refused, want %d", p.workers, p.lanes[General].limit, got, tt.jobs, tt.busy)
 			}
 			if err := p.Do(t.Context(), Caller{}, second); err != nil {
-				t.Errorf("%d workers, at most %d jobs: afterwards: %v", p.workers, p.general.limit, err)
+				t.Errorf("%d workers, at most %d jobs: afterwards: %v", p.workers, p.lanes[General].limit, err)
 			}
 		})
 	}
 }
 
 // TestNobodyFillsTheQueue checks that one origin, and one account, gets only a share of a lane. The
-// rest of the lane, and the other lane, must stay open to others, and the share must be free again
+// rest of the lane, and the other lanes, must stay open to others, and the share must be free again
 // afterwards.
 func TestNobodyFillsTheQueue(t *testing.T) {
 	for _, workers := range []int{1, 2, 8} {
-		for _, one := range []Caller{
-			{Origin: "192.0.2.7"},
-			{Account: "user/uid:u"},
-			{Origin: "192.0.2.7", Account: "user/uid:u"},
-			{Origin: "192.0.2.7", Reserved: true},
-			{Account: "user/uid:u", Reserved: true},
-		} {
+		for lane := range laneCount {
+			for _, one := range []Caller{
+				{Lane: lane, Origin: "192.0.2.7"},
+				{Lane: lane, Account: "user/uid:u"},
+				{Lane: lane, Origin: "192.0.2.7", Account: "user/uid:u"},
+			} {
+				synctest.Test(t, func(t *testing.T) {
+					p := New(workers)
+					defer p.Close()
+					errs := floodAs(t, p, one, 1000)
+					others := []Caller{{Lane: lane}, {Lane: lane, Actor: "key:web", Origin: "o", Account: "a"}, one}
+					others[2].Lane = (lane + 1) % laneCount
+					for _, c := range others {
+						go func() {
+							if err := p.Do(t.Context(), c, second); err != nil {
+								t.Errorf("%d workers, after a flood from %+v: %+v: %v", workers, one, c, err)
+							}
+						}()
+					}
+					if got, want := 1000-count(errs(), ErrBusy), sharePerWorker*workers; got != want {
+						t.Errorf("%d workers: %+v got %d jobs done, want %d", workers, one, got, want)
+					}
+					if err := p.Do(t.Context(), one, second); err != nil {
+						t.Errorf("%d workers, afterwards: %+v: %v", workers, one, err)
+					}
+				})
+			}
+		}
+	}
+}
+
+// TestActorsLeaveRoom checks that an actor gets as many places as it leaves free, and that however
+// many actors take all they get, another one gets a place.
+func TestActorsLeaveRoom(t *testing.T) {
+	for lane := range laneCount {
+		for actors := 1; actors <= 5; actors++ {
 			synctest.Test(t, func(t *testing.T) {
-				p := New(workers)
+				p := New(4)
 				defer p.Close()
-				errs := floodAs(t, p, one, 1000)
-				others := []Caller{{Reserved: one.Reserved}, {Origin: "o", Account: "a", Reserved: one.Reserved}, one}
-				others[2].Reserved = !one.Reserved
-				for _, c := range others {
-					go func() {
-						if err := p.Do(t.Context(), c, second); err != nil {
-							t.Errorf("%d workers, after a flood from %+v: %+v: %v", workers, one, c, err)
-						}
-					}()
+				var errs []func() []error
+				for i := range actors {
+					errs = append(errs, floodAs(t, p, Caller{Lane: lane, Actor: fmt.Sprint("key:", i)}, 1000))
 				}
-				if got, want := 1000-count(errs(), ErrBusy), sharePerWorker*workers; got != want {
-					t.Errorf("%d workers: %+v got %d jobs done, want %d", workers, one, got, want)
+				var last sync.WaitGroup
+				last.Go(func() {
+					if err := p.Do(t.Context(), Caller{Lane: lane, Actor: "key:web"}, second); err != nil {
+						t.Errorf("lane %d, after %d greedy actors: %v", lane, actors, err)
+					}
+				})
+				most := 1000 - count(errs[0](), ErrBusy)
+				if want := (p.lanes[lane].limit + 1) / 2; most != want {
+					t.Errorf("lane %d: the first actor got %d places, want %d", lane, most, want)
 				}
-				if err := p.Do(t.Context(), one, second); err != nil {
-					t.Errorf("%d workers, afterwards: %+v: %v", workers, one, err)
+				for i := range actors {
+					errs[i]()
 				}
+				last.Wait()
 			})
 		}
 	}
 }
 
-// TestLanesTakeTurns fills one lane, and then adds jobs to the other. They must be accepted, and
-// not wait for all those before them.
+// TestLanesTakeTurns fills all lanes but one, and then adds jobs to that one. They must be
+// accepted, and not wait for all those before them.
 func TestLanesTakeTurns(t *testing.T) {
-	for _, reserved := range []bool{true, false} {
+	for late := range laneCount {
 		synctest.Test(t, func(t *testing.T) {
 			p := New(1)
 			defer p.Close()
-			var got []bool
-			start := func(c Caller) {
+			var got []bool // whether a job of the lane that is late had its turn
+			start := func(lane Lane) {
 				go func() {
-					if err := p.Do(t.Context(), c, func() { got = append(got, c.Reserved); second() }); err != nil && c.Reserved == reserved {
-						t.Errorf("reserved %v, after a flood of others: %v", reserved, err)
+					if err := p.Do(t.Context(), Caller{Lane: lane}, func() { got = append(got, lane == late); second() }); err != nil && lane == late {
+						t.Errorf("lane %d, after a flood in the others: %v", late, err)
 					}
 				}()
 				synctest.Wait()
 			}
-			for range 100 {
-				start(Caller{Reserved: !reserved})
+			for lane := range laneCount {
+				for range 100 {
+					if lane != late {
+						start(lane)
+					}
+				}
 			}
 			for range 3 {
-				start(Caller{Reserved: reserved})
+				start(late)
 			}
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			flood, late := !reserved, reserved
-			if want := []bool{flood, flood, late, flood, late, flood, late, flood, flood}; len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
-				t.Errorf("reserved or not, in the order of the turns: %v; want it to begin with %v", got, want)
+			// One job is running, and one of each other lane is at its head.
+			want := []bool{false, false, false, false, true, false, false, false, true, false, false, false, true}
+			if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
+				t.Errorf("lane %d had its turns at %v; want it to begin with %v", late, got, want)
 			}
 		})
 	}
 }
 
 // TestWaitOfOtherLane checks that the deadline of a job is compared with the time that its own lane
-// takes: the jobs of a full lane delay a job of the other one by two turns only.
+// takes: the jobs of a full lane delay a job of another one by two turns only.
 func TestWaitOfOtherLane(t *testing.T) {
 	for _, tt := range []struct {
 		deadline time.Duration
@@ -248,7 +287,7 @@ func TestWaitOfOtherLane(t *testing.T) {
 			defer p.Close()
 			flood(t, p, 1)() // so that the pool knows how long a job takes
 			wait := flood(t, p, 60)
-			if err := p.Do(within(t, tt.deadline), Caller{Reserved: true}, second); !errors.Is(err, tt.want) {
+			if err := p.Do(within(t, tt.deadline), Caller{Lane: Operators}, second); !errors.Is(err, tt.want) {
 				t.Errorf("deadline in %v: %v, want %v", tt.deadline, err, tt.want)
 			}
 			wait()
@@ -476,7 +515,7 @@ func TestEveryJobIsAccountedFor(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(jobs[len(jobs)-1-i])*time.Millisecond)
 					defer cancel()
 					ran := 0
-					c := Caller{Origin: fmt.Sprint(ms % 3), Account: fmt.Sprint(ms % 5), Reserved: ms%2 == 0}
+					c := Caller{Lane(ms % int(laneCount)), fmt.Sprint(ms % 7), fmt.Sprint(ms % 3), fmt.Sprint(ms % 5)}
 					err := p.Do(ctx, c, func() { ran++; time.Sleep(time.Duration(ms) * time.Millisecond) })
 					if (err == nil) != (ran == 1) || ran > 1 {
 						t.Errorf("job %d: ran %d times, %v", i, ran, err)

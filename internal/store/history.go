@@ -20,6 +20,8 @@ type Note struct {
 	// Call is the rev of the change. Each line ends with a mark that is derived from it, so that a
 	// line that is sent twice is added once. If Call is "", the lines have no marks.
 	Call string
+	// Feed is the feed that the lines belong to, or FeedNone. If "", it is FeedChanges.
+	Feed string
 }
 
 // MarkedLines returns the lines, each with its own mark.
@@ -27,15 +29,26 @@ func (n Note) MarkedLines() []string {
 	if n.Call == "" {
 		return n.Lines
 	}
-	all := make([]string, len(n.Lines))
+	all, end := make([]string, len(n.Lines)), ""
+	if !n.InChanges() {
+		end = otherFeedMark
+	}
 	for i, line := range n.Lines {
-		all[i] = line + " " + n.Call[:markLen] + strconv.Itoa(i)
+		all[i] = line + " " + n.Call[:markLen] + strconv.Itoa(i) + end
 	}
 	return all
 }
 
-// markLen is how much of a rev a mark contains. The line's number follows.
-const markLen = 8
+const (
+	// markLen is how much of a rev a mark contains. The line's number follows.
+	markLen = 8
+
+	// otherFeedMark ends the mark of a line that feed.lua does not copy to the feed of changes.
+	otherFeedMark = "-"
+)
+
+// InChanges reports whether the lines belong to the feed of changes.
+func (n Note) InChanges() bool { return n.Feed == "" || n.Feed == FeedChanges }
 
 // LineTime returns the time at which a history line was written, in microseconds.
 func LineTime(line string) (microseconds int64) {
@@ -92,13 +105,19 @@ func MayStayInEntry(note string) bool {
 // MaxLineLength is the maximum length of a line in bytes.
 const MaxLineLength = 1024
 
-// Feeds of a namespace: streams of what has happened in it.
+// Feeds of a namespace: streams of what has happened in it. Events that different people can cause
+// are in different feeds, so that no number of them displaces those of others.
 const (
-	FeedChanges = "changes" // everything that histories contain
-	FeedLogins  = "logins"  // successful logins, kept apart so that they do not push out changes
-	// FeedFailures holds events that anybody can cause without an account. They are kept apart so
-	// that they do not push out others.
-	FeedFailures = "failures"
+	FeedChanges = "changes" // what histories contain, without sessions
+	// FeedLogins holds what account holders repeat as often as they like: successful logins, and
+	// beginnings and ends of sessions.
+	FeedLogins = "logins"
+	// FeedFailures holds events that anybody can cause without an account.
+	FeedFailures  = "failures"
+	FeedOperators = "operators" // what operators do, and what is done to them
+	FeedGuesses   = "guesses"   // failed logins of operators, which anybody can cause
+
+	FeedNone = "-" // stands for no feed
 )
 
 // FeedParts is the number of streams that make up a feed on a cluster. A single server writes only
@@ -114,9 +133,11 @@ type FeedLimit struct {
 // FeedLimits holds the limits of each feed. An embedded store, which is saved as a whole, keeps
 // only EmbeddedEntries in each.
 var FeedLimits = map[string]FeedLimit{
-	FeedChanges:  {4 << 20, 256 << 20, 90 * 24 * time.Hour},
-	FeedLogins:   {768 << 10, 48 << 20, 7 * 24 * time.Hour},
-	FeedFailures: {256 << 10, 16 << 20, 7 * 24 * time.Hour},
+	FeedChanges:   {4 << 20, 256 << 20, 90 * 24 * time.Hour},
+	FeedLogins:    {768 << 10, 48 << 20, 7 * 24 * time.Hour},
+	FeedFailures:  {256 << 10, 16 << 20, 7 * 24 * time.Hour},
+	FeedOperators: {256 << 10, 16 << 20, 90 * 24 * time.Hour},
+	FeedGuesses:   {256 << 10, 16 << 20, 7 * 24 * time.Hour},
 }
 
 // EmbeddedEntries is the maximum number of entries in each feed of an embedded store.

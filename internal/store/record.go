@@ -60,7 +60,13 @@ func FieldSKV(field string) string { return "~skv:" + field }
 
 // FieldLost returns the name of the field that keeps a facet after its value was found to belong to
 // another entry.
-func FieldLost(field string) string { return "~lost:" + field }
+func FieldLost(field string) string { return lostPrefix + field }
+
+const lostPrefix = "~lost:"
+
+// IsLost reports whether a field is one of [FieldLost]. Of the store's own fields, people see and
+// remove only these.
+func IsLost(own string) bool { return strings.HasPrefix(own, lostPrefix) }
 
 // FieldOldSKV returns the name of the field that holds, during a schema change, the canonical value
 // of a secondary field under the old schema, so that it can still be found by that value.

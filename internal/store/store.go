@@ -176,6 +176,8 @@ type Histories interface {
 	Feed(ctx context.Context, f Feed) (FeedPage, error)
 	// FeedEnd returns the position at the end of a feed. The position of an empty part is "".
 	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [FeedParts]string, err error)
+	// FeedEntries returns the maximum number of entries in a feed, on a cluster in each part of it.
+	FeedEntries(feed string) int64
 	// AppendFeed appends a line to a feed, about an entry or, for the zero key, about no entry.
 	AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n Note) error
 }

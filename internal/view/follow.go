@@ -154,6 +154,12 @@ func parseStored(t *change.Type, record store.Raw) (change.Stored, error) {
 // reconcile returns a type under a stored schema. If necessary, it first extends the stored schema.
 // It returns nil if another program changed that schema in the meantime.
 func (v *View) reconcile(ctx context.Context, extension Extension, t *change.Type, stored change.Stored) (*change.Type, error) {
+	if v.Config.Builtin {
+		var err error
+		if t, err = t.Adopting(stored.Type); err != nil {
+			return nil, err
+		}
+	}
 	claim := t.Declared()
 	relation, difference := stored.Compare(claim)
 	switch {
@@ -186,7 +192,7 @@ func (v *View) reconcile(ctx context.Context, extension Extension, t *change.Typ
 func mismatchError(t *change.Type, difference string, relation schema.Relation) error {
 	remedy := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
 	if relation == schema.Builds {
-		remedy = "bring the records over with 'userdb schema apply' or migrate.Plan and Apply"
+		remedy = "bring the records over with 'userdb schema apply'"
 	}
 	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, remedy)
 }

@@ -15,8 +15,14 @@ type Actor struct{ Name, Origin string }
 // OperatorPrefix begins the Name of an Actor that is a console operator.
 const OperatorPrefix = "operator:"
 
+// CommandName is the Name of the Actor that is somebody who runs the command.
+const CommandName = "command"
+
 // IsOperator reports whether the actor is a console operator.
 func (a Actor) IsOperator() bool { return strings.HasPrefix(a.Name, OperatorPrefix) }
+
+// isTrusted reports whether the actor is a person who may do everything in a namespace.
+func (a Actor) isTrusted() bool { return a.IsOperator() || a.Name == CommandName }
 
 type actorKey struct{}
 
@@ -52,7 +58,23 @@ func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields 
 	if !v.Config.History {
 		return store.Note{}
 	}
-	return store.Note{Lines: []string{Line(ActorOf(ctx), kind, purpose, fields)}, Now: v.StoreTime()}
+	return store.Note{Lines: []string{Line(ActorOf(ctx), kind, purpose, fields)}, Now: v.StoreTime(), Feed: feedFor(ctx, kind)}
+}
+
+type historyOnlyKey struct{}
+
+// WithoutFeed returns a context under which sessions and tokens are recorded in histories only, not
+// in feeds.
+func WithoutFeed(ctx context.Context) context.Context {
+	return context.WithValue(ctx, historyOnlyKey{}, true)
+}
+
+// feedFor returns the feed for an event that histories also have.
+func feedFor(ctx context.Context, kind EventKind) string {
+	if ctx.Value(historyOnlyKey{}) != nil {
+		return store.FeedNone
+	}
+	return FeedOf(kind, ActorOf(ctx))
 }
 
 // NoteAct puts an event into the feed of the namespace, whether or not histories are kept. The
@@ -64,7 +86,7 @@ func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, a
 		actor.Origin, _ = ctx.Value(peerKey{}).(string)
 	}
 	n := store.Note{Lines: []string{Line(actor, kind, about, nil)}, Now: v.StoreTime()}
-	return v.Engine.AppendFeed(ctx, v.NS, FeedOf(kind), prk, n)
+	return v.Engine.AppendFeed(ctx, v.NS, FeedOf(kind, actor), prk, n)
 }
 
 // NoteWork records, as NoteAct does, that an import, an export or a repair begins. The work
@@ -178,6 +200,7 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	}
 	if len(n.Lines) == 0 && setsField(c, store.FieldEpoch) {
 		add(EventSessionEnd)
+		n.Feed = feedFor(ctx, EventSessionEnd)
 	}
 	return n
 }

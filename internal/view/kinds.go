@@ -68,6 +68,12 @@ func (k EventKind) IsOperator() bool {
 	return slices.Index(Kinds, k) >= slices.Index(Kinds, EventWaits)
 }
 
+// isWork reports whether not only operators but also API keys and programs can cause events of a
+// kind.
+func (k EventKind) isWork() bool {
+	return k == EventWaits || k == EventImport || k == EventExport || k == EventRepair
+}
+
 // IsLogin reports whether a kind is a login or a failed login.
 func (k EventKind) IsLogin() bool {
 	switch k {
@@ -77,14 +83,25 @@ func (k EventKind) IsLogin() bool {
 	return false
 }
 
-// FeedOf returns the feed for events of a kind. Events that anybody can cause without an account
-// have a feed of their own, so that no number of them displaces other events.
-func FeedOf(k EventKind) string {
-	switch k {
-	case EventLogin, EventOperatorLogin:
-		return store.FeedLogins
-	case EventLoginFailed, EventThrottle, EventOperatorLoginFailed:
+// FeedOf returns the feed for events of a kind by an actor. It depends on who can cause them, so
+// that nobody displaces what others did.
+func FeedOf(k EventKind, by Actor) string {
+	switch {
+	case k.isWork() && !by.isTrusted():
+		return store.FeedChanges
+	case k == EventOperatorLoginFailed:
+		return store.FeedGuesses
+	case k.IsOperator():
+		return store.FeedOperators
+	case k == EventLoginFailed || k == EventThrottle:
 		return store.FeedFailures
+	case k == EventLogin || k == EventSessionStart || k == EventSessionEnd:
+		return store.FeedLogins
 	}
 	return store.FeedChanges
+}
+
+// FeedsOf returns the feeds that may have events of a kind.
+func FeedsOf(k EventKind) []string {
+	return []string{FeedOf(k, Actor{}), FeedOf(k, Actor{Name: CommandName})}
 }

@@ -38,6 +38,9 @@ type Config struct {
 	Hashing     Hashing
 	History     bool // changes leave notes in histories
 	OnSchema    OnSchema
+	// Builtin says that Schema is not the program's own: where another one is stored, the program
+	// follows that as if it had declared it.
+	Builtin bool
 	// Steps says that the engine makes changes in several steps, between which indexes may have
 	// extra members.
 	Steps bool
@@ -50,6 +53,10 @@ type Hashing interface {
 	Hash(ctx context.Context, t *change.Type, password string, own []string) (string, error)
 	// Check returns the error that Hash would return, without computing the hash.
 	Check(ctx context.Context, t *change.Type, password string, own []string) error
+	// Matches reports whether a password is that of a stored hash, which an import may have
+	// written. A hash that cannot be verified matches nothing. The error says why nothing was
+	// compared.
+	Matches(ctx context.Context, t *change.Type, hash string, imported bool, password string) (bool, error)
 	// HasherFor returns the hasher that makes and verifies the hashes of a type.
 	HasherFor(t *change.Type) *password.Hasher
 	// PasswordSet is called after a change made with change.SetPassword.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestCodes checks that doc.go describes exactly the codes that exist.
+// TestCodes checks that doc.go and docs/check.md describe exactly the codes that exist.
 func TestCodes(t *testing.T) {
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {
@@ -43,6 +44,17 @@ func TestCodes(t *testing.T) {
 	}
 	if !slices.Equal(documented, slices.Sorted(maps.Keys(codes))) {
 		t.Errorf("doc.go documents %q, want %q", documented, slices.Sorted(maps.Keys(codes)))
+	}
+	page, err := os.ReadFile("../../docs/check.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\|").FindAllSubmatch(page, -1) {
+		rows = append(rows, string(row[1]))
+	}
+	if !slices.Equal(rows, documented) {
+		t.Errorf("docs/check.md documents %q, want %q", rows, documented)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // leftByDamage lists what remains of a damage after a repair: what a person must decide, and
@@ -226,6 +227,47 @@ func TestRepairMessages(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestLostValues reads and removes the values that a repair took out of their fields.
+func TestLostValues(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.User(t, 1)
+		s.User(t, 2)
+		s.Do(t, "HSET", "user/uid:u2", "email", "u1@x.org", "~lost:email", "older@x.org")
+		s.Repaired(t, check.Options{Keep: []recordkey.Key{testdb.Must(recordkey.PRK("user", "uid", "u1"))}})
+		users := testdb.Must(s.DB.Type("user"))
+		e, err := users.Find(s.Ctx, hints.UID("u2"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if flat := e.Flat(); flat["~lost:email"].Text() != "older@x.org" || flat["~lost:email:2"].Text() != "u1@x.org" {
+			t.Errorf("Flat returns %v, want both lost addresses", e)
+		}
+		if _, has := e.Get("~lost:email"); has {
+			t.Error("a lost value is a facet")
+		}
+		e.Drop("~lost:email:2")
+		if _, has := e.Flat()["~lost:email:2"]; has {
+			t.Error("Flat returns a value that Drop has removed")
+		}
+		if e, err = users.Save(s.Ctx, e); err != nil {
+			t.Fatal(err)
+		}
+		e, err = users.Update(s.Ctx, hints.UID("u2"), func(e *userdb.Entry) error {
+			e.Drop("~lost:email")
+			e.SetDisabled(true)
+			return nil
+		})
+		for field := range e.Flat() {
+			if strings.HasPrefix(field, "~lost:") {
+				t.Errorf("%s is still there", field)
+			}
+		}
+		if err != nil || !e.Disabled() {
+			t.Errorf("update: %v, %v; want the entry to be disabled", e, err)
+		}
+	})
 }
 
 // TestRepairStopped stops repairs after any number of commands. The next repair completes the work,

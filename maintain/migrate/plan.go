@@ -43,6 +43,9 @@ type TypeChange struct {
 	Stops bool `json:"stops_writers"`
 	// Retired lists names that are removed. Programs that declare them are refused from then on.
 	Retired []string `json:"retired,omitempty"`
+	// RetiredValues counts the entries with a value in each retired field. The values stay, but
+	// nobody is found by them.
+	RetiredValues map[string]int64 `json:"retired_values,omitempty"`
 	// Collisions lists at most 1000 collisions, which must be resolved before Apply can succeed.
 	Collisions []Collision `json:"collisions,omitempty"`
 }
@@ -89,7 +92,6 @@ func Plan(ctx context.Context, db *userdb.DB, to schema.Schema) (Change, error) 
 			return ch, err
 		}
 		tc.Online, tc.Stops = s.online, !s.online && s.changesRecords()
-		tc.Retired = difference(removedNames(s.from, s.currentType().Schema), s.from.Retired)
 		ch.Types = append(ch.Types, tc)
 	}
 	return ch, nil
@@ -144,6 +146,7 @@ func (s *migration) describeOther(described []string) (words []string) {
 // survey counts what has to be done, and finds collisions.
 func (s *migration) survey(ctx context.Context) (TypeChange, error) {
 	tc := TypeChange{Type: s.currentType().Name, What: s.describe(), UnderWay: s.resumed || s.from.Building != nil}
+	tc.Retired = difference(removedNames(s.from, s.currentType().Schema), s.from.Retired)
 	live := func(r store.Record) map[string]string {
 		if !r.Live() {
 			return nil
@@ -202,6 +205,14 @@ func (s *migration) renamedFacets(r store.Record) map[string]string {
 // countEntry adds the work for one entry to tc, and reports values that no record can hold.
 func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	tc.Entries++
+	for _, name := range tc.Retired {
+		if _, has := r.Fields[name]; has {
+			if tc.RetiredValues == nil {
+				tc.RetiredValues = map[string]int64{}
+			}
+			tc.RetiredValues[name]++
+		}
+	}
 	claimed := func(srk recordkey.Key) bool { return s.wasSecondary(srk.Field()) && srk.Value() == r.SKV(srk.Field()) }
 	change, due := s.currentType().Reshape(r, s.renames, claimed)
 	if tc.SRKs += int64(len(change.Claim)); due && len(change.Set)+len(change.Unset) > 0 {

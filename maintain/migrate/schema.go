@@ -11,9 +11,9 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/storedschema"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
-	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -33,55 +33,15 @@ var (
 // UserDB, the original program, has written. The error is userdb.ErrCorrupt if the schema cannot be
 // read, for example because a newer version wrote it, or does not match its fingerprint.
 func StoredSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
-	return storedIn(ctx, db, store.FieldSchema)
+	v := view.Of(db)
+	return storedschema.InForce(ctx, v.Engine, v.NS)
 }
 
 // PendingSchema returns the schema that an unfinished Apply is converting records to, with only the
 // types that are not finished. Errors are those of StoredSchema.
 func PendingSchema(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
-	return storedIn(ctx, db, change.FieldNext)
-}
-
-// storedIn reads the types with a schema in the given field of ~/schema/TYPE.
-func storedIn(ctx context.Context, db *userdb.DB, field string) (schema.Schema, error) {
 	v := view.Of(db)
-	types, _ := recordkey.Own("types") // a valid constant
-	raws, err := store.Inspect(ctx, v.Engine, []string{types.In(v.NS).String()}, 0)
-	if err != nil {
-		return schema.Schema{}, err
-	}
-	names := raws[0].Items
-	if kind := raws[0].Type; kind != store.KindNone && kind != "set" {
-		return schema.Schema{}, records.Corrupt(types, "not a set")
-	}
-	keys := make([]recordkey.Key, len(names))
-	for i, name := range names {
-		key, err := recordkey.Own("schema", name)
-		if err != nil {
-			return schema.Schema{}, records.Corrupt(types, "it lists a type name that no key can hold")
-		}
-		keys[i] = key.In(v.NS)
-	}
-	hashes, err := store.Hashes(ctx, v.Engine, records.Map(keys, recordkey.Key.String))
-	if err != nil {
-		return schema.Schema{}, err
-	}
-	stored := map[string]schema.Type{}
-	for i, h := range hashes {
-		text, is := h.Fields[field]
-		if !is && (field != store.FieldSchema || !h.WrongType && len(h.Fields) == 0) {
-			continue // only the name is stored
-		}
-		t, err := change.ParseType(names[i], text)
-		if err != nil {
-			return schema.Schema{}, records.Corrupt(types, err.Error())
-		}
-		if _, err := change.ParseStored(names[i], h.Fields); err != nil && field == store.FieldSchema {
-			return schema.Schema{}, records.Corrupt(keys[i], err.Error())
-		}
-		stored[names[i]] = t
-	}
-	return schema.Schema{Types: stored}, nil
+	return storedschema.Pending(ctx, v.Engine, v.NS)
 }
 
 // A migration converts one type to its new schema.

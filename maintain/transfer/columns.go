@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -88,9 +89,12 @@ func (c *columns) target(name string) string {
 	return name
 }
 
-// isMapped reports whether the options mention a name.
-func (c *columns) isMapped(name string) bool {
-	return c.to[name] != "" || c.ignoreRest || slices.Contains(c.ignored, name)
+// isMapped reports whether the options say what becomes of a name.
+func (c *columns) isMapped(name string) bool { return c.ignoreRest || c.isNamed(name) }
+
+// isNamed reports whether the options mention a name.
+func (c *columns) isNamed(name string) bool {
+	return c.to[name] != "" || slices.Contains(c.ignored, name)
 }
 
 // checkUnused returns an error if the options mention a name that has not occurred in the input.
@@ -124,8 +128,10 @@ func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	for more && ctx.Err() == nil {
 		l = line{}
 		if more, err = src.next(&l); more && err == nil {
-			lines++
-			err = im.checkNames(src, &l)
+			var read bool
+			if read, err = im.checkNames(src, &l); read {
+				lines++
+			}
 		}
 		more = more && err == nil
 	}
@@ -141,25 +147,25 @@ func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	return cmp.Or(err, ctx.Err(), again)
 }
 
-// checkNames checks that the schema declares all names in a line. It ignores other problems of the
-// line.
-func (im *importer) checkNames(src source, l *line) error {
+// checkNames checks that the schema declares all names in a line, and reports whether the line
+// could be read. It ignores other problems of the line.
+func (im *importer) checkNames(src source, l *line) (read bool, err error) {
 	if l.err != nil || l.isBlank() {
-		return nil
+		return false, nil
 	}
 	r := im.resetReading()
 	t, err := im.read(src, l, r)
 	if unknown, is := errors.AsType[*ColumnError](err); is {
 		unknown.Line = l.no
-		return unknown
+		return true, unknown
 	}
 	if err != nil {
-		return nil
+		return false, nil
 	}
 	for _, x := range r.tertiary {
 		if _, declared := t.Schema.Tertiary[x.name]; !declared {
 			near := change.Suggest(x.name, slices.Sorted(maps.Keys(t.Schema.Tertiary)))
-			return unknownName(l.no, x.inputName, x.name, fmt.Sprintf("type %q has no such tertiary record%s", t.Name, near), false)
+			return true, unknownName(l.no, x.inputName, x.name, fmt.Sprintf("type %q has no such tertiary record%s", t.Name, near), false)
 		}
 	}
 	for _, f := range r.facets {
@@ -167,10 +173,10 @@ func (im *importer) checkNames(src source, l *line) error {
 			continue
 		}
 		if reason := im.refusalReason(t, f.field); reason != "" {
-			return unknownName(l.no, f.name, f.field, reason, t.Schema.Open)
+			return true, unknownName(l.no, f.name, f.field, reason, t.Schema.Open)
 		}
 	}
-	return nil
+	return true, nil
 }
 
 // unknownName returns the error for a name that is mapped to field.
@@ -210,7 +216,7 @@ func (im *importer) renameFacets(r *reading) error {
 	for _, f := range r.facets {
 		to := im.columns.target(f.name)
 		switch {
-		case to == "" || im.o.From != "" && f.text == "":
+		case to == "" || im.o.From != "" && f.text == "", f.flat && isEmptyJSON(f.text):
 			continue
 		case to == f.name && !f.flat || !isSpecial(to):
 			f.field = to
@@ -245,10 +251,20 @@ func duplicateName(name string) error { return fmt.Errorf("two values for %s", r
 
 // resolveHeader maps the columns of a CSV header to fields and checks them.
 func (im *importer) resolveHeader(s *csvRows) error {
+	if len(s.header) == 0 { // the input is empty
+		return nil
+	}
+	if err := im.checkIsHeader(s); err != nil {
+		return err
+	}
 	s.names = make([]string, len(s.header))
 	for i, column := range s.header {
 		name := im.columns.target(column)
 		switch {
+		case column == "" && !im.columns.isMapped(""):
+			return fmt.Errorf("%w: column %d of the header has no name: name it, or leave such columns out (userdb import --ignore '')", ErrInput, i+1)
+		case slices.Contains(s.header[:i], column) && column != "":
+			return fmt.Errorf("%w: the header names %s twice", ErrInput, records.Quoted(column))
 		case name == "":
 		case slices.Contains(s.names[:i], name):
 			return fmt.Errorf("%w: two columns are %s", ErrInput, records.Quoted(name))
@@ -261,28 +277,67 @@ func (im *importer) resolveHeader(s *csvRows) error {
 		s.names[i] = name
 		s.kinds = append(s.kinds, kindOf(name))
 	}
-	if len(s.header) == 0 {
-		return nil
-	}
 	if err := im.columns.checkUnused(); err != nil {
 		return err
 	}
 	var refused error
-	known := false
 	for i, name := range s.names {
-		if name == "" || isSpecial(name) || slices.Contains(headerNames, name) {
-			known = true
-			continue
+		if name != "" && !isSpecial(name) && !slices.Contains(headerNames, name) {
+			refused = cmp.Or(refused, im.checkColumn(s, i, name))
 		}
-		err := im.checkColumn(s, i, name)
-		refused = cmp.Or(refused, err)
-		known = known || err == nil || strings.Contains(err.Error(), "did you mean")
-	}
-	if !known { // the first line may be data, and so a secret
-		return fmt.Errorf("%w: the schema knows none of the names in the first line: is there a header?", ErrInput)
 	}
 	return refused
 }
+
+// checkIsHeader returns an error if the first line may be a row. The error quotes nothing of the
+// line, because that may be a secret.
+func (im *importer) checkIsHeader(s *csvRows) error {
+	names := slices.Clone(headerNames)
+	for _, typ := range im.Types.Schema.Names() {
+		if t, err := im.Type(typ); err == nil {
+			names = slices.AppendSeq(append(names, t.Schema.Primary), maps.Keys(t.Schema.Fields))
+			names = slices.AppendSeq(names, maps.Keys(t.Schema.Tertiary))
+		}
+	}
+	known, near := im.o.Extra, ""
+	for i, column := range s.header {
+		equal := func(name string) bool { return strings.EqualFold(name, column) }
+		switch {
+		case im.columns.isNamed(column) || isSpecial(column) || slices.ContainsFunc(names, equal):
+			known = true
+		case im.columns.ignoreRest: // the column is left out
+		case looksLikeValue(column):
+			return fmt.Errorf("%w: the first line holds values, not the names of columns: put a line with the names before it", ErrInput)
+		case near == "":
+			if near = change.Suggest(column, names); near != "" {
+				near = fmt.Sprintf(" (column %d%s)", i+1, strings.Replace(near, ";", ":", 1))
+			}
+		}
+	}
+	if known {
+		return nil
+	}
+	if len(s.header) == 1 {
+		for _, d := range delimiters {
+			if strings.ContainsRune(s.header[0], d.char) && d.char != s.delimiter {
+				return fmt.Errorf("%w: the first line is a single column: if %s separate the columns, name that delimiter (userdb import --delimiter)", ErrInput, d.name)
+			}
+		}
+	}
+	return fmt.Errorf("%w: the schema knows none of the names in the first line: is there a header?%s", ErrInput, near)
+}
+
+var delimiters = []struct {
+	char rune
+	name string
+}{{';', "semicolons"}, {'\t', "tabs"}, {'|', "vertical bars"}, {',', "commas"}, {':', "colons"}}
+
+// looksLikeValue reports whether a text in the place of a name is rather a value: an address, a
+// hash, a number, a date, an ID or a long text.
+func looksLikeValue(text string) bool { return len(text) > 64 || valueLike.MatchString(text) }
+
+var valueLike = regexp.MustCompile(`[^\s@]@[^\s@]+\.|^\$\w+\$|^(?:[-+\d.,:/TZ ]*\d[-+\d.,:/TZ ]*|true|false|` +
+	`[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-fA-F]{24,})$`)
 
 // checkVerified returns an error if a name means that a facet is verified, but no type declares the
 // facet.

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -83,25 +84,35 @@ func kindOf(name string) columnKind {
 	return facetColumn
 }
 
-// csvRows reads an input of CSV with a header.
-type csvRows struct {
-	r             *csv.Reader
-	input         rowText
-	header        []string
-	headerLines   []int64  // the lines on which the column names appear
-	names         []string // the column names after mapping; empty for ignored columns
-	kinds         []columnKind
-	lines         int64 // lines of text read and removed from input
-	size          int64 // size of those lines
-	headerWritten bool  // the header of the rejects was written
+// csvOptions say how an input of CSV is written.
+type csvOptions struct {
+	delimiter     rune
+	null          string // an unquoted cell that means no value, besides \N; may be empty
+	sep           string // the line before the header that names the delimiter; may be empty
+	offset        int64  // where the header begins in the input, in bytes
+	headerWritten bool   // the header of the rejects was written
 }
 
-// newCSVRows reads the header, which is at offset in the input.
-func newCSVRows(in *bufio.Reader, offset int64, headerWritten bool) (*csvRows, error) {
+// csvRows reads an input of CSV with a header.
+type csvRows struct {
+	csvOptions
+	r           *csv.Reader
+	input       rowText
+	header      []string // without the columns at its end that have no name
+	headerLines []int64  // the lines on which the column names appear
+	names       []string // the column names after mapping; empty for ignored columns
+	kinds       []columnKind
+	lines       int64 // lines of text read, including sep
+	size        int64 // size of the lines removed from input
+}
+
+// newCSVRows reads the header.
+func newCSVRows(in *bufio.Reader, o csvOptions) (*csvRows, error) {
 	const tooLong = "a row of over 16 MiB: is a quote not closed?"
-	s := &csvRows{input: rowText{r: in, offset: offset, tooLong: tooLong}, headerWritten: headerWritten}
+	s := &csvRows{csvOptions: o, input: rowText{r: in, offset: o.offset, tooLong: tooLong}}
+	s.lines = s.skippedLines()
 	s.r = csv.NewReader(&s.input)
-	s.r.FieldsPerRecord = -1
+	s.r.FieldsPerRecord, s.r.Comma = -1, o.delimiter
 	header, err := s.r.Read()
 	switch {
 	case err == io.EOF:
@@ -112,18 +123,45 @@ func newCSVRows(in *bufio.Reader, offset int64, headerWritten bool) (*csvRows, e
 		return nil, fmt.Errorf("%w: the header: %w", ErrInput, err)
 	}
 	s.takeRow()
-	for i, name := range header {
-		at, _ := s.r.FieldPos(i)
-		s.headerLines = append(s.headerLines, int64(at))
-		if name == "" || slices.Contains(header[:i], name) {
-			return nil, fmt.Errorf("%w: the header names %s twice, or has an empty name", ErrInput, records.Quoted(name))
-		}
+	if o.delimiter != ' ' && o.delimiter != '\t' && len(header) > 1 && !slices.ContainsFunc(header[1:], hasNoLeadingSpace) {
+		s.r.TrimLeadingSpace = true // each delimiter has a space after it
 	}
-	if len(header) == 1 && strings.ContainsAny(header[0], ";\t|") {
-		return nil, fmt.Errorf("%w: the header is one column, %s: columns are separated by commas", ErrInput, records.Quoted(header[0]))
+	for i := range header {
+		header[i] = strings.TrimSpace(header[i])
+	}
+	for len(header) > 0 && header[len(header)-1] == "" {
+		header = header[:len(header)-1]
+	}
+	for i := range header {
+		s.headerLines = append(s.headerLines, s.lineOf(i))
 	}
 	s.header = header
+	if len(header) == 0 {
+		return nil, fmt.Errorf("%w: the first line names no column", ErrInput)
+	}
 	return s, nil
+}
+
+func hasNoLeadingSpace(text string) bool { return !strings.HasPrefix(text, " ") }
+
+// skippedLines returns the number of lines before the header that the csv.Reader does not see.
+func (s *csvRows) skippedLines() int64 { return int64(strings.Count(s.sep, "\n")) }
+
+// lineOf returns the line on which a cell of the row that was read last begins.
+func (s *csvRows) lineOf(cell int) int64 {
+	at, _ := s.r.FieldPos(cell)
+	return int64(at) + s.skippedLines()
+}
+
+// isQuoted reports whether a cell of the row that was read last is in quotes. The row must not have
+// been taken.
+func (s *csvRows) isQuoted(cell int) bool {
+	at, column := s.r.FieldPos(cell)
+	text := s.row()
+	for range int64(at) + s.skippedLines() - s.lines - 1 {
+		text = text[bytes.IndexByte(text, '\n')+1:]
+	}
+	return text[column-1] == '"'
 }
 
 // A rowText is a reader that keeps the text of the current row. A csv.Reader reads more of it only
@@ -186,10 +224,21 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 		if hasUnclosedQuote(s.row(), bad) {
 			return false, s.readError(fmt.Errorf("%w: a quote that is not closed", ErrInput))
 		}
-		l.no, l.err = int64(bad.StartLine), bad.Err
+		if bad.Err == csv.ErrQuote && bytes.Contains(s.row(), []byte(`\"`)) {
+			return false, s.readError(fmt.Errorf("%w: a quote after a backslash, as MySQL writes it: "+
+				"write the file with quotes doubled (FIELDS ESCAPED BY '\"')", ErrInput))
+		}
+		l.no, l.err = int64(bad.StartLine)+s.skippedLines(), quoteAdvice(bad.Err)
 	default:
-		no, _ := s.r.FieldPos(0)
-		l.no = int64(no)
+		l.no = s.lineOf(0)
+		for i, cell := range cells {
+			if s.meansNull(cell) && !s.isQuoted(i) {
+				cells[i] = ""
+			}
+		}
+		for len(cells) > len(s.header) && cells[len(cells)-1] == "" { // of spreadsheets
+			cells = cells[:len(cells)-1]
+		}
 	}
 	l.cells, l.raw = cells, s.takeRow()
 	l.size = int64(len(l.raw))
@@ -207,6 +256,17 @@ func (s *csvRows) readError(err error) error {
 	return &ReadError{Line: s.lines + 1, Offset: s.input.offset + s.size, Err: err}
 }
 
+// quoteAdvice returns the error for a row with a quote at a place where CSV has none.
+func quoteAdvice(err error) error {
+	switch err {
+	case csv.ErrBareQuote:
+		return errors.New("a quote inside a cell without quotes: put the cell in quotes, and double the one inside")
+	case csv.ErrQuote:
+		return errors.New("a quote inside a cell in quotes that is not doubled")
+	}
+	return err
+}
+
 // hasUnclosedQuote reports whether a row is malformed because a quote is not closed before the end
 // of the input. Any other quote that the csv.Reader rejects is at the position that bad names.
 func hasUnclosedQuote(text []byte, bad *csv.ParseError) bool {
@@ -218,6 +278,9 @@ func hasUnclosedQuote(text []byte, bad *csv.ParseError) bool {
 func (s *csvRows) mayBeClear(*line) bool { return slices.Contains(s.names, columnClear) }
 
 func (s *csvRows) parse(l *line, r *reading) error {
+	if !utf8.ValidString(l.raw) {
+		return errors.New("not UTF-8: is the file in Latin-1 or another encoding? convert it to UTF-8")
+	}
 	for i, cell := range l.cells {
 		if cell == "" {
 			continue
@@ -230,9 +293,6 @@ func (s *csvRows) parse(l *line, r *reading) error {
 		case textColumn:
 			return errors.New("the row could not be split into cells: fill in its cells and empty the column ~text")
 		}
-	}
-	if len(r.facets)+len(r.own) == 0 { // spreadsheets write such rows after the last one
-		return errors.New("all its cells are empty")
 	}
 	return nil
 }
@@ -253,7 +313,11 @@ func cellContent(name, kind, cell string) (change.Content, error) {
 // added.
 func (s *csvRows) reject(w io.Writer, l *line) error {
 	out := csv.NewWriter(w)
+	out.Comma = s.delimiter
 	if !s.headerWritten {
+		if _, err := io.WriteString(w, s.sep); err != nil {
+			return err
+		}
 		// The error is returned by out.Error.
 		_ = out.Write(append(s.strip(s.header), columnLine, columnReason, columnText))
 		s.headerWritten = true
@@ -265,9 +329,25 @@ func (s *csvRows) reject(w io.Writer, l *line) error {
 	if i := slices.Index(s.header, columnText); i >= 0 && text == "" {
 		text = cells[i]
 	}
-	_ = out.Write(append(s.strip(cells), strconv.FormatInt(l.no, 10), l.err.Error(), text))
+	row := append(s.strip(cells), strconv.FormatInt(l.no, 10), l.err.Error(), text)
+	if !slices.ContainsFunc(row, s.meansNull) {
+		_ = out.Write(row)
+	}
 	out.Flush()
-	return out.Error()
+	if err := out.Error(); err != nil || !slices.ContainsFunc(row, s.meansNull) {
+		return err
+	}
+	// Such a cell was in quotes, and a csv.Writer would write it without.
+	for i, cell := range row {
+		row[i] = `"` + strings.ReplaceAll(cell, `"`, `""`) + `"`
+	}
+	_, err := io.WriteString(w, strings.Join(row, string(s.delimiter))+"\n")
+	return err
+}
+
+// meansNull reports whether a cell has no value unless it is in quotes.
+func (s *csvRows) meansNull(cell string) bool {
+	return cell == `\N` || cell == s.null && cell != ""
 }
 
 func (s *csvRows) strip(cells []string) (kept []string) {

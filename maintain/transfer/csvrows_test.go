@@ -17,7 +17,7 @@ func TestLongestRow(t *testing.T) {
 			for over := range 2 {
 				row := tt.begin + strings.Repeat("N", maxImportLine-len(tt.begin)-len(tt.end)+over) + tt.end
 				in := strings.NewReader("uid,name\n" + before + row + tt.after)
-				s, err := newCSVRows(bufio.NewReaderSize(in, 1<<20), 0, false)
+				s, err := newCSVRows(bufio.NewReaderSize(in, 1<<20), csvOptions{delimiter: ','})
 				if err != nil {
 					t.Fatal(err)
 				}

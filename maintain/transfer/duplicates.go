@@ -127,7 +127,9 @@ func (im *importer) update(ctx context.Context, lines []*line) error {
 		if err != nil {
 			return err
 		}
-		im.compareClear(lines, existing)
+		if err := im.compareClear(ctx, lines, existing); err != nil {
+			return err
+		}
 		needs := store.KeySet{}
 		var now, later []*line
 		var changes []store.Change
@@ -188,7 +190,7 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 		change.Disable(r, im.Now(), own)
 	}
 	for field, wire := range l.draft.Own {
-		if store.FieldOfVerified(field) != "" {
+		if store.FieldOfVerified(field) != "" || store.IsLost(field) {
 			own[field] = wire
 		}
 	}
@@ -228,32 +230,30 @@ func (l *line) passwordIn(r store.Record) passwordChoice {
 	return otherPassword
 }
 
-// compareClear compares the clear passwords of lines with those of the entries that they mean.
-func (im *importer) compareClear(lines []*line, existing []existingEntry) {
-	var comparing errgroup.Group
-	comparing.SetLimit(clearBatch)
+// compareClear compares the clear passwords of lines with those of the entries that they mean. An
+// error ends the import.
+func (im *importer) compareClear(ctx context.Context, lines []*line, existing []existingEntry) error {
+	comparing := newHashGroup()
 	for i, l := range lines {
 		r := existing[i].Record
 		if l.clearPassword == "" || r.Fields[store.FieldPassword] == "" {
 			continue
 		}
-		comparing.Go(func() error {
-			l.sameClear = im.isPassword(l.t, r.Fields[store.FieldPassword], r.HashImported(), l.clearPassword)
-			return nil
+		comparing.Go(func() (err error) {
+			l.sameClear, err = im.isPassword(ctx, l.t, r.Fields[store.FieldPassword], r.HashImported(), l.clearPassword)
+			return err
 		})
 	}
-	_ = comparing.Wait()
+	return comparing.Wait()
 }
 
 // isPassword reports whether text is the password of a hash, which an import may have written.
-func (im *importer) isPassword(t *change.Type, hash string, imported bool, text string) bool {
-	hasher := im.Config.Hashing.HasherFor(t)
-	verify := hasher.Verify
-	if imported {
-		verify = hasher.VerifyImported
-	}
-	result, err := verify(hash, text)
-	return err == nil && result.OK
+func (im *importer) isPassword(ctx context.Context, t *change.Type, hash string, imported bool, text string) (same bool, err error) {
+	err = whenFree(ctx, func() error {
+		same, err = im.Config.Hashing.Matches(ctx, t, hash, imported, text)
+		return err
+	})
+	return same, err
 }
 
 // mergedFacets returns the facets of an entry, overridden by those of the line. It keeps the

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	"github.com/coffeenode/userdb/hints"
@@ -21,9 +22,9 @@ import (
 
 // ExportOptions say what Export writes. The zero ExportOptions export all entries without secrets.
 type ExportOptions struct {
-	// Only selects one entry with everything stored about it, including tertiary records that the
-	// schema does not declare. The zero Hint selects all entries of all types that the schema
-	// declares.
+	// Only selects one entry with everything stored about it, including tertiary records under
+	// names that the schema no longer declares, or that another program's schema declares. The zero
+	// Hint selects all entries of all types that the schema declares.
 	Only hints.Hint
 	// Type is the type for Only if the hint names none.
 	Type string
@@ -42,7 +43,8 @@ type ExportOptions struct {
 //
 // Facets have the form of Entry.MarshalJSON. A line also has, if they exist, "password" (a hash,
 // only with Secrets), "password_changed" and "disabled" (ISO dates), and "wire" with facets, in
-// base64, that JSON cannot express exactly. Unprintable characters are escaped.
+// base64, that JSON cannot express exactly. Unprintable characters are escaped. Values that a
+// repair took out of their fields are among the facets, as ~lost:FIELD.
 //
 // An entry and its tertiary records are read at one moment. Entries that are created or deleted
 // during the export may be left out, and one may be written twice if the server's tables grow or
@@ -120,23 +122,41 @@ func (x *exporter) writeOne(ctx context.Context) error {
 		return err
 	}
 	x.begin(ctx, r.Key)
+	names, err := x.tertiaryNames(ctx, t)
+	if err != nil {
+		return err
+	}
+	keys := make([]recordkey.Key, len(names))
+	for i, name := range names {
+		if keys[i], err = r.Key.Tertiary(name); err != nil {
+			return err
+		}
+	}
+	kinds, err := store.Kinds(ctx, x.Engine, records.Map(keys, recordkey.Key.String))
+	if err != nil {
+		return err
+	}
 	read := store.EntryRead{PRK: r.Key}
-	for keys, err := range store.ScanAll(ctx, x.Engine, store.Scan{Pattern: recordkey.Glob(r.Key.String()) + "/*", Count: records.ScanBatch}) {
-		if err != nil {
-			return err
-		}
-		kinds, err := store.Kinds(ctx, x.Engine, keys)
-		if err != nil {
-			return err
-		}
-		for i, raw := range keys {
-			key, err := recordkey.Parse(raw)
-			if err == nil && key.Kind() == recordkey.KindTertiary && !slices.Contains(read.Keys, key) {
-				read.Keys, read.Kind = append(read.Keys, key), append(read.Kind, kinds[i])
-			}
+	for i, kind := range kinds {
+		if kind != store.KindNone {
+			read.Keys, read.Kind = append(read.Keys, keys[i]), append(read.Kind, kind)
 		}
 	}
 	return x.write(ctx, t, []store.EntryRead{read})
+}
+
+// tertiaryNames returns the names of all tertiary records that entries of a type may have: those
+// that the schema declares, and those that any program ever used, which are kept with the schema.
+func (x *exporter) tertiaryNames(ctx context.Context, t *change.Type) ([]string, error) {
+	found, err := store.Hashes(ctx, x.Engine, []string{t.Guard.Key.String()})
+	if err != nil {
+		return nil, err
+	}
+	names := store.TertiaryNames(found[0].Fields)
+	for _, name := range t.Schema.TertiaryNames() {
+		names[name] = true
+	}
+	return slices.Sorted(maps.Keys(names)), nil
 }
 
 // writeType writes all entries of a type.

@@ -54,7 +54,7 @@ func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret b
 			if facet := store.FieldOfVerified(field); utf8.ValidString(facet) && wire == store.Verified(w.Record.Fields[facet]) {
 				x.Verified = append(x.Verified, facet)
 			}
-		case field == store.FieldPassword || store.OwnField(field):
+		case field == store.FieldPassword || store.OwnField(field) && !store.IsLost(field):
 		case !utf8.ValidString(field):
 			return x, fmt.Errorf("a facet's name is not UTF-8: %s", records.Quoted(field))
 		default:

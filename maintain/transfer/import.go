@@ -22,6 +22,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/view"
@@ -208,6 +209,7 @@ func (im *importer) fingerprint(ctx context.Context) (string, error) {
 	text, _ := json.Marshal([]any{ // marshaling strings cannot fail
 		secret, im.Config.NS.String(), im.o.Type, im.o.CSV, im.o.From, im.o.FromParams, len(mapped), mapped, ignored,
 		im.o.Prepared, im.o.Pepper, im.o.WithoutPassword, im.o.WithoutIdentifier,
+		im.o.Delimiter, im.o.Null, im.o.Zone != nil, im.o.Zone.String(), im.o.KeepIDs,
 	})
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), nil
@@ -217,13 +219,19 @@ func (im *importer) fingerprint(ctx context.Context) (string, error) {
 func (im *importer) parseOptions() (err error) {
 	_, known := productsByName[im.o.From]
 	switch {
+	case im.o.KeepIDs && im.o.From != "auth0":
+		return fmt.Errorf("%w: only an export of auth0 has IDs with a prefix that can be kept", ErrInput)
+	case !im.o.CSV && (im.o.Delimiter != 0 || im.o.Null != ""):
+		return fmt.Errorf("%w: a delimiter and a text for no value are only for CSV", ErrInput)
+	case im.o.Delimiter != 0 && !validDelimiter(im.o.Delimiter):
+		return fmt.Errorf("%w: the delimiter must be one character, and neither a quote nor a line break", ErrInput)
 	case im.o.From == "" && im.o.FromParams == "":
 	case im.o.From == "":
 		return fmt.Errorf("%w: the parameters of a project are only for an export of firebase", ErrInput)
 	case !known:
 		return fmt.Errorf("%w: cannot read exports of %s; want one of %s", ErrInput, records.Quoted(im.o.From), strings.Join(Products(), ", "))
 	case im.o.CSV:
-		return fmt.Errorf("%w: an export of %s is not CSV", ErrInput, im.o.From)
+		return fmt.Errorf("%w: an export of %s is JSON: export it as JSON, or import the table without naming a product", ErrInput, im.o.From)
 	case im.o.FromParams != "" && im.o.From != "firebase":
 		return fmt.Errorf("%w: hashes of %s have no parameters of a project", ErrInput, im.o.From)
 	case im.o.FromParams != "":
@@ -263,24 +271,44 @@ func (im *importer) openSource(r io.Reader) (source, error) {
 	switch {
 	case err != nil && err != io.EOF:
 		return nil, &ReadError{Line: 1, Err: err}
-	case strings.HasPrefix(string(mark), "\xff\xfe"), strings.HasPrefix(string(mark), "\xfe\xff"):
+	case strings.HasPrefix(string(mark), "\xff\xfe"), strings.HasPrefix(string(mark), "\xfe\xff"), strings.Contains(string(mark), "\x00"):
 		return nil, fmt.Errorf("%w: it is UTF-16: save it as UTF-8", ErrInput)
 	case string(mark) == byteOrderMark:
 		markSize, _ = in.Discard(len(mark)) // cannot fail: the bytes are buffered
 	}
 	im.headerBytes = int64(markSize)
-	switch {
-	case im.o.From != "":
-		return newProductUsers(in, im.headerBytes, im), nil
-	case !im.o.CSV:
-		return &jsonLines{r: in, size: im.headerBytes, columns: im.columns}, nil
+	if err := otherForm(in); err != nil {
+		return nil, err
 	}
-	s, err := newCSVRows(in, im.headerBytes, im.resumed && im.state.Report.Refused > 0)
+	if im.o.From != "" {
+		return newProductUsers(in, im.headerBytes, im), nil
+	}
+	form, err := detectForm(in, im.o)
+	lines := &jsonLines{r: in, size: im.headerBytes, columns: im.columns}
+	switch {
+	case err != nil:
+		return nil, err
+	case form == formList:
+		return jsonList{newProductUsers(in, im.headerBytes, im), lines}, nil
+	case form == formLines:
+		return lines, nil
+	}
+	sep, delimiter := cutSepLine(in)
+	im.headerBytes += int64(len(sep))
+	s, err := newCSVRows(in, csvOptions{
+		delimiter: cmp.Or(im.o.Delimiter, delimiter, ','), null: im.o.Null, sep: sep,
+		offset: im.headerBytes, headerWritten: im.resumed && im.state.Report.Refused > 0,
+	})
 	if err == nil {
 		im.headerBytes += s.size
 		err = im.resolveHeader(s)
 	}
 	return s, err
+}
+
+// validDelimiter reports whether a character can separate columns.
+func validDelimiter(r rune) bool {
+	return r != '"' && r != '\r' && r != '\n' && utf8.ValidRune(r) && r != utf8.RuneError
 }
 
 // byteOrderMark is at the start of texts that some programs write.
@@ -383,7 +411,7 @@ func (im *importer) fillBatch(b *batch, limit int) (more bool, err error) {
 			break
 		}
 		if !im.namesChecked {
-			if err = im.checkNames(im.src, l); err != nil {
+			if _, err = im.checkNames(im.src, l); err != nil {
 				b.lines = b.lines[:len(b.lines)-1]
 				err = &ReadError{Line: l.no, Offset: im.headerBytes + im.bytes, Err: err}
 				break

@@ -61,7 +61,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 	var wire []facet
 	j.object(func(name string) {
 		if s.columns.isMapped(name) {
-			r.facets = append(r.facets, facet{name: name, text: j.value(), parse: parseJSON, field: name, flat: true})
+			r.facets = append(r.facets, facet{name: name, text: j.value(), parse: parseFlat, field: name, flat: true})
 			r.flat = true
 			return
 		}

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/validate"
 )
 
 // A line is an entry of the input: its text, its parsed form, and its outcome.
@@ -72,16 +75,22 @@ func (l *line) refuse(err error) { l.done, l.err = refusedLine, err }
 
 func (l *line) finish(done outcome) { l.done, l.err = done, nil }
 
-// isBlank reports whether a line is empty.
+// isBlank reports whether a line is empty, or a row of empty cells, as spreadsheets write them
+// after the last row.
 func (l *line) isBlank() bool {
-	return l.cells == nil && l.err == nil && strings.TrimSpace(l.raw) == ""
+	if l.err != nil {
+		return false
+	}
+	if l.cells == nil {
+		return strings.TrimSpace(l.raw) == ""
+	}
+	return !slices.ContainsFunc(l.cells, func(cell string) bool { return cell != "" })
 }
 
 // prepare makes a draft of each line of a batch, hashes clear passwords, and builds the changes
 // that create the entries.
 func (im *importer) prepare(ctx context.Context, b *batch) {
-	var hashing errgroup.Group
-	hashing.SetLimit(clearBatch)
+	hashing := newHashGroup()
 	for i := range b.lines {
 		l := &b.lines[i]
 		if l.err != nil || l.isBlank() || ctx.Err() != nil {
@@ -107,6 +116,14 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 	}
 	// The engine creates entries of one type together.
 	slices.SortStableFunc(b.toWrite, func(l, m *line) int { return strings.Compare(l.t.Name, m.t.Name) })
+}
+
+// newHashGroup returns a group of jobs for passwords, as many at a time as keep each processor
+// busy.
+func newHashGroup() *errgroup.Group {
+	var g errgroup.Group
+	g.SetLimit(runtime.GOMAXPROCS(0) + 1)
+	return &g
 }
 
 // hash hashes the clear password of a line. A dry run only checks whether the password would be
@@ -141,8 +158,8 @@ func (im *importer) checkPassword(ctx context.Context, l *line, own []string) er
 	return whenFree(ctx, func() error { return im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own) })
 }
 
-// An import waits while logins use all processors for passwords. After maxBusy it ends, so that it
-// can be resumed.
+// An import waits while others have all the places that imports get in the queue for passwords.
+// After maxBusy it ends, so that it can be resumed.
 const (
 	maxBusy     = 10 * time.Minute
 	minBusyWait = 100 * time.Millisecond
@@ -290,7 +307,7 @@ func (im *importer) draft(l *line) error {
 	l.leftOut = r.leftOut
 	var unnamed error // why the user name was left out
 	for _, f := range r.facets {
-		err := l.addFacet(f)
+		err := l.addFacet(f, im.o.Zone)
 		if err != nil && l.isName(f.field) && errors.Is(err, change.ErrInvalid) {
 			unnamed, err = err, nil
 		}
@@ -310,20 +327,33 @@ func (im *importer) draft(l *line) error {
 	return im.addOwnFields(l, r)
 }
 
-// addFacet adds a facet to the draft. A CSV cell may also hold a tertiary record.
-func (l *line) addFacet(f facet) error {
+// addFacet adds a facet to the draft. A CSV cell may also hold a tertiary record. Times without a
+// time zone are in zone.
+func (l *line) addFacet(f facet, zone *time.Location) error {
 	if kind := l.t.Schema.Tertiary[f.field].Kind; l.cells != nil && kind != "" {
 		content, err := cellContent(f.field, kind, f.text)
 		l.draft.Tertiary = append(l.draft.Tertiary, content)
 		return err
 	}
-	v, err := f.parse(l.t.Schema.Codec(f.field), f.text)
-	if err != nil {
+	codec := l.t.Schema.Codec(f.field)
+	v, err := f.parse(codec, f.text)
+	if err != nil && codec == schema.CodecDate {
+		var reason string
+		switch v, reason = dateValue(f.text, zone); {
+		case reason != "":
+			return change.Invalid(f.field, "codec", "cannot be read as date: "+reason)
+		case v.IsNull():
+			return nil
+		}
+	} else if err != nil {
 		reason := err.Error()
 		if value, is := errors.AsType[*schema.ValueError](err); is {
 			reason = "cannot be read as " + string(value.Codec) + ": " + value.Reason
 		}
 		return change.Invalid(f.field, "codec", reason)
+	}
+	if store.IsLost(f.field) {
+		return l.addLost(f.field, v)
 	}
 	_, again := l.draft.Facets[f.field]
 	switch {
@@ -335,5 +365,26 @@ func (l *line) addFacet(f facet) error {
 	if l.draft.UID = v.Wire(); l.draft.UID == "" || v.IsNull() {
 		return change.Invalid(f.field, "non-empty", "it is empty; leave it out to have one generated")
 	}
+	return nil
+}
+
+// maxLost is how many lost values a line may have.
+const maxLost = 100
+
+// addLost adds a value that a repair has taken out of its field. No rule of the field applies to
+// it, since it identifies nobody.
+func (l *line) addLost(field string, v schema.Value) error {
+	if _, again := l.draft.Own[field]; again {
+		return duplicateName(field)
+	}
+	if len(l.draft.Own) == maxLost {
+		return change.Invalid(field, "max", "over "+strconv.Itoa(maxLost)+" lost values")
+	}
+	undeclared := strings.TrimPrefix(field, "~") // no type declares it
+	err := l.t.Rules.Facet(undeclared, v)
+	if rule, is := errors.AsType[*validate.Error](err); is {
+		return change.Invalid(field, rule.Rule, rule.Reason)
+	}
+	l.setOwn(field, v.Wire())
 	return nil
 }

@@ -3,6 +3,7 @@ package transfer
 import (
 	"fmt"
 	"io"
+	"time"
 )
 
 // What an import does if an entry already exists or one of its identifiers is taken.
@@ -32,8 +33,19 @@ type ImportOptions struct {
 	// not in Map stay as they are.
 	Map map[string]string
 	// Ignore lists columns, facets and tertiary records to leave out, and for From also any other
-	// key of an account. "*" leaves out everything that Map does not name.
+	// key of an account. "*" leaves out everything that Map does not name, and an empty name stands
+	// for columns of CSV without a name.
 	Ignore []string
+	// Delimiter separates the columns of CSV. 0 means a comma, or the character that a line such as
+	// sep=; before the header names.
+	Delimiter rune
+	// Null is the text of an unquoted cell of CSV that means no value, as an unquoted \N always
+	// does. Empty means that there is none: NULL is the name of some people.
+	Null string
+	// Zone is the time zone of times that name none. If nil, lines with such times are refused.
+	Zone *time.Location
+	// KeepIDs keeps the prefix auth0| of an Auth0 user ID, which applications may have stored.
+	KeepIDs bool
 	// Prepared says how a product changes a password before it hashes it, as the form of
 	// password.Prepared, and Pepper is what the form "append" appends. Empty means that hashes are
 	// of the passwords themselves.
@@ -50,10 +62,12 @@ type ImportOptions struct {
 	// Extra keeps facets that the schema does not declare. It requires types that are open.
 	Extra bool
 	// Rejects, if not nil, receives the refused lines in the form of the input, with their numbers
-	// and the reasons. If nil, refused lines are only counted.
+	// and the reasons, each with one call of Write. If nil, refused lines are only counted.
 	Rejects io.Writer
-	// Resume continues an interrupted import of the same input, with the same Type, CSV, From,
-	// FromParams, Map and Ignore. The zero ImportState starts from the beginning.
+	// Resume continues an interrupted import of the same input, with the same options of those that
+	// say how the input is read: Type, CSV, From, FromParams, Map, Ignore, Delimiter, Null, Zone,
+	// KeepIDs, Prepared, Pepper, WithoutPassword and WithoutIdentifier. The zero ImportState starts
+	// from the beginning.
 	Resume ImportState
 	// Save, if not nil, is called with the state of the import after each batch that is stored
 	// permanently.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -35,18 +34,18 @@ func (im *importer) checkIdentifiers(l *line, unnamed error) {
 	}
 	l.leftOut.name = l.leftOut.name || unnamed != nil
 	if identifiers == 0 && len(l.t.Secondary) > 0 && l.table && !im.o.WithoutIdentifier {
-		l.incomplete = cmp.Or(unnamed, fmt.Errorf("it has no identifier, %s (--without-identifier imports it without one)", strings.Join(l.t.Secondary, " or ")))
+		l.incomplete = cmp.Or(unnamed, fmt.Errorf("it has no identifier, %s (userdb import --without-identifier imports it without one)", strings.Join(l.t.Secondary, " or ")))
 	}
 }
 
 // isOwnAddress reports whether a value of a secondary field is the address of the same line.
 func (l *line) isOwnAddress(field, wire string) bool {
-	if f := l.t.Schema.Fields[field]; f.Kind == "email" || f.Required {
+	if f := l.t.Schema.Fields[field]; f.HasAddresses() || f.Required {
 		return false
 	}
 	for _, other := range l.t.Secondary {
 		address, has := l.draft.Facets[other]
-		if has && l.t.Schema.Fields[other].Kind == "email" && l.t.Schema.Canonical(address) == l.t.Schema.Canonical(wire) {
+		if has && l.t.Schema.Fields[other].HasAddresses() && l.t.Schema.Canonical(address) == l.t.Schema.Canonical(wire) {
 			return true
 		}
 	}
@@ -60,17 +59,17 @@ func (im *importer) mayUpdate(l *line) bool {
 
 // addOwnFields adds everything to the draft that is not a facet.
 func (im *importer) addOwnFields(l *line, r *reading) error {
-	if err := l.markVerified(r); err != nil {
+	if err := l.markVerified(r, im.o.Zone); err != nil {
 		return err
 	}
 	now := im.Now()
-	disabled, err := disabledSince(r.own, now)
+	disabled, err := disabledSince(r.own, now, im.o.Zone)
 	if err != nil {
 		return err
 	}
 	changed := r.own[columnChanged]
-	if l.statedChange, err = ownDate(changed); err != nil {
-		return err
+	if l.statedChange, err = ownDate(changed, im.o.Zone); err != nil {
+		return fmt.Errorf("%s: %w", columnChanged, err)
 	}
 	if err := im.addHash(l, r); err != nil {
 		return err
@@ -81,18 +80,19 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 	case im.o.From != "" && l.leftOut.password:
 		changed = ""
 	}
-	return cmp.Or(l.setOwnDate(store.FieldChanged, changed, now), l.setOwnDate(store.FieldDisabled, disabled, now))
+	return cmp.Or(l.setOwnDate(store.FieldChanged, changed, now, im.o.Zone), l.setOwnDate(store.FieldDisabled, disabled, now, im.o.Zone))
 }
 
 // withoutPassword is the advice on a password that cannot be used.
-const withoutPassword = "; --without-password imports the account without it"
+const withoutPassword = "; userdb import --without-password imports the account without it"
 
 // markOfClear marks passwords that an import has hashed. It is the mark of no hash.
 const markOfClear = "clear"
 
 // addHash adds the password of a line to the draft.
 func (im *importer) addHash(l *line, r *reading) error {
-	hash, advice, err := r.own[columnHash], "", r.hashErr
+	// No hash begins or ends with white space, which people paste along.
+	hash, advice, err := strings.TrimSpace(r.own[columnHash]), "", r.hashErr
 	if isNoPassword(hash) {
 		hash = ""
 	}
@@ -108,7 +108,7 @@ func (im *importer) addHash(l *line, r *reading) error {
 		}
 		if err = im.Config.Hashing.HasherFor(l.t).Usable(hash); err != nil {
 			err = fmt.Errorf("password: %w", err)
-			if im.o.From == "" {
+			if im.o.From == "" && !strings.Contains(err.Error(), columnClear) {
 				advice = "; a clear password goes into clear_password"
 			}
 		}
@@ -143,7 +143,7 @@ func (l *line) setOwn(field, wire string) {
 
 // markVerified marks facets as verified: those that a line of an export lists, and those whose
 // column is true or a date that has passed.
-func (l *line) markVerified(r *reading) error {
+func (l *line) markVerified(r *reading, zone *time.Location) error {
 	for _, field := range r.verified {
 		wire, has := l.draft.Facets[field]
 		if !has || field == l.t.Schema.Primary {
@@ -154,10 +154,10 @@ func (l *line) markVerified(r *reading) error {
 	for _, column := range r.flagged {
 		field, text := strings.TrimPrefix(column, columnVerified), r.own[column]
 		verified, isFlag := parseFlag(text)
-		if at, err := ownDate(text); !isFlag && err == nil {
+		if at, err := ownDate(text, zone); !isFlag && err == nil {
 			verified = !at.IsZero()
 		} else if !isFlag {
-			return fmt.Errorf("%s is neither a date nor true or false", column)
+			return flagError(column, text, err)
 		}
 		if wire, has := l.draft.Facets[field]; verified && has && field != l.t.Schema.Primary {
 			l.setOwn(store.FieldVerified(field), store.Verified(wire))
@@ -177,9 +177,18 @@ func parseFlag(text string) (value, ok bool) {
 	return false, false
 }
 
+// flagError returns the error for text that is neither a truth value nor a date. err is why it is
+// not a date.
+func flagError(column, text string, err error) error {
+	if text[0] >= '0' && text[0] <= '9' || strings.EqualFold(text, "null") {
+		return fmt.Errorf("%s: %w", column, err)
+	}
+	return fmt.Errorf("%s is neither a date nor true or false", column)
+}
+
 // disabledSince returns the date since which a line says that its entry is disabled, or "". now is
 // the date if the line does not say since when.
-func disabledSince(own map[string]string, now time.Time) (string, error) {
+func disabledSince(own map[string]string, now time.Time, zone *time.Location) (string, error) {
 	since, enabled := "", false
 	for _, column := range []string{columnDisabled, columnFlag, columnEnabled} {
 		text := own[column]
@@ -191,10 +200,13 @@ func disabledSince(own map[string]string, now time.Time) (string, error) {
 		case isFlag:
 			enabled = enabled || column != columnEnabled
 		case column == columnDisabled:
-			if _, err := ownDate(text); err != nil {
-				return "", fmt.Errorf("%s is neither a date nor true or false", column)
+			at, err := ownDate(text, zone)
+			if err != nil {
+				return "", flagError(column, text, err)
 			}
-			since = text
+			if !at.IsZero() {
+				since = text
+			}
 		default:
 			return "", fmt.Errorf("%s is neither true nor false", column)
 		}
@@ -202,31 +214,41 @@ func disabledSince(own map[string]string, now time.Time) (string, error) {
 	if enabled && since != "" {
 		return "", errors.New("both disabled and not disabled")
 	}
-	until, err := ownDate(own[columnUntil])
-	if err == nil && until.After(now) {
+	if own[columnUntil] == "infinity" { // of Postgres
+		return cmp.Or(since, schema.Date(now).Wire()), nil
+	}
+	until, err := ownDate(own[columnUntil], zone)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", columnUntil, err)
+	}
+	if until.After(now) {
 		since = cmp.Or(since, schema.Date(now).Wire())
 	}
-	return since, err
+	return since, nil
 }
 
-// ownDate parses a date that is not a facet; an empty text is the zero time.
-func ownDate(text string) (time.Time, error) {
+// ownDate parses a date that is not a facet. A text that stands for no date is the zero time. A
+// time without a time zone is in zone, which may be nil.
+func ownDate(text string, zone *time.Location) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
 	v, err := schema.ParseText(schema.CodecDate, text)
-	at, isDate := v.Time()
-	if err != nil || !isDate {
-		return time.Time{}, fmt.Errorf("%s is not a date", records.Quoted(text[:min(len(text), 40)]))
+	if at, isDate := v.Time(); err == nil && isDate {
+		return at, nil
+	}
+	at, _, reason := parseDate(text, zone)
+	if reason != "" {
+		return time.Time{}, errors.New(reason) // without the text, which may be a password
 	}
 	return at, nil
 }
 
 // setOwnDate sets a field of the store's own to a date; an empty date leaves it out. A future date
 // becomes now, since otherwise every session would seem older than its password.
-func (l *line) setOwnDate(field, date string, now time.Time) error {
-	at, err := ownDate(date)
-	if err != nil || date == "" {
+func (l *line) setOwnDate(field, date string, now time.Time, zone *time.Location) error {
+	at, err := ownDate(date, zone)
+	if err != nil || at.IsZero() {
 		return err
 	}
 	if at.After(now) {

@@ -236,9 +236,16 @@ func (h *busyHashing) Check(ctx context.Context, t *change.Type, pw string, own 
 	return h.Hashing.Check(ctx, t, pw, own)
 }
 
-// TestImportWaitsForProcessors refuses one hash or check of a password at a time. If the processors
-// are busy, the import must wait. If the store is unavailable, it must end, so that it can be
-// resumed. In neither case may it refuse a line.
+func (h *busyHashing) Matches(ctx context.Context, t *change.Type, hash string, imported bool, pw string) (bool, error) {
+	if err := h.refusal(); err != nil {
+		return false, err
+	}
+	return h.Hashing.Matches(ctx, t, hash, imported, pw)
+}
+
+// TestImportWaitsForProcessors refuses one hash, check or comparison of a password at a time. If
+// the processors are busy, the import must wait. If the store is unavailable, it must end, so that
+// it can be resumed. In neither case may it refuse a line.
 func TestImportWaitsForProcessors(t *testing.T) {
 	// The passwords differ each time, because an equal one is not hashed again.
 	n := 0
@@ -275,7 +282,8 @@ func TestImportWaitsForProcessors(t *testing.T) {
 						t.Errorf("call %d finds no free processor: %+v, %v; want two lines read", h.refuse, r, err)
 					}
 				}
-				if h.refuse < 4 { // two hashes, and a check against the identifiers of u1
+				// Two hashes, a comparison with u1, and a check against its identifiers.
+				if h.refuse < 5 {
 					t.Errorf("the imports made only %d calls", h.refuse-1)
 				}
 			})
@@ -351,8 +359,8 @@ func TestImportDisabledColumn(t *testing.T) {
 		}
 		for _, in := range []string{"uid;name\n9;Gil\n", "\ufeffuid\tname\n9\tGil\n", "uid|name\n"} {
 			_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{CSV: true})
-			if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "separated by commas") {
-				t.Errorf("importing %q: got %v, want ErrInput, which asks for columns separated by commas", in, err)
+			if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), "name that delimiter") {
+				t.Errorf("importing %q: got %v, want ErrInput, which asks for the delimiter", in, err)
 			}
 		}
 		refused := transfer.ImportOptions{Refused: func(int64, string) {}}

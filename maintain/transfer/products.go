@@ -22,9 +22,15 @@ import (
 // A product is another account store whose export can be read. Each account in the export is a JSON
 // object.
 type product struct {
-	id    string            // the name of the key that every account must have
-	keys  []string          // the names that accounts are recognized by
-	names map[string]string // default mapping of names to fields; empty for the primary field
+	id string // the name of the key that every account must have
+	// mayLackID says that accounts may lack the key, because the product assigns one when it
+	// imports them. They get a generated UID.
+	mayLackID bool
+	keys      []string          // the names that accounts are recognized by
+	names     map[string]string // default mapping of names to fields; empty for the primary field
+	// clear is a member, in quotes, that every account with a clear password has. Empty means that
+	// no account has one.
+	clear string
 	// check returns an error for an object that is not an account of a person. It gives the account
 	// its id and, if they are elsewhere, its other names.
 	check func(s *productUsers, a account) error
@@ -47,7 +53,7 @@ var productsByName = map[string]product{
 		names: map[string]string{"localId": "", "email": "email", "emailVerified": "verified:email", "createdAt": "added"},
 	},
 	"keycloak": {
-		id: "id", keys: []string{"id"}, check: checkKeycloak, parse: parseKeycloak,
+		id: "id", mayLackID: true, clear: `"value"`, keys: []string{"id"}, check: checkKeycloak, parse: parseKeycloak,
 		names: map[string]string{
 			"id": "", "email": "email", "emailVerified": "verified:email", "username": "name", "createdTimestamp": "added",
 		},
@@ -67,7 +73,7 @@ func (s *productUsers) parse(l *line, r *reading) error {
 	if s.check != nil {
 		err = s.check(s, a)
 	}
-	if err == nil && a.text(s.id) == "" {
+	if err == nil && a.text(s.id) == "" && !s.mayLackID {
 		err = fmt.Errorf("not an account of this product: it has no %s", s.id)
 	}
 	if err != nil {
@@ -101,18 +107,7 @@ func accountOf(text string) (account, error) {
 
 // text returns a string, number or boolean as text, or "" if the value is of another kind or
 // missing.
-func (a account) text(name string) string {
-	raw := a[name]
-	if raw == "" || raw == "null" || raw[0] == '{' || raw[0] == '[' {
-		return ""
-	}
-	if raw[0] != '"' {
-		return raw
-	}
-	var text string
-	_ = json.Unmarshal([]byte(raw), &text) // valid, since the scanner has read it
-	return text
-}
+func (a account) text(name string) string { return textOf(a[name]) }
 
 // object returns an object inside the account, or an empty account if it is missing.
 func (a account) object(name string) (account, error) {
@@ -154,7 +149,7 @@ func (a account) convertMillis(name string) {
 
 // setChanged sets when the password was set, if date is a date.
 func (r *reading) setChanged(date string) {
-	if at, err := ownDate(date); err == nil && !at.IsZero() {
+	if at, err := ownDate(date, nil); err == nil && !at.IsZero() {
 		r.own[columnChanged] = date
 	}
 }
@@ -174,14 +169,10 @@ func (s *productUsers) setDisabled(a account, r *reading, name, column string) e
 }
 
 // checkAuth0 sets the ID of an account. The prefix auth0| marks accounts with a password and is
-// removed; any other prefix is part of the ID.
-func checkAuth0(_ *productUsers, a account) error {
-	object, err := a.object("_id")
-	if err != nil {
-		return err
-	}
-	id := cmp.Or(a.text("user_id"), a.text("alt_id"), object.text("$oid"))
-	if rest, found := strings.CutPrefix(id, "auth0|"); found && !strings.Contains(rest, "|") {
+// removed, unless IDs are kept; any other prefix is part of the ID.
+func checkAuth0(s *productUsers, a account) error {
+	id := cmp.Or(a.text("user_id"), a.text("alt_id"), a.text("_id"))
+	if rest, found := strings.CutPrefix(id, "auth0|"); found && !s.keepIDs && !strings.Contains(rest, "|") {
 		id = rest
 	}
 	if id != "" {
@@ -290,12 +281,21 @@ func parseFirebase(s *productUsers, a account, r *reading) error {
 	return s.setDisabled(a, r, "disabled", columnDisabled)
 }
 
-// A keycloakCredential is a credential of an account. SecretData and CredentialData are JSON.
+// A keycloakCredential is a credential of an account. SecretData and CredentialData are JSON. The
+// other members are those of older versions, and of files that people write for an import: Value is
+// a clear password.
 type keycloakCredential struct {
 	Type           string `json:"type"`
 	CreatedDate    int64  `json:"createdDate"` // in milliseconds; 0 if unknown
 	SecretData     string `json:"secretData"`
 	CredentialData string `json:"credentialData"`
+
+	Value             string `json:"value"`
+	Temporary         bool   `json:"temporary"` // the owner must set another one
+	HashedSaltedValue []byte `json:"hashedSaltedValue"`
+	Salt              []byte `json:"salt"`
+	HashIterations    int    `json:"hashIterations"`
+	Algorithm         string `json:"algorithm"`
 }
 
 // checkKeycloak returns an error for an object of a realm that is not an account.
@@ -322,7 +322,12 @@ func parseKeycloak(s *productUsers, a account, r *reading) error {
 			r.secondFactor = true
 			continue
 		}
-		r.own[columnHash], r.hashErr = c.hash()
+		r.requiredAction = r.requiredAction || c.Temporary
+		if c.SecretData == "" && c.Value != "" {
+			r.own[columnClear] = c.Value
+		} else {
+			r.own[columnHash], r.hashErr = c.hash()
+		}
 		if c.CreatedDate > 0 {
 			r.setChanged(schema.Date(time.UnixMilli(c.CreatedDate)).Wire())
 		}
@@ -332,20 +337,35 @@ func parseKeycloak(s *productUsers, a account, r *reading) error {
 
 // hash returns the password hash in a form that login can verify.
 func (c keycloakCredential) hash() (string, error) {
-	var secret struct{ Value, Salt []byte }
+	var secret struct {
+		Value string
+		Salt  []byte
+	}
 	var how struct {
 		Algorithm            string
 		HashIterations       int
 		AdditionalParameters map[string][]string
 	}
-	if json.Unmarshal([]byte(c.SecretData), &secret) != nil || json.Unmarshal([]byte(c.CredentialData), &how) != nil {
+	var value []byte
+	if c.SecretData == "" && len(c.HashedSaltedValue) > 0 {
+		value, secret.Salt, how.Algorithm, how.HashIterations = c.HashedSaltedValue, c.Salt, c.Algorithm, c.HashIterations
+	} else if json.Unmarshal([]byte(c.SecretData), &secret) != nil || json.Unmarshal([]byte(c.CredentialData), &how) != nil {
 		return "", errors.New("its password is not that of an export")
+	}
+	if how.Algorithm == "bcrypt" && strings.HasPrefix(secret.Value, "$2") { // of keycloak-bcrypt
+		return secret.Value, nil
+	}
+	if value == nil {
+		var err error
+		if value, err = base64.StdEncoding.DecodeString(secret.Value); err != nil {
+			return "", errors.New("its password is not that of an export")
+		}
 	}
 	more := func(name string) string { return strings.Join(how.AdditionalParameters[name], "") }
 	b64 := base64.RawStdEncoding
 	switch name, known := keycloakPBKDF2[how.Algorithm]; {
 	case known:
-		key := secret.Value
+		key := value
 		if how.Algorithm == "pbkdf2" {
 			// The first of several blocks suffices to verify the password, and each block costs all
 			// the iterations.
@@ -355,7 +375,7 @@ func (c keycloakCredential) hash() (string, error) {
 		return fmt.Sprintf("$%s$%d$%s", name, how.HashIterations, strings.ReplaceAll(text, "+", ".")), nil
 	case how.Algorithm == "argon2" && more("type") == "id" && more("version") == "1.3":
 		return fmt.Sprintf("$argon2id$v=19$m=%s,t=%d,p=%s$%s$%s", more("memory"), how.HashIterations, more("parallelism"),
-			b64.EncodeToString(secret.Salt), b64.EncodeToString(secret.Value)), nil
+			b64.EncodeToString(secret.Salt), b64.EncodeToString(value)), nil
 	}
 	return "", fmt.Errorf("its password has the algorithm %s", records.Quoted(how.Algorithm))
 }

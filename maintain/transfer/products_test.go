@@ -107,7 +107,7 @@ func TestImportProductRejects(t *testing.T) {
 		text := rejects.String()
 		for _, want := range []string{
 			`"line":3,"reason":"not an account as dumpdata writes it`, `"line":4,"reason":"password: `,
-			`; --without-password imports the account without it"`,
+			`; userdb import --without-password imports the account without it"`,
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("the rejects lack %s:\n%s", want, text)
@@ -155,7 +155,7 @@ func TestImportProductErrors(t *testing.T) {
 		{"[" + one + ",\n{]", transfer.ImportOptions{From: "firebase"}, 1, "line 1 and"},
 		{"[]", transfer.ImportOptions{From: "myspace"}, 0, "cannot read exports of \"myspace\"; want one of auth0, django, firebase, keycloak"},
 		{"[]", transfer.ImportOptions{From: "django", FromParams: "x"}, 0, "no parameters"},
-		{"[]", transfer.ImportOptions{From: "django", CSV: true}, 0, "not CSV"},
+		{"[]", transfer.ImportOptions{From: "django", CSV: true}, 0, "an export of django is JSON"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
 			s = s.Under(t, full())
@@ -199,7 +199,7 @@ func TestImportProductAccounts(t *testing.T) {
 		{"keycloak", `{"id":"1","realm":"shop","username":"x"}`, "not an account but a realm or a part of one: export it with --users same_file and --realm"},
 		{"keycloak", `{"id":"1"}`, "not an account but a realm or a part of one: export it with --users same_file and --realm"},
 		{"firebase", `{"user_id":"1"}`, "not an account of this product: it has no localId"},
-		{"firebase", `{"localId":"1","createdAt":"99999999999999999"}`, "invalid value: added: cannot be read as date: not a date like 2026-11-20 or 2026-11-20T08:02:40.512Z"},
+		{"firebase", `{"localId":"1","createdAt":"99999999999999999"}`, "invalid value: added: cannot be read as date: a number that is neither seconds nor milliseconds since 1970, or is before 1990"},
 		{"firebase", `{"localId":"1","passwordHash":"AAAA"}`, "its password has no salt"},
 		{"keycloak", `{"id":"1","username":"ann","enabled":"false"}`, "1"},
 		{"keycloak", `{"id":"1","username":"ann","enabled":0}`, "1"},
@@ -210,7 +210,7 @@ func TestImportProductAccounts(t *testing.T) {
 			s = s.Under(t, full())
 			got := ""
 			o := transfer.ImportOptions{From: tt.from, WithoutIdentifier: true, Refused: func(_ int64, why string) {
-				got = strings.TrimSuffix(why, "; --without-password imports the account without it")
+				got = strings.TrimSuffix(why, "; userdb import --without-password imports the account without it")
 			}}
 			if tt.from == "firebase" {
 				o.FromParams = sample(t, "firebase-params.txt")

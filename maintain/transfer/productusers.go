@@ -19,6 +19,7 @@ type productUsers struct {
 	product
 	columns  *columns
 	firebase password.FirebaseScrypt
+	keepIDs  bool    // see ImportOptions.KeepIDs
 	model    *string // the Django model of the accounts; empty until the first account is read
 	input    rowText
 	dec      *json.Decoder
@@ -36,7 +37,7 @@ const maxAccount = maxImportLine / 2
 
 func newProductUsers(in *bufio.Reader, offset int64, im *importer) *productUsers {
 	input := rowText{r: in, offset: offset, tooLong: "an account of over 16 MiB"}
-	s := &productUsers{product: productsByName[im.o.From], columns: &im.columns, firebase: im.firebase, model: &im.model, input: input}
+	s := &productUsers{product: productsByName[im.o.From], columns: &im.columns, firebase: im.firebase, keepIDs: im.o.KeepIDs, model: &im.model, input: input}
 	s.dec = json.NewDecoder(&s.input)
 	return s
 }
@@ -181,7 +182,9 @@ func (s *productUsers) readEnd() error {
 	return err
 }
 
-func (s *productUsers) mayBeClear(*line) bool { return false }
+func (s *productUsers) mayBeClear(l *line) bool {
+	return s.clear != "" && strings.Contains(l.raw, s.clear)
+}
 
 func (s *productUsers) reject(w io.Writer, l *line) error {
 	var flat bytes.Buffer

@@ -106,6 +106,41 @@ func TestBackupKeepsPasswordOrigins(t *testing.T) {
 	})
 }
 
+// TestBackupKeepsLostValues exports values that a repair took out of their fields, and imports them
+// again, also into entries that exist.
+func TestBackupKeepsLostValues(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		with := `{"type":"user","facets":{"name":"Ann","uid":"a","~lost:name":"two words!","~lost:name:2":"x"}}` + "\n"
+		s.importText(t, with, transfer.ImportOptions{}, created(1))
+		if got := s.export(t, transfer.ExportOptions{}); got != with {
+			t.Errorf("exported\n%s\nwant\n%s", got, with)
+		}
+		without := `{"type":"user","facets":{"name":"Ann","uid":"a"}}` + "\n"
+		to := s.subNamespace(t, "copy")
+		to.importText(t, without, transfer.ImportOptions{}, created(1))
+		update := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}
+		to.importText(t, with, update, transfer.Report{Read: 1, Updated: 1})
+		to.importText(t, with, update, transfer.Report{Read: 1, Skipped: 1})
+		if got := to.export(t, transfer.ExportOptions{}); got != with {
+			t.Errorf("exported\n%s\nwant\n%s", got, with)
+		}
+		for _, tt := range []struct{ facets, want string }{
+			{`{"uid":"b","~lost:name":"` + strings.Repeat("x", schema.MaxFacet+1) + `"}`, "~lost:name: "},
+			{`{"uid":"b","~lost:name":{}}`, "~lost:name: cannot be read as text"},
+			{`{"uid":"b","~lose:name":"x"}`, "~lose:name: "},
+			{`{"uid":"b"},"wire":{"~lost:x":"/w=="}`, "~lost:x: not UTF-8"},
+			{`{"uid":"b","~lost:x":"y"},"wire":{"~lost:x":"YQ=="}`, `two values for "~lost:x"`},
+		} {
+			var reason string
+			o := transfer.ImportOptions{Refused: func(_ int64, text string) { reason = text }}
+			s.importText(t, `{"facets":`+tt.facets+"}", o, transfer.Report{Read: 1, Refused: 1})
+			if !strings.Contains(reason, tt.want) {
+				t.Errorf("%.60s: refused because %q, want %q", tt.facets, reason, tt.want)
+			}
+		}
+	})
+}
+
 // TestIgnoreOfProducts checks that --ignore leaves out whatever it names, and that a name that
 // cannot be left out is refused.
 func TestIgnoreOfProducts(t *testing.T) {
@@ -189,7 +224,7 @@ func TestImportDisabledForms(t *testing.T) {
 			"disabled", sample(t, "field/disabledcol.csv"),
 			transfer.ImportOptions{CSV: true},
 			"f0 f2 f4 f6",
-			[]string{"9 disabled is neither a date nor true or false"},
+			[]string{"9 disabled: the word NULL, which means no value only by request (userdb import --null NULL)"},
 		},
 		{
 			"is_active", sample(t, "field/flags.csv"),
@@ -197,9 +232,9 @@ func TestImportDisabledForms(t *testing.T) {
 			"f1 f3 f5 f8", nil,
 		},
 		{
-			"banned_until and deleted_at", "uid,email,banned_until,deleted_at\n1,a@x.org,,\n2,b@x.org,2124-01-02T03:04:05Z,\n3,c@x.org,2024-01-02T03:04:05Z,\n4,d@x.org,,2024-05-02\n",
+			"banned_until and deleted_at", "uid,email,banned_until,deleted_at\n1,a@x.org,,\n2,b@x.org,2124-01-02T03:04:05Z,\n3,c@x.org,2024-01-02T03:04:05Z,\n4,d@x.org,,2024-05-02\n5,e@x.org,infinity,\n",
 			transfer.ImportOptions{CSV: true, Map: map[string]string{"banned_until": "disabled_until", "deleted_at": "disabled"}},
-			"2 4", nil,
+			"2 4 5", nil,
 		},
 		{
 			"flat JSON", `{"id":"1","email":"a@x.org","active":false}` + "\n" + `{"id":"2","email":"b@x.org","active":1}` + "\n" + `{"id":"3","email":"c@x.org","active":null}`,
@@ -335,7 +370,7 @@ func TestImportWithoutPassword(t *testing.T) {
 				o := tt.o
 				o.DryRun = true
 				o.Refused = func(_ int64, reason string) {
-					if !strings.HasSuffix(reason, "; --without-password imports the account without it") {
+					if !strings.HasSuffix(reason, "; userdb import --without-password imports the account without it") {
 						t.Errorf("refused because of %s, want the advice to import it without its password", reason)
 					}
 				}

@@ -220,7 +220,7 @@ func TestTrial(t *testing.T) {
 		{transfer.Trial{Identifier: "ben@example.com", Password: "correct"}, "3 false the password is wrong"},
 		{transfer.Trial{Identifier: "cid@example.com", Password: "correct horse"}, "4 false the account is disabled"},
 		{transfer.Trial{Identifier: "dan@example.com", Password: ""}, "5 false the account has no password"},
-		{transfer.Trial{Identifier: "eve@example.com", Password: "x"}, "6 false the line would be refused: password: stored hash is not usable: too weak: MD5, with a salt or without; a clear password goes into clear_password; --without-password imports the account without it"},
+		{transfer.Trial{Identifier: "eve@example.com", Password: "x"}, "6 false the line would be refused: password: stored hash is not usable: too weak: MD5, with a salt or without; a clear password goes into clear_password; userdb import --without-password imports the account without it"},
 		{transfer.Trial{Identifier: "other", Password: "x"}, "7 false the line would be refused: taken: email"},
 		{transfer.Trial{Identifier: "nobody", Password: "x"}, "0 false "},
 	} {

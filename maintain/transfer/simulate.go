@@ -16,7 +16,9 @@ func (im *importer) simulateLines(ctx context.Context, lines []*line) error {
 	if err != nil {
 		return err
 	}
-	im.compareClear(lines, existing)
+	if err := im.compareClear(ctx, lines, existing); err != nil {
+		return err
+	}
 	taken, err := im.findTaken(ctx, lines)
 	if err != nil {
 		return err
@@ -134,7 +136,7 @@ func (im *importer) seenInInput(typ, value string, no int64) int64 {
 	return before
 }
 
-// count adds to the report what was left out of a line, and what the trial of its account shows.
+// count adds to the report what was left out of a line.
 func (im *importer) count(l *line) {
 	r := &im.state.Report
 	add := func(to *int64, is bool) {
@@ -150,19 +152,16 @@ func (im *importer) count(l *line) {
 	}
 	add(&r.NoIdentifier, l.done == createdLine && len(l.t.Secondary) > 0 && len(l.create.Claim) == 0)
 	add(&r.PasswordKept, l.done != refusedLine && l.replacement)
-	if im.o.Trial != nil && l.t != nil {
-		im.try(l, im.o.Trial)
-	}
 }
 
 // try checks the account of a trial, if it is in a line. A line that would be imported counts more
-// than one that would be refused.
-func (im *importer) try(l *line, t *Trial) {
+// than one that would be refused. An error ends the import.
+func (im *importer) try(ctx context.Context, l *line, t *Trial) (err error) {
 	values, wanted := l.t.SecondaryValues(l.draft.Facets), l.t.Schema.Canonical(t.Identifier)
 	if _, is := slices.BinarySearch(values, wanted); !is || t.Line > 0 && (l.done == refusedLine || !im.trialRefused) {
-		return
+		return nil
 	}
-	hash := l.draft.Facets[store.FieldPassword]
+	hash, same := l.draft.Facets[store.FieldPassword], l.clearPassword == t.Password
 	t.Line, t.OK, t.Reason, im.trialRefused = l.no, false, "", l.done == refusedLine
 	switch {
 	case l.done == refusedLine:
@@ -175,9 +174,13 @@ func (im *importer) try(l *line, t *Trial) {
 		t.Reason = "the password of the line would be left out, because another one was set here"
 	case hash == "" && l.clearPassword == "":
 		t.Reason = "the account has no password"
-	case hash != "" && !im.isPassword(l.t, hash, true, t.Password), hash == "" && l.clearPassword != t.Password:
-		t.Reason = "the password is wrong"
 	default:
-		t.OK = true
+		if hash != "" {
+			same, err = im.isPassword(ctx, l.t, hash, true, t.Password)
+		}
+		if t.OK = same; !same {
+			t.Reason = "the password is wrong"
+		}
 	}
+	return err
 }

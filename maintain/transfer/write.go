@@ -1,6 +1,7 @@
 package transfer
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -72,11 +73,11 @@ func (im *importer) finishBatch(ctx context.Context, b *batch, failed error) err
 	if err != nil {
 		return err
 	}
-	return im.recordBatch(b)
+	return im.recordBatch(ctx, b)
 }
 
 // recordBatch counts the outcomes of a batch, reports the refused lines, and saves the state.
-func (im *importer) recordBatch(b *batch) error {
+func (im *importer) recordBatch(ctx context.Context, b *batch) error {
 	s, r := &im.state, &im.state.Report
 	counts := [...]*int64{refusedLine: &r.Refused, createdLine: &r.Created, updatedLine: &r.Updated, skippedLine: &r.Skipped}
 	for i := range b.lines {
@@ -89,11 +90,16 @@ func (im *importer) recordBatch(b *batch) error {
 		r.Read++
 		*counts[l.done]++
 		im.count(l)
+		if im.o.Trial != nil && l.t != nil {
+			if err := im.try(ctx, l, im.o.Trial); err != nil {
+				return err
+			}
+		}
 		if l.done == refusedLine && im.o.Refused != nil {
 			im.o.Refused(l.no, l.err.Error())
 		}
 		if l.done == refusedLine && im.o.Rejects != nil {
-			if err := im.src.reject(im.o.Rejects, l); err != nil {
+			if err := im.reject(l); err != nil {
 				return fmt.Errorf("writing a refused line: %w", err)
 			}
 		}
@@ -102,6 +108,16 @@ func (im *importer) recordBatch(b *batch) error {
 		return nil
 	}
 	return im.o.Save(*s)
+}
+
+// reject writes a refused line to Rejects, with one call of Write.
+func (im *importer) reject(l *line) error {
+	var text bytes.Buffer
+	if err := im.src.reject(&text, l); err != nil {
+		return err
+	}
+	_, err := im.o.Rejects.Write(text.Bytes())
+	return err
 }
 
 // create creates the entries of lines. If lines may update entries, a line that shares a key with a

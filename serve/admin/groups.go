@@ -1,7 +1,10 @@
 package admin
 
 import (
+	"strings"
+
 	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -16,11 +19,17 @@ const (
 
 const groupType = "group"
 
+// groupSpaces contains a namespace for each namespace with groups, which is named ofPrefix and its
+// path.
+var groupSpaces, _ = view.Reserved.Sub("groups")
+
+const ofPrefix = "of "
+
 // Groups returns the groups that directories maintain for a type of db. For each namespace and
 // type, they are entries in a namespace of their own.
 func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
-	ns := view.Reserved
-	for _, name := range []string{"groups", "of " + view.Of(db).NS.Path(), typ} {
+	ns := groupSpaces
+	for _, name := range []string{ofPrefix + namespaceOf(db), typ} {
 		var err error
 		if ns, err = ns.Sub(name); err != nil {
 			return nil, err
@@ -33,10 +42,21 @@ func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
 		GroupAdded:    {Role: schema.RoleOrdered, Codec: schema.CodecDate},
 	}}
 	groupDB, err := view.Reconfigure(db, func(c *view.Config) {
-		c.NS, c.OnSchema, c.Schema = ns, view.Later, schema.Schema{Types: map[string]schema.Type{groupType: group}}
+		c.NS, c.OnSchema, c.Builtin = ns, view.Later, false
+		c.Schema = schema.Schema{Types: map[string]schema.Type{groupType: group}}
 	})
 	if err != nil {
 		return nil, err
 	}
 	return groupDB.Type(groupType)
+}
+
+// groupsOf returns the namespace whose groups a raw key belongs to.
+func groupsOf(raw string) string {
+	escaped, _, _ := strings.Cut(strings.TrimPrefix(raw, groupSpaces.String()+"~"), "/")
+	name, err := recordkey.Unescape(escaped)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimPrefix(name, ofPrefix)
 }

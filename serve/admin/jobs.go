@@ -48,6 +48,9 @@ type Job struct {
 	Total         float64   `userdb:"about"` // about how many there are; 0 if unknown
 	Result        string    `userdb:"text"`  // for people to read
 	Stop          bool      `userdb:"stop"`  // somebody has asked for it to stop
+	// PasswordChanged is when the operator's password, with which the operator was signed in, was
+	// set. It is zero if the job was not started by an operator who was signed in.
+	PasswordChanged time.Time `userdb:"password_changed"`
 }
 
 // Finished reports whether a job has ended.
@@ -113,7 +116,8 @@ func (js *Jobs) now(ctx context.Context) (time.Time, error) {
 
 // Begin records the start of a job. It sets the job's ID, namespace, state and times, and removes
 // the oldest ended jobs of the namespace if there are too many. If the operator who starts the job
-// has been disabled, it records the job as stopped and returns ErrOperatorDisabled.
+// has been disabled or has got another password, it records the job as stopped and returns
+// ErrOperatorDisabled.
 func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
 	now, err := js.now(ctx)
 	if err == nil {
@@ -128,7 +132,7 @@ func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
 	if j, err = js.typed.Create(ctx, j); err != nil {
 		return Job{}, err
 	}
-	if err = checkOperator(ctx, js.operators, j.By); err != nil {
+	if err = js.checkOperator(ctx, j); err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 		return Job{}, errors.Join(err, js.End(ctx, j.ID, JobStopped, "", 0, 0))
@@ -157,7 +161,8 @@ func (js *Jobs) prune(ctx context.Context) error {
 }
 
 // Heartbeat records that a job is still running, and how far it has come. stop reports whether the
-// job must end, because somebody has asked for that or because its operator has been disabled.
+// job must end, because somebody has asked for that or because its operator has been disabled or
+// has got another password.
 // ErrNotFound means that the job has been removed.
 func (js *Jobs) Heartbeat(ctx context.Context, id string, done, about int64) (stop bool, err error) {
 	now, err := js.now(ctx)
@@ -169,12 +174,18 @@ func (js *Jobs) Heartbeat(ctx context.Context, id string, done, about int64) (st
 		return nil
 	})
 	if err == nil && !j.Stop {
-		err = checkOperator(ctx, js.operators, j.By)
+		err = js.checkOperator(ctx, j)
 	}
 	if errors.Is(err, ErrOperatorDisabled) {
 		return true, nil
 	}
 	return j.Stop, err
+}
+
+// checkOperator returns ErrOperatorDisabled if the operator who started a job has been disabled, or
+// has got another password since signing in.
+func (js *Jobs) checkOperator(ctx context.Context, j Job) error {
+	return checkOperatorSince(ctx, js.operators, j.By, j.PasswordChanged)
 }
 
 // End records the end of a job and its result.
@@ -227,10 +238,13 @@ func (js *Jobs) Find(ctx context.Context, id string) (Job, error) {
 	return j.asOf(now), err
 }
 
-// All returns the jobs, newest first.
+// All returns the jobs, newest first. It leaves out damaged records.
 func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
 	var now time.Time // zero until needed
 	for j, err := range js.typed.All(ctx, userdb.Query{Order: "began", Reverse: true}) {
+		if isDamaged(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}

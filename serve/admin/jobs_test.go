@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
@@ -100,6 +101,38 @@ func TestJobsClock(t *testing.T) {
 		must(t, jobs.End(ctx, j.ID, admin.JobDone, "", 2, 2))
 		if seen, err := jobs.Find(ctx, j.ID); err != nil || seen.State != admin.JobDone || seen.Ended.Sub(seen.Began).Round(time.Minute) != time.Minute {
 			t.Errorf("got %+v, %v; want a job that was done after a minute", seen, err)
+		}
+	})
+}
+
+// TestJobsOfOldPassword checks that an operator who signed in with a password that has been
+// replaced cannot start a job, and that jobs started before the change end.
+func TestJobsOfOldPassword(t *testing.T) {
+	eachStore(t, func(t *testing.T, db *userdb.DB) {
+		ctx := t.Context()
+		e, err := admin.AddOperator(ctx, db, "Olga", goodPassword)
+		must(t, err)
+		operators, err := admin.Operators(db)
+		must(t, err)
+		jobs, err := admin.OpenJobs(db)
+		must(t, err)
+		job := admin.Job{Kind: "export", By: "Olga", PasswordChanged: e.PasswordChanged()}
+		j, err := jobs.Begin(ctx, job)
+		must(t, err)
+		if stop, err := jobs.Heartbeat(ctx, j.ID, 1, 2); err != nil || stop {
+			t.Errorf("before the change: got stop %v, %v; want false", stop, err)
+		}
+		_, err = operators.SetPassword(ctx, hints.Any("olga"), goodPassword+"2")
+		must(t, err)
+		if stop, err := jobs.Heartbeat(ctx, j.ID, 1, 2); err != nil || !stop {
+			t.Errorf("after the change: got stop %v, %v; want true", stop, err)
+		}
+		if _, err := jobs.Begin(ctx, job); !errors.Is(err, admin.ErrOperatorDisabled) {
+			t.Errorf("beginning another job: got %v, want ErrOperatorDisabled", err)
+		}
+		all, err := jobs.All(ctx)
+		if err != nil || len(all) != 2 || all[0].State != admin.JobStopped {
+			t.Errorf("got the jobs %+v, %v; want the last one stopped", all, err)
 		}
 	})
 }

@@ -61,8 +61,9 @@ func Operators(db *userdb.DB) (*userdb.Type, error) {
 	return adminDB.Type(operatorType)
 }
 
-// ErrOperatorDisabled means that an operator was disabled before what they asked for was done.
-var ErrOperatorDisabled = coded.New(userdb.CodeLogin, "the operator has been disabled")
+// ErrOperatorDisabled means that an operator was disabled, or got another password, before what
+// they asked for was done.
+var ErrOperatorDisabled = coded.New(userdb.CodeLogin, "the operator has been disabled or has another password")
 
 // checkOperator returns ErrOperatorDisabled if the operator with a name is disabled. It returns nil
 // for names that no operator has, because jobs and keys may also be made by others.
@@ -71,6 +72,12 @@ var ErrOperatorDisabled = coded.New(userdb.CodeLogin, "the operator has been dis
 // who disable an operator look for what the operator made only afterwards, so one of the two sees
 // what the other did.
 func checkOperator(ctx context.Context, operators *userdb.Type, name string) error {
+	return checkOperatorSince(ctx, operators, name, time.Time{})
+}
+
+// checkOperatorSince does what checkOperator does. It also returns ErrOperatorDisabled if the
+// operator's password was not set at the given time, unless that is zero.
+func checkOperatorSince(ctx context.Context, operators *userdb.Type, name string, passwordChanged time.Time) error {
 	if name == "" {
 		return nil
 	}
@@ -78,7 +85,7 @@ func checkOperator(ctx context.Context, operators *userdb.Type, name string) err
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):
 		return nil
-	case err == nil && e.Disabled():
+	case err == nil && e.Disabled(), err == nil && !passwordChanged.IsZero() && !e.PasswordChanged().Equal(passwordChanged):
 		return ErrOperatorDisabled
 	}
 	return err
@@ -149,21 +156,22 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	return token, nil
 }
 
-// A token has tokenBytes random bytes. Its first linkID characters name the record that holds its
-// hash; the others have 160 random bits.
+// A token has tokenBytes random bytes. It is stored as if it were that of an entry whose UID is
+// setupPrefix and the first linkID characters of the token. The others have 160 random bits. No
+// operator has such a UID.
 const (
-	tokenBytes = 26
-	linkID     = 8
+	tokenBytes  = 26
+	setupPrefix = "setup-"
+	linkID      = 8
 )
 
-// setupKey returns the view and the primary key under which the token of a set-up link is stored,
-// as if it were that of an entry. No operator has such a key. It returns ErrNotFound for a text that
-// is not a token.
+// setupKey returns the view and the primary key under which the token of a set-up link is stored.
+// It returns ErrNotFound for a text that is not a token.
 func setupKey(db *userdb.DB, token string) (*view.View, recordkey.Key, error) {
 	if random, err := base64.RawURLEncoding.Strict().DecodeString(token); err != nil || len(random) != tokenBytes {
 		return nil, recordkey.Key{}, userdb.ErrNotFound
 	}
-	prk, err := recordkey.PRK(operatorType, "uid", "setup-"+token[:linkID])
+	prk, err := recordkey.PRK(operatorType, "uid", setupPrefix+token[:linkID])
 	return view.Of(db), prk.In(view.Reserved), err
 }
 

@@ -133,7 +133,7 @@ func addressFields(e userdb.Entry, t schema.Type) (all []string) {
 	}
 	slices.SortStableFunc(all, func(a, b string) int {
 		rank := func(field string) int { // email addresses come first
-			if t.Fields[field].Kind == "email" {
+			if t.Fields[field].HasAddresses() {
 				return 0
 			}
 			return 1
@@ -187,18 +187,22 @@ func newEditor(e userdb.Entry, name string, f schema.Field) editor {
 		one.Hint = "such as 2026-11-20T08:02:40Z"
 	case f.Codec == schema.CodecJSON:
 		one.Input, one.Hint = "area", "JSON"
-	case f.Kind == "email" || f.Kind == "url":
+	case f.HasAddresses():
+		one.Mode = "email"
+	case f.Kind == "url":
 		one.Mode = f.Kind
 	}
 	return one
 }
 
-// undeclaredCells returns the facets that the schema does not declare.
+// undeclaredCells returns the facets that the schema does not declare, and the values that a repair
+// took out of their fields.
 func undeclaredCells(e userdb.Entry, t schema.Type) (all []cell) {
-	for name := range e.Fields() {
+	for name, v := range e.Flat() {
 		_, declared := t.Fields[name]
-		if !declared && name != t.Primary && (!t.Open || strings.HasPrefix(name, "~lost:")) {
-			all = append(all, cell{Column: name, Text: e.Text(name)})
+		facet := !strings.HasPrefix(name, "~") && !declared && name != t.Primary && !t.Open
+		if facet || strings.HasPrefix(name, "~lost:") {
+			all = append(all, cell{Column: name, Text: v.Text()})
 		}
 	}
 	slices.SortFunc(all, func(a, b cell) int { return strings.Compare(a.Column, b.Column) })

@@ -97,7 +97,7 @@ func TestLinks(t *testing.T) {
 		_, err := d.users.ResetPassword(t.Context(), "reset", link[1], "another long password")
 		must(t, err)
 		d.wantText(d.do(http.StatusOK, at), "A reset link was issued", "it was used at")
-		d.do(http.StatusOK, at+"/tokens", "life", "7d", "field", "email")
+		d.do(http.StatusOK, at+"/tokens", "life", "24h", "field", "email")
 		_, err = d.users.Update(t.Context(), hintOf("u1"), func(e *userdb.Entry) error { e.Put("email", schema.Text("alice@example.org")); return nil })
 		must(t, err)
 		d.wantText(d.do(http.StatusOK, at), "became invalid when email was changed")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
 )
@@ -26,6 +27,7 @@ var doneMessages = map[string]string{
 // A subject holds the account that an action concerns, and its page.
 type subject struct {
 	r        *http.Request
+	db       *userdb.DB
 	t        *userdb.Type
 	e        userdb.Entry
 	declared schema.Type
@@ -50,7 +52,7 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 				edit(a, p)
 			})
 		}
-		err := do(subject{r, t, e, db.Schema().Types[t.Name()], hints.Key(e.Key()), show})
+		err := do(subject{r, db, t, e, db.Schema().Types[t.Name()], hints.Key(e.Key()), show})
 		if shown {
 			return
 		}
@@ -59,7 +61,7 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 			return
 		}
 		problems := web.Problems(err)
-		if isServiceProblem(problems) || isAny(err, userdb.ErrNotFound) {
+		if isServiceProblem(problems) || isAny(err, userdb.ErrNotFound, admin.ErrOperatorDisabled) {
 			c.fail(w, r, err)
 			return
 		}
@@ -110,11 +112,15 @@ func changeTags(s subject) error {
 }
 
 // linkLifetimes maps the choices of the form to lifetimes of a link.
-var linkLifetimes = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour}
+var linkLifetimes = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": admin.MaxLinkLife}
 
-// issue creates a link. The response shows it, and it is never shown again.
+// issue creates a link. The response shows it, and it is never shown again. It is recorded, so that
+// one who disables the operator sees for whom there are links.
 func (c *Console) issue(s subject) error {
 	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Lifetime: linkLifetimes[s.r.PostFormValue("life")]}
+	if token.Lifetime == 0 {
+		token.Lifetime = time.Hour
+	}
 	if token.Purpose == "" {
 		token.Purpose = resetPurpose
 	}
@@ -123,11 +129,17 @@ func (c *Console) issue(s subject) error {
 		field = addresses[0]
 	}
 	one := issuedLink{Purpose: token.Purpose}
-	var err error
-	if field == "" {
-		one.Secret, err = s.t.Issue(s.r.Context(), s.hint, token)
-	} else {
-		one.Secret, one.Address, err = s.t.IssueFor(s.r.Context(), s.hint, field, token)
+	ctx := s.r.Context()
+	links, err := admin.OpenLinks(s.db)
+	if err == nil {
+		err = links.Issue(ctx, web.Entry(ctx).Text(admin.OperatorName), s.e.Key(), token.Lifetime, func() (err error) {
+			if field == "" {
+				one.Secret, err = s.t.Issue(ctx, s.hint, token)
+			} else {
+				one.Secret, one.Address, err = s.t.IssueFor(ctx, s.hint, field, token)
+			}
+			return err
+		})
 	}
 	if err != nil && s.e.Disabled() {
 		err = &userdb.FieldError{Err: userdb.ErrInvalid, Field: "purpose", Rule: "disabled", Reason: "a disabled account cannot have links; enable it first"}

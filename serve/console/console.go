@@ -145,7 +145,8 @@ func (c *Console) unknownProxy(r *http.Request) (peer string, unknown bool) {
 
 // asOperator sets the deadline of a request and the actor that histories record. It parses the
 // form, except for uploads, which have deadlines of their own, and then looks up the session again:
-// a form takes as long as its sender likes, and the session may have ended meanwhile.
+// a form takes as long as its sender likes, and the session may have ended meanwhile. A GET or HEAD
+// has no form, so nothing lies between the look-up and the handler.
 func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := userdb.WithActor(r.Context(), userdb.Actor{Name: actorName(r), Origin: web.Origin(r, c.options.Proxies)})
@@ -159,7 +160,7 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 		if !c.parseForm(w, r, maxForm) {
 			return
 		}
-		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		if isRead(r) {
 			next(w, r)
 			return
 		}
@@ -203,9 +204,15 @@ func (c *Console) parseVisitorForm(w http.ResponseWriter, r *http.Request) bool 
 	return true
 }
 
-// parseForm parses the form of a request, which may have up to limit bytes. If it returns false, it
-// has sent a response.
+// parseForm parses the query and the form of a request. The form may have up to limit bytes. A GET
+// or HEAD with a body is refused without reading it. If parseForm returns false, it has sent a
+// response.
 func (c *Console) parseForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
+	if isRead(r) && r.ContentLength != 0 {
+		w.Header().Set("Connection", "close") // otherwise the server reads the body first
+		c.show(w, r, http.StatusBadRequest, page{Name: "message", Title: "This request cannot be read", Data: "A request for a page has no body."})
+		return false
+	}
 	r.Body = http.MaxBytesReader(w, r.Body, limit)
 	err := r.ParseForm()
 	if err == nil {
@@ -218,6 +225,11 @@ func (c *Console) parseForm(w http.ResponseWriter, r *http.Request, limit int64)
 		c.show(w, r, http.StatusBadRequest, page{Name: "message", Title: "This form cannot be read", Data: "It is incomplete or too long."})
 	}
 	return err == nil
+}
+
+// isRead reports whether a request has a method that neither has a form nor changes anything.
+func isRead(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Method == http.MethodHead
 }
 
 // A page holds what the layout template needs.

@@ -36,9 +36,6 @@ const (
 func testSchema() schema.Schema {
 	s := schema.User()
 	t := s.Types["user"]
-	name := t.Fields["name"]
-	name.Role |= schema.RoleOrdered
-	t.Fields["name"] = name
 	t.Fields["job"] = schema.Field{Role: schema.RoleIndexed}
 	t.Fields["age"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}
 	t.Fields["news"] = schema.Field{Codec: schema.CodecBoolean}

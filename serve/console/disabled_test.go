@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"strings"
 	"testing"
@@ -19,8 +21,14 @@ import (
 // sends it and returns the response.
 func (d *testConsole) startForm(path, contentType, text string) (finish func() *http.Response) {
 	d.t.Helper()
+	return d.startRequest(http.MethodPost, path, contentType, text)
+}
+
+// startRequest does the same as startForm with another method.
+func (d *testConsole) startRequest(method, path, contentType, text string) (finish func() *http.Response) {
+	d.t.Helper()
 	body, rest := io.Pipe()
-	r, err := http.NewRequestWithContext(d.t.Context(), http.MethodPost, d.base+path, body)
+	r, err := http.NewRequestWithContext(d.t.Context(), method, d.base+path, body)
 	must(d.t, err)
 	r.Header.Set("Content-Type", contentType)
 	d.t.Cleanup(func() { _ = rest.Close() }) // so that the console can end even if the test fails
@@ -43,9 +51,9 @@ func (d *testConsole) startForm(path, contentType, text string) (finish func() *
 	}
 	return func() *http.Response {
 		d.t.Helper()
-		_, err := io.WriteString(rest, text[len(text)-1:])
-		must(d.t, err)
-		must(d.t, rest.Close())
+		// If these fail, the console has answered already.
+		_, _ = io.WriteString(rest, text[len(text)-1:])
+		_ = rest.Close()
 		answer := <-answers
 		must(d.t, answer.Body.Close())
 		return answer
@@ -62,6 +70,15 @@ func (d *testConsole) setEnabled(name string, enabled bool) {
 	} else {
 		must(d.t, operators.Disable(d.t.Context(), hints.Any(name)))
 	}
+}
+
+// setPassword sets the password of an operator, which ends their sessions.
+func (d *testConsole) setPassword(name, password string) error {
+	d.t.Helper()
+	operators, err := admin.Operators(d.db)
+	must(d.t, err)
+	_, err = operators.SetPassword(d.t.Context(), hints.Any(name), password)
+	return err
 }
 
 // TestDisabledWhileFormArrives checks that an operator who is disabled while a form arrives does
@@ -123,33 +140,75 @@ func TestDisabledWhileFormArrives(t *testing.T) {
 	})
 }
 
-// TestDisabledWhileDownloading checks that an operator who is disabled gets nothing more of a file.
-func TestDisabledWhileDownloading(t *testing.T) {
-	defer func(before time.Duration) { enabledInterval = before }(enabledInterval)
-	enabledInterval = 0
-	d := open(t, "memory:")
-	const size = 64 << 20 // more than the buffers between server and client hold
-	j, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "export", By: operatorName}, detail{}, func(_ context.Context, w *task) (string, error) {
+// makeFile runs a job that makes a file of the given size, and returns the path of the file.
+func (d *testConsole) makeFile(size int64) string {
+	d.t.Helper()
+	j, err := d.console.jobs.begin(d.t.Context(), admin.Job{Kind: "export", By: operatorName}, detail{}, func(_ context.Context, w *task) (string, error) {
 		file, err := d.console.jobs.create(w.ID, exportFile)
 		if err != nil {
 			return "", err
 		}
 		w.update(func(d *detail) { d.Files = []string{exportFile} })
-		if err := file.Truncate(size); err != nil {
-			return "", err
-		}
-		return "", file.Close()
+		return "", errors.Join(file.Truncate(size), file.Close())
 	})
-	must(t, err)
+	must(d.t, err)
 	d.waitForJob("/console/jobs/" + j.ID)
-	answer, err := d.client.Get(d.base + "/console/jobs/" + j.ID + "/files/" + exportFile)
+	return "/console/jobs/" + j.ID + "/files/" + exportFile
+}
+
+// TestBodyOfGet checks that the console does not wait for the body of a GET, since the operator may
+// be disabled before it has arrived.
+func TestBodyOfGet(t *testing.T) {
+	d := open(t, "memory:")
+	path := d.makeFile(1000)
+	for _, kind := range []string{"multipart/form-data; boundary=b", "application/x-www-form-urlencoded"} {
+		finish := d.startRequest(http.MethodGet, path, kind, "--b\r\nContent-Disposition: form-data; name=\"x\"\r\n\r\nx\r\n--b--\r\n")
+		d.setEnabled(operatorName, false)
+		if answer := finish(); answer.StatusCode != http.StatusBadRequest {
+			t.Errorf("a GET with a body of type %s: got %s, want 400", kind, answer.Status)
+		}
+		d.setEnabled(operatorName, true)
+		d.signIn(operatorName, goodPassword)
+	}
+}
+
+// TestDisabledWhileDownloading checks that an operator who is disabled, or who gets another
+// password, gets nothing more of a file, and nothing at all of one whose download has just begun.
+func TestDisabledWhileDownloading(t *testing.T) {
+	d := open(t, "memory:")
+	const size = 64 << 20 // more than the buffers between server and client hold
+	path := d.makeFile(size)
+	for name, end := range map[string]func(){
+		"disabled":     func() { d.setEnabled(operatorName, false) },
+		"new password": func() { must(t, d.setPassword(operatorName, goodPassword)) },
+	} {
+		before := signedInInterval
+		signedInInterval = 0
+		answer, err := d.client.Get(d.base + path)
+		must(t, err)
+		_, err = io.ReadFull(answer.Body, make([]byte, 1000))
+		must(t, err)
+		end()
+		if n, err := io.Copy(io.Discard, answer.Body); err == nil || n > size/2 {
+			t.Errorf("%s: got %d more bytes, %v", name, n, err)
+		}
+		must(t, answer.Body.Close())
+		signedInInterval = before
+		d.setEnabled(operatorName, true)
+		d.signIn(operatorName, goodPassword)
+	}
+	var checkFirst func() error
+	look := d.console.auth.Require(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { checkFirst = d.console.checkSignedIn(r) }))
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	at, err := url.Parse(d.base)
 	must(t, err)
-	defer answer.Body.Close()
-	_, err = io.ReadFull(answer.Body, make([]byte, 1000))
-	must(t, err)
+	for _, cookie := range d.client.Jar.Cookies(at) {
+		r.AddCookie(cookie)
+	}
+	look.ServeHTTP(httptest.NewRecorder(), r)
 	d.setEnabled(operatorName, false)
-	if n, err := io.Copy(io.Discard, answer.Body); err == nil || n > size/2 {
-		t.Errorf("a disabled operator got %d more bytes, %v", n, err)
+	if err := checkFirst(); !errors.Is(err, admin.ErrOperatorDisabled) {
+		t.Errorf("before the first byte: got %v, want ErrOperatorDisabled", err)
 	}
 }
 

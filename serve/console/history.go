@@ -75,8 +75,11 @@ var eventKinds = []userdb.EventKind{
 	userdb.EventKeyCreate, userdb.EventKeyRevoke, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
 }
 
+// labelBatch is the number of accounts that withLabels reads at a time: each may have 1 MiB.
+const labelBatch = 16
+
 // withLabels adds the current label of its account to each event. It makes one lookup for each
-// type.
+// type and labelBatch of its accounts.
 func withLabels(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []event {
 	keys := map[string][]recordkey.Key{}
 	for _, e := range found {
@@ -94,9 +97,11 @@ func withLabels(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent)
 		for i, key := range some {
 			all[i] = hints.Key(key)
 		}
-		for e, err := range t.FindAll(ctx, all...) {
-			if err == nil {
-				labels[e.Key()] = accountLabel(e, db.Schema().Types[name])
+		for batch := range slices.Chunk(all, labelBatch) {
+			for e, err := range t.FindAll(ctx, batch...) {
+				if err == nil {
+					labels[e.Key()] = accountLabel(e, db.Schema().Types[name])
+				}
 			}
 		}
 	}

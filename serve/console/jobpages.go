@@ -132,13 +132,6 @@ func (c *Console) beginImport(w http.ResponseWriter, r *http.Request, u upload, 
 	db, viewErr := c.view(r.Context())
 	if err == nil && viewErr == nil && !slices.Contains(db.Schema().Names(), u.Type) {
 		err = errUpload("Choose one of the types.")
-		if dry {
-			u.remove()
-		}
-	}
-	if problem, ok := errors.AsType[errUpload](err); ok {
-		c.showJobs(w, r, "import", "Import accounts", web.Problem{Field: "file", Text: string(problem)})
-		return
 	}
 	var j admin.Job
 	if err = errors.Join(err, viewErr); err == nil {
@@ -146,6 +139,10 @@ func (c *Console) beginImport(w http.ResponseWriter, r *http.Request, u upload, 
 	}
 	if err != nil && dry {
 		u.remove()
+	}
+	if problem, ok := errors.AsType[errUpload](err); ok {
+		c.showJobs(w, r, "import", "Import accounts", web.Problem{Field: "file", Text: string(problem)})
+		return
 	}
 	c.respondStarted(w, r, j, err, "import", "Import accounts")
 }
@@ -327,24 +324,26 @@ func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/jobs/"+id, http.StatusSeeOther)
 }
 
-// enabledInterval is the time between two checks that the operator who downloads a file is not
-// disabled. Tests lower it.
-var enabledInterval = time.Second
+// signedInInterval is the time between two checks that the operator who downloads a file may still
+// sign in. Tests lower it.
+var signedInInterval = time.Second
 
-// checkEnabled returns a function that returns an error once the operator who sent a request has
-// been disabled. The function asks the store at most once in enabledInterval, and returns nil if
-// the store does not respond.
-func (c *Console) checkEnabled(r *http.Request) func() error {
-	key, checked := web.Entry(r.Context()).Key(), time.Now()
+// checkSignedIn returns a function that returns ErrOperatorDisabled once the operator who sent a
+// request has been disabled or has got another password, either of which ends the session. The
+// function asks the store when it is first called and then at most once in signedInInterval. It
+// returns nil if the store does not respond.
+func (c *Console) checkSignedIn(r *http.Request) func() error {
+	before := web.Entry(r.Context())
+	var checked time.Time
 	return func() error {
-		if time.Since(checked) < enabledInterval {
+		if time.Since(checked) < signedInInterval {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), time.Second)
 		defer cancel()
-		e, err := c.operators.Find(ctx, hints.Key(key))
+		e, err := c.operators.Find(ctx, hints.Key(before.Key()))
 		checked = time.Now()
-		if err == nil && e.Disabled() {
+		if err == nil && (e.Disabled() || !e.PasswordChanged().Equal(before.PasswordChanged())) {
 			return admin.ErrOperatorDisabled
 		}
 		return nil
@@ -354,15 +353,23 @@ func (c *Console) checkEnabled(r *http.Request) func() error {
 // download sends a file of a job as an attachment, in a form in which no spreadsheet runs formulas.
 // The feed says who took it.
 func (c *Console) download(w http.ResponseWriter, r *http.Request) {
-	name := r.PathValue("name")
-	file, err := c.jobs.openFile(r.PathValue("id"), name)
+	id, name := r.PathValue("id"), r.PathValue("name")
+	_, err := c.jobs.jobs.In(operatorNamespace(r)).Find(r.Context(), id)
+	if err != nil && !errors.Is(err, userdb.ErrNotFound) {
+		c.fail(w, r, err)
+		return
+	}
+	var file *os.File
+	if err == nil { // others may have deleted the job, with its namespace
+		file, err = c.jobs.openFile(id, name)
+	}
 	if err != nil {
 		c.show(w, r, http.StatusNotFound, page{Name: "message", Title: "File not found", Data: "The file is in another process of the service or no longer exists."})
 		return
 	}
 	defer file.Close()
-	c.recordOwnAction(r, userdb.EventExport, r.PathValue("id")+"/"+name)
-	out := &deadlineWriter{w, http.NewResponseController(w), c.checkEnabled(r)}
+	c.recordOwnAction(r, userdb.EventExport, id+"/"+name)
+	out := &deadlineWriter{w, http.NewResponseController(w), c.checkSignedIn(r)}
 	// openFile accepts only names that the console chose.
 	w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
 	if strings.HasSuffix(name, ".csv") {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
 )
 
 // Limits on the jobs of one process.
@@ -21,7 +22,9 @@ const (
 	maxRunning    = 4
 	beatInterval  = time.Second      // between two reports of progress
 	recordTimeout = 10 * time.Second // for writing one report
+	sweepInterval = time.Minute      // between two searches for files of jobs that are gone
 	maxUpload     = 1 << 30          // bytes
+	maxUploads    = 4                // of dry runs that have ended
 )
 
 // errBusy reports that the process runs as many jobs as it may.
@@ -37,13 +40,19 @@ type runner struct {
 	tasks   map[string]*task // includes jobs that have ended, while their files exist
 	folder  string           // "" until it is created
 	running int
+	begun   int // jobs so far
 	stopped bool
 	wg      sync.WaitGroup
+
+	sweepOnce sync.Once
+	closing   chan struct{} // closed by end
+	end       func()
 }
 
 // A task is a job that this process runs or ran.
 type task struct {
 	admin.Job
+	number      int // of the jobs of this process, in the order in which they began
 	done, total atomic.Int64
 	stop        context.CancelFunc
 	ended       chan struct{} // closed when it has ended
@@ -67,7 +76,9 @@ func (d detail) canImport(j admin.Job) bool { return d.Upload.Path != "" && j.St
 
 func newRunner(db *userdb.DB) (*runner, error) {
 	jobs, err := admin.OpenJobs(db)
-	return &runner{jobs: jobs, host: rand.Text(), tasks: map[string]*task{}}, err
+	r := &runner{jobs: jobs, host: rand.Text(), tasks: map[string]*task{}, closing: make(chan struct{})}
+	r.end = sync.OnceFunc(func() { close(r.closing) })
+	return r, err
 }
 
 // begin starts a job in the background. The job keeps the values of ctx, which include the actor,
@@ -76,7 +87,7 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 	if err := r.reserve(); err != nil {
 		return admin.Job{}, err
 	}
-	j.Host = r.host
+	j.Host, j.PasswordChanged = r.host, web.Entry(ctx).PasswordChanged()
 	j, err := r.jobs.Begin(ctx, j)
 	if err != nil {
 		r.release()
@@ -85,12 +96,15 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := &task{Job: j, stop: stop, ended: make(chan struct{}), detail: d}
 	r.mu.Lock()
-	r.tasks[j.ID] = w
+	r.begun++
+	r.tasks[j.ID], w.number = w, r.begun
 	if r.stopped {
 		stop()
 	}
 	r.mu.Unlock()
 	r.removeUnlisted(ctx)
+	r.removeUploads()
+	r.sweepOnce.Do(func() { go r.sweep(context.WithoutCancel(ctx)) })
 	go r.reportProgress(ctx, w)
 	go func() {
 		defer r.release()
@@ -168,6 +182,7 @@ func joinText(text, more string) string {
 
 // close stops all jobs and removes their files. It returns when they have ended or ctx is done.
 func (r *runner) close(ctx context.Context) {
+	r.end()
 	r.mu.Lock()
 	r.stopped = true
 	for _, w := range r.tasks {
@@ -219,20 +234,72 @@ func (r *runner) details(id string) (detail, bool) {
 	return d, true
 }
 
-// removeUnlisted removes the files of jobs that are no longer listed.
+// removeUnlisted removes the files of jobs that have ended and are no longer listed.
 func (r *runner) removeUnlisted(ctx context.Context) {
+	ended := r.endedTasks() // before the list is read, which lacks jobs that begin meanwhile
 	all, err := r.jobs.All(ctx)
 	if err != nil {
 		return
 	}
+	for _, w := range ended {
+		if !slices.ContainsFunc(all, func(j admin.Job) bool { return j.ID == w.ID }) {
+			r.remove(w)
+		}
+	}
+}
+
+// sweep calls removeUnlisted regularly, because others may delete jobs with their namespace.
+func (r *runner) sweep(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.closing:
+			return
+		case <-tick.C:
+		}
+		listCtx, cancel := context.WithTimeout(ctx, recordTimeout)
+		r.removeUnlisted(listCtx)
+		cancel()
+	}
+}
+
+// endedTasks returns the jobs of this process that have ended.
+func (r *runner) endedTasks() (ended []*task) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for id, w := range r.tasks {
-		if !slices.ContainsFunc(all, func(j admin.Job) bool { return j.ID == id }) {
-			_ = os.RemoveAll(filepath.Join(r.folder, id)) // close removes the folder in any case
-			w.update(func(d *detail) { d.Upload.remove() })
-			delete(r.tasks, id)
+	for _, w := range r.tasks {
+		if w.hasEnded() {
+			ended = append(ended, w)
 		}
+	}
+	return ended
+}
+
+// remove removes the files of a job that has ended, and forgets the job.
+func (r *runner) remove(w *task) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_ = os.RemoveAll(filepath.Join(r.folder, w.ID)) // close removes the folder in any case
+	w.update(func(d *detail) { d.Upload.remove() })
+	delete(r.tasks, w.ID)
+}
+
+// removeUploads removes the uploads of dry runs that have ended, except those of the last
+// maxUploads. Their import then needs another upload.
+func (r *runner) removeUploads() {
+	var dry []*task
+	for _, w := range r.endedTasks() {
+		if w.hasUpload() {
+			dry = append(dry, w)
+		}
+	}
+	slices.SortFunc(dry, func(a, b *task) int { return b.number - a.number })
+	for _, w := range dry[min(maxUploads, len(dry)):] {
+		w.update(func(d *detail) {
+			d.Upload.remove()
+			d.Upload = upload{}
+		})
 	}
 }
 
@@ -277,6 +344,23 @@ func (w *task) update(change func(*detail)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	change(&w.detail)
+}
+
+// hasEnded reports whether the job has ended.
+func (w *task) hasEnded() bool {
+	select {
+	case <-w.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// hasUpload reports whether the job is a dry run whose upload still exists.
+func (w *task) hasUpload() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.detail.Upload.Path != ""
 }
 
 // setProgress sets how much of the total is done.

@@ -3,6 +3,7 @@ package console
 import (
 	"bytes"
 	"context"
+	"encoding/csv"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -112,7 +113,7 @@ func TestBadUploads(t *testing.T) {
 	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
 	d.wantText(d.send(http.StatusUnprocessableEntity, r), "The file did not arrive completely.")
 	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "x.csv", "uid,nmae\n1,2\n")), "failed.", "nmae")
-	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "1 refused", "x.jsonl")
+	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "failed.", "neither JSON lines nor a JSON list", "x.jsonl")
 	uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*"))
 	if len(uploads) != 2 { // the files of the two jobs that were started
 		t.Errorf("the uploads are %q, want two", uploads)
@@ -260,5 +261,85 @@ func TestEscapeFormulas(t *testing.T) {
 	must(t, escapeFormulas(&out, strings.NewReader("a,=1,+2,-3,@4,\"\t5\",\"\"\"=6\",＝7,b=c\n")))
 	if want := "a,'=1,'+2,'-3,'@4,'\t5,\"\"\"=6\",'＝7,b=c\n"; out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
+	}
+}
+
+// TestUploadsAreLimited checks that only the uploads of the last dry runs stay on the disk, and
+// that an import of an earlier one asks for the file again.
+func TestUploadsAreLimited(t *testing.T) {
+	d := open(t, "memory:")
+	var dry []string
+	for range maxUploads + 3 {
+		dry = append(dry, d.upload(http.StatusSeeOther, "people.csv", people, "type", "user"))
+		d.waitForJob(dry[len(dry)-1])
+		<-d.console.jobs.task(strings.TrimPrefix(dry[len(dry)-1], "/console/jobs/")).ended
+	}
+	// The last dry run had not ended when it began.
+	if uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*")); len(uploads) != maxUploads+1 {
+		t.Errorf("%d uploads are left, want %d", len(uploads), maxUploads+1)
+	}
+	importing := func(want int, page string) string {
+		return d.do(want, "/console/import", "from", page[strings.LastIndex(page, "/")+1:])
+	}
+	d.wantNoText(d.do(http.StatusOK, dry[0]), "Import the file")
+	d.wantText(importing(http.StatusUnprocessableEntity, dry[0]), "Upload it again.")
+	// This import makes the fourth dry run before the last the one that is too many.
+	d.wantText(d.waitForJob(importing(http.StatusSeeOther, dry[len(dry)-1-maxUploads])), "lines read: 3 created")
+	if uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*")); len(uploads) != maxUploads {
+		t.Errorf("after an import, %d uploads are left, want %d", len(uploads), maxUploads)
+	}
+	d.waitForJob(importing(http.StatusSeeOther, dry[len(dry)-1]))
+}
+
+// TestFilesOfDeletedJobs checks that nobody gets a file of a job that others have deleted, that the
+// file is removed, and that a job that begins or runs meanwhile is not forgotten.
+func TestFilesOfDeletedJobs(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	r := d.console.jobs
+	at := d.post(http.StatusSeeOther, "/console/export")
+	d.wantText(d.waitForJob(at), "Wrote 1 account.")
+	exported := r.task(strings.TrimPrefix(at, "/console/jobs/"))
+	<-exported.ended
+	d.do(http.StatusOK, at+"/files/accounts.jsonl")
+	running, err := r.begin(t.Context(), admin.Job{Kind: "check"}, detail{}, func(ctx context.Context, _ *task) (string, error) {
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	must(t, err)
+	inside, err := admin.Open(d.db)
+	must(t, err)
+	all, err := inside.Type("job")
+	must(t, err)
+	for _, id := range []string{exported.ID, running.ID} {
+		must(t, all.Delete(t.Context(), hints.UID(id)))
+	}
+	d.wantText(d.do(http.StatusNotFound, at+"/files/accounts.jsonl"), "no longer exists")
+	file := filepath.Join(r.folder, exported.ID, exportFile)
+	if _, err := os.Stat(file); err != nil {
+		t.Errorf("before the search: %v", err)
+	}
+	r.removeUnlisted(t.Context())
+	if _, err := os.Stat(file); !os.IsNotExist(err) || r.task(exported.ID) != nil {
+		t.Errorf("the file of a deleted job: got %v, want it to be gone", err)
+	}
+	if r.task(running.ID) == nil {
+		t.Error("a job that runs is forgotten, so that nothing stops it")
+	}
+}
+
+// TestManyRefusedLines checks that the file of refused lines has only the first of them, each
+// completely, and that the page says how many it lacks.
+func TestManyRefusedLines(t *testing.T) {
+	defer func(before int64) { maxRejects = before }(maxRejects)
+	maxRejects = 20_000
+	d := open(t, "memory:")
+	row := strings.Repeat("x", 5000) + ",nobody\n" // longer than the buffer of a csv.Writer
+	page := d.upload(http.StatusSeeOther, "people.csv", "name,email\n"+strings.Repeat(row, 10), "type", "user")
+	d.wantText(d.waitForJob(page), "10 refused.", "it lacks the last 7.")
+	text := d.do(http.StatusOK, page+"/files/refused.csv")
+	rows, err := csv.NewReader(strings.NewReader(text)).ReadAll()
+	if err != nil || len(rows) != 4 || len(text) > int(maxRejects) {
+		t.Errorf("got %d rows in %d bytes, %v; want a header and three rows", len(rows), len(text), err)
 	}
 }

@@ -110,9 +110,17 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, status, p)
 }
 
+// maxConditions is how many fields, and how many tags, a list can be filtered by.
+const maxConditions = 20
+
 // parseQuery parses the parameters of a list, which are those of the HTTP service.
 func parseQuery(params url.Values, t schema.Type) (userdb.Query, error) {
 	q := userdb.Query{Limit: pageSize, MaxRead: maxRead, MaxBytes: maxReadBytes, Order: params.Get("order"), Reverse: params.Get("reverse") == "true" && params.Get("order") != "", Where: schema.Facets{}}
+	for _, name := range []string{"where", "tag"} {
+		if len(params[name]) > maxConditions {
+			return q, &userdb.FieldError{Err: userdb.ErrInvalid, Field: name, Rule: "max", Reason: "a list takes at most 20 conditions"}
+		}
+	}
 	for _, tag := range params["tag"] {
 		if tag != "" {
 			q.Tags = append(q.Tags, tag)

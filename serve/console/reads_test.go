@@ -2,8 +2,10 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 
@@ -72,4 +74,27 @@ func TestAccountPageReadsOnce(t *testing.T) {
 			t.Errorf("the page calls %v, want %v", got, want)
 		}
 	})
+}
+
+// TestListConditions checks that a list takes only so many conditions.
+func TestListConditions(t *testing.T) {
+	d := open(t, "memory:")
+	for _, condition := range []string{"&where=name:x", "&tag=x"} {
+		d.wantText(d.do(http.StatusUnprocessableEntity, "/console/types/user?"+strings.Repeat(condition, maxConditions+1)), "at most 20 conditions")
+		d.wantNoText(d.do(http.StatusOK, "/console/types/user?"+strings.Repeat(condition, maxConditions)), "at most 20 conditions")
+	}
+}
+
+// TestLabelsOfHistory checks that a page of events reads only a few of their accounts at a time.
+func TestLabelsOfHistory(t *testing.T) {
+	d := open(t, "memory:")
+	for i := range labelBatch + 1 {
+		d.createAccount(fmt.Sprint("u", i), "name", fmt.Sprint("Name ", i))
+	}
+	d.do(http.StatusOK, "/console/history") // what the first page of a session does
+	d.calls.reset()
+	d.wantText(d.do(http.StatusOK, "/console/history"), "Name 0", fmt.Sprint("Name ", labelBatch))
+	if n := d.calls.reset()["FindAll"]; n != 2 {
+		t.Errorf("%d accounts were read in %d lookups, want 2", labelBatch+1, n)
+	}
 }

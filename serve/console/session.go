@@ -21,6 +21,9 @@ import (
 func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
+	// The address holds the token: no request of this page may carry it as the referrer, not even
+	// to this site, where a proxy would log it.
+	w.Header().Set("Referrer-Policy", "strict-origin")
 	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
 		return
 	}
@@ -82,9 +85,17 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 			c.fail(w, r, err)
 			return
 		}
-		c.recordAction(r, userdb.EventOperatorLoginFailed, "", c.operatorNamed(ctx, r.PostFormValue("name")))
+		c.recordGuess(r, err, c.operatorNamed(ctx, r.PostFormValue("name")))
 	}
 	c.show(w, r, statusOf(p.Problems), p)
+}
+
+// recordGuess records a failed login. Attempts whose password was not checked are left out: anybody
+// can make any number of them.
+func (c *Console) recordGuess(r *http.Request, err error, name string) {
+	if !errors.Is(err, userdb.ErrTooManyAttempts) {
+		c.recordAction(r, userdb.EventOperatorLoginFailed, "", name)
+	}
 }
 
 // operatorNamed returns the stored name of the operator whose name was typed, or "" if this console
@@ -130,7 +141,7 @@ func (c *Console) requirePassword(to route) http.HandlerFunc {
 				c.fail(w, r, err)
 				return
 			}
-			c.recordAction(r, userdb.EventOperatorLoginFailed, "", web.Entry(r.Context()).Text(admin.OperatorName))
+			c.recordGuess(r, err, web.Entry(r.Context()).Text(admin.OperatorName))
 		}
 		setsPassword := strings.HasSuffix(to.pattern, "/password") // in other forms it is a facet
 		v := verification{Path: r.URL.EscapedPath(), NewPassword: setsPassword && r.PostForm.Has("password")}

@@ -24,6 +24,9 @@ const (
 	maxRefused  = 50
 )
 
+// maxRejects is how many bytes of refused lines a job writes to its file. Tests lower it.
+var maxRejects int64 = 64 << 20
+
 // A problemLine describes a problem that a check found.
 type problemLine struct {
 	Code, Key, Text, Meaning string
@@ -139,31 +142,40 @@ type upload struct {
 }
 
 // importJob starts a job that imports an upload or, if dry is set, reports what an import would do.
+// The error is errElsewhere if the upload has been removed.
 func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u upload, dry bool) (admin.Job, error) {
 	title, d := "Import of "+u.Name+" as type "+u.Type, detail{}
 	if dry {
 		title, d = "Dry run of "+u.Name+" as type "+u.Type, detail{Upload: u}
 	}
-	return r.begin(ctx, admin.Job{Kind: "import", By: by, Title: title}, d, func(ctx context.Context, w *task) (string, error) {
-		file, err := os.Open(u.Path)
-		if err != nil {
-			return "", err
-		}
+	// The file stays open even if begin removes it, because later dry runs have ended.
+	file, err := os.Open(u.Path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = errElsewhere
+	}
+	if err != nil {
+		return admin.Job{}, err
+	}
+	j, err := r.begin(ctx, admin.Job{Kind: "import", By: by, Title: title}, d, func(ctx context.Context, w *task) (string, error) {
 		defer file.Close()
 		info, err := file.Stat()
 		if err != nil {
 			return "", err
 		}
-		rejects, err := r.create(w.ID, u.rejectsFile())
+		kept, err := r.create(w.ID, u.rejectsFile())
 		if err != nil {
 			return "", err
 		}
-		defer rejects.Close()
+		defer kept.Close()
+		rejects := &rejectsFile{file: kept, left: maxRejects}
 		o := transfer.ImportOptions{Type: u.Type, CSV: u.CSV, OnDuplicate: u.Duplicate, DryRun: dry, Rejects: rejects, Refused: w.addRefused}
 		report, err := transfer.Import(ctx, db, &meteredFile{File: file, read: func(n int64) { w.setProgress(min(n, info.Size()), info.Size()) }}, o)
 		text := importText(report, dry)
 		if report.Refused > 0 {
 			w.update(func(d *detail) { d.Files = []string{u.rejectsFile()} })
+		}
+		if rejects.omitted > 0 {
+			text += " The file of refused lines is full: it lacks the last " + formatNumber(rejects.omitted) + "."
 		}
 		if err != nil {
 			return text, inputError(err)
@@ -171,6 +183,28 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 		w.setProgress(info.Size(), info.Size())
 		return text, nil
 	})
+	if err != nil {
+		_ = file.Close() // it was only to be read
+	}
+	return j, err
+}
+
+// A rejectsFile is a file that keeps the first refused lines, and counts those that no longer fit.
+type rejectsFile struct {
+	file    *os.File
+	left    int64 // bytes that still fit
+	omitted int64
+}
+
+// Write writes a whole line, or counts it.
+func (f *rejectsFile) Write(line []byte) (int, error) {
+	if f.omitted > 0 || int64(len(line)) > f.left {
+		f.omitted++
+		return len(line), nil
+	}
+	n, err := f.file.Write(line)
+	f.left -= int64(n)
+	return n, err
 }
 
 func (w *task) addRefused(line int64, reason string) {

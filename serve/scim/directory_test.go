@@ -46,13 +46,19 @@ func (d directory) prepare() {
 func (d directory) send(method, path, body string) (map[string]any, error) {
 	w := httptest.NewRecorder()
 	req := httptest.NewRequestWithContext(d.Ctx, method, Prefix+path, strings.NewReader(body))
-	if err := d.h.Serve(w, req, d.DB, d.NS.Path(), UserType); err != nil || w.Body.Len() == 0 {
+	if err := d.h.Serve(w, req, d.DB, d.NS.Path(), UserType, noMeter{}); err != nil || w.Body.Len() == 0 {
 		return nil, err
 	}
 	var v map[string]any
 	err := json.Unmarshal(w.Body.Bytes(), &v)
 	return v, err
 }
+
+// noMeter is a Meter without limits.
+type noMeter struct{}
+
+func (noMeter) Reserve(context.Context) error { return nil }
+func (noMeter) Charge(any) error              { return nil }
 
 // must sends a request that must succeed, and returns the body of the response.
 func (d directory) must(method, path, body string) map[string]any {

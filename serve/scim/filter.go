@@ -23,7 +23,7 @@ var filterable = map[string][]string{
 }
 
 // parseFilter returns the terms of a filter, of which a resource must match all. It returns at
-// least one term.
+// least one term, and at most one for each attribute.
 func parseFilter(urn, text string) ([]term, error) {
 	if len(text) > maxFilter {
 		return nil, badRequest(invalidFilter, "the filter is too long")
@@ -32,7 +32,18 @@ func parseFilter(urn, text string) ([]term, error) {
 	if err != nil {
 		return nil, badRequest(invalidFilter, "the filter cannot be parsed")
 	}
-	return terms(urn, e)
+	all, err := terms(urn, e)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, t := range all {
+		if seen[t.attribute] { // each takes a lookup for each resource
+			return nil, badRequest(invalidFilter, "the filter names an attribute twice")
+		}
+		seen[t.attribute] = true
+	}
+	return all, nil
 }
 
 func terms(urn string, e filter.Expression) ([]term, error) {

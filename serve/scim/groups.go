@@ -22,24 +22,15 @@ func (c *call) groupResource(s search, e userdb.Entry) (resource, error) {
 	if !s.wants(urnGroup, "members") {
 		return out, nil
 	}
-	uids, err := c.membersOf(c.ctx, e, maxMembers-c.used.members)
+	if err := c.meter.Reserve(c.ctx); err != nil {
+		return out, err
+	}
+	members, err := c.membersOf(e)
 	if err != nil {
 		return out, err
 	}
-	members := make([]member, len(uids))
-	for i, uid := range uids {
-		members[i] = member{Value: uid, Type: "User", Ref: c.url("Users", uid)}
-	}
-	c.used.members += len(members)
 	out["members"] = members
 	return out, nil
-}
-
-// A member is one value of the attribute members.
-type member struct {
-	Value string `json:"value"`
-	Type  string `json:"type"`
-	Ref   string `json:"$ref"`
 }
 
 // A groupEdit holds the changes that a request makes to a group.

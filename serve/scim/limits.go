@@ -8,9 +8,12 @@ import (
 
 // Limits of one request. Tests lower them.
 var (
-	maxFound   = 1000    // entries that a filter selects
-	maxBytes   = 8 << 20 // size of the entries kept for the response; the last read may exceed it
-	maxMembers = 50_000  // members in the response
+	maxFound   = 1000   // entries that a filter selects
+	maxMembers = 50_000 // members in the response
+
+	// maxBytes is the size of the entries kept for the response, which the last read may exceed,
+	// and of the members.
+	maxBytes = 8 << 20
 
 	// stepBytes is the size of the entries after which one step of a listing ends. It does not
 	// depend on what the request has read before, because a repeated step must read the same
@@ -19,7 +22,7 @@ var (
 )
 
 // A usage counts what a request keeps for its response.
-type usage struct{ entries, bytes, members int }
+type usage struct{ entries, bytes, members, memberBytes int }
 
 // add counts entries.
 func (u *usage) add(all []userdb.Entry) {
@@ -30,6 +33,21 @@ func (u *usage) add(all []userdb.Entry) {
 		}
 	}
 }
+
+// memberBytes is the size of a member besides its texts.
+const memberBytes = 48
+
+// withMembers returns u with members counted.
+func (u usage) withMembers(members []member) usage {
+	u.members += len(members)
+	for _, m := range members {
+		u.memberBytes += memberBytes + len(m.Value) + len(m.Ref)
+	}
+	return u
+}
+
+// tooManyMembers reports whether the response has more members than it may.
+func (u usage) tooManyMembers() bool { return u.members > maxMembers || u.memberBytes > maxBytes }
 
 var (
 	errTooManyFound   = badRequest(tooMany, "the filter selects more than one request may read")

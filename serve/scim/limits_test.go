@@ -31,8 +31,8 @@ func (d directory) resources(path string) (ids []string, total int) {
 }
 
 // TestMembersWithoutUsers checks that members are listed and added without reading the users, and
-// that a response has a limit on members: a page ends before it, and a request for a larger group
-// is refused.
+// that a response has a limit on members and on their bytes: a page ends before it, and a request
+// for a larger group is refused.
 func TestMembersWithoutUsers(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, schema.User())
@@ -81,6 +81,15 @@ func TestMembersWithoutUsers(t *testing.T) {
 		}
 		if v := d.must("GET", "/Groups/"+all[0]+"?excludedAttributes=members", ""); v["displayName"] != "Many" {
 			t.Errorf("without members: got %v, want the name Many", v)
+		}
+
+		maxMembers = 100
+		size := memberBytes + len(uids[0]) + len("http://example.com"+Prefix+"/Users/"+uids[0])
+		lowerLimit(t, &maxBytes, 3*size-1)
+		d.wantError(400, "tooMany", "GET", "/Groups/"+all[0], "")
+		lowerLimit(t, &maxBytes, 3*size)
+		if v := d.must("GET", "/Groups/"+all[0], ""); len(memberValues(v)) != 3 {
+			t.Errorf("members of as many bytes as fit: got %v, want 3", v)
 		}
 	})
 }

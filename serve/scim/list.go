@@ -39,15 +39,9 @@ func (c *call) respond(status int, kind string, e userdb.Entry, toResource func(
 	var s search
 	s.readAttributes(c)
 	out, err := toResource(s, e)
-	switch {
-	case err == nil || c.r.Method == http.MethodGet:
-	case errors.Is(err, errTooManyMembers): // the change was made; its response omits the members
-		err = nil
-	default:
-		err = markPartial("the change was made", err)
-	}
-	if err != nil {
-		return answer{}, err
+	// After a change, a response with too many members omits them.
+	if err != nil && (c.reads || !errors.Is(err, errTooManyMembers)) {
+		return answer{}, c.afterChange(err)
 	}
 	return answer{status: status, location: c.url(kind+"s", e.UID()), body: s.project(urnCore+kind, out)}, nil
 }
@@ -160,6 +154,9 @@ func listResponse(s search, total int64, page []resource) answer {
 // list returns one page of the entries of a type: those that match the filter, or all entries if
 // there is none. find returns the entries that match all terms of the filter.
 func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]userdb.Entry, error), toResource func(search, userdb.Entry) (resource, error)) (answer, error) {
+	if err := c.meter.Reserve(c.ctx); err != nil {
+		return answer{}, err
+	}
 	start, count := s.window()
 	var page []userdb.Entry
 	var total int64

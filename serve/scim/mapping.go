@@ -122,7 +122,7 @@ func (o Options) fields(t schema.Type) (Mapping, error) {
 	if !t.Fields[o.UserName].Role.Has(schema.RoleSecondary) {
 		return nil, fmt.Errorf("%w: userName cannot be %q, which is not an identifying field; the identifying fields are %s", ErrOptions, o.UserName, strings.Join(t.Secondary(), ", "))
 	}
-	if t.Fields[o.UserName].Kind == "email" {
+	if t.Fields[o.UserName].HasAddresses() {
 		m["emails"] = o.UserName
 	}
 	for attribute, field := range o.Mapping {

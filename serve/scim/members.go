@@ -152,25 +152,44 @@ func (r *collection) taggedUIDs(ctx context.Context, tag string) iter.Seq2[[]str
 	}
 }
 
-// membersOf returns the UIDs of the members of a group, sorted. It returns errTooManyMembers if
-// there are more than limit.
-func (r *collection) membersOf(ctx context.Context, e userdb.Entry, limit int) (uids []string, err error) {
+// A member is one value of the attribute members.
+type member struct {
+	Value string `json:"value"`
+	Type  string `json:"type"`
+	Ref   string `json:"$ref"`
+}
+
+// membersOf returns the members of a group, sorted by UID. It returns errTooManyMembers if the
+// response would have more than it may.
+func (c *call) membersOf(e userdb.Entry) (members []member, err error) {
+	used := c.used
 	for _, tag := range memberTags(e) {
-		for batch, err := range r.taggedUIDs(ctx, tag) {
+		for batch, err := range c.taggedUIDs(c.ctx, tag) {
 			if err != nil {
 				return nil, err
 			}
-			if uids = append(uids, batch...); len(uids) > limit {
-				slices.Sort(uids)
-				uids = slices.Compact(uids)
+			for _, uid := range batch {
+				members = append(members, member{Value: uid, Type: "User", Ref: c.url("Users", uid)})
 			}
-			if len(uids) > limit {
+			used = used.withMembers(members[len(members)-len(batch):])
+			if used.tooManyMembers() {
+				members = sortMembers(members)
+				used = c.used.withMembers(members)
+			}
+			if used.tooManyMembers() {
 				return nil, errTooManyMembers
 			}
 		}
 	}
-	slices.Sort(uids)
-	return slices.Compact(uids), nil
+	members = sortMembers(members)
+	c.used = c.used.withMembers(members)
+	return members, nil
+}
+
+// sortMembers returns members sorted by UID, without duplicates.
+func sortMembers(members []member) []member {
+	slices.SortFunc(members, func(a, b member) int { return strings.Compare(a.Value, b.Value) })
+	return slices.CompactFunc(members, func(a, b member) bool { return a.Value == b.Value })
 }
 
 // memberTags returns the tags that make a user a member of a group: the stored one, and the group's

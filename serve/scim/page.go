@@ -26,6 +26,12 @@ type position struct {
 	ended  bool
 }
 
+// A listPlace names a position: its list, and the index from which it is the next page.
+type listPlace struct {
+	list  string
+	start int64
+}
+
 const (
 	positionAge  = time.Minute
 	maxPositions = 1000
@@ -36,16 +42,34 @@ const (
 func (h *Handler) savePosition(name string, start int64, pos position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.positions) >= maxPositions {
-		clear(h.positions)
+	at := listPlace{name, start}
+	if _, has := h.positions[at]; !has && len(h.positions) >= maxPositions {
+		h.dropPosition()
 	}
-	h.positions[fmt.Sprint(name, "\x00", start)] = pos
+	h.positions[at] = pos
+}
+
+// dropPosition forgets the oldest position of the list that has the most, so that one directory
+// does not displace the positions of others.
+func (h *Handler) dropPosition() {
+	counts := map[string]int{}
+	for at := range h.positions {
+		counts[at.list]++
+	}
+	var oldest listPlace
+	for at, pos := range h.positions {
+		more := counts[at.list] - counts[oldest.list]
+		if more > 0 || more == 0 && pos.at.Before(h.positions[oldest].at) {
+			oldest = at
+		}
+	}
+	delete(h.positions, oldest)
 }
 
 func (h *Handler) loadPosition(name string, start int64) (position, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	pos, has := h.positions[fmt.Sprint(name, "\x00", start)]
+	pos, has := h.positions[listPlace{name, start}]
 	return pos, has && time.Since(pos.at) < positionAge
 }
 
@@ -113,7 +137,7 @@ func (c *call) step(t *userdb.Type, pos *position, limit int64) ([]userdb.Entry,
 
 // total returns the number of entries of a type. Concurrent requests share one count.
 func (c *call) total(t *userdb.Type, name string) (int64, error) {
-	total, err := figures.Gather(c.ctx, &c.h.figures, name, 0, func(ctx context.Context) (int64, error) {
+	total, err := figures.GatherFor(c.ctx, &c.h.figures, c.name, name, 0, func(ctx context.Context) (int64, error) {
 		sum, err := t.Count(ctx, userdb.Query{Order: addedField})
 		return sum.Entries, err
 	})

@@ -74,7 +74,7 @@ func (l lister) page(t *testing.T, start, count int) (uids []string, total int, 
 	t.Helper()
 	w := httptest.NewRecorder()
 	req := httptest.NewRequestWithContext(l.Ctx, "GET", fmt.Sprintf("/scim/v2/Users?startIndex=%d&count=%d&attributes=id", start, count), nil)
-	if err := l.h.Serve(w, req, l.DB, l.NS.Path(), "user"); err != nil {
+	if err := l.h.Serve(w, req, l.DB, l.NS.Path(), "user", noMeter{}); err != nil {
 		return nil, 0, err
 	}
 	var body struct {

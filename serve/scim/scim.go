@@ -57,7 +57,7 @@ type Handler struct {
 	mu          sync.Mutex
 	preparing   map[string]chan struct{} // full while the collection of that name is being prepared
 	collections map[string]*collection
-	positions   map[string]position
+	positions   map[listPlace]position
 	figures     figures.Cache
 }
 
@@ -78,7 +78,7 @@ type collection struct {
 func New(o Options) (*Handler, error) {
 	o.UserName = cmp.Or(o.UserName, defaultUserName)
 	tags, err := o.tagsByGroup()
-	return &Handler{options: o, tags: tags, preparing: map[string]chan struct{}{}, collections: map[string]*collection{}, positions: map[string]position{}}, err
+	return &Handler{options: o, tags: tags, preparing: map[string]chan struct{}{}, collections: map[string]*collection{}, positions: map[listPlace]position{}}, err
 }
 
 // Prepare adds what SCIM needs to the stored schema of a type: an index on the field externalId, an
@@ -178,13 +178,26 @@ func (r *collection) open(ctx context.Context, db *userdb.DB, typ string) error 
 	return err
 }
 
+// A Meter limits how much memory responses take.
+type Meter interface {
+	// Reserve waits until the response may have as many entries or members as one request may
+	// read. Calling it again does nothing.
+	Reserve(context.Context) error
+	// Charge replaces what the response reserved by the size of its body. It returns an error if
+	// the body must not be sent.
+	Charge(body any) error
+}
+
 // A call holds one request.
 type call struct {
 	*collection
 	ctx   context.Context
 	r     *http.Request
+	meter Meter
+	base  string     // the beginning of the addresses of resources
 	query url.Values // by parameter name in lower case
 	id    string     // of the resource in the path, or ""
+	reads bool       // whether the operation changes nothing
 	used  usage
 }
 
@@ -221,11 +234,12 @@ var operations = map[string]operation{
 
 // Serve handles a request for the users of a type of db. If it returns an error, it has not written
 // a response: the caller does, with [Error.Write] for an *Error.
-func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB, namespace, typ string) error {
+func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB, namespace, typ string, meter Meter) error {
 	do, c, err := route(w.Header(), req)
 	if err != nil {
 		return err
 	}
+	c.meter = meter
 	if c.collection, err = h.collection(req.Context(), db, namespace, typ); err != nil {
 		return publicError(err)
 	}
@@ -237,6 +251,9 @@ func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB,
 	}
 	if err != nil {
 		return publicError(c.withAttribute(err))
+	}
+	if err := meter.Charge(a.body); err != nil {
+		return c.afterChange(err)
 	}
 	a.write(w)
 	return nil
@@ -270,7 +287,7 @@ func (h *Handler) Describe(w http.ResponseWriter, req *http.Request, t schema.Ty
 // route returns the operation that a request asks for. If the path does not support the method, it
 // sets the Allow header of the response.
 func route(answer http.Header, req *http.Request) (operation, *call, error) {
-	c := &call{ctx: req.Context(), r: req, query: url.Values{}}
+	c := &call{ctx: req.Context(), r: req, base: baseURL(req), query: url.Values{}, reads: req.Method == http.MethodGet}
 	given, err := url.ParseQuery(req.URL.RawQuery)
 	if err != nil {
 		return nil, nil, badRequest(invalidSyntax, "the query cannot be parsed")
@@ -284,7 +301,9 @@ func route(answer http.Header, req *http.Request) (operation, *call, error) {
 	if c.id, err = url.PathUnescape(id); err != nil {
 		return nil, nil, errNotFound
 	}
-	if one && path != kind+"/.search" {
+	if search := kind + "/.search"; path == search {
+		c.reads = true
+	} else if one {
 		path = kind + "/*"
 	}
 	if do := operations[req.Method+" "+path]; do != nil {
@@ -303,12 +322,26 @@ func route(answer http.Header, req *http.Request) (operation, *call, error) {
 	return nil, nil, &Error{http.StatusMethodNotAllowed, "", "the path does not support this method"}
 }
 
-// url returns the address of a resource.
-func (c *call) url(kind, id string) string {
+// baseURL returns the beginning of the addresses of resources.
+func baseURL(req *http.Request) string {
 	scheme := "http"
 	// A proxy sets X-Forwarded-Proto. A client that forges it deceives only itself.
-	if c.r.TLS != nil || strings.EqualFold(c.r.Header.Get("X-Forwarded-Proto"), "https") {
+	if req.TLS != nil || strings.EqualFold(req.Header.Get("X-Forwarded-Proto"), "https") {
 		scheme = "https"
 	}
-	return scheme + "://" + c.r.Host + Prefix + "/" + kind + "/" + strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
+	return scheme + "://" + req.Host + Prefix + "/"
+}
+
+// url returns the address of a resource.
+func (c *call) url(kind, id string) string {
+	return c.base + kind + "/" + strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
+}
+
+// afterChange returns an error that occurred when the operation was complete. It says that the
+// change was made, unless the operation only reads.
+func (c *call) afterChange(err error) error {
+	if c.reads {
+		return err
+	}
+	return markPartial("the change was made", err)
 }

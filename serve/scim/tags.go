@@ -172,17 +172,27 @@ func (r *collection) giveUpTag(ctx context.Context, id, mapped string) error {
 	return err
 }
 
-// moveTag replaces a tag by another one at all users that carry it.
+// moveTag replaces a tag by another one at all users that carry it. If a user has as many tags as
+// the schema allows, the old tag is removed first, and if the user has even more, it is only
+// removed: one such user must not keep a tag that a group has given up, nor stop a whole directory.
 func (r *collection) moveTag(ctx context.Context, from, to string) error {
 	for uids, err := range r.taggedUIDs(ctx, from) {
 		if err != nil {
 			return err
 		}
 		err = forEach(ctx, uids, func(uid string) error {
-			if _, err := r.users.Tags(hints.UID(uid)).Add(ctx, to); err != nil {
+			tags := r.users.Tags(hints.UID(uid))
+			_, err := tags.Add(ctx, to)
+			isFull := isTooManyTags(err)
+			if err != nil && !isFull {
 				return err
 			}
-			_, err := r.users.Tags(hints.UID(uid)).Remove(ctx, from)
+			if _, err = tags.Remove(ctx, from); err != nil || !isFull {
+				return err
+			}
+			if _, err = tags.Add(ctx, to); isTooManyTags(err) {
+				return nil
+			}
 			return err
 		})
 		if err != nil {

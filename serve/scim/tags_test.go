@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
@@ -229,6 +230,33 @@ func TestTagsChangeGroups(t *testing.T) {
 				d.checkTags(g.member, want)
 			}
 		}
+	})
+}
+
+// TestTagsOfFullUser checks that a user who has as many tags as the schema allows, or more, does
+// not stop groups from changing their tags.
+func TestTagsOfFullUser(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		limited := schema.User()
+		tags := limited.Types[UserType].Tertiary[tagsName]
+		tags.Max = 3
+		limited.Types[UserType].Tertiary[tagsName] = tags
+		s = s.Under(t, limited)
+		d := newDirectory(t, s, nil)
+		d.users("a", "b")
+		group := d.createGroup("X", "a", "b")
+		for _, uid := range []string{"a", "b"} {
+			if _, err := d.Type(t, UserType).Tags(hints.UID(uid)).Add(d.Ctx, "1", "2"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.Raw.SAdd(d.Ctx, s.NS.String()+"user/uid:b/tags", "3").Err(); err != nil {
+			t.Fatal(err)
+		}
+		d = newDirectory(t, s, map[string]string{"X": "x"})
+		d.checkTags("a", "1", "2", "x")
+		d.checkTags("b", "1", "2", "3")
+		d.checkMembers(group, "a")
 	})
 }
 

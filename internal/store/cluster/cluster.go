@@ -61,8 +61,11 @@ type Engine struct {
 	newRev       func() string
 	goDetached   func(context.Context, time.Duration, func(context.Context))
 	feedQueues   [store.FeedParts]*feedQueue
-	completers   chan struct{}  // limits how many entries readers complete at once
-	reloaded     chan time.Time // holds the time of the last reload; who receives it may reload
+	lineQueues   map[string]*[store.FeedParts]*lineQueue // by feed
+	// completers limits how many entries readers complete at once.
+	completers chan struct{}
+	// reloaded holds the time of the last reload; who receives it may reload.
+	reloaded chan time.Time
 }
 
 var _ store.Engine = (*Engine)(nil)
@@ -88,8 +91,12 @@ func New(client redis.UniversalClient, o Options) *Engine {
 		cc:    cc, node: o.OnNode, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, goDetached: goDetached,
 		completers: make(chan struct{}, maxCompleters), reloaded: make(chan time.Time, 1),
 	}
+	e.lineQueues = map[string]*[store.FeedParts]*lineQueue{store.FeedLogins: {}, store.FeedFailures: {}}
 	for part := range e.feedQueues {
 		e.feedQueues[part] = newFeedQueue()
+		for _, queues := range e.lineQueues {
+			queues[part] = newLineQueue()
+		}
 	}
 	e.reloaded <- time.Time{}
 	e.client = redisx.NewClient(client, redisx.Retry{

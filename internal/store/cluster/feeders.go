@@ -80,7 +80,11 @@ func (e *Engine) feedLater(ctx context.Context, prk recordkey.Key, n store.Note)
 // "" if it must be read. If the queue is still full when ctx ends or finishTime is over, the lines
 // are added with the entry's next change.
 func (e *Engine) queueFeed(ctx context.Context, prk recordkey.Key, n store.Note, history string) {
-	if len(n.Lines) == 0 {
+	if len(n.Lines) == 0 || n.Feed == store.FeedNone {
+		return
+	}
+	if !n.InChanges() {
+		_ = e.AppendFeed(ctx, prk.Namespace(), n.Feed, prk, n)
 		return
 	}
 	q := e.feedQueues[store.FeedPart(prk)]
@@ -118,16 +122,24 @@ func (e *Engine) feedInTurn(ctx context.Context, q *feedQueue, prk recordkey.Key
 	}
 }
 
-// awaitFeeders waits until all queued entries are fed, but no longer than finishTime.
+// awaitFeeders waits until everything that is queued is in the feeds, but no longer than
+// finishTime.
 func (e *Engine) awaitFeeders() {
 	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
 	defer cancel()
-	for _, q := range e.feedQueues {
+	var queues []chan struct{}
+	for part, q := range e.feedQueues {
+		queues = append(queues, q.queued)
+		for _, others := range e.lineQueues {
+			queues = append(queues, others[part].queued)
+		}
+	}
+	for _, queued := range queues {
 		for range maxQueued {
-			if !acquire(ctx, q.queued) {
+			if !acquire(ctx, queued) {
 				return
 			}
-			defer release(q.queued)
+			defer release(queued)
 		}
 	}
 }

@@ -48,23 +48,31 @@ func (ks *Keys) AppendNote(keys, args []string, where string, prk recordkey.Key,
 	if len(n.Lines) == 0 {
 		return keys, append(args, "")
 	}
+	feed := cmp.Or(n.Feed, store.FeedChanges)
+	if where == NotesBoth && feed == store.FeedNone {
+		where = NotesRecord
+	}
 	if where == NotesRecord || where == NotesBoth {
 		record, _ := store.HistoryKey(prk) // every PRK has one
 		keys = append(keys, record.String())
 	}
 	if where == NotesBoth || where == NotesFeed {
-		keys = append(keys, ks.FeedKey(prk.Namespace(), store.FeedChanges, prk))
+		keys = append(keys, ks.FeedKey(prk.Namespace(), feed, prk))
 	}
-	return keys, append(args, ks.NoteArgs(where, store.FeedChanges, prk, n)...)
+	return keys, append(args, ks.NoteArgs(where, feed, prk, n)...)
 }
 
-// MaxFeedEntries returns the maximum number of entries in a feed.
-func (ks *Keys) MaxFeedEntries(feed string) string {
-	limit := store.FeedLimits[feed].Entries
+// FeedEntries implements [store.Engine].
+func (ks *Keys) FeedEntries(feed string) int64 {
 	if ks.options.FeedEntries > 0 {
-		limit = ks.options.FeedEntries
+		return ks.options.FeedEntries
 	}
-	return strconv.FormatInt(limit, 10)
+	return store.FeedLimits[feed].Entries
+}
+
+// MaxFeedEntries returns FeedEntries as an argument of a script.
+func (ks *Keys) MaxFeedEntries(feed string) string {
+	return strconv.FormatInt(ks.FeedEntries(feed), 10)
 }
 
 // FeedKey returns the key of the stream that has the lines of an entry in a feed.
@@ -153,11 +161,12 @@ func (ks *Keys) withMarks(n store.Note) store.Note {
 // sometimes trims the feed.
 func (ks *Keys) AfterNote(ctx context.Context, prk recordkey.Key, n store.Note) {
 	switch {
-	case len(n.Lines) == 0:
+	case len(n.Lines) == 0 || n.Feed == store.FeedNone:
 	case ks.options.AfterNote != nil:
 		ks.options.AfterNote(ctx, prk, n)
 	default:
-		ks.TrimOccasionally(ctx, store.FeedChanges, ks.FeedKey(prk.Namespace(), store.FeedChanges, prk))
+		feed := cmp.Or(n.Feed, store.FeedChanges)
+		ks.TrimOccasionally(ctx, feed, ks.FeedKey(prk.Namespace(), feed, prk))
 	}
 }
 

@@ -1,5 +1,6 @@
 -- feed appends the lines of an entry's history that are missing in one part of a cluster's feed,
--- the oldest first. It needs the functions of history.lua.
+-- the oldest first, without those whose mark keeps them out of it. It needs the functions of
+-- history.lua.
 --
 -- KEYS[1]  the names of the lines added last, separated by spaces, in the slot of the part
 -- KEYS[2]  the part, a stream
@@ -15,7 +16,9 @@ local added = redis.pcall('GET', KEYS[1])
 added = type(added) == 'string' and added or ''
 local clock, from, all = redis.call('TIME'), now() / 1000 - hour, {}
 local real = clock[1] * 1000 + math.floor(clock[2] / 1000)
-for line in string.gmatch(lines, '[^\n]+') do all[#all + 1] = line end
+for line in string.gmatch(lines, '[^\n]+') do
+  if string.sub(name_of(line), -1) ~= '-' then all[#all + 1] = line end
+end
 
 local function text_of(line) return prk .. ' ' .. (string.match(line, '^%S+ %S+ %S+ %S+ %S+ %S+') or line) end
 local function ms_of(line) return (number_of(line) or 0) / 1000 end

@@ -5,7 +5,8 @@
 -- in the order in which they were written: at most a hundred, from the last 90 days. NUMBER is the
 -- time in microseconds, increased if necessary so that it exceeds the numbers of earlier lines. A
 -- line never changes. MARK is the name of a line that several commands may send. The name of any
--- other line is its number.
+-- other line is its number. A MARK that ends with a hyphen keeps the line out of the feed of
+-- changes.
 --
 -- Lines may also wait in the field ~note of the entry. The line of a create waits there, which
 -- saves a record. On a cluster, any line may wait there while the slot is being migrated, because

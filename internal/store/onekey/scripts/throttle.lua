@@ -50,9 +50,13 @@ local function num(h, field) return tonumber(h[field]) or 0 end
 local function text(n) return string.format('%.0f', n) end
 local function has_prefix(field, prefix) return string.sub(field, 1, 2) == prefix end
 
-local function drop_expired(h)
-  if num(h, 'su') <= now then h.sn, h.su, h.sa = nil, nil, nil end
-  if num(h, 'fu') <= now then h.fu = nil end
+-- drop_expired removes what has expired. A time that is too far ahead was written when the clock
+-- was wrong, and would otherwise keep people out until the clock reaches it.
+local function drop_expired(h, kind)
+  local function open(field, span) return num(h, field) > now and num(h, field) <= now + span end
+  if not open('su', kind == 'origin' and origin_window or window) then h.sn, h.su, h.sa = nil, nil, nil end
+  if not open('sa', max_delay) then h.sa = nil end
+  if not open('fu', window) then h.fu = nil end
   for f, v in pairs(h) do
     if has_prefix(f, 'o:') and tonumber(v) + familiar_life <= now then h[f] = nil end
   end
@@ -215,7 +219,7 @@ for i, key in ipairs(KEYS) do
   if not is_valid(h) then return {-2, i} end
   local answer = since and earlier_reply(h)
   if answer then return answer end
-  drop_expired(h)
+  drop_expired(h, ARGV[15 + i])
   hashes[i], fields[i], kinds[i] = h, was, ARGV[15 + i]
   waits[i] = wait(h, kinds[i])
   has_own = has_own or kinds[i] == 'account' and own(h)

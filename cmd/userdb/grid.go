@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rivo/uniseg"
+
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A grid prints rows in columns on a terminal, under a head and no wider than the terminal. The
+// first sampleSize rows determine the widths, so that long listings begin at once.
+type grid struct {
+	out    io.Writer
+	width  int // of the terminal
+	head   []string
+	whole  []string   // columns that are never cut, by their heads
+	rows   [][]string // not yet printed, because the widths are not known
+	widths []int      // of the columns; nil until the head is printed
+}
+
+// newGrid returns a grid if the output is a terminal and is not JSON, and nil otherwise. Columns in
+// whole are never cut.
+func (s *session) newGrid(whole []string, head ...string) *grid {
+	if s.std.width == 0 || s.JSON {
+		return nil
+	}
+	return &grid{out: s.out, width: s.std.width, head: head, whole: whole}
+}
+
+// add prints a row or, until the widths are known, keeps it for later.
+func (g *grid) add(cells ...string) error {
+	if g.widths != nil {
+		return printRow(g.out, cells, g.widths, g.width)
+	}
+	if g.rows = append(g.rows, cells); len(g.rows) < sampleSize {
+		return nil
+	}
+	return g.begin()
+}
+
+// end prints the rows that add kept. If these are all, it leaves out columns in which nothing is.
+func (g *grid) end() error {
+	if g == nil || g.widths != nil || len(g.rows) == 0 {
+		return nil
+	}
+	for i := len(g.head) - 1; i >= 0; i-- {
+		if slices.ContainsFunc(g.rows, func(row []string) bool { return row[i] != "" }) {
+			continue
+		}
+		g.head = slices.Delete(slices.Clone(g.head), i, i+1)
+		for n := range g.rows {
+			g.rows[n] = slices.Delete(g.rows[n], i, i+1)
+		}
+	}
+	return g.begin()
+}
+
+// begin prints the head and the rows that add kept.
+func (g *grid) begin() error {
+	g.widths = make([]int, len(g.head))
+	for _, row := range append([][]string{g.head}, g.rows...) {
+		for i, cell := range row {
+			g.widths[i] = max(g.widths[i], uniseg.StringWidth(cell))
+		}
+	}
+	least := make([]int, len(g.widths))
+	for i, name := range g.head {
+		if !slices.Contains(g.whole, name) {
+			least[i] = minWidth
+		}
+	}
+	narrow(g.widths, g.width, least)
+	err := printRow(g.out, g.head, g.widths, g.width)
+	for _, row := range g.rows {
+		err = cmp.Or(err, printRow(g.out, row, g.widths, g.width))
+	}
+	g.rows = nil
+	return err
+}
+
+// narrow makes the widest columns narrower until a row fits width columns of a terminal, each to
+// at least the given width. A column with least 0 stays as it is.
+func narrow(widths []int, width int, least []int) {
+	total := len(gap) * (len(widths) - 1)
+	for _, w := range widths {
+		total += w
+	}
+	for ; total > width; total-- {
+		widest := -1
+		for i, w := range widths {
+			if least[i] > 0 && w > least[i] && (widest < 0 || w > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			return
+		}
+		widths[widest]--
+	}
+}
+
+// printRow prints cells in columns, and cuts the line to width.
+func printRow(out io.Writer, cells []string, widths []int, width int) error {
+	var b strings.Builder
+	for i, cell := range cells {
+		if i > 0 {
+			b.WriteString(gap)
+		}
+		cell = truncate(cell, widths[i])
+		b.WriteString(cell + strings.Repeat(" ", widths[i]-uniseg.StringWidth(cell)))
+	}
+	line := truncate(strings.TrimRight(b.String(), " "), width)
+	if cut := ellipsis + ellipsis; strings.HasSuffix(line, cut) { // of the cell and of the line
+		line = strings.TrimSuffix(line, ellipsis)
+	}
+	_, err := io.WriteString(out, line+"\n")
+	return err
+}
+
+// shortTime formats a time for a column, in UTC and to the minute.
+func shortTime(t time.Time) string {
+	if t = t.UTC(); t.Equal(t.Truncate(24 * time.Hour)) {
+		return t.Format(time.DateOnly)
+	}
+	return t.Format("2006-01-02 15:04Z")
+}
+
+// shortCell formats a value for a column.
+func shortCell(v schema.Value) string {
+	if t, is := v.Time(); is {
+		return shortTime(t)
+	}
+	return printable(v.Wire())
+}

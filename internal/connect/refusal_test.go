@@ -1,0 +1,92 @@
+package connect
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// listen returns the address of a server that calls serve with each connection.
+func listen(t *testing.T, serve func(net.Conn)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serve(conn)
+		}
+	}()
+	return l.Addr().String()
+}
+
+// TestHandshakeWithoutTLS checks the error for a port that does not speak TLS, whether it waits, as
+// Redis does, or answers.
+func TestHandshakeWithoutTLS(t *testing.T) {
+	dial := tlsDialer(redis.NewDialer(&redis.Options{DialTimeout: time.Second}), &tls.Config{ServerName: "localhost"}, 100*time.Millisecond)
+	for name, serve := range map[string]func(net.Conn){
+		"waits":   func(net.Conn) {},
+		"answers": func(c net.Conn) { c.Write([]byte("-ERR unknown command\r\n")) },
+	} {
+		if _, err := dial(context.Background(), "tcp", listen(t, serve)); !errors.Is(err, errHandshake) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a server that %s: got %v, want errHandshake", name, err)
+		}
+	}
+}
+
+// TestRefusedConnection checks that the reason for which a server closes a connection is not lost
+// when the next write fails, whether it was read before or not.
+func TestRefusedConnection(t *testing.T) {
+	addr := listen(t, func(c net.Conn) {
+		c.Write([]byte("-ERR max number of clients reached\r\n"))
+		c.Close()
+	})
+	for _, read := range []bool{false, true} {
+		conn, err := newDialer(time.Second, nil)(context.Background(), "tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if read {
+			_, _ = conn.Read(make([]byte, 100))
+		}
+		for until := time.Now().Add(5 * time.Second); err == nil && time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
+			_, err = conn.Write([]byte("*1\r\n$4\r\nPING\r\n"))
+		}
+		if err == nil || !strings.Contains(err.Error(), ": ERR max number of clients reached") {
+			t.Errorf("read before: %v: got %v, want an error with what the server said", read, err)
+		}
+	}
+}
+
+// TestPortSpeaksTLS checks the error for a TLS alert in place of a reply.
+func TestPortSpeaksTLS(t *testing.T) {
+	if err := new(framing).parse([]byte{0x15, 3, 1, 0, 2, 2, 70}); !errors.Is(err, errSpeaksTLS) {
+		t.Errorf("got %v, want errSpeaksTLS", err)
+	}
+}
+
+// TestRefusedClient checks that a client reports why a server has refused its connection.
+func TestRefusedClient(t *testing.T) {
+	addr := listen(t, func(c net.Conn) {
+		c.Write([]byte("-ERR max number of clients reached\r\n"))
+		c.Close()
+	})
+	client := redis.NewClient(&redis.Options{Addr: addr, Dialer: newDialer(time.Second, nil), MaxRetries: 1})
+	defer client.Close()
+	if err := client.Ping(context.Background()).Err(); err == nil || !strings.Contains(err.Error(), "ERR max number of clients reached") {
+		t.Errorf("got %v, want an error with what the server said", err)
+	}
+}

@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A lineQueue holds lines that are yet to be added to one part of a feed in which not all lines of
+// histories are: that of logins or that of failures. Each has a queue of its own, so that strangers
+// who fill the one leave room in the other.
+type lineQueue struct {
+	queued chan struct{} // holds one element for each note until it is added
+	turn   chan struct{} // holds an element while a note is being added
+
+	mu    sync.Mutex
+	notes []queuedNote // in the order in which they come
+}
+
+// A queuedNote is a note about the entry at prk for a feed of a namespace.
+type queuedNote struct {
+	ns   recordkey.Namespace
+	feed string
+	prk  recordkey.Key
+	note store.Note
+}
+
+func newLineQueue() *lineQueue {
+	return &lineQueue{queued: make(chan struct{}, maxQueued), turn: make(chan struct{}, 1)}
+}
+
+func (q *lineQueue) put(n queuedNote) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.notes = append(q.notes, n)
+}
+
+// take removes the first note. There must be one.
+func (q *lineQueue) take() queuedNote {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	first := q.notes[0]
+	q.notes = q.notes[1:]
+	return first
+}
+
+// AppendFeed implements [store.Engine]. It returns before lines are in the feed of logins or in
+// that of failures, so that a login or a session needs no record of another master. If too many
+// lines wait, or if a master does not answer for a minute, those feeds lack some.
+func (e *Engine) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n store.Note) error {
+	queues, ok := e.lineQueues[feed]
+	if !ok {
+		return e.Keys.AppendFeed(ctx, ns, feed, prk, n)
+	}
+	q := queues[store.FeedPart(prk)]
+	select {
+	case q.queued <- struct{}{}:
+	default:
+		return nil
+	}
+	q.put(queuedNote{ns, feed, prk, n})
+	// Each goroutine adds the note that is the first when its turn comes, not the one it was
+	// started for.
+	e.goDetached(ctx, feedTimeout, func(ctx context.Context) {
+		defer release(q.queued)
+		mayAdd := acquire(ctx, q.turn)
+		if mayAdd {
+			defer release(q.turn)
+		}
+		if first := q.take(); mayAdd {
+			_ = e.Keys.AppendFeed(ctx, first.ns, first.feed, first.prk, first.note)
+		}
+	})
+	return nil
+}

@@ -1,0 +1,73 @@
+// Package storedschema reads the schema that is stored in a namespace. The first write of a type
+// stores it, and from then on it is in force for every program:
+//
+//	~/types        set   the names of the types
+//	~/schema/user  hash  fingerprint, schema, and during some changes next
+package storedschema
+
+import (
+	"context"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// InForce returns the types with which the entries of a namespace were written. It returns none if
+// nothing has been written yet, or only by CoffeeNode UserDB, the original program. The error is
+// store.ErrCorrupt if a schema cannot be read or does not match its fingerprint.
+func InForce(ctx context.Context, e store.Maintenance, ns recordkey.Namespace) (schema.Schema, error) {
+	return read(ctx, e, ns, store.FieldSchema)
+}
+
+// Pending returns the types to which an unfinished change of the schema that stops other writers is
+// bringing the records. Errors are those of InForce.
+func Pending(ctx context.Context, e store.Maintenance, ns recordkey.Namespace) (schema.Schema, error) {
+	return read(ctx, e, ns, change.FieldNext)
+}
+
+// read reads the types with a schema in the given field of ~/schema/TYPE.
+func read(ctx context.Context, e store.Maintenance, ns recordkey.Namespace, field string) (schema.Schema, error) {
+	types, _ := recordkey.Own("types") // a valid constant
+	raws, err := store.Inspect(ctx, e, []string{types.In(ns).String()}, 0)
+	if err != nil {
+		return schema.Schema{}, err
+	}
+	names := raws[0].Items
+	if kind := raws[0].Type; kind != store.KindNone && kind != "set" {
+		return schema.Schema{}, corrupt(types, "not a set")
+	}
+	keys := make([]string, len(names))
+	for i, name := range names {
+		key, err := change.SchemaKey(ns, name)
+		if err != nil {
+			return schema.Schema{}, corrupt(types, "it lists a type name that no key can hold")
+		}
+		keys[i] = key.String()
+	}
+	hashes, err := store.Hashes(ctx, e, keys)
+	if err != nil {
+		return schema.Schema{}, err
+	}
+	stored := map[string]schema.Type{}
+	for i, h := range hashes {
+		text, is := h.Fields[field]
+		if !is && (field != store.FieldSchema || !h.WrongType && len(h.Fields) == 0) {
+			continue // only the name is stored
+		}
+		t, err := change.ParseType(names[i], text)
+		if err != nil {
+			return schema.Schema{}, corrupt(types, err.Error())
+		}
+		if _, err := change.ParseStored(names[i], h.Fields); err != nil && field == store.FieldSchema {
+			return schema.Schema{}, &store.CorruptError{Key: keys[i], Reason: err.Error()}
+		}
+		stored[names[i]] = t
+	}
+	return schema.Schema{Types: stored}, nil
+}
+
+func corrupt(key recordkey.Key, reason string) error {
+	return &store.CorruptError{Key: key.String(), Reason: reason}
+}

@@ -1,0 +1,258 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Owned says how many things of one kind belong to a namespace, although they are stored outside of
+// it.
+type Owned struct {
+	Thing string // such as "API key"
+	N     int64
+}
+
+// KeyMaxAge is how long a process trusts an API key after it was read. Within RevocationTime after
+// a key was revoked or a job was removed, every process has finished what it did for them.
+const (
+	KeyMaxAge      = 4 * time.Second
+	RevocationTime = KeyMaxAge + 2*time.Second
+)
+
+// A removal takes what belongs to a namespace, and to those inside it, away from them. If dry, it
+// only counts.
+type removal struct {
+	db  *userdb.DB // its feed records what is done
+	ns  string
+	dry bool
+}
+
+// owned lists everything that this package stores for namespaces. Operators come first: a disabled
+// operator makes nothing more.
+var owned = []struct {
+	thing string
+	take  func(removal, context.Context) (int64, error)
+}{
+	{"operator", removal.operators},
+	{"set-up link", removal.setupLinks},
+	{"link", removal.links},
+	{"API key", removal.keys},
+	{"job", removal.jobs},
+	{"group", removal.groups},
+}
+
+// CountOwned counts what belongs to a namespace and to those inside it: operators who are not
+// disabled, set-up links, links that operators made for accounts, API keys, jobs, and groups of
+// directories. It leaves out what there is none of.
+func CountOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) ([]Owned, error) {
+	return removal{db, ns.Path(), true}.all(ctx)
+}
+
+// RemoveOwned removes what CountOwned counts and returns how much there was, so that nothing is
+// left for others who use the name of the namespace later. It disables operators instead, because
+// histories name them. Each disabled operator and revoked key is an event in the feed of db. If
+// recording one fails, RemoveOwned only logs that. It can be stopped and called again. Processes
+// may write to the namespace until RevocationTime later.
+func RemoveOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) ([]Owned, error) {
+	return removal{db, ns.Path(), false}.all(ctx)
+}
+
+func (r removal) all(ctx context.Context) (all []Owned, err error) {
+	if ns, err := recordkey.ParseNamespace(r.ns); err != nil || r.ns == "" || view.IsReserved(ns) {
+		return nil, &recordkey.SyntaxError{Func: "RemoveOwned", Input: r.ns, Reason: "the whole store, or the store's own namespace"}
+	}
+	for _, o := range owned {
+		n, err := o.take(r, ctx)
+		if n > 0 {
+			all = append(all, Owned{o.thing, n})
+		}
+		if err != nil {
+			return all, err
+		}
+	}
+	return all, nil
+}
+
+// record records an event about something that was removed.
+func (r removal) record(ctx context.Context, kind userdb.EventKind, name string) {
+	if err := RecordEvent(ctx, r.db, kind, name); err != nil {
+		view.Of(r.db).WarnMissing(ctx, kind, err)
+	}
+}
+
+func (r removal) operators(ctx context.Context) (n int64, err error) {
+	operators, err := Operators(r.db)
+	if err != nil {
+		return 0, err
+	}
+	for e, err := range operators.All(ctx, userdb.Query{Order: OperatorName}) {
+		if err != nil {
+			return n, err
+		}
+		if e.Disabled() || !CanSee(r.ns, e.Text(OperatorNamespace)) {
+			continue
+		}
+		if !r.dry {
+			if err := operators.Disable(ctx, hints.Key(e.Key())); err != nil {
+				return n, err
+			}
+			r.record(ctx, userdb.EventOperatorDisable, e.Text(OperatorName))
+		}
+		n++
+	}
+	return n, nil
+}
+
+func (r removal) setupLinks(ctx context.Context) (n int64, err error) {
+	prk, err := recordkey.PRK(operatorType, "uid", setupPrefix)
+	if err != nil {
+		return 0, err
+	}
+	key, err := store.TokenKey(prk.In(view.Reserved))
+	if err != nil {
+		return 0, err
+	}
+	engine, begin, seen := view.Of(r.db).Engine, strings.TrimSuffix(key.String(), "}"), map[string]bool{}
+	for found, err := range store.ScanAll(ctx, engine, store.Scan{Pattern: recordkey.Glob(begin) + "*", Count: scanBatch}) {
+		if err != nil {
+			return n, err
+		}
+		records, err := store.Hashes(ctx, engine, found)
+		if err != nil {
+			return n, err
+		}
+		for i, raw := range found {
+			if seen[raw] || !r.ownsSetupLink(records[i].Fields) {
+				continue
+			}
+			seen[raw] = true // a scan may return a key twice
+			if !r.dry {
+				if _, err := engine.Repair(ctx, store.Remove{Key: raw}); err != nil {
+					return n, err
+				}
+			}
+			n++
+		}
+	}
+	return n, nil
+}
+
+// ownsSetupLink reports whether a set-up link, given by the members of its record, is valid in the
+// namespace or in one inside it.
+func (r removal) ownsSetupLink(members map[string]string) bool {
+	for _, member := range members { // the last word is the escaped namespace
+		ns, err := recordkey.Unescape(member[strings.LastIndexByte(member, ' ')+1:])
+		if err == nil && CanSee(r.ns, ns) {
+			return true
+		}
+	}
+	return false
+}
+
+// links removes the records of links that operators made. The links end with their accounts.
+func (r removal) links(ctx context.Context) (n int64, err error) {
+	links, err := OpenLinks(r.db)
+	if err != nil {
+		return 0, err
+	}
+	for l, err := range links.typed.All(ctx, userdb.Query{Order: "expires"}) {
+		if err != nil {
+			return n, err
+		}
+		if !CanSee(r.ns, l.Namespace) {
+			continue
+		}
+		if !r.dry {
+			if err := links.all.Delete(ctx, hints.UID(l.ID)); err != nil && !errors.Is(err, userdb.ErrNotFound) {
+				return n, err
+			}
+		}
+		n++
+	}
+	return n, nil
+}
+
+func (r removal) keys(ctx context.Context) (n int64, err error) {
+	keys, err := OpenKeys(r.db)
+	if err != nil {
+		return 0, err
+	}
+	keys = keys.In(r.ns)
+	all, err := keys.All(ctx)
+	for _, k := range all {
+		if !r.dry {
+			if err := keys.Revoke(ctx, k.Name); errors.Is(err, userdb.ErrNotFound) {
+				continue // revoked meanwhile
+			} else if err != nil {
+				return n, err
+			}
+			r.record(ctx, userdb.EventKeyRevoke, k.Name)
+		}
+		n++
+	}
+	return n, err
+}
+
+// jobs removes jobs. Their processes stop them at their next heartbeat.
+func (r removal) jobs(ctx context.Context) (n int64, err error) {
+	jobs, err := OpenJobs(r.db)
+	if err != nil {
+		return 0, err
+	}
+	all, err := jobs.In(r.ns).All(ctx)
+	for _, j := range all {
+		if !r.dry {
+			if err := jobs.all.Delete(ctx, hints.UID(j.ID)); err != nil && !errors.Is(err, userdb.ErrNotFound) {
+				return n, err
+			}
+		}
+		n++
+	}
+	return n, err
+}
+
+// groups removes all records of groups and counts the groups.
+func (r removal) groups(ctx context.Context) (n int64, err error) {
+	engine := view.Of(r.db).Engine
+	// Remove entries first: a group without its name could get a rival.
+	for _, entries := range []bool{true, false} {
+		if r.dry && !entries {
+			break
+		}
+		seen := map[string]bool{} // a scan may return a key twice
+		for found, err := range store.ScanAll(ctx, engine, store.Scan{Pattern: recordkey.Glob(groupSpaces.String()) + "*", Count: scanBatch}) {
+			if err != nil {
+				return n, err
+			}
+			for _, raw := range found {
+				key, err := recordkey.Parse(raw)
+				isEntry := err == nil && key.Kind() == recordkey.KindPRK
+				if entries != isEntry || seen[raw] || !CanSee(r.ns, groupsOf(raw)) {
+					continue
+				}
+				seen[raw] = entries
+				removed := r.dry
+				if !r.dry {
+					if removed, err = engine.Repair(ctx, store.Remove{Key: raw}); err != nil {
+						return n, err
+					}
+				}
+				if removed && entries {
+					n++
+				}
+			}
+		}
+	}
+	return n, nil
+}
+
+// scanBatch is how many keys SCAN is asked for at a time.
+const scanBatch = 1000

@@ -1,0 +1,59 @@
+package serve
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// TestWaitersOfAQuota checks that what is given back goes to those who wait, in the order in which
+// they came, and to no more of them than it is enough for, and that those who give up leave nothing
+// behind.
+func TestWaitersOfAQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQuota(40) // 10 for each holder
+		if err := q.take("a", 10); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		var granted, refused []int
+		for _, n := range []int{4, 5, 6, 3} {
+			go func() {
+				err := q.wait(ctx, "a", n)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					granted = append(granted, n)
+				} else {
+					refused = append(refused, n)
+				}
+			}()
+			synctest.Wait()
+		}
+		check := func(what string, wantGranted, wantRefused []int, wantUsed, wantWaiting int) {
+			t.Helper()
+			synctest.Wait()
+			if !slices.Equal(granted, wantGranted) || !slices.Equal(refused, wantRefused) || q.by["a"] != wantUsed || len(q.waiting) != wantWaiting {
+				t.Errorf("%s: granted %d, refused %d, used %d, %d wait; want granted %d, refused %d, used %d, %d wait",
+					what, granted, refused, q.by["a"], len(q.waiting), wantGranted, wantRefused, wantUsed, wantWaiting)
+			}
+		}
+		if err := q.wait(ctx, "b", 10); err != nil {
+			t.Errorf("another holder: %v", err)
+		}
+		check("at first", nil, nil, 10, 4)
+		q.give("a", 4)
+		check("after 4 were given back", []int{4}, nil, 10, 3)
+		q.give("a", 6)
+		check("after 6 more", []int{4, 5}, nil, 9, 2)
+		q.give("a", 1)
+		check("after 1 more", []int{4, 5}, nil, 8, 2)
+		cancel()
+		synctest.Wait()
+		slices.Sort(refused)
+		check("after the others gave up", []int{4, 5}, []int{3, 6}, 8, 0)
+	})
+}

@@ -1,0 +1,101 @@
+package serve
+
+import (
+	"context"
+	"reflect"
+	"time"
+)
+
+// smallResponse is the size up to which a response is never refused: it counts, but it is also sent
+// if the quota is used up.
+const smallResponse = 32 << 10
+
+// A response is the memory that the response to a request takes of the quota for responses. It is
+// not safe for concurrent use.
+type response struct {
+	quota  *quota
+	holder string
+	n      int
+}
+
+// Reserve waits until the response may have as much as a request may read, which it holds from now
+// on. Requests that may read many entries reserve before they read any. Calling Reserve again does
+// nothing.
+func (r *response) Reserve(ctx context.Context) error {
+	if r.n > 0 {
+		return nil
+	}
+	err := r.quota.wait(ctx, r.holder, maxReadBytes)
+	if err == nil {
+		r.n = maxReadBytes
+	}
+	return err
+}
+
+// Charge replaces what the response holds by the size of its body, before that is encoded. It
+// returns a problem with [userdb.CodeUnavailable] if that is much more and is not free.
+func (r *response) Charge(body any) error {
+	more := memoryOf(body) - r.n
+	if more > smallResponse+r.n/4 {
+		if err := r.quota.take(r.holder, more); err != nil {
+			return err
+		}
+	} else {
+		r.quota.give(r.holder, -more)
+	}
+	r.n += more
+	return nil
+}
+
+// release gives back what the response holds. Calling it again does nothing.
+func (r *response) release() {
+	r.quota.give(r.holder, r.n)
+	r.n = 0
+}
+
+// memoryOf returns how many bytes a value takes, with everything that it refers to.
+func memoryOf(v any) int {
+	if v == nil {
+		return 0
+	}
+	return int(reflect.TypeOf(v).Size()) + referredMemory(reflect.ValueOf(v))
+}
+
+// referredMemory returns how many bytes what a value refers to takes.
+func referredMemory(v reflect.Value) (n int) {
+	switch t := v.Type(); t.Kind() {
+	case reflect.String:
+		return v.Len()
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() {
+			return 0
+		}
+		return int(v.Elem().Type().Size()) + referredMemory(v.Elem())
+	case reflect.Struct:
+		if t == reflect.TypeFor[time.Time]() { // it refers to a location, which all times share
+			return 0
+		}
+		for i := range v.NumField() {
+			n += referredMemory(v.Field(i))
+		}
+	case reflect.Slice, reflect.Array:
+		if t.Kind() == reflect.Slice {
+			n = v.Len() * int(t.Elem().Size())
+		}
+		if hasReferences(t.Elem()) {
+			for i := range v.Len() {
+				n += referredMemory(v.Index(i))
+			}
+		}
+	case reflect.Map:
+		for all := v.MapRange(); all.Next(); {
+			n += int(t.Key().Size()+t.Elem().Size()) + referredMemory(all.Key()) + referredMemory(all.Value())
+		}
+	}
+	return n
+}
+
+// hasReferences reports whether values of a type may refer to memory of their own.
+func hasReferences(t reflect.Type) bool {
+	return t.Kind() == reflect.String || t.Kind() > reflect.Complex128
+}

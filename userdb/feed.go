@@ -1,0 +1,288 @@
+package userdb
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// An EventQuery selects a page of a feed. The zero EventQuery selects the 100 oldest events.
+type EventQuery struct {
+	// After is EventPage.Next of an earlier page of the same query, or EventsEnd to skip everything
+	// that has happened so far. If "", reading starts at the oldest event.
+	After string
+
+	// Until is EventPage.Next of another page; nothing after that page is read. If "", there is no
+	// such bound. It cannot be used with Latest.
+	Until string
+
+	// Kinds selects events of these kinds. If empty, it selects all.
+	Kinds []EventKind
+
+	// Key selects the events of one entry. It has no namespace. If zero, it selects all.
+	Key recordkey.Key
+
+	// Limit is the maximum number of events. If zero, it is 100; it is never more than 1000.
+	Limit int
+
+	// Latest reads backwards: the newest events first and then, with After, older ones. Events that
+	// happen after the first page is read are not included.
+	Latest bool
+}
+
+// EventsEnd is the value of EventQuery.After that stands for the current end of the feed.
+const EventsEnd = "end"
+
+// An EventPage is a part of a feed. If few events match the query, it may hold fewer than Limit, or
+// none, although it has a Next.
+type EventPage struct {
+	Events []HistoryEvent
+
+	// Next is EventQuery.After for the next page. It is set even if there are no more events yet,
+	// but with EventQuery.Latest it is "" if there are no older events.
+	Next string
+
+	// Gap reports whether events around EventQuery.After are missing, because they were trimmed or
+	// a failover lost them. Reading continues at the last event before the gap.
+	Gap bool
+
+	// End is set on the first page of a query with EventQuery.Latest. It is EventQuery.After,
+	// without Latest, for the events that happen after this page.
+	End string
+}
+
+// Events reads the feed of what has happened in the namespace since Options.History was set, oldest
+// first, or newest first with q.Latest. The feed has everything that histories have, and logins.
+// The changes of one entry come in the order in which they happened; logins and sessions are placed
+// by their time. Changes are kept for 90 days and up to 256 MiB, successful logins and sessions for
+// 7 days and up to 48 MiB, failed logins for 7 days and up to 16 MiB, what operators do for 90 days
+// and up to 16 MiB, and failed logins of operators for 7 days and up to 16 MiB, so that none of
+// them displaces the others. An embedded store keeps 2,000 of each. Of the logins and sessions of
+// one entry, each process records at most 60 events in an hour. Of the tokens that IssueForVisitor
+// issues, it records only as many in a day as fill a fiftieth of the feed of changes, for each
+// type. Histories have all sessions and tokens.
+//
+// The error is ErrCursor if q.After or q.Until is invalid.
+//
+// On one server, an event is written by the same command as the change. On a cluster, it is written
+// right after the change. If the process crashes in between, or a master does not answer for a
+// minute, the event is missing until the next change of the entry, or until check.Run repairs the
+// entry; a login or an event of a session stays missing. If the entry was deleted, that repair must
+// run within a day.
+func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err error) {
+	ctx, v := db.begin(ctx, "Events", &err)
+	defer v.end(&err)
+	if q.Limit <= 0 {
+		q.Limit = 100
+	}
+	q.Limit = min(q.Limit, 1000)
+	r := feedReader{view: db.view(), q: q}
+	if err := r.begin(ctx); err != nil {
+		return EventPage{}, err
+	}
+	if r.until, err = parsePosition(q.Until); err != nil {
+		return EventPage{}, err
+	}
+	more := true
+	for range maxReads {
+		if more, err = r.read(ctx); err != nil {
+			return EventPage{}, err
+		}
+		if !more || len(r.page.Events) == q.Limit {
+			break
+		}
+	}
+	if more || !q.Latest {
+		r.page.Next = r.after.String()
+	}
+	return r.page, nil
+}
+
+// maxReads is the maximum number of reads of the feed for one page.
+const maxReads = 10
+
+// feeds are the feeds that Events reads as one.
+var feeds = [...]string{store.FeedChanges, store.FeedLogins, store.FeedFailures, store.FeedOperators, store.FeedGuesses}
+
+// A feedReader reads one page of the feed.
+type feedReader struct {
+	view  *view.View
+	q     EventQuery
+	after position
+	until position
+	page  EventPage
+}
+
+// A position holds, for each feed and each of its parts, the ID of the last event read, or "" if
+// none was.
+type position [len(feeds)][store.FeedParts]string
+
+// begin sets the position to start from.
+func (r *feedReader) begin(ctx context.Context) (err error) {
+	switch {
+	case r.q.After == "" && !r.q.Latest:
+		return nil
+	case r.q.After == EventsEnd || r.q.After == "":
+		for i, name := range feeds {
+			if r.after[i], err = r.view.Engine.FeedEnd(ctx, r.view.NS, name); err != nil {
+				return err
+			}
+		}
+		if r.q.Latest {
+			r.page.End = r.after.String()
+			r.after.includeLast()
+		}
+		return nil
+	}
+	r.after, err = parsePosition(r.q.After)
+	return err
+}
+
+// includeLast moves the position past the last event of each part, so that a backward read includes
+// that event. It does not move parts without events.
+func (p *position) includeLast() {
+	for i := range p {
+		for part, id := range p[i] {
+			at, line, _ := strings.Cut(id, ":")
+			if n, err := strconv.Atoi(line); err == nil {
+				p[i][part] = at + ":" + strconv.Itoa(n+1)
+			}
+		}
+	}
+}
+
+// wantsFeed reports whether a feed has events of the selected kinds.
+func (r *feedReader) wantsFeed(feed string) bool {
+	if len(r.q.Kinds) == 0 {
+		return true
+	}
+	return slices.ContainsFunc(r.q.Kinds, func(kind EventKind) bool { return slices.Contains(view.FeedsOf(kind), feed) })
+}
+
+// matches reports whether the query selects an event.
+func (r *feedReader) matches(e HistoryEvent) bool {
+	return (len(r.q.Kinds) == 0 || slices.Contains(r.q.Kinds, e.Kind)) && (!r.q.Key.IsValid() || e.Key == r.q.Key)
+}
+
+// String encodes the position: "FEED.PART.ID," for each part from which an event was read, in
+// base64.
+func (p *position) String() string {
+	var b strings.Builder
+	for i := range p {
+		for part, id := range p[i] {
+			if id != "" {
+				fmt.Fprintf(&b, "%d.%d.%s,", i, part, id)
+			}
+		}
+	}
+	return base64.RawURLEncoding.EncodeToString([]byte(b.String()))
+}
+
+func parsePosition(text string) (p position, err error) {
+	decoded, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(decoded) > 4096 {
+		return p, ErrCursor
+	}
+	for one := range strings.SplitSeq(strings.TrimSuffix(string(decoded), ","), ",") {
+		if one == "" {
+			continue
+		}
+		words := strings.Split(one, ".")
+		if len(words) != 3 {
+			return p, ErrCursor
+		}
+		feed, err1 := strconv.Atoi(words[0])
+		part, err2 := strconv.Atoi(words[1])
+		if _, _, ok := splitID(words[2]); err1 != nil || err2 != nil || !ok || feed < 0 || feed >= len(feeds) || part < 0 || part >= store.FeedParts {
+			return p, ErrCursor
+		}
+		p[feed][part] = words[2]
+	}
+	return p, nil
+}
+
+// includes reports whether an event is at or before the position.
+func (p *position) includes(feed, part int, ms, n uint64) bool {
+	atMS, atN, ok := splitID(p[feed][part])
+	return ok && (ms < atMS || ms == atMS && n <= atN)
+}
+
+// splitID parses the ID of an event, MILLISECONDS-NUMBER:LINE. n combines NUMBER and LINE.
+func splitID(id string) (ms, n uint64, ok bool) {
+	first, rest, _ := strings.Cut(id, "-")
+	second, third, _ := strings.Cut(rest, ":")
+	ms, err1 := strconv.ParseUint(first, 10, 64)
+	number, err2 := strconv.ParseUint(second, 10, 32)
+	line, err3 := strconv.ParseUint(third, 10, 16)
+	return ms, number<<16 + line, err1 == nil && err2 == nil && err3 == nil
+}
+
+// A feedEvent is an event with its place in the feeds.
+type feedEvent struct {
+	feed  int
+	line  store.FeedLine
+	ms, n uint64
+}
+
+// read appends the events that follow, in order of time, and reports whether there may be more.
+func (r *feedReader) read(ctx context.Context) (more bool, err error) {
+	var all []feedEvent
+	for i, name := range feeds {
+		if !r.wantsFeed(name) {
+			continue
+		}
+		p, err := r.view.Engine.Feed(ctx, store.Feed{NS: r.view.NS, Name: name, After: r.after[i], Reverse: r.q.Latest, Count: r.q.Limit})
+		if err != nil {
+			return false, err
+		}
+		for part, gap := range p.Gap {
+			if gap {
+				r.page.Gap = true
+				r.after[i][part] = p.At[part]
+			}
+		}
+		for _, f := range p.Lines {
+			ms, n, _ := splitID(f.ID)
+			if r.q.Until != "" && !r.until.includes(i, f.Part, ms, n) {
+				continue
+			}
+			all = append(all, feedEvent{i, f, ms, n})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b feedEvent) int {
+		return cmp.Or(cmp.Compare(a.ms, b.ms), cmp.Compare(a.feed, b.feed), cmp.Compare(a.line.Part, b.line.Part), cmp.Compare(a.n, b.n))
+	})
+	if r.q.Latest {
+		slices.Reverse(all)
+	}
+	for i, f := range all {
+		if i == r.q.Limit || len(r.page.Events) == r.q.Limit {
+			return true, nil
+		}
+		r.after[f.feed][f.line.Part] = f.line.ID
+		if e, ok := eventOf(f); ok && r.matches(e) {
+			e.Next = r.after.String()
+			r.page.Events = append(r.page.Events, e)
+		}
+	}
+	return len(all) >= r.q.Limit, nil
+}
+
+// eventOf parses an event of the form "PRK LINE".
+func eventOf(f feedEvent) (HistoryEvent, bool) {
+	prk, line, _ := strings.Cut(f.line.Text, " ")
+	e, ok := parseLine(line)
+	if key, err := recordkey.Parse(prk); err == nil {
+		e.Key = key
+	}
+	e.ID = fmt.Sprintf("%c%d-%s", feeds[f.feed][0], f.line.Part, f.line.ID)
+	return e, ok
+}

@@ -1,0 +1,137 @@
+package userdb
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// maxLoginEvents limits how many successful logins to one account, and beginnings and ends of its
+// sessions, the feed records in an hour. Otherwise, somebody who keeps logging in to one account
+// would push out the logins to all others.
+const maxLoginEvents = 60
+
+// visitorShare divides the feed of changes: the tokens that visitors ask for may fill one such part
+// of it in a day, for each type. Otherwise, they would push out what operators and owners do.
+const visitorShare = 50
+
+// A feedLimit limits how many events of one kind the feed records in a period.
+type feedLimit struct {
+	name   string // what is counted, such as the account
+	max    int
+	period time.Duration
+}
+
+// loginLimit returns the limit on the logins to an account, and on beginnings and ends of its
+// sessions.
+func (db *DB) loginLimit(prk recordkey.Key) feedLimit {
+	return feedLimit{"login " + prk.In(db.view().NS).String(), maxLoginEvents, time.Hour}
+}
+
+// throttleLimits returns the limits on attempts that were refused: one an hour from one origin, and
+// one for one account or identifier. Such attempts cost no password hash, so anybody can make any
+// number of them.
+func (db *DB) throttleLimits(e Event) []feedLimit {
+	account := e.Identifier
+	if e.Key.IsValid() {
+		account = e.Key.In(db.view().NS).String()
+	}
+	all := []feedLimit{{"throttled " + account, 1, time.Hour}}
+	if e.Origin != "" {
+		all = append(all, feedLimit{"throttled at " + normalOrigin(e.Origin), 1, time.Hour})
+	}
+	return all
+}
+
+// visitorLimit returns the limit on tokens that visitors ask for.
+func (t *Type) visitorLimit() feedLimit {
+	share := t.view.Engine.FeedEntries(store.FeedChanges) / visitorShare
+	return feedLimit{"visitor " + t.view.NS.String() + t.Name(), int(share), 24 * time.Hour}
+}
+
+// recorded calls do, which records an event in a history and, unless the limit is reached, in the
+// feed. do reports whether there was an event; one that was not there does not count.
+func (db *DB) recorded(ctx context.Context, l feedLimit, do func(context.Context) bool) {
+	now := db.view().Now()
+	if !db.options.recorded.allows(l, now) {
+		ctx = view.WithoutFeed(ctx)
+	}
+	if do(ctx) {
+		db.options.recorded.count(l, now)
+	}
+}
+
+// countEvent counts an event, and reports whether the feed should record it.
+func (db *DB) countEvent(limits ...feedLimit) bool {
+	now := db.view().Now()
+	for _, l := range limits {
+		if !db.options.recorded.allows(l, now) {
+			return false
+		}
+	}
+	for _, l := range limits {
+		db.options.recorded.count(l, now)
+	}
+	return true
+}
+
+// An eventTally counts the events that a process has recorded in feeds. Counting in the store would
+// cost a round trip and a record for each event, and anybody can cause any number of events. It is
+// safe for concurrent use.
+type eventTally struct {
+	seed maphash.Seed
+
+	mu sync.Mutex
+	// young holds the names that were counted last. When it has maxTallied names, it replaces old.
+	young, old map[uint64]tallied
+}
+
+// A tallied holds how many events with one name were counted since begun.
+type tallied struct {
+	begun time.Time
+	n     int
+}
+
+// maxTallied limits the memory of an eventTally to some megabytes.
+const maxTallied = 50_000
+
+func newEventTally() *eventTally {
+	return &eventTally{seed: maphash.MakeSeed(), young: map[uint64]tallied{}}
+}
+
+// allows reports whether the feed may record one more event.
+func (t *eventTally) allows(l feedLimit, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.find(maphash.String(t.seed, l.name), l.period, now).n < l.max
+}
+
+// count counts an event.
+func (t *eventTally) count(l feedLimit, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	name := maphash.String(t.seed, l.name)
+	c := t.find(name, l.period, now)
+	c.n++
+	if len(t.young) >= maxTallied {
+		t.old, t.young = t.young, map[uint64]tallied{}
+	}
+	t.young[name] = c
+}
+
+// find returns the count of a name in the period that includes now.
+func (t *eventTally) find(name uint64, period time.Duration, now time.Time) tallied {
+	c, ok := t.young[name]
+	if !ok {
+		c = t.old[name]
+	}
+	if since := now.Sub(c.begun); since < 0 || since >= period {
+		return tallied{begun: now}
+	}
+	return c
+}
