@@ -19,7 +19,7 @@ import (
 // Options configure a DB. The zero value is ready to use.
 type Options struct {
 	// Schema declares the types of entries. If zero, the DB follows the stored schema, whatever it
-	// is, and stores schema.User() where there is none.
+	// is, and stores schema.User() if there is none.
 	Schema  schema.Schema
 	builtin bool // Schema was zero
 

@@ -133,16 +133,23 @@ func TestOperatorCommands(t *testing.T) {
 	wantExit(t, store, "", 0, "operator", "disable", "root")
 }
 
-// TestKeysOfDisabledOperator checks that disabling an operator lists the API keys that the operator
-// made, and can revoke them.
-func TestKeysOfDisabledOperator(t *testing.T) {
-	store := redistest.Start(t).URL()
+// storeOfOlga returns the URL of a new store with an operator Olga, and opens it.
+func storeOfOlga(t *testing.T) (store string, db *userdb.DB) {
+	t.Helper()
+	store = redistest.Start(t).URL()
 	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
 	db, err := userdb.Open(t.Context(), store, userdb.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close()
+	t.Cleanup(func() { _ = db.Close() })
+	return store, db
+}
+
+// TestKeysOfDisabledOperator checks that disabling an operator lists the API keys that the operator
+// made, and can revoke them.
+func TestKeysOfDisabledOperator(t *testing.T) {
+	store, db := storeOfOlga(t)
 	keys, err := admin.OpenKeys(db)
 	if err != nil {
 		t.Fatal(err)
@@ -173,13 +180,7 @@ func TestKeysOfDisabledOperator(t *testing.T) {
 // TestLinksOfDisabledOperator checks that disabling an operator lists the accounts for which the
 // operator made links, and can end these.
 func TestLinksOfDisabledOperator(t *testing.T) {
-	store := redistest.Start(t).URL()
-	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
-	db, err := userdb.Open(t.Context(), store, userdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	store, db := storeOfOlga(t)
 	users, err := db.Type("user")
 	if err != nil {
 		t.Fatal(err)
@@ -216,13 +217,7 @@ func TestLinksOfDisabledOperator(t *testing.T) {
 
 // TestPasswordEndsJobs checks that a new password of an operator stops the operator's running jobs.
 func TestPasswordEndsJobs(t *testing.T) {
-	store := redistest.Start(t).URL()
-	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
-	db, err := userdb.Open(t.Context(), store, userdb.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
+	store, db := storeOfOlga(t)
 	jobs, err := admin.OpenJobs(db)
 	if err != nil {
 		t.Fatal(err)

@@ -20,37 +20,25 @@ import (
 // commands that set up a connection.
 func startConstant(t *testing.T, reply string) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				in := bufio.NewReader(conn)
-				for {
-					words, err := readCommand(in)
-					if err != nil {
-						return
-					}
-					answer := reply
-					if word := strings.ToLower(words[0]); word == "hello" || word == "client" {
-						answer = "-ERR unknown command\r\n"
-					}
-					if _, err := conn.Write([]byte(answer)); err != nil {
-						return
-					}
+	return listen(t, func(conn net.Conn) {
+		go func() {
+			defer conn.Close()
+			in := bufio.NewReader(conn)
+			for {
+				words, err := readCommand(in)
+				if err != nil {
+					return
 				}
-			}()
-		}
-	}()
-	return l.Addr().String()
+				answer := reply
+				if word := strings.ToLower(words[0]); word == "hello" || word == "client" {
+					answer = "-ERR unknown command\r\n"
+				}
+				if _, err := conn.Write([]byte(answer)); err != nil {
+					return
+				}
+			}
+		}()
+	})
 }
 
 // readCommand reads a command, which is an array of bulk strings.

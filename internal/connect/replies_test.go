@@ -19,21 +19,7 @@ import (
 // startLiar starts a server that answers every command with the current reply.
 func startLiar(t *testing.T, reply *atomic.Pointer[string]) (addr string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go answerAll(conn, reply)
-		}
-	}()
-	return l.Addr().String()
+	return listen(t, func(conn net.Conn) { go answerAll(conn, reply) })
 }
 
 // answerAll reads commands, which are arrays of bulk strings, and answers each with the current

@@ -178,7 +178,9 @@ type Histories interface {
 	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [FeedParts]string, err error)
 	// FeedEntries returns the maximum number of entries in a feed, on a cluster in each part of it.
 	FeedEntries(feed string) int64
-	// AppendFeed appends a line to a feed, about an entry or, for the zero key, about no entry.
+	// AppendFeed appends a line to a feed, about an entry or, for the zero key, about no entry. On
+	// a cluster it may return before the line is in FeedLogins or FeedFailures, which may then lack
+	// it.
 	AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n Note) error
 }
 

@@ -15,7 +15,7 @@ type Actor struct{ Name, Origin string }
 // OperatorPrefix begins the Name of an Actor that is a console operator.
 const OperatorPrefix = "operator:"
 
-// CommandName is the Name of the Actor that is somebody who runs the command.
+// CommandName is the Name of an Actor who runs the command.
 const CommandName = "command"
 
 // IsOperator reports whether the actor is a console operator.

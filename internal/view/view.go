@@ -38,7 +38,7 @@ type Config struct {
 	Hashing     Hashing
 	History     bool // changes leave notes in histories
 	OnSchema    OnSchema
-	// Builtin says that Schema is not the program's own: where another one is stored, the program
+	// Builtin says that Schema is not the program's own. If another one is stored, the program
 	// follows that as if it had declared it.
 	Builtin bool
 	// Steps says that the engine makes changes in several steps, between which indexes may have

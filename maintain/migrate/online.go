@@ -187,7 +187,9 @@ func (s *migration) rewrite(
 			return facets, err
 		}
 		stored, failed := s.readStored(ctx)
-		if failed == nil && len(s.missingIn(stored.Type)) > 0 {
+		// Compare it with t, which is older. Other entries are rewritten at the same time, and may have
+		// found an even newer schema than stored.
+		if failed == nil && len(t.Schema.Additions(stored.Type)) > 0 {
 			failed = err // others have rolled back what this migration adds
 		}
 		if failed == nil {
@@ -198,11 +200,6 @@ func (s *migration) rewrite(
 		}
 	}
 	return nil, errContention
-}
-
-// missingIn returns what the migration adds and a stored schema does not have.
-func (s *migration) missingIn(stored schema.Type) map[string][]string {
-	return s.currentType().Schema.Additions(stored)
 }
 
 // convertAll waits until no writer uses the schema without what is being built, and then converts

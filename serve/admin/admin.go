@@ -32,6 +32,19 @@ func Open(db *userdb.DB) (*userdb.DB, error) {
 	})
 }
 
+// openWithOperators returns the view that Open returns, and of its types the one with the given
+// name and that of operators.
+func openWithOperators(db *userdb.DB, name string) (adminDB *userdb.DB, t, operators *userdb.Type, err error) {
+	if adminDB, err = Open(db); err != nil {
+		return nil, nil, nil, err
+	}
+	if t, err = adminDB.Type(name); err != nil {
+		return nil, nil, nil, err
+	}
+	operators, err = adminDB.Type(operatorType)
+	return adminDB, t, operators, err
+}
+
 // CanSee reports whether an operator of the namespace viewer may see what belongs to the namespace
 // target. Operators see their own namespace and those inside it, so operators of the root, "", see
 // everything. Both names are in the form that recordkey.ParseNamespace reads.

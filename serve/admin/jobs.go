@@ -82,15 +82,7 @@ type Jobs struct {
 
 // OpenJobs returns the jobs that can be seen from the namespace of db.
 func OpenJobs(db *userdb.DB) (*Jobs, error) {
-	adminDB, err := Open(db)
-	if err != nil {
-		return nil, err
-	}
-	t, err := adminDB.Type(jobType)
-	if err != nil {
-		return nil, err
-	}
-	operators, err := adminDB.Type(operatorType)
+	adminDB, t, operators, err := openWithOperators(db, jobType)
 	if err != nil {
 		return nil, err
 	}

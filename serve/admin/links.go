@@ -52,15 +52,7 @@ type Links struct {
 
 // OpenLinks returns the links to the accounts of all namespaces of db's store.
 func OpenLinks(db *userdb.DB) (*Links, error) {
-	adminDB, err := Open(db)
-	if err != nil {
-		return nil, err
-	}
-	t, err := adminDB.Type(linkType)
-	if err != nil {
-		return nil, err
-	}
-	operators, err := adminDB.Type(operatorType)
+	_, t, operators, err := openWithOperators(db, linkType)
 	if err != nil {
 		return nil, err
 	}
@@ -135,8 +127,7 @@ func (ls *Links) MadeBy(ctx context.Context, operator string) (all []Link, err e
 	return all, nil
 }
 
-// End ends all links of the account that l is for. It returns nil if there is no
-// such account.
+// End ends all links of the account that l is for. It returns nil if there is no such account.
 func (ls *Links) End(ctx context.Context, l Link) error {
 	ns, err := recordkey.ParseNamespace(l.Namespace)
 	if err != nil {

@@ -161,8 +161,8 @@ type member struct {
 
 // membersOf returns the members of a group, sorted by UID. It returns errTooManyMembers if the
 // response would have more than it may.
-func (c *call) membersOf(e userdb.Entry) (members []member, err error) {
-	used := c.used
+func (c *call) membersOf(e userdb.Entry) ([]member, error) {
+	members, used := []member{}, c.used // without members, JSON has an empty list
 	for _, tag := range memberTags(e) {
 		for batch, err := range c.taggedUIDs(c.ctx, tag) {
 			if err != nil {

@@ -2,6 +2,7 @@ package scim
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -257,6 +258,18 @@ func TestTagsOfFullUser(t *testing.T) {
 		d.checkTags("a", "1", "2", "x")
 		d.checkTags("b", "1", "2", "3")
 		d.checkMembers(group, "a")
+	})
+}
+
+// TestGroupWithoutMembers checks that a group without members has an empty list of them, not null.
+func TestGroupWithoutMembers(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		d := newDirectory(t, s.Under(t, schema.User()), nil)
+		id := d.createGroup("X")
+		text, err := json.Marshal(d.must("GET", "/Groups/"+id, ""))
+		if err != nil || !strings.Contains(string(text), `"members":[]`) {
+			t.Errorf("got %s (%v), want an empty list of members", text, err)
+		}
 	})
 }
 

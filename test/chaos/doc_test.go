@@ -57,9 +57,10 @@
 //   - Lines: a change of an account writes a line of its history, which is also added to the feed
 //     of all accounts. Each operation is an actor of its own, so its lines can be told apart. Every
 //     acknowledged change has exactly one line in the feed, and no other operation has any. For an
-//     account that exists, the feed has the lines of its history, in the same order. A line may be
-//     missing because a client was killed or a server refused to write it; then the next change
-//     or a repair of the account must add it.
+//     account that exists, the feed has the lines of its history, in the same order. Lines of
+//     logins and sessions may be missing for good, and have no order among the others. Another line
+//     may be missing because a client was killed or a server refused to write it; then the next
+//     change or a repair of the account must add it.
 //   - The follower gets each event once, even if the newest events are deleted from the feed, as
 //     by a failover, and whether it then reads before or after new ones are added.
 //   - Raw records (raw_test.go), read with plain commands and parsed by code that shares nothing

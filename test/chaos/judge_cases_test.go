@@ -197,6 +197,9 @@ func TestLines(t *testing.T) {
 	}{
 		{"the feed is the same as the history", history, []eventLine{made, refused}, true},
 		{"the feed also has logins and an earlier account with the UID", history, []eventLine{made, gone, made, line(0, "login"), refused}, true},
+		{"the feed lacks a session", []eventLine{made, line(1, "session_end"), refused}, []eventLine{made, refused}, true},
+		{"the feed has a session later", []eventLine{made, line(1, "session_start"), refused}, []eventLine{made, refused, line(1, "session_start")}, true},
+		{"a full history with sessions has dropped a line", slices.Concat([]eventLine{line(1, "session_end")}, full[1:]), slices.Concat([]eventLine{made}, full), true},
 		{"the feed has another order", history, []eventLine{refused, made}, false},
 		{"the feed lacks a line", history, []eventLine{made}, false},
 		{"the feed has a line twice", history, []eventLine{made, refused, refused}, false},
