@@ -145,6 +145,38 @@ func TestCopyOfGrowingFile(t *testing.T) {
 	}
 }
 
+// A shortenedFile is shorter than it was when its size was read.
+type shortenedFile struct {
+	memoryFile
+	size int64
+}
+
+func (f shortenedFile) Stat() (os.FileInfo, error) { return memoryInfo{size: f.size}, nil }
+
+// TestCopyOfShortenedFile checks that a file from which a change is taken back while it is opened is
+// not taken for damaged, wherever it ends now.
+func TestCopyOfShortenedFile(t *testing.T) {
+	s := open(t, file(t))
+	do(t, s.Client(), "SET a v")
+	before, err1 := os.ReadFile(s.path)
+	do(t, s.Client(), "SET b v")
+	after, err2 := os.ReadFile(s.path)
+	if err := errors.Join(err1, err2); err != nil {
+		t.Fatal(err)
+	}
+	copy(after, before[:pageSize]) // the second change was not durable yet
+	for size := len(before); size < len(after); size++ {
+		from := shortenedFile{memoryFile{Reader: bytes.NewReader(after[:size])}, int64(len(after))}
+		to := filepath.Join(t.TempDir(), "copy")
+		if _, err := writeNew(to, func(out *logFile) error { return copyLog(out, from, "f") }); err != nil {
+			t.Fatalf("%d of %d bytes: %v", size, len(after), err)
+		}
+		if got := onDisk(t, to); len(got) != 1 || got["a"] == "" {
+			t.Errorf("%d of %d bytes: the copy has %v, want a", size, len(after), got)
+		}
+	}
+}
+
 // TestCopyOfShrinkingFile checks that a copy is made again if a change was taken back meanwhile.
 func TestCopyOfShrinkingFile(t *testing.T) {
 	s := open(t, file(t))

@@ -163,6 +163,22 @@ func (c *compaction) cancel(s *Store) {
 	}
 }
 
+// abort ends a compaction that runs and removes its file, so that others have the room that it takes
+// on the disk. It reports whether one ran.
+func (c *compaction) abort(s *Store) bool {
+	if !c.running {
+		return false
+	}
+	c.cancel(s)
+	c.stop.Store(false)
+	c.running, c.tail = false, nil
+	c.next = s.log.end + s.log.end/2
+	if c.asked {
+		c.answer(s, ErrFull)
+	}
+	return true
+}
+
 // compactNow writes the file anew before the store is used.
 func (s *Store) compactNow(all root) error {
 	l, err := s.newFile(func(l *logFile) error { return all.records(l.append) })

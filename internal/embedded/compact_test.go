@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -184,6 +185,82 @@ func TestCompactOnFaultyDisk(t *testing.T) {
 				t.Errorf("compacted: %v, want 2 records", got)
 			}
 		})
+	}
+}
+
+// A crowdedDisk has no room for changes of a file while there is a new one beside it.
+type crowdedDisk struct {
+	osDisk
+	crowded        atomic.Bool
+	beside         atomic.Pointer[crowdedFile]
+	begun, refused chan struct{} // closed when the new file is written to, and when there was no room
+	once           sync.Once
+}
+
+type crowdedFile struct {
+	diskFile
+	disk *crowdedDisk
+}
+
+func (d *crowdedDisk) create(path string) (diskFile, error) {
+	file, err := d.osDisk.create(path)
+	f := &crowdedFile{file, d}
+	d.beside.Store(f)
+	return f, err
+}
+
+func (d *crowdedDisk) rename(from, to string) error {
+	d.beside.Store(nil)
+	return d.osDisk.rename(from, to)
+}
+
+func (d *crowdedDisk) remove(path string) error {
+	err := d.osDisk.remove(path)
+	if err == nil {
+		d.beside.Store(nil)
+	}
+	return err
+}
+
+func (f *crowdedFile) WriteAt(b []byte, at int64) (int, error) {
+	beside := f.disk.beside.Load()
+	switch {
+	case !f.disk.crowded.Load() || beside == nil:
+	case beside != f:
+		f.disk.once.Do(func() { close(f.disk.refused) })
+		return 0, syscall.ENOSPC
+	case at == 0:
+		close(f.disk.begun)
+		<-f.disk.refused
+	}
+	return f.diskFile.WriteAt(b, at)
+}
+
+// TestCompactGivesWay checks that a file that is written anew leaves room for changes.
+func TestCompactGivesWay(t *testing.T) {
+	d := &crowdedDisk{begun: make(chan struct{}), refused: make(chan struct{})}
+	s := openDisk(t, file(t), d)
+	do(t, s.Client(), "SET a v")
+	d.crowded.Store(true)
+	compacted := make(chan error)
+	go func() {
+		_, err := s.Compact(t.Context())
+		compacted <- err
+	}()
+	<-d.begun
+	do(t, s.Client(), "SET b v")
+	if err := <-compacted; !errors.Is(err, ErrFull) {
+		t.Errorf("Compact: got %v, want ErrFull", err)
+	}
+	if _, err := os.Lstat(s.path + ".tmp"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the new file: %v, want os.ErrNotExist", err)
+	}
+	d.crowded.Store(false)
+	if _, err := s.Compact(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if got := onDisk(t, s.path); len(got) != 2 {
+		t.Errorf("on disk: %v, want a and b", got)
 	}
 }
 

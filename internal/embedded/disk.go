@@ -47,6 +47,15 @@ func (osDisk) syncDir(dir string) error {
 	return err
 }
 
+// isFull reports whether err means that the disk, or the user's share of it, has no more room.
+func isFull(err error) bool {
+	if runtime.GOOS == "windows" {
+		const handleDiskFull, diskFull = syscall.Errno(39), syscall.Errno(112)
+		return errors.Is(err, handleDiskFull) || errors.Is(err, diskFull)
+	}
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

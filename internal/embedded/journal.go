@@ -28,7 +28,7 @@ const (
 )
 
 // A journal holds changes. Each begins with its op in one byte and the number of its arguments in
-// four; each argument follows its length as uvarint.
+// four; each argument follows its length as uvarint. Numbers in arguments are big-endian.
 type journal struct {
 	buf  []byte
 	last struct { // the change that the next one may extend

@@ -33,18 +33,21 @@ func readLegacy(file diskFile, path string, d *data) error {
 	if err != nil {
 		return fmt.Errorf("reading the embedded store: %w", err)
 	}
-	if info.Size() > maxFile {
-		return fmt.Errorf("reading the embedded store: %s: larger than %d bytes", path, maxFile)
+	size, tooLarge := info.Size(), info.Size() > maxFile
+	if tooLarge {
+		size = pageSize // to find out whether the first line is right
 	}
-	all, err := io.ReadAll(io.NewSectionReader(file, 0, info.Size()))
+	all, err := io.ReadAll(io.NewSectionReader(file, 0, size))
 	if err != nil {
 		return fmt.Errorf("reading the embedded store: %w", err)
 	}
 	records, line, err := decode(all)
-	if errors.Is(err, errNewer) {
+	switch {
+	case errors.Is(err, errNewer):
 		return fmt.Errorf("%s: %w", path, err)
-	}
-	if err != nil {
+	case tooLarge && line != 1:
+		return fmt.Errorf("reading the embedded store: %s: larger than %d bytes", path, maxFile)
+	case err != nil:
 		return &DamageError{Path: path, Line: line, Reason: err.Error()}
 	}
 	d.replaying = true

@@ -351,11 +351,19 @@ func TestBroughtOverOnFaultyDisk(t *testing.T) {
 
 func TestLegacyErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	for _, test := range []struct{ file, want string }{
-		{"x\n", path + ": line 1: the checksum is missing; the file was left as it is: put a backup in its place, or save what can still be read with userdb salvage"},
-		{string(withSums(`{"userdb":"embedded","version":3`)), path + ": embedded: the file was written by a newer userdb; update this one"},
+	missing := path + ": line 1: the checksum is missing; the file was left as it is: put a backup in its place, or save what can still be read with userdb salvage"
+	newer := path + ": embedded: the file was written by a newer userdb; update this one"
+	for _, test := range []struct {
+		file string
+		size int64 // with zeros at the end
+		want string
+	}{
+		{"x\n", 2, missing},
+		{"x\n", maxFile + 1, missing},
+		{string(withSums(`{"userdb":"embedded","version":3`)), 100, newer},
+		{string(withSums(`{"userdb":"embedded","version":3`)), maxFile + 1, newer},
 	} {
-		if err := os.WriteFile(path, []byte(test.file), 0o600); err != nil {
+		if err := errors.Join(os.WriteFile(path, []byte(test.file), 0o600), os.Truncate(path, test.size)); err != nil {
 			t.Fatal(err)
 		}
 		_, err := Open(t.Context(), path)
@@ -365,5 +373,11 @@ func TestLegacyErrors(t *testing.T) {
 		if errors.Is(err, ErrDamaged) == errors.Is(err, errNewer) {
 			t.Errorf("%v: want either ErrDamaged or errNewer", err)
 		}
+	}
+	if err := errors.Join(os.WriteFile(path, encoded(t, nil), 0o600), os.Truncate(path, maxFile+1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("got %v, want that the file is too large", err)
 	}
 }

@@ -181,8 +181,8 @@ func readPage(page []byte) (newest slot, other int, err error) {
 // openLog reads a log and calls apply with the changes of each frame. It ignores a torn write at
 // the end. Nothing is written. If the file is damaged, it returns a DamageError without a path.
 func openLog(file diskFile, apply func(changes []byte) error) (*logFile, error) {
-	// The size is read after the slots, since another process may be writing: what a slot says to be
-	// durable is in the file by then.
+	// The size is read after the slots, since another process may be writing: what a slot says to
+	// be durable is in the file by then.
 	page := make([]byte, pageSize)
 	if n, err := file.ReadAt(page, 0); errors.Is(err, io.EOF) && n < pageSize {
 		return nil, damageAt(int64(n), io.EOF)
@@ -237,10 +237,14 @@ func (l *logFile) settle() error {
 		return nil
 	}
 	_, err := io.Copy(io.NewOffsetWriter(l.file, l.known), io.NewSectionReader(l.file, l.known, l.end-l.known))
+	if err == nil {
+		err = l.file.Sync()
+	}
 	if err != nil {
 		return err
 	}
-	return l.file.Sync()
+	_ = l.writeSlot() // as in commit
+	return nil
 }
 
 // close makes the slot durable and closes the file.
@@ -319,6 +323,9 @@ func (r *frameReader) read(b []byte) error {
 	}
 	r.left -= int64(len(b))
 	_, err := io.ReadFull(r.in, b)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return errShort // another process has shortened the file since its size was read
+	}
 	return err
 }
 

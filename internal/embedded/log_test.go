@@ -207,6 +207,31 @@ func TestTornWrite(t *testing.T) {
 	}
 }
 
+// TestSettled checks that what a process that was killed wrote last is known to be durable once
+// another one has opened the file, so that damage to it is no longer taken for a torn write.
+func TestSettled(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	do(t, s.Client(), "SET a v")
+	before, err1 := os.ReadFile(path)
+	do(t, s.Client(), "SET b v")
+	closeStore(t, s)
+	after, err2 := os.ReadFile(path)
+	copy(after, before[:pageSize]) // the slot was not written any more
+	if err := errors.Join(err1, err2, os.WriteFile(path, after, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, open(t, path))
+	settled, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	settled[len(settled)-1] ^= 1
+	if records, err := readLog(settled); !errors.Is(err, ErrDamaged) {
+		t.Errorf("got %v, %v; want ErrDamaged", records, err)
+	}
+}
+
 // TestTornSlot checks that a slot that a crash interrupted does no harm.
 func TestTornSlot(t *testing.T) {
 	whole, want := closedFile(t)

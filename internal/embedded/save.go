@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync/atomic"
-	"syscall"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -135,7 +134,10 @@ func (h hook) send(ctx context.Context, c *call, cmds []redis.Cmder, next func()
 // commit makes the changes of a batch durable. It is called by one goroutine at a time.
 func (s *Store) commit(b *batch) error {
 	err := s.commitTo(b)
-	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if isFull(err) && s.compaction.abort(s) {
+		err = s.commitTo(b) // in the room that the new file took
+	}
+	if isFull(err) {
 		err = fmt.Errorf("%w: %w", ErrFull, err)
 	}
 	if err != nil {
