@@ -16,8 +16,8 @@ import (
 // Backup copies the store in the file at path to a new file, which only this user can read, and
 // returns its size in bytes. Other processes may use the store meanwhile: the copy holds all
 // changes that were answered before the call, and each later one wholly or not at all, perhaps even
-// one that could not be saved and was undone. Backup checks what it copies. It fails with ErrDamaged
-// if the file is damaged, and with [os.ErrExist] if there is a file at to.
+// one that could not be saved and was undone. Backup checks what it copies. It fails with
+// ErrDamaged if the file is damaged, and with [os.ErrExist] if there is a file at to.
 func Backup(path, to string) (int64, error) {
 	from, err := openForReading(path)
 	if err != nil {

@@ -153,8 +153,8 @@ type shortenedFile struct {
 
 func (f shortenedFile) Stat() (os.FileInfo, error) { return memoryInfo{size: f.size}, nil }
 
-// TestCopyOfShortenedFile checks that a file from which a change is taken back while it is opened is
-// not taken for damaged, wherever it ends now.
+// TestCopyOfShortenedFile checks that a file from which a change is taken back while it is opened
+// is not taken for damaged, wherever it ends now.
 func TestCopyOfShortenedFile(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "SET a v")

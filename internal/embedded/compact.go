@@ -163,8 +163,8 @@ func (c *compaction) cancel(s *Store) {
 	}
 }
 
-// abort ends a compaction that runs and removes its file, so that others have the room that it takes
-// on the disk. It reports whether one ran.
+// abort ends a compaction that runs and removes its file, so that others have the room that it
+// takes on the disk. It reports whether one ran.
 func (c *compaction) abort(s *Store) bool {
 	if !c.running {
 		return false

@@ -188,33 +188,33 @@ func TestCompactOnFaultyDisk(t *testing.T) {
 	}
 }
 
-// A crowdedDisk has no room for changes of a file while there is a new one beside it.
-type crowdedDisk struct {
+// A smallDisk has no room for changes of a file while there is a new one beside it.
+type smallDisk struct {
 	osDisk
-	crowded        atomic.Bool
-	beside         atomic.Pointer[crowdedFile]
-	begun, refused chan struct{} // closed when the new file is written to, and when there was no room
+	small          atomic.Bool
+	beside         atomic.Pointer[smallFile]
+	begun, refused chan struct{} // closed when the new file is written to, and if there is no room
 	once           sync.Once
 }
 
-type crowdedFile struct {
+type smallFile struct {
 	diskFile
-	disk *crowdedDisk
+	disk *smallDisk
 }
 
-func (d *crowdedDisk) create(path string) (diskFile, error) {
+func (d *smallDisk) create(path string) (diskFile, error) {
 	file, err := d.osDisk.create(path)
-	f := &crowdedFile{file, d}
+	f := &smallFile{file, d}
 	d.beside.Store(f)
 	return f, err
 }
 
-func (d *crowdedDisk) rename(from, to string) error {
+func (d *smallDisk) rename(from, to string) error {
 	d.beside.Store(nil)
 	return d.osDisk.rename(from, to)
 }
 
-func (d *crowdedDisk) remove(path string) error {
+func (d *smallDisk) remove(path string) error {
 	err := d.osDisk.remove(path)
 	if err == nil {
 		d.beside.Store(nil)
@@ -222,10 +222,10 @@ func (d *crowdedDisk) remove(path string) error {
 	return err
 }
 
-func (f *crowdedFile) WriteAt(b []byte, at int64) (int, error) {
+func (f *smallFile) WriteAt(b []byte, at int64) (int, error) {
 	beside := f.disk.beside.Load()
 	switch {
-	case !f.disk.crowded.Load() || beside == nil:
+	case !f.disk.small.Load() || beside == nil:
 	case beside != f:
 		f.disk.once.Do(func() { close(f.disk.refused) })
 		return 0, syscall.ENOSPC
@@ -238,10 +238,10 @@ func (f *crowdedFile) WriteAt(b []byte, at int64) (int, error) {
 
 // TestCompactGivesWay checks that a file that is written anew leaves room for changes.
 func TestCompactGivesWay(t *testing.T) {
-	d := &crowdedDisk{begun: make(chan struct{}), refused: make(chan struct{})}
+	d := &smallDisk{begun: make(chan struct{}), refused: make(chan struct{})}
 	s := openDisk(t, file(t), d)
 	do(t, s.Client(), "SET a v")
-	d.crowded.Store(true)
+	d.small.Store(true)
 	compacted := make(chan error)
 	go func() {
 		_, err := s.Compact(t.Context())
@@ -255,7 +255,7 @@ func TestCompactGivesWay(t *testing.T) {
 	if _, err := os.Lstat(s.path + ".tmp"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the new file: %v, want os.ErrNotExist", err)
 	}
-	d.crowded.Store(false)
+	d.small.Store(false)
 	if _, err := s.Compact(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -8,7 +8,8 @@
 //
 // DAYS is how long PocketBase keeps its log of requests: 5 is its default, and 0 turns the log off.
 // All other settings have their defaults. The collection is the one that PocketBase creates itself,
-// without avatars, with fields city and note, and with the indexes that its queries need: see setUp.
+// without avatars, with fields city and note, and with the indexes that its queries need: see
+// setUp.
 package main
 
 import (
