@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 )
 
@@ -29,18 +30,19 @@ type compaction struct {
 	stop    atomic.Bool
 	next    int64 // size of the file at which the next one begins
 
-	asked     bool        // it was begun for Compact
-	requested atomic.Bool // Compact waits for one that begins after its call
+	// asked and waiting receive the outcome of the compaction that runs, and of the next one.
+	asked, waiting []chan<- error
 }
 
 // saved keeps what was written for a compaction that runs, and begins one if it is due.
 func (c *compaction) saved(s *Store, b *batch) {
+	c.waiting = append(c.waiting, b.compact...)
 	switch {
 	case c.running:
 		if len(b.changes) > 0 {
 			c.tail = append(c.tail, b.changes)
 		}
-	case c.requested.Load() || s.log.end > max(c.next, int64(2*b.after.size+compactSlack)):
+	case len(c.waiting) > 0 || s.log.end > max(c.next, int64(2*b.after.size+compactSlack)):
 		c.begin(s, b.after)
 	}
 }
@@ -48,7 +50,7 @@ func (c *compaction) saved(s *Store, b *batch) {
 // begin writes a new file in the background.
 func (c *compaction) begin(s *Store, all root) {
 	c.running, c.tail, c.done = true, nil, make(chan struct{})
-	c.asked = c.requested.Load()
+	c.asked, c.waiting = c.waiting, nil
 	go func() {
 		c.log, c.err = s.newFile(func(l *logFile) error {
 			synced := l.end
@@ -91,21 +93,21 @@ func (c *compaction) finish(s *Store) {
 	} else {
 		c.next = 0
 	}
-	if c.asked {
-		c.answer(s, c.err)
-	}
+	c.answer(c.err)
 }
 
-// answer returns err from Compact, if that waits.
-func (c *compaction) answer(s *Store, err error) {
-	c.asked = false
-	if !c.requested.CompareAndSwap(true, false) {
-		return
+// answer sends the outcome of the compaction that has ended.
+func (c *compaction) answer(err error) {
+	for _, asked := range c.asked {
+		asked <- err
 	}
-	select {
-	case s.compacted <- err:
-	default:
-	}
+	c.asked = nil
+}
+
+// fail sends err to all that wait for a compaction, because no batch can be written.
+func (c *compaction) fail(err error) {
+	c.asked, c.waiting = slices.Concat(c.asked, c.waiting), nil
+	c.answer(err)
 }
 
 // maxTail is the number of bytes that other changes may have to wait for while a new file is put
@@ -173,22 +175,25 @@ func (c *compaction) abort(s *Store) bool {
 	c.stop.Store(false)
 	c.running, c.tail = false, nil
 	c.next = s.log.end + s.log.end/2
-	if c.asked {
-		c.answer(s, ErrFull)
-	}
+	c.answer(ErrFull)
 	return true
 }
 
-// compactNow writes the file anew before the store is used.
-func (s *Store) compactNow(all root) error {
-	l, err := s.newFile(func(l *logFile) error { return all.records(l.append) })
-	if err != nil {
+// compact writes the file anew, without what has expired, and returns when that is done.
+func (s *Store) compact(ctx context.Context) error {
+	s.engine.removeExpired()
+	outcome := make(chan error, 1)
+	if err := s.engine.requestCompaction(outcome); err != nil {
 		return err
 	}
-	if err := s.replaceWith(l); err != nil {
-		return errors.Join(err, s.discard(l))
+	select {
+	case err := <-outcome:
+		return err
+	case <-s.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return contextError(ctx)
 	}
-	return s.syncDir()
 }
 
 // A Compacted says what Compact did.
@@ -210,28 +215,12 @@ func (s *Store) Compact(ctx context.Context) (Compacted, error) {
 	if s.closed.Load() {
 		return Compacted{}, ErrClosed
 	}
-	s.compacting.Lock()
-	defer s.compacting.Unlock()
 	var did Compacted
 	if info, err := os.Stat(s.path); err == nil {
 		did.Before = info.Size()
 	}
-	select {
-	case <-s.compacted: // for an earlier call whose context ended
-	default:
-	}
-	s.engine.removeExpired()
-	s.compaction.requested.Store(true)
-	s.engine.want(nil)
-	select {
-	case err := <-s.compacted:
-		if err != nil {
-			return did, fmt.Errorf("compacting %s: %w", s.path, err)
-		}
-	case <-s.closing:
-		return did, ErrClosed
-	case <-ctx.Done():
-		return did, contextError(ctx)
+	if err := s.compact(ctx); err != nil {
+		return did, fmt.Errorf("compacting %s: %w", s.path, err)
 	}
 	info, err := os.Stat(s.path)
 	if err != nil {

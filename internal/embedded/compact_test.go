@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,9 +54,7 @@ func TestCompactForgets(t *testing.T) {
 
 // TestCompactForgetsExpired checks that records that have expired are gone, too.
 func TestCompactForgetsExpired(t *testing.T) {
-	var now atomic.Int64
-	now.Store(time.Now().UnixMilli())
-	ctx := WithClock(t.Context(), func() time.Time { return time.UnixMilli(now.Load()) })
+	ctx, forward := testClock(t)
 	for _, when := range []string{"Compact", "start"} {
 		path := file(t)
 		s, err := Open(ctx, path)
@@ -66,7 +65,7 @@ func TestCompactForgetsExpired(t *testing.T) {
 			do(t, s.Client(), fmt.Sprintf("SET secret%d %d PX 1000", i, i))
 		}
 		do(t, s.Client(), "SET old v")
-		now.Add(2000)
+		forward(time.Minute)
 		if when == "start" {
 			do(t, s.Client(), "SET other "+strings.Repeat("x", 50_000), "DEL other")
 			closeStore(t, s)
@@ -336,5 +335,95 @@ func TestGrowingFile(t *testing.T) {
 	}
 	if largest > 40<<20 {
 		t.Errorf("the file grew to %d bytes for 1 MiB of records", largest)
+	}
+}
+
+// testClock returns a context in which stores expire their records by a clock, and a function that
+// sets it forward.
+func testClock(t *testing.T) (ctx context.Context, forward func(time.Duration)) {
+	var now atomic.Int64
+	now.Store(time.Now().UnixMilli())
+	ctx = WithClock(t.Context(), func() time.Time { return time.UnixMilli(now.Load()) })
+	return ctx, func(d time.Duration) { now.Add(d.Milliseconds()) }
+}
+
+// TestCompactForgetsExpiredMeanwhile checks that nothing is left of what has expired if a write
+// that began earlier ends while Compact waits.
+func TestCompactForgetsExpiredMeanwhile(t *testing.T) {
+	ctx, forward := testClock(t)
+	begun, end := make(chan struct{}), make(chan struct{})
+	var slow atomic.Bool
+	s, err := openOn(ctx, &testDisk{before: func(step string) error {
+		if step == "sync" && slow.CompareAndSwap(true, false) {
+			close(begun)
+			<-end
+		}
+		return nil
+	}}, file(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for i := range 3 * maxSwept {
+		do(t, s.Client(), fmt.Sprintf("SET secret%d v PX 1000", i))
+	}
+	forward(time.Minute)
+	slow.Store(true)
+	first, compacted := make(chan error), make(chan error)
+	go func() { first <- s.Client().Set(ctx, "first", "v", 0).Err() }()
+	<-begun
+	go func() {
+		_, err := s.Compact(ctx)
+		compacted <- err
+	}()
+	for !compactionRequested(s) {
+		runtime.Gosched()
+	}
+	close(end)
+	if err := errors.Join(<-first, <-compacted); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := os.ReadFile(s.path); err != nil || bytes.Contains(data, []byte("secret")) {
+		t.Errorf("the file still holds what has expired, or cannot be read: %v", err)
+	}
+}
+
+func compactionRequested(s *Store) bool {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	return len(s.engine.current.compact) > 0
+}
+
+// TestExpiredAtOpen checks that changes are not lost, nor the file refused later, if the disk is
+// full when a store is opened that would write its file anew, and remove what has expired.
+func TestExpiredAtOpen(t *testing.T) {
+	for _, change := range []string{"HSET k new v", "ZADD k 0 new"} {
+		for _, step := range []string{"create", "write"} {
+			ctx, forward := testClock(t)
+			path := file(t)
+			s, err := Open(ctx, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			do(t, s.Client(), "HSET k old v", "PEXPIRE k 1000", "SET big "+strings.Repeat("x", 50_000), "DEL big")
+			closeStore(t, s)
+			forward(time.Minute)
+			d := newFaultyDisk()
+			d.set(step)
+			if s, err = openOn(ctx, &d.testDisk, path); err != nil {
+				t.Fatal(err)
+			}
+			d.set("write")
+			if err := s.Client().Set(ctx, "other", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
+				t.Errorf("got %v, want ErrUnsaved", err)
+			}
+			d.set("")
+			do(t, s.Client(), change)
+			want := dump(s.engine.data.root)
+			closeStore(t, s)
+			if got := onDisk(t, path); !reflect.DeepEqual(got, want) || len(got) != 1 {
+				t.Errorf("no %s, %s: on disk: %v, want %v", step, change, got, want)
+			}
+		}
 	}
 }

@@ -142,7 +142,7 @@ func (s *Store) commit(b *batch) error {
 	}
 	if err != nil {
 		err = fmt.Errorf("%w: %s: %w", ErrUnsaved, s.path, err)
-		s.compaction.answer(s, err)
+		s.compaction.fail(err)
 		return err
 	}
 	s.compaction.saved(s, b)

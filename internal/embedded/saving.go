@@ -31,6 +31,8 @@ type batch struct {
 	timed  bool     // a timer will write it
 	empty  bool
 
+	compact []chan<- error // receive the outcome of a compaction that begins after the write
+
 	changes []byte
 	after   root // the records after the changes
 
@@ -99,6 +101,24 @@ func (e *engine) want(b *batch) {
 		}
 		b = e.current
 	}
+	e.begin(b)
+}
+
+// requestCompaction has the changes made so far written, and then the file anew. outcome, which must
+// have room, receives the error of either.
+func (e *engine) requestCompaction(outcome chan<- error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return ErrClosed
+	}
+	e.current.compact = append(e.current.compact, outcome)
+	e.begin(e.current)
+	return nil
+}
+
+// begin writes b, or has it written after the write that runs.
+func (e *engine) begin(b *batch) {
 	b.wanted = true
 	if b == e.current && e.writing == nil && e.write != nil {
 		e.writing = e.seal()
@@ -154,6 +174,9 @@ func (e *engine) undo(err error) {
 	for _, b := range []*batch{e.writing, e.current} {
 		b.err, b.changes, b.after = err, nil, root{}
 		close(b.done)
+		for _, outcome := range b.compact {
+			outcome <- err
+		}
 	}
 	e.current = newBatch()
 }

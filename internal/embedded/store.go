@@ -32,12 +32,10 @@ type Store struct {
 	// remote means that the store is only a client of the process that has the file.
 	remote bool
 
-	lastTag    atomic.Uint64 // of a call
-	closed     atomic.Bool   // accepts no more commands
-	closing    chan struct{} // closed after that
-	compacting sync.Mutex    // locked by Compact
-	compacted  chan error    // receives the outcome of a compaction that was asked for
-	close      func() error
+	lastTag atomic.Uint64 // of a call
+	closed  atomic.Bool   // accepts no more commands
+	closing chan struct{} // closed after that
+	close   func() error
 
 	// Only the goroutine that writes batches uses these.
 	log        *logFile    // nil until the first write, if the file is missing or of JSON lines
@@ -55,7 +53,7 @@ type Store struct {
 func Open(ctx context.Context, path string) (*Store, error) { return openOn(ctx, osDisk{}, path) }
 
 func openOn(ctx context.Context, d disk, path string) (*Store, error) {
-	s := &Store{disk: d, compacted: make(chan error, 1), closing: make(chan struct{})}
+	s := &Store{disk: d, closing: make(chan struct{})}
 	s.close = sync.OnceValue(s.shut)
 	if path != "" {
 		var err error
@@ -88,7 +86,7 @@ func Exists(path string) bool {
 
 func (s *Store) start(ctx context.Context) error {
 	s.engine = newEngine(ctx)
-	if err := s.load(); err != nil {
+	if err := s.load(ctx); err != nil {
 		s.engine.close()
 		if s.log != nil {
 			_ = s.log.file.Close()
@@ -99,9 +97,9 @@ func (s *Store) start(ctx context.Context) error {
 	return nil
 }
 
-// load reads the records of the file.
-func (s *Store) load() error {
-	d := s.engine.data
+// load reads the records of the file, and writes it anew if most of it is of no use any more.
+func (s *Store) load(ctx context.Context) error {
+	e, d := s.engine, s.engine.data
 	if s.path == "" {
 		d.unsaved = true
 		return nil
@@ -109,6 +107,8 @@ func (s *Store) load() error {
 	if err := s.readFile(d); err != nil {
 		return err
 	}
+	// Every change from here on is written to the file, or undone.
+	e.write, e.durable = s.commit, d.freeze()
 	if s.log != nil {
 		if err := s.log.settle(); err != nil {
 			return fmt.Errorf("reading the embedded store: %w", err)
@@ -117,14 +117,9 @@ func (s *Store) load() error {
 	for _, left := range []string{".tmp", legacySuffix + ".tmp"} { // by a process that was killed
 		_ = s.disk.remove(s.path + left)
 	}
-	grown := s.log != nil && s.log.end > int64(2*d.size+startSlack)
-	if grown {
-		s.engine.removeExpired()
-	}
-	s.engine.write, s.engine.durable = s.commit, d.freeze()
-	if grown {
+	if s.log != nil && s.log.end > int64(2*d.size+startSlack) {
 		// If it cannot be written anew, for example because the disk is full, the file stays.
-		_ = s.compactNow(s.engine.durable)
+		_ = s.compact(ctx)
 	}
 	return nil
 }
