@@ -141,7 +141,9 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 		NotRun: func(err error) bool {
 			return errors.Is(err, embedded.ErrUnsaved) || errors.Is(err, embedded.ErrClosed)
 		},
-		MayHaveRun: func(err error) bool { return errors.Is(err, embedded.ErrWaiting) },
+		MayHaveRun: func(err error) bool {
+			return errors.Is(err, embedded.ErrWaiting) || errors.Is(err, embedded.ErrPartlySaved)
+		},
 	}), nil
 }
 

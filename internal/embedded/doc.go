@@ -71,6 +71,10 @@ var (
 	// crashes before the next write, the change may be there again.
 	ErrUnsaved = errors.New("embedded: change not saved")
 
+	// ErrPartlySaved is returned by a pipeline, and by the end of a bulk, if the file could not be
+	// written but some of the changes were in it before. The others are undone.
+	ErrPartlySaved = errors.New("embedded: only a part of the changes is saved")
+
 	// ErrWaiting is returned if a context ends while a change waits for the write of the file. The
 	// change has been made and the write goes on: the change will be saved, or undone if the write
 	// fails.

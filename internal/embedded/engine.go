@@ -30,9 +30,8 @@ type engine struct {
 
 // A call is what one caller sends at once: a command, a pipeline or a transaction.
 type call struct {
-	lazy   bool   // its changes need not be durable when it is answered
-	begun  bool   // undos is set
-	undos  uint64 // engine.undos when its first command ran
+	lazy   bool  // its changes need not be durable when it is answered
+	span   *span // its own, or that of its bulk; nil before the first command
 	wrote  bool
 	batch  *batch // the last one that it changed, or whose changes it read
 	undone error  // changes were undone while it ran
@@ -63,10 +62,10 @@ func (e *engine) do(c *call, commands ...[]string) ([]any, error) {
 	if e.closed {
 		return nil, ErrClosed
 	}
-	if !c.begun {
-		c.begun, c.undos = true, e.undos
-	} else if c.undos != e.undos {
-		c.undone = e.undone
+	if c.span == nil {
+		c.span = new(span)
+	}
+	if c.undone = e.proceed(c.span); c.undone != nil {
 		return nil, c.undone
 	}
 	defer func() {

@@ -291,7 +291,7 @@ func TestJournalMakesTheSameRecords(t *testing.T) {
 		for range rapid.IntRange(1, 30).Draw(t, "commands") {
 			_ = s.Client().Do(t.Context(), drawCommand(t, shapes)...).Err() // some are wrong
 		}
-		if err := s.engine.flush(t.Context()); err != nil {
+		if err := s.engine.flush(t.Context(), new(span)); err != nil {
 			t.Fatal(err)
 		}
 		want := dump(s.engine.data.root)

@@ -1,7 +1,6 @@
 package embedded
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,7 @@ import (
 
 // A bulk is a series of changes that one write puts into the file.
 type bulk struct {
-	undos atomic.Uint64 // 1 + engine.undos when the bulk began; 0 if it has not begun
+	span  span
 	ended atomic.Bool
 }
 
@@ -24,7 +23,8 @@ type bulkKey struct{ store *Store }
 // Bulk begins a series of changes that are written to the file together. Commands with bulkCtx are
 // answered before their changes are written. The caller must call end once to write them. If end
 // fails with ErrUnsaved, all changes of the bulk are undone. Commands with other contexts wait for
-// their own write, which may include changes of the bulk.
+// their own write, which may include changes of the bulk; so if end fails with ErrPartlySaved, some
+// of them are saved.
 func (s *Store) Bulk(ctx context.Context) (bulkCtx context.Context, end func(context.Context) error) {
 	if s.remote { // the process that has the file saves before it answers
 		return ctx, func(context.Context) error { return nil }
@@ -32,10 +32,7 @@ func (s *Store) Bulk(ctx context.Context) (bulkCtx context.Context, end func(con
 	b := &bulk{}
 	end = func(ctx context.Context) error {
 		defer b.ended.Store(true)
-		if err := s.checkBulk(b); err != nil {
-			return err
-		}
-		return s.engine.flush(ctx)
+		return bulkError(s.engine.flush(ctx, &b.span))
 	}
 	return context.WithValue(ctx, bulkKey{s}, b), end
 }
@@ -48,14 +45,11 @@ func (s *Store) bulkOf(ctx context.Context) *bulk {
 	return b
 }
 
-// checkBulk returns an error if changes were undone since the first command of the bulk.
-func (s *Store) checkBulk(b *bulk) error {
-	s.engine.mu.Lock()
-	defer s.engine.mu.Unlock()
-	if !b.undos.CompareAndSwap(0, 1+s.engine.undos) && b.undos.Load() != 1+s.engine.undos {
-		return fmt.Errorf("a write failed since the bulk began: %w", s.engine.undone)
+func bulkError(err error) error {
+	if errors.Is(err, ErrUnsaved) || errors.Is(err, ErrPartlySaved) {
+		return fmt.Errorf("a write failed since the bulk began: %w", err)
 	}
-	return nil
+	return err
 }
 
 type lazyKey struct{}
@@ -115,9 +109,7 @@ func (h hook) send(ctx context.Context, c *call, cmds []redis.Cmder, next func()
 		return nil, ErrClosed
 	}
 	if b != nil {
-		if err := h.store.checkBulk(b); err != nil {
-			return nil, err
-		}
+		c.span = &b.span
 	}
 	t := strconv.FormatUint(h.store.lastTag.Add(1), 36)
 	e.calls.Store(t, c)
@@ -126,7 +118,7 @@ func (h hook) send(ctx context.Context, c *call, cmds []redis.Cmder, next func()
 	answer = next()
 	restore()
 	if b != nil {
-		return answer, cmp.Or(c.undone, h.store.checkBulk(b))
+		return answer, bulkError(c.undone)
 	}
 	return answer, e.wait(ctx, c)
 }

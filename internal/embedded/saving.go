@@ -40,6 +40,42 @@ type batch struct {
 	err  error         // set before
 }
 
+// saved reports whether the write of b has ended without an error.
+func (b *batch) saved() bool {
+	select {
+	case <-b.done:
+		return b.err == nil
+	default:
+		return false
+	}
+}
+
+// A span is a series of commands whose changes should all be saved, or all be undone.
+type span struct {
+	begun bool
+	undos uint64 // engine.undos when it began
+	first *batch // the first one that it changed
+}
+
+// proceed begins a span, or returns an error if changes were undone since it began.
+func (e *engine) proceed(s *span) error {
+	if !s.begun {
+		s.begun, s.undos = true, e.undos
+	}
+	if s.undos != e.undos {
+		return s.fail(e.undone)
+	}
+	return nil
+}
+
+// fail returns the error for a span whose last changes are undone because of err.
+func (s *span) fail(err error) error {
+	if s != nil && s.first != nil && s.first.saved() && errors.Is(err, ErrUnsaved) {
+		return fmt.Errorf("%w: %v", ErrPartlySaved, err)
+	}
+	return err
+}
+
 func newBatch() *batch { return &batch{empty: true, done: make(chan struct{})} }
 
 func (s *saving) init() {
@@ -76,6 +112,9 @@ func (e *engine) noteChange(key string) {
 		return
 	}
 	b.empty = false
+	if c.span != nil && c.span.first == nil {
+		c.span.first = b
+	}
 	if c.lazy {
 		if !b.timed {
 			b.timed = true
@@ -189,25 +228,22 @@ func (e *engine) wait(ctx context.Context, c *call) error {
 	e.want(c.batch)
 	select {
 	case <-c.batch.done:
-		return c.batch.err
+		return c.span.fail(c.batch.err)
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", ErrWaiting, contextError(ctx))
 	}
 }
 
-// flush makes all changes durable.
-func (e *engine) flush(ctx context.Context) error {
-	b := e.last()
-	if b == nil {
-		return nil
-	}
-	return e.wait(ctx, &call{batch: b})
+// flush makes the changes of a span durable, and all others.
+func (e *engine) flush(ctx context.Context, s *span) error {
+	e.mu.Lock()
+	c := &call{span: s, undone: e.proceed(s), batch: e.last()}
+	e.mu.Unlock()
+	return e.wait(ctx, c)
 }
 
 // last returns the batch with the last changes that are not durable, or nil.
 func (e *engine) last() *batch {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	if !e.current.empty {
 		return e.current
 	}
@@ -217,10 +253,15 @@ func (e *engine) last() *batch {
 // finish makes all changes of a closed engine durable, and returns once nothing is written any
 // more.
 func (e *engine) finish() (err error) {
-	for b := e.last(); b != nil; b = e.last() {
+	for {
+		e.mu.Lock()
+		b := e.last()
+		e.mu.Unlock()
+		if b == nil {
+			return err
+		}
 		err = cmp.Or(err, e.wait(context.Background(), &call{batch: b}))
 	}
-	return err
 }
 
 // contextError returns the error of a context that has ended. It matches ctx.Err() and includes the

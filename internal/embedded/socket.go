@@ -210,7 +210,10 @@ func compactRemote(ctx context.Context, c *redis.Client) (did Compacted, err err
 var wireErrors = []struct {
 	word string
 	all  []error // errors that the word stands for; the first one identifies it
-}{{"USERDBFULL", []error{ErrFull, ErrUnsaved}}, {"USERDBUNSAVED", []error{ErrUnsaved}}, {"USERDBCLOSED", []error{ErrClosed}}}
+}{
+	{"USERDBFULL", []error{ErrFull, ErrUnsaved}}, {"USERDBUNSAVED", []error{ErrUnsaved}},
+	{"USERDBPARTLY", []error{ErrPartlySaved}}, {"USERDBCLOSED", []error{ErrClosed}},
+}
 
 func toWire(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")

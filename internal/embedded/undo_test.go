@@ -62,7 +62,7 @@ func TestPipelineUndone(t *testing.T) {
 	if _, err := s.engine.do(c, []string{"SET", "a", "v"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.engine.flush(t.Context()); !errors.Is(err, ErrUnsaved) {
+	if err := s.engine.flush(t.Context(), new(span)); !errors.Is(err, ErrUnsaved) {
 		t.Fatalf("got %v, want ErrUnsaved", err)
 	}
 	d.set("")
@@ -134,6 +134,39 @@ func TestCopiesAreApart(t *testing.T) {
 		got := dump(s.engine.data.root)
 		if got[key+"3"] != before || got[key] == before || got[key+"2"] != got[key] {
 			t.Errorf("%s: %s, its copies %s and %s; want the last one to be %s", key, got[key], got[key+"2"], got[key+"3"], before)
+		}
+	}
+}
+
+// TestPipelinePartlySaved checks that a pipeline is not reported as undone if one of its commands
+// is in the file already when the write of the next one fails, whether that one waits for it or a
+// later one finds it undone.
+func TestPipelinePartlySaved(t *testing.T) {
+	for _, commands := range [][]string{{"b"}, {"b", "c"}} {
+		for _, lazy := range []bool{false, true} {
+			s, d := openFaulty(t)
+			c := &call{lazy: lazy}
+			if _, err := s.engine.do(c, []string{"SET", "a", "v"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.engine.flush(t.Context(), new(span)); err != nil {
+				t.Fatal(err)
+			}
+			d.set("sync")
+			c.lazy = false
+			for _, key := range commands {
+				if _, err := s.engine.do(c, []string{"SET", key, "v"}); key == "b" && err != nil {
+					t.Fatal(err)
+				}
+				_ = s.engine.flush(t.Context(), new(span)) // fails
+			}
+			if err := s.engine.wait(t.Context(), c); !errors.Is(err, ErrPartlySaved) || errors.Is(err, ErrUnsaved) {
+				t.Errorf("%q: got %v, want only ErrPartlySaved", commands, err)
+			}
+			d.set("")
+			if got := s.Client().Keys(t.Context(), "*").Val(); !slices.Equal(got, []string{"a", "old"}) {
+				t.Errorf("the keys are %q, want a and old", got)
+			}
 		}
 	}
 }
