@@ -2,10 +2,8 @@ package embedded
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -54,6 +52,10 @@ func copyLog(out *logFile, from diskFile, path string) error {
 			return withPath(err, path)
 		}
 		if err := out.file.Truncate(pageSize); err != nil {
+			return err
+		}
+		out.key = l.key
+		if _, err := out.file.WriteAt(firstPage(out.key), 0); err != nil {
 			return err
 		}
 		if _, err := io.Copy(io.NewOffsetWriter(out.file, pageSize), io.NewSectionReader(from, pageSize, l.end-pageSize)); err != nil {
@@ -130,16 +132,23 @@ func Salvage(path, to string) (Salvaged, error) {
 		return Salvaged{}, err
 	}
 	defer from.Close()
-	file, err := io.ReadAll(from)
+	info, err := from.Stat()
 	if err != nil {
 		return Salvaged{}, err
 	}
-	d := newData()
+	d, size := newData(), info.Size()
 	var s Salvaged
-	if bytes.Contains(file, []byte(frameMagic)) {
-		s.Lost = d.salvage(file)
+	first, err := indexFrom(from, 0, size, frameMagic)
+	if err != nil {
+		return s, err
+	}
+	if first < size { // never in a file of JSON lines
+		s.Lost, err = d.salvage(from, size)
 	} else {
-		s.Lost = d.salvageLegacy(file)
+		s.Lost, err = d.salvageLegacy(io.LimitReader(from, maxFile))
+	}
+	if err != nil {
+		return s, err
 	}
 	if s.Records = d.keys.Len(); s.Records == 0 {
 		return s, fmt.Errorf("%w: nothing in %s can be read", ErrDamaged, path)
@@ -148,40 +157,95 @@ func Salvage(path, to string) (Salvaged, error) {
 	return s, err
 }
 
-// salvage applies all frames of a log that are whole, and returns the number of other bytes.
-func (d *data) salvage(file []byte) (lost int64) {
-	for at := min(pageSize, len(file)); at < len(file); {
-		if changes, ok := wholeFrame(file[at:]); ok {
-			_ = d.applyEach(changes, nil) // a change may need one that is lost
-			at += frameHead + len(changes)
-			continue
+// salvage applies all frames of a log that are whole, and returns the number of other bytes. It
+// takes the key from the first page, or from the first frame if that page is damaged.
+func (d *data) salvage(file io.ReaderAt, size int64) (lost int64, err error) {
+	lost = max(0, size-pageSize)
+	for _, at := range []int64{keyAt, pageSize + int64(len(frameMagic))} {
+		key := make([]byte, keySize)
+		if _, err := file.ReadAt(key, at); err != nil {
+			return lost, ignoreEnd(err)
 		}
-		next := bytes.Index(file[at+1:], []byte(frameMagic))
-		if next < 0 {
-			next = len(file) - at - 1
+		whole, err := d.salvageFrames(file, size, string(key))
+		if err != nil || whole > 0 {
+			return max(0, lost-whole), err
 		}
-		lost += int64(next + 1)
-		at += next + 1
 	}
-	return lost
+	return lost, nil
 }
 
-// wholeFrame returns the changes of the frame with which b begins, if its checksum is right.
-func wholeFrame(b []byte) (changes []byte, ok bool) {
-	if len(b) < frameHead || string(b[:4]) != frameMagic {
-		return nil, false
+// salvageFrames applies all frames with a key and returns their size.
+func (d *data) salvageFrames(file io.ReaderAt, size int64, key string) (whole int64, err error) {
+	for at := int64(0); ; {
+		if at, err = indexFrom(file, at, size, frameMagic+key); err != nil || at == size {
+			return whole, err
+		}
+		changes, err := frameAt(file, at, size, key)
+		var bad *frameError
+		switch {
+		case errors.As(err, &bad):
+			at++
+			continue
+		case err != nil:
+			return whole, err
+		}
+		_ = d.applyEach(changes, nil) // a change may need one that is lost
+		n := int64(frameHead + len(changes))
+		at, whole = at+n, whole+n
 	}
-	n := int64(binary.LittleEndian.Uint32(b[12:]))
-	if n > int64(len(b)-frameHead) {
-		return nil, false
+}
+
+// frameAt returns the changes of the frame at an offset of a file.
+func frameAt(file io.ReaderAt, at, size int64, key string) ([]byte, error) {
+	h := make(head, frameHead)
+	if at+frameHead > size {
+		return nil, errShort
 	}
-	b = b[:frameHead+n]
-	return b[frameHead:], crc32.Checksum(b[8:], castagnoli) == binary.LittleEndian.Uint32(b[4:])
+	if _, err := file.ReadAt(h, at); err != nil {
+		return nil, err
+	}
+	if err := h.check(key, size-at-frameHead); err != nil {
+		return nil, err
+	}
+	changes := make([]byte, h.size())
+	if _, err := file.ReadAt(changes, at+frameHead); ignoreEnd(err) != nil {
+		return nil, err
+	}
+	return changes, h.checkSum(changes)
+}
+
+// indexFrom returns the offset of text in a file, at or after from, or size if it is not there.
+func indexFrom(file io.ReaderAt, from, size int64, text string) (int64, error) {
+	buf := make([]byte, 1<<20)
+	for {
+		b := buf[:max(0, min(int64(len(buf)), size-from))]
+		if _, err := file.ReadAt(b, from); ignoreEnd(err) != nil {
+			return size, err
+		}
+		if i := bytes.Index(b, []byte(text)); i >= 0 {
+			return from + int64(i), nil
+		}
+		if len(b) < len(buf) {
+			return size, nil
+		}
+		from += int64(len(b) - len(text) + 1)
+	}
+}
+
+func ignoreEnd(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // salvageLegacy puts the records of all lines that can be read into d, whatever their checksums,
 // which depend on the lines before.
-func (d *data) salvageLegacy(file []byte) (lost int64) {
+func (d *data) salvageLegacy(in io.Reader) (lost int64, err error) {
+	file, err := io.ReadAll(in)
+	if err != nil {
+		return 0, err
+	}
 	d.replaying = true
 	defer func() { d.replaying = false }()
 	for line := range bytes.Lines(file) {
@@ -197,5 +261,5 @@ func (d *data) salvageLegacy(file []byte) (lost int64) {
 		}
 		lost += int64(len(line))
 	}
-	return lost
+	return lost, nil
 }

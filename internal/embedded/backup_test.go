@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -278,4 +279,69 @@ func TestSalvageLegacy(t *testing.T) {
 	if got := len(onDisk(t, to)); got != len(someRecords())-1 {
 		t.Errorf("%d records in the new file, want %d", got, len(someRecords())-1)
 	}
+}
+
+// TestSalvageForged checks that salvage takes no text of a record for a frame, whatever else is
+// damaged.
+func TestSalvageForged(t *testing.T) {
+	s := open(t, file(t))
+	do(t, s.Client(), "HSET admin role admin", "HSET user role user")
+	var j journal
+	j.add(opField, "user", "role", "admin")
+	forged := newMemoryLog(t)
+	if err := forged.append(j.take()); err != nil {
+		t.Fatal(err)
+	}
+	note := forged.file.(*memoryWriter).data
+	if err := s.Client().HSet(t.Context(), "note", "text", note).Err(); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
+	whole, err := os.ReadFile(s.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(whole, []byte("note"))
+	for name, damage := range map[string]func(data []byte) []byte{
+		"a change":                  func(data []byte) []byte { return data },
+		"the first page":            func(data []byte) []byte { clear(data[:pageSize]); return data },
+		"the first frame":           func(data []byte) []byte { clear(data[pageSize : pageSize+frameHead]); return data },
+		"missing in the first page": func(data []byte) []byte { return slices.Delete(data, keyAt+keySize, keyAt+keySize+100) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := bytes.Clone(whole)
+			data[at] ^= 1
+			data = damage(data)
+			path := file(t)
+			if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := Salvage(path, path+".new"); err != nil || got.Lost == 0 {
+				t.Fatalf("got %+v, %v; want that something was lost", got, err)
+			}
+			got := onDisk(t, path+".new")
+			if user := got["user"]; !strings.Contains(user, "user") || strings.Contains(user, "admin") {
+				t.Errorf("got %v, want that the user is no admin", got)
+			}
+		})
+	}
+}
+
+// A memoryWriter is a file in memory for writing.
+type memoryWriter struct {
+	diskFile
+	data []byte
+}
+
+func (f *memoryWriter) WriteAt(b []byte, at int64) (int, error) {
+	f.data = append(f.data, make([]byte, max(0, int(at)+len(b)-len(f.data)))...)
+	return copy(f.data[at:], b), nil
+}
+
+func newMemoryLog(t *testing.T) *logFile {
+	l, err := newLog(&memoryWriter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
 }

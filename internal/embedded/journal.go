@@ -88,13 +88,13 @@ func (d *data) applyEach(changes []byte, refused error) error {
 		if uint64(n) > uint64(len(changes)) {
 			return errChange
 		}
-		args := make([]string, n)
-		for i := range args {
+		args := make([]string, 0, min(n, 1024)) // n may be wrong
+		for range n {
 			length, w := binary.Uvarint(changes)
 			if w <= 0 || length > uint64(len(changes)-w) {
 				return errChange
 			}
-			args[i] = string(changes[w : w+int(length)])
+			args = append(args, string(changes[w:w+int(length)]))
 			changes = changes[w+int(length):]
 		}
 		if (n == 0 || !d.applyOne(op, args[0], args[1:])) && refused != nil {

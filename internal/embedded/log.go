@@ -3,6 +3,7 @@ package embedded
 import (
 	"bufio"
 	"bytes"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,12 +12,18 @@ import (
 	"os"
 )
 
-// The sizes in bytes of the first page of a file, of a slot on it, and of the head of a frame.
+// The sizes in bytes of the first page of a file, of the key and of a slot on it, and of the head of
+// a frame.
 const (
 	pageSize  = 4096
+	keySize   = 8
 	slotSize  = 24
-	frameHead = 24
+	frameHead = 32
 )
+
+// keyAt is where the key begins: random bytes with which each frame of the file begins, so that no
+// text that somebody stores can look like a frame.
+const keyAt = 512
 
 // slotAt holds where the slots begin. They are in different sectors, so that a torn write damages
 // only one of them.
@@ -28,6 +35,7 @@ const frameMagic = "udb\x02"
 // safe for concurrent use.
 type logFile struct {
 	file  diskFile
+	key   string
 	end   int64  // the length that is durable
 	sum   uint32 // checksum of the last frame
 	seq   uint64 // number of the last frame, even of one that could not be written
@@ -40,18 +48,21 @@ type logFile struct {
 
 // newLog begins a log in an empty file.
 func newLog(file diskFile) (*logFile, error) {
-	l := &logFile{file: file, end: pageSize}
-	_, err := file.WriteAt(firstPage(), 0)
+	key := make([]byte, keySize)
+	_, _ = rand.Read(key) // never fails
+	l := &logFile{file: file, key: string(key), end: pageSize}
+	_, err := file.WriteAt(firstPage(l.key), 0)
 	return l, err
 }
 
 // firstPage returns the first page of a file without the slots. The line at its beginning makes
 // older programs say that the file was written by a newer one.
-func firstPage() []byte {
+func firstPage(key string) []byte {
 	var running sum
 	line := fmt.Sprintf(`{"userdb":%q,"version":%d`, formatName, logVersion)
 	page := make([]byte, pageSize)
 	copy(page, line+running.add([]byte(line))+"\n")
+	copy(page[keyAt:], key)
 	return page
 }
 
@@ -65,13 +76,13 @@ func (l *logFile) append(changes []byte) error {
 	}
 	l.seq++
 	frame := make([]byte, frameHead, frameHead+len(changes))
-	copy(frame, frameMagic)
-	binary.LittleEndian.PutUint32(frame[8:], l.sum)
-	binary.LittleEndian.PutUint32(frame[12:], uint32(len(changes)))
-	binary.LittleEndian.PutUint64(frame[16:], l.seq)
+	copy(frame, frameMagic+l.key)
+	binary.LittleEndian.PutUint32(frame[16:], l.sum)
+	binary.LittleEndian.PutUint32(frame[20:], uint32(len(changes)))
+	binary.LittleEndian.PutUint64(frame[24:], l.seq)
 	frame = append(frame, changes...)
-	checksum := crc32.Checksum(frame[8:], castagnoli)
-	binary.LittleEndian.PutUint32(frame[4:], checksum)
+	checksum := crc32.Checksum(frame[16:], castagnoli)
+	binary.LittleEndian.PutUint32(frame[12:], checksum)
 	if _, err := l.file.WriteAt(frame, l.end); err != nil {
 		return err
 	}
@@ -141,7 +152,7 @@ func (l *logFile) writeSlot() error {
 	binary.LittleEndian.PutUint64(slot, l.seq)
 	binary.LittleEndian.PutUint64(slot[8:], uint64(l.end))
 	binary.LittleEndian.PutUint32(slot[16:], l.sum)
-	binary.LittleEndian.PutUint32(slot[20:], crc32.Checksum(slot[:20], castagnoli))
+	binary.LittleEndian.PutUint32(slot[20:], slotSum(slot, l.key))
 	l.unsynced = true
 	// If this fails, the slot may be torn, and the other one must stay.
 	if _, err := l.file.WriteAt(slot, int64(slotAt[l.slots%2])); err != nil {
@@ -149,6 +160,11 @@ func (l *logFile) writeSlot() error {
 	}
 	l.slots++
 	return nil
+}
+
+// slotSum returns the checksum of a slot, which covers the key as well.
+func slotSum(slot []byte, key string) uint32 {
+	return crc32.Update(crc32.Checksum(slot[:20], castagnoli), castagnoli, []byte(key))
 }
 
 // A slot says up to where a file was durable.
@@ -160,12 +176,13 @@ type slot struct {
 
 // readPage checks the first page of a file and returns its newest slot, and the index of the other.
 func readPage(page []byte) (newest slot, other int, err error) {
-	want := firstPage()
+	key := string(page[keyAt : keyAt+keySize])
+	want := firstPage(key)
 	for i, at := range slotAt {
 		b := page[at : at+slotSize]
 		copy(want[at:], b)
 		s := slot{binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:])), binary.LittleEndian.Uint32(b[16:])}
-		if binary.LittleEndian.Uint32(b[20:]) == crc32.Checksum(b[:20], castagnoli) && s.end > newest.end {
+		if binary.LittleEndian.Uint32(b[20:]) == slotSum(b, key) && s.end > newest.end {
 			newest, other = s, 1-i
 		}
 	}
@@ -181,8 +198,8 @@ func readPage(page []byte) (newest slot, other int, err error) {
 // openLog reads a log and calls apply with the changes of each frame. It ignores a torn write at
 // the end. Nothing is written. If the file is damaged, it returns a DamageError without a path.
 func openLog(file diskFile, apply func(changes []byte) error) (*logFile, error) {
-	// The size is read after the slots, since another process may be writing: what a slot says to
-	// be durable is in the file by then.
+	// The size is read after the slots, since another process may be writing: by then, everything up
+	// to the newest slot's end is in the file.
 	page := make([]byte, pageSize)
 	if n, err := file.ReadAt(page, 0); errors.Is(err, io.EOF) && n < pageSize {
 		return nil, damageAt(int64(n), io.EOF)
@@ -197,9 +214,9 @@ func openLog(file diskFile, apply func(changes []byte) error) (*logFile, error) 
 	if err != nil {
 		return nil, damageAt(0, err)
 	}
-	l := &logFile{file: file, end: pageSize, slots: other, known: newest.end}
-	in := newFrameReader(file, pageSize, info.Size())
-	durable := false // the part of the file is whole of which the slot says that it is durable
+	l := &logFile{file: file, key: string(page[keyAt : keyAt+keySize]), end: pageSize, slots: other, known: newest.end}
+	in := newFrameReader(file, l.key, info.Size())
+	durable := false // everything up to the newest slot's end was read
 	for {
 		durable = durable || l.end == newest.end && l.sum == newest.sum
 		f, err := in.next(l.sum)
@@ -271,13 +288,43 @@ func (e *frameError) Error() string { return e.reason }
 // A frameReader reads frames one after the other.
 type frameReader struct {
 	in   *bufio.Reader
+	key  string
 	left int64 // bytes of the file
 	seq  uint64
 	buf  []byte
 }
 
-func newFrameReader(file io.ReaderAt, from, size int64) *frameReader {
-	return &frameReader{in: bufio.NewReaderSize(io.NewSectionReader(file, from, size-from), 1<<20), left: size - from}
+func newFrameReader(file io.ReaderAt, key string, size int64) *frameReader {
+	left := size - pageSize
+	return &frameReader{in: bufio.NewReaderSize(io.NewSectionReader(file, pageSize, left), 1<<20), key: key, left: left}
+}
+
+// A head is the beginning of a frame.
+type head []byte
+
+func (h head) sum() uint32  { return binary.LittleEndian.Uint32(h[12:]) }
+func (h head) last() uint32 { return binary.LittleEndian.Uint32(h[16:]) }
+func (h head) size() int64  { return int64(binary.LittleEndian.Uint32(h[20:])) }
+func (h head) seq() uint64  { return binary.LittleEndian.Uint64(h[24:]) }
+
+// check returns an error if no frame begins with h, or if the rest of it cannot be in the bytes that
+// are left.
+func (h head) check(key string, left int64) error {
+	switch {
+	case string(h[:4]) != frameMagic || string(h[4:12]) != key:
+		return &frameError{"no change begins here"}
+	case h.size() > min(left, maxFrame):
+		return errShort
+	}
+	return nil
+}
+
+// checkSum returns an error if the checksum in h is not that of a frame with these changes.
+func (h head) checkSum(changes []byte) error {
+	if crc32.Update(crc32.Checksum(h[16:], castagnoli), castagnoli, changes) != h.sum() {
+		return &frameError{"the checksum is wrong"}
+	}
+	return nil
 }
 
 // next returns the next frame, whose changes are valid until the next call. last is the checksum of
@@ -287,28 +334,24 @@ func (r *frameReader) next(last uint32) (frame, error) {
 	if r.left == 0 {
 		return frame{}, io.EOF
 	}
-	var head [frameHead]byte
-	if err := r.read(head[:]); err != nil {
+	h := make(head, frameHead)
+	if err := r.read(h); err != nil {
 		return frame{}, err
 	}
-	n := int64(binary.LittleEndian.Uint32(head[12:]))
-	switch {
-	case string(head[:4]) != frameMagic:
-		return frame{}, &frameError{"no change begins here"}
-	case n > r.left:
-		return frame{}, errShort
+	if err := h.check(r.key, r.left); err != nil {
+		return frame{}, err
 	}
-	if int64(cap(r.buf)) < n {
+	if n := h.size(); int64(cap(r.buf)) < n {
 		r.buf = make([]byte, n)
 	}
-	f := frame{r.buf[:n], binary.LittleEndian.Uint32(head[4:]), binary.LittleEndian.Uint64(head[16:])}
+	f := frame{r.buf[:h.size()], h.sum(), h.seq()}
 	if err := r.read(f.changes); err != nil {
 		return frame{}, err
 	}
-	switch checksum := crc32.Update(crc32.Checksum(head[8:], castagnoli), castagnoli, f.changes); {
-	case checksum != f.sum:
-		return frame{}, &frameError{"the checksum is wrong"}
-	case binary.LittleEndian.Uint32(head[8:]) != last || f.seq <= r.seq:
+	if err := h.checkSum(f.changes); err != nil {
+		return frame{}, err
+	}
+	if h.last() != last || f.seq <= r.seq {
 		return frame{}, &frameError{"a change is missing before this one"}
 	}
 	r.seq = f.seq
@@ -331,7 +374,7 @@ func (r *frameReader) read(b []byte) error {
 
 // isLog reports whether a file begins as a log does.
 func isLog(file io.ReaderAt) bool {
-	want, _, _ := bytes.Cut(firstPage(), []byte("\n"))
+	want, _, _ := bytes.Cut(firstPage(""), []byte("\n"))
 	line := make([]byte, len(want))
 	_, err := file.ReadAt(line, 0)
 	return err == nil && bytes.Equal(line, want)

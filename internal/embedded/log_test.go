@@ -2,12 +2,14 @@ package embedded
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -143,7 +145,7 @@ func TestMovedFrames(t *testing.T) {
 	whole, _ := closedFile(t)
 	frames := [][]byte{whole[:pageSize]}
 	for rest := whole[pageSize:]; len(rest) > 0; {
-		n := frameHead + int(rest[12]) + int(rest[13])<<8 + int(rest[14])<<16
+		n := frameHead + int(head(rest).size())
 		frames, rest = append(frames, rest[:n]), rest[n:]
 	}
 	if len(frames) < 20 {
@@ -348,4 +350,25 @@ func FuzzApply(f *testing.F) {
 	j.add(opTrim, "x", "\x01")
 	f.Add(j.take())
 	f.Fuzz(func(t *testing.T, changes []byte) { _ = newData().apply(changes) })
+}
+
+// TestSizesAreChecked checks that memory is not allocated for a size only because the file says it.
+func TestSizesAreChecked(t *testing.T) {
+	h := make([]byte, frameHead)
+	copy(h, frameMagic+"01234567")
+	binary.LittleEndian.PutUint32(h[20:], 1<<32-1)
+	r := newFrameReader(bytes.NewReader(append(make([]byte, pageSize), h...)), "01234567", 1<<40)
+	if _, err := r.next(0); !errors.Is(err, errShort) || r.buf != nil {
+		t.Errorf("a frame: got %v and %d bytes, want errShort and none", err, cap(r.buf))
+	}
+	changes := bytes.Repeat([]byte{0xff}, 8<<20)
+	changes[0] = opMember
+	binary.LittleEndian.PutUint32(changes[1:], 7<<20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := newData().apply(changes)
+	runtime.ReadMemStats(&after)
+	if n := after.TotalAlloc - before.TotalAlloc; !errors.Is(err, errChange) || n > 8<<20 {
+		t.Errorf("changes: got %v and %d bytes, want errChange and almost none", err, n)
+	}
 }
