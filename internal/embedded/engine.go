@@ -68,13 +68,7 @@ func (e *engine) do(c *call, commands ...[]string) ([]any, error) {
 	if c.undone = e.proceed(c.span); c.undone != nil {
 		return nil, c.undone
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			// A command was carried out in part, so the process ends. The file stays as it was.
-			go panic(p)
-			select {}
-		}
-	}()
+	defer endProcess()
 	e.call = c
 	e.data.now = e.now().UnixMilli()
 	replies := make([]any, len(commands))
@@ -86,6 +80,15 @@ func (e *engine) do(c *call, commands ...[]string) ([]any, error) {
 	}
 	e.call = nil
 	return replies, nil
+}
+
+// endProcess ends the process if a command panics, because it was carried out in part. The file
+// stays as it was. It must be deferred.
+func endProcess() {
+	if p := recover(); p != nil {
+		go panic(p)
+		select {}
+	}
 }
 
 // sweep removes some of the records that have expired or are too many. Nobody waits for that.

@@ -30,6 +30,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
+	if command := os.Getenv(panickingEnv); command != "" {
+		runPanicking(command)
+		os.Exit(0)
+	}
 	if path := os.Getenv(servingEnv); path != "" {
 		if err := serveForChaos(path); err != nil {
 			fmt.Println(err)
@@ -325,5 +329,30 @@ func TestDefaultPathWithoutHome(t *testing.T) {
 	}
 	if _, err := dataDir("windows"); err == nil || err.Error() != "LOCALAPPDATA is not set" {
 		t.Errorf("windows: %v", err)
+	}
+}
+
+const panickingEnv = "USERDB_EMBEDDED_TEST_PANIC"
+
+// runPanicking runs a line of words in a store that has a command PANIC.
+func runPanicking(line string) {
+	commands["PANIC"] = command{0, 0, func(*data, []string) any { panic("a fault in a command") }}
+	s, err := Open(context.Background(), "")
+	if err == nil {
+		err = pipe(context.Background(), s.Client(), line)
+	}
+	fmt.Println("went on:", err)
+}
+
+// TestPanicEndsProcess checks that no process goes on after a command that was carried out in part,
+// whoever called it.
+func TestPanicEndsProcess(t *testing.T) {
+	for _, line := range []string{"PANIC", "EVAL redis.call('PANIC') 0", "EVAL pcall(redis.call,'PANIC') 0"} {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), panickingEnv+"="+line)
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "panic: a fault in a command") || strings.Contains(string(out), "went on") {
+			t.Errorf("%s: %v, %.200s; want that the process ends", line, err, out)
+		}
 	}
 }

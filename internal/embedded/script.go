@@ -161,7 +161,7 @@ func (s *scripting) call(l *lua.LState, raise bool) int {
 	if len(words) == 0 {
 		l.RaiseError("Please specify at least one argument for this redis.call() call")
 	}
-	reply := s.data.run(words)
+	reply := s.run(words)
 	if failed, is := reply.(errorReply); is && raise {
 		t := l.NewTable()
 		t.RawSetString("err", lua.LString(failed))
@@ -169,6 +169,12 @@ func (s *scripting) call(l *lua.LState, raise bool) int {
 	}
 	l.Push(toLua(l, reply))
 	return 1
+}
+
+// run carries out a command of a script. Lua would make an error of a panic.
+func (s *scripting) run(words []string) any {
+	defer endProcess()
+	return s.data.run(words)
 }
 
 // formatNumber formats a number as Redis does for the argument of a command.
