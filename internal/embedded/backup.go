@@ -54,8 +54,8 @@ func copyLog(out *logFile, from diskFile, path string) error {
 		if err := out.file.Truncate(pageSize); err != nil {
 			return err
 		}
-		out.key = l.key
-		if _, err := out.file.WriteAt(firstPage(out.key), 0); err != nil {
+		out.identity = identity{key: l.key} // no other file was kept beside the copy
+		if _, err := out.file.WriteAt(firstPage(out.identity), 0); err != nil {
 			return err
 		}
 		if _, err := io.Copy(io.NewOffsetWriter(out.file, pageSize), io.NewSectionReader(from, pageSize, l.end-pageSize)); err != nil {
@@ -97,7 +97,7 @@ func writeNew(to string, fill func(*logFile) error) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	l, err := newLog(file)
+	l, err := newLog(file, keptFile{})
 	if err == nil {
 		err = fill(l)
 	}
@@ -161,7 +161,7 @@ func Salvage(path, to string) (Salvaged, error) {
 // takes the key from the first page, or from the first frame if that page is damaged.
 func (d *data) salvage(file io.ReaderAt, size int64) (lost int64, err error) {
 	lost = max(0, size-pageSize)
-	for _, at := range []int64{keyAt, pageSize + int64(len(frameMagic))} {
+	for _, at := range []int64{idAt, pageSize + int64(len(frameMagic))} {
 		key := make([]byte, keySize)
 		if _, err := file.ReadAt(key, at); err != nil {
 			return lost, ignoreEnd(err)

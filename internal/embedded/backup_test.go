@@ -306,7 +306,7 @@ func TestSalvageForged(t *testing.T) {
 		"a change":                  func(data []byte) []byte { return data },
 		"the first page":            func(data []byte) []byte { clear(data[:pageSize]); return data },
 		"the first frame":           func(data []byte) []byte { clear(data[pageSize : pageSize+frameHead]); return data },
-		"missing in the first page": func(data []byte) []byte { return slices.Delete(data, keyAt+keySize, keyAt+keySize+100) },
+		"missing in the first page": func(data []byte) []byte { return slices.Delete(data, idAt+idSize, idAt+idSize+100) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := bytes.Clone(whole)
@@ -339,7 +339,7 @@ func (f *memoryWriter) WriteAt(b []byte, at int64) (int, error) {
 }
 
 func newMemoryLog(t *testing.T) *logFile {
-	l, err := newLog(&memoryWriter{})
+	l, err := newLog(&memoryWriter{}, keptFile{})
 	if err != nil {
 		t.Fatal(err)
 	}

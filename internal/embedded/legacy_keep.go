@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -13,17 +14,29 @@ import (
 // legacySuffix ends the name under which a file of JSON lines stays that a new file replaced.
 const legacySuffix = ".old"
 
-// keepLegacy gives the file of JSON lines a second name. It replaces an earlier file of JSON lines
-// of that name, but no other file.
+// A keptFile tells a file of JSON lines that was kept from all others, by its size in bytes and its
+// CRC-32C. The zero value means that there is none.
+type keptFile struct {
+	size int64
+	sum  uint32
+}
+
+func sumFile(file io.ReaderAt, size int64) (keptFile, error) {
+	sum := crc32.New(castagnoli)
+	n, err := io.Copy(sum, io.NewSectionReader(file, 0, min(size, maxFile)))
+	return keptFile{n, sum.Sum32()}, err
+}
+
+// keepLegacy gives the file of JSON lines a second name. It replaces no other file.
 func (s *Store) keepLegacy() error {
 	old := s.path + legacySuffix
 	temp := old + ".tmp"
-	info, err := os.Lstat(old)
+	_, err := os.Lstat(old)
 	switch {
-	case err == nil && os.SameFile(info, s.legacy): // a process was killed after it did this
+	case err == nil && s.isKept(old): // a process was killed after it did this
 		return s.disk.syncDir(filepath.Dir(old))
-	case err == nil && !isLegacy(old):
-		return fmt.Errorf("%s is not an earlier file of the store, which would be kept there: move it away", old)
+	case err == nil:
+		return fmt.Errorf("the file %s would be kept as %s, where another one is: move that away", s.path, old)
 	case ignoreMissing(err) != nil:
 		return err
 	}
@@ -63,18 +76,19 @@ func (s *Store) copyLegacy(to string) error {
 // removeLegacy removes the file that keepLegacy kept, and returns its path, or "" if there is none.
 func (s *Store) removeLegacy() (string, error) {
 	old := s.path + legacySuffix
-	if !isLegacy(old) {
+	if !s.isKept(old) {
 		return "", nil
 	}
 	if err := s.disk.remove(old); err != nil {
-		return "", err
+		return "", ignoreMissing(err) // somebody else has removed it
 	}
 	return old, s.disk.syncDir(filepath.Dir(old))
 }
 
-// isLegacy reports whether the file at path begins as a file of JSON lines does.
-func isLegacy(path string) bool {
-	if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() {
+// isKept reports whether the file at path is the one that was kept, or will be.
+func (s *Store) isKept(path string) bool {
+	info, err := os.Lstat(path)
+	if s.kept == (keptFile{}) || err != nil || !info.Mode().IsRegular() || info.Size() != s.kept.size {
 		return false
 	}
 	file, err := os.Open(path)
@@ -82,8 +96,6 @@ func isLegacy(path string) bool {
 		return false
 	}
 	defer file.Close()
-	want := fmt.Sprintf(`{"userdb":%q,"version":%d,`, formatName, formatVersion)
-	line := make([]byte, len(want))
-	_, err = io.ReadFull(file, line)
-	return err == nil && string(line) == want
+	got, err := sumFile(file, info.Size())
+	return err == nil && got == s.kept
 }

@@ -18,7 +18,8 @@ func TestOldFile(t *testing.T) {
 		refused bool
 	}{
 		{"none", func(string) error { return nil }, false},
-		{"an earlier file", func(old string) error { return os.WriteFile(old, other, 0o600) }, false},
+		{"an earlier file", func(old string) error { return os.WriteFile(old, other, 0o600) }, true},
+		{"a copy", func(old string) error { return copyFile(strings.TrimSuffix(old, ".old"), old) }, false},
 		{"the same file", func(old string) error { return os.Link(strings.TrimSuffix(old, ".old"), old) }, false},
 		{"another file", func(old string) error { return os.WriteFile(old, []byte("precious"), 0o600) }, true},
 		{"a folder", func(old string) error { return os.Mkdir(old, 0o700) }, true},
@@ -32,7 +33,7 @@ func TestOldFile(t *testing.T) {
 			}
 			s := open(t, path)
 			err := s.Client().Set(t.Context(), "new", "v", 0).Err()
-			if refused := errors.Is(err, ErrUnsaved); refused != tt.refused || refused && !strings.Contains(err.Error(), old+" is not an earlier file of the store") {
+			if refused := errors.Is(err, ErrUnsaved); refused != tt.refused || refused && !strings.Contains(err.Error(), " would be kept as "+old+", where another one is") {
 				t.Errorf("got %v, want an error: %v", err, tt.refused)
 			}
 			for _, left := range []string{path + ".tmp", old + ".tmp"} {
@@ -53,20 +54,35 @@ func TestOldFile(t *testing.T) {
 	}
 }
 
-// TestCompactLeavesOthers checks that Compact removes no file that is not an earlier one of the
-// store.
+// TestCompactLeavesOthers checks that Compact removes no file but the one that was kept, even in a
+// later process and after the new file was written anew.
 func TestCompactLeavesOthers(t *testing.T) {
-	s := open(t, file(t))
+	path, data := legacyFile(t)
+	old := path + ".old"
+	s := open(t, path)
 	do(t, s.Client(), "SET k v")
-	if err := os.WriteFile(s.path+".old", []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, other := range [][]byte{[]byte("precious"), encoded(t, someRecords()[:2]), bytes.Repeat([]byte("x"), len(data)), data} {
+		if err := os.WriteFile(old, other, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		closeStore(t, s)
+		s = open(t, path)
+		did, err := s.Compact(t.Context())
+		if kept := bytes.Equal(other, data); err != nil || kept != (did.Removed == old) {
+			t.Errorf("%.20q: got %+v, %v; want that it was removed: %v", other, did, err, kept)
+			continue
+		} else if kept {
+			continue
+		}
+		if got, err := os.ReadFile(old); !bytes.Equal(got, other) {
+			t.Errorf("got %q, %v; want %q", got, err, other)
+		}
 	}
-	if did, err := s.Compact(t.Context()); err != nil || did.Removed != "" {
-		t.Errorf("got %+v, %v; want that nothing was removed", did, err)
-	}
-	if got, err := os.ReadFile(s.path + ".old"); string(got) != "precious" {
-		t.Errorf("got %q, %v", got, err)
-	}
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	return errors.Join(err, os.WriteFile(to, data, 0o600))
 }
 
 // A linklessDisk has no hard links.

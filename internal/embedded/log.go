@@ -12,18 +12,38 @@ import (
 	"os"
 )
 
-// The sizes in bytes of the first page of a file, of the key and of a slot on it, and of the head of
-// a frame.
+// The sizes in bytes of the first page of a file, of the identity, the key in there, and a slot on
+// it, and of the head of a frame.
 const (
 	pageSize  = 4096
+	idSize    = 20
 	keySize   = 8
 	slotSize  = 24
 	frameHead = 32
 )
 
-// keyAt is where the key begins: random bytes with which each frame of the file begins, so that no
-// text that somebody stores can look like a frame.
-const keyAt = 512
+// idAt is where the identity of a file begins.
+const idAt = 512
+
+// An identity holds what is written once on the first page of a file.
+type identity struct {
+	// key holds random bytes with which each frame begins, so that no text that somebody stores can
+	// look like a frame.
+	key  string
+	kept keptFile
+}
+
+func (id identity) encode() []byte {
+	b := append([]byte(id.key), make([]byte, keySize-len(id.key))...)
+	b = binary.LittleEndian.AppendUint64(b, uint64(id.kept.size))
+	return binary.LittleEndian.AppendUint32(b, id.kept.sum)
+}
+
+// identityOf returns the identity on a first page.
+func identityOf(page []byte) identity {
+	b := page[idAt : idAt+idSize]
+	return identity{string(b[:keySize]), keptFile{int64(binary.LittleEndian.Uint64(b[keySize:])), binary.LittleEndian.Uint32(b[keySize+8:])}}
+}
 
 // slotAt holds where the slots begin. They are in different sectors, so that a torn write damages
 // only one of them.
@@ -34,8 +54,8 @@ const frameMagic = "udb\x02"
 // A logFile is an open file that changes are appended to. Its zero value is not usable. It is not
 // safe for concurrent use.
 type logFile struct {
+	identity
 	file  diskFile
-	key   string
 	end   int64  // the length that is durable
 	sum   uint32 // checksum of the last frame
 	seq   uint64 // number of the last frame, even of one that could not be written
@@ -47,22 +67,22 @@ type logFile struct {
 }
 
 // newLog begins a log in an empty file.
-func newLog(file diskFile) (*logFile, error) {
+func newLog(file diskFile, kept keptFile) (*logFile, error) {
 	key := make([]byte, keySize)
 	_, _ = rand.Read(key) // never fails
-	l := &logFile{file: file, key: string(key), end: pageSize}
-	_, err := file.WriteAt(firstPage(l.key), 0)
+	l := &logFile{file: file, identity: identity{string(key), kept}, end: pageSize}
+	_, err := file.WriteAt(firstPage(l.identity), 0)
 	return l, err
 }
 
 // firstPage returns the first page of a file without the slots. The line at its beginning makes
 // older programs say that the file was written by a newer one.
-func firstPage(key string) []byte {
+func firstPage(id identity) []byte {
 	var running sum
 	line := fmt.Sprintf(`{"userdb":%q,"version":%d`, formatName, logVersion)
 	page := make([]byte, pageSize)
 	copy(page, line+running.add([]byte(line))+"\n")
-	copy(page[keyAt:], key)
+	copy(page[idAt:], id.encode())
 	return page
 }
 
@@ -152,7 +172,7 @@ func (l *logFile) writeSlot() error {
 	binary.LittleEndian.PutUint64(slot, l.seq)
 	binary.LittleEndian.PutUint64(slot[8:], uint64(l.end))
 	binary.LittleEndian.PutUint32(slot[16:], l.sum)
-	binary.LittleEndian.PutUint32(slot[20:], slotSum(slot, l.key))
+	binary.LittleEndian.PutUint32(slot[20:], slotSum(slot, l.identity))
 	l.unsynced = true
 	// If this fails, the slot may be torn, and the other one must stay.
 	if _, err := l.file.WriteAt(slot, int64(slotAt[l.slots%2])); err != nil {
@@ -162,9 +182,9 @@ func (l *logFile) writeSlot() error {
 	return nil
 }
 
-// slotSum returns the checksum of a slot, which covers the key as well.
-func slotSum(slot []byte, key string) uint32 {
-	return crc32.Update(crc32.Checksum(slot[:20], castagnoli), castagnoli, []byte(key))
+// slotSum returns the checksum of a slot, which covers the identity as well.
+func slotSum(slot []byte, id identity) uint32 {
+	return crc32.Update(crc32.Checksum(slot[:20], castagnoli), castagnoli, id.encode())
 }
 
 // A slot says up to where a file was durable.
@@ -176,13 +196,13 @@ type slot struct {
 
 // readPage checks the first page of a file and returns its newest slot, and the index of the other.
 func readPage(page []byte) (newest slot, other int, err error) {
-	key := string(page[keyAt : keyAt+keySize])
-	want := firstPage(key)
+	id := identityOf(page)
+	want := firstPage(id)
 	for i, at := range slotAt {
 		b := page[at : at+slotSize]
 		copy(want[at:], b)
 		s := slot{binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:])), binary.LittleEndian.Uint32(b[16:])}
-		if binary.LittleEndian.Uint32(b[20:]) == slotSum(b, key) && s.end > newest.end {
+		if binary.LittleEndian.Uint32(b[20:]) == slotSum(b, id) && s.end > newest.end {
 			newest, other = s, 1-i
 		}
 	}
@@ -214,7 +234,7 @@ func openLog(file diskFile, apply func(changes []byte) error) (*logFile, error) 
 	if err != nil {
 		return nil, damageAt(0, err)
 	}
-	l := &logFile{file: file, key: string(page[keyAt : keyAt+keySize]), end: pageSize, slots: other, known: newest.end}
+	l := &logFile{file: file, identity: identityOf(page), end: pageSize, slots: other, known: newest.end}
 	in := newFrameReader(file, l.key, info.Size())
 	durable := false // everything up to the newest slot's end was read
 	for {
@@ -374,7 +394,7 @@ func (r *frameReader) read(b []byte) error {
 
 // isLog reports whether a file begins as a log does.
 func isLog(file io.ReaderAt) bool {
-	want, _, _ := bytes.Cut(firstPage(""), []byte("\n"))
+	want, _, _ := bytes.Cut(firstPage(identity{}), []byte("\n"))
 	line := make([]byte, len(want))
 	_, err := file.ReadAt(line, 0)
 	return err == nil && bytes.Equal(line, want)

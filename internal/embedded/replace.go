@@ -58,7 +58,7 @@ func (s *Store) newFile(fill func(*logFile) error) (*logFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := newLog(file)
+	l, err := newLog(file, s.kept)
 	if err == nil {
 		err = fill(l)
 	}

@@ -40,6 +40,7 @@ type Store struct {
 	// Only the goroutine that writes batches uses these.
 	log        *logFile    // nil until the first write, if the file is missing or of JSON lines
 	legacy     os.FileInfo // the file of JSON lines that the next write replaces, or nil
+	kept       keptFile    // the file of JSON lines that a new file replaces, or has replaced
 	renamed    bool        // the file was replaced, and its directory is not synced yet
 	compaction compaction
 }
@@ -138,12 +139,16 @@ func (s *Store) readFile(d *data) error {
 		if s.legacy, err = file.Stat(); err != nil {
 			return err
 		}
+		if s.kept, err = sumFile(file, s.legacy.Size()); err != nil {
+			return err
+		}
 		return readLegacy(file, s.path, d)
 	}
 	if s.log, err = openLog(file, d.apply); err != nil {
 		_ = file.Close()
 		return withPath(err, s.path)
 	}
+	s.kept = s.log.kept
 	s.renamed = true // by a process that was killed, perhaps
 	return nil
 }
