@@ -30,6 +30,9 @@ func Backup(path, to string) (int64, error) {
 
 // openForReading opens the file of a store, which may be in use.
 func openForReading(path string) (*os.File, error) {
+	if _, err := os.Stat(path); err != nil { // resolve would create its directory
+		return nil, err
+	}
 	path, err := resolve(path)
 	if err != nil {
 		return nil, err

@@ -53,7 +53,7 @@ func incrementField(d *data, args []string) any {
 		return errorReply("ERR hash value is not an integer")
 	}
 	if by > 0 && n > math.MaxInt64-by || by < 0 && n < math.MinInt64-by {
-		return errorReply("ERR increment or decrement would overflow")
+		return overflows
 	}
 	d.setField(args[0], args[1], strconv.FormatInt(n+by, 10))
 	return n + by

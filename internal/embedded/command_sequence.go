@@ -61,7 +61,7 @@ func removeItems(d *data, args []string) any {
 	if n < 0 {
 		slices.Reverse(items)
 	}
-	limit, removed := max(n, -n), 0
+	limit, removed := max(n, -max(n, -math.MaxInt)), 0
 	items = slices.DeleteFunc(items, func(item string) bool {
 		is := item == args[2] && (limit == 0 || removed < limit)
 		removed += int(count(is))
@@ -280,10 +280,10 @@ func rangeOfEntries(d *data, key, low, high string, options []string, reverse bo
 		if len(options) != 2 || !strings.EqualFold(options[0], "COUNT") || err != nil {
 			return syntaxError
 		}
-		limit = n
+		limit = max(0, n)
 	}
-	from, ok1 := parseBound(low, 0)
-	to, ok2 := parseBound(high, math.MaxUint64)
+	from, ok1 := parseBound(low, true)
+	to, ok2 := parseBound(high, false)
 	if !ok1 || !ok2 {
 		return badStreamID
 	}
@@ -307,21 +307,34 @@ func rangeOfEntries(d *data, key, low, high string, options []string, reverse bo
 	return entries
 }
 
-func parseBound(text string, seq uint64) (streamID, bool) {
+// parseBound parses the lower or upper end of a range of IDs.
+func parseBound(text string, lower bool) (id streamID, ok bool) {
+	last := streamID{math.MaxUint64, math.MaxUint64}
 	switch text {
 	case "-":
 		return streamID{}, true
 	case "+":
-		return streamID{math.MaxUint64, math.MaxUint64}, true
+		return last, true
 	}
-	open, text := strings.HasPrefix(text, "("), strings.TrimPrefix(text, "(")
-	id, ok := parseStreamID(text, seq)
-	if open && ok {
-		if seq == 0 { // a lower end
-			id.seq++
-		} else {
-			id.seq--
+	seq := uint64(0)
+	if !lower {
+		seq = math.MaxUint64
+	}
+	text, open := strings.CutPrefix(text, "(")
+	id, ok = parseStreamID(text, seq)
+	switch {
+	case !open || !ok:
+	case lower:
+		ok = id != last
+		if id.seq++; id.seq == 0 {
+			id.ms++
 		}
+	default:
+		ok = id != streamID{}
+		if id.seq == 0 {
+			id.ms--
+		}
+		id.seq--
 	}
 	return id, ok
 }

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +68,8 @@ func getRange(d *data, args []string) any {
 	return text[first : last+1]
 }
 
+const overflows = errorReply("ERR increment or decrement would overflow")
+
 func increment(d *data, args []string) any {
 	text, err := valueOf[string](d, args[0])
 	if err != nil {
@@ -79,6 +82,9 @@ func increment(d *data, args []string) any {
 			return notInteger
 		}
 		until = o.until
+	}
+	if n == math.MaxInt64 {
+		return overflows
 	}
 	d.setString(args[0], strconv.FormatInt(n+1, 10))
 	if until != 0 {

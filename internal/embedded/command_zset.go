@@ -190,8 +190,8 @@ func rangeByRank(d *data, args []string) any {
 	return membersReply(pairs, withScores)
 }
 
-// ranks returns the members of a range of ranks. If all scores are 0, it takes as long for any
-// number of members before the range.
+// ranks returns the members of a range of ranks. If all scores are 0, its cost does not depend on
+// where the range begins.
 func (z *zset) ranks(first, last int) []pair[float64] {
 	if z.scored > 0 {
 		return z.byRank()[first:last]

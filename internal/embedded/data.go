@@ -129,7 +129,7 @@ func (d *data) edit(key string, fresh func() any) *object {
 }
 
 // baseSize returns the approximate number of bytes that a file needs for a record beside its value.
-// If it is less than half of what is needed, the file is written anew at each start.
+// An estimate below half the true size would have the file written anew at each start.
 func baseSize(key string, until int64) int {
 	n := 12 + len(key)
 	if until != 0 {

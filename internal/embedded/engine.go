@@ -144,6 +144,7 @@ type conn struct {
 	call     *call         // of the last command
 	queue    [][]string    // commands after MULTI
 	multi    bool
+	remote   bool // of another process, which has no calls here
 }
 
 func (e *engine) dial(context.Context, string, string) (net.Conn, error) { return e.newConn(), nil }
@@ -179,7 +180,7 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // run carries out a command and writes the answer.
 func (c *conn) run(words []string) error {
-	if text, is := strings.CutPrefix(words[0], tagMark); is {
+	if text, is := strings.CutPrefix(words[0], tagMark); is && !c.remote {
 		name, command, _ := strings.Cut(text, "\x00")
 		words[0], c.call = command, &call{lazy: true} // if nobody waits any more
 		if named, found := c.engine.calls.Load(name); found {

@@ -286,6 +286,7 @@ func (l *logFile) settle() error {
 
 // close makes the slot durable and closes the file.
 func (l *logFile) close() error {
+	_ = l.clearTorn() // as in commit
 	var err error
 	if l.unsynced {
 		err = l.file.Sync()

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"strconv"
@@ -20,13 +21,12 @@ type (
 )
 
 const (
-	okReply      = statusReply("OK")
-	wrongType    = errorReply("WRONGTYPE Operation against a key holding the wrong kind of value")
-	syntaxError  = errorReply("ERR syntax error")
-	notInteger   = errorReply("ERR value is not an integer or out of range")
-	noScript     = errorReply("NOSCRIPT No matching script. Please use EVAL.")
-	noSuchKey    = errorReply("ERR no such key")
-	notInScripts = errorReply("ERR This Redis command is not allowed from script")
+	okReply     = statusReply("OK")
+	wrongType   = errorReply("WRONGTYPE Operation against a key holding the wrong kind of value")
+	syntaxError = errorReply("ERR syntax error")
+	notInteger  = errorReply("ERR value is not an integer or out of range")
+	noScript    = errorReply("NOSCRIPT No matching script. Please use EVAL.")
+	noSuchKey   = errorReply("ERR no such key")
 )
 
 // A writer writes replies, as version 3 of the protocol has them if resp3 is set.
@@ -136,21 +136,28 @@ func readCommand(in *bufio.Reader) ([]string, error) {
 	if n == 0 {
 		return nil, errProtocol
 	}
-	command := make([]string, n)
-	for i := range command {
+	command := make([]string, 0, min(n, 1024)) // the others may never come
+	for range n {
 		length, err := readCount(in, '$', maxWord)
 		if err != nil {
 			return nil, err
 		}
-		if command[i], err = readWord(in, length); err != nil {
+		word, err := readWord(in, length)
+		if err != nil {
 			return nil, err
 		}
+		command = append(command, word)
 	}
 	return command, nil
 }
 
 // readWord reads a text of the given length and the line end after it.
 func readWord(in *bufio.Reader, length int) (string, error) {
+	if length > 1<<20 { // memory is taken as the text comes
+		var text bytes.Buffer
+		_, err := io.CopyN(&text, in, int64(length+2))
+		return string(text.Bytes()[:min(length, text.Len())]), err
+	}
 	if length+2 > in.Size() {
 		text := make([]byte, length+2)
 		_, err := io.ReadFull(in, text)

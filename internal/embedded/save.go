@@ -159,10 +159,10 @@ func (s *Store) commitTo(b *batch) error {
 	return s.log.commit(b.changes)
 }
 
-// checkPlace returns an error if the file that is open is not the one at the path, or not as this
-// process left it. Its directory was moved, for example, or the file was deleted: then nothing that
-// is written there would stay. Or another process writes to it, because the lock file was deleted:
-// then each would write over the changes of the other.
+// checkPlace returns an error if the file that is open is not the one at the path, for example
+// because its directory was moved: what is written there would not stay. It also returns an error if
+// another process has written to the file, for example because the lock file was deleted: each would
+// write over the changes of the other.
 func (s *Store) checkPlace() error {
 	here, err := s.log.file.Stat()
 	if err != nil {

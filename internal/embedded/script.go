@@ -50,8 +50,16 @@ func newScripting(d *data) *scripting {
 		redis.RawSetString(name, s.state.NewFunction(f))
 	}
 	s.state.SetGlobal("redis", redis)
+	locked := s.state.NewTable()
+	locked.RawSetString("__newindex", s.state.NewFunction(func(l *lua.LState) int {
+		l.RaiseError("Script attempted to create global variable '%s'", l.CheckString(2))
+		return 0
+	}))
+	s.globals().Metatable = locked
 	return s
 }
+
+func (s *scripting) globals() *lua.LTable { return s.state.Get(lua.GlobalsIndex).(*lua.LTable) }
 
 func scriptSHA(source string) string {
 	sum := sha1.Sum([]byte(source))
@@ -112,8 +120,8 @@ func (s *scripting) eval(bySHA bool, args []string) any {
 		return noScript
 	}
 	l := s.state
-	l.SetGlobal("KEYS", textTable(l, args[2:2+n]))
-	l.SetGlobal("ARGV", textTable(l, args[2+n:]))
+	s.globals().RawSetString("KEYS", textTable(l, args[2:2+n]))
+	s.globals().RawSetString("ARGV", textTable(l, args[2+n:]))
 	defer l.SetTop(0)
 	l.Push(f)
 	if err := l.PCall(0, 1, nil); err != nil {

@@ -134,25 +134,27 @@ func (o *connections) close() {
 func (s *Store) serve(c net.Conn) {
 	in, out := bufio.NewReader(c), bufio.NewWriter(c)
 	local := s.engine.newConn()
+	local.remote = true
 	for {
-		command, err := readCommand(in)
-		if err != nil {
-			return
-		}
-		batch := [][]string{command}
-		for in.Buffered() > 0 && len(batch) < maxBatch { // compactCommand always comes alone
-			if command, err = readCommand(in); err != nil {
+		var batch [][]string
+		compact := false
+		for more := true; more; more = !compact && in.Buffered() > 0 && len(batch) < maxBatch {
+			command, err := readCommand(in)
+			if err != nil {
 				return
 			}
-			batch = append(batch, command)
+			if compact = strings.EqualFold(command[0], compactCommand); !compact {
+				batch = append(batch, command)
+			}
 		}
-		if strings.EqualFold(batch[0][0], compactCommand) {
-			s.answerCompact(local)
-		} else if err := s.answer(local, batch); err != nil {
+		if err := s.answer(local, batch); err != nil {
 			local.out.Reset()
 			for range batch {
 				fmt.Fprintf(&local.out, "-%s\r\n", toWire(err))
 			}
+		}
+		if compact {
+			s.answerCompact(local)
 		}
 		if _, err := local.out.WriteTo(out); err != nil || out.Flush() != nil {
 			return
