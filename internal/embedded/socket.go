@@ -213,8 +213,10 @@ var wireErrors = []struct {
 	word string
 	all  []error // errors that the word stands for; the first one identifies it
 }{
-	{"USERDBFULL", []error{ErrFull, ErrUnsaved}}, {"USERDBUNSAVED", []error{ErrUnsaved}},
-	{"USERDBPARTLY", []error{ErrPartlySaved}}, {"USERDBCLOSED", []error{ErrClosed}},
+	{"USERDBFULL", []error{ErrFull, ErrUnsaved}},
+	{"USERDBUNSAVED", []error{ErrUnsaved}},
+	{"USERDBPARTLY", []error{ErrPartlySaved}},
+	{"USERDBCLOSED", []error{ErrClosed}},
 }
 
 func toWire(err error) string {
