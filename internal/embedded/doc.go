@@ -29,16 +29,18 @@
 // members (journal.go), in the order in which they were made. Numbers are little-endian.
 //
 //	first page  line of JSON, zeros, identity at 512, slot at 1,024, slot at 2,048
-//	identity    key (8 bytes), size (8) and checksum (4) of the file that was kept (legacy_keep.go)
+//	identity    key (8 bytes), size (8) and checksum (4) of the file that was kept
+//	            (legacy_keep.go)
 //	slot        number of the last frame (8), length of the file (8),
 //	            checksum of the last frame (4), checksum of the slot and the identity (4)
 //	frame       "udb\x02", key (8), checksum of the rest (4), checksum of the frame before it (4),
 //	            length of the changes (4), number (8), changes
 //
-// The key is random, new in each file, and never shown. So no text that somebody stores in a record can look
-// like a frame, even to a program that reads what is left of a damaged file. Checksums are CRC-32C. What follows the durable part and is not valid is a write that a crash
-// interrupted: it is ignored, and the next write replaces it. Anything else that is not valid is
-// damage: the file is refused and not changed.
+// The key is random, new in each file, and never shown. So no text that somebody stores in a record
+// can look like a frame, even to a program that reads what is left of a damaged file. Checksums are
+// CRC-32C. What follows the durable part and is not valid is a write that a crash interrupted: it is
+// ignored, and the next write replaces it. Anything else that is not valid is damage: the file is
+// refused and not changed.
 //
 // Changes of records that were changed again later remain in the file until it is written anew,
 // while the store is in use, if it has grown to more than twice the size of its records

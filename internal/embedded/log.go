@@ -218,8 +218,8 @@ func readPage(page []byte) (newest slot, other int, err error) {
 // openLog reads a log and calls apply with the changes of each frame. It ignores a torn write at
 // the end. Nothing is written. If the file is damaged, it returns a DamageError without a path.
 func openLog(file diskFile, apply func(changes []byte) error) (*logFile, error) {
-	// The size is read after the slots, since another process may be writing: by then, everything up
-	// to the newest slot's end is in the file.
+	// The size is read after the slots, since another process may be writing: by then, everything
+	// up to the newest slot's end is in the file.
 	page := make([]byte, pageSize)
 	if n, err := file.ReadAt(page, 0); errors.Is(err, io.EOF) && n < pageSize {
 		return nil, damageAt(int64(n), io.EOF)
@@ -328,8 +328,8 @@ func (h head) last() uint32 { return binary.LittleEndian.Uint32(h[16:]) }
 func (h head) size() int64  { return int64(binary.LittleEndian.Uint32(h[20:])) }
 func (h head) seq() uint64  { return binary.LittleEndian.Uint64(h[24:]) }
 
-// check returns an error if no frame begins with h, or if the rest of it cannot be in the bytes that
-// are left.
+// check returns an error if no frame begins with h, or if the rest of it cannot be in the bytes
+// that are left.
 func (h head) check(key string, left int64) error {
 	switch {
 	case string(h[:4]) != frameMagic || string(h[4:12]) != key:

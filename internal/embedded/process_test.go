@@ -345,7 +345,7 @@ func runPanicking(line string) {
 }
 
 // TestPanicEndsProcess checks that no process goes on after a command that was carried out in part,
-// whoever called it.
+// by a client or by a script.
 func TestPanicEndsProcess(t *testing.T) {
 	for _, line := range []string{"PANIC", "EVAL redis.call('PANIC') 0", "EVAL pcall(redis.call,'PANIC') 0"} {
 		cmd := exec.Command(os.Args[0])

@@ -160,9 +160,9 @@ func (s *Store) commitTo(b *batch) error {
 }
 
 // checkPlace returns an error if the file that is open is not the one at the path, for example
-// because its directory was moved: what is written there would not stay. It also returns an error if
-// another process has written to the file, for example because the lock file was deleted: each would
-// write over the changes of the other.
+// because its directory was moved: what is written there would not stay. It also returns an error
+// if another process has written to the file, for example because the lock file was deleted: each
+// would write over the changes of the other.
 func (s *Store) checkPlace() error {
 	here, err := s.log.file.Stat()
 	if err != nil {

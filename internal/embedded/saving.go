@@ -143,8 +143,8 @@ func (e *engine) want(b *batch) {
 	e.begin(b)
 }
 
-// requestCompaction has the changes made so far written, and then the file anew. outcome, which must
-// have room, receives the error of either.
+// requestCompaction has the changes made so far written, and then the file anew. outcome, which
+// must have room, receives the error of either.
 func (e *engine) requestCompaction(outcome chan<- error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
