@@ -38,9 +38,9 @@
 //
 // The key is random, new in each file, and never shown. So no text that somebody stores in a record
 // can look like a frame, even to a program that reads what is left of a damaged file. Checksums are
-// CRC-32C. What follows the durable part and is not valid is a write that a crash interrupted: it is
-// ignored, and the next write replaces it. Anything else that is not valid is damage: the file is
-// refused and not changed.
+// CRC-32C. What follows the durable part and is not valid is a write that a crash interrupted: it
+// is ignored, and the next write replaces it. Anything else that is not valid is damage: the file
+// is refused and not changed.
 //
 // Changes of records that were changed again later remain in the file until it is written anew,
 // while the store is in use, if it has grown to more than twice the size of its records
