@@ -19,11 +19,11 @@ help:
 	@echo 'make search  the searches for a bad order of commands with one preemption more than in make test, for ten minutes; search-short, the one on a cluster for two'
 	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 has ten times as many'
 	@echo 'make steady  all tests three times beside four busy loops'
-	@echo 'make chaos   six processes on a store that a nemesis breaks, for MINUTES=$(MINUTES); KIND=$(KIND), one or sentinel; SEED=N repeats a run'
+	@echo 'make chaos   six processes on a store that a nemesis breaks, for MINUTES=$(MINUTES); KIND=$(KIND), one, sentinel or file; SEED=N repeats a run'
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
 	@echo 'make vulnerabilities  fails if the code calls something with a known vulnerability; asks vuln.go.dev'
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json, and charts into docs/img; bench-quick in two minutes'
-	@echo 'make bench-peers  the service on Redis and on the file beside PocketBase, into bench/peers/results.md and .json; some 20 minutes'
+	@echo 'make bench-peers  the service on Redis and on the file beside PocketBase, into bench/peers/results.md and .json; some 45 minutes'
 	@echo 'make browser the example webapp and the console, driven by Chromium and checked by axe-core, if there are Chromium, Node and npm'
 	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, if there are Node and npm'
 	@echo 'make deploy  what is in deploy/: the image, nginx before two processes, the systemd unit, the compose file, an archive of make dist'
@@ -144,13 +144,15 @@ steady: redis
 
 # Processes use a store while masters and the processes themselves are killed and stopped, replies
 # are lost and slots move: see test/chaos/doc_test.go. The store is a cluster, one server, or a
-# master with its replica and Sentinels. Without SEED it chooses a seed and prints it.
+# master with its replica and Sentinels; KIND=file is the embedded store on a disk that is full or
+# slow at times. Without SEED it chooses a seed and prints it.
 MINUTES ?= 3
 KIND ?= cluster
 SEED ?=
 chaos: redis
 	@minutes='$(MINUTES)'; USERDB_CHAOS_MINUTES=$$minutes USERDB_CHAOS_SEED='$(SEED)' USERDB_CHAOS_KIND='$(KIND)' \
-		$(PROGRESS) go test -v -count=1 -timeout $$(( $${minutes%.*} + 15 ))m -run '^TestChaos$$' ./test/chaos
+		$(PROGRESS) go test -v -count=1 -timeout $$(( $${minutes%.*} + 15 ))m -run '^TestChaos$$' \
+		$(if $(filter file,$(KIND)),./internal/embedded,./test/chaos)
 
 # The tests of the store on Valkey, if it is installed.
 test-valkey:

@@ -69,8 +69,7 @@ var (
 	// ErrFileLocked means that another store, usually in another process, had the file open and did
 	// not close it in time.
 	ErrFileLocked = embedded.ErrLocked
-	// ErrFileFull means that a change would exceed the size limit of the file. Nothing was changed.
-	// Redis servers have no such limit.
+	// ErrFileFull means that the disk of the file has no room for a change. Nothing was changed.
 	ErrFileFull = embedded.ErrFull
 	// ErrFileDamaged means that the file is not as it was written. It is left unchanged.
 	ErrFileDamaged = embedded.ErrDamaged

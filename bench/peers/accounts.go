@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+
+	"golang.org/x/crypto/bcrypt"
 )
 
 const (
@@ -41,7 +43,21 @@ func appendNewAddress(b []byte, i int) []byte {
 
 func appendNewName(b []byte, i int) []byte { return appendInt(append(b, "new user "...), i) }
 
+func appendNote(b []byte, i int) []byte { return appendInt(append(b, "note "...), i) }
+
 func appendCity(b []byte, i int) []byte { return appendInt(append(b, "city"...), i%cities) }
+
+// checkTime returns how many milliseconds of processor one check of the password takes.
+func checkTime() float64 {
+	const checks = 20
+	before := ownCPU()
+	for range checks {
+		if bcrypt.CompareHashAndPassword([]byte(passwordHash), []byte(password)) != nil {
+			return 0
+		}
+	}
+	return (ownCPU() - before).Seconds() * 1e3 / checks
+}
 
 // inPage returns how many of the n accounts are on the first page of the city of account i.
 func inPage(n, i int) int { return min(pageSize, (n-i%cities+cities-1)/cities) }

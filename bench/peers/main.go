@@ -1,6 +1,7 @@
 // Command peers measures userdb serve against PocketBase over HTTP. See README.md.
 //
-//	go run . [-accounts 10000,100000] [-callers 1,16,128] [-only REGEXP] [-seconds 5] [-out BASE]
+//	go run . [-accounts 1000,10000,100000] [-callers 1,16,128] [-only REGEXP] [-seconds 5]
+//		[-out BASE]
 package main
 
 import (
@@ -25,13 +26,14 @@ import (
 func init() { runtime.LockOSThread() }
 
 // stores lists the stores on which userdb is measured.
-var stores = []string{"redis", "file"}
+var stores = []string{"redis", "redis-always", "file"}
 
 // A plan describes what a run measures.
 type plan struct {
 	accounts, callers []int
 	only              *regexp.Regexp
 	settings
+	userdb  string // path of the program, "" for one that is built
 	peerLog bool
 	total   time.Duration // of the run
 	end     time.Time     // no row begins after it
@@ -53,8 +55,8 @@ func (p plan) rows(store string, accounts int) (rows []row) {
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("peers: ")
-	p := plan{accounts: []int{10_000, 100_000}, callers: []int{1, 16, 128}, only: regexp.MustCompile("")}
-	flag.Func("accounts", "comma-separated numbers of accounts (default 10000,100000)", func(text string) (err error) {
+	p := plan{accounts: []int{1000, 10_000, 100_000}, callers: []int{1, 16, 128}, only: regexp.MustCompile("")}
+	flag.Func("accounts", "comma-separated numbers of accounts (default 1000,10000,100000)", func(text string) (err error) {
 		p.accounts, err = numbers(text, 1, 10_000_000)
 		return err
 	})
@@ -68,7 +70,8 @@ func main() {
 	})
 	flag.Float64Var(&p.seconds, "seconds", 5, "how long each side of a row is measured")
 	flag.DurationVar(&p.limit, "limit", 0, "how long a row may take (default 18 times -seconds)")
-	flag.DurationVar(&p.total, "total", 25*time.Minute, "how long the run may take")
+	flag.DurationVar(&p.total, "total", time.Hour, "how long the run may take")
+	flag.StringVar(&p.userdb, "userdb", "", "measure the program at `PATH`, such as one of an earlier version")
 	flag.BoolVar(&p.peerLog, "peer-log", false, "PocketBase keeps its log of requests, as it does by default: see README.md")
 	out := flag.String("out", "", "write the report to `BASE`.md and BASE.json")
 	flag.Parse()
@@ -119,12 +122,12 @@ func (p plan) run(ctx context.Context, out string) error {
 	defer os.RemoveAll(dir)
 	before := load() // building adds to it
 	log.Print("building userdb and PocketBase")
-	t, err := build(ctx, dir)
+	t, err := build(ctx, dir, p.userdb)
 	if err != nil {
 		return err
 	}
 	t.peerLog = p.peerLog
-	r := report{PeerLog: p.peerLog, Machine: machine(), Versions: t.versions(), When: begin, Seconds: p.seconds}
+	r := report{PeerLog: p.peerLog, Machine: machine(), Versions: t.versions(), When: begin, Seconds: p.seconds, Bcrypt: checkTime()}
 	fmt.Printf("%s\n%s\n", r.Machine, r.Versions)
 	printHead(os.Stdout)
 	for _, n := range p.accounts {
@@ -146,7 +149,7 @@ func (p plan) run(ctx context.Context, out string) error {
 // measure measures the rows with n accounts. PocketBase runs all the time; our services run one at
 // a time.
 func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
-	if len(p.rows(stores[0], n))+len(p.rows(stores[1], n)) == 0 {
+	if !slices.ContainsFunc(stores, func(store string) bool { return len(p.rows(store, n)) > 0 }) {
 		return nil
 	}
 	accounts := filepath.Join(t.dir, fmt.Sprint("accounts-", n, ".jsonl"))
@@ -158,7 +161,7 @@ func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 	if err != nil {
 		return fmt.Errorf("starting PocketBase: %w", err)
 	}
-	r.Loadings = append(r.Loadings, loading{Service: peer.name, Accounts: n, Seconds: peer.loading.Seconds()})
+	r.Loadings = append(r.Loadings, peer.loaded(n))
 	for _, store := range stores {
 		if rows := p.rows(store, n); len(rows) > 0 {
 			if err := p.measureStore(ctx, t, peer, accounts, rows, r); err != nil {
@@ -172,17 +175,13 @@ func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 // measureStore measures the rows of one store. If the store does not take the accounts, each row
 // gets the reason instead of figures.
 func (p plan) measureStore(ctx context.Context, t tools, peer *service, accounts string, rows []row, r *report) error {
-	open := t.startRedis
-	if rows[0].Service == "file" {
-		open = t.startFile
-	}
-	ours, err := open(ctx, accounts)
+	ours, err := t.start(ctx, rows[0].Service, accounts)
 	defer ours.stop()
 	refusal, refused := errors.AsType[loadError](err)
 	if err != nil && !refused || ctx.Err() != nil {
 		return errors.Join(ctx.Err(), err)
 	}
-	l := loading{Service: ours.name, Accounts: rows[0].Accounts, Seconds: ours.loading.Seconds()}
+	l := ours.loaded(rows[0].Accounts)
 	if refused {
 		l.Words = "not loaded: " + refusal.Error()
 	}

@@ -211,6 +211,7 @@ type sideFigures struct {
 	Rate       float64 `json:"per_second"`
 	P50        float64 `json:"p50_ms"`
 	P99        float64 `json:"p99_ms"`
+	Max        float64 `json:"max_ms"`
 	CPU        float64 `json:"server_cpu_us"`   // of an operation, all processes of the service
 	Memory     float64 `json:"memory_mib"`      // of all processes, the largest after a turn
 	Generator  float64 `json:"generator_share"` // the load generator's share of all processors
@@ -243,6 +244,7 @@ func summarizeSide(rounds []round) (f sideFigures) {
 	milliseconds := func(d time.Duration) float64 { return d.Seconds() * 1e3 }
 	f.Operations, f.Rate = len(latencies), median(rates)
 	f.P50, f.P99 = milliseconds(quantile(latencies, 0.5)), milliseconds(quantile(latencies, 0.99))
+	f.Max = milliseconds(quantile(latencies, 1))
 	f.CPU = server.Seconds() * 1e6 / float64(max(len(latencies), 1))
 	f.Generator = own.Seconds() / (seconds * float64(runtime.NumCPU()))
 	return f

@@ -66,6 +66,11 @@ var jobs = []job{
 		peers: operation{"`POST …/auth-with-password`", peerSignIn},
 	},
 	{
+		name: "update", what: "one field of an account, by a backend",
+		ours:  operation{"`PATCH /v1/types/user/entries/UID` with one facet, API key", ourUpdate},
+		peers: operation{"`PATCH …/records/ID` with one field, superuser token", peerUpdate},
+	},
+	{
 		name: "create", what: "an account with a password, by a backend",
 		ours:  operation{"`POST /v1/types/user/entries`, API key", ourCreate},
 		peers: operation{"`POST …/records`, superuser token", peerCreate},
@@ -169,6 +174,22 @@ func peerSignIn(r *request, e *expectation, c call) {
 	r.body = append(appendAddress(append(r.body, `{"identity":"`...), c.account), `","password":"`+password+`"}`...)
 	e.once(`"token":"ey`)
 	e.account(pocketbase.id, c.account)
+}
+
+func ourUpdate(r *request, e *expectation, c call) {
+	userdb.begin(r, e, "PATCH", "types/user/entries/", c.key, 200)
+	r.path = appendUID(r.path, c.account)
+	r.body = append(appendNote(append(r.body, `{"facets":{"note":"`...), c.fresh), `"}}`...)
+	e.account(userdb.id, c.account)
+	e.field("note", appendNote, c.fresh)
+}
+
+func peerUpdate(r *request, e *expectation, c call) {
+	pocketbase.begin(r, e, "PATCH", "records/", c.key, 200)
+	r.path = appendUID(r.path, c.account)
+	r.body = append(appendNote(append(r.body, `{"note":"`...), c.fresh), `"}`...)
+	e.account(pocketbase.id, c.account)
+	e.field("note", appendNote, c.fresh)
 }
 
 func ourCreate(r *request, e *expectation, c call) {

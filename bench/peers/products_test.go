@@ -45,6 +45,10 @@ var rightAnswers = map[string][2]answer{
 		{200, nil, []byte(`{"entry":` + ourAccount + `,"session":{"secret":"s","id":"1U01"}}`)},
 		{200, nil, []byte(`{"record":` + theirAccount + `,"token":"eyJh"}`)},
 	},
+	"update": {
+		{200, nil, []byte(strings.Replace(ourAccount, `"name"`, `"note":"note 3","name"`, 1))},
+		{200, nil, []byte(strings.Replace(theirAccount, `"name"`, `"note":"note 3","name"`, 1))},
+	},
 	"create": {
 		{201, nil, []byte(`{"uid":"0395","type":"user","facets":{"city":"new","email":"new3@example.com","name":"new user 3"}}`)},
 		{200, nil, []byte(`{"city":"new","collectionId":"_pb","email":"new3@example.com","emailVisibility":false,"id":"zbwa","name":"new user 3"}`)},

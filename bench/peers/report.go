@@ -31,7 +31,13 @@ type loading struct {
 	Service  string  `json:"service"`
 	Accounts int     `json:"accounts"`
 	Seconds  float64 `json:"seconds,omitempty"`
+	Start    float64 `json:"start_seconds,omitempty"` // of the product, with the accounts
+	Disk     float64 `json:"disk_mib,omitempty"`
 	Words    string  `json:"words,omitempty"`
+}
+
+func (s *service) loaded(accounts int) loading {
+	return loading{Service: s.name, Accounts: accounts, Seconds: s.loading.Seconds(), Start: s.starting.Seconds(), Disk: float64(s.disk) / (1 << 20)}
 }
 
 // A report holds everything that a run measured.
@@ -41,7 +47,8 @@ type report struct {
 	When     time.Time `json:"when"`
 	Load     string    `json:"load"` // load averages of the machine at the beginning and at the end
 	Seconds  float64   `json:"seconds_a_side"`
-	PeerLog  bool      `json:"peer_log"` // PocketBase kept its log of requests
+	Bcrypt   float64   `json:"bcrypt_ms"` // processor time of one check of a password
+	PeerLog  bool      `json:"peer_log"`  // PocketBase kept its log of requests
 	Took     string    `json:"took"`
 	Loadings []loading `json:"loadings"`
 	Rows     []row     `json:"rows"`
@@ -57,6 +64,7 @@ var columns = []struct {
 	{"ratio (95 %)", func(f *figures) string { return fmt.Sprintf("%.2f (%.2f–%.2f)", f.Ratio, f.Low, f.High) }},
 	{"p50 ms", func(f *figures) string { return number(f.Ours.P50) + " / " + number(f.Peer.P50) }},
 	{"p99 ms", func(f *figures) string { return number(f.Ours.P99) + " / " + number(f.Peer.P99) }},
+	{"max ms", func(f *figures) string { return number(f.Ours.Max) + " / " + number(f.Peer.Max) }},
 	{"server µs/op", func(f *figures) string { return number(f.Ours.CPU) + " / " + number(f.Peer.CPU) }},
 	{"MiB", func(f *figures) string { return number(f.Ours.Memory) + " / " + number(f.Peer.Memory) }},
 	{"generator", func(f *figures) string {
@@ -76,9 +84,9 @@ func number(x float64) string {
 }
 
 // widths holds the widths of the columns on a terminal.
-var widths = []int{9, 9, 19, 15, 15, 17, 13, 11}
+var widths = []int{9, 9, 19, 15, 15, 15, 17, 13, 11}
 
-const nameWidth = 24
+const nameWidth = 31
 
 // printHead prints the names of the columns.
 func printHead(w io.Writer) {
@@ -114,6 +122,7 @@ figures cannot be compared.
 func (r report) markdown(w io.Writer) {
 	fmt.Fprintf(w, "# userdb and PocketBase\n\nWritten by `make bench-peers` on %s, in %s.\n%s; load %s.\n%s.\n\n%s",
 		r.When.UTC().Format("2006-01-02 15:04 UTC"), r.Took, r.Machine, r.Load, r.Versions, explanation)
+	fmt.Fprintf(w, "\nOf each sign-in, %s ms of processor are bcrypt.\n", number(r.Bcrypt))
 	if r.PeerLog {
 		fmt.Fprint(w, "\nPocketBase kept its log of requests in SQLite, as it does by default.\n")
 	} else {
@@ -142,19 +151,22 @@ func (r report) markdown(w io.Writer) {
 	for _, j := range jobs {
 		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", j.name, j.what, j.ours.how, j.peers.how)
 	}
-	fmt.Fprint(w, "\n## Loading\n\n| accounts | into | seconds |\n|--:|---|---|\n")
+	fmt.Fprint(w, "\n## Loading\n\n| accounts | into | seconds | MiB on disk | seconds to start |\n|--:|---|---|--:|--:|\n")
 	for _, l := range r.Loadings {
-		seconds := number(l.Seconds)
 		if l.Words != "" {
-			seconds = l.Words
+			fmt.Fprintf(w, "| %d | %s | %s | | |\n", l.Accounts, l.Service, l.Words)
+			continue
 		}
-		fmt.Fprintf(w, "| %d | %s | %s |\n", l.Accounts, l.Service, seconds)
+		fmt.Fprintf(w, "| %d | %s | %s | %s | %s |\n", l.Accounts, l.Service, number(l.Seconds), number(l.Disk), number(l.Start))
 	}
 }
 
 func title(service string) string {
-	if service == "redis" {
+	switch service {
+	case "redis":
 		return "Redis"
+	case "redis-always":
+		return "Redis with appendfsync always"
 	}
 	return "the file"
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,6 +19,7 @@ func rounds(rates ...int) (all []round) {
 		for range n {
 			r.latencies = append(r.latencies, time.Millisecond)
 		}
+		r.latencies[n/2] = 5 * time.Millisecond
 		all = append(all, r)
 	}
 	return all
@@ -30,11 +32,32 @@ func TestSummarize(t *testing.T) {
 	if f.Ratio != 3 || f.Low < 2.9 || f.High > 3.1 || f.Pairs != 4 {
 		t.Errorf("ratio %v (%v to %v) of %d pairs, want 3", f.Ratio, f.Low, f.High, f.Pairs)
 	}
-	if f.Ours.Operations != 930 || f.Ours.Rate != 295 || f.Ours.P50 != 1 || f.Ours.P99 != 1 {
-		t.Errorf("got %+v, want 930 operations, 295 a second, and 1 ms for p50 and p99", f.Ours)
+	if f.Ours.Operations != 930 || f.Ours.Rate != 295 || f.Ours.P50 != 1 || f.Ours.P99 != 1 || f.Ours.Max != 5 {
+		t.Errorf("got %+v, want 930 operations, 295 a second, 1 ms for p50 and p99, and 5 ms at most", f.Ours)
 	}
 	if f.Ours.CPU < 19.9 || f.Ours.CPU > 20.1 || f.Ours.Memory != 310 {
 		t.Errorf("got %v µs and %v MiB, want 20 and 310", f.Ours.CPU, f.Ours.Memory)
+	}
+}
+
+// TestCheckTime checks that the hash is that of the password.
+func TestCheckTime(t *testing.T) {
+	if got := checkTime(); got <= 0 {
+		t.Errorf("got %v ms, want more", got)
+	}
+}
+
+// TestSizeOf checks that files in folders count as well.
+func TestSizeOf(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"a", "b/c"} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("text"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := sizeOf(dir); err != nil || got != 8 {
+		t.Errorf("got %d, %v; want 8", got, err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -24,19 +25,21 @@ const loadLimit = 2 * time.Minute
 // userSchema is the schema of our accounts. It has the fields and indexes of PocketBase's
 // collection.
 const userSchema = `{"types": {"user": {"primary": "uid", "fold": "casefold",
-	"fields": {"email": {"role": "secondary", "kind": "email"}, "name": {}, "city": {"role": "indexed"}},
+	"fields": {"email": {"role": "secondary", "kind": "email"}, "name": {}, "city": {"role": "indexed"}, "note": {}},
 	"password": {"cost": 10, "min": 8}}}}
 `
 
 // A service is a running product with accounts in it.
 type service struct {
-	name      string // redis, file or pocketbase
+	name      string // redis, redis-always, file or pocketbase
 	addr      string
 	processes []*process
 	pids      []int
 	key       string
 	sessions  []session
 	loading   time.Duration // how long loading the accounts took
+	starting  time.Duration // how long the product took to start with the accounts
+	disk      int64         // bytes of its folder with the accounts
 }
 
 func (s *service) add(p *process) {
@@ -61,20 +64,26 @@ func (s *service) emptyLogs() {
 // tools holds the paths of the programs that are measured.
 type tools struct {
 	dir                 string // of all files of the run
-	userdb, peer, redis string
+	userdb, peer, redis string // userdb is built from the checkout unless -userdb names another one
 	peerLog             bool
 }
 
-// build builds the programs from the checkout that contains this folder.
-func build(ctx context.Context, dir string) (t tools, err error) {
-	t = tools{dir: dir, userdb: filepath.Join(dir, "userdb"), peer: filepath.Join(dir, "pocketbase")}
+// build builds the programs from the checkout that contains this folder, userdb only if its path is
+// "".
+func build(ctx context.Context, dir, userdb string) (t tools, err error) {
+	t = tools{dir: dir, userdb: userdb, peer: filepath.Join(dir, "pocketbase")}
+	all := [][]string{{"-o", t.peer, "./pocketbase"}}
+	if userdb == "" {
+		t.userdb = filepath.Join(dir, "userdb")
+		all = append(all, []string{"-C", "../..", "-o", t.userdb, "./cmd/userdb"})
+	}
 	if _, err := os.Stat("../../cmd/userdb"); err != nil {
 		return t, errors.New("start it in the folder bench/peers")
 	}
 	if t.redis, err = exec.LookPath("redis-server"); err != nil {
 		return t, fmt.Errorf("%w: make redis installs it", err)
 	}
-	for _, args := range [][]string{{"-C", "../..", "-o", t.userdb, "./cmd/userdb"}, {"-o", t.peer, "./pocketbase"}} {
+	for _, args := range all {
 		cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"build"}, args)...)
 		cmd.Stderr, cmd.SysProcAttr = os.Stderr, childAttributes()
 		if err := cmd.Run(); err != nil {
@@ -121,16 +130,28 @@ func environment(store string) []string {
 	return env
 }
 
-// startRedis starts userdb on a Redis of its own that is configured as docs/stores.md advises.
-func (t tools) startRedis(ctx context.Context, accounts string) (s *service, err error) {
-	s = &service{name: "redis"}
+// start starts userdb on a store, which has the name of the service.
+func (t tools) start(ctx context.Context, store, accounts string) (*service, error) {
+	switch store {
+	case "file":
+		return t.startFile(ctx, accounts)
+	case "redis-always":
+		return t.startRedis(ctx, store, "always", accounts)
+	}
+	return t.startRedis(ctx, store, "everysec", accounts)
+}
+
+// startRedis starts userdb on a Redis of its own that is configured as docs/stores.md advises. name
+// is that of the service, and fsync the value of appendfsync.
+func (t tools) startRedis(ctx context.Context, name, fsync, accounts string) (s *service, err error) {
+	s = &service{name: name}
 	dir, err := t.makeDir(s.name, accounts)
 	if err != nil {
 		return s, err
 	}
 	socket := filepath.Join(dir, "redis.sock")
 	p, err := start(dir, "redis", os.Environ(), t.redis, "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700",
-		"--dir", dir, "--save", "", "--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
+		"--dir", dir, "--save", "", "--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0")
 	if err != nil {
 		return s, err
 	}
@@ -178,12 +199,7 @@ func (t tools) startUserdb(ctx context.Context, s *service, dir, store, accounts
 	if s.key, err = t.run(ctx, env, t.userdb, "apikey", "create", "bench", "--scope", "read", "write", "login"); err != nil {
 		return fmt.Errorf("creating a key: %w", err)
 	}
-	p, err := start(dir, s.name+"-userdb", env, t.userdb, "serve", "--listen", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	s.add(p)
-	if s.addr, err = p.address(ctx); err != nil {
+	if err := s.serve(ctx, dir, s.name+"-userdb", env, t.userdb, "serve", "--listen", "127.0.0.1:0"); err != nil {
 		return err
 	}
 	return s.begin(ctx, func(r *request, e *expectation, i int) {
@@ -214,12 +230,7 @@ func (t tools) startPeer(ctx context.Context, accounts string) (s *service, err 
 		return s, loadError{err}
 	}
 	s.loading = time.Since(begin)
-	p, err := start(dir, s.name, os.Environ(), t.peer, "serve", data)
-	if err != nil {
-		return s, err
-	}
-	s.add(p)
-	if s.addr, err = p.address(ctx); err != nil {
+	if err := s.serve(ctx, dir, s.name, os.Environ(), t.peer, "serve", data); err != nil {
 		return s, err
 	}
 	return s, s.begin(ctx, func(r *request, e *expectation, i int) { peerSignIn(r, e, call{account: i}) }, func(body []byte) (string, error) {
@@ -227,6 +238,38 @@ func (t tools) startPeer(ctx context.Context, accounts string) (s *service, err 
 		err := json.Unmarshal(body, &got)
 		return got.Token, err
 	})
+}
+
+// serve starts the product, whose files are in dir and hold the accounts.
+func (s *service) serve(ctx context.Context, dir, name string, env []string, argv ...string) error {
+	var err error
+	if s.disk, err = sizeOf(dir); err != nil {
+		return err
+	}
+	begin := time.Now()
+	p, err := start(dir, name, env, argv...)
+	if err != nil {
+		return err
+	}
+	s.add(p)
+	s.addr, err = p.address(ctx)
+	s.starting = time.Since(begin)
+	return err
+}
+
+// sizeOf returns the number of bytes of all files below dir.
+func sizeOf(dir string) (n int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			n += info.Size()
+		}
+		return err
+	})
+	return n, err
 }
 
 // begin starts the sessions of the first accounts.

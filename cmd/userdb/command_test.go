@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"pgregory.net/rapid"
 
+	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -254,7 +255,7 @@ func TestCompletions(t *testing.T) {
 	useFile(t)
 	for _, tt := range []struct{ line, want string }{
 		{"cr", "create"},
-		{"c", "create count check completion"},
+		{"c", "create count check compact completion"},
 		{"tags ", "add remove list find"},
 		{"--json tags l", "list"},
 		{"create ", "user"},
@@ -398,10 +399,12 @@ func runLines(t *testing.T, lines []string) {
 		}
 	}
 	t.Setenv("USERDB_SCHEMA", filepath.Join(dir, "ordered.json"))
-	for _, line := range append([]string{
-		"create user uid=17c07627d35e email=alice@example.com name=Alice job=author --tag python c++ --password-stdin < secret.txt",
-		"create user email=bob@example.com name=Bob --tag python --no-password",
-	}, lines...) {
+	runExample(t, "create user uid=17c07627d35e email=alice@example.com name=Alice job=author --tag python c++ --password-stdin < secret.txt")
+	runExample(t, "create user email=bob@example.com name=Bob --tag python --no-password")
+	if _, err := embedded.Backup("store.jsonl", "accounts.db"); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range lines {
 		runExample(t, line)
 	}
 	t.Setenv("USERDB_SCHEMA", "") // the stored one, which an example may have changed

@@ -84,7 +84,7 @@ var advice = []struct {
 	{errUnrecorded, ""},
 	{userdb.ErrOutcomeUnknown, "the change was made completely or not at all: read the entry to find out"},
 	{userdb.ErrUnconfirmed, "the change was made: 'userdb check --repair' completes it, once the server no longer refuses"},
-	{userdb.ErrFileFull, ""},
+	{userdb.ErrFileFull, "make room on the disk of the file"},
 	{userdb.ErrFileExposed, ""},
 	{userdb.ErrFileLocked, "wait for the other process, or give a longer --timeout"},
 	{errNoStore, "is --store (USERDB_STORE) the right one? 'userdb create' and 'userdb import' create one"},

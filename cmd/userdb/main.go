@@ -219,13 +219,9 @@ func (s *session) open(ctx context.Context) error {
 	if s.db != nil {
 		return nil
 	}
-	url := s.Store
-	if url == "" {
-		path, err := embedded.DefaultPath()
-		if err != nil {
-			return usagef("no store: %v (--store or USERDB_STORE)", err)
-		}
-		url = "file:" + path
+	url, err := s.storeURL()
+	if err != nil {
+		return err
 	}
 	ns, err := recordkey.ParseNamespace(s.Namespace)
 	if err != nil {
@@ -248,6 +244,18 @@ func (s *session) open(ctx context.Context) error {
 		err = s.useStored(ctx)
 	}
 	return err
+}
+
+// storeURL returns the URL of the store that is named, else of this user's file.
+func (s *session) storeURL() (string, error) {
+	if s.Store != "" {
+		return s.Store, nil
+	}
+	path, err := embedded.DefaultPath()
+	if err != nil {
+		return "", usagef("no store: %v (--store or USERDB_STORE)", err)
+	}
+	return "file:" + path, nil
 }
 
 // syntaxReason returns why a record key or the name of a namespace cannot be parsed, without the Go

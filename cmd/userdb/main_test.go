@@ -63,10 +63,25 @@ func runScripts(t *testing.T, dir string, onRedis bool) {
 				Setup:              func(env *testscript.Env) error { return setup(env, store) },
 				Cmds: map[string]func(*testscript.TestScript, bool, []string){
 					"userdb": succeeds, "exits": exits, "throttles": throttles, "redis": rawRedis, "keep": keep, "same": same,
+					"damage": damage,
 				},
 			})
 		})
 	}
+}
+
+// damage implements the command damage FILE TEXT, which changes a byte of TEXT where FILE has it
+// first.
+func damage(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	data, err := os.ReadFile(path)
+	ts.Check(err)
+	at := bytes.Index(data, []byte(args[1]))
+	if at < 0 {
+		ts.Fatalf("%s does not hold %s", args[0], args[1])
+	}
+	data[at] ^= 1
+	ts.Check(os.WriteFile(path, data, 0o600))
 }
 
 // setup gives a script a home folder of its own, so that its default store is a fresh embedded

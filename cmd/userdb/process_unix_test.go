@@ -166,8 +166,10 @@ func TestWaitingForFile(t *testing.T) {
 	}
 	defer holder.Close()
 	want := fmt.Sprintf("userdb: waiting for %s, which %s (process %d) has open\n", path, filepath.Base(os.Args[0]), os.Getpid())
-	if got := runCommand(nil, "", "list", "--store", "file:"+path, "--timeout", "500ms"); got.code != 6 || !strings.HasPrefix(got.err, want) {
-		t.Errorf("%+v, want exit code 6 and %q", got, want)
+	for _, command := range []string{"list", "compact"} {
+		if got := runCommand(nil, "", command, "--store", "file:"+path, "--timeout", "500ms"); got.code != 6 || !strings.HasPrefix(got.err, want) {
+			t.Errorf("%s: %+v, want exit code 6 and %q", command, got, want)
+		}
 	}
 	if got := runCommand(nil, "", "list", "--store", "file:"+path, "--timeout", "500ms", "--json"); got.code != 6 || strings.Contains(got.err, "waiting") {
 		t.Errorf("%+v, want exit code 6 and only the error", got)

@@ -32,24 +32,19 @@ func expect(t *testing.T, got result, code int, out, errs string) {
 	}
 }
 
-// TestLargeImport imports 50,000 users into Redis, and as many as fit into the embedded file, which
-// holds at most 50,000 records. It checks that no entry is written in part when the file is full.
+// TestLargeImport imports 50,000 users into Redis and into the embedded file.
 func TestLargeImport(t *testing.T) {
-	t.Run("redis", func(t *testing.T) {
-		useFile(t)
-		t.Setenv("USERDB_STORE", redistest.Shared(t).URL())
-		expect(t, runCommand(nil, "", "import", writeUsers(t, 50_000)), 0, "50000 lines read: 50000 created, 0 updated, 0 skipped, 0 refused", "")
-		expect(t, runCommand(nil, "", "count", "user"), 0, "50000", "")
-		expect(t, runCommand(nil, "", "check"), 0, "50000 entries, 0 errors, 0 problems", "")
-	})
-	t.Run("file", func(t *testing.T) {
-		useFile(t)
-		const fitting = 16_600 // users, of three records each
-		expect(t, runCommand(nil, "", "import", writeUsers(t, fitting)), 0, "16600 created", "")
-		expect(t, runCommand(nil, "", "check"), 0, "16600 entries, 0 errors, 0 problems", "")
-		expect(t, runCommand(nil, "", "import", writeUsers(t, fitting+200), "--on-duplicate", "skip"), 6, "", "store is full")
-		expect(t, runCommand(nil, "", "check"), 0, "0 errors, 0 problems", "")
-	})
+	for _, store := range []string{"redis", "file"} {
+		t.Run(store, func(t *testing.T) {
+			useFile(t)
+			if store == "redis" {
+				t.Setenv("USERDB_STORE", redistest.Shared(t).URL())
+			}
+			expect(t, runCommand(nil, "", "import", writeUsers(t, 50_000)), 0, "50000 lines read: 50000 created, 0 updated, 0 skipped, 0 refused", "")
+			expect(t, runCommand(nil, "", "count", "user"), 0, "50000", "")
+			expect(t, runCommand(nil, "", "check"), 0, "50000 entries, 0 errors, 0 problems", "")
+		})
+	}
 }
 
 // TestImportForm checks the flags that say how an input is written, and that an error about the

@@ -120,6 +120,7 @@ var internalErrors = map[string]struct {
 	"embedded.DamageError":    {&embedded.DamageError{}, userdb.CodeCorrupt},
 	"embedded.ErrExposed":     {embedded.ErrExposed, userdb.CodeUnavailable},
 	"embedded.ErrUnsaved":     {embedded.ErrUnsaved, userdb.CodeOther},
+	"embedded.ErrPartlySaved": {embedded.ErrPartlySaved, userdb.CodeOther},
 	"embedded.ErrWaiting":     {embedded.ErrWaiting, userdb.CodeOther},
 	"embedded.ErrClosed":      {embedded.ErrClosed, userdb.CodeOther},
 	"hashpool.ErrBusy":        {hashpool.ErrBusy, userdb.CodeOther},

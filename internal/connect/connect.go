@@ -137,11 +137,13 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 	}
 	return single.New(s.Client(), single.Options{
 		FeedEntries: store.EmbeddedEntries,
-		Close:       s.Close, MatchPatterns: true, File: path, Bulk: s.Bulk, Share: s.Serve,
+		Close:       s.Close, Embedded: true, File: path, Bulk: s.Bulk, Lazy: embedded.Lazy, Share: s.Serve,
 		NotRun: func(err error) bool {
-			return errors.Is(err, embedded.ErrFull) || errors.Is(err, embedded.ErrUnsaved) || errors.Is(err, embedded.ErrClosed)
+			return errors.Is(err, embedded.ErrUnsaved) || errors.Is(err, embedded.ErrClosed)
 		},
-		MayHaveRun: func(err error) bool { return errors.Is(err, embedded.ErrWaiting) },
+		MayHaveRun: func(err error) bool {
+			return errors.Is(err, embedded.ErrWaiting) || errors.Is(err, embedded.ErrPartlySaved)
+		},
 	}), nil
 }
 

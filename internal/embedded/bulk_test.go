@@ -1,36 +1,39 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 )
 
 func TestBulk(t *testing.T) {
 	path := file(t)
-	s := open(t, path)
-	d := &countingDisk{}
-	s.disk = d
+	s, syncs := openCounting(t, path)
+	do(t, s.Client(), "SET first v")
+	before := syncs.Load()
 	ctx, end := s.Bulk(t.Context())
 	for i := range 100 {
 		if err := s.Client().Set(ctx, fmt.Sprint(i), "v", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := d.renames.Load(); got != 0 {
+	if got := syncs.Load() - before; got != 0 {
 		t.Errorf("%d writes during the bulk, want 0", got)
 	}
 	if err := end(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, records := d.renames.Load(), len(onDisk(t, path)); got != 1 || records != 100 {
-		t.Errorf("%d writes, %d records; want 1, 100", got, records)
+	if got, records := syncs.Load()-before, len(onDisk(t, path)); got != 1 || records != 101 {
+		t.Errorf("%d writes, %d records; want 1, 101", got, records)
 	}
 	// A bulk that has ended has no effect.
 	if err := s.Client().Set(ctx, "late", "v", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if got := d.renames.Load(); got != 2 {
+	if got := syncs.Load() - before; got != 2 {
 		t.Errorf("%d writes after the end, want 2", got)
 	}
 }
@@ -50,34 +53,66 @@ func TestCloseWritesBulk(t *testing.T) {
 	}
 }
 
-func TestLimit(t *testing.T) {
-	s := open(t, file(t))
-	if s.limit != 50_000 {
-		t.Errorf("the limit is %d, want 50000", s.limit)
+// A beforeHook calls before ahead of each command, after the hook of the store.
+type beforeHook struct{ before func() }
+
+func (beforeHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h beforeHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.before()
+		return next(ctx, cmd)
 	}
-	s.limit = 10
-	do(t, s.Client(), "MSET 1 v 2 v 3 v 4 v 5 v 6 v 7 v 8 v")
-	err := s.Client().MSet(t.Context(), "a", 1, "b", 2, "c", 3).Err()
-	want := "embedded: change not saved: " + s.path + ": embedded: store is full: 11 records are over the limit of 10; use a Redis server instead (redis://HOST:PORT)"
-	if !errors.Is(err, ErrFull) || !errors.Is(err, ErrUnsaved) || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-	if got := s.Client().DBSize(t.Context()).Val(); got != 8 {
-		t.Errorf("%d records after the refusal, want 8", got)
-	}
-	do(t, s.Client(), "DEL 1")
 }
 
-// TestOverfullShrinks checks that a file over the limit, written by other means, may shrink.
-func TestOverfullShrinks(t *testing.T) {
-	s := open(t, file(t))
-	do(t, s.Client(), "MSET 1 v 2 v 3 v 4 v 5 v")
-	s.limit = 3
-	if err := s.Client().Set(t.Context(), "6", "v", 0).Err(); !errors.Is(err, ErrFull) {
-		t.Errorf("grown: %v, want ErrFull", err)
+func (beforeHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestBulkCommandUndone checks that a command of a bulk changes nothing if the bulk is undone just
+// before it runs.
+func TestBulkCommandUndone(t *testing.T) {
+	s, d := openFaulty(t)
+	ctx, end := s.Bulk(t.Context())
+	if err := s.Client().Set(ctx, "a", "v", 0).Err(); err != nil {
+		t.Fatal(err)
 	}
-	do(t, s.Client(), "DEL 1")
-	if got := len(onDisk(t, s.path)); got != 4 {
-		t.Errorf("%d records, want 4", got)
+	s.Client().AddHook(beforeHook{func() {
+		d.set("sync")
+		_ = s.engine.flush(t.Context(), new(span)) // fails, or has nothing to write
+		d.set("")
+	}})
+	if err := s.Client().Set(ctx, "b", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
+		t.Errorf("got %v, want ErrUnsaved", err)
+	}
+	if err := end(t.Context()); !errors.Is(err, ErrUnsaved) {
+		t.Errorf("end: got %v, want ErrUnsaved", err)
+	}
+	if err := s.engine.flush(t.Context(), new(span)); err != nil {
+		t.Fatal(err)
+	}
+	if got := onDisk(t, s.path); len(got) != 1 {
+		t.Errorf("on disk: %v, want only old", got)
+	}
+}
+
+// TestBulkPartlySaved checks that the end of a bulk tells that a part of it is in the file.
+func TestBulkPartlySaved(t *testing.T) {
+	s, d := openFaulty(t)
+	ctx, end := s.Bulk(t.Context())
+	if err := s.Client().Set(ctx, "a", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	do(t, s.Client(), "SET other v")
+	if err := s.Client().Set(ctx, "b", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	d.set("sync")
+	if err := end(t.Context()); !errors.Is(err, ErrPartlySaved) || errors.Is(err, ErrUnsaved) {
+		t.Errorf("got %v, want only ErrPartlySaved", err)
+	}
+	d.set("")
+	if got := onDisk(t, s.path); len(got) != 3 || got["b"] != "" {
+		t.Errorf("on disk: %v, want all but b", got)
 	}
 }

@@ -1,45 +1,56 @@
-// Package embedded runs miniredis, a Redis in Go, inside this process and keeps its records in one
-// file.
+// Package embedded holds the records of a small site in this process and keeps them in one file.
 //
-// Nothing listens on the network. The client that [Store.Client] returns talks to miniredis in
+// It answers the commands of Redis that package single sends, with Lua scripts, from memory.
+// Nothing listens on the network. The client that [Store.Client] returns talks to the engine in
 // memory, so no other user of the machine can reach the records.
 //
 // # Durability
 //
 // A command that changes records is answered once the change is in the file. Commands that wait at
-// the same time share one write. The whole file is written each time: to a temporary file next to
-// it, which is synced and renamed over the old one, so that a crash at any moment leaves either the
-// old records or the new ones. [Store.Bulk] puts many changes into one write.
+// the same time share one write and one sync of the file (saving.go). A command that read a change
+// that is not in the file yet also waits. [Store.Bulk] puts many changes into one write, and the
+// changes of a context of [Lazy] wait for none.
 //
 // If a write fails, for example because the disk is full, all commands that wait for it return
-// [ErrUnsaved] and the old file stays. Before the next command runs, the records in memory are
-// replaced by those of the file. Until then, other readers in the process may see a change that is
-// undone.
+// [ErrUnsaved] and their changes are undone. Commands that only read run again. The records in
+// memory are trees that share what they have in common with their copies (data.go), so that the
+// records as they are in the file are always at hand.
+//
+// After a sync that failed, a system may never write to the disk what is in its memory. So a failed
+// write is cut off the file again, which is synced, and a store that is opened writes again what
+// follows the durable part, before anybody reads it. powerloss_test.go simulates that, together
+// with kills and power failures at each step.
 //
 // # The file
 //
-//	{"userdb":"embedded","version":1,"crc":"…"}
-//	{"key":"user/name:Bob/~prk","string":"user/uid:17c0","crc":"…"}
-//	{"key":"user/uid:17c0","hash":{"name":"Bob","~isa":"user"},"crc":"…"}
-//	{"base64":true,"key":"/w==","list":["AA=="],"until":1767225600000,"crc":"…"}
-//	{"records":3,"crc":"…"}
+// The first page of 4,096 bytes begins with a line of JSON, which older programs understand. Two
+// slots, written in turn, record the durable length. Frames follow, one for each write. A frame has
+// a checksum, the one of the frame before it, a number, and changes of single records, fields or
+// members (journal.go), in the order in which they were made. Numbers are little-endian.
 //
-// Each line holds one record, and lines are sorted by key. The value is named after its Redis type:
-// string, hash, list, set, zset (pairs of member and score) or stream. A record with bytes that are
-// not UTF-8 has all its text in base64. until is the time at which it expires, in milliseconds
-// since 1970. crc is the CRC-32C of everything in the file before it, without line ends and earlier
-// sums, so that damage is found on its line. A file that differs from this in any way is refused
-// and not changed.
+//	first page  line of JSON, zeros, identity at 512, slot at 1,024, slot at 2,048
+//	identity    key (8 bytes), size (8) and checksum (4) of the file that was kept
+//	            (legacy_keep.go)
+//	slot        number of the last frame (8), length of the file (8),
+//	            checksum of the last frame (4), checksum of the slot and the identity (4)
+//	frame       "udb\x02", key (8), checksum of the rest (4), checksum of the frame before it (4),
+//	            length of the changes (4), number (8), changes
+//
+// The key is random, new in each file, and never shown. So no text that somebody stores in a record
+// can look like a frame, even to a program that reads what is left of a damaged file. Checksums are
+// CRC-32C. What follows the durable part and is not valid is a write that a crash interrupted: it
+// is ignored, and the next write replaces it. Anything else that is not valid is damage: the file
+// is refused and not changed.
+//
+// Changes of records that were changed again later remain in the file until it is written anew,
+// while the store is in use, if it has grown to more than twice the size of its records
+// (compact.go). A store that is opened does so if more than half of its file is of no use any more.
 //
 // # Limits
 //
-// One process at a time opens the file; it may let others use it (socket.go). A file holds at most
-// 50,000 records and 1 GiB. At most 20,000 of them may be records of the store itself that expire;
-// those that strangers can cause have limits of their own (expiring.go). There is only database 0,
-// and there are only strings, hashes, lists, sets, zsets and streams. The only client is the engine
-// of package single, which sends no pattern that miniredis cannot match and no command that blocks.
-// Records expire late by at most a twentieth of the time that the store is busy: a millisecond in a
-// small store, about half a second with 50,000 records.
+// One process at a time opens the file; it may let others use it (socket.go). All records are in
+// memory. Records that strangers can cause have limits (expiring.go). There is only database 0, and
+// there are only strings, hashes, lists, sets, zsets and streams.
 package embedded
 
 import (
@@ -49,21 +60,24 @@ import (
 	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
-// Errors of Open. A change may also return ErrFull. Package userdb exports them and documents them
-// in full.
+// Errors of Open. Package userdb exports them and documents them in full.
 var (
 	ErrLocked  = errors.New("embedded: file is locked")
 	ErrServed  = errors.New("embedded: another process serves the file")
-	ErrFull    = errors.New("embedded: store is full")
 	ErrDamaged = errors.New("embedded: file is damaged")
+	ErrFull    = errors.New("embedded: disk is full") // returned by a change, with ErrUnsaved
 	// ErrExposed means that a user other than this one and root may read or write the file, or its
 	// lock file.
 	ErrExposed = errors.New("embedded: file is exposed")
 
 	// ErrUnsaved is returned if the file could not be written; it wraps the cause. The change is
-	// undone. There is one exception: if the new file already had its name and only syncing the
-	// directory failed, the change may still be there.
+	// undone. There is one exception: if the disk does not take it back either, and the system
+	// crashes before the next write, the change may be there again.
 	ErrUnsaved = errors.New("embedded: change not saved")
+
+	// ErrPartlySaved is returned by a pipeline, and by the end of a bulk, if the file could not be
+	// written but some of the changes were in it before. The others are undone.
+	ErrPartlySaved = errors.New("embedded: only a part of the changes is saved")
 
 	// ErrWaiting is returned if a context ends while a change waits for the write of the file. The
 	// change has been made and the write goes on: the change will be saved, or undone if the write
@@ -77,13 +91,18 @@ var (
 // A DamageError describes where a file is damaged. It matches ErrDamaged.
 type DamageError struct {
 	Path   string
-	Line   int // from 1
+	Line   int   // from 1, in a file of JSON lines; otherwise 0
+	Offset int64 // in bytes, if Line is 0
 	Reason string
 }
 
 func (e *DamageError) Error() string {
-	return fmt.Sprintf("embedded: %s: line %d: %s; the file was left as it is: put a backup in its place, or move it away to begin empty",
-		e.Path, e.Line, e.Reason)
+	where := fmt.Sprintf("byte %d", e.Offset)
+	if e.Line > 0 {
+		where = fmt.Sprintf("line %d", e.Line)
+	}
+	return fmt.Sprintf("embedded: %s: %s: %s; the file was left as it is: put a backup in its place, or save what can still be read with userdb salvage",
+		e.Path, where, e.Reason)
 }
 
 // Is reports whether target is ErrDamaged.
@@ -95,8 +114,4 @@ func exposedError(err error) error {
 		return fmt.Errorf("%w: %w", ErrExposed, err)
 	}
 	return err
-}
-
-func fullError(what string) error {
-	return fmt.Errorf("%w: %s; use a Redis server instead (redis://HOST:PORT)", ErrFull, what)
 }

@@ -4,34 +4,37 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"fmt"
+	"encoding"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
-	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 )
 
-// An engine runs miniredis without a listener and counts the changes of its records.
+// An engine holds the records in memory and carries out commands, one at a time.
 type engine struct {
-	mini    *miniredis.Miniredis
-	srv     *server.Server
-	now     func() time.Time
-	version atomic.Uint64 // of the records; incremented before every change
+	now   func() time.Time
+	calls sync.Map // *call by tag
 
-	// clock is locked while the store's time advances or must not advance.
-	clock     sync.Mutex
-	nextTick  time.Time // when the time advances next
-	testClock bool      // the time is that of a test's clock
+	mu      sync.Mutex // guards what follows
+	data    *data
+	scripts *scripting
+	call    *call // of the command that runs now
+	closed  bool
+	saving
+}
 
-	// gate is shared by running commands and locked exclusively by close.
-	gate   sync.RWMutex
-	closed bool
+// A call is what one caller sends at once: a command, a pipeline or a transaction.
+type call struct {
+	lazy   bool  // its changes need not be durable when it is answered
+	span   *span // its own, or that of its bulk; nil before the first command
+	wrote  bool
+	batch  *batch // the last one that it changed, or whose changes it read
+	undone error  // changes were undone while it ran
 }
 
 type clockKey struct{}
@@ -41,23 +44,93 @@ func WithClock(ctx context.Context, now func() time.Time) context.Context {
 	return context.WithValue(ctx, clockKey{}, now)
 }
 
-func newEngine(ctx context.Context) (*engine, error) {
-	e := &engine{mini: miniredis.NewMiniRedis(), now: time.Now}
+func newEngine(ctx context.Context) *engine {
+	e := &engine{data: newData(), now: time.Now}
 	if now, given := ctx.Value(clockKey{}).(func() time.Time); given {
-		e.now, e.testClock = now, true
+		e.now = now
 	}
-	// The first connection starts miniredis without a listener. It is not used further, because a
-	// connection of miniredis stops reading while an answer waits to be read and so would block on
-	// a long pipeline.
-	conn, err := e.mini.Dial()
-	if err != nil {
-		return nil, fmt.Errorf("starting the embedded store: %w", err)
+	e.scripts = newScripting(e.data)
+	e.data.read, e.data.changed = e.noteRead, e.noteChange
+	e.saving.init()
+	return e
+}
+
+// do carries out commands, without others in between, for a caller.
+func (e *engine) do(c *call, commands ...[]string) ([]any, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, ErrClosed
 	}
-	e.srv = e.mini.Server()
-	e.srv.SetPreHook(e.before)
-	e.mini.ClockTTL(true)
-	e.tick()
-	return e, conn.Close()
+	if c.span == nil {
+		c.span = new(span)
+	}
+	if c.undone = e.proceed(c.span); c.undone != nil {
+		return nil, c.undone
+	}
+	defer endProcess()
+	e.call = c
+	e.data.now = e.now().UnixMilli()
+	replies := make([]any, len(commands))
+	for i, words := range commands {
+		replies[i] = e.run(words)
+	}
+	if c.wrote {
+		e.sweep()
+	}
+	e.call = nil
+	return replies, nil
+}
+
+// endProcess ends the process if a command panics, because it was carried out in part. The file
+// stays as it was. It must be deferred.
+func endProcess() {
+	if p := recover(); p != nil {
+		go panic(p)
+		select {}
+	}
+}
+
+// sweep removes some of the records that have expired or are too many. Nobody waits for that.
+func (e *engine) sweep() {
+	e.call = &call{lazy: true}
+	e.data.sweep()
+	e.call = nil
+}
+
+// removeExpired removes all records that have expired, in steps between which others run.
+func (e *engine) removeExpired() {
+	step := func() (more bool) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.closed {
+			return false
+		}
+		e.data.now = e.now().UnixMilli()
+		e.sweep()
+		return e.data.anyExpired()
+	}
+	for step() {
+	}
+}
+
+func (e *engine) run(words []string) any {
+	switch name, n := strings.ToUpper(words[0]), len(words); {
+	case name == "EVAL" && n > 2:
+		return e.scripts.eval(false, words[1:])
+	case name == "EVALSHA" && n > 2:
+		return e.scripts.eval(true, words[1:])
+	case name == "SCRIPT" && n > 1:
+		return e.scripts.script(words[1:])
+	}
+	return e.data.run(words)
+}
+
+// close refuses further commands.
+func (e *engine) close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
 }
 
 // A conn is a connection to the engine. A client writes a whole pipeline before it reads the first
@@ -67,22 +140,25 @@ type conn struct {
 	engine   *engine
 	in, out  bytes.Buffer
 	commands *bufio.Reader // reads from in
-	peer     *server.Peer  // writes to out
-	queued   bool          // a change is queued for EXEC
+	answers  writer        // writes to out
+	call     *call         // of the last command
+	queue    [][]string    // commands after MULTI
+	multi    bool
+	remote   bool // of another process, which has no calls here
 }
 
 func (e *engine) dial(context.Context, string, string) (net.Conn, error) { return e.newConn(), nil }
 
 func (e *engine) newConn() *conn {
-	c := &conn{engine: e}
+	c := &conn{engine: e, call: &call{}}
 	c.Conn, _ = net.Pipe()
-	c.commands, c.peer = bufio.NewReader(&c.in), server.NewPeer(bufio.NewWriter(&c.out))
+	c.commands, c.answers = bufio.NewReader(&c.in), writer{Writer: bufio.NewWriter(&c.out)}
 	return c
 }
 
 // Write accepts all of b. It also frees the buffers that an earlier pipeline needed.
 func (c *conn) Write(b []byte) (int, error) {
-	if c.in.Len() == 0 && c.out.Len() == 0 {
+	if c.in.Len() == 0 && c.out.Len() == 0 && c.in.Cap()+c.out.Cap() > maxChunk {
 		c.in, c.out = bytes.Buffer{}, bytes.Buffer{}
 	}
 	return c.in.Write(b)
@@ -92,161 +168,83 @@ func (c *conn) Write(b []byte) (int, error) {
 func (c *conn) Read(b []byte) (int, error) {
 	for c.out.Len() == 0 {
 		command, err := readCommand(c.commands)
-		if err != nil {
-			return 0, err
+		if err == nil {
+			err = c.run(command)
 		}
-		if err := c.run(command); err != nil {
+		if err != nil {
 			return 0, err
 		}
 	}
 	return c.out.Read(b)
 }
 
-// readCommand reads a command, an array of bulk strings.
-func readCommand(in *bufio.Reader) ([]string, error) {
-	reply, err := server.ParseReply(in)
+// run carries out a command and writes the answer.
+func (c *conn) run(words []string) error {
+	if text, is := strings.CutPrefix(words[0], tagMark); is && !c.remote {
+		name, command, _ := strings.Cut(text, "\x00")
+		words[0], c.call = command, &call{lazy: true} // if nobody waits any more
+		if named, found := c.engine.calls.Load(name); found {
+			c.call = named.(*call)
+		}
+	}
+	reply, err := c.answer(words)
+	if err != nil {
+		return err
+	}
+	c.answers.reply(reply)
+	return c.answers.Flush()
+}
+
+func (c *conn) answer(words []string) (any, error) {
+	switch name := strings.ToUpper(words[0]); {
+	case name == "HELLO":
+		c.answers.resp3 = len(words) > 1 && words[1] == "3"
+		return mapReply{"server", "redis", "proto", strconv.Itoa(2 + int(count(c.answers.resp3)))}, nil
+	case name == "MULTI":
+		c.multi, c.queue = true, nil
+		return okReply, nil
+	case name == "DISCARD" && c.multi:
+		c.multi, c.queue = false, nil
+		return okReply, nil
+	case name == "EXEC" && c.multi:
+		replies, err := c.engine.do(c.call, c.queue...)
+		c.multi, c.queue = false, nil
+		return arrayReply(replies), err
+	case c.multi:
+		c.queue = append(c.queue, words)
+		return statusReply("QUEUED"), nil
+	}
+	replies, err := c.engine.do(c.call, words)
 	if err != nil {
 		return nil, err
 	}
-	list, ok := reply.([]any)
-	if !ok || len(list) == 0 {
-		return nil, server.ErrProtocol
+	return replies[0], nil
+}
+
+// tagMark begins the name of a command that names its call as well.
+const tagMark = "\x00call "
+
+// A tag is the name of a command together with that of its call. As text it is only the name, so
+// that hooks of the client see nothing else.
+type tag struct{ call, name string }
+
+var _ encoding.BinaryMarshaler = tag{}
+
+// MarshalBinary returns what is sent.
+func (t tag) MarshalBinary() ([]byte, error) { return []byte(tagMark + t.call + "\x00" + t.name), nil }
+
+func (t tag) String() string { return t.name }
+
+// tagAll tags commands until restore is called.
+func tagAll(cmds []redis.Cmder, call string) (restore func()) {
+	names := make([]any, len(cmds))
+	for i, cmd := range cmds {
+		names[i] = cmd.Args()[0]
+		cmd.Args()[0] = tag{call, cmd.Name()}
 	}
-	command := make([]string, len(list))
-	for i := range list {
-		if command[i], ok = list[i].(string); !ok {
-			return nil, server.ErrProtocol
+	return func() {
+		for i, cmd := range slices.Backward(cmds) {
+			cmd.Args()[0] = names[i]
 		}
 	}
-	return command, nil
-}
-
-func (c *conn) run(command []string) error {
-	e := c.engine
-	e.gate.RLock()
-	defer e.gate.RUnlock()
-	if e.closed {
-		return ErrClosed
-	}
-	defer func() {
-		if p := recover(); p != nil {
-			// miniredis would keep its lock forever, so the process ends. The file stays as it was.
-			go panic(p)
-			select {}
-		}
-	}()
-	e.tick()
-	// miniredis calls its hook when a command is queued, not when EXEC runs it.
-	switch name := strings.ToUpper(command[0]); {
-	case name == "MULTI":
-		c.queued = false
-	case name == "EXEC" && c.queued:
-		e.version.Add(1)
-	case e.isWrite(name):
-		c.queued = true
-	}
-	e.srv.Dispatch(c.peer, command)
-	c.peer.Flush()
-	return nil
-}
-
-// close waits for running commands and stops the engine.
-func (e *engine) close() {
-	e.gate.Lock()
-	defer e.gate.Unlock()
-	e.closed = true
-	e.mini.Close()
-}
-
-// before runs before every command, including those that scripts call.
-func (e *engine) before(_ *server.Peer, name string, _ ...string) bool {
-	if e.isWrite(name) {
-		e.version.Add(1)
-	}
-	return false
-}
-
-// nonWriters lists the commands that do not change a record although miniredis does not call them
-// read-only. EVAL is one of them: the calls that a script makes count one by one.
-var nonWriters = strings.Fields("AUTH CLIENT CLUSTER COMMAND DISCARD ECHO EVAL EVALSHA EXEC HELLO INFO MEMORY MULTI OBJECT PING" +
-	" PUBLISH PUBSUB QUIT SCRIPT SELECT TIME UNWATCH WAIT WATCH")
-
-func (e *engine) isWrite(name string) bool {
-	return e.srv.IsRegisteredCommand(name) && !e.srv.IsReadOnlyCommand(name) && !slices.Contains(nonWriters, name)
-}
-
-// mayWrite reports whether a client's command may change records. Unlike isWrite, it counts
-// scripts and EXEC.
-func (e *engine) mayWrite(cmd redis.Cmder) bool {
-	name := strings.ToUpper(cmd.Name())
-	return e.isWrite(name) || name == "EVAL" || name == "EVALSHA" || name == "EXEC"
-}
-
-// snapshot returns a copy of all records, sorted by key, with their version. Before that, it
-// deletes the expiring records that surplus names. No command may change a record meanwhile.
-func (e *engine) snapshot() ([]record, uint64, error) {
-	e.clock.Lock()
-	defer e.clock.Unlock()
-	now := e.setTime()
-	db := e.mini.DB(0)
-	keys := db.Keys()
-	records := make([]record, 0, len(keys))
-	for _, key := range keys {
-		r, err := readRecord(db, key, now)
-		if err != nil {
-			return nil, 0, err
-		}
-		if r.Stream == nil || len(r.Stream) > 0 {
-			records = append(records, r)
-		}
-	}
-	deleted := surplus(records)
-	for key := range deleted {
-		db.Del(key)
-	}
-	records = slices.DeleteFunc(records, func(r record) bool { return deleted[r.Key] })
-	return records, e.version.Load(), nil
-}
-
-// restore replaces all records and returns their version. No command may run meanwhile.
-func (e *engine) restore(records []record) (uint64, error) {
-	e.clock.Lock()
-	defer e.clock.Unlock()
-	e.mini.FlushAll()
-	now := e.setTime()
-	db := e.mini.DB(0)
-	for _, r := range records {
-		if err := r.put(db, now); err != nil {
-			return 0, fmt.Errorf("loading %w", err)
-		}
-	}
-	return e.version.Load(), nil
-}
-
-// tick advances the store's time, but not at every command: when time has advanced, miniredis sorts
-// all keys, which takes 16 ms for 50,000 of them. So the time stays the same for twenty times as
-// long as the last step took. A test's clock advances at once.
-func (e *engine) tick() {
-	if e.testClock {
-		e.clock.Lock()
-	} else if !e.clock.TryLock() {
-		return
-	}
-	defer e.clock.Unlock()
-	start := time.Now()
-	if !e.testClock && start.Before(e.nextTick) {
-		return
-	}
-	e.setTime()
-	end := time.Now()
-	e.nextTick = end.Add(max(time.Millisecond, 20*end.Sub(start)))
-}
-
-// setTime sets the time of miniredis, which removes the records that have expired. It uses whole
-// milliseconds, so that a time to live survives saving and loading unchanged.
-func (e *engine) setTime() time.Time {
-	now := e.now().Truncate(time.Millisecond)
-	e.mini.SetTime(now)
-	e.mini.DB(0)
-	return now
 }

@@ -2,115 +2,216 @@ package embedded
 
 import (
 	"fmt"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestSurplusByClass checks which records are deleted if there are too many of some classes.
-func TestSurplusByClass(t *testing.T) {
-	classes := []string{"~/throttle/user/nobody/%d", "~/history/{user/uid:%d}", "~/token/{user/uid:none%d}", "~/visits/user/identifier/%d"}
+func TestClassOf(t *testing.T) {
+	for key, want := range map[string]int{
+		"~/throttle/user/nobody/x":                    nobodyCounter,
+		"~acme/~/throttle/user/nobody/x":              nobodyCounter,
+		"~~userdb/~acme/~/throttle/operator/nobody/x": nobodyCounter,
+		"~/throttle/user/origin/x":                    visitorLimit,
+		"~acme/~/visits/user/identifier/x":            visitorLimit,
+		"~/token/{user/uid:a}":                        orphanToken,
+		"~~userdb/~/token/{~~userdb/once/name:x}":     orphanToken,
+		"~/history/{user/uid:a}":                      orphanHistory,
+		"~/throttle/user/uid/a":                       -1,
+		"~/session/{user/uid:a}":                      -1,
+		"user/uid:gone":                               -1,
+		"~acme":                                       -1,
+		"user/~/visits/x":                             -1,
+	} {
+		if got := classOf(key); got != want {
+			t.Errorf("%s: class %d, want %d", key, got, want)
+		}
+	}
+}
+
+// TestRecordsOf checks that recordsOf returns keys as [recordkey.Key.Own] does, whose owner is the
+// entry.
+func TestRecordsOf(t *testing.T) {
+	for _, path := range []string{"", "acme", "a/b", "~userdb/a+_b"} {
+		ns, err := recordkey.ParseNamespace(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		prk, err := recordkey.PRK("user", "uid", "~x/{y}")
+		if err != nil {
+			t.Fatal(err)
+		}
+		prk = prk.In(ns)
+		for i, kind := range []string{"history", "token"} {
+			own, err := prk.Own(kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := recordsOf(prk.String())[i]; got != own.String() || ownerOf(got) != prk.String() {
+				t.Errorf("%s: record %s of %s, want %s", prk, got, ownerOf(got), own)
+			}
+		}
+	}
+}
+
+// TestFloods checks which records are deleted if there are too many of some classes.
+func TestFloods(t *testing.T) {
+	formats := [numClasses]string{"~/throttle/user/nobody/%d", "~/history/{user/uid:none%d}", "~/token/{user/uid:none%d}", "~/visits/user/identifier/%d"}
 	for _, tt := range []struct {
-		name            string
-		entries         int
-		records, stay   [numClasses]int // by class
-		withOwnSessions int
+		name          string
+		records, stay [numClasses]int
 	}{
-		{"few", 100, [numClasses]int{10, 10, 10, 10}, [numClasses]int{10, 10, 10, 10}, 10},
-		{"a flood of invitations", 100, [numClasses]int{10, 9000, 47_000, 10}, [numClasses]int{10, 9000, maxOrphanTokens, 10}, 10},
-		{"a flood of requests", 100, [numClasses]int{10, 9000, 10, 30_000}, [numClasses]int{10, 9000, 10, maxVisitorLimits}, 10},
-		{"a flood of guesses", 100, [numClasses]int{30_000, 9000, 10, 10}, [numClasses]int{10_980, 9000, 10, 10}, 0},
-		{"all floods", 100, [numClasses]int{30_000, 10_000, 47_000, 30_000}, [numClasses]int{0, 10_000, maxOrphanTokens, maxVisitorLimits}, 0},
-		{"many entries", 45_000, [numClasses]int{1000, 3000, 2000, 1000}, [numClasses]int{0, 2000, 2000, 1000}, 0},
-		{"no room for others", 50_000, [numClasses]int{1, 1, 1, 1}, [numClasses]int{}, 0},
+		{"few", [numClasses]int{10, 10, 10, 10}, [numClasses]int{10, 10, 10, 10}},
+		{"a flood of invitations", [numClasses]int{10, 9000, 47_000, 10}, [numClasses]int{10, 9000, 4000, 10}},
+		{"a flood of requests", [numClasses]int{10, 9000, 10, 30_000}, [numClasses]int{10, 9000, 10, 6000}},
+		{"a flood of guesses", [numClasses]int{30_000, 9000, 10, 10}, [numClasses]int{10_980, 9000, 10, 10}},
+		{"all floods", [numClasses]int{30_000, 10_000, 47_000, 30_000}, [numClasses]int{0, 10_000, 4000, 6000}},
+		{"many histories", [numClasses]int{0, 30_000, 1000, 1000}, [numClasses]int{0, 18_000, 1000, 1000}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var records []record
-			for i := range tt.entries {
-				records = append(records, record{Key: fmt.Sprint("user/uid:", i), Hash: map[string]string{"~isa": "user"}})
-			}
-			for i := range tt.withOwnSessions { // sessions and tokens of entries stay
-				for _, kind := range []string{"session", "token"} {
-					records = append(records, record{Key: fmt.Sprintf("~/%s/{user/uid:%d}", kind, i), Until: 1})
+			d := newData()
+			d.now = 1
+			var others []string
+			for i := range 5000 { // entries, and their records, stay
+				entry := fmt.Sprint("user/uid:", i)
+				d.setField(entry, typeField, "user")
+				for _, key := range append([]string{"~/session/{" + entry + "}", "~/throttle/user/uid/" + entry}, recordsOf(entry)...) {
+					d.setString(key, "")
+					d.setUntil(key, 2)
+					others = append(others, key)
 				}
 			}
 			for class, n := range tt.records {
 				for i := range n {
-					records = append(records, record{Key: fmt.Sprintf(classes[class], i), Until: int64(1 + i)})
+					key := fmt.Sprintf(formats[class], i)
+					d.setString(key, "")
+					d.setUntil(key, int64(10+i))
+					d.sweep()
 				}
 			}
-			slices.SortFunc(records, func(a, b record) int { return strings.Compare(a.Key, b.Key) })
-			deleted := surplus(records)
 			for class, stay := range tt.stay {
 				for i := range tt.records[class] {
-					key := fmt.Sprintf(classes[class], i)
-					if want := i < tt.records[class]-stay; deleted[key] != want {
-						t.Fatalf("%s is deleted: %v, want %v", key, deleted[key], want)
+					key := fmt.Sprintf(formats[class], i)
+					if _, found := d.keys.Get(key); found != (i >= tt.records[class]-stay) {
+						t.Fatalf("%s is there: %v, want the last %d", key, found, stay)
 					}
-					delete(deleted, key)
 				}
 			}
-			for key := range deleted {
-				t.Errorf("deleted: %s", key)
+			for _, key := range others {
+				if _, found := d.keys.Get(key); !found {
+					t.Errorf("deleted: %s", key)
+				}
 			}
 		})
 	}
 }
 
-// TestSurplus checks that if strangers create too many counters, only the oldest ones are deleted.
-func TestSurplus(t *testing.T) {
-	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
-	s, err := Open(ctx, path)
-	if err != nil {
-		t.Fatal(err)
+// TestOwners checks that histories and tokens count as those of strangers while their entry does
+// not exist, however it came to exist or ceased to, and after a file is read again.
+func TestOwners(t *testing.T) {
+	path := file(t)
+	s := open(t, path)
+	d := s.engine.data
+	check := func(after string, want int) {
+		t.Helper()
+		for _, class := range []int{orphanHistory, orphanToken} {
+			if got := s.engine.data.limited[class].Len(); got != want {
+				t.Errorf("after %s: %d records of class %d, want %d", after, got, class, want)
+			}
+		}
 	}
-	defer s.Close()
-	kept := []string{
-		"~/session/{user/uid:a}", "~acme/~/token/{~acme/user/uid:a}", "~/throttle/user/uid/a", "user/uid:gone", "~/history/{user/uid:a}",
-		"~acme/~/visits/user/identifier/x", "~/throttle/user/origin/x", "~~userdb/~/token/{~~userdb/once/name:x}",
+	for _, entry := range []string{"~acme/user/uid:a", "user/uid:b"} {
+		for _, key := range recordsOf(entry) {
+			do(t, s.Client(), "SET "+key+" v PX 3600000")
+		}
 	}
-	dropped := []string{"~/throttle/user/nobody/x", "~acme/~/throttle/user/nobody/x", "~~userdb/~acme/~/throttle/operator/nobody/x"}
-	const more = maxExpiring + 10
+	check("two invitations", 2)
+	for _, step := range []struct {
+		command string
+		want    int
+	}{
+		{"HSET ~acme/user/uid:a ~isa user", 1},
+		{"HSET ~acme/user/uid:a ~isa person", 1},
+		{"HSET ~acme/user/uid:a ~isa", 2}, // an empty value
+		{"HSET ~acme/user/uid:a ~isa user name x", 1},
+		{"HDEL ~acme/user/uid:a ~isa", 2},
+		{"HSET ~acme/user/uid:a ~isa user", 1},
+		{"RENAME ~acme/user/uid:a user/uid:b", 1},
+		{"COPY user/uid:b ~acme/user/uid:a", 0},
+		{"SET user/uid:b v", 1},
+		{"DEL user/uid:b", 1},
+		{"PEXPIRE ~acme/~/token/{~acme/user/uid:a} 7200000", 1},
+		{"PEXPIRE ~acme/~/history/{~acme/user/uid:a} 7200000", 1},
+	} {
+		words := strings.Fields(step.command)
+		if len(words) == 3 && words[0] == "HSET" {
+			words = append(words, "")
+		}
+		args := make([]any, len(words))
+		for i, word := range words {
+			args[i] = word
+		}
+		if err := s.Client().Do(t.Context(), args...).Err(); err != nil {
+			t.Fatal(step.command, err)
+		}
+		check(step.command, step.want)
+	}
+	closeStore(t, s)
+	s = open(t, path)
+	if d == s.engine.data {
+		t.Fatal("the file was not read")
+	}
+	check("reading the file", 1)
+	do(t, s.Client(), "DEL ~acme/user/uid:a")
+	check("the last delete", 2)
+}
+
+// TestFlood checks that if strangers create too many records, those that expire first are deleted,
+// and no others.
+func TestFlood(t *testing.T) {
+	defer func(old [numClasses]int) { classLimits = old }(classLimits)
+	classLimits = [numClasses]int{5, 6, 4, 3}
+	for _, path := range []string{"", file(t)} {
+		flood(t, open(t, path))
+	}
+}
+
+func flood(t *testing.T, s *Store) {
+	ctx := t.Context()
 	if _, err := s.Client().Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i, key := range append(slices.Clone(kept), dropped...) {
-			p.Set(ctx, key, "1", time.Hour+time.Duration(i)*time.Second)
+		p.HSet(ctx, "user/uid:live", "~isa", "user")
+		for i := range 20 {
+			life := time.Hour + time.Duration(i)*time.Second
+			for _, key := range []string{
+				"~/throttle/user/nobody/%02d", "~/token/{user/uid:%02d}", "~/visits/user/x/%02d", "~/session/{user/uid:%02d}",
+				"~/throttle/user/uid/%02d", "~/history/{user/uid:%02d}",
+			} {
+				p.Set(ctx, fmt.Sprintf(key, i), "1", life)
+			}
 		}
-		for i := range more - len(kept) - len(dropped) + 1 {
-			// One more, because the entry is not the store's own.
-			p.Set(ctx, fmt.Sprint("~/throttle/user/nobody/", i), "1", 2*time.Hour+time.Duration(i)*time.Millisecond)
-		}
+		p.Set(ctx, "~/token/{user/uid:live}", "1", time.Minute)
+		p.Set(ctx, "~/history/{user/uid:live}", "1", time.Minute)
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	records, err := readFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var keys []string
-	for _, r := range records {
-		keys = append(keys, r.Key)
-	}
-	if n := len(keys); n != maxExpiring+1 {
-		t.Errorf("%d records, want %d", n, maxExpiring+1)
-	}
-	for _, key := range kept {
-		if !slices.Contains(keys, key) {
-			t.Errorf("deleted: %s", key)
+	for pattern, want := range map[string]int{
+		"~/throttle/user/nobody/*": 5, "~/throttle/user/nobody/1[5-9]": 5, "~/token/*": 5, "~/token/*{user/uid:1[6-9]}": 4, "~/history/*": 7, "~/history/*live*": 1,
+		"~/token/*live*": 1,
+		"~/visits/*":     3, "~/session/*": 20, "~/throttle/user/uid/*": 20,
+	} {
+		if got := s.Client().Keys(ctx, pattern).Val(); len(got) != want {
+			t.Errorf("%s: %q, want %d", pattern, got, want)
 		}
 	}
-	for _, key := range dropped {
-		if slices.Contains(keys, key) || s.Client().Exists(ctx, key).Val() != 0 {
-			t.Errorf("still there: %s", key)
-		}
+	if s.path == "" {
+		return
 	}
-	last := fmt.Sprint("~/throttle/user/nobody/", more-len(kept)-len(dropped))
-	if !slices.Contains(keys, last) || slices.Contains(keys, "~/throttle/user/nobody/0") || slices.Contains(keys, "~/throttle/user/nobody/6") ||
-		!slices.ContainsFunc(keys, func(k string) bool { return strings.HasSuffix(k, "/7") }) {
-		t.Error("surplus did not delete the oldest records")
+	if got, want := len(onDisk(t, s.path)), int(s.Client().DBSize(ctx).Val()); got < want {
+		t.Errorf("%d records on disk, want at least %d", got, want)
 	}
 }

@@ -13,102 +13,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
-// A countingDisk counts the writes that replaced the file.
-type countingDisk struct {
-	osDisk
-	renames atomic.Int64
-}
-
-func (d *countingDisk) rename(from, to string) error {
-	d.renames.Add(1)
-	return d.osDisk.rename(from, to)
-}
-
-// A faultyDisk fails in the step that was last passed to set.
-type faultyDisk struct {
-	osDisk
-	mu   sync.Mutex
-	step string
-}
-
-func (d *faultyDisk) set(step string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.step = step
-}
-
-func (d *faultyDisk) fail(step string) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.step == step {
-		return fmt.Errorf("faulty %s: %w", step, syscall.ENOSPC)
-	}
-	return nil
-}
-
-func (d *faultyDisk) create(path string) (syncWriter, error) {
-	if err := d.fail("create"); err != nil {
-		return nil, err
-	}
-	f, err := d.osDisk.create(path)
-	return &faultyFile{f, d}, err
-}
-
-func (d *faultyDisk) rename(from, to string) error {
-	if err := d.fail("rename"); err != nil {
-		return err
-	}
-	return d.osDisk.rename(from, to)
-}
-
-func (d *faultyDisk) syncDir(dir string) error {
-	if err := d.fail("directory"); err != nil {
-		return err
-	}
-	return d.osDisk.syncDir(dir)
-}
-
-type faultyFile struct {
-	syncWriter
-	disk *faultyDisk
-}
-
-func (f *faultyFile) Write(b []byte) (int, error) {
-	if err := f.disk.fail("write"); err != nil {
-		n, _ := f.syncWriter.Write(b[:len(b)/2])
-		return n, err
-	}
-	return f.syncWriter.Write(b)
-}
-
-func (f *faultyFile) Sync() error {
-	if err := f.disk.fail("sync"); err != nil {
-		return err
-	}
-	return f.syncWriter.Sync()
-}
-
-func (f *faultyFile) Close() error {
-	if err := f.disk.fail("close"); err != nil {
-		f.syncWriter.Close()
-		return err
-	}
-	return f.syncWriter.Close()
-}
-
-// openFaulty returns a store that holds the record old=v, on a disk that can fail.
-func openFaulty(t *testing.T) (*Store, *faultyDisk) {
-	s := open(t, file(t))
-	do(t, s.Client(), "SET old v")
-	d := &faultyDisk{}
-	s.disk = d
-	return s, d
-}
-
 func TestFullDisk(t *testing.T) {
-	for _, step := range []string{"create", "write", "sync", "close", "rename"} {
+	for _, step := range []string{"write", "sync"} {
 		t.Run(step, func(t *testing.T) {
 			s, d := openFaulty(t)
 			before, err := os.ReadFile(s.path)
@@ -118,16 +29,13 @@ func TestFullDisk(t *testing.T) {
 			d.set(step)
 			for range 2 {
 				err = s.Client().Set(t.Context(), "new", "v", 0).Err()
-				want := "embedded: change not saved: " + s.path + ": faulty " + step + ": no space left on device"
-				if !errors.Is(err, ErrUnsaved) || !errors.Is(err, syscall.ENOSPC) || err.Error() != want {
+				want := "embedded: change not saved: " + s.path + ": embedded: disk is full: faulty " + step + ": no space left on device"
+				if !errors.Is(err, ErrUnsaved) || !errors.Is(err, ErrFull) || !errors.Is(err, syscall.ENOSPC) || err.Error() != want {
 					t.Errorf("got %v, want %s", err, want)
 				}
 			}
 			if after, err := os.ReadFile(s.path); string(after) != string(before) {
 				t.Errorf("the file was %q and is %q, %v", before, after, err)
-			}
-			if _, err := os.Stat(s.path + ".tmp"); err == nil {
-				t.Error("the temporary file was left")
 			}
 			if got := s.Client().Keys(t.Context(), "*").Val(); !reflect.DeepEqual(got, []string{"old"}) {
 				t.Errorf("the keys in memory are %q, want only old", got)
@@ -144,7 +52,8 @@ func TestFullDisk(t *testing.T) {
 // TestUnsyncedDirectory checks that the records in memory agree with the file if a write fails
 // after the new file already has its name.
 func TestUnsyncedDirectory(t *testing.T) {
-	s, d := openFaulty(t)
+	d := newFaultyDisk()
+	s := openDisk(t, file(t), &d.testDisk)
 	d.set("directory")
 	if err := s.Client().Set(t.Context(), "new", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
 		t.Errorf("got %v, want ErrUnsaved", err)
@@ -176,7 +85,7 @@ func TestFullTmpfs(t *testing.T) {
 	if !errors.Is(err, ErrUnsaved) || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("got %v, want ErrUnsaved and syscall.ENOSPC", err)
 	}
-	if got := onDisk(t, s.path); len(got) != 1 || got[0].Key != "old" {
+	if got := onDisk(t, s.path); len(got) != 1 || got["old"] == "" {
 		t.Errorf("on disk: %+v, want only the record old", got)
 	}
 	do(t, s.Client(), "SET small v")
@@ -202,7 +111,7 @@ func TestFaultsUnderLoad(t *testing.T) {
 					t.Error(err)
 				}
 				if i == 0 {
-					d.set([]string{"", "write", "", "rename"}[j%4])
+					d.set([]string{"", "write", "", "sync"}[j%4])
 				}
 			}
 		})
@@ -215,8 +124,8 @@ func TestFaultsUnderLoad(t *testing.T) {
 	done.Range(func(key, _ any) bool { want[key.(string)] = true; return true })
 	unsaved.Range(func(any, any) bool { failed++; return true })
 	got := map[string]bool{}
-	for _, r := range onDisk(t, s.path) {
-		got[r.Key] = true
+	for key := range onDisk(t, s.path) {
+		got[key] = true
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("on disk %v, want %v", got, want)
@@ -253,34 +162,27 @@ func TestFaultInBulk(t *testing.T) {
 	}
 }
 
-// TestFaultAndDamage checks that after a failed write, the records in memory are reloaded only from
-// a file that can be read.
-func TestFaultAndDamage(t *testing.T) {
-	s, d := openFaulty(t)
-	d.set("write")
+// TestReplacedFile checks that no change is written to a file that has no name any more, and none
+// over the file that took its place.
+func TestReplacedFile(t *testing.T) {
+	s := open(t, file(t))
+	do(t, s.Client(), "SET old v")
+	if err := errors.Join(os.Remove(s.path), os.WriteFile(s.path, []byte("x"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Client().Set(t.Context(), "new", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
-		t.Fatal(err)
+		t.Errorf("got %v, want ErrUnsaved", err)
 	}
-	d.set("")
-	if err := os.WriteFile(s.path, []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if err := s.Client().Get(t.Context(), "old").Err(); !errors.Is(err, ErrDamaged) {
-			t.Errorf("got %v, want ErrDamaged", err)
-		}
-	}
-	if err := s.Close(); !errors.Is(err, ErrUnsaved) {
-		t.Errorf("Close: %v, want ErrUnsaved", err)
+	if got := s.Client().Exists(t.Context(), "old", "new").Val(); got != 1 {
+		t.Errorf("%d records exist, want only old", got)
 	}
 	if got, err := os.ReadFile(s.path); string(got) != "x" {
-		t.Errorf("the damaged file is now %q, %v; want it unchanged", got, err)
+		t.Errorf("the other file is now %q, %v; want it unchanged", got, err)
 	}
 }
 
-// TestFolderAway moves the store's directory away. Meanwhile no command is answered as if the
-// records had never existed. Once it is back, the records are there again, even after the next
-// write.
+// TestFolderAway moves the store's directory away. Meanwhile changes are refused, and reads are
+// answered from what is in the file. Once it is back, changes are made again.
 func TestFolderAway(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -293,8 +195,8 @@ func TestFolderAway(t *testing.T) {
 		if err := s.Client().Set(t.Context(), "meanwhile", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
 			t.Errorf("Set: got %v, want ErrUnsaved", err)
 		}
-		if got, err := s.Client().Get(t.Context(), "before").Result(); !errors.Is(err, ErrUnsaved) {
-			t.Errorf("Get: got %q, %v; want ErrUnsaved", got, err)
+		if got, err := s.Client().Get(t.Context(), "before").Result(); got != "v" {
+			t.Errorf("Get: got %q, %v; want v", got, err)
 		}
 	}
 	if err := os.Rename(away, dir); err != nil {
@@ -327,16 +229,22 @@ func TestTempFileIsALink(t *testing.T) {
 }
 
 func TestOpenLeavesDamage(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f")
-	whole := encoded(t, someRecords())
-	for _, damaged := range [][]byte{{}, whole[:len(whole)-1], append([]byte("x"), whole...)} {
+	path := file(t)
+	s := open(t, path)
+	do(t, s.Client(), "SET k v", "HSET h f v")
+	closeStore(t, s)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, damaged := range [][]byte{{}, whole[:len(whole)-1], whole[:pageSize], whole[:100], append([]byte("x"), whole...)} {
 		if err := os.WriteFile(path, damaged, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		var damage *DamageError
 		_, err := Open(t.Context(), path)
-		if !errors.Is(err, ErrDamaged) || !errors.As(err, &damage) || damage.Line < 1 {
-			t.Errorf("got %v, want a DamageError that names a line", err)
+		if !errors.Is(err, ErrDamaged) || !errors.As(err, &damage) || damage.Path != path {
+			t.Errorf("%d bytes: got %v, want a DamageError that names the file", len(damaged), err)
 		}
 		if got, err := os.ReadFile(path); string(got) != string(damaged) {
 			t.Errorf("the file is now %q, %v; want it unchanged", got, err)
@@ -350,11 +258,9 @@ func TestOpenLeavesDamage(t *testing.T) {
 }
 
 func TestWaitIsCancelled(t *testing.T) {
-	s := open(t, file(t))
-	d := &slowDisk{begun: make(chan struct{}), end: make(chan struct{})}
-	s.disk = d
+	s, begun, end := openSlow(t, file(t))
 	ctx, cancel := context.WithCancelCause(t.Context())
-	go func() { <-d.begun; cancel(errors.New("enough")) }()
+	go func() { <-begun; cancel(errors.New("enough")) }()
 	err := s.Client().Set(ctx, "k", "v", 0).Err()
 	if want := "embedded: change not saved yet: context canceled: enough"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
@@ -362,65 +268,126 @@ func TestWaitIsCancelled(t *testing.T) {
 	if !errors.Is(err, ErrWaiting) || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want ErrWaiting and context.Canceled", err)
 	}
-	close(d.end)
+	close(end)
 	closeStore(t, s)
-	if got := len(onDisk(t, s.path)); got != 1 {
-		t.Errorf("%d records on disk after Close, want 1", got)
+	if got := len(onDisk(t, s.path)); got != 2 {
+		t.Errorf("%d records on disk after Close, want 2", got)
 	}
-}
-
-// A slowDisk renames only after end is closed.
-type slowDisk struct {
-	osDisk
-	begun, end chan struct{}
-	once       sync.Once
-}
-
-func (d *slowDisk) rename(from, to string) error {
-	d.once.Do(func() { close(d.begun) })
-	<-d.end
-	return d.osDisk.rename(from, to)
 }
 
 // TestChangeDuringWrite makes a change while the file is being written with an earlier one. The
 // second change must be saved with another write.
 func TestChangeDuringWrite(t *testing.T) {
-	s := open(t, file(t))
-	d := &slowDisk{begun: make(chan struct{}), end: make(chan struct{})}
-	s.disk = d
+	s, begun, end := openSlow(t, file(t))
 	first := make(chan error)
 	go func() { first <- s.Client().Set(t.Context(), "first", "v", 0).Err() }()
-	<-d.begun
+	<-begun
 	second := make(chan error)
 	go func() { second <- s.Client().Set(t.Context(), "second", "v", 0).Err() }()
-	for s.engine.version.Load() < 2 {
+	for pending(s, "second") == nil {
 		runtime.Gosched()
 	}
-	close(d.end)
+	close(end)
 	for _, c := range []chan error{first, second} {
 		if err := <-c; err != nil {
 			t.Error(err)
 		}
 	}
-	if got := len(onDisk(t, s.path)); got != 2 {
-		t.Errorf("%d records on disk, want 2", got)
+	if got := len(onDisk(t, s.path)); got != 3 {
+		t.Errorf("%d records on disk, want 3", got)
 	}
 }
 
-// TestNoWriteAfterClose checks that a command that is running when Close begins starts no write
-// after it: the file may belong to another process by then.
-func TestNoWriteAfterClose(t *testing.T) {
-	s := open(t, file(t))
-	err := s.run(t.Context(), nil, func() error {
-		if err := s.seal(); err != nil {
-			t.Error(err)
-		}
-		return s.wait(t.Context(), s.engine.version.Add(1))
-	})
-	if !errors.Is(err, ErrClosed) {
-		t.Errorf("got %v, want ErrClosed", err)
+// pending returns the batch that holds a change of key, or nil if none does.
+func pending(s *Store, key string) *batch {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	return s.engine.pending[key]
+}
+
+// TestReadWaits checks that a read is not answered before the change that it saw is in the file,
+// that others are, and that a read is repeated if the change is undone.
+func TestReadWaits(t *testing.T) {
+	for name, fail := range map[string]bool{"saved": false, "undone": true} {
+		t.Run(name, func(t *testing.T) {
+			begun, end := make(chan struct{}), make(chan struct{})
+			var slow atomic.Bool
+			s := openDisk(t, file(t), &testDisk{before: func(step string) error {
+				if step != "sync" || !slow.CompareAndSwap(true, false) {
+					return nil
+				}
+				close(begun)
+				<-end
+				if fail {
+					return syscall.EIO
+				}
+				return nil
+			}})
+			do(t, s.Client(), "SET k old", "SET other v")
+			slow.Store(true)
+			set, reads := make(chan error), make(chan string, 3)
+			go func() { set <- s.Client().Set(t.Context(), "k", "new", 0).Err() }()
+			<-begun
+			script := redis.NewScript("return redis.call('GET', 'k')") // does not declare the key
+			for _, read := range []func() string{
+				func() string { return s.Client().Get(t.Context(), "k").Val() },
+				func() string { return s.Client().MGet(t.Context(), "other", "k").Val()[1].(string) },
+				func() string { text, _ := script.Eval(t.Context(), s.Client(), nil).Text(); return text },
+			} {
+				go func() { reads <- read() }()
+			}
+			if got := s.Client().Get(t.Context(), "other").Val(); got != "v" {
+				t.Errorf("other is %q, want v", got)
+			}
+			select {
+			case got := <-reads:
+				t.Errorf("k was read as %q before the change was in the file", got)
+				reads <- got
+			case <-time.After(20 * time.Millisecond):
+			}
+			close(end)
+			want := "new"
+			if err := <-set; fail {
+				want = "old"
+				if !errors.Is(err, ErrUnsaved) {
+					t.Errorf("SET: got %v, want ErrUnsaved", err)
+				}
+			} else if err != nil {
+				t.Error(err)
+			}
+			for range 3 {
+				if got := <-reads; got != want {
+					t.Errorf("k was read as %q, want %q", got, want)
+				}
+			}
+		})
 	}
-	if got := onDisk(t, s.path); got != nil {
-		t.Errorf("on disk: %+v, want nothing", got)
+}
+
+// TestLazy checks that a lazy change is answered before it is in the file, does not make readers
+// wait, and gets there with the next change.
+func TestLazy(t *testing.T) {
+	s, syncs := openCounting(t, file(t))
+	do(t, s.Client(), "SET k v")
+	before := syncs.Load()
+	if err := s.Client().Set(Lazy(t.Context()), "lazy", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Client().Get(t.Context(), "lazy").Val(); got != "v" {
+		t.Errorf("got %q, want v", got)
+	}
+	if got := syncs.Load() - before; got != 0 {
+		t.Errorf("%d syncs, want none", got)
+	}
+	do(t, s.Client(), "SET k w")
+	if got := onDisk(t, s.path); len(got) != 2 {
+		t.Errorf("on disk: %v, want 2 records", got)
+	}
+	if err := s.Client().Set(Lazy(t.Context()), "later", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	closeStore(t, s)
+	if got := onDisk(t, s.path); len(got) != 3 {
+		t.Errorf("on disk after Close: %v, want 3 records", got)
 	}
 }

@@ -25,15 +25,26 @@ const childEnv = "USERDB_EMBEDDED_TEST_CHILD"
 // once it is saved.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
-		if err := count(path); err != nil {
+		if err := countUp(path); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
 	}
+	if command := os.Getenv(panickingEnv); command != "" {
+		runPanicking(command)
+		os.Exit(0)
+	}
+	if path := os.Getenv(servingEnv); path != "" {
+		if err := serveForChaos(path); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Exit(m.Run())
 }
 
-func count(path string) error {
+func countUp(path string) error {
 	ctx := context.Background()
 	s, err := Open(ctx, path)
 	if err != nil {
@@ -199,6 +210,25 @@ func TestLock(t *testing.T) {
 	closeStore(t, second)
 }
 
+// TestLockDeleted checks that two processes that have the file open, because somebody deleted the
+// lock file, do not write over each other's changes.
+func TestLockDeleted(t *testing.T) {
+	first := open(t, file(t))
+	do(t, first.Client(), "SET a v")
+	if err := os.Remove(first.path + ".lock"); err != nil {
+		t.Skip(err)
+	}
+	second := open(t, first.path)
+	do(t, second.Client(), "SET b v")
+	if err := first.Client().Set(t.Context(), "c", "v", 0).Err(); !errors.Is(err, ErrUnsaved) || !strings.HasSuffix(err.Error(), "another process has written to the file") {
+		t.Errorf("got %v, want that another process has written to the file", err)
+	}
+	do(t, second.Client(), "SET d v")
+	if got := onDisk(t, first.path); len(got) != 3 || got["c"] != "" {
+		t.Errorf("on disk: %v, want a, b and d", got)
+	}
+}
+
 func TestLinks(t *testing.T) {
 	dir := t.TempDir()
 	real := filepath.Join(dir, "real")
@@ -299,5 +329,30 @@ func TestDefaultPathWithoutHome(t *testing.T) {
 	}
 	if _, err := dataDir("windows"); err == nil || err.Error() != "LOCALAPPDATA is not set" {
 		t.Errorf("windows: %v", err)
+	}
+}
+
+const panickingEnv = "USERDB_EMBEDDED_TEST_PANIC"
+
+// runPanicking runs a line of words in a store that has a command PANIC.
+func runPanicking(line string) {
+	commands["PANIC"] = command{0, 0, func(*data, []string) any { panic("a fault in a command") }}
+	s, err := Open(context.Background(), "")
+	if err == nil {
+		err = pipe(context.Background(), s.Client(), line)
+	}
+	fmt.Println("went on:", err)
+}
+
+// TestPanicEndsProcess checks that no process goes on after a command that was carried out in part,
+// by a client or by a script.
+func TestPanicEndsProcess(t *testing.T) {
+	for _, line := range []string{"PANIC", "EVAL redis.call('PANIC') 0", "EVAL pcall(redis.call,'PANIC') 0"} {
+		cmd := exec.Command(os.Args[0])
+		cmd.Env = append(os.Environ(), panickingEnv+"="+line)
+		out, err := cmd.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "panic: a fault in a command") || strings.Contains(string(out), "went on") {
+			t.Errorf("%s: %v, %.200s; want that the process ends", line, err, out)
+		}
 	}
 }

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -132,17 +134,18 @@ func (o *connections) close() {
 func (s *Store) serve(c net.Conn) {
 	in, out := bufio.NewReader(c), bufio.NewWriter(c)
 	local := s.engine.newConn()
+	local.remote = true
 	for {
-		command, err := readCommand(in)
-		if err != nil {
-			return
-		}
-		batch := [][]string{command}
-		for in.Buffered() > 0 && len(batch) < maxBatch {
-			if command, err = readCommand(in); err != nil {
+		var batch [][]string
+		compact := false
+		for more := true; more; more = !compact && in.Buffered() > 0 && len(batch) < maxBatch {
+			command, err := readCommand(in)
+			if err != nil {
 				return
 			}
-			batch = append(batch, command)
+			if compact = strings.EqualFold(command[0], compactCommand); !compact {
+				batch = append(batch, command)
+			}
 		}
 		if err := s.answer(local, batch); err != nil {
 			local.out.Reset()
@@ -150,35 +153,71 @@ func (s *Store) serve(c net.Conn) {
 				fmt.Fprintf(&local.out, "-%s\r\n", toWire(err))
 			}
 		}
+		if compact {
+			s.answerCompact(local)
+		}
 		if _, err := local.out.WriteTo(out); err != nil || out.Flush() != nil {
 			return
 		}
 	}
 }
 
-// answer runs commands and returns when their changes are in the file.
+// answer runs commands and returns when their changes, and those that they read, are in the file.
 func (s *Store) answer(c *conn, batch [][]string) error {
-	return s.run(context.Background(), nil, func() error {
-		var failed error
-		version, changed := s.change(func() {
-			for _, command := range batch {
-				if failed = c.run(command); failed != nil {
-					return
-				}
+	for reads := 1; ; reads++ {
+		c.call = &call{}
+		queue, multi := c.queue, c.multi
+		var err error
+		for _, command := range batch {
+			if err = c.run(command); err != nil {
+				break
 			}
-		})
-		if failed != nil || !changed {
-			return failed
 		}
-		return s.wait(context.Background(), version)
-	})
+		err = cmp.Or(c.call.undone, err, s.engine.wait(context.Background(), c.call))
+		if !errors.Is(err, ErrUnsaved) || c.call.wrote || reads == maxReads {
+			return err
+		}
+		c.out.Reset()
+		c.queue, c.multi = queue, multi
+	}
+}
+
+// compactCommand asks the process that has the file to compact it.
+const compactCommand = "COMPACT"
+
+func (s *Store) answerCompact(c *conn) {
+	did, err := s.Compact(context.Background())
+	if err != nil {
+		c.answers.reply(errorReply(toWire(err)))
+	} else {
+		c.answers.reply(textsReply{strconv.FormatInt(did.Before, 10), strconv.FormatInt(did.After, 10), did.Removed})
+	}
+	_ = c.answers.Flush() // into memory
+}
+
+func compactRemote(ctx context.Context, c *redis.Client) (did Compacted, err error) {
+	texts, err := c.Do(ctx, compactCommand).StringSlice()
+	if err != nil {
+		return did, err
+	}
+	if len(texts) != 3 {
+		return did, errProtocol
+	}
+	before, err1 := strconv.ParseInt(texts[0], 10, 64)
+	after, err2 := strconv.ParseInt(texts[1], 10, 64)
+	return Compacted{before, after, texts[2]}, errors.Join(err1, err2)
 }
 
 // wireErrors holds the code words by which errors of the store are sent over a socket.
 var wireErrors = []struct {
 	word string
 	all  []error // errors that the word stands for; the first one identifies it
-}{{"USERDBFULL", []error{ErrFull, ErrUnsaved}}, {"USERDBUNSAVED", []error{ErrUnsaved}}, {"USERDBCLOSED", []error{ErrClosed}}}
+}{
+	{"USERDBFULL", []error{ErrFull, ErrUnsaved}},
+	{"USERDBUNSAVED", []error{ErrUnsaved}},
+	{"USERDBPARTLY", []error{ErrPartlySaved}},
+	{"USERDBCLOSED", []error{ErrClosed}},
+}
 
 func toWire(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")

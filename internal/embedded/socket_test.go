@@ -16,10 +16,8 @@ import (
 // and that changes are in the file once they are answered.
 func TestServed(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
-	s, err := Open(ctx, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := newFaultyDisk()
+	s := openDisk(t, path, &d.testDisk)
 	stop, err := s.Serve()
 	if err != nil {
 		t.Fatal(err)
@@ -34,8 +32,8 @@ func TestServed(t *testing.T) {
 	if err := other.Client().Set(ctx, "a", "1", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if records, err := readFile(path); err != nil || len(records) != 1 {
-		t.Errorf("in the file: %v, %v; want one record", records, err)
+	if records := onDisk(t, path); len(records) != 1 {
+		t.Errorf("in the file: %v; want one record", records)
 	}
 	if got := s.Client().Get(ctx, "a").Val(); got != "1" {
 		t.Errorf("the store that serves has %q, want 1", got)
@@ -52,13 +50,16 @@ func TestServed(t *testing.T) {
 	if got, err := other.Client().Eval(ctx, "return redis.call('GET', KEYS[1])", []string{"n"}).Text(); err != nil || got != "1000" {
 		t.Errorf("a script: got %q, %v; want 1000", got, err)
 	}
-	s.limit = 1
+	d.set("write")
 	if err := other.Client().Set(ctx, "c", "1", 0).Err(); !errors.Is(err, ErrFull) || !errors.Is(err, ErrUnsaved) {
-		t.Errorf("beyond the limit: %v, want ErrFull and ErrUnsaved", err)
+		t.Errorf("on a full disk: %v, want ErrFull and ErrUnsaved", err)
 	}
-	s.limit = 100
+	d.set("")
 	if err := other.Client().Set(ctx, "c", "1", 0).Err(); err != nil {
-		t.Errorf("below the limit again: %v", err)
+		t.Errorf("on a disk with room again: %v", err)
+	}
+	if did, err := other.Compact(ctx); err != nil || did.After == 0 || did.After >= did.Before {
+		t.Errorf("Compact: got %+v, %v; want a smaller file", did, err)
 	}
 	if err := stop(); err != nil {
 		t.Error(err)
@@ -127,9 +128,7 @@ func TestServedOnce(t *testing.T) {
 // TestServedToTheEnd checks that an accepted command is answered even if stop is called meanwhile.
 func TestServedToTheEnd(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "x.jsonl")
-	s := open(t, path)
-	d := &slowDisk{begun: make(chan struct{}), end: make(chan struct{})}
-	s.disk = d
+	s, begun, end := openSlow(t, path)
 	stop, err := s.Serve()
 	if err != nil {
 		t.Fatal(err)
@@ -137,13 +136,13 @@ func TestServedToTheEnd(t *testing.T) {
 	other := open(t, path)
 	done, stopped := make(chan error, 1), make(chan error, 1)
 	go func() { done <- other.Client().Set(ctx, "k", "v", 0).Err() }()
-	<-d.begun
+	<-begun
 	go func() { stopped <- stop() }()
 	for _, err := os.Stat(path + ".sock"); err == nil; _, err = os.Stat(path + ".sock") {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(20 * time.Millisecond) // long enough for stop to cut off a connection
-	close(d.end)
+	close(end)
 	if err := <-done; err != nil {
 		t.Errorf("an accepted command failed: %v", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"sync"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -18,14 +20,10 @@ import (
 	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
-// MaxRecords is the largest number of records in a file.
-const MaxRecords = 50_000
-
 // A Store is an open embedded store. It is safe for concurrent use. Close it: until then no other
 // process can use the file.
 type Store struct {
 	path   string // with links resolved; "" means memory only
-	limit  int    // the number of records
 	disk   disk
 	engine *engine
 	client *redis.Client
@@ -34,20 +32,17 @@ type Store struct {
 	// remote means that the store is only a client of the process that has the file.
 	remote bool
 
-	// gate is shared by commands that may change records and locked exclusively by a snapshot.
-	gate sync.RWMutex
-
-	mu      sync.Mutex
-	running int           // commands between enter and leave
-	epoch   uint64        // incremented whenever changes are undone
-	failed  error         // error of the last write; the next command undoes the changes it lost
-	undone  error         // the error that caused changes to be undone most recently
-	saved   uint64        // version in the file
-	kept    int           // number of records in the file
-	writing chan struct{} // closed when the running write ends; nil if none runs
-	closed  bool          // accepts no more commands
-	sealed  bool          // starts no more writes
+	lastTag atomic.Uint64 // of a call
+	closed  atomic.Bool   // accepts no more commands
+	closing chan struct{} // closed after that
 	close   func() error
+
+	// Only the goroutine that writes batches uses these.
+	log        *logFile    // nil until the first write, if the file is missing or of JSON lines
+	legacy     os.FileInfo // the file of JSON lines that the next write replaces, or nil
+	kept       keptFile    // the file of JSON lines that a new file replaces, or has replaced
+	renamed    bool        // the file was replaced, and its directory is not synced yet
+	compaction compaction
 }
 
 // Open opens the store in the file at path. If path is "", the store is kept in memory only and is
@@ -56,8 +51,10 @@ type Store struct {
 // process. If the other process does not serve it, Open waits until ctx ends and then fails with
 // ErrLocked. It fails with ErrDamaged if the file does not have the documented format, and with
 // ErrExposed if others may read or write it; in both cases it does not change the file.
-func Open(ctx context.Context, path string) (*Store, error) {
-	s := &Store{disk: osDisk{}, limit: MaxRecords}
+func Open(ctx context.Context, path string) (*Store, error) { return openOn(ctx, osDisk{}, path) }
+
+func openOn(ctx context.Context, d disk, path string) (*Store, error) {
+	s := &Store{disk: d, closing: make(chan struct{})}
 	s.close = sync.OnceValue(s.shut)
 	if path != "" {
 		var err error
@@ -88,40 +85,76 @@ func Exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist) || !errors.Is(unlocked, fs.ErrNotExist)
 }
 
-func (s *Store) start(ctx context.Context) (err error) {
-	if s.engine, err = newEngine(ctx); err != nil {
-		return err
-	}
-	if err := s.load(); err != nil {
+func (s *Store) start(ctx context.Context) error {
+	s.engine = newEngine(ctx)
+	if err := s.load(ctx); err != nil {
 		s.engine.close()
+		if s.log != nil {
+			_ = s.log.file.Close()
+		}
 		return err
 	}
 	s.client = s.newClient()
 	return nil
 }
 
-// load replaces the records with those of the file.
-func (s *Store) load() error {
+// load reads the records of the file, and writes it anew if most of it is of no use any more.
+func (s *Store) load(ctx context.Context) error {
+	e, d := s.engine, s.engine.data
 	if s.path == "" {
+		d.unsaved = true
 		return nil
 	}
-	records, err := readFile(s.path)
-	// The directory was moved, or the disk is unmounted. The records are available again once it is
-	// back.
-	if err == nil && len(records) == 0 && s.kept > 0 {
-		err = fmt.Errorf("%w: %s is missing; it had %d records", ErrUnsaved, s.path, s.kept)
-	}
-	if err != nil {
+	if err := s.readFile(d); err != nil {
 		return err
 	}
-	s.kept = len(records)
-	s.saved, err = s.engine.restore(records)
-	return err
+	// Every change from here on is written to the file, or undone.
+	e.write, e.durable = s.commit, d.freeze()
+	if s.log != nil {
+		if err := s.log.settle(); err != nil {
+			return fmt.Errorf("reading the embedded store: %w", err)
+		}
+	}
+	for _, left := range []string{".tmp", legacySuffix + ".tmp"} { // by a process that was killed
+		_ = s.disk.remove(s.path + left)
+	}
+	if s.log != nil && s.log.end > int64(2*d.size+startSlack) {
+		// If it cannot be written anew, for example because the disk is full, the file stays.
+		_ = s.compact(ctx)
+	}
+	return nil
+}
+
+// readFile reads the file at the store's path, in either form, if there is one.
+func (s *Store) readFile(d *data) error {
+	file, err := s.disk.open(s.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the embedded store: %w", err)
+	}
+	if !isLog(file) {
+		defer file.Close()
+		if s.legacy, err = file.Stat(); err != nil {
+			return err
+		}
+		if s.kept, err = sumFile(file, s.legacy.Size()); err != nil {
+			return err
+		}
+		return readLegacy(file, s.path, d)
+	}
+	if s.log, err = openLog(file, d.apply); err != nil {
+		_ = file.Close()
+		return withPath(err, s.path)
+	}
+	s.kept = s.log.kept
+	s.renamed = true // by a process that was killed, perhaps
+	return nil
 }
 
 // newClient returns the client. It turns off settings that are meant for networks, such as
-// timeouts. A command that begins must also end, since a store can undo changes only while no
-// command runs.
+// timeouts.
 func (s *Store) newClient() *redis.Client {
 	client := redis.NewClient(clientOptions(s.engine.dial))
 	if s.path != "" {
@@ -154,26 +187,18 @@ func (s *Store) Client() *redis.Client { return s.client }
 func (s *Store) Close() error { return s.close() }
 
 func (s *Store) shut() error {
-	err := cmp.Or(s.seal(), s.client.Close())
+	s.closed.Store(true)
+	close(s.closing)
 	s.engine.close()
-	s.lock.Close() // a nil lock is fine, and the lock file was never written
-	return err
-}
-
-// seal writes the last changes. No write starts after it, because the file may belong to another
-// process by then.
-func (s *Store) seal() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	err := s.wait(context.Background(), s.engine.version.Load())
-	s.mu.Lock()
-	s.sealed = true
-	writing := s.writing
-	s.mu.Unlock()
-	if writing != nil {
-		<-writing
+	err := s.engine.finish()
+	if s.path != "" {
+		s.compaction.cancel(s)
+		if s.log != nil {
+			err = cmp.Or(err, s.log.close())
+		}
 	}
+	err = cmp.Or(err, s.client.Close())
+	s.lock.Close() // a nil lock is fine, and what the lock file holds need not last
 	return err
 }
 
@@ -236,10 +261,29 @@ func makeDir(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := makeDirs(dir); err != nil {
 		return "", err
 	}
 	return filepath.EvalSymlinks(dir)
+}
+
+// makeDirs does what [os.MkdirAll] does, and makes the new directories durable.
+func makeDirs(dir string) error {
+	info, err := os.Stat(dir)
+	if err == nil && !info.IsDir() {
+		return &fs.PathError{Op: "mkdir", Path: dir, Err: syscall.ENOTDIR}
+	}
+	parent := filepath.Dir(dir)
+	if !errors.Is(err, fs.ErrNotExist) || parent == dir {
+		return err
+	}
+	if err := makeDirs(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return osDisk{}.syncDir(parent)
 }
 
 // readLink returns the target of the link at path, or "" if path is a file or does not exist.

@@ -19,9 +19,14 @@ import (
 
 func open(t testing.TB, path string) *Store {
 	t.Helper()
+	return openDisk(t, path, osDisk{})
+}
+
+func openDisk(t testing.TB, path string, d disk) *Store {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	s, err := Open(ctx, path)
+	s, err := openOn(ctx, d, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +43,53 @@ func closeStore(t testing.TB, s *Store) {
 
 func file(t testing.TB) string { return filepath.Join(t.TempDir(), "new", "userdb.jsonl") }
 
-// onDisk reads the file as another process would.
-func onDisk(t testing.TB, path string) []record {
+// onDisk reads the records of the file as another process would, in the form of the dump command.
+func onDisk(t testing.TB, path string) map[string]string {
 	t.Helper()
-	records, err := readFile(path)
-	if err != nil {
+	s := &Store{disk: osDisk{}, path: path}
+	d := newData()
+	if err := s.readFile(d); err != nil {
 		t.Fatal(err)
 	}
-	return records
+	if s.log != nil {
+		s.log.file.Close()
+	}
+	return dump(d.root)
+}
+
+// dump returns all records, each as text that shows its type, its value and when it expires.
+func dump(r root) map[string]string {
+	all := map[string]string{}
+	r.keys.Scan(func(key string, o *object) bool {
+		var value any
+		switch v := o.value.(type) {
+		case string:
+			value = v
+		case *hash:
+			var pairs [][2]string
+			v.ascend("", func(field, value string) bool {
+				pairs = append(pairs, [2]string{field, value})
+				return true
+			})
+			value = pairs
+		case *set:
+			value = v.keys()
+		case *zset:
+			value = v.byRank()
+		case *list:
+			value = v.items
+		case *stream:
+			var entries []string
+			v.ascend("", func(id string, fields []string) bool {
+				entries = append(entries, fmt.Sprintf("%v %q", parseStreamKey(id), fields))
+				return true
+			})
+			value = fmt.Sprint(entries, v.last)
+		}
+		all[key] = fmt.Sprintf("%T %q %d", o.value, value, o.until)
+		return true
+	})
+	return all
 }
 
 // do runs commands, each a line of words, and fails t on any error.
@@ -77,20 +121,17 @@ func TestEveryTypeSurvives(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
 	do(t, s.Client(), "SET s v", "HSET h f v", "RPUSH l b a b", "SADD set b a", "ZADD z 1.5 m -inf n", "SET gone 1", "DEL gone", "PEXPIREAT h 4000000000123")
-	want := []record{
-		{Key: "h", Hash: map[string]string{"f": "v"}, Until: 4000000000123},
-		{Key: "l", List: []string{"b", "a", "b"}},
-		{Key: "s", String: text("v")},
-		{Key: "set", Set: []string{"a", "b"}},
-		{Key: "z", ZSet: [][2]string{{"m", "1.5"}, {"n", "-Inf"}}},
+	want := dump(s.engine.data.root)
+	if len(want) != 5 || !strings.HasSuffix(want["h"], " 4000000000123") {
+		t.Fatalf("in memory: %v", want)
 	}
 	if got := onDisk(t, path); !reflect.DeepEqual(got, want) {
 		t.Fatalf("before Close: got %+v, want %+v", got, want)
 	}
 	closeStore(t, s)
 	s = open(t, path)
-	do(t, s.Client(), "SET another 1")
-	if got := onDisk(t, path)[1:]; !reflect.DeepEqual(got, want) {
+	do(t, s.Client(), "SET another 1", "DEL another")
+	if got := onDisk(t, path); !reflect.DeepEqual(got, want) {
 		t.Errorf("after Open: got %+v, want %+v", got, want)
 	}
 }
@@ -113,9 +154,8 @@ func TestScripts(t *testing.T) {
 
 // TestWritesOnlyChanges checks that only changes cause writes, however they are sent.
 func TestWritesOnlyChanges(t *testing.T) {
-	s := open(t, file(t))
-	d := &countingDisk{}
-	s.disk = d
+	s, syncs := openCounting(t, file(t))
+	do(t, s.Client(), "SET first v")
 	tests := []struct {
 		name     string
 		commands []string
@@ -132,11 +172,11 @@ func TestWritesOnlyChanges(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			before := d.renames.Load()
+			before := syncs.Load()
 			if err := pipe(t.Context(), s.Client(), test.commands...); err != nil {
 				t.Fatal(err)
 			}
-			if got := int(d.renames.Load() - before); got != test.writes {
+			if got := int(syncs.Load() - before); got != test.writes {
 				t.Errorf("%d writes, want %d", got, test.writes)
 			}
 		})
@@ -174,23 +214,9 @@ func TestExpiry(t *testing.T) {
 		time.Sleep(time.Millisecond) // time passes in the store, so this ends
 	}
 	do(t, s.Client(), "SET another v")
-	got := map[string]bool{}
-	for _, r := range onDisk(t, path) {
-		got[r.Key] = r.Until != 0
-	}
-	if want := map[string]bool{"long": true, "ever": false, "another": false}; !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, want %v", got, want)
-	}
-}
-
-func TestExpiredInTheFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f")
-	records := []record{{Key: "old", String: text("v"), Until: 1}, {Key: "young", String: text("v"), Until: 1 << 42}}
-	if err := os.WriteFile(path, encoded(t, records), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if got := open(t, path).Client().Keys(t.Context(), "*").Val(); !reflect.DeepEqual(got, []string{"young"}) {
-		t.Errorf("the keys are %q, want only young", got)
+	got := onDisk(t, path)
+	if len(got) != 3 || !strings.HasSuffix(got["ever"], " 0") || strings.HasSuffix(got["long"], " 0") {
+		t.Errorf("got %v, want long, which expires, ever and another", got)
 	}
 }
 
@@ -258,9 +284,7 @@ func TestModes(t *testing.T) {
 
 func TestManyWriters(t *testing.T) {
 	path := file(t)
-	s := open(t, path)
-	d := &countingDisk{}
-	s.disk = d
+	s, syncs := openCounting(t, path)
 	var all sync.WaitGroup
 	for i := range 64 {
 		all.Go(func() {
@@ -275,7 +299,7 @@ func TestManyWriters(t *testing.T) {
 	if got := len(onDisk(t, path)); got != 320 {
 		t.Errorf("%d records on disk, want 320", got)
 	}
-	if got := d.renames.Load(); got >= 320 {
+	if got := syncs.Load(); got >= 320 {
 		t.Errorf("%d writes for 320 changes: no change shared a write", got)
 	}
 }
@@ -314,12 +338,9 @@ func TestCloseWhileWriting(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	closeStore(t, s)
 	all.Wait()
-	got := map[any]bool{}
-	for _, r := range onDisk(t, path) {
-		got[r.Key] = true
-	}
+	got := onDisk(t, path)
 	done.Range(func(key, _ any) bool {
-		if !got[key] {
+		if got[key.(string)] == "" {
 			t.Errorf("the answered change %v is not in the file", key)
 		}
 		return true
@@ -365,16 +386,15 @@ func TestCloseWaitsForCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.engine.gate.RLock() // like a running command
+	s.engine.mu.Lock() // like a running command
 	closed := make(chan error)
 	go func() { closed <- s.Close() }()
-	for end := time.Now().Add(10 * time.Second); s.engine.gate.TryRLock(); time.Sleep(time.Millisecond) {
-		s.engine.gate.RUnlock()
-		if time.Now().After(end) {
-			t.Fatal("Close does not wait")
-		}
+	select {
+	case <-closed:
+		t.Error("Close does not wait")
+	case <-time.After(20 * time.Millisecond):
 	}
-	s.engine.gate.RUnlock()
+	s.engine.mu.Unlock()
 	if err := <-closed; err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,8 @@
 //
 // DAYS is how long PocketBase keeps its log of requests: 5 is its default, and 0 turns the log off.
 // All other settings have their defaults. The collection is the one that PocketBase creates itself,
-// without avatars, with a field city, and with the indexes that its queries need: see setUp.
+// without avatars, with fields city and note, and with the indexes that its queries need: see
+// setUp.
 package main
 
 import (
@@ -110,7 +111,7 @@ func setUp(app core.App) error {
 	for _, name := range []string{"avatar", "created", "updated"} {
 		users.Fields.RemoveByName(name)
 	}
-	users.Fields.Add(&core.TextField{Name: "city", Max: 255})
+	users.Fields.Add(&core.TextField{Name: "city", Max: 255}, &core.TextField{Name: "note", Max: 255})
 	users.RemoveIndex("idx_email_" + users.Id)
 	users.AddIndex("idx_users_address", true, "email", "")
 	users.AddIndex("idx_users_city", false, "city", "")

@@ -3,6 +3,7 @@ package onekey
 import (
 	"cmp"
 	"context"
+	"encoding/base64"
 	"errors"
 	"strconv"
 
@@ -17,14 +18,14 @@ var membersScript = redisx.NewScript(scripts, "members", redisx.IsList)
 
 // ScanIndex returns the next batch of members of an index.
 func (ks *Keys) ScanIndex(ctx context.Context, s store.Scan) ([]string, string, error) {
+	const reason = "an index that is not a set (WRONGTYPE)"
+	if ks.options.Sorted {
+		prks, next, err := ScanSorted(ctx, ks.client, "scanmembers", s.Index.String(), s.Cursor, s.Count)
+		return prks, next, readError(s.Index, err, reason)
+	}
 	at, err := redisx.ParseCursor(s.Cursor)
 	if err != nil {
 		return nil, "", err
-	}
-	const reason = "an index that is not a set (WRONGTYPE)"
-	if ks.options.ReadWholeSets {
-		prks, err := ks.client.SMembers(ctx, s.Index.String()).Result()
-		return prks, "", readError(s.Index, err, reason)
 	}
 	args := []string{strconv.FormatUint(at.At, 10), at.Process, strconv.Itoa(s.Count)}
 	value, err := membersScript.Read(ctx, ks.client.Process, []string{s.Index.String()}, args)
@@ -37,6 +38,23 @@ func (ks *Keys) ScanIndex(ctx context.Context, s store.Scan) ([]string, string, 
 		return nil, "", redisx.Fail(redisx.IsText.Check(nil))
 	}
 	return redisx.Texts(reply[2]), next.String(), nil
+}
+
+// ScanSorted takes one step of a scan of the embedded store by its commands SCANKEYS, whose subject
+// is a pattern, and SCANMEMBERS, whose subject is a set. A cursor names what was read last.
+func ScanSorted(ctx context.Context, c *redisx.Client, command, subject, cursor string, count int) (found []string, next string, err error) {
+	after, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
+	if err != nil {
+		return nil, "", store.ErrCursor
+	}
+	texts, err := c.Do(ctx, command, subject, string(after), count).StringSlice()
+	if err != nil {
+		return nil, "", err
+	}
+	if len(texts) == 0 {
+		return nil, "", redisx.Fail(redisx.IsTexts.Check(nil))
+	}
+	return texts[1:], base64.RawURLEncoding.EncodeToString([]byte(texts[0])), nil
 }
 
 // Cardinalities implements [store.Engine].

@@ -25,7 +25,7 @@ type Aligner func(ctx context.Context, set recordkey.Key, members []string) erro
 func (ks *Keys) scanSet(ctx context.Context, set string, cursor uint64) (members []string, next uint64, isSet bool, err error) {
 	command := []any{"sscan", set, strconv.FormatUint(cursor, 10), "count", ks.options.MemberBatch}
 	shape := redisx.IsList
-	if ks.options.ReadWholeSets {
+	if ks.options.Sorted {
 		command, shape = []any{"smembers", set}, redisx.IsTexts
 	}
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
@@ -35,7 +35,7 @@ func (ks *Keys) scanSet(ctx context.Context, set string, cursor uint64) (members
 	if redisx.WrongType(err) {
 		return nil, 0, false, nil
 	}
-	if err == nil && !ks.options.ReadWholeSets {
+	if err == nil && !ks.options.Sorted {
 		page := redisx.Items(reply)
 		if err = redisx.CheckLength(len(page), 2); err == nil {
 			next, err = strconv.ParseUint(redisx.Text(page, 0), 10, 64)
@@ -138,7 +138,7 @@ var pageCommands = map[string]string{"SMEMBERS": "SSCAN", "HGETALL": "HSCAN"}
 // by page.
 func (ks *Keys) ReadPages(op store.Op, run func(store.Op) (store.Reply, error)) (store.Reply, error) {
 	scan, ok := pageCommands[op.Command]
-	if !ok || ks.options.ReadWholeSets {
+	if !ok || ks.options.Sorted {
 		return run(op)
 	}
 	all := store.Reply{Items: []string{}}
@@ -199,7 +199,7 @@ func (ks *Keys) ParsePage(kind, at string, reply store.Reply) (values []string, 
 
 // PageSize returns about how many elements of a record one command reads.
 func (ks *Keys) PageSize() int {
-	if ks.options.ReadWholeSets {
+	if ks.options.Sorted {
 		return 1 << 30
 	}
 	return ks.options.MemberBatch

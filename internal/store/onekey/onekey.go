@@ -39,9 +39,9 @@ type Keys struct {
 type Options struct {
 	// OneSlot says that all keys are on one server, so that one command may read many strings.
 	OneSlot bool
-	// ReadWholeSets makes the engine read a set in one command. A cursor of the embedded server is
-	// the number of members already read, so a scan would miss a member if another is removed.
-	ReadWholeSets bool
+	// Sorted means that the server is the embedded store. It has commands of its own for scans
+	// (ScanSorted), and returns a whole record at once for SSCAN and HSCAN.
+	Sorted bool
 	// MemberBatch replaces store.MemberBatch in tests. 0 means store.MemberBatch.
 	MemberBatch int
 	// TombstoneLife is the time to live of a tombstone in seconds.
@@ -58,6 +58,9 @@ type Options struct {
 	AfterNote func(ctx context.Context, prk recordkey.Key, n store.Note)
 	// Bulk implements the method Bulk of an engine. nil means that each change is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
+	// Lazy returns a context whose changes need not be durable when they are answered. nil means
+	// that all changes are made alike.
+	Lazy func(context.Context) context.Context
 	// Close releases the resources that were opened for the engine. nil leaves the client open.
 	Close func() error
 }

@@ -134,6 +134,10 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	case now.Sub(s.Seen) < seenInterval:
 		return found.Record, s, nil
 	}
+	// It does no harm if a crash loses this.
+	if ks.options.Lazy != nil {
+		ctx = ks.options.Lazy(ctx)
+	}
 	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, []string{"seen", MillisArg(now), id, ""})
 	if err != nil { // the older time stays
 		return found.Record, s, nil

@@ -27,9 +27,8 @@ type Options struct {
 	// MayHaveRun reports whether an error of the client means that the command may have been
 	// carried out although its context ended. If nil, no error means that.
 	MayHaveRun func(error) bool
-	// MatchPatterns makes the engine match SCAN patterns itself, for a server that matches them
-	// differently from Redis.
-	MatchPatterns bool
+	// Embedded means that the server is the embedded store, whose keys and members are sorted.
+	Embedded bool
 	// MemberBatch is the number of members of a large set that one step handles. If zero, it is
 	// store.MemberBatch; tests use fewer.
 	MemberBatch int
@@ -39,6 +38,9 @@ type Options struct {
 	File string
 	// Bulk begins a run of changes that are saved together. If nil, each change is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
+	// Lazy returns a context whose changes need not be durable when they are answered. If nil, all
+	// changes are made alike.
+	Lazy func(context.Context) context.Context
 	// Share lets other processes use an embedded store until stop is called. If nil, the store is
 	// not embedded.
 	Share func() (stop func() error, err error)
@@ -79,7 +81,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 	// With Bulk, every command is sent by itself. The context of a call tells whether it belongs
 	// to a bulk run, and a batch of calls has no such context.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: maxAttempts, Retryable: e.retryable, Sent: e.mayHaveRun, Pause: redisx.SleepWithJitter}, o.Bulk != nil)
-	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, ReadWholeSets: o.MatchPatterns, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
+	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, Sorted: o.Embedded, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Lazy: o.Lazy, Close: o.Close, Notes: onekey.NotesBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
 	e.creates = redisx.NewBatcher(maxGroup, func(ctx context.Context, all []*creation) { e.createAll(ctx, withoutConflicts(all)) })
 	return e
 }
@@ -91,7 +93,7 @@ func (e *Engine) Survey(ctx context.Context, closely bool) (store.Survey, error)
 	case s.File != "":
 		s.Store = store.InFile
 		return s, nil
-	case e.options.MatchPatterns:
+	case e.options.Embedded:
 		s.Store = store.InMemory
 		return s, nil
 	}

@@ -2,6 +2,8 @@ package embedded
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +14,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
@@ -102,27 +105,6 @@ func TestDecodeUndoesEncode(t *testing.T) {
 			t.Fatalf("line %d: %v", line, err)
 		}
 		if len(got)+len(want) > 0 && !reflect.DeepEqual(got, want) {
-			t.Fatalf("got %+v, want %+v", got, want)
-		}
-	})
-}
-
-func TestEngineKeepsRecords(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		want := anyRecords(t)
-		e, err := newEngine(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer e.mini.Close()
-		if _, err := e.restore(want); err != nil {
-			t.Fatal(err)
-		}
-		got, _, err := e.snapshot()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("got %+v, want %+v", got, want)
 		}
 	})
@@ -232,19 +214,159 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func TestReadFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f")
-	if got, err := readFile(path); got != nil || err != nil {
-		t.Errorf("a missing file: got %v, %v; want no records and no error", got, err)
+// encode returns the file that holds records, which must be sorted by key.
+func encode(records []record) ([]byte, error) {
+	var out bytes.Buffer
+	var running sum
+	write := func(v any) error {
+		start := out.Len()
+		enc := json.NewEncoder(&out)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+		out.Truncate(out.Len() - len("}\n"))
+		out.WriteString(running.add(out.Bytes()[start:]))
+		out.WriteByte('\n')
+		return nil
 	}
-	for _, test := range []struct{ file, want string }{
-		{"x\n", path + ": line 1: the checksum is missing; the file was left as it is: put a backup in its place, or move it away to begin empty"},
-		{string(withSums(`{"userdb":"embedded","version":2`)), path + ": embedded: the file was written by a newer userdb; update this one"},
+	if err := write(header{formatName, formatVersion}); err != nil {
+		return nil, err
+	}
+	for _, r := range records {
+		r, err := r.wire()
+		if err == nil {
+			err = write(r)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("encoding record %q: %w", r.Key, err)
+		}
+	}
+	err := write(trailer{len(records)})
+	return out.Bytes(), err
+}
+
+// wire returns r as the file stores it: in base64 if JSON could not represent it.
+func (r record) wire() (record, error) {
+	if r.isText() {
+		return r, nil
+	}
+	r.Base64 = true
+	return r.each(func(s string) (string, error) { return base64.StdEncoding.EncodeToString([]byte(s)), nil })
+}
+
+// isText reports whether all text of r is UTF-8.
+func (r *record) isText() bool {
+	bad := func(s string) bool { return !utf8.ValidString(s) }
+	if bad(r.Key) || r.String != nil && bad(*r.String) || slices.ContainsFunc(r.List, bad) || slices.ContainsFunc(r.Set, bad) {
+		return false
+	}
+	for field, value := range r.Hash {
+		if bad(field) || bad(value) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(r.ZSet, func(pair [2]string) bool { return bad(pair[0]) }) &&
+		!slices.ContainsFunc(r.Stream, func(entry []string) bool { return slices.ContainsFunc(entry, bad) })
+}
+
+// legacyFile writes a file of JSON lines and returns its path and contents.
+func legacyFile(t *testing.T) (path string, data []byte) {
+	t.Helper()
+	path, data = filepath.Join(t.TempDir(), "f"), encoded(t, someRecords())
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path, data
+}
+
+// TestBroughtOver checks that a file of JSON lines stays as it is until the first change, and then
+// stays beside the new file until that is compacted.
+func TestBroughtOver(t *testing.T) {
+	path, data := legacyFile(t)
+	want := onDisk(t, path)
+	if len(want) != len(someRecords()) {
+		t.Fatalf("%d records, want %d", len(want), len(someRecords()))
+	}
+	s := open(t, path)
+	do(t, s.Client(), "EXISTS x")
+	closeStore(t, s)
+	if got, err := os.ReadFile(path); !bytes.Equal(got, data) {
+		t.Fatalf("after a read, the file is %q, %v; want it unchanged", got, err)
+	}
+	s = open(t, path)
+	do(t, s.Client(), "SET new v", "DEL new")
+	if got := onDisk(t, path); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got, err := os.ReadFile(path + ".old"); !bytes.Equal(got, data) {
+		t.Errorf("the old file is %q, %v; want it unchanged", got, err)
+	}
+	if file, err := os.ReadFile(path); err != nil {
+		t.Error(err)
+	} else if _, _, err := decode(file); !errors.Is(err, errNewer) {
+		t.Errorf("an older program says %v, want errNewer", err)
+	}
+	did, err := s.Compact(t.Context())
+	if err != nil || did.Removed != path+".old" {
+		t.Errorf("Compact: got %+v, %v; want that the old file was removed", did, err)
+	}
+	if _, err := os.Stat(path + ".old"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the old file: %v, want os.ErrNotExist", err)
+	}
+	closeStore(t, s)
+	if got := onDisk(t, path); !reflect.DeepEqual(got, want) {
+		t.Errorf("compacted: got %v, want %v", got, want)
+	}
+}
+
+// TestBroughtOverOnFaultyDisk checks that a file of JSON lines stays if it cannot be replaced, and
+// is replaced later.
+func TestBroughtOverOnFaultyDisk(t *testing.T) {
+	for _, step := range []string{"create", "write", "sync", "link", "rename"} {
+		t.Run(step, func(t *testing.T) {
+			path, data := legacyFile(t)
+			d := newFaultyDisk()
+			s := openDisk(t, path, &d.testDisk)
+			d.set(step)
+			for range 2 {
+				if err := s.Client().Set(t.Context(), "new", "v", 0).Err(); !errors.Is(err, ErrUnsaved) {
+					t.Errorf("got %v, want ErrUnsaved", err)
+				}
+			}
+			if got, err := os.ReadFile(path); !bytes.Equal(got, data) {
+				t.Errorf("the file is now %q, %v; want it unchanged", got, err)
+			}
+			if _, err := os.Stat(path + ".tmp"); err == nil {
+				t.Error("the temporary file was left")
+			}
+			d.set("")
+			do(t, s.Client(), "SET newer v")
+			if got := onDisk(t, path); len(got) != len(someRecords())+1 {
+				t.Errorf("%d records, want %d", len(got), len(someRecords())+1)
+			}
+		})
+	}
+}
+
+func TestLegacyErrors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "f")
+	missing := path + ": line 1: the checksum is missing; the file was left as it is: put a backup in its place, or save what can still be read with userdb salvage"
+	newer := path + ": embedded: the file was written by a newer userdb; update this one"
+	for _, test := range []struct {
+		file string
+		size int64 // with zeros at the end
+		want string
+	}{
+		{"x\n", 2, missing},
+		{"x\n", maxFile + 1, missing},
+		{string(withSums(`{"userdb":"embedded","version":3`)), 100, newer},
+		{string(withSums(`{"userdb":"embedded","version":3`)), maxFile + 1, newer},
 	} {
-		if err := os.WriteFile(path, []byte(test.file), 0o600); err != nil {
+		if err := errors.Join(os.WriteFile(path, []byte(test.file), 0o600), os.Truncate(path, test.size)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := readFile(path)
+		_, err := Open(t.Context(), path)
 		if err == nil || strings.TrimPrefix(err.Error(), "embedded: ") != test.want {
 			t.Errorf("got %v, want %q", err, test.want)
 		}
@@ -252,37 +374,10 @@ func TestReadFile(t *testing.T) {
 			t.Errorf("%v: want either ErrDamaged or errNewer", err)
 		}
 	}
-}
-
-func TestReadFileTooLarge(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
+	if err := errors.Join(os.WriteFile(path, encoded(t, nil), 0o600), os.Truncate(path, maxFile+1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path, maxFile+1); err != nil { // sparse
-		t.Skip("no sparse files: ", err)
-	}
-	_, err := readFile(path)
-	if want := "reading the embedded store: " + path + ": larger than 1073741824 bytes"; err == nil || err.Error() != want {
-		t.Errorf("got %v, want %s", err, want)
-	}
-}
-
-// TestRecordIsText checks that text that is not UTF-8 puts the record into base64, wherever it is.
-func TestRecordIsText(t *testing.T) {
-	whole := record{Key: "k", String: text("s"), Hash: map[string]string{"f": "v"}, List: []string{"l"}, Set: []string{"m"}, ZSet: [][2]string{{"z", "1"}}}
-	if !whole.isText() {
-		t.Error("a record of UTF-8 is not text")
-	}
-	seen := 0
-	for _, at := range strings.Split("ksfvlmz", "") {
-		broken, err := whole.each(func(s string) (string, error) { return strings.ReplaceAll(s, at, "\xff"), nil })
-		if err != nil || broken.isText() {
-			t.Errorf("%s is broken: %+v, %v", at, broken, err)
-		}
-		seen++
-	}
-	if seen != 7 {
-		t.Errorf("%d texts, want 7", seen)
+	if _, err := Open(t.Context(), path); err == nil || !strings.Contains(err.Error(), "larger than") {
+		t.Errorf("got %v, want that the file is too large", err)
 	}
 }

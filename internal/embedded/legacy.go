@@ -7,132 +7,63 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
-	"runtime"
 	"strconv"
-	"syscall"
-
-	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
-// maxFile limits the size of a file that is read or written, in bytes.
+// Until version 2, a file held one record in each line:
+//
+//	{"userdb":"embedded","version":1,"crc":"…"}
+//	{"key":"user/name:Bob/~prk","string":"user/uid:17c0","crc":"…"}
+//	{"key":"user/uid:17c0","hash":{"name":"Bob","~isa":"user"},"crc":"…"}
+//	{"base64":true,"key":"/w==","list":["AA=="],"until":1767225600000,"crc":"…"}
+//	{"records":3,"crc":"…"}
+//
+// The value is named after its Redis type: string, hash, list, set, zset (pairs of member and
+// score) or stream. A record with bytes that are not UTF-8 has all its text in base64. until is the
+// time at which it expires, in milliseconds since 1970. crc is the CRC-32C of everything in the
+// file before it, without line ends and earlier sums.
+
+// maxFile limits the size in bytes of a file of the first version.
 const maxFile = 1 << 30
 
-// A disk holds the operations that writing a file needs. Tests use disks that fail.
-type disk interface {
-	create(path string) (syncWriter, error) // fails if path exists
-	rename(from, to string) error
-	syncDir(dir string) error
-}
-
-type syncWriter interface {
-	io.WriteCloser
-	Sync() error
-}
-
-// replace replaces the contents of the file at path with data, all of it or nothing.
-func replace(d disk, path string, data []byte) error {
-	temp := path + ".tmp"
-	// A killed process may have left a temporary file. Writing to it is not safe, because it could
-	// be a link that somebody else made.
-	if err := ignoreMissing(os.Remove(temp)); err != nil {
-		return err
-	}
-	err := write(d, temp, data)
-	if err == nil {
-		err = d.rename(temp, path)
-	}
+// readLegacy puts the records of a file of JSON lines into d.
+func readLegacy(file diskFile, path string, d *data) error {
+	info, err := file.Stat()
 	if err != nil {
-		return errors.Join(err, ignoreMissing(os.Remove(temp)))
+		return fmt.Errorf("reading the embedded store: %w", err)
 	}
-	return d.syncDir(filepath.Dir(path))
-}
-
-func write(d disk, path string, data []byte) error {
-	f, err := d.create(path)
+	size, tooLarge := info.Size(), info.Size() > maxFile
+	if tooLarge {
+		size = pageSize // to find out whether the first line is right
+	}
+	all, err := io.ReadAll(io.NewSectionReader(file, 0, size))
 	if err != nil {
-		return err
+		return fmt.Errorf("reading the embedded store: %w", err)
 	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
+	records, line, err := decode(all)
+	switch {
+	case errors.Is(err, errNewer):
+		return fmt.Errorf("%s: %w", path, err)
+	case tooLarge && line != 1:
+		return fmt.Errorf("reading the embedded store: %s: larger than %d bytes", path, maxFile)
+	case err != nil:
+		return &DamageError{Path: path, Line: line, Reason: err.Error()}
 	}
-	return errors.Join(err, f.Close())
-}
-
-func ignoreMissing(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	d.replaying = true
+	defer func() { d.replaying = false }()
+	for _, r := range records {
+		if err := r.put(d); err != nil {
+			return fmt.Errorf("loading %w", err)
+		}
 	}
-	return err
-}
-
-// readFile returns the records at path, or none if the file does not exist.
-func readFile(path string) ([]record, error) {
-	data, err := readLimited(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the embedded store: %w", err)
-	}
-	records, line, err := decode(data)
-	if errors.Is(err, errNewer) {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	if err != nil {
-		return nil, &DamageError{Path: path, Line: line, Reason: err.Error()}
-	}
-	return records, nil
-}
-
-func readLimited(path string) ([]byte, error) {
-	f, err := privatefile.Open(path, os.O_RDONLY)
-	if err != nil {
-		return nil, exposedError(err)
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if info.Size() > maxFile {
-		return nil, fmt.Errorf("%s: larger than %d bytes", path, maxFile)
-	}
-	return io.ReadAll(io.LimitReader(f, maxFile))
-}
-
-type osDisk struct{}
-
-func (osDisk) create(path string) (syncWriter, error) {
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-}
-
-func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
-
-// syncDir makes a rename survive a power failure, if the system can do that.
-func (osDisk) syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	err = f.Sync()
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		return nil
-	}
-	return err
+	return nil
 }
 
 const (
 	formatName    = "embedded"
-	formatVersion = 1
+	formatVersion = 1 // of files of JSON lines, which are only read
+	logVersion    = 2 // of files that changes are appended to
 )
 
 // sumLength is the length of the end of a line: ,"crc":"01234567"}
@@ -157,38 +88,6 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func (s *sum) add(body []byte) string {
 	*s = sum(crc32.Update(uint32(*s), castagnoli, body))
 	return fmt.Sprintf(",\"crc\":\"%08x\"}", uint32(*s))
-}
-
-// encode returns the file that holds records, which must be sorted by key.
-func encode(records []record) ([]byte, error) {
-	var out bytes.Buffer
-	var running sum
-	write := func(v any) error {
-		start := out.Len()
-		enc := json.NewEncoder(&out)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(v); err != nil {
-			return err
-		}
-		out.Truncate(out.Len() - len("}\n"))
-		out.WriteString(running.add(out.Bytes()[start:]))
-		out.WriteByte('\n')
-		return nil
-	}
-	if err := write(header{formatName, formatVersion}); err != nil {
-		return nil, err
-	}
-	for _, r := range records {
-		r, err := r.wire()
-		if err == nil {
-			err = write(r)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("encoding record %q: %w", r.Key, err)
-		}
-	}
-	err := write(trailer{len(records)})
-	return out.Bytes(), err
 }
 
 // A decoder reads a file line by line.

@@ -1,4 +1,4 @@
-package single
+package embedded
 
 import (
 	"context"
@@ -49,8 +49,8 @@ func TestMatch(t *testing.T) {
 		{"user/*:x/~prk", "user/name:x/~prk", true},
 		{"a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*a*b", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", false},
 	} {
-		if got := match(tt.pattern, tt.key); got != tt.want {
-			t.Errorf("match(%q, %q) = %v, want %v", tt.pattern, tt.key, got, tt.want)
+		if got := matchGlob(tt.pattern, tt.key); got != tt.want {
+			t.Errorf("matchGlob(%q, %q) = %v, want %v", tt.pattern, tt.key, got, tt.want)
 		}
 	}
 }
@@ -75,7 +75,7 @@ func TestMatchAsRedis(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := slices.DeleteFunc(keys, func(k string) bool { return !match(pattern, k) })
+		got := slices.DeleteFunc(keys, func(k string) bool { return !matchGlob(pattern, k) })
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/embedded"
+)
+
+func compactCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "compact",
+		Short: "Remove what was deleted from the file of a store",
+		Long: `Write the file of an embedded store anew. Until then, it still holds what was
+deleted or replaced. The file that an older version wrote, FILE.old, is removed
+as well: it holds the accounts that were deleted since. Others may use the store
+meanwhile, through 'userdb serve'.
+
+Copies of the file, and the free blocks of the disk, may still hold deleted
+accounts.`,
+		Example: `  userdb compact
+  userdb compact --store file:accounts.db`,
+		Args: cobra.NoArgs,
+		RunE: s.run(func(ctx context.Context, _ []string) error {
+			path, err := s.existingFile()
+			if err != nil {
+				return err
+			}
+			waiting := s.announceWait(path)
+			store, err := embedded.Open(ctx, path)
+			waiting.Stop()
+			if err != nil {
+				return err
+			}
+			did, err := store.Compact(ctx)
+			if err = errors.Join(err, store.Close()); err != nil {
+				return err
+			}
+			text := fmt.Sprintf("%s: %d bytes, before %d", printable(path), did.After, did.Before)
+			if did.Removed != "" {
+				text += "\nremoved " + printable(did.Removed) + ", which held accounts that were deleted since"
+			}
+			return s.out.print(compactOutput{did.Before, did.After, did.Removed}, text)
+		}, unlimited, reading),
+	}
+}
+
+type compactOutput struct {
+	Before  int64  `json:"before"`
+	After   int64  `json:"after"`
+	Removed string `json:"removed,omitempty"`
+}
+
+func backupCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Copy the file of a store in use",
+		Long: `Copy the file of an embedded store to FILE, which must not exist and which only
+this user can read. Others may use the store meanwhile. The copy is checked, and
+is itself a store: file:FILE.`,
+		Example: `  userdb backup accounts-monday.db
+  userdb count user --store file:accounts-monday.db`,
+		Args: cobra.ExactArgs(1),
+		RunE: s.run(func(_ context.Context, words []string) error {
+			path, err := s.existingFile()
+			if err != nil {
+				return err
+			}
+			n, err := embedded.Backup(path, words[0])
+			if err != nil {
+				return fileError(err)
+			}
+			return s.out.print(backupOutput{words[0], n}, fmt.Sprintf("%s: %d bytes", printable(words[0]), n))
+		}, unlimited, reading),
+	}
+}
+
+type backupOutput struct {
+	File  string `json:"file"`
+	Bytes int64  `json:"bytes"`
+}
+
+func salvageCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "salvage FILE",
+		Short: "Save what can be read of a damaged file into a new store",
+		Long: `Read the file of an embedded store that is refused because it is damaged, and
+write what can still be read to FILE, which must not exist. Changes in the
+damaged parts are missing: accounts may be gone, or as they were before, and
+deleted ones may be there again. A backup is better.
+
+Then check the new store, and export it or use it in place of the damaged one.`,
+		Example: `  userdb salvage rest.db --store file:accounts.db
+  userdb check --repair --store file:rest.db
+  userdb export --store file:rest.db > rest.jsonl`,
+		Args: cobra.ExactArgs(1),
+		RunE: s.run(func(_ context.Context, words []string) error {
+			path, err := s.existingFile()
+			if err != nil {
+				return err
+			}
+			got, err := embedded.Salvage(path, words[0])
+			if err != nil {
+				return fileError(err)
+			}
+			return s.out.print(salvageOutput{words[0], got.Records, got.Lost},
+				fmt.Sprintf("%s: %s; %d bytes of %s could not be read", printable(words[0]), plural(got.Records, "record"), got.Lost, printable(path)))
+		}, unlimited, reading),
+	}
+}
+
+type salvageOutput struct {
+	File    string `json:"file"`
+	Records int    `json:"records"`
+	Lost    int64  `json:"lost"` // in bytes
+}
+
+// existingFile returns the path of the embedded store that is named, or of this user's.
+func (s *session) existingFile() (string, error) {
+	storeURL, err := s.storeURL()
+	if err != nil {
+		return "", err
+	}
+	path := connect.File(storeURL)
+	if path == "" {
+		return "", usagef("--store: want file:PATH, because only a store in a file can do this")
+	}
+	if !embedded.Exists(path) {
+		return "", fmt.Errorf("%w: %s", errNoStore, printable(path))
+	}
+	return path, nil
+}
+
+// fileError makes a file that exists already the user's mistake.
+func fileError(err error) error {
+	if errors.Is(err, fs.ErrExist) {
+		return usagef("%v", err)
+	}
+	return err
+}

@@ -1,0 +1,232 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync/atomic"
+)
+
+// compactSlack is the number of bytes beyond twice the size of the records at which a file is
+// written anew while the store is in use; startSlack is the one for a store that is opened. Tests
+// change them.
+var compactSlack, startSlack = 16 << 20, pageSize + 256
+
+// syncEvery is the number of bytes of a new file after which it is synced, so that the writes of
+// others need not wait for much.
+const syncEvery = 4 << 20
+
+// A compaction writes the records, without what was deleted, into a new file, while changes go on
+// being appended to the old one. The goroutine that writes batches begins and ends it. The fields
+// belong to that goroutine, apart from done and err.
+type compaction struct {
+	running bool
+	tail    [][]byte      // changes since the new file was begun
+	done    chan struct{} // closed when the records are in the new file
+	log     *logFile      // nil if writing it failed
+	err     error
+	stop    atomic.Bool
+	next    int64 // size of the file at which the next one begins
+
+	// asked and waiting receive the outcome of the compaction that runs, and of the next one.
+	asked, waiting []chan<- error
+}
+
+// saved keeps what was written for a compaction that runs, and begins one if it is due.
+func (c *compaction) saved(s *Store, b *batch) {
+	c.waiting = append(c.waiting, b.compact...)
+	switch {
+	case c.running:
+		if len(b.changes) > 0 {
+			c.tail = append(c.tail, b.changes)
+		}
+	case len(c.waiting) > 0 || s.log.end > max(c.next, int64(2*b.after.size+compactSlack)):
+		c.begin(s, b.after)
+	}
+}
+
+// begin writes a new file in the background.
+func (c *compaction) begin(s *Store, all root) {
+	c.running, c.tail, c.done = true, nil, make(chan struct{})
+	c.asked, c.waiting = c.waiting, nil
+	go func() {
+		c.log, c.err = s.newFile(func(l *logFile) error {
+			synced := l.end
+			return all.records(func(changes []byte) error {
+				if c.stop.Load() {
+					return ErrClosed
+				}
+				if err := l.append(changes); err != nil || l.end-synced < syncEvery {
+					return err
+				}
+				synced = l.end
+				return l.file.Sync()
+			})
+		})
+		close(c.done)
+		s.engine.want(nil) // so that finish is called even without further changes
+	}()
+}
+
+// finish puts a file that is ready into its place. If that fails, the old file stays.
+func (c *compaction) finish(s *Store) {
+	if !c.running {
+		return
+	}
+	select {
+	case <-c.done:
+	default:
+		return
+	}
+	if c.err == nil && c.tailSize() > maxTail {
+		c.copyTail(s)
+		return
+	}
+	c.running = false
+	if c.err == nil {
+		c.err = c.install(s)
+	}
+	if c.err != nil {
+		c.next = s.log.end + s.log.end/2
+	} else {
+		c.next = 0
+	}
+	c.answer(c.err)
+}
+
+// answer sends the outcome of the compaction that has ended.
+func (c *compaction) answer(err error) {
+	for _, asked := range c.asked {
+		asked <- err
+	}
+	c.asked = nil
+}
+
+// fail sends err to all that wait for a compaction, because no batch can be written.
+func (c *compaction) fail(err error) {
+	c.asked, c.waiting = slices.Concat(c.asked, c.waiting), nil
+	c.answer(err)
+}
+
+// maxTail is the number of bytes that other changes may have to wait for while a new file is put
+// into its place.
+const maxTail = 256 << 10
+
+func (c *compaction) tailSize() (n int) {
+	for _, changes := range c.tail {
+		n += len(changes)
+	}
+	return n
+}
+
+// copyTail appends the changes made so far to the new file in the background. While it does so,
+// fewer are made.
+func (c *compaction) copyTail(s *Store) {
+	tail := c.tail
+	c.tail, c.done = nil, make(chan struct{})
+	go func() {
+		if c.err = c.log.appendAll(tail); c.err == nil {
+			c.err = c.log.file.Sync()
+		}
+		if c.err != nil {
+			c.err = errors.Join(c.err, s.discard(c.log))
+		}
+		close(c.done)
+		s.engine.want(nil)
+	}()
+}
+
+func (c *compaction) install(s *Store) error {
+	err := c.log.appendAll(c.tail)
+	c.tail = nil
+	if err == nil {
+		err = c.log.finish()
+	}
+	if err == nil {
+		err = s.replaceWith(c.log)
+	}
+	if err != nil {
+		return errors.Join(err, s.discard(c.log))
+	}
+	return nil
+}
+
+// cancel ends a compaction that runs. No batch may be written any more.
+func (c *compaction) cancel(s *Store) {
+	if !c.running {
+		return
+	}
+	c.stop.Store(true)
+	<-c.done
+	if c.err == nil {
+		_ = s.discard(c.log) // the next compaction removes what is left
+	}
+}
+
+// abort ends a compaction that runs and removes its file, so that others have the room that it
+// takes on the disk. It reports whether one ran.
+func (c *compaction) abort(s *Store) bool {
+	if !c.running {
+		return false
+	}
+	c.cancel(s)
+	c.stop.Store(false)
+	c.running, c.tail = false, nil
+	c.next = s.log.end + s.log.end/2
+	c.answer(ErrFull)
+	return true
+}
+
+// compact writes the file anew, without what has expired, and returns when that is done.
+func (s *Store) compact(ctx context.Context) error {
+	s.engine.removeExpired()
+	outcome := make(chan error, 1)
+	if err := s.engine.requestCompaction(outcome); err != nil {
+		return err
+	}
+	select {
+	case err := <-outcome:
+		return err
+	case <-s.closing:
+		return ErrClosed
+	case <-ctx.Done():
+		return contextError(ctx)
+	}
+}
+
+// A Compacted says what Compact did.
+type Compacted struct {
+	Before, After int64  // sizes of the file in bytes
+	Removed       string // the file of JSON lines that was removed, "" if there was none
+}
+
+// Compact writes the file anew, so that nothing is left in it of what was deleted or replaced, or
+// has expired. It also removes the file that this one replaced when it had an older form, because
+// records that were deleted since are in there. Others may use the store meanwhile.
+func (s *Store) Compact(ctx context.Context) (Compacted, error) {
+	if s.path == "" {
+		return Compacted{}, nil
+	}
+	if s.remote {
+		return compactRemote(ctx, s.client)
+	}
+	if s.closed.Load() {
+		return Compacted{}, ErrClosed
+	}
+	var did Compacted
+	if info, err := os.Stat(s.path); err == nil {
+		did.Before = info.Size()
+	}
+	if err := s.compact(ctx); err != nil {
+		return did, fmt.Errorf("compacting %s: %w", s.path, err)
+	}
+	info, err := os.Stat(s.path)
+	if err != nil {
+		return did, err
+	}
+	did.After = info.Size()
+	did.Removed, err = s.removeLegacy()
+	return did, err
+}

@@ -1,0 +1,64 @@
+package embedded
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"runtime"
+	"syscall"
+
+	"github.com/coffeenode/userdb/internal/privatefile"
+)
+
+type osDisk struct{}
+
+func (osDisk) create(path string) (diskFile, error) {
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+func (osDisk) open(path string) (diskFile, error) {
+	f, err := privatefile.Open(path, os.O_RDWR)
+	if err != nil { // a nil *os.File is not a nil diskFile
+		return nil, exposedError(err)
+	}
+	return f, nil
+}
+
+func (osDisk) link(from, to string) error { return os.Link(from, to) }
+
+func (osDisk) remove(path string) error { return os.Remove(path) }
+
+func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
+
+// syncDir makes a rename survive a power failure, if the system can do that.
+func (osDisk) syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = f.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// isFull reports whether err means that the disk, or the user's share of it, has no more room.
+func isFull(err error) bool {
+	if runtime.GOOS == "windows" {
+		const handleDiskFull, diskFull = syscall.Errno(39), syscall.Errno(112)
+		return errors.Is(err, handleDiskFull) || errors.Is(err, diskFull)
+	}
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
