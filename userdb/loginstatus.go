@@ -6,6 +6,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 )
 
 // A PasswordState describes the password of an entry, and whether it can be checked.
@@ -84,22 +85,22 @@ func (t *Type) LoginStatus(ctx context.Context, h hints.Hint) (s LoginStatus, er
 			s.Identifiers++
 		}
 	}
-	counters, err := t.declared.CountersKey(r)
+	counters, err := throttle.Key(r.Key)
 	if err != nil {
 		return LoginStatus{}, err
 	}
-	throttle, err := t.view.Engine.ThrottleState(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
+	state, err := t.view.Engine.ThrottleState(ctx, throttle.Counters{Account: counters, Now: t.view.StoreTime()})
 	if err != nil {
 		return LoginStatus{}, withRepairHint(err)
 	}
-	s.Wait, s.Failures = throttle.Wait, throttle.Failures
-	for _, f := range throttle.Familiar {
-		s.Familiar = append(s.Familiar, FamiliarOrigin{LastLogin: f.LastLogin, Remaining: max(store.FamiliarMax-f.Failures, 0)})
+	s.Wait, s.Failures = state.Wait, state.Failures
+	for _, f := range state.Familiar {
+		s.Familiar = append(s.Familiar, FamiliarOrigin{LastLogin: f.LastLogin, Remaining: max(throttle.FamiliarMax-f.Failures, 0)})
 	}
 	if len(s.Familiar) > 0 {
 		s.LastLogin = s.Familiar[0].LastLogin
 	}
-	s.Tokens, err = t.openTokens(ctx, r, throttle.Now)
+	s.Tokens, err = t.openTokens(ctx, r, state.Now)
 	return s, err
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -167,11 +168,11 @@ func (t *Type) admitChange(ctx context.Context, address string) error {
 // limit counts one request. If there were too many within an hour, it emits e with the time to wait
 // and returns a *WaitError.
 func (t *Type) limit(ctx context.Context, kind, name string, limit int, e Event) error {
-	counter, err := t.declared.OwnKey("visits", kind, name)
+	counter, err := throttle.VisitsKey(t.view.NS, t.Name(), kind, name)
 	if err != nil {
 		return err
 	}
-	e.Wait, err = t.view.Engine.Limit(ctx, store.Limit{Counter: counter, Max: limit, Window: visitorWindow, Now: t.view.StoreTime()})
+	e.Wait, err = t.view.Engine.Limit(ctx, throttle.Limit{Counter: counter, Max: limit, Window: visitorWindow, Now: t.view.StoreTime()})
 	if err == nil && e.Wait > 0 {
 		t.db.emit(ctx, e)
 		err = &WaitError{Wait: e.Wait}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/validate"
@@ -83,7 +84,7 @@ func (t *Type) Delete(old store.Record) store.Change {
 	c.Unindex, _, _ = movedKeys(t.Indexed, old.Fields, nil, t.IndexKey, "")
 	c.Unrank, _ = t.Places(old)
 	c.Drop = t.Guard.Containers(old.Key)
-	if counters, err := t.CountersKey(old); err == nil {
+	if counters, err := throttle.Key(old.Key); err == nil {
 		c.Drop = append(c.Drop, store.Container{Key: counters})
 	}
 	if sessions, err := store.SessionsKey(old.Key); err == nil && old.Fields[store.FieldEpoch] != "" {

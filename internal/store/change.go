@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -196,7 +197,7 @@ func (g Guard) Containers(prk recordkey.Key) []Container {
 // new entry.
 func (c *Change) Leftovers() []Container {
 	all := c.Schema.Containers(c.Key)
-	if counters, err := CountersKey(c.Key); err == nil {
+	if counters, err := throttle.Key(c.Key); err == nil {
 		all = append(all, Container{Key: counters})
 	}
 	return all

@@ -4,69 +4,12 @@ import (
 	"cmp"
 	"encoding/hex"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/recordkey"
-)
-
-// Counters names the counters for one login attempt.
-type Counters struct {
-	Account recordkey.Key // counters of an account, or of an identifier that no entry has
-	Origin  recordkey.Key // counters of an origin; zero if the origin is unknown
-	Name    string        // the origin's name in the account's counters
-	Now     time.Time     // zero: the server's clock
-}
-
-// An Admission says how an attempt was counted.
-type Admission struct {
-	Wait      time.Duration // time to wait; zero if the attempt is admitted
-	OwnBudget bool          // counted on the budget of a familiar origin, not on the common one
-	AtOrigin  bool          // also counted at its origin
-}
-
-// ThrottleState describes the login attempts that count against an account.
-type ThrottleState struct {
-	Now      time.Time        // the time of the answer, by the clock that counts
-	Wait     time.Duration    // how long an unfamiliar origin must wait; zero if it need not
-	Failures int              // failures of unfamiliar origins in the current window
-	Until    time.Time        // the end of the window; zero if there is none
-	Familiar []FamiliarOrigin // origins that logged in before, latest first
-}
-
-// A FamiliarOrigin describes an origin that logged in before.
-type FamiliarOrigin struct {
-	LastLogin time.Time
-	Failures  int // failures counted on its own budget
-}
-
-// Split returns the counters of the account and those of the origin separately. On a cluster they
-// are in two slots.
-func (a Counters) Split() [2]Counters {
-	account, origin := a, a
-	account.Origin, origin.Account = recordkey.Key{}, recordkey.Key{}
-	return [2]Counters{account, origin}
-}
-
-// Limits of throttling. Failures are counted in a window that begins with the first one. An origin
-// that logged in to an account before is familiar there; all others are strangers. Each familiar
-// origin has its own budget, which no other origin can use up. Its failures beyond the budget count
-// among those of strangers. So strangers cannot lock the owner out, and between two successful
-// logins an account suffers at most StrangerMax + FamiliarOrigins * FamiliarMax = 100 failures in a
-// window.
-const (
-	ThrottleWindow  = 24 * time.Hour
-	StrangerFree    = 10 // failures before delays begin, which double from one second
-	StrangerMax     = 60 // failures in a window
-	FamiliarMax     = 8  // failures of one familiar origin in a window
-	FamiliarOrigins = 5  // number of familiar origins of an account; the latest ones stay
-	FamiliarLife    = 90 * 24 * time.Hour
-	OriginWindow    = time.Hour
-	OriginFree      = 30 // failures of one origin, over all accounts, before delays begin
-	MaxDelay        = 15 * time.Minute
 )
 
 // A Token describes a single-use token.
@@ -149,20 +92,6 @@ type Invitation struct {
 	Now  time.Time // zero: the server's clock
 }
 
-// A Limit says how often something may be done in a period of time.
-type Limit struct {
-	Counter recordkey.Key
-	Max     int
-	Window  time.Duration
-	Now     time.Time // zero: the server's clock
-}
-
-// CountersKey returns the key of the record that counts failed logins of an entry.
-func CountersKey(prk recordkey.Key) (recordkey.Key, error) {
-	key, err := recordkey.Own("throttle", prk.Type(), "uid", prk.Value())
-	return key.In(prk.Namespace()), err
-}
-
 // A TokenEnding says what a change does to the tokens of its entry. In any case, tokens bound to a
 // facet that the change sets or unsets end, and a delete ends all tokens.
 type TokenEnding struct {
@@ -212,30 +141,4 @@ func (r Record) waitingTokens() map[string]string {
 		}
 	}
 	return all
-}
-
-var counterForm = regexp.MustCompile(`^[0-9]{1,15}$`)
-
-// UnreadableCounter returns a field of login counters that throttle.lua rejects, or the zero Facet.
-// It checks the same as is_valid there. Field k holds the list of calls.
-func UnreadableCounter(fields map[string]string) (bad Facet) {
-	for field, wire := range fields {
-		counter := len(field) == 2 || strings.HasPrefix(field, "n:") || strings.HasPrefix(field, "o:")
-		if field == "k" && !isCallList(wire) || field != "k" && counter && !counterForm.MatchString(wire) {
-			return Facet{Field: field, Wire: wire}
-		}
-	}
-	return bad
-}
-
-// isCallList reports whether text is a list of calls. Each call is a token of twelve bytes followed
-// by eleven digits.
-func isCallList(text string) bool {
-	const token, call = 12, 12 + 11
-	for ; len(text) >= call; text = text[call:] {
-		if !counterForm.MatchString(text[token:call]) {
-			return false
-		}
-	}
-	return text == ""
 }

@@ -16,6 +16,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -112,20 +113,20 @@ type Throttle interface {
 	// Admit counts a login attempt as a failure, which Undo takes back if the login succeeds, or
 	// returns how long to wait before the next attempt. It is exact: concurrent attempts never
 	// exceed the limits.
-	Admit(ctx context.Context, a Counters) (Admission, error)
+	Admit(ctx context.Context, c throttle.Counters) (throttle.Admission, error)
 	// LoginWait returns how long Admit would make an attempt wait. It counts nothing.
-	LoginWait(ctx context.Context, a Counters) (time.Duration, error)
+	LoginWait(ctx context.Context, c throttle.Counters) (time.Duration, error)
 	// Undo takes back a failure that Admit counted, because the login succeeded, and remembers the
 	// origin as familiar.
-	Undo(ctx context.Context, a Counters, as Admission) error
+	Undo(ctx context.Context, c throttle.Counters, as throttle.Admission) error
 	// ThrottleState returns the failures that count against the account, as the next Admit would
 	// find them. It writes nothing.
-	ThrottleState(ctx context.Context, a Counters) (ThrottleState, error)
+	ThrottleState(ctx context.Context, c throttle.Counters) (throttle.State, error)
 	// Reset clears the failures of an account. Its familiar origins stay.
-	Reset(ctx context.Context, a Counters) error
+	Reset(ctx context.Context, c throttle.Counters) error
 	// Limit counts one use if the limit allows it; otherwise it returns how long to wait. It is
 	// exact.
-	Limit(ctx context.Context, l Limit) (wait time.Duration, err error)
+	Limit(ctx context.Context, l throttle.Limit) (wait time.Duration, err error)
 }
 
 // Tokens stores single-use tokens of entries, and invitations.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -278,11 +279,11 @@ func (c *checker) checkThrottles(ctx context.Context, r *report, items []item) {
 	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
 		remove := store.Remove{Key: items[i].raw, Kind: "hash"}
 		if !h.WrongType {
-			bad := store.UnreadableCounter(h.Fields)
-			if bad.Field == "" {
+			field, value := throttle.Unreadable(h.Fields)
+			if field == "" {
 				continue
 			}
-			remove = store.Remove{Key: items[i].raw, Field: bad.Field, Value: bad.Wire}
+			remove = store.Remove{Key: items[i].raw, Field: field, Value: value}
 		}
 		r.add(i, ownThrottle, items[i].key, "").step = remove
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -211,27 +212,27 @@ func (e *Engine) confirm(ctx context.Context, c store.Change, key recordkey.Key,
 // origin's, both at the same time. If one of them refuses the attempt, Admit withdraws it from the
 // other. A refusal by the origin is ignored if the account has a budget for that origin. An attempt
 // that cannot be withdrawn stays counted.
-func (e *Engine) Admit(ctx context.Context, a store.Counters) (store.Admission, error) {
+func (e *Engine) Admit(ctx context.Context, a throttle.Counters) (throttle.Admission, error) {
 	if !a.Origin.IsValid() {
 		return e.Keys.Admit(ctx, a)
 	}
 	parts, account, origin, err := askBoth(ctx, a, e.Keys.Admit)
 	if err != nil {
-		return store.Admission{}, err
+		return throttle.Admission{}, err
 	}
 	switch {
 	case admitted(account, origin):
-		return store.Admission{OwnBudget: account.OwnBudget, AtOrigin: origin.AtOrigin}, nil
+		return throttle.Admission{OwnBudget: account.OwnBudget, AtOrigin: origin.AtOrigin}, nil
 	case account.Wait == 0:
 		_ = e.Keys.Withdraw(ctx, parts[0], account)
 	case origin.Wait == 0:
 		_ = e.Keys.Withdraw(ctx, parts[1], origin)
 	}
-	return store.Admission{Wait: max(account.Wait, origin.Wait)}, nil
+	return throttle.Admission{Wait: max(account.Wait, origin.Wait)}, nil
 }
 
 // LoginWait implements [store.Engine].
-func (e *Engine) LoginWait(ctx context.Context, a store.Counters) (time.Duration, error) {
+func (e *Engine) LoginWait(ctx context.Context, a throttle.Counters) (time.Duration, error) {
 	if !a.Origin.IsValid() {
 		return e.Keys.LoginWait(ctx, a)
 	}
@@ -244,10 +245,10 @@ func (e *Engine) LoginWait(ctx context.Context, a store.Counters) (time.Duration
 
 // askBoth calls ask for the account's counters and for the origin's at the same time.
 func askBoth(
-	ctx context.Context, a store.Counters, ask func(context.Context, store.Counters) (store.Admission, error),
-) (parts [2]store.Counters, account, origin store.Admission, err error) {
+	ctx context.Context, a throttle.Counters, ask func(context.Context, throttle.Counters) (throttle.Admission, error),
+) (parts [2]throttle.Counters, account, origin throttle.Admission, err error) {
 	parts = a.Split()
-	answers := [2]*store.Admission{&account, &origin}
+	answers := [2]*throttle.Admission{&account, &origin}
 	err = parallel(2, func(i int) (err error) {
 		*answers[i], err = ask(ctx, parts[i])
 		return err
@@ -257,13 +258,13 @@ func askBoth(
 
 // admitted reports whether the answers for the account and the origin together admit an attempt.
 // The account's own budget for the origin overrides a refusal by the origin.
-func admitted(account, origin store.Admission) bool {
+func admitted(account, origin throttle.Admission) bool {
 	return account.Wait == 0 && (origin.Wait == 0 || account.OwnBudget)
 }
 
 // Undo implements [store.Engine]. It updates the counters of the account and the origin at the same
 // time. It does not change those of an origin that did not count the attempt.
-func (e *Engine) Undo(ctx context.Context, a store.Counters, admission store.Admission) error {
+func (e *Engine) Undo(ctx context.Context, a throttle.Counters, admission throttle.Admission) error {
 	parts := a.Split()
 	return parallel(2, func(i int) error { return e.Keys.Undo(ctx, parts[i], admission) })
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/arg"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -20,17 +21,17 @@ import (
 // HistoryLua is the source that precedes every script that adds to a history or a feed. ChangesLua
 // precedes every script that checks whether a command would change a tertiary record.
 var (
-	HistoryLua = redisx.Source(scripts, "history")
-	ChangesLua = redisx.Source(scripts, "changes")
+	HistoryLua = source("history")
+	ChangesLua = source("changes")
 )
 
 // NoteScript adds lines to an entry's history. FeedLineScript adds lines to a feed only. FeedScript
 // copies to a cluster's feed those lines of a history that the feed lacks. TrimScript trims a feed.
 var (
-	NoteScript     = redisx.NewScript(scripts, "note", redisx.IsNumber, HistoryLua)
-	TrimScript     = redisx.NewScript(scripts, "trim", redisx.IsNumber)
-	FeedLineScript = redisx.NewScript(scripts, "tell", redisx.IsNumber, HistoryLua)
-	FeedScript     = redisx.NewScript(scripts, "feed", redisx.IsNumber, HistoryLua)
+	NoteScript     = redisx.NewScript(redisx.IsNumber, HistoryLua, source("note"))
+	TrimScript     = redisx.NewScript(redisx.IsNumber, source("trim"))
+	FeedLineScript = redisx.NewScript(redisx.IsNumber, HistoryLua, source("tell"))
+	FeedScript     = redisx.NewScript(redisx.IsNumber, HistoryLua, source("feed"))
 )
 
 // These constants say which keys history.lua writes. These keys are the last ones of the script's
@@ -87,7 +88,7 @@ func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) 
 
 // NoteArgs returns the last arguments of a script, as history.lua expects them.
 func (ks *Keys) NoteArgs(where, feed string, prk recordkey.Key, n store.Note) []string {
-	return []string{ks.MaxFeedEntries(feed), relativePRK(prk), strings.Join(n.MarkedLines(), "\n"), where + MillisArg(n.Now)}
+	return []string{ks.MaxFeedEntries(feed), relativePRK(prk), strings.Join(n.MarkedLines(), "\n"), where + arg.Time(n.Now)}
 }
 
 // relativePRK returns the PRK without its namespace, or "-" for the zero key.

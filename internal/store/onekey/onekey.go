@@ -6,12 +6,14 @@ import (
 	"cmp"
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/arg"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -20,13 +22,15 @@ var (
 	//go:embed scripts
 	scripts embed.FS
 
-	RemoveScript  = redisx.NewScript(scripts, "remove", redisx.IsNumber)
-	RestateScript = redisx.NewScript(scripts, "restate", redisx.IsNumber)
-	TombstoneLua  = redisx.Source(scripts, "tombstone")
-	BuryScript    = redisx.NewScript(scripts, "bury", redisx.IsNumber, TokensLua, TombstoneLua)
-	PromoteScript = redisx.NewScript(scripts, "promote", redisx.IsNumber)
-	FilledScript  = redisx.NewScript(scripts, "filled", redisx.IsNumber)
+	RemoveScript  = redisx.NewScript(redisx.IsNumber, source("remove"))
+	RestateScript = redisx.NewScript(redisx.IsNumber, source("restate"))
+	TombstoneLua  = source("tombstone")
+	BuryScript    = redisx.NewScript(redisx.IsNumber, TokensLua, TombstoneLua, source("bury"))
+	PromoteScript = redisx.NewScript(redisx.IsNumber, source("promote"))
+	FilledScript  = redisx.NewScript(redisx.IsNumber, source("filled"))
 )
+
+func source(name string) string { return redisx.Source(scripts, name) }
 
 // Keys holds the methods of an engine that need only one slot at a time.
 type Keys struct {
@@ -142,7 +146,7 @@ func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
 // RemoveUntil removes a record. It returns ErrConflict after until, a time in milliseconds by the
 // server's clock; "" means no limit.
 func (ks *Keys) RemoveUntil(ctx context.Context, r store.Remove, keys []string, until string) (bool, error) {
-	args := []string{r.Kind, BoolArg(r.Seen.Exists), r.Seen.Wire, r.Member, r.Field, r.Value, r.Schema.Fingerprint, until}
+	args := []string{r.Kind, arg.Bool(r.Seen.Exists), r.Seen.Wire, r.Member, r.Field, r.Value, r.Schema.Fingerprint, until}
 	reply, _, err := ks.client.Write(ctx, RemoveScript, keys, args)
 	if err == nil && reply == int64(-1) {
 		err = store.ErrConflict
@@ -213,7 +217,7 @@ func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (memb
 			keys, aside = append(keys, store.DropKey(p.Set, rev)), true
 		}
 	}
-	promoted, err := ks.RunBool(ctx, PromoteScript, keys, p.How, BoolArg(p.Indexed))
+	promoted, err := ks.RunBool(ctx, PromoteScript, keys, p.How, arg.Bool(p.Indexed))
 	return members, aside || !promoted && p.Indexed && p.How != store.FillJoin, err
 }
 
@@ -223,12 +227,17 @@ func (ks *Keys) RunBool(ctx context.Context, s redisx.Script, keys []string, arg
 	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
 }
 
-// BoolArg returns a boolean as an argument of scripts.
-func BoolArg(b bool) string {
-	if b {
-		return "1"
+// Secret implements [store.Engine].
+func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
+	secret, err := ks.client.Get(ctx, key.String()).Result()
+	// A lock that is stored as a secret may be removed again before it is read.
+	for left := 3; left > 0 && errors.Is(err, redis.Nil); left-- {
+		if err := ks.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {
+			return "", redisx.Fail(err)
+		}
+		secret, err = ks.client.Get(ctx, key.String()).Result()
 	}
-	return "0"
+	return secret, readError(key, err, "not a string (WRONGTYPE)")
 }
 
 // readError returns the error of reading a record. If the record has another Redis type, it is

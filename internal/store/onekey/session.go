@@ -11,14 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/arg"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 // EpochScript runs on an entry, and SessionScript on the record of the entry's sessions.
 var (
-	EpochScript   = redisx.NewScript(scripts, "epoch", redisx.IsVerdict)
-	SessionScript = redisx.NewScript(scripts, "session", redisx.IsTexts, HistoryLua)
+	EpochScript   = redisx.NewScript(redisx.IsVerdict, source("epoch"))
+	SessionScript = redisx.NewScript(redisx.IsTexts, HistoryLua, source("session"))
 )
 
 // StartSession implements [store.Engine] with two scripts, each of which may be sent again. If all
@@ -98,7 +99,7 @@ func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, verb string,
 	if err != nil {
 		return nil, err
 	}
-	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{verb, MillisArg(now)}, args...), prk, n,
+	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{verb, arg.Time(now)}, args...), prk, n,
 		func(reply any) bool { return len(redisx.Texts(reply)) > 0 })
 	if err != nil {
 		return nil, err
@@ -134,7 +135,7 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	case now.Sub(s.Seen) < seenInterval:
 		return found.Record, s, nil
 	}
-	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, []string{"seen", MillisArg(now), id, ""})
+	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, []string{"seen", arg.Time(now), id, ""})
 	if err != nil { // the older time stays
 		return found.Record, s, nil
 	}

@@ -8,17 +8,18 @@ import (
 	"strconv"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/arg"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 var (
-	createScript = redisx.NewScript(scripts, "create", redisx.IsNumber)
+	createScript = redisx.NewScript(redisx.IsNumber, source("create"))
 	// updateScript makes changes that write no history. It has stubs in place of the history
 	// functions, because defining those would cost Redis 2 µs in each call.
-	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, "local function permission_error() end\nlocal function note() end\n")
-	notedScript  = redisx.NewScript(scripts, "update", redisx.IsNumber, onekey.HistoryLua)
+	updateScript = redisx.NewScript(redisx.IsNumber, "local function permission_error() end\nlocal function note() end\n", source("update"))
+	notedScript  = redisx.NewScript(redisx.IsNumber, onekey.HistoryLua, source("update"))
 )
 
 // An outcome is the result of an attempt to make a change without change.lua.
@@ -96,7 +97,7 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	if c.Create {
 		var line string
 		keys, line = e.noteCreate(keys, c)
-		args = append(args, line, onekey.MillisArg(c.Note.Now), e.MaxFeedEntries(store.FeedChanges), store.FieldRev, rev)
+		args = append(args, line, arg.Time(c.Note.Now), e.MaxFeedEntries(store.FeedChanges), store.FieldRev, rev)
 	} else {
 		s = updateScript
 		keys = appendKeys(keys, c.Release)
@@ -137,8 +138,8 @@ func appendKeys(keys []string, more []recordkey.Key) []string {
 }
 
 var (
-	guardLua     = redisx.Source(scripts, "guard")
-	changeScript = redisx.NewScript(scripts, "change", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua, guardLua)
+	guardLua     = source("guard")
+	changeScript = redisx.NewScript(redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua, guardLua, source("change"))
 )
 
 // maxRuns is how many times applyAny runs change.lua before it gives up.
@@ -354,7 +355,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 		keys = appendKeys(keys, ks)
 	}
 	for _, m := range c.Add {
-		args = append(appendList(args, m.Values), onekey.BoolArg(len(m.Index) > 0), m.Command())
+		args = append(appendList(args, m.Values), arg.Bool(len(m.Index) > 0), m.Command())
 		keys = appendKeys(append(keys, m.Key.String(), store.PreparedKey(m.Key, a.rev)), m.Index)
 	}
 	for i, d := range c.Drop {
@@ -391,7 +392,7 @@ func operation(c store.Change) string {
 func guardArgs(prk recordkey.Key, g store.Guard, rev string, mayStore bool) []string {
 	return []string{
 		prk.In(recordkey.Namespace{}).String(), prk.Namespace().String(), rev,
-		g.Fingerprint, g.JSON, onekey.BoolArg(mayStore), prk.Type(),
+		g.Fingerprint, g.JSON, arg.Bool(mayStore), prk.Type(),
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -33,7 +34,7 @@ var otherCalls = map[string]struct {
 	"count a request": {
 		1, false, nil,
 		func(p fixture, e *Engine) error {
-			_, err := e.Limit(p.t.Context(), store.Limit{Counter: p.counter("limit"), Max: 5, Window: time.Hour})
+			_, err := e.Limit(p.t.Context(), throttle.Limit{Counter: p.counter("limit"), Max: 5, Window: time.Hour})
 			return err
 		},
 		func(p fixture) bool { return p.has("limit") },
@@ -41,7 +42,7 @@ var otherCalls = map[string]struct {
 	"admit a login attempt": {
 		1, true, nil,
 		func(p fixture, e *Engine) error {
-			_, err := e.Admit(p.t.Context(), store.Counters{Account: p.counter("account"), Origin: p.counter("origin"), Name: "o"})
+			_, err := e.Admit(p.t.Context(), throttle.Counters{Account: p.counter("account"), Origin: p.counter("origin"), Name: "o"})
 			return err
 		},
 		func(p fixture) bool { return p.has("account") && p.has("origin") },

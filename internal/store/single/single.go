@@ -19,6 +19,8 @@ import (
 //go:embed scripts
 var scripts embed.FS
 
+func source(name string) string { return redisx.Source(scripts, name) }
+
 // Options configure an Engine.
 type Options struct {
 	// NotRun reports whether an error of the client means that the command was certainly not
