@@ -187,8 +187,8 @@ func (s *migration) rewrite(
 			return facets, err
 		}
 		stored, failed := s.readStored(ctx)
-		// Compare it with t, which is older. Other entries are rewritten at the same time, and may have
-		// found an even newer schema than stored.
+		// Compare it with t, which is older. Other entries are rewritten at the same time, and may
+		// have found an even newer schema than stored.
 		if failed == nil && len(t.Schema.Additions(stored.Type)) > 0 {
 			failed = err // others have rolled back what this migration adds
 		}
