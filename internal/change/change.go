@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -90,8 +91,8 @@ func (t *Type) Delete(old store.Record) store.Change {
 	if sessions, err := store.SessionsKey(old.Key); err == nil && old.Fields[store.FieldEpoch] != "" {
 		c.Drop = append(c.Drop, store.Container{Key: sessions})
 	}
-	if history, err := store.HistoryKey(old.Key); err == nil { // other programs may write it
-		c.Drop = append(c.Drop, store.Container{Key: history})
+	if historyKey, err := history.Key(old.Key); err == nil { // other programs may write it
+		c.Drop = append(c.Drop, store.Container{Key: historyKey})
 	}
 	return c
 }

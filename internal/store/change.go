@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -39,7 +40,7 @@ type Change struct {
 	Add       []Members       // tertiary records to create with the entry
 	Drop      []Container     // tertiary records to delete with the entry, or before Add
 	Tokens    TokenEnding
-	Note      Note
+	Note      history.Note
 	Schema    Guard
 
 	// Replicas is how many replicas of each server that holds records of the change must confirm it

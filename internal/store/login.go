@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -80,7 +81,7 @@ type Issue struct {
 	PRK  recordkey.Key
 	Rev  string // the entry's rev
 	Life time.Duration
-	Note Note
+	Note history.Note
 	Now  time.Time // zero: the server's clock
 }
 

@@ -24,9 +24,6 @@ const (
 	// FieldTokens says that the single-use tokens beside the entry are valid, except those that it
 	// names. It also holds some tokens itself. See onekey/scripts/tokens.lua.
 	FieldTokens = "~tokens"
-	// FieldNote holds lines of the entry's history until the next ones are written. See
-	// onekey/scripts/history.lua.
-	FieldNote = "~note"
 	// FieldEpoch is a rev that sessions are bound to. It is replaced when all sessions end, and
 	// absent until the first one begins.
 	FieldEpoch = "~epoch"

@@ -3,6 +3,7 @@ package store
 import (
 	"time"
 
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -30,7 +31,7 @@ type SessionStart struct {
 	Life, Idle time.Duration
 	Origin     string
 	Agent      string
-	Note       Note
+	Note       history.Note
 	Now        time.Time // zero: the server's clock
 }
 

@@ -16,6 +16,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -164,7 +165,7 @@ type Sessions interface {
 	VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (Session, error)
 	// EndSession ends a session, and reports whether there was one with that ID. If the reply is
 	// lost and the call is sent again, it still reports true.
-	EndSession(ctx context.Context, prk recordkey.Key, id string, n Note, now time.Time) (bool, error)
+	EndSession(ctx context.Context, prk recordkey.Key, id string, n history.Note, now time.Time) (bool, error)
 	// ClearSessions removes the sessions that have this generation.
 	ClearSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) error
 }
@@ -174,15 +175,15 @@ type Histories interface {
 	// History returns the lines of an entry's history, oldest first.
 	History(ctx context.Context, prk recordkey.Key) ([]string, error)
 	// Feed reads the part of a feed that follows a position.
-	Feed(ctx context.Context, f Feed) (FeedPage, error)
+	Feed(ctx context.Context, f history.Feed) (history.FeedPage, error)
 	// FeedEnd returns the position at the end of a feed. The position of an empty part is "".
-	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [FeedParts]string, err error)
+	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [history.FeedParts]string, err error)
 	// FeedEntries returns the maximum number of entries in a feed, on a cluster in each part of it.
 	FeedEntries(feed string) int64
 	// AppendFeed appends a line to a feed, about an entry or, for the zero key, about no entry. On
 	// a cluster it may return before the line is in FeedLogins or FeedFailures, which may then lack
 	// it.
-	AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n Note) error
+	AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error
 }
 
 // A Cache limits the copies of entries in this process: about how many there are, and how old one
@@ -268,7 +269,7 @@ type Op struct {
 	Index      []recordkey.Key // index sets for the entry to join
 	Unindex    []recordkey.Key // index sets for it to leave
 	Schema     Guard           // for writes
-	Note       Note            // for writes
+	Note       history.Note    // for writes
 }
 
 // A Reply is the result of one command on a tertiary record. Nil reports that the server replied

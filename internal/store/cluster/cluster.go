@@ -27,6 +27,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/internal/store/throttle"
@@ -61,8 +62,8 @@ type Engine struct {
 	sleep        func(context.Context, time.Duration) error
 	newRev       func() string
 	goDetached   func(context.Context, time.Duration, func(context.Context))
-	feedQueues   [store.FeedParts]*feedQueue
-	lineQueues   map[string]*[store.FeedParts]*lineQueue // by feed
+	feedQueues   [history.FeedParts]*feedQueue
+	lineQueues   map[string]*[history.FeedParts]*lineQueue // by feed
 	// completers limits how many entries readers complete at once.
 	completers chan struct{}
 	// reloaded holds the time of the last reload; who receives it may reload.
@@ -92,7 +93,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 		cc:    cc, node: o.OnNode, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, goDetached: goDetached,
 		completers: make(chan struct{}, maxCompleters), reloaded: make(chan time.Time, 1),
 	}
-	e.lineQueues = map[string]*[store.FeedParts]*lineQueue{store.FeedLogins: {}, store.FeedFailures: {}}
+	e.lineQueues = map[string]*[history.FeedParts]*lineQueue{history.FeedLogins: {}, history.FeedFailures: {}}
 	for part := range e.feedQueues {
 		e.feedQueues[part] = newFeedQueue()
 		for _, queues := range e.lineQueues {
@@ -104,7 +105,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 		Attempts: maxAttempts, Retryable: redisx.Retryable, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
 	}, false)
 	e.Keys = onekey.New(e.client, onekey.Options{
-		MemberBatch: e.batch, TombstoneLife: tombstoneLife, Notes: onekey.NotesRecord, PartitionedFeed: true, NewRev: func() string { return e.newRev() }, AfterNote: e.feedLater, Close: func() error {
+		MemberBatch: e.batch, TombstoneLife: tombstoneLife, Notes: history.InRecord, PartitionedFeed: true, NewRev: func() string { return e.newRev() }, AfterNote: e.feedLater, Close: func() error {
 			e.awaitFeeders()
 			return closeIfSet(o.Close)
 		},

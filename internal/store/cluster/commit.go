@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
@@ -53,10 +54,10 @@ func (a *attempt) commit(ctx context.Context) error {
 // serves the entry together with its history or its tokens. In that case the entry keeps the
 // history lines until the next change, and its tokens are read separately.
 func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err error) {
-	where, note := onekey.NotesRecord, a.c.Note
+	where, note := history.InRecord, a.c.Note
 	inEntry := a.c.Create && a.c.Expected == (store.Version{}) && note.StoredInEntry()
 	if a.noteInEntry || inEntry {
-		where = onekey.NotesEntry
+		where = history.InEntry
 	}
 	if !inEntry { // the first line of an entry, which is kept in the entry, needs no mark
 		note.Call = a.rev
@@ -64,7 +65,7 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 	keys, args := a.e.AppendNote(a.commitKeys(), a.commitArgs(), where, a.c.Key, note)
 	switch {
 	// A create may share a round trip: if it arrives late, its check of the schema has expired.
-	case a.c.Create && where == onekey.NotesEntry, a.c.Create && len(a.c.Note.Lines) == 0:
+	case a.c.Create && where == history.InEntry, a.c.Create && len(a.c.Note.Lines) == 0:
 		return a.e.runBatched(ctx, commitScript, keys, args...)
 	case len(keys) == 1:
 		return a.e.run(ctx, commitScript, keys, args...)
@@ -73,7 +74,7 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 	switch {
 	case !redisx.TryAgain(err) || unsure:
 		return reply, unsure, err
-	case where != onekey.NotesEntry && len(a.c.Note.Lines) > 0:
+	case where != history.InEntry && len(a.c.Note.Lines) > 0:
 		a.noteInEntry = true
 	default:
 		if err := a.readTokens(ctx); err != nil {

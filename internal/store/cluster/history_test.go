@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 )
 
@@ -24,7 +25,7 @@ func withNote(v verb) verb {
 }
 
 // noteOf returns the note for a change that the running verb makes.
-func (a *actor) noteOf(c store.Change) store.Note {
+func (a *actor) noteOf(c store.Change) history.Note {
 	kind := "update"
 	if c.Create {
 		kind = "create"
@@ -36,11 +37,11 @@ func (a *actor) noteOf(c store.Change) store.Note {
 
 // line returns a note that names the running verb by its actor and number. It is empty if the actor
 // notes nothing.
-func (a *actor) line(kind string) store.Note {
+func (a *actor) line(kind string) history.Note {
 	if !a.noting {
-		return store.Note{}
+		return history.Note{}
 	}
-	return store.Note{Lines: []string{kind + " " + a.name + "." + strings.Fields(a.verb)[0] + " / / /"}}
+	return history.Note{Lines: []string{kind + " " + a.name + "." + strings.Fields(a.verb)[0] + " / / /"}}
 }
 
 // publish returns a verb that does what a repair does when it reads an entry.
@@ -105,12 +106,12 @@ func (s *simulation) linesOfA() (lines []string) {
 	if c := s.world.at(historyOfA); c != nil {
 		lines = strings.Split(c.text, "\n")
 	}
-	if waiting, is := s.world.at("user/uid:A").field(store.FieldNote).(string); is {
+	if waiting, is := s.world.at("user/uid:A").field(history.FieldNote).(string); is {
 		lines = append(lines, strings.Split(waiting, "\n")...)
 	}
 	has := map[string]bool{}
 	lines = slices.DeleteFunc(lines, func(line string) bool {
-		name := store.LineID(line)
+		name := history.LineID(line)
 		defer func() { has[name] = true }()
 		return has[name]
 	})
@@ -123,7 +124,7 @@ func (s *simulation) linesOfA() (lines []string) {
 // feedOfA returns the lines of A in the feed.
 func (s *simulation) feedOfA() (lines []string) {
 	prk, _ := people.PRK("A")
-	key, _ := store.FeedKey(prk.Namespace(), store.FeedChanges, store.FeedPart(prk))
+	key, _ := history.FeedKey(prk.Namespace(), history.FeedChanges, history.FeedPart(prk))
 	if c := s.world.at(key.String()); c != nil {
 		for text := range strings.SplitSeq(c.text, "\n") {
 			_, line, _ := strings.Cut(text, " ")

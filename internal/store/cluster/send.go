@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
@@ -26,7 +27,7 @@ var (
 	swapScript        = redisx.NewScript(redisx.IsNumber, source("swap"))
 	fenceScript       = redisx.NewScript(redisx.IsNumber, source("fence"))
 	prepareScript     = redisx.NewScript(redisx.IsTexts, source("prepare"))
-	commitScript      = redisx.NewScript(redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua, source("commit"))
+	commitScript      = redisx.NewScript(redisx.IsVerdict, history.Lua, onekey.TokensLua, onekey.TombstoneLua, source("commit"))
 	dyingScript       = redisx.NewScript(redisx.IsNumber, source("dying"))
 	stageScript       = redisx.NewScript(redisx.IsNumber, source("stage"))
 	addScript         = redisx.NewScript(redisx.IsVerdict, onekey.CommandLua, source("add"))

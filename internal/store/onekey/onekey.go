@@ -14,6 +14,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -50,16 +51,17 @@ type Options struct {
 	MemberBatch int
 	// TombstoneLife is the time to live of a tombstone in seconds.
 	TombstoneLife string
-	// Notes says which keys a script needs to write the history: NotesBoth or NotesRecord.
+	// Notes says which keys a script needs to write the history: history.InBoth or
+	// history.InRecord.
 	Notes string
-	// PartitionedFeed says that a feed has store.FeedParts parts instead of one.
+	// PartitionedFeed says that a feed has history.FeedParts parts instead of one.
 	PartitionedFeed bool
-	// FeedEntries is the maximum number of entries in a feed. 0 means those of store.FeedLimits.
+	// FeedEntries is the maximum number of entries in a feed. 0 means those of history.FeedLimits.
 	FeedEntries int64
 	// NewRev returns a random text that identifies a call. nil means store.NewRev.
 	NewRev func() string
 	// AfterNote is called after lines were added to the history of an entry, unless it is nil.
-	AfterNote func(ctx context.Context, prk recordkey.Key, n store.Note)
+	AfterNote func(ctx context.Context, prk recordkey.Key, n history.Note)
 	// Bulk implements the method Bulk of an engine. nil means that each change is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
 	// Close releases the resources that were opened for the engine. nil leaves the client open.

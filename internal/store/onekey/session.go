@@ -12,6 +12,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -19,7 +20,7 @@ import (
 // EpochScript runs on an entry, and SessionScript on the record of the entry's sessions.
 var (
 	EpochScript   = redisx.NewScript(redisx.IsVerdict, source("epoch"))
-	SessionScript = redisx.NewScript(redisx.IsTexts, HistoryLua, source("session"))
+	SessionScript = redisx.NewScript(redisx.IsTexts, history.Lua, source("session"))
 )
 
 // StartSession implements [store.Engine] with two scripts, each of which may be sent again. If all
@@ -63,13 +64,13 @@ func (ks *Keys) sessionGeneration(ctx context.Context, s store.SessionStart) (st
 
 // ListSessions implements [store.Sessions].
 func (ks *Keys) ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]store.Session, error) {
-	texts, err := ks.runSessions(ctx, prk, "list", store.Note{}, now, "", generation)
+	texts, err := ks.runSessions(ctx, prk, "list", history.Note{}, now, "", generation)
 	return parseSessions(texts), redisx.IgnoreUnknownOutcome(err)
 }
 
 // VerifySession implements [store.Sessions] with one script, which may be sent again.
 func (ks *Keys) VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (store.Session, error) {
-	texts, err := ks.runSessions(ctx, prk, "verify", store.Note{}, now, id, generation)
+	texts, err := ks.runSessions(ctx, prk, "verify", history.Note{}, now, id, generation)
 	if err != nil {
 		return store.Session{}, err
 	}
@@ -81,20 +82,20 @@ func (ks *Keys) VerifySession(ctx context.Context, prk recordkey.Key, id, genera
 
 // EndSession implements [store.Sessions] with one script, which may be sent again: the session
 // records the call that ended it.
-func (ks *Keys) EndSession(ctx context.Context, prk recordkey.Key, id string, n store.Note, now time.Time) (bool, error) {
+func (ks *Keys) EndSession(ctx context.Context, prk recordkey.Key, id string, n history.Note, now time.Time) (bool, error) {
 	texts, err := ks.runSessions(ctx, prk, "end", n, now, id, ks.options.NewRev())
 	return len(texts) > 0, err
 }
 
 // ClearSessions implements [store.Sessions] with one script, which may be sent again.
 func (ks *Keys) ClearSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) error {
-	_, err := ks.runSessions(ctx, prk, "clear", store.Note{}, now, "", generation)
+	_, err := ks.runSessions(ctx, prk, "clear", history.Note{}, now, "", generation)
 	return err
 }
 
 // runSessions runs the session script, and returns its reply. If the script changed anything, n is
 // added to the history.
-func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, verb string, n store.Note, now time.Time, args ...string) ([]string, error) {
+func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, verb string, n history.Note, now time.Time, args ...string) ([]string, error) {
 	key, err := store.SessionsKey(prk)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -19,7 +20,7 @@ import (
 // Peek and Invite.
 var (
 	TokensLua   = source("tokens")
-	IssueScript = redisx.NewScript(redisx.IsVerdict, TokensLua, HistoryLua, source("issue"))
+	IssueScript = redisx.NewScript(redisx.IsVerdict, TokensLua, history.Lua, source("issue"))
 	PeekScript  = redisx.NewScript(redisx.IsTexts, TokensLua, source("peek"))
 
 	InviteScript = redisx.NewScript(redisx.IsVerdict, TokensLua, source("invite"))

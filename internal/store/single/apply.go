@@ -9,6 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
@@ -19,7 +20,7 @@ var (
 	// updateScript makes changes that write no history. It has stubs in place of the history
 	// functions, because defining those would cost Redis 2 µs in each call.
 	updateScript = redisx.NewScript(redisx.IsNumber, "local function permission_error() end\nlocal function note() end\n", source("update"))
-	notedScript  = redisx.NewScript(redisx.IsNumber, onekey.HistoryLua, source("update"))
+	notedScript  = redisx.NewScript(redisx.IsNumber, history.Lua, source("update"))
 )
 
 // An outcome is the result of an attempt to make a change without change.lua.
@@ -97,7 +98,7 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	if c.Create {
 		var line string
 		keys, line = e.noteCreate(keys, c)
-		args = append(args, line, arg.Time(c.Note.Now), e.MaxFeedEntries(store.FeedChanges), store.FieldRev, rev)
+		args = append(args, line, arg.Time(c.Note.Now), e.MaxFeedEntries(history.FeedChanges), store.FieldRev, rev)
 	} else {
 		s = updateScript
 		keys = appendKeys(keys, c.Release)
@@ -111,7 +112,7 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	}
 	if !c.Create && len(c.Note.Lines) > 0 {
 		s = notedScript
-		keys, args = e.AppendNote(keys, args, onekey.NotesBoth, c.Key, c.Note)
+		keys, args = e.AppendNote(keys, args, history.InBoth, c.Key, c.Note)
 	}
 	reply, unsure, err := e.client.Write(ctx, s, keys, args)
 	return outcome{made: reply == int64(1), unsure: unsure}, err
@@ -123,7 +124,7 @@ func (e *Engine) noteCreate(keys []string, c *store.Change) ([]string, string) {
 	if len(c.Note.Lines) == 0 {
 		return keys, ""
 	}
-	return append(keys, e.FeedKey(c.Key.Namespace(), store.FeedChanges, c.Key)), c.Note.Lines[0]
+	return append(keys, e.FeedKey(c.Key.Namespace(), history.FeedChanges, c.Key)), c.Note.Lines[0]
 }
 
 func appendList(args, items []string) []string {
@@ -139,7 +140,7 @@ func appendKeys(keys []string, more []recordkey.Key) []string {
 
 var (
 	guardLua     = source("guard")
-	changeScript = redisx.NewScript(redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua, guardLua, source("change"))
+	changeScript = redisx.NewScript(redisx.IsVerdict, history.Lua, onekey.TokensLua, onekey.TombstoneLua, guardLua, source("change"))
 )
 
 // maxRuns is how many times applyAny runs change.lua before it gives up.
@@ -148,8 +149,8 @@ const maxRuns = 20
 // applyAny makes any change. unsure says that the change may have been made already.
 func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsure bool) error {
 	if c.Create { // left by a create that failed, or by an earlier entry
-		history, _ := store.HistoryKey(c.Key) // every PRK has one
-		c.Drop = append(c.Leftovers(), store.Container{Key: history})
+		historyKey, _ := history.Key(c.Key) // every PRK has one
+		c.Drop = append(c.Leftovers(), store.Container{Key: historyKey})
 	}
 	c.Set = append(slices.Clip(c.Set), c.RedundantCanonicals()...)
 	a := attempt{e: e, c: e.addDrops(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, mayStore: c.Schema.Exact, unsure: unsure}
@@ -372,7 +373,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 		keys = append(keys, ns+store.Owner(o.value))
 		args = append(args, strconv.Itoa(o.number), o.value, srk.Field(), srk.Value())
 	}
-	return a.e.AppendNote(keys, args, onekey.NotesBoth, c.Key, c.Note)
+	return a.e.AppendNote(keys, args, history.InBoth, c.Key, c.Note)
 }
 
 // operation returns the word by which change.lua knows what a change does.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -214,7 +215,7 @@ func (g *group) add(one *creation) {
 	g.creations, g.size = append(g.creations, one), g.size+countWords(c)
 	set := c.Set
 	if len(c.Note.Lines) > 0 {
-		set = append(slices.Clip(set), store.Facet{Field: store.FieldNote, Wire: c.Note.Lines[0]})
+		set = append(slices.Clip(set), store.Facet{Field: history.FieldNote, Wire: c.Note.Lines[0]})
 	}
 	absent := absentKeys(c)
 	s := g.shapeFor(c, set, len(absent))
@@ -314,7 +315,7 @@ func (e *Engine) createsCall(g *group, how, script string) []any {
 	first := g.creations[0].c
 	feed, maxEntries := []string(nil), "0"
 	if len(first.Note.Lines) > 0 {
-		feed, maxEntries = []string{e.FeedKey(first.Key.Namespace(), store.FeedChanges, first.Key)}, e.MaxFeedEntries(store.FeedChanges)
+		feed, maxEntries = []string{e.FeedKey(first.Key.Namespace(), history.FeedChanges, first.Key)}, e.MaxFeedEntries(history.FeedChanges)
 	}
 	keys := 1 + absent + len(g.joins.keys) + len(g.ranks.keys) + len(feed)
 	head := []string{

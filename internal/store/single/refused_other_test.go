@@ -7,6 +7,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -100,7 +101,7 @@ func TestIssueSentAgainAfterAnother(t *testing.T) {
 	p := newFixture(t, redistest.Start(t))
 	p.apply(p.draft("a", "x", nil))
 	for _, hash := range []string{"first", "another", "first"} {
-		if err := p.issue(p.engine, hash, store.Note{}); err != nil {
+		if err := p.issue(p.engine, hash, history.Note{}); err != nil {
 			t.Fatal(err)
 		}
 	}

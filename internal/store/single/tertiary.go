@@ -9,12 +9,13 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 var (
-	tertiaryScript = redisx.NewScript(redisx.IsVerdict, onekey.HistoryLua, onekey.ChangesLua, onekey.CommandLua, guardLua, source("tertiary"))
+	tertiaryScript = redisx.NewScript(redisx.IsVerdict, history.Lua, onekey.ChangesLua, onekey.CommandLua, guardLua, source("tertiary"))
 	readScript     = redisx.NewScript(redisx.IsList, source("read"))
 )
 
@@ -69,7 +70,7 @@ func (e *Engine) tertiary(ctx context.Context, op store.Op, mayStore bool) ([]an
 	keys = appendKeys(appendKeys(keys, op.Index), op.Unindex)
 	args := append(guardArgs(op.PRK, op.Schema, "", mayStore), arg.Bool(op.Write), strconv.Itoa(len(op.Index)), op.Command, strconv.Itoa(op.MaxMembers))
 	args = append(args, op.Args...)
-	keys, args = e.AppendNote(keys, args, onekey.NotesBoth, op.PRK, op.Note)
+	keys, args = e.AppendNote(keys, args, history.InBoth, op.PRK, op.Note)
 	var reply any
 	var err error
 	if op.Write {
