@@ -7,6 +7,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/throttle"
+	"github.com/coffeenode/userdb/internal/store/token"
 )
 
 // A PasswordState describes the password of an entry, and whether it can be checked.
@@ -117,7 +118,10 @@ func (t *Type) passwordState(r store.Record) PasswordState {
 
 // openTokens returns the tokens of an entry that can be redeemed at the given time of the store.
 func (t *Type) openTokens(ctx context.Context, r store.Record, now time.Time) (open []OpenToken, err error) {
-	key, err := store.TokenKey(r.Key)
+	if r.Fields[store.FieldDisabled] != "" {
+		return nil, nil
+	}
+	key, err := token.Key(r.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -125,9 +129,9 @@ func (t *Type) openTokens(ctx context.Context, r store.Record, now time.Time) (o
 	if err != nil {
 		return nil, err
 	}
-	for _, token := range r.OpenTokens(found[0].Fields, now) {
-		tk := publicToken(token.Token)
-		open = append(open, OpenToken{Purpose: tk.Purpose, Field: tk.Field, Expires: token.Until})
+	for _, stored := range r.Tokens().Open(found[0].Fields, now) {
+		tk := publicToken(stored.Token)
+		open = append(open, OpenToken{Purpose: tk.Purpose, Field: tk.Field, Expires: stored.Until})
 	}
 	return open, nil
 }

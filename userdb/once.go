@@ -13,6 +13,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
@@ -167,8 +168,8 @@ func (o *onceRequest) begin(ctx context.Context, uid string) error {
 		return err
 	}
 	o.begun = true
-	err = o.view.Engine.Invite(ctx, store.Invitation{
-		Token: store.Token{Hash: o.digest, Purpose: purposeOnce, Value: o.caller + " " + prk.Value()},
+	err = o.view.Engine.Invite(ctx, token.Invitation{
+		Token: token.Token{Hash: o.digest, Purpose: purposeOnce, Value: o.caller + " " + prk.Value()},
 		PRK:   o.record, Life: onceLife, Now: o.view.StoreTime(),
 	})
 	if errors.Is(err, ErrDuplicate) {
@@ -195,7 +196,7 @@ func (o onceRequest) release(ctx context.Context, prk recordkey.Key) {
 // reservedUIDs returns the UIDs that requests with the name have reserved. A request that cannot be
 // read is an error.
 func (o onceRequest) reservedUIDs(ctx context.Context) (uids []string, err error) {
-	key, err := store.TokenKey(o.record)
+	key, err := token.Key(o.record)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +205,7 @@ func (o onceRequest) reservedUIDs(ctx context.Context) (uids []string, err error
 		return nil, err
 	}
 	for hash, text := range found[0].Fields {
-		tk, ok := store.ParseToken(hash, text)
+		tk, ok := token.Parse(hash, text)
 		_, uid, named := strings.Cut(tk.Value, " ")
 		if !ok || !named {
 			return nil, &store.CorruptError{Key: key.String(), Reason: "not a request"}
@@ -217,17 +218,17 @@ func (o onceRequest) reservedUIDs(ctx context.Context) (uids []string, err error
 // token returns the token to store at the UID that the entry will have. It depends only on the name
 // of the request. If a crash leaves it behind, it blocks the UID only for requests with other
 // names.
-func (o onceRequest) token() store.Token { return store.Token{Hash: o.name, Purpose: purposeOnce} }
+func (o onceRequest) token() token.Token { return token.Token{Hash: o.name, Purpose: purposeOnce} }
 
 // reserveUID stores the token at the UID that the entry will have, and returns the PRK.
 func (o onceRequest) reserveUID(ctx context.Context, uid string) (prk recordkey.Key, err error) {
 	if uid == "" {
-		return o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (store.Token, error) { return o.token(), nil })
+		return o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (token.Token, error) { return o.token(), nil })
 	}
 	if prk, err = o.declared.PRK(uid); err != nil {
 		return prk, err
 	}
-	err = o.view.Engine.Invite(ctx, store.Invitation{Token: o.token(), PRK: prk, Life: onceLife, Now: o.view.StoreTime()})
+	err = o.view.Engine.Invite(ctx, token.Invitation{Token: o.token(), PRK: prk, Life: onceLife, Now: o.view.StoreTime()})
 	reserved := err == nil
 	if !reserved && !errors.Is(err, ErrDuplicate) {
 		return prk, err
@@ -258,7 +259,7 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 	}
 	// The token may exist although it was spent, if the server refused to remove it.
 	r, err := o.view.FindOne(ctx, store.Lookup{PRK: o.prk})
-	if pending && (errors.Is(err, ErrNotFound) || err == nil && !r.TokenEnded(o.name)) {
+	if pending && (errors.Is(err, ErrNotFound) || err == nil && !r.Tokens().Ended(o.name)) {
 		return Entry{}, true, nil
 	}
 	e, err = o.entry(r, err)
@@ -299,14 +300,14 @@ func (o onceRequest) giveUp(ctx context.Context, err error) {
 		}
 	case o.begun && (o.nonce == "" || o.nonce == o.caller):
 		if key, bad := onceKey(o.caller); bad == nil {
-			_ = o.view.Engine.Invite(ctx, store.Invitation{Token: o.giveUpToken(o.caller), PRK: key, Life: onceLease, Now: o.view.StoreTime()})
+			_ = o.view.Engine.Invite(ctx, token.Invitation{Token: o.giveUpToken(o.caller), PRK: key, Life: onceLease, Now: o.view.StoreTime()})
 		}
 	}
 }
 
 // giveUpToken returns the token that marks a request as given up by its call.
-func (onceRequest) giveUpToken(caller string) store.Token {
-	return store.Token{Hash: hashSecret(caller), Purpose: purposeOnce}
+func (onceRequest) giveUpToken(caller string) token.Token {
+	return token.Token{Hash: hashSecret(caller), Purpose: purposeOnce}
 }
 
 // wasGivenUp reports whether the call that began the request has given it up.
@@ -339,7 +340,7 @@ func (o onceRequest) forget(ctx context.Context) {
 // removeToken removes the token with a hash at prk, if it is the only one there. If that fails, the
 // token expires within a day.
 func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, hash string) {
-	key, err := store.TokenKey(prk)
+	key, err := token.Key(prk)
 	if err != nil {
 		return
 	}

@@ -63,7 +63,7 @@ var layers = []layer{
 	{
 		title: "Owners of a kind of record: keys, scripts, values, limits",
 		dir:   "internal/store",
-		rooms: []string{"throttle", "history"},
+		rooms: []string{"throttle", "token", "session", "history"},
 		also:  []string{"internal/store/arg"},
 	},
 	{

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/throttle"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -39,7 +40,7 @@ type Change struct {
 	Unrank    []Ranked        // places in ordered indexes to leave
 	Add       []Members       // tertiary records to create with the entry
 	Drop      []Container     // tertiary records to delete with the entry, or before Add
-	Tokens    TokenEnding
+	Tokens    token.Ending
 	Note      history.Note
 	Schema    Guard
 

@@ -17,7 +17,9 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/store/throttle"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -135,34 +137,34 @@ type Tokens interface {
 	// Issue stores a single-use token of a live entry without changing the entry's rev. It returns
 	// ErrConflict if the entry has another rev by now, and ErrNotFound if it is gone. Only a Change
 	// ends a token.
-	Issue(ctx context.Context, i Issue) error
+	Issue(ctx context.Context, i token.Issue) error
 	// Peek returns the token that was issued under the hash of a secret, and how long it remains
 	// valid, or ErrNotFound. It does not check that the entry has any valid tokens.
-	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (t Token, left time.Duration, err error)
+	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (t token.Token, left time.Duration, err error)
 	// PeekIssued is like Peek for a token of a live entry, and also finds a token that is still
 	// stored in the entry itself.
-	PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
+	PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (token.Token, error)
 	// Invite stores an invitation. It returns ErrDuplicate if the key of the entry's tokens already
 	// holds another record that is still valid. The Change that creates the entry ends the
 	// invitation.
-	Invite(ctx context.Context, i Invitation) error
+	Invite(ctx context.Context, i token.Invitation) error
 }
 
 // Sessions stores the sessions of entries.
 type Sessions interface {
 	// StartSession stores a session of a live entry. It returns ErrNotFound if the entry is gone or
 	// disabled, and ErrConflict if all its sessions were ended since the login read it. If the
-	// entry already has MaxSessions sessions, the oldest ends.
-	StartSession(ctx context.Context, s SessionStart) (Session, error)
+	// entry already has session.Max sessions, the oldest ends.
+	StartSession(ctx context.Context, s session.Start) (session.Session, error)
 	// FindSession returns an entry and its session with that ID in one round trip. Once a minute a
 	// second one records that the session was seen. It returns ErrNotFound if the session has
 	// ended. The caller must check that the session is valid for the entry.
-	FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (Record, Session, error)
+	FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (Record, session.Session, error)
 	// ListSessions returns the sessions of an entry that have this generation.
-	ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]Session, error)
+	ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]session.Session, error)
 	// VerifySession records that the owner of a session gave the password, and returns the session.
 	// It returns ErrNotFound if the entry has no session with that ID and generation.
-	VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (Session, error)
+	VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (session.Session, error)
 	// EndSession ends a session, and reports whether there was one with that ID. If the reply is
 	// lost and the call is sent again, it still reports true.
 	EndSession(ctx context.Context, prk recordkey.Key, id string, n history.Note, now time.Time) (bool, error)

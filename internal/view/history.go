@@ -7,6 +7,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -161,7 +162,7 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 	if len(c.Add)+len(c.Drop) > 0 {
 		add(EventTags, tertiaryNames(c)...)
 	}
-	if len(n.Lines) == 0 && setsField(c, store.FieldEpoch) {
+	if len(n.Lines) == 0 && setsField(c, session.FieldEpoch) {
 		add(EventSessionEnd)
 		n.Feed = feedFor(ctx, EventSessionEnd)
 	}

@@ -2,15 +2,13 @@ package cluster
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/history"
-	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/token"
 )
 
 // commit runs step 4.
@@ -88,12 +86,12 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 // keys. It reads ~tokens first. Issuing a token changes ~tokens, so the commit can tell whether the
 // record is out of date.
 func (a *attempt) readTokens(ctx context.Context) error {
-	_, mark, err := a.e.readField(ctx, a.c.Key, store.FieldTokens)
+	_, mark, err := a.e.readField(ctx, a.c.Key, token.FieldTokens)
 	if a.tokens.mark = mark.Wire; err != nil || mark.Wire == "" {
 		a.c.Tokens.Known = false
 		return err
 	}
-	key, err := store.TokenKey(a.c.Key)
+	key, err := token.Key(a.c.Key)
 	if err != nil {
 		return err
 	}
@@ -101,13 +99,7 @@ func (a *attempt) readTokens(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fields := found[0].Fields
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		// No token has a line break.
-		if line := name + " " + fields[name]; !strings.Contains(line, "\n") {
-			a.tokens.members += line + "\n"
-		}
-	}
+	a.tokens.members = token.Lines(found[0].Fields)
 	return nil
 }
 
@@ -117,7 +109,7 @@ func (a *attempt) readTokens(ctx context.Context) error {
 func (a *attempt) commitKeys() []string {
 	keys := []string{a.c.Key.String()}
 	if a.c.Tokens.Known && a.tokens.mark == "" {
-		tokens, _ := store.TokenKey(a.c.Key) // every PRK has such a key
+		tokens, _ := token.Key(a.c.Key) // every PRK has such a key
 		keys = append(keys, tokens.String())
 	}
 	return keys
@@ -138,7 +130,7 @@ func (a *attempt) commitArgs() []string {
 	}
 	args := slices.Concat(
 		[]string{a.rev, verb, a.c.Expected.Rev, a.c.Expected.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)},
-		onekey.EndingArgs(a.c.Tokens), []string{a.tokens.mark, a.tokens.members, strconv.Itoa(len(a.c.Unset))}, a.c.Unset,
+		a.c.Tokens.Args(), []string{a.tokens.mark, a.tokens.members, strconv.Itoa(len(a.c.Unset))}, a.c.Unset,
 	)
 	args = slices.Grow(args, 2*len(a.c.Set)+2)
 	for _, f := range a.c.Set {

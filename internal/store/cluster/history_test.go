@@ -10,6 +10,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
+	"github.com/coffeenode/userdb/internal/store/token"
 )
 
 const historyOfA = "~/history/{user/uid:A}"
@@ -180,7 +181,7 @@ func (x *explorer) lineLimits(m state, r actorState, i, j int) (least, most int)
 			acknowledged = false // there was no session to end
 		}
 	case "issue":
-		mark, _ := x.sim.world.at("user/uid:A").field(store.FieldTokens).(string)
+		mark, _ := x.sim.world.at("user/uid:A").field(token.FieldTokens).(string)
 		if x.sim.world.at(tokensOfA).field("h9") != nil || strings.Contains(mark, "h9 ") {
 			most = 1
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -27,7 +28,7 @@ var (
 	swapScript        = redisx.NewScript(redisx.IsNumber, source("swap"))
 	fenceScript       = redisx.NewScript(redisx.IsNumber, source("fence"))
 	prepareScript     = redisx.NewScript(redisx.IsTexts, source("prepare"))
-	commitScript      = redisx.NewScript(redisx.IsVerdict, history.Lua, onekey.TokensLua, onekey.TombstoneLua, source("commit"))
+	commitScript      = redisx.NewScript(redisx.IsVerdict, history.Lua, token.Lua, onekey.TombstoneLua, source("commit"))
 	dyingScript       = redisx.NewScript(redisx.IsNumber, source("dying"))
 	stageScript       = redisx.NewScript(redisx.IsNumber, source("stage"))
 	addScript         = redisx.NewScript(redisx.IsVerdict, onekey.CommandLua, source("add"))

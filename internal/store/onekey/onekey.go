@@ -16,6 +16,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/arg"
 	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -26,7 +27,7 @@ var (
 	RemoveScript  = redisx.NewScript(redisx.IsNumber, source("remove"))
 	RestateScript = redisx.NewScript(redisx.IsNumber, source("restate"))
 	TombstoneLua  = source("tombstone")
-	BuryScript    = redisx.NewScript(redisx.IsNumber, TokensLua, TombstoneLua, source("bury"))
+	BuryScript    = redisx.NewScript(redisx.IsNumber, token.Lua, TombstoneLua, source("bury"))
 	PromoteScript = redisx.NewScript(redisx.IsNumber, source("promote"))
 	FilledScript  = redisx.NewScript(redisx.IsNumber, source("filled"))
 )
@@ -122,7 +123,7 @@ func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 // remove something from it: in a slot that is being migrated, there may be no node that serves both
 // keys.
 func (ks *Keys) bury(ctx context.Context, entry recordkey.Key) (bool, error) {
-	tokens, err := store.TokenKey(entry)
+	tokens, err := token.Key(entry)
 	if err != nil {
 		return false, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -140,7 +141,7 @@ func appendKeys(keys []string, more []recordkey.Key) []string {
 
 var (
 	guardLua     = source("guard")
-	changeScript = redisx.NewScript(redisx.IsVerdict, history.Lua, onekey.TokensLua, onekey.TombstoneLua, guardLua, source("change"))
+	changeScript = redisx.NewScript(redisx.IsVerdict, history.Lua, token.Lua, onekey.TombstoneLua, guardLua, source("change"))
 )
 
 // maxRuns is how many times applyAny runs change.lua before it gives up.
@@ -335,7 +336,7 @@ const resent = "again"
 // c.Drop.
 func (a *attempt) args(known [][]string) (keys, args []string) {
 	c := a.c
-	tokens, _ := store.TokenKey(c.Key) // every PRK has one
+	tokens, _ := token.Key(c.Key) // every PRK has one
 	keys = []string{c.Key.String(), c.Schema.Key.String(), c.Schema.Types.String(), tokens.String()}
 	args = append(guardArgs(c.Key, c.Schema, a.rev, a.mayStore), operation(c), c.Expected.Rev)
 	for _, n := range []int{
@@ -349,7 +350,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 	}
 	rankKeys, ranks := splitRanked(c.Rank)
 	unrankKeys, unranks := splitRanked(c.Unrank)
-	for _, list := range [][]string{c.Unset, ranks, unranks, onekey.EndingArgs(c.Tokens)} {
+	for _, list := range [][]string{c.Unset, ranks, unranks, c.Tokens.Args()} {
 		args = appendList(args, list)
 	}
 	for _, ks := range [][]recordkey.Key{a.srks, c.Release, c.Index, c.Unindex, rankKeys, unrankKeys} {

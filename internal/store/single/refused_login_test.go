@@ -5,6 +5,8 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/internal/store/session"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -48,7 +50,7 @@ var loginCalls = map[string]struct {
 		func(p fixture) error { return p.issue(p.engine, "h1", history.Note{}) },
 		func(p fixture, e *Engine) error {
 			c := p.updated("a", map[string]string{"uid": "a", "name": "y", "email": "e"})
-			c.Tokens = store.TokenEnding{Known: true, Spend: "h1", Purpose: "reset"}
+			c.Tokens = token.Ending{Known: true, Spend: "h1", Purpose: "reset"}
 			return p.applyNoted(e, c)
 		},
 		func(p fixture) bool { return p.find("a").Fields["name"] == "y" && !p.hasToken("h1") },
@@ -61,8 +63,8 @@ func (p fixture) prkA() recordkey.Key {
 }
 
 func (p fixture) startSession(e *Engine, id string, n history.Note) error {
-	_, err := e.StartSession(p.t.Context(), store.SessionStart{
-		PRK: p.prkA(), Seen: p.find("a").Fields, FirstEpoch: store.NewFirstEpoch(), ID: id, Life: time.Hour, Idle: time.Hour, Note: n,
+	_, err := e.StartSession(p.t.Context(), session.Start{
+		PRK: p.prkA(), Seen: p.find("a").ForSessions(), FirstEpoch: session.FirstEpoch(store.NewRev()), ID: id, Life: time.Hour, Idle: time.Hour, Note: n,
 	})
 	return err
 }
@@ -73,14 +75,14 @@ func (p fixture) hasSession(id string) bool {
 }
 
 func (p fixture) issue(e *Engine, hash string, n history.Note) error {
-	return e.Issue(p.t.Context(), store.Issue{
-		Token: store.Token{Hash: hash, Purpose: "reset"}, PRK: p.prkA(), Rev: store.Rev(p.find("a").Fields[store.FieldRev]), Life: time.Hour, Note: n,
+	return e.Issue(p.t.Context(), token.Issue{
+		Token: token.Token{Hash: hash, Purpose: "reset"}, PRK: p.prkA(), Rev: store.Rev(p.find("a").Fields[store.FieldRev]), Life: time.Hour, Note: n,
 	})
 }
 
 func (p fixture) hasToken(hash string) bool {
-	key, _ := store.TokenKey(p.prkA())
-	for _, t := range p.find("a").OpenTokens(p.engine.client.HGetAll(p.t.Context(), key.String()).Val(), time.Now()) {
+	key, _ := token.Key(p.prkA())
+	for _, t := range p.find("a").Tokens().Open(p.engine.client.HGetAll(p.t.Context(), key.String()).Val(), time.Now()) {
 		if t.Hash == hash {
 			return true
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/throttle"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -85,7 +86,7 @@ func (p fixture) has(name string) bool {
 
 func (p fixture) invite(e *Engine, hash string, life time.Duration, now time.Time) error {
 	prk, _ := p.users.PRK("invited")
-	return e.Invite(p.t.Context(), store.Invitation{Token: store.Token{Hash: hash, Purpose: "invite"}, PRK: prk, Life: life, Now: now})
+	return e.Invite(p.t.Context(), token.Invitation{Token: token.Token{Hash: hash, Purpose: "invite"}, PRK: prk, Life: life, Now: now})
 }
 
 func (p fixture) invited(hash string) bool {
