@@ -66,8 +66,7 @@ const (
 // A Note holds the lines that a change adds to the history of its entry and to the feed. The format
 // is described in history.lua. Without Lines it adds nothing.
 type Note struct {
-	// Each line is KIND WHO ORIGIN FIELDS PURPOSE. Each word is escaped, and no line is longer than
-	// MaxLineLength.
+	// Each line is a result of [Line.String].
 	Lines []string
 	// Now is the time of the lines; zero means the server's clock.
 	Now time.Time
@@ -78,8 +77,8 @@ type Note struct {
 	Feed string
 }
 
-// MarkedLines returns the lines, each with its own mark.
-func (n Note) MarkedLines() []string {
+// markedLines returns the lines, each with its own mark.
+func (n Note) markedLines() []string {
 	if n.Call == "" {
 		return n.Lines
 	}
@@ -130,7 +129,7 @@ func (n Note) Args(where string, maxEntries int64, prk recordkey.Key) []string {
 	if prk.IsValid() {
 		about = prk.In(recordkey.Namespace{}).String()
 	}
-	return []string{strconv.FormatInt(maxEntries, 10), about, strings.Join(n.MarkedLines(), "\n"), where + arg.Time(n.Now)}
+	return []string{strconv.FormatInt(maxEntries, 10), about, strings.Join(n.markedLines(), "\n"), where + arg.Time(n.Now)}
 }
 
 // TellSince is the index of the argument of tell.lua that says how long ago the line was first
@@ -139,6 +138,6 @@ const TellSince = 1
 
 // TellArgs returns the arguments of tell.lua.
 func (n Note) TellArgs(maxEntries int64, prk recordkey.Key) []string {
-	last := n.MarkedLines()[len(n.Lines)-1]
+	last := n.markedLines()[len(n.Lines)-1]
 	return append([]string{last[strings.LastIndexByte(last, ' ')+1:], ""}, n.Args(InFeed, maxEntries, prk)...)
 }

@@ -18,9 +18,6 @@ type Line struct {
 	Purpose     string
 }
 
-// MaxLineLength is the maximum length of a line in bytes.
-const MaxLineLength = 1024
-
 // Limits on the length of each word of a history line, in bytes.
 const (
 	maxWho    = 80
@@ -43,7 +40,7 @@ func ParseLine(text string) (l Line, ok bool) {
 		return l, false
 	}
 	l = Line{
-		Time: time.UnixMicro(LineTime(text)), Kind: words[1], Who: unescapeWord(words[2]),
+		Time: time.UnixMicro(lineTime(text)), Kind: words[1], Who: unescapeWord(words[2]),
 		Origin: unescapeWord(words[3]), Purpose: unescapeWord(words[5]),
 	}
 	for name := range strings.SplitSeq(words[4], "/") {
@@ -90,8 +87,8 @@ func unescapeWord(escaped string) string {
 	return text
 }
 
-// LineTime returns the time at which a history line was written, in microseconds.
-func LineTime(line string) (microseconds int64) {
+// lineTime returns the time at which a history line was written, in microseconds.
+func lineTime(line string) (microseconds int64) {
 	number, _, _ := strings.Cut(line, " ")
 	n, _ := strconv.ParseInt(number, 10, 64) // a malformed line counts as old
 	return n
