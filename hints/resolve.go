@@ -36,7 +36,7 @@ func (h Hint) resolve(s schema.Schema, view string) (Target, error) {
 	}
 	decl, ok := s.Types[typ]
 	if !ok {
-		return Target{}, errors.New("the schema has no type " + quoted(typ))
+		return Target{}, errors.New("the schema has no type " + quoted(typ) + "; it has " + strings.Join(s.Names(), ", "))
 	}
 	r := resolver{typ, decl}
 	switch h.form {

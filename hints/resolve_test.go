@@ -90,7 +90,7 @@ func TestResolveRefuses(t *testing.T) {
 		{hints.Hint{}, "user", `hints: zero Hint: not a hint`},
 		{hints.Hint{}, "", `hints: zero Hint: names no type`},
 		{hints.UID("x"), "", `hints: UID: names no type`},
-		{hints.UID("x"), "team", `hints: UID: the schema has no type "team"`},
+		{hints.UID("x"), "team", `hints: UID: the schema has no type "team"; it has note, order, user`},
 		{hints.UID("x").Of("order"), "user", `hints: UID: names type "order", want "user"`},
 		{hints.UID(""), "user", `hints: UID: no value`},
 		{hints.UID(long), "user", `hints: UID: value is over 1024 bytes`},
@@ -110,7 +110,7 @@ func TestResolveRefuses(t *testing.T) {
 		{hints.Any(long).Of("note"), "", `hints: *: value is over 1024 bytes`},
 
 		{hints.Key(recordkey.Key{}), "user", `hints: "invalid Key": invalid kind 0, want PRK or SRK`},
-		{hints.Key(key("team/id:x")), "", `hints: "team/id:x": the schema has no type "team"`},
+		{hints.Key(key("team/id:x")), "", `hints: "team/id:x": the schema has no type "team"; it has note, order, user`},
 		{hints.Key(key("order/number:7")), "user", `hints: "order/number:7": names type "order", want "user"`},
 		{hints.Key(key("order/number:7")).Of("user"), "", `hints: "order/number:7": names type "order", want "user"`},
 		{hints.Key(key("user/name:x")), "user", `hints: "user/name:x": not a PRK: the primary field of type "user" is "uid"`},

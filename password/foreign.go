@@ -258,6 +258,7 @@ var unsupportedShapes = []struct {
 	{regexp.MustCompile(`^[0-9A-Fa-f]{32}$`), "too weak: 32 hexadecimal digits are MD5 without a salt"},
 	{regexp.MustCompile(`^\*?[0-9A-Fa-f]{40}$`), "too weak: 40 hexadecimal digits are SHA-1 without a salt"},
 	{regexp.MustCompile(`^(?:[0-9A-Fa-f]{64}|[0-9A-Fa-f]{128})$`), "too weak: hexadecimal digits alone are a hash without a salt"},
+	{regexp.MustCompile(`^a:\d+:\{s:4:"hash";`), "XenForo's, but malformed, or too weak: of one round"},
 	// The base64 of a zero byte, 16 bytes of salt and 32 bytes of key.
 	{regexp.MustCompile(`^A[A-P][A-Za-z0-9+/]{64}==$`), "too weak: ASP.NET Identity's second version has 1000 rounds of SHA-1"},
 }

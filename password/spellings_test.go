@@ -103,6 +103,7 @@ func TestSpellingLimits(t *testing.T) {
 		{"{MD5}abcdef", "too weak: MD5, with a salt or without"},
 		{"PBKDF2$sha512$100000$AAAAAAAAAAAAAAAAAAAAAA==$AAAA", "PBKDF2 of mosquitto-go-auth, which does not say how to read its salt"},
 		{"{PBKDF2-SHA384}10000$AAAA$AAAA", "PBKDF2, but malformed, or of a scheme that is not supported"},
+		{`a:2:{s:4:"hash";s:64:"` + hex64 + `";s:4:"salt";s:2:"ab";}`, "XenForo's, but malformed, or too weak: of one round"},
 		{strings.Repeat("0f", 16) + ":" + strings.Repeat("0f", 63), "unknown algorithm"},
 	} {
 		want := tt.err

@@ -114,7 +114,7 @@ sessions, tokens and invitations: what the backend of a web application needs), 
 			k.Name, k.Namespace = words[0], s.Namespace
 			for _, name := range k.Types {
 				if _, err := s.db.Type(name); err != nil {
-					return err
+					return noTypeError(name, s.db.Schema())
 				}
 			}
 			if err := s.warnExposed(); err != nil {
@@ -179,8 +179,8 @@ func listAPIKeysCommand(s *session) *cobra.Command {
 					return err
 				}
 			}
-			if len(all) == 0 && !s.JSON {
-				return s.out.print(nil, "no keys; 'userdb apikey create' makes one")
+			if len(all) == 0 {
+				s.noteSilence("no API keys; 'userdb apikey create' makes one")
 			}
 			return table.end()
 		}, reading),

@@ -44,10 +44,11 @@ func newRoot(s *session) *cobra.Command {
 	root := &cobra.Command{
 		Use:  "userdb",
 		Long: about,
-		Example: `  userdb create email=erin@example.com name=Erin --password-stdin < secret.txt
-  userdb login --password-stdin -- erin@example.com < secret.txt
-  userdb get '*=Erin'
-  userdb list user`,
+		Example: `  userdb tour
+  userdb create email=erin@example.com name=Erin
+  userdb login -- erin@example.com
+  userdb get Erin
+  userdb list`,
 		SilenceErrors: true, SilenceUsage: true,
 		RunE: versionCommand(s).RunE, // with --version
 	}
@@ -78,8 +79,24 @@ func newRoot(s *session) *cobra.Command {
 	root.SetCompletionCommandGroupID("Tools")
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() { // cobra's own
+		case "help":
+			c.Use, c.Short, c.Long = "help [COMMAND]", "Show the help of a command", ""
+		case "completion":
+			c.Short = "Print the script that completes commands in a shell"
+			c.Long = c.Short + ". The help of each shell says how to use it."
+		}
+	}
 	fitHelp(root)
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped "+strconv.Itoa(helpWidth)+" "))
+	root.SetUsageTemplate(strings.NewReplacer(
+		".FlagUsages ", ".FlagUsagesWrapped "+strconv.Itoa(helpWidth)+" ",
+		"{{if .Runnable}}\n  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}\n  {{.CommandPath}} [command]{{end}}",
+		"\n  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND [flags]{{else}}{{.UseLine}}{{end}}",
+		"Available Commands:", "Commands:",
+		`Use "{{.CommandPath}} [command] --help" for more information about a command.`,
+		"'{{.CommandPath}} COMMAND --help' says more about a command.",
+	).Replace(root.UsageTemplate()))
 	return root
 }
 
@@ -254,6 +271,9 @@ func helpFlagDisabled(c *cobra.Command) bool {
 
 // helpOf returns the command line that shows the help of c.
 func helpOf(c *cobra.Command) string {
+	if c.Name() == "help" {
+		c = c.Root()
+	}
 	if helpFlagDisabled(c) {
 		return strings.Replace(c.CommandPath(), " ", " help ", 1)
 	}
@@ -424,12 +444,61 @@ func (l line) commandError() error {
 	case len(words) == 0:
 		return errors.New("a command is missing")
 	}
-	c.SuggestionsMinimumDistance = 2
 	text := "unknown command: " + words[0]
-	if near := c.SuggestionsFor(words[0]); len(near) > 0 {
+	if near := suggestCommands(c, words[0]); len(near) > 0 {
 		text += ", did you mean " + strings.Join(near, " or ")
 	}
 	return errors.New(text)
+}
+
+// synonyms holds, for commands, words of other programs that mean the same.
+var synonyms = map[string]string{
+	"create":           "add new insert register signup",
+	"get":              "find show search lookup read view cat",
+	"set":              "update edit change modify",
+	"delete":           "rm del destroy",
+	"tags add":         "set create",
+	"tags remove":      "delete rm del drop unset",
+	"tags list":        "get show ls",
+	"tags find":        "search",
+	"login":            "signin auth",
+	"disable":          "lock block ban suspend",
+	"enable":           "unlock unblock unban",
+	"token issue":      "create new add",
+	"token redeem":     "use spend verify",
+	"session list":     "show get ls",
+	"session end":      "delete remove rm revoke kill",
+	"list":             "ls user users account accounts entries",
+	"keys":             "scan",
+	"status":           "info ping stats",
+	"check":            "fsck doctor repair",
+	"export":           "backup",
+	"import":           "load restore",
+	"schema show":      "get list cat",
+	"schema apply":     "remove rm drop delete set update migrate",
+	"namespace drop":   "delete remove rm",
+	"serve":            "server start run",
+	"apikey create":    "add new",
+	"apikey revoke":    "delete remove rm disable",
+	"operator add":     "create new",
+	"operator disable": "delete remove rm",
+	"events":           "log history audit",
+	"tour":             "demo",
+}
+
+// suggestCommands returns the commands below c that a word may mean, which is the name of none.
+func suggestCommands(c *cobra.Command, word string) (near []string) {
+	for _, below := range c.Commands() {
+		_, path, _ := strings.Cut(below.CommandPath(), " ")
+		if slices.Contains(strings.Fields(synonyms[path]), word) {
+			near = append(near, below.Name())
+		}
+	}
+	if len(near) > 0 {
+		return near
+	}
+	c.SuggestionsMinimumDistance = 2
+	return c.SuggestionsFor(word)
 }
 
 func (l line) args() []string {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"encoding/csv"
 	"fmt"
 	"io"
 	"maps"
@@ -10,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/coffeenode/userdb/internal/csvtext"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -17,7 +16,7 @@ import (
 // csvLines prints entries as CSV with a header, as 'userdb import' reads it. It prints values as
 // they are, except on a terminal, which they could control.
 type csvLines struct {
-	out     *csv.Writer
+	out     *output
 	live    bool      // a terminal shows the output
 	err     io.Writer // for warnings
 	fields  []string  // one for each column
@@ -31,7 +30,7 @@ type csvLines struct {
 // newCSV returns a listing with the given fields. If fields is nil, it has all declared fields and
 // a column ~disabled.
 func newCSV(out *output, err io.Writer, t schema.Type, fields []string) *csvLines {
-	l := &csvLines{out: csv.NewWriter(out), live: out.live, err: err, fields: fields, all: fields == nil}
+	l := &csvLines{out: out, live: out.live, err: err, fields: fields, all: fields == nil}
 	if l.all {
 		l.records = slices.Sorted(maps.Keys(t.Tertiary))
 		l.fields = []string{t.Primary}
@@ -57,7 +56,7 @@ func (l *csvLines) add(e userdb.Entry) error {
 	row := make([]string, len(l.fields))
 	for i, name := range l.fields {
 		if v, has := all[name]; has {
-			row[i] = v.Wire()
+			row[i] = csvtext.WrapText(v.Wire())
 		}
 		if name != disabledField && isFormula(row[i]) {
 			l.unsafe++
@@ -101,11 +100,9 @@ func (l *csvLines) header() error {
 	return l.write(l.fields)
 }
 
-// write writes a row to the output, whose errors it returns.
+// write writes a row. A text that would mean no value to an import is in quotes.
 func (l *csvLines) write(row []string) error {
-	err := l.out.Write(row)
-	l.out.Flush()
-	return cmp.Or(err, l.out.Error())
+	return csvtext.Write(l.out, ',', row, func(cell string) bool { return cell == `\N` || strings.EqualFold(cell, "NULL") })
 }
 
 // areOrIs joins names, and adds the verb that follows them.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -315,6 +316,21 @@ Prints the key of the deleted entry. Here a bare word is always a UID, never a n
 			return p.typ.Delete(ctx, p.hint)
 		}, byUID),
 	})
+}
+
+// suggestKey returns err, which says that a hint was not found. If the hint is a bare word and an
+// entry has it as an identifier, it adds how to name that entry.
+func suggestKey(ctx context.Context, p subject, err error) error {
+	word, isWord := p.hint.Word()
+	if !isWord || !errors.Is(err, userdb.ErrNotFound) {
+		return err
+	}
+	e, findErr := p.typ.Find(ctx, hints.Any(word).Of(p.typ.Name()))
+	if findErr != nil {
+		return err
+	}
+	return fmt.Errorf("%w; delete takes a UID or FIELD=VALUE, and %s is an identifier of %s: write 'userdb delete %s'",
+		err, printable(word), printable(e.UID()), printable(e.Key().String()))
 }
 
 func (s *session) withYes(c *cobra.Command) *cobra.Command {

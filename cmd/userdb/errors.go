@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -26,6 +27,7 @@ var (
 	errNoStore     = coded.New(userdb.CodeUnavailable, "no such store")
 	errStalled     = coded.New(userdb.CodeUnavailable, "the input did not arrive in time")
 	errUnrecorded  = coded.New(userdb.CodeUnavailable, "the event was not recorded")
+	errNoType      = coded.New(userdb.CodeSchema, "no such type")
 	errDamage      = coded.New(userdb.CodeCorrupt, "the check found damage")
 )
 
@@ -36,6 +38,11 @@ func (e usageError) Error() string          { return string(e) }
 func (e usageError) ErrorCode() userdb.Code { return userdb.CodeUsage }
 
 func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(format, args...)) }
+
+// noTypeError returns the error for a type that a schema does not have.
+func noTypeError(name string, sc schema.Schema) error {
+	return fmt.Errorf("%w: %s; the schema has %s", errNoType, printable(name), strings.Join(sc.Names(), ", "))
+}
 
 const unreachable = "is the store of --store (USERDB_STORE) the right one, and is it running?"
 

@@ -58,6 +58,7 @@ with Options.History.`,
 type eventOptions struct {
 	kinds          []string
 	follow, latest bool
+	ofOne          bool // the events are those of one entry
 	limit          int
 	since          time.Time
 }
@@ -105,7 +106,7 @@ func (s *session) events(ctx context.Context, words []string, o eventOptions) er
 		return s.printEvents(s.feed(ctx, userdb.EventQuery{Kinds: kinds, Limit: 1000, Key: key}, true), o)
 	}
 	all, err := p.typ.History(ctx, hints.Key(e.Key()))
-	o.latest = true // History returns the newest event first
+	o.latest, o.ofOne = true, true // History returns the newest event first
 	return s.printEvents(func(yield func(userdb.HistoryEvent, error) bool) {
 		for _, event := range all {
 			if (len(kinds) == 0 || slices.Contains(kinds, event.Kind)) && !yield(event, nil) {
@@ -150,7 +151,11 @@ func (s *session) feed(ctx context.Context, q userdb.EventQuery, follow bool) it
 
 // printEvents prints the events that the flags select.
 func (s *session) printEvents(events iter.Seq2[userdb.HistoryEvent, error], o eventOptions) error {
-	n, table := 0, s.newGrid([]string{"time", "kind"}, "time", "kind", "entry", "fields", "by", "from")
+	head := []string{"time", "kind", "entry", "about", "by", "from"}
+	if o.ofOne {
+		head = slices.Delete(head, 2, 3)
+	}
+	n, table := 0, s.newGrid([]string{"time", "kind"}, head...)
 	if o.follow {
 		table = nil // each event is printed when it happens
 	}
@@ -192,14 +197,22 @@ func (s *session) wait(ctx context.Context) error {
 func (s *session) printEvent(e userdb.HistoryEvent, table *grid) error {
 	if table != nil {
 		entry := ""
-		if e.Key.IsValid() {
+		switch {
+		case !e.Key.IsValid():
+		case e.Key.Type() == s.defaultType(s.db.Schema()): // its UID is a hint
+			entry = printable(e.Key.Value())
+		default:
 			entry = printable(e.Key.String())
 		}
 		about := strings.Join(e.Fields, ", ")
 		if e.Purpose != "" {
 			about = strings.TrimSpace(about + " for " + e.Purpose)
 		}
-		return table.add(e.Time.UTC().Format("2006-01-02 15:04:05Z"), string(e.Kind), entry, cell(about), cell(e.Actor), cell(e.Origin))
+		row := []string{e.Time.UTC().Format("2006-01-02 15:04:05Z"), string(e.Kind), entry, cell(about), cell(e.Actor), cell(e.Origin)}
+		if table.head[2] != "entry" {
+			row = slices.Delete(row, 2, 3)
+		}
+		return table.add(row...)
 	}
 	words := []string{e.Time.UTC().Format(time.RFC3339), string(e.Kind)}
 	if e.Key.IsValid() {

@@ -213,7 +213,11 @@ func printEntries(to listing, entries iter.Seq2[userdb.Entry, error]) error {
 func (s *session) checkFieldNames(fields []string, typ string) error {
 	t := s.db.Schema().Types[typ]
 	for _, field := range fields {
-		if _, declared := t.Fields[field]; !declared && field != t.Primary && !t.Open {
+		_, declared := t.Fields[field]
+		if _, isRecord := t.Tertiary[field]; isRecord && !declared {
+			return usagef("--fields: %s are not a field; 'userdb get' and 'userdb export' print them", printable(field))
+		}
+		if !declared && field != t.Primary && !t.Open {
 			return usagef("--fields: type %s has no field %s", printable(typ), printable(field))
 		}
 	}
@@ -412,6 +416,9 @@ A pattern matches whole keys: in the root, '*' matches keys in all namespaces an
 			}
 			n := 0
 			err := each(inspect.Keys(ctx, s.db, words[0]), func(string) error { n++; return nil })
+			if n == 0 {
+				return cmp.Or(err, usagef("%s matches no records", printable(words[0])))
+			}
 			return cmp.Or(err, usagef("%s matches %s; add --yes to remove those that no remaining entry needs",
 				printable(words[0]), plural(n, "record")))
 		}, opened)),
@@ -446,7 +453,11 @@ them perhaps twice.`,
 				return err
 			}
 			o.Color = s.out.live && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-			return inspect.Dump(ctx, s.db, s.out, o)
+			err := inspect.Dump(ctx, s.db, s.out, o)
+			if err == nil && !s.out.wrote {
+				s.noteSilence("no records")
+			}
+			return err
 		}, reading),
 	}
 	choiceFlag(c, &o.Format, "format", "show them as `FORMAT`: long, short (one line each) or keys (default long)", "long", "short", "keys")

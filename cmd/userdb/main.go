@@ -344,7 +344,7 @@ func (s *session) typ(ctx context.Context, name string) (*userdb.Type, error) {
 	}
 	t, err := s.db.Type(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w; the schema has %s", err, strings.Join(sc.Names(), ", "))
+		return nil, noTypeError(name, sc)
 	}
 	return t, s.checkNamedSchema(ctx)
 }
@@ -503,6 +503,9 @@ func resolve(h hints.Hint, sc schema.Schema, defaultType string) (hints.Target, 
 	}
 	if defaultType == "" && len(sc.Types) > 1 {
 		return target, usagef("hint %s names no type: give one with --type; the schema has %s", h, strings.Join(sc.Names(), ", "))
+	}
+	if _, has := sc.Types[defaultType]; !has && defaultType != "" {
+		return target, noTypeError(defaultType, sc)
 	}
 	return h.Resolve(sc, defaultType)
 }

@@ -84,6 +84,15 @@ func (o operatorLine) text() string {
 	return text
 }
 
+// row returns the columns of a table of operators. since is when the operator was added.
+func (o operatorLine) row(since string) []string {
+	status := ""
+	if o.Disabled {
+		status = "disabled"
+	}
+	return []string{printable(o.Name), cell(o.Namespace), since, status}
+}
+
 func listOperatorsCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
@@ -95,7 +104,7 @@ func listOperatorsCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n := 0
+			n, table := 0, s.newGrid([]string{"name", "since"}, "name", "namespace", "since", "status")
 			for e, err := range operators.All(ctx, userdb.Query{Order: admin.OperatorName}) {
 				if err != nil {
 					return err
@@ -105,18 +114,24 @@ func listOperatorsCommand(s *session) *cobra.Command {
 					continue
 				}
 				n++
+				since := ""
 				if v, ok := e.Get(admin.OperatorAdded); ok {
 					at, _ := v.Time()
-					line.Added = at.Format(time.RFC3339)
+					line.Added, since = at.Format(time.RFC3339), shortTime(at)
 				}
-				if err := s.out.print(line, line.text()); err != nil {
+				if table != nil {
+					err = table.add(line.row(since)...)
+				} else {
+					err = s.out.print(line, line.text())
+				}
+				if err != nil {
 					return err
 				}
 			}
-			if n == 0 && !s.JSON {
-				return s.out.print(nil, "no operators; 'userdb operator add' makes one")
+			if n == 0 {
+				s.noteSilence("no operators; 'userdb operator add' makes one")
 			}
-			return nil
+			return table.end()
 		}, reading),
 	}
 }

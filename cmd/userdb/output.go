@@ -29,6 +29,8 @@ type output struct {
 	w    *bufio.Writer // after an error, all later writes fail
 	json bool
 	live bool // flush each line, because a person is watching
+	// wrote reports whether anything was written.
+	wrote bool
 }
 
 // errorOutput returns an output for standard error, which flushes each line.
@@ -39,7 +41,7 @@ func errorOutput(w io.Writer, json bool) *output {
 // Write implements [io.Writer], for commands that print text of their own.
 func (o *output) Write(p []byte) (int, error) {
 	n, err := o.w.Write(p)
-	if err == nil && o.live {
+	if o.wrote = true; err == nil && o.live {
 		err = o.w.Flush()
 	}
 	return n, outputError(err)

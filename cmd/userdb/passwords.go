@@ -150,7 +150,7 @@ func (s *session) runOnKey(done string, do func(context.Context, subject) error,
 	return s.runOn(func(ctx context.Context, p subject, _ []string) error {
 		e, err := p.typ.Find(ctx, p.hint)
 		if err != nil {
-			return err
+			return suggestKey(ctx, p, err)
 		}
 		p.text, p.hint = e.Key().String(), hints.Key(e.Key())
 		return s.printResult(p.text, done+" "+printable(p.text), do(ctx, p))

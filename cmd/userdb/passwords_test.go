@@ -56,7 +56,7 @@ func TestPrompts(t *testing.T) {
 		{"create user added=soon", nil, 2, "", "userdb: invalid value: added: not a date like "},
 		{"create customer=C1", nil, 2, "", `userdb: invalid value: customer: type "user" has no such field; it has uid, added, email, job, name,`},
 		{"create user name", nil, 2, "", "userdb: name is not FIELD=VALUE\n"},
-		{"create robot", nil, 2, "", "userdb: schema: types.robot: "},
+		{"create robot", nil, 2, "", "userdb: no such type: robot; "},
 		{"passwd nobody", nil, 3, "", "userdb: nobody: not found\n"},
 		{"passwd job=x", nil, 2, "", "userdb: hint "},
 		{"login Alice", []string{good}, 0, "Password: ", ""},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -117,7 +118,8 @@ func namespaceCommand(s *session) *cobra.Command {
 		Short: "List, copy and drop namespaces",
 		Long: `List, copy and drop namespaces. Names are written as for --namespace. If --namespace is given, they
 are relative to it. To move a namespace, copy it and drop the old one.`,
-		Example: `  userdb namespace list`,
+		Example: `  userdb create user name=Carol --namespace acme --no-password
+  userdb namespace list`,
 	}, listNamespacesCommand(s), copyNamespaceCommand(s), dropNamespaceCommand(s))
 }
 
@@ -154,18 +156,24 @@ Namespaces inside it are counted on their own.`,
 			if err != nil {
 				return err
 			}
+			table := s.newGrid([]string{"namespace"}, "namespace", "entries", "records")
 			for _, n := range found {
 				// Without --namespace this removes nothing, because no path begins with a slash.
 				path := strings.TrimPrefix(n.Namespace.Path(), s.Namespace+"/")
 				text := printable(path) + "  " + plural(n.Entries, "entry") + ", " + plural(n.Records, "record")
-				if err := s.out.print(line{path, n.Entries, n.Records}, text); err != nil {
+				if table != nil {
+					err = table.add(printable(path), strconv.FormatInt(n.Entries, 10), strconv.FormatInt(n.Records, 10))
+				} else {
+					err = s.out.print(line{path, n.Entries, n.Records}, text)
+				}
+				if err != nil {
 					return err
 				}
 			}
-			if len(found) == 0 && !s.JSON {
-				return s.out.print(nil, "no namespaces")
+			if len(found) == 0 {
+				s.noteSilence("no namespaces")
 			}
-			return nil
+			return table.end()
 		}, unlimited, opened, reading),
 	}
 }

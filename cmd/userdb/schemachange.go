@@ -81,7 +81,7 @@ var outcomes = map[schema.Relation][2]string{
 
 // printDiff prints how the declaration of a type compares with the stored one. builtin says that it
 // is built in: a program that declares none follows the stored one. brief leaves out the two
-// declarations, which are long lines.
+// declarations, which are long lines. They are also left out if nothing differs.
 func (o *output) printDiff(name string, stored, own map[string]schema.Type, builtin, brief bool) error {
 	there, isStored := stored[name]
 	here, isHere := own[name]
@@ -112,7 +112,7 @@ func (o *output) printDiff(name string, stored, own map[string]schema.Type, buil
 		name string
 		typ  *schema.Type
 	}{{"stored", d.Stored}, {"here", d.Here}} {
-		if side.typ != nil && !brief {
+		if side.typ != nil && !brief && relation != schema.Same {
 			line, err := strictjson.Marshal(side.typ)
 			if err != nil {
 				return err
@@ -204,7 +204,7 @@ func (s *session) noteOverlaps(t schema.Type, field string) error {
 func withField(old schema.Schema, typ, name string, declared schema.Field, roles schema.Role) (schema.Schema, error) {
 	t, has := old.Types[typ]
 	if !has {
-		return schema.Schema{}, usagef("the schema has no type %s", printable(typ))
+		return schema.Schema{}, noTypeError(typ, old)
 	}
 	f, isField := t.Fields[name]
 	_, record := t.Tertiary[name]
@@ -248,7 +248,8 @@ entries of the changed types until the change is done, even while it is interrup
 before; --plan says which of the two it is, and the second needs --yes. The change may be stopped: the same command continues
 it, also without --schema. On a cluster it first waits 15 s for other programs to notice.
 
-A name that it removes is retired, which also needs --yes: programs that declare it are refused, running ones included, and
+To remove a field, leave it out of what 'userdb schema show' prints. A name that is removed is
+retired, which also needs --yes: programs that declare it are refused, running ones included, and
 only this command brings it back. Without --schema it converts records to this program's version of
 the canonical form, if they have another one.`,
 		Example: `  userdb schema apply --plan --schema schema.json

@@ -47,20 +47,25 @@ func (l sessionLine) text() string {
 	return strings.Join(words, "  ")
 }
 
+// shortID is how many characters of an ID are shown on a terminal. They hold 72 random bits, so no
+// two sessions of an entry share them.
+const shortID = 12
+
 func listSessionsCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "list HINT",
 		Short: "List the sessions of an entry",
 		Long: `List the sessions of an entry, the most recently seen first. Prints the ID of each, which is not its
-secret, when it was started and last seen (to the minute), and when it expires if it is used.`,
+secret, when it was started and last seen (to the minute), and when it expires if it is used. On a
+terminal IDs are shortened.`,
 		Example: `  userdb login --session --password-stdin -- Alice < secret.txt
   userdb session list '*=Alice' --json`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
-			n, table := 0, s.newGrid([]string{"id", "last seen", "origin"}, "id", "last seen", "origin", "agent", "expires")
+			n, table := 0, s.newGrid([]string{"id", "last seen", "expires", "origin"}, "id", "last seen", "expires", "origin", "agent")
 			err := each(p.typ.Sessions(ctx, p.hint), func(one userdb.Session) error {
 				if n++; table != nil {
-					return table.add(printable(one.ID), one.LastSeen.UTC().Format("01-02 15:04Z"), cell(one.Origin), cell(one.Agent),
-						one.Expires.UTC().Format(time.DateOnly))
+					return table.add(one.ID[:min(shortID, len(one.ID))], shortTime(one.LastSeen), one.Expires.UTC().Format(time.DateOnly),
+						cell(one.Origin), cell(one.Agent))
 				}
 				line := sessionLine{one.ID, formatTime(one.Started), formatTime(one.LastSeen), formatTime(one.Expires), one.Origin, one.Agent}
 				return s.out.print(line, line.text())
@@ -85,12 +90,39 @@ func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 var errNoSession = coded.New(userdb.CodeNotFound, "the entry has no such session")
 
+func noSessionError(id string) error {
+	return fmt.Errorf("%w: %s; 'userdb session list' prints those there are", errNoSession, printable(id))
+}
+
+// completeIDs returns those of all IDs that begin with the given texts. Each text must be the
+// beginning of exactly one.
+func completeIDs(all, texts []string) (ids []string, err error) {
+	for _, text := range texts {
+		var found []string
+		for _, id := range all {
+			if text != "" && strings.HasPrefix(id, text) {
+				found = append(found, id)
+			}
+		}
+		switch len(found) {
+		case 0:
+			return nil, noSessionError(text)
+		case 1:
+			ids = append(ids, found[0])
+		default:
+			return nil, usagef("%d sessions have IDs that begin with %s: write more of the ID", len(found), printable(text))
+		}
+	}
+	return ids, nil
+}
+
 func endSessionCommand(s *session) *cobra.Command {
 	var all bool
 	c := &cobra.Command{
-		Use:     "end HINT [ID…]",
-		Short:   "End sessions of an entry",
-		Long:    `End the sessions with these IDs, which 'userdb session list' prints, or all sessions of an entry.`,
+		Use:   "end HINT [ID…]",
+		Short: "End sessions of an entry",
+		Long: `End the sessions with these IDs, which 'userdb session list' prints, or all sessions of an entry. The
+beginning of an ID is enough, if no other session of the entry has it.`,
 		Example: `  userdb session end email=alice@example.com --all`,
 		RunE: s.runOn(func(ctx context.Context, p subject, ids []string) error {
 			switch {
@@ -102,12 +134,22 @@ func endSessionCommand(s *session) *cobra.Command {
 				return s.printResult(key, "ended all sessions of "+printable(key), err)
 			}
 			e, err := p.typ.Find(ctx, p.hint)
+			var open []string
+			if err == nil {
+				err = each(p.typ.Sessions(ctx, hints.Key(e.Key())), func(one userdb.Session) error {
+					open = append(open, one.ID)
+					return nil
+				})
+			}
+			if err == nil {
+				ids, err = completeIDs(open, ids)
+			}
 			for _, id := range ids {
 				if err != nil {
 					return err
 				}
 				if err = p.typ.EndSessionID(ctx, hints.Key(e.Key()), id); errors.Is(err, userdb.ErrNotFound) {
-					err = fmt.Errorf("%w: %s; 'userdb session list' prints those there are", errNoSession, printable(id))
+					err = noSessionError(id)
 				}
 			}
 			key := e.Key().String()

@@ -33,7 +33,8 @@ const (
 	gap      = "  "
 	ellipsis = "…"
 	disabled = gap + "disabled"
-	minWidth = 8 // no column is made narrower than this
+	minWidth = 8  // no column is made narrower than this
+	uidWidth = 12 // nor that of UIDs, which people copy, than one that userdb generated
 )
 
 // add prints an entry or, until the columns are known, keeps it for later.
@@ -106,7 +107,7 @@ func (t *table) fit(head []string) {
 	for _, e := range t.first {
 		widen(t.cells(e), disabledWidth(e.Disabled()))
 	}
-	uid := minWidth + disabledWidth(slices.ContainsFunc(t.first, userdb.Entry.Disabled))
+	uid := uidWidth + disabledWidth(slices.ContainsFunc(t.first, userdb.Entry.Disabled))
 	for _, least := range []struct{ other, identifier, date int }{
 		{16, 0, 0}, {16, 24, 0}, {minWidth, minWidth, 0}, {minWidth, minWidth, minWidth},
 	} {

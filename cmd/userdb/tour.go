@@ -12,7 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -35,7 +37,7 @@ type tourCommand struct {
 	stdin string
 	exit  int  // the exit code that the command must have
 	brief bool // only the first line is printed, as by "| head -1"
-	until int  // repeat the command until it has this exit code, and count equal lines
+	again bool // the command is repeated while the password is wrong, and equal lines are counted
 }
 
 // tourSteps lists what the tour shows before it draws the records.
@@ -73,7 +75,7 @@ var tourSteps = []tourStep{
 		},
 		{
 			shown: "for i in $(seq %d); do\n    userdb login --password-stdin Alice < guess.txt\n  done 2>&1 | uniq -c",
-			words: []string{"login", "--password-stdin", "Alice"}, stdin: "letmein123", exit: 8, until: 8,
+			words: []string{"login", "--password-stdin", "Alice"}, stdin: "letmein123", exit: 8, again: true,
 		},
 	}},
 }
@@ -109,7 +111,8 @@ begins with $ is a command, which you can repeat on a store of your own; what fo
 	return c
 }
 
-// tour shows the tour. With keep it leaves the store in tourFile.
+// tour shows the tour. With keep it leaves the store in tourFile. Its password, which everybody
+// knows, has a cheap hash, so that nobody waits; the first login afterwards replaces it.
 func (s *session) tour(ctx context.Context, keep bool) (err error) {
 	url := "memory:"
 	if keep {
@@ -123,6 +126,9 @@ func (s *session) tour(ctx context.Context, keep bool) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, db.Close()) }()
+	if err := view.HooksOf(db).UseCheapHashes(); err != nil {
+		return err
+	}
 	t := tour{s, db}
 	if err := t.printf("userdb keeps accounts, and finds them by any identifier that they own. One\n" +
 		"identifier never means two people. This tour has a store of its own.\n\n"); err != nil {
@@ -139,6 +145,16 @@ func (s *session) tour(ctx context.Context, keep bool) (err error) {
 	last := tourStep{"The check proves that no two accounts share an identifier.", []tourCommand{{words: []string{"check"}}}}
 	if err := t.show(ctx, len(tourSteps)+2, last); err != nil {
 		return err
+	}
+	if keep {
+		// The login that end suggests must not wait because of the guesses.
+		users, err := db.Type("user")
+		if err == nil {
+			err = users.ResetThrottle(ctx, hints.UID("alice"))
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return t.end(keep)
 }
@@ -174,15 +190,18 @@ func (t tour) runCommand(ctx context.Context, c tourCommand) error {
 	runs, exit := 0, c.exit
 	if c.words != nil {
 		const most = 100 // more wrong passwords than any throttle admits at once
-		for again := true; again; again = c.until != 0 && exit != c.until && runs < most {
+		for again := true; again; again = c.again && exit == userdb.CodeLogin.ExitStatus() && runs < most {
 			var text string
 			text, exit = t.run(ctx, c.stdin, c.words)
 			output.WriteString(text)
 			runs++
 		}
 	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	shown := cmp.Or(c.shown, "userdb "+strings.Join(c.words, " "))
-	if c.until != 0 {
+	if c.again {
 		shown = fmt.Sprintf(shown, runs)
 	}
 	if err := t.printf("   $ %s\n", strings.ReplaceAll(shown, "\n", "\n   ")); err != nil {
@@ -192,7 +211,7 @@ func (t tour) runCommand(ctx context.Context, c tourCommand) error {
 		return fmt.Errorf("userdb %s: exit code %d, not %d: %s", strings.Join(c.words, " "), exit, c.exit, output.String())
 	}
 	text := output.String()
-	if c.until != 0 {
+	if c.again {
 		text = countLines(text)
 	}
 	for line := range strings.Lines(text) {

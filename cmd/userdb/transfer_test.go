@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,5 +77,30 @@ func TestImportForm(t *testing.T) {
 	got := runCommand(nil, "", "import", write("d.csv", "email,clear_password\rGeheim-2024,x\r"))
 	if expect(t, got, 2, "", "its lines end with CR alone"); strings.Contains(got.err, "Geheim") {
 		t.Errorf("the error quotes a password: %s", got.err)
+	}
+}
+
+// TestTableRoundTrip checks that import reads what list --csv writes, whatever the values are, also
+// with a word that means no value.
+func TestTableRoundTrip(t *testing.T) {
+	values := []string{
+		`\N`, "NULL", "null", " x", "x ", `="x"`, `="="`, "=1+1", "'=x", "''", `a"b`, `"`, `""`, `\"`, "a\r\nb", "a\nb\n", "\r", "\n",
+		"sep=;", "-5", "00123", "1,2", "a;b", "\t", "\ufeffx", `\.`, "true",
+	}
+	useFile(t)
+	for i, v := range values {
+		expect(t, runCommand(nil, "", "create", "user", fmt.Sprintf("uid=u%d", i), "job="+v, "--no-password"), 0, "", "")
+	}
+	export := func() []string { return slices.Sorted(strings.Lines(runCommand(nil, "", "export").out)) }
+	want := export()
+	table := filepath.Join(t.TempDir(), "users.csv")
+	listed := runCommand(nil, "", "list", "--csv")
+	if err := os.WriteFile(table, []byte(listed.out), 0o600); err != nil || listed.code != 0 {
+		t.Fatal(listed, err)
+	}
+	useFile(t)
+	expect(t, runCommand(nil, "", "import", table, "--null", "NULL", "--without-identifier"), 0, fmt.Sprintf("%d created", len(values)), "")
+	if got := export(); !slices.Equal(got, want) || len(want) != len(values) {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -400,7 +400,7 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 		}
 	}
 	got := runProcess(t, dir, store, "import", "users.csv", "--rejects", "/dev/stderr")
-	if got.code != 1 || !strings.HasPrefix(got.err, "uid,name,~line,~reason,~text\n1,@,2,") {
+	if got.code != 1 || !strings.HasPrefix(got.err, "uid,name,~line,~reason,~text\n1,'@,2,") {
 		t.Errorf("refused lines to /dev/stderr: %+v, want exit 1 and the lines", got)
 	}
 	if got := runProcess(t, dir, store, "import", "users.csv", "--rejects", "/dev/full"); got.code != 1 ||

@@ -118,18 +118,30 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	if s.Backwards() {
 		s.order.Reverse, cursor = !s.order.Reverse, backward
 	}
-	want = s.batch(want)
+	size := s.batch(want)
+	if s.bytes != nil {
+		want = min(want, scanBatch) // these bytes do not count
+	}
 	for {
 		members, err := rd.members(ctx, s, at, want)
 		if err != nil {
 			return nil, "", err
 		}
-		found, err := rd.entriesAt(ctx, s, members)
-		if err != nil || len(members) < want {
-			return found, "", err
+		var found []store.Found
+		rest := members
+		for more := true; more && len(rest) > 0; more = s.MayRead() {
+			batch := rest[:min(size, len(rest))]
+			some, err := rd.entriesAt(ctx, s, batch)
+			if err != nil {
+				return nil, "", err
+			}
+			found, rest = append(found, some...), rest[len(batch):]
+			at = bookmark{cursor: cursor, last: batch[len(batch)-1], taken: s.orderDigest()}
 		}
-		at = bookmark{cursor: cursor, last: members[len(members)-1], taken: s.orderDigest()}
-		if len(found) > 0 || !s.MayRead() {
+		switch {
+		case len(members) < want && len(rest) == 0:
+			return found, "", nil
+		case len(found) > 0 || !s.MayRead():
 			return found, at.String(), nil
 		}
 	}

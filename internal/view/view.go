@@ -217,7 +217,7 @@ type Hooks interface {
 	// WithConfig returns another *userdb.DB over the same connections.
 	WithConfig(Config) (DB, error)
 	// UseCheapHashes makes the password hashes of the DB cheap, and those of DBs made from it
-	// later. It is for tests.
+	// later. It is for tests, and for the tour of the command.
 	UseCheapHashes() error
 }
 

@@ -251,7 +251,7 @@ func TestCheckRefuses(t *testing.T) {
 	}{
 		{with, check.Options{}, userdb.ErrSchemaMismatch, `schema differs from the one in the database: type firm: fold: stored exact; here casefold; use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'`},
 		{s.DB, check.Options{Only: hints.UID("u0")}, hints.ErrHint, "hints: UID: names no type"},
-		{s.DB, check.Options{Only: hints.UID("u0").Of("robot")}, hints.ErrHint, `hints: UID: the schema has no type "robot"`},
+		{s.DB, check.Options{Only: hints.UID("u0").Of("robot")}, hints.ErrHint, `hints: UID: the schema has no type "robot"; it has ` + strings.Join(testdb.House().Names(), ", ")},
 	} {
 		n := 0
 		for p, err := range check.Run(s.Ctx, tt.db, tt.o) {

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/csvtext"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/schema"
@@ -104,6 +105,8 @@ type csvRows struct {
 	kinds       []columnKind
 	lines       int64 // lines of text read, including sep
 	size        int64 // size of the lines removed from input
+	rejects     bool  // the input is a file of refused rows, whose cells csvtext.Escape has written
+	bareLine    int64 // the line of the row that was read last, if the csv.Reader refuses it; or 0
 }
 
 // newCSVRows reads the header.
@@ -113,7 +116,7 @@ func newCSVRows(in *bufio.Reader, o csvOptions) (*csvRows, error) {
 	s.lines = s.skippedLines()
 	s.r = csv.NewReader(&s.input)
 	s.r.FieldsPerRecord, s.r.Comma = -1, o.delimiter
-	header, err := s.r.Read()
+	header, err := s.read()
 	switch {
 	case err == io.EOF:
 		return s, nil
@@ -121,6 +124,11 @@ func newCSVRows(in *bufio.Reader, o csvOptions) (*csvRows, error) {
 		return nil, s.readError(s.input.err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: the header: %w", ErrInput, err)
+	}
+	if s.rejects = slices.Contains(header, columnReason); s.rejects {
+		for i := range header {
+			header[i], _ = csvtext.Unescape(header[i])
+		}
 	}
 	s.takeRow()
 	if o.delimiter != ' ' && o.delimiter != '\t' && len(header) > 1 && !slices.ContainsFunc(header[1:], hasNoLeadingSpace) {
@@ -149,19 +157,48 @@ func (s *csvRows) skippedLines() int64 { return int64(strings.Count(s.sep, "\n")
 
 // lineOf returns the line on which a cell of the row that was read last begins.
 func (s *csvRows) lineOf(cell int) int64 {
+	if s.bareLine > 0 {
+		return s.bareLine
+	}
 	at, _ := s.r.FieldPos(cell)
 	return int64(at) + s.skippedLines()
 }
 
-// isQuoted reports whether a cell of the row that was read last is in quotes. The row must not have
-// been taken.
-func (s *csvRows) isQuoted(cell int) bool {
-	at, column := s.r.FieldPos(cell)
-	text := s.row()
-	for range int64(at) + s.skippedLines() - s.lines - 1 {
-		text = text[bytes.IndexByte(text, '\n')+1:]
+// read returns the cells of the next row, in which those without a value are empty.
+func (s *csvRows) read() ([]string, error) {
+	cells, err := s.r.Read()
+	s.bareLine = 0
+	var bad *csv.ParseError
+	isBare := errors.As(err, &bad) && bad.Err == csv.ErrBareQuote && s.input.err == nil
+	if err != nil && !isBare {
+		return cells, err
 	}
-	return text[column-1] == '"'
+	row, isQuoted := s.row(), func(int) bool { return false }
+	if bytes.IndexByte(row, '"') >= 0 {
+		split, ok := csvtext.Split(string(row), s.delimiter, s.r.TrimLeadingSpace)
+		if !ok {
+			return cells, err
+		}
+		cells = cells[:0]
+		for _, c := range split {
+			cells = append(cells, c.Text)
+		}
+		isQuoted = func(i int) bool { return split[i].Quoted }
+	}
+	if isBare {
+		s.bareLine = int64(bad.StartLine) + s.skippedLines()
+	}
+	for i, cell := range cells {
+		switch text, escaped := csvtext.Unescape(cell); {
+		case s.meansNull(cell) && !isQuoted(i):
+			cells[i] = ""
+		case escaped && s.rejects:
+			cells[i] = text
+		default:
+			cells[i] = csvtext.UnwrapText(cell)
+		}
+	}
+	return cells, nil
 }
 
 // A rowText is a reader that keeps the text of the current row. A csv.Reader reads more of it only
@@ -213,7 +250,7 @@ func (s *csvRows) takeRow() string {
 }
 
 func (s *csvRows) next(l *line) (more bool, err error) {
-	cells, err := s.r.Read()
+	cells, err := s.read()
 	var bad *csv.ParseError
 	switch {
 	case err == io.EOF:
@@ -231,11 +268,6 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 		l.no, l.err = int64(bad.StartLine)+s.skippedLines(), quoteAdvice(bad.Err)
 	default:
 		l.no = s.lineOf(0)
-		for i, cell := range cells {
-			if s.meansNull(cell) && !s.isQuoted(i) {
-				cells[i] = ""
-			}
-		}
 		for len(cells) > len(s.header) && cells[len(cells)-1] == "" { // of spreadsheets
 			cells = cells[:len(cells)-1]
 		}
@@ -309,17 +341,22 @@ func cellContent(name, kind, cell string) (change.Content, error) {
 	return tertiaryRecord{name: name, Kind: kind, Value: json.RawMessage(cell)}.content()
 }
 
-// reject writes a row with the columns of rejected rows. It leaves out those that an earlier import
-// added.
+// reject writes a row with the columns of rejected rows, so that no spreadsheet runs a cell. It
+// leaves out the columns that an earlier import added.
 func (s *csvRows) reject(w io.Writer, l *line) error {
-	out := csv.NewWriter(w)
-	out.Comma = s.delimiter
+	write := func(cells []string) error {
+		for i, cell := range cells {
+			cells[i] = csvtext.Escape(cell)
+		}
+		return csvtext.Write(w, s.delimiter, cells, s.meansNull)
+	}
 	if !s.headerWritten {
 		if _, err := io.WriteString(w, s.sep); err != nil {
 			return err
 		}
-		// The error is returned by out.Error.
-		_ = out.Write(append(s.strip(s.header), columnLine, columnReason, columnText))
+		if err := write(append(s.strip(s.header), columnLine, columnReason, columnText)); err != nil {
+			return err
+		}
 		s.headerWritten = true
 	}
 	cells, text := l.cells, ""
@@ -329,20 +366,7 @@ func (s *csvRows) reject(w io.Writer, l *line) error {
 	if i := slices.Index(s.header, columnText); i >= 0 && text == "" {
 		text = cells[i]
 	}
-	row := append(s.strip(cells), strconv.FormatInt(l.no, 10), l.err.Error(), text)
-	if !slices.ContainsFunc(row, s.meansNull) {
-		_ = out.Write(row)
-	}
-	out.Flush()
-	if err := out.Error(); err != nil || !slices.ContainsFunc(row, s.meansNull) {
-		return err
-	}
-	// Such a cell was in quotes, and a csv.Writer would write it without.
-	for i, cell := range row {
-		row[i] = `"` + strings.ReplaceAll(cell, `"`, `""`) + `"`
-	}
-	_, err := io.WriteString(w, strings.Join(row, string(s.delimiter))+"\n")
-	return err
+	return write(append(s.strip(cells), strconv.FormatInt(l.no, 10), l.err.Error(), text))
 }
 
 // meansNull reports whether a cell has no value unless it is in quotes.

@@ -3,12 +3,14 @@ package transfer_test
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -107,6 +109,13 @@ func TestTables(t *testing.T) {
 		{"names with a sign", "$id,email,@timestamp,name\n1,ann@x.org,x,Ann\n", transfer.ImportOptions{Map: map[string]string{"$id": "uid"}, Ignore: []string{"@timestamp"}}, withUID("1")},
 		{"a quote in a cell", "uid,email,name\n1,ann@x.org,Ann \"A\"\n", transfer.ImportOptions{}, "a quote inside a cell without quotes: put the cell in quotes"},
 		{"a quote that is not doubled", "uid,email,name\n1,ann@x.org,\"Ann \"A\"\"\n", transfer.ImportOptions{}, "a quote inside a cell in quotes that is not doubled"},
+		{"a text of a spreadsheet", "uid,email,name\n=\"1\",ann@x.org,=\"Ann\"\n", transfer.ImportOptions{}, withUID("1")},
+		{"a text of a spreadsheet in quotes", "uid,email,name\n1,ann@x.org,\"=\"\"Ann\"\"\"\n", transfer.ImportOptions{}, withUID("1")},
+		{"texts of a spreadsheet in the header", "=\"uid\";=\"email\";=\"name\"\r\n=\"1\";=\"ann@x.org\";=\"Ann\"\r\n", transfer.ImportOptions{Delimiter: ';'}, withUID("1")},
+		{"a formula", "uid,email,name\n1,ann@x.org,=Ann\n", transfer.ImportOptions{}, strings.Replace(withUID("1"), `"Ann"`, `"=Ann"`, 1)},
+		{"a text of a spreadsheet that does not end", "uid,email,name\n1,ann@x.org,=\"Ann\n", transfer.ImportOptions{}, "a quote inside a cell without quotes"},
+		{"CRLF in a cell", "uid,email,name,job\r\n1,ann@x.org,Ann,\"a\r\nb\"\r\n", transfer.ImportOptions{}, strings.Replace(withUID("1"), `"name"`, `"job":"a\r\nb","name"`, 1)},
+		{"an apostrophe", "uid,email,name\n1,ann@x.org,'=Ann\n", transfer.ImportOptions{}, strings.Replace(withUID("1"), `"Ann"`, `"'=Ann"`, 1)},
 		{"a pasted hash", "uid,email,name,password\n1,ann@x.org,Ann, $2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy \n", transfer.ImportOptions{}, withUID("1")},
 		{"NULL as a flag", "uid,disabled\n1,NULL\n", transfer.ImportOptions{}, "(userdb import --null NULL)"},
 		{"NULL as a date", "uid,added\n1,NULL\n", transfer.ImportOptions{}, "(userdb import --null NULL)"},
@@ -178,6 +187,31 @@ func TestRejectedNull(t *testing.T) {
 		const want = `{"type":"user","facets":{"added":"2024-01-02T00:00:00.000Z","name":"NULL","uid":"1"}}`
 		if got := strings.TrimSpace(s.export(t, transfer.ExportOptions{})); got != want {
 			t.Errorf("got %s, want %s", got, want)
+		}
+	})
+}
+
+// TestRejectedFormulas checks that no spreadsheet runs a cell of the rejects, and that importing
+// them brings the values as they were.
+func TestRejectedFormulas(t *testing.T) {
+	const in = "uid;added;name;job;@col\n1;soon;=A1;\"'=x\";'y\n2;soon;=\"+49\";\"=\"\"=\"\"\"\"x\"\"\"\"\"\"\";-1\n"
+	eachEngine(t, func(t *testing.T, s *site) {
+		declared := full()
+		declared.Types["user"].Fields["col"] = schema.Field{}
+		s = s.Under(t, declared)
+		var rejects strings.Builder
+		o := transfer.ImportOptions{CSV: true, Delimiter: ';', Map: map[string]string{"@col": "col"}, Rejects: &rejects, WithoutIdentifier: true}
+		s.importText(t, in, o, transfer.Report{Read: 2, Refused: 2})
+		if regexp.MustCompile(`(?m)(^|;)"?[=+@-]`).MatchString(rejects.String()) {
+			t.Errorf("a spreadsheet would run\n%s", rejects.String())
+		}
+		o.Rejects = nil
+		s.importText(t, strings.ReplaceAll(rejects.String(), "soon", "2024-01-02"), o, created(2))
+		for uid, want := range map[string][3]string{"1": {"=A1", "'=x", "'y"}, "2": {"+49", `="x"`, "-1"}} {
+			e, err := s.Type(t, "user").Find(s.Ctx, hints.UID(uid))
+			if got := [3]string{e.Text("name"), e.Text("job"), e.Text("col")}; err != nil || got != want {
+				t.Errorf("%s: got %q, %v; want %q", uid, got, err, want)
+			}
 		}
 	})
 }

@@ -2,8 +2,11 @@ package transfer
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -92,7 +95,7 @@ const markOfClear = "clear"
 // addHash adds the password of a line to the draft.
 func (im *importer) addHash(l *line, r *reading) error {
 	// No hash begins or ends with white space, which people paste along.
-	hash, advice, err := strings.TrimSpace(r.own[columnHash]), "", r.hashErr
+	hash, advice, err := unwrapXenForo(strings.TrimSpace(r.own[columnHash])), "", r.hashErr
 	if isNoPassword(hash) {
 		hash = ""
 	}
@@ -128,9 +131,29 @@ func (im *importer) addHash(l *line, r *reading) error {
 }
 
 // isNoPassword reports whether text stands in place of a hash for an account that has no password,
-// or whose password is locked, as in /etc/shadow and in Django.
+// or whose password is locked, as in /etc/shadow, in Django and in XenForo.
 func isNoPassword(text string) bool {
-	return strings.HasPrefix(text, "!") || text == "*" || text == "*LK*" || text == "*NP*" || text == "NP"
+	switch text {
+	case "*", "*LK*", "*NP*", "NP", "a:0:{}", "[]":
+		return true
+	}
+	return strings.HasPrefix(text, "!")
+}
+
+// xenForoHash matches an array that PHP has serialized and that has nothing but a hash.
+var xenForoHash = regexp.MustCompile(`^a:1:\{s:4:"hash";s:(\d{1,3}):"([!-~]+)";\}$`)
+
+// unwrapXenForo returns the hash in the column data of XenForo's accounts, which is an array that
+// PHP has serialized, or a JSON object. It returns any other text unchanged.
+func unwrapXenForo(text string) string {
+	if m := xenForoHash.FindStringSubmatch(text); m != nil && m[1] == strconv.Itoa(len(m[2])) {
+		return m[2]
+	}
+	var object map[string]string
+	if strings.HasPrefix(text, "{\"") && json.Unmarshal([]byte(text), &object) == nil && len(object) == 1 && object["hash"] != "" {
+		return object["hash"]
+	}
+	return text
 }
 
 // setOwn sets a field of the store's own.

@@ -240,3 +240,29 @@ func TestTrial(t *testing.T) {
 		})
 	}
 }
+
+// TestXenForo imports credentials of XenForo: bcrypt and phpass in an array that PHP has
+// serialized, or in JSON. The vectors are those of Openwall's crypt_blowfish and phpass.
+func TestXenForo(t *testing.T) {
+	const bcrypt, phpass = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW", "$P$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0"
+	for _, tt := range []struct{ data, password, refused string }{
+		{`a:1:{s:4:"hash";s:60:"` + bcrypt + `";}`, "U*U", ""},
+		{`a:1:{s:4:"hash";s:34:"` + phpass + `";}`, "test12345", ""},
+		{`{"hash":"` + strings.ReplaceAll(bcrypt, "/", `\/`) + `"}`, "U*U", ""},
+		{`a:0:{}`, "", ""},
+		{`a:1:{s:4:"hash";s:61:"` + bcrypt + `";}`, "U*U", "XenForo's, but malformed, or too weak: of one round"},
+		{`a:3:{s:4:"hash";s:64:"` + strings.Repeat("0f", 32) + `";s:4:"salt";s:2:"ab";s:8:"hashFunc";s:6:"sha256";}`, "", "XenForo's, but malformed, or too weak: of one round"},
+	} {
+		eachEngine(t, func(t *testing.T, s *site) {
+			s = s.Under(t, full())
+			in := `"uid","email","password"` + "\n" + `"1","ann@x.org","` + strings.ReplaceAll(tt.data, `"`, `""`) + `"` + "\n"
+			reason := s.importOne(t, in, transfer.ImportOptions{CSV: true})
+			if tt.refused == "" && !strings.HasPrefix(reason, "{") || !strings.Contains(reason, tt.refused) {
+				t.Errorf("%s: got %s, want the reason %q", tt.data, reason, tt.refused)
+			}
+			if tt.password != "" && tt.refused == "" {
+				s.requireLogin(t, "ann@x.org", tt.password, true)
+			}
+		})
+	}
+}

@@ -256,14 +256,6 @@ func TestTooManyJobs(t *testing.T) {
 	d.wantText(d.upload(http.StatusTooManyRequests, "x.csv", people), "Four jobs are already running.")
 }
 
-func TestEscapeFormulas(t *testing.T) {
-	var out strings.Builder
-	must(t, escapeFormulas(&out, strings.NewReader("a,=1,+2,-3,@4,\"\t5\",\"\"\"=6\",＝7,b=c\n")))
-	if want := "a,'=1,'+2,'-3,'@4,'\t5,\"\"\"=6\",'＝7,b=c\n"; out.String() != want {
-		t.Errorf("got %q, want %q", out.String(), want)
-	}
-}
-
 // TestUploadsAreLimited checks that only the uploads of the last dry runs stay on the disk, and
 // that an import of an earlier one asks for the file again.
 func TestUploadsAreLimited(t *testing.T) {

@@ -3,7 +3,6 @@ package console
 import (
 	"bufio"
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -272,28 +271,3 @@ func (m *meteredFile) Seek(offset int64, whence int) (int64, error) {
 
 // WriteTo hides the method of the file, which would bypass Read.
 func (m *meteredFile) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, struct{ io.Reader }{m}) }
-
-// escapeFormulas copies the rows of a CSV file. It puts an apostrophe before each cell that a
-// spreadsheet would run as a formula.
-func escapeFormulas(w io.Writer, r io.Reader) error {
-	in, out := csv.NewReader(r), csv.NewWriter(w)
-	in.FieldsPerRecord, in.LazyQuotes = -1, true
-	for {
-		row, err := in.Read()
-		if err == io.EOF {
-			out.Flush()
-			return out.Error()
-		}
-		if err != nil {
-			return err
-		}
-		for i, cell := range row {
-			if cell != "" && strings.ContainsRune("=+-@\t\r\n＝＋－＠", []rune(cell)[0]) {
-				row[i] = "'" + cell
-			}
-		}
-		if err := out.Write(row); err != nil {
-			return err
-		}
-	}
-}

@@ -118,8 +118,11 @@ func numbered(format string, n int) []string {
 	return all
 }
 
+// maxRoundTrips is how many round trips a page may take, whatever its size.
+const maxRoundTrips = 20
+
 // TestUndated checks that users without a date are listed once, before all others, and that a page
-// reads no other users.
+// reads no other users and takes few round trips.
 func TestUndated(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		l := newLister(t, s.Under(t, schema.User()))
@@ -132,18 +135,23 @@ func TestUndated(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.addUndated(t, want[600:900]...)
-		n := &reads{}
+		n, trips := &reads{}, &roundTrips{}
 		l.AddHook(n)
-		for _, count := range []int{200, 70} {
+		l.AddHook(trips)
+		for _, count := range []int{maxCount, 70} {
 			var all []string
 			for total := 1; len(all) < total; {
 				n.Store(0)
+				trips.Store(0)
 				some, newTotal, err := l.page(t, len(all)+1, count)
 				if err != nil || len(some) == 0 {
 					t.Fatalf("page after %d users: got %q, %v", len(all), some, err)
 				}
 				if read := n.Load(); read > int64(count+1) { // one may be the stored schema
 					t.Errorf("page after %d users: read %d entries for a page of %d", len(all), read, count)
+				}
+				if n := trips.Load(); n > maxRoundTrips {
+					t.Errorf("page of %d after %d users: %d round trips, want at most %d", count, len(all), n, maxRoundTrips)
 				}
 				all, total = append(all, some...), newTotal
 			}
@@ -196,7 +204,7 @@ func TestDamagedPage(t *testing.T) {
 // after are deleted. Everybody who stays is listed exactly once, and each page takes few round
 // trips.
 func TestPagesAmongWriters(t *testing.T) {
-	const users, pageSize, maxRoundTrips = 120_000, 100, 20
+	const users, pageSize = 120_000, 100
 	l := newLister(t, testdb.Open(t, testdb.ServerClient(t), testdb.Space(t, ""), schema.User()))
 	l.addUndated(t, numbered("u%06d", users)...)
 	if err := l.h.Prepare(l.Ctx, l.DB, l.NS.Path(), "user"); err != nil {

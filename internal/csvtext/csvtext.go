@@ -1,0 +1,132 @@
+// Package csvtext reads and writes cells of CSV in the forms that package encoding/csv does not
+// distinguish: in quotes or not, as text of a spreadsheet, and where a spreadsheet would run them.
+package csvtext
+
+import (
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A Cell is one cell of a row.
+type Cell struct {
+	Text   string
+	Quoted bool // it was in quotes
+}
+
+// Split returns the cells of a row that a csv.Reader has read, with the line breaks in quotes as
+// they are, and reports whether it could. It also reads ="TEXT", the bare form in which programs
+// write a text that a spreadsheet must not convert; that is then the text of the cell. If trim is
+// set, white space before a cell is left out.
+func Split(row string, delimiter rune, trim bool) (cells []Cell, ok bool) {
+	for strings.HasPrefix(row, "\n") || strings.HasPrefix(row, "\r\n") { // a csv.Reader skips them
+		_, row, _ = strings.Cut(row, "\n")
+	}
+	row = strings.TrimSuffix(strings.TrimSuffix(row, "\n"), "\r")
+	for {
+		if trim {
+			row = strings.TrimLeftFunc(row, unicode.IsSpace)
+		}
+		var c Cell
+		switch {
+		case strings.HasPrefix(row, `"`):
+			end := quotedLength(row)
+			if end == 0 {
+				return nil, false
+			}
+			c, row = Cell{strings.ReplaceAll(row[1:end-1], `""`, `"`), true}, row[end:]
+		case strings.HasPrefix(row, `="`) && quotedLength(row[1:]) > 0:
+			end := 1 + quotedLength(row[1:])
+			c.Text, row = row[:end], row[end:]
+		default:
+			end := strings.IndexRune(row, delimiter)
+			if end < 0 {
+				end = len(row)
+			}
+			if c.Text, row = row[:end], row[end:]; strings.Contains(c.Text, `"`) {
+				return nil, false
+			}
+		}
+		cells = append(cells, c)
+		if row == "" {
+			return cells, true
+		}
+		if !strings.HasPrefix(row, string(delimiter)) {
+			return nil, false
+		}
+		row = row[utf8.RuneLen(delimiter):]
+	}
+}
+
+// quotedLength returns the length of the quoted text at the beginning of s, with its quotes, or 0
+// if the quote is not closed.
+func quotedLength(s string) int {
+	for i := 1; i < len(s); i++ {
+		switch {
+		case s[i] != '"':
+		case i+1 < len(s) && s[i+1] == '"':
+			i++
+		default:
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// Write writes a row. It puts a cell in quotes if it needs them or quote reports true.
+func Write(w io.Writer, delimiter rune, cells []string, quote func(cell string) bool) error {
+	var row strings.Builder
+	for i, cell := range cells {
+		if i > 0 {
+			row.WriteRune(delimiter)
+		}
+		if first, _ := utf8.DecodeRuneInString(cell); quote(cell) || unicode.IsSpace(first) ||
+			strings.ContainsRune(cell, delimiter) || strings.ContainsAny(cell, "\"\r\n") {
+			cell = `"` + strings.ReplaceAll(cell, `"`, `""`) + `"`
+		}
+		row.WriteString(cell)
+	}
+	row.WriteByte('\n')
+	_, err := io.WriteString(w, row.String())
+	return err
+}
+
+// UnwrapText returns TEXT if a cell is ="TEXT", and any other cell unchanged.
+func UnwrapText(cell string) string {
+	if !strings.HasPrefix(cell, `="`) || quotedLength(cell[1:]) != len(cell)-1 {
+		return cell
+	}
+	return strings.ReplaceAll(cell[2:len(cell)-1], `""`, `"`)
+}
+
+// WrapText returns a cell that UnwrapText turns into text.
+func WrapText(text string) string {
+	if UnwrapText(text) == text {
+		return text
+	}
+	return `="` + strings.ReplaceAll(text, `"`, `""`) + `"`
+}
+
+// IsFormula reports whether a spreadsheet may run a cell as a formula.
+func IsFormula(cell string) bool {
+	first, size := utf8.DecodeRuneInString(cell)
+	return size > 0 && strings.ContainsRune("=+-@\t\r＝＋－＠", first)
+}
+
+// Escape returns a cell with an apostrophe before it if a spreadsheet may run it as a formula, or
+// if Unescape would otherwise change it.
+func Escape(cell string) string {
+	if IsFormula(strings.TrimLeft(cell, "'")) {
+		return "'" + cell
+	}
+	return cell
+}
+
+// Unescape removes the apostrophe that Escape has added, and reports whether there was one.
+func Unescape(cell string) (text string, escaped bool) {
+	if strings.HasPrefix(cell, "'") && IsFormula(strings.TrimLeft(cell, "'")) {
+		return cell[1:], true
+	}
+	return cell, false
+}
