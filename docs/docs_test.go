@@ -276,7 +276,11 @@ func writeExports(t *testing.T, dir string) {
 		"secret.txt":     "correct horse battery staple\n",
 		"pepper.txt":     strings.Repeat("c0ffee", 8) + "\n",
 		"rocketchat.csv": "email,password\nroy@example.com,$2b$05$abcdefghijklmnopqrstuuwu32frxN9AJ48RxCyNhxMTNn0faunLS\n",
-		"devise.csv":     "email,password\ndeb@example.com,$2a$05$abcdefghijklmnopqrstuuZIBlfjY3F1BvayXOlLWWD18HOAzkkLm\n",
+		"joomla_users.csv": "id,name,username,email,password,block,registerDate\nj1,Joe Roe,joe,joe@example.com," +
+			"$P$BDeMvSwaKjwUYFYNZGGz5pwkNSQYGW0,1,2024-01-05 10:00:00\n",
+		"mediawiki_user.csv": "user_id,user_name,user_email,user_email_authenticated,user_password,user_registration\n" +
+			"m1,Mia,mia@example.com,20240105100000,,20240105100000\n",
+		"devise.csv": "email,password\ndeb@example.com,$2a$05$abcdefghijklmnopqrstuuZIBlfjY3F1BvayXOlLWWD18HOAzkkLm\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -284,7 +288,8 @@ func writeExports(t *testing.T, dir string) {
 	}
 	const bcrypt = `$2a$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy`
 	for name, text := range map[string]string{
-		"psql": `case "$3" in *auth.users*) echo 'uid,email,password,added,disabled,verified:email
+		"psql": `case "$3" in *user_passwords*) echo 'uid,name,email,added,disabled,password
+d1,dee,dee@example.com,2024-01-05 10:00:00.123,f,` + bcrypt + `';; *auth.users*) echo 'uid,email,password,added,disabled,verified:email
 s1,sue@example.com,` + bcrypt + `,2024-01-05T10:00:00.123Z,f,t';; *) echo 'id,login,email,hash
 p1,pat,pat@example.com,` + bcrypt + `';; esac`,
 		"wp": `echo 'ID,user_login,user_email,user_pass

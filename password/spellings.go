@@ -21,7 +21,7 @@ type spelling struct {
 
 // In the shapes, a salt that is text consists of printable ASCII characters other than $.
 var spellings = []spelling{
-	// PHC string format: AdonisJS, @phc/pbkdf2, Discourse and others.
+	// PHC string format: AdonisJS, @phc/pbkdf2 and others.
 	{
 		shape:   regexp.MustCompile(`^\$pbkdf2-(sha1|sha256|sha512)\$i=([1-9]\d{0,8})(?:,l=(\d{1,3}))?\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$`),
 		convert: phcPBKDF2,
@@ -35,14 +35,17 @@ var spellings = []spelling{
 		shape:   regexp.MustCompile(`^\$pbkdf2\$f=(SHA256|SHA512),w=([1-9]\d{0,8}),l=(\d{1,3})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)$`),
 		convert: func(m []string) string { m[1] = strings.ToLower(m[1]); return phcPBKDF2(m) },
 	},
-	// MediaWiki.
+	// MediaWiki. Its versions before 1.30 wrote keys of 128 bytes.
 	{
 		shape: regexp.MustCompile(`^:pbkdf2:(sha1|sha256|sha512):([1-9]\d{0,8}):(\d{1,3}):([A-Za-z0-9+/]+)(={0,2}):([A-Za-z0-9+/]+)(={0,2})$`),
 		convert: func(m []string) string {
 			if !padded(m[4], m[5]) || !padded(m[6], m[7]) {
 				return ""
 			}
-			return phcPBKDF2([]string{"", m[1], m[2], m[3], m[4], m[6]})
+			if length, _ := strconv.Atoi(m[3]); length != base64.RawStdEncoding.DecodedLen(len(m[6])) {
+				return ""
+			}
+			return phcPBKDF2([]string{"", m[1], m[2], "", m[4], firstBlock(m[1], m[6])})
 		},
 	},
 	// Jira, Confluence and others of Atlassian: 16 bytes of salt, and the key.
@@ -143,6 +146,16 @@ func phcPBKDF2(m []string) string {
 		return ""
 	}
 	return "$pbkdf2-" + m[1] + "$" + m[2] + "$" + strings.ReplaceAll(m[4]+"$"+m[5], "+", ".")
+}
+
+// firstBlock cuts a key of over 64 bytes to the first block of PBKDF2, which suffices to verify a
+// password.
+func firstBlock(hash, key string) string {
+	b, err := base64.RawStdEncoding.DecodeString(key)
+	if err != nil || len(b) <= 64 {
+		return key
+	}
+	return rawBase64(b[:map[string]int{"sha1": 20, "sha256": 32, "sha512": 64}[hash]])
 }
 
 // scryptText returns a hash in the form that the scheme of scrypt parses, or "" if n is not a power

@@ -43,7 +43,11 @@ func TestSpellingsOfProducts(t *testing.T) {
 		{"password", "{PKCS5S2}DQIXJU038u4P7FdsuFTY/+35bm41kfjZa57UrdxHp2Mu3qF2uy+ooD+jF5t1tb8J"},
 		{"Sommerhaus-2024", ":pbkdf2:sha512:30000:64:AQIDBAUGBwgJCgsMDQ4PEA==:/dyK55kjVDWHCGyyCTS/nUxrJgqKlGaU39WJQlSIR" +
 			"qeue9traBz+qX6y07HHJMceBuq1WA9Nu7id24dTH99Z2g=="},
+		{"Sommerhaus-2024", ":pbkdf2:sha256:10000:128:AQIDBAUGBwgJCgsMDQ4PEA==:dLqGi68+75Y5hUH7oXLhyPzG7Vh7tEqpS6anfCjz" +
+			"cdwFYGZenkA6VN+09cz9kc5pqa+pVUTSA0zBZMHaoKidSdx/cJAsGDay3lz8rBEGJOgV3gymXNqpyAra7KhOx6nCNlBo29+xoYh0rvb2lOYaJ/gY1YXDr6Nh1CqNqGJWVBo="},
 		{"Sommerhaus-2024", "$pbkdf2$f=SHA256,w=60000,l=32$AQIDBAUGBwgJCgsMDQ4PEA$G/qIVRf1zA6aNF1VfqvLd0cYkAa8sU/ZYtBASwGJDE0"},
+		// The columns of Discourse, put together as docs/import.md says.
+		{"Sommerhaus-2024", "$pbkdf2-sha256$i=1000,l=32$MDEwMjAzMDQwNTA2MDcwODA5MGEwYjBjMGQwZTBmMTA$plPt8D1Yu10nURNjjY0UQoxs4IObtC3Jlw/vK5ErzJ0"},
 	} {
 		if got, err := h.Verify(tt.stored, tt.password); err != nil || got != (Result{true, renewAlgorithm}) {
 			t.Errorf("%s: %+v, %v; want right and renewed", tt.stored, got, err)
@@ -72,6 +76,7 @@ func TestSpellingNormalizes(t *testing.T) {
 // are similar to one are refused with a reason.
 func TestSpellingLimits(t *testing.T) {
 	h := cheap(t)
+	const mediaWiki = "PBKDF2 of MediaWiki, but malformed or not of SHA-1, SHA-256 or SHA-512"
 	hex64, b64 := strings.Repeat("0f", 32), strings.Repeat("A", 43)
 	for _, tt := range []struct{ stored, err string }{
 		{"$pbkdf2-sha256$i=2000000,l=32$AAAAAAAAAAAAAAAAAAAAAA$" + b64, ""},
@@ -81,10 +86,14 @@ func TestSpellingLimits(t *testing.T) {
 		{"$pbkdf2-sha256$1000$AAAAAAAAAAAAAAAAAAAAAA==$" + b64 + "=", ""},
 		{"pbkdf2:sha256:2000001$saltsalt$" + hex64, "pbkdf2-sha256: iterations: 2000001 is not between 1 and 2000000"},
 		{"pbkdf2:sha256$saltsalt$" + hex64, "Werkzeug's PBKDF2, but malformed, without its iterations or not of SHA-1, SHA-256 or SHA-512"},
-		{":pbkdf2:sha512:30000:63:AAAAAAAAAAAAAAAAAAAAAA==:" + b64 + "=", "unknown algorithm"},
-		{":pbkdf2:sha512:30000:32:AAAAAAAAAAAAAAAAAAAAAA=:" + b64 + "=", "unknown algorithm"},
+		{":pbkdf2:sha512:30000:63:AAAAAAAAAAAAAAAAAAAAAA==:" + b64 + "=", mediaWiki},
+		{":pbkdf2:sha512:30000:32:AAAAAAAAAAAAAAAAAAAAAA=:" + b64 + "=", mediaWiki},
 		{"$pbkdf2$f=SHA256,w=600000,l=31$AAAAAAAAAAAAAAAAAAAAAA$" + b64, "PBKDF2, but malformed or not of SHA-1, SHA-256 or SHA-512"},
-		{"{PKCS5S2}AAAA", "unknown algorithm"},
+		{":pbkdf2:sha256:10000:128:AAAAAAAAAAAAAAAAAAAAAA==:" + b64 + "=", mediaWiki},
+		{":pbkdf2-legacyB:!sha512:30000:64!:AAAA!AAAA", "PBKDF2 of MediaWiki over one of its earlier hashes, which is not supported"},
+		{":B:6540e6ad:b02a3700be1eec9488a46b042a831646", "too weak: MD5, with a salt or without"},
+		{":A:b02a3700be1eec9488a46b042a831646", "too weak: MD5, with a salt or without"},
+		{"{PKCS5S2}AAAA", "PBKDF2 of Atlassian, but malformed"},
 		{"pbkdf2:md5:1000$saltsalt$" + hex64, "Werkzeug's PBKDF2, but malformed, without its iterations or not of SHA-1, SHA-256 or SHA-512"},
 		{"scrypt:262144:8:1$saltsalt$" + hex64, ""},
 		{"scrypt:262144:9:1$saltsalt$" + hex64, "scrypt: memory in bytes: 301989888 is not between 0 and 268435456"},
@@ -98,13 +107,16 @@ func TestSpellingLimits(t *testing.T) {
 		{"{CRYPT}$1$saltsalt$abcdefghijklmnopqrstuv", "md5 is too weak"},
 		{"2|$argon2i$v=19$m=65536,t=4,p=1$dFcyWjAyNWI3QTJUS2VVWg$" + b64, "argon2: only argon2id is supported"},
 		{"{noop}secret", "a clear password, which goes into clear_password"},
-		{"{sha256}" + strings.Repeat("0f", 40), "too weak: Spring Security's SHA-256 has 1024 rounds"},
+		{"{sha256}" + strings.Repeat("0f", 40), "too weak: one round of SHA-256, or the 1024 of Spring Security"},
+		{"{SHA256}" + hex64 + ":salt", "too weak: one round of SHA-256, or the 1024 of Spring Security"},
 		{"{SSHA512}abcdef", "too weak: one round of SHA-1 or SHA-2"},
 		{"{MD5}abcdef", "too weak: MD5, with a salt or without"},
 		{"PBKDF2$sha512$100000$AAAAAAAAAAAAAAAAAAAAAA==$AAAA", "PBKDF2 of mosquitto-go-auth, which does not say how to read its salt"},
 		{"{PBKDF2-SHA384}10000$AAAA$AAAA", "PBKDF2, but malformed, or of a scheme that is not supported"},
 		{`a:2:{s:4:"hash";s:64:"` + hex64 + `";s:4:"salt";s:2:"ab";}`, "XenForo's, but malformed, or too weak: of one round"},
 		{strings.Repeat("0f", 16) + ":" + strings.Repeat("0f", 63), "unknown algorithm"},
+		{strings.Repeat("0f", 16) + ":" + strings.Repeat("aZ", 16), "too weak: 32 hexadecimal digits and a salt are MD5, as in Joomla before 3.2"},
+		{strings.Repeat("0f", 16) + ":", "unknown algorithm"},
 	} {
 		want := tt.err
 		if want != "" {

@@ -21,6 +21,7 @@ var (
 	maxImports   = 16   // with a valid key and a body that streams for any length of time
 	maxExports   = 16   // with a valid key and a response that streams entries
 	maxListeners = 1000 // with a valid key and a response that is a stream of events
+	maxCatchUps  = 16   // of these, reading old events
 	maxOperators = 100  // with the session of an operator
 	maxUploads   = 16   // with the session of an operator and a file
 	maxLookups   = 64   // lookups of keys and sessions in the store
@@ -205,9 +206,9 @@ type budget struct{ places chan struct{} }
 // budgets of their own, so that however many there are, they take no capacity from requests with
 // credentials. Nor do requests with keys take any from operators.
 type budgets struct {
-	requests, imports, exports, listeners, operators, uploads *quota // places
-	bodies, responses                                         *quota // bytes
-	lookups, visitors, discovery                              budget
+	requests, imports, exports, listeners, catchUps, operators, uploads *quota // places
+	bodies, responses                                                   *quota // bytes
+	lookups, visitors, discovery                                        budget
 }
 
 // Values of route.places.
@@ -216,7 +217,7 @@ func exportPlaces(b *budgets) *quota { return b.exports }
 
 func newBudgets() *budgets {
 	return &budgets{
-		requests: newQuota(maxRequests), imports: newQuota(maxImports), exports: newQuota(maxExports), listeners: newQuota(maxListeners),
+		requests: newQuota(maxRequests), imports: newQuota(maxImports), exports: newQuota(maxExports), listeners: newQuota(maxListeners), catchUps: newQuota(maxCatchUps),
 		operators: newQuota(maxOperators), uploads: newQuota(maxUploads),
 		bodies: newQuota(maxBodies), responses: newQuota(maxResponses),
 		lookups: budget{make(chan struct{}, maxLookups)}, visitors: budget{make(chan struct{}, maxVisitors)},

@@ -2,28 +2,58 @@ package serve
 
 import (
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"sync"
 )
 
-// maxPeerConns is how many connections a client may have at the same time. Tests lower it.
-var maxPeerConns = 1000
+// maxPeerConns is how many connections a client may have at the same time, and maxPeerRequests how
+// many requests: with HTTP/2, a connection has up to 250. Tests lower them.
+var (
+	maxPeerConns    = 1000
+	maxPeerRequests = 4000
+)
+
+// peers counts something by client. It does not count what comes from proxies, or from unknown
+// addresses. It is safe for concurrent use.
+type peers struct {
+	proxies []netip.Prefix
+	max     int
+
+	mu sync.Mutex
+	n  map[string]int // by client
+}
+
+func newPeers(proxies []netip.Prefix, max int) *peers {
+	return &peers{proxies: proxies, max: max, n: map[string]int{}}
+}
+
+// limitRequests returns a handler that ends a request at once if its client has as many as it may.
+// A request takes memory while its client sends the body or receives the response slowly. The
+// handler sends no response, for which the client could make it wait as well.
+func limitRequests(next http.Handler, proxies []netip.Prefix) http.Handler {
+	requests := newPeers(proxies, maxPeerRequests)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		leave := requests.add(r.RemoteAddr)
+		if leave == nil {
+			panic(http.ErrAbortHandler)
+		}
+		defer leave()
+		next.ServeHTTP(w, r)
+	})
+}
 
 // A peerListener closes a new connection of a client that has as many as it may. A connection takes
 // memory and a file even while it sends no request. The connections of proxies, and those whose
 // address is unknown, are not counted.
 type peerListener struct {
 	net.Listener
-	proxies []netip.Prefix
-	max     int
-
-	mu    sync.Mutex
-	conns map[string]int // by client
+	conns *peers
 }
 
 func newPeerListener(l net.Listener, proxies []netip.Prefix) *peerListener {
-	return &peerListener{Listener: l, proxies: proxies, max: maxPeerConns, conns: map[string]int{}}
+	return &peerListener{l, newPeers(proxies, maxPeerConns)}
 }
 
 // Accept implements [net.Listener].
@@ -33,26 +63,22 @@ func (l *peerListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		client := l.clientOf(c.RemoteAddr())
-		if client == "" {
-			return c, nil
-		}
-		if l.add(client) {
-			return &peerConn{c, sync.OnceFunc(func() { l.remove(client) })}, nil
+		if leave := l.conns.add(c.RemoteAddr().String()); leave != nil {
+			return &peerConn{c, leave}, nil
 		}
 		_ = c.Close() // the client has it no longer, whatever this returns
 	}
 }
 
-// clientOf returns the name under which connections from an address are counted, which is the /64
-// prefix of an IPv6 address, or "" if they are not counted.
-func (l *peerListener) clientOf(a net.Addr) string {
-	at, err := netip.ParseAddrPort(a.String())
+// clientOf returns the name under which an address is counted, which is the /64 prefix of an IPv6
+// address, or "" if it is not counted.
+func (p *peers) clientOf(addr string) string {
+	at, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return ""
 	}
 	address := at.Addr().WithZone("").Unmap()
-	if slices.ContainsFunc(l.proxies, func(p netip.Prefix) bool { return p.Contains(address) }) {
+	if slices.ContainsFunc(p.proxies, func(proxy netip.Prefix) bool { return proxy.Contains(address) }) {
 		return ""
 	}
 	if address.Is6() {
@@ -62,22 +88,27 @@ func (l *peerListener) clientOf(a net.Addr) string {
 	return address.String()
 }
 
-// add counts a connection of a client. It returns false if the client has too many.
-func (l *peerListener) add(client string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conns[client] >= l.max {
-		return false
+// add counts one more from an address until leave is called. It returns nil if there are too many.
+// Calling leave again does nothing.
+func (p *peers) add(addr string) (leave func()) {
+	client := p.clientOf(addr)
+	if client == "" {
+		return func() {}
 	}
-	l.conns[client]++
-	return true
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n[client] >= p.max {
+		return nil
+	}
+	p.n[client]++
+	return sync.OnceFunc(func() { p.remove(client) })
 }
 
-func (l *peerListener) remove(client string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conns[client]--; l.conns[client] == 0 {
-		delete(l.conns, client)
+func (p *peers) remove(client string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.n[client]--; p.n[client] == 0 {
+		delete(p.n, client)
 	}
 }
 

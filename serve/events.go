@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -108,6 +109,9 @@ func listEvents(c *call, w http.ResponseWriter) error {
 	}
 	ctx, cancel := withStoreTimeout(c.request.Context())
 	defer cancel()
+	if err := c.response.Reserve(ctx); err != nil {
+		return err
+	}
 	page, err := c.db.Events(ctx, q)
 	if err != nil {
 		return queryError(err)
@@ -185,18 +189,22 @@ func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 		return err
 	}
 	defer leavePlace()
-	c.leave() // it may listen for days
+	endCatchUp, err := c.beginCatchUp()
+	if err != nil {
+		return err
+	}
+	defer endCatchUp()
 	f, leave, err := c.service.subscribe(ctx, c.db)
 	if err != nil {
 		return err
 	}
 	defer leave()
 	part, from := f.tail()
-	q.Kinds, q.Limit, q.Until = nil, 1000, from
+	q.Kinds, q.Limit, q.Until = nil, catchUpEvents, from
 	if q.After == userdb.EventsEnd {
 		q.After = from
 	}
-	page, err := c.db.Events(ctx, q) // reports an invalid position before the response begins
+	page, err := c.readEvents(ctx, q) // reports an invalid position before the response begins
 	if err != nil {
 		return queryError(err)
 	}
@@ -217,16 +225,46 @@ func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 		if out.send(page, encodeFrames(page)) != nil {
 			return nil
 		}
+		c.response.release()
 		if len(page.Events) == 0 {
 			break
 		}
 		q.After = page.Next
-		if page, err = c.db.Events(ctx, q); err != nil {
+		if page, err = c.readEvents(ctx, q); err != nil {
 			panic(http.ErrAbortHandler) // the client reconnects with the last ID that it received
 		}
 	}
+	endCatchUp()
 	out.follow(ctx, f, part)
 	return nil
+}
+
+// catchUpEvents is how many events a listener receives at a time until it has caught up with the
+// feed of the process.
+const catchUpEvents = 200
+
+// beginCatchUp takes a place among the listeners that read the feed for themselves. It gives back
+// the place and the memory of the request, which may go on for days. end gives back those of the
+// listener.
+func (c *call) beginCatchUp() (end func(), err error) {
+	quota, holder := c.service.budgets.catchUps, c.key.Name
+	if err := quota.wait(c.request.Context(), holder, 1); err != nil {
+		return nil, err
+	}
+	c.leave()
+	return sync.OnceFunc(func() { quota.give(holder, 1); c.response.release() }), nil
+}
+
+// readEvents reads a page of the feed. It takes memory for the page until c.response is released.
+func (c *call) readEvents(ctx context.Context, q userdb.EventQuery) (userdb.EventPage, error) {
+	if err := c.response.Reserve(ctx); err != nil {
+		return userdb.EventPage{}, err
+	}
+	page, err := c.db.Events(ctx, q)
+	if err == nil {
+		err = c.response.Charge(page)
+	}
+	return page, err
 }
 
 // A listener is a client that receives a stream of events.
@@ -241,7 +279,7 @@ type listener struct {
 // markReceived records the events from position from up to after. The client has received them from
 // another process, but this process, whose feed is at from, has yet to read them.
 func (l *listener) markReceived(ctx context.Context, from, after string) error {
-	q := userdb.EventQuery{After: from, Until: after, Limit: 1000}
+	q := userdb.EventQuery{After: from, Until: after, Limit: catchUpEvents}
 	for after != "" {
 		page, err := l.c.db.Events(ctx, q)
 		if err != nil || len(page.Events) == 0 {
@@ -257,9 +295,8 @@ func (l *listener) markReceived(ctx context.Context, from, after string) error {
 
 // follow sends each part of the feed, beginning with part, as soon as it has been read.
 func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
-	ping, check := time.NewTicker(pingInterval), time.NewTicker(keyCheckInterval)
+	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
-	defer check.Stop()
 	for {
 		var err error
 		select {
@@ -267,8 +304,8 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 			return
 		case <-l.c.service.closing:
 			return
-		case <-check.C:
-			_, err = l.w.Write(nil) // checks the key
+		case <-l.c.valid.Done():
+			return
 		case <-ping.C:
 			err = l.write([]byte(": ping\n\n"))
 		case <-part.ready:
@@ -295,10 +332,15 @@ func encodeFrames(page userdb.EventPage) [][]byte {
 	return all
 }
 
-// send writes a page all at once. A client that loses the connection meanwhile resumes after the
-// last ID that it received.
+// maxFrames is about how many bytes of events a listener writes at a time. It keeps no more while
+// its client does not receive them.
+const maxFrames = 64 << 10
+
+// send writes a page. A client that loses the connection meanwhile resumes after the last ID that
+// it received.
 func (l *listener) send(page userdb.EventPage, frames [][]byte) error {
 	var b bytes.Buffer
+	sent := false
 	if page.Gap {
 		if len(page.Events) == 0 && page.Next != "" { // otherwise the ID of an event follows
 			fmt.Fprintf(&b, "id: %s\n", page.Next)
@@ -309,6 +351,16 @@ func (l *listener) send(page userdb.EventPage, frames [][]byte) error {
 		if l.c.sees(e, l.kinds) && !l.received[e.ID] {
 			b.Write(frames[i])
 		}
+		if b.Len() >= maxFrames {
+			if err := l.write(b.Bytes()); err != nil {
+				return err
+			}
+			b.Reset()
+			sent = true
+		}
+	}
+	if b.Len() == 0 && sent {
+		return nil
 	}
 	if b.Len() == 0 && len(page.Events) > 0 {
 		fmt.Fprintf(&b, "id: %s\n\n", page.Next) // only the new position

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -331,4 +332,58 @@ func TestOrigins(t *testing.T) {
 			c.equal("origin", fmt.Sprint(r.body["events"].([]any)[i].(map[string]any)["origin"]), want)
 		}
 	})
+}
+
+// TestListenersThatCatchUp checks that only so many listeners of a key read old events at a time,
+// that those of other keys do meanwhile, and that listeners that follow the feed do not count.
+func TestListenersThatCatchUp(t *testing.T) {
+	defer serve.SetMaxCatchUps(4)() // one for a key
+	defer serve.SetPlaceTimeout(50 * time.Millisecond)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c := newClient(t, s, serve.Options{})
+	service, err := serve.New(c.DB, serve.Options{Namespace: c.NS})
+	must(t, err)
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	c.url = server.URL
+	other := c.withKey(c.makeKey(admin.Key{Name: "other", Scopes: []string{admin.ScopeAdmin}}))
+	first := c.listen("")
+	var end func()
+	c.until("the first listener has caught up", func() bool { end = service.HoldCatchUp("all"); return end != nil })
+	refused := func(what, query string) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(c.Ctx)
+		defer cancel()
+		req, err := http.NewRequestWithContext(ctx, "GET", c.url+"/v1/events"+query, nil)
+		must(t, err)
+		req.Header.Set("Authorization", "Bearer "+c.key)
+		req.Header.Set("Accept", "text/event-stream")
+		res, err := http.DefaultTransport.RoundTrip(req)
+		must(t, err)
+		defer res.Body.Close()
+		if res.StatusCode != 503 {
+			t.Errorf("%s: got %s, want 503", what, res.Status)
+		}
+	}
+	refused("a listener beside one that catches up", "")
+	other.listen("")
+	c.do("200", "GET", "/v1/events", "")
+	end()
+	second := c.listen("")
+	c.create(alice)
+	for _, l := range []*eventReader{first, second} {
+		c.equal("events", fmt.Sprint(l.next(1)), "[create alice]")
+	}
+	c.until("listeners that follow the feed hold no memory", func() bool { return service.ResponsesOf("all") == 0 })
+
+	var more []func()
+	for range 4 { // all that a key may have
+		more = append(more, service.HoldResponse("all"))
+	}
+	c.do("503 unavailable", "GET", "/v1/events", "")
+	refused("a listener beside large responses", "?after=")
+	for _, end := range more {
+		end()
+	}
+	c.do("200", "GET", "/v1/events", "")
 }

@@ -21,7 +21,7 @@ func FollowSlowly(ctx context.Context) string {
 		last = last.next
 	}
 	w := httptest.NewRecorder()
-	l := &listener{c: &call{service: &Service{closing: make(chan struct{})}}, w: w, control: http.NewResponseController(w)}
+	l := &listener{c: &call{service: &Service{closing: make(chan struct{})}, valid: ctx}, w: w, control: http.NewResponseController(w)}
 	l.follow(ctx, &feed{last: last}, first)
 	return w.Body.String()
 }
@@ -55,6 +55,20 @@ func SetMaxPeerConns(n int) (undo func()) {
 	before := maxPeerConns
 	maxPeerConns = n
 	return func() { maxPeerConns = before }
+}
+
+// SetMaxPeerRequests sets how many requests a client of a new service may have at the same time.
+func SetMaxPeerRequests(n int) (undo func()) {
+	before := maxPeerRequests
+	maxPeerRequests = n
+	return func() { maxPeerRequests = before }
+}
+
+// SetMaxCatchUps sets how many listeners of a new service read old events at the same time.
+func SetMaxCatchUps(n int) (undo func()) {
+	before := maxCatchUps
+	maxCatchUps = n
+	return func() { maxCatchUps = before }
 }
 
 // SetMaxBodies sets how many bytes of bodies a new service keeps in memory at the same time.
@@ -142,4 +156,11 @@ func (s *Service) HoldResponse(key string) (end func()) {
 		panic(err)
 	}
 	return r.release
+}
+
+// HoldCatchUp takes a place of the listeners of a key that read old events, until end is called. It
+// returns nil if there is none.
+func (s *Service) HoldCatchUp(key string) (end func()) {
+	end, _ = s.budgets.catchUps.place(key)
+	return end
 }

@@ -47,9 +47,28 @@ var errWrongKey = problem(userdb.CodeKey, "the request has no valid API key: cre
 
 // find returns the key in the Authorization header of a request.
 func (k *keyCache) find(ctx context.Context, header, origin string) (admin.Key, error) {
+	key, err := k.lookUp(ctx, header, k.lookups)
+	if errors.Is(err, userdb.ErrNotFound) {
+		return admin.Key{}, k.reject(origin)
+	}
+	return key, err
+}
+
+// recheck returns errWrongKey if a key that was valid is so no longer. It returns nil if the store
+// does not answer. It waits for no lookups of others, so that they cannot delay the answer.
+func (k *keyCache) recheck(ctx context.Context, header string) error {
+	if _, err := k.lookUp(ctx, header, nil); errors.Is(err, userdb.ErrNotFound) {
+		return errWrongKey
+	}
+	return nil
+}
+
+// lookUp returns the valid key in a header, or ErrNotFound. A key that is not cached takes a place
+// among lookups, unless that is nil.
+func (k *keyCache) lookUp(ctx context.Context, header string, lookups *budget) (admin.Key, error) {
 	scheme, secret, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" || len(secret) > 200 {
-		return admin.Key{}, k.reject(origin)
+		return admin.Key{}, userdb.ErrNotFound
 	}
 	hash, now := admin.Hash(strings.TrimSpace(secret)), k.now()
 	k.mu.Lock()
@@ -58,8 +77,8 @@ func (k *keyCache) find(ctx context.Context, header, origin string) (admin.Key, 
 	if !has || now.Sub(cached.readAt) > admin.KeyMaxAge {
 		limited, cancel := withStoreTimeout(ctx)
 		defer cancel()
-		if !has {
-			leave, err := k.lookups.take(limited)
+		if !has && lookups != nil {
+			leave, err := lookups.take(limited)
 			if err != nil {
 				return admin.Key{}, err
 			}
@@ -78,11 +97,11 @@ func (k *keyCache) find(ctx context.Context, header, origin string) (admin.Key, 
 		}
 		k.mu.Unlock()
 		if err != nil {
-			return admin.Key{}, k.reject(origin)
+			return admin.Key{}, err
 		}
 	}
 	if !cached.Valid(now) {
-		return admin.Key{}, k.reject(origin)
+		return admin.Key{}, userdb.ErrNotFound
 	}
 	return cached.Key, nil
 }

@@ -226,6 +226,7 @@ func TestDirectoryRequestLimits(t *testing.T) {
 		attributes := `["userName"` + strings.Repeat(`,"x"`, 1000) + `]`
 		c.scim("400 invalidValue", "POST", "/Users/.search", `{"attributes":`+attributes+`}`)
 		c.scim("400 invalidValue", "POST", "/Groups/.search", `{"excludedAttributes":`+attributes+`}`)
+		c.scim("400 invalidValue", "GET", "/Users?attributes=userName"+strings.Repeat(",x", 1000), "")
 		c.scim("200", "POST", "/Users/.search", `{"attributes":["userName"]}`)
 	})
 }

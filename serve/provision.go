@@ -68,10 +68,8 @@ func (s *Service) dispatchSCIM(c *call, w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return err
 	}
-	ctx, cancel := withStoreTimeout(r.Context())
-	defer cancel()
 	r.Body = http.MaxBytesReader(w, r.Body, maxBodyBytes)
-	return s.scim.Serve(w, r.WithContext(ctx), c.db, ns.Path(), typ, c.response)
+	return s.scim.Serve(w, r, c.db, ns.Path(), typ, c.response)
 }
 
 // isSCIM reports whether a path belongs to SCIM, which has a format of its own for errors.

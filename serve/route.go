@@ -30,6 +30,9 @@ type call struct {
 	db      *userdb.DB
 	request *http.Request
 	leave   func() // gives back the call's place among requests
+	// valid ends, with the reason as its cause, when the key of a stream is no longer valid. It
+	// does not end with the request.
+	valid context.Context
 	// response is what the response takes of the quota for responses.
 	response *response
 }
@@ -292,15 +295,14 @@ func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) 
 		return
 	}
 	defer leave()
-	limited, cancel := withStoreTimeout(context.WithValue(c.request.Context(), callKey{}, c))
-	defer cancel()
-	next(&statusOverride{humaContext: huma.WithContext(ctx, limited)})
+	next(&statusOverride{humaContext: huma.WithContext(ctx, context.WithValue(c.request.Context(), callKey{}, c))})
 }
 
 // beginCall returns the call that a request makes on a route, if its key allows that. It takes a
 // place for the call, which leave gives back. It checks the key without reading the body, and once
 // more when the whole body has arrived, unless the route streams: a client may send the body
-// slowly, and the key may have been revoked meanwhile.
+// slowly, and the key may have been revoked meanwhile. After the last check, a request that does
+// not stream has storeTimeout for all it does.
 func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (c *call, leave func(), err error) {
 	key, err := s.authorizeKey(req, r)
 	if err != nil {
@@ -321,6 +323,11 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 		if key, err = s.authorizeKey(req, r); err != nil {
 			return nil, nil, err
 		}
+	}
+	if !r.streams {
+		limited, cancel := withStoreTimeout(req.Context())
+		read := release
+		req, release = req.WithContext(limited), func() { cancel(); read() }
 	}
 	places := s.budgets.requests
 	if r.places != nil {

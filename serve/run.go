@@ -41,6 +41,7 @@ func (s *Service) Run(ctx context.Context, l net.Listener) error {
 	l = listener
 	if s.options.TLS != nil { // otherwise all connections come from a proxy or from this machine
 		l = tls.NewListener(newPeerListener(l, s.options.Proxies), s.options.TLS)
+		server.Handler = limitRequests(s, s.options.Proxies)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()

@@ -24,6 +24,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/console"
 	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/serve/scim"
@@ -32,7 +33,7 @@ import (
 
 // Limits on requests.
 const (
-	storeTimeout   = 30 * time.Second // for all calls to the store that one request makes
+	storeTimeout   = admin.RequestTimeout // for all calls to the store that one request makes
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
 	maxBodyBytes   = 1 << 20

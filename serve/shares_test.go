@@ -371,3 +371,50 @@ func TestPeerConnections(t *testing.T) {
 		must(t, end())
 	}
 }
+
+// TestPeerRequests checks that a client has only so many requests at a time to a service that
+// speaks TLS itself, on however few connections, and that a proxy may have any number.
+func TestPeerRequests(t *testing.T) {
+	defer serve.SetMaxPeerRequests(3)()
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
+	certified := httptest.NewUnstartedServer(nil)
+	certified.EnableHTTP2 = true
+	certified.StartTLS()
+	defer certified.Close()
+	secured := certified.TLS.Clone()
+	for _, proxies := range [][]netip.Prefix{nil, {netip.MustParsePrefix("127.0.0.0/8")}} {
+		address, end := startService(t, c, serve.Options{TLS: secured, Proxies: proxies})
+		web := &http.Client{Transport: &http.Transport{TLSClientConfig: certified.Client().Transport.(*http.Transport).TLSClientConfig.Clone(), ForceAttemptHTTP2: true, ExpectContinueTimeout: time.Minute}}
+		get := func() error {
+			req, err := http.NewRequestWithContext(c.Ctx, "GET", "https://"+address+"/healthz", nil)
+			must(t, err)
+			res, err := web.Do(req)
+			if err != nil {
+				return err
+			}
+			if res.ProtoMajor != 2 {
+				t.Fatalf("got %s, want HTTP/2", res.Proto)
+			}
+			return res.Body.Close()
+		}
+		must(t, get())
+		var bodies []io.Closer
+		for range 3 {
+			body, answer := c.startImport(web, "https://"+address)
+			_, err := io.WriteString(body, "\n") // waits until the import has its place
+			must(t, err)
+			bodies = append(bodies, body)
+			defer func() { <-answer }()
+		}
+		if err := get(); (err == nil) != (proxies != nil) {
+			t.Errorf("with the proxies %v, a fourth request: %v", proxies, err)
+		}
+		must(t, bodies[0].Close())
+		c.until("another request is served", func() bool { return get() == nil })
+		for _, body := range bodies[1:] {
+			must(t, body.Close())
+		}
+		must(t, end())
+		web.CloseIdleConnections()
+	}
+}

@@ -57,8 +57,9 @@ func (s *Service) handleStream(mux *http.ServeMux, r route, do func(c *call, w h
 		c, leave, err := s.beginCall(w, req, r)
 		if err == nil {
 			defer leave()
-			defer body.start()()
-			body.recheck = func() error { return c.recheckKey(r) }
+			defer c.watchKey()()
+			body.recheck = c.recheckKey
+			defer body.start(c.valid)()
 			c.request.Body = body
 			err = do(c, body)
 			body.recheck = nil
@@ -84,15 +85,33 @@ type stream struct {
 }
 
 // recheckKey returns an error if the key of a request has been revoked or has expired since the
-// request began. It returns nil if the store does not answer.
-func (c *call) recheckKey(r route) error {
+// request began. It returns nil if the store does not answer soon.
+func (c *call) recheckKey() error {
 	ctx, cancel := context.WithTimeout(c.request.Context(), keyCheckInterval)
 	defer cancel()
-	_, err := c.service.authorizeKey(c.request.WithContext(ctx), r)
-	if err != nil && problemOf(err).Status < http.StatusInternalServerError {
-		return err
-	}
-	return nil
+	return c.service.keys.recheck(ctx, c.request.Header.Get("Authorization"))
+}
+
+// watchKey sets c.valid and checks the key regularly until end is called. A stream may work for
+// minutes on what it has read, without reading or writing anything.
+func (c *call) watchKey() (end func()) {
+	valid, cancel := context.WithCancelCause(context.WithoutCancel(c.request.Context()))
+	c.valid = valid
+	go func() {
+		check := time.NewTicker(keyCheckInterval)
+		defer check.Stop()
+		for {
+			select {
+			case <-valid.Done():
+				return
+			case <-check.C:
+			}
+			if err := c.service.keys.recheck(valid, c.request.Header.Get("Authorization")); err != nil {
+				cancel(err)
+			}
+		}
+	}()
+	return func() { cancel(nil) }
 }
 
 // checkKey returns an error if the key of the request is no longer valid.
@@ -103,11 +122,14 @@ func (s *stream) checkKey() error {
 	return s.recheck()
 }
 
-// start lets the response take any length of time, and interrupts a pending read when ctx ends.
-func (s *stream) start() (end func() bool) {
+// start lets the response take any length of time. It interrupts a pending read when the service
+// shuts down or the key is no longer valid.
+func (s *stream) start(valid context.Context) (end func()) {
 	// Write sets a deadline of its own, and returns the error if that fails.
 	_ = s.control.SetWriteDeadline(time.Time{})
-	return context.AfterFunc(s.ctx, func() { _ = s.control.SetReadDeadline(time.Now()) })
+	interrupt := func() { _ = s.control.SetReadDeadline(time.Now()) }
+	closed, revoked := context.AfterFunc(s.ctx, interrupt), context.AfterFunc(valid, interrupt)
+	return func() { closed(); revoked() }
 }
 
 // Unwrap returns the underlying writer. [http.ResponseController] calls it.
@@ -194,8 +216,7 @@ func (r *refusedLines) add(line int64, reason string) {
 // importEntries reads entries from the body. It responds with the first refused lines and then with
 // a report.
 func importEntries(c *call, w http.ResponseWriter) error {
-	// Import what was read even if the body breaks off.
-	ctx := context.WithoutCancel(c.request.Context())
+	ctx := c.valid // imports what was read even if the body breaks off
 	db, name, err := c.viewOfType(ctx)
 	if err != nil {
 		return err

@@ -9,12 +9,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdbtest"
 )
@@ -313,4 +315,38 @@ func TestManyRefusedLines(t *testing.T) {
 			t.Errorf("of %d refused lines: these are not the first", n)
 		}
 	}
+}
+
+// TestRevokedWhileImporting checks that an import ends when its key is revoked, although it has
+// read many lines that are yet to be hashed and written, and its client sends no more.
+func TestRevokedWhileImporting(t *testing.T) {
+	g := newGatedClient(t) // hashes of passwords wait
+	defer g.open()
+	c, pass := g.withClock()
+	old := c.withKey(c.makeKey(admin.Key{Name: "old", Scopes: []string{admin.ScopeAdmin}}))
+	body, answer := old.startImport(http.DefaultClient, old.url)
+	defer body.Close()
+	var lines strings.Builder
+	for i := range 300 {
+		fmt.Fprintf(&lines, `{"clear_password":"battery staple %d","facets":{"name":"u%d"}}`+"\n", i, i)
+	}
+	_, err := io.WriteString(body, lines.String())
+	must(t, err)
+	jobs := func() int { n, _ := g.gate.counts(); return n }
+	c.until("several passwords wait to be hashed", func() bool { return jobs() > 1 })
+	keys, err := admin.OpenKeys(g.DB)
+	must(t, err)
+	must(t, keys.Revoke(t.Context(), "old"))
+	pass(5 * time.Second)
+	c.until("only the password that is being hashed is left", func() bool { return jobs() == 1 })
+	g.open()
+	select {
+	case r := <-answer:
+		if r.status != 401 || !strings.Contains(r.text, `"code":"key"`) {
+			t.Errorf("got %d %s, want 401", r.status, r.text)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the import goes on, want it to end")
+	}
+	c.equal("count", c.do("200", "GET", "/v1/types/user/count", "").str("count"), "1") // alice
 }

@@ -106,8 +106,13 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 	return r.page, nil
 }
 
-// maxReads is the maximum number of reads of the feed for one page.
-const maxReads = 10
+// maxReads is the maximum number of reads of the feed for one page, and maxReadLines about how many
+// lines of each part one of them reads. So a page keeps at most some megabytes in memory, although
+// a cluster has eighty parts. Together they suffice for a page of 1000 events.
+const (
+	maxReads     = 10
+	maxReadLines = 100
+)
 
 // feeds are the feeds that Events reads as one.
 var feeds = [...]string{history.FeedChanges, history.FeedLogins, history.FeedFailures, history.FeedOperators, history.FeedGuesses}
@@ -225,11 +230,13 @@ type feedEvent struct {
 // read appends the events that follow, in order of time, and reports whether there may be more.
 func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 	var all []feedEvent
+	var unread [len(feeds)][history.FeedParts]int // lines of each part that have not been appended
+	count := min(r.q.Limit, maxReadLines)
 	for i, name := range feeds {
 		if !r.wantsFeed(name) {
 			continue
 		}
-		p, err := r.view.Engine.Feed(ctx, history.Feed{NS: r.view.NS, Name: name, After: r.after[i], Reverse: r.q.Latest, Count: r.q.Limit})
+		p, err := r.view.Engine.Feed(ctx, history.Feed{NS: r.view.NS, Name: name, After: r.after[i], Reverse: r.q.Latest, Count: count})
 		if err != nil {
 			return false, err
 		}
@@ -245,6 +252,7 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 				continue
 			}
 			all = append(all, feedEvent{i, f, ms, n})
+			unread[i][f.Part]++
 		}
 	}
 	slices.SortStableFunc(all, func(a, b feedEvent) int {
@@ -253,8 +261,9 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 	if r.q.Latest {
 		slices.Reverse(all)
 	}
-	for i, f := range all {
-		if i == r.q.Limit || len(r.page.Events) == r.q.Limit {
+	full := unread // the parts that may have more lines than were read
+	for _, f := range all {
+		if len(r.page.Events) == r.q.Limit {
 			return true, nil
 		}
 		r.after[f.feed][f.line.Part] = f.line.ID
@@ -262,8 +271,12 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 			e.Next = r.after.String()
 			r.page.Events = append(r.page.Events, e)
 		}
+		unread[f.feed][f.line.Part]--
+		if full[f.feed][f.line.Part] >= count && unread[f.feed][f.line.Part] == 0 {
+			return true, nil // lines of that part that were not read may come before others
+		}
 	}
-	return len(all) >= r.q.Limit, nil
+	return false, nil
 }
 
 // event returns the event that a line describes.

@@ -40,7 +40,8 @@ const purposeOnce = "once"
 //   - ErrConflict if an earlier request with the name is still running. Try again. A request whose
 //     process has crashed counts as running for ten seconds; one that failed can be repeated at
 //     once.
-//   - ErrNotFound if the request created the entry, which has been deleted since.
+//   - ErrNotFound if the request created the entry, which has been deleted since, even if another
+//     entry has its UID now.
 //   - a *FieldError with the rule "once" if the earlier request was a different one. Only the
 //     password may differ, as it is not stored.
 //
@@ -48,7 +49,7 @@ const purposeOnce = "once"
 func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "CreateOnce", &err)
 	defer v.end(&err)
-	o, caller := onceRequest{}, rand.Text() // caller stays the same in all retries
+	o, caller := onceRequest{}, rand.Text()[:16] // caller stays the same in all retries
 	err = t.retryOnSchemaChange(ctx, func(t *Type) error {
 		if o, err = t.openOnce(ctx, name, caller, n); err == nil {
 			e, err = o.create(ctx, n)
@@ -63,21 +64,28 @@ func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry
 
 // A onceRequest represents a request of CreateOnce for an entry at prk.
 //
-// The call that begins the request stores a token where the tokens of the entry will be, and the
-// change that creates the entry spends that token. The token therefore shows at any time whether
-// the entry was created, and only one of the calls that try to create the entry can succeed. The
-// age is measured by the server's clock, as the clocks of two programs may differ.
+// A reservation is a token where the tokens of the entry will be. The change that creates the entry
+// spends it, and stores its identifier in the entry as [store.FieldOnce]. So only one of the calls
+// that try to create the entry can succeed, the token shows whether the entry was created, and the
+// identifier shows whether an entry at prk is the one that the request created.
 type onceRequest struct {
 	*Type
 	record recordkey.Key // stores the request, as the token of an entry that does not exist
 	name   string        // digest of the name
 	digest string        // digest of the name and the request
 	caller string        // identifies this call
-	nonce  string        // identifies the call that began the request
-	prk    recordkey.Key
-	age    time.Duration
 	draft  *change.Draft // of this call's entry, if the call began the request
 	begun  bool          // this call may have stored something
+
+	storedRequest
+}
+
+// A storedRequest is what the store holds of a request.
+type storedRequest struct {
+	beganBy     string // identifies the call that began the request
+	reservation string // identifies the reservation of prk, which another call may have made
+	prk         recordkey.Key
+	age         time.Duration // by the server's clock, as the clocks of two programs may differ
 }
 
 // openOnce returns the stored request with a name. If there is none, it begins one, but only after
@@ -101,15 +109,18 @@ func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o
 	d, err := t.newDraft(ctx, n)
 	if err == nil {
 		o.draft = &d
-		return o, o.begin(ctx, n.UID)
+		err = o.begin(ctx, n.UID)
 	}
-	if isRefusal(err) { // perhaps because the entry of another call with this name has the values
-		switch uids, failed := o.reservedUIDs(ctx); {
-		case failed != nil:
+	// Another call with this name may have begun the request or created the entry meanwhile.
+	if isRefusal(err) || errors.Is(err, ErrConflict) {
+		stored, failed := o.storedRequests(ctx)
+		if failed == nil {
+			failed = o.read(ctx)
+		}
+		switch {
+		case !errors.Is(failed, ErrNotFound):
 			return o, failed
-		case o.read(ctx) == nil:
-			return o, nil
-		case len(uids) > 0:
+		case len(stored) > 0:
 			return o, errOtherRequest
 		}
 	}
@@ -151,51 +162,62 @@ func (o *onceRequest) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	nonce, uid, ok := strings.Cut(tk.Value, " ")
-	if !ok {
-		return &store.CorruptError{Key: o.record.String(), Reason: "not a request"}
-	}
-	o.age, o.nonce = onceLife-left, nonce
-	o.prk, err = o.declared.PRK(uid)
+	o.storedRequest, err = o.parse(tk)
+	o.age = onceLife - left
 	return err
+}
+
+// parse returns the request that a token of the record describes.
+func (o onceRequest) parse(tk token.Token) (r storedRequest, err error) {
+	words := strings.SplitN(tk.Value, " ", 3)
+	if len(words) < 3 {
+		return r, &store.CorruptError{Key: o.record.String(), Reason: "not a request"}
+	}
+	r.beganBy, r.reservation = words[0], words[1]
+	r.prk, err = o.declared.PRK(words[2])
+	return r, err
+}
+
+// requestToken returns the token that stores the request.
+func (o onceRequest) requestToken(r storedRequest) token.Token {
+	return token.Token{Hash: o.digest, Purpose: purposeOnce, Value: r.beganBy + " " + r.reservation + " " + r.prk.Value()}
 }
 
 // begin reserves the UID that the entry will have, and then stores the request. A crash in between
 // leaves only the reservation, which no later call takes for a request.
 func (o *onceRequest) begin(ctx context.Context, uid string) error {
-	prk, err := o.reserveUID(ctx, uid)
+	r, err := o.reserveUID(ctx, uid)
 	if err != nil {
 		return err
 	}
 	o.begun = true
-	err = o.view.Engine.Invite(ctx, token.Invitation{
-		Token: token.Token{Hash: o.digest, Purpose: purposeOnce, Value: o.caller + " " + prk.Value()},
-		PRK:   o.record, Life: onceLife, Now: o.view.StoreTime(),
-	})
-	if errors.Is(err, ErrDuplicate) {
-		o.release(ctx, prk)
-		return errOtherRequest
-	}
+	_, err = o.view.Engine.Invite(ctx, token.Invitation{Token: o.requestToken(r), PRK: o.record, Life: onceLife, Now: o.view.StoreTime()})
 	if err == nil {
 		err = o.read(ctx)
+	} else if errors.Is(err, ErrDuplicate) {
+		err = errOtherRequest
 	}
-	if err == nil && o.prk != prk { // another caller stored the request first
-		o.removeToken(ctx, prk, o.name)
+	if errors.Is(err, errOtherRequest) || err == nil && o.reservation != r.reservation {
+		o.release(ctx, r)
 	}
 	return err
 }
 
-// release gives up the reservation at prk of a request that is not stored, because its name belongs
-// to another one. It does nothing if that one may have reserved the same UID.
-func (o onceRequest) release(ctx context.Context, prk recordkey.Key) {
-	if uids, err := o.reservedUIDs(ctx); err == nil && !slices.Contains(uids, prk.Value()) {
-		o.removeToken(ctx, prk, o.name)
+// release gives up a reservation that this call has made and that no stored request relies on.
+func (o onceRequest) release(ctx context.Context, r storedRequest) {
+	if r.reservation != o.caller {
+		return
 	}
+	stored, err := o.storedRequests(ctx)
+	if err != nil || slices.ContainsFunc(stored, func(s storedRequest) bool { return s.reservation == r.reservation && s.prk == r.prk }) {
+		return
+	}
+	o.removeToken(ctx, r.prk, o.token(r.reservation))
 }
 
-// reservedUIDs returns the UIDs that requests with the name have reserved. A request that cannot be
-// read is an error.
-func (o onceRequest) reservedUIDs(ctx context.Context) (uids []string, err error) {
+// storedRequests returns the requests that are stored under the name. A request that cannot be read
+// is an error.
+func (o onceRequest) storedRequests(ctx context.Context) (stored []storedRequest, err error) {
 	key, err := token.Key(o.record)
 	if err != nil {
 		return nil, err
@@ -205,62 +227,74 @@ func (o onceRequest) reservedUIDs(ctx context.Context) (uids []string, err error
 		return nil, err
 	}
 	for hash, text := range found[0].Fields {
-		tk, ok := token.Parse(hash, text)
-		_, uid, named := strings.Cut(tk.Value, " ")
-		if !ok || !named {
-			return nil, &store.CorruptError{Key: key.String(), Reason: "not a request"}
+		tk, _ := token.Parse(hash, text)
+		r, err := o.parse(tk.Token)
+		if err != nil {
+			return nil, err
 		}
-		uids = append(uids, uid)
+		stored = append(stored, r)
 	}
-	return uids, nil
+	return stored, nil
 }
 
-// token returns the token to store at the UID that the entry will have. It depends only on the name
-// of the request. If a crash leaves it behind, it blocks the UID only for requests with other
-// names.
-func (o onceRequest) token() token.Token { return token.Token{Hash: o.name, Purpose: purposeOnce} }
+// token returns the token to store at the UID that the entry will have. Its hash depends only on
+// the name of the request: if a crash leaves the token behind, it blocks the UID only for requests
+// with other names. Its purpose names the reservation, so that a request whose reservation was
+// spent cannot spend one that another call with the name makes later.
+func (o onceRequest) token(reservation string) token.Token {
+	return token.Token{Hash: o.name, Purpose: purposeOnce + "-" + reservation}
+}
 
-// reserveUID stores the token at the UID that the entry will have, and returns the PRK.
-func (o onceRequest) reserveUID(ctx context.Context, uid string) (prk recordkey.Key, err error) {
+// reserveUID stores the token at the UID that the entry will have, and returns the request to
+// store. If another call with the name has made the reservation, the request relies on that one.
+func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedRequest, err error) {
+	r.beganBy = o.caller
+	var tk token.Token
 	if uid == "" {
-		return o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (token.Token, error) { return o.token(), nil })
+		r.prk, tk, err = o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (token.Token, error) { return o.token(o.caller), nil })
+		r.reservation = strings.TrimPrefix(tk.Purpose, purposeOnce+"-")
+		return r, err
 	}
-	if prk, err = o.declared.PRK(uid); err != nil {
-		return prk, err
+	if r.prk, err = o.declared.PRK(uid); err != nil {
+		return r, err
 	}
-	err = o.view.Engine.Invite(ctx, token.Invitation{Token: o.token(), PRK: prk, Life: onceLife, Now: o.view.StoreTime()})
+	tk, err = o.view.Engine.Invite(ctx, token.Invitation{Token: o.token(o.caller), PRK: r.prk, Life: onceLife, Now: o.view.StoreTime()})
 	reserved := err == nil
 	if !reserved && !errors.Is(err, ErrDuplicate) {
-		return prk, err
+		return r, err
 	}
+	r.reservation = strings.TrimPrefix(tk.Purpose, purposeOnce+"-")
 	// Look for the entry afterwards: one that another call creates from now on spends the token.
-	_, err = o.view.FindOne(ctx, store.Lookup{PRK: prk})
-	if reserved && !errors.Is(err, ErrNotFound) {
-		o.removeToken(ctx, prk, o.name)
-	}
+	_, err = o.view.FindOne(ctx, store.Lookup{PRK: r.prk})
 	switch {
 	case err == nil:
-		return prk, store.DuplicateField(o.declared.Schema.Primary)
-	case !errors.Is(err, ErrNotFound):
-		return prk, err
+		o.release(ctx, r)
+		return r, store.DuplicateField(o.declared.Schema.Primary)
+	case !errors.Is(err, ErrNotFound): // another call with the name may rely on the reservation
+		return r, err
 	case !reserved:
-		return prk, fmt.Errorf("another entry is being created with this UID: %w", ErrConflict)
+		return r, fmt.Errorf("another entry is being created with this UID: %w", ErrConflict)
 	}
-	return prk, nil
+	return r, nil
 }
 
-// findCreated returns the entry if the request has created it. waiting reports whether the request
-// has yet to create it.
+// findCreated returns the entry if the request has created it, and ErrNotFound if that entry was
+// deleted, even if another one has its UID. waiting reports whether the request has yet to create
+// it.
 func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, err error) {
-	_, _, err = o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
-	pending := err == nil
+	tk, _, err := o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
+	pending := err == nil && tk.Purpose == o.token(o.reservation).Purpose
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return Entry{}, false, err
 	}
 	// The token may exist although it was spent, if the server refused to remove it.
 	r, err := o.view.FindOne(ctx, store.Lookup{PRK: o.prk})
-	if pending && (errors.Is(err, ErrNotFound) || err == nil && !r.Tokens().Ended(o.name)) {
+	created := err == nil && r.Fields[store.FieldOnce] == o.reservation
+	if pending && !created && (errors.Is(err, ErrNotFound) || err == nil && !r.Tokens().Ended(o.name)) {
 		return Entry{}, true, nil
+	}
+	if err == nil && !created {
+		err = ErrNotFound
 	}
 	e, err = o.entry(r, err)
 	return e, false, err
@@ -268,7 +302,7 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 
 // create creates the entry, or returns it if an earlier call has done so.
 func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
-	if o.nonce != o.caller {
+	if o.beganBy != o.caller {
 		e, waiting, err := o.findCreated(ctx)
 		if err != nil || !waiting {
 			return e, err
@@ -278,7 +312,7 @@ func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
 		}
 	}
 	n.UID = o.prk.Value()
-	e, err := o.createWithToken(ctx, n, o.draft, "", o.token())
+	e, err := o.createReserved(ctx, n)
 	if errors.Is(err, ErrNotFound) || o.isTakenUID(err) {
 		e, waiting, findErr := o.findCreated(ctx)
 		if findErr != nil || !waiting {
@@ -286,6 +320,22 @@ func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
 		}
 	}
 	return e, err
+}
+
+// createReserved creates the entry in the change that spends the reservation of its UID.
+func (o onceRequest) createReserved(ctx context.Context, n NewEntry) (Entry, error) {
+	if o.draft == nil {
+		d, err := o.newDraft(ctx, n)
+		if err != nil {
+			return Entry{}, publicError(err)
+		}
+		o.draft = &d
+	}
+	d := *o.draft
+	d.UID = n.UID
+	d.Own = maps.Clone(d.Own)
+	d.SetOwn(store.FieldOnce, o.reservation)
+	return o.createWithToken(ctx, d, o.token(o.reservation))
 }
 
 // giveUp ends a call that failed with err. A request that was refused is forgotten; any other can
@@ -298,9 +348,9 @@ func (o onceRequest) giveUp(ctx context.Context, err error) {
 		if o.prk.IsValid() {
 			o.forget(ctx)
 		}
-	case o.begun && (o.nonce == "" || o.nonce == o.caller):
+	case o.begun && (o.beganBy == "" || o.beganBy == o.caller):
 		if key, bad := onceKey(o.caller); bad == nil {
-			_ = o.view.Engine.Invite(ctx, token.Invitation{Token: o.giveUpToken(o.caller), PRK: key, Life: onceLease, Now: o.view.StoreTime()})
+			_, _ = o.view.Engine.Invite(ctx, token.Invitation{Token: o.giveUpToken(o.caller), PRK: key, Life: onceLease, Now: o.view.StoreTime()})
 		}
 	}
 }
@@ -312,9 +362,9 @@ func (onceRequest) giveUpToken(caller string) token.Token {
 
 // wasGivenUp reports whether the call that began the request has given it up.
 func (o onceRequest) wasGivenUp(ctx context.Context) bool {
-	key, err := onceKey(o.nonce)
+	key, err := onceKey(o.beganBy)
 	if err == nil {
-		_, _, err = o.view.Engine.Peek(ctx, key, o.giveUpToken(o.nonce).Hash, o.view.StoreTime())
+		_, _, err = o.view.Engine.Peek(ctx, key, o.giveUpToken(o.beganBy).Hash, o.view.StoreTime())
 	}
 	return err == nil
 }
@@ -333,20 +383,23 @@ func (t *Type) isTakenUID(err error) bool {
 // forget allows the name to be used for another request. It removes the stored request first, then
 // the token with which another call could still create the entry.
 func (o onceRequest) forget(ctx context.Context) {
-	o.removeToken(ctx, o.record, o.digest)
-	o.removeToken(ctx, o.prk, o.name)
+	o.removeToken(ctx, o.record, o.requestToken(o.storedRequest))
+	o.removeToken(ctx, o.prk, o.token(o.reservation))
 }
 
-// removeToken removes the token with a hash at prk, if it is the only one there. If that fails, the
-// token expires within a day.
-func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, hash string) {
+// removeToken removes a token at prk, if it is the only one there. If that fails, the token expires
+// within a day.
+func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk token.Token) {
 	key, err := token.Key(prk)
 	if err != nil {
 		return
 	}
 	found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
-	if err != nil || len(found[0].Fields) != 1 || found[0].Fields[hash] == "" {
+	if err != nil || len(found[0].Fields) != 1 {
 		return
 	}
-	_, _ = o.view.Engine.Repair(ctx, store.Remove{Key: key.String(), Field: hash, Value: found[0].Fields[hash]})
+	text := found[0].Fields[tk.Hash]
+	if is, ok := token.Parse(tk.Hash, text); ok && is.Purpose == tk.Purpose && is.Value == tk.Value {
+		_, _ = o.view.Engine.Repair(ctx, store.Remove{Key: key.String(), Field: tk.Hash, Value: text})
+	}
 }

@@ -73,7 +73,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		}
 		stored := token.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value}
 		if !issuable { // write a token that nobody can find and that expires soon
-			err = t.view.Engine.Invite(ctx, token.Invitation{Token: stored, PRK: r.Key, Life: min(tk.Lifetime, time.Minute), Now: t.view.StoreTime()})
+			_, err = t.view.Engine.Invite(ctx, token.Invitation{Token: stored, PRK: r.Key, Life: min(tk.Lifetime, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
 		t.db.recorded(view.WithActor(ctx, view.Actor{Origin: a.Origin}), t.visitorLimit(), func(ctx context.Context) bool {
@@ -292,7 +292,7 @@ func (t *Type) invite(ctx context.Context, tk token.Token, life time.Duration, d
 	if decoy {
 		newUID = RandomUID(32)
 	}
-	prk, err = t.inviteAt(ctx, newUID, life, func(uid string) (token.Token, error) {
+	prk, _, err = t.inviteAt(ctx, newUID, life, func(uid string) (token.Token, error) {
 		secret, err = newSecret(uid)
 		tk.Hash = hashSecret(secret)
 		return tk, err
@@ -301,12 +301,11 @@ func (t *Type) invite(ctx context.Context, tk token.Token, life time.Duration, d
 }
 
 // inviteAt stores the token that newToken returns, at the next UID that no entry and no other
-// invitation has.
+// invitation has. It returns the token that is stored there.
 func (t *Type) inviteAt(
 	ctx context.Context, newUID func() (string, error), life time.Duration, newToken func(uid string) (token.Token, error),
-) (prk recordkey.Key, err error) {
+) (prk recordkey.Key, tk token.Token, err error) {
 	for range maxUIDAttempts {
-		var tk token.Token
 		uid, err := newUID()
 		if err == nil {
 			prk, err = t.declared.PRK(uid)
@@ -315,21 +314,21 @@ func (t *Type) inviteAt(
 			tk, err = newToken(uid)
 		}
 		if err != nil {
-			return prk, err
+			return prk, tk, err
 		}
 		_, err = t.view.FindOne(ctx, store.Lookup{PRK: prk})
 		switch {
 		case err == nil, errors.Is(err, ErrCorrupt):
 			continue
 		case !errors.Is(err, ErrNotFound):
-			return prk, err
+			return prk, tk, err
 		}
-		err = t.view.Engine.Invite(ctx, token.Invitation{Token: tk, PRK: prk, Life: life, Now: t.view.StoreTime()})
+		tk, err = t.view.Engine.Invite(ctx, token.Invitation{Token: tk, PRK: prk, Life: life, Now: t.view.StoreTime()})
 		if !errors.Is(err, ErrDuplicate) {
-			return prk, err
+			return prk, tk, err
 		}
 	}
-	return prk, errNoFreeUID
+	return prk, tk, errNoFreeUID
 }
 
 // PeekInvitation returns an invitation without redeeming it, for the page that asks for a name and
@@ -393,8 +392,13 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 		n.Facets = schema.Facets{}
 	}
 	n.Facets[i.Field] = schema.Text(i.Address)
-	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
-		e, err = t.createWithToken(ctx, n, nil, i.Field, tk)
+	err = t.retryOnSchemaChange(ctx, func(t *Type) error {
+		d, err := t.newDraft(ctx, n)
+		if err != nil {
+			return publicError(err)
+		}
+		d.SetOwn(store.FieldVerified(i.Field), store.Verified(d.Facets[i.Field]))
+		e, err = t.createWithToken(ctx, d, tk)
 		return err
 	})
 	if t.isTakenUID(err) {
@@ -409,25 +413,8 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 	return e, err
 }
 
-// createWithToken creates an entry at n.UID in the change that spends the token there. draft is the
-// draft of n with another UID, or nil if it has yet to be made. If field is
-// not "", the change marks that facet as verified.
-func (t *Type) createWithToken(ctx context.Context, n NewEntry, draft *change.Draft, field string, tk token.Token) (Entry, error) {
-	if draft == nil {
-		d, err := t.newDraft(ctx, n)
-		if err != nil {
-			return Entry{}, publicError(err)
-		}
-		draft = &d
-	}
-	d := *draft
-	d.UID = n.UID
-	if d.Own == nil {
-		d.Own = map[string]string{}
-	}
-	if field != "" {
-		change.Verify(field, d.Facets[field], d.Own)
-	}
+// createWithToken creates the entry of a draft in the change that spends the token at its UID.
+func (t *Type) createWithToken(ctx context.Context, d change.Draft, tk token.Token) (Entry, error) {
 	c, err := t.declared.Create(d)
 	if err != nil {
 		return Entry{}, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets)

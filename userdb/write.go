@@ -154,15 +154,12 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 			return d, err
 		}
 		d.Facets[store.FieldPassword] = hash
-		d.Own = map[string]string{store.FieldChanged: schema.Date(t.view.Now()).Wire()}
+		d.SetOwn(store.FieldChanged, schema.Date(t.view.Now()).Wire())
 	} else if len(wrong) > 0 {
 		return d, t.addMissingAndTaken(ctx, wrong, t.newRecordAt(d.UID), d.Facets)
 	}
 	if n.Disabled {
-		if d.Own == nil {
-			d.Own = map[string]string{}
-		}
-		d.Own[store.FieldDisabled] = schema.Date(t.view.Now()).Wire()
+		d.SetOwn(store.FieldDisabled, schema.Date(t.view.Now()).Wire())
 	}
 	return d, nil
 }

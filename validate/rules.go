@@ -13,7 +13,8 @@ import (
 )
 
 // MaxEntry is the maximum length of an entry in bytes: the wire form of its facets with their
-// names.
+// names, without the password. Values that a repair took out of their fields count as facets, and
+// may take the entry over the maximum by 64 KiB.
 const MaxEntry = 1 << 20
 
 // Rules holds the rules of one type. It never changes and is safe for concurrent use. Compile

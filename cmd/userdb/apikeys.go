@@ -117,9 +117,6 @@ sessions, tokens and invitations: what the backend of a web application needs), 
 					return noTypeError(name, s.db.Schema())
 				}
 			}
-			if err := s.warnExposed(); err != nil {
-				return err
-			}
 			secret, err := keys.Create(ctx, k)
 			if errors.Is(err, userdb.ErrInvalid) {
 				return usagef("the name of a key consists of at most 64 letters, digits, dots, hyphens and underscores")
@@ -128,6 +125,9 @@ sessions, tokens and invitations: what the backend of a web application needs), 
 				err = fmt.Errorf("key %s: %w", printable(k.Name), errKeyTaken)
 			}
 			if err != nil {
+				return err
+			}
+			if err := s.warnExposed(); err != nil {
 				return err
 			}
 			valid := "until it is revoked"

@@ -303,9 +303,18 @@ func (s *session) parse(args []string) error {
 		return nil
 	}
 	s.JSON = l.has("--json")
-	var number *strconv.NumError
-	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok && errors.As(err, &number) {
-		err = fmt.Errorf("--%s %s: not a number, or out of range", bad.GetFlag().Name, printable(bad.GetValue()))
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		reason := bad.Unwrap()
+		if number, is := errors.AsType[*strconv.NumError](reason); is && number.Func == "ParseBool" {
+			reason = errors.New("want true or false")
+		} else if is {
+			reason = errors.New("not a number, or out of range")
+		}
+		err = fmt.Errorf("--%s %s: %w", bad.GetFlag().Name, printable(bad.GetValue()), reason)
+	}
+	if rest, is := strings.CutPrefix(err.Error(), `unknown command "`); is { // in cobra's words
+		word, _, _ := strings.Cut(rest, `" for "`)
+		err = errors.New("unexpected word: " + word)
 	}
 	if name, is := strings.CutPrefix(err.Error(), "required flag(s) "); is { // in cobra's words
 		err = errors.New("missing: --" + strings.NewReplacer(`"`, "", ", ", ", --", " not set", "").Replace(name))

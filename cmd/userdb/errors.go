@@ -63,6 +63,7 @@ var refusals = []struct{ word, advice string }{
 	{"CLUSTERDOWN", "part of the cluster is down: CLUSTER INFO and CLUSTER NODES on a node say which"},
 	{"ERR This instance has cluster support disabled", "the server is not part of a cluster: write redis:// in place of redis+cluster://"},
 	{"ERR max number of clients reached", "the server has as many connections as its maxclients allows: close some, or raise it"},
+	{"redis: all sentinels specified in configuration are unreachable:", "name Sentinels, not servers, after redis+sentinel://; their port is often 26379"},
 	{"no answer to a TLS handshake", "if the port does not speak TLS, write redis:// in place of rediss://"},
 	{"the port speaks TLS", "write rediss:// in place of redis://"},
 	{"EOF", "the server closed the connection: if its port speaks TLS, write rediss:// in place of redis://"},

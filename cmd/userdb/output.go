@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/strictjson"
@@ -232,13 +233,43 @@ func formatFacet(name, value string) string {
 
 // printable formats a text for people. It quotes and escapes a text that could be misread (an empty
 // one, or one with spaces at its ends), that could control a terminal (control characters, marks
-// that change the direction of writing), or that looks quoted already.
+// that change the direction of writing), or that looks quoted already. It leaves the joiners in
+// emoji, Arabic and Indic words as they are, because these are misspelled without them.
 func printable(text string) string {
-	plain := utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) })
-	if !plain || text == "" || text[0] == '"' || strings.TrimSpace(text) != text {
+	if !isPlain(text) || text == "" || text[0] == '"' || strings.TrimSpace(text) != text {
 		return strconv.Quote(text)
 	}
 	return text
+}
+
+// isPlain reports whether a terminal shows all of a text as written.
+func isPlain(text string) bool {
+	var before rune
+	for _, r := range text {
+		joins := r == zeroWidthJoiner && joinsEmoji(before) || (r == zeroWidthJoiner || r == zeroWidthNonJoiner) && unicode.In(before, joinable...)
+		if !strconv.IsPrint(r) && !joins {
+			return false
+		}
+		before = r
+	}
+	return utf8.ValidString(text) && before != zeroWidthJoiner && before != zeroWidthNonJoiner
+}
+
+const (
+	zeroWidthNonJoiner = '\u200c'
+	zeroWidthJoiner    = '\u200d'
+	emojiVariation     = '\ufe0f'
+)
+
+// joinable lists scripts in which joiners between letters change how a word looks.
+var joinable = []*unicode.RangeTable{
+	unicode.Arabic, unicode.Syriac, unicode.Mongolian, unicode.Devanagari, unicode.Bengali, unicode.Gurmukhi, unicode.Gujarati,
+	unicode.Oriya, unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar,
+}
+
+// joinsEmoji reports whether an emoji may end with r: a picture, a skin tone or a variation.
+func joinsEmoji(r rune) bool {
+	return unicode.In(r, unicode.So, unicode.Sk) && r >= 0x2000 || r == emojiVariation
 }
 
 // oneLine escapes what is not printable in a message, so that it fits one line of a terminal.

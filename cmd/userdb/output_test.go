@@ -167,6 +167,17 @@ func TestPrintable(t *testing.T) {
 		{"a\u202eb", `"a\u202eb"`},
 		{"a\u00a0b", `"a\u00a0b"`},
 		{"\xff", `"\xff"`},
+		{"👩\u200d👧", "👩\u200d👧"},
+		{"❤\ufe0f\u200d🔥", "❤\ufe0f\u200d🔥"},
+		{"👩🏽\u200d🚀", "👩🏽\u200d🚀"},
+		{"می\u200cخواهم", "می\u200cخواهم"},
+		{"क्\u200dष", "क्\u200dष"},
+		{"Al\u200dice", `"Al\u200dice"`},
+		{"Al\u200cice", `"Al\u200cice"`},
+		{"\u200cب", `"\u200cب"`},
+		{"ب\u200c", `"ب\u200c"`},
+		{"ب\u200c\u200cب", `"ب\u200c\u200cب"`},
+		{"😀\u200cx", `"😀\u200cx"`},
 	} {
 		if got := printable(tt.text); got != tt.want {
 			t.Errorf("printable(%q) = %s, want %s", tt.text, got, tt.want)
@@ -185,10 +196,11 @@ func TestPlural(t *testing.T) {
 	}
 }
 
-// controlsTerminal reports whether a line contains a character that could control a terminal.
+// controlsTerminal reports whether a line contains a character that could control a terminal. The
+// joiners of emoji and of Arabic and Indic words do not.
 func controlsTerminal(line string) bool {
 	return !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool {
-		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
+		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) && r != zeroWidthJoiner && r != zeroWidthNonJoiner || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
 	})
 }
 
@@ -243,7 +255,7 @@ const nasty = "a\x00\a\b\t\x1b[31m\x7f\u0085\u009b31m\u009d\u061c\u200e\u200f\u2
 // firstControl returns the first character of an output that could control a terminal.
 func firstControl(output string) (rune, bool) {
 	for _, r := range output {
-		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)) {
+		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r) && r != zeroWidthJoiner && r != zeroWidthNonJoiner || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)) {
 			return r, true
 		}
 	}
@@ -358,7 +370,7 @@ func TestNothingIsPrintedRaw(t *testing.T) {
 }
 
 // TestSecretsInExposedFiles checks that commands warn if others may read the file that a secret is
-// written to, and only then.
+// written to, and only then. Commands that fail print no secret, so they do not warn.
 func TestSecretsInExposedFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes of files say nothing there")
@@ -396,6 +408,21 @@ func TestSecretsInExposedFiles(t *testing.T) {
 			if warned := strings.Contains(errs.String(), "others may read the file"); warned != (secret && open) {
 				t.Errorf("%s into a file with mode %o: warning %v, want %v", args, mode, warned, secret && open)
 			}
+		}
+	}
+	for _, args := range []string{"token issue nobody --purpose reset", "apikey create a/b --scope admin", "apikey create shop --scope nope"} {
+		file, err := os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		if err := file.Chmod(0o644); err != nil {
+			t.Fatal(err)
+		}
+		var errs strings.Builder
+		code := run(strings.Fields(args), stdio{in: strings.NewReader(""), out: file, err: &errs})
+		if code == 0 || strings.Contains(errs.String(), "others may read the file") {
+			t.Errorf("%s: exit %d, %q; want a failure and no warning", args, code, errs.String())
 		}
 	}
 }

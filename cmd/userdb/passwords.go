@@ -181,11 +181,9 @@ A disabled entry cannot have tokens (exit code 3).`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset --life 15m
   userdb token issue '*=Alice' --purpose change:email --value alice@example.org`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
-			if err := s.warnExposed(); err != nil {
-				return err
-			}
 			token, err := p.typ.Issue(ctx, p.hint, tk)
 			if err == nil {
+				err = s.warnExposed()
 				s.note("this token is shown only once; it is valid for %s", cmp.Or(life, "1h"))
 			}
 			return s.printResult(map[string]string{"token": token}, token, err)

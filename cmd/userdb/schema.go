@@ -204,10 +204,10 @@ func dropNamespaceCommand(s *session) *cobra.Command {
 		Use:   "drop NAME",
 		Short: "Remove all records of a namespace",
 		Long: `Remove all records of a namespace, and of those inside it. API keys, jobs, links and groups of
-directories that belong to them are removed as well, and their operators disabled. If there were
-keys or jobs, it waits for six seconds, until no process trusts them. Without --yes it only says how
-many there are. Nothing else outside the namespace is touched. Prints how many were
-removed, or exits 3 if there are none.`,
+directories that belong to them are removed as well, and their operators disabled. If the store ever
+had keys or operators, it waits for 45 seconds in between, until no process still works for them,
+even if they were removed before. Without --yes it only says how many there are. Nothing else outside
+the namespace is touched. Prints how many were removed, or exits 3 if there are none.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace drop acme --yes`,
 		RunE: s.readingIf(s.withoutYes, s.run(func(ctx context.Context, words []string) error {
@@ -217,13 +217,10 @@ removed, or exits 3 if there are none.`,
 			}
 			name, records, others := printable(words[0]), migrate.CountNamespace, admin.CountOwned
 			if s.yes {
-				records, others = migrate.DropNamespace, admin.RemoveOwned
+				records, others = migrate.DropNamespace, s.removeOwned
 			}
 			// Remove keys and operators first, so that they write nothing meanwhile.
 			owned, err := others(ctx, s.db, ns)
-			if err == nil && s.yes {
-				err = s.awaitRevocation(ctx, owned)
-			}
 			if err != nil {
 				return err
 			}
@@ -246,12 +243,38 @@ removed, or exits 3 if there are none.`,
 	})
 }
 
-// awaitRevocation waits until no process writes any more for API keys and jobs that were removed.
-func (s *session) awaitRevocation(ctx context.Context, removed []admin.Owned) error {
-	works := func(o admin.Owned) bool { return o.Thing == "API key" || o.Thing == "job" }
-	if s.std.sleep == nil || !slices.ContainsFunc(removed, works) {
-		return nil
+// removeOwned removes what the service keeps for a namespace. If the store was ever served, it then
+// waits until no process works any more for what was removed, and removes what those have left. It
+// waits even if it found nothing: keys may have been revoked a moment ago.
+func (s *session) removeOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (all []admin.Owned, err error) {
+	wait, err := admin.EverServed(ctx, db)
+	for err == nil {
+		var found []admin.Owned
+		found, err = admin.RemoveOwned(ctx, db, ns)
+		all = addOwned(all, found)
+		if err != nil || !wait && !slices.ContainsFunc(found, works) || s.std.sleep == nil {
+			break
+		}
+		fmt.Fprintf(s.std.err, "userdb: waiting %s, until no process still works for API keys, operators and jobs that were removed\n", admin.RevocationTime)
+		err = s.std.sleep(ctx, admin.RevocationTime)
+		wait = false
 	}
-	fmt.Fprintf(s.std.err, "userdb: waiting %s, until no process trusts the API keys and jobs that were removed\n", admin.RevocationTime)
-	return s.std.sleep(ctx, admin.RevocationTime)
+	return all, err
+}
+
+// works reports whether a process may do something for what was removed.
+func works(o admin.Owned) bool {
+	return o.Thing == "API key" || o.Thing == "operator" || o.Thing == "job"
+}
+
+// addOwned adds the numbers of more to those of all.
+func addOwned(all, more []admin.Owned) []admin.Owned {
+	for _, o := range more {
+		if i := slices.IndexFunc(all, func(a admin.Owned) bool { return a.Thing == o.Thing }); i >= 0 {
+			all[i].N += o.N
+		} else {
+			all = append(all, o)
+		}
+	}
+	return all
 }

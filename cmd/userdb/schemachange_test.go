@@ -87,10 +87,52 @@ func TestNamespaceDropWaits(t *testing.T) {
 		return nil
 	}
 	code := run([]string{"namespace", "drop", "acme", "--yes"}, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs, sleep: late})
-	if code != 0 || waited != admin.RevocationTime || !strings.Contains(errs.String(), "waiting 6s") {
+	if code != 0 || waited != admin.RevocationTime || !strings.Contains(errs.String(), "waiting 45s") {
 		t.Errorf("exit code %d after waiting %s: %s", code, waited, errs.String())
 	}
 	if got := runCommand(nil, "", "list", "user", "--namespace", "acme"); got.out != "" {
 		t.Errorf("the namespace has %s", got.out)
+	}
+}
+
+// TestNamespaceDropWaitsAgain checks that a drop waits although the keys were revoked before, that
+// it removes what was made meanwhile, and that it does not wait in a store that was never served.
+func TestNamespaceDropWaitsAgain(t *testing.T) {
+	drop := func(during func()) (waits int) {
+		t.Helper()
+		sleep := func(_ context.Context, d time.Duration) error {
+			if waits++; waits == 1 {
+				during()
+			}
+			return nil
+		}
+		var errs bytes.Buffer
+		if code := run([]string{"namespace", "drop", "acme", "--yes"}, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs, sleep: sleep}); code != 0 {
+			t.Fatalf("exit code %d: %s", code, &errs)
+		}
+		return waits
+	}
+	do := func(line string) (out string) {
+		t.Helper()
+		got := runCommand(nil, "", strings.Fields(line)...)
+		if got.code != 0 {
+			t.Fatalf("%s: %+v", line, got)
+		}
+		return got.out
+	}
+	t.Setenv("USERDB_STORE", "file:"+t.TempDir()+"/store")
+	do("create user uid=u1 --namespace acme --no-password")
+	if waits := drop(func() {}); waits != 0 {
+		t.Errorf("a store that was never served: waited %d times, want none", waits)
+	}
+	t.Setenv("USERDB_STORE", redistest.Shared(t).URL())
+	do("create user uid=u1 --namespace acme --no-password")
+	do("apikey create old --namespace acme --scope write")
+	do("apikey revoke old")
+	if waits := drop(func() { do("apikey create late --namespace acme --scope write") }); waits != 2 {
+		t.Errorf("waited %d times, want once for the old key and once for the one that was made meanwhile", waits)
+	}
+	if keys := do("apikey list"); strings.Contains(keys, "late") {
+		t.Errorf("keys are left: %s", keys)
 	}
 }

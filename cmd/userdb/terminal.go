@@ -142,15 +142,15 @@ func (s *session) withStdin(c *cobra.Command) *cobra.Command {
 }
 
 // ask reads secrets from standard input, or asks a person for them. Then it calls do with the time
-// limit of the command. Before it asks a person, it calls check, which returns an error if the
-// command would fail whatever the person types.
+// limit of the command. Unless --password-stdin is given, it first calls check, which returns an
+// error if the command would fail whatever the password is.
 func (s *session) ask(ctx context.Context, check, do func(context.Context) error, secrets ...secret) error {
 	if !s.fromStdin {
-		if s.std.term == nil {
-			return usagef("no password: standard input is not a terminal; pipe the password in as one line with --password-stdin")
-		}
 		if err := s.timed(ctx, check); err != nil {
 			return err
+		}
+		if s.std.term == nil {
+			return usagef("no password: standard input is not a terminal; pipe the password in as one line with --password-stdin")
 		}
 		for _, secret := range secrets {
 			if err := secret.readFrom(ctx, s.std.term); err != nil {

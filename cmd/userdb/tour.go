@@ -111,8 +111,9 @@ begins with $ is a command, which you can repeat on a store of your own; what fo
 	return c
 }
 
-// tour shows the tour. With keep it leaves the store in tourFile. Its password, which everybody
-// knows, has a cheap hash, so that nobody waits; the first login afterwards replaces it.
+// tour shows the tour. With keep it leaves the store in tourFile, unless it fails or is stopped.
+// Its password, which everybody knows, has a cheap hash, so that nobody waits; the first login
+// afterwards replaces it.
 func (s *session) tour(ctx context.Context, keep bool) (err error) {
 	url := "memory:"
 	if keep {
@@ -125,7 +126,13 @@ func (s *session) tour(ctx context.Context, keep bool) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = cmp.Or(err, db.Close()) }()
+	defer func() {
+		err = cmp.Or(err, db.Close())
+		if keep && err != nil { // half of the tour would keep the next one from starting
+			os.Remove(tourFile)
+			os.Remove(tourFile + ".lock")
+		}
+	}()
 	if err := view.HooksOf(db).UseCheapHashes(); err != nil {
 		return err
 	}

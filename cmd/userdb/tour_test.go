@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -91,6 +93,21 @@ func TestTourKeeps(t *testing.T) {
 	}
 	if again := runCommand(nil, "", "tour", "--keep"); again.code != 2 || !strings.Contains(again.err, tourFile+" exists") {
 		t.Errorf("a second tour: %+v", again)
+	}
+}
+
+// TestBrokenTourKeepsNothing checks that a tour that fails leaves no file behind.
+func TestBrokenTourKeepsNothing(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	full := errors.New("full")
+	s := newSession(stdio{out: io.Discard, err: io.Discard})
+	s.out.w = bufio.NewWriterSize(&brokenWriter{500, full}, 16)
+	if err := s.tour(t.Context(), true); !errors.Is(err, full) {
+		t.Errorf("tour: %v, want %v", err, full)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
 	}
 }
 

@@ -25,6 +25,14 @@ type Draft struct {
 	Tertiary []Content         // tertiary records that are created with the entry
 }
 
+// SetOwn sets one of the store's own fields.
+func (d *Draft) SetOwn(field, wire string) {
+	if d.Own == nil {
+		d.Own = map[string]string{}
+	}
+	d.Own[field] = wire
+}
+
 // Create returns the change that makes the entry of a draft.
 func (t *Type) Create(d Draft) (store.Change, error) {
 	prk, err := t.PRK(d.UID)
@@ -35,7 +43,7 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 		return store.Change{}, ruleError(err)
 	}
 	d.Facets[t.Schema.Primary] = d.UID
-	c, err := t.diff(store.Record{Key: prk}, d.Facets)
+	c, err := t.diff(store.Record{Key: prk}, d.Facets, d.Own)
 	if err != nil {
 		return store.Change{}, err
 	}
@@ -56,7 +64,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
 	}
-	c, err := t.diff(old, facets)
+	c, err := t.diff(old, facets, own)
 	c.Expected, c.Tokens.Known = old.Version(), old.Tokens().Any()
 	_, c.Tokens.All = own[token.FieldTokens]
 	for mark := range old.Fields {
@@ -106,30 +114,83 @@ const OwnFields = 6
 // maxFacets limits the facets of an entry of an open type.
 const maxFacets = 10_000
 
-// diff returns the change that gives an entry the given facets. EncodeFacet must have checked them.
-func (t *Type) diff(old store.Record, facets map[string]string) (store.Change, error) {
+// Room for lost values in an entry that is as large as it may be: a repair that moves a value to
+// ~lost:FIELD makes the entry slightly larger, and an export of it must still be importable.
+const (
+	lostFields = 100
+	lostBytes  = 64 << 10
+)
+
+// An extent is the number and the size of the fields of an entry that hold what people give it: its
+// facets and its lost values. The password is not among them, since a new hash may be longer.
+type extent struct {
+	fields, bytes int
+	lost          bool // there are lost values
+}
+
+func (e *extent) add(field, wire string) {
+	lost := store.IsLost(field)
+	if field == store.FieldPassword || store.OwnField(field) && !lost {
+		return
+	}
+	e.fields++
+	e.bytes += len(field) + len(wire)
+	e.lost = e.lost || lost
+}
+
+// check returns an error if an entry is too large and larger than it was. An entry that other
+// programs made too large can still be changed in other ways.
+func (e extent) check(old store.Record) error {
+	maxBytes, maxFields := validate.MaxEntry, maxFacets
+	if e.lost {
+		maxBytes, maxFields = maxBytes+lostBytes, maxFields+lostFields
+	}
+	if e.bytes <= maxBytes && e.fields <= maxFields {
+		return nil
+	}
+	var was extent
+	for field, wire := range old.Fields {
+		was.add(field, wire)
+	}
+	switch {
+	case e.bytes > max(maxBytes, was.bytes):
+		return Invalid("", "size", "an entry of over 1 MiB")
+	case e.fields > max(maxFields, was.fields):
+		return Invalid("", "size", "an entry of over "+strconv.Itoa(maxFacets)+" facets")
+	}
+	return nil
+}
+
+// diff returns the change that gives an entry the given facets, which EncodeFacet must have
+// checked. Callers add the change of own, the store's own fields; diff checks the size of both.
+func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Change, error) {
 	c := store.Change{Key: old.Key, Schema: t.Guard}
 	if len(old.Fields) == 0 {
 		c.Set = make([]store.Facet, 0, len(facets)+OwnFields)
 		c.Claim = make([]recordkey.Key, 0, len(t.Secondary))
 	}
-	size := 0
+	var size extent
 	for field, wire := range facets {
-		size += len(field) + len(wire)
+		size.add(field, wire)
 		if was, had := old.Fields[field]; !had || was != wire {
 			c.Set = append(c.Set, store.Facet{Field: field, Wire: wire})
 		}
 	}
-	for field := range old.Fields {
+	for field, wire := range old.Fields {
 		if _, stays := facets[field]; !stays && !store.OwnField(field) {
 			c.Unset = append(c.Unset, field)
 		}
+		if _, replaced := own[field]; !replaced && store.OwnField(field) {
+			size.add(field, wire)
+		}
 	}
-	if size > validate.MaxEntry {
-		return c, Invalid("", "size", "an entry of over 1 MiB")
+	for field, wire := range own {
+		if wire != "" || len(old.Fields) == 0 { // an update removes what is empty
+			size.add(field, wire)
+		}
 	}
-	if len(facets) > maxFacets && len(facets) > len(old.Fields) {
-		return c, Invalid("", "size", "an entry of over "+strconv.Itoa(maxFacets)+" facets")
+	if err := size.check(old); err != nil {
+		return c, err
 	}
 	if missing := t.MissingErrors(old, facets); len(missing) > 0 {
 		return c, missing[0]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -90,3 +91,21 @@ func TestRefusedClient(t *testing.T) {
 		t.Errorf("got %v, want an error with what the server said", err)
 	}
 }
+
+// TestRefusalHidesArguments checks that an error does not repeat the password of a command that the
+// server does not know.
+func TestRefusalHidesArguments(t *testing.T) {
+	b := &boundedConn{Conn: &replyThenEOF{reply: "-ERR unknown command 'HELLO', with args beginning with: '3' 'auth' 'user' 'hunter2'\r\n"}}
+	_, err := b.Read(make([]byte, 200))
+	if err == nil || !strings.HasSuffix(err.Error(), "ERR unknown command 'HELLO'") {
+		t.Errorf("got %v, want an error that names the command and not its arguments", err)
+	}
+}
+
+// A replyThenEOF is a connection that ends with its only reply.
+type replyThenEOF struct {
+	net.Conn
+	reply string
+}
+
+func (c *replyThenEOF) Read(p []byte) (int, error) { return copy(p, c.reply), io.EOF }

@@ -172,6 +172,7 @@ func (b *boundedConn) Read(p []byte) (int, error) {
 			b.refusal = ""
 			if text, refused := bytes.CutPrefix(p[:n], []byte("-")); refused && !b.read {
 				text, _, _ = bytes.Cut(text, []byte("\r\n"))
+				text, _, _ = bytes.Cut(text, []byte(", with args")) // those of AUTH are secret
 				b.refusal = string(text)
 			}
 			b.read = true

@@ -4,6 +4,7 @@ package csvtext
 
 import (
 	"io"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -100,12 +101,20 @@ func UnwrapText(cell string) string {
 	return strings.ReplaceAll(cell[2:len(cell)-1], `""`, `"`)
 }
 
-// WrapText returns a cell that UnwrapText turns into text.
+// WrapText returns a cell that UnwrapText turns into text, and that is no guarded number.
 func WrapText(text string) string {
-	if UnwrapText(text) == text {
+	if UnwrapText(text) == text && !IsGuardedNumber(text) {
 		return text
 	}
 	return `="` + strings.ReplaceAll(text, `"`, `""`) + `"`
+}
+
+var guardedNumber = regexp.MustCompile(`^'[+-]?\d[\d .()/-]*$`)
+
+// IsGuardedNumber reports whether a cell is a number, such as that of a telephone, after the
+// apostrophe by which a spreadsheet takes it for a text.
+func IsGuardedNumber(cell string) bool {
+	return strings.HasPrefix(cell, "'") && guardedNumber.MatchString(cell)
 }
 
 // IsFormula reports whether a spreadsheet may run a cell as a formula.

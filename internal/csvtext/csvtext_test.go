@@ -51,8 +51,9 @@ func TestEscape(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"x": "x", `="x"`: `="=""x"""`, `="`: `="`, `="x`: `="x`, `="a"b"`: `="a"b"`, `=""`: `="="""""`, "=1": "=1",
+		"'68": `="'68"`, "'+49 (170) 1-2": `="'+49 (170) 1-2"`, "'68er": "'68er", "'=1": "'=1",
 	} {
-		if got := WrapText(text); got != want || UnwrapText(got) != text {
+		if got := WrapText(text); got != want || IsGuardedNumber(got) || UnwrapText(got) != text {
 			t.Errorf("%q: got %q, and back %q; want %q", text, got, UnwrapText(got), want)
 		}
 	}

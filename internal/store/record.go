@@ -29,6 +29,8 @@ const (
 	// the hash in the input, which stays when a login replaces the hash, and which SetPassword
 	// removes.
 	FieldImported = "~imported"
+	// FieldOnce identifies, if CreateOnce created the entry, the reservation that was spent for it.
+	FieldOnce = "~once"
 	// FieldDisabled is the time since which the entry may not log in.
 	FieldDisabled = "~disabled"
 	FieldPassword = "password"
@@ -86,6 +88,12 @@ func ImportMark(hash string) string {
 	var mark [12]byte
 	base64.RawURLEncoding.Encode(mark[:], sum[:9])
 	return string(mark[:])
+}
+
+// IsImportMark reports whether text has the form of a result of [ImportMark].
+func IsImportMark(text string) bool {
+	sum, err := base64.RawURLEncoding.DecodeString(text)
+	return err == nil && len(sum) == 9 && len(text) == 12
 }
 
 // HashImported reports whether the password hash of r is one that an import wrote.

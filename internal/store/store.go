@@ -144,10 +144,10 @@ type Tokens interface {
 	// PeekIssued is like Peek for a token of a live entry, and also finds a token that is still
 	// stored in the entry itself.
 	PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (token.Token, error)
-	// Invite stores an invitation. It returns ErrDuplicate if the key of the entry's tokens already
-	// holds another record that is still valid. The Change that creates the entry ends the
-	// invitation.
-	Invite(ctx context.Context, i token.Invitation) error
+	// Invite stores an invitation and returns its token. If there is a valid one with the same
+	// hash, Invite returns that one and stores nothing. The error is ErrDuplicate if another token
+	// of the entry is still valid. The Change that creates the entry ends the invitation.
+	Invite(ctx context.Context, i token.Invitation) (token.Token, error)
 }
 
 // Sessions stores the sessions of entries.

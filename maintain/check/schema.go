@@ -147,7 +147,7 @@ func NotCompact(s schema.Schema) (ps []Problem) {
 func fieldNames(t schema.Type) []string {
 	fields := []string{
 		store.FieldType, store.FieldPRK, store.FieldRev, token.FieldTokens,
-		store.FieldPassword, store.FieldChanged, store.FieldImported, store.FieldDisabled, session.FieldEpoch, t.Primary,
+		store.FieldPassword, store.FieldChanged, store.FieldImported, store.FieldOnce, store.FieldDisabled, session.FieldEpoch, t.Primary,
 	}
 	fields = slices.AppendSeq(fields, maps.Keys(t.Fields))
 	if t.Fold != schema.FoldExact {

@@ -103,10 +103,11 @@ type csvRows struct {
 	headerLines []int64  // the lines on which the column names appear
 	names       []string // the column names after mapping; empty for ignored columns
 	kinds       []columnKind
-	lines       int64 // lines of text read, including sep
-	size        int64 // size of the lines removed from input
-	rejects     bool  // the input is a file of refused rows, whose cells csvtext.Escape has written
-	bareLine    int64 // the line of the row that was read last, if the csv.Reader refuses it; or 0
+	lines       int64  // lines of text read, including sep
+	size        int64  // size of the lines removed from input
+	rejects     bool   // the input is a file of refused rows, whose cells csvtext.Escape wrote
+	bareLine    int64  // the line of the row read last, if the csv.Reader refuses it; or 0
+	guarded     string // the column with a number after an apostrophe in that row; or empty
 }
 
 // newCSVRows reads the header.
@@ -167,7 +168,7 @@ func (s *csvRows) lineOf(cell int) int64 {
 // read returns the cells of the next row, in which those without a value are empty.
 func (s *csvRows) read() ([]string, error) {
 	cells, err := s.r.Read()
-	s.bareLine = 0
+	s.bareLine, s.guarded = 0, ""
 	var bad *csv.ParseError
 	isBare := errors.As(err, &bad) && bad.Err == csv.ErrBareQuote && s.input.err == nil
 	if err != nil && !isBare {
@@ -194,6 +195,8 @@ func (s *csvRows) read() ([]string, error) {
 			cells[i] = ""
 		case escaped && s.rejects:
 			cells[i] = text
+		case csvtext.IsGuardedNumber(cell) && i < len(s.names) && s.kinds[i] != ignoredColumn && s.names[i] != columnClear:
+			s.guarded = s.names[i]
 		default:
 			cells[i] = csvtext.UnwrapText(cell)
 		}
@@ -276,6 +279,10 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 	l.size = int64(len(l.raw))
 	if l.err == nil && len(cells) != len(s.header) {
 		l.err = fmt.Errorf("%d cells, but the header has %d", len(cells), len(s.header))
+	}
+	if l.err == nil && s.guarded != "" {
+		l.err = fmt.Errorf(`%s: a number after an apostrophe, which programs add for spreadsheets: remove it, or write ="TEXT" if the text begins with it`,
+			records.Quoted(s.guarded))
 	}
 	if l.err != nil && s.lines > l.no {
 		l.err = fmt.Errorf("%w, in a row that continues to line %d: is a quote not closed?", l.err, s.lines)

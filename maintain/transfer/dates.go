@@ -18,8 +18,9 @@ var (
 		`(?:([Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?)(?: [A-Z]{3,5}|\[[\w/+-]+\])?)?$`)
 	// zeroDate matches what MySQL stores in place of no date.
 	zeroDate = regexp.MustCompile(`^0000-00-00(?:[T ]00:00:00(?:\.0+)?Z?)?$`)
-	// directoryDate matches the generalized time of directories, and the short form of ISO 8601.
-	directoryDate  = regexp.MustCompile(`^(\d{8})T?(\d{6})(?:\.\d+)?Z$`)
+	// directoryDate matches the generalized time of directories, the short form of ISO 8601, and
+	// the timestamp of MediaWiki, which names no zone.
+	directoryDate  = regexp.MustCompile(`^((?:19|20)\d{6})T?(\d{6})(?:\.\d+)?(Z?)$`)
 	epoch          = regexp.MustCompile(`^(\d{9,19})(?:\.(\d{1,9}))?$`)
 	millisDate     = regexp.MustCompile(`^/Date\((\d+)(?:[+-]\d{4})?\)/$`) // of .NET
 	slashDate      = regexp.MustCompile(`^(\d{4})/(\d\d)/(\d\d)$`)
@@ -52,7 +53,13 @@ func parseDate(text string, zone *time.Location) (at time.Time, none bool, reaso
 		return at, false, reason
 	}
 	if m := directoryDate.FindStringSubmatch(text); m != nil {
-		if at, err := time.Parse("20060102150405", m[1]+m[2]); err == nil {
+		if m[3] == "Z" {
+			zone = time.UTC
+		}
+		if zone == nil {
+			return at, false, zoneMissing
+		}
+		if at, err := time.ParseInLocation("20060102150405", m[1]+m[2], zone); err == nil {
 			return at, false, ""
 		}
 	}
@@ -93,6 +100,8 @@ func parseDate(text string, zone *time.Location) (at time.Time, none bool, reaso
 // nullWord is why the word NULL in a cell is not no value: it is also the name of people.
 const nullWord = "the word NULL, which means no value only by request (userdb import --null NULL)"
 
+const zoneMissing = "a time without a time zone; write it with its zone, such as +00, or name the zone (userdb import --zone)"
+
 func parseDatabaseDate(m []string, zone *time.Location) (at time.Time, reason string) {
 	nanos, _ := strconv.Atoi((m[6] + "000000000")[:9])
 	offset := strings.ReplaceAll(m[7], ":", "")
@@ -101,7 +110,7 @@ func parseDatabaseDate(m []string, zone *time.Location) (at time.Time, reason st
 		zone = time.UTC
 	case "":
 		if zone == nil {
-			return at, "a time without a time zone; write it with its zone, such as +00, or name the zone (userdb import --zone)"
+			return at, zoneMissing
 		}
 	default:
 		hours, _ := strconv.Atoi(offset[1:3])

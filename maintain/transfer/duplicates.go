@@ -33,7 +33,7 @@ func (im *importer) resolve(ctx context.Context, b *batch) error {
 				return err
 			}
 		case DuplicateUpdate:
-			if err := im.update(ctx, taken); err != nil {
+			if err := im.update(ctx, b.comparing, taken); err != nil {
 				return err
 			}
 		}
@@ -120,21 +120,22 @@ func (im *importer) skip(ctx context.Context, lines []*line) error {
 const updateRounds = 20
 
 // update updates entries in rounds. In each round a line waits for lines before it that claim or
-// release a key that it needs, and for others who change its entry.
-func (im *importer) update(ctx context.Context, lines []*line) error {
+// release a key that it needs, and for others who change its entry. It compares no passwords once
+// comparing has ended.
+func (im *importer) update(ctx, comparing context.Context, lines []*line) error {
 	for idle := 0; idle < updateRounds && len(lines) > 0; {
 		existing, err := im.findExisting(ctx, lines)
 		if err != nil {
 			return err
 		}
-		if err := im.compareClear(ctx, lines, existing); err != nil {
+		if err := im.compareClear(comparing, lines, existing); err != nil {
 			return err
 		}
 		needs := store.KeySet{}
 		var now, later []*line
 		var changes []store.Change
 		for i, l := range lines {
-			c, changed, err := im.changeForLine(ctx, l, existing[i].Found)
+			c, changed, err := im.changeForLine(comparing, l, existing[i].Found)
 			own := store.KeySet{}
 			own.Add(&l.create)
 			own.Add(&c)

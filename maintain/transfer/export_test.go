@@ -2,6 +2,7 @@ package transfer_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,6 +46,35 @@ func TestExportOfOneEntry(t *testing.T) {
 		}
 		if n := scans.n.Load(); n > 0 {
 			t.Errorf("the export took %d SCAN commands, want none", n)
+		}
+	})
+}
+
+// TestExportOfCreateOnce checks that an export does not have the mark of the request that created
+// an entry: the request is known only in its own store.
+func TestExportOfCreateOnce(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		n := userdb.NewEntry{UID: "a"}
+		if _, err := s.Type(t, "user").CreateOnce(s.Ctx, "one", n); err != nil {
+			t.Fatal(err)
+		}
+		record, err := s.Raw.HGetAll(s.Ctx, s.NS.String()+"user/uid:a").Result()
+		if err != nil || record["~once"] == "" {
+			t.Fatalf("got the record %v, %v; want a mark", record, err)
+		}
+		lines := s.export(t, transfer.ExportOptions{Secrets: true})
+		if strings.Contains(lines, record["~once"]) || strings.Contains(lines, "once") {
+			t.Errorf("the export has the mark: %s", lines)
+		}
+		other := s.subNamespace(t, "other")
+		other.importText(t, lines, transfer.ImportOptions{}, created(1))
+		record, err = s.Raw.HGetAll(s.Ctx, other.NS.String()+"user/uid:a").Result()
+		if err != nil || record["~isa"] == "" || record["~once"] != "" {
+			t.Errorf("got the imported record %v, %v; want no mark", record, err)
+		}
+		if _, err = other.Type(t, "user").CreateOnce(s.Ctx, "one", n); !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("the request in the other store: got %v, want ErrDuplicate", err)
 		}
 	})
 }

@@ -96,11 +96,12 @@ func (e *ReadError) Unwrap() error { return e.Err }
 //
 // Memory use stays flat: Import holds some thousand lines at a time. It finishes lines in the order
 // of the input. The report counts all lines so far, including those before Resume. When ctx ends,
-// Import finishes and saves what it has started, and returns the error of ctx; it waits for a Read
-// in progress. If the input cannot be read to its end, Import processes the lines before that and
-// returns a *ReadError. Any other error that is not about a single line also ends the import;
-// Resume then continues from the last saved state. If an interrupted import created entries after
-// its last saved state, the next one recognizes them and counts them as created.
+// Import hashes no more passwords, finishes and saves within 20 seconds what it has started, and
+// returns the cause of ctx; it waits for a Read in progress. If the input cannot be read to its
+// end, Import processes the lines before that and returns a *ReadError. Any other error that is not
+// about a single line also ends the import; Resume then continues from the last saved state. If an
+// interrupted import created entries after its last saved state, the next one recognizes them and
+// counts them as created.
 //
 // The start of an import is recorded as an event if the context names an actor (userdb.WithActor)
 // or histories are kept.
@@ -322,25 +323,31 @@ func (im *importer) run(ctx context.Context) error {
 	}
 	startCtx, stop := context.WithCancel(ctx)
 	defer stop()
+	finishing, cancel := withFinishTimeout(ctx)
+	defer cancel()
 	started, finished := make(chan *batch, maxConcurrent), make(chan *batch, maxConcurrent)
 	var readErr error // from the input; what was read before is still written
 	go func() {
 		defer close(started)
-		readErr = im.startBatches(startCtx, started, finished)
+		readErr = im.startBatches(startCtx, finishing, started, finished)
 	}()
 	var failed error
 	for b := range started {
-		if failed = im.finishBatch(context.WithoutCancel(ctx), b, failed); failed != nil {
+		if failed = im.finishBatch(finishing, b, failed); failed != nil {
 			stop()
 		}
 		finished <- b
+	}
+	if ctx.Err() != nil && endsImport(failed) { // it failed because ctx ended
+		failed = nil
 	}
 	return cmp.Or(failed, context.Cause(ctx), readErr)
 }
 
 // startBatches reads batches, prepares them and starts them, several at once. It returns an error
-// only if the input could not be read.
-func (im *importer) startBatches(ctx context.Context, started chan<- *batch, finished <-chan *batch) error {
+// only if the input could not be read. It starts no more when ctx ends; what it has started goes on
+// until finishing ends.
+func (im *importer) startBatches(ctx, finishing context.Context, started chan<- *batch, finished <-chan *batch) error {
 	var unfinished []*batch // of the started ones
 	concurrent := 1         // the first batch stores the schema, which faster writes require
 	for limit := im.firstSize; ; limit = im.batchSize {
@@ -361,7 +368,8 @@ func (im *importer) startBatches(ctx context.Context, started chan<- *batch, fin
 			return nil
 		}
 		if len(b.lines) > 0 {
-			im.startBatch(context.WithoutCancel(ctx), b)
+			b.comparing = ctx
+			im.startBatch(finishing, b)
 			unfinished = append(unfinished, b)
 			started <- b
 		}

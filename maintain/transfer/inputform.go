@@ -8,6 +8,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"unicode/utf8"
 )
 
 // An inputForm is a form of input that has no name in ImportOptions.From.
@@ -129,7 +130,7 @@ var (
 	firstObject  = regexp.MustCompile(`^\{\s*"([^"]*)"\s*:\s*\{`)
 	objectLine   = regexp.MustCompile(`(?m)^\{\s*["}]`)
 	passwordLine = regexp.MustCompile(`^[^\s:,;{\[]+:[^\s,;]+$`)
-	ldifLine     = regexp.MustCompile(`^(?:dn::? |version: \d|# extended LDIF)`)
+	ldifBegin    = regexp.MustCompile(`^(?:(?:#[^\n]*)?\r?\n)*(?:dn:(?:: ?| ?[\w.]+=)|version: ?\d|# extended LDIF)`)
 	yamlLine     = regexp.MustCompile(`^(?:---|%YAML .*|- [\w"]+:(?: .*)?|[\w"]+:)$`)
 	sqlLine      = regexp.MustCompile(`^(?:--( |$)|/\*|SET |COPY \S+ .*FROM stdin|(?i:INSERT INTO |CREATE TABLE |BEGIN TRANSACTION|PRAGMA ))`)
 	// listMember matches an object that holds the entries in a list, after simple members.
@@ -168,7 +169,7 @@ func otherForm(in *bufio.Reader) error {
 	case what != "":
 	case sqlLine.Match(first):
 		what = "a dump of a database: export the table as CSV, such as with psql --csv"
-	case ldifLine.Match(first):
+	case ldifBegin.Match(text):
 		what = "LDIF: write its entries as CSV or as JSON"
 	case yamlLine.Match(first):
 		what = "YAML: write it as JSON, such as with yq -o json"
@@ -235,7 +236,8 @@ func cutSepLine(in *bufio.Reader) (text string, delimiter rune) {
 	}
 	text = string(m[0])
 	_, _ = in.Discard(len(text)) // cannot fail: the bytes are buffered
-	return text, rune(m[1][0])
+	delimiter, _ = utf8.DecodeRune(m[1])
+	return text, delimiter
 }
 
 // A jsonList reads an input whose objects are what lines hold in JSON lines: a list of them, the

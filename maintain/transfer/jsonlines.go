@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/schema"
@@ -71,7 +72,9 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 		case columnDisabled:
 			r.own[name] = j.plainText(name)
 		case keyImported:
-			r.mark, r.marked = j.string(name), true
+			if r.mark, r.marked = j.string(name), true; r.mark != "" && r.mark != markOfClear && !store.IsImportMark(r.mark) {
+				j.fail(errNoMark)
+			}
 		case keyVerified:
 			r.verified = decodeAs[[]string](&j, name, j.value())
 		case "type":
@@ -121,6 +124,8 @@ func parseJSON(c schema.Codec, raw string) (schema.Value, error) {
 	}
 	return schema.ParseJSON(c, json.RawMessage(raw))
 }
+
+var errNoMark = errors.New(`"imported" is not the mark of an import`)
 
 var errNotObject = errors.New("not a JSON object as in an export")
 

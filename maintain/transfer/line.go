@@ -9,7 +9,6 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -368,17 +367,11 @@ func (l *line) addFacet(f facet, zone *time.Location) error {
 	return nil
 }
 
-// maxLost is how many lost values a line may have.
-const maxLost = 100
-
 // addLost adds a value that a repair has taken out of its field. No rule of the field applies to
-// it, since it identifies nobody.
+// it, since it identifies nobody, but it counts in the size of the entry.
 func (l *line) addLost(field string, v schema.Value) error {
 	if _, again := l.draft.Own[field]; again {
 		return duplicateName(field)
-	}
-	if len(l.draft.Own) == maxLost {
-		return change.Invalid(field, "max", "over "+strconv.Itoa(maxLost)+" lost values")
 	}
 	undeclared := strings.TrimPrefix(field, "~") // no type declares it
 	err := l.t.Rules.Facet(undeclared, v)

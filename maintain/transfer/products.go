@@ -271,6 +271,8 @@ func parseFirebase(s *productUsers, a account, r *reading) error {
 	r.secondFactor = a.hasAny("mfaInfo")
 	switch {
 	case hash == "":
+	case strings.HasPrefix(hash, "fakeHash:"):
+		r.hashErr = errors.New("its password is one of the emulator, which does not hash them")
 	case s.firebase.SignerKey == "":
 		r.hashErr = errors.New("its password can be verified only with the parameters of the project")
 	case salt == "":
@@ -280,107 +282,6 @@ func parseFirebase(s *productUsers, a account, r *reading) error {
 	}
 	return s.setDisabled(a, r, "disabled", columnDisabled)
 }
-
-// A keycloakCredential is a credential of an account. SecretData and CredentialData are JSON. The
-// other members are those of older versions, and of files that people write for an import: Value is
-// a clear password.
-type keycloakCredential struct {
-	Type           string `json:"type"`
-	CreatedDate    int64  `json:"createdDate"` // in milliseconds; 0 if unknown
-	SecretData     string `json:"secretData"`
-	CredentialData string `json:"credentialData"`
-
-	Value             string `json:"value"`
-	Temporary         bool   `json:"temporary"` // the owner must set another one
-	HashedSaltedValue []byte `json:"hashedSaltedValue"`
-	Salt              []byte `json:"salt"`
-	HashIterations    int    `json:"hashIterations"`
-	Algorithm         string `json:"algorithm"`
-}
-
-// checkKeycloak returns an error for an object of a realm that is not an account.
-func checkKeycloak(_ *productUsers, a account) error {
-	if a["realm"] != "" || a.text("username") == "" {
-		return errors.New("not an account but a realm or a part of one: export it with --users same_file and --realm")
-	}
-	if client := a.text("serviceAccountClientId"); client != "" {
-		return errors.New("it is the service account of a client, not of a person")
-	}
-	return nil
-}
-
-// parseKeycloak parses an account of a realm export.
-func parseKeycloak(s *productUsers, a account, r *reading) error {
-	a.convertMillis("createdTimestamp")
-	r.secondFactor, r.requiredAction = a.hasAny("totp"), a.hasAny("requiredActions")
-	var all []keycloakCredential
-	if raw := a["credentials"]; raw != "" && json.Unmarshal([]byte(raw), &all) != nil {
-		return errors.New("its credentials are not those of an export")
-	}
-	for _, c := range all {
-		if c.Type != "password" {
-			r.secondFactor = true
-			continue
-		}
-		r.requiredAction = r.requiredAction || c.Temporary
-		if c.SecretData == "" && c.Value != "" {
-			r.own[columnClear] = c.Value
-		} else {
-			r.own[columnHash], r.hashErr = c.hash()
-		}
-		if c.CreatedDate > 0 {
-			r.setChanged(schema.Date(time.UnixMilli(c.CreatedDate)).Wire())
-		}
-	}
-	return s.setDisabled(a, r, "enabled", columnEnabled)
-}
-
-// hash returns the password hash in a form that login can verify.
-func (c keycloakCredential) hash() (string, error) {
-	var secret struct {
-		Value string
-		Salt  []byte
-	}
-	var how struct {
-		Algorithm            string
-		HashIterations       int
-		AdditionalParameters map[string][]string
-	}
-	var value []byte
-	if c.SecretData == "" && len(c.HashedSaltedValue) > 0 {
-		value, secret.Salt, how.Algorithm, how.HashIterations = c.HashedSaltedValue, c.Salt, c.Algorithm, c.HashIterations
-	} else if json.Unmarshal([]byte(c.SecretData), &secret) != nil || json.Unmarshal([]byte(c.CredentialData), &how) != nil {
-		return "", errors.New("its password is not that of an export")
-	}
-	if how.Algorithm == "bcrypt" && strings.HasPrefix(secret.Value, "$2") { // of keycloak-bcrypt
-		return secret.Value, nil
-	}
-	if value == nil {
-		var err error
-		if value, err = base64.StdEncoding.DecodeString(secret.Value); err != nil {
-			return "", errors.New("its password is not that of an export")
-		}
-	}
-	more := func(name string) string { return strings.Join(how.AdditionalParameters[name], "") }
-	b64 := base64.RawStdEncoding
-	switch name, known := keycloakPBKDF2[how.Algorithm]; {
-	case known:
-		key := value
-		if how.Algorithm == "pbkdf2" {
-			// The first of several blocks suffices to verify the password, and each block costs all
-			// the iterations.
-			key = key[:min(20, len(key))]
-		}
-		text := b64.EncodeToString(secret.Salt) + "$" + b64.EncodeToString(key)
-		return fmt.Sprintf("$%s$%d$%s", name, how.HashIterations, strings.ReplaceAll(text, "+", ".")), nil
-	case how.Algorithm == "argon2" && more("type") == "id" && more("version") == "1.3":
-		return fmt.Sprintf("$argon2id$v=19$m=%s,t=%d,p=%s$%s$%s", more("memory"), how.HashIterations, more("parallelism"),
-			b64.EncodeToString(secret.Salt), b64.EncodeToString(value)), nil
-	}
-	return "", fmt.Errorf("its password has the algorithm %s", records.Quoted(how.Algorithm))
-}
-
-var keycloakPBKDF2 = map[string]string{"pbkdf2": "pbkdf2-sha1", "pbkdf2-sha256": "pbkdf2-sha256", "pbkdf2-sha512": "pbkdf2-sha512"}
 
 // paramPattern matches one of Firebase's parameters, as its console shows them or in JSON.
 var paramPattern = regexp.MustCompile(`"?\b(algorithm|base64_signer_key|base64_salt_separator|rounds|mem_cost)"?[ \t]*:[ \t]*"?([^\s",}]*)`)

@@ -266,3 +266,14 @@ func TestXenForo(t *testing.T) {
 		})
 	}
 }
+
+// TestPasswordAfterApostrophe checks that a clear password may be a number after an apostrophe,
+// which other columns of a table refuse.
+func TestPasswordAfterApostrophe(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		s.importText(t, "name,clear_password\nAnn,'2719 4466-80\n", transfer.ImportOptions{CSV: true}, created(1))
+		s.requireLogin(t, "Ann", "'2719 4466-80", true)
+		s.requireLogin(t, "Ann", "2719 4466-80", false)
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
@@ -24,6 +25,8 @@ type batch struct {
 
 	ctx     context.Context
 	endBulk func(context.Context) error // ends the bulk write of ctx
+	// comparing ends when no more passwords are to be compared, although ctx goes on.
+	comparing context.Context
 	// created receives one error or nil once the lines that depend on no others are done. An error
 	// ends the import.
 	created chan error
@@ -62,11 +65,11 @@ func (im *importer) finishBatch(ctx context.Context, b *batch, failed error) err
 	switch {
 	case err != nil:
 	case im.o.DryRun:
-		err = im.simulateLines(b.ctx, b.toWrite)
+		err = im.simulateLines(b.comparing, b.toWrite)
 	default:
 		err = im.resolve(b.ctx, b)
 	}
-	if saved := b.endBulk(ctx); saved != nil {
+	if saved := b.endBulk(context.WithoutCancel(ctx)); saved != nil {
 		return saved
 	}
 	im.runFollowUps(ctx, b)
@@ -118,6 +121,25 @@ func (im *importer) reject(l *line) error {
 	}
 	_, err := im.o.Rejects.Write(text.Bytes())
 	return err
+}
+
+// finishTimeout limits how long an import goes on after its context ended. Tests lower it.
+var finishTimeout = 20 * time.Second
+
+// withFinishTimeout returns a context that ends finishTimeout after ctx. The caller must call
+// cancel.
+func withFinishTimeout(ctx context.Context) (later context.Context, cancel func()) {
+	later, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(finishTimeout)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			end(context.Cause(ctx))
+		case <-later.Done():
+		}
+	})
+	return later, func() { stop(); end(nil) }
 }
 
 // create creates the entries of lines. If lines may update entries, a line that shares a key with a

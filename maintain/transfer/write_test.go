@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -92,4 +93,11 @@ func TestImportOrder(t *testing.T) {
 			t.Fatalf("%s\none by one, the lines have the outcome\n%v\n%+v\n%q\nbut several at a time\n%v\n%+v\n%q", text, entries[0], reports[0], refused[0], entries[1], reports[1], refused[1])
 		}
 	})
+}
+
+// SetFinishTimeout sets how long an import goes on after its context ended.
+func SetFinishTimeout(d time.Duration) (undo func()) {
+	before := finishTimeout
+	finishTimeout = d
+	return func() { finishTimeout = before }
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -21,11 +22,14 @@ type Owned struct {
 	N     int64
 }
 
-// KeyMaxAge is how long a process trusts an API key after it was read. Within RevocationTime after
-// a key was revoked or a job was removed, every process has finished what it did for them.
+// KeyMaxAge is how long a process trusts an API key after it was read, and RequestTimeout how long
+// a request may use the store after its key was checked. Within RevocationTime after a key was
+// revoked, an operator was disabled or a job was removed, every process has finished what it did
+// for them: requests, also what they do after their end, and what imports and jobs had begun.
 const (
 	KeyMaxAge      = 4 * time.Second
-	RevocationTime = KeyMaxAge + 2*time.Second
+	RequestTimeout = 30 * time.Second
+	RevocationTime = KeyMaxAge + RequestTimeout + 11*time.Second
 )
 
 // A removal takes what belongs to a namespace, and to those inside it, away from them. If dry, it
@@ -61,9 +65,21 @@ func CountOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) ([]O
 // left for others who use the name of the namespace later. It disables operators instead, because
 // histories name them. Each disabled operator and revoked key is an event in the feed of db. If
 // recording one fails, RemoveOwned only logs that. It can be stopped and called again. Processes
-// may write to the namespace until RevocationTime later.
+// may write to the namespace until RevocationTime later, and may leave something that another call
+// removes, such as a group.
 func RemoveOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) ([]Owned, error) {
 	return removal{db, ns.Path(), false}.all(ctx)
+}
+
+// EverServed reports whether the store has or had an API key, an operator, a link or a job. If not,
+// no process of the service can have written to a namespace.
+func EverServed(ctx context.Context, db *userdb.DB) (bool, error) {
+	adminDB, err := Open(db)
+	if err != nil {
+		return false, err
+	}
+	stored, err := migrate.StoredSchema(ctx, adminDB) // the first of them stored it
+	return len(stored.Types) > 0, err
 }
 
 func (r removal) all(ctx context.Context) (all []Owned, err error) {

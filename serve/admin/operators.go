@@ -146,7 +146,7 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (secret string, err error) {
 	secret = base64.RawURLEncoding.EncodeToString(random[:])
 	v, prk, err := setupKey(db, secret)
 	if err == nil {
-		err = v.Engine.Invite(ctx, token.Invitation{
+		_, err = v.Engine.Invite(ctx, token.Invitation{
 			Token: token.Token{Hash: Hash(secret), Purpose: purposeSetup, Value: namespaceOf(db)}, PRK: prk, Life: setupLife, Now: v.StoreTime(),
 		})
 	}

@@ -19,7 +19,7 @@ const (
 	defaultCount = 100 // resources on a page if the request has no count
 	maxCount     = 200 // the maximum number of resources on a page
 
-	maxAttributes = 1000 // names in a body: each is compared with each attribute of each resource
+	maxAttributes = 1000 // names in a search: each is compared with each attribute of each resource
 )
 
 // A resource is a SCIM resource as a JSON object.
@@ -57,11 +57,18 @@ type search struct {
 // search reads the parameters of a list request from the query of a GET or the body of a POST.
 func (c *call) search() (s search, err error) {
 	if c.r.Method == http.MethodPost {
-		if err := c.decodeBody(&s); err != nil || len(s.Attributes)+len(s.ExcludedAttributes) <= maxAttributes {
-			return s, err
-		}
-		return s, badRequest(invalidValue, "the request names more than %d attributes", maxAttributes)
+		err = c.decodeBody(&s)
+	} else {
+		err = s.readQuery(c)
 	}
+	if err == nil && len(s.Attributes)+len(s.ExcludedAttributes) > maxAttributes {
+		err = badRequest(invalidValue, "the request names more than %d attributes", maxAttributes)
+	}
+	return s, err
+}
+
+// readQuery reads the parameters from the query.
+func (s *search) readQuery(c *call) error {
 	for _, param := range []struct {
 		name string
 		to   **int64
@@ -69,19 +76,19 @@ func (c *call) search() (s search, err error) {
 		if given := c.query[param.name]; len(given) > 0 {
 			n, err := strconv.ParseInt(given[0], 10, 64)
 			if err != nil || len(given) > 1 {
-				return s, badRequest(invalidValue, "startIndex and count must each be one number")
+				return badRequest(invalidValue, "startIndex and count must each be one number")
 			}
 			*param.to = &n
 		}
 	}
 	if given := c.query["filter"]; len(given) > 0 {
 		if len(given) > 1 {
-			return s, badRequest(invalidFilter, "there is more than one filter")
+			return badRequest(invalidFilter, "there is more than one filter")
 		}
 		s.Filter = &given[0]
 	}
 	s.readAttributes(c)
-	return s, nil
+	return nil
 }
 
 // readAttributes reads from the query which attributes to return and which to leave out.

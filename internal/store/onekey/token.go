@@ -41,19 +41,24 @@ func (ks *Keys) Issue(ctx context.Context, i token.Issue) error {
 }
 
 // Invite implements [store.Engine] with one script, which may be sent again.
-func (ks *Keys) Invite(ctx context.Context, i token.Invitation) error {
+func (ks *Keys) Invite(ctx context.Context, i token.Invitation) (token.Token, error) {
 	key, err := token.Key(i.PRK)
 	if err != nil {
-		return err
+		return token.Token{}, err
 	}
 	reply, _, err := ks.client.Write(ctx, InviteScript, []string{key.String()}, i.Args())
-	switch {
-	case err != nil:
-		return fmt.Errorf("issuing an invitation: %w", err)
-	case redisx.Text(redisx.Items(reply), 0) != "ok":
-		return store.DuplicateField(i.PRK.Field())
+	if err != nil {
+		return token.Token{}, fmt.Errorf("issuing an invitation: %w", err)
 	}
-	return nil
+	words := redisx.Items(reply)
+	if redisx.Text(words, 0) != "ok" {
+		return token.Token{}, store.DuplicateField(i.PRK.Field())
+	}
+	t, ok := token.Parse(i.Hash, redisx.Text(words, 1))
+	if !ok {
+		return token.Token{}, &store.CorruptError{Key: key.String(), Reason: "not a token"}
+	}
+	return t.Token, nil
 }
 
 // Peek implements [store.Engine] with one script, which only reads and so may arrive twice.

@@ -86,7 +86,8 @@ func (p fixture) has(name string) bool {
 
 func (p fixture) invite(e *Engine, hash string, life time.Duration, now time.Time) error {
 	prk, _ := p.users.PRK("invited")
-	return e.Invite(p.t.Context(), token.Invitation{Token: token.Token{Hash: hash, Purpose: "invite"}, PRK: prk, Life: life, Now: now})
+	_, err := e.Invite(p.t.Context(), token.Invitation{Token: token.Token{Hash: hash, Purpose: "invite"}, PRK: prk, Life: life, Now: now})
+	return err
 }
 
 func (p fixture) invited(hash string) bool {

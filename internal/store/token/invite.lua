@@ -5,15 +5,15 @@
 -- ARGV[1]  hash of the secret      ARGV[2], ARGV[3]  purpose, and the facets that it is bound to
 -- ARGV[4]  value                   ARGV[5]  how long it is valid, in milliseconds
 -- ARGV[6]  the time, "" for the server's
--- Reply: {"ok"} | {"exists"}: the record holds something that is still valid
+-- Reply: {"ok", member} | {"exists"}: the record holds something else that is valid
 --
--- If the script is sent twice, there is one invitation (I7). It is valid while there is no entry,
--- and the change that creates the entry spends it.
+-- If the record holds the invitation already, it stays as it is: if the script is sent twice, there
+-- is one (I7). It is valid while there is no entry; the change that creates the entry spends it.
 local now = clock(ARGV[6])
 local tokens = read_tokens(KEYS[1], '1', now)
 if tokens.err then return redis.error_reply(tokens.err) end
 for _, t in ipairs(tokens.open) do
-  if t.name == ARGV[1] then return {'ok'} end
+  if t.name == ARGV[1] then return {'ok', redis.call('HGET', KEYS[1], ARGV[1])} end
 end
 if #tokens.open > 0 or tokens.foreign then return {'exists'} end
 local text = table.concat({string.format('%.0f', now + ARGV[5]), '1', ARGV[2], ARGV[3], ARGV[4]}, ' ')
@@ -25,4 +25,4 @@ for i, name in ipairs(tokens.swept) do
 end
 tokens.open[1] = token_of(ARGV[1], text, now)
 write_tokens(KEYS[1], tokens)
-return {'ok'}
+return {'ok', text}

@@ -1,0 +1,143 @@
+package change
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/session"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/validate"
+)
+
+// lostValues returns n lost values of the given size.
+func lostValues(n, size int) map[string]string {
+	own := map[string]string{}
+	for i := range n {
+		own[store.FieldLost(fmt.Sprintf("f%05d", i))] = strings.Repeat("x", size)
+	}
+	return own
+}
+
+// contentOf returns what Create and Update make of the size of an entry, with the store's own
+// fields.
+func contentOf(r store.Record, c store.Change) (fields, bytes int) {
+	after := Apply(c, "rev", r.Fields).Fields
+	for field, wire := range after {
+		bytes += len(field) + len(wire)
+	}
+	return len(after), bytes
+}
+
+// TestEntrySize checks that no create and no update makes an entry much larger than 1 MiB or 10,000
+// fields, whether with facets or with lost values, in one change or in many.
+func TestEntrySize(t *testing.T) {
+	const mostFields, mostBytes = 10_200, validate.MaxEntry + 70<<10
+	typ := testType(t, schema.FoldCasefold)
+	within := func(what string, r store.Record, c store.Change, err error) {
+		t.Helper()
+		if fields, bytes := contentOf(r, c); err == nil && (fields > mostFields || bytes > mostBytes) {
+			t.Errorf("%s: an entry of %d fields and %d bytes", what, fields, bytes)
+		}
+		if err != nil && !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, tt := range []struct{ n, size int }{{100, schema.MaxFacet}, {17, schema.MaxFacet}, {20_000, 0}, {90_000, 1}} {
+		c, err := typ.Create(Draft{UID: "1", Facets: facets(), Own: lostValues(tt.n, tt.size)})
+		within(fmt.Sprintf("create with %d of %d", tt.n, tt.size), store.Record{Key: record().Key}, c, err)
+
+		r := record("note", "x")
+		for i := range 40 {
+			own := map[string]string{}
+			for field, wire := range lostValues(tt.n/20+1, tt.size) {
+				own[field+fmt.Sprint(i)] = wire
+			}
+			c, _, err := typ.Update(r, Facets(r), own)
+			if within(fmt.Sprintf("update %d with %d of %d", i, len(own), tt.size), r, c, err); err == nil {
+				r = Apply(c, "rev", r.Fields)
+			}
+		}
+	}
+}
+
+// TestEntriesOverTheLimit changes entries that are too large, which other programs have made. They
+// take passwords, can be disabled, and become smaller, but not larger.
+func TestEntriesOverTheLimit(t *testing.T) {
+	typ := testType(t, schema.FoldCasefold)
+	large, many, lost := record("name", "ann"), record("name", "ann"), record("name", "ann")
+	for i := range 30 {
+		large.Fields[fmt.Sprintf("f%02d", i)] = strings.Repeat("x", schema.MaxFacet)
+	}
+	for i := range 12_000 {
+		many.Fields[fmt.Sprintf("f%05d", i)] = ""
+	}
+	maps.Copy(lost.Fields, lostValues(150, schema.MaxFacet))
+	for what, r := range map[string]store.Record{"facets": large, "many facets": many, "lost values": lost} {
+		for _, tt := range []struct {
+			change string
+			edit   func(facets, own map[string]string)
+			ok     bool
+		}{
+			{"a password", func(_, own map[string]string) { own[store.FieldChanged] = "2026-01-01T00:00:00.000Z" }, true},
+			{"a longer hash", func(facets, _ map[string]string) { facets[store.FieldPassword] = strings.Repeat("h", 100) }, true},
+			{"disabling", func(_, own map[string]string) { own[store.FieldDisabled], own[session.FieldEpoch] = "now", "e" }, true},
+			{"another value of the same length", func(facets, _ map[string]string) { facets["name"] = "bob" }, true},
+			{"fewer", func(facets, own map[string]string) {
+				delete(facets, "f00")
+				delete(facets, "f00000")
+				own[store.FieldLost("f00000")] = ""
+			}, true},
+			{"one more", func(facets, _ map[string]string) { facets["g"] = "x" }, false},
+			{"one more lost value", func(_, own map[string]string) { own[store.FieldLost("g")] = "x" }, false},
+		} {
+			facets, own := Facets(r), map[string]string{}
+			tt.edit(facets, own)
+			if _, _, err := typ.Update(r, facets, own); (err == nil) != tt.ok {
+				t.Errorf("%s, %s: %v", what, tt.change, err)
+			}
+		}
+		if c := typ.Delete(r); !c.Delete {
+			t.Errorf("%s: cannot be deleted", what)
+		}
+	}
+}
+
+// TestRepairedEntryCanBeCreated checks that an entry of the maximum size can be created again after
+// a repair has moved its values to lost values.
+func TestRepairedEntryCanBeCreated(t *testing.T) {
+	typ := testType(t, schema.FoldCasefold)
+	r := record("uid", "2", "name", "ann", "email", "ann@example.com")
+	var size extent
+	for _, field := range []string{"uid", "name", "email"} {
+		size.add(field, r.Fields[field])
+	}
+	for i := 0; size.bytes < validate.MaxEntry; i++ {
+		field := fmt.Sprintf("f%02d", i)
+		r.Fields[field] = strings.Repeat("x", min(schema.MaxFacet, validate.MaxEntry-size.bytes-len(field)))
+		size.add(field, r.Fields[field])
+	}
+	if size.check(store.Record{}) != nil || size.bytes != validate.MaxEntry {
+		t.Fatalf("the entry has %d bytes", size.bytes)
+	}
+	for _, lose := range []string{"ann", "ann@example.com"} {
+		c, _ := typ.Repair(r, RepairLimits{Lose: lose})
+		r = Apply(c, "rev", r.Fields)
+	}
+	draft := Draft{UID: "1", Facets: Facets(r), Own: map[string]string{}}
+	for field, wire := range r.Fields {
+		if store.IsLost(field) {
+			draft.Own[field] = wire
+		}
+	}
+	if lost := slices.Sorted(maps.Keys(draft.Own)); len(lost) != 3 {
+		t.Fatalf("the repair has made the lost values %v", lost)
+	}
+	if _, err := typ.Create(draft); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,96 @@
+package userdb_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A rangeHook records the greatest COUNT of the commands that read a range of a stream.
+type rangeHook struct{ most atomic.Int64 }
+
+func (h *rangeHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *rangeHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h *rangeHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			if args := cmd.Args(); cmd.Name() == "xrange" || cmd.Name() == "xrevrange" {
+				n, _ := strconv.ParseInt(fmt.Sprint(args[len(args)-1]), 10, 64)
+				h.most.Store(max(h.most.Load(), n))
+			}
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// TestFeedReadsAreBounded checks that a page of the feed, however large, reads only some events of
+// each part at a time, and that pages of any size have all events in the order in which they were
+// added, forward and backward.
+func TestFeedReadsAreBounded(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		s.Edit(t, func(c *view.Config) { c.History = true })
+		h := &rangeHook{}
+		s.AddHook(h)
+		users, err := s.DB.Type("user")
+		must(t, err)
+		const acts, creates = 250, 60
+		for range acts { // in one part of the feed, before all others
+			must(t, admin.RecordEvent(s.Ctx, s.DB, userdb.EventOperatorAdd, "x"))
+		}
+		for i := range creates {
+			_, err := users.Create(s.Ctx, userdb.NewEntry{UID: fmt.Sprint("u", i)})
+			must(t, err)
+		}
+		read := func(limit int, latest bool) (ids []string) {
+			q := userdb.EventQuery{Limit: limit, Latest: latest}
+			for {
+				page, err := s.DB.Events(s.Ctx, q)
+				must(t, err)
+				if len(page.Events) < limit && len(ids)+len(page.Events) < acts+creates && len(page.Events) > 0 {
+					t.Errorf("a page of %d events has %d, but more follow", limit, len(page.Events))
+				}
+				for _, e := range page.Events {
+					ids = append(ids, e.ID)
+				}
+				if q.After = page.Next; len(page.Events) == 0 || q.After == "" {
+					return ids
+				}
+			}
+		}
+		readFeed(t, s.DB, acts+creates) // waits until it has all
+		want := read(1000, false)
+		addedAt := func(id string) int64 {
+			words := strings.Split(id, "-") // FEED AND PART, MILLISECONDS, NUMBER:LINE
+			ms, _ := strconv.ParseInt(words[1], 10, 64)
+			return ms
+		}
+		if len(want) != acts+creates || !slices.IsSortedFunc(want, func(a, b string) int { return int(addedAt(a) - addedAt(b)) }) {
+			t.Errorf("got %d events, want %d in the order in which they were added: %q", len(want), acts+creates, want)
+		}
+		if n := h.most.Load(); n == 0 || n > 101 {
+			t.Errorf("a command read up to %d events of a part, want 1 to 101", n)
+		}
+		if got := read(7, false); !slices.Equal(got, want) {
+			t.Errorf("pages of 7 events have %q, want %q", got, want)
+		}
+		slices.Reverse(want)
+		for _, limit := range []int{7, 1000} {
+			if got := read(limit, true); !slices.Equal(got, want) {
+				t.Errorf("pages of %d, latest first, have %q, want %q", limit, got, want)
+			}
+		}
+	})
+}
