@@ -63,7 +63,7 @@ race:
 	CGO_ENABLED=1 $(PROGRESS) go test -race -timeout 20m ./serve ./internal/ci/progress ./internal/connect ./internal/embedded \
 		./internal/hashpool ./internal/redistest ./internal/store/redisx ./internal/store/single ./serve/console ./userdb ./userdb/metrics ./userdb/trace ./userdbtest
 	CGO_ENABLED=1 $(PROGRESS) go test -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
-		./userdb_test ./internal/store ./internal/store/cluster ./maintain/... ./cmd/...
+		./userdb_test ./internal/store/cluster ./internal/store/throttle ./maintain/... ./cmd/...
 
 # The example webapp and the console, driven by Chromium. What cannot be installed is skipped, with
 # a message.
@@ -134,7 +134,7 @@ soak: redis
 		USERDB_LOGIN_PREEMPTIONS=4 USERDB_LOGIN_PLAYS=$$(( 3000 * $(SOAK) )) \
 		USERDB_LINEAR_ROUNDS=$$(( 200 * $(SOAK) )) USERDB_CONTENTIONS=7 \
 		$(PROGRESS) go test -p 1 -count=1 -timeout 0 -v -run 'Interleavings|Refusals|Walks|MatchesModel|Linearizable|MasterDies|Reshards|Failover|Contention' \
-		./internal/store ./internal/store/cluster ./userdb_test
+		./internal/store/cluster ./internal/store/throttle ./userdb_test
 	USERDB_SERVE_MINUTES=$$(( 60 * $(SOAK) )) $(PROGRESS) go test -count=1 -timeout 0 -v -run '^TestStaysFlat$$' ./serve
 
 # A test that fails only here depends on how the machine schedules it.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -115,7 +115,7 @@ const (
 )
 
 // feeds are the feeds that Events reads as one.
-var feeds = [...]string{store.FeedChanges, store.FeedLogins, store.FeedFailures, store.FeedOperators, store.FeedGuesses}
+var feeds = [...]string{history.FeedChanges, history.FeedLogins, history.FeedFailures, history.FeedOperators, history.FeedGuesses}
 
 // A feedReader reads one page of the feed.
 type feedReader struct {
@@ -128,7 +128,7 @@ type feedReader struct {
 
 // A position holds, for each feed and each of its parts, the ID of the last event read, or "" if
 // none was.
-type position [len(feeds)][store.FeedParts]string
+type position [len(feeds)][history.FeedParts]string
 
 // begin sets the position to start from.
 func (r *feedReader) begin(ctx context.Context) (err error) {
@@ -206,7 +206,7 @@ func parsePosition(text string) (p position, err error) {
 		}
 		feed, err1 := strconv.Atoi(words[0])
 		part, err2 := strconv.Atoi(words[1])
-		if _, _, ok := splitID(words[2]); err1 != nil || err2 != nil || !ok || feed < 0 || feed >= len(feeds) || part < 0 || part >= store.FeedParts {
+		if _, _, ok := history.ParseID(words[2]); err1 != nil || err2 != nil || !ok || feed < 0 || feed >= len(feeds) || part < 0 || part >= history.FeedParts {
 			return p, ErrCursor
 		}
 		p[feed][part] = words[2]
@@ -216,37 +216,27 @@ func parsePosition(text string) (p position, err error) {
 
 // includes reports whether an event is at or before the position.
 func (p *position) includes(feed, part int, ms, n uint64) bool {
-	atMS, atN, ok := splitID(p[feed][part])
+	atMS, atN, ok := history.ParseID(p[feed][part])
 	return ok && (ms < atMS || ms == atMS && n <= atN)
-}
-
-// splitID parses the ID of an event, MILLISECONDS-NUMBER:LINE. n combines NUMBER and LINE.
-func splitID(id string) (ms, n uint64, ok bool) {
-	first, rest, _ := strings.Cut(id, "-")
-	second, third, _ := strings.Cut(rest, ":")
-	ms, err1 := strconv.ParseUint(first, 10, 64)
-	number, err2 := strconv.ParseUint(second, 10, 32)
-	line, err3 := strconv.ParseUint(third, 10, 16)
-	return ms, number<<16 + line, err1 == nil && err2 == nil && err3 == nil
 }
 
 // A feedEvent is an event with its place in the feeds.
 type feedEvent struct {
 	feed  int
-	line  store.FeedLine
+	line  history.FeedLine
 	ms, n uint64
 }
 
 // read appends the events that follow, in order of time, and reports whether there may be more.
 func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 	var all []feedEvent
-	var unread [len(feeds)][store.FeedParts]int // lines of each part that have not been appended
+	var unread [len(feeds)][history.FeedParts]int // lines of each part that have not been appended
 	count := min(r.q.Limit, maxReadLines)
 	for i, name := range feeds {
 		if !r.wantsFeed(name) {
 			continue
 		}
-		p, err := r.view.Engine.Feed(ctx, store.Feed{NS: r.view.NS, Name: name, After: r.after[i], Reverse: r.q.Latest, Count: count})
+		p, err := r.view.Engine.Feed(ctx, history.Feed{NS: r.view.NS, Name: name, After: r.after[i], Reverse: r.q.Latest, Count: count})
 		if err != nil {
 			return false, err
 		}
@@ -257,7 +247,7 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 			}
 		}
 		for _, f := range p.Lines {
-			ms, n, _ := splitID(f.ID)
+			ms, n, _ := history.ParseID(f.ID)
 			if r.q.Until != "" && !r.until.includes(i, f.Part, ms, n) {
 				continue
 			}
@@ -277,7 +267,7 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 			return true, nil
 		}
 		r.after[f.feed][f.line.Part] = f.line.ID
-		if e, ok := eventOf(f); ok && r.matches(e) {
+		if e, ok := f.event(); ok && r.matches(e) {
 			e.Next = r.after.String()
 			r.page.Events = append(r.page.Events, e)
 		}
@@ -289,13 +279,11 @@ func (r *feedReader) read(ctx context.Context) (more bool, err error) {
 	return false, nil
 }
 
-// eventOf parses an event of the form "PRK LINE".
-func eventOf(f feedEvent) (HistoryEvent, bool) {
-	prk, line, _ := strings.Cut(f.line.Text, " ")
-	e, ok := parseLine(line)
-	if key, err := recordkey.Parse(prk); err == nil {
-		e.Key = key
-	}
+// event returns the event that a line describes.
+func (f feedEvent) event() (HistoryEvent, bool) {
+	prk, l, ok := f.line.Parse()
+	e := eventOf(l)
+	e.Key = prk
 	e.ID = fmt.Sprintf("%c%d-%s", feeds[f.feed][0], f.line.Part, f.line.ID)
 	return e, ok
 }

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -50,7 +50,7 @@ func (db *DB) throttleLimits(e Event) []feedLimit {
 
 // visitorLimit returns the limit on tokens that visitors ask for.
 func (t *Type) visitorLimit() feedLimit {
-	share := t.view.Engine.FeedEntries(store.FeedChanges) / visitorShare
+	share := t.view.Engine.FeedEntries(history.FeedChanges) / visitorShare
 	return feedLimit{"visitor " + t.view.NS.String() + t.Name(), int(share), 24 * time.Hour}
 }
 

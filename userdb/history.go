@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -155,41 +154,22 @@ func (t *Type) History(ctx context.Context, h hints.Hint) (all []HistoryEvent, e
 	if err != nil {
 		return nil, err
 	}
-	since := t.view.Now().Add(-historyLife)
+	since := t.view.Now().Add(-history.Life)
 	for _, line := range slices.Backward(lines) {
-		e, ok := parseLine(line)
-		if !ok || e.Time.Before(since) {
+		l, ok := history.ParseLine(line)
+		if !ok || l.Time.Before(since) {
 			continue
 		}
+		e := eventOf(l)
 		e.Key = r.Key.In(recordkey.Namespace{})
 		all = append(all, e)
 	}
 	return all, nil
 }
 
-// historyLife is how long histories keep an event.
-const historyLife = 90 * 24 * time.Hour
-
-// parseLine parses a line of a history. history.lua describes the format.
-func parseLine(line string) (e HistoryEvent, ok bool) {
-	words := strings.Split(line, " ")
-	if len(words) < 6 {
-		return e, false
+// eventOf returns the event that a line of a history describes.
+func eventOf(l history.Line) HistoryEvent {
+	return HistoryEvent{
+		Kind: EventKind(l.Kind), Time: l.Time, Actor: cmp.Or(l.Who, "library"), Origin: l.Origin, Fields: l.Fields, Purpose: l.Purpose,
 	}
-	e.Time = time.UnixMicro(store.LineTime(line))
-	e.Kind, e.Actor, e.Origin, e.Purpose = EventKind(words[1]), cmp.Or(unescapeWord(words[2]), "library"), unescapeWord(words[3]), unescapeWord(words[5])
-	for name := range strings.SplitSeq(words[4], "/") {
-		if name != "" {
-			e.Fields = append(e.Fields, unescapeWord(name))
-		}
-	}
-	return e, true
-}
-
-func unescapeWord(escaped string) string {
-	text, err := recordkey.Unescape(escaped)
-	if err != nil { // the word is "/", which stands for ""
-		return ""
-	}
-	return text
 }

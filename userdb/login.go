@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/password"
 )
 
@@ -191,7 +192,7 @@ func (p *proof) check(ctx context.Context, pw string) (password.Result, error) {
 		return password.Result{}, err
 	}
 	var result password.Result
-	var admission store.Admission
+	var admission throttle.Admission
 	admission.Wait, err = p.t.view.Engine.LoginWait(ctx, attempt)
 	if err == nil && admission.Wait == 0 {
 		err = p.t.db.hashers.onPool(ctx, p.caller(ctx), func() (err error) {
@@ -268,20 +269,20 @@ func (p *proof) caller(ctx context.Context) hashpool.Caller {
 }
 
 // counters returns the counters for the account and the origin.
-func (p *proof) counters(ctx context.Context) (store.Counters, error) {
+func (p *proof) counters(ctx context.Context) (throttle.Counters, error) {
 	if err := p.t.db.loadSecret(ctx); err != nil {
-		return store.Counters{}, err
+		return throttle.Counters{}, err
 	}
-	a := store.Counters{Now: p.t.view.StoreTime()}
+	a := throttle.Counters{Now: p.t.view.StoreTime()}
 	var err error
 	if p.r.Live() {
-		a.Account, err = p.t.declared.CountersKey(p.r)
+		a.Account, err = throttle.Key(p.r.Key)
 	} else {
-		a.Account, err = p.t.declared.OwnKey("throttle", "nobody", p.unknownDigest())
+		a.Account, err = throttle.UnknownKey(p.t.view.NS, p.t.Name(), p.unknownDigest())
 	}
 	if err == nil && p.origin != "" {
 		a.Name = p.t.db.originDigest(p.origin)
-		a.Origin, err = p.t.declared.OwnKey("throttle", "origin", a.Name)
+		a.Origin, err = throttle.OriginKey(p.t.view.NS, p.t.Name(), a.Name)
 	}
 	return a, err
 }

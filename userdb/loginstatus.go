@@ -6,6 +6,8 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
+	"github.com/coffeenode/userdb/internal/store/token"
 )
 
 // A PasswordState describes the password of an entry, and whether it can be checked.
@@ -84,22 +86,22 @@ func (t *Type) LoginStatus(ctx context.Context, h hints.Hint) (s LoginStatus, er
 			s.Identifiers++
 		}
 	}
-	counters, err := t.declared.CountersKey(r)
+	counters, err := throttle.Key(r.Key)
 	if err != nil {
 		return LoginStatus{}, err
 	}
-	throttle, err := t.view.Engine.ThrottleState(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
+	state, err := t.view.Engine.ThrottleState(ctx, throttle.Counters{Account: counters, Now: t.view.StoreTime()})
 	if err != nil {
 		return LoginStatus{}, withRepairHint(err)
 	}
-	s.Wait, s.Failures = throttle.Wait, throttle.Failures
-	for _, f := range throttle.Familiar {
-		s.Familiar = append(s.Familiar, FamiliarOrigin{LastLogin: f.LastLogin, Remaining: max(store.FamiliarMax-f.Failures, 0)})
+	s.Wait, s.Failures = state.Wait, state.Failures
+	for _, f := range state.Familiar {
+		s.Familiar = append(s.Familiar, FamiliarOrigin{LastLogin: f.LastLogin, Remaining: max(throttle.FamiliarMax-f.Failures, 0)})
 	}
 	if len(s.Familiar) > 0 {
 		s.LastLogin = s.Familiar[0].LastLogin
 	}
-	s.Tokens, err = t.openTokens(ctx, r, throttle.Now)
+	s.Tokens, err = t.openTokens(ctx, r, state.Now)
 	return s, err
 }
 
@@ -116,7 +118,10 @@ func (t *Type) passwordState(r store.Record) PasswordState {
 
 // openTokens returns the tokens of an entry that can be redeemed at the given time of the store.
 func (t *Type) openTokens(ctx context.Context, r store.Record, now time.Time) (open []OpenToken, err error) {
-	key, err := store.TokenKey(r.Key)
+	if r.Fields[store.FieldDisabled] != "" {
+		return nil, nil
+	}
+	key, err := token.Key(r.Key)
 	if err != nil {
 		return nil, err
 	}
@@ -124,9 +129,9 @@ func (t *Type) openTokens(ctx context.Context, r store.Record, now time.Time) (o
 	if err != nil {
 		return nil, err
 	}
-	for _, token := range r.OpenTokens(found[0].Fields, now) {
-		tk := publicToken(token.Token)
-		open = append(open, OpenToken{Purpose: tk.Purpose, Field: tk.Field, Expires: token.Until})
+	for _, stored := range r.Tokens().Open(found[0].Fields, now) {
+		tk := publicToken(stored.Token)
+		open = append(open, OpenToken{Purpose: tk.Purpose, Field: tk.Field, Expires: stored.Until})
 	}
 	return open, nil
 }

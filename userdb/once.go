@@ -13,6 +13,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
@@ -167,7 +168,7 @@ func (o *onceRequest) read(ctx context.Context) error {
 }
 
 // parse returns the request that a token of the record describes.
-func (o onceRequest) parse(tk store.Token) (r storedRequest, err error) {
+func (o onceRequest) parse(tk token.Token) (r storedRequest, err error) {
 	words := strings.SplitN(tk.Value, " ", 3)
 	if len(words) < 3 {
 		return r, &store.CorruptError{Key: o.record.String(), Reason: "not a request"}
@@ -178,8 +179,8 @@ func (o onceRequest) parse(tk store.Token) (r storedRequest, err error) {
 }
 
 // requestToken returns the token that stores the request.
-func (o onceRequest) requestToken(r storedRequest) store.Token {
-	return store.Token{Hash: o.digest, Purpose: purposeOnce, Value: r.beganBy + " " + r.reservation + " " + r.prk.Value()}
+func (o onceRequest) requestToken(r storedRequest) token.Token {
+	return token.Token{Hash: o.digest, Purpose: purposeOnce, Value: r.beganBy + " " + r.reservation + " " + r.prk.Value()}
 }
 
 // begin reserves the UID that the entry will have, and then stores the request. A crash in between
@@ -190,7 +191,7 @@ func (o *onceRequest) begin(ctx context.Context, uid string) error {
 		return err
 	}
 	o.begun = true
-	_, err = o.view.Engine.Invite(ctx, store.Invitation{Token: o.requestToken(r), PRK: o.record, Life: onceLife, Now: o.view.StoreTime()})
+	_, err = o.view.Engine.Invite(ctx, token.Invitation{Token: o.requestToken(r), PRK: o.record, Life: onceLife, Now: o.view.StoreTime()})
 	if err == nil {
 		err = o.read(ctx)
 	} else if errors.Is(err, ErrDuplicate) {
@@ -217,7 +218,7 @@ func (o onceRequest) release(ctx context.Context, r storedRequest) {
 // storedRequests returns the requests that are stored under the name. A request that cannot be read
 // is an error.
 func (o onceRequest) storedRequests(ctx context.Context) (stored []storedRequest, err error) {
-	key, err := store.TokenKey(o.record)
+	key, err := token.Key(o.record)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +227,7 @@ func (o onceRequest) storedRequests(ctx context.Context) (stored []storedRequest
 		return nil, err
 	}
 	for hash, text := range found[0].Fields {
-		tk, _ := store.ParseToken(hash, text)
+		tk, _ := token.Parse(hash, text)
 		r, err := o.parse(tk.Token)
 		if err != nil {
 			return nil, err
@@ -240,24 +241,24 @@ func (o onceRequest) storedRequests(ctx context.Context) (stored []storedRequest
 // the name of the request: if a crash leaves the token behind, it blocks the UID only for requests
 // with other names. Its purpose names the reservation, so that a request whose reservation was
 // spent cannot spend one that another call with the name makes later.
-func (o onceRequest) token(reservation string) store.Token {
-	return store.Token{Hash: o.name, Purpose: purposeOnce + "-" + reservation}
+func (o onceRequest) token(reservation string) token.Token {
+	return token.Token{Hash: o.name, Purpose: purposeOnce + "-" + reservation}
 }
 
 // reserveUID stores the token at the UID that the entry will have, and returns the request to
 // store. If another call with the name has made the reservation, the request relies on that one.
 func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedRequest, err error) {
 	r.beganBy = o.caller
-	var tk store.Token
+	var tk token.Token
 	if uid == "" {
-		r.prk, tk, err = o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (store.Token, error) { return o.token(o.caller), nil })
+		r.prk, tk, err = o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (token.Token, error) { return o.token(o.caller), nil })
 		r.reservation = strings.TrimPrefix(tk.Purpose, purposeOnce+"-")
 		return r, err
 	}
 	if r.prk, err = o.declared.PRK(uid); err != nil {
 		return r, err
 	}
-	tk, err = o.view.Engine.Invite(ctx, store.Invitation{Token: o.token(o.caller), PRK: r.prk, Life: onceLife, Now: o.view.StoreTime()})
+	tk, err = o.view.Engine.Invite(ctx, token.Invitation{Token: o.token(o.caller), PRK: r.prk, Life: onceLife, Now: o.view.StoreTime()})
 	reserved := err == nil
 	if !reserved && !errors.Is(err, ErrDuplicate) {
 		return r, err
@@ -289,7 +290,7 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 	// The token may exist although it was spent, if the server refused to remove it.
 	r, err := o.view.FindOne(ctx, store.Lookup{PRK: o.prk})
 	created := err == nil && r.Fields[store.FieldOnce] == o.reservation
-	if pending && !created && (errors.Is(err, ErrNotFound) || err == nil && !r.TokenEnded(o.name)) {
+	if pending && !created && (errors.Is(err, ErrNotFound) || err == nil && !r.Tokens().Ended(o.name)) {
 		return Entry{}, true, nil
 	}
 	if err == nil && !created {
@@ -349,14 +350,14 @@ func (o onceRequest) giveUp(ctx context.Context, err error) {
 		}
 	case o.begun && (o.beganBy == "" || o.beganBy == o.caller):
 		if key, bad := onceKey(o.caller); bad == nil {
-			_, _ = o.view.Engine.Invite(ctx, store.Invitation{Token: o.giveUpToken(o.caller), PRK: key, Life: onceLease, Now: o.view.StoreTime()})
+			_, _ = o.view.Engine.Invite(ctx, token.Invitation{Token: o.giveUpToken(o.caller), PRK: key, Life: onceLease, Now: o.view.StoreTime()})
 		}
 	}
 }
 
 // giveUpToken returns the token that marks a request as given up by its call.
-func (onceRequest) giveUpToken(caller string) store.Token {
-	return store.Token{Hash: hashSecret(caller), Purpose: purposeOnce}
+func (onceRequest) giveUpToken(caller string) token.Token {
+	return token.Token{Hash: hashSecret(caller), Purpose: purposeOnce}
 }
 
 // wasGivenUp reports whether the call that began the request has given it up.
@@ -388,8 +389,8 @@ func (o onceRequest) forget(ctx context.Context) {
 
 // removeToken removes a token at prk, if it is the only one there. If that fails, the token expires
 // within a day.
-func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk store.Token) {
-	key, err := store.TokenKey(prk)
+func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk token.Token) {
+	key, err := token.Key(prk)
 	if err != nil {
 		return
 	}
@@ -398,7 +399,7 @@ func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk stor
 		return
 	}
 	text := found[0].Fields[tk.Hash]
-	if is, ok := store.ParseToken(tk.Hash, text); ok && is.Purpose == tk.Purpose && is.Value == tk.Value {
+	if is, ok := token.Parse(tk.Hash, text); ok && is.Purpose == tk.Purpose && is.Value == tk.Value {
 		_, _ = o.view.Engine.Repair(ctx, store.Remove{Key: key.String(), Field: tk.Hash, Value: text})
 	}
 }

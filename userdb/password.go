@@ -12,6 +12,7 @@ import (
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
@@ -109,9 +110,9 @@ func (t *Type) newPasswordChange(current store.Record, hash string, facets, own 
 // afterPasswordSet clears the failed logins of an entry and emits the event after a new password
 // was set. Guesses at the old password say nothing about the new one.
 func (t *Type) afterPasswordSet(ctx context.Context, r store.Record, origin string) {
-	counters, err := t.declared.CountersKey(r)
+	counters, err := throttle.Key(r.Key)
 	if err == nil {
-		err = t.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
+		err = t.view.Engine.Reset(ctx, throttle.Counters{Account: counters, Now: t.view.StoreTime()})
 	}
 	if err != nil {
 		t.warn(ctx, "cannot clear failed logins", r, err)
@@ -129,9 +130,9 @@ func (t *Type) ResetThrottle(ctx context.Context, h hints.Hint) (err error) {
 	if err != nil {
 		return publicError(err)
 	}
-	counters, err := t.declared.CountersKey(r)
+	counters, err := throttle.Key(r.Key)
 	if err == nil {
-		err = t.view.Engine.Reset(ctx, store.Counters{Account: counters, Now: t.view.StoreTime()})
+		err = t.view.Engine.Reset(ctx, throttle.Counters{Account: counters, Now: t.view.StoreTime()})
 	}
 	if err == nil && (t.view.Config.History || view.ActorOf(ctx).IsOperator()) {
 		if err = t.view.NoteAct(ctx, EventThrottleReset, r.Key, ""); err != nil {

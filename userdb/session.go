@@ -12,6 +12,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -127,10 +128,10 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 		return Session{}, "", err
 	}
 	prk := e.key.In(t.view.NS)
-	var s store.Session
+	var s session.Session
 	t.db.recorded(ctx, t.db.loginLimit(prk), func(ctx context.Context) bool {
-		s, err = t.view.Engine.StartSession(ctx, store.SessionStart{
-			PRK: prk, Seen: e.fields, FirstEpoch: store.NewFirstEpoch(), ID: hashSecret(secret), Life: o.Lifetime, Idle: o.IdleTimeout,
+		s, err = t.view.Engine.StartSession(ctx, session.Start{
+			PRK: prk, Seen: store.Record{Fields: e.fields}.ForSessions(), FirstEpoch: session.FirstEpoch(store.NewRev()), ID: hashSecret(secret), Life: o.Lifetime, Idle: o.IdleTimeout,
 			Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
 			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: o.Origin}), EventSessionStart, ""),
 		})
@@ -143,7 +144,7 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 	return sessionOf(s), secret, nil
 }
 
-func sessionOf(s store.Session) Session {
+func sessionOf(s session.Session) Session {
 	return Session{ID: s.ID, Started: s.Begun, LastSeen: s.Seen, Verified: s.Verified, Expires: s.Ends, Origin: s.Origin, Agent: s.Agent}
 }
 
@@ -164,13 +165,13 @@ func (t *Type) Session(ctx context.Context, secret string) (e Entry, session Ses
 }
 
 // session returns the record and the session of a secret.
-func (t *Type) session(ctx context.Context, secret string) (store.Record, store.Session, error) {
+func (t *Type) session(ctx context.Context, secret string) (store.Record, session.Session, error) {
 	prk, ok := t.secretOwner(secret)
 	if !ok {
-		return store.Record{}, store.Session{}, ErrNotFound
+		return store.Record{}, session.Session{}, ErrNotFound
 	}
 	r, s, err := t.view.Engine.FindSession(ctx, prk, hashSecret(secret), t.view.StoreTime())
-	if err == nil && !s.ValidFor(r) {
+	if err == nil && !s.ValidFor(r.ForSessions()) {
 		err = ErrNotFound
 	}
 	return r, s, err
@@ -200,7 +201,7 @@ func (t *Type) VerifySession(ctx context.Context, secret, pw string, a Attempt) 
 	if _, err := p.prove(ctx, pw); err != nil {
 		return Entry{}, Session{}, err
 	}
-	verified, err := t.view.Engine.VerifySession(ctx, r.Key, s.ID, store.Generation(p.r.Fields), t.view.StoreTime())
+	verified, err := t.view.Engine.VerifySession(ctx, r.Key, s.ID, p.r.ForSessions().Generation(), t.view.StoreTime())
 	if err != nil {
 		return Entry{}, Session{}, err
 	}
@@ -284,8 +285,8 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 // already invalid, but the records hold addresses and devices. Records that cannot be removed stay
 // until they expire.
 func (t *Type) clearSessions(ctx context.Context, before, after store.Record) {
-	generation := store.Generation(before.Fields)
-	if before.Fields[store.FieldEpoch] == "" || generation == store.Generation(after.Fields) {
+	generation := before.ForSessions().Generation()
+	if before.Fields[session.FieldEpoch] == "" || generation == after.ForSessions().Generation() {
 		return
 	}
 	if err := t.view.Engine.ClearSessions(ctx, before.Key, generation, t.view.StoreTime()); err != nil {
@@ -314,16 +315,16 @@ func (t *Type) Sessions(ctx context.Context, h hints.Hint) iter.Seq2[Session, er
 }
 
 // listSessions returns the sessions of an entry, the most recently seen first.
-func (t *Type) listSessions(ctx context.Context, h hints.Hint) ([]store.Session, error) {
+func (t *Type) listSessions(ctx context.Context, h hints.Hint) ([]session.Session, error) {
 	r, err := t.record(ctx, h)
 	if err != nil {
 		return nil, publicError(err)
 	}
-	if r.Fields[store.FieldEpoch] == "" || r.Fields[store.FieldDisabled] != "" {
+	if r.Fields[session.FieldEpoch] == "" || r.Fields[store.FieldDisabled] != "" {
 		return nil, nil
 	}
-	all, err := t.view.Engine.ListSessions(ctx, r.Key, store.Generation(r.Fields), t.view.StoreTime())
-	slices.SortFunc(all, func(a, b store.Session) int {
+	all, err := t.view.Engine.ListSessions(ctx, r.Key, r.ForSessions().Generation(), t.view.StoreTime())
+	slices.SortFunc(all, func(a, b session.Session) int {
 		return cmp.Or(b.Seen.Compare(a.Seen), b.Begun.Compare(a.Begun), cmp.Compare(a.ID, b.ID))
 	})
 	return all, err

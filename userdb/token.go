@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -134,8 +135,8 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bound []string
 		if err != nil {
 			return false, err
 		}
-		err = t.view.Engine.Issue(ctx, store.Issue{
-			Token: store.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value},
+		err = t.view.Engine.Issue(ctx, token.Issue{
+			Token: token.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value},
 			PRK:   r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
 			Note: t.view.Note(ctx, EventIssue, tk.Purpose, withoutSentMark(bound)...),
 		})
@@ -210,12 +211,12 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk To
 	ctx, v := t.db.begin(ctx, "Peek", &err)
 	defer v.end(&err)
 	t = t.current()
-	r, token, err := t.findToken(ctx, purpose, secret)
+	r, stored, err := t.findToken(ctx, purpose, secret)
 	if err != nil {
 		return Entry{}, Token{}, err
 	}
 	e, err = t.entry(r, nil)
-	return e, publicToken(token), err
+	return e, publicToken(stored), err
 }
 
 // Redeem redeems a token and returns its entry and the token: of any number of callers, only one
@@ -234,13 +235,13 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (e Entry, tk 
 
 func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token, error) {
 	field, changes := strings.CutPrefix(purpose, PurposeChange)
-	r, token, err := t.current().findToken(ctx, purpose, secret)
+	r, stored, err := t.current().findToken(ctx, purpose, secret)
 	if err == nil {
 		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
-			r, err = t.spend(ctx, r, token, func(current store.Record) (c store.Change, due bool, err error) {
+			r, err = t.spend(ctx, r, stored, func(current store.Record) (c store.Change, due bool, err error) {
 				facets, own := change.Facets(current), map[string]string{}
 				if changes {
-					err = t.declared.EncodeFacet(facets, field, schema.Text(token.Value), current.Fields)
+					err = t.declared.EncodeFacet(facets, field, schema.Text(stored.Value), current.Fields)
 				}
 				if err != nil {
 					return c, false, err
@@ -248,7 +249,7 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 				// Mark as verified the address to which the token was sent. If that is an address
 				// of the entry, it is in the facet proved; otherwise it is the new value. If this
 				// change replaces the facet proved, mark nothing.
-				if proved := provedField(token); proved == "" && changes || proved != "" && proved != field {
+				if proved := provedField(stored); proved == "" && changes || proved != "" && proved != field {
 					proved = cmp.Or(proved, field)
 					change.Verify(proved, facets[proved], own)
 				}
@@ -261,7 +262,7 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 	if !committed(err) {
 		return Entry{}, Token{}, err
 	}
-	return e, publicToken(token), err
+	return e, publicToken(stored), err
 }
 
 // ResetPassword redeems a token and sets the password of its entry in one change: of two calls at
@@ -274,7 +275,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 	if strings.HasPrefix(purpose, PurposeChange) {
 		return Entry{}, invalid("purpose", "change", "a token with this purpose changes a facet, not a password")
 	}
-	r, token, err := t.current().findToken(ctx, purpose, secret)
+	r, stored, err := t.current().findToken(ctx, purpose, secret)
 	before := r
 	if err == nil {
 		var refused error
@@ -283,10 +284,10 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 			if hash, refused = t.db.hashers.hash(ctx, provedCaller(ctx, r.Key), t.declared, pw, t.declared.Identifiers(r.Fields)); refused != nil {
 				return refused
 			}
-			r, err = t.spend(ctx, r, token, func(current store.Record) (store.Change, bool, error) {
+			r, err = t.spend(ctx, r, stored, func(current store.Record) (store.Change, bool, error) {
 				before = current
 				facets, own := change.Facets(current), map[string]string{}
-				if proved := provedField(token); proved != "" {
+				if proved := provedField(stored); proved != "" {
 					change.Verify(proved, facets[proved], own)
 				}
 				return t.newPasswordChange(current, hash, facets, own)
@@ -338,32 +339,32 @@ func (t *Type) RedeemSession(
 // provedField returns the facet that the token was sent to, which proves that the holder of the
 // token receives what is sent there. It returns "" if the token was not sent to a facet; a token of
 // PurposeChange was then sent to its Value.
-func provedField(token store.Token) string {
-	if n := len(token.Fields); n > 1 && token.Fields[n-1] == sentMark {
-		return token.Fields[0]
+func provedField(stored token.Token) string {
+	if n := len(stored.Fields); n > 1 && stored.Fields[n-1] == sentMark {
+		return stored.Fields[0]
 	}
 	return ""
 }
 
 // publicToken converts a stored token to what the caller may see.
-func publicToken(token store.Token) Token {
-	tk := Token{Purpose: token.Purpose, Value: token.Value}
-	if len(token.Fields) > 0 {
-		tk.Field = token.Fields[0]
+func publicToken(stored token.Token) Token {
+	tk := Token{Purpose: stored.Purpose, Value: stored.Value}
+	if len(stored.Fields) > 0 {
+		tk.Field = stored.Fields[0]
 	}
 	return tk
 }
 
 // findToken returns the token of a secret and the record of its entry. It returns ErrNotFound
 // unless the caller has a valid token of the entry.
-func (t *Type) findToken(ctx context.Context, purpose, secret string) (store.Record, store.Token, error) {
+func (t *Type) findToken(ctx context.Context, purpose, secret string) (store.Record, token.Token, error) {
 	uid, _ := secretUID(secret)
 	prk, err := t.declared.PRK(uid)
 	if err != nil || len(purpose) > maxPurpose {
-		return store.Record{}, store.Token{}, ErrNotFound
+		return store.Record{}, token.Token{}, ErrNotFound
 	}
-	token, err := t.view.Engine.PeekIssued(ctx, prk, hashSecret(secret), t.view.StoreTime())
-	if err == nil && token.Purpose != purpose {
+	stored, err := t.view.Engine.PeekIssued(ctx, prk, hashSecret(secret), t.view.StoreTime())
+	if err == nil && stored.Purpose != purpose {
 		err = ErrNotFound
 	}
 	var r store.Record
@@ -371,18 +372,18 @@ func (t *Type) findToken(ctx context.Context, purpose, secret string) (store.Rec
 		r, err = t.view.FindOne(ctx, store.Lookup{PRK: prk})
 	}
 	if err == nil {
-		err = t.checkRedeemable(r, token)
+		err = t.checkRedeemable(r, stored)
 	}
 	if err != nil {
-		return store.Record{}, store.Token{}, err
+		return store.Record{}, token.Token{}, err
 	}
-	return r, token, nil
+	return r, stored, nil
 }
 
 // checkRedeemable returns an error if the token cannot be redeemed because its entry is disabled,
 // has ended the token or cannot be read.
-func (t *Type) checkRedeemable(r store.Record, token store.Token) error {
-	if !r.HasToken(token.Hash) || r.Fields[store.FieldDisabled] != "" {
+func (t *Type) checkRedeemable(r store.Record, stored token.Token) error {
+	if !r.Tokens().Allows(stored.Hash) || r.Fields[store.FieldDisabled] != "" {
 		return ErrNotFound
 	}
 	return t.declared.CheckReadable(r)
@@ -390,14 +391,14 @@ func (t *Type) checkRedeemable(r store.Record, token store.Token) error {
 
 // spend applies a change that spends a token, if the token and its entry are valid at that moment.
 func (t *Type) spend(
-	ctx context.Context, r store.Record, token store.Token, build buildFunc,
+	ctx context.Context, r store.Record, stored token.Token, build buildFunc,
 ) (store.Record, error) {
 	return t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
-		if err := t.checkRedeemable(current, token); err != nil {
+		if err := t.checkRedeemable(current, stored); err != nil {
 			return store.Change{}, false, err
 		}
 		c, _, err := build(current)
-		c.Tokens.Spend, c.Tokens.Purpose = token.Hash, token.Purpose
+		c.Tokens.Spend, c.Tokens.Purpose = stored.Hash, stored.Purpose
 		return c, true, err
 	})
 }

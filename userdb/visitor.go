@@ -11,6 +11,8 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -69,14 +71,14 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		if secret, err = newSecret(r.Key.Value()); err != nil {
 			return false, err
 		}
-		token := store.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value}
+		stored := token.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value}
 		if !issuable { // write a token that nobody can find and that expires soon
-			_, err = t.view.Engine.Invite(ctx, store.Invitation{Token: token, PRK: r.Key, Life: min(tk.Lifetime, time.Minute), Now: t.view.StoreTime()})
+			_, err = t.view.Engine.Invite(ctx, token.Invitation{Token: stored, PRK: r.Key, Life: min(tk.Lifetime, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
 		t.db.recorded(view.WithActor(ctx, view.Actor{Origin: a.Origin}), t.visitorLimit(), func(ctx context.Context) bool {
-			err = t.view.Engine.Issue(ctx, store.Issue{
-				Token: token, PRK: r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
+			err = t.view.Engine.Issue(ctx, token.Issue{
+				Token: stored, PRK: r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
 				Note: t.view.Note(ctx, EventIssue, tk.Purpose, withoutSentMark(bound)...),
 			})
 			return err == nil
@@ -167,11 +169,11 @@ func (t *Type) admitChange(ctx context.Context, address string) error {
 // limit counts one request. If there were too many within an hour, it emits e with the time to wait
 // and returns a *WaitError.
 func (t *Type) limit(ctx context.Context, kind, name string, limit int, e Event) error {
-	counter, err := t.declared.OwnKey("visits", kind, name)
+	counter, err := throttle.VisitsKey(t.view.NS, t.Name(), kind, name)
 	if err != nil {
 		return err
 	}
-	e.Wait, err = t.view.Engine.Limit(ctx, store.Limit{Counter: counter, Max: limit, Window: visitorWindow, Now: t.view.StoreTime()})
+	e.Wait, err = t.view.Engine.Limit(ctx, throttle.Limit{Counter: counter, Max: limit, Window: visitorWindow, Now: t.view.StoreTime()})
 	if err == nil && e.Wait > 0 {
 		t.db.emit(ctx, e)
 		err = &WaitError{Wait: e.Wait}
@@ -274,7 +276,7 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 			i.Address = t.entryUnchecked(r).Text(field)
 		}
 	}
-	secret, prk, err := t.invite(ctx, store.Token{Purpose: purposeInvite + field, Value: recordkey.Escape(address) + " " + value}, tk.Lifetime, i.Registered)
+	secret, prk, err := t.invite(ctx, token.Token{Purpose: purposeInvite + field, Value: recordkey.Escape(address) + " " + value}, tk.Lifetime, i.Registered)
 	if err != nil || i.Registered {
 		return i, err
 	}
@@ -285,12 +287,12 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 
 // invite stores an invitation at the next UID that no entry and no other invitation has. If decoy
 // is true, it does the same work with an invitation whose secret nobody learns.
-func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, decoy bool) (secret string, prk recordkey.Key, err error) {
+func (t *Type) invite(ctx context.Context, tk token.Token, life time.Duration, decoy bool) (secret string, prk recordkey.Key, err error) {
 	newUID := t.db.options.NewUID
 	if decoy {
 		newUID = RandomUID(32)
 	}
-	prk, _, err = t.inviteAt(ctx, newUID, life, func(uid string) (store.Token, error) {
+	prk, _, err = t.inviteAt(ctx, newUID, life, func(uid string) (token.Token, error) {
 		secret, err = newSecret(uid)
 		tk.Hash = hashSecret(secret)
 		return tk, err
@@ -301,8 +303,8 @@ func (t *Type) invite(ctx context.Context, tk store.Token, life time.Duration, d
 // inviteAt stores the token that newToken returns, at the next UID that no entry and no other
 // invitation has. It returns the token that is stored there.
 func (t *Type) inviteAt(
-	ctx context.Context, newUID func() (string, error), life time.Duration, newToken func(uid string) (store.Token, error),
-) (prk recordkey.Key, tk store.Token, err error) {
+	ctx context.Context, newUID func() (string, error), life time.Duration, newToken func(uid string) (token.Token, error),
+) (prk recordkey.Key, tk token.Token, err error) {
 	for range maxUIDAttempts {
 		uid, err := newUID()
 		if err == nil {
@@ -321,7 +323,7 @@ func (t *Type) inviteAt(
 		case !errors.Is(err, ErrNotFound):
 			return prk, tk, err
 		}
-		tk, err = t.view.Engine.Invite(ctx, store.Invitation{Token: tk, PRK: prk, Life: life, Now: t.view.StoreTime()})
+		tk, err = t.view.Engine.Invite(ctx, token.Invitation{Token: tk, PRK: prk, Life: life, Now: t.view.StoreTime()})
 		if !errors.Is(err, ErrDuplicate) {
 			return prk, tk, err
 		}
@@ -339,9 +341,9 @@ func (t *Type) PeekInvitation(ctx context.Context, secret string) (i Invitation,
 }
 
 // invitation returns the invitation of a secret, its token and the PRK of the future entry.
-func (t *Type) invitation(ctx context.Context, secret string) (Invitation, store.Token, recordkey.Key, error) {
-	refuse := func(err error) (Invitation, store.Token, recordkey.Key, error) {
-		return Invitation{}, store.Token{}, recordkey.Key{}, err
+func (t *Type) invitation(ctx context.Context, secret string) (Invitation, token.Token, recordkey.Key, error) {
+	refuse := func(err error) (Invitation, token.Token, recordkey.Key, error) {
+		return Invitation{}, token.Token{}, recordkey.Key{}, err
 	}
 	prk, ok := t.secretOwner(secret)
 	if !ok {
@@ -412,12 +414,12 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 }
 
 // createWithToken creates the entry of a draft in the change that spends the token at its UID.
-func (t *Type) createWithToken(ctx context.Context, d change.Draft, tk store.Token) (Entry, error) {
+func (t *Type) createWithToken(ctx context.Context, d change.Draft, tk token.Token) (Entry, error) {
 	c, err := t.declared.Create(d)
 	if err != nil {
 		return Entry{}, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets)
 	}
-	c.Tokens = store.TokenEnding{Known: true, All: true, Spend: tk.Hash, Purpose: tk.Purpose}
+	c.Tokens = token.Ending{Known: true, All: true, Spend: tk.Hash, Purpose: tk.Purpose}
 	var r store.Record
 	rev, err := t.view.Apply(ctx, t.declared, c)
 	if committed(err) {

@@ -283,7 +283,7 @@ func (w *aclServer) wantRefusal(right string, err error) {
 func scriptCommands(t *testing.T) map[string]bool {
 	t.Helper()
 	var files []string
-	for _, pattern := range []string{"../internal/store/scripts/*.lua", "../internal/store/*/scripts/*.lua"} {
+	for _, pattern := range []string{"../internal/store/*/*.lua", "../internal/store/*/scripts/*.lua"} {
 		some, err := filepath.Glob(pattern)
 		must(t, err)
 		files = append(files, some...)

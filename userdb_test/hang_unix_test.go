@@ -18,7 +18,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -101,7 +101,7 @@ func TestSilentMaster(t *testing.T) {
 		uid := fmt.Sprint("v", i)
 		prk, err := recordkey.PRK("user", "uid", uid)
 		must(t, err)
-		feed, err := store.FeedKey(prk.Namespace(), store.FeedChanges, store.FeedPart(prk))
+		feed, err := history.FeedKey(prk.Namespace(), history.FeedChanges, history.FeedPart(prk))
 		must(t, err)
 		if c.Master(prk.String()) != silent && c.Master(feed.String()) == silent {
 			add(t, users, uid)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/recordkey"
@@ -290,11 +291,11 @@ func TestFloodOfSessions(t *testing.T) {
 		must(t, err)
 		start()
 		waitForFeed(t, g.db, 62, userdb.EventSessionStart, userdb.EventSessionEnd)
-		feed, err := store.FeedKey(recordkey.Namespace{}, store.FeedChanges, 0)
+		feed, err := history.FeedKey(recordkey.Namespace{}, history.FeedChanges, 0)
 		must(t, err)
 		keys := []string{feed.String()}
-		for part := 1; part < store.FeedParts; part++ {
-			feed, err := store.FeedKey(recordkey.Namespace{}, store.FeedChanges, part)
+		for part := 1; part < history.FeedParts; part++ {
+			feed, err := history.FeedKey(recordkey.Namespace{}, history.FeedChanges, part)
 			must(t, err)
 			keys = append(keys, feed.String())
 		}
@@ -319,14 +320,14 @@ func TestFloodsHideNoOperator(t *testing.T) {
 	for _, kind := range []userdb.EventKind{userdb.EventKeyCreate, userdb.EventOperatorLoginFailed} {
 		must(t, admin.RecordEvent(ctx, db, kind, "x"))
 	}
-	for i := range store.EmbeddedEntries + 500 {
+	for i := range history.EmbeddedEntries + 500 {
 		must(t, errOf(users.Update(ctx, uid("ann"), putText("name", fmt.Sprint("Ann ", i)))))
 	}
 	key := userdb.WithActor(ctx, userdb.Actor{Name: "key:greedy"})
-	for range store.EmbeddedEntries + 500 {
+	for range history.EmbeddedEntries + 500 {
 		must(t, users.ResetThrottle(key, uid("ann")))
 	}
-	for range store.EmbeddedEntries + 500 { // guesses at the console
+	for range history.EmbeddedEntries + 500 { // guesses at the console
 		must(t, admin.RecordEvent(ctx, db, userdb.EventOperatorLoginFailed, ""))
 	}
 	page, err := db.Events(ctx, userdb.EventQuery{Kinds: []userdb.EventKind{userdb.EventKeyCreate}})
@@ -405,7 +406,7 @@ func TestSessionsDoNotWaitForFeed(t *testing.T) {
 	must(t, err)
 	answer := make(chan struct{})
 	s.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
-		if strings.Contains(wordsOf(cmds[0]), "/"+store.FeedLogins) {
+		if strings.Contains(wordsOf(cmds[0]), "/"+history.FeedLogins) {
 			select {
 			case <-answer:
 			case <-ctx.Done():

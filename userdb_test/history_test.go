@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -680,31 +680,31 @@ func TestFeedIsTrimmed(t *testing.T) {
 		}
 		s.send(t.Context(), pipe)
 		trimmer := view.Of(db).Engine.(interface {
-			Trim(ctx context.Context, stream string, l store.FeedLimit) (int64, error)
+			Trim(ctx context.Context, stream string, l history.FeedLimit) (int64, error)
 		})
-		trim := func(l store.FeedLimit) int64 {
+		trim := func(l history.FeedLimit) int64 {
 			n, err := trimmer.Trim(t.Context(), stream, l)
 			must(t, err)
 			return n
 		}
-		if n := trim(store.FeedLimit{Bytes: 1 << 30, Life: time.Hour}); n != 6001 {
+		if n := trim(history.FeedLimit{Bytes: 1 << 30, Life: time.Hour}); n != 6001 {
 			t.Errorf("within the limits: %d of 6001 events are left, want all", n)
 		}
 		used := s.raw.MemoryUsage(t.Context(), stream).Val()
-		first := trim(store.FeedLimit{Bytes: used / 2, Life: time.Hour})
+		first := trim(history.FeedLimit{Bytes: used / 2, Life: time.Hour})
 		if first >= 6001 || first < 5400 {
 			t.Errorf("the first step leaves %d of 6001 events, want 5400 to 6000", first)
 		}
 		n := first
 		for range 50 {
-			n = trim(store.FeedLimit{Bytes: used / 2, Life: time.Hour})
+			n = trim(history.FeedLimit{Bytes: used / 2, Life: time.Hour})
 		}
 		if now := s.raw.MemoryUsage(t.Context(), stream).Val(); now > used/2 || n < 2000 {
 			t.Errorf("of %d bytes %d are left, in %d events", used, now, n)
 		}
 		// The clock of an embedded store can stand still for some time on a busy machine.
 		eventually(t, "all events that are too old are dropped, apart from one node", func() bool {
-			return trim(store.FeedLimit{Bytes: 1 << 30}) <= 100
+			return trim(history.FeedLimit{Bytes: 1 << 30}) <= 100
 		})
 	})
 }

@@ -61,6 +61,12 @@ var layers = []layer{
 		read:  []string{"4 an SRK is believed only if its", "entry is live and has the value"},
 	},
 	{
+		title: "Owners of a kind of record: keys, scripts, values, limits",
+		dir:   "internal/store",
+		rooms: []string{"throttle", "token", "session", "history"},
+		also:  []string{"internal/store/arg"},
+	},
+	{
 		title: "Meaning: no Redis, no clock",
 		rooms: []string{"hints", "validate", "schema", "password", "recordkey"},
 		also:  []string{"internal/csvtext", "internal/hashcost", "internal/privatefile", "internal/strictjson", "internal/structs"},

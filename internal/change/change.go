@@ -8,6 +8,10 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/internal/store/session"
+	"github.com/coffeenode/userdb/internal/store/throttle"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/validate"
@@ -61,8 +65,8 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
 	}
 	c, err := t.diff(old, facets, own)
-	c.Expected, c.Tokens.Known = old.Version(), old.HasTokens()
-	_, c.Tokens.All = own[store.FieldTokens]
+	c.Expected, c.Tokens.Known = old.Version(), old.Tokens().Any()
+	_, c.Tokens.All = own[token.FieldTokens]
 	for mark := range old.Fields {
 		field := store.FieldOfVerified(mark)
 		if _, replaced := own[mark]; field != "" && !replaced && facets[field] != old.Fields[field] {
@@ -71,7 +75,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	}
 	for _, field := range slices.Sorted(maps.Keys(own)) {
 		switch was, had := old.Fields[field]; {
-		case field == store.FieldTokens: // only the engine knows whether there are tokens now
+		case field == token.FieldTokens: // only the engine knows whether there are tokens now
 		case own[field] == "" && had:
 			c.Unset = append(c.Unset, field)
 		case own[field] != was:
@@ -84,21 +88,21 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 // Delete returns the change that deletes an entry and everything that belongs to it.
 func (t *Type) Delete(old store.Record) store.Change {
 	c := store.Change{Key: old.Key, Delete: true, Expected: old.Version(), Schema: t.Guard}
-	c.Tokens.Known = old.HasTokens()
+	c.Tokens.Known = old.Tokens().Any()
 	for _, f := range t.Secondary {
 		c.Release = appendKey(c.Release, t.SRK, f, old.SKV(f))
 	}
 	c.Unindex, _, _ = movedKeys(t.Indexed, old.Fields, nil, t.IndexKey, "")
 	c.Unrank, _ = t.Places(old)
 	c.Drop = t.Guard.Containers(old.Key)
-	if counters, err := t.CountersKey(old); err == nil {
+	if counters, err := throttle.Key(old.Key); err == nil {
 		c.Drop = append(c.Drop, store.Container{Key: counters})
 	}
-	if sessions, err := store.SessionsKey(old.Key); err == nil && old.Fields[store.FieldEpoch] != "" {
+	if sessions, err := session.Key(old.Key); err == nil && old.Fields[session.FieldEpoch] != "" {
 		c.Drop = append(c.Drop, store.Container{Key: sessions})
 	}
-	if history, err := store.HistoryKey(old.Key); err == nil { // other programs may write it
-		c.Drop = append(c.Drop, store.Container{Key: history})
+	if historyKey, err := history.Key(old.Key); err == nil { // other programs may write it
+		c.Drop = append(c.Drop, store.Container{Key: historyKey})
 	}
 	return c
 }

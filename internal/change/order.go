@@ -135,7 +135,10 @@ func (t *Type) Place(r store.Record, field string) (store.Ranked, bool) {
 }
 
 // OrderKey returns the key of the ordered index of a field.
-func (t *Type) OrderKey(field string) (recordkey.Key, error) { return t.OwnKey("order", field) }
+func (t *Type) OrderKey(field string) (recordkey.Key, error) {
+	k, err := recordkey.Own("order", t.Name, field)
+	return k.In(t.ns), err
+}
 
 // Places returns the places of a live entry in the ordered indexes of its type, and the fields
 // whose facets cannot be ordered.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/validate"
 )
@@ -84,7 +85,7 @@ func TestEntriesOverTheLimit(t *testing.T) {
 		}{
 			{"a password", func(_, own map[string]string) { own[store.FieldChanged] = "2026-01-01T00:00:00.000Z" }, true},
 			{"a longer hash", func(facets, _ map[string]string) { facets[store.FieldPassword] = strings.Repeat("h", 100) }, true},
-			{"disabling", func(_, own map[string]string) { own[store.FieldDisabled], own[store.FieldEpoch] = "now", "e" }, true},
+			{"disabling", func(_, own map[string]string) { own[store.FieldDisabled], own[session.FieldEpoch] = "now", "e" }, true},
 			{"another value of the same length", func(facets, _ map[string]string) { facets["name"] = "bob" }, true},
 			{"fewer", func(facets, own map[string]string) {
 				delete(facets, "f00")

@@ -117,17 +117,6 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 	}, nil
 }
 
-// OwnKey returns the key of one of the store's own records that belongs to the type: ~/WHAT/TYPE/….
-func (t *Type) OwnKey(what string, parts ...string) (recordkey.Key, error) {
-	k, err := recordkey.Own(append([]string{what, t.Name}, parts...)...)
-	return k.In(t.ns), err
-}
-
-// CountersKey returns the key of the counters of an entry's failed logins.
-func (t *Type) CountersKey(r store.Record) (recordkey.Key, error) {
-	return store.CountersKey(r.Key)
-}
-
 // WithGuard returns t with another guard, for a change of the schema.
 func (t *Type) WithGuard(g store.Guard) *Type {
 	under := *t

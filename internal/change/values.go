@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/session"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/validate"
 )
@@ -78,7 +80,7 @@ func ApplyInPlace(after map[string]string, c store.Change, rev string) store.Rec
 	after[store.FieldRev] = rev
 	delete(after, store.FieldFence)
 	if c.Tokens.All {
-		delete(after, store.FieldTokens)
+		delete(after, token.FieldTokens)
 	}
 	return store.Record{Key: c.Key, Fields: after}
 }
@@ -94,14 +96,14 @@ func SetPassword(now store.Record, at time.Time, hash string, facets, own map[st
 	facets[store.FieldPassword] = hash
 	own[store.FieldChanged] = schema.Date(at).Wire()
 	own[store.FieldImported] = ""
-	own[store.FieldTokens] = ""
+	own[token.FieldTokens] = ""
 	EndSessions(own)
 }
 
 // Disable adds to own the fields that keep an entry from logging in, and ends its tokens and
 // sessions.
 func Disable(now store.Record, at time.Time, own map[string]string) {
-	own[store.FieldTokens] = ""
+	own[token.FieldTokens] = ""
 	if now.Fields[store.FieldDisabled] == "" {
 		own[store.FieldDisabled] = schema.Date(at).Wire()
 		EndSessions(own)
@@ -124,7 +126,7 @@ func Verify(field, wire string, own map[string]string) {
 }
 
 // EndSessions adds to own a new epoch, which ends all sessions.
-func EndSessions(own map[string]string) { own[store.FieldEpoch] = store.NewRev() }
+func EndSessions(own map[string]string) { own[session.FieldEpoch] = store.NewRev() }
 
 // PasswordChangedAt returns the time at which the password of a record was last set, or the zero
 // time if that is unknown.

@@ -16,6 +16,7 @@ import (
 	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/cluster"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/single"
 )
 
@@ -136,7 +137,7 @@ func openEmbedded(ctx context.Context, path string) (store.Engine, error) {
 		return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 	}
 	return single.New(s.Client(), single.Options{
-		FeedEntries: store.EmbeddedEntries,
+		FeedEntries: history.EmbeddedEntries,
 		Close:       s.Close, Embedded: true, File: path, Bulk: s.Bulk, Lazy: embedded.Lazy, Share: s.Serve,
 		NotRun: func(err error) bool {
 			return errors.Is(err, embedded.ErrUnsaved) || errors.Is(err, embedded.ErrClosed)

@@ -12,6 +12,9 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/internal/store/throttle"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -37,8 +40,8 @@ type Change struct {
 	Unrank    []Ranked        // places in ordered indexes to leave
 	Add       []Members       // tertiary records to create with the entry
 	Drop      []Container     // tertiary records to delete with the entry, or before Add
-	Tokens    TokenEnding
-	Note      Note
+	Tokens    token.Ending
+	Note      history.Note
 	Schema    Guard
 
 	// Replicas is how many replicas of each server that holds records of the change must confirm it
@@ -196,7 +199,7 @@ func (g Guard) Containers(prk recordkey.Key) []Container {
 // new entry.
 func (c *Change) Leftovers() []Container {
 	all := c.Schema.Containers(c.Key)
-	if counters, err := CountersKey(c.Key); err == nil {
+	if counters, err := throttle.Key(c.Key); err == nil {
 		all = append(all, Container{Key: counters})
 	}
 	return all

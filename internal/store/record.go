@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"strings"
 
+	"github.com/coffeenode/userdb/internal/store/session"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -21,15 +23,6 @@ const (
 	// FieldDrop lists, on one server, records that a change moved away and that are not deleted
 	// yet. See [DropKey].
 	FieldDrop = "~drop"
-	// FieldTokens says that the single-use tokens beside the entry are valid, except those that it
-	// names. It also holds some tokens itself. See onekey/scripts/tokens.lua.
-	FieldTokens = "~tokens"
-	// FieldNote holds lines of the entry's history until the next ones are written. See
-	// onekey/scripts/history.lua.
-	FieldNote = "~note"
-	// FieldEpoch is a rev that sessions are bound to. It is replaced when all sessions end, and
-	// absent until the first one begins.
-	FieldEpoch = "~epoch"
 	// FieldChanged is the time at which the password was last set.
 	FieldChanged = "~passwd"
 	// FieldImported says that an import set the password. It holds the result of [ImportMark] for
@@ -137,6 +130,17 @@ func (r Record) Live() bool { return r.Fields[FieldType] != "" }
 // Version returns the state that a change of the record must expect.
 func (r Record) Version() Version {
 	return Version{Rev: Rev(r.Fields[FieldRev]), Fence: r.Fields[FieldFence]}
+}
+
+// Tokens returns what the entry says about its tokens.
+func (r Record) Tokens() token.Mark { return token.Mark(r.Fields[token.FieldTokens]) }
+
+// ForSessions returns what sessions of the entry depend on.
+func (r Record) ForSessions() session.Entry {
+	return session.Entry{
+		Rev: Rev(r.Fields[FieldRev]), Epoch: r.Fields[session.FieldEpoch],
+		Changed: r.Fields[FieldChanged], Disabled: r.Fields[FieldDisabled] != "",
+	}
 }
 
 // SKV returns the canonical value of a secondary field as it was written, never recomputed. It

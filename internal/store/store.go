@@ -16,6 +16,10 @@ import (
 	"iter"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/internal/store/session"
+	"github.com/coffeenode/userdb/internal/store/throttle"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -112,20 +116,20 @@ type Throttle interface {
 	// Admit counts a login attempt as a failure, which Undo takes back if the login succeeds, or
 	// returns how long to wait before the next attempt. It is exact: concurrent attempts never
 	// exceed the limits.
-	Admit(ctx context.Context, a Counters) (Admission, error)
+	Admit(ctx context.Context, c throttle.Counters) (throttle.Admission, error)
 	// LoginWait returns how long Admit would make an attempt wait. It counts nothing.
-	LoginWait(ctx context.Context, a Counters) (time.Duration, error)
+	LoginWait(ctx context.Context, c throttle.Counters) (time.Duration, error)
 	// Undo takes back a failure that Admit counted, because the login succeeded, and remembers the
 	// origin as familiar.
-	Undo(ctx context.Context, a Counters, as Admission) error
+	Undo(ctx context.Context, c throttle.Counters, as throttle.Admission) error
 	// ThrottleState returns the failures that count against the account, as the next Admit would
 	// find them. It writes nothing.
-	ThrottleState(ctx context.Context, a Counters) (ThrottleState, error)
+	ThrottleState(ctx context.Context, c throttle.Counters) (throttle.State, error)
 	// Reset clears the failures of an account. Its familiar origins stay.
-	Reset(ctx context.Context, a Counters) error
+	Reset(ctx context.Context, c throttle.Counters) error
 	// Limit counts one use if the limit allows it; otherwise it returns how long to wait. It is
 	// exact.
-	Limit(ctx context.Context, l Limit) (wait time.Duration, err error)
+	Limit(ctx context.Context, l throttle.Limit) (wait time.Duration, err error)
 }
 
 // Tokens stores single-use tokens of entries, and invitations.
@@ -133,37 +137,37 @@ type Tokens interface {
 	// Issue stores a single-use token of a live entry without changing the entry's rev. It returns
 	// ErrConflict if the entry has another rev by now, and ErrNotFound if it is gone. Only a Change
 	// ends a token.
-	Issue(ctx context.Context, i Issue) error
+	Issue(ctx context.Context, i token.Issue) error
 	// Peek returns the token that was issued under the hash of a secret, and how long it remains
 	// valid, or ErrNotFound. It does not check that the entry has any valid tokens.
-	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (t Token, left time.Duration, err error)
+	Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (t token.Token, left time.Duration, err error)
 	// PeekIssued is like Peek for a token of a live entry, and also finds a token that is still
 	// stored in the entry itself.
-	PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (Token, error)
+	PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (token.Token, error)
 	// Invite stores an invitation and returns its token. If there is a valid one with the same
 	// hash, Invite returns that one and stores nothing. The error is ErrDuplicate if another token
 	// of the entry is still valid. The Change that creates the entry ends the invitation.
-	Invite(ctx context.Context, i Invitation) (Token, error)
+	Invite(ctx context.Context, i token.Invitation) (token.Token, error)
 }
 
 // Sessions stores the sessions of entries.
 type Sessions interface {
 	// StartSession stores a session of a live entry. It returns ErrNotFound if the entry is gone or
 	// disabled, and ErrConflict if all its sessions were ended since the login read it. If the
-	// entry already has MaxSessions sessions, the oldest ends.
-	StartSession(ctx context.Context, s SessionStart) (Session, error)
+	// entry already has session.Max sessions, the oldest ends.
+	StartSession(ctx context.Context, s session.Start) (session.Session, error)
 	// FindSession returns an entry and its session with that ID in one round trip. Once a minute a
 	// second one records that the session was seen. It returns ErrNotFound if the session has
 	// ended. The caller must check that the session is valid for the entry.
-	FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (Record, Session, error)
+	FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (Record, session.Session, error)
 	// ListSessions returns the sessions of an entry that have this generation.
-	ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]Session, error)
+	ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]session.Session, error)
 	// VerifySession records that the owner of a session gave the password, and returns the session.
 	// It returns ErrNotFound if the entry has no session with that ID and generation.
-	VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (Session, error)
+	VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (session.Session, error)
 	// EndSession ends a session, and reports whether there was one with that ID. If the reply is
 	// lost and the call is sent again, it still reports true.
-	EndSession(ctx context.Context, prk recordkey.Key, id string, n Note, now time.Time) (bool, error)
+	EndSession(ctx context.Context, prk recordkey.Key, id string, n history.Note, now time.Time) (bool, error)
 	// ClearSessions removes the sessions that have this generation.
 	ClearSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) error
 }
@@ -173,15 +177,15 @@ type Histories interface {
 	// History returns the lines of an entry's history, oldest first.
 	History(ctx context.Context, prk recordkey.Key) ([]string, error)
 	// Feed reads the part of a feed that follows a position.
-	Feed(ctx context.Context, f Feed) (FeedPage, error)
+	Feed(ctx context.Context, f history.Feed) (history.FeedPage, error)
 	// FeedEnd returns the position at the end of a feed. The position of an empty part is "".
-	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [FeedParts]string, err error)
+	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [history.FeedParts]string, err error)
 	// FeedEntries returns the maximum number of entries in a feed, on a cluster in each part of it.
 	FeedEntries(feed string) int64
 	// AppendFeed appends a line to a feed, about an entry or, for the zero key, about no entry. On
 	// a cluster it may return before the line is in FeedLogins or FeedFailures, which may then lack
 	// it.
-	AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n Note) error
+	AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error
 }
 
 // A Cache limits the copies of entries in this process: about how many there are, and how old one
@@ -267,7 +271,7 @@ type Op struct {
 	Index      []recordkey.Key // index sets for the entry to join
 	Unindex    []recordkey.Key // index sets for it to leave
 	Schema     Guard           // for writes
-	Note       Note            // for writes
+	Note       history.Note    // for writes
 }
 
 // A Reply is the result of one command on a tertiary record. Nil reports that the server replied

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -54,11 +56,11 @@ func ActorOf(ctx context.Context) Actor {
 }
 
 // Note returns a note for histories. It is empty if no histories are kept.
-func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields ...string) store.Note {
+func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields ...string) history.Note {
 	if !v.Config.History {
-		return store.Note{}
+		return history.Note{}
 	}
-	return store.Note{Lines: []string{Line(ActorOf(ctx), kind, purpose, fields)}, Now: v.StoreTime(), Feed: feedFor(ctx, kind)}
+	return history.Note{Lines: []string{newLine(ActorOf(ctx), kind, purpose, fields)}, Now: v.StoreTime(), Feed: feedFor(ctx, kind)}
 }
 
 type historyOnlyKey struct{}
@@ -72,7 +74,7 @@ func WithoutFeed(ctx context.Context) context.Context {
 // feedFor returns the feed for an event that histories also have.
 func feedFor(ctx context.Context, kind EventKind) string {
 	if ctx.Value(historyOnlyKey{}) != nil {
-		return store.FeedNone
+		return history.FeedNone
 	}
 	return FeedOf(kind, ActorOf(ctx))
 }
@@ -85,7 +87,7 @@ func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, a
 	if actor.Origin == "" {
 		actor.Origin, _ = ctx.Value(peerKey{}).(string)
 	}
-	n := store.Note{Lines: []string{Line(actor, kind, about, nil)}, Now: v.StoreTime()}
+	n := history.Note{Lines: []string{newLine(actor, kind, about, nil)}, Now: v.StoreTime()}
 	return v.Engine.AppendFeed(ctx, v.NS, FeedOf(kind, actor), prk, n)
 }
 
@@ -108,58 +110,20 @@ func (v *View) WarnMissing(ctx context.Context, kind EventKind, err error) {
 	v.Config.Log.WarnContext(ctx, "an event is missing from the feed", "kind", string(kind), "error", err)
 }
 
-// Limits on the length of each word of a history line, in bytes.
-const (
-	maxWho    = 80
-	maxOrigin = 80
-	maxFields = 500
-)
-
-// emptyWord stands for an empty word. No other word is escaped to it.
-const emptyWord = "/"
-
-// Line returns a line of a history: KIND WHO ORIGIN FIELDS PURPOSE.
-func Line(a Actor, kind EventKind, purpose string, fields []string) string {
-	return strings.Join([]string{string(kind), escapeWord(a.Name, maxWho), escapeWord(a.Origin, maxOrigin), joinFields(fields), escapeWord(purpose, maxOrigin)}, " ")
-}
-
-func escapeWord(text string, most int) string {
-	if text == "" {
-		return emptyWord
-	}
-	return recordkey.Escape(strings.ToValidUTF8(text[:min(len(text), most)], ""))
-}
-
-// joinFields returns names with slashes between them, which escaped names do not contain. If the
-// list would be too long, it ends with … after the names that fit.
-func joinFields(fields []string) string {
-	var b strings.Builder
-	for i, f := range fields {
-		if i > 0 {
-			b.WriteByte('/')
-		}
-		f = recordkey.Escape(f)
-		if b.Len()+len(f) > maxFields {
-			b.WriteString("…")
-			break
-		}
-		b.WriteString(f)
-	}
-	if b.Len() == 0 {
-		return emptyWord
-	}
-	return b.String()
+// newLine returns the line for something that an actor did.
+func newLine(a Actor, kind EventKind, purpose string, fields []string) string {
+	return history.Line{Kind: string(kind), Who: a.Name, Origin: a.Origin, Fields: fields, Purpose: purpose}.String()
 }
 
 // noteChange returns the note with the history lines for a change. It derives them only from the
 // change itself.
-func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
+func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 	if !v.Config.History {
-		return store.Note{}
+		return history.Note{}
 	}
 	t, _ := v.Type(c.Key.Type()) // this type built the change
-	n, actor := store.Note{Now: v.StoreTime()}, ActorOf(ctx)
-	add := func(kind EventKind, fields ...string) { n.Lines = append(n.Lines, Line(actor, kind, "", fields)) }
+	n, actor := history.Note{Now: v.StoreTime()}, ActorOf(ctx)
+	add := func(kind EventKind, fields ...string) { n.Lines = append(n.Lines, newLine(actor, kind, "", fields)) }
 	facets := changedFacets(c)
 	switch {
 	case c.Create:
@@ -173,7 +137,7 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 		return n
 	}
 	if c.Tokens.Spend != "" {
-		n.Lines = append(n.Lines, Line(actor, EventRedeem, c.Tokens.Purpose, nil))
+		n.Lines = append(n.Lines, newLine(actor, EventRedeem, c.Tokens.Purpose, nil))
 	}
 	if setsField(c, store.FieldDisabled) {
 		add(EventDisable)
@@ -198,7 +162,7 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) store.Note {
 	if len(c.Add)+len(c.Drop) > 0 {
 		add(EventTags, tertiaryNames(c)...)
 	}
-	if len(n.Lines) == 0 && setsField(c, store.FieldEpoch) {
+	if len(n.Lines) == 0 && setsField(c, session.FieldEpoch) {
 		add(EventSessionEnd)
 		n.Feed = feedFor(ctx, EventSessionEnd)
 	}

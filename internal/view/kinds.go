@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 )
 
 // An EventKind is a kind of event. Package userdb exports it under the same name.
@@ -88,17 +88,17 @@ func (k EventKind) IsLogin() bool {
 func FeedOf(k EventKind, by Actor) string {
 	switch {
 	case k.isWork() && !by.isTrusted():
-		return store.FeedChanges
+		return history.FeedChanges
 	case k == EventOperatorLoginFailed:
-		return store.FeedGuesses
+		return history.FeedGuesses
 	case k.IsOperator():
-		return store.FeedOperators
+		return history.FeedOperators
 	case k == EventLoginFailed || k == EventThrottle:
-		return store.FeedFailures
+		return history.FeedFailures
 	case k == EventLogin || k == EventSessionStart || k == EventSessionEnd:
-		return store.FeedLogins
+		return history.FeedLogins
 	}
-	return store.FeedChanges
+	return history.FeedChanges
 }
 
 // FeedsOf returns the feeds that may have events of a kind.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -114,8 +115,8 @@ func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (re
 	related.placeOwners = map[string]bool{}
 	for _, prk := range prks {
 		related.placeOwners[records.Relative(prk)] = true
-		if history, err := store.HistoryKey(prk); err == nil {
-			related.histories = append(related.histories, newItem(history))
+		if historyKey, err := history.Key(prk); err == nil {
+			related.histories = append(related.histories, newItem(historyKey))
 		}
 	}
 	for _, e := range es {

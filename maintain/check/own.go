@@ -9,6 +9,8 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -240,8 +242,8 @@ func (c *checker) checkSecret(ctx context.Context, r *report) {
 // isHistory reports whether key is that of an entry's history.
 func isHistory(key recordkey.Key) bool {
 	prk := key.PRK()
-	history, err := store.HistoryKey(prk)
-	return err == nil && key == history
+	historyKey, err := history.Key(prk)
+	return err == nil && key == historyKey
 }
 
 // checkHistories checks that each history belongs to a live entry. It accepts one whose last event
@@ -250,7 +252,7 @@ func isHistory(key recordkey.Key) bool {
 func (c *checker) checkHistories(ctx context.Context, r *report, items []item) {
 	var reads []store.RawRead
 	for _, it := range items {
-		for _, field := range []string{store.FieldType, store.FieldNote} {
+		for _, field := range []string{store.FieldType, history.FieldNote} {
 			reads = append(reads, store.RawRead{Key: it.key.PRK().String(), As: store.RawField, Field: field})
 		}
 	}
@@ -258,16 +260,16 @@ func (c *checker) checkHistories(ctx context.Context, r *report, items []item) {
 	var dead []int
 	for i := range items {
 		isa, waiting := fields[2*i], fields[2*i+1]
-		if isa.Wire == "" && !isa.WrongType && !store.EndsWithDelete(waiting.Wire) {
+		if isa.Wire == "" && !isa.WrongType && !history.EndsWithDelete(waiting.Wire) {
 			dead = append(dead, i)
 		}
 	}
 	keys := records.Map(dead, func(i int) string { return items[i].raw })
-	for n, history := range read(ctx, r, c.Engine, keys, store.Texts) {
+	for n, text := range read(ctx, r, c.Engine, keys, store.Texts) {
 		it := items[dead[n]]
-		if history.Exists && !store.EndsWithDelete(history.Wire) {
+		if text.Exists && !history.EndsWithDelete(text.Wire) {
 			prk := it.key.PRK()
-			r.add(dead[n], historyOrphan, it.key, "", records.Quoted(records.Relative(prk))).step = store.Remove{Key: it.raw, Seen: history.Text, Owner: prk.String()}
+			r.add(dead[n], historyOrphan, it.key, "", records.Quoted(records.Relative(prk))).step = store.Remove{Key: it.raw, Seen: text.Text, Owner: prk.String()}
 		}
 	}
 }
@@ -278,11 +280,11 @@ func (c *checker) checkThrottles(ctx context.Context, r *report, items []item) {
 	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
 		remove := store.Remove{Key: items[i].raw, Kind: "hash"}
 		if !h.WrongType {
-			bad := store.UnreadableCounter(h.Fields)
-			if bad.Field == "" {
+			field, value := throttle.Unreadable(h.Fields)
+			if field == "" {
 				continue
 			}
-			remove = store.Remove{Key: items[i].raw, Field: bad.Field, Value: bad.Wire}
+			remove = store.Remove{Key: items[i].raw, Field: field, Value: value}
 		}
 		r.add(i, ownThrottle, items[i].key, "").step = remove
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -100,8 +101,7 @@ func (c *checker) classifyOwn(s *classified, raw string) {
 	if isHistory(key) {
 		s.histories = append(s.histories, item{raw: raw, key: key})
 	}
-	// ~/throttle/TYPE/KIND/NAME
-	if parts := key.Parts(); len(parts) == 4 && parts[0] == "throttle" {
+	if throttle.IsKey(key) {
 		s.throttles = append(s.throttles, item{raw: raw, key: key})
 	}
 }

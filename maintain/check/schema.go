@@ -8,6 +8,8 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/session"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
@@ -144,8 +146,8 @@ func NotCompact(s schema.Schema) (ps []Problem) {
 // cluster an entry may temporarily have one or two more.
 func fieldNames(t schema.Type) []string {
 	fields := []string{
-		store.FieldType, store.FieldPRK, store.FieldRev, store.FieldTokens,
-		store.FieldPassword, store.FieldChanged, store.FieldImported, store.FieldOnce, store.FieldDisabled, store.FieldEpoch, t.Primary,
+		store.FieldType, store.FieldPRK, store.FieldRev, token.FieldTokens,
+		store.FieldPassword, store.FieldChanged, store.FieldImported, store.FieldOnce, store.FieldDisabled, session.FieldEpoch, t.Primary,
 	}
 	fields = slices.AppendSeq(fields, maps.Keys(t.Fields))
 	if t.Fold != schema.FoldExact {

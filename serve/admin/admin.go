@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -83,7 +83,7 @@ func CheckWritable(ctx context.Context, db *userdb.DB) error {
 	v := view.Of(db)
 	key, err := recordkey.Own("ready")
 	if err == nil {
-		_, err = v.Engine.Limit(ctx, store.Limit{Counter: key.In(view.Reserved), Max: math.MaxInt32, Window: time.Second})
+		_, err = v.Engine.Limit(ctx, throttle.Limit{Counter: key.In(view.Reserved), Max: math.MaxInt32, Window: time.Second})
 	}
 	return err
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
@@ -153,7 +153,7 @@ func (ls *Links) End(ctx context.Context, l Link) error {
 		if err != nil {
 			return err
 		}
-		c, due, err := t.Update(r, change.Facets(r), map[string]string{store.FieldTokens: ""})
+		c, due, err := t.Update(r, change.Facets(r), map[string]string{token.FieldTokens: ""})
 		if err != nil || !due {
 			return err
 		}

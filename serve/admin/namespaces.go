@@ -8,6 +8,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/recordkey"
@@ -132,7 +133,7 @@ func (r removal) setupLinks(ctx context.Context) (n int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	key, err := store.TokenKey(prk.In(view.Reserved))
+	key, err := token.Key(prk.In(view.Reserved))
 	if err != nil {
 		return 0, err
 	}

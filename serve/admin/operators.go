@@ -9,7 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/coded"
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -129,7 +129,7 @@ func takenUID(err error) bool {
 // BeginSetup returns the token of a new set-up link: 208 random bits, of which the store keeps a
 // hash for an hour. The link is valid only in db's namespace. Links do not replace each other, so
 // that each process can print one. The error is ErrAlreadySetUp if there is an operator.
-func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
+func BeginSetup(ctx context.Context, db *userdb.DB) (secret string, err error) {
 	operators, err := Operators(db)
 	if err != nil {
 		return "", err
@@ -143,17 +143,17 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (token string, err error) {
 	}
 	var random [tokenBytes]byte
 	rand.Read(random[:]) // never fails, according to its documentation
-	token = base64.RawURLEncoding.EncodeToString(random[:])
-	v, prk, err := setupKey(db, token)
+	secret = base64.RawURLEncoding.EncodeToString(random[:])
+	v, prk, err := setupKey(db, secret)
 	if err == nil {
-		_, err = v.Engine.Invite(ctx, store.Invitation{
-			Token: store.Token{Hash: Hash(token), Purpose: purposeSetup, Value: namespaceOf(db)}, PRK: prk, Life: setupLife, Now: v.StoreTime(),
+		_, err = v.Engine.Invite(ctx, token.Invitation{
+			Token: token.Token{Hash: Hash(secret), Purpose: purposeSetup, Value: namespaceOf(db)}, PRK: prk, Life: setupLife, Now: v.StoreTime(),
 		})
 	}
 	if err != nil {
 		return "", err
 	}
-	return token, nil
+	return secret, nil
 }
 
 // A token has tokenBytes random bytes. It is stored as if it were that of an entry whose UID is
@@ -167,25 +167,25 @@ const (
 
 // setupKey returns the view and the primary key under which the token of a set-up link is stored.
 // It returns ErrNotFound for a text that is not a token.
-func setupKey(db *userdb.DB, token string) (*view.View, recordkey.Key, error) {
-	if random, err := base64.RawURLEncoding.Strict().DecodeString(token); err != nil || len(random) != tokenBytes {
+func setupKey(db *userdb.DB, secret string) (*view.View, recordkey.Key, error) {
+	if random, err := base64.RawURLEncoding.Strict().DecodeString(secret); err != nil || len(random) != tokenBytes {
 		return nil, recordkey.Key{}, userdb.ErrNotFound
 	}
-	prk, err := recordkey.PRK(operatorType, "uid", setupPrefix+token[:linkID])
+	prk, err := recordkey.PRK(operatorType, "uid", setupPrefix+secret[:linkID])
 	return view.Of(db), prk.In(view.Reserved), err
 }
 
 // CheckSetup checks that a set-up link is valid in db's namespace. It returns ErrNotFound if the
 // link is for another namespace, has expired or never existed, or if there is an operator already.
-func CheckSetup(ctx context.Context, db *userdb.DB, token string) error {
+func CheckSetup(ctx context.Context, db *userdb.DB, secret string) error {
 	operators, err := Operators(db)
 	if err != nil {
 		return err
 	}
-	v, prk, err := setupKey(db, token)
-	var kept store.Token
+	v, prk, err := setupKey(db, secret)
+	var kept token.Token
 	if err == nil {
-		kept, _, err = v.Engine.Peek(ctx, prk, Hash(token), v.StoreTime())
+		kept, _, err = v.Engine.Peek(ctx, prk, Hash(secret), v.StoreTime())
 	}
 	if err == nil && kept.Value != namespaceOf(db) {
 		err = userdb.ErrNotFound
@@ -203,8 +203,8 @@ func CheckSetup(ctx context.Context, db *userdb.DB, token string) error {
 // SetUp makes the first operator with a set-up link. It returns ErrNotFound in the same cases as
 // CheckSetup, and also if somebody else became the first operator at the same time. If the name or
 // the password is refused, the link stays valid.
-func SetUp(ctx context.Context, db *userdb.DB, token, name, password string) (userdb.Entry, error) {
-	if err := CheckSetup(ctx, db, token); err != nil {
+func SetUp(ctx context.Context, db *userdb.DB, secret, name, password string) (userdb.Entry, error) {
+	if err := CheckSetup(ctx, db, secret); err != nil {
 		return userdb.Entry{}, err
 	}
 	operators, err := Operators(db)

@@ -27,8 +27,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -60,8 +62,8 @@ type Engine struct {
 	sleep        func(context.Context, time.Duration) error
 	newRev       func() string
 	goDetached   func(context.Context, time.Duration, func(context.Context))
-	feedQueues   [store.FeedParts]*feedQueue
-	lineQueues   map[string]*[store.FeedParts]*lineQueue // by feed
+	feedQueues   [history.FeedParts]*feedQueue
+	lineQueues   map[string]*[history.FeedParts]*lineQueue // by feed
 	// completers limits how many entries readers complete at once.
 	completers chan struct{}
 	// reloaded holds the time of the last reload; who receives it may reload.
@@ -91,7 +93,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 		cc:    cc, node: o.OnNode, now: o.Now, sleep: o.Sleep, newRev: store.NewRev, goDetached: goDetached,
 		completers: make(chan struct{}, maxCompleters), reloaded: make(chan time.Time, 1),
 	}
-	e.lineQueues = map[string]*[store.FeedParts]*lineQueue{store.FeedLogins: {}, store.FeedFailures: {}}
+	e.lineQueues = map[string]*[history.FeedParts]*lineQueue{history.FeedLogins: {}, history.FeedFailures: {}}
 	for part := range e.feedQueues {
 		e.feedQueues[part] = newFeedQueue()
 		for _, queues := range e.lineQueues {
@@ -103,7 +105,7 @@ func New(client redis.UniversalClient, o Options) *Engine {
 		Attempts: maxAttempts, Retryable: redisx.Retryable, Sent: redisx.Sent, Pause: e.pause, Before: e.reload,
 	}, false)
 	e.Keys = onekey.New(e.client, onekey.Options{
-		MemberBatch: e.batch, TombstoneLife: tombstoneLife, Notes: onekey.NotesRecord, PartitionedFeed: true, NewRev: func() string { return e.newRev() }, AfterNote: e.feedLater, Close: func() error {
+		MemberBatch: e.batch, TombstoneLife: tombstoneLife, Notes: history.InRecord, PartitionedFeed: true, NewRev: func() string { return e.newRev() }, AfterNote: e.feedLater, Close: func() error {
 			e.awaitFeeders()
 			return closeIfSet(o.Close)
 		},
@@ -211,27 +213,27 @@ func (e *Engine) confirm(ctx context.Context, c store.Change, key recordkey.Key,
 // origin's, both at the same time. If one of them refuses the attempt, Admit withdraws it from the
 // other. A refusal by the origin is ignored if the account has a budget for that origin. An attempt
 // that cannot be withdrawn stays counted.
-func (e *Engine) Admit(ctx context.Context, a store.Counters) (store.Admission, error) {
+func (e *Engine) Admit(ctx context.Context, a throttle.Counters) (throttle.Admission, error) {
 	if !a.Origin.IsValid() {
 		return e.Keys.Admit(ctx, a)
 	}
 	parts, account, origin, err := askBoth(ctx, a, e.Keys.Admit)
 	if err != nil {
-		return store.Admission{}, err
+		return throttle.Admission{}, err
 	}
 	switch {
 	case admitted(account, origin):
-		return store.Admission{OwnBudget: account.OwnBudget, AtOrigin: origin.AtOrigin}, nil
+		return throttle.Admission{OwnBudget: account.OwnBudget, AtOrigin: origin.AtOrigin}, nil
 	case account.Wait == 0:
 		_ = e.Keys.Withdraw(ctx, parts[0], account)
 	case origin.Wait == 0:
 		_ = e.Keys.Withdraw(ctx, parts[1], origin)
 	}
-	return store.Admission{Wait: max(account.Wait, origin.Wait)}, nil
+	return throttle.Admission{Wait: max(account.Wait, origin.Wait)}, nil
 }
 
 // LoginWait implements [store.Engine].
-func (e *Engine) LoginWait(ctx context.Context, a store.Counters) (time.Duration, error) {
+func (e *Engine) LoginWait(ctx context.Context, a throttle.Counters) (time.Duration, error) {
 	if !a.Origin.IsValid() {
 		return e.Keys.LoginWait(ctx, a)
 	}
@@ -244,10 +246,10 @@ func (e *Engine) LoginWait(ctx context.Context, a store.Counters) (time.Duration
 
 // askBoth calls ask for the account's counters and for the origin's at the same time.
 func askBoth(
-	ctx context.Context, a store.Counters, ask func(context.Context, store.Counters) (store.Admission, error),
-) (parts [2]store.Counters, account, origin store.Admission, err error) {
+	ctx context.Context, a throttle.Counters, ask func(context.Context, throttle.Counters) (throttle.Admission, error),
+) (parts [2]throttle.Counters, account, origin throttle.Admission, err error) {
 	parts = a.Split()
-	answers := [2]*store.Admission{&account, &origin}
+	answers := [2]*throttle.Admission{&account, &origin}
 	err = parallel(2, func(i int) (err error) {
 		*answers[i], err = ask(ctx, parts[i])
 		return err
@@ -257,13 +259,13 @@ func askBoth(
 
 // admitted reports whether the answers for the account and the origin together admit an attempt.
 // The account's own budget for the origin overrides a refusal by the origin.
-func admitted(account, origin store.Admission) bool {
+func admitted(account, origin throttle.Admission) bool {
 	return account.Wait == 0 && (origin.Wait == 0 || account.OwnBudget)
 }
 
 // Undo implements [store.Engine]. It updates the counters of the account and the origin at the same
 // time. It does not change those of an origin that did not count the attempt.
-func (e *Engine) Undo(ctx context.Context, a store.Counters, admission store.Admission) error {
+func (e *Engine) Undo(ctx context.Context, a throttle.Counters, admission throttle.Admission) error {
 	parts := a.Split()
 	return parallel(2, func(i int) error { return e.Keys.Undo(ctx, parts[i], admission) })
 }

@@ -2,14 +2,13 @@ package cluster
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/internal/store/onekey"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/token"
 )
 
 // commit runs step 4.
@@ -53,10 +52,10 @@ func (a *attempt) commit(ctx context.Context) error {
 // serves the entry together with its history or its tokens. In that case the entry keeps the
 // history lines until the next change, and its tokens are read separately.
 func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err error) {
-	where, note := onekey.NotesRecord, a.c.Note
+	where, note := history.InRecord, a.c.Note
 	inEntry := a.c.Create && a.c.Expected == (store.Version{}) && note.StoredInEntry()
 	if a.noteInEntry || inEntry {
-		where = onekey.NotesEntry
+		where = history.InEntry
 	}
 	if !inEntry { // the first line of an entry, which is kept in the entry, needs no mark
 		note.Call = a.rev
@@ -64,7 +63,7 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 	keys, args := a.e.AppendNote(a.commitKeys(), a.commitArgs(), where, a.c.Key, note)
 	switch {
 	// A create may share a round trip: if it arrives late, its check of the schema has expired.
-	case a.c.Create && where == onekey.NotesEntry, a.c.Create && len(a.c.Note.Lines) == 0:
+	case a.c.Create && where == history.InEntry, a.c.Create && len(a.c.Note.Lines) == 0:
 		return a.e.runBatched(ctx, commitScript, keys, args...)
 	case len(keys) == 1:
 		return a.e.run(ctx, commitScript, keys, args...)
@@ -73,7 +72,7 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 	switch {
 	case !redisx.TryAgain(err) || unsure:
 		return reply, unsure, err
-	case where != onekey.NotesEntry && len(a.c.Note.Lines) > 0:
+	case where != history.InEntry && len(a.c.Note.Lines) > 0:
 		a.noteInEntry = true
 	default:
 		if err := a.readTokens(ctx); err != nil {
@@ -87,12 +86,12 @@ func (a *attempt) sendCommit(ctx context.Context) (reply any, unsure bool, err e
 // keys. It reads ~tokens first. Issuing a token changes ~tokens, so the commit can tell whether the
 // record is out of date.
 func (a *attempt) readTokens(ctx context.Context) error {
-	_, mark, err := a.e.readField(ctx, a.c.Key, store.FieldTokens)
+	_, mark, err := a.e.readField(ctx, a.c.Key, token.FieldTokens)
 	if a.tokens.mark = mark.Wire; err != nil || mark.Wire == "" {
 		a.c.Tokens.Known = false
 		return err
 	}
-	key, err := store.TokenKey(a.c.Key)
+	key, err := token.Key(a.c.Key)
 	if err != nil {
 		return err
 	}
@@ -100,13 +99,7 @@ func (a *attempt) readTokens(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fields := found[0].Fields
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		// No token has a line break.
-		if line := name + " " + fields[name]; !strings.Contains(line, "\n") {
-			a.tokens.members += line + "\n"
-		}
-	}
+	a.tokens.members = token.Lines(found[0].Fields)
 	return nil
 }
 
@@ -116,7 +109,7 @@ func (a *attempt) readTokens(ctx context.Context) error {
 func (a *attempt) commitKeys() []string {
 	keys := []string{a.c.Key.String()}
 	if a.c.Tokens.Known && a.tokens.mark == "" {
-		tokens, _ := store.TokenKey(a.c.Key) // every PRK has such a key
+		tokens, _ := token.Key(a.c.Key) // every PRK has such a key
 		keys = append(keys, tokens.String())
 	}
 	return keys
@@ -137,7 +130,7 @@ func (a *attempt) commitArgs() []string {
 	}
 	args := slices.Concat(
 		[]string{a.rev, verb, a.c.Expected.Rev, a.c.Expected.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)},
-		onekey.EndingArgs(a.c.Tokens), []string{a.tokens.mark, a.tokens.members, strconv.Itoa(len(a.c.Unset))}, a.c.Unset,
+		a.c.Tokens.Args(), []string{a.tokens.mark, a.tokens.members, strconv.Itoa(len(a.c.Unset))}, a.c.Unset,
 	)
 	args = slices.Grow(args, 2*len(a.c.Set)+2)
 	for _, f := range a.c.Set {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -55,8 +56,8 @@ func (e *Engine) runWhileDead(ctx context.Context, entry recordkey.Key, others s
 // withoutHistory returns the records to drop without the history. It is for a delete that adds a
 // line: its commit makes the history expire in a day, because the feed is written from it.
 func withoutHistory(c store.Change) []store.Container {
-	history, _ := store.HistoryKey(c.Key) // every PRK has one
-	return slices.DeleteFunc(slices.Clone(c.Drop), func(d store.Container) bool { return d.Key == history })
+	historyKey, _ := history.Key(c.Key) // every PRK has one
+	return slices.DeleteFunc(slices.Clone(c.Drop), func(d store.Container) bool { return d.Key == historyKey })
 }
 
 // finishDelete repeats the work of processes that died before they finished it, and removes their
@@ -70,13 +71,13 @@ func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string)
 		if err != nil {
 			return err
 		}
-		if store.EndsWithDelete(strings.Join(lines, "\n")) {
+		if history.EndsWithDelete(strings.Join(lines, "\n")) {
 			if err := e.expireHistory(ctx, c.Key); err != nil {
 				return err
 			}
 		} else {
-			history, _ := store.HistoryKey(c.Key) // every PRK has one
-			dead.Drop = append(dead.Drop, store.Container{Key: history})
+			historyKey, _ := history.Key(c.Key) // every PRK has one
+			dead.Drop = append(dead.Drop, store.Container{Key: historyKey})
 		}
 		return e.dropAll(ctx, dead)
 	})
@@ -86,8 +87,8 @@ func (e *Engine) finishDelete(ctx context.Context, c store.Change, dying string)
 // expireHistory makes the history of a deleted entry expire in a day. Commits do so if they can
 // write the record.
 func (e *Engine) expireHistory(ctx context.Context, prk recordkey.Key) error {
-	history, _ := store.HistoryKey(prk) // every PRK has one
-	_, err := e.do(ctx, redisx.IsNumber, "expire", history.String(), tombstoneLife)
+	historyKey, _ := history.Key(prk) // every PRK has one
+	_, err := e.do(ctx, redisx.IsNumber, "expire", historyKey.String(), tombstoneLife)
 	return err
 }
 

@@ -3,7 +3,7 @@ package cluster
 import (
 	"context"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
@@ -15,40 +15,40 @@ import (
 // process dies before it writes to the feed, its lines are added with the next change, or by a
 // repair that reads the entry.
 
-// feed adds the lines of an entry's history that the feed lacks. history is the whole history, or
+// feed adds the lines of an entry's history that the feed lacks. text is the whole history, or
 // "" if feed must read it.
-func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n store.Note, history string) (err error) {
-	lines := []string{history}
-	if history == "" {
+func (e *Engine) feed(ctx context.Context, prk recordkey.Key, n history.Note, text string) (err error) {
+	lines := []string{text}
+	if text == "" {
 		if lines, err = e.HistoryLines(ctx, prk); err != nil || len(lines) == 0 {
 			return err
 		}
 	}
-	part := store.FeedPart(prk)
-	progress, err := store.FeedProgressKey(prk, store.FeedChanges, part)
+	part := history.FeedPart(prk)
+	progress, err := history.FeedProgressKey(prk, history.FeedChanges, part)
 	if err != nil {
 		return err
 	}
-	stream, err := store.FeedKey(prk.Namespace(), store.FeedChanges, part)
+	stream, err := history.FeedKey(prk.Namespace(), history.FeedChanges, part)
 	if err != nil {
 		return err
 	}
-	args := e.NoteArgs(onekey.NotesFeed, store.FeedChanges, prk, store.Note{Lines: lines, Now: n.Now})
-	e.TrimOccasionally(ctx, store.FeedChanges, stream.String())
+	args := history.Note{Lines: lines, Now: n.Now}.Args(history.InFeed, e.FeedEntries(history.FeedChanges), prk)
+	e.TrimOccasionally(ctx, history.FeedChanges, stream.String())
 	_, _, err = e.run(ctx, onekey.FeedScript, []string{progress.String(), stream.String()}, args...)
 	return err
 }
 
 // publish moves the lines that wait in an entry to its history, and adds what the feed lacks.
 func (e *Engine) publish(ctx context.Context, entry recordkey.Key) error {
-	live, note, err := e.readField(ctx, entry, store.FieldNote)
-	if err == nil && live && !store.MayStayInEntry(note.Wire) {
-		err = e.AppendHistory(ctx, entry, store.Note{})
+	live, note, err := e.readField(ctx, entry, history.FieldNote)
+	if err == nil && live && !history.MayStayInEntry(note.Wire) {
+		err = e.AppendHistory(ctx, entry, history.Note{})
 	}
 	if err != nil && !redisx.WrongType(err) {
 		return err
 	}
-	return e.feed(ctx, entry, store.Note{}, "")
+	return e.feed(ctx, entry, history.Note{}, "")
 }
 
 func closeIfSet(close func() error) error {

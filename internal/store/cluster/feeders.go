@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -30,7 +30,7 @@ type feedQueue struct {
 
 // A feedItem describes the history lines of an entry that waits in a queue.
 type feedItem struct {
-	note    store.Note
+	note    history.Note
 	history string // the whole history; "" if it must be read
 }
 
@@ -42,7 +42,7 @@ func newFeedQueue() *feedQueue {
 }
 
 // update updates an entry that is already waiting, and reports whether there is one.
-func (q *feedQueue) update(prk recordkey.Key, n store.Note) bool {
+func (q *feedQueue) update(prk recordkey.Key, n history.Note) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	_, waits := q.waiting[prk]
@@ -72,22 +72,22 @@ func (q *feedQueue) take(prk recordkey.Key) (item feedItem, waits bool) {
 
 // feedLater queues an entry whose history has lines that the feed lacks, if n has any lines. The
 // caller does not wait for the feed; Close does.
-func (e *Engine) feedLater(ctx context.Context, prk recordkey.Key, n store.Note) {
+func (e *Engine) feedLater(ctx context.Context, prk recordkey.Key, n history.Note) {
 	e.queueFeed(ctx, prk, n, "")
 }
 
 // queueFeed works like feedLater, for a caller that may know the entry's whole history; history is
 // "" if it must be read. If the queue is still full when ctx ends or finishTime is over, the lines
 // are added with the entry's next change.
-func (e *Engine) queueFeed(ctx context.Context, prk recordkey.Key, n store.Note, history string) {
-	if len(n.Lines) == 0 || n.Feed == store.FeedNone {
+func (e *Engine) queueFeed(ctx context.Context, prk recordkey.Key, n history.Note, text string) {
+	if len(n.Lines) == 0 || n.Feed == history.FeedNone {
 		return
 	}
 	if !n.InChanges() {
 		_ = e.AppendFeed(ctx, prk.Namespace(), n.Feed, prk, n)
 		return
 	}
-	q := e.feedQueues[store.FeedPart(prk)]
+	q := e.feedQueues[history.FeedPart(prk)]
 	if q.update(prk, n) {
 		return
 	}
@@ -96,7 +96,7 @@ func (e *Engine) queueFeed(ctx context.Context, prk recordkey.Key, n store.Note,
 	if !acquire(limited, q.queued) {
 		return
 	}
-	q.put(prk, feedItem{n, history})
+	q.put(prk, feedItem{n, text})
 	e.goDetached(ctx, feedTimeout, func(ctx context.Context) {
 		defer release(q.queued)
 		e.feedInTurn(ctx, q, prk)

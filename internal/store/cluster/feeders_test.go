@@ -9,7 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -26,14 +26,14 @@ func TestFullFeedQueue(t *testing.T) {
 			do(ended)
 		})
 	}
-	note := store.Note{Lines: []string{"update / / / /"}}
+	note := history.Note{Lines: []string{"update / / / /"}}
 	prks := map[int][]recordkey.Key{}
 	for i := 0; len(prks[0]) <= maxQueued || len(prks[1]) == 0; i++ {
 		prk, err := people.PRK(fmt.Sprint(i))
 		if err != nil {
 			t.Fatal(err)
 		}
-		part := store.FeedPart(prk)
+		part := history.FeedPart(prk)
 		prks[part] = append(prks[part], prk)
 	}
 	for _, prk := range slices.Concat(prks[0][:maxQueued], prks[0][:maxQueued], prks[1][:1]) {

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
+	"github.com/coffeenode/userdb/internal/store/token"
 )
 
 const historyOfA = "~/history/{user/uid:A}"
@@ -24,7 +26,7 @@ func withNote(v verb) verb {
 }
 
 // noteOf returns the note for a change that the running verb makes.
-func (a *actor) noteOf(c store.Change) store.Note {
+func (a *actor) noteOf(c store.Change) history.Note {
 	kind := "update"
 	if c.Create {
 		kind = "create"
@@ -36,11 +38,11 @@ func (a *actor) noteOf(c store.Change) store.Note {
 
 // line returns a note that names the running verb by its actor and number. It is empty if the actor
 // notes nothing.
-func (a *actor) line(kind string) store.Note {
+func (a *actor) line(kind string) history.Note {
 	if !a.noting {
-		return store.Note{}
+		return history.Note{}
 	}
-	return store.Note{Lines: []string{kind + " " + a.name + "." + strings.Fields(a.verb)[0] + " / / /"}}
+	return history.Note{Lines: []string{kind + " " + a.name + "." + strings.Fields(a.verb)[0] + " / / /"}}
 }
 
 // publish returns a verb that does what a repair does when it reads an entry.
@@ -105,12 +107,12 @@ func (s *simulation) linesOfA() (lines []string) {
 	if c := s.world.at(historyOfA); c != nil {
 		lines = strings.Split(c.text, "\n")
 	}
-	if waiting, is := s.world.at("user/uid:A").field(store.FieldNote).(string); is {
+	if waiting, is := s.world.at("user/uid:A").field(history.FieldNote).(string); is {
 		lines = append(lines, strings.Split(waiting, "\n")...)
 	}
 	has := map[string]bool{}
 	lines = slices.DeleteFunc(lines, func(line string) bool {
-		name := store.LineID(line)
+		name := history.LineID(line)
 		defer func() { has[name] = true }()
 		return has[name]
 	})
@@ -123,7 +125,7 @@ func (s *simulation) linesOfA() (lines []string) {
 // feedOfA returns the lines of A in the feed.
 func (s *simulation) feedOfA() (lines []string) {
 	prk, _ := people.PRK("A")
-	key, _ := store.FeedKey(prk.Namespace(), store.FeedChanges, store.FeedPart(prk))
+	key, _ := history.FeedKey(prk.Namespace(), history.FeedChanges, history.FeedPart(prk))
 	if c := s.world.at(key.String()); c != nil {
 		for text := range strings.SplitSeq(c.text, "\n") {
 			_, line, _ := strings.Cut(text, " ")
@@ -179,7 +181,7 @@ func (x *explorer) lineLimits(m state, r actorState, i, j int) (least, most int)
 			acknowledged = false // there was no session to end
 		}
 	case "issue":
-		mark, _ := x.sim.world.at("user/uid:A").field(store.FieldTokens).(string)
+		mark, _ := x.sim.world.at("user/uid:A").field(token.FieldTokens).(string)
 		if x.sim.world.at(tokensOfA).field("h9") != nil || strings.Contains(mark, "h9 ") {
 			most = 1
 		}

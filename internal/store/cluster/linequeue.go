@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -24,7 +24,7 @@ type queuedNote struct {
 	ns   recordkey.Namespace
 	feed string
 	prk  recordkey.Key
-	note store.Note
+	note history.Note
 }
 
 func newLineQueue() *lineQueue {
@@ -49,12 +49,12 @@ func (q *lineQueue) take() queuedNote {
 // AppendFeed implements [store.Engine]. It returns before lines are in the feed of logins or in
 // that of failures, so that a login or a session needs no record of another master. If too many
 // lines wait, or if a master does not answer for a minute, those feeds lack some.
-func (e *Engine) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n store.Note) error {
+func (e *Engine) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error {
 	queues, ok := e.lineQueues[feed]
 	if !ok {
 		return e.Keys.AppendFeed(ctx, ns, feed, prk, n)
 	}
-	q := queues[store.FeedPart(prk)]
+	q := queues[history.FeedPart(prk)]
 	select {
 	case q.queued <- struct{}{}:
 	default:

@@ -12,8 +12,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -22,18 +24,20 @@ var (
 	//go:embed scripts
 	scripts embed.FS
 
-	claimScript       = redisx.NewScript(scripts, "claim", redisx.IsNumber|redisx.IsText)
-	swapScript        = redisx.NewScript(scripts, "swap", redisx.IsNumber)
-	fenceScript       = redisx.NewScript(scripts, "fence", redisx.IsNumber)
-	prepareScript     = redisx.NewScript(scripts, "prepare", redisx.IsTexts)
-	commitScript      = redisx.NewScript(scripts, "commit", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua)
-	dyingScript       = redisx.NewScript(scripts, "dying", redisx.IsNumber)
-	stageScript       = redisx.NewScript(scripts, "stage", redisx.IsNumber)
-	addScript         = redisx.NewScript(scripts, "add", redisx.IsVerdict, onekey.CommandLua)
-	schemaScript      = redisx.NewScript(scripts, "schema", redisx.IsVerdict)
-	actScript         = redisx.NewScript(scripts, "act", redisx.IsVerdict, onekey.ChangesLua, onekey.CommandLua)
-	wouldChangeScript = redisx.NewScript(scripts, "would_change", redisx.IsNumber, onekey.ChangesLua)
+	claimScript       = redisx.NewScript(redisx.IsNumber|redisx.IsText, source("claim"))
+	swapScript        = redisx.NewScript(redisx.IsNumber, source("swap"))
+	fenceScript       = redisx.NewScript(redisx.IsNumber, source("fence"))
+	prepareScript     = redisx.NewScript(redisx.IsTexts, source("prepare"))
+	commitScript      = redisx.NewScript(redisx.IsVerdict, history.Lua, token.Lua, onekey.TombstoneLua, source("commit"))
+	dyingScript       = redisx.NewScript(redisx.IsNumber, source("dying"))
+	stageScript       = redisx.NewScript(redisx.IsNumber, source("stage"))
+	addScript         = redisx.NewScript(redisx.IsVerdict, onekey.CommandLua, source("add"))
+	schemaScript      = redisx.NewScript(redisx.IsVerdict, source("schema"))
+	actScript         = redisx.NewScript(redisx.IsVerdict, onekey.ChangesLua, onekey.CommandLua, source("act"))
+	wouldChangeScript = redisx.NewScript(redisx.IsNumber, onekey.ChangesLua, source("would_change"))
 )
+
+func source(name string) string { return redisx.Source(scripts, name) }
 
 // allScripts lists the scripts that every node loads.
 var allScripts = []redisx.Script{

@@ -10,6 +10,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/session"
 )
 
 const (
@@ -24,17 +25,17 @@ func epochNamed(by string) string { return (by + "____________")[:store.RevLen] 
 func withEpoch(start func() map[string]*cell) func() map[string]*cell {
 	return func() map[string]*cell {
 		cells := start()
-		cells["user/uid:A"].hash[store.FieldEpoch] = epochNamed("E")
+		cells["user/uid:A"].hash[session.FieldEpoch] = epochNamed("E")
 		return cells
 	}
 }
 
 // sessionStart returns a request for a session, by a login that saw these fields. The session's
 // origin is the job that the entry had then, which every verb that ends sessions changes.
-func sessionStart(id string, seen map[string]string) store.SessionStart {
+func sessionStart(id string, seen map[string]string) session.Start {
 	prk, _ := people.PRK("A")
-	return store.SessionStart{
-		PRK: prk, Seen: seen, FirstEpoch: "-" + epochNamed(id)[1:], ID: id, Life: time.Hour, Idle: time.Hour, Origin: seen["job"],
+	return session.Start{
+		PRK: prk, Seen: store.Record{Fields: seen}.ForSessions(), FirstEpoch: "-" + epochNamed(id)[1:], ID: id, Life: time.Hour, Idle: time.Hour, Origin: seen["job"],
 	}
 }
 
@@ -67,9 +68,9 @@ func lateStart(id string, seen map[string]string) verb {
 		if _, err := a.engine.StartSession(ctx, s); err == nil {
 			return nil
 		}
-		generation := store.Generation(seen)
-		if seen[store.FieldEpoch] == "" {
-			generation = store.Generation(map[string]string{store.FieldEpoch: s.FirstEpoch})
+		generation := store.Record{Fields: seen}.ForSessions().Generation()
+		if seen[session.FieldEpoch] == "" {
+			generation = session.Entry{Epoch: s.FirstEpoch}.Generation()
 		}
 		_, _, err := a.engine.run(ctx, onekey.SessionScript, []string{sessionsOfA}, "begin", "", s.ID, generation,
 			"3600000", "3600000", s.Origin, "", "100", "")
@@ -95,10 +96,10 @@ func endAllSessions(name string, own map[string]string) verb {
 	return verb{name: name, do: func(ctx context.Context, a *actor) error {
 		before := ""
 		err := rewriteEntry(ctx, a, "A", func(r store.Record) (store.Change, bool, error) {
-			before = store.Generation(r.Fields)
+			before = r.ForSessions().Generation()
 			facets := change.Facets(r)
 			facets["job"] = name
-			set := map[string]string{store.FieldEpoch: epochNamed(name)}
+			set := map[string]string{session.FieldEpoch: epochNamed(name)}
 			for field, text := range own {
 				set[field] = text
 			}
@@ -119,7 +120,7 @@ func (s *simulation) checkSessions() string {
 		text, _ := sessions.field(id).(string)
 		words := strings.Split(text, " ")
 		// A session has eight words, of which words[5] is its generation and words[6] its origin.
-		if len(words) != 8 || !e.Live() || !(store.Session{Generation: words[5]}).ValidFor(e) {
+		if len(words) != 8 || !e.Live() || !(session.Session{Generation: words[5]}).ValidFor(e.ForSessions()) {
 			continue
 		}
 		if job := e.Fields["job"]; words[6] != job {

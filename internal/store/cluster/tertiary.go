@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -369,8 +370,8 @@ const maxCompleters = 16
 // completeLater does, in the background, what an earlier change left to do for an entry that was
 // read: it puts staged records in place, and moves waiting history lines to the history.
 func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields map[string]string) {
-	fill, note := fields[store.FieldFill], fields[store.FieldNote]
-	if fill == "" && store.MayStayInEntry(note) || fields[store.FieldType] == "" {
+	fill, note := fields[store.FieldFill], fields[history.FieldNote]
+	if fill == "" && history.MayStayInEntry(note) || fields[store.FieldType] == "" {
 		return
 	}
 	delete(fields, store.FieldFill)
@@ -384,7 +385,7 @@ func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields 
 		if fill != "" {
 			_ = e.complete(ctx, entry, fill)
 		}
-		if !store.MayStayInEntry(note) {
+		if !history.MayStayInEntry(note) {
 			_, _ = e.Repair(ctx, store.Publish{Entry: entry})
 		}
 	})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -25,15 +26,15 @@ func withTokens(start func() map[string]*cell, each ...string) func() map[string
 	return func() map[string]*cell {
 		cells := with(start, tokensOfA, record)()
 		cells[tokensOfA].hash = maps.Clone(record.hash)
-		cells["user/uid:A"].hash[store.FieldTokens] = "1"
+		cells["user/uid:A"].hash[token.FieldTokens] = "1"
 		return cells
 	}
 }
 
 // rewrite changes facets, own fields and tokens of an entry, as package userdb does.
-func rewrite(ctx context.Context, a *actor, uid, words string, own map[string]string, tokens store.TokenEnding) error {
+func rewrite(ctx context.Context, a *actor, uid, words string, own map[string]string, tokens token.Ending) error {
 	return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
-		if r.Fields[store.FieldDisabled] != "" || tokens.Spend != "" && !r.HasToken(tokens.Spend) {
+		if r.Fields[store.FieldDisabled] != "" || tokens.Spend != "" && !r.Tokens().Allows(tokens.Spend) {
 			return store.Change{}, false, store.ErrNotFound
 		}
 		facets := change.Facets(r)
@@ -56,14 +57,14 @@ func spend(uid, hash, purpose, words string) verb {
 		if err != nil {
 			return err
 		}
-		return rewrite(ctx, a, uid, words, nil, store.TokenEnding{Spend: hash, Purpose: purpose})
+		return rewrite(ctx, a, uid, words, nil, token.Ending{Spend: hash, Purpose: purpose})
 	}}
 }
 
 // disable returns a verb that disables an entry, which ends all tokens.
 func disable(uid string) verb {
 	return verb{name: "disable " + uid, do: func(ctx context.Context, a *actor) error {
-		return rewrite(ctx, a, uid, "", map[string]string{store.FieldDisabled: "now"}, store.TokenEnding{All: true})
+		return rewrite(ctx, a, uid, "", map[string]string{store.FieldDisabled: "now"}, token.Ending{All: true})
 	}}
 }
 
@@ -84,8 +85,8 @@ func issue(uid, hash string) verb {
 				return err
 			}
 			r := found[0].Record
-			err = a.engine.Issue(ctx, store.Issue{
-				Token: store.Token{Hash: hash, Purpose: "reset", Fields: []string{"email"}, Value: r.Fields["email"]},
+			err = a.engine.Issue(ctx, token.Issue{
+				Token: token.Token{Hash: hash, Purpose: "reset", Fields: []string{"email"}, Value: r.Fields["email"]},
 				PRK:   prk, Rev: r.Version().Rev, Life: time.Hour, Note: a.line("issue"),
 			})
 			if !errors.Is(err, store.ErrConflict) || attempt == verbAttempts {
@@ -111,7 +112,7 @@ func accept(words string) verb {
 		}
 		c, err := people.Create(change.Draft{UID: "P", Facets: pairs(words)})
 		if err == nil {
-			c.Tokens = store.TokenEnding{Known: true, All: true, Spend: t.Hash, Purpose: t.Purpose}
+			c.Tokens = token.Ending{Known: true, All: true, Spend: t.Hash, Purpose: t.Purpose}
 			err = a.apply(ctx, c)
 		}
 		return err
@@ -122,7 +123,7 @@ func accept(words string) verb {
 // gone, unless ~tokens says that the invitation has ended. An entry that has a job was created
 // without the invitation.
 func checkInvitation(s *simulation) string {
-	if e, record := s.recordOf("user/uid:P"), s.world.at("~/token/{user/uid:P}"); e.Live() && e.Fields["job"] == "" && record != nil && e.HasToken("h1") == e.HasTokens() {
+	if e, record := s.recordOf("user/uid:P"), s.world.at("~/token/{user/uid:P}"); e.Live() && e.Fields["job"] == "" && record != nil && e.Tokens().Allows("h1") == e.Tokens().Any() {
 		return "tokens: the invitation is left"
 	}
 	return ""
@@ -139,9 +140,7 @@ func (s *simulation) tokensOf(uid string) map[string]string {
 // checkTokens returns what is wrong with the tokens of A after all verbs have ended, or "".
 func checkTokens(s *simulation) string {
 	e, r, good := s.world.at("user/uid:A"), s.recordOf("user/uid:A"), map[string]string{}
-	r.Fields = maps.Clone(r.Fields)
-	delete(r.Fields, store.FieldDisabled) // OpenTokens returns none for a disabled entry
-	for _, t := range r.OpenTokens(s.tokensOf("A"), time.UnixMilli(s.world.now)) {
+	for _, t := range r.Tokens().Open(s.tokensOf("A"), time.UnixMilli(s.world.now)) {
 		if r.Live() {
 			good[t.Hash] = t.Value
 		}

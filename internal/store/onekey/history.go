@@ -7,59 +7,47 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// HistoryLua is the source that precedes every script that adds to a history or a feed. ChangesLua
-// precedes every script that checks whether a command would change a tertiary record.
-var (
-	HistoryLua = redisx.Source(scripts, "history")
-	ChangesLua = redisx.Source(scripts, "changes")
-)
+// ChangesLua precedes every script that checks whether a command would change a tertiary record.
+var ChangesLua = source("changes")
 
 // NoteScript adds lines to an entry's history. FeedLineScript adds lines to a feed only. FeedScript
 // copies to a cluster's feed those lines of a history that the feed lacks. TrimScript trims a feed.
 var (
-	NoteScript     = redisx.NewScript(scripts, "note", redisx.IsNumber, HistoryLua)
-	TrimScript     = redisx.NewScript(scripts, "trim", redisx.IsNumber)
-	FeedLineScript = redisx.NewScript(scripts, "tell", redisx.IsNumber, HistoryLua)
-	FeedScript     = redisx.NewScript(scripts, "feed", redisx.IsNumber, HistoryLua)
-)
-
-// These constants say which keys history.lua writes. These keys are the last ones of the script's
-// KEYS.
-const (
-	NotesEntry  = "n" // none: the lines go into the entry
-	NotesRecord = "r" // the record of the history
-	NotesBoth   = "b" // the record of the history and the feed
-	NotesFeed   = "f" // the feed
+	NoteScript     = redisx.NewScript(redisx.IsNumber, history.Lua, history.NoteLua)
+	TrimScript     = redisx.NewScript(redisx.IsNumber, history.TrimLua)
+	FeedLineScript = redisx.NewScript(redisx.IsNumber, history.Lua, history.TellLua)
+	FeedScript     = redisx.NewScript(redisx.IsNumber, history.Lua, history.FeedLua)
 )
 
 // AppendNote appends to the keys and arguments of a script those that history.lua expects. where is
-// one of the constants above.
-func (ks *Keys) AppendNote(keys, args []string, where string, prk recordkey.Key, n store.Note) ([]string, []string) {
+// one of the constants of package history.
+func (ks *Keys) AppendNote(keys, args []string, where string, prk recordkey.Key, n history.Note) ([]string, []string) {
 	if len(n.Lines) == 0 {
 		return keys, append(args, "")
 	}
-	feed := cmp.Or(n.Feed, store.FeedChanges)
-	if where == NotesBoth && feed == store.FeedNone {
-		where = NotesRecord
+	feed := cmp.Or(n.Feed, history.FeedChanges)
+	if where == history.InBoth && feed == history.FeedNone {
+		where = history.InRecord
 	}
-	if where == NotesRecord || where == NotesBoth {
-		record, _ := store.HistoryKey(prk) // every PRK has one
+	if where == history.InRecord || where == history.InBoth {
+		record, _ := history.Key(prk) // every PRK has one
 		keys = append(keys, record.String())
 	}
-	if where == NotesBoth || where == NotesFeed {
+	if where == history.InBoth || where == history.InFeed {
 		keys = append(keys, ks.FeedKey(prk.Namespace(), feed, prk))
 	}
-	return keys, append(args, ks.NoteArgs(where, feed, prk, n)...)
+	return keys, append(args, n.Args(where, ks.FeedEntries(feed), prk)...)
 }
 
 // FeedEntries implements [store.Engine].
@@ -67,7 +55,7 @@ func (ks *Keys) FeedEntries(feed string) int64 {
 	if ks.options.FeedEntries > 0 {
 		return ks.options.FeedEntries
 	}
-	return store.FeedLimits[feed].Entries
+	return history.FeedLimits[feed].Entries
 }
 
 // MaxFeedEntries returns FeedEntries as an argument of a script.
@@ -79,23 +67,10 @@ func (ks *Keys) MaxFeedEntries(feed string) string {
 func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) string {
 	part := 0
 	if ks.options.PartitionedFeed {
-		part = store.FeedPart(prk)
+		part = history.FeedPart(prk)
 	}
-	key, _ := store.FeedKey(ns, feed, part) // the names are valid
+	key, _ := history.FeedKey(ns, feed, part) // the names are valid
 	return key.String()
-}
-
-// NoteArgs returns the last arguments of a script, as history.lua expects them.
-func (ks *Keys) NoteArgs(where, feed string, prk recordkey.Key, n store.Note) []string {
-	return []string{ks.MaxFeedEntries(feed), relativePRK(prk), strings.Join(n.MarkedLines(), "\n"), where + MillisArg(n.Now)}
-}
-
-// relativePRK returns the PRK without its namespace, or "-" for the zero key.
-func relativePRK(prk recordkey.Key) string {
-	if !prk.IsValid() {
-		return "-"
-	}
-	return prk.In(recordkey.Namespace{}).String()
 }
 
 // writeNoted runs a script that also adds lines to the history. changed reports, for the script's
@@ -104,7 +79,7 @@ func relativePRK(prk recordkey.Key) string {
 // script on the entry only, and the lines wait in the entry. Otherwise it runs the script without
 // the lines, and adds them afterwards.
 func (ks *Keys) writeNoted(
-	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, changed func(reply any) bool,
+	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n history.Note, changed func(reply any) bool,
 ) (reply any, err error) {
 	entry, own := prk.String(), slices.Clip(keys)
 	switch {
@@ -131,10 +106,10 @@ func (ks *Keys) writeNoted(
 // writeSeparately does the work of writeNoted if no node serves all the keys. keys holds those that
 // a node serves.
 func (ks *Keys) writeSeparately(
-	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n store.Note, changed func(reply any) bool,
+	ctx context.Context, s redisx.Script, keys, args []string, prk recordkey.Key, n history.Note, changed func(reply any) bool,
 ) (any, error) {
 	if keys[0] == prk.String() {
-		keys, args = ks.AppendNote(keys, args, NotesEntry, prk, n)
+		keys, args = ks.AppendNote(keys, args, history.InEntry, prk, n)
 		reply, _, err := ks.client.Write(ctx, s, keys, args)
 		return reply, err
 	}
@@ -150,8 +125,8 @@ func (ks *Keys) writeSeparately(
 
 // withMarks adds marks to the lines of a note that may be sent by several commands, as on a
 // cluster.
-func (ks *Keys) withMarks(n store.Note) store.Note {
-	if n.Call == "" && ks.options.Notes == NotesRecord {
+func (ks *Keys) withMarks(n history.Note) history.Note {
+	if n.Call == "" && ks.options.Notes == history.InRecord {
 		n.Call = ks.options.NewRev()
 	}
 	return n
@@ -159,13 +134,13 @@ func (ks *Keys) withMarks(n store.Note) store.Note {
 
 // AfterNote must be called after lines were added. It calls Options.AfterNote or, if that is nil,
 // sometimes trims the feed.
-func (ks *Keys) AfterNote(ctx context.Context, prk recordkey.Key, n store.Note) {
+func (ks *Keys) AfterNote(ctx context.Context, prk recordkey.Key, n history.Note) {
 	switch {
-	case len(n.Lines) == 0 || n.Feed == store.FeedNone:
+	case len(n.Lines) == 0 || n.Feed == history.FeedNone:
 	case ks.options.AfterNote != nil:
 		ks.options.AfterNote(ctx, prk, n)
 	default:
-		feed := cmp.Or(n.Feed, store.FeedChanges)
+		feed := cmp.Or(n.Feed, history.FeedChanges)
 		ks.TrimOccasionally(ctx, feed, ks.FeedKey(prk.Namespace(), feed, prk))
 	}
 }
@@ -179,15 +154,15 @@ func (ks *Keys) writeTogether(ctx context.Context, s redisx.Script, keys, args [
 
 // AppendHistory adds lines to the history of a live entry, or to the entry itself, together with
 // the lines that the entry already holds. Without new lines it only moves those to the history.
-func (ks *Keys) AppendHistory(ctx context.Context, prk recordkey.Key, n store.Note) error {
-	record, err := store.HistoryKey(prk)
+func (ks *Keys) AppendHistory(ctx context.Context, prk recordkey.Key, n history.Note) error {
+	record, err := history.Key(prk)
 	if err != nil {
 		return err
 	}
 	n = ks.withMarks(n)
-	_, _, err = ks.writeTogether(ctx, NoteScript, []string{prk.String(), record.String()}, ks.NoteArgs(NotesRecord, store.FeedChanges, prk, n))
+	_, _, err = ks.writeTogether(ctx, NoteScript, []string{prk.String(), record.String()}, n.Args(history.InRecord, ks.FeedEntries(history.FeedChanges), prk))
 	if redisx.TryAgain(err) && len(n.Lines) > 0 {
-		_, _, err = ks.client.Write(ctx, NoteScript, []string{prk.String()}, ks.NoteArgs(NotesEntry, store.FeedChanges, prk, n))
+		_, _, err = ks.client.Write(ctx, NoteScript, []string{prk.String()}, n.Args(history.InEntry, ks.FeedEntries(history.FeedChanges), prk))
 	}
 	return redisx.IgnoreUnknownOutcome(err)
 }
@@ -203,14 +178,14 @@ func (ks *Keys) TrimOccasionally(ctx context.Context, feed, stream string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trimTimeout)
 	go func() {
 		defer cancel()
-		_, _ = ks.Trim(ctx, stream, store.FeedLimits[feed])
+		_, _ = ks.Trim(ctx, stream, history.FeedLimits[feed])
 	}()
 }
 
 // Trim removes some of the oldest entries of a stream that exceeds a limit. It returns how many
 // entries are left.
-func (ks *Keys) Trim(ctx context.Context, stream string, l store.FeedLimit) (int64, error) {
-	reply, _, err := ks.client.Write(ctx, TrimScript, []string{stream}, []string{strconv.FormatInt(l.Bytes, 10), strconv.FormatInt(l.Life.Milliseconds(), 10)})
+func (ks *Keys) Trim(ctx context.Context, stream string, l history.FeedLimit) (int64, error) {
+	reply, _, err := ks.client.Write(ctx, TrimScript, []string{stream}, l.TrimArgs())
 	n, _ := reply.(int64)
 	return n, redisx.IgnoreUnknownOutcome(err)
 }
@@ -218,65 +193,49 @@ func (ks *Keys) Trim(ctx context.Context, stream string, l store.FeedLimit) (int
 // History implements [store.Engine].
 func (ks *Keys) History(ctx context.Context, prk recordkey.Key) ([]string, error) {
 	all, err := ks.HistoryLines(ctx, prk)
-	// Lines before the last create are about an earlier entry. So are those up to the last delete:
-	// the program that created this entry may have written no line.
-	for i, line := range slices.Backward(all) {
-		switch store.LineKind(line) {
-		case "create":
-			return all[i:], err
-		case "delete":
-			return all[i+1:], err
-		}
-	}
-	return all, err
+	return history.OfLatest(all), err
 }
 
 // HistoryLines returns the history of an entry, and of an earlier entry with the same key, in
-// order. Lines stored in the entry are newer than those in the record. They are read first, so that
-// no line is missing while its successor is present.
+// order. It reads the lines that wait in the entry first, so that no line is missing while its
+// successor is present.
 func (ks *Keys) HistoryLines(ctx context.Context, prk recordkey.Key) ([]string, error) {
-	key, err := store.HistoryKey(prk)
+	key, err := history.Key(prk)
 	if err != nil {
 		return nil, err
 	}
-	waiting, err := ks.linesAt(ctx, "hget", prk.String(), store.FieldNote)
+	waiting, err := ks.linesAt(ctx, "hget", prk.String(), history.FieldNote)
 	if err != nil {
 		return nil, err
 	}
-	all, err := ks.linesAt(ctx, "get", key.String())
+	record, err := ks.linesAt(ctx, "get", key.String())
 	if err != nil {
 		return nil, err
 	}
-	has := map[string]bool{}
-	return slices.DeleteFunc(append(all, waiting...), func(line string) bool {
-		name := store.LineID(line)
-		defer func() { has[name] = true }()
-		return has[name]
-	}), nil
+	return history.Lines(record, waiting), nil
 }
 
-// linesAt reads lines with a command. It returns no lines for a record of another Redis type.
-func (ks *Keys) linesAt(ctx context.Context, args ...any) ([]string, error) {
+// linesAt reads lines with a command. It returns "" for a record of another Redis type.
+func (ks *Keys) linesAt(ctx context.Context, args ...any) (string, error) {
 	reply, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {
 		cmd := redisx.NewNoRetryCmd(ctx, args)
 		return redisx.Answer(cmd.Cmd, ks.client.Process(ctx, cmd), redisx.IsText|redisx.IsNil)
 	})
 	if err != nil && !redisx.WrongType(err) {
-		return nil, redisx.IgnoreUnknownOutcome(err)
+		return "", redisx.IgnoreUnknownOutcome(err)
 	}
 	text, _ := reply.(string)
-	return strings.FieldsFunc(text, func(r rune) bool { return r == '\n' }), nil
+	return text, nil
 }
 
 // AppendFeed implements [store.Engine]. A line that is sent again is recognized by its mark.
-func (ks *Keys) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n store.Note) error {
+func (ks *Keys) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error {
 	n.Call = ks.options.NewRev()
 	stream, begin := ks.FeedKey(ns, feed, prk), time.Now()
-	last := n.MarkedLines()[len(n.Lines)-1]
-	args := append([]string{last[strings.LastIndexByte(last, ' ')+1:], ""}, ks.NoteArgs(NotesFeed, feed, prk, n)...)
+	args := n.TellArgs(ks.FeedEntries(feed), prk)
 	_, _, err := ks.client.Retry.Do(ctx, func(unsure bool) (any, error) {
 		if unsure {
-			args[1] = strconv.FormatInt(time.Since(begin).Milliseconds(), 10)
+			args[history.TellSince] = arg.Millis(time.Since(begin))
 		}
 		return FeedLineScript.Write(ctx, ks.client.Process, []string{stream}, args)
 	})
@@ -285,14 +244,14 @@ func (ks *Keys) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed str
 }
 
 // Feed implements [store.Engine] with one command for each part, in one round trip.
-func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, err error) {
-	cmds := make([]redis.Cmder, store.FeedParts)
+func (ks *Keys) Feed(ctx context.Context, f history.Feed) (page history.FeedPage, err error) {
+	cmds := make([]redis.Cmder, history.FeedParts)
 	for i := range cmds {
-		key, err := store.FeedKey(f.NS, f.Name, i)
+		key, err := history.FeedKey(f.NS, f.Name, i)
 		if err != nil {
 			return page, err
 		}
-		from, _, _ := strings.Cut(f.After[i], ":")
+		from, _ := history.SplitPosition(f.After[i])
 		if f.Reverse {
 			cmds[i] = redis.NewXMessageSliceCmd(ctx, "xrevrange", key.String(), cmp.Or(from, "0-0"), "-", "count", f.Count+1)
 		} else {
@@ -307,33 +266,30 @@ func (ks *Keys) Feed(ctx context.Context, f store.Feed) (page store.FeedPage, er
 		if err != nil && !errors.Is(err, redis.Nil) {
 			return page, redisx.Fail(err)
 		}
-		after, read, _ := strings.Cut(f.After[i], ":")
-		if f.Reverse {
-			page.Lines = append(page.Lines, linesBefore(i, found, after, read)...)
-			continue
-		}
-		page.Gap[i] = after != "" && (len(found) == 0 || found[0].ID != after)
+		entries := make([]history.StreamEntry, len(found))
 		for j, m := range found {
-			all := splitLines(m)
-			if j == 0 && m.ID == after {
-				n, _ := strconv.Atoi(read) // this package wrote the number
-				all = all[min(n, len(all)):]
-			}
-			page.Lines = append(page.Lines, feedLines(i, m, all)...)
+			entries[j] = streamEntry(m)
 		}
+		var lines []history.FeedLine
+		if f.Reverse {
+			lines = history.LinesBefore(i, entries, f.After[i])
+		} else {
+			lines, page.Gap[i] = history.LinesAfter(i, entries, f.After[i])
+		}
+		page.Lines = append(page.Lines, lines...)
 	}
 	return page, ks.findContinuations(ctx, f, &page)
 }
 
 // findContinuations finds where a reader continues in each part that lacks its position, because
 // the part was trimmed or because a failover lost some of it.
-func (ks *Keys) findContinuations(ctx context.Context, f store.Feed, page *store.FeedPage) error {
+func (ks *Keys) findContinuations(ctx context.Context, f history.Feed, page *history.FeedPage) error {
 	var parts []int
 	var cmds []redis.Cmder
 	for i, gap := range page.Gap {
 		if gap {
-			key, _ := store.FeedKey(f.NS, f.Name, i) // Feed has checked the names
-			after, _, _ := strings.Cut(f.After[i], ":")
+			key, _ := history.FeedKey(f.NS, f.Name, i) // Feed has checked the names
+			after, _ := history.SplitPosition(f.After[i])
 			parts, cmds = append(parts, i), append(cmds, redis.NewXMessageSliceCmd(ctx, "xrevrange", key.String(), after, "-", "count", 1))
 		}
 	}
@@ -346,43 +302,16 @@ func (ks *Keys) findContinuations(ctx context.Context, f store.Feed, page *store
 	return nil
 }
 
-// linesBefore returns the lines before a position, newest first. found holds stream entries, newest
-// first. The position is given by the ID of a stream entry and the number of a line in it, from 1.
-func linesBefore(part int, found []redis.XMessage, id, number string) (all []store.FeedLine) {
-	for _, m := range found {
-		lines := feedLines(part, m, splitLines(m))
-		if m.ID == id {
-			n, _ := strconv.Atoi(number) // this package wrote the number
-			lines = lines[:min(max(n-1, 0), len(lines))]
-		}
-		slices.Reverse(lines)
-		all = append(all, lines...)
-	}
-	return all
-}
-
-// splitLines returns the lines in a stream entry of a feed.
-func splitLines(m redis.XMessage) []string {
+func streamEntry(m redis.XMessage) history.StreamEntry {
 	text, _ := m.Values["e"].(string)
-	return strings.Split(text, "\n")
-}
-
-// feedLines returns some lines of the stream entry m as lines of a feed. texts holds all the lines
-// of m, or the last ones. A line without a number gets the time at which it was added.
-func feedLines(part int, m redis.XMessage, texts []string) []store.FeedLine {
-	ms, _, _ := strings.Cut(m.ID, "-")
-	fed, skipped := make([]store.FeedLine, len(texts)), len(splitLines(m))-len(texts)
-	for i, line := range texts {
-		fed[i] = store.FeedLine{Part: part, ID: m.ID + ":" + strconv.Itoa(skipped+i+1), Text: strings.Replace(line, " - ", " "+ms+"000 ", 1)}
-	}
-	return fed
+	return history.StreamEntry{ID: m.ID, Text: text}
 }
 
 // FeedEnd implements [store.Engine].
-func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [store.FeedParts]string, err error) {
-	cmds := make([]redis.Cmder, store.FeedParts)
+func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [history.FeedParts]string, err error) {
+	cmds := make([]redis.Cmder, history.FeedParts)
 	for i := range cmds {
-		key, err := store.FeedKey(ns, name, i)
+		key, err := history.FeedKey(ns, name, i)
 		if err != nil {
 			return after, err
 		}
@@ -404,5 +333,5 @@ func positionAfter(cmd redis.Cmder) string {
 	if len(last) == 0 {
 		return ""
 	}
-	return last[0].ID + ":" + strconv.Itoa(len(splitLines(last[0])))
+	return streamEntry(last[0]).Position()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-var membersScript = redisx.NewScript(scripts, "members", redisx.IsList)
+var membersScript = redisx.NewScript(redisx.IsList, source("members"))
 
 // ScanIndex returns the next batch of members of an index.
 func (ks *Keys) ScanIndex(ctx context.Context, s store.Scan) ([]string, string, error) {

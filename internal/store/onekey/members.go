@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	CommandLua    = redisx.Source(scripts, "command")
-	DroppedScript = redisx.NewScript(scripts, "dropped", redisx.IsNumber)
+	CommandLua    = source("command")
+	DroppedScript = redisx.NewScript(redisx.IsNumber, source("dropped"))
 )
 
 // An Aligner updates the index sets of the given members to match the tertiary set that they are or

@@ -6,13 +6,17 @@ import (
 	"cmp"
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -20,13 +24,15 @@ var (
 	//go:embed scripts
 	scripts embed.FS
 
-	RemoveScript  = redisx.NewScript(scripts, "remove", redisx.IsNumber)
-	RestateScript = redisx.NewScript(scripts, "restate", redisx.IsNumber)
-	TombstoneLua  = redisx.Source(scripts, "tombstone")
-	BuryScript    = redisx.NewScript(scripts, "bury", redisx.IsNumber, TokensLua, TombstoneLua)
-	PromoteScript = redisx.NewScript(scripts, "promote", redisx.IsNumber)
-	FilledScript  = redisx.NewScript(scripts, "filled", redisx.IsNumber)
+	RemoveScript  = redisx.NewScript(redisx.IsNumber, source("remove"))
+	RestateScript = redisx.NewScript(redisx.IsNumber, source("restate"))
+	TombstoneLua  = source("tombstone")
+	BuryScript    = redisx.NewScript(redisx.IsNumber, token.Lua, TombstoneLua, source("bury"))
+	PromoteScript = redisx.NewScript(redisx.IsNumber, source("promote"))
+	FilledScript  = redisx.NewScript(redisx.IsNumber, source("filled"))
 )
+
+func source(name string) string { return redisx.Source(scripts, name) }
 
 // Keys holds the methods of an engine that need only one slot at a time.
 type Keys struct {
@@ -46,16 +52,17 @@ type Options struct {
 	MemberBatch int
 	// TombstoneLife is the time to live of a tombstone in seconds.
 	TombstoneLife string
-	// Notes says which keys a script needs to write the history: NotesBoth or NotesRecord.
+	// Notes says which keys a script needs to write the history: history.InBoth or
+	// history.InRecord.
 	Notes string
-	// PartitionedFeed says that a feed has store.FeedParts parts instead of one.
+	// PartitionedFeed says that a feed has history.FeedParts parts instead of one.
 	PartitionedFeed bool
-	// FeedEntries is the maximum number of entries in a feed. 0 means those of store.FeedLimits.
+	// FeedEntries is the maximum number of entries in a feed. 0 means those of history.FeedLimits.
 	FeedEntries int64
 	// NewRev returns a random text that identifies a call. nil means store.NewRev.
 	NewRev func() string
 	// AfterNote is called after lines were added to the history of an entry, unless it is nil.
-	AfterNote func(ctx context.Context, prk recordkey.Key, n store.Note)
+	AfterNote func(ctx context.Context, prk recordkey.Key, n history.Note)
 	// Bulk implements the method Bulk of an engine. nil means that each change is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
 	// Lazy returns a context whose changes need not be durable when they are answered. nil means
@@ -119,7 +126,7 @@ func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 // remove something from it: in a slot that is being migrated, there may be no node that serves both
 // keys.
 func (ks *Keys) bury(ctx context.Context, entry recordkey.Key) (bool, error) {
-	tokens, err := store.TokenKey(entry)
+	tokens, err := token.Key(entry)
 	if err != nil {
 		return false, err
 	}
@@ -145,7 +152,7 @@ func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
 // RemoveUntil removes a record. It returns ErrConflict after until, a time in milliseconds by the
 // server's clock; "" means no limit.
 func (ks *Keys) RemoveUntil(ctx context.Context, r store.Remove, keys []string, until string) (bool, error) {
-	args := []string{r.Kind, BoolArg(r.Seen.Exists), r.Seen.Wire, r.Member, r.Field, r.Value, r.Schema.Fingerprint, until}
+	args := []string{r.Kind, arg.Bool(r.Seen.Exists), r.Seen.Wire, r.Member, r.Field, r.Value, r.Schema.Fingerprint, until}
 	reply, _, err := ks.client.Write(ctx, RemoveScript, keys, args)
 	if err == nil && reply == int64(-1) {
 		err = store.ErrConflict
@@ -216,7 +223,7 @@ func (ks *Keys) promote(ctx context.Context, p store.FillPart, rev string) (memb
 			keys, aside = append(keys, store.DropKey(p.Set, rev)), true
 		}
 	}
-	promoted, err := ks.RunBool(ctx, PromoteScript, keys, p.How, BoolArg(p.Indexed))
+	promoted, err := ks.RunBool(ctx, PromoteScript, keys, p.How, arg.Bool(p.Indexed))
 	return members, aside || !promoted && p.Indexed && p.How != store.FillJoin, err
 }
 
@@ -226,12 +233,17 @@ func (ks *Keys) RunBool(ctx context.Context, s redisx.Script, keys []string, arg
 	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
 }
 
-// BoolArg returns a boolean as an argument of scripts.
-func BoolArg(b bool) string {
-	if b {
-		return "1"
+// Secret implements [store.Engine].
+func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
+	secret, err := ks.client.Get(ctx, key.String()).Result()
+	// A lock that is stored as a secret may be removed again before it is read.
+	for left := 3; left > 0 && errors.Is(err, redis.Nil); left-- {
+		if err := ks.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {
+			return "", redisx.Fail(err)
+		}
+		secret, err = ks.client.Get(ctx, key.String()).Result()
 	}
-	return "0"
+	return secret, readError(key, err, "not a string (WRONGTYPE)")
 }
 
 // readError returns the error of reading a record. If the record has another Redis type, it is

@@ -5,55 +5,51 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 // EpochScript runs on an entry, and SessionScript on the record of the entry's sessions.
 var (
-	EpochScript   = redisx.NewScript(scripts, "epoch", redisx.IsVerdict)
-	SessionScript = redisx.NewScript(scripts, "session", redisx.IsTexts, HistoryLua)
+	EpochScript   = redisx.NewScript(redisx.IsVerdict, session.EpochLua)
+	SessionScript = redisx.NewScript(redisx.IsTexts, history.Lua, session.Lua)
 )
 
 // StartSession implements [store.Engine] with two scripts, each of which may be sent again. If all
 // sessions of the entry are ended between the two, the session that the second script stores is
 // bound to an old epoch, and so is not valid.
-func (ks *Keys) StartSession(ctx context.Context, s store.SessionStart) (store.Session, error) {
-	generation, err := ks.sessionGeneration(ctx, s)
+func (ks *Keys) StartSession(ctx context.Context, s session.Start) (session.Session, error) {
+	epoch, err := ks.sessionEpoch(ctx, s)
 	if err != nil {
-		return store.Session{}, err
+		return session.Session{}, err
 	}
-	texts, err := ks.runSessions(ctx, s.PRK, "begin", s.Note, s.Now, s.ID, generation,
-		strconv.FormatInt(s.Life.Milliseconds(), 10), strconv.FormatInt(s.Idle.Milliseconds(), 10),
-		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(store.MaxSessions))
+	texts, err := ks.runSessions(ctx, s.PRK, s.Note, s.Args(epoch))
 	if err != nil {
-		return store.Session{}, fmt.Errorf("starting a session: %w", err)
+		return session.Session{}, fmt.Errorf("starting a session: %w", err)
 	}
-	if found := parseSessions(texts); len(found) > 0 {
+	if found := session.ParseAll(texts); len(found) > 0 {
 		return found[0], nil
 	}
-	return store.Session{}, store.ErrConflict // the session ended before the reply came
+	return session.Session{}, store.ErrConflict // the session ended before the reply came
 }
 
-// sessionGeneration returns the generation to which a session of the entry is bound, if a session
-// may begin.
-func (ks *Keys) sessionGeneration(ctx context.Context, s store.SessionStart) (string, error) {
-	reply, _, err := ks.client.Write(ctx, EpochScript, []string{s.PRK.String()}, []string{
-		s.PRK.Type(), store.Rev(s.Seen[store.FieldRev]), s.Seen[store.FieldEpoch], s.Seen[store.FieldChanged], s.FirstEpoch,
-	})
+// sessionEpoch returns the epoch to which a session of the entry is bound, if a session may begin.
+func (ks *Keys) sessionEpoch(ctx context.Context, s session.Start) (string, error) {
+	reply, _, err := ks.client.Write(ctx, EpochScript, []string{s.PRK.String()}, s.EpochArgs())
 	if err != nil {
 		return "", fmt.Errorf("starting a session: %w", redisx.IgnoreUnknownOutcome(err))
 	}
 	words := redisx.Items(reply)
 	switch redisx.Text(words, 0) {
 	case "ok":
-		return store.Generation(map[string]string{store.FieldEpoch: redisx.Text(words, 1), store.FieldChanged: s.Seen[store.FieldChanged]}), nil
+		return redisx.Text(words, 1), nil
 	case "conflict":
 		return "", store.ErrConflict
 	}
@@ -61,44 +57,44 @@ func (ks *Keys) sessionGeneration(ctx context.Context, s store.SessionStart) (st
 }
 
 // ListSessions implements [store.Sessions].
-func (ks *Keys) ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]store.Session, error) {
-	texts, err := ks.runSessions(ctx, prk, "list", store.Note{}, now, "", generation)
-	return parseSessions(texts), redisx.IgnoreUnknownOutcome(err)
+func (ks *Keys) ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]session.Session, error) {
+	texts, err := ks.runSessions(ctx, prk, history.Note{}, session.Args(session.List, now, "", generation))
+	return session.ParseAll(texts), redisx.IgnoreUnknownOutcome(err)
 }
 
 // VerifySession implements [store.Sessions] with one script, which may be sent again.
-func (ks *Keys) VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (store.Session, error) {
-	texts, err := ks.runSessions(ctx, prk, "verify", store.Note{}, now, id, generation)
+func (ks *Keys) VerifySession(ctx context.Context, prk recordkey.Key, id, generation string, now time.Time) (session.Session, error) {
+	texts, err := ks.runSessions(ctx, prk, history.Note{}, session.Args(session.Verify, now, id, generation))
 	if err != nil {
-		return store.Session{}, err
+		return session.Session{}, err
 	}
-	if verified := parseSessions(texts); len(verified) > 0 {
+	if verified := session.ParseAll(texts); len(verified) > 0 {
 		return verified[0], nil
 	}
-	return store.Session{}, store.ErrNotFound
+	return session.Session{}, store.ErrNotFound
 }
 
 // EndSession implements [store.Sessions] with one script, which may be sent again: the session
 // records the call that ended it.
-func (ks *Keys) EndSession(ctx context.Context, prk recordkey.Key, id string, n store.Note, now time.Time) (bool, error) {
-	texts, err := ks.runSessions(ctx, prk, "end", n, now, id, ks.options.NewRev())
+func (ks *Keys) EndSession(ctx context.Context, prk recordkey.Key, id string, n history.Note, now time.Time) (bool, error) {
+	texts, err := ks.runSessions(ctx, prk, n, session.Args(session.End, now, id, ks.options.NewRev()))
 	return len(texts) > 0, err
 }
 
 // ClearSessions implements [store.Sessions] with one script, which may be sent again.
 func (ks *Keys) ClearSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) error {
-	_, err := ks.runSessions(ctx, prk, "clear", store.Note{}, now, "", generation)
+	_, err := ks.runSessions(ctx, prk, history.Note{}, session.Args(session.Clear, now, "", generation))
 	return err
 }
 
 // runSessions runs the session script, and returns its reply. If the script changed anything, n is
 // added to the history.
-func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, verb string, n store.Note, now time.Time, args ...string) ([]string, error) {
-	key, err := store.SessionsKey(prk)
+func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, n history.Note, args []string) ([]string, error) {
+	key, err := session.Key(prk)
 	if err != nil {
 		return nil, err
 	}
-	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, append([]string{verb, MillisArg(now)}, args...), prk, n,
+	reply, err := ks.writeNoted(ctx, SessionScript, []string{key.String()}, args, prk, n,
 		func(reply any) bool { return len(redisx.Texts(reply)) > 0 })
 	if err != nil {
 		return nil, err
@@ -106,16 +102,13 @@ func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, verb string,
 	return redisx.Texts(reply), nil
 }
 
-// seenInterval limits how often the time at which a session was last seen is stored.
-const seenInterval = time.Minute
-
 // FindSession implements [store.Engine]. It reads the session, the time and the entry in one round
 // trip. The order of these reads does not matter, because neither an ended session nor an old epoch
 // ever becomes valid again.
-func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (store.Record, store.Session, error) {
-	key, err := store.SessionsKey(prk)
+func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (store.Record, session.Session, error) {
+	key, err := session.Key(prk)
 	if err != nil {
-		return store.Record{}, store.Session{}, err
+		return store.Record{}, session.Session{}, err
 	}
 	var q sessionQuery
 	_, _, err = ks.client.Retry.Do(ctx, func(bool) (any, error) {
@@ -123,28 +116,28 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 		return nil, q.firstError(ks.client.ProcessOneSlot(ctx, q.cmds...))
 	})
 	if err != nil {
-		return store.Record{}, store.Session{}, redisx.IgnoreUnknownOutcome(err)
+		return store.Record{}, session.Session{}, redisx.IgnoreUnknownOutcome(err)
 	}
 	found, s, now := redisx.FoundAt(prk, q.entry.Val(), q.entry.Err()), q.session(id), q.now()
 	switch {
 	case found.Err != nil:
-		return store.Record{}, store.Session{}, found.Err
+		return store.Record{}, session.Session{}, found.Err
 	case !s.Live(now):
-		return store.Record{}, store.Session{}, store.ErrNotFound
-	case now.Sub(s.Seen) < seenInterval:
+		return store.Record{}, session.Session{}, store.ErrNotFound
+	case now.Sub(s.Seen) < session.SeenInterval:
 		return found.Record, s, nil
 	}
 	// It does no harm if a crash loses this.
 	if ks.options.Lazy != nil {
 		ctx = ks.options.Lazy(ctx)
 	}
-	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, []string{"seen", MillisArg(now), id, ""})
+	reply, _, err := ks.client.Write(ctx, SessionScript, []string{key.String()}, session.Args(session.Seen, now, id, ""))
 	if err != nil { // the older time stays
 		return found.Record, s, nil
 	}
-	seen := parseSessions(redisx.Texts(reply))
+	seen := session.ParseAll(redisx.Texts(reply))
 	if len(seen) == 0 {
-		return store.Record{}, store.Session{}, store.ErrNotFound
+		return store.Record{}, session.Session{}, store.ErrNotFound
 	}
 	return found.Record, seen[0], nil
 }
@@ -213,11 +206,11 @@ func (q *sessionQuery) firstError(err error) error {
 }
 
 // session returns the session that was found, or the zero Session.
-func (q *sessionQuery) session(id string) store.Session {
+func (q *sessionQuery) session(id string) session.Session {
 	text, _ := q.member.Val().(string)
-	s, err := parseSession(id, text)
+	s, err := session.Parse(id, text)
 	if err != nil {
-		return store.Session{}
+		return session.Session{}
 	}
 	return s
 }
@@ -227,41 +220,4 @@ func (q *sessionQuery) now() time.Time {
 		return q.clock.Val()
 	}
 	return q.callerTime
-}
-
-// parseSessions parses a reply of session.lua: members, each after its name. It ignores other
-// texts.
-func parseSessions(texts []string) (all []store.Session) {
-	for i := 0; i+1 < len(texts); i += 2 {
-		if s, err := parseSession(texts[i], texts[i+1]); err == nil {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
-var errSession = errors.New("not a session")
-
-// maxDigits is the maximum length of a number in a member, here as in session.lua.
-const maxDigits = 15
-
-func parseSession(id, text string) (store.Session, error) {
-	words := strings.Split(text, " ")
-	if len(words) != 8 {
-		return store.Session{}, errSession
-	}
-	var ms [5]int64
-	for i := range ms {
-		n, err := strconv.ParseUint(words[i], 10, 64)
-		if err != nil || len(words[i]) > maxDigits {
-			return store.Session{}, errSession
-		}
-		ms[i] = int64(n)
-	}
-	origin, err1 := recordkey.Unescape(words[6])
-	agent, err2 := recordkey.Unescape(words[7])
-	return store.Session{
-		ID: id, Ends: time.UnixMilli(ms[0]), Idle: time.Duration(ms[1]) * time.Millisecond, Seen: time.UnixMilli(ms[2]),
-		Verified: time.UnixMilli(ms[3]), Begun: time.UnixMilli(ms[4]), Generation: words[5], Origin: origin, Agent: agent,
-	}, errors.Join(err1, err2)
 }

@@ -241,9 +241,9 @@ type Script struct {
 	Reply       Shape
 }
 
-// NewScript returns the script with that name in scripts, preceded by the sources in before.
-func NewScript(scripts embed.FS, name string, reply Shape, before ...string) Script {
-	source := strings.Join(before, "") + Source(scripts, name)
+// NewScript returns the script that consists of some sources, one after the other.
+func NewScript(reply Shape, sources ...string) Script {
+	source := strings.Join(sources, "")
 	return Script{source, redis.NewScript(source).Hash(), reply}
 }
 

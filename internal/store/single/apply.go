@@ -8,17 +8,20 @@ import (
 	"strconv"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 var (
-	createScript = redisx.NewScript(scripts, "create", redisx.IsNumber)
+	createScript = redisx.NewScript(redisx.IsNumber, source("create"))
 	// updateScript makes changes that write no history. It has stubs in place of the history
 	// functions, because defining those would cost Redis 2 µs in each call.
-	updateScript = redisx.NewScript(scripts, "update", redisx.IsNumber, "local function permission_error() end\nlocal function note() end\n")
-	notedScript  = redisx.NewScript(scripts, "update", redisx.IsNumber, onekey.HistoryLua)
+	updateScript = redisx.NewScript(redisx.IsNumber, "local function permission_error() end\nlocal function note() end\n", source("update"))
+	notedScript  = redisx.NewScript(redisx.IsNumber, history.Lua, source("update"))
 )
 
 // An outcome is the result of an attempt to make a change without change.lua.
@@ -96,7 +99,7 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	if c.Create {
 		var line string
 		keys, line = e.noteCreate(keys, c)
-		args = append(args, line, onekey.MillisArg(c.Note.Now), e.MaxFeedEntries(store.FeedChanges), store.FieldRev, rev)
+		args = append(args, line, arg.Time(c.Note.Now), e.MaxFeedEntries(history.FeedChanges), store.FieldRev, rev)
 	} else {
 		s = updateScript
 		keys = appendKeys(keys, c.Release)
@@ -110,7 +113,7 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	}
 	if !c.Create && len(c.Note.Lines) > 0 {
 		s = notedScript
-		keys, args = e.AppendNote(keys, args, onekey.NotesBoth, c.Key, c.Note)
+		keys, args = e.AppendNote(keys, args, history.InBoth, c.Key, c.Note)
 	}
 	reply, unsure, err := e.client.Write(ctx, s, keys, args)
 	return outcome{made: reply == int64(1), unsure: unsure}, err
@@ -122,7 +125,7 @@ func (e *Engine) noteCreate(keys []string, c *store.Change) ([]string, string) {
 	if len(c.Note.Lines) == 0 {
 		return keys, ""
 	}
-	return append(keys, e.FeedKey(c.Key.Namespace(), store.FeedChanges, c.Key)), c.Note.Lines[0]
+	return append(keys, e.FeedKey(c.Key.Namespace(), history.FeedChanges, c.Key)), c.Note.Lines[0]
 }
 
 func appendList(args, items []string) []string {
@@ -137,8 +140,8 @@ func appendKeys(keys []string, more []recordkey.Key) []string {
 }
 
 var (
-	guardLua     = redisx.Source(scripts, "guard")
-	changeScript = redisx.NewScript(scripts, "change", redisx.IsVerdict, onekey.HistoryLua, onekey.TokensLua, onekey.TombstoneLua, guardLua)
+	guardLua     = source("guard")
+	changeScript = redisx.NewScript(redisx.IsVerdict, history.Lua, token.Lua, onekey.TombstoneLua, guardLua, source("change"))
 )
 
 // maxRuns is how many times applyAny runs change.lua before it gives up.
@@ -147,8 +150,8 @@ const maxRuns = 20
 // applyAny makes any change. unsure says that the change may have been made already.
 func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsure bool) error {
 	if c.Create { // left by a create that failed, or by an earlier entry
-		history, _ := store.HistoryKey(c.Key) // every PRK has one
-		c.Drop = append(c.Leftovers(), store.Container{Key: history})
+		historyKey, _ := history.Key(c.Key) // every PRK has one
+		c.Drop = append(c.Leftovers(), store.Container{Key: historyKey})
 	}
 	c.Set = append(slices.Clip(c.Set), c.RedundantCanonicals()...)
 	a := attempt{e: e, c: e.addDrops(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, mayStore: c.Schema.Exact, unsure: unsure}
@@ -333,7 +336,7 @@ const resent = "again"
 // c.Drop.
 func (a *attempt) args(known [][]string) (keys, args []string) {
 	c := a.c
-	tokens, _ := store.TokenKey(c.Key) // every PRK has one
+	tokens, _ := token.Key(c.Key) // every PRK has one
 	keys = []string{c.Key.String(), c.Schema.Key.String(), c.Schema.Types.String(), tokens.String()}
 	args = append(guardArgs(c.Key, c.Schema, a.rev, a.mayStore), operation(c), c.Expected.Rev)
 	for _, n := range []int{
@@ -347,14 +350,14 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 	}
 	rankKeys, ranks := splitRanked(c.Rank)
 	unrankKeys, unranks := splitRanked(c.Unrank)
-	for _, list := range [][]string{c.Unset, ranks, unranks, onekey.EndingArgs(c.Tokens)} {
+	for _, list := range [][]string{c.Unset, ranks, unranks, c.Tokens.Args()} {
 		args = appendList(args, list)
 	}
 	for _, ks := range [][]recordkey.Key{a.srks, c.Release, c.Index, c.Unindex, rankKeys, unrankKeys} {
 		keys = appendKeys(keys, ks)
 	}
 	for _, m := range c.Add {
-		args = append(appendList(args, m.Values), onekey.BoolArg(len(m.Index) > 0), m.Command())
+		args = append(appendList(args, m.Values), arg.Bool(len(m.Index) > 0), m.Command())
 		keys = appendKeys(append(keys, m.Key.String(), store.PreparedKey(m.Key, a.rev)), m.Index)
 	}
 	for i, d := range c.Drop {
@@ -371,7 +374,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 		keys = append(keys, ns+store.Owner(o.value))
 		args = append(args, strconv.Itoa(o.number), o.value, srk.Field(), srk.Value())
 	}
-	return a.e.AppendNote(keys, args, onekey.NotesBoth, c.Key, c.Note)
+	return a.e.AppendNote(keys, args, history.InBoth, c.Key, c.Note)
 }
 
 // operation returns the word by which change.lua knows what a change does.
@@ -391,7 +394,7 @@ func operation(c store.Change) string {
 func guardArgs(prk recordkey.Key, g store.Guard, rev string, mayStore bool) []string {
 	return []string{
 		prk.In(recordkey.Namespace{}).String(), prk.Namespace().String(), rev,
-		g.Fingerprint, g.JSON, onekey.BoolArg(mayStore), prk.Type(),
+		g.Fingerprint, g.JSON, arg.Bool(mayStore), prk.Type(),
 	}
 }
 

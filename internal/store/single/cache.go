@@ -16,6 +16,8 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
+	"github.com/coffeenode/userdb/internal/store/session"
+	"github.com/coffeenode/userdb/internal/store/token"
 )
 
 // connLife limits the lifetime of connections that only read. If another server takes over an
@@ -105,13 +107,13 @@ func (c *Cached) ApplyAll(ctx context.Context, cs []store.Change) []error {
 }
 
 // Issue implements [store.Engine].
-func (c *Cached) Issue(ctx context.Context, i store.Issue) error {
+func (c *Cached) Issue(ctx context.Context, i token.Issue) error {
 	defer c.copies.forget(i.PRK.String())
 	return c.Engine.Issue(ctx, i)
 }
 
 // StartSession implements [store.Engine].
-func (c *Cached) StartSession(ctx context.Context, s store.SessionStart) (store.Session, error) {
+func (c *Cached) StartSession(ctx context.Context, s session.Start) (session.Session, error) {
 	defer c.copies.forget(s.PRK.String())
 	return c.Engine.StartSession(ctx, s)
 }

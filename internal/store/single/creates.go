@@ -10,12 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
-	"github.com/coffeenode/userdb/internal/store/onekey"
+	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-var createsScript = redisx.NewScript(scripts, "creates", redisx.IsVerdict)
+var createsScript = redisx.NewScript(redisx.IsVerdict, source("creates"))
 
 // Limits on what one script creates, since every other client waits for it.
 const (
@@ -214,7 +215,7 @@ func (g *group) add(one *creation) {
 	g.creations, g.size = append(g.creations, one), g.size+countWords(c)
 	set := c.Set
 	if len(c.Note.Lines) > 0 {
-		set = append(slices.Clip(set), store.Facet{Field: store.FieldNote, Wire: c.Note.Lines[0]})
+		set = append(slices.Clip(set), store.Facet{Field: history.FieldNote, Wire: c.Note.Lines[0]})
 	}
 	absent := absentKeys(c)
 	s := g.shapeFor(c, set, len(absent))
@@ -314,12 +315,12 @@ func (e *Engine) createsCall(g *group, how, script string) []any {
 	first := g.creations[0].c
 	feed, maxEntries := []string(nil), "0"
 	if len(first.Note.Lines) > 0 {
-		feed, maxEntries = []string{e.FeedKey(first.Key.Namespace(), store.FeedChanges, first.Key)}, e.MaxFeedEntries(store.FeedChanges)
+		feed, maxEntries = []string{e.FeedKey(first.Key.Namespace(), history.FeedChanges, first.Key)}, e.MaxFeedEntries(history.FeedChanges)
 	}
 	keys := 1 + absent + len(g.joins.keys) + len(g.ranks.keys) + len(feed)
 	head := []string{
 		first.Schema.Key.String(), first.Schema.Fingerprint, first.Key.Type(), strconv.Itoa(len(first.Key.Namespace().String())),
-		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)), onekey.MillisArg(first.Note.Now), maxEntries,
+		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)), arg.Time(first.Note.Now), maxEntries,
 	}
 	all := append(make([]any, 0, 3+g.size+len(head)), how, script, keys)
 	all = redisx.AppendWords(all, head[:1])

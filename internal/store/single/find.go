@@ -12,8 +12,8 @@ import (
 )
 
 var (
-	lookupScript = redisx.NewScript(scripts, "lookup", redisx.IsList)
-	followScript = redisx.NewScript(scripts, "follow", 0)
+	lookupScript = redisx.NewScript(redisx.IsList, source("lookup"))
+	followScript = redisx.NewScript(0, source("follow"))
 )
 
 // Find implements [store.Engine]. It answers all lookups in one round trip.

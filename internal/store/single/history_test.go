@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/redistest"
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 )
 
 // TestOldDeletesAreForgotten checks that the lines of an earlier entry leave the record a day after
@@ -16,7 +16,7 @@ func TestOldDeletesAreForgotten(t *testing.T) {
 	p := newFixture(t, redistest.Start(t))
 	p.apply(p.draft("a", "x", nil))
 	prk, _ := p.users.PRK("a")
-	key, _ := store.HistoryKey(prk)
+	key, _ := history.Key(prk)
 	for age, want := range map[time.Duration][]string{
 		23 * time.Hour: {"update", "delete", "probe"},
 		25 * time.Hour: {"probe"},
@@ -27,7 +27,7 @@ func TestOldDeletesAreForgotten(t *testing.T) {
 			t.Fatal(err)
 		}
 		update := p.updated("a", map[string]string{"uid": "a", "name": age.String()})
-		update.Note = store.Note{Lines: []string{"probe / / / /"}}
+		update.Note = history.Note{Lines: []string{"probe / / / /"}}
 		p.apply(update)
 		lines, err := p.engine.HistoryLines(t.Context(), prk)
 		if err != nil {
@@ -35,7 +35,7 @@ func TestOldDeletesAreForgotten(t *testing.T) {
 		}
 		var kinds []string
 		for _, line := range lines {
-			kinds = append(kinds, store.LineKind(line))
+			kinds = append(kinds, history.LineKind(line))
 		}
 		if !slices.Equal(kinds, want) {
 			t.Errorf("%v after a delete, the record has lines of the kinds %q, want %q", age, kinds, want)

@@ -6,15 +6,16 @@ import (
 	"slices"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/arg"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
 var (
-	alignScript   = redisx.NewScript(scripts, "align", redisx.IsNumber)
-	realignScript = redisx.NewScript(scripts, "realign", redisx.IsNumber)
-	orderScript   = redisx.NewScript(scripts, "order", redisx.IsVerdict)
+	alignScript   = redisx.NewScript(redisx.IsNumber, source("align"))
+	realignScript = redisx.NewScript(redisx.IsNumber, source("realign"))
+	orderScript   = redisx.NewScript(redisx.IsVerdict, source("order"))
 )
 
 // Repair implements [store.Engine].
@@ -56,7 +57,7 @@ func (e *Engine) alignOrder(ctx context.Context, r store.Align) error {
 	if r.Vacate {
 		how = "free"
 	}
-	_, _, err := e.client.Write(ctx, orderScript, keys, []string{r.At.Member, r.At.Facet.Field, r.At.Facet.Wire, how, onekey.BoolArg(r.At.Unset)})
+	_, _, err := e.client.Write(ctx, orderScript, keys, []string{r.At.Member, r.At.Facet.Field, r.At.Facet.Wire, how, arg.Bool(r.At.Unset)})
 	if redisx.WrongType(err) {
 		return &store.CorruptError{Key: r.At.Key.String(), Reason: onekey.NotSortedSet}
 	}

@@ -4,6 +4,9 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/internal/store/session"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -21,12 +24,12 @@ var loginCalls = map[string]struct {
 }{
 	"start a session": {
 		// This gives the entry an epoch.
-		func(p fixture) error { return p.startSession(p.engine, "s0", store.Note{}) },
+		func(p fixture) error { return p.startSession(p.engine, "s0", history.Note{}) },
 		func(p fixture, e *Engine) error { return p.startSession(e, "s1", testNote) },
 		func(p fixture) bool { return p.hasSession("s1") },
 	},
 	"end a session": {
-		func(p fixture) error { return p.startSession(p.engine, "s1", store.Note{}) },
+		func(p fixture) error { return p.startSession(p.engine, "s1", history.Note{}) },
 		func(p fixture, e *Engine) error {
 			_, err := e.EndSession(p.t.Context(), p.prkA(), "s1", testNote, time.Time{})
 			return err
@@ -39,15 +42,15 @@ var loginCalls = map[string]struct {
 		func(p fixture) bool { return p.hasToken("h1") },
 	},
 	"issue another token": {
-		func(p fixture) error { return p.issue(p.engine, "h0", store.Note{}) },
+		func(p fixture) error { return p.issue(p.engine, "h0", history.Note{}) },
 		func(p fixture, e *Engine) error { return p.issue(e, "h1", testNote) },
 		func(p fixture) bool { return p.hasToken("h1") },
 	},
 	"redeem a token": {
-		func(p fixture) error { return p.issue(p.engine, "h1", store.Note{}) },
+		func(p fixture) error { return p.issue(p.engine, "h1", history.Note{}) },
 		func(p fixture, e *Engine) error {
 			c := p.updated("a", map[string]string{"uid": "a", "name": "y", "email": "e"})
-			c.Tokens = store.TokenEnding{Known: true, Spend: "h1", Purpose: "reset"}
+			c.Tokens = token.Ending{Known: true, Spend: "h1", Purpose: "reset"}
 			return p.applyNoted(e, c)
 		},
 		func(p fixture) bool { return p.find("a").Fields["name"] == "y" && !p.hasToken("h1") },
@@ -59,9 +62,9 @@ func (p fixture) prkA() recordkey.Key {
 	return prk
 }
 
-func (p fixture) startSession(e *Engine, id string, n store.Note) error {
-	_, err := e.StartSession(p.t.Context(), store.SessionStart{
-		PRK: p.prkA(), Seen: p.find("a").Fields, FirstEpoch: store.NewFirstEpoch(), ID: id, Life: time.Hour, Idle: time.Hour, Note: n,
+func (p fixture) startSession(e *Engine, id string, n history.Note) error {
+	_, err := e.StartSession(p.t.Context(), session.Start{
+		PRK: p.prkA(), Seen: p.find("a").ForSessions(), FirstEpoch: session.FirstEpoch(store.NewRev()), ID: id, Life: time.Hour, Idle: time.Hour, Note: n,
 	})
 	return err
 }
@@ -71,15 +74,15 @@ func (p fixture) hasSession(id string) bool {
 	return err == nil
 }
 
-func (p fixture) issue(e *Engine, hash string, n store.Note) error {
-	return e.Issue(p.t.Context(), store.Issue{
-		Token: store.Token{Hash: hash, Purpose: "reset"}, PRK: p.prkA(), Rev: store.Rev(p.find("a").Fields[store.FieldRev]), Life: time.Hour, Note: n,
+func (p fixture) issue(e *Engine, hash string, n history.Note) error {
+	return e.Issue(p.t.Context(), token.Issue{
+		Token: token.Token{Hash: hash, Purpose: "reset"}, PRK: p.prkA(), Rev: store.Rev(p.find("a").Fields[store.FieldRev]), Life: time.Hour, Note: n,
 	})
 }
 
 func (p fixture) hasToken(hash string) bool {
-	key, _ := store.TokenKey(p.prkA())
-	for _, t := range p.find("a").OpenTokens(p.engine.client.HGetAll(p.t.Context(), key.String()).Val(), time.Now()) {
+	key, _ := token.Key(p.prkA())
+	for _, t := range p.find("a").Tokens().Open(p.engine.client.HGetAll(p.t.Context(), key.String()).Val(), time.Now()) {
 		if t.Hash == hash {
 			return true
 		}

@@ -7,6 +7,9 @@ import (
 
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/internal/store/throttle"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -33,7 +36,7 @@ var otherCalls = map[string]struct {
 	"count a request": {
 		1, false, nil,
 		func(p fixture, e *Engine) error {
-			_, err := e.Limit(p.t.Context(), store.Limit{Counter: p.counter("limit"), Max: 5, Window: time.Hour})
+			_, err := e.Limit(p.t.Context(), throttle.Limit{Counter: p.counter("limit"), Max: 5, Window: time.Hour})
 			return err
 		},
 		func(p fixture) bool { return p.has("limit") },
@@ -41,7 +44,7 @@ var otherCalls = map[string]struct {
 	"admit a login attempt": {
 		1, true, nil,
 		func(p fixture, e *Engine) error {
-			_, err := e.Admit(p.t.Context(), store.Counters{Account: p.counter("account"), Origin: p.counter("origin"), Name: "o"})
+			_, err := e.Admit(p.t.Context(), throttle.Counters{Account: p.counter("account"), Origin: p.counter("origin"), Name: "o"})
 			return err
 		},
 		func(p fixture) bool { return p.has("account") && p.has("origin") },
@@ -83,7 +86,7 @@ func (p fixture) has(name string) bool {
 
 func (p fixture) invite(e *Engine, hash string, life time.Duration, now time.Time) error {
 	prk, _ := p.users.PRK("invited")
-	_, err := e.Invite(p.t.Context(), store.Invitation{Token: store.Token{Hash: hash, Purpose: "invite"}, PRK: prk, Life: life, Now: now})
+	_, err := e.Invite(p.t.Context(), token.Invitation{Token: token.Token{Hash: hash, Purpose: "invite"}, PRK: prk, Life: life, Now: now})
 	return err
 }
 
@@ -100,7 +103,7 @@ func TestIssueSentAgainAfterAnother(t *testing.T) {
 	p := newFixture(t, redistest.Start(t))
 	p.apply(p.draft("a", "x", nil))
 	for _, hash := range []string{"first", "another", "first"} {
-		if err := p.issue(p.engine, hash, store.Note{}); err != nil {
+		if err := p.issue(p.engine, hash, history.Note{}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
@@ -211,7 +212,7 @@ func (p fixture) applyNoted(e *Engine, c store.Change) error {
 }
 
 // testNote is the note of the refused methods.
-var testNote = store.Note{Lines: []string{"probe / / / /"}}
+var testNote = history.Note{Lines: []string{"probe / / / /"}}
 
 func noted(c store.Change) store.Change {
 	c.Note = testNote
@@ -266,7 +267,7 @@ func (p fixture) checkNotes(what, name string, acknowledged bool) {
 	}
 	inHistory := strings.Count(strings.Join(lines, "\n"), " probe ")
 	inFeed := 0
-	for _, m := range p.engine.client.XRange(ctx, p.engine.FeedKey(prk.Namespace(), store.FeedChanges, prk), "-", "+").Val() {
+	for _, m := range p.engine.client.XRange(ctx, p.engine.FeedKey(prk.Namespace(), history.FeedChanges, prk), "-", "+").Val() {
 		inFeed += strings.Count(m.Values["e"].(string), prk.String()+" - probe ")
 	}
 	least, most := 0, 0
@@ -350,7 +351,7 @@ func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bo
 	}
 	p.apply(p.draft("a", "x", []string{"red", "blue"}))
 	update := p.updated("a", map[string]string{"uid": "a", "name": "X", "email": "e"})
-	update.Note = store.Note{Lines: []string{"setup / / / /"}}
+	update.Note = history.Note{Lines: []string{"setup / / / /"}}
 	p.apply(update)
 	p.apply(p.draft("gone", "g", []string{"admin"}))
 	p.remove("gone")

@@ -8,13 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
 var (
-	tertiaryScript = redisx.NewScript(scripts, "tertiary", redisx.IsVerdict, onekey.HistoryLua, onekey.ChangesLua, onekey.CommandLua, guardLua)
-	readScript     = redisx.NewScript(scripts, "read", redisx.IsList)
+	tertiaryScript = redisx.NewScript(redisx.IsVerdict, history.Lua, onekey.ChangesLua, onekey.CommandLua, guardLua, source("tertiary"))
+	readScript     = redisx.NewScript(redisx.IsList, source("read"))
 )
 
 // Tertiary implements [store.Engine]. It runs one script, or one for each page of a large record.
@@ -66,9 +68,9 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (store.Reply, error) {
 func (e *Engine) tertiary(ctx context.Context, op store.Op, mayStore bool) ([]any, error) {
 	keys := []string{op.PRK.String(), op.Schema.Key.String(), op.Schema.Types.String(), op.Key.String()}
 	keys = appendKeys(appendKeys(keys, op.Index), op.Unindex)
-	args := append(guardArgs(op.PRK, op.Schema, "", mayStore), onekey.BoolArg(op.Write), strconv.Itoa(len(op.Index)), op.Command, strconv.Itoa(op.MaxMembers))
+	args := append(guardArgs(op.PRK, op.Schema, "", mayStore), arg.Bool(op.Write), strconv.Itoa(len(op.Index)), op.Command, strconv.Itoa(op.MaxMembers))
 	args = append(args, op.Args...)
-	keys, args = e.AppendNote(keys, args, onekey.NotesBoth, op.PRK, op.Note)
+	keys, args = e.AppendNote(keys, args, history.InBoth, op.PRK, op.Note)
 	var reply any
 	var err error
 	if op.Write {

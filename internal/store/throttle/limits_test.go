@@ -1,4 +1,4 @@
-package store_test
+package throttle_test
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/single"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 )
 
 // failUntil makes login attempts that fail, on one account and from all origins, with the required
@@ -45,7 +46,7 @@ func TestNoMoreThanAHundredFailures(t *testing.T) {
 		for _, o := range homes {
 			b.logIn("alice", o)
 		}
-		if got := b.failUntil("alice", b.now.Add(store.ThrottleWindow), append(homes, "", "evil")...); got != 100 {
+		if got := b.failUntil("alice", b.now.Add(throttle.Window), append(homes, "", "evil")...); got != 100 {
 			t.Errorf("%d failures were admitted in a window, want 100", got)
 		}
 	})
@@ -85,7 +86,7 @@ func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
 		b.logIn("alice", "home")
 		for range 30 {
 			b.failUntil("alice", b.now.Add(25*time.Hour), "", "evil", "worse")
-			for range store.FamiliarMax - 1 {
+			for range throttle.FamiliarMax - 1 {
 				if as := b.admit("alice", "home"); as.Wait > 0 {
 					t.Fatalf("the owner must wait for %v, want no wait", as.Wait)
 				}
@@ -106,8 +107,8 @@ func TestOneOriginOverAllAccounts(t *testing.T) {
 		n := 0
 		for ; n < 100 && b.admit(fmt.Sprint("victim", n), "here").Wait == 0; n++ {
 		}
-		if n != store.OriginFree {
-			t.Errorf("an origin reached %d accounts, want %d", n, store.OriginFree)
+		if n != throttle.OriginFree {
+			t.Errorf("an origin reached %d accounts, want %d", n, throttle.OriginFree)
 		}
 		if !b.logIn("own", "here") {
 			t.Error("the origin cannot log in to the account that it logged in to before")
@@ -129,7 +130,7 @@ func TestCountingIsExact(t *testing.T) {
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newThrottleTest(t, e, raw, "exact")
 		b.logIn("alice", "home")
-		limit, total := store.FamiliarMax+store.StrangerFree, 0
+		limit, total := throttle.FamiliarMax+throttle.StrangerFree, 0
 		for _, origin := range []string{"home", "evil", ""} {
 			total += b.admitAll("alice", origin, 500)
 			if total > limit {

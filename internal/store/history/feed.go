@@ -1,109 +1,15 @@
-package store
+package history
 
 import (
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/store/arg"
 	"github.com/coffeenode/userdb/recordkey"
 )
-
-// A Note holds the lines that a change adds to the history of its entry and to the feed. The format
-// is described in onekey/scripts/history.lua. Without Lines it adds nothing.
-type Note struct {
-	// Each line is KIND WHO ORIGIN FIELDS PURPOSE. Each word is escaped, and no line is longer than
-	// MaxLineLength.
-	Lines []string
-	// Now is the time of the lines; zero means the server's clock.
-	Now time.Time
-	// Call is the rev of the change. Each line ends with a mark that is derived from it, so that a
-	// line that is sent twice is added once. If Call is "", the lines have no marks.
-	Call string
-	// Feed is the feed that the lines belong to, or FeedNone. If "", it is FeedChanges.
-	Feed string
-}
-
-// MarkedLines returns the lines, each with its own mark.
-func (n Note) MarkedLines() []string {
-	if n.Call == "" {
-		return n.Lines
-	}
-	all, end := make([]string, len(n.Lines)), ""
-	if !n.InChanges() {
-		end = otherFeedMark
-	}
-	for i, line := range n.Lines {
-		all[i] = line + " " + n.Call[:markLen] + strconv.Itoa(i) + end
-	}
-	return all
-}
-
-const (
-	// markLen is how much of a rev a mark contains. The line's number follows.
-	markLen = 8
-
-	// otherFeedMark ends the mark of a line that feed.lua does not copy to the feed of changes.
-	otherFeedMark = "-"
-)
-
-// InChanges reports whether the lines belong to the feed of changes.
-func (n Note) InChanges() bool { return n.Feed == "" || n.Feed == FeedChanges }
-
-// LineTime returns the time at which a history line was written, in microseconds.
-func LineTime(line string) (microseconds int64) {
-	number, _, _ := strings.Cut(line, " ")
-	n, _ := strconv.ParseInt(number, 10, 64) // a malformed line counts as old
-	return n
-}
-
-// LineKind returns the kind of a history line.
-func LineKind(line string) string {
-	_, rest, _ := strings.Cut(line, " ") // the number
-	kind, _, _ := strings.Cut(rest, " ")
-	return kind
-}
-
-// EndsWithDelete reports whether the last line of a history says that its entry was deleted. The
-// record of such a history expires within a day.
-func EndsWithDelete(history string) bool {
-	return LineKind(history[strings.LastIndexByte(history, '\n')+1:]) == "delete"
-}
-
-// LineID returns the text that identifies a history line: its mark or, if it has none, its first
-// word, which is a time. It does the same as name_of in history.lua.
-func LineID(line string) string {
-	words := strings.Split(line, " ")
-	if len(words) == lineWords+1 {
-		return words[lineWords]
-	}
-	return words[0]
-}
-
-// lineWords is the number of words in a line without a mark.
-const lineWords = 6
-
-// StoredInEntry reports whether the note of a new entry is stored in the entry, as FieldNote, until
-// more lines follow. This is so for a single line without an origin. With an origin, the entry
-// would keep it for longer than histories are kept.
-func (n Note) StoredInEntry() bool {
-	if len(n.Lines) != 1 {
-		return false
-	}
-	_, after, _ := strings.Cut(n.Lines[0], " ") // the kind
-	_, origin, _ := strings.Cut(after, " ")
-	return strings.HasPrefix(origin, "/ ")
-}
-
-// MayStayInEntry reports whether a FieldNote may stay in its entry until more lines follow: it is
-// empty or satisfies StoredInEntry.
-func MayStayInEntry(note string) bool {
-	words := strings.Fields(note)
-	return len(words) == 0 || len(words) == lineWords && words[1] == "create"
-}
-
-// MaxLineLength is the maximum length of a line in bytes.
-const MaxLineLength = 1024
 
 // Feeds of a namespace: streams of what has happened in it. Events that different people can cause
 // are in different feeds, so that no number of them displaces those of others.
@@ -133,7 +39,7 @@ type FeedLimit struct {
 // FeedLimits holds the limits of each feed. An embedded store, which is saved as a whole, keeps
 // only EmbeddedEntries in each.
 var FeedLimits = map[string]FeedLimit{
-	FeedChanges:   {4 << 20, 256 << 20, 90 * 24 * time.Hour},
+	FeedChanges:   {4 << 20, 256 << 20, Life},
 	FeedLogins:    {768 << 10, 48 << 20, 7 * 24 * time.Hour},
 	FeedFailures:  {256 << 10, 16 << 20, 7 * 24 * time.Hour},
 	FeedOperators: {256 << 10, 16 << 20, 90 * 24 * time.Hour},
@@ -142,9 +48,6 @@ var FeedLimits = map[string]FeedLimit{
 
 // EmbeddedEntries is the maximum number of entries in each feed of an embedded store.
 const EmbeddedEntries = 2000
-
-// HistoryKey returns the key of an entry's history, a text in the entry's slot.
-func HistoryKey(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("history") }
 
 // FeedKey returns the key of one part of a feed.
 func FeedKey(ns recordkey.Namespace, feed string, part int) (recordkey.Key, error) {
@@ -209,4 +112,85 @@ type FeedPage struct {
 	// At is where to continue in each part after a gap: the position of the last remaining line
 	// that is not after the old position, or "" for the beginning.
 	At [FeedParts]string
+}
+
+// TrimArgs returns the arguments of trim.lua.
+func (l FeedLimit) TrimArgs() []string {
+	return []string{strconv.FormatInt(l.Bytes, 10), arg.Millis(l.Life)}
+}
+
+// Parse returns the key of the entry that a line is about, which is zero if there is none, and the
+// event that it describes.
+func (f FeedLine) Parse() (prk recordkey.Key, l Line, ok bool) {
+	about, text, _ := strings.Cut(f.Text, " ")
+	if key, err := recordkey.Parse(about); err == nil {
+		prk = key
+	}
+	l, ok = ParseLine(text)
+	return prk, l, ok
+}
+
+// ParseID parses the ID of a feed line. n combines its NUMBER and LINE.
+func ParseID(id string) (ms, n uint64, ok bool) {
+	first, rest, _ := strings.Cut(id, "-")
+	second, third, _ := strings.Cut(rest, ":")
+	ms, err1 := strconv.ParseUint(first, 10, 64)
+	number, err2 := strconv.ParseUint(second, 10, 32)
+	line, err3 := strconv.ParseUint(third, 10, 16)
+	return ms, number<<16 + line, err1 == nil && err2 == nil && err3 == nil
+}
+
+// A StreamEntry is an entry of the stream of a feed. It holds lines that were added together.
+type StreamEntry struct{ ID, Text string }
+
+func (e StreamEntry) lines() []string { return strings.Split(e.Text, "\n") }
+
+// Position returns the position after the entry.
+func (e StreamEntry) Position() string { return e.ID + ":" + strconv.Itoa(len(e.lines())) }
+
+// SplitPosition returns the ID of a stream entry and the number of a line in it, from 1.
+func SplitPosition(position string) (id string, line int) {
+	id, number, _ := strings.Cut(position, ":")
+	line, _ = strconv.Atoi(number) // this package wrote the number
+	return id, line
+}
+
+// LinesAfter returns the lines after a position. found holds the stream entries from the position
+// on. gap reports whether the one at the position no longer exists.
+func LinesAfter(part int, found []StreamEntry, position string) (all []FeedLine, gap bool) {
+	id, read := SplitPosition(position)
+	for i, e := range found {
+		texts := e.lines()
+		if i == 0 && e.ID == id {
+			texts = texts[min(read, len(texts)):]
+		}
+		all = append(all, e.feedLines(part, texts)...)
+	}
+	return all, id != "" && (len(found) == 0 || found[0].ID != id)
+}
+
+// LinesBefore returns the lines before a position, newest first. found holds the stream entries up
+// to the position, newest first.
+func LinesBefore(part int, found []StreamEntry, position string) (all []FeedLine) {
+	id, line := SplitPosition(position)
+	for _, e := range found {
+		lines := e.feedLines(part, e.lines())
+		if e.ID == id {
+			lines = lines[:min(max(line-1, 0), len(lines))]
+		}
+		slices.Reverse(lines)
+		all = append(all, lines...)
+	}
+	return all
+}
+
+// feedLines returns some lines of the stream entry as lines of a feed. texts holds all its lines,
+// or the last ones. A line without a number gets the time at which it was added.
+func (e StreamEntry) feedLines(part int, texts []string) []FeedLine {
+	ms, _, _ := strings.Cut(e.ID, "-")
+	fed, skipped := make([]FeedLine, len(texts)), len(e.lines())-len(texts)
+	for i, line := range texts {
+		fed[i] = FeedLine{Part: part, ID: e.ID + ":" + strconv.Itoa(skipped+i+1), Text: strings.Replace(line, " - ", " "+ms+"000 ", 1)}
+	}
+	return fed
 }

@@ -5,7 +5,7 @@
 --   ENDS IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
 -- ENDS is when the session ends even if it is used, IDLE how long after SEEN it ends if it is not
 -- used, SEEN when it was last used, VERIFIED when its owner last gave the password, and BEGUN when
--- it began, all in milliseconds. BOND is the generation of the entry (store.Generation) when the
+-- it began, all in milliseconds. BOND is the generation of the entry (Entry.Generation) when the
 -- session began. The session is valid as long as the entry has this generation. ORIGIN and AGENT
 -- are escaped texts. Members of other forms, and expired ones, count as absent.
 --

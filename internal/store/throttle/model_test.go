@@ -1,9 +1,9 @@
-package store_test
+package throttle_test
 
 import (
 	"time"
 
-	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 )
 
 // A throttleModel implements the documented rules for counting attempts without Redis and without
@@ -40,7 +40,7 @@ func (m *throttleModel) account(name string, now time.Time) *account {
 	}
 	a.strangers.refresh(now)
 	for o, last := range a.seen {
-		if !now.Before(last.Add(store.FamiliarLife)) {
+		if !now.Before(last.Add(throttle.FamiliarLife)) {
 			delete(a.seen, o)
 			delete(a.own, o)
 		}
@@ -82,7 +82,7 @@ func (w *window) fail(now time.Time, length time.Duration, free int) {
 	}
 	delay := time.Second
 	for range w.failures - free {
-		delay = min(2*delay, store.MaxDelay)
+		delay = min(2*delay, throttle.MaxDelay)
 	}
 	if w.failures >= free {
 		w.next = now.Add(delay)
@@ -98,34 +98,34 @@ func (w *window) undoFailure(now time.Time) {
 // hasOwn reports whether an origin may still fail on its own budget.
 func (a *account) hasOwn(origin string) bool {
 	_, familiar := a.seen[origin]
-	return familiar && a.own[origin] < store.FamiliarMax
+	return familiar && a.own[origin] < throttle.FamiliarMax
 }
 
-func (m *throttleModel) admit(name, origin string, now time.Time) store.Admission {
+func (m *throttleModel) admit(name, origin string, now time.Time) throttle.Admission {
 	a := m.account(name, now)
 	originWait := time.Duration(0)
 	if origin != "" {
 		originWait = m.origin(origin, now).wait(now, 0)
 	}
-	as := store.Admission{OwnBudget: a.hasOwn(origin), AtOrigin: origin != "" && originWait == 0}
+	as := throttle.Admission{OwnBudget: a.hasOwn(origin), AtOrigin: origin != "" && originWait == 0}
 	if !as.OwnBudget {
-		if as.Wait = max(originWait, a.strangers.wait(now, store.StrangerMax)); as.Wait > 0 {
-			return store.Admission{Wait: as.Wait}
+		if as.Wait = max(originWait, a.strangers.wait(now, throttle.StrangerMax)); as.Wait > 0 {
+			return throttle.Admission{Wait: as.Wait}
 		}
-		a.strangers.fail(now, store.ThrottleWindow, store.StrangerFree)
+		a.strangers.fail(now, throttle.Window, throttle.StrangerFree)
 	} else {
 		if len(a.own) == 0 {
-			a.ownEnds = now.Add(store.ThrottleWindow)
+			a.ownEnds = now.Add(throttle.Window)
 		}
 		a.own[origin]++
 	}
 	if as.AtOrigin {
-		m.origin(origin, now).fail(now, store.OriginWindow, store.OriginFree)
+		m.origin(origin, now).fail(now, throttle.OriginWindow, throttle.OriginFree)
 	}
 	return as
 }
 
-func (m *throttleModel) withdraw(name, origin string, now time.Time, as store.Admission) {
+func (m *throttleModel) withdraw(name, origin string, now time.Time, as throttle.Admission) {
 	a := m.account(name, now)
 	if !as.OwnBudget {
 		a.strangers.undoFailure(now)
@@ -140,7 +140,7 @@ func (m *throttleModel) withdraw(name, origin string, now time.Time, as store.Ad
 // undo records a successful login. Without an origin, it clears the failures of strangers. With an
 // origin, it clears that origin's failures and makes it familiar. If there are then too many
 // familiar origins, it forgets the one that logged in longest ago.
-func (m *throttleModel) undo(name, origin string, now time.Time, as store.Admission) {
+func (m *throttleModel) undo(name, origin string, now time.Time, as throttle.Admission) {
 	a := m.account(name, now)
 	if origin == "" {
 		a.strangers = window{}
@@ -149,7 +149,7 @@ func (m *throttleModel) undo(name, origin string, now time.Time, as store.Admiss
 	m.withdraw(name, origin, now, as)
 	delete(a.own, origin)
 	a.seen[origin] = now
-	for len(a.seen) > store.FamiliarOrigins {
+	for len(a.seen) > throttle.FamiliarOrigins {
 		oldest := ""
 		for o, last := range a.seen {
 			older := oldest == "" || last.Before(a.seen[oldest]) || last.Equal(a.seen[oldest]) && o < oldest
@@ -173,7 +173,7 @@ func (m *throttleModel) timeToLive(name string, now time.Time) time.Duration {
 	a := m.account(name, now)
 	last := now
 	for _, seen := range a.seen {
-		last = latest(last, seen.Add(store.FamiliarLife))
+		last = latest(last, seen.Add(throttle.FamiliarLife))
 	}
 	if len(a.own) > 0 {
 		last = latest(last, a.ownEnds)

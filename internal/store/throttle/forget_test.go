@@ -1,9 +1,10 @@
-package onekey
+package throttle_test
 
 import (
 	"testing"
 
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 )
 
 // TestThrottleForgets sends a call again after more other calls than the counters remember. The
@@ -14,7 +15,7 @@ func TestThrottleForgets(t *testing.T) {
 	call := func(token, since string) []int64 {
 		t.Helper()
 		args := []any{"admit", "1000000", "", "0", 86400000, 1000, 1000, 8, 5, 1, 1, 1000, 1000, token, since, "account"}
-		reply, err := raw.Eval(ctx, ThrottleScript.Source, []string{key}, args...).Int64Slice()
+		reply, err := raw.Eval(ctx, throttle.Lua, []string{key}, args...).Int64Slice()
 		if err != nil {
 			t.Fatal(err)
 		}

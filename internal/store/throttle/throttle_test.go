@@ -1,4 +1,4 @@
-package store_test
+package throttle_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/cluster"
 	"github.com/coffeenode/userdb/internal/store/single"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -69,7 +70,7 @@ func countersKey(t testing.TB, parts ...string) recordkey.Key {
 // A throttler is an engine with the method Withdraw, which store.Engine lacks.
 type throttler interface {
 	store.Engine
-	Withdraw(ctx context.Context, a store.Counters, as store.Admission) error
+	Withdraw(ctx context.Context, a throttle.Counters, as throttle.Admission) error
 }
 
 // A throttleTest makes the same calls on an engine and on the model, and compares the results. now
@@ -90,8 +91,8 @@ func newThrottleTest(t *testing.T, e throttler, raw redis.UniversalClient, prefi
 	return &throttleTest{t: t, e: e, raw: raw, prefix: prefix, model: newThrottleModel(), now: epoch}
 }
 
-func (b *throttleTest) attempt(account, origin string) store.Counters {
-	a := store.Counters{Account: countersKey(b.t, b.prefix, account), Name: origin, Now: b.now}
+func (b *throttleTest) attempt(account, origin string) throttle.Counters {
+	a := throttle.Counters{Account: countersKey(b.t, b.prefix, account), Name: origin, Now: b.now}
 	if origin != "" {
 		a.Origin = countersKey(b.t, b.prefix, "origin", origin)
 	}
@@ -124,7 +125,7 @@ func (b *throttleTest) checkState(account string) {
 	got, err := b.e.ThrottleState(context.Background(), b.attempt(account, ""))
 	b.must("ThrottleState", err)
 	a := b.model.account(account, b.now)
-	wait := a.strangers.wait(b.now, store.StrangerMax)
+	wait := a.strangers.wait(b.now, throttle.StrangerMax)
 	own := map[time.Time]int{}
 	for origin, last := range a.seen {
 		own[last.Truncate(time.Millisecond)] += a.own[origin]
@@ -143,7 +144,7 @@ func (b *throttleTest) checkState(account string) {
 }
 
 // admit makes an attempt, and checks that the engine answers as the model does.
-func (b *throttleTest) admit(account, origin string) store.Admission {
+func (b *throttleTest) admit(account, origin string) throttle.Admission {
 	b.t.Helper()
 	b.checkState(account)
 	wait, err := b.e.LoginWait(context.Background(), b.attempt(account, origin))
@@ -161,14 +162,14 @@ func (b *throttleTest) admit(account, origin string) store.Admission {
 	return got
 }
 
-func (b *throttleTest) undo(account, origin string, as store.Admission) {
+func (b *throttleTest) undo(account, origin string, as throttle.Admission) {
 	b.t.Helper()
 	b.logf("undo %s %q", account, origin)
 	b.must("undo", b.e.Undo(context.Background(), b.attempt(account, origin), as))
 	b.model.undo(account, origin, b.now, as)
 }
 
-func (b *throttleTest) withdraw(account, origin string, as store.Admission) {
+func (b *throttleTest) withdraw(account, origin string, as throttle.Admission) {
 	b.t.Helper()
 	b.logf("withdraw %s %q", account, origin)
 	b.must("withdraw", b.e.Withdraw(context.Background(), b.attempt(account, origin), as))
@@ -248,8 +249,8 @@ func (w *walk) step() {
 // pass lets time go by, often until just before or after something ends.
 func (w *walk) pass() {
 	spans := []time.Duration{
-		time.Millisecond, time.Second, w.last, w.last - time.Millisecond, time.Minute, store.MaxDelay,
-		store.OriginWindow, store.ThrottleWindow - time.Millisecond, store.ThrottleWindow, store.FamiliarLife,
+		time.Millisecond, time.Second, w.last, w.last - time.Millisecond, time.Minute, throttle.MaxDelay,
+		throttle.OriginWindow, throttle.Window - time.Millisecond, throttle.Window, throttle.FamiliarLife,
 	}
 	w.now = w.now.Add(max(spans[w.r.IntN(len(spans))], 0))
 }
@@ -258,7 +259,7 @@ func (w *walk) pass() {
 func (w *walk) overlap(account, origin string) {
 	_, other := w.pickLogin()
 	origins := [2]string{origin, other}
-	as := [2]store.Admission{w.admit(account, origin), w.admit(account, other)}
+	as := [2]throttle.Admission{w.admit(account, origin), w.admit(account, other)}
 	first := w.r.IntN(2)
 	for _, i := range [2]int{first, 1 - first} {
 		w.now = w.now.Add(time.Duration(w.r.IntN(2000)) * time.Millisecond)

@@ -1,4 +1,4 @@
-package store_test
+package throttle_test
 
 import (
 	"testing"
@@ -6,9 +6,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/redistest"
-	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/cluster"
 	"github.com/coffeenode/userdb/internal/store/single"
+	"github.com/coffeenode/userdb/internal/store/throttle"
 )
 
 // TestThrottleLostReplies loses the replies to calls that change counters. The calls are sent
@@ -27,7 +27,7 @@ func TestThrottleLostReplies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx := t.Context()
-			a := store.Counters{Account: countersKey(t, "lost", name), Origin: countersKey(t, "lost", name, "origin"), Name: "o"}
+			a := throttle.Counters{Account: countersKey(t, "lost", name), Origin: countersKey(t, "lost", name, "origin"), Name: "o"}
 			counts := func() [2]int64 {
 				n, _ := srv.Client().HGet(ctx, a.Account.String(), "sn").Int64()
 				m, _ := srv.Client().HGet(ctx, a.Origin.String(), "sn").Int64()
@@ -44,7 +44,7 @@ func TestThrottleLostReplies(t *testing.T) {
 					t.Errorf("%s: error %v; the account and the origin have counted %v, want %v", operation, err, got, want)
 				}
 			}
-			var as [3]store.Admission
+			var as [3]throttle.Admission
 			for i := range as {
 				loseReplies("admit", [2]int64{int64(i) + 1, int64(i) + 1}, func() (err error) { as[i], err = e.Admit(ctx, a); return err })
 				if as[i].Wait != 0 || !as[i].AtOrigin || as[i].OwnBudget {

@@ -13,9 +13,8 @@
 -- ARGV[2]  now in milliseconds, or "" for the server's clock
 -- ARGV[3]  the origin's name in an account's counters, or ""
 -- ARGV[4]  for "forgive" and "withdraw": "1" if the attempt was counted on its origin's own budget
--- ARGV[5..13]  the limits in internal/store/login.go, times in milliseconds: ThrottleWindow,
---              StrangerFree, StrangerMax, FamiliarMax, FamiliarOrigins, FamiliarLife,
---              OriginWindow, OriginFree, MaxDelay
+-- ARGV[5..13]  the limits in throttle.go, times in milliseconds: Window, StrangerFree, StrangerMax,
+--              FamiliarMax, FamiliarOrigins, FamiliarLife, OriginWindow, OriginFree, MaxDelay
 -- ARGV[14]  a token of twelve characters that identifies the call
 -- ARGV[15]  milliseconds since the call was first sent if it may have been carried out, else ""
 -- ARGV[16..]   for each key: account | origin

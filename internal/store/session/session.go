@@ -1,0 +1,172 @@
+// Package session owns the sessions of entries: their key, scripts, values and limits. It sends no
+// commands.
+//
+// The sessions are a hash beside their entry, in the entry's slot:
+//
+//	~/session/{PRK}    HASH: ENDS IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
+//	                   HASH: - UNTIL CALL    an ended session, for an hour
+//
+// HASH is that of the session's secret. Times are in milliseconds, and the last two words are
+// escaped. A session is valid while its entry has the generation BOND, which changes when the
+// entry's field ~epoch does. session.lua describes all words, and epoch.lua which login may start a
+// session.
+package session
+
+import (
+	_ "embed"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// EpochLua runs on an entry, and Lua, which [history.Lua] must precede, on the record of the
+// entry's sessions.
+var (
+	//go:embed session.lua
+	Lua string
+	//go:embed epoch.lua
+	EpochLua string
+)
+
+// FieldEpoch is the field of an entry that holds a rev that sessions are bound to. It is replaced
+// when all sessions end, and absent until the first one begins.
+const FieldEpoch = "~epoch"
+
+// Max is the maximum number of sessions of an entry. The newest ones stay.
+const Max = 100
+
+// SeenInterval limits how often the time at which a session was last seen is stored.
+const SeenInterval = time.Minute
+
+// Key returns the key of an entry's sessions, a hash in the entry's slot.
+func Key(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("session") }
+
+// FirstEpoch returns the epoch for an entry that has none, made from a new rev. Unlike all others,
+// it begins with a hyphen.
+func FirstEpoch(rev string) string { return "-" + rev[1:] }
+
+// An Entry holds what sessions depend on of their entry.
+type Entry struct {
+	Rev      string // the newest one
+	Epoch    string // see FieldEpoch
+	Changed  string // when the password was last set
+	Disabled bool
+}
+
+// Generation returns the text that sessions of an entry are bound to. A session is valid while the
+// entry has the same generation. The generation changes when all sessions end: either the epoch
+// changes or, if the password was set by a program that does not know sessions, the time of the
+// password.
+func (e Entry) Generation() string {
+	return recordkey.Escape(e.Epoch) + "/" + recordkey.Escape(e.Changed)
+}
+
+// A Session describes a session as it is stored.
+type Session struct {
+	ID         string // hash of its secret
+	Generation string // the entry's Generation when the session began
+	Begun      time.Time
+	Seen       time.Time // when it was last seen, to the minute
+	Verified   time.Time // when the owner last gave the password
+	Ends       time.Time // when it ends at the latest, however often it is used
+	// Idle is how long after Seen the session ends if it is not used.
+	Idle   time.Duration
+	Origin string
+	Agent  string
+}
+
+// Live reports whether the session is still valid at now. The zero Session is not.
+func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
+
+// ValidFor reports whether the session, if it belongs to the entry, is valid for it.
+func (s Session) ValidFor(e Entry) bool {
+	return s.Generation == e.Generation() && e.Epoch != "" && !e.Disabled
+}
+
+// A Start asks to store a session for an entry that a login has read.
+type Start struct {
+	PRK  recordkey.Key
+	Seen Entry // the entry at that time
+	// FirstEpoch is a result of the function FirstEpoch. It becomes the entry's epoch if the entry
+	// has none.
+	FirstEpoch string
+	ID         string
+	Life, Idle time.Duration
+	Origin     string
+	Agent      string
+	Note       history.Note
+	Now        time.Time // zero: the server's clock
+}
+
+// EpochArgs returns the arguments of epoch.lua. Its key is the entry.
+func (s Start) EpochArgs() []string {
+	return []string{s.PRK.Type(), s.Seen.Rev, s.Seen.Epoch, s.Seen.Changed, s.FirstEpoch}
+}
+
+// Args returns the arguments of session.lua that store the session, bound to the epoch that
+// epoch.lua returned.
+func (s Start) Args(epoch string) []string {
+	bound := Entry{Epoch: epoch, Changed: s.Seen.Changed}
+	return append(Args("begin", s.Now, s.ID, bound.Generation()), arg.Millis(s.Life), arg.Millis(s.Idle),
+		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(Max))
+}
+
+// A Verb says what a call of session.lua does.
+type Verb string
+
+// The verbs besides the one of [Start.Args].
+const (
+	Seen   Verb = "seen"
+	Verify Verb = "verify"
+	End    Verb = "end"
+	List   Verb = "list"
+	Clear  Verb = "clear"
+)
+
+// Args returns the arguments of session.lua. bond is a generation or, for [End], the name of the
+// call.
+func Args(v Verb, now time.Time, id, bond string) []string {
+	return []string{string(v), arg.Time(now), id, bond}
+}
+
+// ParseAll parses a reply of session.lua: members, each after its name. It ignores other texts.
+func ParseAll(texts []string) (all []Session) {
+	for i := 0; i+1 < len(texts); i += 2 {
+		if s, err := Parse(texts[i], texts[i+1]); err == nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+var errSession = errors.New("not a session")
+
+// maxDigits is the maximum length of a number in a member, here as in session.lua.
+const maxDigits = 15
+
+// Parse parses a member of the record and returns an error for any other text.
+func Parse(id, text string) (Session, error) {
+	words := strings.Split(text, " ")
+	if len(words) != 8 {
+		return Session{}, errSession
+	}
+	var ms [5]int64
+	for i := range ms {
+		n, err := strconv.ParseUint(words[i], 10, 64)
+		if err != nil || len(words[i]) > maxDigits {
+			return Session{}, errSession
+		}
+		ms[i] = int64(n)
+	}
+	origin, err1 := recordkey.Unescape(words[6])
+	agent, err2 := recordkey.Unescape(words[7])
+	return Session{
+		ID: id, Ends: time.UnixMilli(ms[0]), Idle: time.Duration(ms[1]) * time.Millisecond, Seen: time.UnixMilli(ms[2]),
+		Verified: time.UnixMilli(ms[3]), Begun: time.UnixMilli(ms[4]), Generation: words[5], Origin: origin, Agent: agent,
+	}, errors.Join(err1, err2)
+}

@@ -1,0 +1,243 @@
+// Package token owns the single-use tokens of entries, and invitations: their key, scripts, values
+// and limits. It sends no commands.
+//
+// The tokens are a hash beside their entry, in the entry's slot:
+//
+//	~/token/{PRK}    HASH: UNTIL NUMBER PURPOSE FIELDS VALUE
+//
+// HASH is that of the token's secret, UNTIL when it expires in milliseconds, NUMBER greater for
+// newer tokens, and FIELDS the facets that it is bound to, in hexadecimal digits with slashes
+// between them. PURPOSE and VALUE are escaped. An invitation is a token at the PRK that its entry
+// will have.
+//
+// The entry's field ~tokens, a [Mark], says which members are valid:
+//
+//	~tokens          1XXXXXX HASH...    the newest token, and tokens that have ended
+//	                 HASH MEMBER        a token that waits in the entry, a line each
+//
+// Without the field, none is. tokens.lua describes both records.
+package token
+
+import (
+	"cmp"
+	_ "embed"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store/arg"
+	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// Lua precedes every script that uses tokens. [history.Lua] must also precede IssueLua.
+var (
+	//go:embed tokens.lua
+	Lua string
+	//go:embed issue.lua
+	IssueLua string
+	//go:embed peek.lua
+	PeekLua string
+	//go:embed invite.lua
+	InviteLua string
+)
+
+// FieldTokens is the field of an entry that holds its [Mark].
+const FieldTokens = "~tokens"
+
+// maxTokens is the maximum number of valid tokens of an entry. If there are more, the oldest one of
+// the most frequent kind goes; see issue.lua.
+const maxTokens = 16
+
+// Key returns the key of the hash that holds an entry's tokens, in the entry's slot.
+func Key(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("token") }
+
+// A Token describes a single-use token.
+type Token struct {
+	Hash    string   // hash of the secret, without spaces
+	Purpose string   // not empty
+	Fields  []string // facets that it is bound to; it ends when one of them is set or unset
+	Value   string
+}
+
+// args returns the token as arguments of scripts: hash, purpose, facets and value.
+func (t Token) args() []string {
+	fields := make([]string, len(t.Fields))
+	for i, f := range t.Fields {
+		fields[i] = hex.EncodeToString([]byte(f))
+	}
+	return []string{t.Hash, recordkey.Escape(t.Purpose), strings.Join(fields, "/"), recordkey.Escape(t.Value)}
+}
+
+// An Open is a valid token as it is stored beside its entry.
+type Open struct {
+	Token
+	Until  time.Time // when it expires
+	Number uint64    // greater for newer tokens
+}
+
+// Parse parses a member of the record of an entry's tokens, in the format of
+// tokens.lua. It returns false for any other text.
+func Parse(hash, text string) (t Open, ok bool) {
+	words := strings.Split(text, " ")
+	if len(words) != 5 {
+		return Open{}, false
+	}
+	t.Hash = hash
+	for field := range strings.SplitSeq(words[3], "/") {
+		name, err := hex.DecodeString(field)
+		if err != nil {
+			return Open{}, false
+		}
+		if len(name) > 0 {
+			t.Fields = append(t.Fields, string(name))
+		}
+	}
+	until, err1 := strconv.ParseInt(words[0], 10, 64)
+	number, err2 := strconv.ParseUint(words[1], 10, 64)
+	purpose, err3 := recordkey.Unescape(words[2])
+	value, err4 := recordkey.Unescape(words[4])
+	t.Until, t.Number, t.Purpose, t.Value = time.UnixMilli(until), number, purpose, value
+	return t, cmp.Or(err1, err2, err3, err4) == nil
+}
+
+// An Issue asks to store a token.
+type Issue struct {
+	Token
+	PRK  recordkey.Key
+	Rev  string // the entry's rev
+	Life time.Duration
+	Note history.Note
+	Now  time.Time // zero: the server's clock
+}
+
+// Args returns the arguments of issue.lua, which those of [history.Lua] follow.
+func (i Issue) Args() []string {
+	args := append([]string{i.PRK.Type(), i.Rev}, i.args()...)
+	return append(args, arg.Millis(i.Life), strconv.Itoa(maxTokens), arg.Time(i.Now))
+}
+
+// An Invitation is a token for an entry that does not exist yet, at the PRK that it will have.
+type Invitation struct {
+	Token
+	PRK  recordkey.Key
+	Life time.Duration
+	Now  time.Time // zero: the server's clock
+}
+
+// Args returns the arguments of invite.lua.
+func (i Invitation) Args() []string {
+	return append(i.args(), arg.Millis(i.Life), arg.Time(i.Now))
+}
+
+// PeekArgs returns the arguments of peek.lua. waiting says that its key is not the record of the
+// tokens but the entry, in which a token may wait.
+func PeekArgs(hash string, now time.Time, waiting bool) []string {
+	where := ""
+	if waiting {
+		where = "waiting"
+	}
+	return []string{hash, arg.Time(now), where}
+}
+
+// ParsePeek parses a reply of peek.lua. left is how long the token remains valid. ok is false if
+// there is no such token.
+func ParsePeek(hash string, reply []string) (t Token, left time.Duration, ok bool) {
+	if len(reply) < 2 {
+		return Token{}, 0, false
+	}
+	open, ok := Parse(hash, reply[0])
+	ms, err := strconv.ParseInt(reply[1], 10, 64)
+	if !ok || err != nil {
+		return Token{}, 0, false
+	}
+	return open.Token, time.Duration(ms) * time.Millisecond, true
+}
+
+// An Ending says what a change does to the tokens of its entry. In any case, tokens bound to a
+// facet that the change sets or unsets end, and a delete ends all tokens.
+type Ending struct {
+	Known bool // the entry was read together with its tokens
+	All   bool // all tokens end
+	// Spend is the hash of a token that must be valid, or "" for none. If it is not valid, the
+	// change fails with ErrNotFound. For a create it is the hash of an invitation.
+	Spend string
+	// Purpose is that token's purpose. All tokens with this purpose end.
+	Purpose string
+	Now     time.Time // zero: the server's clock
+}
+
+// Args returns the ending as arguments of scripts: all, now, spend and purpose.
+func (e Ending) Args() []string {
+	return []string{arg.Bool(e.All), arg.Time(e.Now), e.Spend, recordkey.Escape(e.Purpose)}
+}
+
+// Lines returns the members of a record as tokens.lua expects those that were read earlier.
+func Lines(members map[string]string) string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		// No token has a line break.
+		if line := name + " " + members[name]; !strings.Contains(line, "\n") {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.String()
+}
+
+// A Mark is the value of an entry's FieldTokens when the entry was read.
+type Mark string
+
+// Any reports whether the entry may have tokens. Without a mark, no token of the entry is valid.
+func (m Mark) Any() bool { return m != "" }
+
+// Allows reports whether the entry allows a token with that hash to be used. It does not check that
+// such a token exists or has not expired.
+func (m Mark) Allows(hash string) bool {
+	if _, waits := m.waiting()[hash]; waits {
+		return true
+	}
+	line, _, _ := strings.Cut(string(m), "\n")
+	return line != "" && line[0] != '0' && !slices.Contains(strings.Fields(line), hash)
+}
+
+// Ended reports whether the token with that hash was spent or ended by a change and is not removed
+// yet.
+func (m Mark) Ended(hash string) bool {
+	line, _, _ := strings.Cut(string(m), "\n")
+	return slices.Contains(strings.Fields(line), hash)
+}
+
+// Open returns the tokens that are valid at now, newest first, if the entry is not disabled.
+// members is the record at Key.
+func (m Mark) Open(members map[string]string, now time.Time) (open []Open) {
+	all := m.waiting()
+	for hash, text := range members {
+		if all[hash] == "" {
+			all[hash] = text
+		}
+	}
+	for hash, text := range all {
+		if t, ok := Parse(hash, text); ok && m.Allows(hash) && t.Until.After(now) {
+			open = append(open, t)
+		}
+	}
+	slices.SortFunc(open, func(a, b Open) int {
+		return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(a.Hash, b.Hash))
+	})
+	return open
+}
+
+// waiting returns the tokens that are stored in the entry itself, by hash.
+func (m Mark) waiting() map[string]string {
+	all := map[string]string{}
+	_, lines, _ := strings.Cut(string(m), "\n")
+	for line := range strings.SplitSeq(lines, "\n") {
+		if hash, member, ok := strings.Cut(line, " "); ok {
+			all[hash] = member
+		}
+	}
+	return all
+}
