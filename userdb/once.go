@@ -65,9 +65,9 @@ func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry
 // A onceRequest represents a request of CreateOnce for an entry at prk.
 //
 // A reservation is a token where the tokens of the entry will be. The change that creates the entry
-// spends it, and stores its identifier in the entry as [store.FieldOnce]. So only one of the calls
-// that try to create the entry can succeed, the token shows whether the entry was created, and the
-// identifier shows whether an entry at prk is the one that the request created.
+// spends it, and stores the mark of the request in the entry as [store.FieldOnce]. So only one of the
+// calls that try to create the entry can succeed, the token shows whether the entry was created, and
+// the mark shows whether an entry at prk is the one that the request created.
 type onceRequest struct {
 	*Type
 	record recordkey.Key // stores the request, as the token of an entry that does not exist
@@ -205,9 +205,13 @@ func (o *onceRequest) begin(ctx context.Context, uid string) error {
 
 // release gives up a reservation that this call has made and that no stored request relies on.
 func (o onceRequest) release(ctx context.Context, r storedRequest) {
-	if r.reservation != o.caller {
-		return
+	if r.reservation == o.caller {
+		o.removeReservation(ctx, r)
 	}
+}
+
+// removeReservation removes the reservation of r if no stored request relies on it.
+func (o onceRequest) removeReservation(ctx context.Context, r storedRequest) {
 	stored, err := o.storedRequests(ctx)
 	if err != nil || slices.ContainsFunc(stored, func(s storedRequest) bool { return s.reservation == r.reservation && s.prk == r.prk }) {
 		return
@@ -289,7 +293,7 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 	}
 	// The token may exist although it was spent, if the server refused to remove it.
 	r, err := o.view.FindOne(ctx, store.Lookup{PRK: o.prk})
-	created := err == nil && r.Fields[store.FieldOnce] == o.reservation
+	created := err == nil && r.Fields[store.FieldOnce] == o.mark()
 	if pending && !created && (errors.Is(err, ErrNotFound) || err == nil && !r.Tokens().Ended(o.name)) {
 		return Entry{}, true, nil
 	}
@@ -299,6 +303,11 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 	e, err = o.entry(r, err)
 	return e, false, err
 }
+
+// mark returns what an entry that the request creates holds. It names the request as well as the
+// reservation, since a corrected request with the same name may rely on the reservation of the one
+// that was refused.
+func (o onceRequest) mark() string { return o.reservation + o.digest[:16] }
 
 // create creates the entry, or returns it if an earlier call has done so.
 func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
@@ -334,7 +343,7 @@ func (o onceRequest) createReserved(ctx context.Context, n NewEntry) (Entry, err
 	d := *o.draft
 	d.UID = n.UID
 	d.Own = maps.Clone(d.Own)
-	d.SetOwn(store.FieldOnce, o.reservation)
+	d.SetOwn(store.FieldOnce, o.mark())
 	return o.createWithToken(ctx, d, o.token(o.reservation))
 }
 
@@ -381,10 +390,11 @@ func (t *Type) isTakenUID(err error) bool {
 }
 
 // forget allows the name to be used for another request. It removes the stored request first, then
-// the token with which another call could still create the entry.
+// the reservation with which another call could still create the entry, unless another request
+// relies on it by now.
 func (o onceRequest) forget(ctx context.Context) {
 	o.removeToken(ctx, o.record, o.requestToken(o.storedRequest))
-	o.removeToken(ctx, o.prk, o.token(o.reservation))
+	o.removeReservation(ctx, o.storedRequest)
 }
 
 // removeToken removes a token at prk, if it is the only one there. If that fails, the token expires

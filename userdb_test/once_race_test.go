@@ -244,3 +244,76 @@ func (g *loginSite) delayCommand(late, at int) (more, sooner, created bool) {
 	}
 	return more, sooner, created
 }
+
+// TestCreateOnceForgotten checks a corrected request that relies on the reservation of the request
+// that it corrects, while another call forgets that one and a delayed command of it arrives. The
+// corrected request never returns an entry that it did not ask for.
+func TestCreateOnceForgotten(t *testing.T) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
+		g.needs(manyClients)
+		if strings.HasPrefix(g.url, "redis+cluster:") {
+			t.Skip("on a cluster, the others wait for seconds to take over the claims of the delayed call")
+		}
+		for late, more := 0, true; more; late++ {
+			for forgotten, again := 0, true; again; forgotten++ {
+				for at, sooner := 0, true; sooner; at++ {
+					more, again, sooner = g.forgetMeanwhile(late, forgotten, at)
+				}
+			}
+		}
+	})
+}
+
+// forgetMeanwhile delays a command of a request, and a command of the call that repeats it and is
+// refused. Both arrive before a command of the corrected request. The results report whether the
+// three calls had that many commands.
+func (g *loginSite) forgetMeanwhile(late, forgotten, at int) (more, again, sooner bool) {
+	t := g.t
+	t.Helper()
+	ctx, name := t.Context(), fmt.Sprint("request ", late, " ", forgotten, " ", at)
+	first := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "carol")}
+	corrected := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "dora")}
+	g.beforeNthCommand(late, func(send func() error) error {
+		if _, err := g.users.Create(ctx, userdb.NewEntry{UID: "y", Facets: schema.Texts("name", "carol")}); errors.Is(err, userdb.ErrDuplicate) {
+			return send() // the first request has created its entry
+		}
+		more = true
+		g.advance(11 * time.Second)
+		var sendErr error
+		g.beforeNthCommand(forgotten, func(sendForget func() error) error {
+			again = true
+			var forgetErr error
+			if err := g.users.Delete(ctx, hints.UID("y")); err != nil && !errors.Is(err, userdb.ErrNotFound) {
+				t.Error(err)
+			}
+			g.beforeNthCommand(at, func(sendCorrected func() error) error {
+				sooner = true
+				sendErr, forgetErr = send(), sendForget()
+				return sendCorrected()
+			})
+			e, err := g.users.CreateOnce(ctx, name, corrected)
+			g.tap.set(nil)
+			if err == nil && e.Text("name") != "dora" {
+				t.Errorf("commands %d, %d and %d: the corrected request returned %v", late, forgotten, at, e)
+			}
+			if !sooner {
+				sendErr, forgetErr = send(), sendForget()
+			}
+			return forgetErr
+		})
+		_, _ = g.users.CreateOnce(ctx, name, first)
+		g.tap.set(nil)
+		if !again {
+			sendErr = send()
+		}
+		return sendErr
+	})
+	_, _ = g.users.CreateOnce(ctx, name, first)
+	g.tap.set(nil)
+	for _, uid := range []string{"x", "y"} {
+		if err := g.users.Delete(ctx, hints.UID(uid)); err != nil && !errors.Is(err, userdb.ErrNotFound) {
+			t.Error(err)
+		}
+	}
+	return more, again, sooner
+}
