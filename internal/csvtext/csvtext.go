@@ -3,6 +3,7 @@
 package csvtext
 
 import (
+	"errors"
 	"io"
 	"regexp"
 	"strings"
@@ -16,11 +17,17 @@ type Cell struct {
 	Quoted bool // it was in quotes
 }
 
+// The errors of Split.
+var (
+	ErrQuote = errors.New("a quote at a wrong place")
+	ErrOpen  = errors.New("a cell whose quote is not closed")
+)
+
 // Split returns the cells of a row that a csv.Reader has read, with the line breaks in quotes as
-// they are, and reports whether it could. It also reads ="TEXT", the bare form in which programs
-// write a text that a spreadsheet must not convert; that is then the text of the cell. If trim is
-// set, white space before a cell is left out.
-func Split(row string, delimiter rune, trim bool) (cells []Cell, ok bool) {
+// they are. It also reads ="TEXT", the bare form in which programs write a text that a spreadsheet
+// must not convert; that is then the text of the cell. If trim is set, white space before a cell is
+// left out. The error is ErrOpen if the last cell may continue on the next line, else ErrQuote.
+func Split(row string, delimiter rune, trim bool) (cells []Cell, err error) {
 	for strings.HasPrefix(row, "\n") || strings.HasPrefix(row, "\r\n") { // a csv.Reader skips them
 		_, row, _ = strings.Cut(row, "\n")
 	}
@@ -34,11 +41,14 @@ func Split(row string, delimiter rune, trim bool) (cells []Cell, ok bool) {
 		case strings.HasPrefix(row, `"`):
 			end := quotedLength(row)
 			if end == 0 {
-				return nil, false
+				return nil, ErrOpen
 			}
 			c, row = Cell{strings.ReplaceAll(row[1:end-1], `""`, `"`), true}, row[end:]
-		case strings.HasPrefix(row, `="`) && quotedLength(row[1:]) > 0:
+		case strings.HasPrefix(row, `="`):
 			end := 1 + quotedLength(row[1:])
+			if end == 1 {
+				return nil, ErrOpen
+			}
 			c.Text, row = row[:end], row[end:]
 		default:
 			end := strings.IndexRune(row, delimiter)
@@ -46,15 +56,17 @@ func Split(row string, delimiter rune, trim bool) (cells []Cell, ok bool) {
 				end = len(row)
 			}
 			if c.Text, row = row[:end], row[end:]; strings.Contains(c.Text, `"`) {
-				return nil, false
+				err = ErrQuote // a later cell may be open
 			}
 		}
 		cells = append(cells, c)
-		if row == "" {
-			return cells, true
+		if !strings.HasPrefix(row, string(delimiter)) && row != "" {
+			err = ErrQuote
+			_, row, _ = strings.Cut(row, string(delimiter))
+			row = string(delimiter) + row
 		}
-		if !strings.HasPrefix(row, string(delimiter)) {
-			return nil, false
+		if row == "" {
+			return cells, err
 		}
 		row = row[utf8.RuneLen(delimiter):]
 	}

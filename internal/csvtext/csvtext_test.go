@@ -10,10 +10,10 @@ import (
 // TestSplit checks which cells a row has, and which of them are in quotes.
 func TestSplit(t *testing.T) {
 	for _, tt := range []struct {
-		row   string
-		trim  bool
-		want  []Cell
-		wrong bool
+		row  string
+		trim bool
+		want []Cell
+		err  error
 	}{
 		{row: "a,b\n", want: []Cell{{"a", false}, {"b", false}}},
 		{row: "\r\n\na,\"\\N\",\\N\r\n", want: []Cell{{"a", false}, {`\N`, true}, {`\N`, false}}},
@@ -21,18 +21,22 @@ func TestSplit(t *testing.T) {
 		{row: "=\"00123\",=\"a,\"\"b\"\"\",=1\n", want: []Cell{{`="00123"`, false}, {`="a,""b"""`, false}, {"=1", false}}},
 		{row: "a, \"b\"\n", trim: true, want: []Cell{{"a", false}, {"b", true}}},
 		{row: "a,\n", want: []Cell{{"a", false}, {"", false}}},
-		{row: "a \"b\",c\n", wrong: true},
-		{row: "=\"a\"b,c\n", wrong: true},
-		{row: "a,\"b\n", wrong: true},
-		{row: "\"a\"b,c\n", wrong: true},
+		{row: "a \"b\",c\n", err: ErrQuote},
+		{row: "=\"a\"b,c\n", err: ErrQuote},
+		{row: "\"a\"b,c\n", err: ErrQuote},
+		{row: "\"a\"b\n", err: ErrQuote},
+		{row: "a,\"b\n", err: ErrOpen},
+		{row: "=\"a\",=\"b\n", err: ErrOpen},
+		{row: "5\" pipe,\"b\n", err: ErrOpen},
+		{row: "\"a\"b,\"c\n", err: ErrOpen},
 	} {
-		got, ok := Split(tt.row, ',', tt.trim)
-		if ok == tt.wrong || ok && !slices.Equal(got, tt.want) {
-			t.Errorf("%q: got %v, %v; want %v", tt.row, got, ok, tt.want)
+		got, err := Split(tt.row, ',', tt.trim)
+		if err != tt.err || err == nil && !slices.Equal(got, tt.want) {
+			t.Errorf("%q: got %v, %v; want %v, %v", tt.row, got, err, tt.want, tt.err)
 		}
 	}
-	if got, ok := Split("a§\"b§c\"", '§', false); !ok || !slices.Equal(got, []Cell{{"a", false}, {"b§c", true}}) {
-		t.Errorf("with another delimiter: got %v, %v", got, ok)
+	if got, err := Split("a§\"b§c\"", '§', false); err != nil || !slices.Equal(got, []Cell{{"a", false}, {"b§c", true}}) {
+		t.Errorf("with another delimiter: got %v, %v", got, err)
 	}
 }
 
@@ -69,9 +73,9 @@ func FuzzWrite(f *testing.F) {
 		if err := Write(&out, ';', []string{first, second}, func(string) bool { return quote }); err != nil {
 			t.Fatal(err)
 		}
-		cells, ok := Split(out.String(), ';', false)
-		if !ok || len(cells) != 2 || cells[0].Text != first || cells[1].Text != second || quote && !cells[0].Quoted {
-			t.Errorf("%q: split into %v, %v", out.String(), cells, ok)
+		cells, err := Split(out.String(), ';', false)
+		if err != nil || len(cells) != 2 || cells[0].Text != first || cells[1].Text != second || quote && !cells[0].Quoted {
+			t.Errorf("%q: split into %v, %v", out.String(), cells, err)
 		}
 		r := csv.NewReader(strings.NewReader(out.String()))
 		r.Comma = ';'

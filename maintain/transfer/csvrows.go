@@ -177,8 +177,12 @@ func (s *csvRows) read() ([]string, error) {
 	}
 	row, isQuoted := s.row(), func(int) bool { return false }
 	if bytes.IndexByte(row, '"') >= 0 {
-		split, ok := csvtext.Split(string(row), s.delimiter, s.r.TrimLeadingSpace)
-		if !ok {
+		split, problem := csvtext.Split(string(row), s.delimiter, s.r.TrimLeadingSpace)
+		switch {
+		case problem == csvtext.ErrOpen && isBare:
+			// What follows would be read as rows, although it may belong to the cell.
+			return nil, problem
+		case problem != nil:
 			return cells, err
 		}
 		cells = cells[:0]
@@ -276,6 +280,9 @@ func (s *csvRows) next(l *line) (more bool, err error) {
 		return false, nil
 	case err != nil && s.input.err != nil:
 		return false, s.readError(s.input.err)
+	case err == csvtext.ErrOpen:
+		return false, s.readError(fmt.Errorf("%w: a quote that is not closed on its line, beside one inside a cell without quotes: "+
+			"put that cell in quotes, and double the one inside", ErrInput))
 	case errors.As(err, &bad):
 		if hasUnclosedQuote(s.row(), bad) {
 			return false, s.readError(fmt.Errorf("%w: a quote that is not closed", ErrInput))

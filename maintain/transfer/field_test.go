@@ -117,7 +117,7 @@ func TestTables(t *testing.T) {
 		{"a text of a spreadsheet in quotes", "uid,email,name\n1,ann@x.org,\"=\"\"Ann\"\"\"\n", transfer.ImportOptions{}, withUID("1")},
 		{"texts of a spreadsheet in the header", "=\"uid\";=\"email\";=\"name\"\r\n=\"1\";=\"ann@x.org\";=\"Ann\"\r\n", transfer.ImportOptions{Delimiter: ';'}, withUID("1")},
 		{"a formula", "uid,email,name\n1,ann@x.org,=Ann\n", transfer.ImportOptions{}, strings.Replace(withUID("1"), `"Ann"`, `"=Ann"`, 1)},
-		{"a text of a spreadsheet that does not end", "uid,email,name\n1,ann@x.org,=\"Ann\n", transfer.ImportOptions{}, "a quote inside a cell without quotes"},
+		{"a text of a spreadsheet that does not end", "uid,email,name\n1,ann@x.org,=\"Ann\n", transfer.ImportOptions{}, "a quote that is not closed on its line"},
 		{"CRLF in a cell", "uid,email,name,job\r\n1,ann@x.org,Ann,\"a\r\nb\"\r\n", transfer.ImportOptions{}, strings.Replace(withUID("1"), `"name"`, `"job":"a\r\nb","name"`, 1)},
 		{"an apostrophe", "uid,email,name\n1,ann@x.org,'=Ann\n", transfer.ImportOptions{}, strings.Replace(withUID("1"), `"Ann"`, `"'=Ann"`, 1)},
 		{"a number after an apostrophe", "uid,email,name\n'6543210987654,ann@x.org,Ann\n", transfer.ImportOptions{}, `"uid": a number after an apostrophe`},
@@ -233,6 +233,22 @@ func TestMySQLBackslashes(t *testing.T) {
 		report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{CSV: true})
 		if _, is := errors.AsType[*transfer.ReadError](err); !is || !strings.Contains(err.Error(), "a quote after a backslash, as MySQL writes it") || report.Read != 0 {
 			t.Errorf("got %+v, %v; want a ReadError that names MySQL", report, err)
+		}
+	})
+}
+
+// TestOpenQuotes checks that the lines inside a cell never become rows of their own, although a cell
+// ="TEXT" or one with a stray quote stands before it: whoever chose the text of the cell would choose
+// the accounts.
+func TestOpenQuotes(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, full())
+		for _, first := range []string{`="0049"`, `5" pipe`} {
+			in := "uid,job,email,name\n1,cook,ann@x.org,Ann\n" + first + ",\"hi\n2,cook,eve@x.org,Eve\nbye\",bob@x.org,Bob\n"
+			report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{CSV: true, DryRun: true})
+			if bad, is := errors.AsType[*transfer.ReadError](err); !is || bad.Line != 3 || report.Read != 1 {
+				t.Errorf("%s: got %+v, %v; want a ReadError in line 3", first, report, err)
+			}
 		}
 	})
 }
