@@ -52,7 +52,7 @@ func TestCompactForgets(t *testing.T) {
 	}
 }
 
-// TestCompactForgetsExpired checks that records that have expired are gone, too.
+// TestCompactForgetsExpired checks that records that have expired are also gone.
 func TestCompactForgetsExpired(t *testing.T) {
 	ctx, forward := testClock(t)
 	for _, when := range []string{"Compact", "start"} {
@@ -120,8 +120,8 @@ func TestCompactWhileWriting(t *testing.T) {
 	}
 }
 
-// TestLongTail makes many changes while a file is rewritten. They are copied in the background,
-// too, and none is lost.
+// TestLongTail makes many changes while a file is rewritten. They are also copied in the
+// background, and none is lost.
 func TestLongTail(t *testing.T) {
 	var slow atomic.Bool
 	begun, end := make(chan struct{}), make(chan struct{})

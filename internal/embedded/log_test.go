@@ -334,7 +334,7 @@ func compareFile(t *rapid.T, path string, want map[string]string) {
 	}
 }
 
-// FuzzOpenLog checks that no file makes openLog panic or allocate without measure.
+// FuzzOpenLog checks that no file makes openLog panic or allocate memory without limit.
 func FuzzOpenLog(f *testing.F) {
 	whole, _ := closedFile(f)
 	f.Add(whole)
