@@ -113,7 +113,7 @@ func (c keycloakCredential) hash() (string, error) {
 		return fmt.Sprintf("$argon2id$v=19$m=%s,t=%d,p=%s$%s$%s", more("memory"), how.HashIterations, more("parallelism"),
 			b64.EncodeToString(salt), b64.EncodeToString(value)), nil
 	}
-	return "", fmt.Errorf("its password has the unsupported algorithm %s", records.Quoted(how.Algorithm))
+	return "", fmt.Errorf("its password has an unsupported algorithm or parameters: %s", records.Quoted(how.Algorithm))
 }
 
 var errNotExported = errors.New("its password does not have the format of an export")
