@@ -28,8 +28,8 @@ func (b *bench) rueidisClient() rueidis.Client {
 
 // compareWithPeers compares the library with rueidis and with go-redis' AutoPipeline. It compares
 // throughput and the 99th percentile, each with the better of the two. There is no row of processor
-// time, because that depends on how many calls share a batch, which differs by a tenth from sitting
-// to sitting.
+// time, because that depends on how many calls share a batch, which varies by a tenth from one
+// sitting to the next.
 func (b *bench) compareWithPeers(ctx context.Context, workers int, f func(*userdb.Type, rueidis.Client, *redis.AutoPipeliner) (ours, first, second variant)) outcome {
 	db, users := b.server.open(ctx, userdb.Options{})
 	defer db.Close()

@@ -32,7 +32,7 @@ type reportRow struct {
 	Verdict  verdict  `json:"verdict"`
 	Note     string   `json:"note,omitempty"`
 	Seconds  float64  `json:"seconds,omitempty"` // how long all sittings took
-	Entries  int      `json:"entries,omitempty"` // measured, if a quick run has fewer
+	Entries  int      `json:"entries,omitempty"` // set if a quick run measures fewer
 	Variants []result `json:"variants,omitempty"`
 }
 

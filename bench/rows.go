@@ -44,7 +44,7 @@ type outcome struct {
 	cpu      *estimate // nil if there is no row NAME-cpu
 	p99      *estimate
 	took     time.Duration
-	entries  int // number of entries measured, if a quick run has fewer
+	entries  int // number of entries, set if a quick run measures fewer
 	note     string
 	variants []result
 }

@@ -109,7 +109,7 @@ func (q *quota) give(holder string, n int) {
 }
 
 // wait takes n for a holder as soon as it is free. It returns the problem of take if that takes too
-// long or ctx ends. Callers have a place, so that only so many of them wait.
+// long or ctx ends. Callers have a place, which limits how many of them wait.
 func (q *quota) wait(ctx context.Context, holder string, n int) error {
 	w := &waiter{holder, n, make(chan struct{})}
 	q.mu.Lock()

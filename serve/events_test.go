@@ -334,8 +334,9 @@ func TestOrigins(t *testing.T) {
 	})
 }
 
-// TestListenersThatCatchUp checks that only so many listeners of a key read old events at a time,
-// that those of other keys do meanwhile, and that listeners that follow the feed do not count.
+// TestListenersThatCatchUp checks that only a limited number of listeners of a key read old events
+// at a time, that those of other keys do meanwhile, and that listeners that follow the feed do not
+// count.
 func TestListenersThatCatchUp(t *testing.T) {
 	defer serve.SetMaxCatchUps(4)() // one for a key
 	defer serve.SetPlaceTimeout(50 * time.Millisecond)()

@@ -13,7 +13,7 @@ import (
 
 // Limits on wrong keys. An origin that sends more than maxWrongKeys of them within wrongKeyWindow
 // is told to wait. Valid keys are accepted at any time. When maxOrigins origins have been counted,
-// counting starts anew for all of them.
+// counting starts again for all of them.
 const (
 	maxWrongKeys   = 20
 	maxOrigins     = 10_000

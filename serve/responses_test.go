@@ -99,7 +99,7 @@ func TestResponsesAreCounted(t *testing.T) {
 }
 
 // TestWaitingForResponses checks that requests that wait until they may read a page have places, so
-// that only so many of one key wait.
+// that only a limited number of one key wait.
 func TestWaitingForResponses(t *testing.T) {
 	defer serve.SetMaxConcurrent(8)()          // 2 for a key
 	defer serve.SetMaxResponses(4 * 8 << 20)() // a key reads one page at a time

@@ -327,8 +327,8 @@ func TestCountsOfOneKey(t *testing.T) {
 	}
 }
 
-// TestPeerConnections checks that a client has only so many connections to a service that speaks
-// TLS itself, even if it sends nothing, and that a proxy may have any number.
+// TestPeerConnections checks that a client has only a limited number of connections to a service
+// that speaks TLS itself, even if it sends nothing, and that a proxy may have any number.
 func TestPeerConnections(t *testing.T) {
 	defer serve.SetMaxPeerConns(3)()
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
@@ -372,8 +372,8 @@ func TestPeerConnections(t *testing.T) {
 	}
 }
 
-// TestPeerRequests checks that a client has only so many requests at a time to a service that
-// speaks TLS itself, on however few connections, and that a proxy may have any number.
+// TestPeerRequests checks that a client has only a limited number of requests at a time to a
+// service that speaks TLS itself, on however few connections, and that a proxy may have any number.
 func TestPeerRequests(t *testing.T) {
 	defer serve.SetMaxPeerRequests(3)()
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})

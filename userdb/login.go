@@ -301,18 +301,19 @@ func (db *DB) digest(kind, text string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// A loadedSecret is the secret of a namespace as it was read at a time.
+// A loadedSecret holds the secret of a namespace and when it was read.
 type loadedSecret struct {
 	text string
 	at   time.Time
 }
 
-// secretAge is how long a secret is used before it is read again. A Redis may lose its records or
-// get those of a backup while processes run, and all processes must count with one secret.
+// secretAge is how long a secret is used before it is read again. A Redis server may lose its
+// records, or be restored from a backup, while processes run, and all processes must count with the
+// same secret.
 const secretAge = time.Minute
 
 // loadSecret reads the secret of the view's namespace unless it has been read within secretAge. If
-// it cannot be read again, the one read before stays in use for as long again.
+// reading it again fails, the previous secret stays in use for another secretAge.
 func (db *DB) loadSecret(ctx context.Context) error {
 	last, v := db.secret.Load(), db.view()
 	now := v.Now()

@@ -55,8 +55,9 @@ var rightAnswers = map[string][2]answer{
 	},
 }
 
-// wrongAnswers lists changes that make a right answer wrong. If one is set, the change affects a
-// single account. A page does not notice that, since it is judged as a whole.
+// wrongAnswers lists changes that make a right answer wrong. If the field one is set, the change
+// affects a single account. The check of a page does not notice such a change, because it judges
+// the page as a whole.
 var wrongAnswers = []struct {
 	name   string
 	one    bool

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// rounds returns one round for each rate. A round lasts a second and has that many operations of a
-// millisecond.
+// rounds returns one round for each rate. A round lasts a second and has that many operations, each
+// of which takes a millisecond.
 func rounds(rates ...int) (all []round) {
 	for _, n := range rates {
 		r := round{seconds: 1, server: time.Duration(n) * 20 * time.Microsecond, memory: int64(n) << 20}

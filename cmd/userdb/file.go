@@ -43,7 +43,7 @@ accounts.`,
 			}
 			text := fmt.Sprintf("%s: %d bytes, before %d", printable(path), did.After, did.Before)
 			if did.Removed != "" {
-				text += "\nremoved " + printable(did.Removed) + ", which held accounts that were deleted since"
+				text += "\nremoved " + printable(did.Removed) + ", which held accounts that have since been deleted"
 			}
 			return s.out.print(compactOutput{did.Before, did.After, did.Removed}, text)
 		}, unlimited, reading),
@@ -120,7 +120,8 @@ type salvageOutput struct {
 	Lost    int64  `json:"lost"` // in bytes
 }
 
-// existingFile returns the path of the embedded store that is named, or of this user's.
+// existingFile returns the path of the embedded store that --store names, or of this user's store.
+// It returns an error if the store is not a file or does not exist.
 func (s *session) existingFile() (string, error) {
 	storeURL, err := s.storeURL()
 	if err != nil {
@@ -136,7 +137,7 @@ func (s *session) existingFile() (string, error) {
 	return path, nil
 }
 
-// fileError makes a file that exists already the user's mistake.
+// fileError returns a usage error if err says that a file already exists, and err otherwise.
 func fileError(err error) error {
 	if errors.Is(err, fs.ErrExist) {
 		return usagef("%v", err)

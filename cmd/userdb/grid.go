@@ -43,7 +43,7 @@ func (g *grid) add(cells ...string) error {
 	return g.begin()
 }
 
-// end prints the rows that add kept. If these are all, it leaves out columns in which nothing is.
+// end prints the rows that add kept. If there are no others, it leaves out empty columns.
 func (g *grid) end() error {
 	if g == nil || g.widths != nil || len(g.rows) == 0 {
 		return nil
@@ -83,8 +83,8 @@ func (g *grid) begin() error {
 	return err
 }
 
-// narrow makes the widest columns narrower until a row fits width columns of a terminal, each to
-// at least the given width. A column with least 0 stays as it is.
+// narrow reduces the widest of widths until a row fits in width columns of a terminal. It reduces
+// none below its minimum in least, and leaves those whose minimum is 0 as they are.
 func narrow(widths []int, width int, least []int) {
 	total := len(gap) * (len(widths) - 1)
 	for _, w := range widths {

@@ -15,7 +15,7 @@ import (
 // returns its size in bytes. Other processes may use the store meanwhile: the copy holds all
 // changes that were answered before the call, and each later one wholly or not at all, perhaps even
 // one that could not be saved and was undone. Backup checks what it copies. It fails with
-// ErrDamaged if the file is damaged, and with [os.ErrExist] if there is a file at to.
+// ErrDamaged if the file is damaged, and with [os.ErrExist] if a file at to exists.
 func Backup(path, to string) (int64, error) {
 	from, err := openForReading(path)
 	if err != nil {
@@ -127,8 +127,8 @@ type Salvaged struct {
 }
 
 // Salvage reads what can still be read of a damaged file and writes it to a new store. Changes in
-// the damaged parts are missing: records may be gone, or as they were before a change, and even
-// what was deleted may be there again.
+// the damaged parts are lost: records may be missing or out of date, and deleted records may
+// reappear.
 func Salvage(path, to string) (Salvaged, error) {
 	from, err := openForReading(path)
 	if err != nil {
@@ -242,8 +242,8 @@ func ignoreEnd(err error) error {
 	return err
 }
 
-// salvageLegacy puts the records of all lines that can be read into d, whatever their checksums,
-// which depend on the lines before.
+// salvageLegacy adds to d the records of all lines that can be read. It ignores their checksums,
+// because each depends on the lines before it.
 func (d *data) salvageLegacy(in io.Reader) (lost int64, err error) {
 	file, err := io.ReadAll(in)
 	if err != nil {

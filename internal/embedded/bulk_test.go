@@ -53,7 +53,7 @@ func TestCloseWritesBulk(t *testing.T) {
 	}
 }
 
-// A beforeHook calls before ahead of each command, after the hook of the store.
+// A beforeHook calls its function before each command, after the hook of the store.
 type beforeHook struct{ before func() }
 
 func (beforeHook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -96,7 +96,7 @@ func TestBulkCommandUndone(t *testing.T) {
 	}
 }
 
-// TestBulkPartlySaved checks that the end of a bulk tells that a part of it is in the file.
+// TestBulkPartlySaved checks that the end of a bulk reports that part of the bulk is in the file.
 func TestBulkPartlySaved(t *testing.T) {
 	s, d := openFaulty(t)
 	ctx, end := s.Bulk(t.Context())

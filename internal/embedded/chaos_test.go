@@ -26,7 +26,7 @@ const servingEnv = "USERDB_EMBEDDED_TEST_SERVE"
 // serveForChaos opens and serves the store at path until standard input ends. Each line there sets
 // the state of the disk: "good", "full" or "slow".
 func serveForChaos(path string) error {
-	compactSlack = 64 << 10 // so that the file is written anew all the time
+	compactSlack = 64 << 10 // so that the file is rewritten all the time
 	var state atomic.Value
 	state.Store("good")
 	d := &testDisk{before: func(step string) error {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A command is one of the commands of Redis that the store knows. They answer as Redis 7 does,
-// apart from the order of unordered replies, which is sorted here.
+// A command is one of the commands of Redis that the store knows. Commands answer as Redis 7 does,
+// except that they sort replies that have no order there.
 type command struct {
 	min, max int // number of arguments; a negative max means any number
 	// run carries the command out. It changes nothing if it returns an errorReply.

@@ -219,7 +219,7 @@ func (z *zset) byRank() []pair[float64] {
 	return pairs
 }
 
-// rangeOf returns the half-open range for two indexes as Redis has them, in a list of n.
+// rangeOf converts two indexes of a list of n elements, as Redis counts them, to a half-open range.
 func rangeOf(from, to string, n int) (first, last int, failed any) {
 	first, err1 := strconv.Atoi(from)
 	last, err2 := strconv.Atoi(to)
@@ -260,12 +260,12 @@ func parseLex(text string) (lexBound, bool) {
 	return lexBound{}, false
 }
 
-// after reports whether member is not before b as the lower end of a range.
+// after reports whether member is within a range whose lower end is b.
 func (b lexBound) after(member string) bool {
 	return b.lowest || !b.isLast && (member > b.text || member == b.text && !b.open)
 }
 
-// before reports whether member is not after b as the upper end of a range.
+// before reports whether member is within a range whose upper end is b.
 func (b lexBound) before(member string) bool {
 	return b.isLast || !b.lowest && (member < b.text || member == b.text && !b.open)
 }

@@ -9,9 +9,8 @@ import (
 	"sync/atomic"
 )
 
-// compactSlack is the number of bytes beyond twice the size of the records at which a file is
-// written anew while the store is in use; startSlack is the one for a store that is opened. Tests
-// change them.
+// A file is rewritten if it is larger than twice the size of the records by compactSlack bytes
+// while the store is in use, or by startSlack bytes when the store is opened. Tests change both.
 var compactSlack, startSlack = 16 << 20, pageSize + 256
 
 // syncEvery is the number of bytes of a new file after which it is synced, so that the writes of
@@ -153,7 +152,7 @@ func (c *compaction) install(s *Store) error {
 	return nil
 }
 
-// cancel ends a compaction that runs. No batch may be written any more.
+// cancel ends a compaction that runs. No batch may be written after that.
 func (c *compaction) cancel(s *Store) {
 	if !c.running {
 		return
@@ -165,8 +164,8 @@ func (c *compaction) cancel(s *Store) {
 	}
 }
 
-// abort ends a compaction that runs and removes its file, so that others have the room that it
-// takes on the disk. It reports whether one ran.
+// abort ends a compaction that runs and removes its file, which frees the disk space that the file
+// takes. It reports whether one was running.
 func (c *compaction) abort(s *Store) bool {
 	if !c.running {
 		return false
@@ -179,7 +178,7 @@ func (c *compaction) abort(s *Store) bool {
 	return true
 }
 
-// compact writes the file anew, without what has expired, and returns when that is done.
+// compact rewrites the file without expired records, and returns when that is done.
 func (s *Store) compact(ctx context.Context) error {
 	s.engine.removeExpired()
 	outcome := make(chan error, 1)
@@ -202,9 +201,9 @@ type Compacted struct {
 	Removed       string // the file of JSON lines that was removed, "" if there was none
 }
 
-// Compact writes the file anew, so that nothing is left in it of what was deleted or replaced, or
-// has expired. It also removes the file that this one replaced when it had an older form, because
-// records that were deleted since are in there. Others may use the store meanwhile.
+// Compact rewrites the file, so that it no longer holds anything that was deleted or replaced, or
+// has expired. It also removes the file in an older form that this one replaced, because that still
+// holds records that have since been deleted. Others may use the store meanwhile.
 func (s *Store) Compact(ctx context.Context) (Compacted, error) {
 	if s.path == "" {
 		return Compacted{}, nil

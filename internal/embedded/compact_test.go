@@ -52,7 +52,7 @@ func TestCompactForgets(t *testing.T) {
 	}
 }
 
-// TestCompactForgetsExpired checks that records that have expired are gone, too.
+// TestCompactForgetsExpired checks that records that have expired are also gone.
 func TestCompactForgetsExpired(t *testing.T) {
 	ctx, forward := testClock(t)
 	for _, when := range []string{"Compact", "start"} {
@@ -120,8 +120,8 @@ func TestCompactWhileWriting(t *testing.T) {
 	}
 }
 
-// TestLongTail makes many changes while a file is written anew. They are copied in the background,
-// too, and none is lost.
+// TestLongTail makes many changes while a file is rewritten. They are also copied in the
+// background, and none is lost.
 func TestLongTail(t *testing.T) {
 	var slow atomic.Bool
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -156,7 +156,7 @@ func TestLongTail(t *testing.T) {
 	}
 }
 
-// TestCompactOnFaultyDisk checks that a file that cannot be written anew stays in use.
+// TestCompactOnFaultyDisk checks that a file that cannot be rewritten stays in use.
 func TestCompactOnFaultyDisk(t *testing.T) {
 	for _, step := range []string{"create", "write", "sync", "rename"} {
 		t.Run(step, func(t *testing.T) {
@@ -235,7 +235,7 @@ func (f *smallFile) WriteAt(b []byte, at int64) (int, error) {
 	return f.diskFile.WriteAt(b, at)
 }
 
-// TestCompactGivesWay checks that a file that is written anew leaves room for changes.
+// TestCompactGivesWay checks that a file that is being rewritten leaves room for changes.
 func TestCompactGivesWay(t *testing.T) {
 	d := &smallDisk{begun: make(chan struct{}), refused: make(chan struct{})}
 	s := openDisk(t, file(t), d)
@@ -320,7 +320,7 @@ func TestUnsyncedRename(t *testing.T) {
 	}
 }
 
-// TestGrowingFile checks that a store in use writes its file anew once it has grown too much.
+// TestGrowingFile checks that a store in use rewrites its file once it has grown too much.
 func TestGrowingFile(t *testing.T) {
 	s := open(t, file(t))
 	text := strings.Repeat("x", 1<<20)
@@ -395,7 +395,7 @@ func compactionRequested(s *Store) bool {
 }
 
 // TestExpiredAtOpen checks that changes are not lost, nor the file refused later, if the disk is
-// full when a store is opened that would write its file anew, and remove what has expired.
+// full when a store is opened that would rewrite its file and remove what has expired.
 func TestExpiredAtOpen(t *testing.T) {
 	for _, change := range []string{"HSET k new v", "ZADD k 0 new"} {
 		for _, step := range []string{"create", "write"} {

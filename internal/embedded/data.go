@@ -72,7 +72,7 @@ func (d *data) revert(to root) {
 	d.root, d.journal = to.copy(), journal{}
 }
 
-// nextEpoch makes all objects be copied before they are changed.
+// nextEpoch ensures that every object is copied before it is changed.
 func (d *data) nextEpoch() {
 	d.epoch++
 	d.last = nil
@@ -129,7 +129,7 @@ func (d *data) edit(key string, fresh func() any) *object {
 }
 
 // baseSize returns the approximate number of bytes that a file needs for a record beside its value.
-// An estimate below half the true size would have the file written anew at each start.
+// An estimate below half the true size would cause the file to be rewritten at each start.
 func baseSize(key string, until int64) int {
 	n := 12 + len(key)
 	if until != 0 {
@@ -150,7 +150,7 @@ func (d *data) delete(key string) {
 	}
 }
 
-// drop is delete without the journal.
+// drop does what delete does, but does not write to the journal.
 func (d *data) drop(key string) bool {
 	o, found := d.keys.Delete(key)
 	d.last = nil

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A testDisk calls before ahead of each step: create, open, link, rename, directory, write, sync,
-// close or truncate. If before returns an error, the step fails.
+// A testDisk calls its function before each step: create, open, link, rename, directory, write,
+// sync, close or truncate. If that returns an error, the step fails.
 type testDisk struct {
 	osDisk
 	before func(step string) error

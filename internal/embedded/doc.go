@@ -16,10 +16,10 @@
 // memory are trees that share what they have in common with their copies (data.go), so that the
 // records as they are in the file are always at hand.
 //
-// After a sync that failed, a system may never write to the disk what is in its memory. So a failed
-// write is cut off the file again, which is synced, and a store that is opened writes again what
-// follows the durable part, before anybody reads it. powerloss_test.go simulates that, together
-// with kills and power failures at each step.
+// After a sync has failed, a system may never write to the disk what it holds in memory. So a
+// failed write is cut off the file, and the file is synced. A store that is opened writes what
+// follows the durable part again before anybody reads it. powerloss_test.go simulates that,
+// together with kills and power failures at each step.
 //
 // # The file
 //
@@ -42,9 +42,10 @@
 // is ignored, and the next write replaces it. Anything else that is not valid is damage: the file
 // is refused and not changed.
 //
-// Changes of records that were changed again later remain in the file until it is written anew,
-// while the store is in use, if it has grown to more than twice the size of its records
-// (compact.go). A store that is opened does so if more than half of its file is of no use any more.
+// Changes of records that were changed again later remain in the file until it is rewritten. That
+// happens while the store is in use, if the file has grown to more than twice the size of its
+// records (compact.go), and when a store is opened, if more than half of its file is no longer
+// needed.
 //
 // # Limits
 //

@@ -91,7 +91,7 @@ func TestFullTmpfs(t *testing.T) {
 	do(t, s.Client(), "SET small v")
 }
 
-// TestFaultsUnderLoad has writes of the file fail while many writers run. A change that was
+// TestFaultsUnderLoad makes writes of the file fail while many writers run. A change that was
 // answered is in the file, a change that failed with ErrUnsaved is not, and memory equals the file.
 func TestFaultsUnderLoad(t *testing.T) {
 	s, d := openFaulty(t)
@@ -162,8 +162,8 @@ func TestFaultInBulk(t *testing.T) {
 	}
 }
 
-// TestReplacedFile checks that no change is written to a file that has no name any more, and none
-// over the file that took its place.
+// TestReplacedFile checks that no change is written to a file that has lost its name, and that none
+// overwrites the file that took its place.
 func TestReplacedFile(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "SET old v")

@@ -67,7 +67,7 @@ func matchClass(class string, c byte) (ok bool, end int) {
 	return ok != not, i
 }
 
-// literalPrefix returns a text with which all keys begin that a glob matches.
+// literalPrefix returns a prefix of every key that a glob matches.
 func literalPrefix(pattern string) string {
 	var prefix []byte
 	for i := 0; i < len(pattern); i++ {

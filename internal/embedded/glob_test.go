@@ -55,7 +55,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestMatchAsRedis compares match with KEYS of a real server.
+// TestMatchAsRedis compares matchGlob with the command KEYS of a real server.
 func TestMatchAsRedis(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()

@@ -53,7 +53,7 @@ func (j *journal) add(op byte, args ...string) {
 	}
 }
 
-// extendable reports whether a change may have arguments of further ones.
+// extendable reports whether a change can take the arguments of further changes.
 func extendable(op byte) bool {
 	switch op {
 	case opField, opUnfield, opMember, opUnmember, opScore, opUnscore, opPush:

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// legacySuffix ends the name under which a file of JSON lines stays that a new file replaced.
+// legacySuffix ends the name under which a file of JSON lines is kept after a new file replaced it.
 const legacySuffix = ".old"
 
 // A keptFile tells a file of JSON lines that was kept from all others, by its size in bytes and its

@@ -55,7 +55,7 @@ func TestOldFile(t *testing.T) {
 }
 
 // TestCompactLeavesOthers checks that Compact removes no file but the one that was kept, even in a
-// later process and after the new file was written anew.
+// later process and after the new file was rewritten.
 func TestCompactLeavesOthers(t *testing.T) {
 	path, data := legacyFile(t)
 	old := path + ".old"

@@ -12,8 +12,8 @@ import (
 	"os"
 )
 
-// The sizes in bytes of the first page of a file, of the identity, the key in there, and a slot on
-// it, and of the head of a frame.
+// Sizes in bytes: the first page of a file; on that page, the identity, the key in the identity,
+// and a slot; and the head of a frame.
 const (
 	pageSize  = 4096
 	idSize    = 20
@@ -135,8 +135,8 @@ func (l *logFile) commit(changes []byte) error {
 		_ = l.clearTorn() // the next commit tries again
 		return err
 	}
-	// The slot need not be durable before the next commit. If it cannot be written, an older one
-	// says less, and is true as well.
+	// The slot need not be durable before the next commit. If it cannot be written, an older slot
+	// still records a shorter length, which is durable too.
 	_ = l.writeSlot()
 	return nil
 }
@@ -165,8 +165,8 @@ func (l *logFile) clearTorn() error {
 	return err
 }
 
-// writeSlot records in one of the two slots up to where the file is durable. If that part is not
-// there or damaged later, the file was damaged; only what follows it may be a torn write.
+// writeSlot records in one of the two slots up to where the file is durable. If that part is later
+// missing or not valid, the file is damaged; only what follows it may be a torn write.
 func (l *logFile) writeSlot() error {
 	slot := make([]byte, slotSize)
 	binary.LittleEndian.PutUint64(slot, l.seq)

@@ -277,7 +277,7 @@ func TestFailedWriteIsReplaced(t *testing.T) {
 }
 
 // TestJournalMakesTheSameRecords checks that the changes in a file make the records in memory,
-// whatever the commands, and that writing all records anew does so, too.
+// whatever the commands, and that rewriting all records does so as well.
 func TestJournalMakesTheSameRecords(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -334,7 +334,7 @@ func compareFile(t *rapid.T, path string, want map[string]string) {
 	}
 }
 
-// FuzzOpenLog checks that no file makes openLog panic or allocate without measure.
+// FuzzOpenLog checks that no file makes openLog panic or allocate memory without limit.
 func FuzzOpenLog(f *testing.F) {
 	whole, _ := closedFile(f)
 	f.Add(whole)

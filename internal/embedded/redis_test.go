@@ -89,7 +89,8 @@ func drawWord(t *rapid.T, word string) string {
 // unordered lists the commands whose reply Redis gives in any order.
 var unordered = []string{"KEYS", "SMEMBERS", "HKEYS"}
 
-// showReply returns a reply as text: the code of an error, and sorted if its order does not count.
+// showReply returns a reply as text: only the code of an error, and sorted if the order does not
+// matter.
 func showReply(name string, cmd *redis.Cmd) string {
 	value, err := cmd.Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -97,7 +98,7 @@ func showReply(name string, cmd *redis.Cmd) string {
 		return code
 	}
 	list, is := value.([]any)
-	if is && name == "HGETALL" { // through a script: fields and values in turn
+	if is && name == "HGETALL" { // through a script: fields and values alternate
 		for i := 0; i+1 < len(list); i += 2 {
 			list[i] = fmt.Sprintf("%q", list[i:i+2])
 		}

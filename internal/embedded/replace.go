@@ -91,7 +91,7 @@ func (s *Store) replaceWith(l *logFile) error {
 	return nil
 }
 
-// replaceClosed does what replaceWith does on a system that renames no open file.
+// replaceClosed does what replaceWith does on a system that cannot rename an open file.
 func (s *Store) replaceClosed(l *logFile) error {
 	err := l.file.Close()
 	if s.log != nil {

@@ -29,7 +29,7 @@ const (
 	noSuchKey   = errorReply("ERR no such key")
 )
 
-// A writer writes replies, as version 3 of the protocol has them if resp3 is set.
+// A writer writes replies, in version 3 of the protocol if resp3 is set.
 type writer struct {
 	*bufio.Writer
 	resp3 bool
@@ -91,7 +91,7 @@ func (w *writer) reply(r any) {
 	}
 }
 
-// flat returns members and scores in turn, as older clients and scripts get them.
+// flat returns members and scores alternately, the form that older clients and scripts expect.
 func (r scoresReply) flat() textsReply {
 	texts := make(textsReply, 0, 2*len(r))
 	for _, p := range r {
@@ -153,7 +153,7 @@ func readCommand(in *bufio.Reader) ([]string, error) {
 
 // readWord reads a text of the given length and the line end after it.
 func readWord(in *bufio.Reader, length int) (string, error) {
-	if length > 1<<20 { // memory is taken as the text comes
+	if length > 1<<20 { // allocate memory only as the text arrives
 		var text bytes.Buffer
 		_, err := io.CopyN(&text, in, int64(length+2))
 		return string(text.Bytes()[:min(length, text.Len())]), err

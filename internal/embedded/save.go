@@ -88,7 +88,7 @@ func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error
 		case err == nil:
 			return answer
 		case errors.Is(err, ErrUnsaved) && !c.wrote && h.store.bulkOf(ctx) == nil && reads < maxReads:
-			err = nil // the answer was about what is undone now
+			err = nil // the answer was about changes that have since been undone
 		}
 		for _, cmd := range cmds {
 			cmd.SetErr(err)
@@ -161,8 +161,8 @@ func (s *Store) commitTo(b *batch) error {
 
 // checkPlace returns an error if the file that is open is not the one at the path, for example
 // because its directory was moved: what is written there would not stay. It also returns an error
-// if another process has written to the file, for example because the lock file was deleted: each
-// would write over the changes of the other.
+// if another process has written to the file, for example because the lock file was deleted: the
+// two processes would overwrite each other's changes.
 func (s *Store) checkPlace() error {
 	here, err := s.log.file.Stat()
 	if err != nil {

@@ -129,7 +129,7 @@ func (e *engine) noteChange(key string) {
 	}
 }
 
-// want has b written, if it was not yet. If b is nil, it is the current batch, even if that is
+// want makes sure that b is written. If b is nil, want writes the current batch, even if that is
 // empty, unless the engine is closed.
 func (e *engine) want(b *batch) {
 	e.mu.Lock()
@@ -143,8 +143,8 @@ func (e *engine) want(b *batch) {
 	e.begin(b)
 }
 
-// requestCompaction has the changes made so far written, and then the file anew. outcome, which
-// must have room, receives the error of either.
+// requestCompaction makes sure that the changes made so far are written and that the file is then
+// rewritten. outcome, which must have room in its buffer, receives the error of either step.
 func (e *engine) requestCompaction(outcome chan<- error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -156,7 +156,7 @@ func (e *engine) requestCompaction(outcome chan<- error) error {
 	return nil
 }
 
-// begin writes b, or has it written after the write that runs.
+// begin writes b at once or, if a write is running, after that.
 func (e *engine) begin(b *batch) {
 	b.wanted = true
 	if b == e.current && e.writing == nil && e.write != nil {

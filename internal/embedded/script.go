@@ -179,7 +179,7 @@ func (s *scripting) call(l *lua.LState, raise bool) int {
 	return 1
 }
 
-// run carries out a command of a script. Lua would make an error of a panic.
+// run carries out a command of a script. Lua would turn a panic into an error.
 func (s *scripting) run(words []string) any {
 	defer endProcess()
 	return s.data.run(words)

@@ -98,7 +98,7 @@ func (s *Store) start(ctx context.Context) error {
 	return nil
 }
 
-// load reads the records of the file, and writes it anew if most of it is of no use any more.
+// load reads the records of the file, and rewrites it if most of it is no longer needed.
 func (s *Store) load(ctx context.Context) error {
 	e, d := s.engine, s.engine.data
 	if s.path == "" {
@@ -119,7 +119,7 @@ func (s *Store) load(ctx context.Context) error {
 		_ = s.disk.remove(s.path + left)
 	}
 	if s.log != nil && s.log.end > int64(2*d.size+startSlack) {
-		// If it cannot be written anew, for example because the disk is full, the file stays.
+		// If it cannot be rewritten, for example because the disk is full, the file stays.
 		_ = s.compact(ctx)
 	}
 	return nil
@@ -149,7 +149,7 @@ func (s *Store) readFile(d *data) error {
 		return withPath(err, s.path)
 	}
 	s.kept = s.log.kept
-	s.renamed = true // by a process that was killed, perhaps
+	s.renamed = true // perhaps by a process that was killed
 	return nil
 }
 
@@ -202,7 +202,7 @@ func (s *Store) shut() error {
 	return err
 }
 
-// DefaultPath returns the path of this user's store if none is given: userdb/userdb.jsonl under
+// DefaultPath returns the path of the store to use if none is given: userdb/userdb.jsonl under
 // $XDG_DATA_HOME, or under the platform's directory for user data if XDG_DATA_HOME is not an
 // absolute path. It creates nothing. It fails if the environment does not name a home directory.
 func DefaultPath() (string, error) {

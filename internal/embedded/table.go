@@ -86,7 +86,7 @@ func (t *table[V]) own() {
 	}
 }
 
-// ascend calls yield for the elements from the key from on, until it returns false.
+// ascend calls yield for each element, beginning at the key from, until yield returns false.
 func (t *table[V]) ascend(from string, yield func(key string, value V) bool) {
 	if t.big != nil {
 		t.big.Ascend(from, yield)

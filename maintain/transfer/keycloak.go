@@ -46,7 +46,7 @@ func parseKeycloak(s *productUsers, a account, r *reading) error {
 	r.secondFactor, r.requiredAction = a.hasAny("totp"), a.hasAny("requiredActions")
 	var all []keycloakCredential
 	if raw := a["credentials"]; raw != "" && json.Unmarshal([]byte(raw), &all) != nil {
-		return errors.New("its credentials are not those of an export")
+		return errors.New("its credentials do not have the format of an export")
 	}
 	for _, c := range all {
 		switch c.Type {
@@ -113,9 +113,9 @@ func (c keycloakCredential) hash() (string, error) {
 		return fmt.Sprintf("$argon2id$v=19$m=%s,t=%d,p=%s$%s$%s", more("memory"), how.HashIterations, more("parallelism"),
 			b64.EncodeToString(salt), b64.EncodeToString(value)), nil
 	}
-	return "", fmt.Errorf("its password has the algorithm %s", records.Quoted(how.Algorithm))
+	return "", fmt.Errorf("its password has an unsupported algorithm or parameters: %s", records.Quoted(how.Algorithm))
 }
 
-var errNotExported = errors.New("its password is not that of an export")
+var errNotExported = errors.New("its password does not have the format of an export")
 
 var keycloakPBKDF2 = map[string]string{"pbkdf2": "pbkdf2-sha1", "pbkdf2-sha256": "pbkdf2-sha256", "pbkdf2-sha512": "pbkdf2-sha512"}

@@ -108,7 +108,7 @@ func (js *Jobs) now(ctx context.Context) (time.Time, error) {
 
 // Begin records the start of a job. It sets the job's ID, namespace, state and times, and removes
 // the oldest ended jobs of the namespace if there are too many. If the operator who starts the job
-// has been disabled or has got another password, it records the job as stopped and returns
+// has been disabled or has been given another password, it records the job as stopped and returns
 // ErrOperatorDisabled.
 func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
 	now, err := js.now(ctx)

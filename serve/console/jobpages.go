@@ -329,8 +329,8 @@ func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
 var signedInInterval = time.Second
 
 // checkSignedIn returns a function that returns ErrOperatorDisabled once the operator who sent a
-// request has been disabled or has got another password, either of which ends the session. The
-// function asks the store when it is first called and then at most once in signedInInterval. It
+// request has been disabled or has been given another password, either of which ends the session.
+// The function asks the store when it is first called and then at most once in signedInInterval. It
 // returns nil if the store does not respond.
 func (c *Console) checkSignedIn(r *http.Request) func() error {
 	before := web.Entry(r.Context())

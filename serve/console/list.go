@@ -63,7 +63,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	params := r.URL.Query()
-	// The form for a new filter sends by and value.
+	// The form for a new filter sends the parameters by and value.
 	if by, value := params.Get("by"), params.Get("value"); by != "" || value != "" {
 		if params.Del("by"); value != "" {
 			params.Add("where", by+":"+value)

@@ -76,7 +76,7 @@ func TestAccountPageReadsOnce(t *testing.T) {
 	})
 }
 
-// TestListConditions checks that a list takes only so many conditions.
+// TestListConditions checks that a list takes only a limited number of conditions.
 func TestListConditions(t *testing.T) {
 	d := open(t, "memory:")
 	for _, condition := range []string{"&where=name:x", "&tag=x"} {

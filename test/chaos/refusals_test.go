@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commands lists the commands that a server may be made to refuse. One that is listed twice is
-// chosen twice as often. Those are commands that run late in scripts.
+// commands lists the commands that a server may be made to refuse. Commands that run late in
+// scripts are listed twice, so that they are chosen twice as often.
 var commands = []string{
 	"hdel", "hdel", "expire", "expire", "unlink", "pexpire", "persist", "srem", "hset", "set", "sadd", "xadd", "rename",
 }

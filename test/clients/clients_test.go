@@ -222,7 +222,8 @@ func TestGenerated(t *testing.T) {
 }
 
 // TestProvisioned checks that another implementation of SCIM understands every response and agrees
-// with it, and that users and groups live as a third one promises, on a file and on Redis.
+// with it, and that users and groups can be created, changed and deleted as a third implementation
+// expects, on a file and on Redis.
 func TestProvisioned(t *testing.T) {
 	requireNode(t, ".")
 	for _, name := range []string{"file", "redis"} {

@@ -5,9 +5,9 @@
 //
 //	~/history/{PRK}    NUMBER KIND WHO ORIGIN FIELDS PURPOSE [MARK]
 //
-// NUMBER is the time in microseconds, and MARK a name by which a line is recognized that is sent
-// twice. FIELDS are names separated by slashes. Each word is escaped, and "/" stands for an empty
-// one. The line of a create, and on a cluster also others, may wait in the entry's field ~note.
+// NUMBER is the time in microseconds, and MARK identifies a line that is sent twice. FIELDS are
+// names separated by slashes. Each word is escaped, and "/" stands for an empty one. The line of a
+// create, and on a cluster also others, may wait in the entry's field ~note.
 //
 // A feed is a stream, on a cluster one for each of 16 parts. Each stream entry has lines of one
 // record, with a hyphen in place of NUMBER if it is that of the stream entry:

@@ -168,7 +168,7 @@ type Call struct {
 const sinceArg = 14
 
 // NewCall returns the call for a verb. id, a text of twelve random characters, identifies the call
-// if it is sent again. as says how the attempt was counted that [Forgive] or [Withdraw] undoes.
+// if it is sent again. as says how the attempt that [Forgive] or [Withdraw] undoes was counted.
 func NewCall(v Verb, id string, c Counters, as Admission) Call {
 	call := Call{Args: []string{string(v), arg.Time(c.Now), c.Name, arg.Bool(as.OwnBudget)}}
 	for _, n := range []int64{

@@ -5,17 +5,17 @@
 //
 //	~/token/{PRK}    HASH: UNTIL NUMBER PURPOSE FIELDS VALUE
 //
-// HASH is that of the token's secret, UNTIL when it expires in milliseconds, NUMBER greater for
-// newer tokens, and FIELDS the facets that it is bound to, in hexadecimal digits with slashes
-// between them. PURPOSE and VALUE are escaped. An invitation is a token at the PRK that its entry
-// will have.
+// HASH is the hash of the token's secret. UNTIL is the time in milliseconds at which the token
+// expires. NUMBER is greater for newer tokens. FIELDS are the facets that the token is bound to, in
+// hexadecimal digits with slashes between them. PURPOSE and VALUE are escaped. An invitation is a
+// token at the PRK that its entry will have.
 //
 // The entry's field ~tokens, a [Mark], says which members are valid:
 //
 //	~tokens          1XXXXXX HASH...    the newest token, and tokens that have ended
 //	                 HASH MEMBER        a token that waits in the entry, a line each
 //
-// Without the field, none is. tokens.lua describes both records.
+// Without the field, no member is valid. tokens.lua describes both records.
 package token
 
 import (
@@ -49,7 +49,7 @@ var (
 const FieldTokens = "~tokens"
 
 // maxTokens is the maximum number of valid tokens of an entry. If there are more, the oldest one of
-// the most frequent kind goes; see issue.lua.
+// the most frequent kind is removed; issue.lua says what a kind is.
 const maxTokens = 16
 
 // Key returns the key of the hash that holds an entry's tokens, in the entry's slot.
@@ -79,8 +79,8 @@ type Open struct {
 	Number uint64    // greater for newer tokens
 }
 
-// Parse parses a member of the record of an entry's tokens, in the format of
-// tokens.lua. It returns false for any other text.
+// Parse parses a member of the record of an entry's tokens, in the format of tokens.lua. It returns
+// false for any other text.
 func Parse(hash, text string) (t Open, ok bool) {
 	words := strings.Split(text, " ")
 	if len(words) != 5 {
@@ -175,7 +175,7 @@ func (e Ending) Args() []string {
 	return []string{arg.Bool(e.All), arg.Time(e.Now), e.Spend, recordkey.Escape(e.Purpose)}
 }
 
-// Lines returns the members of a record as tokens.lua expects those that were read earlier.
+// Lines returns the members of a record that was read earlier, in the form that tokens.lua expects.
 func Lines(members map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(members)) {
