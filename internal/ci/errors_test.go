@@ -18,6 +18,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/csvtext"
 	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/privatefile"
@@ -112,6 +113,8 @@ var internalErrors = map[string]struct {
 }{
 	"change.ErrFingerprint":    {change.ErrFingerprint, userdb.CodeOther},
 	"change.ErrInvalid":        {change.ErrInvalid, userdb.CodeInvalid},
+	"csvtext.ErrOpen":          {csvtext.ErrOpen, userdb.CodeOther},
+	"csvtext.ErrQuote":         {csvtext.ErrQuote, userdb.CodeOther},
 	"connect.ErrURL":           {connect.ErrURL, userdb.CodeUsage},
 	"connect.ErrShared":        {connect.ErrShared, userdb.CodeOther},
 	"embedded.ErrLocked":       {embedded.ErrLocked, userdb.CodeUnavailable},
