@@ -65,9 +65,9 @@ func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry
 // A onceRequest represents a request of CreateOnce for an entry at prk.
 //
 // A reservation is a token where the tokens of the entry will be. The change that creates the entry
-// spends it, and stores the mark of the request in the entry as [store.FieldOnce]. So only one of the
-// calls that try to create the entry can succeed, the token shows whether the entry was created, and
-// the mark shows whether an entry at prk is the one that the request created.
+// spends it, and stores the mark of the request in the entry as [store.FieldOnce]. So only one of
+// the calls that try to create the entry can succeed, the token shows whether the entry was
+// created, and the mark shows whether an entry at prk is the one that the request created.
 type onceRequest struct {
 	*Type
 	record recordkey.Key // stores the request, as the token of an entry that does not exist

@@ -29,8 +29,8 @@ const (
 	// the hash in the input, which stays when a login replaces the hash, and which SetPassword
 	// removes.
 	FieldImported = "~imported"
-	// FieldOnce identifies, if CreateOnce created the entry, the request and the reservation that was
-	// spent for it.
+	// FieldOnce identifies, if CreateOnce created the entry, the request and the reservation that
+	// was spent for it.
 	FieldOnce = "~once"
 	// FieldDisabled is the time since which the entry may not log in.
 	FieldDisabled = "~disabled"
