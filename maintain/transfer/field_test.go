@@ -237,9 +237,9 @@ func TestMySQLBackslashes(t *testing.T) {
 	})
 }
 
-// TestOpenQuotes checks that the lines inside a cell never become rows of their own, although a cell
-// ="TEXT" or one with a stray quote stands before it. Otherwise, the author of that text could make
-// accounts.
+// TestOpenQuotes checks that the lines inside a cell never become rows of their own, although a
+// cell ="TEXT" or one with a stray quote stands before it. Otherwise, the author of that text could
+// make accounts.
 func TestOpenQuotes(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
