@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -230,6 +231,8 @@ func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 			break
 		}
 		q.After = page.Next
+		part, from = f.keepUp(part, from)
+		q.Until = from
 		if page, err = c.readEvents(ctx, q); err != nil {
 			panic(http.ErrAbortHandler) // the client reconnects with the last ID that it received
 		}
@@ -336,11 +339,16 @@ func encodeFrames(page userdb.EventPage) [][]byte {
 // its client does not receive them.
 const maxFrames = 64 << 10
 
-// send writes a page. A client that loses the connection meanwhile resumes after the last ID that
-// it received.
+// maxPageTime is how long a client may take to receive a page of events. Tests lower it.
+var maxPageTime = stallTimeout
+
+var errSlowListener = errors.New("the client receives events too slowly")
+
+// send writes a page. A client that loses the connection meanwhile, or is too slow, resumes after
+// the last ID that it received.
 func (l *listener) send(page userdb.EventPage, frames [][]byte) error {
 	var b bytes.Buffer
-	sent := false
+	sent, began := false, time.Now()
 	if page.Gap {
 		if len(page.Events) == 0 && page.Next != "" { // otherwise the ID of an event follows
 			fmt.Fprintf(&b, "id: %s\n", page.Next)
@@ -354,6 +362,9 @@ func (l *listener) send(page userdb.EventPage, frames [][]byte) error {
 		if b.Len() >= maxFrames {
 			if err := l.write(b.Bytes()); err != nil {
 				return err
+			}
+			if time.Since(began) >= maxPageTime {
+				return errSlowListener
 			}
 			b.Reset()
 			sent = true

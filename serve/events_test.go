@@ -231,6 +231,22 @@ func TestSlowListener(t *testing.T) {
 	}
 }
 
+// TestSlowCatchUp checks that events are not kept in memory for a listener that reads old events too
+// slowly, and that it receives a page within a limited time.
+func TestSlowCatchUp(t *testing.T) {
+	for behind, want := range map[int]int{0: 0, serve.MaxLag: serve.MaxLag, serve.MaxLag + 1: 0} {
+		if got := serve.KeepUp(behind); got != want {
+			t.Errorf("a listener %d parts behind goes on %d parts behind, want %d", behind, got, want)
+		}
+	}
+	if sent, err := serve.SendSlowly(3, 0); sent != 1 || err == nil {
+		t.Errorf("a slow client was sent %d events, %v; want 1 and an error", sent, err)
+	}
+	if sent, err := serve.SendSlowly(3, time.Hour); sent != 3 || err != nil {
+		t.Errorf("a fast client was sent %d events, %v; want 3", sent, err)
+	}
+}
+
 // TestStreamEnds checks that a stream sends pings, and that it ends with the service and with its
 // key.
 func TestStreamEnds(t *testing.T) {

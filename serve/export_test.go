@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"context"
 	"net/http"
 	"net/http/httptest"
@@ -8,6 +9,32 @@ import (
 
 	"github.com/coffeenode/userdb/userdb"
 )
+
+// KeepUp returns by how many parts a listener that has yet to catch up is behind its feed, if it was
+// behind by that many.
+func KeepUp(behind int) int {
+	first, last := &feedPart{}, &feedPart{number: behind}
+	part, _ := (&feed{last: last, from: "last"}).keepUp(first, "first")
+	return last.number - part.number
+}
+
+// MaxLag is by how many parts of its feed a listener may be behind.
+const MaxLag = maxLag
+
+// SendSlowly sends a listener a page of events, each of which takes a write of its own, and returns
+// how many of them it was sent within that time.
+func SendSlowly(events int, within time.Duration) (sent int, err error) {
+	defer func(before time.Duration) { maxPageTime = before }(maxPageTime)
+	maxPageTime = within
+	w := httptest.NewRecorder()
+	l := &listener{c: &call{}, w: w, control: http.NewResponseController(w)}
+	frames := make([][]byte, events)
+	for i := range frames {
+		frames[i] = bytes.Repeat([]byte("x"), maxFrames)
+	}
+	err = l.send(userdb.EventPage{Events: make([]userdb.HistoryEvent, events)}, frames)
+	return w.Body.Len() / maxFrames, err
+}
 
 // FollowSlowly runs a listener that is too far behind its feed. It returns what the listener was
 // sent when it is dropped or ctx ends.

@@ -42,6 +42,15 @@ func (f *feed) tail() (*feedPart, string) {
 	return f.last, f.from
 }
 
+// keepUp returns part, which begins at from, or the tail if part is too far behind. A part keeps all
+// later ones in memory.
+func (f *feed) keepUp(part *feedPart, from string) (*feedPart, string) {
+	if last, at := f.tail(); last.number-part.number > maxLag {
+		return last, at
+	}
+	return part, from
+}
+
 // subscribe returns the feed of a view, and starts it if nobody else listens. The caller must call
 // leave when it no longer listens.
 func (s *Service) subscribe(ctx context.Context, db *userdb.DB) (f *feed, leave func(), err error) {

@@ -42,6 +42,7 @@ func (s *Service) Run(ctx context.Context, l net.Listener) error {
 	if s.options.TLS != nil { // otherwise all connections come from a proxy or from this machine
 		l = tls.NewListener(newPeerListener(l, s.options.Proxies), s.options.TLS)
 		server.Handler = limitRequests(s, s.options.Proxies)
+		server.HTTP2 = &http.HTTP2Config{MaxReceiveBufferPerConnection: maxUnread, MaxReceiveBufferPerStream: maxUnread}
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()

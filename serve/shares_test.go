@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
+
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
@@ -370,6 +372,43 @@ func TestPeerConnections(t *testing.T) {
 		}
 		must(t, end())
 	}
+}
+
+// TestUnreadBodies checks how many bytes of bodies a client may send over HTTP/2 before they are
+// read: those that the settings and the first update of the window of a connection allow.
+func TestUnreadBodies(t *testing.T) {
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
+	certified := httptest.NewUnstartedServer(nil)
+	certified.EnableHTTP2 = true
+	certified.StartTLS()
+	defer certified.Close()
+	address, end := startService(t, c, serve.Options{TLS: certified.TLS.Clone()})
+	config := certified.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	config.NextProtos = []string{"h2"}
+	conn, err := tls.Dial("tcp", address, config)
+	must(t, err)
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	must(t, err)
+	frames := http2.NewFramer(conn, conn)
+	must(t, frames.WriteSettings())
+	stream, window := uint32(0), uint32(0)
+	for window == 0 {
+		frame, err := frames.ReadFrame()
+		must(t, err)
+		switch f := frame.(type) {
+		case *http2.SettingsFrame:
+			if value, has := f.Value(http2.SettingInitialWindowSize); has {
+				stream = value
+			}
+		case *http2.WindowUpdateFrame:
+			window = 65_535 + f.Increment
+		}
+	}
+	if stream != 128<<10 || window != 128<<10 {
+		t.Errorf("a stream may send %d bytes and a connection %d, want %d", stream, window, 128<<10)
+	}
+	must(t, conn.Close())
+	must(t, end())
 }
 
 // TestPeerRequests checks that a client has only a limited number of requests at a time to a
