@@ -165,7 +165,7 @@ func TestRequestsDuringFloodOfLogins(t *testing.T) {
 	login := func(i int) string {
 		return fmt.Sprintf(`{"identifier":"nobody%d","password":"a wrong one","origin":"192.0.2.%d"}`, i, i)
 	}
-	const places = 33 // half of the queue for one worker
+	const places = 65 // half of the queue for one worker
 	for i := range places {
 		g.queue(401, "POST", "/v1/types/user/login", login(i))
 	}

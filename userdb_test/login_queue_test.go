@@ -59,7 +59,7 @@ const weakPassword = "12341234567"
 const strongPassword = alicePassword + " staple"
 
 // queueLength is the number of callers that can wait for one worker.
-const queueLength = 64
+const queueLength = 128
 
 // TestThrottledAreNotQueued checks that throttled attempts are refused at once and are not queued,
 // so that they keep nobody else out. The error of a full queue must say how long to wait.
@@ -291,11 +291,11 @@ func TestActorsShareTheQueue(t *testing.T) {
 			c.start(users, kind, call, userdb.ErrLogin, userdb.ErrConflict, userdb.ErrNotFound)
 			c.wait(want[kind], kind)
 		}
-		flood("sign-ups", 32, func(i int) error {
+		flood("sign-ups", 64, func(i int) error {
 			n := userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprint("new", i)), Password: alicePassword}
 			return errOf(g.users.Create(as("key:greedy"), n))
 		})
-		flood("logins with another key", 16, func(i int) error {
+		flood("logins with another key", 32, func(i int) error {
 			a := userdb.Attempt{Origin: fmt.Sprintf("192.0.2.%d", i)}
 			return errOf(g.users.Login(as("key:other"), fmt.Sprint("nobody", i), alicePassword, a))
 		})

@@ -59,10 +59,10 @@ const (
 	laneCount
 )
 
-// queuePerWorker limits the jobs that wait in a lane, for each worker. At a quarter of a second
-// each, the last of 64 waits for 16 seconds, and up to four times as long if jobs arrive in all the
-// other lanes meanwhile.
-var queuePerWorker = [laneCount]int{General: 64, Proved: 32, Imports: 16, Operators: 32}
+// queuePerWorker limits the jobs that wait in a lane, for each worker. An actor that is alone gets
+// half of them, so 64 of the general lane: at a quarter of a second each, the last of these waits
+// for 16 seconds, and up to four times as long if jobs arrive in all the other lanes meanwhile.
+var queuePerWorker = [laneCount]int{General: 128, Proved: 32, Imports: 16, Operators: 32}
 
 // sharePerWorker limits the jobs of one origin, and those of one account, that run or wait in a
 // lane, for each worker. At a quarter of a second each, they delay others by two seconds.

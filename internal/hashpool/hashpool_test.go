@@ -155,7 +155,7 @@ func TestQueueIsBounded(t *testing.T) {
 		{func() *Pool { return newQueue(2, 5) }, 10, 3},
 		{func() *Pool { return newQueue(2, 5) }, 7, 0},
 		{func() *Pool { return newQueue(1, 0) }, 4, 3},
-		{func() *Pool { return New(2) }, 200, 200 - 2 - 2*queuePerWorker[General]},
+		{func() *Pool { return New(2) }, 300, 300 - 2 - 2*queuePerWorker[General]},
 		{func() *Pool { return New(0) }, 1 + (1+queuePerWorker[General])*min(initialProcs(), runtime.NumCPU()), 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
