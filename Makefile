@@ -16,7 +16,7 @@ PROGRESS := go run ./internal/ci/progress
 help:
 	@echo 'make test    every test, on a real Redis too; installs redis-server if it is missing'
 	@echo 'make check   what CI runs: format, vet, staticcheck, tests, a longer search, tests for races, short fuzzing'
-	@echo 'make search  the searches for a bad order of commands with one preemption more than in make test, for ten minutes; search-short, the one on a cluster for two'
+	@echo 'make search  the searches for a bad order of commands with two preemptions more than in make test, for ten minutes; search-short, for four'
 	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 has ten times as many'
 	@echo 'make steady  all tests three times beside four busy loops'
 	@echo 'make chaos   six processes on a store that a nemesis breaks, for MINUTES=$(MINUTES); KIND=$(KIND), one, sentinel or file; SEED=N repeats a run'
@@ -112,15 +112,16 @@ bench-quick:
 fuzz:
 	@$(PROGRESS) .ci/fuzz $(FUZZTIME)
 
-# The searches of make test with one preemption more. If there are too many orders to try all, it
+# The searches of make test with two preemptions more. If there are too many orders to try all, it
 # tries more of them.
 search:
 	USERDB_STATES=2000000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=3 \
 		$(PROGRESS) go test -timeout 20m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
 
-# Only the search on a cluster, with one preemption more but as many states as in make test.
+# Fewer orders than make search, and more than make test.
 search-short:
-	USERDB_PREEMPTIONS=3 $(PROGRESS) go test -timeout 20m -run Interleavings ./internal/store/cluster
+	USERDB_STATES=300000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
+		$(PROGRESS) go test -timeout 20m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
 
 # Searches and random walks of the cluster protocol, tests that the replies to concurrent callers
 # are linearizable, and faults, for as long as you like: make soak SOAK=10. A search of five million

@@ -22,6 +22,9 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
+// quickStates limits the states that a search visits in make test. make search-short visits more.
+const quickStates = 20_000
+
 func unchanged(source string) string { return source }
 
 // TestInterleavings runs the engine's own code with its commands in all orders that a few
@@ -33,7 +36,7 @@ func TestInterleavings(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := explorer{
 					sim: newSimulation(newWorld(unchanged), nil), scenario: s,
-					preemptions: envInt("USERDB_PREEMPTIONS", 2), faults: 1, maxStates: envInt("USERDB_STATES", 300_000),
+					preemptions: envInt("USERDB_PREEMPTIONS", 1), faults: 1, maxStates: envInt("USERDB_STATES", quickStates),
 				}
 				if v := x.explore(); v != "" {
 					t.Fatalf("after %d states: %s", x.states, v)
@@ -71,7 +74,7 @@ func TestRefusals(t *testing.T) {
 					w.answer = tt.answer
 					x := explorer{
 						sim: newSimulation(w, nil), scenario: s, kinds: tt.kinds,
-						preemptions: 1, faults: 1, maxStates: envInt("USERDB_STATES", 300_000),
+						preemptions: 1, faults: 1, maxStates: envInt("USERDB_STATES", quickStates),
 					}
 					if v := x.explore(); v != "" {
 						t.Fatalf("after %d states: %s", x.states, v)
