@@ -23,7 +23,7 @@ func envInt(name string, otherwise int) int {
 }
 
 // quickStates limits the states that a search visits in make test. make search-short visits more.
-const quickStates = 20_000
+const quickStates = 5000
 
 func unchanged(source string) string { return source }
 
