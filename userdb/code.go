@@ -23,7 +23,7 @@ type Code string
 // logins.
 const (
 	CodeInterrupted    Code = "interrupted"     // a signal ended the command
-	CodeUnavailable    Code = "unavailable"     // the store fails or is full, or a timeout
+	CodeUnavailable    Code = "unavailable"     // the store fails or is full, or time ran out
 	CodeCorrupt        Code = "corrupt"         // a record or the file of the store is damaged
 	CodeSchemaMismatch Code = "schema_mismatch" // the stored schema differs from the program's
 	CodeKey            Code = "key"             // no valid API key; only over HTTP

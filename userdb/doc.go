@@ -31,7 +31,7 @@
 // secondary value if that differs from the facet.
 //
 // The original, to which comments of this module refer, is coffeenode-userdb 0.0.10, the JavaScript
-// program that first wrote such records. This package reads them as they are.
+// program that first wrote such records. This package reads its records without conversion.
 //
 // # Invariants
 //
@@ -57,13 +57,13 @@
 //
 // # Structs
 //
-// Of returns a view of a type as a struct with `userdb` tags; schema.From derives a schema from the
-// same tags. The methods of the view take and return structs. When a struct is saved, they write
-// the facets that differ from the entry it was read from.
+// Of returns a view of a type whose methods take and return structs with `userdb` tags; schema.From
+// derives a schema from the same tags. When a struct is saved, only the facets that differ from the
+// entry it was read from are written.
 //
 // # Caveats
 //
 // Pass text from visitors through hints.Any and hints.Field, which never parse keys; hints.Parse is
 // for operators. A server that evicts keys (a maxmemory-policy other than noeviction) or loses
-// acknowledged writes breaks the promise; check.Run finds the damage.
+// acknowledged writes breaks the invariants; check.Run finds the damage.
 package userdb

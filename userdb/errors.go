@@ -19,8 +19,8 @@ var (
 	// a hash has no ~isa, a facet cannot be decoded, or two entries have the same value. Listings
 	// continue after it. Use check.Run for details.
 	ErrCorrupt = store.ErrCorrupt
-	// ErrUnmarshal means that a field of the struct of a Typed cannot hold a facet. A *FieldError
-	// names the facet. Listings continue after it.
+	// ErrUnmarshal means that a facet does not fit the field of the struct that a Typed would store
+	// it in. A *FieldError names the facet. Listings continue after it.
 	ErrUnmarshal = errors.New("stored value does not fit")
 	// ErrIndexBuilding means that a query needs an index, or a search needs a field, that 'userdb
 	// schema apply' has not finished building. Try again when it has.
@@ -31,8 +31,8 @@ var (
 
 // Errors of methods that write.
 var (
-	// ErrDuplicate means that another entry has a secondary value or the UID. A *FieldError names
-	// the field, never the entry.
+	// ErrDuplicate means that another entry already has one of the secondary values or the UID. A
+	// *FieldError names the field, never the entry.
 	ErrDuplicate = store.ErrDuplicate
 	// ErrConflict means that the entry has changed since the caller read it (I6), or that it kept
 	// changing while a method retried.
@@ -47,15 +47,15 @@ var (
 // Errors of the store itself.
 var (
 	// ErrUnavailable means that the server does not answer or refuses the command. Nothing was
-	// written. The error wraps the cause, and its text includes the server's own word (OOM,
-	// READONLY, NOAUTH, LOADING).
+	// written. The error wraps the cause, and its text includes the server's error code, such as
+	// OOM, READONLY, NOAUTH or LOADING.
 	ErrUnavailable = store.ErrUnavailable
 	// ErrOutcomeUnknown means that a change was sent and no reply came. The change was made
 	// completely or not at all (I7). Read the entry to find out.
 	ErrOutcomeUnknown = store.ErrOutcomeUnknown
-	// ErrUnsuitable means that the promise cannot be kept with the client or server: the client
-	// reads from replicas or from a cache or alters commands, or the records of one server are
-	// spread over several. Open and redisdb.New say what to change.
+	// ErrUnsuitable means that the invariants cannot be guaranteed with the client or server: the
+	// client reads from replicas or from a cache or alters commands, or the records of one server
+	// are spread over several. Open and redisdb.New say what to change.
 	ErrUnsuitable = store.ErrUnsuitable
 	// ErrURL means that the URL does not name a store. The text says what is wrong with it.
 	ErrURL = connect.ErrURL
@@ -78,11 +78,11 @@ var (
 	ErrFileExposed = embedded.ErrExposed
 )
 
-// ErrUnconfirmed means that a change was made, but one of two things is uncertain: it may not be on
-// as many replicas as Options.Replicas demands; or a node of a cluster refused a write that follows
-// the change, such as an index member, for lack of permission or memory, which check.Run repairs.
-// The other results of the method are what was written; repeating the call would make a second
-// change.
+// ErrUnconfirmed means that a change was made, but not confirmed completely. Either it may not be
+// on as many replicas as Options.Replicas demands, or a node of a cluster refused a write that
+// follows the change, such as one to an index, for lack of permission or memory. check.Run repairs
+// the latter. The other results of the method describe what was written. Repeating the call would
+// make a second change.
 var ErrUnconfirmed = store.ErrUnconfirmed
 
 // Errors of logging in.
@@ -90,7 +90,8 @@ var (
 	// ErrLogin means that the identifier or the password is wrong, or that the entry has no
 	// password or is disabled. The error does not say which.
 	ErrLogin = errors.New("wrong identifier or password")
-	// ErrTooManyAttempts means that nothing was checked. A *WaitError says how long to wait.
+	// ErrTooManyAttempts means that nothing was checked, because too many attempts came before. A
+	// *WaitError says how long to wait.
 	ErrTooManyAttempts = errors.New("too many attempts")
 )
 
@@ -107,7 +108,7 @@ func (e *WaitError) Error() string {
 func (e *WaitError) Unwrap() error { return ErrTooManyAttempts }
 
 // A BusyError says that more passwords are waiting for a processor than can be hashed or checked in
-// time, or that those of one origin, account or actor have their whole share of the queue. It wraps
+// time, or that one origin, account or actor has used up its share of the queue. It wraps
 // ErrUnavailable. Nothing was counted or changed.
 type BusyError struct {
 	Wait time.Duration // estimated time until the jobs in the queue are done

@@ -29,7 +29,9 @@ import (
 //	start       a session began
 //	end         a session was ended, or all sessions of the entry if Session is ""
 //
-// An import only reports password and disable. Observers only receive the kind.
+// An import only reports password and disable. Observers only receive the kind. In histories and
+// feeds, the kinds failure, start and end are called login_failed, session_start and session_end;
+// see [HistoryEvent].
 type Event struct {
 	Kind       EventKind
 	Key        recordkey.Key // the entry; zero if no entry has the identifier
@@ -50,9 +52,10 @@ const maxOrigin = 256
 
 // emit passes an event to the caller's hook, the observers, the feed and the logger.
 //
-// A new kind of event must also be added to docs/security.md and to eventCases in userdb_test. If
-// imports report it, it also needs a method of view.Hashing, implemented in password.go, and a case
-// in maintain/transfer.
+// A new kind of event must also be added to the comment of Event, to docs/security.md and to
+// eventCases in userdb_test. If histories or feeds record it, see view.Kinds as well. If imports
+// report it, it also needs a method of view.Hashing, implemented in password.go, and a case in
+// maintain/transfer.
 func (db *DB) emit(ctx context.Context, e Event) {
 	e.Key = e.Key.In(recordkey.Namespace{})
 	e.Origin, e.Purpose = truncate(e.Origin), truncate(e.Purpose)

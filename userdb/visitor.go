@@ -27,7 +27,8 @@ const (
 	maxPerIdentifier = 3
 
 	// maxPerAccount limits the tokens of all purposes for one account or for one identifier that
-	// nobody has. An entry has more tokens, so that these alone do not end those of its owner.
+	// nobody has. An entry can have more tokens than that, so requests by strangers alone do not
+	// displace the tokens that its owner asked for.
 	maxPerAccount = 12
 
 	// maxPerOrigin limits all requests from one origin.
@@ -157,8 +158,8 @@ func (t *Type) identifierDigest(typed string) string {
 	return t.db.digest("identifier", form)
 }
 
-// admitChange counts a token that would change a facet to an address, whatever the account. It
-// limits them because each is a mail to somebody who may not want it.
+// admitChange counts a token that would change a facet of any account to an address. Such tokens
+// are limited because each means a mail to somebody who may not want it.
 func (t *Type) admitChange(ctx context.Context, address string) error {
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err
@@ -413,7 +414,7 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 	return e, err
 }
 
-// createWithToken creates the entry of a draft in the change that spends the token at its UID.
+// createWithToken creates the entry of a draft in the change that redeems the token at its UID.
 func (t *Type) createWithToken(ctx context.Context, d change.Draft, tk token.Token) (Entry, error) {
 	c, err := t.declared.Create(d)
 	if err != nil {

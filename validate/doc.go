@@ -27,7 +27,7 @@
 //	email pattern @             both accept "http://@"
 //	home  pattern ^https?://.+
 //
-// The proof is about regular expressions (internal/overlap). A kind is code, but every value that
+// The proof works on regular expressions (internal/overlap). A kind is code, but every value that
 // it accepts also matches the expressions that describe it. So if no value matches the expressions
 // of both kinds, no value is of both kinds. A value that matches the expressions counts as an
 // overlap only if the code also accepts it. The work is limited: the result may be "not decided",

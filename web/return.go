@@ -10,8 +10,9 @@ import (
 const returnParameter = "return"
 
 // ReturnPath returns the path to redirect a visitor to after signing in. It is the path from which
-// Require sent the visitor away, taken from the query of the sign-in page or from its form's field
-// "return". ReturnPath returns "/" if there is no such path or if it leads to another site.
+// Require sent the visitor away. It comes from the parameter "return" in the query of the sign-in
+// page or in its form. ReturnPath returns "/" if there is no such path or if it leads to another
+// site.
 func ReturnPath(r *http.Request) string {
 	text := r.FormValue(returnParameter)
 	u, err := url.Parse(text)

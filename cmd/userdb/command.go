@@ -100,16 +100,16 @@ func newRoot(s *session) *cobra.Command {
 	return root
 }
 
-// helpWidth is the number of columns of the help. Most terminals have as many, and longer lines are
-// hard to read on any.
+// helpWidth is the number of columns of the help. Most terminals have at least that many, and
+// longer lines are hard to read on any terminal.
 const helpWidth = 80
 
-// fitHelp breaks the help of c and of the commands below it into lines of helpWidth columns.
+// fitHelp breaks the help of c and of its subcommands into lines of at most helpWidth columns.
 func fitHelp(c *cobra.Command) {
 	c.Long = wrapText(c.Long, helpWidth)
 	c.LocalFlags().VisitAll(func(flag *pflag.Flag) { flag.Usage = strings.ReplaceAll(flag.Usage, "\n", " ") })
-	for _, below := range c.Commands() {
-		fitHelp(below)
+	for _, sub := range c.Commands() {
+		fitHelp(sub)
 	}
 }
 
@@ -117,27 +117,27 @@ func fitHelp(c *cobra.Command) {
 // a space.
 func wrapText(text string, width int) string {
 	var lines []string
-	fill := false // the last line takes more words
+	open := false // whether the last line takes more words
 	for line := range strings.SplitSeq(text, "\n") {
 		if line == "" || line[0] == ' ' {
-			lines, fill = append(lines, line), false
+			lines, open = append(lines, line), false
 			continue
 		}
 		for word := range strings.FieldsSeq(line) {
 			last := len(lines) - 1
-			if fill && utf8.RuneCountInString(lines[last]+" "+word) <= width {
+			if open && utf8.RuneCountInString(lines[last]+" "+word) <= width {
 				lines[last] += " " + word
 			} else {
-				lines, fill = append(lines, word), true
+				lines, open = append(lines, word), true
 			}
 		}
 	}
 	return strings.Join(lines, "\n")
 }
 
-// group adds commands below c, and returns c.
-func group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
-	c.AddCommand(below...)
+// group adds subcommands to c, and returns c.
+func group(c *cobra.Command, subcommands ...*cobra.Command) *cobra.Command {
+	c.AddCommand(subcommands...)
 	return c
 }
 
@@ -211,11 +211,11 @@ var wordHelp = map[string]string{
 // their usage lines name, such as TYPE, [HINT] or FIELD=VALUE…, and adds explanations of these
 // words to their help.
 func (s *session) acceptWords(cmd *cobra.Command) {
-	for _, below := range cmd.Commands() {
-		s.acceptWords(below)
+	for _, sub := range cmd.Commands() {
+		s.acceptWords(sub)
 	}
 	names := strings.Fields(cmd.Use)[1:]
-	many := len(names) > 0 && strings.HasSuffix(strings.Trim(names[len(names)-1], "[]"), "…")
+	variadic := len(names) > 0 && strings.HasSuffix(strings.Trim(names[len(names)-1], "[]"), "…")
 	for _, name := range names {
 		if text, ok := wordHelp[strings.Trim(name, "[]…")]; ok && cmd.Name() != "hint" {
 			cmd.Long = cmp.Or(cmd.Long, cmd.Short+".") + "\n\n" + text
@@ -225,7 +225,7 @@ func (s *session) acceptWords(cmd *cobra.Command) {
 		if len(words) < len(names) && names[len(words)][0] != '[' {
 			return errors.New("missing: " + names[len(words)])
 		}
-		if len(words) > len(names) && !many {
+		if len(words) > len(names) && !variadic {
 			return errors.New("unexpected word: " + words[len(names)])
 		}
 		return nil
@@ -288,7 +288,7 @@ func (s *session) parse(args []string) error {
 		args = []string{"--help"}
 	}
 	l := arrange(root, args)
-	s.guarded = l.guarded
+	s.literalDash = l.literalDash
 	c, err := l.c, l.err
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		// A shell asks for completions.
@@ -334,18 +334,19 @@ func (s *session) parse(args []string) error {
 // joined to its value by =, then -- and the other words. Cobra accepts no flag of a command before
 // the command, and can mistake a flag for the value of the flag before it.
 type line struct {
-	c       *cobra.Command // the command that the first words name
-	flags   []string       // each with its value after =
-	words   []string       // the words after the command
-	guarded bool           // some words follow --, so that - does not mean standard input
-	err     error
+	c           *cobra.Command // the command that the first words name
+	flags       []string       // each with its value after =
+	words       []string       // the words after the command
+	literalDash bool           // some words follow --, so that - does not mean standard input
+	err         error
 }
 
 // arrange brings arguments into the order of a line.
 func arrange(root *cobra.Command, args []string) line {
 	flags := map[string]*pflag.Flag{}
 	collectFlags(root, flags)
-	// Of two flags with the same name, that of the command is meant, if the line begins with it.
+	// If several commands have a flag of the same name, that of the named command is meant. It can
+	// only be found if the line begins with it.
 	if named, _ := findCommand(root, args); named.HasParent() {
 		collectFlags(named, flags)
 	}
@@ -355,7 +356,7 @@ func arrange(root *cobra.Command, args []string) line {
 		args = args[1:]
 		switch {
 		case arg == "--":
-			l.words, l.guarded, args = append(l.words, args...), len(args) > 0, nil
+			l.words, l.literalDash, args = append(l.words, args...), len(args) > 0, nil
 		case isFlag(arg):
 			args = l.takeFlag(flags, arg, args)
 		default:
@@ -369,11 +370,11 @@ func arrange(root *cobra.Command, args []string) line {
 	return l
 }
 
-// findCommand returns the command below c that the first words name, and the remaining words.
+// findCommand returns the command under c that the first words name, and the remaining words.
 func findCommand(c *cobra.Command, words []string) (*cobra.Command, []string) {
-	for _, below := range c.Commands() {
-		if len(words) > 0 && below.Name() == words[0] {
-			return findCommand(below, words[1:])
+	for _, sub := range c.Commands() {
+		if len(words) > 0 && sub.Name() == words[0] {
+			return findCommand(sub, words[1:])
 		}
 	}
 	return c, words
@@ -415,7 +416,7 @@ func takesMore(flag *pflag.Flag) bool {
 	return strings.HasSuffix(name, "...")
 }
 
-// collectFlags adds the flags of c and of all commands below it to a map. Flags with the same name
+// collectFlags adds the flags of c and of all its subcommands to a map. Flags with the same name
 // must be of the same kind in all commands.
 func collectFlags(c *cobra.Command, to map[string]*pflag.Flag) {
 	add := func(flag *pflag.Flag) {
@@ -425,8 +426,8 @@ func collectFlags(c *cobra.Command, to map[string]*pflag.Flag) {
 	}
 	c.Flags().VisitAll(add)
 	c.PersistentFlags().VisitAll(add)
-	for _, below := range c.Commands() {
-		collectFlags(below, to)
+	for _, sub := range c.Commands() {
+		collectFlags(sub, to)
 	}
 }
 
@@ -460,7 +461,7 @@ func (l line) commandError() error {
 	return errors.New(text)
 }
 
-// synonyms holds, for commands, words of other programs that mean the same.
+// synonyms holds, for each command, words that other programs use for it.
 var synonyms = map[string]string{
 	"create":           "add new insert register signup",
 	"get":              "find show search lookup read view cat",
@@ -495,12 +496,12 @@ var synonyms = map[string]string{
 	"tour":             "demo",
 }
 
-// suggestCommands returns the commands below c that a word may mean, which is the name of none.
+// suggestCommands returns the subcommands of c that a word may mean, if it is the name of none.
 func suggestCommands(c *cobra.Command, word string) (near []string) {
-	for _, below := range c.Commands() {
-		_, path, _ := strings.Cut(below.CommandPath(), " ")
+	for _, sub := range c.Commands() {
+		_, path, _ := strings.Cut(sub.CommandPath(), " ")
 		if slices.Contains(strings.Fields(synonyms[path]), word) {
-			near = append(near, below.Name())
+			near = append(near, sub.Name())
 		}
 	}
 	if len(near) > 0 {

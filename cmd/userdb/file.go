@@ -37,15 +37,15 @@ accounts.`,
 			if err != nil {
 				return err
 			}
-			did, err := store.Compact(ctx)
+			result, err := store.Compact(ctx)
 			if err = errors.Join(err, store.Close()); err != nil {
 				return err
 			}
-			text := fmt.Sprintf("%s: %d bytes, before %d", printable(path), did.After, did.Before)
-			if did.Removed != "" {
-				text += "\nremoved " + printable(did.Removed) + ", which held accounts that have since been deleted"
+			text := fmt.Sprintf("%s: %d bytes, before %d", printable(path), result.After, result.Before)
+			if result.Removed != "" {
+				text += "\nremoved " + printable(result.Removed) + ", which held accounts that have since been deleted"
 			}
-			return s.out.print(compactOutput{did.Before, did.After, did.Removed}, text)
+			return s.out.print(compactOutput{result.Before, result.After, result.Removed}, text)
 		}, unlimited, reading),
 	}
 }
@@ -104,12 +104,12 @@ Then check the new store, and export it or use it in place of the damaged one.`,
 			if err != nil {
 				return err
 			}
-			got, err := embedded.Salvage(path, words[0])
+			salvaged, err := embedded.Salvage(path, words[0])
 			if err != nil {
 				return fileError(err)
 			}
-			return s.out.print(salvageOutput{words[0], got.Records, got.Lost},
-				fmt.Sprintf("%s: %s; %d bytes of %s could not be read", printable(words[0]), plural(got.Records, "record"), got.Lost, printable(path)))
+			return s.out.print(salvageOutput{words[0], salvaged.Records, salvaged.Lost},
+				fmt.Sprintf("%s: %s; %d bytes of %s could not be read", printable(words[0]), plural(salvaged.Records, "record"), salvaged.Lost, printable(path)))
 		}, unlimited, reading),
 	}
 }

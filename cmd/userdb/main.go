@@ -114,7 +114,7 @@ type session struct {
 	globals
 	yes, fromStdin, batch bool // --yes, --password-stdin, --batch
 
-	guarded       bool // some words follow --; see firstLine
+	literalDash   bool // some words follow --; see firstLine
 	schemaChecked bool // --schema was compared with the stored schema and accepted
 	borrowed      bool // db stays open, because another session opened it
 	std           stdio
@@ -190,7 +190,7 @@ func (s *session) readingIf(reads func() bool, run func(*cobra.Command, []string
 
 // firstLine reports whether word stands for the first line of standard input. A hyphen does, except
 // after --, where scripts put what a visitor typed.
-func (s *session) firstLine(word string) bool { return word == "-" && !s.guarded }
+func (s *session) firstLine(word string) bool { return word == "-" && !s.literalDash }
 
 // timeout returns how long the command may take or, for serve, how long opening the store may take.
 // Zero means no limit.

@@ -17,7 +17,7 @@ type rejectFile struct {
 	failed bool // a refused line could not be written
 }
 
-// reopen opens the file that an interrupted import began.
+// reopen opens the file that an interrupted import created, if there is one.
 func (r *rejectFile) reopen() (err error) {
 	r.f, err = privatefile.Reopen(r.path, os.O_WRONLY|os.O_APPEND)
 	if errors.Is(err, os.ErrNotExist) {

@@ -215,16 +215,16 @@ the namespace is touched. Prints how many were removed, or exits 3 if there are 
 			if err != nil {
 				return err
 			}
-			name, records, others := printable(words[0]), migrate.CountNamespace, admin.CountOwned
+			name, handleRecords, handleOwned := printable(words[0]), migrate.CountNamespace, admin.CountOwned
 			if s.yes {
-				records, others = migrate.DropNamespace, s.removeOwned
+				handleRecords, handleOwned = migrate.DropNamespace, s.removeOwned
 			}
 			// Remove keys and operators first, so that they write nothing meanwhile.
-			owned, err := others(ctx, s.db, ns)
+			owned, err := handleOwned(ctx, s.db, ns)
 			if err != nil {
 				return err
 			}
-			n, err := records(ctx, s.db, ns)
+			n, err := handleRecords(ctx, s.db, ns)
 			var texts []string
 			if n > 0 || err != nil {
 				texts = append(texts, plural(n, "record"))
@@ -244,15 +244,16 @@ the namespace is touched. Prints how many were removed, or exits 3 if there are 
 }
 
 // removeOwned removes what the service keeps for a namespace. If the store was ever served, it then
-// waits until no process works any more for what was removed, and removes what those have left. It
-// waits even if it found nothing: keys may have been revoked a moment ago.
+// waits until no process acts for a removed key, operator or job any more, and removes what such
+// processes wrote meanwhile. It waits even if it found nothing, because keys may have been revoked
+// a moment ago.
 func (s *session) removeOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (all []admin.Owned, err error) {
 	wait, err := admin.EverServed(ctx, db)
 	for err == nil {
 		var found []admin.Owned
 		found, err = admin.RemoveOwned(ctx, db, ns)
 		all = addOwned(all, found)
-		if err != nil || !wait && !slices.ContainsFunc(found, works) || s.std.sleep == nil {
+		if err != nil || !wait && !slices.ContainsFunc(found, mayAct) || s.std.sleep == nil {
 			break
 		}
 		fmt.Fprintf(s.std.err, "userdb: waiting %s, until no process still works for API keys, operators and jobs that were removed\n", admin.RevocationTime)
@@ -262,8 +263,8 @@ func (s *session) removeOwned(ctx context.Context, db *userdb.DB, ns recordkey.N
 	return all, err
 }
 
-// works reports whether a process may do something for what was removed.
-func works(o admin.Owned) bool {
+// mayAct reports whether a process may still be acting for what was removed.
+func mayAct(o admin.Owned) bool {
 	return o.Thing == "API key" || o.Thing == "operator" || o.Thing == "job"
 }
 

@@ -33,14 +33,14 @@ const (
 	gap      = "  "
 	ellipsis = "…"
 	disabled = gap + "disabled"
-	minWidth = 8  // no column is made narrower than this
-	uidWidth = 12 // nor that of UIDs, which people copy, than one that userdb generated
+	minWidth = 8  // to which columns may be narrowed
+	uidWidth = 12 // the same for UIDs, which people copy: the width of one that userdb generates
 )
 
 // add prints an entry or, until the columns are known, keeps it for later.
 func (t *table) add(e userdb.Entry) error {
 	if t.widths != nil {
-		return t.row(e)
+		return t.printEntry(e)
 	}
 	t.first = append(t.first, e)
 	if len(t.first) < sampleSize {
@@ -66,7 +66,7 @@ func (t *table) end() error {
 	t.fit(head)
 	err := t.print(head, false, false)
 	for _, e := range t.first {
-		err = cmp.Or(err, t.row(e))
+		err = cmp.Or(err, t.printEntry(e))
 	}
 	t.first = nil
 	return err
@@ -94,8 +94,8 @@ func (t *table) cells(e userdb.Entry) []string {
 	return cells
 }
 
-// fit makes each column as wide as its cells. If a row does not fit the terminal, it narrows first
-// the columns of facets that identify nobody, then identifiers, and dates last.
+// fit makes each column as wide as its cells. If a row does not fit the terminal, it first narrows
+// the columns of facets that identify nobody, then those of identifiers, and those of dates last.
 func (t *table) fit(head []string) {
 	t.widths = make([]int, len(head))
 	widen := func(cells []string, more int) {
@@ -108,6 +108,7 @@ func (t *table) fit(head []string) {
 		widen(t.cells(e), disabledWidth(e.Disabled()))
 	}
 	uid := uidWidth + disabledWidth(slices.ContainsFunc(t.first, userdb.Entry.Disabled))
+	// These are minimum widths, to be tried in turn. Columns whose minimum is 0 are not narrowed.
 	for _, least := range []struct{ other, identifier, date int }{
 		{16, 0, 0}, {16, 24, 0}, {minWidth, minWidth, 0}, {minWidth, minWidth, minWidth},
 	} {
@@ -142,9 +143,9 @@ func disabledWidth(isDisabled bool) int {
 	return 0
 }
 
-// row prints an entry. If the user did not choose fields and the entry has one without a column,
-// the row ends with an ellipsis.
-func (t *table) row(e userdb.Entry) error {
+// printEntry prints the row of an entry. If the user did not choose fields and the entry has one
+// without a column, the row ends with an ellipsis.
+func (t *table) printEntry(e userdb.Entry) error {
 	return t.print(t.cells(e), e.Disabled(), t.all && len(t.hiddenFields(e)) > 0)
 }
 

@@ -47,26 +47,26 @@ This needs no store: 'userdb get' finds out whether the entry exists. The schema
 			if err != nil {
 				return err
 			}
-			meaning := func(h hints.Hint, err error) (any, error) {
+			resolveParsed := func(h hints.Hint, err error) (any, error) {
 				if err != nil {
 					return nil, err
 				}
 				return resolve(h, sc, s.defaultType(sc))
 			}
-			ofJSON := func(raw json.RawMessage) (any, error) {
+			answerJSON := func(raw json.RawMessage) (any, error) {
 				switch as { // AsEntry and AsUser refuse what CoffeeNode UserDB refuses
 				case "entry":
 					return hints.AsEntry(sc, raw)
 				case "user":
 					return hints.AsUser(sc, s.defaultType(sc), raw)
 				}
-				return meaning(hints.ParseJSON(raw))
+				return resolveParsed(hints.ParseJSON(raw))
 			}
-			return s.printAnswers(ctx, texts, ofJSON, func(text string) (any, error) {
+			return s.printAnswers(ctx, texts, answerJSON, func(text string) (any, error) {
 				if as != "" {
-					return ofJSON(hintJSON(text))
+					return answerJSON(hintJSON(text))
 				}
-				return meaning(hints.Parse(text))
+				return resolveParsed(hints.Parse(text))
 			})
 		}, unlimited),
 	}
@@ -147,23 +147,23 @@ func (s *session) withBatch(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// printAnswers prints the results of ofText for texts, unless one of them is an error. With --batch
-// it prints the results of ofJSON for the lines of standard input.
+// printAnswers prints the results of answerText for texts, unless one of them is an error. With
+// --batch it prints the results of answerJSON for the lines of standard input.
 func (s *session) printAnswers(ctx context.Context, texts []string,
-	ofJSON func(json.RawMessage) (any, error), ofText func(string) (any, error),
+	answerJSON func(json.RawMessage) (any, error), answerText func(string) (any, error),
 ) error {
 	switch {
 	case s.batch && len(texts) > 0:
 		return usagef("--batch reads from standard input: leave out the other words")
 	case s.batch:
-		return s.answerLines(ctx, ofJSON)
+		return s.answerLines(ctx, answerJSON)
 	case len(texts) == 0:
 		return usagef("no argument is given: give at least one, or --batch")
 	}
 	results := make([]any, len(texts))
 	for i, text := range texts {
 		var err error
-		if results[i], err = ofText(text); err != nil {
+		if results[i], err = answerText(text); err != nil {
 			return err
 		}
 	}
@@ -174,7 +174,7 @@ func (s *session) printAnswers(ctx context.Context, texts []string,
 const maxLine = 1 << 20
 
 // answerLines answers each line of standard input in order, before it reads the next one.
-func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (any, error)) error {
+func (s *session) answerLines(ctx context.Context, answerJSON func(json.RawMessage) (any, error)) error {
 	type answer struct {
 		Result any    `json:"result,omitempty"`
 		Error  string `json:"error,omitempty"`
@@ -200,7 +200,7 @@ func (s *session) answerLines(ctx context.Context, one func(json.RawMessage) (an
 		case !json.Valid(line):
 			a.Error = "the line is not a JSON value"
 		default:
-			if a.Result, err = one(line); err != nil {
+			if a.Result, err = answerJSON(line); err != nil {
 				a = answer{Error: describe(err)}
 			}
 		}

@@ -105,8 +105,8 @@ disabled (a date, or true or false), verified:FIELD (likewise) and ~isa (the typ
 the whole file is refused.
 
 Refused lines go to a file, with the reasons, for you to correct and import again; the first ten are
-also reported, without their values. The exit code is then 1. FILE.import records the progress meanwhile: after an interruption, the same command with
---resume continues from there.
+also reported, without their values. The exit code is then 1. FILE.import records the progress
+meanwhile: after an interruption, the same command with --resume continues from there.
 
 With --dry-run, --try checks whether one person could log in after the import. It exits 5 if not,
 and 3 if no line has the identifier.`,
@@ -149,20 +149,20 @@ type importRun struct {
 	trial   transfer.Trial
 	o       transfer.ImportOptions
 	in      io.Reader
-	opened  *os.File    // the source of in; nil for standard input
-	info    os.FileInfo // of opened
+	f       *os.File    // the source of in; nil for standard input
+	info    os.FileInfo // of f
 	size    int64       // of the input in bytes; 0 if unknown
 	state   string      // the path of the state file; "" if no state is kept
 	bar     *progress
 	last    transfer.ImportState // the progress reported last
 	saved   int64                // lines that the state file counts
 	rejects rejectFile
-	shown   int64 // refused lines of this run
+	refused int64 // number of lines refused in this run; printRefused prints the first
 }
 
 func (r *importRun) run(ctx context.Context, words []string) error {
 	r.file, r.bar = words[0], r.s.progress("", true)
-	defer func() { r.opened.Close() }() // nil for standard input
+	defer func() { r.f.Close() }() // nil for standard input
 	if err := r.prepare(ctx); err != nil {
 		return err
 	}
@@ -175,10 +175,11 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 	return r.finish(report, cmp.Or(err, r.rejects.close()))
 }
 
-// rejectsSuffix is what the name of a file of refused lines has after that of the input.
+// rejectsSuffix is appended to the name of the input to name the file of refused lines.
 const rejectsSuffix = ".rejects"
 
-// isCSV reports whether a file is CSV by its name. Refused lines have the format of the input.
+// isCSV reports whether the name of a file is that of a CSV file. Refused lines have the format of
+// the input.
 func isCSV(name string) bool {
 	for strings.HasSuffix(name, rejectsSuffix) {
 		name = strings.TrimSuffix(name, rejectsSuffix)
@@ -218,7 +219,7 @@ func (r *importRun) prepare(ctx context.Context) error {
 	if r.rejects.path == "-" {
 		return usagef("--rejects -: refused lines must go to a file")
 	}
-	if there, err := os.Stat(r.rejects.path); err == nil && os.SameFile(r.info, there) {
+	if rejects, err := os.Stat(r.rejects.path); err == nil && os.SameFile(r.info, rejects) {
 		return usagef("%s is the input: name another file for the refused lines", printable(r.rejects.path))
 	}
 	if dir, err := os.Stat(filepath.Dir(r.rejects.path)); err != nil || !dir.IsDir() {
@@ -231,17 +232,17 @@ func (r *importRun) prepare(ctx context.Context) error {
 	return nil
 }
 
-// readNameFlags parses the values of --map, and reads the file of --from-params.
+// readNameFlags parses the values of --map, and reads the files of --from-params and --pepper.
 func (r *importRun) readNameFlags(ctx context.Context) error {
 	r.o.Map = map[string]string{}
 	for _, pair := range r.maps {
-		at := strings.LastIndex(pair, "=") // a column name may contain =, and a field name does not
+		at := strings.LastIndex(pair, "=") // a column name may contain =, but a field name does not
 		if at <= 0 || at == len(pair)-1 {
 			return usagef("--map %s: want COLUMN=FIELD", printable(pair))
 		}
 		column, field := pair[:at], pair[at+1:]
-		if again := r.o.Map[column]; again != "" && again != field {
-			return usagef("--map %s: it is already mapped to %s", printable(pair), printable(again))
+		if earlier := r.o.Map[column]; earlier != "" && earlier != field {
+			return usagef("--map %s: it is already mapped to %s", printable(pair), printable(earlier))
 		}
 		r.o.Map[column] = field
 	}
@@ -259,23 +260,23 @@ func (r *importRun) readNameFlags(ctx context.Context) error {
 }
 
 func (r *importRun) open(ctx context.Context) (err error) {
-	r.opened, err = openWithContext(ctx, r.file)
+	r.f, err = openWithContext(ctx, r.file)
 	if ctx.Err() != nil {
 		return stalledError(ctx, r.file)
 	}
 	if err != nil {
 		return usagef("%v", err)
 	}
-	r.info, err = r.opened.Stat()
+	r.info, err = r.f.Stat()
 	switch {
 	case err != nil:
 		return usagef("%v", err)
 	case r.info.IsDir():
 		return usagef("%s is a directory", printable(r.file))
 	case r.info.Mode().IsRegular():
-		r.in, r.size = r.opened, r.info.Size()
+		r.in, r.size = r.f, r.info.Size()
 	default:
-		r.in = contextReader(ctx, r.opened)
+		r.in = contextReader(ctx, r.f)
 	}
 	return nil
 }
@@ -287,7 +288,7 @@ func (r *importRun) loadState() error {
 		return nil
 	}
 	r.state = r.file + ".import"
-	_, err := os.Lstat(r.state) // do not open a file that may be refused
+	_, err := os.Lstat(r.state) // readState checks whether it is safe to open
 	switch {
 	case errors.Is(err, os.ErrNotExist) && r.resume:
 		return usagef("%s does not exist: no import of %s was interrupted", printable(r.state), printable(r.file))
@@ -308,7 +309,7 @@ func (r *importRun) loadState() error {
 // maxParams limits the files of --from-params and --pepper, in bytes.
 const maxParams = 64 << 10
 
-// readParams reads the small file of a flag. An empty path is an empty file.
+// readParams reads the small file of a flag. It returns "" for an empty path.
 func readParams(ctx context.Context, flag, path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -380,7 +381,7 @@ const maxShown = 10
 
 // printRefused prints the number of a refused line and why it was refused, but no value of it.
 func (r *importRun) printRefused(line int64, reason string) {
-	if r.shown++; r.o.Rejects != nil && r.shown > maxShown {
+	if r.refused++; r.o.Rejects != nil && r.refused > maxShown {
 		return
 	}
 	r.bar.clear()
@@ -418,7 +419,7 @@ func (r *importRun) finish(report transfer.Report, err error) error {
 	if r.o.Rejects == nil {
 		return err
 	}
-	if more := r.shown - maxShown; more > 0 && !r.s.JSON {
+	if more := r.refused - maxShown; more > 0 && !r.s.JSON {
 		fmt.Fprintf(r.s.std.err, "and %d more\n", more)
 	}
 	if isDevice(r.rejects.path) {

@@ -38,7 +38,7 @@ var templates = template.Must(template.ParseFS(files, "pages/*.html"))
 type site struct {
 	users *userdb.Type
 	auth  web.Auth
-	mail  string // the directory of mails
+	mail  string // the directory to write mails to
 	admin string // the administrator's address
 	base  string // the beginning of links, which must not depend on requests
 }
@@ -138,11 +138,11 @@ func (p page) Shown(name string) string {
 // Field describes an input for a template. Its value is what the visitor typed or else what is
 // stored; passwords are not shown again. Addresses use inputs of type text, because browsers change
 // ß to ss in inputs of type email.
-func (p page) Field(name, label, kind, complete, stored string) map[string]any {
+func (p page) Field(name, label, kind, autocomplete, stored string) map[string]any {
 	if sent, is := p.Form[name]; is && kind != "password" {
 		stored = sent[0]
 	}
-	return map[string]any{"Name": name, "Label": label, "Type": kind, "Complete": complete, "Value": stored, "Problems": p.Of(name)}
+	return map[string]any{"Name": name, "Label": label, "Type": kind, "Complete": autocomplete, "Value": stored, "Problems": p.Of(name)}
 }
 
 // codes maps the rules of problems to status codes; all other rules answer 422.
@@ -152,7 +152,7 @@ var codes = map[string]int{"gone": 410, "busy": 503, "unavailable": 503, "unknow
 // sent to the same path, do processes it and returns the path to redirect to.
 func (s *site) page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Histories record the address, and the hashes that it asks for have a share of the queue.
+		// Histories record the origin of a request, and no origin may fill the queue for hashing.
 		r = r.WithContext(userdb.WithActor(r.Context(), userdb.Actor{Origin: web.Origin(r, s.auth.Proxies)}))
 		p, err := page{Me: web.Entry(r.Context()), Session: web.Session(r.Context()), Form: r.Form}, error(nil)
 		if r.Method == http.MethodPost && do != nil {
@@ -184,8 +184,8 @@ func (s *site) page(name string, load func(*http.Request) (any, error), do func(
 	})
 }
 
-// guard wraps all pages. It refuses forms from other sites, and keeps links that contain secrets
-// from other sites.
+// guard wraps all pages. It refuses forms that other sites send, and does not tell other sites the
+// addresses of pages, which may contain secrets.
 func guard(next http.Handler) http.Handler {
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -375,8 +375,8 @@ func (s *site) endDevices(_ http.ResponseWriter, r *http.Request) (string, error
 	return "/account/devices?done=device", conceal(s.users.EndSessionID(r.Context(), me(r), r.PostFormValue("id")))
 }
 
-// list returns a page of accounts whose names begin with the search, after the account that has the
-// search as an identifier.
+// list returns a page of accounts whose names begin with the text searched for, preceded by the
+// account that has this text as an identifier.
 func (s *site) list(r *http.Request) (any, error) {
 	q := strings.TrimSpace(r.FormValue("q"))
 	p, err := s.users.Page(r.Context(), userdb.Query{Order: "name", Prefix: strings.ToLower(q), Limit: 20, After: r.FormValue("after"), Before: r.FormValue("before")})

@@ -1,5 +1,5 @@
-// Package coded makes errors that carry their own code. It is for packages that import userdb,
-// whose errors the table of codes in userdb therefore cannot list.
+// Package coded makes errors that carry their own code. It is for packages that import userdb: the
+// table of codes in userdb cannot list their errors.
 package coded
 
 import "github.com/coffeenode/userdb/userdb"

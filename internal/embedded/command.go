@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// A command is one of the commands of Redis that the store knows. Commands answer as Redis 7 does,
-// except that they sort replies that have no order there.
+// A command is a Redis command that the store knows, or one of its own, such as SCANKEYS. Redis
+// commands answer as in Redis 7, except that replies that are unordered there are sorted.
 type command struct {
 	min, max int // number of arguments; a negative max means any number
 	// run carries the command out. It changes nothing if it returns an errorReply.
@@ -158,8 +158,8 @@ func valueOf[T any](d *data, key string) (value T, err any) {
 	return value, nil
 }
 
-// emptyOr returns err, or an empty reply if it is nil.
-func emptyOr[T any](err any) any {
+// errorOrEmpty returns err, or an empty reply if it is nil.
+func errorOrEmpty[T any](err any) any {
 	if err == nil {
 		var empty T
 		return empty
@@ -167,5 +167,5 @@ func emptyOr[T any](err any) any {
 	return err
 }
 
-// allRead registers a read of all records.
-func (d *data) allRead() { d.read("") }
+// registerReadAll registers a read of all records.
+func (d *data) registerReadAll() { d.read("") }

@@ -121,7 +121,7 @@ func scanFields(d *data, args []string) any {
 func fieldNames(d *data, args []string) any {
 	h, err := valueOf[*hash](d, args[0])
 	if h == nil {
-		return emptyOr[textsReply](err)
+		return errorOrEmpty[textsReply](err)
 	}
 	return textsReply(h.keys())
 }
@@ -129,7 +129,7 @@ func fieldNames(d *data, args []string) any {
 func countFields(d *data, args []string) any {
 	h, err := valueOf[*hash](d, args[0])
 	if h == nil {
-		return emptyOr[int64](err)
+		return errorOrEmpty[int64](err)
 	}
 	return int64(h.len())
 }

@@ -6,7 +6,7 @@ import (
 )
 
 func countKeys(d *data, _ []string) any {
-	d.allRead()
+	d.registerReadAll()
 	return int64(d.keys.Len())
 }
 
@@ -18,7 +18,7 @@ func flushAll(d *data, _ []string) any {
 }
 
 func matchKeys(d *data, args []string) any {
-	d.allRead()
+	d.registerReadAll()
 	var keys textsReply
 	d.keys.Scan(func(key string, o *object) bool {
 		if !d.expired(o) && matchGlob(args[0], key) {
@@ -61,7 +61,7 @@ func scanPattern(options []string) (pattern string, err any) {
 // keys after the key AFTER and returns the last of them, "" at the end, followed by those that
 // match. It begins at the first key that can match.
 func scanKeys(d *data, args []string) any {
-	d.allRead()
+	d.registerReadAll()
 	pattern, after := args[0], args[1]
 	limit, err := strconv.Atoi(args[2])
 	if err != nil || limit <= 0 {

@@ -55,7 +55,7 @@ func removeItems(d *data, args []string) any {
 	case failed != nil:
 		return notInteger
 	case l == nil:
-		return emptyOr[int64](err)
+		return errorOrEmpty[int64](err)
 	}
 	items := slices.Clone(l.items)
 	if n < 0 {
@@ -63,9 +63,9 @@ func removeItems(d *data, args []string) any {
 	}
 	limit, removed := max(n, -max(n, -math.MaxInt)), 0
 	items = slices.DeleteFunc(items, func(item string) bool {
-		is := item == args[2] && (limit == 0 || removed < limit)
-		removed += int(count(is))
-		return is
+		remove := item == args[2] && (limit == 0 || removed < limit)
+		removed += int(count(remove))
+		return remove
 	})
 	if n < 0 {
 		slices.Reverse(items)
@@ -79,7 +79,7 @@ func removeItems(d *data, args []string) any {
 func countItems(d *data, args []string) any {
 	l, err := valueOf[*list](d, args[0])
 	if l == nil {
-		return emptyOr[int64](err)
+		return errorOrEmpty[int64](err)
 	}
 	return int64(len(l.items))
 }
@@ -244,7 +244,7 @@ func trimStream(d *data, args []string) any {
 func deleteEntries(d *data, args []string) any {
 	s, err := valueOf[*stream](d, args[0])
 	if s == nil {
-		return emptyOr[int64](err)
+		return errorOrEmpty[int64](err)
 	}
 	ids := make([]streamID, len(args)-1)
 	for i, text := range args[1:] {
@@ -267,7 +267,7 @@ func deleteEntries(d *data, args []string) any {
 func countEntries(d *data, args []string) any {
 	s, err := valueOf[*stream](d, args[0])
 	if s == nil {
-		return emptyOr[int64](err)
+		return errorOrEmpty[int64](err)
 	}
 	return int64(s.len())
 }
@@ -289,7 +289,7 @@ func rangeOfEntries(d *data, key, low, high string, options []string, reverse bo
 	}
 	s, err := valueOf[*stream](d, key)
 	if s == nil {
-		return emptyOr[arrayReply](err)
+		return errorOrEmpty[arrayReply](err)
 	}
 	entries, first, last := arrayReply{}, from.key(), to.key()
 	yield := func(id string, fields []string) bool {
@@ -320,10 +320,10 @@ func parseBound(text string, lower bool) (id streamID, ok bool) {
 	if !lower {
 		seq = math.MaxUint64
 	}
-	text, open := strings.CutPrefix(text, "(")
+	text, exclusive := strings.CutPrefix(text, "(")
 	id, ok = parseStreamID(text, seq)
 	switch {
-	case !open || !ok:
+	case !exclusive || !ok:
 	case lower:
 		ok = id != last
 		if id.seq++; id.seq == 0 {

@@ -44,7 +44,7 @@ func removeMembers(d *data, args []string) any {
 func countMembers(d *data, args []string) any {
 	s, err := valueOf[*set](d, args[0])
 	if s == nil {
-		return emptyOr[int64](err)
+		return errorOrEmpty[int64](err)
 	}
 	return int64(s.len())
 }
@@ -76,7 +76,7 @@ func isMember(d *data, args []string) any {
 func allMembers(d *data, args []string) any {
 	s, err := valueOf[*set](d, args[0])
 	if s == nil {
-		return emptyOr[setReply](err)
+		return errorOrEmpty[setReply](err)
 	}
 	return setReply(s.keys())
 }

@@ -88,7 +88,7 @@ func rangeByScore(d *data, args []string) any {
 	}
 	z, err := valueOf[*zset](d, args[0])
 	if z == nil {
-		return emptyOr[textsReply](err)
+		return errorOrEmpty[textsReply](err)
 	}
 	var found []pair[float64]
 	for _, p := range z.byRank() {
@@ -137,7 +137,7 @@ func removeScores(d *data, args []string) any {
 func countScores(d *data, args []string) any {
 	z, err := valueOf[*zset](d, args[0])
 	if z == nil {
-		return emptyOr[int64](err)
+		return errorOrEmpty[int64](err)
 	}
 	return int64(z.len())
 }
@@ -288,7 +288,7 @@ func rangeByLex(d *data, args []string, reverse bool) any {
 	}
 	z, err := valueOf[*zset](d, args[0])
 	if z == nil {
-		return emptyOr[textsReply](err)
+		return errorOrEmpty[textsReply](err)
 	}
 	found := textsReply{}
 	yield := func(member string, _ float64) bool {

@@ -3,6 +3,8 @@
 //
 //	~/types        set   the names of the types
 //	~/schema/user  hash  fingerprint, schema, and during some changes next
+//
+// Running programs take over a changed schema with View.Follow in package view.
 package storedschema
 
 import (

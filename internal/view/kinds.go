@@ -46,7 +46,10 @@ const (
 	EventOperatorLoginFailed EventKind = "operator_login_failed"
 )
 
-// Kinds lists all kinds of events, those of operators last.
+// Kinds lists all kinds of events in histories and feeds, those of operators last. A new kind also
+// needs a case in FeedOf unless it belongs in the feed of changes, a constant and a line in the
+// comment of HistoryEvent in package userdb, a row in docs/history.md, and words in
+// serve/console/words.go.
 var Kinds = []EventKind{
 	EventCreate, EventUpdate, EventDelete, EventIdentifier, EventTags, EventPassword, EventDisable, EventEnable, EventLogin, EventLoginFailed, EventThrottle,
 	EventSessionStart, EventSessionEnd, EventIssue, EventRedeem, EventWaits, EventKeyCreate, EventKeyRevoke, EventImport, EventExport, EventRepair,

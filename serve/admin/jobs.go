@@ -39,17 +39,17 @@ type Job struct {
 	By            string    `userdb:"by"`        // the operator's name
 	Namespace     string    `userdb:"namespace"` // of the console in which it was started
 	Title         string    `userdb:"title"`     // what it is about
-	Host          string    `userdb:"host"`      // identifies the process, which has its files
+	Host          string    `userdb:"host"`      // the process that runs it and has its files
 	Began         time.Time `userdb:"began,ordered"`
 	LastHeartbeat time.Time `userdb:"heard"` // when its process last reported
 	Ended         time.Time `userdb:"ended"` // zero if it has not
 	State         string    `userdb:"state"`
-	Done          float64   `userdb:"done"`
-	Total         float64   `userdb:"about"` // about how many there are; 0 if unknown
+	Done          float64   `userdb:"done"`  // in the unit of Total
+	Total         float64   `userdb:"about"` // in entries, records or bytes; 0 if unknown
 	Result        string    `userdb:"text"`  // for people to read
 	Stop          bool      `userdb:"stop"`  // somebody has asked for it to stop
-	// PasswordChanged is when the operator's password, with which the operator was signed in, was
-	// set. It is zero if the job was not started by an operator who was signed in.
+	// PasswordChanged is when the password was set with which the operator had signed in. It is
+	// zero if the job was not started by an operator who was signed in.
 	PasswordChanged time.Time `userdb:"password_changed"`
 }
 
@@ -75,7 +75,7 @@ type Jobs struct {
 	view  *view.View
 	all   *userdb.Type
 	typed *userdb.Typed[Job]
-	// operators are those who start jobs.
+	// operators is the type of the operators, who start jobs.
 	operators *userdb.Type
 	ns        string
 }
@@ -152,17 +152,16 @@ func (js *Jobs) prune(ctx context.Context) error {
 	return nil
 }
 
-// Heartbeat records that a job is still running, and how far it has come. stop reports whether the
-// job must end, because somebody has asked for that or because its operator has been disabled or
-// has got another password.
-// ErrNotFound means that the job has been removed.
-func (js *Jobs) Heartbeat(ctx context.Context, id string, done, about int64) (stop bool, err error) {
+// Heartbeat records that a job is still running, and how much of it is done. stop reports whether
+// the job must end, because somebody has asked for that or because its operator has been disabled
+// or has been given another password. The error is ErrNotFound if the job has been removed.
+func (js *Jobs) Heartbeat(ctx context.Context, id string, done, total int64) (stop bool, err error) {
 	now, err := js.now(ctx)
 	if err != nil {
 		return false, err
 	}
 	j, err := js.typed.Update(ctx, hints.UID(id), func(j *Job) error {
-		j.LastHeartbeat, j.Done, j.Total = now, float64(done), float64(about)
+		j.LastHeartbeat, j.Done, j.Total = now, float64(done), float64(total)
 		return nil
 	})
 	if err == nil && !j.Stop {
@@ -175,20 +174,20 @@ func (js *Jobs) Heartbeat(ctx context.Context, id string, done, about int64) (st
 }
 
 // checkOperator returns ErrOperatorDisabled if the operator who started a job has been disabled, or
-// has got another password since signing in.
+// has been given another password since signing in.
 func (js *Jobs) checkOperator(ctx context.Context, j Job) error {
 	return checkOperatorSince(ctx, js.operators, j.By, j.PasswordChanged)
 }
 
 // End records the end of a job and its result.
-func (js *Jobs) End(ctx context.Context, id, state, text string, done, about int64) error {
+func (js *Jobs) End(ctx context.Context, id, state, text string, done, total int64) error {
 	now, err := js.now(ctx)
 	if err != nil {
 		return err
 	}
 	_, err = js.typed.Update(ctx, hints.UID(id), func(j *Job) error {
 		j.State, j.Result, j.Ended = state, text, now
-		j.Done, j.Total = float64(done), float64(about)
+		j.Done, j.Total = float64(done), float64(total)
 		return nil
 	})
 	return err

@@ -18,7 +18,7 @@ type route struct {
 	password func(*http.Request) bool
 }
 
-// The values of route.password. Functions that depend on the form are called after it was parsed.
+// The values of route.password. They are called after the form has been parsed.
 func always(*http.Request) bool              { return true }
 func never(*http.Request) bool               { return false }
 func unlessUpload(r *http.Request) bool      { return !isUpload(r) }
@@ -91,8 +91,9 @@ func (c *Console) routes() http.Handler {
 	}
 	mux.Handle("/console/setup", c.logRequest(http.HandlerFunc(c.setup)))
 	mux.Handle("/console/signin", c.logRequest(http.HandlerFunc(c.signIn)))
-	for _, to := range c.table() {
-		mux.Handle(to.pattern, c.logRequest(c.requireOperator(c.logRequest(c.asOperator(c.requirePassword(to))))))
+	for _, rt := range c.table() {
+		// The second logRequest knows the operator; the first serves requests without one.
+		mux.Handle(rt.pattern, c.logRequest(c.requireOperator(c.logRequest(c.asOperator(c.requirePassword(rt))))))
 	}
 	return c.guard(mux)
 }

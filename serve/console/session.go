@@ -21,7 +21,7 @@ import (
 func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
-	// The address holds the token: no request of this page may carry it as the referrer, not even
+	// The address holds the token: no request from this page may carry it as the referrer, not even
 	// to this site, where a proxy would log it.
 	w.Header().Set("Referrer-Policy", "strict-origin")
 	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
@@ -122,19 +122,19 @@ type verification struct {
 	NewPassword bool
 }
 
-// requirePassword asks operators for their password before a route is handled if it needs one and
-// they gave it more than verifiedFor ago.
-func (c *Console) requirePassword(to route) http.HandlerFunc {
+// requirePassword returns the handler of a route. If the route needs the password and the operator
+// last gave it more than verifiedFor ago, the handler asks for it first.
+func (c *Console) requirePassword(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !to.password(r) || c.now().Sub(web.Session(r.Context()).Verified) <= verifiedFor {
-			to.handler(w, r)
+		if !rt.password(r) || c.now().Sub(web.Session(r.Context()).Verified) <= verifiedFor {
+			rt.handler(w, r)
 			return
 		}
 		var problems []web.Problem
 		if given, ok := r.PostForm[verifyName]; ok {
 			err := c.auth.Verify(r, given[0])
 			if err == nil {
-				to.handler(w, r)
+				rt.handler(w, r)
 				return
 			}
 			if problems = web.Problems(err); isServiceProblem(problems) {
@@ -143,9 +143,9 @@ func (c *Console) requirePassword(to route) http.HandlerFunc {
 			}
 			c.recordGuess(r, err, web.Entry(r.Context()).Text(admin.OperatorName))
 		}
-		setsPassword := strings.HasSuffix(to.pattern, "/password") // in other forms it is a facet
+		setsPassword := strings.HasSuffix(rt.pattern, "/password") // in other forms it is a facet
 		v := verification{Path: r.URL.EscapedPath(), NewPassword: setsPassword && r.PostForm.Has("password")}
-		if strings.HasSuffix(to.pattern, "/files/{name}") {
+		if strings.HasSuffix(rt.pattern, "/files/{name}") {
 			v.Back = "/console/jobs/" + escapeSegment(r.PathValue("id"))
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {

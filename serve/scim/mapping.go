@@ -23,12 +23,12 @@ const (
 	tagsName      = "tags"
 )
 
-// A group identifies a group by the namespace and the type of its users, and by its id or name.
-type group struct{ namespace, typ, group string }
+// A groupKey identifies a group by the namespace and the type of its users, and by its id or name.
+type groupKey struct{ namespace, typ, idOrName string }
 
 // withName returns g with the given id or name, whose case makes no difference.
-func (g group) withName(idOrName string) group {
-	g.group = schema.Type{Fold: schema.FoldCasefold}.Canonical(idOrName)
+func (g groupKey) withName(idOrName string) groupKey {
+	g.idOrName = schema.Type{Fold: schema.FoldCasefold}.Canonical(idOrName)
 	return g
 }
 
@@ -36,11 +36,12 @@ func (g group) withName(idOrName string) group {
 var isID = regexp.MustCompile(`^[a-z2-7]{26}$`).MatchString
 
 // tagsByGroup parses the keys of Tags.
-func (o Options) tagsByGroup() (map[group]string, error) {
-	tags, shared := map[group]string{}, map[group]bool{}
+func (o Options) tagsByGroup() (map[groupKey]string, error) {
+	type tagUse struct{ namespace, typ, tag string }
+	tags, used := map[groupKey]string{}, map[tagUse]bool{}
 	for text, tag := range o.Tags {
 		name := text
-		g := group{namespace: o.Namespace, typ: UserType}
+		g := groupKey{namespace: o.Namespace, typ: UserType}
 		if scoped, ok := strings.CutPrefix(text, "@"); ok {
 			var path string // TYPE or NAMESPACE/TYPE
 			path, name, _ = strings.Cut(scoped, ":")
@@ -54,17 +55,17 @@ func (o Options) tagsByGroup() (map[group]string, error) {
 			return nil, fmt.Errorf("%w: cannot map %q to a tag: want GROUP, @TYPE:GROUP or @NAMESPACE/TYPE:GROUP", ErrOptions, text)
 		}
 		g.namespace = ns.Path()
-		use := group{g.namespace, g.typ, tag} // a tag may be used once for each namespace and type
+		use := tagUse{g.namespace, g.typ, tag} // a tag may be used once for each namespace and type
 		g = g.withName(name)
 		switch {
 		case tag == "" || strings.HasPrefix(tag, tagPrefix):
 			return nil, fmt.Errorf("%w: a group cannot be mapped to the tag %q", ErrOptions, tag)
-		case shared[use]:
+		case used[use]:
 			return nil, fmt.Errorf("%w: two groups cannot share the tag %q", ErrOptions, tag)
 		case tags[g] != "":
 			return nil, fmt.Errorf("%w: the group %q is mapped twice; the case of names makes no difference", ErrOptions, text)
 		}
-		tags[g], shared[use] = tag, true
+		tags[g], used[use] = tag, true
 	}
 	return tags, nil
 }
@@ -112,11 +113,11 @@ func (m Mapping) names(field string) bool {
 	return false
 }
 
-// mapsEmails reports whether emails has a field of its own, or shares that of userName by choice.
+// mapsEmails reports whether the mapping names a field for emails, even if it is that of userName.
 func (o Options) mapsEmails() bool { return o.Mapping["emails"] != "" }
 
-// fields returns the field of a type that stores each attribute. If the mapping does not contain
-// emails, emails shows the field of userName if that field holds an address.
+// fields returns, for each attribute, the field of a type that stores it. If the mapping does not
+// contain emails, emails shows the field of userName if that field holds an address.
 func (o Options) fields(t schema.Type) (Mapping, error) {
 	m := Mapping{"username": o.UserName, "externalid": externalField}
 	if !t.Fields[o.UserName].Role.Has(schema.RoleSecondary) {

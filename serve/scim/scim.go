@@ -52,7 +52,7 @@ const UserType = "user"
 // A Handler serves SCIM requests. It is safe for concurrent use.
 type Handler struct {
 	options Options
-	tags    map[group]string
+	tags    map[groupKey]string
 
 	mu          sync.Mutex
 	preparing   map[string]chan struct{} // full while the collection of that name is being prepared
@@ -67,7 +67,7 @@ type collection struct {
 	h      *Handler
 	name   string
 	db     *userdb.DB
-	scope  group // namespace and type of the users; withName makes it a key of Handler.tags
+	scope  groupKey // namespace and type of the users; withName makes it a key of Handler.tags
 	users  *userdb.Type
 	groups *userdb.Type
 	schema schema.Type // of the users
@@ -105,7 +105,7 @@ func (h *Handler) collection(ctx context.Context, db *userdb.DB, namespace, typ 
 	if r := h.cached(name); r != nil { // another request prepared it while this one waited
 		return r, nil
 	}
-	r := &collection{h: h, name: name, scope: group{namespace: namespace, typ: typ}}
+	r := &collection{h: h, name: name, scope: groupKey{namespace: namespace, typ: typ}}
 	if err := r.open(ctx, db, typ); err != nil {
 		return nil, err
 	}

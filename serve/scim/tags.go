@@ -37,7 +37,7 @@ func (r *collection) tagOf(id, name string) string {
 	if tag := r.h.tags[byID]; tag != "" {
 		return tag
 	}
-	if tag := r.h.tags[byName]; tag != "" && !isID(byName.group) {
+	if tag := r.h.tags[byName]; tag != "" && !isID(byName.idOrName) {
 		return tag
 	}
 	return tagPrefix + id

@@ -29,7 +29,7 @@ func run(args []string, out io.Writer, every time.Duration) int {
 		args = slices.Insert(slices.Clone(args), 2, "-json")
 	}
 	cmd := exec.Command(args[0], args[1:]...)
-	from, err := cmd.StdoutPipe()
+	stdout, err := cmd.StdoutPipe()
 	cmd.Stderr = cmd.Stdout
 	if err = cmp.Or(err, cmd.Start()); err != nil {
 		fmt.Fprintln(out, err)
@@ -38,12 +38,12 @@ func run(args []string, out io.Writer, every time.Duration) int {
 	lines := make(chan string)
 	go func() {
 		defer close(lines)
-		in := bufio.NewScanner(from)
+		in := bufio.NewScanner(stdout)
 		for in.Buffer(nil, 1<<30); in.Scan(); {
 			lines <- in.Text() + "\n"
 		}
 	}()
-	r, begin, quiet := report{printed: map[string]string{}}, time.Now(), true
+	r, begin, quiet := report{output: map[string]string{}}, time.Now(), true
 	for tick := time.Tick(every); ; {
 		select {
 		case line, more := <-lines:
@@ -66,8 +66,8 @@ func run(args []string, out io.Writer, every time.Duration) int {
 // A report holds the tests that are running, as "PACKAGE TEST", and the output of tests that may
 // still fail.
 type report struct {
-	running []string // in the order in which they began
-	printed map[string]string
+	running []string          // in the order in which they began
+	output  map[string]string // by test
 }
 
 // line processes one line of the command's output, which is text or an event as go doc test2json
@@ -86,16 +86,16 @@ func (r *report) line(line string) (text string) {
 		if e.Test == "" && e.Output != "PASS\n" {
 			return e.Output
 		} else if !strings.HasPrefix(e.Output, "=== ") {
-			r.printed[name] += e.Output
+			r.output[name] += e.Output
 		}
 	case "pause", "pass", "skip", "fail":
 		r.running = slices.DeleteFunc(r.running, ends)
-		for _, test := range slices.Sorted(maps.Keys(r.printed)) {
+		for _, test := range slices.Sorted(maps.Keys(r.output)) {
 			if e.Action == "fail" && ends(test) {
-				text += test + "\n" + r.printed[test]
+				text += test + "\n" + r.output[test]
 			}
 		}
-		maps.DeleteFunc(r.printed, func(test, _ string) bool { return e.Action != "pause" && ends(test) })
+		maps.DeleteFunc(r.output, func(test, _ string) bool { return e.Action != "pause" && ends(test) })
 	}
 	return text
 }

@@ -12,7 +12,7 @@ import (
 
 // TestReport passes the output of go test to a report, and checks what it prints.
 func TestReport(t *testing.T) {
-	r := &report{printed: map[string]string{}}
+	r := &report{output: map[string]string{}}
 	var out string
 	feed := func(events ...string) {
 		for _, e := range events {
@@ -39,8 +39,8 @@ func TestReport(t *testing.T) {
 	if want := "a T/two\nloud\nFAIL a\na T/three\npanic\nok b\n# c\nFAIL\n{ is no event\n"; out != want {
 		t.Errorf("got %q, want %q", out, want)
 	}
-	if want := []string{"ab T"}; !slices.Equal(r.running, want) || len(r.printed) > 0 {
-		t.Errorf("running %q, want %q; the output %q is kept, want none", r.running, want, r.printed)
+	if want := []string{"ab T"}; !slices.Equal(r.running, want) || len(r.output) > 0 {
+		t.Errorf("running %q, want %q; the output %q is kept, want none", r.running, want, r.output)
 	}
 }
 

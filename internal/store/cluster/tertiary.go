@@ -141,7 +141,7 @@ func (e *Engine) runUnrecorded(ctx context.Context, op store.Op) (store.Reply, b
 }
 
 // didChange reports whether a command changed its record. It judges by the reply and by
-// wouldChange, which was found out before the command was sent.
+// wouldChange, which was determined before the command was sent.
 func didChange(command string, reply store.Reply, wouldChange, unsure bool) bool {
 	switch command {
 	case "SADD", "SREM", "HDEL", "ZREM", "LREM", "UNLINK":
@@ -321,15 +321,15 @@ func (a *attempt) fillField() string {
 	return f.String()
 }
 
-// stageRecord stages a record in batches of members. It stages a list in one batch, because its
-// items have an order.
+// stageRecord stages a record in batches of members. It stages a list in one batch, because a batch
+// that arrives twice is recognized only by the length of the list.
 func (a *attempt) stageRecord(ctx context.Context, s stage) error {
-	most := 2 * a.e.batch
+	size := 2 * a.e.batch
 	if s.members.Command() == "RPUSH" {
-		most = len(s.members.Values)
+		size = len(s.members.Values)
 	}
-	for some := range slices.Chunk(s.members.Values, most) {
-		args := append([]string{stageLife, s.members.Command()}, some...)
+	for batch := range slices.Chunk(s.members.Values, size) {
+		args := append([]string{stageLife, s.members.Command()}, batch...)
 		if _, err := a.e.runBool(ctx, stageScript, store.PreparedKey(s.Set, a.rev), args...); err != nil {
 			return err
 		}
@@ -337,14 +337,15 @@ func (a *attempt) stageRecord(ctx context.Context, s stage) error {
 	return nil
 }
 
-// complete puts in place the records that fill, the value of ~fill, lists.
+// complete puts the staged records in place that fill, a value of ~fill, lists.
 func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string) error {
 	return e.Complete(ctx, entry, fill, e.realign)
 }
 
-// realign updates the index sets of members that are or were in a set to match the set.
+// realign makes the index sets of the given members agree with a set. It removes the entry from the
+// index sets of members that the set does not have.
 func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []string) error {
-	_, err := e.alignMembers(ctx, set, members, true) // takes back those that are not in the set
+	_, err := e.alignMembers(ctx, set, members, true)
 	return err
 }
 
