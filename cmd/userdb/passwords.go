@@ -76,6 +76,25 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 	return s.withStdin(c)
 }
 
+// ignoreMissingPassword returns err, with which an entry that needs a password was refused before a
+// person typed one, without what is wrong with the password. If nothing else is wrong, it returns
+// nil.
+func ignoreMissingPassword(err error) error {
+	var rest []error
+	for _, one := range joinedErrors(err) {
+		if fieldOf(one) != passwordField {
+			rest = append(rest, one)
+		}
+	}
+	switch {
+	case len(rest) == 1:
+		return rest[0]
+	case rest != nil || fieldOf(err) == passwordField:
+		return errors.Join(rest...)
+	}
+	return err
+}
+
 // checkNothing returns nil. Commands that have nothing to check before a person types pass it to
 // session.ask.
 func checkNothing(context.Context) error { return nil }
