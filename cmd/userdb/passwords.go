@@ -48,6 +48,11 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 					return usagef("- stands for the first line of standard input, and needs --password-stdin")
 				}
 			}
+			if start {
+				if err := s.checkOutput(); err != nil {
+					return err
+				}
+			}
 			return s.ask(ctx, checkNothing, func(ctx context.Context) error {
 				t, err := s.typ(ctx, s.Type)
 				if err != nil {
@@ -200,6 +205,9 @@ A disabled entry cannot have tokens (exit code 3).`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset --life 15m
   userdb token issue '*=Alice' --purpose change:email --value alice@example.org`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
+			if err := s.checkOutput(); err != nil {
+				return err
+			}
 			token, err := p.typ.Issue(ctx, p.hint, tk)
 			if err == nil {
 				err = s.warnExposed()
