@@ -371,7 +371,11 @@ func walkCommand(s *session) *cobra.Command {
 		Long:    `List record keys as keys does, but each when it is found: in no order, and perhaps twice.`,
 		Example: `  userdb walk '*'`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			return each(inspect.Keys(ctx, s.db, words[0]), func(key string) error { return s.out.print(key, printable(key)) })
+			err := each(inspect.Keys(ctx, s.db, words[0]), func(key string) error { return s.out.print(key, printable(key)) })
+			if err == nil && !s.out.wrote {
+				s.noteSilence("no keys")
+			}
+			return err
 		}, opened, reading),
 	}
 }
