@@ -105,7 +105,7 @@ func (h Hint) String() string {
 	case formKey:
 		return quoted(h.key.String())
 	case formFacets:
-		return "entry"
+		return "{…}"
 	}
 	return "zero Hint"
 }

@@ -115,7 +115,7 @@ func readJSON(b []byte, otherReason string) (text string, list []string, part sc
 	case !utf8.Valid(b):
 		err = errors.New("not UTF-8")
 	case !json.Valid(b):
-		err = errors.New("not a JSON value")
+		err = errors.New("not valid JSON")
 	default:
 		switch value := bytes.TrimLeft(b, jsonSpace); value[0] {
 		case '[':

@@ -57,23 +57,23 @@ func TestParseRefuses(t *testing.T) {
 	for _, row := range []struct{ text, want string }{
 		{"", `hints: empty hint`},
 		{strings.Repeat("x", 20_000), `hints: "` + strings.Repeat("x", 80) + `"…: over 16384 bytes`},
-		{`[`, `hints: "[": not a JSON value`},
+		{`[`, `hints: "[": not valid JSON`},
 		{`[]`, `hints: "[]": list of 0, want two or three`},
 		{`["user"]`, `hints: "[\"user\"]": list of 1, want two or three`},
 		{`["user","name","x","y"]`, `hints: "[\"user\",\"name\",\"x\",\"y\"]": list of 4, want two or three`},
 		{`["user",7]`, `hints: "[\"user\",7]": element 2 is not a string`},
 		{`["user",null]`, `hints: "[\"user\",null]": element 2 is not a string`},
-		{`["user","x"] ["y"]`, `hints: "[\"user\",\"x\"] [\"y\"]": not a JSON value`},
+		{`["user","x"] ["y"]`, `hints: "[\"user\",\"x\"] [\"y\"]": not valid JSON`},
 		{"[\"user\",\"\xff\"]", `hints: "[\"user\",\"\xff\"]": not UTF-8`},
 		// The error does not quote the text, because an entry may contain a password hash.
-		{`{"password":"$2a$10$abc"`, `hints: entry: not a JSON value`},
-		{`{"uid":"x","uid":"y"}`, `hints: entry: facet "uid" appears twice`},
-		{`{"uid":"x","\u0075id":"y"}`, `hints: entry: facet "uid" appears twice`},
-		{`{"uid":"x","more":[{"a":1,"a":2}]}`, `hints: entry: facet "more": a member appears twice`},
-		{`{"n":1e999}`, `hints: entry: facet "n": a number is too large`},
-		{strings.Repeat("[", 101), `hints: "` + strings.Repeat("[", 80) + `"…: not a JSON value`},
+		{`{"password":"$2a$10$abc"`, `hints: {…}: not valid JSON`},
+		{`{"uid":"x","uid":"y"}`, `hints: {…}: facet "uid" appears twice`},
+		{`{"uid":"x","\u0075id":"y"}`, `hints: {…}: facet "uid" appears twice`},
+		{`{"uid":"x","more":[{"a":1,"a":2}]}`, `hints: {…}: facet "more": a member appears twice`},
+		{`{"n":1e999}`, `hints: {…}: facet "n": a number is too large`},
+		{strings.Repeat("[", 101), `hints: "` + strings.Repeat("[", 80) + `"…: not valid JSON`},
 		{strings.Repeat("[", 101) + strings.Repeat("]", 101), `hints: "` + strings.Repeat("[", 80) + `"…: element 1 is not a string`},
-		{`{"a":` + strings.Repeat("[", 501) + strings.Repeat("]", 501) + `}`, `hints: entry: facet "a": nested too deeply`},
+		{`{"a":` + strings.Repeat("[", 501) + strings.Repeat("]", 501) + `}`, `hints: {…}: facet "a": nested too deeply`},
 		{`["` + strings.Repeat("x", 1<<20) + `"]`, `hints: "[\"` + strings.Repeat("x", 78) + `"…: over 1048576 bytes`},
 	} {
 		h, err := hints.Parse(row.text)
@@ -104,7 +104,7 @@ func TestParseJSON(t *testing.T) {
 		}
 	}
 	for _, row := range []struct{ in, want string }{
-		{``, `hints: "": not a JSON value`},
+		{``, `hints: "": not valid JSON`},
 		{`7`, `hints: "7": neither a list, an object nor a string`},
 		{`null`, `hints: "null": neither a list, an object nor a string`},
 		{`""`, `hints: empty hint`},

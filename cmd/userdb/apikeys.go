@@ -117,6 +117,9 @@ sessions, tokens and invitations: what the backend of a web application needs), 
 					return noTypeError(name, s.db.Schema())
 				}
 			}
+			if err := s.checkOutput(); err != nil {
+				return err
+			}
 			secret, err := keys.Create(ctx, k)
 			if errors.Is(err, userdb.ErrInvalid) {
 				return usagef("the name of a key consists of at most 64 letters, digits, dots, hyphens and underscores")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strings"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
-	"github.com/coffeenode/userdb/validate"
 )
 
 func createCommand(s *session) *cobra.Command {
@@ -44,13 +42,16 @@ reads it as one line with --password-stdin.`,
 			if err := checkFields(words); err != nil {
 				return err
 			}
-			check := func(ctx context.Context) error { return s.checkCreate(ctx, typ, words, &n) }
 			create := func(ctx context.Context) error {
 				t, err := s.parseNew(ctx, typ, words, &n)
 				if err != nil {
 					return err
 				}
 				return s.printEntry(t.Create(ctx, n))
+			}
+			check := func(ctx context.Context) error {
+				n.RequirePassword = true
+				return ignoreMissingPassword(create(ctx))
 			}
 			switch {
 			case noPassword && s.fromStdin:
@@ -84,45 +85,6 @@ func (s *session) parseNew(ctx context.Context, typ string, texts []string, n *u
 	}
 	delete(n.Facets, sc.Primary)
 	return t, nil
-}
-
-// checkCreate checks what can be checked before a person types a password: whether the fields
-// exist, values are valid and identifiers are free.
-func (s *session) checkCreate(ctx context.Context, typ string, texts []string, n *userdb.NewEntry) error {
-	t, err := s.parseNew(ctx, typ, texts, n)
-	if err != nil {
-		return err
-	}
-	sc := s.db.Schema().Types[t.Name()]
-	rules, err := validate.Compile(sc)
-	if err != nil {
-		return err
-	}
-	declared, err := view.Of(s.db).Type(t.Name())
-	if err != nil {
-		return err
-	}
-	secondary := sc.Secondary()
-	for _, name := range slices.Sorted(maps.Keys(n.Facets)) {
-		if reason := declared.RefusalReason(name); reason != "" {
-			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: name, Rule: "undeclared", Reason: reason}
-		}
-		v := n.Facets[name]
-		err := rules.Facet(name, v)
-		if rule, ok := errors.AsType[*validate.Error](err); ok {
-			// Return the same error as the store would.
-			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: rule.Field, Rule: rule.Rule, Reason: rule.Reason}
-		}
-		if !slices.Contains(secondary, name) {
-			continue
-		}
-		if taken, err := t.Exists(ctx, hints.Any(v.Wire())); err != nil {
-			return err
-		} else if taken {
-			return &userdb.FieldError{Err: userdb.ErrDuplicate, Field: name}
-		}
-	}
-	return nil
 }
 
 func getCommand(s *session) *cobra.Command {

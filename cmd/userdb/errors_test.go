@@ -73,9 +73,10 @@ func TestRefusalAdvice(t *testing.T) {
 		"no answer to a TLS handshake (EOF)": "write redis:// in place of rediss://",
 		"the port speaks TLS":                "write rediss:// in place of redis://",
 		"EOF":                                "if its port speaks TLS, write rediss://",
-		"write: broken pipe: ERR max number of clients reached":                                           "as many connections as its maxclients allows",
-		"ERR This instance has cluster support disabled":                                                  "write redis:// in place of redis+cluster://",
-		"redis: all sentinels specified in configuration are unreachable: ERR unknown command 'sentinel'": "name Sentinels, not servers",
+		"write: broken pipe: ERR max number of clients reached": "as many connections as its maxclients allows",
+		"ERR This instance has cluster support disabled":        "write redis:// in place of redis+cluster://",
+		"no Sentinel answers: dial tcp: connection refused":     "are the Sentinels of --store (USERDB_STORE) the right ones, and are they running?",
+		"no Sentinel answers: ERR unknown command 'sentinel'":   "is it Redis, or a Sentinel, as the store's URL says?",
 	} {
 		if got := message(fmt.Errorf("%w: %s", userdb.ErrUnavailable, text)); !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want %q", text, got, want)

@@ -135,6 +135,12 @@ func parseBounds(q *userdb.Query, t schema.Type, bounds map[string]string) (err 
 	if q.Order == "" && (len(bounds) > 0 || q.Prefix != "" || q.Reverse) {
 		return usagef("--gt, --gte, --lt, --lte, --prefix and --reverse need --order FIELD")
 	}
+	for _, two := range [][2]string{{"gt", "gte"}, {"lt", "lte"}} {
+		_, open := bounds[two[0]]
+		if _, closed := bounds[two[1]]; open && closed {
+			return usagef("--%s and --%s exclude each other", two[0], two[1])
+		}
+	}
 	to := map[string]**schema.Value{"gt": &q.GT, "gte": &q.GTE, "lt": &q.LT, "lte": &q.LTE}
 	for name, text := range bounds {
 		*to[name] = new(schema.Value)
@@ -365,7 +371,11 @@ func walkCommand(s *session) *cobra.Command {
 		Long:    `List record keys as keys does, but each when it is found: in no order, and perhaps twice.`,
 		Example: `  userdb walk '*'`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			return each(inspect.Keys(ctx, s.db, words[0]), func(key string) error { return s.out.print(key, printable(key)) })
+			err := each(inspect.Keys(ctx, s.db, words[0]), func(key string) error { return s.out.print(key, printable(key)) })
+			if err == nil && !s.out.wrote {
+				s.noteSilence("no keys")
+			}
+			return err
 		}, opened, reading),
 	}
 }

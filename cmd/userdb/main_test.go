@@ -90,6 +90,8 @@ func setup(env *testscript.Env, store string) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
 	env.Setenv("USERDB_STORE", store)
+	_, server, _ := strings.Cut(store, "://")
+	env.Setenv("SERVER", strings.TrimSuffix(server, "/0"))
 	return nil
 }
 

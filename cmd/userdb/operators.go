@@ -47,7 +47,7 @@ func addOperatorCommand(s *session) *cobra.Command {
 		Example: `  userdb operator add Olga --password-stdin < secret.txt`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			var pw string
-			return s.ask(ctx, checkNothing, func(ctx context.Context) error {
+			add := func(ctx context.Context) error {
 				if err := s.open(ctx); err != nil {
 					return err
 				}
@@ -55,7 +55,11 @@ func addOperatorCommand(s *session) *cobra.Command {
 				if errors.Is(err, userdb.ErrDuplicate) {
 					err = fmt.Errorf("operator %s: %w", printable(words[0]), errOperatorTaken)
 				}
-				if err != nil {
+				return err
+			}
+			check := func(ctx context.Context) error { return ignoreMissingPassword(add(ctx)) }
+			return s.ask(ctx, check, func(ctx context.Context) error {
+				if err := add(ctx); err != nil {
 					return err
 				}
 				done := "added " + printable(words[0])

@@ -78,6 +78,15 @@ func exposed(w io.Writer) bool {
 	return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0
 }
 
+// checkOutput returns an error if standard output is closed. Commands call it before they make a
+// secret, which nobody could read and which would be valid nevertheless.
+func (s *session) checkOutput() error {
+	if f, isFile := s.std.out.(*os.File); isFile && discards(f) {
+		return usagef("standard output is closed, so the secret would be lost; nothing was made")
+	}
+	return nil
+}
+
 // warnExposed warns if standard output is a file that other users may read. Commands call it before
 // they print a secret.
 func (s *session) warnExposed() error {

@@ -48,6 +48,11 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 					return usagef("- stands for the first line of standard input, and needs --password-stdin")
 				}
 			}
+			if start {
+				if err := s.checkOutput(); err != nil {
+					return err
+				}
+			}
 			return s.ask(ctx, checkNothing, func(ctx context.Context) error {
 				t, err := s.typ(ctx, s.Type)
 				if err != nil {
@@ -74,6 +79,25 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 	c.Flags().BoolVar(&start, "session", false, "also start a session, and print its secret as ~session; programs find the\nentry with it")
 	disableHelpFlag(c)
 	return s.withStdin(c)
+}
+
+// ignoreMissingPassword returns err, with which an entry that needs a password was refused before a
+// person typed one, without what is wrong with the password. If nothing else is wrong, it returns
+// nil.
+func ignoreMissingPassword(err error) error {
+	var rest []error
+	for _, one := range joinedErrors(err) {
+		if fieldOf(one) != passwordField {
+			rest = append(rest, one)
+		}
+	}
+	switch {
+	case len(rest) == 1:
+		return rest[0]
+	case rest != nil || fieldOf(err) == passwordField:
+		return errors.Join(rest...)
+	}
+	return err
 }
 
 // checkNothing returns nil. Commands that have nothing to check before a person types pass it to
@@ -181,6 +205,9 @@ A disabled entry cannot have tokens (exit code 3).`,
 		Example: `  userdb token issue email=alice@example.com --purpose reset --life 15m
   userdb token issue '*=Alice' --purpose change:email --value alice@example.org`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
+			if err := s.checkOutput(); err != nil {
+				return err
+			}
 			token, err := p.typ.Issue(ctx, p.hint, tk)
 			if err == nil {
 				err = s.warnExposed()

@@ -53,6 +53,7 @@ func TestPrompts(t *testing.T) {
 		// Errors that do not depend on the password are reported before the prompt.
 		{"create user name=ALICE", nil, 4, "", "userdb: taken: name; another entry has it: choose another value\n"},
 		{"create user email=nonsense", nil, 2, "", "userdb: invalid value: email: "},
+		{"create user email=nonsense name=ALICE", nil, 2, "", "userdb: invalid value: email: no @ in the address\nuserdb: taken: name; "},
 		{"create user added=soon", nil, 2, "", "userdb: invalid value: added: not a date like "},
 		{"create customer=C1", nil, 2, "", `userdb: invalid value: customer: type "user" has no such field; it has uid, added, email, job, name,`},
 		{"create user name", nil, 2, "", "userdb: name is not FIELD=VALUE\n"},
@@ -69,6 +70,11 @@ func TestPrompts(t *testing.T) {
 		{"passwd nobody --change", nil, 3, "", "userdb: nobody: not found\n"},
 		{"password strength", []string{"password"}, 0, "Password: ", ""},
 		{"login Bob", []string{good}, 0, "Password: ", ""},
+		{"operator add Olga", []string{good, good}, 0, twice, ""},
+		{"operator add olga", nil, 4, "", "userdb: operator olga: an operator of that name exists"},
+		{"operator add \t", nil, 2, "", "userdb: missing: NAME"},
+		{"operator add a\u200bb", nil, 2, "", "userdb: invalid value: name: "},
+		{"operator add Anna", []string{"short", "short"}, 2, twice, "userdb: password refused: "},
 	} {
 		ty := &typist{answers: tt.answers}
 		got := runCommand(ty.ask, "", strings.Fields(tt.args)...)

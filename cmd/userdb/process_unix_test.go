@@ -208,6 +208,35 @@ func TestClosedOutput(t *testing.T) {
 	}
 }
 
+// TestNoOutput checks that no secret is made if standard output is closed, but that other commands
+// and the null device are fine.
+func TestNoOutput(t *testing.T) {
+	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
+	t.Setenv("USERDB_STORE", store)
+	for _, tt := range []struct{ args, redirect, want string }{
+		{"create uid=a1 name=Alice --password-stdin", "<<<'" + good + "' >&-", ""},
+		{"apikey create web --scope read", ">&-", "standard output is closed"},
+		{"token issue a1 --purpose reset", ">&-", "standard output is closed"},
+		{"login --session --password-stdin Alice", "<<<'" + good + "' >&-", "standard output is closed"},
+		{"login --password-stdin Alice", "<<<'" + good + "' >&-", ""},
+		{"apikey create web --scope read", ">/dev/null", ""},
+		{"token issue a1 --purpose reset", ">/dev/null", ""},
+	} {
+		cmd, errs := newProcess(t, store)
+		cmd.Path, cmd.Args = "/bin/bash", []string{"bash", "-c", program + " " + tt.args + " " + tt.redirect}
+		err := cmd.Run()
+		if want := map[bool]int{true: 2}[tt.want != ""]; exitCode(err) != want || !strings.Contains(errs.String(), tt.want) {
+			t.Errorf("%s %s: exit %d, %q; want %d, %q", tt.args, tt.redirect, exitCode(err), errs.String(), want, tt.want)
+		}
+	}
+	if got := runCommand(nil, "", "apikey", "list"); strings.Count(got.out, "\n") != 1 {
+		t.Errorf("the keys are %q, want one", got.out)
+	}
+	if got := runCommand(nil, "", "session", "list", "a1"); got.out != "" {
+		t.Errorf("the sessions are %q, want none", got.out)
+	}
+}
+
 // TestFullOutput checks that a command fails if its output cannot be written.
 func TestFullOutput(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

@@ -141,6 +141,7 @@ func TestGrids(t *testing.T) {
 			{"schema", "diff"},
 			{"tags", "list", "alice"},
 			{"keys", "x*"},
+			{"walk", "x*"},
 		} {
 			var out, errs bytes.Buffer
 			code := run(args, stdio{in: strings.NewReader(""), out: &out, err: &errs, width: width})

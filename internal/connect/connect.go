@@ -182,30 +182,55 @@ func openSentinel(text string, cache store.Cache) (store.Engine, error) {
 		return nil, badURL("it reads from replicas, which may be behind; leave replica_only, route_by_latency and route_randomly out")
 	}
 	o.TLSConfig, o.ContextTimeoutEnabled = tlsOptions, true
+	o.DialerRetries = 1 // the engine retries, and each dial asks all Sentinels, with retries
 	o.Dialer = newDialer(o.DialTimeout, tlsOptions)
 	c := redis.NewFailoverClient(o)
 	c.AddHook(sentinelHook{})
 	return single.New(c, single.Options{Close: c.Close}), nil
 }
 
-// A sentinelHook translates the Sentinels' answer for an unknown master into an error.
+// A sentinelHook translates the errors of Sentinels.
 type sentinelHook struct{ boundHook }
 
 func (sentinelHook) DialHook(dial redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
-		return conn, unknownMaster(err)
+		return conn, sentinelError(err)
 	}
 }
 
-// unknownMaster replaces the nil that Sentinels return for an unknown master, so that it is not
-// mistaken for the server's nil, which means that a key does not exist.
-func unknownMaster(err error) error {
-	if errors.Is(err, redis.Nil) {
+// noSentinel is how go-redis begins its error if no Sentinel names the master.
+const noSentinel = "redis: all sentinels specified in configuration are unreachable: "
+
+// sentinelError returns the error for err, with which a client could not dial. If err comes from
+// Sentinels, it says so in one line. What a Sentinel replies must not be mistaken for a reply of
+// the server: a nil, for an unknown master, would mean there that a key does not exist.
+func sentinelError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, redis.Nil):
 		return fmt.Errorf("%w: no Sentinel that answers knows a master of this name", store.ErrUnsuitable)
 	}
-	return err
+	texts, fromSentinels := strings.CutPrefix(err.Error(), noSentinel)
+	if !fromSentinels {
+		return err
+	}
+	text := "no Sentinel answers: " + strings.ReplaceAll(texts, "\n", ", ")
+	if _, isReply := errors.AsType[redis.Error](err); isReply {
+		return fmt.Errorf("%w: %s", store.ErrUnsuitable, text)
+	}
+	return dialError{text, err}
 }
+
+// A dialError replaces the text of the error of a dial.
+type dialError struct {
+	text  string
+	cause error
+}
+
+func (e dialError) Error() string { return e.text }
+func (e dialError) Unwrap() error { return e.cause }
 
 // reloadInterval is how often a cluster client reads the topology again. Without it a client learns
 // of a failover only from a node's redirect, and a dead master sends none.

@@ -203,7 +203,7 @@ func (boundHook) DialHook(dial redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
-			return nil, unknownMaster(err)
+			return nil, sentinelError(err)
 		}
 		b := &boundedConn{Conn: conn}
 		// go-redis uses a syscall.Conn to check that the connection is open.

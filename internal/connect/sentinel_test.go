@@ -54,3 +54,29 @@ func TestUnknownMasterOrDatabase(t *testing.T) {
 		refused("create", err)
 	}
 }
+
+// TestSentinelsDown checks that a store whose Sentinels are down fails after few attempts, and that
+// the error names each of them in one line.
+func TestSentinelsDown(t *testing.T) {
+	e, err := Open(t.Context(), "redis+sentinel://127.0.0.1:1?addr=127.0.0.1:2&master_name=m", store.Cache{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	if n := Clients(e)[0].(*redis.Client).Options().DialerRetries; n != 1 {
+		t.Errorf("the client asks the Sentinels %d times for each connection, want 1: the engine retries", n)
+	}
+	key, err := recordkey.Parse("user/uid:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Apply(t.Context(), store.Change{Key: key, Create: true})
+	if !errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrOutcomeUnknown) {
+		t.Errorf("got %v, want ErrUnavailable alone", err)
+	}
+	for _, want := range []string{"no Sentinel answers: dial", "127.0.0.1:1: connect", "127.0.0.1:2: connect"} {
+		if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("got %q, want one line with %q", err, want)
+		}
+	}
+}

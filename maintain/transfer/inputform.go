@@ -122,7 +122,7 @@ func spansLines(text []byte) bool {
 	return bytes.ContainsRune(value, '\n') || bytes.HasPrefix(rest, []byte("{"))
 }
 
-const notQuoted = "it is not JSON: names and texts must be in double quotes"
+const notQuoted = "the first line is not JSON: names and texts must be in double quotes"
 
 var (
 	jsonBegin    = regexp.MustCompile(`^[{\[]\s*(?:["{\[\]}]|$)`)

@@ -18,10 +18,11 @@ import (
 type meaning uint8
 
 const (
-	refused   meaning = 1 << iota // the server does not serve this client, or cannot serve now
-	retryable                     // another attempt may succeed
-	moved                         // the node does not serve the slot, or serves only part of it
-	noScript                      // the server does not have the script
+	refused    meaning = 1 << iota // the server does not serve this client, or cannot serve now
+	retryable                      // another attempt may succeed
+	moved                          // the node does not serve the slot, or serves only part of it
+	noScript                       // the server does not have the script
+	unsuitable                     // the URL names the wrong kind of server or database
 )
 
 // errorReplies lists the prefixes of error replies that have a meaning.
@@ -41,6 +42,7 @@ var errorReplies = []struct {
 		"EXECABORT",
 	}},
 	{noScript, []string{"NOSCRIPT"}},
+	{unsuitable, []string{"ERR DB index is out of range", "ERR This instance has cluster support disabled", "ERR unknown command"}},
 }
 
 // nonLocal is part of the error of a script that used a key that its node no longer serves. In a
@@ -118,7 +120,7 @@ func Fail(err error) error {
 	switch {
 	case err == nil, errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrUnsuitable):
 		return err
-	case strings.HasPrefix(replyText(err), "ERR DB index is out of range"):
+	case replyMeans(err, unsuitable):
 		return fmt.Errorf("%w: %w", store.ErrUnsuitable, err)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("waiting for the store: %w", err)

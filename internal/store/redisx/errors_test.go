@@ -60,6 +60,14 @@ func TestFail(t *testing.T) {
 			t.Errorf("Sent(%v) = %v, want %v", tt.err, got, tt.sent)
 		}
 	}
+	for _, text := range []string{
+		"ERR DB index is out of range", "ERR This instance has cluster support disabled",
+		"ERR unknown command 'sentinel', with args beginning with: 'get-master-addr-by-name' 'm' ",
+	} {
+		if err := Fail(errorReply(text)); !errors.Is(err, store.ErrUnsuitable) || Retryable(err) || Sent(err) {
+			t.Errorf("Fail(%s) = %v, want ErrUnsuitable, which is not worth another attempt", text, err)
+		}
+	}
 	if Fail(nil) != nil {
 		t.Error("Fail(nil) is not nil")
 	}
