@@ -39,7 +39,7 @@ func TestProxy(t *testing.T) {
 	}))
 	defer site.Close()
 	admin := createKey(t, store, "admin")
-	front := startNginx(t, addresses, strings.TrimPrefix(site.URL, "http://"), createKey(t, store, "login"))
+	front, logged := startNginx(t, addresses, strings.TrimPrefix(site.URL, "http://"), createKey(t, store, "login"))
 
 	exercise(t, front, admin)
 	_, created, _ := send(t, "POST", front+"/v1/types/user/entries", admin, `{"uid":"carol","facets":{"email":"carol@example.com"}}`)
@@ -74,6 +74,10 @@ func TestProxy(t *testing.T) {
 	}
 
 	uploadToConsole(t, front, store)
+	send(t, "GET", front+"/v1/types/user/entries?where=email:zoe@example.com", admin, "", "Referer", "https://console.example.com/console/find?q=zoe@example.com")
+	if log := logged(); !strings.Contains(log, " GET /v1/types/user/entries ") || !strings.Contains(log, " /console/import ") || strings.Contains(log, "zoe") {
+		t.Errorf("the log lacks requests, or has what they search for:\n%s", log)
+	}
 
 	// Requests do not fail when a process is told to end.
 	must(t, processes[0].Process.Signal(os.Interrupt))
@@ -132,8 +136,8 @@ func uploadToConsole(t *testing.T, front, store string) {
 	}
 }
 
-// startNginx starts nginx with nginx.conf and returns its URL.
-func startNginx(t *testing.T, services []string, site, key string) string {
+// startNginx starts nginx with nginx.conf, and returns its URL and a function that returns its log.
+func startNginx(t *testing.T, services []string, site, key string) (url string, logged func() string) {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // for nginx, which is another user
@@ -148,7 +152,7 @@ func startNginx(t *testing.T, services []string, site, key string) string {
 	write(t, filepath.Join(dir, "userdb-key.conf"), `proxy_set_header Authorization "Bearer `+key+"\";\n")
 	conf := strings.NewReplacer(
 		"127.0.0.1:8470", services[0], "127.0.0.1:8471", services[1], "127.0.0.1:3000", site,
-		"listen 443 ssl", "listen "+front+" ssl", "/etc/nginx/tls/", dir+"/", "/etc/nginx/userdb-key.conf", filepath.Join(dir, "userdb-key.conf"),
+		"/var/log/nginx/", dir+"/", "listen 443 ssl", "listen "+front+" ssl", "/etc/nginx/tls/", dir+"/", "/etc/nginx/userdb-key.conf", filepath.Join(dir, "userdb-key.conf"),
 	).Replace(read(t, "nginx.conf"))
 	temporary := ""
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
@@ -168,7 +172,11 @@ func startNginx(t *testing.T, services []string, site, key string) string {
 		c, err := tls.Dial("tcp", front, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec
 		if err == nil {
 			must(t, c.Close())
-			return "https://" + front
+			return "https://" + front, func() string {
+				text, err := os.ReadFile(filepath.Join(dir, "userdb.log"))
+				must(t, err)
+				return string(text)
+			}
 		}
 		if time.Now().After(end) {
 			t.Fatal(err)

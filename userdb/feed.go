@@ -93,8 +93,13 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 	}
 	more := true
 	for range maxReads {
-		if more, err = r.read(ctx); err != nil {
+		more, err = r.read(ctx)
+		if err != nil && len(r.page.Events) == 0 {
 			return EventPage{}, err
+		}
+		if err != nil { // so that a reader of a slow store gets on
+			more, err = true, nil
+			break
 		}
 		if !more || len(r.page.Events) == q.Limit {
 			break

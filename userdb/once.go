@@ -51,7 +51,9 @@ func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry
 	defer v.end(&err)
 	o, caller := onceRequest{}, rand.Text()[:16] // caller stays the same in all retries
 	err = t.retryOnSchemaChange(ctx, func(t *Type) error {
-		if o, err = t.openOnce(ctx, name, caller, n); err == nil {
+		begun := o.begun
+		o, err = t.openOnce(ctx, name, caller, n)
+		if o.begun = o.begun || begun; err == nil {
 			e, err = o.create(ctx, n)
 		}
 		return err

@@ -11,6 +11,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -197,6 +198,11 @@ func TestBuiltinBesideUnreadableType(t *testing.T) {
 			}
 			if _, err := opened.Type("firm"); err == nil {
 				t.Errorf("with the schema %q: the type is there", spoiled)
+			}
+			var lines bytes.Buffer
+			report, err := transfer.Export(t.Context(), opened, &lines, transfer.ExportOptions{})
+			if wantErr(t, "an export without the type", err, userdb.ErrCorrupt, "firm"); report.Read != 1 || !strings.Contains(lines.String(), "Anna") {
+				t.Errorf("with the schema %q: exported %+v: %s", spoiled, report, &lines)
 			}
 		}
 		s.command("HSET", key, store.FieldSchema, stored)

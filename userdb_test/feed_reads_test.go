@@ -36,6 +36,42 @@ func (h *rangeHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
+// TestSlowFeed checks that a page has the events that were read before the store stopped answering,
+// so that a reader of a slow store gets on.
+func TestSlowFeed(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		s.Edit(t, func(c *view.Config) { c.History = true })
+		const acts = 250
+		for range acts {
+			must(t, admin.RecordEvent(s.Ctx, s.DB, userdb.EventOperatorAdd, "x"))
+		}
+		readFeed(t, s.DB, acts) // waits until it has all
+		cut := &testdb.Cut{}
+		s.AddHook(cut)
+		short, whole := 0, false
+		for left := int64(0); !whole; left++ {
+			cut.Left.Store(left)
+			page, err := s.DB.Events(s.Ctx, userdb.EventQuery{Limit: 1000})
+			cut.Left.Store(1 << 40)
+			n := len(page.Events)
+			switch whole = n == acts; {
+			case err != nil && n == 0, whole && err == nil:
+				continue
+			case err != nil:
+				t.Fatalf("after %d commands: %d events and %v", left, n, err)
+			}
+			short++
+			rest, err := s.DB.Events(s.Ctx, userdb.EventQuery{After: page.Next, Limit: 1000})
+			if err != nil || n+len(rest.Events) != acts {
+				t.Errorf("after %d commands: %d events, and then %d, %v; want %d", left, n, len(rest.Events), err, acts)
+			}
+		}
+		if short == 0 {
+			t.Error("no page had only a part of the events")
+		}
+	})
+}
+
 // TestFeedReadsAreBounded checks that a page of the feed, however large, reads only some events of
 // each part at a time, and that pages of any size have all events in the order in which they were
 // added, forward and backward.

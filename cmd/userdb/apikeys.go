@@ -130,9 +130,7 @@ sessions, tokens and invitations: what the backend of a web application needs), 
 			if err != nil {
 				return err
 			}
-			if err := s.warnExposed(); err != nil {
-				return err
-			}
+			s.warnExposed()
 			valid := "until it is revoked"
 			if !k.Expires.IsZero() {
 				valid = "until " + formatTime(k.Expires)

@@ -151,7 +151,7 @@ func (s *session) globalFlags(flags *pflag.FlagSet) {
 	})
 	flags.StringVar(&s.Schema, "schema", "", "read the schema from `FILE` (USERDB_SCHEMA; else the stored or built-in one)")
 	flags.StringVar(&s.Namespace, "namespace", "", "work in one namespace only; `A/B` is B inside A (USERDB_NAMESPACE)")
-	flags.StringVar(&s.Type, "type", "", "the type `T` of hints that do not name one (default: the only type, else user)")
+	flags.StringVar(&s.Type, "type", "", "the type `T` of hints that do not name one (default: the only type or, of several, user)")
 	s.Store, s.Schema, s.Namespace = os.Getenv("USERDB_STORE"), os.Getenv("USERDB_SCHEMA"), os.Getenv("USERDB_NAMESPACE")
 	flags.BoolVar(&s.History, "history", os.Getenv("USERDB_HISTORY") != "false", "record what is done, for 'userdb events' (USERDB_HISTORY)")
 	flags.BoolVar(&s.JSON, "json", false, "one JSON value per line on standard output, and errors as JSON")
@@ -310,7 +310,11 @@ func (s *session) parse(args []string) error {
 		} else if is {
 			reason = errors.New("not a number, or out of range")
 		}
-		err = fmt.Errorf("--%s %s: %w", bad.GetFlag().Name, printable(bad.GetValue()), reason)
+		flag := "--" + bad.GetFlag().Name
+		if bad.GetFlag().NoOptDefVal == "" { // the text after another flag may be a password
+			flag += " " + printable(bad.GetValue())
+		}
+		err = fmt.Errorf("%s: %w", flag, reason)
 	}
 	if rest, is := strings.CutPrefix(err.Error(), `unknown command "`); is { // in cobra's words
 		word, _, _ := strings.Cut(rest, `" for "`)

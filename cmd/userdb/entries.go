@@ -25,8 +25,8 @@ func createCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "create [TYPE] [FIELD=VALUE…]",
 		Short: "Create an entry",
-		Long: `Create an entry of a type; without TYPE, of the only type, else of user. If the primary facet
-(uid=…) is missing, a value is generated. Values are written as the schema says: numbers, true or
+		Long: `Create an entry. Without TYPE, it has the only type or, if there are several, the type user. If the
+primary facet (uid=…) is missing, a value is generated. Values are written as the schema says: numbers, true or
 false, ISO dates, JSON; other fields hold text. The command asks for a password without echo, or
 reads it as one line with --password-stdin.`,
 		Example: `  userdb create user email=carol@example.com name=Carol
@@ -99,9 +99,7 @@ still printed, and the exit code is that of the first failure.`,
   userdb get '["user","name","Bob"]' --reveal`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			if reveal {
-				if err := s.warnExposed(); err != nil {
-					return err
-				}
+				s.warnExposed()
 			}
 			all, err := s.subjects(ctx, words)
 			if err != nil {

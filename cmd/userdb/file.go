@@ -15,9 +15,9 @@ import (
 func compactCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "compact",
-		Short: "Remove what was deleted from the file of a store",
-		Long: `Write the file of an embedded store anew. Until then, it still holds what was
-deleted or replaced. The file that an older version wrote, FILE.old, is removed
+		Short: "Rewrite the file of a store without deleted records",
+		Long: `Rewrite the file of an embedded store without deleted records. Until then, it
+still holds what was deleted or replaced. The file that an older version wrote, FILE.old, is removed
 as well: it holds the accounts that were deleted since. Others may use the store
 meanwhile, through 'userdb serve'.
 

@@ -29,7 +29,7 @@ func listCommand(s *session) *cobra.Command {
 they come by the values of an ordered field, compared as the schema says, after those without a
 value, which bounds leave out. The key of an entry that may not log in is followed by the word
 disabled. On a terminal the list is a table as wide as the terminal, in which … replaces what does
-not fit. Elsewhere it has one line per entry. Without TYPE it lists the only type, else user.`,
+not fit. Elsewhere it has one line per entry. Without TYPE it lists the only type or, if there are several, user.`,
 		Example: `  userdb list user
   userdb list user --where email=ALICE@example.com --json
   userdb list user --limit 2 --fields name,email
@@ -291,7 +291,7 @@ func countCommand(s *session) *cobra.Command {
 		Long: `Count entries of a type. One value of an indexed field, or one tag, is counted by its index at once.
 Everything else takes a SCAN, which may take long on a large server but does not block it. Without
 conditions, entries are counted by their keys, damaged ones included; with conditions, they are
-read. Without TYPE it counts the only type, else user.`,
+read. Without TYPE it counts the only type or, if there are several, user.`,
 		Example: `  userdb count user
   userdb count user --tag admin`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -455,9 +455,7 @@ them perhaps twice.`,
 				o.Pattern = words[0]
 			}
 			if o.Reveal {
-				if err := s.warnExposed(); err != nil {
-					return err
-				}
+				s.warnExposed()
 			}
 			if err := s.open(ctx); err != nil {
 				return err

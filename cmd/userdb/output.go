@@ -88,13 +88,13 @@ func (s *session) checkOutput() error {
 }
 
 // warnExposed warns if standard output is a file that other users may read. Commands call it before
-// they print a secret.
-func (s *session) warnExposed() error {
-	if !exposed(s.std.out) {
-		return nil
+// they print a secret. They print it even if the warning cannot be written, because nothing can
+// print it again.
+func (s *session) warnExposed() {
+	if exposed(s.std.out) {
+		const text = "others may read the file that the secret is written to; 'umask 077' hides new files from them"
+		_ = errorOutput(s.std.err, s.JSON).print(map[string]string{"warning": text}, "userdb: warning: "+text)
 	}
-	const text = "others may read the file that the secret is written to; 'umask 077' hides new files from them"
-	return errorOutput(s.std.err, s.JSON).print(map[string]string{"warning": text}, "userdb: warning: "+text)
 }
 
 // errOutput marks errors of writing the output.

@@ -24,6 +24,46 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
+// TestSecretWithoutWarning checks that secrets are printed although the warning that others may read
+// them cannot be written.
+func TestSecretWithoutWarning(t *testing.T) {
+	useFile(t)
+	if got := runCommand(nil, "correct horse battery\n", "create", "uid=a", "email=a@example.com", "--password-stdin"); got.code != 0 {
+		t.Fatalf("%+v", got)
+	}
+	for _, line := range []string{
+		"apikey create web --scope read", "apikey create nightly --scope read --json", "token issue uid=a --purpose reset",
+		"login --session --password-stdin --json -- a@example.com", "get uid=a --reveal", "export --secrets",
+	} {
+		path := filepath.Join(t.TempDir(), "secret")
+		out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code := run(strings.Fields(line), stdio{in: strings.NewReader("correct horse battery\n"), out: out, err: &brokenWriter{err: syscall.EBADF}})
+		text, err := os.ReadFile(path)
+		if err != nil || code != 0 || len(text) < 20 {
+			t.Errorf("%s: exit code %d, printed %q, %v", line, code, text, err)
+		}
+		if err := out.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestTextAfterBooleanFlag checks that no message has the text after a flag that takes none, which
+// may be a password.
+func TestTextAfterBooleanFlag(t *testing.T) {
+	useFile(t)
+	for _, line := range []string{
+		"login --password-stdin=hunter2 -- a", "login --help=hunter2 -- a", "passwd --change=hunter2 -- a", "list --json=hunter2", "list --disabled=hunter2", "--version=hunter2",
+	} {
+		if got := runCommand(nil, "", strings.Fields(line)...); got.code != 2 || strings.Contains(got.out+got.err, "hunter2") {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+}
+
 func TestFormatEntry(t *testing.T) {
 	got := formatEntry(schema.Facets{
 		"~isa": schema.Text("user"), "~prk": schema.Text("user/uid:a1"), "~rev": schema.Text("r"),

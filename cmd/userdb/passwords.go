@@ -62,9 +62,7 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 				if err != nil || !start {
 					return s.printEntry(e, err)
 				}
-				if err := s.warnExposed(); err != nil {
-					return err
-				}
+				s.warnExposed()
 				_, secret, err := t.StartSession(ctx, e, userdb.SessionOptions{Origin: at.Origin, Agent: "userdb login"})
 				if err != nil {
 					return err
@@ -210,7 +208,7 @@ A disabled entry cannot have tokens (exit code 3).`,
 			}
 			token, err := p.typ.Issue(ctx, p.hint, tk)
 			if err == nil {
-				err = s.warnExposed()
+				s.warnExposed()
 				s.note("this token is shown only once; it is valid for %s", cmp.Or(life, "1h"))
 			}
 			return s.printResult(map[string]string{"token": token}, token, err)

@@ -205,7 +205,7 @@ func dropNamespaceCommand(s *session) *cobra.Command {
 		Short: "Remove all records of a namespace",
 		Long: `Remove all records of a namespace, and of those inside it. API keys, jobs, links and groups of
 directories that belong to them are removed as well, and their operators disabled. If the store ever
-had keys or operators, it waits for 45 seconds in between, until no process still works for them,
+had keys or operators, it waits for 55 seconds in between, until no process still works for them,
 even if they were removed before. Without --yes it only says how many there are. Nothing else outside
 the namespace is touched. Prints how many were removed, or exits 3 if there are none.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password

@@ -87,7 +87,7 @@ func TestNamespaceDropWaits(t *testing.T) {
 		return nil
 	}
 	code := run([]string{"namespace", "drop", "acme", "--yes"}, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs, sleep: late})
-	if code != 0 || waited != admin.RevocationTime || !strings.Contains(errs.String(), "waiting 45s") {
+	if code != 0 || waited != admin.RevocationTime || !strings.Contains(errs.String(), "waiting 55s") {
 		t.Errorf("exit code %d after waiting %s: %s", code, waited, errs.String())
 	}
 	if got := runCommand(nil, "", "list", "user", "--namespace", "acme"); got.out != "" {

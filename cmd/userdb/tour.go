@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -125,6 +127,10 @@ func (s *session) tour(ctx context.Context, keep bool) (err error) {
 	db, err := userdb.Open(ctx, url, userdb.Options{History: s.History})
 	if err != nil {
 		return err
+	}
+	if _, err := os.Lstat(tourFile); keep && !errors.Is(err, fs.ErrNotExist) {
+		// Another tour was here while this one waited for the file.
+		return cmp.Or(db.Close(), usagef("%s exists: remove it, or go to another folder", tourFile))
 	}
 	defer func() {
 		err = cmp.Or(err, db.Close())

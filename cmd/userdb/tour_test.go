@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/coffeenode/userdb/userdb"
@@ -64,6 +66,26 @@ func checkTour(t *testing.T, out string) {
 
 // sources is the folder of this package.
 var sources, _ = os.Getwd()
+
+// TestTwoTours starts two tours in one folder. The one that does not make the store leaves that of
+// the other alone.
+func TestTwoTours(t *testing.T) {
+	t.Chdir(t.TempDir())
+	t.Setenv("USERDB_STORE", "")
+	var all sync.WaitGroup
+	var results [2]result
+	for i := range results {
+		all.Go(func() { results[i] = runCommand(nil, "", "tour", "--keep") })
+	}
+	all.Wait()
+	codes := []int{results[0].code, results[1].code}
+	if slices.Sort(codes); codes[0] != 0 || codes[1] != 2 {
+		t.Errorf("got the exit codes %v, want 0 and 2: %s%s", codes, results[0].err, results[1].err)
+	}
+	if got := runCommand(nil, "", "get", "uid=alice", "--store", "file:"+tourFile); got.code != 0 {
+		t.Errorf("the store of the tour: %+v", got)
+	}
+}
 
 // TestTourKeeps checks that --keep leaves a store on which the commands that it prints work, and
 // that a second tour does not touch it.

@@ -36,9 +36,7 @@ these lines. Entries come in no order, and nothing is locked.`,
 				return err
 			}
 			if o.Secrets {
-				if err := s.warnExposed(); err != nil {
-					return err
-				}
+				s.warnExposed()
 			}
 			if o.Type = s.defaultType(s.db.Schema()); len(words) > 0 {
 				p, err := s.subject(ctx, words[0])

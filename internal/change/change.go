@@ -124,8 +124,8 @@ const (
 // An extent is the number and the size of the fields of an entry that hold what people give it: its
 // facets and its lost values. The password is not among them, since a new hash may be longer.
 type extent struct {
-	fields, bytes int
-	lost          bool // there are lost values
+	facets, facetBytes int
+	fields, bytes      int // with the lost values
 }
 
 func (e *extent) add(field, wire string) {
@@ -133,29 +133,26 @@ func (e *extent) add(field, wire string) {
 	if field == store.FieldPassword || store.OwnField(field) && !lost {
 		return
 	}
+	size := len(field) + len(wire)
 	e.fields++
-	e.bytes += len(field) + len(wire)
-	e.lost = e.lost || lost
+	e.bytes += size
+	if !lost {
+		e.facets++
+		e.facetBytes += size
+	}
 }
 
 // check returns an error if an entry is too large and larger than it was. An entry that other
 // programs made too large can still be changed in other ways.
 func (e extent) check(old store.Record) error {
-	maxBytes, maxFields := validate.MaxEntry, maxFacets
-	if e.lost {
-		maxBytes, maxFields = maxBytes+lostBytes, maxFields+lostFields
-	}
-	if e.bytes <= maxBytes && e.fields <= maxFields {
-		return nil
-	}
 	var was extent
 	for field, wire := range old.Fields {
 		was.add(field, wire)
 	}
 	switch {
-	case e.bytes > max(maxBytes, was.bytes):
+	case e.facetBytes > max(validate.MaxEntry, was.facetBytes), e.bytes > max(validate.MaxEntry+lostBytes, was.bytes):
 		return Invalid("", "size", "an entry of over 1 MiB")
-	case e.fields > max(maxFields, was.fields):
+	case e.facets > max(maxFacets, was.facets), e.fields > max(maxFacets+lostFields, was.fields):
 		return Invalid("", "size", "an entry of over "+strconv.Itoa(maxFacets)+" facets")
 	}
 	return nil

@@ -107,6 +107,27 @@ func TestEntriesOverTheLimit(t *testing.T) {
 	}
 }
 
+// TestLostValueLeavesLimitOfFacets checks that an entry with a small lost value has no more room for
+// facets than others.
+func TestLostValueLeavesLimitOfFacets(t *testing.T) {
+	typ := testType(t, schema.FoldCasefold)
+	many, large := record("name", "ann"), record("name", "ann")
+	for i := len(many.Fields); len(Facets(many)) < maxFacets; i++ {
+		many.Fields[fmt.Sprintf("f%05d", i)] = ""
+	}
+	for i := range 15 {
+		large.Fields[fmt.Sprintf("f%02d", i)] = strings.Repeat("x", schema.MaxFacet)
+	}
+	for what, r := range map[string]store.Record{"many facets": many, "large facets": large} {
+		r.Fields[store.FieldLost("x")] = "x"
+		facets := Facets(r)
+		facets["g"], facets["h"] = strings.Repeat("x", schema.MaxFacet), "x"
+		if _, _, err := typ.Update(r, facets, nil); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s, with a lost value and two facets more: %v, want ErrInvalid", what, err)
+		}
+	}
+}
+
 // TestRepairedEntryCanBeCreated checks that an entry of the maximum size can be created again after
 // a repair has moved its values to lost values.
 func TestRepairedEntryCanBeCreated(t *testing.T) {

@@ -69,7 +69,7 @@ type counter struct {
 	last int64
 }
 
-// chaos is the state of a run.
+// chaos holds the state of a run.
 type chaos struct {
 	t        *testing.T
 	path     string

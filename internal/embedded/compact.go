@@ -87,6 +87,10 @@ func (c *compaction) finish(s *Store) {
 	if c.err == nil {
 		c.err = c.install(s)
 	}
+	if c.err == nil {
+		// Until then, a power failure may bring the old file back, with all that was deleted.
+		c.err = s.syncDir()
+	}
 	if c.err != nil {
 		c.next = s.log.end + s.log.end/2
 	} else {

@@ -37,7 +37,7 @@ func dueKey(until int64, key string) string {
 	return string(binary.BigEndian.AppendUint64(nil, uint64(until))) + key
 }
 
-// data are the records in memory. Every change goes through one of its methods, which also appends
+// data holds the records in memory. Every change goes through one of its methods, which also appends
 // the change to a journal. It is not safe for concurrent use.
 type data struct {
 	root

@@ -13,6 +13,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/storedschema"
 	"github.com/coffeenode/userdb/internal/strictjson"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -51,7 +52,9 @@ type ExportOptions struct {
 // shrink; Import notices that. Memory use stays flat. Export leaves out versions (~rev), tokens and
 // counters, which are void elsewhere.
 //
-// The stored schema decides what is exported, including what the program's own schema lacks.
+// The stored schema decides what is exported, including what the program's own schema lacks. If a
+// program without a schema of its own exports all entries, and the stored schema of a type cannot
+// be read, Export writes the entries of all other types and returns ErrCorrupt.
 //
 // The Report counts the entries written (Read) and those that cannot be read (Refused).
 //
@@ -67,7 +70,20 @@ func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (R
 	}
 	x := exporter{View: v, o: o, w: bufio.NewWriterSize(w, 64<<10), atOnce: 1}
 	err = cmp.Or(x.export(ctx), x.w.Flush())
+	if err == nil {
+		err = x.unreadableTypes(ctx)
+	}
 	return x.report, err
+}
+
+// unreadableTypes returns an error if all entries were to be exported by a program without a schema
+// of its own, which leaves out types whose stored schema cannot be read.
+func (x *exporter) unreadableTypes(ctx context.Context) error {
+	if !x.Config.Builtin || !x.o.Only.IsZero() {
+		return nil
+	}
+	_, unreadable, err := storedschema.Readable(ctx, x.Engine, x.NS)
+	return cmp.Or(err, errors.Join(unreadable...))
 }
 
 type exporter struct {

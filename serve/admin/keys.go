@@ -117,7 +117,7 @@ func (ks *Keys) In(ns string) *Keys { return &Keys{ks.all, ks.typed, ks.operator
 
 // Create makes a key and returns its secret: "udb_" followed by 160 random bits. It sets the hash
 // of k, its time, and its maker, who is the actor of the context. It returns ErrOperatorDisabled,
-// and leaves no key, if that is an operator who has been disabled.
+// and leaves no key, if that is an operator who has been disabled or has got another password.
 func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 	if err := k.check(); err != nil {
 		return "", err

@@ -61,8 +61,8 @@ func OpenLinks(db *userdb.DB) (*Links, error) {
 }
 
 // Issue calls issue, which makes a link for an account of db that is valid for the given time, and
-// records the link beforehand. If the operator has been disabled, Issue ends the links of the
-// account and returns ErrOperatorDisabled.
+// records the link beforehand. If the operator has been disabled or has got another password, Issue
+// ends the links of the account and returns ErrOperatorDisabled.
 func (ls *Links) Issue(ctx context.Context, operator string, account recordkey.Key, life time.Duration, issue func() error) error {
 	if err := ls.prune(ctx); err != nil {
 		return err

@@ -25,11 +25,12 @@ type Owned struct {
 // KeyMaxAge is how long a process trusts an API key after it was read, and RequestTimeout how long
 // a request may use the store after its key was checked. Within RevocationTime after a key was
 // revoked, an operator was disabled or a job was removed, every process has finished what it did
-// for them: requests, also what they do after their end, and what imports and jobs had begun.
+// for them: requests, also what they do after their end, and what imports and jobs had begun, which
+// take up to 20 seconds more.
 const (
 	KeyMaxAge      = 4 * time.Second
 	RequestTimeout = 30 * time.Second
-	RevocationTime = KeyMaxAge + RequestTimeout + 11*time.Second
+	RevocationTime = KeyMaxAge + RequestTimeout + 21*time.Second
 )
 
 // A removal takes what belongs to a namespace, and to those inside it, away from them. If dry, it

@@ -65,14 +65,25 @@ func Operators(db *userdb.DB) (*userdb.Type, error) {
 // they asked for was done.
 var ErrOperatorDisabled = coded.New(userdb.CodeLogin, "the operator has been disabled or has another password")
 
-// checkOperator returns ErrOperatorDisabled if the operator with a name is disabled. It returns nil
-// for names that no operator has, because jobs and keys may also be made by others.
+type passwordKey struct{}
+
+// WithPassword returns a context for what an operator does who is signed in with a password that
+// was set at the given time. Keys and links are not made if the operator has another password by
+// then.
+func WithPassword(ctx context.Context, changed time.Time) context.Context {
+	return context.WithValue(ctx, passwordKey{}, changed)
+}
+
+// checkOperator returns ErrOperatorDisabled if the operator with a name is disabled, or has another
+// password than that of [WithPassword]. It returns nil for names that no operator has, because jobs
+// and keys may also be made by others.
 //
 // Call it after storing what the operator made, and take that back if checkOperator fails. Those
 // who disable an operator look for what the operator made only afterwards, so one of the two sees
 // what the other did.
 func checkOperator(ctx context.Context, operators *userdb.Type, name string) error {
-	return checkOperatorSince(ctx, operators, name, time.Time{})
+	changed, _ := ctx.Value(passwordKey{}).(time.Time)
+	return checkOperatorSince(ctx, operators, name, changed)
 }
 
 // checkOperatorSince does what checkOperator does. It also returns ErrOperatorDisabled if the

@@ -217,6 +217,30 @@ func TestDisabledOperatorMakesNothing(t *testing.T) {
 	})
 }
 
+// TestOtherPasswordMakesNothing checks that an operator who gets another password makes no key with
+// the session that began before.
+func TestOtherPasswordMakesNothing(t *testing.T) {
+	eachStore(t, func(t *testing.T, db *userdb.DB) {
+		e, err := admin.AddOperator(t.Context(), db, "Olga", goodPassword)
+		must(t, err)
+		ctx := admin.WithPassword(userdb.WithActor(t.Context(), userdb.Actor{Name: "operator:Olga"}), e.PasswordChanged())
+		keys, err := admin.OpenKeys(db)
+		must(t, err)
+		operators, err := admin.Operators(db)
+		must(t, err)
+		_, err = keys.Create(ctx, admin.Key{Name: "before", Scopes: []string{admin.ScopeRead}})
+		must(t, err)
+		_, err = operators.SetPassword(ctx, hints.Any("olga"), goodPassword+" 2")
+		must(t, err)
+		if _, err := keys.Create(ctx, admin.Key{Name: "after", Scopes: []string{admin.ScopeRead}}); !errors.Is(err, admin.ErrOperatorDisabled) {
+			t.Errorf("making a key: got %v, want ErrOperatorDisabled", err)
+		}
+		if all, err := keys.All(ctx); err != nil || len(all) != 1 {
+			t.Errorf("got the keys %+v, %v, want that of before", all, err)
+		}
+	})
+}
+
 // TestDisabledWhileMakingKey disables an operator who is making keys, and checks that a search for
 // keys of that operator then finds all of them.
 func TestDisabledWhileMakingKey(t *testing.T) {

@@ -150,6 +150,7 @@ func (c *Console) unknownProxy(r *http.Request) (peer string, unknown bool) {
 func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := userdb.WithActor(r.Context(), userdb.Actor{Name: actorName(r), Origin: web.Origin(r, c.options.Proxies)})
+		ctx = admin.WithPassword(ctx, web.Entry(ctx).PasswordChanged())
 		if isUpload(r) {
 			next(w, r.WithContext(ctx))
 			return

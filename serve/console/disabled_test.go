@@ -197,19 +197,30 @@ func TestDisabledWhileDownloading(t *testing.T) {
 		d.setEnabled(operatorName, true)
 		d.signIn(operatorName, goodPassword)
 	}
-	var checkFirst func() error
-	look := d.console.auth.Require(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { checkFirst = d.console.checkSignedIn(r) }))
+	for _, end := range []func(){func() { d.setEnabled(operatorName, false) }, func() {
+		must(t, d.console.operators.Delete(t.Context(), hints.Any(operatorName)))
+	}} {
+		d.setEnabled(operatorName, true)
+		d.signIn(operatorName, goodPassword)
+		checkFirst := d.newCheck(path)
+		if end(); !errors.Is(checkFirst(), admin.ErrOperatorDisabled) {
+			t.Error("before the first byte: want ErrOperatorDisabled")
+		}
+	}
+}
+
+// newCheck returns the function with which a request for a file checks that its operator may still
+// sign in.
+func (d *testConsole) newCheck(path string) (check func() error) {
+	look := d.console.auth.Require(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { check = d.console.checkSignedIn(r) }))
 	r := httptest.NewRequest(http.MethodGet, path, nil)
 	at, err := url.Parse(d.base)
-	must(t, err)
+	must(d.t, err)
 	for _, cookie := range d.client.Jar.Cookies(at) {
 		r.AddCookie(cookie)
 	}
 	look.ServeHTTP(httptest.NewRecorder(), r)
-	d.setEnabled(operatorName, false)
-	if err := checkFirst(); !errors.Is(err, admin.ErrOperatorDisabled) {
-		t.Errorf("before the first byte: got %v, want ErrOperatorDisabled", err)
-	}
+	return check
 }
 
 // TestImportOfUnfinishedDryRun checks that only a dry run that has ended well leads to an import.

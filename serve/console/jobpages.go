@@ -329,7 +329,8 @@ func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {
 var signedInInterval = time.Second
 
 // checkSignedIn returns a function that returns ErrOperatorDisabled once the operator who sent a
-// request has been disabled or has been given another password, either of which ends the session.
+// request has been disabled, has another password or no longer exists, each of which ends the
+// session.
 // The function asks the store when it is first called and then at most once in signedInInterval. It
 // returns nil if the store does not respond.
 func (c *Console) checkSignedIn(r *http.Request) func() error {
@@ -343,7 +344,7 @@ func (c *Console) checkSignedIn(r *http.Request) func() error {
 		defer cancel()
 		e, err := c.operators.Find(ctx, hints.Key(before.Key()))
 		checked = time.Now()
-		if err == nil && (e.Disabled() || !e.PasswordChanged().Equal(before.PasswordChanged())) {
+		if errors.Is(err, userdb.ErrNotFound) || err == nil && (e.Disabled() || !e.PasswordChanged().Equal(before.PasswordChanged())) {
 			return admin.ErrOperatorDisabled
 		}
 		return nil

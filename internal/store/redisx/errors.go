@@ -35,6 +35,11 @@ var errorReplies = []struct {
 	{refused | moved, []string{"MOVED", "ASK"}},
 	{refused, []string{
 		"OOM", "MISCONF", "NOAUTH", "NOPERM", "WRONGPASS", "CROSSSLOT", "UNKILLABLE", "ERR max number of clients",
+		"DENIED",                              // protected mode
+		"ERR max daily request",               // the quota of a managed server
+		"ERR invalid password",                // WRONGPASS, in earlier versions
+		"ERR Client sent AUTH",                // a server without a password, in earlier versions
+		"ERR AUTH <password> called",          // the same, later
 		"ERR Protocol error: unauthenticated", // NOAUTH, for a command with many arguments
 		"ERR The user executing the script",   // NOPERM, for a command in a script
 		"ERR ACL failure in script",           // the same, in later versions
