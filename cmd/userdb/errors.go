@@ -47,9 +47,13 @@ func noTypeError(name string, sc schema.Schema) error {
 const unreachable = "is the store of --store (USERDB_STORE) the right one, and is it running?"
 
 // refusals lists the errors with which a Redis server refuses a command, by their first words, and
-// what to do about each.
+// what to do about each. If several are in a message, the last one counts.
 var refusals = []struct{ word, advice string }{
-	{"NOAUTH", "put the user and password into the store's URL: redis://USER:PASSWORD@HOST:PORT"},
+	{"no Sentinel answers:", "are the Sentinels of --store (USERDB_STORE) the right ones, and are they running?"},
+	{
+		"NOAUTH", "put the user and password into the store's URL: redis://USER:PASSWORD@HOST:PORT; " +
+			"those of a master that Sentinels name are &username=USER&password=PASSWORD",
+	},
 	{"WRONGPASS", "correct the user and password in the store's URL"},
 	{"NOPERM", "the user in the store's URL may not do this: docs/redis-acl.md lists the rights"},
 	{
@@ -63,7 +67,7 @@ var refusals = []struct{ word, advice string }{
 	{"CLUSTERDOWN", "part of the cluster is down: CLUSTER INFO and CLUSTER NODES on a node say which"},
 	{"ERR This instance has cluster support disabled", "the server is not part of a cluster: write redis:// in place of redis+cluster://"},
 	{"ERR max number of clients reached", "the server has as many connections as its maxclients allows: close some, or raise it"},
-	{"no Sentinel answers:", "are the Sentinels of --store (USERDB_STORE) the right ones, and are they running?"},
+	{"no Sentinel answers: NOAUTH", "put the Sentinels' password into the store's URL: redis+sentinel://:PASSWORD@HOST:PORT?master_name=NAME"},
 	{"ERR unknown command", "the server lacks a command that userdb needs: is it Redis, or a Sentinel, as the store's URL says?"},
 	{"no answer to a TLS handshake", "if the port does not speak TLS, write redis:// in place of rediss://"},
 	{"the port speaks TLS", "write rediss:// in place of redis://"},

@@ -76,6 +76,9 @@ func TestRefusalAdvice(t *testing.T) {
 		"write: broken pipe: ERR max number of clients reached": "as many connections as its maxclients allows",
 		"ERR This instance has cluster support disabled":        "write redis:// in place of redis+cluster://",
 		"no Sentinel answers: dial tcp: connection refused":     "are the Sentinels of --store (USERDB_STORE) the right ones, and are they running?",
+		"no Sentinel answers: NOAUTH Authentication required.":  "put the Sentinels' password into the store's URL: redis+sentinel://:PASSWORD@",
+		"NOAUTH Authentication required.":                       "those of a master that Sentinels name are &username=USER&password=PASSWORD",
+		"no Sentinel answers: WRONGPASS invalid password":       "correct the user and password in the store's URL",
 		"no Sentinel answers: ERR unknown command 'sentinel'":   "is it Redis, or a Sentinel, as the store's URL says?",
 	} {
 		if got := message(fmt.Errorf("%w: %s", userdb.ErrUnavailable, text)); !strings.Contains(got, want) {

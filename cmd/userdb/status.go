@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"text/tabwriter"
 
@@ -83,7 +84,8 @@ func serverRows(row func(string, ...string), s inspect.Server) {
 	row("  replicas", pluralOrUnknown(s.Replicas, "replica"), "min-replicas-to-write "+pluralOrUnknown(s.MinReplicas, ""))
 	clock := orUnknown("")
 	if s.Clock != nil {
-		clock = fmt.Sprintf("%+.3f s, give or take %.3f s", s.Clock.Ahead/1000, s.Clock.Within/1000)
+		ahead := math.Round(s.Clock.Ahead)/1000 + 0 // the sum is never -0
+		clock = fmt.Sprintf("%+.3f s, give or take %.3f s", ahead, s.Clock.Within/1000)
 	}
 	row("  clock", clock)
 }

@@ -75,3 +75,18 @@ namespaces          none
 		}
 	}
 }
+
+// TestClockRow checks that a clock that is in step has no minus sign.
+func TestClockRow(t *testing.T) {
+	for ahead, want := range map[float64]string{-0.3: "+0.000 s", 0.3: "+0.000 s", -1: "-0.001 s", 2000: "+2.000 s"} {
+		got := ""
+		serverRows(func(name string, cells ...string) {
+			if name == "  clock" {
+				got = cells[0]
+			}
+		}, inspect.Server{Clock: &inspect.Clock{Ahead: ahead, Within: 1}})
+		if want += ", give or take 0.001 s"; got != want {
+			t.Errorf("%v ms ahead: got %q, want %q", ahead, got, want)
+		}
+	}
+}
