@@ -64,7 +64,7 @@ const maxTag = 1 << 10
 // checkTags returns an error if a tag is too long.
 func checkTags(tags ...string) error {
 	if slices.ContainsFunc(tags, func(tag string) bool { return len(tag) > maxTag }) {
-		return &userdb.FieldError{Err: userdb.ErrInvalid, Field: "tags", Rule: "size", Reason: "a tag has over 1 KiB"}
+		return &userdb.FieldError{Err: userdb.ErrInvalid, Field: "tags", Rule: "key", Reason: "a tag has over 1 KiB"}
 	}
 	return nil
 }
