@@ -231,8 +231,8 @@ func TestSlowListener(t *testing.T) {
 	}
 }
 
-// TestSlowCatchUp checks that events are not kept in memory for a listener that reads old events too
-// slowly, and that it receives a page within a limited time.
+// TestSlowCatchUp checks that events are not kept in memory for a listener that reads old events
+// too slowly, and that it receives a page within a limited time.
 func TestSlowCatchUp(t *testing.T) {
 	for behind, want := range map[int]int{0: 0, serve.MaxLag: serve.MaxLag, serve.MaxLag + 1: 0} {
 		if got := serve.KeepUp(behind); got != want {

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// KeepUp returns by how many parts a listener that has yet to catch up is behind its feed, if it was
-// behind by that many.
+// KeepUp returns by how many parts a listener that has yet to catch up is behind its feed, if it
+// was behind by that many.
 func KeepUp(behind int) int {
 	first, last := &feedPart{}, &feedPart{number: behind}
 	part, _ := (&feed{last: last, from: "last"}).keepUp(first, "first")

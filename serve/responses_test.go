@@ -99,8 +99,8 @@ func TestResponsesAreCounted(t *testing.T) {
 	}
 }
 
-// TestGroupsWithoutMemory checks that a group is not changed if there is no memory for the response,
-// which lists its members.
+// TestGroupsWithoutMemory checks that a group is not changed if there is no memory for the
+// response, which lists its members.
 func TestGroupsWithoutMemory(t *testing.T) {
 	defer serve.SetPlaceTimeout(50 * time.Millisecond)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
