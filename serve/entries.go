@@ -170,7 +170,7 @@ func (c *call) parseNewEntry(typ string, facets map[string]json.RawMessage, tags
 		n.Password = *password
 	}
 	n.Facets, err = c.parseFacets(typ, facets)
-	return n, err
+	return n, errors.Join(err, checkTags(tags...))
 }
 
 func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput, error) {

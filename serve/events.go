@@ -190,35 +190,38 @@ func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 		return err
 	}
 	defer leavePlace()
-	endCatchUp, err := c.beginCatchUp()
-	if err != nil {
-		return err
+	endCatchUp, catchesUp := func() {}, q.After != userdb.EventsEnd
+	if catchesUp {
+		if endCatchUp, err = c.beginCatchUp(); err != nil {
+			return err
+		}
+		defer endCatchUp()
 	}
-	defer endCatchUp()
 	f, leave, err := c.service.subscribe(ctx, c.db)
 	if err != nil {
 		return err
 	}
 	defer leave()
+	c.leave() // the request may go on for days
 	part, from := f.tail()
-	q.Kinds, q.Limit, q.Until = nil, catchUpEvents, from
-	if q.After == userdb.EventsEnd {
-		q.After = from
-	}
-	page, err := c.readEvents(ctx, q) // reports an invalid position before the response begins
-	if err != nil {
-		return queryError(err)
-	}
-	if from == "" { // the feed was empty, so Until had no effect; part will have all these events
-		page.Events, page.Next = nil, ""
-	}
-	at := q.After
-	if page.Gap { // the position is lost, and the client has received nothing after it
-		at = page.Next
-	}
 	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w), received: map[string]bool{}}
-	if err := out.markReceived(ctx, from, at); err != nil {
-		return err
+	var page userdb.EventPage
+	if catchesUp {
+		q.Kinds, q.Limit, q.Until = nil, catchUpEvents, from
+		page, err = c.readEvents(ctx, q) // reports an invalid position before the response begins
+		if err != nil {
+			return queryError(err)
+		}
+		if from == "" { // the feed was empty, so Until had no effect; part will have all these events
+			page.Events, page.Next = nil, ""
+		}
+		at := q.After
+		if page.Gap { // the position is lost, and the client has received nothing after it
+			at = page.Next
+		}
+		if err := out.markReceived(ctx, from, at); err != nil {
+			return err
+		}
 	}
 	w.Header().Set("Content-Type", eventStream)
 	w.WriteHeader(http.StatusOK)
@@ -246,15 +249,13 @@ func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 // feed of the process.
 const catchUpEvents = 200
 
-// beginCatchUp takes a place among the listeners that read the feed for themselves. It gives back
-// the place and the memory of the request, which may go on for days. end gives back those of the
-// listener.
+// beginCatchUp takes a place among the listeners that read the feed for themselves. end gives it
+// back, and the memory of the pages that were read.
 func (c *call) beginCatchUp() (end func(), err error) {
 	quota, holder := c.service.budgets.catchUps, c.key.Name
 	if err := quota.wait(c.request.Context(), holder, 1); err != nil {
 		return nil, err
 	}
-	c.leave()
 	return sync.OnceFunc(func() { quota.give(holder, 1); c.response.release() }), nil
 }
 

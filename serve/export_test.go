@@ -3,15 +3,17 @@ package serve
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// KeepUp returns by how many parts a listener that has yet to catch up is behind its feed, if it was
-// behind by that many.
+// KeepUp returns by how many parts a listener that has yet to catch up is behind its feed, if it
+// was behind by that many.
 func KeepUp(behind int) int {
 	first, last := &feedPart{}, &feedPart{number: behind}
 	part, _ := (&feed{last: last, from: "last"}).keepUp(first, "first")
@@ -34,6 +36,26 @@ func SendSlowly(events int, within time.Duration) (sent int, err error) {
 	}
 	err = l.send(userdb.EventPage{Events: make([]userdb.HistoryEvent, events)}, frames)
 	return w.Body.Len() / maxFrames, err
+}
+
+// ReadRevoked reads from the body of a request whose key is known to be revoked, while the store
+// does not respond to the question whether it still is valid.
+func ReadRevoked(reason error) error {
+	valid, revoke := context.WithCancelCause(context.Background())
+	revoke(reason)
+	s := &stream{
+		ReadCloser: io.NopCloser(strings.NewReader("x")), control: http.NewResponseController(httptest.NewRecorder()), ctx: context.Background(),
+		recheck: func() error { return nil },
+	}
+	defer s.start(valid)()
+	_, err := s.Read(make([]byte, 1))
+	return err
+}
+
+// WithDrain returns the context of requests to a service that shuts down: calls to the store end
+// with the first context, and streams with the second.
+func WithDrain(ctx, store, stream context.Context) context.Context {
+	return context.WithValue(ctx, drainContextsKey{}, drainContexts{store, stream})
 }
 
 // FollowSlowly runs a listener that is too far behind its feed. It returns what the listener was

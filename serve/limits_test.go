@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -160,6 +161,31 @@ func TestRevokedKeyStreams(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestLongTags checks that a tag has at most 1 KiB, also if tags have no index.
+func TestLongTags(t *testing.T) {
+	plain := testSchema()
+	user := plain.Types["user"]
+	user.Tertiary = map[string]schema.Tertiary{"tags": {Kind: "set"}}
+	plain.Types["user"] = user
+	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), plain), serve.Options{})
+	path := c.create(alice)
+	tag := strings.Repeat("x", 1<<10)
+	c.do("204", "PUT", path+"/tags/"+tag, "")
+	c.do("200", "PUT", path+"/tags", `{"tags":["`+tag+`"]}`)
+	c.do("422 invalid", "PUT", path+"/tags/"+tag+"x", "")
+	c.do("422 invalid", "PUT", path+"/tags", `{"tags":["a","`+tag+`x"]}`)
+	c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":"x"},"tags":["`+tag+`x"]}`)
+}
+
+// TestRevokedKeyReadsNothing checks that nothing more of a body is read once the key is known to be
+// revoked, even if the store then does not respond.
+func TestRevokedKeyReadsNothing(t *testing.T) {
+	revoked := errors.New("revoked")
+	if err := serve.ReadRevoked(revoked); !errors.Is(err, revoked) {
+		t.Errorf("got %v, want %v", err, revoked)
+	}
 }
 
 // TestUncleanPaths checks that a path with an empty segment is not found and not redirected.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/serve/admin"
@@ -51,6 +52,9 @@ func (s *Service) describeSCIM(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer leave()
+	// A client that reads slowly must not keep the place. A connection that cannot set deadlines
+	// keeps those of the server.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(placeTimeout))
 	return s.scim.Describe(w, r, s.db.Schema().Types[scim.UserType])
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
 	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/serve/scim"
 )
 
 // A meteredWriter records a response, and the most that the key had of the quota for responses
@@ -96,6 +97,37 @@ func TestResponsesAreCounted(t *testing.T) {
 			t.Errorf("%s %s: %d still count afterwards", request[0], request[1], left)
 		}
 	}
+}
+
+// TestGroupsWithoutMemory checks that a group is not changed if there is no memory for the
+// response, which lists its members.
+func TestGroupsWithoutMemory(t *testing.T) {
+	defer serve.SetPlaceTimeout(50 * time.Millisecond)()
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c := newClient(t, s, serve.Options{})
+	service, err := serve.New(c.DB, serve.Options{Namespace: c.NS, SCIM: &scim.Options{}})
+	must(t, err)
+	server := httptest.NewServer(service)
+	t.Cleanup(server.Close)
+	c.url = server.URL
+	send := func(want int, method, path, body string) reply {
+		t.Helper()
+		r := c.send(method, path, body)
+		if r.status != want {
+			t.Fatalf("%s %s: got %d %s, want %d", method, path, r.status, r.text, want)
+		}
+		return r
+	}
+	const groups, group = "/scim/v2/Groups", `{"displayName":"%s"}`
+	path := groups + "/" + send(201, "POST", groups, fmt.Sprintf(group, "one")).str("id")
+	for range 4 { // all that a key may have
+		defer service.HoldResponse("all")()
+	}
+	send(503, "POST", groups, fmt.Sprintf(group, "two"))
+	send(503, "PUT", path, fmt.Sprintf(group, "three"))
+	send(503, "PATCH", path+"?attributes=members", `{"schemas":["urn:ietf:params:scim:api:messages:2.0:PatchOp"],"Operations":[{"op":"replace","path":"displayName","value":"four"}]}`)
+	c.equal("the group", send(200, "GET", path+"?excludedAttributes=members", "").str("displayName"), "one")
+	send(201, "POST", groups+"?excludedAttributes=members", fmt.Sprintf(group, "two"))
 }
 
 // TestWaitingForResponses checks that requests that wait until they may read a page have places, so

@@ -18,6 +18,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/serve"
 	"github.com/coffeenode/userdb/serve/scim"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // startService runs a service as the program does. end shuts it down.
@@ -102,18 +103,77 @@ func TestLongImport(t *testing.T) {
 // TestImportDuringShutdown checks that the response to an import that a shutdown interrupts has the
 // status 503 and says how many lines were imported.
 func TestImportDuringShutdown(t *testing.T) {
-	defer serve.SetDrainTimeout(serve.SetDrainTimeout(100 * time.Millisecond))
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
-	address, end := startService(t, c, serve.Options{})
-	body, answer := c.startImport(http.DefaultClient, "http://"+address)
-	_, err := io.WriteString(body, `{"facets":{"name":"one"}}`+"\n"+`{"facets":`)
+	running := c.url
+	read, endStoreCalls, _ := c.drains(c.DB)
+	body, answer := c.startImport(http.DefaultClient, c.url)
+	const lines = `{"facets":{"name":"one"}}` + "\n" + `{"facets":`
+	_, err := io.WriteString(body, lines)
 	must(t, err)
-	must(t, end())
+	c.until("the lines have arrived", func() bool { return read.Load() == int64(len(lines)) })
+	endStoreCalls()
 	r := <-answer
 	if r.status != 503 || !strings.Contains(r.text, "line 2 and what follows it cannot be read") || !strings.Contains(r.text, "1 were created") || r.header.Get("Retry-After") == "" {
 		t.Errorf("got %d %s", r.status, r.text)
 	}
+	c.url = running
 	c.do("200", "POST", "/v1/types/user/lookup", `{"value":"one"}`)
+}
+
+// A countedBody counts the bytes that are read.
+type countedBody struct {
+	io.ReadCloser
+	n *atomic.Int64
+}
+
+func (b countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.n.Add(int64(n))
+	return n, err
+}
+
+// drains makes the client send its requests to another service, which shuts down when the two
+// functions are called: the first one ends calls to the store, and the second one streams. read is
+// how many bytes of bodies have arrived there.
+func (c *client) drains(db *userdb.DB) (read *atomic.Int64, endStoreCalls, endStreams func()) {
+	c.t.Helper()
+	service, err := serve.New(db, serve.Options{Namespace: c.NS})
+	must(c.t, err)
+	store, endStoreCalls := context.WithCancel(c.t.Context())
+	stream, endStreams := context.WithCancel(c.t.Context())
+	read = new(atomic.Int64)
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = countedBody{r.Body, read}
+		service.ServeHTTP(w, r)
+	}))
+	server.Config.BaseContext = func(net.Listener) context.Context { return serve.WithDrain(context.Background(), store, stream) }
+	server.Start()
+	c.t.Cleanup(server.Close)
+	c.url = server.URL
+	return read, endStoreCalls, endStreams
+}
+
+// TestHashingImportDuringShutdown checks that an import whose body has been read, but whose
+// passwords are yet to be hashed, ends with the service, and that the response says so.
+func TestHashingImportDuringShutdown(t *testing.T) {
+	g := newGatedClient(t) // hashes of passwords wait
+	defer g.open()
+	_, endStoreCalls, endStreams := g.drains(g.DB)
+	body, answer := g.startImport(http.DefaultClient, g.url)
+	for i := range 300 {
+		_, err := fmt.Fprintf(body, `{"clear_password":"battery staple %d","facets":{"name":"u%d"}}`+"\n", i, i)
+		must(t, err)
+	}
+	must(t, body.Close())
+	jobs := func() int { n, _ := g.gate.counts(); return n }
+	g.until("several passwords wait to be hashed", func() bool { return jobs() > 1 })
+	endStoreCalls()
+	endStreams()
+	g.until("only the password that is being hashed is left", func() bool { return jobs() == 1 })
+	g.open()
+	if r := <-answer; r.status != 503 || !strings.Contains(r.text, "shutting down") || r.header.Get("Retry-After") == "" {
+		t.Errorf("got %d %s, want 503", r.status, r.text)
+	}
 }
 
 // A hungStore replies to a command only when the context of the command ends.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 func (s *Service) registerTags() {
@@ -56,8 +57,23 @@ type replaceTagsInput struct {
 	}
 }
 
+// maxTag is how many bytes a tag may have, which is as many as an index can hold. A response lists
+// all tags of an entry.
+const maxTag = 1 << 10
+
+// checkTags returns an error if a tag is too long.
+func checkTags(tags ...string) error {
+	if slices.ContainsFunc(tags, func(tag string) bool { return len(tag) > maxTag }) {
+		return &userdb.FieldError{Err: userdb.ErrInvalid, Field: "tags", Rule: "key", Reason: "a tag has over 1 KiB"}
+	}
+	return nil
+}
+
 func replaceTags(ctx context.Context, c *call, in *replaceTagsInput) (*tagsOutput, error) {
 	t, err := c.findType(ctx, in.Type)
+	if err == nil {
+		err = checkTags(in.Body.Tags...)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +90,9 @@ type tagInput struct {
 
 func addTag(ctx context.Context, c *call, in *tagInput) (*empty, error) {
 	t, err := c.findType(ctx, in.Type)
+	if err == nil {
+		err = checkTags(in.Tag)
+	}
 	if err == nil {
 		_, err = t.Tags(in.hint()).Add(ctx, in.Tag)
 	}

@@ -53,7 +53,7 @@ func (s *Service) handleStream(mux *http.ServeMux, r route, do func(c *call, w h
 	op.Responses["200"] = &huma.Response{Description: "JSON lines.", Content: lines}
 	s.api.OpenAPI().AddOperation(&op)
 	mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, req *http.Request) {
-		body := &stream{ReadCloser: req.Body, ResponseWriter: w, control: http.NewResponseController(w), ctx: drainContextsOf(req.Context()).stream}
+		body := &stream{ReadCloser: req.Body, ResponseWriter: w, control: http.NewResponseController(w), ctx: drainContextsOf(req.Context()).store}
 		c, leave, err := s.beginCall(w, req, r)
 		if err == nil {
 			defer leave()
@@ -81,6 +81,7 @@ type stream struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	ctx     context.Context // when it ends, nothing more is read
+	valid   context.Context // ends, with the reason as its cause, when the key is no longer valid
 	recheck func() error    // checks that the key is still valid; nil if there is no need
 }
 
@@ -119,12 +120,16 @@ func (s *stream) checkKey() error {
 	if s.recheck == nil {
 		return nil
 	}
+	if err := context.Cause(s.valid); err != nil { // recheck returns nil while the store is slow
+		return err
+	}
 	return s.recheck()
 }
 
 // start lets the response take any length of time. It interrupts a pending read when the service
 // shuts down or the key is no longer valid.
 func (s *stream) start(valid context.Context) (end func()) {
+	s.valid = valid
 	// Write sets a deadline of its own, and returns the error if that fails.
 	_ = s.control.SetWriteDeadline(time.Time{})
 	interrupt := func() { _ = s.control.SetReadDeadline(time.Now()) }
@@ -213,10 +218,15 @@ func (r *refusedLines) add(line int64, reason string) {
 	r.text.Write(append(text, '\n'))
 }
 
+var errShuttingDown = problem(userdb.CodeUnavailable, "the service is shutting down").withRetryAfter(1)
+
 // importEntries reads entries from the body. It responds with the first refused lines and then with
 // a report.
 func importEntries(c *call, w http.ResponseWriter) error {
-	ctx := c.valid // imports what was read even if the body breaks off
+	// It imports what was read even if the body breaks off, but not after the service has ended.
+	ctx, cancel := context.WithCancelCause(c.valid)
+	defer cancel(nil)
+	defer context.AfterFunc(drainContextsOf(ctx).stream, func() { cancel(errShuttingDown) })()
 	db, name, err := c.viewOfType(ctx)
 	if err != nil {
 		return err
@@ -252,9 +262,9 @@ func importError(ctx context.Context, err error, report transfer.Report) error {
 	cut, unread := errors.AsType[*transfer.ReadError](err)
 	_, refused := errors.AsType[*Problem](err)
 	switch {
-	case refused: // its key is no longer valid
-	case unread && drainContextsOf(ctx).stream.Err() != nil:
-		p = problem(userdb.CodeUnavailable, "the service is shutting down").withRetryAfter(1)
+	case refused: // its key is no longer valid, or the service is shutting down
+	case unread && drainContextsOf(ctx).store.Err() != nil:
+		p = errShuttingDown
 	case unread && errors.Is(cut, transfer.ErrInput):
 		p = usageProblem("%s", strings.ReplaceAll(cut.Err.Error(), "\n", "; "))
 	case unread:

@@ -24,8 +24,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestSecretWithoutWarning checks that secrets are printed although the warning that others may read
-// them cannot be written.
+// TestSecretWithoutWarning checks that secrets are printed although the warning that others may
+// read them cannot be written.
 func TestSecretWithoutWarning(t *testing.T) {
 	useFile(t)
 	if got := runCommand(nil, "correct horse battery\n", "create", "uid=a", "email=a@example.com", "--password-stdin"); got.code != 0 {

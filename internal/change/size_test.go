@@ -107,8 +107,8 @@ func TestEntriesOverTheLimit(t *testing.T) {
 	}
 }
 
-// TestLostValueLeavesLimitOfFacets checks that an entry with a small lost value has no more room for
-// facets than others.
+// TestLostValueLeavesLimitOfFacets checks that an entry with a small lost value has no more room
+// for facets than others.
 func TestLostValueLeavesLimitOfFacets(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
 	many, large := record("name", "ann"), record("name", "ann")

@@ -37,8 +37,8 @@ func dueKey(until int64, key string) string {
 	return string(binary.BigEndian.AppendUint64(nil, uint64(until))) + key
 }
 
-// data holds the records in memory. Every change goes through one of its methods, which also appends
-// the change to a journal. It is not safe for concurrent use.
+// data holds the records in memory. Every change goes through one of its methods, which also
+// appends the change to a journal. It is not safe for concurrent use.
 type data struct {
 	root
 	epoch   uint64 // incremented by every copy

@@ -86,8 +86,21 @@ func (c *call) readGroup() (g groupEdit, err error) {
 	return g, c.checkMembers(g.members)
 }
 
+// reserveMembers waits until the response may have the members of the group, if the request wants
+// them. Requests that change the group call it first, because afterwards they could not be refused.
+func (c *call) reserveMembers() error {
+	var s search
+	if s.readAttributes(c); !s.wants(urnGroup, "members") {
+		return nil
+	}
+	return c.meter.Reserve(c.ctx)
+}
+
 func createGroup(c *call) (answer, error) {
 	g, err := c.readGroup()
+	if err == nil {
+		err = c.reserveMembers()
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -118,6 +131,9 @@ func getGroup(c *call) (answer, error) {
 // replaceGroup handles PUT. It leaves the members unchanged if the request does not list any.
 func replaceGroup(c *call) (answer, error) {
 	g, err := c.readGroup()
+	if err == nil {
+		err = c.reserveMembers()
+	}
 	if err != nil {
 		return answer{}, err
 	}
@@ -145,11 +161,17 @@ func patchGroup(c *call) (answer, error) {
 	if err := c.checkMembers(g.members); err != nil {
 		return answer{}, err
 	}
+	// A request that names attributes expects the resource (RFC 7644, section 3.5.2).
+	responds := len(c.query["attributes"]) > 0
+	if responds {
+		if err := c.reserveMembers(); err != nil {
+			return answer{}, err
+		}
+	}
 	e, err := c.changeGroup(g)
-	if err != nil || len(c.query["attributes"]) == 0 {
+	if err != nil || !responds {
 		return answer{status: http.StatusNoContent}, err
 	}
-	// A request that names attributes expects the resource (RFC 7644, section 3.5.2).
 	return c.respond(http.StatusOK, "Group", e, c.groupResource)
 }
 
