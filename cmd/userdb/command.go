@@ -95,7 +95,7 @@ func newRoot(s *session) *cobra.Command {
 		"\n  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND [flags]{{else}}{{.UseLine}}{{end}}",
 		"Available Commands:", "Commands:",
 		`Use "{{.CommandPath}} [command] --help" for more information about a command.`,
-		"'{{.CommandPath}} COMMAND --help' says more about a command.",
+		"'{{.CommandPath}} COMMAND --help' shows more about a command.",
 	).Replace(root.UsageTemplate()))
 	return root
 }
@@ -226,7 +226,7 @@ func (s *session) acceptWords(cmd *cobra.Command) {
 			return errors.New("missing: " + names[len(words)])
 		}
 		if len(words) > len(names) && !variadic {
-			return errors.New("unexpected word: " + words[len(names)])
+			return errors.New("unexpected argument: " + words[len(names)])
 		}
 		return nil
 	}
@@ -318,7 +318,7 @@ func (s *session) parse(args []string) error {
 	}
 	if rest, is := strings.CutPrefix(err.Error(), `unknown command "`); is { // in cobra's words
 		word, _, _ := strings.Cut(rest, `" for "`)
-		err = errors.New("unexpected word: " + word)
+		err = errors.New("unexpected argument: " + word)
 	}
 	if name, is := strings.CutPrefix(err.Error(), "required flag(s) "); is { // in cobra's words
 		err = errors.New("missing: --" + strings.NewReplacer(`"`, "", ", ", ", --", " not set", "").Replace(name))

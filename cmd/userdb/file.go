@@ -41,7 +41,7 @@ accounts.`,
 			if err = errors.Join(err, store.Close()); err != nil {
 				return err
 			}
-			text := fmt.Sprintf("%s: %d bytes, before %d", printable(path), result.After, result.Before)
+			text := fmt.Sprintf("%s: %d bytes (was %d)", printable(path), result.After, result.Before)
 			if result.Removed != "" {
 				text += "\nremoved " + printable(result.Removed) + ", which held accounts that have since been deleted"
 			}
@@ -92,7 +92,7 @@ func salvageCommand(s *session) *cobra.Command {
 		Long: `Read the file of an embedded store that is refused because it is damaged, and
 write what can still be read to FILE, which must not exist. Changes in the
 damaged parts are missing: accounts may be gone, or as they were before, and
-deleted ones may be there again. A backup is better.
+deleted ones may be there again. Prefer a backup, if there is one.
 
 Then check the new store, and export it or use it in place of the damaged one.`,
 		Example: `  userdb salvage rest.db --store file:accounts.db

@@ -183,7 +183,7 @@ func tokenCommand(s *session) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "token",
 		Short: "Issue and redeem single-use tokens",
-		Long: `A token allows one thing once, such as to set a new password, to prove that an address belongs to
+		Long: `A token allows something once, such as to set a new password, to prove that an address belongs to
 the account, or to log in by a link. A new password, disable and delete void all tokens of an entry,
 and redeeming one voids the others for its purpose. An entry has at most 16 tokens; another one
 replaces the oldest of the most frequent kind.`,

@@ -40,7 +40,7 @@ built-in one. You can edit the output and pass it to --schema.`,
 		Short: "Show which fields can be mistaken for each other",
 		Long: `Show each pair of secondary fields: orthogonal, if it is proved that no value can belong to both;
 overlap, with a shortest value that can; or not decided. Overlap is not an error: one value still
-never means two entries. Further lines show what keeps entries from Redis' compact form of hashes,
+never means two entries. Further lines show what keeps entries from the compact form of Redis hashes,
 as far as the schema alone determines it: too many fields, or too long a name of a field or type.`,
 		Example: `  userdb schema check
   userdb schema check --schema schema.json --json`,
@@ -103,7 +103,7 @@ func (s *session) printPair(columns io.Writer, typ string, p validate.Pair) erro
 	}
 	words := []string{printable(typ), printable(p.A), printable(p.B), string(p.Verdict)}
 	if p.Witness != "" {
-		words = append(words, "both take "+printable(p.Witness))
+		words = append(words, "both accept "+printable(p.Witness))
 	}
 	if p.Note != "" {
 		words = append(words, oneLine(p.Note))
@@ -205,7 +205,7 @@ func dropNamespaceCommand(s *session) *cobra.Command {
 		Short: "Remove all records of a namespace",
 		Long: `Remove all records of a namespace, and of those inside it. API keys, jobs, links and groups of
 directories that belong to them are removed as well, and their operators disabled. If the store ever
-had keys or operators, it waits for 55 seconds in between, until no process still works for them,
+had keys or operators, it waits for 55 seconds in between, until no process acts for them any more,
 even if they were removed before. Without --yes it only says how many there are. Nothing else outside
 the namespace is touched. Prints how many were removed, or exits 3 if there are none.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
@@ -256,7 +256,7 @@ func (s *session) removeOwned(ctx context.Context, db *userdb.DB, ns recordkey.N
 		if err != nil || !wait && !slices.ContainsFunc(found, mayAct) || s.std.sleep == nil {
 			break
 		}
-		fmt.Fprintf(s.std.err, "userdb: waiting %s, until no process still works for API keys, operators and jobs that were removed\n", admin.RevocationTime)
+		fmt.Fprintf(s.std.err, "userdb: waiting %s, until no process acts for removed API keys, operators and jobs any more\n", admin.RevocationTime)
 		err = s.std.sleep(ctx, admin.RevocationTime)
 		wait = false
 	}

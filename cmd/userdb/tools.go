@@ -113,7 +113,7 @@ func recordKeyCommand(s *session) *cobra.Command {
 		textCommand(s, &cobra.Command{
 			Use:     "unescape [TEXT…]",
 			Short:   "Unescape text from a key",
-			Long:    `Unescape text from a key. What is not an escape stays as it is.`,
+			Long:    `Unescape text from a key. It does not change what is no escape.`,
 			Example: `  userdb recordkey unescape Just+_A.+_User --json`,
 		}, func(text string) (any, error) { return recordkey.UnescapeLoose(text), nil }),
 	)
@@ -154,7 +154,7 @@ func (s *session) printAnswers(ctx context.Context, texts []string,
 ) error {
 	switch {
 	case s.batch && len(texts) > 0:
-		return usagef("--batch reads from standard input: leave out the other words")
+		return usagef("--batch reads from standard input: give no other arguments")
 	case s.batch:
 		return s.answerLines(ctx, answerJSON)
 	case len(texts) == 0:

@@ -457,7 +457,7 @@ func (r *importRun) fail(err error) error {
 		case r.o.Extra:
 			keep = "; --extra keeps such facets only in types that are open"
 		}
-		err = fmt.Errorf("%w (--map %s=FIELD names the field, --ignore %s leaves it out, --ignore '*' all that has no --map%s)", err, name, name, keep)
+		err = fmt.Errorf("%w (--map %s=FIELD names the field, --ignore %s leaves it out, --ignore '*' leaves out all that have no --map%s)", err, name, name, keep)
 		if r.last.Lines == 0 {
 			err = fmt.Errorf("%w; nothing was imported", err)
 		}

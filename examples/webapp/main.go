@@ -241,7 +241,7 @@ func (s *site) signUp(_ http.ResponseWriter, r *http.Request) (string, error) {
 	switch {
 	case err != nil:
 	case i.Registered:
-		err = s.send(i.Address, "You have an account", "This address has an account. Sign in, or choose another password:", "/signin")
+		err = s.send(i.Address, "You have an account", "This address has an account. Sign in, or choose a new password:", "/signin")
 	default:
 		err = s.send(i.Address, "Welcome", "Choose a name and a password:", "/welcome?token="+i.Secret)
 	}
@@ -291,7 +291,7 @@ func (s *site) forgot(_ http.ResponseWriter, r *http.Request) (string, error) {
 	typed := r.PostFormValue("identifier")
 	secret, to, err := s.users.IssueForVisitor(r.Context(), "email", typed, userdb.Token{Purpose: "reset"}, s.auth.Attempt(r))
 	if err == nil {
-		err = s.send(to, "Another password", "Choose another password for your account:", "/reset?token="+secret)
+		err = s.send(to, "New password", "Choose a new password for your account:", "/reset?token="+secret)
 	}
 	return "/sent?to=" + url.QueryEscape(typed), conceal(err)
 }
@@ -362,7 +362,7 @@ func (s *site) email(_ http.ResponseWriter, r *http.Request) (string, error) {
 		err = s.send(to, "Your new address", "Confirm that this is your address:", "/confirm?token="+secret)
 	}
 	if err == nil {
-		err = s.send(old, "Another address", "Somebody who gave your password asked to change your address to "+to+". If it was not you, choose another password:", "/forgot")
+		err = s.send(old, "New address", "Somebody who gave your password asked to change your address to "+to+". If it was not you, choose a new password:", "/forgot")
 	}
 	return "/sent?to=" + url.QueryEscape(to), conceal(err)
 }
