@@ -212,7 +212,7 @@ func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 		if err != nil {
 			return queryError(err)
 		}
-		if from == "" { // the feed was empty, so Until had no effect; part will have all these events
+		if from == "" { // the feed was empty, so Until had no effect; part will have these events
 			page.Events, page.Next = nil, ""
 		}
 		at := q.After

@@ -42,8 +42,8 @@ func (f *feed) tail() (*feedPart, string) {
 	return f.last, f.from
 }
 
-// keepUp returns part, which begins at from, or the tail if part is too far behind. A part keeps all
-// later ones in memory.
+// keepUp returns part, which begins at from, or the tail if part is too far behind. A part keeps
+// all later ones in memory.
 func (f *feed) keepUp(part *feedPart, from string) (*feedPart, string) {
 	if last, at := f.tail(); last.number-part.number > maxLag {
 		return last, at
