@@ -143,6 +143,7 @@ func (c *client) drains(db *userdb.DB) (read *atomic.Int64, endStoreCalls, endSt
 	stream, endStreams := context.WithCancel(c.t.Context())
 	read = new(atomic.Int64)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(r.Context()) // net/http looks at the body of the original
 		r.Body = countedBody{r.Body, read}
 		service.ServeHTTP(w, r)
 	}))

@@ -145,6 +145,8 @@ func (s *stream) Read(b []byte) (int, error) {
 		return 0, err
 	}
 	if err := cmp.Or(s.ctx.Err(), s.checkKey()); err != nil {
+		// Before it responds, net/http would wait for more of the body.
+		_ = s.control.SetReadDeadline(time.Now())
 		return 0, err
 	}
 	n, err := s.ReadCloser.Read(b)
