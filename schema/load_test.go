@@ -179,14 +179,14 @@ func TestLoadErrors(t *testing.T) {
 		// Unknown and repeated keys.
 		{`{"types":{"t":{"primary":"id"}},"type":{}}`, `schema: type: unknown key; want one of types`},
 		{fileWithType(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; want one of building, canonical, fields, fold, open, orders, password, primary, retired, tertiary`},
-		{fileWithField(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; want one of codec, kind, pattern, required, reserved, role, was`},
-		{fileWithField(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; want one of codec, kind, pattern, required, reserved, role, was`},
+		{fileWithField(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; want one of codec, kind, many, pattern, required, reserved, role, was`},
+		{fileWithField(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; want one of codec, kind, many, pattern, required, reserved, role, was`},
 		{fileWithType(`"primary":"id","tertiary":{"a":{"kind":"set","index":true}}`), `schema: types.t.tertiary.a.index: unknown key; want one of indexed, kind, max`},
 		{fileWithType(`"primary":"id","password":{"rounds":1}`), `schema: types.t.password.rounds: unknown key; want one of blocklist, cost, min, strength`},
 		{`{"types":{"t":{"primary":"id"},"t":{"primary":"id"}}}`, `schema: types.t: named twice`},
 		{fileWithField(`"role":"secondary","role":"indexed"`), `schema: types.t.fields.f.role: named twice`},
 		{fileWithType(`"primary":"id","fields":{"f":{},"\u0066":{}}`), `schema: types.t.fields.f: named twice`},
-		{fileWithField(`"x\ny":1`), `schema: types.t.fields.f."x\ny": unknown key; want one of codec, kind, pattern, required, reserved, role, was`},
+		{fileWithField(`"x\ny":1`), `schema: types.t.fields.f."x\ny": unknown key; want one of codec, kind, many, pattern, required, reserved, role, was`},
 
 		// Unknown words.
 		{fileWithField(`"codec":"nubmer"`), `schema: types.t.fields.f.codec: unknown codec nubmer; want one of boolean, date, identity, json, null, number, text`},

@@ -76,6 +76,16 @@ func (e *Engine) align(ctx context.Context, ms []membership, look func() (due fu
 	return nil
 }
 
+// dueTo reports whether the values of a live entry make it a member. An index set has the entry
+// once for each value of its field, an ordered index only for the first.
+func (m membership) dueTo(r store.Record) bool {
+	if !m.ranked {
+		return r.HasWritten(m.facet.Field, m.facet.Wire)
+	}
+	wire, has := r.Fields[m.facet.Field]
+	return has != m.unset && wire == m.facet.Wire
+}
+
 // queue queues the command that writes the membership.
 func (m membership) queue(ctx context.Context, pipe redis.Pipeliner) {
 	switch {
@@ -99,8 +109,7 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ms []memb
 		}
 		r := store.Record{Key: entry, Fields: now[0].Fields}
 		return func(m membership) bool {
-			wire, has := r.Fields[m.facet.Field]
-			return r.Live() && has != m.unset && wire == m.facet.Wire || m.facet.Field == "" && m.in
+			return r.Live() && m.dueTo(r) || m.facet.Field == "" && m.in
 		}, nil
 	})
 }
