@@ -20,7 +20,7 @@ const wholeFile = `{"types": {
 		"primary": "uid", "fold": "exact",
 		"fields": {
 			"uid":    {"kind": "pattern", "pattern": "^[0-9a-f]{12}$"},
-			"email":  {"role": "secondary", "kind": "email", "reserved": ["root@localhost"]},
+			"email":  {"role": "secondary", "kind": "email", "reserved": ["root@localhost"], "many": 3},
 			"rating": {"codec": "json"},
 			"city":   {"role": "indexed"},
 			"born":   {"role": "ordered", "codec": "date"},
@@ -41,7 +41,7 @@ var wholeSchema = schema.Schema{Types: map[string]schema.Type{
 		Fold:    schema.FoldExact,
 		Fields: map[string]schema.Field{
 			"uid":    {Kind: "pattern", Pattern: "^[0-9a-f]{12}$"},
-			"email":  {Role: schema.RoleSecondary, Kind: "email", Reserved: []string{"root@localhost"}},
+			"email":  {Role: schema.RoleSecondary, Kind: "email", Reserved: []string{"root@localhost"}, Many: 3},
 			"rating": {Codec: schema.CodecJSON},
 			"city":   {Role: schema.RoleIndexed},
 			"born":   {Role: schema.RoleOrdered, Codec: schema.CodecDate},
@@ -216,6 +216,11 @@ func TestLoadErrors(t *testing.T) {
 		{fileWithType(`"primary":"id","tertiary":{"a":{"kind":"list","indexed":true}}`), `schema: types.t.tertiary.a.indexed: only a set can be indexed`},
 		{fileWithType(`"primary":"id","fields":{"a":{"role":"indexed"}},"tertiary":{"a":{"kind":"set","indexed":true}}`), `schema: types.t.tertiary.a.indexed: the field of this name already has an index`},
 		{fileWithType(`"primary":"id","fields":{"a":{"role":"ordered"}},"tertiary":{"a":{"kind":"set","indexed":true}}`), `schema: types.t.tertiary.a.indexed: the field of this name already has an index`},
+
+		{fileWithField(`"many":2`), `schema: types.t.fields.f.many: only a secondary field can have several values`},
+		{fileWithField(`"role":"secondary","many":101`), `schema: types.t.fields.f.many: 101 is not between 0 and 100`},
+		{fileWithField(`"role":"secondary","many":"2"`), `schema: types.t.fields.f.many: want a number, got a string`},
+		{fileWithType(`"primary":"id","fields":{"a:b":{"role":"secondary"},"c":{"role":"secondary","many":2}}`), `schema: types.t.fields."a:b": in a type with many, the name of a secondary field cannot have a colon`},
 
 		// Names.
 		{fileWithType(``), `schema: types.t.primary: the type has no primary key`},

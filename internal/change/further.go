@@ -138,6 +138,14 @@ func writtenValues(fields []string, facets map[string]string, further []store.Fu
 	return all
 }
 
+// IndexedValues returns the values of an entry for which it is in index sets, as they are written.
+func (t *Type) IndexedValues(fields map[string]string) (all []store.Facet) {
+	for _, v := range writtenValues(t.Indexed, fields, store.FurtherIn(fields, "")) {
+		all = append(all, store.Facet{Field: v.field, Wire: v.value})
+	}
+	return all
+}
+
 // Values returns the values of a secondary field of an entry, the first of which is the facet. It
 // leaves out the values that only another schema knows.
 func (t *Type) Values(fields map[string]string, field string) (all []store.Further) {
