@@ -33,6 +33,9 @@ func (d *Draft) SetOwn(field, wire string) {
 	d.Own[field] = wire
 }
 
+// Fields returns the facets of the draft and its further values.
+func (d Draft) Fields() map[string]string { return WithFurther(store.Record{}, d.Facets, d.Own) }
+
 // Create returns the change that makes the entry of a draft.
 func (t *Type) Create(d Draft) (store.Change, error) {
 	prk, err := t.PRK(d.UID)

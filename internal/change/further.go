@@ -77,6 +77,17 @@ func furtherAfter(old, own map[string]string) map[string]string {
 	return after
 }
 
+// WithFurther returns the facets of an entry and its further values after a change of the store's
+// own fields.
+func WithFurther(old store.Record, facets, own map[string]string) map[string]string {
+	further := furtherAfter(old.Fields, own)
+	if len(further) == 0 {
+		return facets
+	}
+	maps.Copy(further, facets)
+	return further
+}
+
 // checkCounts returns an error if an entry has more values in a field than the schema allows, or
 // too many over all fields. An entry that already has more may keep what it has.
 func (t *Type) checkCounts(old store.Record, after []store.Further) error {
@@ -173,13 +184,8 @@ func (t *Type) HasCanonical(fields map[string]string, field, canonical string) b
 	if has && t.Schema.Canonical(facet) == canonical {
 		return true
 	}
-	name := store.FieldAlso(field, canonical)
-	text, has := fields[name]
-	if !has {
-		return false
-	}
-	f, _ := store.ParseFurther(name, text)
-	return t.Schema.Canonical(f.Written) == canonical
+	f, has := (store.Record{Fields: fields}).FurtherValue(field, canonical)
+	return has && t.Schema.Canonical(f.Written) == canonical
 }
 
 // SetTexts adds to facets and own everything that makes texts the values of a secondary field, in

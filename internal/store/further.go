@@ -119,6 +119,16 @@ func FurtherIn(fields map[string]string, field string) (all []Further) {
 	return all
 }
 
+// FurtherValue returns the further value of a field with a canonical form.
+func (r Record) FurtherValue(field, canonical string) (f Further, has bool) {
+	name := FieldAlso(field, canonical)
+	text, has := r.Fields[name]
+	if has {
+		f, _ = ParseFurther(name, text)
+	}
+	return f, has
+}
+
 // SetPlaces gives the values of one field places in ascending order. It keeps the places of as many
 // values as it can; isNew reports whether the value at an index has no place yet.
 func SetPlaces(all []Further, isNew func(i int) bool) {
