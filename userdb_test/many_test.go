@@ -279,3 +279,110 @@ func TestManyRaces(t *testing.T) {
 		group.Wait()
 	})
 }
+
+// manyLogins returns the options of a store whose users may have several addresses and invoices.
+func manyLogins() userdb.Options {
+	o := loginOptions()
+	fields := o.Schema.Types["user"].Fields
+	fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: "email", Many: 4}
+	fields["invoice"] = schema.Field{Role: schema.RoleSecondary, Many: 4}
+	return o
+}
+
+// TestManySignIn checks which of several values sign in, and which of them secrets are sent to.
+func TestManySignIn(t *testing.T) {
+	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		edit := func(f func(e *userdb.Entry)) userdb.Entry {
+			t.Helper()
+			e, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { f(e); return nil })
+			must(t, err)
+			return e
+		}
+		e := edit(func(e *userdb.Entry) {
+			e.AddText("email", "alice@work.example")
+			e.AddText("invoice", "2026-1")
+			e.AddText("invoice", "2026-2")
+		})
+		if e.VerifiedText("email", "alice@work.example") {
+			t.Error("a value is verified although nobody has proved it")
+		}
+		signsIn := func(why string, want map[string]bool) {
+			t.Helper()
+			for identifier, signs := range want {
+				own, other := g.countHashes(func() {
+					err := g.logIn(identifier, alicePassword, "")
+					if signs != (err == nil) || !signs && !errors.Is(err, userdb.ErrLogin) {
+						t.Errorf("%s: logging in as %s: %v, want success: %v", why, identifier, err, signs)
+					}
+				})
+				if own+other != 1 {
+					t.Errorf("%s: logging in as %s computed %d and %d hashes, want one", why, identifier, own, other)
+				}
+			}
+		}
+		signsIn("before", map[string]bool{"alice@example.com": true, "Alice@WORK.example": false, "2026-1": true, "2026-2": true, "alice": true})
+		sentTo := func(typed, want string) string {
+			t.Helper()
+			secret, address, err := g.users.IssueForVisitor(ctx, "email", typed, userdb.Token{Purpose: "reset " + typed}, userdb.Attempt{})
+			must(t, err)
+			if address != want {
+				t.Errorf("the secret of %s is sent to %s, want %s", typed, address, want)
+			}
+			return secret
+		}
+		sentTo("alice@work.example", "alice@example.com")
+
+		// The value that a token adds is verified by the mail.
+		added, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: " Alice@work.example "})
+		must(t, err)
+		e, _, err = g.users.Redeem(ctx, userdb.PurposeAdd+"email", added)
+		must(t, err)
+		if texts := e.Texts("email"); !slices.Equal(texts, []string{"alice@example.com", "Alice@work.example"}) || !e.VerifiedText("email", "alice@work.example") || e.Verified("email") {
+			t.Errorf("after adding: %q, verified: %v", texts, e.VerifiedText("email", "alice@work.example"))
+		}
+		signsIn("once verified", map[string]bool{"alice@example.com": true, "alice@work.example": true})
+		reset := sentTo("ALICE@work.example", "Alice@work.example")
+		first := sentTo("alice", "alice@example.com")
+
+		// Another order ends no token, and the marks move with the values.
+		e = edit(func(e *userdb.Entry) { e.PutFirst("email", "alice@work.example") })
+		if !e.Verified("email") || e.VerifiedText("email", "alice@example.com") {
+			t.Error("the mark of the value that was put first has not moved along")
+		}
+		e, err = g.users.ResetPassword(ctx, "reset ALICE@work.example", reset, alicePassword)
+		must(t, err)
+		g.wantVoid("the password was set", "reset alice", first)
+
+		// A token that was sent to a value proves that value.
+		first = sentTo("alice@example.com", "Alice@work.example") // not verified, so the first
+		edit(func(e *userdb.Entry) { e.DropText("email", "alice@work.example") })
+		g.wantVoid("the address is gone", "reset alice@example.com", first)
+		signsIn("in the end", map[string]bool{"alice@example.com": true, "alice@work.example": false})
+	})
+}
+
+// TestManyAdd checks which tokens that add a value are issued and redeemed.
+func TestManyAdd(t *testing.T) {
+	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		_, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: userdb.PurposeAdd + "name", Value: "al"})
+		wantErr(t, "a field with one value", err, userdb.ErrInvalid)
+		_, err = g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: "al"})
+		wantField(t, "not an address", err, userdb.ErrInvalid, "email")
+		taken, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: "bob@example.com"})
+		must(t, err)
+		g.add("bob", alicePassword)
+		_, _, err = g.users.Redeem(ctx, userdb.PurposeAdd+"email", taken)
+		wantField(t, "an address that another has", err, userdb.ErrDuplicate, "email")
+		secret, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: "alice@example.com"})
+		must(t, err)
+		e, _, err := g.users.Redeem(ctx, userdb.PurposeAdd+"email", secret)
+		must(t, err)
+		if texts := e.Texts("email"); len(texts) != 1 || !e.Verified("email") {
+			t.Errorf("after adding the address that she has: %q, verified: %v", texts, e.Verified("email"))
+		}
+		_, err = g.users.ResetPassword(ctx, userdb.PurposeAdd+"email", secret, alicePassword)
+		wantErr(t, "a password for a token that adds a value", err, userdb.ErrInvalid)
+	})
+}
