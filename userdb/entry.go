@@ -27,8 +27,8 @@ type Entry struct {
 	// Drop replace the map and never modify it.
 	edits map[string]*schema.Value
 
-	// texts holds all values of the secondary fields that SetTexts and similar methods have changed.
-	// edits has the first of them. The map is never modified.
+	// texts holds all values of the secondary fields that SetTexts and similar methods have
+	// changed; edits has the first of them. The map is never modified.
 	texts map[string][]string
 
 	disable *bool // the argument of the last SetDisabled
@@ -112,7 +112,6 @@ func (e Entry) encodedFields() map[string]string {
 			encoded[field] = v.Wire()
 		}
 	}
-	e.encodeTexts(encoded)
 	return encoded
 }
 

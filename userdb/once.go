@@ -154,7 +154,7 @@ func encodeRequest(n NewEntry) string {
 		add(tag)
 	}
 	for _, field := range slices.Sorted(maps.Keys(n.Values)) {
-		add("")
+		b.WriteString("values ") // a tag begins with its length
 		add(field)
 		for _, text := range n.Values[field] {
 			add(text)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/typed"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -37,8 +38,8 @@ func (e Entry) Values() map[string][]string {
 		return nil
 	}
 	all := map[string][]string{}
-	for _, field := range e.t.Secondary {
-		if texts := e.Texts(field); len(texts) > 0 && (len(texts) > 1 || e.t.Schema.Fields[field].MaxValues() > 1) {
+	for _, field := range e.t.Many {
+		if texts := e.Texts(field); len(texts) > 0 {
 			all[field] = texts
 		}
 	}
@@ -130,19 +131,14 @@ func (e *Entry) putText(field string, v *schema.Value) {
 	}
 }
 
-// encodeTexts replaces the further values in encoded fields by those of e.
-func (e Entry) encodeTexts(encoded map[string]string) {
-	for field, texts := range e.texts {
-		for _, f := range store.FurtherIn(encoded, field) {
-			delete(encoded, f.Name())
-		}
-		for i, text := range texts {
-			if i > 0 {
-				f := store.Further{Field: field, Canonical: e.t.Schema.Canonical(text), Written: text, Place: i}
-				encoded[f.Name()] = f.Text()
-			}
-		}
+// source returns e as structs are read from it.
+func (e Entry) source() typed.Source {
+	from := typed.Source{Wires: e.encodedFields()}
+	if len(e.t.Many) > 0 {
+		read := e // taking the method of e itself would allocate it for every type
+		from.Texts = read.Texts
 	}
+	return from
 }
 
 // signsIn reports whether its owner may sign in with the identifier that a lookup has found the
@@ -150,6 +146,9 @@ func (e Entry) encodeTexts(encoded map[string]string) {
 // another person. So the further values of a field with mail addresses count only if they are
 // verified.
 func (t *Type) signsIn(l store.Lookup, r store.Record) bool {
+	if len(l.SRKs) == 0 {
+		return l.Matches(r)
+	}
 	return slices.ContainsFunc(l.SRKs, func(srk recordkey.Key) bool {
 		field, value := srk.Field(), srk.Value()
 		if r.SKV(field) == value || !r.HasValue(field, value) {

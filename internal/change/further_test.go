@@ -41,7 +41,8 @@ func TestSetTexts(t *testing.T) {
 		{"another is put first", two, []string{"B", "a"}, "email=B; ~also:email:a=1 - -; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b"},
 		{"the first goes", two, []string{"B"}, "email=B; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b; release user/email:a/~prk; unindex user/email:a/~prks"},
 		{
-			"the first is replaced", two, []string{"c", "B"},
+			"the first is replaced", two,
+			[]string{"c", "B"},
 			"email=c; claim user/email:c/~prk; elsewhere user/name:c/~prk; release user/email:a/~prk; index user/email:c/~prks; unindex user/email:a/~prks",
 		},
 		{"another spelling is not verified", two, []string{"a", "b"}, "~also:email:b=1 - work; index user/email:b/~prks; unindex user/email:B/~prks"},
@@ -50,7 +51,8 @@ func TestSetTexts(t *testing.T) {
 			"-email; -~also:email:b; release user/email:a/~prk; release user/email:b/~prk; unindex user/email:a/~prks; unindex user/email:B/~prks",
 		},
 		{
-			"the order changes", record("email", "a", "~also:email:b", "1 - -", "~also:email:c", "2 - -"), []string{"a", "c", "b"},
+			"the order changes", record("email", "a", "~also:email:b", "1 - -", "~also:email:c", "2 - -"),
+			[]string{"a", "c", "b"},
 			"~also:email:c=0 - -",
 		},
 	} {
