@@ -67,9 +67,9 @@ func (e Entry) Disabled() bool {
 func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 
 // Verified reports whether the owner of the entry has proved that they receive what is sent to the
-// address in this facet, by using AcceptInvitation, a token of PurposeChange or PurposeAdd, or a token
-// from IssueFor. A new value is not verified. VerifiedText reports the same for one of several
-// values.
+// address in this facet, by using AcceptInvitation, a token of PurposeChange or PurposeAdd, or a
+// token from IssueFor. A new value is not verified. VerifiedText reports the same for one of
+// several values.
 func (e Entry) Verified(field string) bool {
 	if e.fields[store.FieldVerified(field)] == "" && len(e.edits) == 0 {
 		return false
@@ -141,8 +141,8 @@ func (e Entry) Text(field string) string {
 // it replaces only the first.
 func (e *Entry) Put(field string, v schema.Value) { e.edit(field, &v) }
 
-// Drop removes a facet from this copy, and all other values of the field. Earlier copies of e do not change. Drop also removes a value
-// that Flat returns as ~lost:FIELD.
+// Drop removes a facet from this copy, and all other values of the field. Earlier copies of e do
+// not change. Drop also removes a value that Flat returns as ~lost:FIELD.
 func (e *Entry) Drop(field string) { e.edit(field, nil) }
 
 func (e *Entry) edit(field string, v *schema.Value) {

@@ -252,12 +252,13 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk To
 
 // Redeem redeems a token and returns its entry and the token: of any number of callers, only one
 // gets them. This changes the entry, which gets a new revision. With a purpose of PurposeChange or
-// PurposeAdd, the same change sets the facet or adds the value. To set a password, use ResetPassword instead.
+// PurposeAdd, the same change sets the facet or adds the value. To set a password, use
+// ResetPassword instead.
 //
 // The error is ErrNotFound if the secret was redeemed, has expired, was ended, is invalid or has
 // another purpose, or if the entry is disabled or deleted; it does not say which. The error is
-// ErrDuplicate if another entry has taken the value of a PurposeChange or PurposeAdd. After any error except
-// ErrOutcomeUnknown and ErrUnconfirmed, the token was not redeemed.
+// ErrDuplicate if another entry has taken the value of a PurposeChange or PurposeAdd. After any
+// error except ErrOutcomeUnknown and ErrUnconfirmed, the token was not redeemed.
 func (t *Type) Redeem(ctx context.Context, purpose, secret string) (e Entry, tk Token, err error) {
 	ctx, v := t.db.begin(ctx, "Redeem", &err)
 	defer v.end(&err)
@@ -285,9 +286,9 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 	return e, publicToken(stored), err
 }
 
-// applyToken adds to facets and own what redeeming a token changes in an entry. It marks as verified
-// the value to which the token was sent: a value of the entry, unless this change replaces it, or
-// the new value.
+// applyToken adds to facets and own what redeeming a token changes in an entry. It marks as
+// verified the value to which the token was sent: a value of the entry, unless this change replaces
+// it, or the new value.
 func (t *Type) applyToken(current store.Record, stored token.Token, facets, own map[string]string) error {
 	field, changes := strings.CutPrefix(stored.Purpose, PurposeChange)
 	added, adds := strings.CutPrefix(stored.Purpose, PurposeAdd)

@@ -190,8 +190,8 @@ func (t *Type) SecondaryValues(facets map[string]string) []string {
 	return slices.Sorted(maps.Keys(values))
 }
 
-// RenameFacets returns the facets and further values of a record, with those in renames (old name →
-// new name) under their new names.
+// RenameFacets returns the facets and further values of a record, with those in renames (old name
+// → new name) under their new names.
 func RenameFacets(r store.Record, renames map[string]string) map[string]string {
 	if len(renames) == 0 {
 		return r.Fields

@@ -65,7 +65,7 @@ type migration struct {
 	newIndexes, newOrders          []string // fields and, for index sets, tertiary sets
 	oldUnset                       []string // of newOrders, those that lack only unset entries
 	newSRKs, newRequired           []string // fields
-	moreValues, fewerValues        []string // fields that may have more values than before, or fewer
+	moreValues, fewerValues        []string // fields that may have more values, or fewer
 	oldSRKs, oldIndexes, oldOrders []string // what only the old schema has
 }
 

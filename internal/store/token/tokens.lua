@@ -4,9 +4,9 @@
 -- value is
 --   UNTIL NUMBER PURPOSE FIELDS VALUE
 -- UNTIL is when the token expires, in milliseconds. NUMBER is greater for newer tokens. FIELDS are
--- the facets that the token is bound to, in hexadecimal digits, separated by slashes; a token may be
--- bound to one value of a field in place of the field. PURPOSE and
--- VALUE are escaped. Members of other forms, and expired ones, count as absent. If the entry has no
+-- the facets that the token is bound to, in hexadecimal digits, separated by slashes. A token may
+-- be bound to one value of a field in place of the field. PURPOSE and VALUE are escaped. Members of
+-- other forms, and expired ones, count as absent. If the entry has no
 -- field ~tokens, all members count as absent. So removing one field of the entry ends all its
 -- tokens, and an entry that is created again inherits none.
 --

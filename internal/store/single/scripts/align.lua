@@ -5,7 +5,8 @@
 -- KEYS[3]  the tertiary set that must have the value, if any
 -- ARGV[1]  the member that stands for the entry
 -- ARGV[2]  a field
--- ARGV[3]  the value that the field must hold, first or further, or, with KEYS[3], that the tertiary set must have
+-- ARGV[3]  the value that the field must hold, first or further, or, with KEYS[3], that the
+--          tertiary set must have
 -- Reply: 1 if the entry is in the index now, else 0
 local kind = redis.call('TYPE', KEYS[1]).ok
 local due = false
