@@ -240,13 +240,19 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, namesEntry f
 			t.keepOldValue(&c, old, field)
 		}
 		repairSKV(&c, old, field, facet, canonical, true)
-		if srk, ok := t.SRK(field, canonical); ok && !(old.SKV(field) == canonical && namesEntry(srk)) {
+		if srk, ok := t.SRK(field, canonical); ok && !(owns(old, field, canonical) && namesEntry(srk)) {
 			c.Claim = append(c.Claim, srk)
 		}
 	}
 	t.reshapeFurther(&c, old, facets, namesEntry)
 	t.addElsewhere(&c)
 	return c, len(c.Set)+len(c.Unset)+len(c.Claim) > 0
+}
+
+// owns reports whether an entry has a canonical value in a field under the schema that wrote it.
+func owns(r store.Record, field, canonical string) bool {
+	_, further := r.FurtherValue(field, canonical)
+	return further || r.SKV(field) == canonical
 }
 
 // reshapeFurther adds to c the further values of an entry as the schema of t has them. Those of
@@ -264,11 +270,10 @@ func (t *Type) reshapeFurther(c *store.Change, old store.Record, facets map[stri
 			continue
 		}
 		f.Canonical = canonical
-		_, had := old.Fields[f.Name()]
-		if !had && !setsFacet(c, f.Name()) {
+		if _, had := old.Fields[f.Name()]; !had && !setsFacet(c, f.Name()) {
 			c.Set = append(c.Set, store.Facet{Field: f.Name(), Wire: f.Text()})
 		}
-		if !(had && namesEntry(srk)) && !slices.Contains(c.Claim, srk) {
+		if !(owns(old, f.Field, canonical) && namesEntry(srk)) && !slices.Contains(c.Claim, srk) {
 			c.Claim = append(c.Claim, srk)
 		}
 	}
