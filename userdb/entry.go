@@ -71,10 +71,11 @@ func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 // token from IssueFor. A new value is not verified. VerifiedText reports the same for one of
 // several values.
 func (e Entry) Verified(field string) bool {
-	if e.fields[store.FieldVerified(field)] == "" && len(e.edits) == 0 {
+	_, edited := e.edits[field]
+	if _, several := e.texts[field]; edited && !several {
 		return false
 	}
-	return e.VerifiedText(field, e.Text(field))
+	return (edited || e.fields[store.FieldVerified(field)] != "") && e.VerifiedText(field, e.Text(field))
 }
 
 // Fields returns the names of the facets in sorted order.
