@@ -81,8 +81,8 @@ func (t *Type) addMissingAndTaken(ctx context.Context, p problems, old store.Rec
 	return p.err()
 }
 
-// duplicateErrors returns an error for each secondary field of which another entry has a value,
-// except the fields in wrong. It returns none if the store does not answer.
+// duplicateErrors returns an error for each value of a secondary field that another entry has,
+// except those of the fields in wrong. It returns none if the store does not answer.
 func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map[string]string, wrong []string) (errs []error) {
 	var fields []string
 	var lookups []store.Lookup
@@ -115,7 +115,7 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 		return nil // the caller reports the problems found so far
 	}
 	for i, f := range found {
-		if f.Err == nil && f.Record.Key != old.Key && (i == 0 || fields[i-1] != fields[i] || len(errs) == 0 || fieldOf(publicError(errs[len(errs)-1])) != fields[i]) {
+		if f.Err == nil && f.Record.Key != old.Key {
 			errs = append(errs, store.DuplicateField(fields[i]))
 		}
 	}

@@ -198,10 +198,8 @@ func (t *Type) SetTexts(old store.Record, facets, own map[string]string, field s
 		return Invalid(field, "many", "not a secondary field")
 	}
 	delete(facets, field)
-	for name := range old.Fields {
-		if f, is := alsoOf(name, field); is {
-			own[f] = ""
-		}
+	for _, f := range store.FurtherIn(old.Fields, field) {
+		own[f.Name()] = ""
 	}
 	before := t.Values(old.Fields, field)
 	all, isNew := make([]store.Further, 0, len(texts)), make([]bool, 0, len(texts))
@@ -248,15 +246,6 @@ func (t *Type) SetTexts(old store.Record, facets, own map[string]string, field s
 		own[f.Name()] = f.Text()
 	}
 	return nil
-}
-
-// alsoOf reports whether name holds a further value of field, and returns name.
-func alsoOf(name, field string) (string, bool) {
-	if !store.IsFurther(name) {
-		return "", false
-	}
-	f, _ := store.ParseFurther(name, "")
-	return name, f.Field == field
 }
 
 // VerifyValue adds to own the mark that a value of a field is verified, the facet or a further
