@@ -19,7 +19,7 @@ import (
 //
 //	"values": {"email": ["ada@example.com", {"value": "ada@work.example", "verified": "2026-11-27T09:00:00Z", "label": "work"}]}
 //
-// The first value is also the facet, and "verified" of the line says whether that is verified.
+// The first value is also the facet. If that is verified, it is in the list "verified" of the line.
 type lineValue struct {
 	Text     string     `json:"value,omitempty"`
 	Wire     []byte     `json:"wire,omitempty"` // in place of Text, if that is not UTF-8

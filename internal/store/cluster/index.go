@@ -206,7 +206,7 @@ func (e *Engine) isDue(ctx context.Context, a store.Align) (bool, error) {
 	if !a.Set.IsValid() {
 		live, now, err := e.readField(ctx, a.Entry, a.At.Facet.Field)
 		same := now.Exists != a.At.Unset && now.Wire == a.At.Facet.Wire
-		if live && !same && err == nil && !a.Ordered() { // a further value is in an index set as well
+		if live && !same && err == nil && !a.Ordered() { // it may be a further value
 			var whole []store.Raw
 			if whole, err = store.Hashes(ctx, e, []string{a.Entry.String()}); err == nil {
 				same = store.Record{Fields: whole[0].Fields}.HasWritten(a.At.Facet.Field, a.At.Facet.Wire)
