@@ -17,7 +17,10 @@ import (
 // A lineValue is one of several values of a field. In a line it is a string, or an object if there
 // is more to say:
 //
-//	"values": {"email": ["ada@example.com", {"value": "ada@work.example", "verified": "2026-11-27T09:00:00Z", "label": "work"}]}
+//	"values": {"email": [
+//	    "ada@example.com",
+//	    {"value": "ada@work.example", "verified": "2026-11-27T09:00:00Z", "label": "work"}
+//	]}
 //
 // The first value is also the facet. If that is verified, it is in the list "verified" of the line.
 type lineValue struct {
