@@ -105,6 +105,12 @@ func (c *comparison) compareField(name string, here Field, storedType Type) {
 		c.comparePresence(what+": role "+r.name, stored.Role.Has(r.role), here.Role.Has(r.role), Builds)
 	}
 	c.comparePresence(what+": required", stored.Required, here.Required, Builds)
+	switch values := fmt.Sprintf("values of %s: stored at most %d; here %d", what, stored.MaxValues(), here.MaxValues()); {
+	case here.MaxValues() > stored.MaxValues():
+		c.add(Builds, "%s", values)
+	case here.MaxValues() < stored.MaxValues():
+		c.add(Lacks, "%s", values)
+	}
 }
 
 func (c *comparison) compareTertiary(name string, here Tertiary, storedType Type) {

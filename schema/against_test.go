@@ -46,6 +46,12 @@ func TestCompare(t *testing.T) {
 		},
 		{"added index of members", func(t *schema.Type) { t.Tertiary["tags"] = schema.Tertiary{Kind: "set"} }, nil, schema.Builds, "tertiary record tags: indexed: not stored"},
 		{"added required rule", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Required: true} }, schema.Builds, "field job: required: not stored"},
+		{"more values", nil, func(t *schema.Type) {
+			t.Fields["name"] = schema.Field{Role: schema.RoleSecondary, Kind: "nickname", Many: 3}
+		}, schema.Builds, "values of field name: stored at most 1; here 3"},
+		{"fewer values", func(t *schema.Type) {
+			t.Fields["name"] = schema.Field{Role: schema.RoleSecondary, Kind: "nickname", Many: 3}
+		}, nil, schema.Lacks, "values of field name: stored at most 3; here 1"},
 		{"renamed field", nil, func(t *schema.Type) { t.Fields["work"] = schema.Field{Was: "job"}; delete(t.Fields, "job") }, schema.Builds, "field work: stored as job"},
 		{"another codec", nil, func(t *schema.Type) { t.Fields["added"] = schema.Field{} }, schema.Differs, "codec of field added: stored date; here text"},
 		{"another kind", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Kind: "url"} }, schema.Differs, "kind of field job: stored none; here url"},

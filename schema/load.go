@@ -74,6 +74,7 @@ func readField(r *reader, n node) (f Field) {
 		"was":      func(n node) { f.Was = r.text(n) },
 		"required": func(n node) { f.Required = r.boolean(n) },
 		"reserved": func(n node) { f.Reserved = r.texts(n) },
+		"many":     func(n node) { f.Many = r.integer(n) },
 	})
 	return f
 }

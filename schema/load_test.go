@@ -20,7 +20,7 @@ const wholeFile = `{"types": {
 		"primary": "uid", "fold": "exact",
 		"fields": {
 			"uid":    {"kind": "pattern", "pattern": "^[0-9a-f]{12}$"},
-			"email":  {"role": "secondary", "kind": "email", "reserved": ["root@localhost"]},
+			"email":  {"role": "secondary", "kind": "email", "reserved": ["root@localhost"], "many": 3},
 			"rating": {"codec": "json"},
 			"city":   {"role": "indexed"},
 			"born":   {"role": "ordered", "codec": "date"},
@@ -41,7 +41,7 @@ var wholeSchema = schema.Schema{Types: map[string]schema.Type{
 		Fold:    schema.FoldExact,
 		Fields: map[string]schema.Field{
 			"uid":    {Kind: "pattern", Pattern: "^[0-9a-f]{12}$"},
-			"email":  {Role: schema.RoleSecondary, Kind: "email", Reserved: []string{"root@localhost"}},
+			"email":  {Role: schema.RoleSecondary, Kind: "email", Reserved: []string{"root@localhost"}, Many: 3},
 			"rating": {Codec: schema.CodecJSON},
 			"city":   {Role: schema.RoleIndexed},
 			"born":   {Role: schema.RoleOrdered, Codec: schema.CodecDate},
@@ -179,14 +179,14 @@ func TestLoadErrors(t *testing.T) {
 		// Unknown and repeated keys.
 		{`{"types":{"t":{"primary":"id"}},"type":{}}`, `schema: type: unknown key; want one of types`},
 		{fileWithType(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; want one of building, canonical, fields, fold, open, orders, password, primary, retired, tertiary`},
-		{fileWithField(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; want one of codec, kind, pattern, required, reserved, role, was`},
-		{fileWithField(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; want one of codec, kind, pattern, required, reserved, role, was`},
+		{fileWithField(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; want one of codec, kind, many, pattern, required, reserved, role, was`},
+		{fileWithField(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; want one of codec, kind, many, pattern, required, reserved, role, was`},
 		{fileWithType(`"primary":"id","tertiary":{"a":{"kind":"set","index":true}}`), `schema: types.t.tertiary.a.index: unknown key; want one of indexed, kind, max`},
 		{fileWithType(`"primary":"id","password":{"rounds":1}`), `schema: types.t.password.rounds: unknown key; want one of blocklist, cost, min, strength`},
 		{`{"types":{"t":{"primary":"id"},"t":{"primary":"id"}}}`, `schema: types.t: named twice`},
 		{fileWithField(`"role":"secondary","role":"indexed"`), `schema: types.t.fields.f.role: named twice`},
 		{fileWithType(`"primary":"id","fields":{"f":{},"\u0066":{}}`), `schema: types.t.fields.f: named twice`},
-		{fileWithField(`"x\ny":1`), `schema: types.t.fields.f."x\ny": unknown key; want one of codec, kind, pattern, required, reserved, role, was`},
+		{fileWithField(`"x\ny":1`), `schema: types.t.fields.f."x\ny": unknown key; want one of codec, kind, many, pattern, required, reserved, role, was`},
 
 		// Unknown words.
 		{fileWithField(`"codec":"nubmer"`), `schema: types.t.fields.f.codec: unknown codec nubmer; want one of boolean, date, identity, json, null, number, text`},
@@ -216,6 +216,11 @@ func TestLoadErrors(t *testing.T) {
 		{fileWithType(`"primary":"id","tertiary":{"a":{"kind":"list","indexed":true}}`), `schema: types.t.tertiary.a.indexed: only a set can be indexed`},
 		{fileWithType(`"primary":"id","fields":{"a":{"role":"indexed"}},"tertiary":{"a":{"kind":"set","indexed":true}}`), `schema: types.t.tertiary.a.indexed: the field of this name already has an index`},
 		{fileWithType(`"primary":"id","fields":{"a":{"role":"ordered"}},"tertiary":{"a":{"kind":"set","indexed":true}}`), `schema: types.t.tertiary.a.indexed: the field of this name already has an index`},
+
+		{fileWithField(`"many":2`), `schema: types.t.fields.f.many: only a secondary field can have several values`},
+		{fileWithField(`"role":"secondary","many":101`), `schema: types.t.fields.f.many: 101 is not between 0 and 100`},
+		{fileWithField(`"role":"secondary","many":"2"`), `schema: types.t.fields.f.many: want a number, got a string`},
+		{fileWithType(`"primary":"id","fields":{"a:b":{"role":"secondary"},"c":{"role":"secondary","many":2}}`), `schema: types.t.fields."a:b": in a type with many, the name of a secondary field cannot have a colon`},
 
 		// Names.
 		{fileWithType(``), `schema: types.t.primary: the type has no primary key`},

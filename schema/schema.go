@@ -103,7 +103,13 @@ type Field struct {
 	Required bool `json:"required,omitempty"`
 	// Reserved lists values that no entry may take. They are compared in canonical form.
 	Reserved []string `json:"reserved,omitempty"`
+	// Many is the maximum number of values that an entry may have in a secondary field, from 1 to
+	// 100. All of them are identifiers. The first one is the facet. 0 means 1.
+	Many int `json:"many,omitempty"`
 }
+
+// MaxValues returns the maximum number of values of an entry in the field: Many, or 1.
+func (f Field) MaxValues() int { return max(f.Many, 1) }
 
 // HasAddresses reports whether the values of the field are mail addresses.
 func (f Field) HasAddresses() bool { return f.Kind == "email" || f.Kind == "email-dots" }

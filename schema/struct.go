@@ -27,6 +27,9 @@ import (
 // struct; as in encoding/json, the least deeply embedded field hides others of the same name. A
 // pointer to a value is declared like the value. "~rev" is not a facet; see userdb.Revision.
 //
+// A secondary field of type []string may have up to 20 values; change Many of the returned Type to
+// allow another number.
+//
 // The codec follows from the Go type: date for time.Time; text for strings and for types that
 // implement encoding.TextMarshaler and TextUnmarshaler; number for numbers; boolean for bool; and
 // json for all others. To use another codec, change the returned Type. For example, a time.Time in
@@ -66,6 +69,9 @@ func fromStruct(t reflect.Type) (Type, error) {
 	return Type{}, &Error{Path: where, Reason: strings.Join(append(p.path, p.reason), ": ")}
 }
 
+// manyInStructs is the maximum number of values of a field that a struct declares as a slice.
+const manyInStructs = 20
+
 // declare adds a field of a struct to t. If it cannot, it returns the reason.
 func (t *Type) declare(from structs.Field) (reason string) {
 	codecs, err := structs.Codecs(from.Type)
@@ -73,6 +79,9 @@ func (t *Type) declare(from structs.Field) (reason string) {
 		return err.Error()
 	}
 	f := Field{Codec: Codec(codecs[0]), Kind: from.Kind}
+	if structs.IsTexts(from.Type) && slices.Contains(from.Options, RoleSecondary.String()) {
+		f.Codec, f.Many = CodecText, manyInStructs
+	}
 	if f.Codec == CodecText {
 		f.Codec = "" // the default is left out, as in a file
 	}

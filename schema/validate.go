@@ -19,6 +19,7 @@ const (
 	maxPattern  = 4096 // bytes
 	maxRetired  = 4096 // names
 	maxMembers  = 100_000
+	maxMany     = 100
 )
 
 // Known values of schema members. Package validate implements the kinds of fields.
@@ -106,10 +107,24 @@ func (t Type) fieldProblem(name string, f Field) *problem {
 		choice(f.Kind, "kind", kinds).at("kind"),
 		f.patternProblem().at("pattern"),
 		f.reservedProblem().at("reserved"),
+		rangeProblem(f.Many, 0, maxMany).at("many"),
+		problemIf(f.Many > 0 && !f.Role.Has(RoleSecondary), "only a secondary field can have several values").at("many"),
+		problemIf(f.Role.Has(RoleSecondary) && strings.Contains(name, ":") && t.hasMany(), "in a type with many, the name of a secondary field cannot have a colon"),
 		problemIf(name == passwordField && f.Role != 0, "a password cannot be a key or be indexed").at("role"),
 		problemIf(name == passwordField && notText, "a password must be text").at("codec"),
 		t.wasProblem(name, f.Was).at("was"),
 	)
+}
+
+// hasMany reports whether some field of t may have several values. The records of such values are
+// ambiguous if the name of a field contains a colon.
+func (t Type) hasMany() bool {
+	for _, f := range t.Fields {
+		if f.MaxValues() > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 func (f Field) patternProblem() *problem {

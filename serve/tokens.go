@@ -53,9 +53,11 @@ func issueToken(ctx context.Context, c *call, in *issueInput) (*issueOutput, err
 		return nil, err
 	}
 	tk := userdb.Token{Purpose: in.Body.Purpose, Value: in.Body.Value}
-	if field, changes := strings.CutPrefix(tk.Purpose, userdb.PurposeChange); changes {
-		if err := c.checkReserved(field); err != nil {
-			return nil, err
+	for _, prefix := range []string{userdb.PurposeChange, userdb.PurposeAdd} {
+		if field, changes := strings.CutPrefix(tk.Purpose, prefix); changes {
+			if err := c.checkReserved(field); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if tk.Lifetime, err = in.Body.Life.parse("life"); err != nil {

@@ -28,7 +28,8 @@
 //
 // The field ~rev of an entry begins with its revision, twelve characters that are new with every
 // change, followed by the three revisions before it. ~skv:FIELD holds the canonical form of a
-// secondary value if that differs from the facet.
+// secondary value if that differs from the facet. ~also:FIELD:VALUE holds a further value of a
+// secondary field that may have several.
 //
 // The original, to which comments of this module refer, is coffeenode-userdb 0.0.10, the JavaScript
 // program that first wrote such records. This package reads its records without conversion.

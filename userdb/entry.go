@@ -27,6 +27,10 @@ type Entry struct {
 	// Drop replace the map and never modify it.
 	edits map[string]*schema.Value
 
+	// texts holds all values of the secondary fields that SetTexts and similar methods have
+	// changed; edits has the first of them. The map is never modified.
+	texts map[string][]string
+
 	disable *bool // the argument of the last SetDisabled
 }
 
@@ -63,12 +67,15 @@ func (e Entry) Disabled() bool {
 func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 
 // Verified reports whether the owner of the entry has proved that they receive what is sent to the
-// address in this facet, by using AcceptInvitation, a token of PurposeChange, or a token from
-// IssueFor. A new value is not verified.
+// address in this facet, by using AcceptInvitation, a token of PurposeChange or PurposeAdd, or a
+// token from IssueFor. A new value is not verified. VerifiedText reports the same for one of
+// several values.
 func (e Entry) Verified(field string) bool {
 	_, edited := e.edits[field]
-	mark := e.fields[store.FieldVerified(field)]
-	return mark != "" && !edited && mark == store.Verified(e.fields[field])
+	if _, several := e.texts[field]; edited && !several {
+		return false
+	}
+	return (edited || e.fields[store.FieldVerified(field)] != "") && e.VerifiedText(field, e.Text(field))
 }
 
 // Fields returns the names of the facets in sorted order.
@@ -131,11 +138,12 @@ func (e Entry) Text(field string) string {
 	return v.Text()
 }
 
-// Put sets a facet in this copy. Earlier copies of e do not change.
+// Put sets a facet in this copy. Earlier copies of e do not change. Of a field with several values
+// it replaces only the first.
 func (e *Entry) Put(field string, v schema.Value) { e.edit(field, &v) }
 
-// Drop removes a facet from this copy. Earlier copies of e do not change. Drop also removes a value
-// that Flat returns as ~lost:FIELD.
+// Drop removes a facet from this copy, and all other values of the field. Earlier copies of e do
+// not change. Drop also removes a value that Flat returns as ~lost:FIELD.
 func (e *Entry) Drop(field string) { e.edit(field, nil) }
 
 func (e *Entry) edit(field string, v *schema.Value) {
@@ -143,6 +151,7 @@ func (e *Entry) edit(field string, v *schema.Value) {
 	maps.Copy(edits, e.edits)
 	edits[field] = v
 	e.edits = edits
+	e.putText(field, v)
 }
 
 // MarshalJSON returns the facets that Flat returns as JSON.

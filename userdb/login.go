@@ -33,7 +33,8 @@ type Attempt struct {
 // The error is
 //
 //   - ErrLogin if the identifier is unknown, the password is wrong, or the entry has no password or
-//     is disabled. The error does not say which, and Login does the same work in each case.
+//     is disabled. The error does not say which, and Login does the same work in each case. A mail
+//     address that is not the first of its field counts as unknown until it is verified.
 //   - ErrTooManyAttempts if too many attempts have failed. The password was not checked. A
 //     *WaitError says how long to wait.
 //   - ErrUnavailable with a *BusyError if more logins are waiting for a processor than can be
@@ -106,7 +107,7 @@ func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) 
 func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
 	current, err := p.t.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
 	switch {
-	case errors.Is(err, ErrNotFound), err == nil && (current.Fields[store.FieldDisabled] != "" || !p.lookup.Matches(current)):
+	case errors.Is(err, ErrNotFound), err == nil && (current.Fields[store.FieldDisabled] != "" || !p.t.signsIn(p.lookup, current)):
 		p.t.db.emit(ctx, p.event(EventFailure))
 		return false, ErrLogin
 	case err != nil:
@@ -167,7 +168,7 @@ func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*pro
 	}
 	p.lookup = l
 	p.r, err = t.view.FindOne(ctx, l)
-	if store.IsEntryError(err) {
+	if store.IsEntryError(err) || err == nil && !t.signsIn(l, p.r) {
 		p.r, err = store.Record{}, nil
 	}
 	return p, err

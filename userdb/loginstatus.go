@@ -85,6 +85,11 @@ func (t *Type) LoginStatus(ctx context.Context, h hints.Hint) (s LoginStatus, er
 		if r.Fields[field] != "" {
 			s.Identifiers++
 		}
+		for _, f := range store.FurtherIn(r.Fields, field) {
+			if f.Verified > 0 || !t.declared.Schema.Fields[field].HasAddresses() {
+				s.Identifiers++
+			}
+		}
 	}
 	counters, err := throttle.Key(r.Key)
 	if err != nil {

@@ -157,6 +157,13 @@ func encodeRequest(n NewEntry) string {
 	for _, tag := range distinct(n.Tags) {
 		add(tag)
 	}
+	for _, field := range slices.Sorted(maps.Keys(n.Values)) {
+		b.WriteString("values ") // a tag begins with its length
+		add(field)
+		for _, text := range n.Values[field] {
+			add(text)
+		}
+	}
 	return b.String()
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
@@ -80,18 +81,15 @@ func (t *Type) addMissingAndTaken(ctx context.Context, p problems, old store.Rec
 	return p.err()
 }
 
-// duplicateErrors returns an error for each secondary field whose value another entry has, except
-// the fields in wrong. It returns none if the store does not answer.
+// duplicateErrors returns an error for each value of a secondary field that another entry has,
+// except those of the fields in wrong. It returns none if the store does not answer.
 func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map[string]string, wrong []string) (errs []error) {
 	var fields []string
 	var lookups []store.Lookup
-	for _, field := range t.declared.Secondary {
-		if slices.Contains(wrong, field) {
-			continue
-		}
-		canonical, _ := t.declared.Schema.Identifier(facets[field])
-		if canonical == "" || canonical == old.SKV(field) {
-			continue
+	look := func(field, written string) {
+		canonical, _ := t.declared.Schema.Identifier(written)
+		if canonical == "" || old.HasValue(field, canonical) {
+			return
 		}
 		var srks []recordkey.Key
 		for _, other := range t.declared.Secondary {
@@ -101,6 +99,15 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 		}
 		if len(srks) > 0 {
 			fields, lookups = append(fields, field), append(lookups, store.Lookup{SRKs: srks})
+		}
+	}
+	for _, field := range t.declared.Secondary {
+		if slices.Contains(wrong, field) {
+			continue
+		}
+		look(field, facets[field])
+		for _, f := range store.FurtherIn(facets, field) {
+			look(field, f.Written)
 		}
 	}
 	found, err := t.view.FindMany(ctx, lookups)
@@ -142,10 +149,11 @@ func (t *Type) Check(ctx context.Context, e Entry) (err error) {
 		if _, _, err := t.editChange(ctx, r, e); err != nil {
 			return publicError(err)
 		}
-		encoded, _, err := t.encodeFacets(r, e)
+		own := map[string]string{}
+		encoded, _, err := t.encodeFacets(r, e, own)
 		if err != nil {
 			return publicError(err)
 		}
-		return t.addMissingAndTaken(ctx, nil, r, encoded)
+		return t.addMissingAndTaken(ctx, nil, r, change.WithFurther(r, encoded, own))
 	})
 }

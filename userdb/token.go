@@ -1,13 +1,13 @@
 package userdb
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -43,8 +43,9 @@ type Token struct {
 	// Value is any text that Redeem returns, such as an address, of at most 4 KiB.
 	Value string
 
-	// Field names a facet; when it changes, the token ends. If "", the token is bound to no facet,
-	// or, with PurposeChange, only to the facet that it changes.
+	// Field names a facet; when it changes, the token ends. If the field may have several values,
+	// the token ends when the entry loses the value that it was issued for. If "", the token is
+	// bound to no facet, or, with PurposeChange, only to the facet that it changes.
 	Field string
 
 	// Lifetime is how long the token is valid, from a millisecond to 30 days. If zero, it is one
@@ -58,6 +59,14 @@ type Token struct {
 // mail. If the facet is changed in another way, the token ends. At most three such tokens are
 // issued for one value in an hour, whatever the entry, because each of them sends somebody a mail.
 const PurposeChange = "change:"
+
+// PurposeAdd is the prefix of the purpose of a token that adds a value to a secondary field with
+// several values when it is redeemed: "add:email" adds the token's Value, without white space
+// around it, after the other values, and marks it as verified. If the entry has the value already,
+// it is only marked. Like a value of PurposeChange, it is claimed only then. Give the secret only
+// to the address: a visitor who could add an address without reading its mail would receive the
+// secrets of the person whose address it is. The limit of PurposeChange counts these tokens also.
+const PurposeAdd = "add:"
 
 const (
 	defaultLife = time.Hour
@@ -78,7 +87,7 @@ var errDisabled = fmt.Errorf("%w: the entry is disabled and cannot have tokens",
 func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string, err error) {
 	ctx, v := t.db.begin(ctx, "Issue", &err)
 	defer v.end(&err)
-	secret, _, err = t.issue(ctx, h, tk, tk.boundFields())
+	secret, _, err = t.issue(ctx, h, tk, false)
 	return secret, err
 }
 
@@ -93,7 +102,7 @@ func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Toke
 	if err := tk.bindTo(field); err != nil {
 		return "", "", err
 	}
-	secret, r, err := t.issue(ctx, h, tk, append(tk.boundFields(), sentMark))
+	secret, r, err := t.issue(ctx, h, tk, true)
 	if err != nil {
 		return "", "", err
 	}
@@ -113,14 +122,14 @@ func (tk *Token) bindTo(field string) error {
 	return nil
 }
 
-// issue stores a token that is bound to the facets in bound. If the entry changes before the token
-// is stored, issue reads it again and starts over.
-func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bound []string) (secret string, r store.Record, err error) {
+// issue stores a token, which is sent to an address of the entry if sent is true. If the entry
+// changes before the token is stored, issue reads it again and starts over.
+func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, sent bool) (secret string, r store.Record, err error) {
 	t = t.current()
 	if err := t.checkToken(&tk); err != nil {
 		return "", r, err
 	}
-	if strings.HasPrefix(tk.Purpose, PurposeChange) {
+	if changesEntry(tk.Purpose) {
 		if err := t.admitChange(ctx, tk.Value); err != nil {
 			return "", r, err
 		}
@@ -135,10 +144,14 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bound []string
 		if err != nil {
 			return false, err
 		}
+		bound := t.bonds(r, tk, r.Fields[tk.Field])
+		if !sent {
+			bound = bound[:len(bound)-1]
+		}
 		err = t.view.Engine.Issue(ctx, token.Issue{
 			Token: token.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value},
 			PRK:   r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
-			Note: t.view.Note(ctx, EventIssue, tk.Purpose, withoutSentMark(bound)...),
+			Note: t.view.Note(ctx, EventIssue, tk.Purpose, tk.boundFields()...),
 		})
 		return errors.Is(err, ErrConflict), err
 	})
@@ -149,9 +162,22 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, bound []string
 	return secret, r, nil
 }
 
-// withoutSentMark returns the facets in bound.
-func withoutSentMark(bound []string) []string {
-	return slices.DeleteFunc(slices.Clone(bound), func(field string) bool { return field == sentMark })
+// bonds returns the names to which a stored token of an entry is bound, and sentMark at the end.
+// written is the value of Token.Field that the token is issued for.
+func (t *Type) bonds(r store.Record, tk Token, written string) []string {
+	var all []string
+	for _, field := range tk.boundFields() {
+		if field != tk.Field {
+			written = r.Fields[field]
+		}
+		all = append(all, t.bond(field, written))
+	}
+	return append(all, sentMark)
+}
+
+// changesEntry reports whether a token of a purpose changes facets or further values.
+func changesEntry(purpose string) bool {
+	return strings.HasPrefix(purpose, PurposeChange) || strings.HasPrefix(purpose, PurposeAdd)
 }
 
 // checkIssuable returns an error if the entry cannot have the token.
@@ -183,13 +209,18 @@ func (t *Type) checkToken(tk *Token) error {
 		return invalid("field", "name", "not the name of a facet")
 	}
 	field, changes := strings.CutPrefix(tk.Purpose, PurposeChange)
-	if !changes {
+	added, adds := strings.CutPrefix(tk.Purpose, PurposeAdd)
+	switch {
+	case adds && t.declared.Schema.Fields[added].MaxValues() < 2:
+		return invalid("purpose", "add", "the schema has no field of that name that may have several values")
+	case adds:
+		field = added
+	case !changes:
 		return nil
-	}
-	tk.Value = strings.TrimSpace(tk.Value)
-	if !slices.Contains(t.declared.Secondary, field) {
+	case !slices.Contains(t.declared.Secondary, field):
 		return invalid("purpose", "change", "the schema has no secondary field of that name")
 	}
+	tk.Value = strings.TrimSpace(tk.Value)
 	return publicError(t.declared.EncodeFacet(map[string]string{}, field, schema.Text(tk.Value), nil))
 }
 
@@ -220,13 +251,14 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk To
 }
 
 // Redeem redeems a token and returns its entry and the token: of any number of callers, only one
-// gets them. This changes the entry, which gets a new revision. With a purpose of PurposeChange,
-// the same change sets the facet. To set a password, use ResetPassword instead.
+// gets them. This changes the entry, which gets a new revision. With a purpose of PurposeChange or
+// PurposeAdd, the same change sets the facet or adds the value. To set a password, use
+// ResetPassword instead.
 //
 // The error is ErrNotFound if the secret was redeemed, has expired, was ended, is invalid or has
 // another purpose, or if the entry is disabled or deleted; it does not say which. The error is
-// ErrDuplicate if another entry has taken the value of a PurposeChange. After any error except
-// ErrOutcomeUnknown and ErrUnconfirmed, the token was not redeemed.
+// ErrDuplicate if another entry has taken the value of a PurposeChange or PurposeAdd. After any
+// error except ErrOutcomeUnknown and ErrUnconfirmed, the token was not redeemed.
 func (t *Type) Redeem(ctx context.Context, purpose, secret string) (e Entry, tk Token, err error) {
 	ctx, v := t.db.begin(ctx, "Redeem", &err)
 	defer v.end(&err)
@@ -234,24 +266,13 @@ func (t *Type) Redeem(ctx context.Context, purpose, secret string) (e Entry, tk 
 }
 
 func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token, error) {
-	field, changes := strings.CutPrefix(purpose, PurposeChange)
 	r, stored, err := t.current().findToken(ctx, purpose, secret)
 	if err == nil {
 		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
 			r, err = t.spend(ctx, r, stored, func(current store.Record) (c store.Change, due bool, err error) {
 				facets, own := change.Facets(current), map[string]string{}
-				if changes {
-					err = t.declared.EncodeFacet(facets, field, schema.Text(stored.Value), current.Fields)
-				}
-				if err != nil {
+				if err := t.applyToken(current, stored, facets, own); err != nil {
 					return c, false, err
-				}
-				// Mark as verified the address to which the token was sent. If that is an address
-				// of the entry, it is in the facet proved; otherwise it is the new value. If this
-				// change replaces the facet proved, mark nothing.
-				if proved := provedField(stored); proved == "" && changes || proved != "" && proved != field {
-					proved = cmp.Or(proved, field)
-					change.Verify(proved, facets[proved], own)
 				}
 				return t.declared.Update(current, facets, own)
 			})
@@ -265,6 +286,54 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 	return e, publicToken(stored), err
 }
 
+// applyToken adds to facets and own what redeeming a token changes in an entry. It marks as
+// verified the value to which the token was sent: a value of the entry, unless this change replaces
+// it, or the new value.
+func (t *Type) applyToken(current store.Record, stored token.Token, facets, own map[string]string) error {
+	field, changes := strings.CutPrefix(stored.Purpose, PurposeChange)
+	added, adds := strings.CutPrefix(stored.Purpose, PurposeAdd)
+	switch {
+	case changes:
+		if err := t.declared.EncodeFacet(facets, field, schema.Text(stored.Value), current.Fields); err != nil {
+			return err
+		}
+	case adds:
+		e := t.entryUnchecked(store.Record{Key: current.Key, Fields: maps.Clone(current.Fields)})
+		texts := e.Texts(added)
+		if i := e.indexOf(texts, stored.Value); i < 0 {
+			texts = append(texts, stored.Value)
+		} else {
+			texts[i] = stored.Value // the spelling whose mailbox the owner reads
+		}
+		if err := t.declared.SetTexts(current, facets, own, added, texts, t.view.Now()); err != nil {
+			return err
+		}
+		field = added
+	}
+	proved := provedBond(stored)
+	switch {
+	case proved == "" && (changes || adds):
+		t.declared.VerifyValue(current.Fields, facets, own, field, stored.Value, t.view.Now())
+	case proved != "":
+		t.verifyProved(current, stored, facets, own)
+	}
+	return nil
+}
+
+// verifyProved adds to own the mark that the value to which a token was sent is verified, if the
+// entry has it after the change.
+func (t *Type) verifyProved(current store.Record, stored token.Token, facets, own map[string]string) {
+	proved := provedBond(stored)
+	if proved == "" {
+		return
+	}
+	field, _ := store.ParseBond(proved)
+	changed, changes := strings.CutPrefix(stored.Purpose, PurposeChange)
+	if written, has := current.BoundValue(proved); has && !(changes && changed == field && written == current.Fields[field]) {
+		t.declared.VerifyValue(current.Fields, facets, own, field, written, t.view.Now())
+	}
+}
+
 // ResetPassword redeems a token and sets the password of its entry in one change: of two calls at
 // the same time, one succeeds. If the policy refuses the password (*password.PolicyError), the
 // token remains valid. Otherwise ResetPassword does what SetPassword does, and its errors are those
@@ -272,7 +341,7 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "ResetPassword", &err)
 	defer v.end(&err)
-	if strings.HasPrefix(purpose, PurposeChange) {
+	if changesEntry(purpose) {
 		return Entry{}, invalid("purpose", "change", "a token with this purpose changes a facet, not a password")
 	}
 	r, stored, err := t.current().findToken(ctx, purpose, secret)
@@ -287,9 +356,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 			r, err = t.spend(ctx, r, stored, func(current store.Record) (store.Change, bool, error) {
 				before = current
 				facets, own := change.Facets(current), map[string]string{}
-				if proved := provedField(stored); proved != "" {
-					change.Verify(proved, facets[proved], own)
-				}
+				t.verifyProved(current, stored, facets, own)
 				return t.newPasswordChange(current, hash, facets, own)
 			})
 			return err
@@ -336,10 +403,10 @@ func (t *Type) RedeemSession(
 	return Entry{}, Session{}, "", fmt.Errorf("%w: the token was redeemed: %w", ErrOutcomeUnknown, startErr)
 }
 
-// provedField returns the facet that the token was sent to, which proves that the holder of the
-// token receives what is sent there. It returns "" if the token was not sent to a facet; a token of
-// PurposeChange was then sent to its Value.
-func provedField(stored token.Token) string {
+// provedBond returns the name of the facet or value that the token was sent to, which proves that
+// the holder of the token receives what is sent there. It returns "" if the token was not sent to
+// one; a token of PurposeChange or PurposeAdd was then sent to its Value.
+func provedBond(stored token.Token) string {
 	if n := len(stored.Fields); n > 1 && stored.Fields[n-1] == sentMark {
 		return stored.Fields[0]
 	}
@@ -350,7 +417,7 @@ func provedField(stored token.Token) string {
 func publicToken(stored token.Token) Token {
 	tk := Token{Purpose: stored.Purpose, Value: stored.Value}
 	if len(stored.Fields) > 0 {
-		tk.Field = stored.Fields[0]
+		tk.Field, _ = store.ParseBond(stored.Fields[0])
 	}
 	return tk
 }

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"iter"
-	"maps"
 	"reflect"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/structs"
 	"github.com/coffeenode/userdb/internal/typed"
-	"github.com/coffeenode/userdb/schema"
 )
 
 // A Typed is a view of one type of entries as structs. It is made by Of and is safe for concurrent
@@ -101,11 +99,11 @@ func (r *Revision) UnmarshalText(text []byte) error {
 // NewEntry returns the NewEntry that Create would use for v, so that callers can add a password and
 // tags or pass it to another method that creates entries.
 func (t *Typed[T]) NewEntry(v T) (NewEntry, error) {
-	uid, facets, bad := t.plan.Facets(reflect.ValueOf(&v).Elem())
+	uid, facets, values, bad := t.plan.Facets(reflect.ValueOf(&v).Elem())
 	if bad != nil {
 		return NewEntry{}, invalid(bad.Field, "codec", bad.Reason)
 	}
-	return NewEntry{UID: uid, Facets: facets}, nil
+	return NewEntry{UID: uid, Facets: facets, Values: values}, nil
 }
 
 // FromEntry returns an entry as a struct. It is for entries that other methods return, such as
@@ -125,7 +123,7 @@ func (t *Typed[T]) fill(v *T, e Entry) error {
 		return notOfType(t.users)
 	}
 	into := reflect.ValueOf(v).Elem()
-	if bad := t.plan.Read(into, e.encodedFields()); bad != nil {
+	if bad := t.plan.Read(into, e.source()); bad != nil {
 		return &FieldError{Err: ErrUnmarshal, Field: bad.Field, Rule: "type", Reason: bad.Reason}
 	}
 	if t.plan.Rev != nil {
@@ -212,17 +210,12 @@ func (t *Typed[T]) source(v *T) (Entry, error) {
 
 // edit changes an entry so that it equals a struct.
 func (t *Typed[T]) edit(e *Entry, v *T) error {
-	edits := maps.Clone(e.edits)
-	bad := t.plan.Changes(reflect.ValueOf(v).Elem(), e.encodedFields(), func(field string, v *schema.Value) {
-		if edits == nil {
-			edits = map[string]*schema.Value{}
-		}
-		edits[field] = v
-	})
+	edited := *e
+	bad := t.plan.Changes(reflect.ValueOf(v).Elem(), e.source(), edited.edit, func(field string, texts []string) { edited.SetTexts(field, texts...) })
 	if bad != nil {
 		return invalid(bad.Field, "codec", bad.Reason)
 	}
-	e.edits = edits
+	*e = edited
 	return nil
 }
 

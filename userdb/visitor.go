@@ -54,7 +54,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 	if err := t.admitOrigin(ctx, typed, a); err != nil {
 		return "", "", err
 	}
-	bound, counted := append(tk.boundFields(), sentMark), false
+	counted := false
 	err = retryOnConflict(ctx, func() (conflict bool, err error) {
 		r, err := t.findConstantTime(ctx, typed)
 		if err == nil && !counted {
@@ -64,8 +64,10 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 			return false, err
 		}
 		issuable := r.Live() && len(r.Key.Value()) <= maxTokenUID && t.checkIssuable(r, tk) == nil
+		bound := t.bonds(r, tk, typed)
 		if issuable {
-			address = t.entryUnchecked(r).Text(field)
+			address = t.addressFor(r, field, typed)
+			bound = t.bonds(r, tk, address)
 		} else if r, err = t.decoyRecord(); err != nil {
 			return false, err
 		}
@@ -80,7 +82,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		t.db.recorded(view.WithActor(ctx, view.Actor{Origin: a.Origin}), t.visitorLimit(), func(ctx context.Context) bool {
 			err = t.view.Engine.Issue(ctx, token.Issue{
 				Token: stored, PRK: r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
-				Note: t.view.Note(ctx, EventIssue, tk.Purpose, withoutSentMark(bound)...),
+				Note: t.view.Note(ctx, EventIssue, tk.Purpose, tk.boundFields()...),
 			})
 			return err == nil
 		})
@@ -273,8 +275,10 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	i = Invitation{Field: field, Address: address, Value: value}
 	if r.Live() {
 		i.Registered = true
-		if r.SKV(field) == t.declared.Schema.Canonical(address) {
-			i.Address = t.entryUnchecked(r).Text(field)
+		for n, f := range t.declared.Values(r.Fields, field) {
+			if (n == 0 || f.Verified > 0) && f.Canonical == t.declared.Schema.Canonical(address) {
+				i.Address = f.Written
+			}
 		}
 	}
 	secret, prk, err := t.invite(ctx, token.Token{Purpose: purposeInvite + field, Value: recordkey.Escape(address) + " " + value}, tk.Lifetime, i.Registered)
@@ -385,7 +389,7 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 		}
 		return Entry{}, err
 	}
-	if _, given := n.Facets[i.Field]; given || n.UID != "" {
+	if _, given := n.Facets[i.Field]; given || n.UID != "" || len(n.Values[i.Field]) > 0 {
 		return Entry{}, invalid(i.Field, "invitation", "the invitation determines the UID and the address")
 	}
 	n.UID, n.Facets = prk.Value(), maps.Clone(n.Facets)
@@ -418,7 +422,7 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 func (t *Type) createWithToken(ctx context.Context, d change.Draft, tk token.Token) (Entry, error) {
 	c, err := t.declared.Create(d)
 	if err != nil {
-		return Entry{}, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets)
+		return Entry{}, t.draftProblems(ctx, err, d)
 	}
 	c.Tokens = token.Ending{Known: true, All: true, Spend: tk.Hash, Purpose: tk.Purpose}
 	var r store.Record
@@ -427,5 +431,5 @@ func (t *Type) createWithToken(ctx context.Context, d change.Draft, tk token.Tok
 		r = change.ApplyInPlace(d.Facets, c, rev)
 		t.db.emit(ctx, Event{Kind: EventCreate, Key: c.Key})
 	}
-	return t.entry(r, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets))
+	return t.entry(r, t.draftProblems(ctx, err, d))
 }

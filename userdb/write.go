@@ -31,6 +31,10 @@ type NewEntry struct {
 	// Facets are the facets without the primary one.
 	Facets schema.Facets
 
+	// Values are all values of secondary fields that may have several, by field. The first one is
+	// the facet, which may be missing in Facets.
+	Values map[string][]string
+
 	// Tags are the members of the tertiary set "tags", which the schema must declare.
 	Tags []string
 
@@ -111,9 +115,14 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 		if is && errors.Is(taken, ErrDuplicate) && taken.Field == t.declared.Schema.Primary && n.UID == "" {
 			continue
 		}
-		return t.entry(r, t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Facets))
+		return t.entry(r, t.draftProblems(ctx, err, d))
 	}
 	return Entry{}, errNoFreeUID
+}
+
+// draftProblems calls allProblems for the entry of a draft.
+func (t *Type) draftProblems(ctx context.Context, err error, d change.Draft) error {
+	return t.allProblems(ctx, err, t.newRecordAt(d.UID), d.Fields())
 }
 
 // newRecordAt returns a record that holds only the key of an entry to be created. Values that an
@@ -130,7 +139,15 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		return d, invalid(t.declared.Schema.Primary, "primary", "the UID must not be among the facets")
 	}
 	var wrong problems
+	for _, field := range sortedKeys(n.Values) {
+		if other := wrong.add(t.encodeNewTexts(&d, n, field)); other != nil {
+			return d, other
+		}
+	}
 	for _, field := range sortedKeys(n.Facets) {
+		if len(n.Values[field]) > 0 {
+			continue
+		}
 		if other := wrong.add(t.declared.EncodeFacet(d.Facets, field, n.Facets[field], nil)); other != nil {
 			return d, other
 		}
@@ -149,14 +166,14 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		d.Tertiary = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
 	}
 	if n.Password != "" || n.RequirePassword {
-		hash, err := t.hashNew(ctx, n, d.Facets, wrong)
+		hash, err := t.hashNew(ctx, n, d.Fields(), wrong)
 		if err != nil {
 			return d, err
 		}
 		d.Facets[store.FieldPassword] = hash
 		d.SetOwn(store.FieldChanged, schema.Date(t.view.Now()).Wire())
 	} else if len(wrong) > 0 {
-		return d, t.addMissingAndTaken(ctx, wrong, t.newRecordAt(d.UID), d.Facets)
+		return d, t.addMissingAndTaken(ctx, wrong, t.newRecordAt(d.UID), d.Fields())
 	}
 	if n.Disabled {
 		d.SetOwn(store.FieldDisabled, schema.Date(t.view.Now()).Wire())
@@ -164,9 +181,24 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 	return d, nil
 }
 
+// encodeNewTexts adds the values of a field to a draft.
+func (t *Type) encodeNewTexts(d *change.Draft, n NewEntry, field string) error {
+	texts := n.Values[field]
+	if len(texts) == 0 {
+		return nil
+	}
+	if first, given := n.Facets[field]; given && first.Text() != texts[0] {
+		return invalid(field, "many", "the facet differs from the first of the values")
+	}
+	if d.Own == nil {
+		d.Own = map[string]string{}
+	}
+	return t.declared.SetTexts(store.Record{}, d.Facets, d.Own, field, texts, t.view.Now())
+}
+
 // hashNew hashes the password of a new entry, unless something shows that the entry cannot be
 // created. Then it returns all problems: those in wrong, those of the password, and values that are
-// missing or taken. facets are the facets that could be encoded.
+// missing or taken. facets are the facets and further values that could be encoded.
 func (t *Type) hashNew(ctx context.Context, n NewEntry, facets map[string]string, wrong problems) (string, error) {
 	r, c := t.newRecordAt(n.UID), callerIn(ctx, hashpool.General, "", "")
 	if n.UID != "" {
@@ -280,15 +312,15 @@ func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store
 		return c, false, nil
 	}
 	own := t.ownChange(r, e)
-	encoded, wrong, err := t.encodeFacets(r, e)
+	encoded, wrong, err := t.encodeFacets(r, e, own)
 	if err != nil {
 		return c, false, err
 	}
 	if len(wrong) > 0 {
-		return c, false, t.addMissingAndTaken(ctx, wrong, r, encoded)
+		return c, false, t.addMissingAndTaken(ctx, wrong, r, change.WithFurther(r, encoded, own))
 	}
 	if c, due, err = t.declared.Update(r, encoded, own); err != nil {
-		err = t.allProblems(ctx, err, r, encoded)
+		err = t.allProblems(ctx, err, r, change.WithFurther(r, encoded, own))
 	}
 	return c, due, err
 }
@@ -328,12 +360,16 @@ func (t *Type) afterDisabledChange(ctx context.Context, before, after store.Reco
 	t.db.emit(ctx, Event{Kind: kind, Key: after.Key})
 }
 
-// encodeFacets returns the encoded facets of an edited entry, and what is wrong with them.
-func (t *Type) encodeFacets(r store.Record, e Entry) (encoded map[string]string, wrong problems, err error) {
+// encodeFacets returns the encoded facets of an edited entry, and what is wrong with them. It adds
+// the changes of further values to own.
+func (t *Type) encodeFacets(r store.Record, e Entry, own map[string]string) (encoded map[string]string, wrong problems, err error) {
 	encoded = change.Facets(r)
 	for _, field := range sortedKeys(e.edits) {
 		v := e.edits[field]
+		texts, several := e.texts[field]
 		switch {
+		case several:
+			err = wrong.add(t.declared.SetTexts(r, encoded, own, field, texts, t.view.Now()))
 		case v != nil:
 			err = wrong.add(t.declared.EncodeFacet(encoded, field, *v, r.Fields))
 		case field == store.FieldPassword:
@@ -350,11 +386,12 @@ func (t *Type) encodeFacets(r store.Record, e Entry) (encoded map[string]string,
 
 // allEditProblems calls allProblems for an edited entry.
 func (t *Type) allEditProblems(ctx context.Context, err error, r store.Record, e Entry) error {
-	encoded, _, bad := t.encodeFacets(r, e)
+	own := map[string]string{}
+	encoded, _, bad := t.encodeFacets(r, e, own)
 	if bad != nil {
 		return err
 	}
-	return t.allProblems(ctx, err, r, encoded)
+	return t.allProblems(ctx, err, r, change.WithFurther(r, encoded, own))
 }
 
 // Delete deletes an entry with its SRKs, index members and tertiary records, in one change. If
@@ -468,6 +505,13 @@ func (n NewEntry) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe(n)) }
 // LogValue returns the names of the facets for a log, not their values.
 func (n NewEntry) LogValue() slog.Value { return slog.StringValue(describe(n)) }
 
+// fields returns the names of the fields of n, sorted.
+func (n NewEntry) fields() []string {
+	names := slices.AppendSeq(sortedKeys(n.Values), maps.Keys(n.Facets))
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 // MarshalJSON returns the names of the facets, as their values are personal data, and reports
 // whether there is a password.
 func (n NewEntry) MarshalJSON() ([]byte, error) {
@@ -476,5 +520,5 @@ func (n NewEntry) MarshalJSON() ([]byte, error) {
 		Fields   []string `json:"fields"`
 		Tags     []string `json:"tags,omitempty"`
 		Password bool     `json:"password"`
-	}{n.UID, slices.Sorted(maps.Keys(n.Facets)), n.Tags, n.Password != ""})
+	}{n.UID, n.fields(), n.Tags, n.Password != ""})
 }

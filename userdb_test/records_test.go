@@ -245,7 +245,8 @@ func secondary(r record, field string) string {
 // holds reports whether an entry has the value of an SRK.
 func (a *auditor) holds(prk string, srk recordkey.Key) bool {
 	r := a.records[prk]
-	return hasFacets(r) && secondary(r, srk.Field()) == srk.Value()
+	_, further := r.fields["~also:"+srk.Field()+":"+srk.Value()]
+	return hasFacets(r) && (further || secondary(r, srk.Field()) == srk.Value())
 }
 
 // entry checks I1, I2, I3 and I5 of one hash, and that its facets can be decoded.
@@ -264,8 +265,19 @@ func (a *auditor) entry(key recordkey.Key, typ schema.Type, r record) {
 		a.report(3, key.String())
 	}
 	for _, field := range typ.Secondary() {
-		if _, has := r.fields[field]; has {
-			a.secondary(key, typ, r, field)
+		if wire, has := r.fields[field]; has {
+			a.secondary(key, typ, field, secondary(r, field), wire)
+		}
+	}
+	for name, text := range r.fields {
+		if field, value, written, is := furtherValue(name, text); is {
+			a.secondary(key, typ, field, value, written)
+			if _, has := r.fields[field]; !has || value == secondary(r, field) {
+				a.report(1, key.String())
+			}
+			if typ.Fields[field].Role.Has(schema.RoleIndexed) {
+				a.indexed(key, field, written)
+			}
 		}
 	}
 	for field, wire := range r.fields {
@@ -280,11 +292,22 @@ func (a *auditor) entry(key recordkey.Key, typ schema.Type, r record) {
 	}
 }
 
+// furtherValue parses a field that holds a further value of a secondary field.
+func furtherValue(name, text string) (field, value, written string, is bool) {
+	name, is = strings.CutPrefix(name, "~also:")
+	field, value, _ = strings.Cut(name, ":")
+	written = value
+	if words := strings.SplitN(text, " ", 4); len(words) == 4 {
+		written = words[3]
+	}
+	return field, value, written, is
+}
+
 func isFacet(field string) bool { return !strings.HasPrefix(field, "~") }
 
-func (a *auditor) secondary(key recordkey.Key, typ schema.Type, r record, field string) {
-	value := secondary(r, field)
-	if value != typ.Canonical(r.fields[field]) {
+// secondary checks a value of an entry, which is kept as its canonical form value.
+func (a *auditor) secondary(key recordkey.Key, typ schema.Type, field, value, written string) {
+	if value != typ.Canonical(written) {
 		a.report(1, key.String())
 	}
 	srk, err := recordkey.SRK(key.Type(), field, value)
@@ -335,6 +358,11 @@ func (a *auditor) has(prk string, key recordkey.Key, typ schema.Type) bool {
 	if typ.Tertiary[key.Field()].Indexed {
 		set := a.records[prk+"/"+recordkey.Escape(key.Field())]
 		return set.kind == "set" && slices.Contains(set.items, key.Value())
+	}
+	for name, text := range a.records[prk].fields {
+		if field, _, written, is := furtherValue(name, text); is && field == key.Field() && written == key.Value() {
+			return slices.Contains(typ.Indexed(), field)
+		}
 	}
 	wire, has := a.records[prk].fields[key.Field()]
 	return has && wire == key.Value() && slices.Contains(typ.Indexed(), key.Field())

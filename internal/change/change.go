@@ -33,6 +33,9 @@ func (d *Draft) SetOwn(field, wire string) {
 	d.Own[field] = wire
 }
 
+// Fields returns the facets of the draft and its further values.
+func (d Draft) Fields() map[string]string { return WithFurther(store.Record{}, d.Facets, d.Own) }
+
 // Create returns the change that makes the entry of a draft.
 func (t *Type) Create(d Draft) (store.Change, error) {
 	prk, err := t.PRK(d.UID)
@@ -43,13 +46,16 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 		return store.Change{}, ruleError(err)
 	}
 	d.Facets[t.Schema.Primary] = d.UID
+	d.Own = t.completeFurther(store.Record{}, d.Facets, d.Own)
 	c, err := t.diff(store.Record{Key: prk}, d.Facets, d.Own)
 	if err != nil {
 		return store.Change{}, err
 	}
 	c.Create = true
 	for field, wire := range d.Own {
-		c.Set = append(c.Set, store.Facet{Field: field, Wire: wire})
+		if wire != "" || !store.IsFurther(field) {
+			c.Set = append(c.Set, store.Facet{Field: field, Wire: wire})
+		}
 	}
 	c.Set = append(c.Set, store.Facet{Field: store.FieldType, Wire: t.Name},
 		store.Facet{Field: store.FieldPRK, Wire: prk.In(recordkey.Namespace{}).String()})
@@ -64,6 +70,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
 	}
+	own = t.completeFurther(old, facets, own)
 	c, err := t.diff(old, facets, own)
 	c.Expected, c.Tokens.Known = old.Version(), old.Tokens().Any()
 	_, c.Tokens.All = own[token.FieldTokens]
@@ -89,10 +96,9 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 func (t *Type) Delete(old store.Record) store.Change {
 	c := store.Change{Key: old.Key, Delete: true, Expected: old.Version(), Schema: t.Guard}
 	c.Tokens.Known = old.Tokens().Any()
-	for _, f := range t.Secondary {
-		c.Release = appendKey(c.Release, t.SRK, f, old.SKV(f))
-	}
-	c.Unindex, _, _ = movedKeys(t.Indexed, old.Fields, nil, t.IndexKey, "")
+	further := store.FurtherIn(old.Fields, "")
+	c.Release, _ = keysOf(t.ownedValues(old, further), t.SRK)
+	c.Unindex, _ = keysOf(writtenValues(t.Indexed, old.Fields, further), t.IndexKey)
 	c.Unrank, _ = t.Places(old)
 	c.Drop = t.Guard.Containers(old.Key)
 	if counters, err := throttle.Key(old.Key); err == nil {
@@ -130,7 +136,7 @@ type extent struct {
 
 func (e *extent) add(field, wire string) {
 	lost := store.IsLost(field)
-	if field == store.FieldPassword || store.OwnField(field) && !lost {
+	if field == store.FieldPassword || store.OwnField(field) && !lost && !store.IsFurther(field) {
 		return
 	}
 	size := len(field) + len(wire)
@@ -192,10 +198,18 @@ func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Chan
 	if missing := t.MissingErrors(old, facets); len(missing) > 0 {
 		return c, missing[0]
 	}
-	err := t.diffSecondaries(&c, old, facets)
+	was, further := store.FurtherIn(old.Fields, ""), store.FurtherIn(furtherAfter(old.Fields, own), "")
+	err := t.checkCounts(old, further)
 	if err == nil {
-		const refusal = "not a value that an index can hold: it is empty or over 1 KiB"
-		c.Unindex, c.Index, err = movedKeys(t.Indexed, old.Fields, facets, t.IndexKey, refusal)
+		err = t.diffSecondaries(&c, old, was, facets, further)
+	}
+	if err == nil {
+		left, joined := moved(writtenValues(t.Indexed, old.Fields, was), writtenValues(t.Indexed, facets, further))
+		c.Unindex, _ = keysOf(left, t.IndexKey)
+		var without *fieldValue
+		if c.Index, without = keysOf(joined, t.IndexKey); without != nil {
+			err = Invalid(without.field, "key", "not a value that an index can hold: it is empty or over 1 KiB")
+		}
 	}
 	if err == nil {
 		err = t.diffPlaces(&c, old, facets)
@@ -216,27 +230,46 @@ func (t *Type) MissingErrors(old store.Record, facets map[string]string) (errs [
 	return errs
 }
 
-// diffSecondaries claims and releases SRKs for the canonical values that differ. It takes the old
-// canonical values from the record and never recomputes them.
-func (t *Type) diffSecondaries(c *store.Change, old store.Record, facets map[string]string) error {
+// ownedValues returns the canonical values that an entry owns, as they were written and never
+// recomputed.
+func (t *Type) ownedValues(r store.Record, further []store.Further) (all []fieldValue) {
+	all = make([]fieldValue, 0, len(t.Secondary)+len(further))
+	for _, field := range t.Secondary {
+		if value := r.SKV(field); value != "" {
+			all = append(all, fieldValue{field, value})
+		}
+	}
+	for _, f := range further {
+		all = append(all, fieldValue{f.Field, f.Canonical})
+	}
+	return all
+}
+
+// diffSecondaries claims and releases the SRKs of canonical values that differ. was and further are
+// the further values before and after the change.
+func (t *Type) diffSecondaries(c *store.Change, old store.Record, was []store.Further, facets map[string]string, further []store.Further) error {
+	after := make([]fieldValue, 0, len(t.Secondary)+len(further))
 	for _, field := range t.Secondary {
 		written, has := facets[field]
 		canonical := ""
 		if has {
 			canonical = t.Schema.Canonical(written)
-		}
-		was := old.SKV(field)
-		if canonical != was {
-			if has {
-				srk, ok := t.SRK(field, canonical)
-				if !ok {
-					return Invalid(field, "key", "not a value that a record key can hold")
-				}
-				c.Claim = append(c.Claim, srk)
-			}
-			c.Release = appendKey(c.Release, t.SRK, field, was)
+			after = append(after, fieldValue{field, canonical})
 		}
 		setSKV(c, old, field, canonical, has && canonical != written)
+	}
+	for _, f := range further {
+		after = append(after, fieldValue{f.Field, f.Canonical})
+	}
+	left, joined := moved(t.ownedValues(old, was), after)
+	joined = slices.DeleteFunc(joined, func(v fieldValue) bool { return v.value == "" })
+	c.Release, _ = keysOf(left, t.SRK)
+	var without *fieldValue
+	if c.Claim, without = keysOf(joined, t.SRK); without != nil {
+		return Invalid(without.field, "key", "not a value that a record key can hold")
+	}
+	if left, _ = moved(writtenValues(t.Secondary, old.Fields, was), writtenValues(t.Secondary, facets, further)); len(left) > 0 {
+		c.Tokens.Gone = gone(left)
 	}
 	t.addElsewhere(c)
 	return nil
@@ -273,34 +306,6 @@ func (t *Type) addElsewhere(c *store.Change) {
 			}
 		}
 	}
-}
-
-// movedKeys compares old and new facets of the given fields. For those that differ, it returns the
-// keys that the entry leaves and the keys that it joins (I5). If a new facet has no key, it returns
-// an error whose reason is the text refusal.
-func movedKeys(
-	fields []string, old, facets map[string]string, key func(field, value string) (recordkey.Key, bool), refusal string,
-) (leave, join []recordkey.Key, err error) {
-	for _, field := range fields {
-		is, has := facets[field]
-		was, had := old[field]
-		if has == had && is == was {
-			continue
-		}
-		if had {
-			if k, ok := key(field, was); ok {
-				leave = append(leave, k)
-			}
-		}
-		if has {
-			k, ok := key(field, is)
-			if !ok {
-				return nil, nil, Invalid(field, "key", refusal)
-			}
-			join = append(join, k)
-		}
-	}
-	return leave, join, nil
 }
 
 // appendKey appends the key of a value, unless the value is empty or no key can name it.

@@ -26,14 +26,13 @@ func (t *Type) Repair(old store.Record, m RepairLimits) (store.Change, bool) {
 	for _, field := range t.Secondary {
 		t.repairSecondary(&c, old, field, sound, m)
 	}
+	t.repairFurther(&c, old, sound, m)
 	t.addElsewhere(&c)
 	if len(c.Set)+len(c.Unset)+len(c.Claim) == 0 {
 		return c, false
 	}
 	if sound && !old.Live() {
-		for _, field := range t.Indexed {
-			c.Index = appendKey(c.Index, t.IndexKey, field, old.Fields[field])
-		}
+		c.Index, _ = keysOf(writtenValues(t.Indexed, old.Fields, store.FurtherIn(old.Fields, "")), t.IndexKey)
 	}
 	return c, true
 }
@@ -101,6 +100,60 @@ func (t *Type) repairSecondary(c *store.Change, old store.Record, field string, 
 	}
 }
 
+// repairFurther brings further values in line with what they say: each is in the field that its
+// canonical form under the schema names, none repeats the first value, and a field has a first
+// value if it has any. A value that belongs to another entry is lost as a facet would be.
+func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m RepairLimits) {
+	owned := map[fieldValue]bool{} // values that the entry has after the repair
+	for _, field := range t.Secondary {
+		if facet, has := old.Fields[field]; has && !slices.Contains(c.Unset, field) {
+			owned[fieldValue{field, t.Schema.Canonical(facet)}] = true
+		}
+	}
+	for _, f := range store.FurtherIn(old.Fields, "") {
+		if !slices.Contains(t.Secondary, f.Field) {
+			continue
+		}
+		canonical := t.Schema.Canonical(f.Written)
+		value := fieldValue{f.Field, canonical}
+		_, hasFirst := old.Fields[f.Field]
+		hasFirst = hasFirst && !slices.Contains(c.Unset, f.Field) || setsFacet(c, f.Field)
+		text := f.Text()
+		switch name := f.Name(); {
+		case canonical == m.Lose && m.Lose != "":
+			c.Set, c.Unset = append(c.Set, lostFacet(old, f.Field, f.Written)), append(c.Unset, name)
+			c.Release = appendKey(c.Release, t.SRK, f.Field, f.Canonical)
+			continue
+		case owned[value]:
+			c.Unset = append(c.Unset, name)
+			continue
+		case !hasFirst:
+			c.Set, c.Unset = append(c.Set, store.Facet{Field: f.Field, Wire: f.Written}), append(c.Unset, name)
+			c.Unset = slices.DeleteFunc(c.Unset, func(field string) bool { return field == f.Field })
+			setSKV(c, old, f.Field, canonical, canonical != f.Written)
+		case canonical != f.Canonical:
+			f.Canonical = canonical
+			c.Set, c.Unset = append(c.Set, store.Facet{Field: f.Name(), Wire: f.Text()}), append(c.Unset, name)
+		case old.Fields[name] != text && f.Place <= maxFurtherPlace:
+			c.Set = append(c.Set, store.Facet{Field: name, Wire: text})
+		case f.Place > maxFurtherPlace:
+			f.Place = maxFurtherPlace
+			c.Set = append(c.Set, store.Facet{Field: name, Wire: f.Text()})
+		}
+		owned[value] = true
+		if srk, keyable := t.SRK(f.Field, canonical); keyable && sound && slices.Contains(m.Claim, srk) {
+			c.Claim = append(c.Claim, srk)
+		}
+	}
+}
+
+// maxFurtherPlace is the place of a further value whose own place cannot be read.
+const maxFurtherPlace = 1 << 20
+
+func setsFacet(c *store.Change, field string) bool {
+	return slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == field })
+}
+
 // repairSKV does the same as setSKV, but does not remove a stored canonical value that equals the
 // facet.
 func repairSKV(c *store.Change, old store.Record, field, facet, canonical string, has bool) {
@@ -108,12 +161,20 @@ func repairSKV(c *store.Change, old store.Record, field, facet, canonical string
 	setSKV(c, old, field, canonical, has && (canonical != facet || had && was == canonical))
 }
 
-// SRKs returns the SRKs of the secondary values in facets that a key can name.
-func (t *Type) SRKs(facets map[string]string) []recordkey.Key {
+// SRKs returns the SRKs of the secondary values in the fields of an entry that a key can name.
+func (t *Type) SRKs(fields map[string]string) []recordkey.Key {
 	var srks []recordkey.Key
 	for _, field := range t.Secondary {
-		if facet, has := facets[field]; has {
+		if facet, has := fields[field]; has {
 			srks = appendKey(srks, t.SRK, field, t.Schema.Canonical(facet))
+		}
+	}
+	for _, f := range store.FurtherIn(fields, "") {
+		if !slices.Contains(t.Secondary, f.Field) {
+			continue
+		}
+		if srk, ok := t.SRK(f.Field, t.Schema.Canonical(f.Written)); ok && !slices.Contains(srks, srk) {
+			srks = append(srks, srk)
 		}
 	}
 	return srks
@@ -129,8 +190,8 @@ func (t *Type) SecondaryValues(facets map[string]string) []string {
 	return slices.Sorted(maps.Keys(values))
 }
 
-// RenameFacets returns the facets of a record, with those in renames (old name → new name) under
-// their new names.
+// RenameFacets returns the facets and further values of a record, with those in renames (old name
+// → new name) under their new names.
 func RenameFacets(r store.Record, renames map[string]string) map[string]string {
 	if len(renames) == 0 {
 		return r.Fields
@@ -139,6 +200,12 @@ func RenameFacets(r store.Record, renames map[string]string) map[string]string {
 	for field, wire := range r.Fields {
 		if name, is := renames[field]; is {
 			field = name
+		}
+		if store.IsFurther(field) {
+			f, _ := store.ParseFurther(field, wire)
+			if name, is := renames[f.Field]; is {
+				field = store.FieldAlso(name, f.Canonical)
+			}
 		}
 		facets[field] = wire
 	}
@@ -173,12 +240,54 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, namesEntry f
 			t.keepOldValue(&c, old, field)
 		}
 		repairSKV(&c, old, field, facet, canonical, true)
-		if srk, ok := t.SRK(field, canonical); ok && !(old.SKV(field) == canonical && namesEntry(srk)) {
+		if srk, ok := t.SRK(field, canonical); ok && !(owns(old, field, canonical) && namesEntry(srk)) {
 			c.Claim = append(c.Claim, srk)
 		}
 	}
+	t.reshapeFurther(&c, old, facets, namesEntry)
 	t.addElsewhere(&c)
 	return c, len(c.Set)+len(c.Unset)+len(c.Claim) > 0
+}
+
+// owns reports whether an entry has a canonical value in a field under the schema that wrote it.
+func owns(r store.Record, field, canonical string) bool {
+	_, further := r.FurtherValue(field, canonical)
+	return further || r.SKV(field) == canonical
+}
+
+// reshapeFurther adds to c the further values of an entry as the schema of t has them. Those of
+// before stay, so that the entry is still found by them, until RemoveOldForms removes them. facets
+// are the entry's fields under their new names.
+func (t *Type) reshapeFurther(c *store.Change, old store.Record, facets map[string]string, namesEntry func(recordkey.Key) bool) {
+	for _, f := range store.FurtherIn(facets, "") {
+		if !slices.Contains(t.Secondary, f.Field) {
+			continue
+		}
+		canonical := t.Schema.Canonical(f.Written)
+		srk, ok := t.SRK(f.Field, canonical)
+		first, has := facets[f.Field]
+		if !ok || has && t.Schema.Canonical(first) == canonical {
+			continue
+		}
+		f.Canonical = canonical
+		if _, had := old.Fields[f.Name()]; !had && !setsFacet(c, f.Name()) {
+			c.Set = append(c.Set, store.Facet{Field: f.Name(), Wire: f.Text()})
+		}
+		if !(owns(old, f.Field, canonical) && namesEntry(srk)) && !slices.Contains(c.Claim, srk) {
+			c.Claim = append(c.Claim, srk)
+		}
+	}
+}
+
+// isOldForm reports whether a field holds a further value that means nothing under the schema of t.
+func (t *Type) isOldForm(fields map[string]string, name string) bool {
+	if !store.IsFurther(name) {
+		return false
+	}
+	f, _ := store.ParseFurther(name, fields[name])
+	first, has := fields[f.Field]
+	return !slices.Contains(t.Secondary, f.Field) || t.Schema.Canonical(f.Written) != f.Canonical ||
+		has && t.Schema.Canonical(first) == f.Canonical
 }
 
 // keepOldValue stores in ~was:FIELD the value by which an entry was found under a field.
@@ -196,7 +305,7 @@ func (t *Type) RemoveOldForms(old store.Record) (store.Change, bool) {
 	was, skv := store.FieldOldSKV(""), store.FieldSKV("")
 	for field := range old.Fields {
 		name, isSKV := strings.CutPrefix(field, skv)
-		if strings.HasPrefix(field, was) || isSKV && !slices.Contains(t.Secondary, name) {
+		if strings.HasPrefix(field, was) || isSKV && !slices.Contains(t.Secondary, name) || t.isOldForm(old.Fields, field) {
 			c.Unset = append(c.Unset, field)
 		}
 	}

@@ -5,6 +5,7 @@ package change
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -60,6 +61,7 @@ type Type struct {
 	Schema         schema.Type
 	Rules          *validate.Rules
 	Secondary      []string // sorted
+	Many           []string // of Secondary, the fields that may have several values
 	Indexed        []string
 	Ordered        []string
 	Required       []string
@@ -90,6 +92,7 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 		Name: name, Schema: st, Rules: rules, Guard: guard, declared: st, compared: &atomic.Bool{}, ns: ns,
 		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), Required: st.Required(), codecs: map[string]schema.Codec{},
 	}
+	t.Many = slices.DeleteFunc(slices.Clone(t.Secondary), func(field string) bool { return st.Fields[field].MaxValues() < 2 })
 	for field := range st.Fields {
 		if codec := st.Codec(field); codec != schema.CodecText && codec != schema.CodecIdentity {
 			t.codecs[field] = codec

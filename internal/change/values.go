@@ -50,12 +50,16 @@ func Facets(r store.Record) map[string]string {
 	return facets
 }
 
-// Identifiers returns the values in facets by which an entry is found, as they are written. None of
-// them may be the password.
+// Identifiers returns the values in the fields of an entry by which it is found, as they are
+// written. None of them may be the password.
 func (t *Type) Identifiers(facets map[string]string) (ids []string) {
 	for field, wire := range facets {
 		if field == t.Schema.Primary || slices.Contains(t.Secondary, field) {
 			ids = append(ids, wire)
+		}
+		if store.IsFurther(field) {
+			f, _ := store.ParseFurther(field, wire)
+			ids = append(ids, f.Written)
 		}
 	}
 	return ids

@@ -107,7 +107,8 @@ func (rd *Reader) matchesLookup(l store.Lookup, r store.Record) bool {
 	for _, srk := range l.SRKs {
 		facet, has := r.Fields[srk.Field()]
 		t, err := rd.Type(srk.Type())
-		matches := err == nil && r.HasValue(srk.Field(), srk.Value()) && (!has || t.Schema.Canonical(facet) == srk.Value())
+		matches := err == nil && r.HasValue(srk.Field(), srk.Value()) &&
+			(!has || t.Schema.Canonical(facet) == srk.Value() || t.HasCanonical(r.Fields, srk.Field(), srk.Value()))
 		// With All, the first facet that does not match decides; otherwise the first that matches.
 		if matches != l.All {
 			return matches

@@ -254,7 +254,7 @@ func (s Selection) matches(r store.Record) bool {
 		return false
 	}
 	for field, wire := range s.where {
-		is := r.Fields[field] == wire
+		is := r.HasWritten(field, wire)
 		if slices.Contains(s.Type.Secondary, field) && !s.Type.Building.Has(field, schema.RoleSecondary) {
 			is = r.HasValue(field, wire)
 		}

@@ -113,11 +113,15 @@ func FieldOfVerified(own string) string {
 	return field
 }
 
-// HasValue reports whether value is the record's canonical value of a secondary field under the
-// schema in force or, during a schema change, under the old one.
+// HasValue reports whether value is a canonical value of the record in a secondary field, the first
+// or a further one, under the schema in force or, during a schema change, under the old one.
 func (r Record) HasValue(field, value string) bool {
+	if r.SKV(field) == value {
+		return true
+	}
 	was, changing := r.Fields[FieldOldSKV(field)]
-	return r.SKV(field) == value || changing && was == value
+	_, further := r.Fields[FieldAlso(field, value)]
+	return changing && was == value || further && value != ""
 }
 
 // OwnField reports whether a field belongs to the store and is not a facet.

@@ -32,6 +32,12 @@ func methods(t, write, read reflect.Type) (writes, reads bool) {
 	return p.Implements(write), p.Implements(read)
 }
 
+// IsTexts reports whether a type is a slice of strings. In a secondary field, such a slice holds
+// several values.
+func IsTexts(t reflect.Type) bool {
+	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String && t.Elem().PkgPath() == "" && t.PkgPath() == ""
+}
+
 // Codecs returns the names of the codecs that support a type or its pointer's base type, the
 // preferred one first. The error says why no codec supports the type.
 func Codecs(t reflect.Type) ([]string, error) {

@@ -24,6 +24,7 @@ type field struct {
 	structs.Field
 	codec   schema.Codec
 	pointer bool // nil means absent, every other value present
+	texts   bool // a slice of the values of a secondary field
 	form
 }
 
@@ -73,6 +74,12 @@ func bind(f structs.Field, declared schema.Type, refuses func(string) string) (b
 	if claim := undeclared(f.Tag, declared); claim != "" {
 		return b, fmt.Sprintf("the tag declares %s for facet %s, but the schema does not", claim, strconv.Quote(f.Name))
 	}
+	if d := declared.Fields[f.Name]; structs.IsTexts(f.Type) && d.Role.Has(schema.RoleSecondary) {
+		if d.MaxValues() < 2 {
+			return b, fmt.Sprintf("the schema allows one value in facet %s", strconv.Quote(f.Name))
+		}
+		return field{Field: f, codec: codec, texts: true}, ""
+	}
 	names, err := structs.Codecs(f.Type)
 	if err != nil {
 		return b, err.Error()
@@ -81,7 +88,7 @@ func bind(f structs.Field, declared schema.Type, refuses func(string) string) (b
 		return b, fmt.Sprintf("facet %s has codec %s, which does not support type %s", strconv.Quote(f.Name), codec, f.Type)
 	}
 	base, pointer := structs.Base(f.Type)
-	return field{f, codec, pointer, formOf(base, codec)}, ""
+	return field{f, codec, pointer, false, formOf(base, codec)}, ""
 }
 
 // undeclared returns the first option of a tag that the schema does not declare, or "".
@@ -100,12 +107,26 @@ func undeclared(t structs.Tag, declared schema.Type) string {
 	return ""
 }
 
-// Read fills a zero struct from the wire forms of an entry's facets. If a facet is not valid in its
-// codec, Read treats it as absent, like every reader of an entry.
-func (p *Plan) Read(v reflect.Value, wires map[string]string) *Problem {
+// A Source holds an entry: the wire forms of its facets, and a function that returns the values of
+// a secondary field that may have several.
+type Source struct {
+	Wires map[string]string
+	Texts func(field string) []string
+}
+
+// Read fills a zero struct from an entry. If a facet is not valid in its codec, Read treats it as
+// absent, like every reader of an entry.
+func (p *Plan) Read(v reflect.Value, from Source) *Problem {
 	for i := range p.fields {
 		f := &p.fields[i]
-		wire, has := wires[f.Name]
+		if f.texts {
+			if texts := from.Texts(f.Name); len(texts) > 0 {
+				into, _ := At(v, f.Index, true)
+				into.Set(reflect.ValueOf(texts))
+			}
+			continue
+		}
+		wire, has := from.Wires[f.Name]
 		if !has {
 			continue
 		}
@@ -119,8 +140,9 @@ func (p *Plan) Read(v reflect.Value, wires map[string]string) *Problem {
 	return nil
 }
 
-// Facets returns the facets of a struct for a new entry, and the primary value separately.
-func (p *Plan) Facets(v reflect.Value) (uid string, facets schema.Facets, problem *Problem) {
+// Facets returns the facets of a struct for a new entry. The primary value, and the values of
+// fields that may have several, are separate.
+func (p *Plan) Facets(v reflect.Value) (uid string, facets schema.Facets, values map[string][]string, problem *Problem) {
 	facets = make(schema.Facets, len(p.fields))
 	for i := range p.fields {
 		f := &p.fields[i]
@@ -128,9 +150,18 @@ func (p *Plan) Facets(v reflect.Value) (uid string, facets schema.Facets, proble
 		if !exists {
 			continue
 		}
+		if f.texts {
+			if texts := from.Interface().([]string); len(texts) > 0 {
+				if values == nil {
+					values = map[string][]string{}
+				}
+				values[f.Name] = texts
+			}
+			continue
+		}
 		wire, present, err := f.put(from)
 		if err != nil {
-			return "", nil, f.problem(err)
+			return "", nil, nil, f.problem(err)
 		}
 		if f.Name == p.primary {
 			uid = wire
@@ -138,21 +169,31 @@ func (p *Plan) Facets(v reflect.Value) (uid string, facets schema.Facets, proble
 		}
 		if present {
 			if facets[f.Name], err = f.value(wire); err != nil {
-				return "", nil, f.problem(err)
+				return "", nil, nil, f.problem(err)
 			}
 		}
 	}
-	return uid, facets, nil
+	return uid, facets, values, nil
 }
 
 // Changes calls edit for every facet in which a struct differs from the entry that it was read
 // from, with the new value, or nil if the facet becomes absent. Another notation for the same value
-// is not a change.
-func (p *Plan) Changes(v reflect.Value, wires map[string]string, edit func(field string, v *schema.Value)) *Problem {
+// is not a change. For fields with several values it calls editTexts.
+func (p *Plan) Changes(v reflect.Value, read Source, edit func(field string, v *schema.Value), editTexts func(field string, texts []string)) *Problem {
 	for i := range p.fields {
 		f := &p.fields[i]
 		from, exists := At(v, f.Index, false)
-		stored, had := wires[f.Name]
+		if f.texts {
+			var texts []string
+			if exists {
+				texts = from.Interface().([]string)
+			}
+			if !slices.Equal(texts, read.Texts(f.Name)) {
+				editTexts(f.Name, texts)
+			}
+			continue
+		}
+		stored, had := read.Wires[f.Name]
 		if !had && (!exists || from.IsZero()) {
 			continue
 		}

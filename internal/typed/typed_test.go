@@ -1,6 +1,7 @@
 package typed_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,6 +98,9 @@ func everySchema(t testing.TB) schema.Type {
 	return typ
 }
 
+// source returns an entry without fields that may have several values.
+func source(wires map[string]string) typed.Source { return typed.Source{Wires: wires} }
+
 func allowed(string) string { return "" }
 
 func planOf[T any](t testing.TB, typ schema.Type) *typed.Plan {
@@ -110,7 +114,7 @@ func planOf[T any](t testing.TB, typ schema.Type) *typed.Plan {
 
 // written returns the wire forms of a new entry's facets.
 func written[T any](t rapid.TB, p *typed.Plan, v T) map[string]string {
-	uid, facets, bad := p.Facets(reflect.ValueOf(&v).Elem())
+	uid, facets, _, bad := p.Facets(reflect.ValueOf(&v).Elem())
 	if bad != nil {
 		t.Fatalf("%s: %s", bad.Field, bad.Reason)
 	}
@@ -122,7 +126,7 @@ func written[T any](t rapid.TB, p *typed.Plan, v T) map[string]string {
 }
 
 func read[T any](t rapid.TB, p *typed.Plan, wires map[string]string) (v T) {
-	if bad := p.Read(reflect.ValueOf(&v).Elem(), wires); bad != nil {
+	if bad := p.Read(reflect.ValueOf(&v).Elem(), source(wires)); bad != nil {
 		t.Fatalf("%s: %s", bad.Field, bad.Reason)
 	}
 	return v
@@ -131,7 +135,7 @@ func read[T any](t rapid.TB, p *typed.Plan, wires map[string]string) (v T) {
 // changes returns the wire forms of the edits to a struct that was read; nil means absent.
 func changes[T any](t rapid.TB, p *typed.Plan, v T, wires map[string]string) map[string]*string {
 	edits := map[string]*string{}
-	bad := p.Changes(reflect.ValueOf(&v).Elem(), wires, func(field string, v *schema.Value) {
+	bad := p.Changes(reflect.ValueOf(&v).Elem(), source(wires), func(field string, v *schema.Value) {
 		if _, twice := edits[field]; twice {
 			t.Fatalf("%s is changed twice", field)
 		}
@@ -139,7 +143,7 @@ func changes[T any](t rapid.TB, p *typed.Plan, v T, wires map[string]string) map
 		if v != nil {
 			edits[field] = new(v.Wire())
 		}
-	})
+	}, nil)
 	if bad != nil {
 		t.Fatalf("%s: %s", bad.Field, bad.Reason)
 	}
@@ -402,7 +406,7 @@ func TestRead(t *testing.T) {
 	} {
 		var v everything
 		into := reflect.ValueOf(&v).Elem()
-		bad := p.Read(into, map[string]string{tt.field: tt.wire})
+		bad := p.Read(into, source(map[string]string{tt.field: tt.wire}))
 		got := fmt.Sprint(fieldOf(into, tt.field))
 		if bad != nil {
 			got = bad.Field + ": " + bad.Reason
@@ -499,8 +503,8 @@ func TestWriteErrors(t *testing.T) {
 		}
 		tt.edit(&v.everything, &v.Fails)
 		from := reflect.ValueOf(&v).Elem()
-		_, _, created := p.Facets(from)
-		updated := p.Changes(from, nil, func(string, *schema.Value) {})
+		_, _, _, created := p.Facets(from)
+		updated := p.Changes(from, typed.Source{}, func(string, *schema.Value) {}, nil)
 		for _, bad := range []*typed.Problem{created, updated} {
 			if bad == nil || bad.Field+": "+bad.Reason != tt.want {
 				t.Errorf("got %v; want %s", bad, tt.want)
@@ -585,12 +589,50 @@ func TestReadAllocates(t *testing.T) {
 	wires := map[string]string{"uid": "a", "text": "b", "i64": "-7", "u8": "8", "f64": "0.5", "b": "true", "at": "2026-11-20T08:02:40.512Z", "textp": "c"}
 	var v flat
 	into := reflect.ValueOf(&v).Elem()
-	if got := testing.AllocsPerRun(100, func() { p.Read(into, wires) }); got != 1 || *v.P != "c" {
+	if got := testing.AllocsPerRun(100, func() { p.Read(into, source(wires)) }); got != 1 || *v.P != "c" {
 		t.Errorf("%g allocations, want 1, for the pointer", got)
 	}
 	edit := func(string, *schema.Value) { t.Error("an unchanged struct has a change") }
 	// Only the texts of i64, f64 and at are allocated.
-	if got := testing.AllocsPerRun(100, func() { p.Changes(into, wires, edit) }); got > 3 {
+	if got := testing.AllocsPerRun(100, func() { p.Changes(into, source(wires), edit, nil) }); got > 3 {
 		t.Errorf("%g allocations to find no change, want 3", got)
+	}
+}
+
+// several has a field with several values.
+type several struct {
+	UID    string   `userdb:"uid,primary"`
+	Emails []string `userdb:"email,secondary"`
+}
+
+// TestSeveralValues checks that a slice in a secondary field holds the values of that field.
+func TestSeveralValues(t *testing.T) {
+	typ, err := schema.From[several]()
+	if err != nil || typ.Fields["email"].Many != 20 || typ.Codec("email") != schema.CodecText {
+		t.Fatalf("From: %+v, %v; want a text field with up to 20 values", typ.Fields["email"], err)
+	}
+	p := planOf[several](t, typ)
+	v := several{UID: "u", Emails: []string{"a", "b"}}
+	uid, facets, values, bad := p.Facets(reflect.ValueOf(&v).Elem())
+	if uid != "u" || len(facets) != 0 || !reflect.DeepEqual(values, map[string][]string{"email": {"a", "b"}}) || bad != nil {
+		t.Errorf("a new entry has %v, %v, %v", facets, values, bad)
+	}
+	from := typed.Source{Wires: map[string]string{"uid": "u", "email": "a"}, Texts: func(string) []string { return []string{"a", "b"} }}
+	var again several
+	if bad := p.Read(reflect.ValueOf(&again).Elem(), from); bad != nil || !reflect.DeepEqual(again, v) {
+		t.Errorf("read %+v, %v; want %+v", again, bad, v)
+	}
+	var edits [][]string
+	change := func() *typed.Problem {
+		return p.Changes(reflect.ValueOf(&again).Elem(), from, nil, func(_ string, texts []string) { edits = append(edits, texts) })
+	}
+	bad = change()
+	again.Emails = []string{"b"}
+	if bad = cmp.Or(bad, change()); bad != nil || !reflect.DeepEqual(edits, [][]string{{"b"}}) {
+		t.Errorf("the changes are %q, %v; want one", edits, bad)
+	}
+	typ.Fields["email"] = schema.Field{Role: schema.RoleSecondary}
+	if _, err := typed.New(reflect.TypeFor[several](), typ, allowed, reflect.TypeFor[revision]()); err == nil {
+		t.Error("a slice is accepted for a field that may have one value")
 	}
 }

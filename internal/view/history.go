@@ -169,13 +169,19 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 	return n
 }
 
-// changedFacets returns the names of the facets and lost values that a change sets or unsets,
-// sorted.
+// changedFacets returns the names of the facets and lost values that a change sets or unsets, and
+// the fields whose further values it changes, sorted.
 func changedFacets(c *store.Change) (fields []string) {
 	for _, f := range c.Set {
 		fields = append(fields, f.Field)
 	}
 	fields = append(fields, c.Unset...)
+	for i, name := range fields {
+		if store.IsFurther(name) {
+			f, _ := store.ParseFurther(name, "")
+			fields[i] = f.Field
+		}
+	}
 	fields = slices.DeleteFunc(fields, func(f string) bool {
 		return store.OwnField(f) && !store.IsLost(f) || f == store.FieldPassword || f == c.Key.Field()
 	})

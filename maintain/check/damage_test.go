@@ -21,6 +21,9 @@ const (
 	cook  = "user/job:Cook/~prks"
 	goTag = "user/tags:go/~prks"
 	uTag  = "user/tags:tagU/~prks"
+
+	furtherF = "~also:email:F@x.org"
+	emailF   = "user/email:F@x.org/~prk"
 )
 
 // orphaned lists what a check finds if only the entry is gone.
@@ -126,6 +129,15 @@ var damages = []damage{
 	{"key with an empty value", cmds(cmd("SET", "user/F:/~prk", "user/uid:U")), []string{"key_unparsable user/F:/~prk"}},
 	{"key that is not UTF-8", cmds(cmd("SET", "user/name:\xff\x00F/~prk", "user/uid:U")), []string{"key_unparsable user/name:\xff\x00F/~prk"}},
 
+	// I1 and I2: further values
+	{"further value without an SRK", cmds(cmd("HSET", prk, furtherF, "1 - -")), []string{"srk_missing " + emailF}},
+	{"further value that cannot be read", cmds(cmd("HSET", prk, furtherF, "1"), cmd("SET", emailF, "user/uid:U")), []string{"further_wrong " + prk}},
+	{"further value that repeats the first", cmds(cmd("HSET", prk, "~also:email:U@x.org", "1 - -")), []string{"further_wrong " + prk}},
+	{"further value under another form", cmds(cmd("HSET", prk, furtherF, "1 - - F@y.org"), cmd("SET", emailF, "user/uid:U")), []string{"further_wrong " + prk, "srk_missing user/email:F@y.org/~prk", "srk_stale " + emailF}},
+	{"further value without a first", cmds(cmd("HDEL", prk, "email"), cmd("HSET", prk, furtherF, "1 - -"), cmd("SET", emailF, "user/uid:U")), []string{"field_missing " + prk, "further_wrong " + prk, "srk_stale " + email}},
+	{"further value of another entry", append(twinCommands("name of F"), cmd("SET", "user/name:name+_of+_F/~prk", "user/uid:F"), cmd("HSET", prk, furtherF, "1 - -")), []string{"value_shared " + emailF}},
+	{"further value of a field that may have one", cmds(cmd("HSET", prk, "~also:name:F", "1 - -"), cmd("SET", "user/name:F/~prk", "user/uid:U")), []string{"further_many " + prk}},
+
 	// I5: indexes
 	{"not in the index of its facet", cmds(cmd("SREM", cook, "user/uid:U")), []string{"index_missing " + cook}},
 	{"in the index of another facet", cmds(cmd("SADD", "user/job:F/~prks", "user/uid:U")), []string{"index_stale user/job:F/~prks"}},
@@ -149,6 +161,7 @@ var damages = []damage{
 	{"entry of an undeclared type", cmds(cmd("HSET", "robot/id:F", "~isa", "robot", "name", "x"), cmd("SET", "robot/name:x/~prk", "robot/id:nobody")), []string{"schema_missing robot/id:F"}},
 
 	// no damage
+	{"further value", cmds(cmd("HSET", prk, furtherF, "1 - -"), cmd("SET", emailF, "user/uid:U")), nil},
 	{"no damage", nil, nil},
 	{"undeclared facets", cmds(cmd("HSET", prk, "shoe size", "44", "", "empty name")), nil},
 	{"invalid password hash", cmds(cmd("HSET", prk, "password", "secret")), nil},

@@ -21,6 +21,8 @@
 //	fill_orphan          4 r  elements staged for an entry that no change uses (clusters only)
 //	fill_waiting         5 i  staged elements are not yet in their tertiary record (clusters only)
 //	form_other           1    another version made a canonical value: run 'userdb schema apply'
+//	further_many         0 w  an entry has more values in a field than the schema allows
+//	further_wrong        1 e  a further value has no first one, repeats it or is kept wrongly
 //	history_orphan       4 r  a history belongs to no entry
 //	index_kind           5 r  an index is not a Redis set
 //	index_missing        5 i  an entry is not in the index set of its facet or its member
@@ -82,6 +84,7 @@
 // checks again and is applied completely or not at all. The letter says which step:
 //
 //   - e: one change of the entry claims its SRKs and sets ~skv, unless another entry has the value.
+//     It makes the first of the further values the facet if there is none.
 //     The change also adds whichever of ~isa, ~prk and the primary facet is missing, and corrects
 //     one that differs from the key if another of the three agrees with the key. A wrong primary
 //     facet is kept as ~lost:FIELD.

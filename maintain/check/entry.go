@@ -102,6 +102,7 @@ func (e *entry) check(r *report) {
 			e.checkSecondary(r, field)
 		}
 	}
+	e.checkFurther(r)
 	for _, field := range e.t.Required {
 		if _, has := e.fields[field]; !has && !e.t.Building.Requires(field) {
 			e.add(r, requiredMissing, e.key, records.Quoted(field)).seen += " " + field
@@ -147,6 +148,47 @@ func (e *entry) checkSecondary(r *report, field string) {
 		e.claims = append(e.claims, srk)
 	} else {
 		e.add(r, valueUnkeyable, e.key, records.Quoted(field), records.Unkeyable(value))
+	}
+}
+
+// checkFurther checks the further values of secondary fields, and adds their claims.
+func (e *entry) checkFurther(r *report) {
+	count := map[string]int{}
+	for _, f := range store.FurtherIn(e.fields, "") {
+		first, has := e.fields[f.Field]
+		value := e.t.Schema.Canonical(f.Written)
+		if count[f.Field]++; !slices.Contains(e.t.Secondary, f.Field) {
+			continue
+		}
+		if e.t.Building.Has(f.Field, schema.RoleSecondary) {
+			continue
+		}
+		why := ""
+		_, sound := store.ParseFurther(f.Name(), e.fields[f.Name()])
+		switch {
+		case !sound:
+			why = "its text cannot be read"
+		case !has:
+			why = "the field has no first value"
+		case e.t.Schema.Canonical(first) == f.Canonical:
+			why = "it repeats the first value"
+		case value != f.Canonical:
+			why = "it is kept under another canonical form than " + records.Quoted(value)
+		}
+		if why != "" {
+			e.add(r, furtherWrong, e.key, records.Quoted(f.Canonical), records.Quoted(f.Field), why).seen += " " + f.Name()
+		}
+		srk, ok := e.t.SRK(f.Field, value)
+		if !ok {
+			e.add(r, valueUnkeyable, e.key, records.Quoted(f.Field), records.Unkeyable(value))
+		} else if !slices.Contains(e.claims, srk) {
+			e.claims = append(e.claims, srk)
+		}
+	}
+	for field, n := range count {
+		if limit := e.t.Schema.Fields[field].MaxValues(); 1+n > limit {
+			e.add(r, furtherMany, e.key, 1+n, records.Quoted(field), limit).seen += " " + field
+		}
 	}
 }
 

@@ -18,9 +18,9 @@ func (c *checker) checkMemberships(ctx context.Context, r *report, es []*entry) 
 	var at []store.Ranked // where entries must be, in ordered indexes and index sets
 	var of []*entry       // the entry for each element of at
 	for _, e := range es {
-		for _, field := range e.t.Indexed {
-			facet, has := e.fields[field]
-			if !has || e.t.Building.Has(field, schema.RoleIndexed) {
+		for _, v := range e.t.IndexedValues(e.fields) {
+			field, facet := v.Field, v.Wire
+			if e.t.Building.Has(field, schema.RoleIndexed) {
 				continue
 			}
 			index, ok := e.t.IndexKey(field, facet)
@@ -104,7 +104,12 @@ func (c *checker) checkIndexMembers(ctx context.Context, r *report, items []item
 		t := c.ByName[it.key.Type()]
 		key, _ := parseOwner(t, it.key.Namespace(), it.member)
 		if slices.Contains(t.Indexed, it.key.Field()) {
-			return owner{t: t, key: key, field: it.key.Field(), fits: func(facet string, has bool) bool { return has && facet == it.key.Value() }}
+			field, value := it.key.Field(), it.key.Value()
+			return owner{
+				t: t, key: key, field: field,
+				fits:    func(facet string, has bool) bool { return has && facet == value },
+				further: func(fields map[string]string) bool { return (store.Record{Fields: fields}).HasWritten(field, value) },
+			}
 		}
 		return owner{t: t, key: key, field: store.FieldType, fits: notEmpty}
 	})

@@ -81,6 +81,8 @@ var (
 	fillWaiting      = define("fill_waiting", 5, fixRecord, "%d staged elements are not in it yet")
 	formOther        = define("form_other", 1, needsDecision,
 		"%s is stored as %s, by version %s of the canonical form, but this program looks for %s: 'userdb schema apply' converts it")
+	furtherMany     = define("further_many", 0, warning, "%d values of %s, but the schema allows %d")
+	furtherWrong    = define("further_wrong", 1, fixEntry, "the further value %s of %s: %s")
 	historyOrphan   = define("history_orphan", 4, fixRecord, "there is no entry %s")
 	indexKind       = define("index_kind", 5, fixRecord, "an index is a set, but this is a %s")
 	indexMissing    = define("index_missing", 5, fixRecord, "%s is not in it%s")

@@ -39,6 +39,9 @@ var leftByDamage = map[string][]string{
 	"shared in one field, SRKs in two taken over":              {"value_shared " + name},
 	"one value in two fields of one entry, one SRK taken over": {"value_shared " + name},
 
+	"further value of another entry":             {"value_shared " + emailF},
+	"further value of a field that may have one": {"further_many " + prk},
+
 	"SRK of an undeclared field":              {"srk_undeclared user/phone:F/~prk"},
 	"tertiary record with an undeclared name": {"tertiary_undeclared " + prk + "/photo"},
 	"key with raw braces":                     {"key_unparsable user/uid:{F}"},

@@ -95,6 +95,12 @@ func (c *checker) checkForms(ctx context.Context, r *report, f otherForm, items 
 					records.Quoted(field), records.Quoted(e.SKV(field)), f.stored.Form, records.Quoted(value))
 			}
 		}
+		for _, v := range store.FurtherIn(e.Fields, "") {
+			if value := f.t.Schema.Canonical(v.Written); value != v.Canonical && slices.Contains(f.t.Secondary, v.Field) {
+				r.add(i, formOther, e.Key, v.Name()+" "+e.Fields[store.FieldRev],
+					records.Quoted(v.Field), records.Quoted(v.Canonical), f.stored.Form, records.Quoted(value))
+			}
+		}
 	}
 }
 

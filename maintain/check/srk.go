@@ -21,23 +21,26 @@ type owner struct {
 	// fits reports whether the facet, which a live owner may not have, is as it should be. If nil,
 	// the whole entry is read at once.
 	fits func(facet string, has bool) bool
+	// further, if not nil, reports whether a further value of the entry fits. It needs the whole
+	// entry.
+	further func(fields map[string]string) bool
 
 	matched bool // the facet fits, and nothing else was read
 	live    bool // possibly damaged; false if absent, a tombstone or not a hash
 	fields  map[string]string
 }
 
-// matches reports whether the entry is live and its facet, or that it has none, fits.
+// matches reports whether the entry is live and one of its values, or that it has none, fits.
 func (o owner) matches() bool {
 	facet, has := o.fields[o.field]
-	return o.matched || o.live && o.fits(facet, has)
+	return o.matched || o.live && (o.fits(facet, has) || o.further != nil && o.further(o.fields))
 }
 
 // has returns the secondary field in which the owner has the canonical value. The whole entry must
 // have been read.
 func (o owner) has(value string) (field string, has bool) {
 	for _, field := range o.t.Secondary {
-		if facet, is := o.fields[field]; o.live && is && o.t.Schema.Canonical(facet) == value {
+		if o.live && o.t.HasCanonical(o.fields, field, value) {
 			return field, true
 		}
 	}
@@ -131,7 +134,11 @@ func (c *checker) ownerOfSRK(r *report, at int, it item, srv store.Text) owner {
 
 // expectedOwner returns an owner that should have the canonical value in field.
 func expectedOwner(t *change.Type, key recordkey.Key, field, value string) owner {
-	return owner{t: t, key: key, field: field, fits: func(facet string, has bool) bool { return has && t.Schema.Canonical(facet) == value }}
+	return owner{
+		t: t, key: key, field: field,
+		fits:    func(facet string, has bool) bool { return has && t.Schema.Canonical(facet) == value },
+		further: func(fields map[string]string) bool { return t.HasCanonical(fields, field, value) },
+	}
 }
 
 // checkSRK checks an SRK against its owner. A finding is identified by the whole SRV as well, since

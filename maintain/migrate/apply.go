@@ -196,14 +196,17 @@ func (s *migration) convertEntry(ctx context.Context, prk recordkey.Key) error {
 		return err
 	}
 	for _, name := range s.newIndexes {
-		wire, has := r.Fields[name]
-		switch {
-		case s.currentType().Schema.Tertiary[name].Indexed:
-			err = s.indexMembers(ctx, prk, name)
-		case has:
-			err = s.addToIndex(ctx, prk, name, store.Align{At: store.Ranked{Facet: store.Facet{Field: name, Wire: wire}}})
+		if s.currentType().Schema.Tertiary[name].Indexed {
+			if err := s.indexMembers(ctx, prk, name); err != nil {
+				return err
+			}
 		}
-		if err != nil {
+	}
+	for _, v := range s.currentType().IndexedValues(r.Fields) {
+		if !slices.Contains(s.newIndexes, v.Field) {
+			continue
+		}
+		if err := s.addToIndex(ctx, prk, v.Field, store.Align{At: store.Ranked{Facet: v}}); err != nil {
 			return err
 		}
 	}
@@ -347,8 +350,7 @@ func (s *migration) removeObsoleteAmong(ctx context.Context, keys []string) erro
 	}
 	hashes, err := store.Hashes(ctx, s.Engine, owners)
 	for i, h := range hashes {
-		facet, has := h.Fields[named[i].Field]
-		if h.WrongType || records.Gone(h.Fields) || has && s.currentType().Schema.Canonical(facet) == named[i].Value {
+		if h.WrongType || records.Gone(h.Fields) || s.currentType().HasCanonical(h.Fields, named[i].Field, named[i].Value) {
 			continue
 		}
 		if err := s.applyStep(ctx, named[i]); err != nil {

@@ -89,6 +89,7 @@ func mergeStored(stored, to schema.Type) schema.Type {
 		}
 		f.Role |= stored.Fields[name].Role
 		f.Required = f.Required || stored.Fields[name].Required
+		f.Many = max(f.Many, stored.Fields[name].Many)
 		next.Fields[name] = f
 	}
 	for name, r := range to.Tertiary {

@@ -115,6 +115,9 @@ func (s *migration) describe() string {
 	for _, field := range s.oldUnset {
 		words = append(words, "the order by "+records.Quoted(field)+" gets the entries without a value")
 	}
+	for _, field := range slices.Concat(s.moreValues, s.fewerValues) {
+		words = append(words, fmt.Sprintf("%s may have up to %d values", records.Quoted(field), s.currentType().Schema.Fields[field].MaxValues()))
+	}
 	for _, field := range s.newRequired {
 		words = append(words, records.Quoted(field)+" is required from now on: programs that do not know it can no longer create entries")
 	}
@@ -213,7 +216,9 @@ func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 			tc.RetiredValues[name]++
 		}
 	}
-	claimed := func(srk recordkey.Key) bool { return s.wasSecondary(srk.Field()) && srk.Value() == r.SKV(srk.Field()) }
+	claimed := func(srk recordkey.Key) bool {
+		return s.wasSecondary(srk.Field()) && r.HasValue(srk.Field(), srk.Value())
+	}
 	change, due := s.currentType().Reshape(r, s.renames, claimed)
 	if tc.SRKs += int64(len(change.Claim)); due && len(change.Set)+len(change.Unset) > 0 {
 		tc.Rewritten++
@@ -230,6 +235,12 @@ func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 		}
 	}
 	facets := s.renamedFacets(r)
+	for _, field := range s.fewerValues {
+		limit := s.currentType().Schema.Fields[field].MaxValues()
+		if n := 1 + len(store.FurtherIn(facets, field)); n > limit {
+			refuse(field, "", fmt.Sprintf("it has %d values, more than %d", n, limit))
+		}
+	}
 	for _, field := range s.fieldsWithNewKeys(r) {
 		value, has := facets[field]
 		if slices.Contains(s.currentType().Secondary, field) {

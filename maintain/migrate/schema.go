@@ -65,6 +65,7 @@ type migration struct {
 	newIndexes, newOrders          []string // fields and, for index sets, tertiary sets
 	oldUnset                       []string // of newOrders, those that lack only unset entries
 	newSRKs, newRequired           []string // fields
+	moreValues, fewerValues        []string // fields that may have more values, or fewer
 	oldSRKs, oldIndexes, oldOrders []string // what only the old schema has
 }
 
@@ -152,7 +153,15 @@ func (s *migration) compareSchemas(to, whole schema.Type) {
 	s.oldIndexes = difference(append(s.from.Indexed(), s.from.IndexedTertiary()...), after)
 	s.newSRKs = difference(to.Secondary(), whole.Secondary())
 	s.newRequired = difference(to.Required(), whole.Required())
-	s.oldUnset = nil
+	s.oldUnset, s.moreValues, s.fewerValues = nil, nil, nil
+	for _, name := range to.Secondary() {
+		switch now, before := to.Fields[name].MaxValues(), s.fieldBefore(name).MaxValues(); {
+		case now > before:
+			s.moreValues = append(s.moreValues, name)
+		case now < before:
+			s.fewerValues = append(s.fewerValues, name)
+		}
+	}
 	s.newOrders = slices.DeleteFunc(to.Ordered(), func(field string) bool {
 		folds := whole.Fold == to.Fold && whole.Form == "" || !change.IsText(to.Codec(field))
 		stays := whole.Fields[field].Role.Has(schema.RoleOrdered) && whole.Codec(field) == to.Codec(field) && folds
@@ -167,6 +176,16 @@ func (s *migration) compareSchemas(to, whole schema.Type) {
 	for old := range s.renames {
 		s.oldSRKs = append(s.oldSRKs, old)
 	}
+}
+
+// fieldBefore returns the declaration in the stored schema of a field of the new one.
+func (s *migration) fieldBefore(name string) schema.Field {
+	for old, now := range s.renames {
+		if now == name {
+			name = old
+		}
+	}
+	return s.from.Fields[name]
 }
 
 // addsOnly reports whether the new schema only adds to the stored one and entries have to be

@@ -178,7 +178,7 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 	facets, own := l.mergedFacets(r), map[string]string{}
 	switch l.passwordIn(r) {
 	case otherPassword:
-		if err := im.checkClearPassword(ctx, l, facets); err != nil {
+		if err := im.checkClearPassword(ctx, l, change.WithFurther(r, facets, nil)); err != nil {
 			return c, false, err
 		}
 		change.SetPassword(r, im.Now(), l.draft.Facets[store.FieldPassword], facets, own)
@@ -194,6 +194,9 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 		if store.FieldOfVerified(field) != "" || store.IsLost(field) {
 			own[field] = wire
 		}
+	}
+	if err := l.setValues(r, facets, own, im.Now()); err != nil {
+		return c, false, err
 	}
 	if c, changed, err = l.t.Update(r, facets, own); err == nil {
 		err = l.t.SetTertiary(&c, l.draft.Tertiary)
@@ -273,7 +276,7 @@ func (l *line) mergedFacets(r store.Record) map[string]string {
 // checkClearPassword checks a clear password against the policy again if the entry has identifiers
 // that the line lacks.
 func (im *importer) checkClearPassword(ctx context.Context, l *line, facets map[string]string) error {
-	known, own := l.t.Identifiers(l.draft.Facets), l.t.Identifiers(facets)
+	known, own := l.t.Identifiers(l.draft.Fields()), l.t.Identifiers(facets)
 	if l.clearPassword == "" || !slices.ContainsFunc(own, func(id string) bool { return id != "" && !slices.Contains(known, id) }) {
 		return nil
 	}

@@ -33,6 +33,8 @@ type exportLine struct {
 	Disabled string  `json:"disabled,omitempty"`
 	// Verified lists addresses whose owner has proved to receive messages there.
 	Verified []string `json:"verified,omitempty"`
+	// Values lists all values of the fields that have several.
+	Values map[string][]lineValue `json:"values,omitempty"`
 }
 
 type tertiaryRecord struct {
@@ -63,6 +65,7 @@ func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret b
 		}
 	}
 	slices.Sort(x.Verified)
+	x.Values = lineValues(w.Record.Fields)
 	x.Changed, x.Disabled = w.Record.Fields[store.FieldChanged], w.Record.Fields[store.FieldDisabled]
 	for i, part := range w.Parts {
 		if part.Kind != store.KindNone {

@@ -32,6 +32,7 @@ type line struct {
 
 	t             *change.Type
 	draft         change.Draft
+	values        []fieldValues // of fields that have several; setValues adds them to an entry
 	clearPassword string
 	mark          string       // of the imported password, for store.FieldImported; "" for none
 	create        store.Change // creates the entry if it does not exist
@@ -128,7 +129,7 @@ func newHashGroup() *errgroup.Group {
 // hash hashes the clear password of a line. A dry run only checks whether the password would be
 // refused. An error ends the import; other errors are those of the line.
 func (im *importer) hash(ctx context.Context, l *line) error {
-	own := append(l.t.Identifiers(l.draft.Facets), l.draft.UID)
+	own := append(l.t.Identifiers(l.draft.Fields()), l.draft.UID)
 	hash := ""
 	if im.o.DryRun {
 		l.err = im.checkPassword(ctx, l, own)
@@ -243,6 +244,9 @@ func (im *importer) rebuild(l *line, t *change.Type) error {
 		}
 	}
 	l.t, l.draft.Facets = t, facets
+	if err := l.addValues(im.Now()); err != nil {
+		return err
+	}
 	return im.build(l, l.attempt)
 }
 
@@ -259,6 +263,7 @@ type reading struct {
 	own      map[string]string // content that is not a facet, by CSV column name
 	facets   []facet
 	tertiary []tertiaryRecord
+	values   []fieldValues
 	verified []string // facets that the line calls verified
 	flagged  []string // the names in own that begin with columnVerified
 	flat     bool     // a facet was a key of the JSON line itself
@@ -313,6 +318,10 @@ func (im *importer) draft(l *line) error {
 		if err != nil {
 			return err
 		}
+	}
+	l.values = r.values
+	if err := l.addValues(im.Now()); err != nil {
+		return err
 	}
 	im.checkIdentifiers(l, unnamed)
 	slices.SortFunc(r.tertiary, func(a, b tertiaryRecord) int { return strings.Compare(a.name, b.name) })

@@ -157,7 +157,7 @@ func (im *importer) count(l *line) {
 // try checks the account of a trial, if it is in a line. A line that would be imported counts more
 // than one that would be refused. An error ends the import.
 func (im *importer) try(ctx context.Context, l *line, t *Trial) (err error) {
-	values, wanted := l.t.SecondaryValues(l.draft.Facets), l.t.Schema.Canonical(t.Identifier)
+	values, wanted := l.t.SecondaryValues(l.draft.Fields()), l.t.Schema.Canonical(t.Identifier)
 	if _, is := slices.BinarySearch(values, wanted); !is || t.Line > 0 && (l.done == refusedLine || !im.trialRefused) {
 		return nil
 	}

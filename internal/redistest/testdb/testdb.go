@@ -134,7 +134,7 @@ func Open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Sc
 func House() schema.Schema {
 	s := schema.User()
 	user := s.Types["user"]
-	user.Fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: "email"}
+	user.Fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: "email", Many: 4}
 	user.Fields["name"] = schema.Field{Role: schema.RoleSecondary, Kind: "nickname"}
 	user.Fields["added"] = schema.Field{Codec: schema.CodecDate}
 	user.Fields["age"] = schema.Field{Codec: schema.CodecNumber}

@@ -99,6 +99,17 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 // after 8 to 16 that they are too late (TestContention).
 const minWaitRounds, maxWaitRounds = 12, 30
 
+// valuesPerWait is the number of values for which one such wait is enough. A queue takes a round
+// trip for each value, so an attempt waits once more for every valuesPerWait values that it claims.
+// Otherwise two attempts that both claim many values would go on fencing each other.
+const valuesPerWait = 4
+
+// wait pauses before the attempt takes over a claim.
+func (a *attempt) wait(ctx context.Context) error {
+	n := 1 + len(a.c.Claim)/valuesPerWait
+	return redisx.Fail(a.e.pause(ctx, a.e.latency.roundTrips(n*minWaitRounds, n*maxWaitRounds)))
+}
+
 // queue claims the change's values one by one, ahead of the other steps, if an earlier attempt ran
 // into a competing change. Without a queue, two attempts that want the same values under different
 // fields, and claim them all at once, could collide forever. Each attempt claims its values in
@@ -136,8 +147,8 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 // process that claimed it has probably died. If the SRK has changed, unchangedAfterWait also
 // returns the error of checkStillFree.
 func (a *attempt) unchangedAfterWait(ctx context.Context, srk recordkey.Key, seen string) (bool, error) {
-	if err := a.e.pause(ctx, a.e.latency.roundTrips(minWaitRounds, maxWaitRounds)); err != nil {
-		return false, redisx.Fail(err)
+	if err := a.wait(ctx); err != nil {
+		return false, err
 	}
 	now, _, err := a.e.get(ctx, srk)
 	if err != nil || now == seen {

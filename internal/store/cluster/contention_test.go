@@ -105,21 +105,26 @@ func TestContention(t *testing.T) {
 	}
 }
 
+// newEngine returns an engine that sends its commands over the network, each in a round trip of its
+// own, and a function that closes its client.
+func (n *network) newEngine(g store.Guard) (e *Engine, end func() error) {
+	client := redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:1", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	client.AddHook(n)
+	e = New(client, Options{})
+	e.client = redisx.NewClient(client, e.client.Retry, true)
+	e.schemaChecks.Store(g.Key, schemaCheck{g.Fingerprint, time.Now().Add(time.Hour), math.MaxInt64})
+	return e, client.Close
+}
+
 // contend lets callers create entries at the same time, all with the same values.
 func contend(t *testing.T, callers int, orders []string) {
 	t.Helper()
 	w := newWorld(unchanged)
 	w.reset(map[string]*cell{})
-	n := &network{world: w}
-	client := redis.NewClient(&redis.Options{
-		Addr: "127.0.0.1:1", MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	client.AddHook(n)
-	defer client.Close()
-	e := New(client, Options{})
-	e.client = redisx.NewClient(client, e.client.Retry, true) // no shared round trips
-	g := threeFields.Guard
-	e.schemaChecks.Store(g.Key, schemaCheck{g.Fingerprint, time.Now().Add(time.Hour), math.MaxInt64})
+	e, end := (&network{world: w}).newEngine(threeFields.Guard)
+	defer end()
 	var mu sync.Mutex
 	succeeded, winnerRounds, maxRounds := 0, 0, 0
 	_ = parallel(callers, func(i int) error {

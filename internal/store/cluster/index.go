@@ -76,6 +76,16 @@ func (e *Engine) align(ctx context.Context, ms []membership, look func() (due fu
 	return nil
 }
 
+// dueTo reports whether the values of a live entry make it a member. An index set has the entry
+// once for each value of its field, an ordered index only for the first.
+func (m membership) dueTo(r store.Record) bool {
+	if !m.ranked {
+		return r.HasWritten(m.facet.Field, m.facet.Wire)
+	}
+	wire, has := r.Fields[m.facet.Field]
+	return has != m.unset && wire == m.facet.Wire
+}
+
 // queue queues the command that writes the membership.
 func (m membership) queue(ctx context.Context, pipe redis.Pipeliner) {
 	switch {
@@ -99,8 +109,7 @@ func (e *Engine) alignFacets(ctx context.Context, entry recordkey.Key, ms []memb
 		}
 		r := store.Record{Key: entry, Fields: now[0].Fields}
 		return func(m membership) bool {
-			wire, has := r.Fields[m.facet.Field]
-			return r.Live() && has != m.unset && wire == m.facet.Wire || m.facet.Field == "" && m.in
+			return r.Live() && m.dueTo(r) || m.facet.Field == "" && m.in
 		}, nil
 	})
 }
@@ -197,6 +206,12 @@ func (e *Engine) isDue(ctx context.Context, a store.Align) (bool, error) {
 	if !a.Set.IsValid() {
 		live, now, err := e.readField(ctx, a.Entry, a.At.Facet.Field)
 		same := now.Exists != a.At.Unset && now.Wire == a.At.Facet.Wire
+		if live && !same && err == nil && !a.Ordered() { // it may be a further value
+			var whole []store.Raw
+			if whole, err = store.Hashes(ctx, e, []string{a.Entry.String()}); err == nil {
+				same = store.Record{Fields: whole[0].Fields}.HasWritten(a.At.Facet.Field, a.At.Facet.Wire)
+			}
+		}
 		return live && same != a.Vacate, err
 	}
 	has, err := e.membersIn(ctx, a.Set.String(), []string{a.At.Facet.Wire})

@@ -73,13 +73,10 @@ func (s *simulation) checkEntry(k recordkey.Key, c *cell, holders map[string]str
 	if c.ends != 0 || r.Fields["uid"] != k.Value() || r.Fields["~prk"] != k.String() {
 		return "I3: a live entry has a time to live, another uid or another ~prk: " + k.String()
 	}
-	for _, field := range people.Secondary {
-		value := r.SKV(field)
-		if value == "" {
-			continue
-		}
-		if value != people.Schema.Canonical(r.Fields[field]) {
-			return fmt.Sprintf("I1: %s has %s=%q under %q", k, field, r.Fields[field], value)
+	for _, owned := range ownedValues(r) {
+		field, value := owned.Field, owned.Canonical
+		if value != people.Schema.Canonical(owned.Written) {
+			return fmt.Sprintf("I1: %s has %s=%q under %q", k, field, owned.Written, value)
 		}
 		if other := holders[value]; other != "" && other != k.String() {
 			return fmt.Sprintf("I2: %q belongs to %s and %s", value, other, k)
@@ -93,6 +90,16 @@ func (s *simulation) checkEntry(k recordkey.Key, c *cell, holders map[string]str
 	return ""
 }
 
+// ownedValues returns all values of an entry, first and further ones.
+func ownedValues(r store.Record) (all []store.Further) {
+	for _, field := range people.Secondary {
+		if value := r.SKV(field); value != "" {
+			all = append(all, store.Further{Field: field, Canonical: value, Written: r.Fields[field]})
+		}
+	}
+	return append(all, store.FurtherIn(r.Fields, "")...)
+}
+
 // checkShown checks I4 for an SRK, with store.Believe, which decides what readers see.
 func (s *simulation) checkShown(k recordkey.Key, c *cell) string {
 	owner := store.Owner(c.text)
@@ -101,7 +108,7 @@ func (s *simulation) checkShown(k recordkey.Key, c *cell) string {
 		candidate.Fields = e.hash
 	}
 	f := store.Believe(store.Lookup{SRKs: []recordkey.Key{k}}, []store.Candidate{candidate})
-	if f.Err == nil && (!f.Record.Live() || f.Record.SKV(k.Field()) != k.Value()) {
+	if f.Err == nil && (!f.Record.Live() || !f.Record.HasValue(k.Field(), k.Value())) {
 		return "I4: readers see an entry that is dead or lacks the value, by " + k.String()
 	}
 	return ""
@@ -137,7 +144,7 @@ func (s *simulation) garbage() string {
 		case recordkey.KindPRK:
 			v = s.checkIndex(k, c)
 		case recordkey.KindSRK:
-			if r := s.recordOf(store.Owner(c.text)); !r.Live() || r.SKV(k.Field()) != k.Value() {
+			if r := s.recordOf(store.Owner(c.text)); !r.Live() || !r.HasValue(k.Field(), k.Value()) {
 				v = "I4: left over: " + key
 			}
 		case recordkey.KindIndex:
@@ -256,7 +263,7 @@ func (x *explorer) holders(m state, v verb) (bits uint8) {
 	for i, uid := range uids {
 		r := record(recordkey.Key{}, x.memo.records[at(m.cells, x.memo.key("user/uid:"+uid))])
 		for _, field := range v.in {
-			if r.Live() && r.SKV(field) == v.finds {
+			if r.Live() && r.HasValue(field, v.finds) {
 				bits |= 1 << (i + 1)
 			}
 		}

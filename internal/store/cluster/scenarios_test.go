@@ -20,7 +20,7 @@ var people = func() *change.Type {
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Fold: schema.FoldCasefold,
-		Fields:   map[string]schema.Field{"email": secondary, "name": secondary, "job": {Role: schema.RoleIndexed}},
+		Fields:   map[string]schema.Field{"email": {Role: schema.RoleSecondary, Many: 4}, "name": secondary, "job": {Role: schema.RoleIndexed}},
 		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}},
 	}}}, recordkey.Namespace{})
 	if err != nil {
@@ -295,7 +295,7 @@ func scenarios() []scenario {
 	stored := with(tagged, storedSchema, hash("fingerprint="+people.Guard.Fingerprint))
 	dead := func(words string) *cell { return ending(hash(words), 1_000_000+300_000) }
 	one := func(v ...verb) []verb { return v }
-	return append(slices.Concat(tokenScenarios(), sessionScenarios(), growingScenarios(), historyScenarios(), fillScenarios(), halfScenarios(), largeScenarios()), []scenario{
+	return append(slices.Concat(tokenScenarios(), sessionScenarios(), growingScenarios(), historyScenarios(), fillScenarios(), halfScenarios(), largeScenarios(), manyScenarios()), []scenario{
 		{name: "create email=x | create email=x", start: noRecords, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "email=x"))}, wins: 1},
 		{name: "create email=x | create name=x", start: noRecords, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "name=x"))}, wins: 1},
 		{name: "create x,y | create y,x crosswise", start: noRecords, actors: [][]verb{one(create("P", "email=x name=y")), one(create("Q", "email=y name=x"))}, wins: 1},

@@ -65,11 +65,7 @@ type Token struct {
 
 // args returns the token as arguments of scripts: hash, purpose, facets and value.
 func (t Token) args() []string {
-	fields := make([]string, len(t.Fields))
-	for i, f := range t.Fields {
-		fields[i] = hex.EncodeToString([]byte(f))
-	}
-	return []string{t.Hash, recordkey.Escape(t.Purpose), strings.Join(fields, "/"), recordkey.Escape(t.Value)}
+	return []string{t.Hash, recordkey.Escape(t.Purpose), hexNames(t.Fields), recordkey.Escape(t.Value)}
 }
 
 // An Open is a valid token as it is stored beside its entry.
@@ -167,12 +163,23 @@ type Ending struct {
 	Spend string
 	// Purpose is that token's purpose. All tokens with this purpose end.
 	Purpose string
-	Now     time.Time // zero: the server's clock
+	// Gone holds the names by which tokens are bound to values that the entry loses.
+	Gone []string
+	Now  time.Time // zero: the server's clock
 }
 
-// Args returns the ending as arguments of scripts: all, now, spend and purpose.
+// Args returns the ending as arguments of scripts: all, now, spend, purpose and gone.
 func (e Ending) Args() []string {
-	return []string{arg.Bool(e.All), arg.Time(e.Now), e.Spend, recordkey.Escape(e.Purpose)}
+	return []string{arg.Bool(e.All), arg.Time(e.Now), e.Spend, recordkey.Escape(e.Purpose), hexNames(e.Gone)}
+}
+
+// hexNames returns names in hexadecimal digits, separated by slashes.
+func hexNames(names []string) string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = hex.EncodeToString([]byte(name))
+	}
+	return strings.Join(all, "/")
 }
 
 // Lines returns the members of a record that was read earlier, in the form that tokens.lua expects.

@@ -4,8 +4,9 @@
 -- value is
 --   UNTIL NUMBER PURPOSE FIELDS VALUE
 -- UNTIL is when the token expires, in milliseconds. NUMBER is greater for newer tokens. FIELDS are
--- the facets that the token is bound to, in hexadecimal digits, separated by slashes. PURPOSE and
--- VALUE are escaped. Members of other forms, and expired ones, count as absent. If the entry has no
+-- the facets that the token is bound to, in hexadecimal digits, separated by slashes. A token may
+-- be bound to one value of a field in place of the field. PURPOSE and VALUE are escaped. Members of
+-- other forms, and expired ones, count as absent. If the entry has no
 -- field ~tokens, all members count as absent. So removing one field of the entry ends all its
 -- tokens, and an entry that is created again inherits none.
 --
@@ -116,6 +117,7 @@ end
 --   spend    a token that must be valid; otherwise the result's refused is true
 --   purpose  the purpose of that token; all tokens with this purpose end
 --   touched  the facets that the change sets or unsets
+--   gone     the names by which tokens are bound to values that the entry loses, as in FIELDS
 --   made     true if the change creates the entry of an invitation
 -- In the result, open holds the tokens that stay. mark is the new value of ~tokens, which must be
 -- written together with the rev, or nil if ~tokens does not change. After a token has ended,
@@ -127,6 +129,7 @@ local function plan_token_endings(record, mark, e)
   local stay, touched, left, gone = {}, {}, #tokens.ended, false
   tokens.refused = e.spend ~= ''
   for _, field in ipairs(e.touched) do touched[to_hex(field)] = true end
+  for name in string.gmatch(e.gone or '', '%x+') do touched[name] = true end
   for _, t in ipairs(tokens.open) do
     if t.name == e.spend and t.purpose == e.purpose then tokens.refused = false end
     local goes = e.all == '1' or e.spend ~= '' and t.purpose == e.purpose

@@ -9,10 +9,11 @@
 -- ARGV[5]  time to live of a tombstone, in seconds
 -- ARGV[6]  the mark to write to ~dying, "" if a delete leaves no records to remove
 -- ARGV[7]  when the check of the schema expires, in milliseconds of the server's clock
--- ARGV[8…11]  "1" to end all tokens; the time; hash and purpose of the token to spend
--- ARGV[12], ARGV[13]  if the record of tokens was read separately: ~tokens as it was before that,
+-- ARGV[8…12]  "1" to end all tokens; the time; hash and purpose of the token to spend; the names of
+--            lost values that tokens are bound to
+-- ARGV[13], ARGV[14]  if the record of tokens was read separately: ~tokens as it was before that,
 --            and the record's lines "NAME MEMBER"; else "" and ""
--- ARGV[14]  the number of fields to unset, then those, then field, value, …; if tertiary records
+-- ARGV[15]  the number of fields to unset, then those, then field, value, …; if tertiary records
 --            change, ~fill is the last field
 -- Reply: {"ok"} | {"ok", ~note of a new entry, if its key had no tombstone}
 --      | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
@@ -57,23 +58,23 @@ if not done and time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[7]) 
 -- Staged records must not outlive the entry, or replace records that a later change puts in place.
 if not done and head[5] and (ARGV[2] == 'delete' or ARGV[#ARGV - 1] == '~fill') then return {'filling', past} end
 
-local n, mark = tonumber(ARGV[14]), live and head[6]
+local n, mark = tonumber(ARGV[15]), live and head[6]
 -- A token was issued since the tokens were read.
-if not done and ARGV[12] ~= '' and mark ~= ARGV[12] then return {'conflict', past} end
+if not done and ARGV[13] ~= '' and mark ~= ARGV[13] then return {'conflict', past} end
 -- A create may spend an invitation, which is in the record of the new entry's tokens.
 local made = ARGV[2] == 'create' and ARGV[10] ~= '' and not done
 if made then mark = '1' .. spent_of(head[6]) end
 -- A script that is sent again has already ended its tokens. It only removes those that it could not
 -- remove then. Tokens that were issued since stay.
-local ending = {all = ARGV[2] == 'delete' and '1' or ARGV[8], now = ARGV[9], spend = ARGV[10], purpose = ARGV[11], touched = {}, made = made}
+local ending = {all = ARGV[2] == 'delete' and '1' or ARGV[8], now = ARGV[9], spend = ARGV[10], purpose = ARGV[11], gone = ARGV[12], touched = {}, made = made}
 if done then
   if not KEYS[2] and needs_record(mark) then mark = '' end
   ending = {all = '', now = ARGV[9], spend = '', purpose = '', touched = {}}
 else
-  for i = 15, 14 + n do ending.touched[#ending.touched + 1] = ARGV[i] end
-  for i = 15 + n, #ARGV, 2 do ending.touched[#ending.touched + 1] = ARGV[i] end
+  for i = 16, 15 + n do ending.touched[#ending.touched + 1] = ARGV[i] end
+  for i = 16 + n, #ARGV, 2 do ending.touched[#ending.touched + 1] = ARGV[i] end
 end
-local members = KEYS[2] or ARGV[12] ~= '' and members_of(ARGV[13]) or nil
+local members = KEYS[2] or ARGV[13] ~= '' and members_of(ARGV[14]) or nil
 if needs_record(mark) and not members then return {'tokens', past} end
 local tokens = plan_token_endings(members, mark, ending)
 if tokens.err then return redis.error_reply(tokens.err) end
@@ -122,17 +123,26 @@ if ARGV[2] == 'delete' then
   if KEYS[2] and not done then redis.call('HDEL', KEYS[1], '~tokens') end
   return {'ok'}
 end
-local set = 15 + n
--- A canonical value is removed if its facet is now written in that form. It is removed after ~rev
--- is written; the HSET that writes ~rev also sets it to the new facet.
+local set = 16 + n
 local value, early, late, canonical = {}, {}, {}, {}
+-- A canonical value is removed if its facet is now written in that form. It is removed after ~rev
+-- is written; the HSET that writes ~rev also sets it to the new facet. A further value that becomes
+-- the first one is also removed after ~rev, so that the entry never lacks it. Every other further
+-- value is removed before ~rev: if it were still there after the commit, its SRK, which is released
+-- then, would be missing (I1).
+local function becomes_first(name)
+  local field, canonical = string.match(name, '^~also:([^:]*):(.*)$')
+  return field and (value['~skv:' .. field] or value[field]) == canonical
+end
 for i = set, #ARGV, 2 do value[ARGV[i]] = ARGV[i + 1] end
-for i = 15, 14 + n do
+for i = 16, 15 + n do
   local now = string.sub(ARGV[i], 1, 5) == '~skv:' and value[string.sub(ARGV[i], 6)]
   if now then
     late[#late + 1] = ARGV[i]
     canonical[#canonical + 1] = ARGV[i]
     canonical[#canonical + 1] = now
+  elseif becomes_first(ARGV[i]) then
+    late[#late + 1] = ARGV[i]
   else
     early[#early + 1] = ARGV[i]
   end

@@ -7,9 +7,9 @@
 -- ARGV[4]  "fence", or "look" to change nothing
 -- ARGV[5]  time to live of a tombstone, in seconds
 -- Reply: 1 if the entry is live and holds the value, else 0
-local q = redis.pcall('HMGET', KEYS[1], '~isa', '~skv:' .. ARGV[2], ARGV[2])
+local q = redis.pcall('HMGET', KEYS[1], '~isa', '~skv:' .. ARGV[2], ARGV[2], '~also:' .. ARGV[2] .. ':' .. ARGV[3])
 if q.err then return 0 end -- not a hash: no commit can succeed there either
-if q[1] == ARGV[1] and q[1] ~= '' and (q[2] or q[3]) == ARGV[3] then return 1 end
+if q[1] == ARGV[1] and q[1] ~= '' and ((q[2] or q[3]) == ARGV[3] or q[4]) then return 1 end
 if ARGV[4] == 'look' then return 0 end
 -- An absent entry becomes a tombstone. A damaged hash gets no time to live.
 local tombstone = redis.call('PTTL', KEYS[1]) ~= -1

@@ -19,8 +19,8 @@ if ARGV[8] ~= '' then
   if time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[8]) then return -1 end
 end
 if #KEYS > (ARGV[7] ~= '' and 2 or 1) then
-  local q = redis.pcall('HMGET', KEYS[2], '~isa', '~skv:' .. ARGV[5], ARGV[5])
-  if q.err == nil and q[1] and q[1] ~= '' and (ARGV[5] == '' or (q[2] or q[3]) == ARGV[6]) then return 0 end
+  local q = redis.pcall('HMGET', KEYS[2], '~isa', '~skv:' .. ARGV[5], ARGV[5], '~also:' .. ARGV[5] .. ':' .. ARGV[6])
+  if q.err == nil and q[1] and q[1] ~= '' and (ARGV[5] == '' or (q[2] or q[3]) == ARGV[6] or q[4]) then return 0 end
 elseif ARGV[5] ~= '' and redis.pcall('HGET', KEYS[1], ARGV[5]) ~= ARGV[6] then
   return 0
 end

@@ -5,7 +5,8 @@
 -- KEYS[3]  the tertiary set that must have the value, if any
 -- ARGV[1]  the member that stands for the entry
 -- ARGV[2]  a field
--- ARGV[3]  the value that the field must hold or, with KEYS[3], that the tertiary set must have
+-- ARGV[3]  the value that the field must hold, first or further, or, with KEYS[3], that the
+--          tertiary set must have
 -- Reply: 1 if the entry is in the index now, else 0
 local kind = redis.call('TYPE', KEYS[1]).ok
 local due = false
@@ -15,6 +16,15 @@ if not head.err and head[1] and head[1] ~= '' then
     due = redis.pcall('SISMEMBER', KEYS[3], ARGV[3]) == 1
   else
     due = head[2] == ARGV[3]
+    -- A further value is in the index as it is written.
+    local prefix = '~also:' .. ARGV[2] .. ':'
+    local fields = due and {} or redis.call('HGETALL', KEYS[2])
+    for i = 1, #fields, 2 do
+      if string.sub(fields[i], 1, #prefix) == prefix then
+        local written = string.match(fields[i + 1], '^[^ ]* [^ ]* [^ ]* (.*)$') or string.sub(fields[i], #prefix + 1)
+        due = due or written == ARGV[3]
+      end
+    end
   end
 end
 if not due then

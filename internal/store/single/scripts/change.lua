@@ -19,7 +19,8 @@
 --        leaves, fills, drops and owners
 --   then lists, each a number and its items: facets to set (field, value, …); fields to unset;
 --   members to add to ordered indexes, one for each index; members to remove, likewise; and how
---   tokens end: "1" if all do, the time, and the hash and the purpose of the one that is spent;
+--   tokens end: "1" if all do, the time, the hash and the purpose of the one that is spent, and the
+--   names of lost values that tokens are bound to;
 --   for each fill its list of members, "1" if they are indexed, and the command that adds them (a
 --   record that the fill replaces is among the drops);
 --   for each drop the largest number of members that this step drops, together with their index
@@ -72,7 +73,7 @@ local function ended_tokens()
   local touched = {}
   for i = 1, #set, 2 do touched[#touched + 1] = set[i] end
   for _, field in ipairs(unset) do touched[#touched + 1] = field end
-  return plan_token_endings(KEYS[4], mark, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], touched = touched, made = invited})
+  return plan_token_endings(KEYS[4], mark, {all = ending[1], now = ending[2], spend = ending[3], purpose = ending[4], gone = ending[5], touched = touched, made = invited})
 end
 
 -- Reasons to refuse the change.
@@ -218,8 +219,8 @@ local stale = {}
 for i = 1, nowner do
   local n, seen, field, value = tonumber(take()), take(), take(), take()
   if srv[n] == seen then
-    local q = redis.pcall('HMGET', KEYS[k + i], '~isa', '~skv:' .. field, field)
-    if not failed(q) and q[1] == ARGV[7] and (q[2] or q[3]) == value then return {'duplicate', n} end
+    local q = redis.pcall('HMGET', KEYS[k + i], '~isa', '~skv:' .. field, field, '~also:' .. field .. ':' .. value)
+    if not failed(q) and q[1] == ARGV[7] and ((q[2] or q[3]) == value or q[4]) then return {'duplicate', n} end
     srv[n] = nil
     if n > nclaim then stale[#stale + 1] = n end
   end

@@ -1,0 +1,194 @@
+package store
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A secondary field may have several values. The first one is the facet. Each further value has a
+// field of its own in the entry, which makes the entry own the value:
+//
+//	~also:FIELD:CANONICAL   PLACE VERIFIED LABEL [WRITTEN]
+//
+// CANONICAL is the canonical form, under which the value has its SRK. Scripts read exactly that
+// field to find out whether an entry holds a value, so the form is never computed anew. PLACE is an
+// integer; further values are listed in ascending order of it. VERIFIED is the time in seconds
+// since 1970 at which the value was marked as verified, or "-". LABEL is an escaped text, or "-".
+// WRITTEN is the value as it was written, and is missing if that is CANONICAL.
+//
+// FIELD has no colon. A field that repeats the first value has no meaning.
+const alsoPrefix = "~also:"
+
+// MaxFurther is the maximum number of further values of an entry, over all its fields.
+const MaxFurther = 200
+
+// maxLabel is the maximum length in bytes of a label.
+const maxLabel = 64
+
+// maxPlaces limits the absolute value of a place.
+const maxPlaces = 1 << 30
+
+// A Further is one value of a secondary field, apart from the first.
+type Further struct {
+	Field     string
+	Canonical string
+	Written   string
+	Place     int
+	Verified  int64  // seconds since 1970; 0 if the value is not verified
+	Label     string // what kind of value it is for its owner, such as "work"; "" for none
+}
+
+// FieldAlso returns the name of the field that holds a further value of a secondary field.
+func FieldAlso(field, canonical string) string { return alsoPrefix + field + ":" + canonical }
+
+// Name returns the name of the field that holds f.
+func (f Further) Name() string { return FieldAlso(f.Field, f.Canonical) }
+
+// Text returns the text of the field that holds f.
+func (f Further) Text() string {
+	verified, label := "-", "-"
+	if f.Verified > 0 {
+		verified = strconv.FormatInt(f.Verified, 10)
+	}
+	if f.Label != "" {
+		label = recordkey.Escape(f.Label)
+	}
+	text := strconv.Itoa(f.Place) + " " + verified + " " + label
+	if f.Written != f.Canonical {
+		text += " " + f.Written
+	}
+	return text
+}
+
+// IsFurther reports whether a field holds a further value.
+func IsFurther(own string) bool { return strings.HasPrefix(own, alsoPrefix) }
+
+// ParseFurther parses a field that holds a further value, for which [IsFurther] must be true. It
+// reports false for a text that [Further.Text] never returns. The value then counts as written in
+// its canonical form, last and not verified.
+func ParseFurther(name, text string) (f Further, ok bool) {
+	f.Field, f.Canonical, _ = strings.Cut(name[len(alsoPrefix):], ":")
+	words := strings.SplitN(text, " ", 4)
+	if len(words) > 3 {
+		f.Written = words[3]
+	} else {
+		f.Written = f.Canonical
+		words = append(words, "")
+	}
+	if len(words) == 4 {
+		place, badPlace := strconv.Atoi(words[0])
+		verified, badTime := int64(0), error(nil)
+		if words[1] != "-" {
+			verified, badTime = strconv.ParseInt(words[1], 10, 64)
+		}
+		label, badLabel := "", error(nil)
+		if words[2] != "-" {
+			label, badLabel = recordkey.Unescape(words[2])
+		}
+		f.Place, f.Verified, f.Label = place, verified, label
+		ok = cmp.Or(badPlace, badTime, badLabel) == nil && place >= -maxPlaces && place <= maxPlaces && f.Text() == text && IsLabel(label)
+	}
+	if !ok {
+		f = Further{Field: f.Field, Canonical: f.Canonical, Written: f.Canonical, Place: math.MaxInt32}
+	}
+	return f, ok
+}
+
+// IsLabel reports whether text can be the label of a value.
+func IsLabel(text string) bool { return len(text) <= maxLabel && text != "-" }
+
+// FurtherIn returns the further values in the fields of an entry, sorted by field and place. If
+// field is not "", it returns only the values of that field.
+func FurtherIn(fields map[string]string, field string) (all []Further) {
+	for name, text := range fields {
+		if !IsFurther(name) {
+			continue
+		}
+		if f, _ := ParseFurther(name, text); field == "" || f.Field == field {
+			all = append(all, f)
+		}
+	}
+	slices.SortFunc(all, func(a, b Further) int {
+		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(a.Place, b.Place), cmp.Compare(a.Canonical, b.Canonical))
+	})
+	return all
+}
+
+// FurtherValue returns the further value of a field with a canonical form.
+func (r Record) FurtherValue(field, canonical string) (f Further, has bool) {
+	name := FieldAlso(field, canonical)
+	text, has := r.Fields[name]
+	if has {
+		f, _ = ParseFurther(name, text)
+	}
+	return f, has
+}
+
+// SetPlaces gives the values of one field places in ascending order. It keeps the places of as many
+// values as it can; isNew reports whether the value at an index has no place yet.
+func SetPlaces(all []Further, isNew func(i int) bool) {
+	last := len(all) // values from last on are new and follow all others
+	for last > 0 && isNew(last-1) {
+		last--
+	}
+	for i := last - 1; i >= 0; i-- {
+		if i+1 < last && (isNew(i) || all[i].Place >= all[i+1].Place) {
+			all[i].Place = all[i+1].Place - 1
+		}
+	}
+	for i := last; i < len(all); i++ {
+		if all[i].Place = 1; i > 0 {
+			all[i].Place = all[i-1].Place + 1
+		}
+	}
+	if n := len(all); n > 0 && (all[0].Place < -maxPlaces || all[n-1].Place > maxPlaces) {
+		for i := range all {
+			all[i].Place = i + 1
+		}
+	}
+}
+
+// HasWritten reports whether the record has a value in a field that is written as wire.
+func (r Record) HasWritten(field, wire string) bool {
+	if is, has := r.Fields[field]; has && is == wire {
+		return true
+	}
+	return slices.ContainsFunc(FurtherIn(r.Fields, field), func(f Further) bool { return f.Written == wire })
+}
+
+// A token may be bound to one value of a field. It then names the value in place of the field.
+const bondPrefix = "~value:"
+
+// ValueBond returns the name by which a token is bound to a value of a field, as it is written.
+func ValueBond(field, written string) string { return bondPrefix + field + ":" + Verified(written) }
+
+// ParseBond parses a result of [ValueBond]. For the name of a facet it returns that name and "".
+func ParseBond(bond string) (field, digest string) {
+	rest, is := strings.CutPrefix(bond, bondPrefix)
+	at := strings.LastIndexByte(rest, ':')
+	if !is || at < 0 {
+		return bond, ""
+	}
+	return rest[:at], rest[at+1:]
+}
+
+// BoundValue returns the value that the bond of a token names: the facet, or the value of the field
+// with that digest. It returns false if the record has no such value.
+func (r Record) BoundValue(bond string) (written string, ok bool) {
+	field, digest := ParseBond(bond)
+	first, has := r.Fields[field]
+	if digest == "" || has && Verified(first) == digest {
+		return first, has
+	}
+	for _, f := range FurtherIn(r.Fields, field) {
+		if Verified(f.Written) == digest {
+			return f.Written, true
+		}
+	}
+	return "", false
+}

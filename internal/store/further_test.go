@@ -1,0 +1,80 @@
+package store
+
+import (
+	"slices"
+	"testing"
+)
+
+func TestFurther(t *testing.T) {
+	for _, tt := range []struct {
+		f    Further
+		text string
+	}{
+		{Further{Field: "email", Canonical: "a", Written: "a", Place: 1}, "1 - -"},
+		{Further{Field: "email", Canonical: "a", Written: "A", Place: -2, Verified: 7, Label: "work"}, "-2 7 work A"},
+		{Further{Field: "email", Canonical: "a:b c", Written: " A:b  c", Place: 1, Label: "at home"}, "1 - at+_home  A:b  c"},
+	} {
+		if got := tt.f.Text(); got != tt.text {
+			t.Errorf("%+v is stored as %q, want %q", tt.f, got, tt.text)
+		}
+		if got, ok := ParseFurther(tt.f.Name(), tt.text); !ok || got != tt.f {
+			t.Errorf("%q is read as %+v, %v; want %+v", tt.text, got, ok, tt.f)
+		}
+	}
+}
+
+// TestUnreadableFurther checks that a text that the store never writes counts as the canonical
+// value, last and not verified.
+func TestUnreadableFurther(t *testing.T) {
+	for _, text := range []string{"", "1", "1 -", "x - -", "1 x -", "1 -7 -", "1 - +x", "01 - -", "1 - - a", "2000000000 - -", "1 07 -"} {
+		f, ok := ParseFurther("~also:email:a", text)
+		if ok || f.Written != "a" || f.Verified != 0 || f.Field != "email" || f.Canonical != "a" {
+			t.Errorf("%q is read as %+v, %v", text, f, ok)
+		}
+	}
+}
+
+func TestSetPlaces(t *testing.T) {
+	for _, tt := range []struct{ places, want []int }{ // 0 is a new value
+		{nil, nil},
+		{[]int{0, 0}, []int{1, 2}},
+		{[]int{1, 2, 0}, []int{1, 2, 3}},
+		{[]int{0, 1, 2}, []int{0, 1, 2}},
+		{[]int{1, 3, 2}, []int{0, 1, 2}},
+		{[]int{5, 0, 0, 9, 0}, []int{5, 7, 8, 9, 10}},
+	} {
+		all := make([]Further, len(tt.places))
+		for i, place := range tt.places {
+			all[i].Place = place
+		}
+		SetPlaces(all, func(i int) bool { return tt.places[i] == 0 })
+		var got []int
+		for _, f := range all {
+			got = append(got, f.Place)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%v: got %v, want %v", tt.places, got, tt.want)
+		}
+	}
+}
+
+func TestBonds(t *testing.T) {
+	r := Record{Fields: map[string]string{"email": "a", "~also:email:b": "1 - - B"}}
+	for _, tt := range []struct {
+		bond, written string
+		ok            bool
+	}{
+		{"email", "a", true},
+		{"name", "", false},
+		{ValueBond("email", "a"), "a", true},
+		{ValueBond("email", "B"), "B", true},
+		{ValueBond("email", "b"), "", false},
+	} {
+		if written, ok := r.BoundValue(tt.bond); written != tt.written || ok != tt.ok {
+			t.Errorf("%s is bound to %q, %v; want %q, %v", tt.bond, written, ok, tt.written, tt.ok)
+		}
+	}
+	if field, digest := ParseBond(ValueBond("a:b", "x")); field != "a:b" || digest != Verified("x") {
+		t.Errorf("got %q, %q", field, digest)
+	}
+}

@@ -1,0 +1,388 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// manySchema returns a schema with two fields that may have several values, and one that may not.
+func manySchema() schema.Schema {
+	return schema.Schema{Types: map[string]schema.Type{"user": {
+		Primary: "uid", Password: &schema.Password{},
+		Fields: map[string]schema.Field{
+			"email":   {Role: schema.RoleSecondary | schema.RoleOrdered, Many: 4},
+			"invoice": {Role: schema.RoleSecondary | schema.RoleIndexed, Many: 5},
+			"name":    {Role: schema.RoleSecondary},
+		},
+	}}}
+}
+
+// manyLimits are the numbers of values that manySchema allows.
+var manyLimits = map[string]int{"email": 4, "invoice": 5, "name": 1}
+
+// A manyModel holds the values that entries must have, by UID and field.
+type manyModel map[string]map[string][]string
+
+func canonicalOf(text string) string { return strings.ToLower(strings.Join(strings.Fields(text), " ")) }
+
+func indexOfValue(texts []string, text string) int {
+	return slices.IndexFunc(texts, func(other string) bool { return canonicalOf(other) == canonicalOf(text) })
+}
+
+// holder returns the UID of the entry that has a value in any field, or "".
+func (m manyModel) holder(text string) string {
+	for uid, fields := range m {
+		for _, texts := range fields {
+			if indexOfValue(texts, text) >= 0 {
+				return uid
+			}
+		}
+	}
+	return ""
+}
+
+// refusal returns the error that an entry with these values must get, or nil.
+func (m manyModel) refusal(uid string, fields map[string][]string) error {
+	for field, texts := range fields {
+		for i, text := range texts {
+			if indexOfValue(texts, text) != i {
+				return userdb.ErrInvalid
+			}
+		}
+		if len(texts) > manyLimits[field] {
+			return userdb.ErrInvalid
+		}
+	}
+	for _, texts := range fields {
+		for _, text := range texts {
+			if other := m.holder(text); other != "" && other != uid {
+				return userdb.ErrDuplicate
+			}
+		}
+	}
+	return nil
+}
+
+// manySteps makes random changes of few entries with few values, and compares each answer with the
+// model.
+type manySteps struct {
+	*site
+	users *userdb.Type
+	model manyModel
+	rnd   *rand.Rand
+	count map[string]int // outcomes
+}
+
+func (m *manySteps) text() string {
+	texts := []string{"a", "A", "b", "B", "c", "d", "e", "f f", "F  f", "g"}
+	return texts[m.rnd.IntN(len(texts))]
+}
+
+func (m *manySteps) texts(most int) (texts []string) {
+	for range m.rnd.IntN(most + 1) {
+		texts = append(texts, m.text())
+	}
+	return texts
+}
+
+// edit changes an entry in a random way, and its values in the model likewise.
+func (m *manySteps) edit(e *userdb.Entry, fields map[string][]string) {
+	field := []string{"email", "email", "invoice", "name"}[m.rnd.IntN(4)]
+	text, texts := m.text(), slices.Clone(fields[field])
+	at := indexOfValue(texts, text)
+	switch m.rnd.IntN(8) {
+	case 0, 1:
+		if e.AddText(field, text); at < 0 {
+			texts = append(texts, text)
+		}
+	case 2:
+		if e.DropText(field, text); at >= 0 {
+			texts = slices.Delete(texts, at, at+1)
+		}
+	case 3, 4:
+		e.PutFirst(field, text)
+		if at >= 0 {
+			text = texts[at]
+			texts = slices.Delete(texts, at, at+1)
+		}
+		texts = append([]string{text}, texts...)
+	case 5:
+		texts = m.texts(4)
+		e.SetTexts(field, texts...)
+	case 6:
+		e.Put(field, schema.Text(text))
+		rest := texts[min(1, len(texts)):]
+		if i := indexOfValue(rest, text); i >= 0 {
+			rest = slices.Delete(rest, i, i+1)
+		}
+		texts = append([]string{text}, rest...)
+	case 7:
+		e.Drop(field)
+		texts = nil
+	}
+	fields[field] = texts
+}
+
+// step makes one change. It reports what happened.
+func (m *manySteps) step(ctx context.Context) {
+	uid := fmt.Sprint("u", m.rnd.IntN(4))
+	was, exists := m.model[uid]
+	fields := map[string][]string{}
+	maps.Copy(fields, was)
+	switch {
+	case exists && m.rnd.IntN(8) == 0:
+		must(m.t, m.users.Delete(ctx, hints.UID(uid)))
+		delete(m.model, uid)
+	case exists:
+		edits := m.rnd.Uint64()
+		_, err := m.users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error {
+			maps.Copy(fields, was)
+			m.rnd = rand.New(rand.NewPCG(edits, 1)) // the same edits whenever it is called
+			for range 1 + m.rnd.IntN(2) {
+				m.edit(e, fields)
+			}
+			for field := range manyLimits {
+				if got := e.Texts(field); !slices.Equal(got, fields[field]) {
+					m.t.Errorf("the edited %s of %s is %q, want %q", field, uid, got, fields[field])
+				}
+			}
+			return nil
+		})
+		m.judge("update", uid, fields, err)
+	default:
+		fields = map[string][]string{"email": m.texts(3), "invoice": m.texts(2)}
+		if m.rnd.IntN(2) == 0 {
+			fields["name"] = []string{m.text()}
+		}
+		n := userdb.NewEntry{UID: uid, Values: fields}
+		_, err := m.users.Create(ctx, n)
+		m.judge("create", uid, fields, err)
+	}
+}
+
+// judge compares the result of a change with the model, and applies it to the model.
+func (m *manySteps) judge(what, uid string, fields map[string][]string, err error) {
+	want := m.model.refusal(uid, fields)
+	if !errors.Is(err, want) {
+		m.t.Fatalf("%s %s %q, with %q: got %v, want %v", what, uid, fields, m.model, err, want)
+	}
+	m.count[fmt.Sprint(what, " ", want)]++
+	if want == nil {
+		m.model[uid] = fields
+	}
+}
+
+// compare compares all entries and all lookups with the model.
+func (m *manySteps) compare(ctx context.Context) {
+	for uid, fields := range m.model {
+		e, err := m.users.Find(ctx, hints.UID(uid))
+		must(m.t, err)
+		for field := range manyLimits {
+			if got := e.Texts(field); !slices.Equal(got, fields[field]) {
+				m.t.Errorf("%s of %s is %q, want %q", field, uid, got, fields[field])
+			}
+		}
+	}
+	for _, text := range []string{"a", "b", "c", "d", "e", "F F", "g"} {
+		e, err := m.users.Find(ctx, hints.Any(text))
+		if holder := m.model.holder(text); holder == "" && !errors.Is(err, userdb.ErrNotFound) || holder != "" && (err != nil || e.UID() != holder) {
+			m.t.Errorf("%q leads to %q, %v; want %q", text, e.UID(), err, holder)
+		}
+		for field := range manyLimits {
+			found := map[string]bool{}
+			for e, err := range m.users.All(ctx, userdb.Query{Where: schema.Texts(field, text)}) {
+				must(m.t, err)
+				found[e.UID()] = true
+			}
+			want := map[string]bool{}
+			for uid, fields := range m.model {
+				if indexOfValue(fields[field], text) >= 0 {
+					want[uid] = true
+				}
+			}
+			if !maps.Equal(found, want) {
+				m.t.Errorf("%s=%q selects %v, want %v", field, text, found, want)
+			}
+		}
+	}
+}
+
+// TestManyValues makes random changes of entries with several values in a field, and compares them
+// with a model. All invariants are also read from the raw records.
+func TestManyValues(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		steps := 200
+		if !s.has(cheapWrites) {
+			steps = 100
+		}
+		m := &manySteps{site: s, model: manyModel{}, rnd: rand.New(rand.NewPCG(1, 2)), count: map[string]int{}}
+		m.users = typeOf(t, s.open(userdb.Options{Schema: manySchema()}), "user")
+		for i := range steps {
+			m.step(t.Context())
+			if i%50 == 49 {
+				m.compare(t.Context())
+				s.inspect(t)
+			}
+		}
+		for _, what := range []string{"update <nil>", "update taken", "update invalid value", "create <nil>", "create taken"} {
+			if m.count[what] == 0 {
+				t.Errorf("never happened: %s; there were %v", what, m.count)
+			}
+		}
+	})
+}
+
+// TestManyRaces lets many callers exchange the values of two entries, and add and drop them.
+func TestManyRaces(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := typeOf(t, s.open(userdb.Options{Schema: manySchema()}), "user")
+		for _, uid := range []string{"p", "q"} {
+			_, err := users.Create(t.Context(), userdb.NewEntry{UID: uid, Values: map[string][]string{"email": {uid, uid + "2"}}})
+			must(t, err)
+		}
+		var group sync.WaitGroup
+		for i := range 8 {
+			group.Go(func() {
+				rnd := rand.New(rand.NewPCG(uint64(i), 7))
+				for range 6 {
+					uid, text := []string{"p", "q"}[rnd.IntN(2)], []string{"x", "y", "z"}[rnd.IntN(3)]
+					_, err := users.Update(t.Context(), hints.UID(uid), func(e *userdb.Entry) error {
+						switch rnd.IntN(4) {
+						case 0:
+							e.DropText("email", text)
+						case 1:
+							e.PutFirst("email", text)
+						case 2:
+							e.Put("name", schema.Text(text))
+						default:
+							e.AddText("email", text)
+						}
+						return nil
+					})
+					if err != nil && !errors.Is(err, userdb.ErrDuplicate) && !errors.Is(err, userdb.ErrInvalid) && !errors.Is(err, userdb.ErrConflict) {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		group.Wait()
+	})
+}
+
+// manyLogins returns the options of a store whose users may have several addresses and invoices.
+func manyLogins() userdb.Options {
+	o := loginOptions()
+	fields := o.Schema.Types["user"].Fields
+	fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: "email", Many: 4}
+	fields["invoice"] = schema.Field{Role: schema.RoleSecondary, Many: 4}
+	return o
+}
+
+// TestManySignIn checks which of several values sign in, and which of them secrets are sent to.
+func TestManySignIn(t *testing.T) {
+	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		edit := func(f func(e *userdb.Entry)) userdb.Entry {
+			t.Helper()
+			e, err := g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { f(e); return nil })
+			must(t, err)
+			return e
+		}
+		e := edit(func(e *userdb.Entry) {
+			e.AddText("email", "alice@work.example")
+			e.AddText("invoice", "2026-1")
+			e.AddText("invoice", "2026-2")
+		})
+		if e.VerifiedText("email", "alice@work.example") {
+			t.Error("a value is verified although nobody has proved it")
+		}
+		signsIn := func(why string, want map[string]bool) {
+			t.Helper()
+			for identifier, signs := range want {
+				own, other := g.countHashes(func() {
+					err := g.logIn(identifier, alicePassword, "")
+					if signs != (err == nil) || !signs && !errors.Is(err, userdb.ErrLogin) {
+						t.Errorf("%s: logging in as %s: %v, want success: %v", why, identifier, err, signs)
+					}
+				})
+				if own+other != 1 {
+					t.Errorf("%s: logging in as %s computed %d and %d hashes, want one", why, identifier, own, other)
+				}
+			}
+		}
+		signsIn("before", map[string]bool{"alice@example.com": true, "Alice@WORK.example": false, "2026-1": true, "2026-2": true, "alice": true})
+		sentTo := func(typed, want string) string {
+			t.Helper()
+			secret, address, err := g.users.IssueForVisitor(ctx, "email", typed, userdb.Token{Purpose: "reset " + typed}, userdb.Attempt{})
+			must(t, err)
+			if address != want {
+				t.Errorf("the secret of %s is sent to %s, want %s", typed, address, want)
+			}
+			return secret
+		}
+		sentTo("alice@work.example", "alice@example.com")
+
+		// The value that a token adds is verified by the mail.
+		added, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: " Alice@work.example "})
+		must(t, err)
+		e, _, err = g.users.Redeem(ctx, userdb.PurposeAdd+"email", added)
+		must(t, err)
+		if texts := e.Texts("email"); !slices.Equal(texts, []string{"alice@example.com", "Alice@work.example"}) || !e.VerifiedText("email", "alice@work.example") || e.Verified("email") {
+			t.Errorf("after adding: %q, verified: %v", texts, e.VerifiedText("email", "alice@work.example"))
+		}
+		signsIn("once verified", map[string]bool{"alice@example.com": true, "alice@work.example": true})
+		reset := sentTo("ALICE@work.example", "Alice@work.example")
+		first := sentTo("alice", "alice@example.com")
+
+		// Another order ends no token, and the marks move with the values.
+		e = edit(func(e *userdb.Entry) { e.PutFirst("email", "alice@work.example") })
+		if !e.Verified("email") || e.VerifiedText("email", "alice@example.com") {
+			t.Error("the mark of the value that was put first has not moved along")
+		}
+		e, err = g.users.ResetPassword(ctx, "reset ALICE@work.example", reset, alicePassword)
+		must(t, err)
+		g.wantVoid("the password was set", "reset alice", first)
+
+		// A token that was sent to a value proves that value.
+		first = sentTo("alice@example.com", "Alice@work.example") // not verified, so the first
+		edit(func(e *userdb.Entry) { e.DropText("email", "alice@work.example") })
+		g.wantVoid("the address is gone", "reset alice@example.com", first)
+		signsIn("in the end", map[string]bool{"alice@example.com": true, "alice@work.example": false})
+	})
+}
+
+// TestManyAdd checks which tokens that add a value are issued and redeemed.
+func TestManyAdd(t *testing.T) {
+	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		_, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: userdb.PurposeAdd + "name", Value: "al"})
+		wantErr(t, "a field with one value", err, userdb.ErrInvalid)
+		_, err = g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: "al"})
+		wantField(t, "not an address", err, userdb.ErrInvalid, "email")
+		taken, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: "bob@example.com"})
+		must(t, err)
+		g.add("bob", alicePassword)
+		_, _, err = g.users.Redeem(ctx, userdb.PurposeAdd+"email", taken)
+		wantField(t, "an address that another has", err, userdb.ErrDuplicate, "email")
+		secret, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: "alice@example.com"})
+		must(t, err)
+		e, _, err := g.users.Redeem(ctx, userdb.PurposeAdd+"email", secret)
+		must(t, err)
+		if texts := e.Texts("email"); len(texts) != 1 || !e.Verified("email") {
+			t.Errorf("after adding the address that she has: %q, verified: %v", texts, e.Verified("email"))
+		}
+		_, err = g.users.ResetPassword(ctx, userdb.PurposeAdd+"email", secret, alicePassword)
+		wantErr(t, "a password for a token that adds a value", err, userdb.ErrInvalid)
+	})
+}
