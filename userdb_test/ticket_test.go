@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 // A ticketDesk issues and uses the tickets of one entry, at a time that the test sets.
@@ -31,7 +32,7 @@ var ticketEntry = session.Entry{Epoch: "e", Changed: "2026 x"}
 func newTicketDesk(t *testing.T, s *site, uid string) *ticketDesk {
 	prk, err := recordkey.PRK("user", "uid", uid)
 	must(t, err)
-	return &ticketDesk{t: t, engine: view.Of(s.first).Engine, prk: prk, now: time.Now().Truncate(time.Millisecond)}
+	return &ticketDesk{t: t, engine: view.Of(s.open(userdb.Options{})).Engine, prk: prk, now: time.Now().Truncate(time.Millisecond)}
 }
 
 func (d *ticketDesk) issue(id, origin string) (factor.Ticket, error) {
