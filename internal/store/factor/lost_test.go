@@ -36,8 +36,8 @@ func TestLostReplies(t *testing.T) {
 				t.Fatal(err)
 			}
 			entry := session.Entry{Epoch: "e"}
-			// loseReplies makes a call and loses the first two replies to it. operation is the first
-			// argument of ticket.lua in that call.
+			// loseReplies makes a call and loses the first two replies to it. operation is the
+			// first argument of ticket.lua in that call.
 			loseReplies := func(operation string, wantTries int, call func(ctx context.Context) (factor.Ticket, error)) {
 				t.Helper()
 				p.CutReplies(2, operation)

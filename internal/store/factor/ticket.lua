@@ -46,7 +46,8 @@ if verb ~= 'issue' then
     if string.find(text.err, 'WRONGTYPE', 1, true) then return {} end
     return redis.error_reply(text.err)
   end
-  if verb == 'spend' and text and string.match(text, '^%- %d+ (.*)$') == bond .. ' ' .. attempt then return {name} end -- sent again
+  local spent_by = string.match(text or '', '^%- %d+ (.*)$')
+  if verb == 'spend' and spent_by == bond .. ' ' .. attempt then return {name} end -- sent again
   local t = parse(text)
   if not t or t.bond ~= bond then return {} end
   local counted = string.find('.' .. t.attempts, '.' .. attempt .. '.', 1, true)
