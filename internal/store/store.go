@@ -16,6 +16,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/store/throttle"
@@ -33,6 +34,7 @@ type Engine interface {
 	Throttle
 	Tokens
 	Sessions
+	Tickets
 	Histories
 }
 
@@ -170,6 +172,21 @@ type Sessions interface {
 	EndSession(ctx context.Context, prk recordkey.Key, id string, n history.Note, now time.Time) (bool, error)
 	// ClearSessions removes the sessions that have this generation.
 	ClearSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) error
+}
+
+// Tickets stores the tickets of entries, each of which shows that its holder has taken the first
+// step of a login that needs two.
+type Tickets interface {
+	// IssueTicket stores a ticket. If the entry already has factor.MaxTickets tickets, one of the
+	// most frequent origin ends. It returns ErrNotFound if the ticket was spent before.
+	IssueTicket(ctx context.Context, i factor.Issue) (factor.Ticket, error)
+	// TryTicket counts an attempt at the second step and returns the ticket. It returns ErrNotFound
+	// if the entry has no ticket with that ID and generation, or if factor.MaxTries other attempts
+	// were counted. It is exact, and counts an attempt once however often it is sent.
+	TryTicket(ctx context.Context, u factor.Use) (factor.Ticket, error)
+	// SpendTicket spends a ticket for an attempt that was counted and has succeeded. It returns
+	// ErrNotFound if there is no such ticket, or if another attempt has spent it.
+	SpendTicket(ctx context.Context, u factor.Use) error
 }
 
 // Histories reads the histories of entries, and reads and extends the feeds.

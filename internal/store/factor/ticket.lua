@@ -1,0 +1,114 @@
+-- ticket stores, counts and spends the tickets of an entry, which are members of a hash in its
+-- slot.
+--
+-- A ticket's name is "ticket/" and the hash of a secret. Its value is
+--   UNTIL BOND STEP ORIGIN ATTEMPTS
+-- UNTIL is when the ticket expires, in milliseconds. BOND is the generation of the entry
+-- (Entry.Generation) when its holder took the first step of a login. The ticket is valid as long as
+-- the entry has this generation. STEP and ORIGIN are escaped texts. ATTEMPTS are the names of the
+-- attempts at the second step, each with a period behind it. An attempt is counted before anybody
+-- judges it, so that attempts made at the same time never exceed the limit.
+--
+-- The value of a spent ticket is "- UNTIL BOND ATTEMPT". It stays for an hour, so that a late
+-- "issue" does not bring the ticket back. Only the last ones stay.
+--
+-- The script leaves all members with other names alone, and lets a record that has any of them live
+-- forever. It does not read the entry, because in a slot that is being migrated, no node serves two
+-- keys if one of them is absent. So the caller gives the entry's generation.
+--
+-- KEYS[1]  the record
+-- ARGV[1]  issue | try | spend      ARGV[2]  the time, "" for the server's
+-- ARGV[3]  name of the ticket       ARGV[4]  bond
+-- ARGV[5]  for "issue", how long the ticket is valid, in milliseconds; otherwise the attempt
+-- ARGV[6..9]  for "issue": step, origin, and the maximum numbers of tickets and of spent tickets
+-- ARGV[6]     for "try": the maximum number of attempts
+-- Reply: {name, member} of the ticket; for "spend" {name}; {} if there is no such ticket
+local record, verb, name, bond, attempt = KEYS[1], ARGV[1], ARGV[3], ARGV[4], ARGV[5]
+local now = tonumber(ARGV[2])
+if not now then
+  local time = redis.call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local function ms(n) return string.format('%.0f', n) end
+local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end
+
+-- parse returns the parts of a ticket that is neither spent nor expired, or else nil.
+local function parse(text)
+  local ends, of, step, origin, attempts = string.match(text or '', '^(%d+) ([^ ]+) ([^ ]+) ([^ ]*) ([^ ]*)$')
+  if not ends or #ends > 15 or tonumber(ends) <= now then return nil end
+  return {ends = tonumber(ends), bond = of, step = step, origin = origin, attempts = attempts}
+end
+local function member(t) return table.concat({ms(t.ends), t.bond, t.step, t.origin, t.attempts}, ' ') end
+
+if verb ~= 'issue' then
+  local text = redis.pcall('HGET', record, name)
+  if failed(text) then
+    if string.find(text.err, 'WRONGTYPE', 1, true) then return {} end
+    return redis.error_reply(text.err)
+  end
+  local spent_by = string.match(text or '', '^%- %d+ (.*)$')
+  if verb == 'spend' and spent_by == bond .. ' ' .. attempt then return {name} end -- sent again
+  local t = parse(text)
+  if not t or t.bond ~= bond then return {} end
+  local counted = string.find('.' .. t.attempts, '.' .. attempt .. '.', 1, true)
+  local _, tries = string.gsub(t.attempts, '%.', '')
+  local reply
+  if verb == 'try' then
+    if counted then return {name, text} end -- sent again
+    if tries >= tonumber(ARGV[6]) then return {} end
+    t.attempts = t.attempts .. attempt .. '.'
+    text = member(t)
+    reply = redis.pcall('HSET', record, name, text)
+    if failed(reply) then return redis.error_reply(reply.err) end
+    return {name, text}
+  end
+  if not counted then return {} end
+  local ends = now + 3600000
+  reply = redis.pcall('HSET', record, name, '- ' .. ms(ends) .. ' ' .. bond .. ' ' .. attempt)
+  if failed(reply) then return redis.error_reply(reply.err) end
+  -- A record without a time to live holds more than tickets.
+  local left = redis.call('PTTL', record)
+  if left >= 0 and left < 3600000 then redis.call('PEXPIRE', record, '3600000') end
+  return {name}
+end
+
+local all = redis.pcall('HGETALL', record)
+if failed(all) then return redis.error_reply(all.err) end
+local open, spent, stale, others, last, known = {}, {}, {}, false, now + ARGV[5], nil
+for i = 1, #all, 2 do
+  local t, ended = parse(all[i + 1]), tonumber((string.match(all[i + 1], '^%- (%d+) ')))
+  if string.sub(all[i], 1, 7) ~= 'ticket/' then
+    others = true
+  elseif t or ended and ended > now then
+    if all[i] == name then known = all[i + 1] end
+    local kept = t and open or spent
+    kept[#kept + 1] = {name = all[i], ends = t and t.ends or ended, origin = t and t.origin}
+    last = math.max(last, t and t.ends or ended)
+  elseif all[i] ~= name then -- the HSET below replaces an expired ticket of this name
+    stale[#stale + 1] = all[i]
+  end
+end
+if known then return parse(known) and {name, known} or {} end -- sent again
+-- If there are too many, the oldest ticket of the most frequent origin goes. So somebody at one
+-- origin who knows the password does not push out the ticket of the owner at another.
+local function newest_first(a, b) return a.ends > b.ends or a.ends == b.ends and a.name < b.name end
+table.sort(open, newest_first)
+local frequency = {[ARGV[7]] = 1}
+for _, t in ipairs(open) do frequency[t.origin] = (frequency[t.origin] or 0) + 1 end
+while #open >= tonumber(ARGV[8]) do
+  local at = #open
+  for i = at - 1, 1, -1 do
+    if frequency[open[i].origin] > frequency[open[at].origin] then at = i end
+  end
+  local gone = table.remove(open, at)
+  frequency[gone.origin] = frequency[gone.origin] - 1
+  stale[#stale + 1] = gone.name
+end
+table.sort(spent, newest_first)
+for i = tonumber(ARGV[9]) + 1, #spent do stale[#stale + 1] = spent[i].name end
+local text = member({ends = now + ARGV[5], bond = bond, step = ARGV[6], origin = ARGV[7], attempts = ''})
+local reply = redis.pcall('HSET', record, name, text)
+if failed(reply) then return redis.error_reply(reply.err) end
+if not others then redis.call('PEXPIRE', record, ms(last - now)) end
+for _, gone in ipairs(stale) do redis.call('HDEL', record, gone) end
+return {name, text}
