@@ -149,3 +149,14 @@ func TestOverTheLimit(t *testing.T) {
 		}
 	}
 }
+
+// TestRepairOfFirst checks that an entry whose first value belongs to another one gets its next
+// value as the first, with its canonical form.
+func TestRepairOfFirst(t *testing.T) {
+	old := record("email", "Bob@x", "~skv:email", "bob@x", "~also:email:work@x", "1 - - Work@x", "~also:email:also@x", "2 - -")
+	c, _ := manyType(t).Repair(old, RepairLimits{Lose: "bob@x"})
+	want := "email=Work@x; ~lost:email=Bob@x; ~skv:email=work@x; -~also:email:work@x; release user/email:bob@x/~prk"
+	if got := describe(c); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+}

@@ -27,6 +27,9 @@ func (t *Type) Repair(old store.Record, m RepairLimits) (store.Change, bool) {
 		t.repairSecondary(&c, old, field, sound, m)
 	}
 	t.repairFurther(&c, old, sound, m)
+	for _, field := range t.Secondary {
+		t.repairSKV(&c, old, field)
+	}
 	t.addElsewhere(&c)
 	if len(c.Set)+len(c.Unset)+len(c.Claim) == 0 {
 		return c, false
@@ -94,7 +97,6 @@ func (t *Type) repairSecondary(c *store.Change, old store.Record, field string, 
 		c.Release = appendKey(c.Release, t.SRK, field, canonical)
 		has = false
 	}
-	repairSKV(c, old, field, facet, canonical, has)
 	if has && keyable && sound && slices.Contains(m.Claim, srk) {
 		c.Claim = append(c.Claim, srk)
 	}
@@ -130,7 +132,6 @@ func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m Re
 		case !hasFirst:
 			c.Set, c.Unset = append(c.Set, store.Facet{Field: f.Field, Wire: f.Written}), append(c.Unset, name)
 			c.Unset = slices.DeleteFunc(c.Unset, func(field string) bool { return field == f.Field })
-			setSKV(c, old, f.Field, canonical, canonical != f.Written)
 		case canonical != f.Canonical:
 			f.Canonical = canonical
 			c.Set, c.Unset = append(c.Set, store.Facet{Field: f.Name(), Wire: f.Text()}), append(c.Unset, name)
@@ -154,9 +155,17 @@ func setsFacet(c *store.Change, field string) bool {
 	return slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == field })
 }
 
-// repairSKV does the same as setSKV, but does not remove a stored canonical value that equals the
-// facet.
-func repairSKV(c *store.Change, old store.Record, field, facet, canonical string, has bool) {
+// repairSKV stores the canonical form of the facet that a secondary field has after c, as setSKV
+// does. It does not remove a stored form that equals the facet.
+func (t *Type) repairSKV(c *store.Change, old store.Record, field string) {
+	facet, has := old.Fields[field]
+	has = has && !slices.Contains(c.Unset, field)
+	for _, f := range c.Set {
+		if f.Field == field {
+			facet, has = f.Wire, true
+		}
+	}
+	canonical := t.Schema.Canonical(facet)
 	was, had := old.Fields[store.FieldSKV(field)]
 	setSKV(c, old, field, canonical, has && (canonical != facet || had && was == canonical))
 }
@@ -239,7 +248,7 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, namesEntry f
 		if _, had := old.Fields[field]; had && old.SKV(field) != canonical {
 			t.keepOldValue(&c, old, field)
 		}
-		repairSKV(&c, old, field, facet, canonical, true)
+		t.repairSKV(&c, old, field)
 		if srk, ok := t.SRK(field, canonical); ok && !(owns(old, field, canonical) && namesEntry(srk)) {
 			c.Claim = append(c.Claim, srk)
 		}
