@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -99,26 +100,19 @@ func (db *DB) hasListeners(ctx context.Context) bool {
 	return db.options.OnEvent != nil || len(db.options.Observers) > 0 || db.view().Config.Log.Enabled(ctx, slog.LevelInfo)
 }
 
-// emitChange emits the events for the facets that a change has set or unset.
+// emitChange emits the events for the fields that a change concerns.
 func (t *Type) emitChange(ctx context.Context, c store.Change) {
-	if !t.db.hasListeners(ctx) {
-		return
+	if t.db.hasListeners(ctx) {
+		t.emitUpdate(ctx, c.Key, view.ChangedFacets(&c))
 	}
-	var fields []string
-	for _, f := range c.Set {
-		fields = append(fields, f.Field)
-	}
-	fields = slices.DeleteFunc(append(fields, c.Unset...), func(f string) bool { return store.OwnField(f) || f == store.FieldPassword })
-	t.emitUpdate(ctx, c.Key, fields)
 }
 
-// emitUpdate emits the events for the changed fields of an entry. It does nothing if there are
-// none.
+// emitUpdate emits the events for the changed fields of an entry, which must be sorted. It does
+// nothing if there are none.
 func (t *Type) emitUpdate(ctx context.Context, prk recordkey.Key, fields []string) {
 	if len(fields) == 0 {
 		return
 	}
-	slices.Sort(fields)
 	t.db.emit(ctx, Event{Kind: EventUpdate, Key: prk, Fields: fields})
 	identifiers := slices.DeleteFunc(slices.Clone(fields), func(f string) bool { return !slices.Contains(t.declared.Secondary, f) })
 	if len(identifiers) > 0 {

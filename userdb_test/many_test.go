@@ -386,3 +386,33 @@ func TestManyAdd(t *testing.T) {
 		wantErr(t, "a password for a token that adds a value", err, userdb.ErrInvalid)
 	})
 }
+
+// TestManyEvents checks that further values are changed with the same events as the first.
+func TestManyEvents(t *testing.T) {
+	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
+		for what, edit := range map[string]func(e *userdb.Entry){
+			"added":     func(e *userdb.Entry) { e.AddText("email", "alice@work.example") },
+			"put first": func(e *userdb.Entry) { e.PutFirst("email", "alice@work.example") },
+			"dropped":   func(e *userdb.Entry) { e.DropText("email", "alice@home.example") },
+		} {
+			e, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
+				e.SetTexts("email", "alice@example.com", "alice@home.example")
+				if what == "put first" {
+					e.AddText("email", "alice@work.example")
+				}
+				return nil
+			})
+			must(t, err)
+			g.takeEvents()
+			edit(&e)
+			must(t, errOf(g.users.Save(t.Context(), e)))
+			var got []string
+			for _, e := range g.takeEvents() {
+				got = append(got, fmt.Sprint(e.Kind, e.Fields))
+			}
+			if want := []string{"update[email]", "identifier[email]"}; !slices.Equal(got, want) {
+				t.Errorf("a value is %s: got the events %q, want %q", what, got, want)
+			}
+		}
+	})
+}

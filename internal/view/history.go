@@ -124,7 +124,7 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 	t, _ := v.Type(c.Key.Type()) // this type built the change
 	n, actor := history.Note{Now: v.StoreTime()}, ActorOf(ctx)
 	add := func(kind EventKind, fields ...string) { n.Lines = append(n.Lines, newLine(actor, kind, "", fields)) }
-	facets := changedFacets(c)
+	facets := ChangedFacets(c)
 	switch {
 	case c.Create:
 		add(EventCreate, facets...)
@@ -169,9 +169,9 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 	return n
 }
 
-// changedFacets returns the names of the facets and lost values that a change sets or unsets, and
+// ChangedFacets returns the names of the facets and lost values that a change sets or unsets, and
 // the fields whose further values it changes, sorted.
-func changedFacets(c *store.Change) (fields []string) {
+func ChangedFacets(c *store.Change) (fields []string) {
 	for _, f := range c.Set {
 		fields = append(fields, f.Field)
 	}
