@@ -448,10 +448,17 @@ func (t *Type) findToken(ctx context.Context, purpose, secret string) (store.Rec
 }
 
 // checkRedeemable returns an error if the token cannot be redeemed because its entry is disabled,
-// has ended the token or cannot be read.
+// has ended the token, cannot be read, or no longer has a value to which the token is bound. Changes
+// of an entry end such tokens, but repairs and other programs do not.
 func (t *Type) checkRedeemable(r store.Record, stored token.Token) error {
 	if !r.Tokens().Allows(stored.Hash) || r.Fields[store.FieldDisabled] != "" {
 		return ErrNotFound
+	}
+	for _, bond := range stored.Fields {
+		_, digest := store.ParseBond(bond)
+		if _, has := r.BoundValue(bond); digest != "" && !has {
+			return ErrNotFound
+		}
 	}
 	return t.declared.CheckReadable(r)
 }

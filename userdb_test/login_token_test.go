@@ -197,6 +197,19 @@ func TestVoidTokens(t *testing.T) {
 	}
 }
 
+// TestTokenOfLostValue takes an address away from an entry as a repair or another program does. A
+// token that was sent to it must be void.
+func TestTokenOfLostValue(t *testing.T) {
+	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
+		secret := g.issue(userdb.Token{Purpose: "reset", Field: "email"})
+		address := g.storedField("alice", "email")
+		g.storeField("alice", "email", "other@example.com")
+		g.wantVoid("the address is another", "reset", secret)
+		g.storeField("alice", "email", address)
+		g.wantRedeem("reset", secret, "")
+	})
+}
+
 // TestTokenVoidedDuringRedeem makes a token void after Redeem has read the entry. Redeem must not
 // make the token's change.
 func TestTokenVoidedDuringRedeem(t *testing.T) {
