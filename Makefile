@@ -120,7 +120,7 @@ search:
 
 # Fewer orders than make search, and more than make test.
 search-short:
-	USERDB_STATES=300000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
+	USERDB_STATES=100000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
 		$(PROGRESS) go test -timeout 20m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
 
 # Searches and random walks of the cluster protocol, tests that the replies to concurrent callers
