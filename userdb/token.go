@@ -448,8 +448,8 @@ func (t *Type) findToken(ctx context.Context, purpose, secret string) (store.Rec
 }
 
 // checkRedeemable returns an error if the token cannot be redeemed because its entry is disabled,
-// has ended the token, cannot be read, or no longer has a value to which the token is bound. Changes
-// of an entry end such tokens, but repairs and other programs do not.
+// has ended the token, cannot be read, or lacks a value to which the token is bound. Changes of an
+// entry end such tokens, but repairs and other programs do not.
 func (t *Type) checkRedeemable(r store.Record, stored token.Token) error {
 	if !r.Tokens().Allows(stored.Hash) || r.Fields[store.FieldDisabled] != "" {
 		return ErrNotFound
