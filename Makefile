@@ -16,7 +16,7 @@ PROGRESS := go run ./internal/ci/progress
 help:
 	@echo 'make test    every test, on a real Redis too; installs redis-server if it is missing'
 	@echo 'make check   what CI runs: format, vet, staticcheck, tests, a longer search, tests for races, short fuzzing'
-	@echo 'make search  the searches for a bad order of commands with two preemptions more than in make test, for ten minutes; search-short, for four'
+	@echo 'make search  the searches for a bad order of commands with two preemptions more than in make test, for ten minutes; search-short, fewer of them'
 	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 has ten times as many'
 	@echo 'make steady  all tests three times beside four busy loops'
 	@echo 'make chaos   six processes on a store that a nemesis breaks, for MINUTES=$(MINUTES); KIND=$(KIND), one, sentinel or file; SEED=N repeats a run'

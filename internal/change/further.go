@@ -149,7 +149,8 @@ func writtenValues(fields []string, facets map[string]string, further []store.Fu
 	return all
 }
 
-// IndexedValues returns the values of an entry for which it is in index sets, as they are written.
+// IndexedValues returns the written values of the indexed fields of an entry. The entry is in the
+// index set of each of them.
 func (t *Type) IndexedValues(fields map[string]string) (all []store.Facet) {
 	for _, v := range writtenValues(t.Indexed, fields, store.FurtherIn(fields, "")) {
 		all = append(all, store.Facet{Field: v.field, Wire: v.value})
