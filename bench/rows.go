@@ -410,6 +410,18 @@ var rows = []row{
 		what: historyWhat + ", on six nodes with 16 callers",
 	},
 	{
+		name: "create-many-1", target: 0.97, cpu: 1.03, run: (*bench).createOfMany,
+		what: "creates with one address under a schema that allows ten, against creates under one that allows one",
+	},
+	{
+		name: "create-ten-1", target: 1, run: (*bench).createTen,
+		what: "a create with ten addresses, against ten creates with one each",
+	},
+	{
+		name: "lookup-further-1", target: 0.97, cpu: 1.03, run: (*bench).lookupFurther,
+		what: "finds by the last of ten addresses, against finding by the first",
+	},
+	{
 		name: "update-1", quick: true, tcp: true, target: 0.9, cpu: 1.25, run: (*bench).update,
 		what: "changes a plain and a secondary facet of an entry that was read before, against a bare script with the same commands",
 	},

@@ -40,8 +40,9 @@ const (
 	facetPRK  = "~prk"
 )
 
-// Any identifies the entry that has value in any of its secondary fields. The value may come from a
-// visitor: it is never interpreted as a key or a pattern.
+// Any identifies the entry that has value in any of its secondary fields whose values people type;
+// see schema.Field.Typed. The value may come from a visitor: it is never interpreted as a key or a
+// pattern.
 func Any(value string) Hint { return Hint{form: formAny, value: value} }
 
 // Field identifies the entry that has value in the primary field or a secondary one. The value may
@@ -113,11 +114,12 @@ func (h Hint) String() string {
 // A Target holds the records that a hint refers to. The zero Target has no records.
 type Target struct {
 	// Type, Field and Value describe what to look for. Field is a primary or secondary field, or
-	// "*" for every secondary field. Value is canonical if Field is secondary. If an entry is
+	// "*" for every typed secondary field. Value is canonical if Field is secondary. If an entry is
 	// identified by several secondary facets, Field and Value are the first of them by name.
 	Type, Field, Value string
-	// Keys holds one PRK or one SRK, or several SRKs. For "*" it holds the SRKs of all secondary
-	// fields, sorted by field, and any of them may lead to the entry. The keys lie in no namespace.
+	// Keys holds one PRK or one SRK, or several SRKs. For "*" it holds the SRKs of all typed
+	// secondary fields, sorted by field, and any of them may lead to the entry. The keys lie in no
+	// namespace.
 	Keys []recordkey.Key
 	// All means that the hint leads to an entry only if every key leads to it.
 	All bool

@@ -20,9 +20,9 @@ const (
 // Parse parses an operator's text. It tries these forms in order:
 //
 //   - the JSON of a hint, if the text begins with [ or {; see ParseJSON
-//   - FIELD=VALUE, or *=VALUE for every secondary field, if no slash or colon precedes the first =
-//     and the text does not begin with a tilde
-//   - a record key; in an SRK, the field * means every secondary field
+//   - FIELD=VALUE, or *=VALUE for every typed secondary field, if no slash or colon precedes the
+//     first = and the text does not begin with a tilde
+//   - a record key; in an SRK, the field * means every typed secondary field
 //   - a UID
 //
 // Resolve refuses a text that begins like a key of a declared type but is not one, such as
@@ -74,8 +74,8 @@ func cutField(text string) (field, value string, ok bool) {
 //   - an object: an entry or a part of one
 //   - a string in any form that Parse accepts except JSON
 //
-// In a list, the field "*" means every secondary field. The JSON has at most 1 MiB, and its values
-// may nest as deeply as in schema.JSON. The error is an *Error.
+// In a list, the field "*" means every typed secondary field. The JSON has at most 1 MiB, and its
+// values may nest as deeply as in schema.JSON. The error is an *Error.
 func ParseJSON(b []byte) (Hint, error) {
 	text, list, part, err := readJSON(b, "neither a list, an object nor a string")
 	switch {

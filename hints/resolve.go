@@ -154,7 +154,7 @@ func (r resolver) resolveAny(value string) (Target, error) {
 	if err != nil {
 		return Target{}, err
 	}
-	fields := r.decl.Secondary()
+	fields := r.decl.Typed()
 	t := Target{Type: r.typ, Field: "*", Value: k.Value(), Keys: make([]recordkey.Key, len(fields))}
 	for i, field := range fields {
 		if t.Keys[i], err = recordkey.SRK(r.typ, field, t.Value); err != nil {

@@ -291,6 +291,30 @@ func TestNaughtyUIDs(t *testing.T) {
 	}
 }
 
+// TestResolveUntyped checks that only hints that name a field find values that nobody types.
+func TestResolveUntyped(t *testing.T) {
+	s := schema.User()
+	s.Types["user"].Fields["ext"] = schema.Field{Role: schema.RoleSecondary, Typed: new(false)}
+	pair, err := hints.ParseJSON([]byte(`["*","A"]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		hint hints.Hint
+		want string
+	}{
+		{hints.Any("A"), `["any",["user/email:a/~prk","user/name:a/~prk"],"user","*","a","user/*:a/~prk"]`},
+		{pair, `["any",["user/email:a/~prk","user/name:a/~prk"],"user","*","a","user/*:a/~prk"]`},
+		{hints.Field("ext", "A"), `["srk","user/ext:a/~prk","user","ext","a"]`},
+		{hints.Key(key("user/ext:a/~prk")), `["srk","user/ext:a/~prk","user","ext","a"]`},
+		{hints.Facets(schema.Texts("ext", "A")), `["srk","user/ext:a/~prk","user","ext","a"]`},
+	} {
+		if got, err := row.hint.Resolve(s, "user"); err != nil || asJSON(t, got) != row.want {
+			t.Errorf("%s: got %s, %v\nwant %s", row.hint, asJSON(t, got), err, row.want)
+		}
+	}
+}
+
 func TestAllocationsOfResolve(t *testing.T) {
 	s := schema.User()
 	h := hints.Field("email", "alice@hotmail.com")

@@ -30,8 +30,9 @@ const (
 
 // Compare compares t, a program's declaration, with the stored declaration of the same type. It
 // returns the relation and explains it for people: `codec of "age": stored number; here text`. It
-// ignores password policies, reserved values and limits of tertiary records, for which the stored
-// declaration is in force, and the versions of the canonical form and of ordered indexes.
+// ignores password policies, reserved values, how long values are held, whether UIDs are retired,
+// and limits of tertiary records, for which the stored declaration is in force, and the versions of
+// the canonical form and of ordered indexes.
 func (t Type) Compare(stored Type) (Relation, string) {
 	c := comparison{differences: map[Relation][]string{}}
 	c.compareText("primary field", stored.Primary, t.Primary)
@@ -105,6 +106,9 @@ func (c *comparison) compareField(name string, here Field, storedType Type) {
 		c.comparePresence(what+": role "+r.name, stored.Role.Has(r.role), here.Role.Has(r.role), Builds)
 	}
 	c.comparePresence(what+": required", stored.Required, here.Required, Builds)
+	if stored.Role.Has(RoleSecondary) && here.Role.Has(RoleSecondary) {
+		c.comparePresence(what+": typed", stored.IsTyped(), here.IsTyped(), Builds)
+	}
 	switch values := fmt.Sprintf("values of %s: stored at most %d; here %d", what, stored.MaxValues(), here.MaxValues()); {
 	case here.MaxValues() > stored.MaxValues():
 		c.add(Builds, "%s", values)
@@ -170,6 +174,9 @@ func (t Type) WithoutBuilding() Type {
 			role, _ := roleOf(what)
 			f.Role &^= role
 			f.Required = f.Required && what != RequiredRule
+			if what == TypedRule {
+				f.Typed = new(false)
+			}
 			r.Indexed = r.Indexed && role != RoleIndexed
 		}
 		if isField {
@@ -191,6 +198,9 @@ func (t Type) Additions(other Type) map[string][]string {
 		additions := (f.Role &^ before.Role).Names()
 		if f.Required && !before.Required {
 			additions = append(additions, RequiredRule)
+		}
+		if f.BecomesTyped(before) {
+			additions = append(additions, TypedRule)
 		}
 		if f.Role.Has(RoleOrdered) && before.Role.Has(RoleOrdered) && t.ListsUnset() && !other.ListsUnset() {
 			additions = append(additions, UnsetRule)

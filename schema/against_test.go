@@ -1,6 +1,8 @@
 package schema_test
 
 import (
+	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -52,6 +54,11 @@ func TestCompare(t *testing.T) {
 		{"fewer values", func(t *schema.Type) {
 			t.Fields["name"] = schema.Field{Role: schema.RoleSecondary, Kind: "nickname", Many: 3}
 		}, nil, schema.Lacks, "values of field name: stored at most 3; here 1"},
+		{"untyped", changeField("name", withoutKind), untyped("name"), schema.Lacks, "field name: typed: stored"},
+		{"typed", untyped("name"), changeField("name", withoutKind), schema.Builds, "field name: typed: not stored"},
+		{"typed in other words", nil, changeField("name", func(f *schema.Field) { f.Typed = new(true) }), schema.Same, ""},
+		{"untyped in both", untyped("name"), untyped("name"), schema.Same, ""},
+		{"untyped and not stored", func(t *schema.Type) { delete(t.Fields, "name") }, untyped("name"), schema.Builds, "field name: role secondary: not stored"},
 		{"renamed field", nil, func(t *schema.Type) { t.Fields["work"] = schema.Field{Was: "job"}; delete(t.Fields, "job") }, schema.Builds, "field work: stored as job"},
 		{"another codec", nil, func(t *schema.Type) { t.Fields["added"] = schema.Field{} }, schema.Differs, "codec of field added: stored date; here text"},
 		{"another kind", nil, func(t *schema.Type) { t.Fields["job"] = schema.Field{Kind: "url"} }, schema.Differs, "kind of field job: stored none; here url"},
@@ -106,4 +113,55 @@ func TestMergeLaw(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// changeField returns a function that changes a field of a type.
+func changeField(name string, edit func(*schema.Field)) func(*schema.Type) {
+	return func(t *schema.Type) {
+		f := t.Fields[name]
+		edit(&f)
+		t.Fields[name] = f
+	}
+}
+
+func withoutKind(f *schema.Field) { f.Kind = "" }
+
+// untyped returns a function that makes the values of a field ones that nobody types.
+func untyped(name string) func(*schema.Type) {
+	return changeField(name, func(f *schema.Field) { f.Kind, f.Typed = "", new(false) })
+}
+
+// TestAdditionOfTyped checks that a field whose values become typed is built like a role, and that
+// a new field is not.
+func TestAdditionOfTyped(t *testing.T) {
+	typed, loose := changed(changeField("name", withoutKind)), changed(untyped("name"))
+	for _, tt := range []struct {
+		what     string
+		from, to schema.Type
+		want     string
+	}{
+		{"becomes typed", loose, typed, "map[name:[typed]]"},
+		{"becomes untyped", typed, loose, "map[]"},
+		{"new and untyped", changed(func(t *schema.Type) { delete(t.Fields, "name") }), loose, "map[name:[secondary]]"},
+		{"new and typed", changed(func(t *schema.Type) { delete(t.Fields, "name") }), typed, "map[name:[secondary]]"},
+	} {
+		if got := fmt.Sprint(tt.to.Additions(tt.from)); got != tt.want {
+			t.Errorf("%s: the additions are %s, want %s", tt.what, got, tt.want)
+		}
+	}
+	building := typed
+	building.Building = &schema.Building{ID: "x", What: map[string][]string{"name": {schema.TypedRule}}}
+	if before := building.WithoutBuilding(); before.Fields["name"].IsTyped() || !reflect.DeepEqual(before, loose) {
+		t.Errorf("without what is built: %+v, want %+v", before, loose)
+	}
+	if !reflect.DeepEqual(building.Typed(), []string{"email", "name"}) || !reflect.DeepEqual(loose.Typed(), []string{"email"}) {
+		t.Errorf("typed fields: %q while one is built, %q before", building.Typed(), loose.Typed())
+	}
+	for name, typ := range map[string]schema.Type{"a typed field": building, "an untyped one": loose} {
+		typ.Building = building.Building
+		err := (schema.Schema{Types: map[string]schema.Type{"user": typ}}).Validate()
+		if (err == nil) != (name == "a typed field") {
+			t.Errorf("building %s: %v", name, err)
+		}
+	}
 }

@@ -59,6 +59,7 @@ func readType(r *reader, n node) (t Type) {
 		"open":      func(n node) { t.Open = r.boolean(n) },
 		"tertiary":  func(n node) { t.Tertiary = mapOf(r, n, readTertiary) },
 		"password":  func(n node) { t.Password = readPassword(r, n) },
+		"retire":    func(n node) { t.Retire = r.boolean(n) },
 		"retired":   func(n node) { t.Retired = r.texts(n) },
 		"building":  func(n node) { t.Building = readBuilding(r, n) },
 	})
@@ -75,6 +76,12 @@ func readField(r *reader, n node) (f Field) {
 		"required": func(n node) { f.Required = r.boolean(n) },
 		"reserved": func(n node) { f.Reserved = r.texts(n) },
 		"many":     func(n node) { f.Many = r.integer(n) },
+		"hold":     func(n node) { f.Hold = readPeriod(r, n) },
+		"typed": func(n node) {
+			if !r.boolean(n) {
+				f.Typed = new(false)
+			}
+		},
 	})
 	return f
 }
@@ -127,6 +134,18 @@ func readPassword(r *reader, n node) *Password {
 		"blocklist": func(n node) { p.Blocklist = r.boolean(n) },
 	})
 	return &p
+}
+
+func readPeriod(r *reader, n node) Period {
+	text := r.text(n)
+	if text == "" {
+		return 0
+	}
+	p, err := ParsePeriod(text)
+	if err != nil {
+		r.fail("%v", err)
+	}
+	return p
 }
 
 // mapOf reads an object with arbitrary names. It returns nil if the object is empty.

@@ -71,6 +71,16 @@ func TestLoad(t *testing.T) {
 			fileWithType(`"primary":"id","fields":{},"tertiary":{},"password":{}`),
 			oneType(schema.Type{Primary: "id", Password: &schema.Password{Cost: 12, Min: 8, Blocklist: true}}),
 		},
+		"typed, which is the default": {
+			fileWithField(`"role":"secondary","typed":true`),
+			oneType(schema.Type{Primary: "id", Fields: map[string]schema.Field{"f": {Role: schema.RoleSecondary}}}),
+		},
+		"untyped, with all that goes with it": {
+			fileWithField(`"role":["secondary","ordered","indexed"],"typed":false,"many":3,"kind":"url","required":true`),
+			oneType(schema.Type{Primary: "id", Fields: map[string]schema.Field{"f": {
+				Role: schema.RoleSecondary | schema.RoleOrdered | schema.RoleIndexed, Typed: new(false), Many: 3, Kind: "url", Required: true,
+			}}}),
+		},
 		"no password policy": {
 			fileWithType(`"primary":"id","password":{"cost":0,"min":0,"blocklist":false}`),
 			oneType(schema.Type{Primary: "id", Password: &schema.Password{}}),
@@ -178,15 +188,15 @@ func TestLoadErrors(t *testing.T) {
 
 		// Unknown and repeated keys.
 		{`{"types":{"t":{"primary":"id"}},"type":{}}`, `schema: type: unknown key; want one of types`},
-		{fileWithType(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; want one of building, canonical, fields, fold, open, orders, password, primary, retired, tertiary`},
-		{fileWithField(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; want one of codec, kind, many, pattern, required, reserved, role, was`},
-		{fileWithField(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; want one of codec, kind, many, pattern, required, reserved, role, was`},
+		{fileWithType(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; want one of building, canonical, fields, fold, open, orders, password, primary, retire, retired, tertiary`},
+		{fileWithField(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; want one of codec, hold, kind, many, pattern, required, reserved, role, typed, was`},
+		{fileWithField(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; want one of codec, hold, kind, many, pattern, required, reserved, role, typed, was`},
 		{fileWithType(`"primary":"id","tertiary":{"a":{"kind":"set","index":true}}`), `schema: types.t.tertiary.a.index: unknown key; want one of indexed, kind, max`},
 		{fileWithType(`"primary":"id","password":{"rounds":1}`), `schema: types.t.password.rounds: unknown key; want one of blocklist, cost, min, strength`},
 		{`{"types":{"t":{"primary":"id"},"t":{"primary":"id"}}}`, `schema: types.t: named twice`},
 		{fileWithField(`"role":"secondary","role":"indexed"`), `schema: types.t.fields.f.role: named twice`},
 		{fileWithType(`"primary":"id","fields":{"f":{},"\u0066":{}}`), `schema: types.t.fields.f: named twice`},
-		{fileWithField(`"x\ny":1`), `schema: types.t.fields.f."x\ny": unknown key; want one of codec, kind, many, pattern, required, reserved, role, was`},
+		{fileWithField(`"x\ny":1`), `schema: types.t.fields.f."x\ny": unknown key; want one of codec, hold, kind, many, pattern, required, reserved, role, typed, was`},
 
 		// Unknown words.
 		{fileWithField(`"codec":"nubmer"`), `schema: types.t.fields.f.codec: unknown codec nubmer; want one of boolean, date, identity, json, null, number, text`},
@@ -219,8 +229,13 @@ func TestLoadErrors(t *testing.T) {
 
 		{fileWithField(`"many":2`), `schema: types.t.fields.f.many: only a secondary field can have several values`},
 		{fileWithField(`"role":"secondary","many":101`), `schema: types.t.fields.f.many: 101 is not between 0 and 100`},
+		{fileWithField(`"typed":false`), `schema: types.t.fields.f.typed: only a secondary field can be untyped`},
+		{fileWithField(`"role":"ordered","typed":false`), `schema: types.t.fields.f.typed: only a secondary field can be untyped`},
+		{fileWithField(`"role":"secondary","kind":"email","typed":false`), `schema: types.t.fields.f.typed: people type values of the kind email`},
+		{fileWithField(`"role":"secondary","kind":"nickname","typed":false`), `schema: types.t.fields.f.typed: people type values of the kind nickname`},
+		{fileWithField(`"role":"secondary","typed":"no"`), `schema: types.t.fields.f.typed: want true or false, got a string`},
 		{fileWithField(`"role":"secondary","many":"2"`), `schema: types.t.fields.f.many: want a number, got a string`},
-		{fileWithType(`"primary":"id","fields":{"a:b":{"role":"secondary"},"c":{"role":"secondary","many":2}}`), `schema: types.t.fields."a:b": in a type with many, the name of a secondary field cannot have a colon`},
+		{fileWithType(`"primary":"id","fields":{"a:b":{"role":"secondary"},"c":{"role":"secondary","many":2}}`), `schema: types.t.fields."a:b": in a type with many or hold, the name of a secondary field cannot have a colon`},
 
 		// Names.
 		{fileWithType(``), `schema: types.t.primary: the type has no primary key`},

@@ -39,6 +39,9 @@ type Type struct {
 	// Password is the policy for passwords of the type's entries. Nil means DefaultPassword; see
 	// Policy.
 	Password *Password `json:"password,omitempty"`
+	// Retire says that the UID of a deleted entry is not given to another one. It counts when the
+	// entry is deleted: UIDs of entries that were deleted before are free.
+	Retire bool `json:"retire,omitempty"`
 	// Retired lists the names of fields and tertiary records that a change of the schema removed.
 	// Only another such change can declare one of them again.
 	Retired []string `json:"retired,omitempty"`
@@ -53,8 +56,8 @@ type Type struct {
 type Building struct {
 	// ID changes whenever something is added to the migration.
 	ID string `json:"id"`
-	// What lists roles, RequiredRule and UnsetRule by the name of a field or an indexed tertiary
-	// record.
+	// What lists roles, RequiredRule, TypedRule and UnsetRule by the name of a field or an indexed
+	// tertiary record.
 	What map[string][]string `json:"what"`
 }
 
@@ -70,6 +73,13 @@ func (b *Building) Requires(field string) bool {
 	return b != nil && slices.Contains(b.What[field], RequiredRule)
 }
 
+// BecomesTyped reports whether the values of a field are becoming typed: writers already compare
+// them with the values of other fields, but searches in any field do not look there yet. b may be
+// nil.
+func (b *Building) BecomesTyped(field string) bool {
+	return b != nil && slices.Contains(b.What[field], TypedRule)
+}
+
 // PlacesUnset reports whether entries without a value are still being added to the ordered index of
 // a field. b may be nil.
 func (b *Building) PlacesUnset(field string) bool {
@@ -78,6 +88,10 @@ func (b *Building) PlacesUnset(field string) bool {
 
 // RequiredRule names the rule of a required field: every live entry must have the field.
 const RequiredRule = "required"
+
+// TypedRule names the rule of a typed secondary field: no value is in it and in another such field
+// of another entry.
+const TypedRule = "typed"
 
 // UnsetRule names the rule of an ordered field: entries without a value are in its index, too.
 const UnsetRule = "unset"
@@ -103,13 +117,30 @@ type Field struct {
 	Required bool `json:"required,omitempty"`
 	// Reserved lists values that no entry may take. They are compared in canonical form.
 	Reserved []string `json:"reserved,omitempty"`
+	// Hold is how long a value of a secondary field that an entry gives up remains out of reach for
+	// other entries, at most ten years. A mail address is held only if it was verified. 0 means
+	// that the value is free at once.
+	Hold Period `json:"hold,omitempty"`
 	// Many is the maximum number of values that an entry may have in a secondary field, from 1 to
 	// 100. All of them are identifiers. The first one is the facet. 0 means 1.
 	Many int `json:"many,omitempty"`
+	// Typed points to false in a secondary field whose values nobody types, such as the external
+	// IDs of a directory: only a search in the field itself finds an entry by them, and each value
+	// is unique within the field alone. Nil means true.
+	Typed *bool `json:"typed,omitempty"`
 }
 
 // MaxValues returns the maximum number of values of an entry in the field: Many, or 1.
 func (f Field) MaxValues() int { return max(f.Many, 1) }
+
+// IsTyped reports whether people type the values of the field, if it is secondary: a search in any
+// field looks there, and no value is in two such fields of different entries.
+func (f Field) IsTyped() bool { return f.Typed == nil || *f.Typed }
+
+// BecomesTyped reports whether f is a typed secondary field, and before was an untyped one.
+func (f Field) BecomesTyped(before Field) bool {
+	return f.Role.Has(RoleSecondary) && before.Role.Has(RoleSecondary) && f.IsTyped() && !before.IsTyped()
+}
 
 // HasAddresses reports whether the values of the field are mail addresses.
 func (f Field) HasAddresses() bool { return f.Kind == "email" || f.Kind == "email-dots" }
@@ -290,6 +321,11 @@ func (s Schema) Names() []string { return sorted(s.Types) }
 // Secondary returns the names of the secondary fields, sorted. Like the other methods that list
 // names, it builds a new slice on each call, so keep the result if you need it often.
 func (t Type) Secondary() []string { return t.withRole(RoleSecondary) }
+
+// Typed returns the names of the secondary fields whose values people type, sorted.
+func (t Type) Typed() []string {
+	return namesWhere(t.Fields, func(f Field) bool { return f.Role.Has(RoleSecondary) && f.IsTyped() })
+}
 
 // Indexed returns the names of the indexed fields, sorted.
 func (t Type) Indexed() []string { return t.withRole(RoleIndexed) }

@@ -22,10 +22,11 @@ import (
 //
 // A tag consists of the name of the facet and options, separated by commas. The options use the
 // schema's own words: primary, which exactly one field must have; the roles secondary, indexed and
-// ordered; required; and kind=NAME. Fields without a tag, or with the tag "-", are ignored. Fields
-// of an embedded struct, or of an embedded pointer to a struct, count as fields of the outer
-// struct; as in encoding/json, the least deeply embedded field hides others of the same name. A
-// pointer to a value is declared like the value. "~rev" is not a facet; see userdb.Revision.
+// ordered; required; untyped, which is "typed": false; and kind=NAME. Fields without a tag, or with
+// the tag "-", are ignored. Fields of an embedded struct, or of an embedded pointer to a struct,
+// count as fields of the outer struct; as in encoding/json, the least deeply embedded field hides
+// others of the same name. A pointer to a value is declared like the value. "~rev" is not a facet;
+// see userdb.Revision.
 //
 // A secondary field of type []string may have up to 20 values; change Many of the returned Type to
 // allow another number.
@@ -89,6 +90,9 @@ func (t *Type) declare(from structs.Field) (reason string) {
 		role, _ := roleOf(option) // 0 for primary and required
 		f.Role |= role
 		f.Required = f.Required || option == structs.Required
+		if option == structs.Untyped {
+			f.Typed = new(false)
+		}
 	}
 	switch primary := slices.Contains(from.Options, structs.Primary); {
 	case from.Name == passwordField:

@@ -19,6 +19,7 @@ type person struct {
 	Name  *string   `userdb:"name,kind=nickname,secondary,ordered"`
 	Added time.Time `userdb:"added,required"`
 	Job   string    `userdb:"job"`
+	Link  string    `userdb:"link,secondary,untyped,kind=url"`
 	Notes []string
 	home
 }
@@ -39,6 +40,7 @@ func TestFrom(t *testing.T) {
 		"name":  {Role: schema.RoleSecondary | schema.RoleOrdered, Kind: "nickname"},
 		"added": {Codec: schema.CodecDate, Required: true},
 		"job":   {},
+		"link":  {Role: schema.RoleSecondary, Kind: "url", Typed: new(false)},
 		"city":  {Role: schema.RoleIndexed},
 		"size":  {Codec: schema.CodecNumber, Role: schema.RoleIndexed | schema.RoleOrdered},
 		"own":   {Codec: schema.CodecBoolean},
@@ -97,7 +99,7 @@ func TestFromErrors(t *testing.T) {
 	checkFromError[*person](t, "schema: *schema_test.person: not a struct")
 	checkFromError[struct{ A string }](t, "schema: struct: no field has a tag userdb")
 	checkFromError[noKey](t, "schema: noKey: no field has the option primary")
-	checkFromError[mistyped](t, `schema: mistyped.Bad: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, kind=NAME`)
+	checkFromError[mistyped](t, `schema: mistyped.Bad: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, untyped, kind=NAME`)
 	checkFromError[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"b,primary"`

@@ -16,6 +16,7 @@ const (
 	maxTypes    = 64
 	maxFields   = 256 // of one type; also the limit for tertiary records
 	maxReserved = 4096
+	maxPeriod   = 3653 * Day
 	maxPattern  = 4096 // bytes
 	maxRetired  = 4096 // names
 	maxMembers  = 100_000
@@ -27,6 +28,7 @@ var (
 	folds         = []Fold{FoldCasefold, FoldExact}
 	codecs        = []Codec{CodecBoolean, CodecDate, CodecIdentity, CodecJSON, CodecNull, CodecNumber, CodecText}
 	kinds         = []string{"email", "email-dots", "nickname", "pattern", "url", "username"}
+	typedKinds    = []string{"email", "email-dots", "nickname", "username"} // not of untyped fields
 	tertiaryKinds = []string{"hash", "list", "set", "string", "zset"}
 )
 
@@ -109,18 +111,22 @@ func (t Type) fieldProblem(name string, f Field) *problem {
 		f.reservedProblem().at("reserved"),
 		rangeProblem(f.Many, 0, maxMany).at("many"),
 		problemIf(f.Many > 0 && !f.Role.Has(RoleSecondary), "only a secondary field can have several values").at("many"),
-		problemIf(f.Role.Has(RoleSecondary) && strings.Contains(name, ":") && t.hasMany(), "in a type with many, the name of a secondary field cannot have a colon"),
+		problemIf(f.Hold < 0 || f.Hold > maxPeriod, "over ten years").at("hold"),
+		problemIf(f.Hold > 0 && !f.Role.Has(RoleSecondary), "only the values of a secondary field can be held").at("hold"),
+		problemIf(!f.IsTyped() && !f.Role.Has(RoleSecondary), "only a secondary field can be untyped").at("typed"),
+		problemIf(!f.IsTyped() && slices.Contains(typedKinds, f.Kind), "people type values of the kind %s", f.Kind).at("typed"),
+		problemIf(f.Role.Has(RoleSecondary) && strings.Contains(name, ":") && t.namesValues(), "in a type with many or hold, the name of a secondary field cannot have a colon"),
 		problemIf(name == passwordField && f.Role != 0, "a password cannot be a key or be indexed").at("role"),
 		problemIf(name == passwordField && notText, "a password must be text").at("codec"),
 		t.wasProblem(name, f.Was).at("was"),
 	)
 }
 
-// hasMany reports whether some field of t may have several values. The records of such values are
-// ambiguous if the name of a field contains a colon.
-func (t Type) hasMany() bool {
+// namesValues reports whether some field of t may have several values, or holds values. The records
+// of such values are ambiguous if the name of a field contains a colon.
+func (t Type) namesValues() bool {
 	for _, f := range t.Fields {
-		if f.MaxValues() > 1 {
+		if f.MaxValues() > 1 || f.Hold > 0 {
 			return true
 		}
 	}
@@ -205,7 +211,9 @@ func (t Type) buildingProblem() *problem {
 		for _, what := range t.Building.What[name] {
 			role, _ := roleOf(what)
 			indexed := t.Tertiary[name].Indexed && role == RoleIndexed
-			if !f.Role.Has(role) && !indexed && !(f.Required && what == RequiredRule) && !(f.Role.Has(RoleOrdered) && what == UnsetRule) {
+			rule := what == RequiredRule && f.Required || what == UnsetRule && f.Role.Has(RoleOrdered) ||
+				what == TypedRule && f.Role.Has(RoleSecondary) && f.IsTyped()
+			if !f.Role.Has(role) && !indexed && !rule {
 				return problemf("not declared: %s", quoteIfUnclear(what)).at("what", name)
 			}
 		}

@@ -178,6 +178,10 @@ func anyField() *rapid.Generator[schema.Field] {
 			Kind:    rapid.SampledFrom([]string{"", "email", "nickname", "username", "url", "pattern"}).Draw(t, "kind"),
 			Pattern: rapid.SampledFrom([]string{"^a+$", `[^<>&"\\]`, "\u2028|é"}).Draw(t, "pattern"),
 		}
+		typed := slices.Contains([]string{"email", "nickname", "username"}, f.Kind)
+		if f.Role.Has(schema.RoleSecondary) && !typed && rapid.Bool().Draw(t, "untyped") {
+			f.Typed = new(false)
+		}
 		if !f.Role.Has(schema.RoleSecondary) {
 			f.Codec = rapid.SampledFrom(codecs).Draw(t, "codec")
 		}

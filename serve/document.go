@@ -15,13 +15,14 @@ const problemJSON = "application/problem+json"
 // extraStatuses lists the operationIds that may respond with a status, in addition to the statuses
 // that all operations of a kind share.
 var extraStatuses = map[int][]string{
-	http.StatusConflict: {"createEntry", "patchEntry", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries"},
+	http.StatusConflict: {"createEntry", "patchEntry", "addValue", "removeValue", "putValueFirst", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries"},
 	http.StatusGone:     {"createEntry"},
 	// importEntries may fail to write the refused lines to a temporary file.
-	http.StatusInternalServerError: {"importEntries"},
-	http.StatusPreconditionFailed:  {"patchEntry", "startSession"},
-	http.StatusUnprocessableEntity: {"createEntry", "patchEntry", "setPassword", "startSession", "login", "issueToken", "redeemToken", "resetPassword", "invite", "acceptInvitation", "addTag", "replaceTags", "removeTag"},
-	http.StatusNotFound:            {"peekToken", "redeemToken", "resetPassword"},
+	http.StatusInternalServerError:  {"importEntries"},
+	http.StatusPreconditionFailed:   {"patchEntry", "addValue", "removeValue", "putValueFirst", "startSession"},
+	http.StatusPreconditionRequired: {"patchEntry"},
+	http.StatusUnprocessableEntity:  {"createEntry", "patchEntry", "addValue", "removeValue", "putValueFirst", "setPassword", "startSession", "login", "issueToken", "redeemToken", "resetPassword", "invite", "acceptInvitation", "addTag", "replaceTags", "removeTag"},
+	http.StatusNotFound:             {"peekToken", "redeemToken", "resetPassword"},
 }
 
 // problemStatuses returns all statuses with which an operation may respond with a problem.

@@ -27,6 +27,8 @@ type Entry struct {
 	Disabled bool     `json:"disabled" doc:"the entry cannot log in"`
 	Verified []string `json:"verified" doc:"facets with an address that its owner has confirmed"`
 	Facets   Facets   `json:"facets"`
+
+	Values map[string][]Value `json:"values,omitempty" doc:"all values of each field that may have several, the facet first"`
 }
 
 // Facets holds the values of an entry by field.
@@ -42,7 +44,7 @@ const createdField = "added"
 
 // entryOf returns an entry in the form in which the service sends it.
 func entryOf(e userdb.Entry) Entry {
-	out := Entry{UID: e.UID(), Type: e.Type(), Rev: e.Rev(), Disabled: e.Disabled(), Verified: []string{}, Facets: Facets(e.Facets())}
+	out := Entry{UID: e.UID(), Type: e.Type(), Rev: e.Rev(), Disabled: e.Disabled(), Verified: []string{}, Facets: Facets(e.Facets()), Values: valuesOf(e)}
 	delete(out.Facets, e.Key().Field())
 	for field := range out.Facets {
 		if e.Verified(field) {
@@ -127,7 +129,7 @@ func asNotFound(err error) error {
 func (s *Service) registerEntries() {
 	handle(s, route{id: "createEntry", method: "POST", path: typePrefix + "/entries", scopes: []string{admin.ScopeWrite}, summary: "Create an entry", status: http.StatusCreated}, createEntry)
 	handle(s, route{id: "getEntry", method: "GET", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeRead}, summary: "Get an entry by its UID"}, getEntry)
-	handle(s, route{id: "patchEntry", method: "PATCH", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeWrite}, summary: "Set facets, and remove those that are null"}, patchEntry)
+	handle(s, route{id: "patchEntry", method: "PATCH", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeWrite}, summary: "Set facets and values, and remove those that are null"}, patchEntry)
 	handle(s, route{id: "deleteEntry", method: "DELETE", path: typePrefix + "/entries/{uid}", scopes: []string{admin.ScopeWrite}, summary: "Delete an entry and everything that belongs to it", status: http.StatusNoContent}, deleteEntry)
 	handle(s, route{id: "disableEntry", method: "POST", path: typePrefix + "/entries/{uid}/disable", scopes: []string{admin.ScopeWrite}, summary: "Disable an entry: it cannot log in, and its sessions and tokens end", status: http.StatusNoContent},
 		handleUID((*userdb.Type).Disable))
@@ -156,6 +158,7 @@ type createInput struct {
 		ServerOwned
 		UID      string                     `json:"uid,omitempty" maxLength:"1024" doc:"generated if absent"`
 		Facets   map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000"`
+		Values   NewValues                  `json:"values,omitempty" doc:"all values of fields that may have several, the facet first"`
 		Tags     []string                   `json:"tags,omitempty" maxItems:"1000"`
 		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"if absent, nobody can log in with a password"`
 		Origin   string                     `json:"origin,omitempty" maxLength:"1024" doc:"the address of the visitor who signs up, which the caller vouches for"`
@@ -184,6 +187,9 @@ func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput,
 		return nil, err
 	}
 	n.UID = in.Body.UID
+	if n.Values, err = in.Body.Values.newTexts(in.Body.Facets, n.Facets); err != nil {
+		return nil, err
+	}
 	var e userdb.Entry
 	if in.IdempotencyKey == "" {
 		e, err = t.Create(ctx, n)
@@ -191,7 +197,7 @@ func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput,
 		return nil, problem(userdb.CodeNotFound, "the entry that was created with this idempotency key no longer exists").withStatus(http.StatusGone)
 	}
 	if err != nil {
-		return nil, err
+		return nil, pointTo(err, valuePointer, slices.Collect(maps.Keys(n.Values))...)
 	}
 	return &createdOutput{etagOf(e), locationOf(e), entryOf(e)}, nil
 }
@@ -251,34 +257,53 @@ type patchInput struct {
 	Body    struct {
 		ServerOwned
 		UID    any                        `json:"uid,omitempty" doc:"ignored"`
-		Facets map[string]json.RawMessage `json:"facets" maxProperties:"1000" doc:"new values, or null to remove a facet; all others stay"`
+		Facets map[string]json.RawMessage `json:"facets,omitempty" maxProperties:"1000" doc:"new values, or null to remove a facet with all values of the field; all others stay. Required unless there are values"`
+		Values NewValues                  `json:"values,omitempty" doc:"all values of a field, in place of those that it has; an empty list or null removes them. This requires If-Match"`
 	} `contentType:"application/merge-patch+json"`
 }
+
+// errNoFacets is the problem of a patch without facets, which were required before there were
+// values.
+var errNoFacets = schemaProblem(&huma.ErrorModel{
+	Status: http.StatusUnprocessableEntity,
+	Errors: []*huma.ErrorDetail{{Location: "body", Message: "expected required property facets to be present"}},
+})
 
 func patchEntry(ctx context.Context, c *call, in *patchInput) (*entryOutput, error) {
 	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
+	if in.Body.Facets == nil && in.Body.Values == nil {
+		return nil, errNoFacets
+	}
 	facets, err := c.parseFacets(in.Type, in.Body.Facets)
 	if err != nil {
 		return nil, err
 	}
+	var changed []string // fields with other values than the entry had
 	e, err := t.Update(ctx, in.hint(), func(e *userdb.Entry) error {
 		if in.IfMatch != "" && !matchesETag(in.IfMatch, *e) {
 			return errPrecondition
 		}
+		var err error
+		if changed, err = in.Body.Values.edit(e, in.IfMatch != "", in.Body.Facets, facets); err != nil {
+			return err
+		}
 		for field := range in.Body.Facets {
-			if v, has := facets[field]; has {
+			v, has := facets[field]
+			switch {
+			case slices.Contains(changed, field): // the facet is the first of the values
+			case has:
 				e.Put(field, v)
-			} else {
+			default:
 				e.Drop(field)
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, asNotFound(err)
+		return nil, pointTo(asNotFound(err), valuePointer, changed...)
 	}
 	out := entryOf(e)
 	return &entryOutput{Status: http.StatusOK, ETag: etagOf(e), Body: &out}, nil

@@ -56,7 +56,7 @@ func TestScopes(t *testing.T) {
 			keys[scope] = c.makeKey(admin.Key{Name: "only-" + scope, Scopes: []string{scope}})
 		}
 		for _, o := range c.operations() {
-			path := strings.NewReplacer("{type}", "user", "{uid}", "nobody", "{tag}", "x", "{id}", "x").Replace(o.Path)
+			path := strings.NewReplacer("{type}", "user", "{uid}", "nobody", "{tag}", "x", "{id}", "x", "{field}", "email").Replace(o.Path)
 			scopes := o.Security[0]["key"]
 			if len(scopes) == 0 {
 				t.Errorf("%s needs no key", o.ID)

@@ -94,6 +94,11 @@ func sizeOf(e userdb.Entry) (bytes int) {
 	for field, v := range e.Facets() {
 		bytes += len(field) + len(v.Wire())
 	}
+	for _, texts := range e.Values() {
+		for _, text := range texts {
+			bytes += len(text)
+		}
+	}
 	return bytes
 }
 

@@ -243,7 +243,7 @@ var bodyFields = []string{"uid", "tags", "password", "purpose", "life", "idle", 
 
 // pointerOf returns the JSON pointer to a field in a request body.
 func pointerOf(field string) string {
-	escaped := strings.NewReplacer("~", "~0", "/", "~1").Replace(field)
+	escaped := escapePointer(field)
 	switch {
 	case field == "":
 		return ""
@@ -251,6 +251,11 @@ func pointerOf(field string) string {
 		return "/" + escaped
 	}
 	return "/facets/" + escaped
+}
+
+// escapePointer returns a name as a part of a JSON pointer.
+func escapePointer(name string) string {
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
 }
 
 // missingProperty matches huma's message about a required member that is absent.

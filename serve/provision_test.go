@@ -188,6 +188,7 @@ func TestFilters(t *testing.T) {
 			`emails[type eq "work"].value eq "b@x.org"`:     "1",
 			`emails[type eq "work" and value eq "b@x.org"]`: "1",
 			`emails[value eq "b@x.org"]`:                    "1",
+			`emails[type eq "home"].value eq "b@x.org"`:     "0",
 			`urn:ietf:params:scim:schemas:core:2.0:User:userName eq "b@x.org"`:    "1",
 			`urn:IETF:params:scim:schemas:core:2.0:user:externalId eq "X-b"`:      "1",
 			`userName eq "a@x.org" and externalId eq "X-a" and id eq "` + a + `"`: "1",
@@ -222,7 +223,7 @@ func TestFilters(t *testing.T) {
 		for _, filter := range []string{
 			"", " ", "x", `userName`, `userName pr`, `userName sw "a"`, `userName co "a"`, `userName ne "a@x.org"`, `userName gt "a"`, `not (userName eq "a@x.org")`,
 			`userName eq "a@x.org" or userName eq "b@x.org"`, `displayName eq "x"`, `password eq "x"`, `active eq true`, `meta.created gt "2020-01-01T00:00:00Z"`,
-			`userName eq "a@x.org" and username eq "a@x.org"`, `emails.type eq "work"`, `emails[type eq "home"].value eq "b@x.org"`, `emails[type eq "work"]`, `userName eq a@x.org`, `userName eq 5`, `userName eq null`,
+			`userName eq "a@x.org" and username eq "a@x.org"`, `emails.type eq "work"`, `emails[type eq "work"]`, `userName eq a@x.org`, `userName eq 5`, `userName eq null`,
 			`urn:ietf:params:scim:schemas:core:2.0:Group:id eq "x"`, `urn:x:userName eq "a@x.org"`, `userName eq "a@x.org" and`, `userName eq "a@x.org`, `~isa eq "user"`,
 			`userName eq "` + strings.Repeat("a", 5000) + `"`, strings.Repeat("(", 3000) + `userName eq "a"` + strings.Repeat(")", 3000), `userName.x eq "a@x.org"`, "userName eq \"a\x00\"",
 		} {

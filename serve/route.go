@@ -149,6 +149,7 @@ func (s *Service) registerRoutes() (http.Handler, error) {
 	s.api = humago.New(mux, config)
 	s.registerAbout(mux)
 	s.registerEntries()
+	s.registerValues()
 	s.registerListings()
 	s.registerLogins()
 	s.registerTokens()

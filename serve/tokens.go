@@ -29,7 +29,7 @@ func (s *Service) registerTokens() {
 type issueInput struct {
 	TypePath
 	Body struct {
-		Purpose    string   `json:"purpose" minLength:"1" maxLength:"256" doc:"a word of your own; redeeming a token for change:FIELD sets that facet to the value"`
+		Purpose    string   `json:"purpose" minLength:"1" maxLength:"256" doc:"a word of your own; redeeming a token for change:FIELD sets that facet to the value, and redeeming one for add:FIELD adds the value, verified, to a field that may have several"`
 		UID        string   `json:"uid,omitempty" maxLength:"1024" doc:"the UID of the entry; give either this or identifier"`
 		Identifier string   `json:"identifier,omitempty" maxLength:"4096" doc:"what a visitor typed; limits apply, and the work is the same whether an entry has it or not"`
 		Field      string   `json:"field,omitempty" maxLength:"1024" doc:"the facet with the address that the token is sent to; the address is returned, and verified when the token is redeemed"`

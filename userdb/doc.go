@@ -37,7 +37,8 @@
 // # Invariants
 //
 //   - I1: Every secondary value of a live entry has its SRK, and that SRK names this entry.
-//   - I2: No canonical secondary value belongs to two live entries of a type, in whatever fields.
+//   - I2: No canonical secondary value belongs to two live entries of a type, in whatever fields. A
+//     value that nobody types (schema.Field.Typed) counts in its own field alone.
 //   - I3: The ~isa, ~prk and primary facet of an entry agree with its key.
 //   - I4: A record whose entry is not live (an SRK, an index member, a tertiary record) is never
 //     shown to a reader, and check.Run finds it.
@@ -51,10 +52,10 @@
 //
 // A method reads an entry, builds one change value that describes the difference (facets, SRKs to
 // claim and to release, index members), and has the store apply it. On one server, one Lua script
-// compares the entry's revision, looks up each claimed value under every secondary field of the
-// type, and writes all or nothing. On a cluster, whose scripts cannot reach other slots, the store
-// first claims each value by writing its SRK, and then commits with one script on the entry. A
-// reader believes an SRK only if its entry is live and holds the value.
+// compares the entry's revision, looks up each claimed value under every typed secondary field of
+// the type, and writes all or nothing. On a cluster, whose scripts cannot reach other slots, the
+// store first claims each value by writing its SRK, and then commits with one script on the entry.
+// A reader believes an SRK only if its entry is live and holds the value.
 //
 // # Structs
 //

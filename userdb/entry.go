@@ -31,6 +31,10 @@ type Entry struct {
 	// changed; edits has the first of them. The map is never modified.
 	texts map[string][]string
 
+	// labels holds the labels that SetLabel has set, by field and value. The maps are never
+	// modified.
+	labels map[string]map[string]string
+
 	disable *bool // the argument of the last SetDisabled
 }
 
@@ -139,7 +143,7 @@ func (e Entry) Text(field string) string {
 }
 
 // Put sets a facet in this copy. Earlier copies of e do not change. Of a field with several values
-// it replaces only the first.
+// it replaces only the first; after Drop, it sets the only one.
 func (e *Entry) Put(field string, v schema.Value) { e.edit(field, &v) }
 
 // Drop removes a facet from this copy, and all other values of the field. Earlier copies of e do
@@ -157,8 +161,12 @@ func (e *Entry) edit(field string, v *schema.Value) {
 // MarshalJSON returns the facets that Flat returns as JSON.
 func (e Entry) MarshalJSON() ([]byte, error) { return json.Marshal(e.Flat()) }
 
+// fieldValues is the name under which Flat returns all values of the fields that may have several.
+const fieldValues = "~values"
+
 // Flat returns the entry as one flat object: the facets by name, ~isa, ~prk and ~rev, and
-// "~disabled":true if the entry is disabled. A value that a repair took out of a field, because
+// "~disabled":true if the entry is disabled. If the type has fields that may have several values,
+// ~values holds what Values returns, as JSON. A value that a repair took out of a field, because
 // another entry keeps it, is ~lost:FIELD. For the zero Entry Flat is empty.
 func (e Entry) Flat() schema.Facets {
 	if !e.key.IsValid() {
@@ -172,6 +180,10 @@ func (e Entry) Flat() schema.Facets {
 	}
 	if e.Disabled() {
 		flat[store.FieldDisabled] = schema.Bool(true)
+	}
+	if all := e.Values(); len(all) > 0 {
+		text, _ := json.Marshal(all) // marshaling strings cannot fail
+		flat[fieldValues], _ = schema.Decode(schema.CodecJSON, string(text))
 	}
 	flat[store.FieldType] = schema.Text(e.Type())
 	flat[store.FieldPRK] = schema.Text(e.key.String())

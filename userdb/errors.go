@@ -133,7 +133,8 @@ type FieldError struct {
 	// "kind" or "query". It is "" for ErrDuplicate.
 	Rule string
 
-	// Reason describes the problem to people. It is "" for ErrDuplicate.
+	// Reason describes the problem to people. For ErrDuplicate it is "", or says which of several
+	// values of the field is taken.
 	Reason string
 }
 

@@ -354,6 +354,9 @@ func (l *skippedEntries) err() error {
 // A Total says how many entries a query selects.
 type Total struct {
 	Entries int64
+	// Retired is the number of retired UIDs (see schema.Type), if the query selects all entries.
+	// Otherwise it is 0.
+	Retired int64
 	// Estimate reports whether Entries may be too high. On a cluster, an index may have members
 	// of changes that are still running or were interrupted; check.Run removes the latter.
 	Estimate bool
@@ -383,12 +386,12 @@ func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 		if err != nil {
 			return Total{}, err
 		}
-		return Total{sizes[0], t.view.Config.Steps}, nil
+		return Total{Entries: sizes[0], Estimate: t.view.Config.Steps}, nil
 	}
 	var unreadable skippedEntries
-	n, err := t.view.Count(ctx, s, unreadable.add)
+	n, retired, err := t.view.Count(ctx, s, unreadable.add)
 	if err != nil {
 		return Total{}, err
 	}
-	return Total{Entries: n}, unreadable.err()
+	return Total{Entries: n, Retired: retired}, unreadable.err()
 }

@@ -34,7 +34,8 @@ type Attempt struct {
 //
 //   - ErrLogin if the identifier is unknown, the password is wrong, or the entry has no password or
 //     is disabled. The error does not say which, and Login does the same work in each case. A mail
-//     address that is not the first of its field counts as unknown until it is verified.
+//     address that is not the first of its field, or was not the first when it was added, counts as
+//     unknown until it is verified.
 //   - ErrTooManyAttempts if too many attempts have failed. The password was not checked. A
 //     *WaitError says how long to wait.
 //   - ErrUnavailable with a *BusyError if more logins are waiting for a processor than can be

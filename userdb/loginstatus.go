@@ -27,7 +27,8 @@ type LoginStatus struct {
 	Disabled bool
 	Password PasswordState
 
-	// Identifiers is the number of secondary facets. Without one, Login cannot find the entry.
+	// Identifiers is the number of identifiers that Login accepts. Without one, it cannot find the
+	// entry.
 	Identifiers int
 
 	// Wait is the time until an attempt from an unfamiliar origin is checked. It is zero if one
@@ -81,8 +82,8 @@ func (t *Type) LoginStatus(ctx context.Context, h hints.Hint) (s LoginStatus, er
 		return LoginStatus{}, publicError(err)
 	}
 	s = LoginStatus{Disabled: r.Fields[store.FieldDisabled] != "", Password: t.passwordState(r)}
-	for _, field := range t.declared.Secondary {
-		if r.Fields[field] != "" {
+	for _, field := range t.declared.Typed {
+		if r.Fields[field] != "" && !t.facetUnverified(r, field) {
 			s.Identifiers++
 		}
 		for _, f := range store.FurtherIn(r.Fields, field) {

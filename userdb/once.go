@@ -164,6 +164,14 @@ func encodeRequest(n NewEntry) string {
 			add(text)
 		}
 	}
+	for _, field := range slices.Sorted(maps.Keys(n.Labels)) {
+		b.WriteString("labels ")
+		add(field)
+		for _, text := range slices.Sorted(maps.Keys(n.Labels[field])) {
+			add(text)
+			add(n.Labels[field][text])
+		}
+	}
 	return b.String()
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -84,30 +85,31 @@ func (t *Type) addMissingAndTaken(ctx context.Context, p problems, old store.Rec
 // duplicateErrors returns an error for each value of a secondary field that another entry has,
 // except those of the fields in wrong. It returns none if the store does not answer.
 func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map[string]string, wrong []string) (errs []error) {
-	var fields []string
+	var values []error // for the value of each lookup, if it is taken
 	var lookups []store.Lookup
-	look := func(field, written string) {
+	look := func(field, written string, number int) {
 		canonical, _ := t.declared.Schema.Identifier(written)
 		if canonical == "" || old.HasValue(field, canonical) {
 			return
 		}
 		var srks []recordkey.Key
-		for _, other := range t.declared.Secondary {
+		for _, other := range t.declared.Rivals(field) {
 			if srk, ok := t.declared.SRK(other, canonical); ok {
 				srks = append(srks, srk)
 			}
 		}
 		if len(srks) > 0 {
-			fields, lookups = append(fields, field), append(lookups, store.Lookup{SRKs: srks})
+			values, lookups = append(values, duplicateValue(field, number)), append(lookups, store.Lookup{SRKs: srks})
 		}
 	}
 	for _, field := range t.declared.Secondary {
 		if slices.Contains(wrong, field) {
 			continue
 		}
-		look(field, facets[field])
-		for _, f := range store.FurtherIn(facets, field) {
-			look(field, f.Written)
+		further := store.FurtherIn(facets, field)
+		look(field, facets[field], min(1, len(further)))
+		for i, f := range further {
+			look(field, f.Written, i+2)
 		}
 	}
 	found, err := t.view.FindMany(ctx, lookups)
@@ -116,17 +118,42 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 	}
 	for i, f := range found {
 		if f.Err == nil && f.Record.Key != old.Key {
-			errs = append(errs, store.DuplicateField(fields[i]))
+			errs = append(errs, values[i])
 		}
 	}
 	return errs
+}
+
+// duplicateValue returns the error for a value that another entry has. number is its number among
+// several values of the field, or 0.
+func duplicateValue(field string, number int) error {
+	e := &FieldError{Err: ErrDuplicate, Field: field}
+	if number > 0 {
+		e.Reason = "value " + strconv.Itoa(number)
+	}
+	return e
+}
+
+// numberDuplicate returns err, which says that a value is taken, with the number of the value if
+// the field has several.
+func (t *Type) numberDuplicate(ctx context.Context, err error, old store.Record, facets map[string]string) error {
+	taken, is := publicError(err).(*FieldError)
+	if !is || !errors.Is(err, ErrDuplicate) || len(store.FurtherIn(facets, taken.Field)) == 0 {
+		return err
+	}
+	for _, found := range t.duplicateErrors(ctx, old, facets, nil) {
+		if fieldOf(found) == taken.Field {
+			return found
+		}
+	}
+	return err
 }
 
 // allProblems returns all problems of a change that was refused with err, which reports only one of
 // them.
 func (t *Type) allProblems(ctx context.Context, err error, old store.Record, facets map[string]string) error {
 	var p problems
-	if other := p.add(err); other != nil || len(p) == 0 {
+	if other := p.add(t.numberDuplicate(ctx, err, old, facets)); other != nil || len(p) == 0 {
 		return other
 	}
 	if slices.Contains(p.fields(), t.declared.Schema.Primary) {

@@ -94,19 +94,21 @@ func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string
 // IssueFor issues a token that is sent to an address of the entry, and returns its secret and the
 // address. The address is the one stored in the field, never the one that a visitor typed: the two
 // may be equal only in their canonical form and lead to different mailboxes. When the address
-// changes, the token ends; when the token is redeemed, the address is verified. The errors are
-// those of Issue, and ErrInvalid if the entry has no such facet.
+// changes, the token ends; when the token is redeemed, the address is verified.
+//
+// A facet that was a further value of its field, and was not verified when it became the facet, may
+// be the address of another person. The secret is then for the first verified value. To verify the
+// facet itself, mail it a token of PurposeAdd or PurposeChange with its value.
+//
+// The errors are those of Issue, and ErrInvalid if the entry has no such facet, if no value of the
+// field may receive a secret, or for PurposeAdd, whose secret goes to the new value.
 func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Token) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueFor", &err)
 	defer v.end(&err)
 	if err := tk.bindTo(field); err != nil {
 		return "", "", err
 	}
-	secret, r, err := t.issue(ctx, h, tk, true)
-	if err != nil {
-		return "", "", err
-	}
-	return secret, t.entryUnchecked(r).Text(field), nil
+	return t.issue(ctx, h, tk, true)
 }
 
 // bindTo sets Field to the field that the token is sent to. It returns an error if Field already
@@ -117,23 +119,27 @@ func (tk *Token) bindTo(field string) error {
 		return invalid("field", "field", "differs from the field that the token is sent to")
 	case field == "":
 		return invalid("field", "field", "no field is given")
+	case strings.HasPrefix(tk.Purpose, PurposeAdd):
+		return invalid("purpose", "add", "the secret goes to the value that the token adds; use Issue")
 	}
 	tk.Field = field
 	return nil
 }
 
-// issue stores a token, which is sent to an address of the entry if sent is true. If the entry
-// changes before the token is stored, issue reads it again and starts over.
-func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, sent bool) (secret string, r store.Record, err error) {
+// issue stores a token and returns its secret. If sent is true, the secret is sent to the address
+// of the entry that issue also returns. If the entry changes before the token is stored, issue
+// reads it again and starts over.
+func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, sent bool) (secret, address string, err error) {
 	t = t.current()
 	if err := t.checkToken(&tk); err != nil {
-		return "", r, err
+		return "", "", err
 	}
 	if changesEntry(tk.Purpose) {
 		if err := t.admitChange(ctx, tk.Value); err != nil {
-			return "", r, err
+			return "", "", err
 		}
 	}
+	var r store.Record
 	err = retryOnConflict(ctx, func() (conflict bool, err error) {
 		if r, err = t.record(ctx, h); err == nil {
 			err = t.checkIssuable(r, tk)
@@ -144,7 +150,14 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, sent bool) (se
 		if err != nil {
 			return false, err
 		}
-		bound := t.bonds(r, tk, r.Fields[tk.Field])
+		address = r.Fields[tk.Field]
+		if sent {
+			address = t.addressFor(r, tk.Field, "")
+		}
+		if sent && address == "" {
+			return false, invalid(tk.Field, "unverified", "no secret is sent to this address before it is verified")
+		}
+		bound := t.bonds(tk, address, r.Fields[strings.TrimPrefix(tk.Purpose, PurposeChange)])
 		if !sent {
 			bound = bound[:len(bound)-1]
 		}
@@ -156,21 +169,27 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, sent bool) (se
 		return errors.Is(err, ErrConflict), err
 	})
 	if err != nil {
-		return "", r, err
+		return "", "", err
 	}
 	t.db.emit(ctx, Event{Kind: EventIssue, Key: r.Key, Purpose: tk.Purpose})
-	return secret, r, nil
+	return secret, address, nil
 }
 
 // bonds returns the names to which a stored token of an entry is bound, and sentMark at the end.
-// written is the value of Token.Field that the token is issued for.
-func (t *Type) bonds(r store.Record, tk Token, written string) []string {
-	var all []string
-	for _, field := range tk.boundFields() {
-		if field != tk.Field {
-			written = r.Fields[field]
+// bound is the value of Token.Field that the token is bound to, and changed the one that a token of
+// PurposeChange replaces. Such a token ends when another value becomes the facet, even if the entry
+// keeps the earlier one.
+func (t *Type) bonds(tk Token, bound, changed string) (all []string) {
+	if tk.Field != "" {
+		all = append(all, t.bond(tk.Field, bound))
+	}
+	if field, changes := strings.CutPrefix(tk.Purpose, PurposeChange); changes {
+		all = append(all, t.bond(field, changed), field)
+	}
+	for i := len(all) - 1; i > 0; i-- {
+		if slices.Contains(all[:i], all[i]) {
+			all = slices.Delete(all, i, i+1)
 		}
-		all = append(all, t.bond(field, written))
 	}
 	return append(all, sentMark)
 }
@@ -274,7 +293,10 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 				if err := t.applyToken(current, stored, facets, own); err != nil {
 					return c, false, err
 				}
-				return t.declared.Update(current, facets, own)
+				if c, due, err = t.declared.Update(current, facets, own); err == nil {
+					t.declared.Hold(&c, current, t.view.Now())
+				}
+				return c, due, err
 			})
 			return err
 		})

@@ -3,6 +3,7 @@ package userdb
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -46,6 +47,41 @@ func (e Entry) Values() map[string][]string {
 	return all
 }
 
+// A FieldValue is one value of a field that may have several, with what is known about it.
+type FieldValue struct {
+	Text string
+
+	// Verified is when the value was verified. It is the zero time for a value that is not verified
+	// and for the facet; Entry.Verified reports whether the facet is verified.
+	Verified time.Time
+
+	// Label says what kind of value it is for its owner, such as "work". It is "" for none.
+	Label string
+}
+
+// FieldValues returns the same values as Values, with what is known about each.
+func (e Entry) FieldValues() map[string][]FieldValue {
+	if e.t == nil || len(e.t.Many) == 0 {
+		return nil
+	}
+	all := map[string][]FieldValue{}
+	for field, texts := range e.Values() {
+		known := e.t.Values(e.fields, field)
+		for i, text := range texts {
+			v := FieldValue{Text: text}
+			is := slices.IndexFunc(known, func(f store.Further) bool { return f.Written == text })
+			if is >= 0 {
+				v.Label = known[is].Label
+			}
+			if i > 0 && is > 0 && known[is].Verified > 0 {
+				v.Verified = time.Unix(known[is].Verified, 0).UTC()
+			}
+			all[field] = append(all[field], v)
+		}
+	}
+	return all
+}
+
 // SetTexts replaces all values of a secondary field in this copy. The first text becomes the facet.
 // Without texts, the field has no value. Save and Update refuse more texts than the schema allows,
 // and two that are the same value. Earlier copies of e do not change.
@@ -72,16 +108,31 @@ func (e *Entry) AddText(field, text string) {
 }
 
 // DropText removes a value of a secondary field from this copy, in whatever spelling. If that was
-// the facet, the next value becomes the facet.
+// the facet, the next value that is verified becomes the facet, or the next of all if none is.
 func (e *Entry) DropText(field, text string) {
 	texts := e.Texts(field)
-	if i := e.indexOf(texts, text); i >= 0 {
-		e.SetTexts(field, slices.Delete(texts, i, i+1)...)
+	i := e.indexOf(texts, text)
+	if i < 0 {
+		return
 	}
+	texts = slices.Delete(texts, i, i+1)
+	if i == 0 && len(texts) > 1 && e.t != nil {
+		values := e.t.Values(e.fields, field)
+		verified := slices.IndexFunc(texts, func(text string) bool {
+			return slices.ContainsFunc(values, func(f store.Further) bool { return f.Verified > 0 && f.Written == text })
+		})
+		if verified > 0 {
+			text = texts[verified]
+			texts = slices.Insert(slices.Delete(texts, verified, verified+1), 0, text)
+		}
+	}
+	e.SetTexts(field, texts...)
 }
 
 // PutFirst makes a value of a secondary field the facet in this copy. The other values follow in
-// their order. A value that the field does not have yet is added.
+// their order. A value that the field does not have yet is added. A mail address that the entry has
+// and that is not verified does not sign in and receives no secrets as the facet either, until it
+// is verified.
 func (e *Entry) PutFirst(field, text string) {
 	texts := e.Texts(field)
 	if i := e.indexOf(texts, text); i >= 0 {
@@ -91,10 +142,61 @@ func (e *Entry) PutFirst(field, text string) {
 	e.SetTexts(field, append([]string{text}, texts...)...)
 }
 
+// A TextValue is one value of a secondary field.
+type TextValue struct {
+	Text     string
+	Label    string // what kind of value it is for its owner, such as "work"; "" for none
+	Verified bool   // see VerifiedText
+}
+
+// TextValues returns the values that Texts returns, with their labels and marks of verification.
+func (e Entry) TextValues(field string) (all []TextValue) {
+	if e.t == nil {
+		return nil
+	}
+	known := map[string]store.Further{}
+	for _, f := range e.t.Values(e.fields, field) {
+		known[f.Canonical] = f
+	}
+	for _, text := range e.Texts(field) {
+		f := known[e.t.Schema.Canonical(text)]
+		v := TextValue{Text: text, Label: f.Label, Verified: f.Verified > 0 && f.Written == text}
+		if label, set := e.labels[field][text]; set {
+			v.Label = label
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// SetLabel labels a value of a secondary field in this copy; "" removes its label. It does nothing
+// if the field does not have the value. A label has at most 64 bytes and is not a hyphen alone.
+// Earlier copies of e do not change.
+func (e *Entry) SetLabel(field, text, label string) {
+	texts := e.Texts(field)
+	i := e.indexOf(texts, text)
+	if i < 0 {
+		return
+	}
+	if _, edited := e.texts[field]; !edited {
+		e.SetTexts(field, texts...)
+	}
+	labels, ofField := maps.Clone(e.labels), maps.Clone(e.labels[field])
+	if labels == nil {
+		labels = map[string]map[string]string{}
+	}
+	if ofField == nil {
+		ofField = map[string]string{}
+	}
+	ofField[texts[i]] = label
+	labels[field] = ofField
+	e.labels = labels
+}
+
 // indexOf returns the index of the text that is the same value, or -1.
 func (e Entry) indexOf(texts []string, text string) int {
-	if e.t == nil {
-		return slices.Index(texts, text)
+	if i := slices.Index(texts, text); i >= 0 || e.t == nil {
+		return i
 	}
 	canonical := e.t.Schema.Canonical(text)
 	return slices.IndexFunc(texts, func(other string) bool { return e.t.Schema.Canonical(other) == canonical })
@@ -110,25 +212,32 @@ func (e Entry) VerifiedText(field, text string) bool {
 	})
 }
 
-// putText applies Put or Drop of a facet to the values that other methods have set.
+// putText applies Put or Drop of a facet to the values that other methods have set. Drop removes
+// all values, and a later Put does not bring them back.
 func (e *Entry) putText(field string, v *schema.Value) {
 	texts, edited := e.texts[field]
-	if !edited {
+	drops := v == nil && e.t != nil && slices.Contains(e.t.Secondary, field)
+	several := (edited || drops) && len(store.FurtherIn(e.fields, field)) > 0
+	if !edited && !several {
 		return
 	}
-	e.texts = maps.Clone(e.texts)
+	all := maps.Clone(e.texts)
+	if all == nil {
+		all = map[string][]string{}
+	}
 	switch {
 	case v == nil:
-		e.texts[field] = nil
-	case len(texts) == 0:
-		delete(e.texts, field)
+		all[field] = nil
+	case len(texts) == 0 && !several:
+		delete(all, field)
 	default:
-		rest := slices.Clone(texts[1:])
+		rest := slices.Clone(texts[min(1, len(texts)):])
 		if i := e.indexOf(rest, v.Text()); i >= 0 {
 			rest = slices.Delete(rest, i, i+1)
 		}
-		e.texts[field] = append([]string{v.Text()}, rest...)
+		all[field] = append([]string{v.Text()}, rest...)
 	}
+	e.texts = all
 }
 
 // source returns e as structs are read from it.
@@ -144,19 +253,28 @@ func (e Entry) source() typed.Source {
 // signsIn reports whether its owner may sign in with the identifier that a lookup has found the
 // entry by. A value that somebody else has entered, such as a directory, may be the address of
 // another person. So the further values of a field with mail addresses count only if they are
-// verified.
+// verified, and so does a facet that was one of them.
 func (t *Type) signsIn(l store.Lookup, r store.Record) bool {
 	if len(l.SRKs) == 0 {
 		return l.Matches(r)
 	}
 	return slices.ContainsFunc(l.SRKs, func(srk recordkey.Key) bool {
 		field, value := srk.Field(), srk.Value()
-		if r.SKV(field) == value || !r.HasValue(field, value) {
-			return r.SKV(field) == value
+		if !r.HasValue(field, value) {
+			return false
 		}
 		f, further := r.FurtherValue(field, value)
-		return !further || f.Verified > 0 || !t.declared.Schema.Fields[field].HasAddresses()
+		if r.SKV(field) == value || !further {
+			return !t.facetUnverified(r, field)
+		}
+		return f.Verified > 0 || !t.declared.Schema.Fields[field].HasAddresses()
 	})
+}
+
+// facetUnverified reports whether a facet is a mail address that was a further value of the field,
+// and that nobody has verified.
+func (t *Type) facetUnverified(r store.Record, field string) bool {
+	return r.FacetUnverified(field) && t.declared.Schema.Fields[field].HasAddresses()
 }
 
 // bond returns the name by which a token is bound to a value of the record: the field, or the value
@@ -168,15 +286,31 @@ func (t *Type) bond(field, written string) string {
 	return store.ValueBond(field, written)
 }
 
-// addressFor returns the value of a field that a visitor's secret is sent to: the one that the
-// visitor typed if it is verified, else the first.
-func (t *Type) addressFor(r store.Record, field, typed string) string {
-	if canonical, ok := t.declared.Schema.Identifier(typed); ok {
-		for _, f := range t.declared.Values(r.Fields, field) {
-			if f.Canonical == canonical && f.Verified > 0 {
-				return f.Written
-			}
+// addressFor returns the value of a field that a secret is sent to, or "" if the entry has none
+// that may receive it. It is the value with a canonical form, which the visitor typed, if that is
+// verified; else the first value, unless that must be verified first; else the first verified one.
+func (t *Type) addressFor(r store.Record, field, canonical string) string {
+	if written, ok := t.receiving(r, field, canonical); ok {
+		return written
+	}
+	if !t.facetUnverified(r, field) {
+		return r.Fields[field]
+	}
+	for _, f := range store.FurtherIn(r.Fields, field) {
+		if f.Verified > 0 && f.Canonical != r.SKV(field) {
+			return f.Written
 		}
 	}
-	return t.entryUnchecked(r).Text(field)
+	return ""
+}
+
+// receiving returns the value of a field with a canonical form as the entry has it. It returns
+// false if the entry lacks the value or no secrets may be sent to it. It folds no values: strangers
+// could tell by the time whether there are any.
+func (t *Type) receiving(r store.Record, field, canonical string) (written string, ok bool) {
+	if r.SKV(field) == canonical {
+		return r.Fields[field], !t.facetUnverified(r, field)
+	}
+	f, has := r.FurtherValue(field, canonical)
+	return f.Written, has && f.Verified > 0
 }

@@ -40,10 +40,10 @@ const (
 // a token.
 //
 // The error is ErrNotFound if nobody has the identifier, or if the entry is disabled, has no such
-// facet or has a UID of over 200 bytes. Give the visitor the usual answer and send nothing. Do the
-// same for ErrTooManyAttempts, which is returned after three tokens of one purpose, or twelve of
-// all purposes, for one account in an hour, whichever of its identifiers were typed, or after
-// thirty tokens and invitations from one origin.
+// facet or none that may receive a secret, or has a UID of over 200 bytes. Give the visitor the
+// usual answer and send nothing. Do the same for ErrTooManyAttempts, which is returned after three
+// tokens of one purpose, or twelve of all purposes, for one account in an hour, whichever of its
+// identifiers were typed, or after thirty tokens and invitations from one origin.
 func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Token, a Attempt) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueForVisitor", &err)
 	defer v.end(&err)
@@ -55,6 +55,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		return "", "", err
 	}
 	counted := false
+	canonical, _ := t.declared.Schema.Identifier(typed)
 	err = retryOnConflict(ctx, func() (conflict bool, err error) {
 		r, err := t.findConstantTime(ctx, typed)
 		if err == nil && !counted {
@@ -63,14 +64,16 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		if err != nil {
 			return false, err
 		}
-		issuable := r.Live() && len(r.Key.Value()) <= maxTokenUID && t.checkIssuable(r, tk) == nil
-		bound := t.bonds(r, tk, typed)
-		if issuable {
-			address = t.addressFor(r, field, typed)
-			bound = t.bonds(r, tk, address)
-		} else if r, err = t.decoyRecord(); err != nil {
-			return false, err
+		address = t.addressFor(r, field, canonical)
+		changed := r.Fields[strings.TrimPrefix(tk.Purpose, PurposeChange)]
+		issuable := r.Live() && len(r.Key.Value()) <= maxTokenUID && t.checkIssuable(r, tk) == nil && address != ""
+		if !issuable {
+			address, changed = typed, typed
+			if r, err = t.decoyRecord(); err != nil {
+				return false, err
+			}
 		}
+		bound := t.bonds(tk, address, changed)
 		if secret, err = newSecret(r.Key.Value()); err != nil {
 			return false, err
 		}
@@ -235,8 +238,12 @@ type Invitation struct {
 	Field      string // the facet that will hold the address
 	Address    string // as typed, without surrounding space; if an entry has it, as stored there
 	Value      string // Token.Value
-	Secret     string // the secret for AcceptInvitation; "" if Registered
+	Secret     string // the secret for AcceptInvitation; "" if Registered or Held
 	Registered bool   // an entry has the address or an identifier with the same canonical form
+	// Held says that an entry gave up the address, or an identifier with the same canonical form,
+	// and that nobody else may have it yet; see schema.Field.Hold. Send no mail: the mailbox may
+	// belong to another person by now.
+	Held bool
 }
 
 // Invite starts the registration of a visitor who typed an address. field names the facet that will
@@ -272,17 +279,16 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	if err != nil {
 		return Invitation{}, err
 	}
-	i = Invitation{Field: field, Address: address, Value: value}
-	if r.Live() {
-		i.Registered = true
-		for n, f := range t.declared.Values(r.Fields, field) {
-			if (n == 0 || f.Verified > 0) && f.Canonical == t.declared.Schema.Canonical(address) {
-				i.Address = f.Written
-			}
-		}
+	i = Invitation{Field: field, Address: address, Value: value, Registered: r.Live()}
+	if stored, ok := t.receiving(r, field, t.declared.Schema.Canonical(address)); ok {
+		i.Address = stored
 	}
-	secret, prk, err := t.invite(ctx, token.Token{Purpose: purposeInvite + field, Value: recordkey.Escape(address) + " " + value}, tk.Lifetime, i.Registered)
-	if err != nil || i.Registered {
+	if i.Held, err = t.isHeld(ctx, address); err != nil {
+		return Invitation{}, err
+	}
+	taken := i.Registered || i.Held
+	secret, prk, err := t.invite(ctx, token.Token{Purpose: purposeInvite + field, Value: recordkey.Escape(address) + " " + value}, tk.Lifetime, taken)
+	if err != nil || taken {
 		return i, err
 	}
 	i.Secret = secret
@@ -322,8 +328,11 @@ func (t *Type) inviteAt(
 			return prk, tk, err
 		}
 		_, err = t.view.FindOne(ctx, store.Lookup{PRK: prk})
+		if errors.Is(err, ErrNotFound) && t.declared.Schema.Retire && !t.db.options.randomUIDs {
+			err = t.checkRetired(ctx, prk)
+		}
 		switch {
-		case err == nil, errors.Is(err, ErrCorrupt):
+		case err == nil, errors.Is(err, ErrCorrupt), errors.Is(err, ErrDuplicate):
 			continue
 		case !errors.Is(err, ErrNotFound):
 			return prk, tk, err

@@ -35,6 +35,9 @@ type NewEntry struct {
 	// the facet, which may be missing in Facets.
 	Values map[string][]string
 
+	// Labels are the labels of Values, by field and value; see SetLabel.
+	Labels map[string]map[string]string
+
 	// Tags are the members of the tertiary set "tags", which the schema must declare.
 	Tags []string
 
@@ -193,7 +196,10 @@ func (t *Type) encodeNewTexts(d *change.Draft, n NewEntry, field string) error {
 	if d.Own == nil {
 		d.Own = map[string]string{}
 	}
-	return t.declared.SetTexts(store.Record{}, d.Facets, d.Own, field, texts, t.view.Now())
+	if err := t.declared.SetTexts(store.Record{}, d.Facets, d.Own, field, texts, t.view.Now()); err != nil {
+		return err
+	}
+	return t.declared.SetLabels(store.Record{}, d.Facets, d.Own, field, n.Labels[field])
 }
 
 // hashNew hashes the password of a new entry, unless something shows that the entry cannot be
@@ -320,9 +326,10 @@ func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store
 		return c, false, t.addMissingAndTaken(ctx, wrong, r, change.WithFurther(r, encoded, own))
 	}
 	if c, due, err = t.declared.Update(r, encoded, own); err != nil {
-		err = t.allProblems(ctx, err, r, change.WithFurther(r, encoded, own))
+		return c, due, t.allProblems(ctx, err, r, change.WithFurther(r, encoded, own))
 	}
-	return c, due, err
+	t.declared.Hold(&c, r, t.view.Now())
+	return c, due, nil
 }
 
 // ownChange returns the store's own fields that an edit changes: those that disable or enable the
@@ -369,7 +376,11 @@ func (t *Type) encodeFacets(r store.Record, e Entry, own map[string]string) (enc
 		texts, several := e.texts[field]
 		switch {
 		case several:
-			err = wrong.add(t.declared.SetTexts(r, encoded, own, field, texts, t.view.Now()))
+			refused := t.declared.SetTexts(r, encoded, own, field, texts, t.view.Now())
+			if refused == nil {
+				refused = t.declared.SetLabels(r, encoded, own, field, e.labels[field])
+			}
+			err = wrong.add(refused)
 		case v != nil:
 			err = wrong.add(t.declared.EncodeFacet(encoded, field, *v, r.Fields))
 		case field == store.FieldPassword:
@@ -400,7 +411,9 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint) (err error) {
 	ctx, v := t.db.begin(ctx, "Delete", &err)
 	defer v.end(&err)
 	return t.retryOnSchemaChange(ctx, func(t *Type) error {
-		r, err := t.rewrite(ctx, h, store.Record{}, func(current store.Record) (store.Change, bool, error) { return t.declared.Delete(current), true, nil })
+		r, err := t.rewrite(ctx, h, store.Record{}, func(current store.Record) (store.Change, bool, error) {
+			return t.declared.Delete(current, t.view.Now()), true, nil
+		})
 		if committed(err) {
 			t.db.emit(ctx, Event{Kind: EventDelete, Key: r.Key})
 		}

@@ -16,7 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// manySchema returns a schema with two fields that may have several values, and one that may not.
+// manySchema returns a schema with two fields that may have several values, one that may not, and
+// one with several values that nobody types.
 func manySchema() schema.Schema {
 	return schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Password: &schema.Password{},
@@ -24,12 +25,13 @@ func manySchema() schema.Schema {
 			"email":   {Role: schema.RoleSecondary | schema.RoleOrdered, Many: 4},
 			"invoice": {Role: schema.RoleSecondary | schema.RoleIndexed, Many: 5},
 			"name":    {Role: schema.RoleSecondary},
+			"ext":     {Role: schema.RoleSecondary | schema.RoleIndexed, Typed: new(false), Many: 3},
 		},
 	}}}
 }
 
 // manyLimits are the numbers of values that manySchema allows.
-var manyLimits = map[string]int{"email": 4, "invoice": 5, "name": 1}
+var manyLimits = map[string]int{"email": 4, "invoice": 5, "name": 1, "ext": 3}
 
 // A manyModel holds the values that entries must have, by UID and field.
 type manyModel map[string]map[string][]string
@@ -40,11 +42,12 @@ func indexOfValue(texts []string, text string) int {
 	return slices.IndexFunc(texts, func(other string) bool { return canonicalOf(other) == canonicalOf(text) })
 }
 
-// holder returns the UID of the entry that has a value in any field, or "".
-func (m manyModel) holder(text string) string {
+// holder returns the UID of the entry that has a value in ext, if that is the field, or otherwise
+// in any other field. It returns "" if there is none.
+func (m manyModel) holder(field, text string) string {
 	for uid, fields := range m {
-		for _, texts := range fields {
-			if indexOfValue(texts, text) >= 0 {
+		for other, texts := range fields {
+			if (other == "ext") == (field == "ext") && indexOfValue(texts, text) >= 0 {
 				return uid
 			}
 		}
@@ -64,9 +67,9 @@ func (m manyModel) refusal(uid string, fields map[string][]string) error {
 			return userdb.ErrInvalid
 		}
 	}
-	for _, texts := range fields {
+	for field, texts := range fields {
 		for _, text := range texts {
-			if other := m.holder(text); other != "" && other != uid {
+			if other := m.holder(field, text); other != "" && other != uid {
 				return userdb.ErrDuplicate
 			}
 		}
@@ -98,7 +101,7 @@ func (m *manySteps) texts(most int) (texts []string) {
 
 // edit changes an entry in a random way, and its values in the model likewise.
 func (m *manySteps) edit(e *userdb.Entry, fields map[string][]string) {
-	field := []string{"email", "email", "invoice", "name"}[m.rnd.IntN(4)]
+	field := []string{"email", "email", "invoice", "name", "ext"}[m.rnd.IntN(5)]
 	text, texts := m.text(), slices.Clone(fields[field])
 	at := indexOfValue(texts, text)
 	switch m.rnd.IntN(8) {
@@ -161,7 +164,7 @@ func (m *manySteps) step(ctx context.Context) {
 		})
 		m.judge("update", uid, fields, err)
 	default:
-		fields = map[string][]string{"email": m.texts(3), "invoice": m.texts(2)}
+		fields = map[string][]string{"email": m.texts(3), "invoice": m.texts(2), "ext": m.texts(2)}
 		if m.rnd.IntN(2) == 0 {
 			fields["name"] = []string{m.text()}
 		}
@@ -196,7 +199,7 @@ func (m *manySteps) compare(ctx context.Context) {
 	}
 	for _, text := range []string{"a", "b", "c", "d", "e", "F F", "g"} {
 		e, err := m.users.Find(ctx, hints.Any(text))
-		if holder := m.model.holder(text); holder == "" && !errors.Is(err, userdb.ErrNotFound) || holder != "" && (err != nil || e.UID() != holder) {
+		if holder := m.model.holder("", text); holder == "" && !errors.Is(err, userdb.ErrNotFound) || holder != "" && (err != nil || e.UID() != holder) {
 			m.t.Errorf("%q leads to %q, %v; want %q", text, e.UID(), err, holder)
 		}
 		for field := range manyLimits {
@@ -204,6 +207,9 @@ func (m *manySteps) compare(ctx context.Context) {
 			for e, err := range m.users.All(ctx, userdb.Query{Where: schema.Texts(field, text)}) {
 				must(m.t, err)
 				found[e.UID()] = true
+			}
+			if e, err := m.users.Find(ctx, hints.Field(field, text)); len(found) > 0 && (err != nil || !found[e.UID()]) || len(found) == 0 && !errors.Is(err, userdb.ErrNotFound) {
+				m.t.Errorf("%s=%q leads to %q, %v; want one of %v", field, text, e.UID(), err, found)
 			}
 			want := map[string]bool{}
 			for uid, fields := range m.model {
@@ -277,6 +283,50 @@ func TestManyRaces(t *testing.T) {
 			})
 		}
 		group.Wait()
+	})
+}
+
+// TestUntypedValues checks that values that nobody types neither sign in nor are found by a search
+// in any field, even if another entry has them elsewhere.
+func TestUntypedValues(t *testing.T) {
+	o := loginOptions()
+	o.Schema.Types["user"].Fields["ext"] = schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered, Typed: new(false), Many: 3}
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		g.add("bob", alicePassword)
+		_, err := g.users.Update(ctx, uid("bob"), func(e *userdb.Entry) error {
+			e.SetTexts("ext", "alice@example.com", "id-7")
+			return nil
+		})
+		must(t, err)
+		for _, h := range []hints.Hint{hints.Field("ext", "alice@example.com"), hints.Field("ext", "ID-7")} {
+			if e, err := g.users.Find(ctx, h); err != nil || e.UID() != "bob" {
+				t.Errorf("%v leads to %q, %v; want bob", h, e.UID(), err)
+			}
+		}
+		if e, err := g.users.Find(ctx, hints.Any("alice@example.com")); err != nil || e.UID() != "alice" {
+			t.Errorf("a search in any field leads to %q, %v; want alice", e.UID(), err)
+		}
+		for _, find := range []func(context.Context, hints.Hint) (userdb.Entry, error){g.users.Find, g.users.FindExhaustive} {
+			if e, err := find(ctx, hints.Any("id-7")); !errors.Is(err, userdb.ErrNotFound) {
+				t.Errorf("a search in any field leads to %q, %v; want ErrNotFound", e.UID(), err)
+			}
+		}
+		if err := g.logIn("id-7", alicePassword, ""); !errors.Is(err, userdb.ErrLogin) {
+			t.Errorf("logging in by a value that nobody types: %v, want ErrLogin", err)
+		}
+		must(t, g.logIn("alice@example.com", alicePassword, ""))
+		_, address, err := g.users.IssueForVisitor(ctx, "email", "id-7", userdb.Token{Purpose: "reset"}, userdb.Attempt{})
+		if !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("a token for a visitor goes to %q, %v; want ErrNotFound", address, err)
+		}
+		if s, err := g.users.LoginStatus(ctx, uid("bob")); err != nil || s.Identifiers != 2 {
+			t.Errorf("bob has %d identifiers, %v; want 2", s.Identifiers, err)
+		}
+		_, err = g.users.Create(ctx, userdb.NewEntry{UID: "eve", Facets: schema.Texts("ext", "Id-7")})
+		wantField(t, "a value that another entry has in the field", err, userdb.ErrDuplicate, "ext")
+		_, err = g.users.Create(ctx, userdb.NewEntry{UID: "id-7", Facets: schema.Texts("ext", "bob@example.com", "name", "id-7")})
+		must(t, err)
 	})
 }
 
@@ -357,7 +407,7 @@ func TestManySignIn(t *testing.T) {
 		first = sentTo("alice@example.com", "Alice@work.example") // not verified, so the first
 		edit(func(e *userdb.Entry) { e.DropText("email", "alice@work.example") })
 		g.wantVoid("the address is gone", "reset alice@example.com", first)
-		signsIn("in the end", map[string]bool{"alice@example.com": true, "alice@work.example": false})
+		signsIn("in the end", map[string]bool{"alice@example.com": false, "alice@work.example": false, "alice": true})
 	})
 }
 
@@ -393,6 +443,7 @@ func TestManyEvents(t *testing.T) {
 			"added":     func(e *userdb.Entry) { e.AddText("email", "alice@work.example") },
 			"put first": func(e *userdb.Entry) { e.PutFirst("email", "alice@work.example") },
 			"dropped":   func(e *userdb.Entry) { e.DropText("email", "alice@home.example") },
+			"labelled":  func(e *userdb.Entry) { e.SetLabel("email", "alice@example.com", "work") },
 		} {
 			e, err := g.users.Update(t.Context(), uid("alice"), func(e *userdb.Entry) error {
 				e.SetTexts("email", "alice@example.com", "alice@home.example")

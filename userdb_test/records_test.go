@@ -206,8 +206,11 @@ func (a *auditor) checkRecord(raw string, r record) {
 	case recordkey.KindPRK:
 		a.entry(key, typ, r)
 	case recordkey.KindSRK:
-		if r.kind != "string" || !a.holds(a.owner(r.text), key) {
+		switch has := a.holds(a.owner(r.text), key); {
+		case r.kind != "string", !has && !r.expires:
 			a.report(4, raw)
+		case has && r.expires: // only the SRK of a value that the entry gave up may expire
+			a.report(1, raw)
 		}
 	case recordkey.KindIndex:
 		a.index(key, typ, r)
@@ -256,7 +259,7 @@ func (a *auditor) entry(key recordkey.Key, typ schema.Type, r record) {
 		switch _, deleted := r.fields["~isa"]; {
 		case r.kind != "hash" || hasFacets(r):
 			a.report(3, key.String())
-		case !r.expires || deleted:
+		case !r.expires && r.fields["~retired"] == "" || deleted:
 			a.report(4, key.String())
 		}
 		return
@@ -318,10 +321,14 @@ func (a *auditor) secondary(key recordkey.Key, typ schema.Type, field, value, wr
 	if stored := a.records[srk.In(a.ns).String()]; stored.kind != "string" || a.owner(stored.text) != key.String() {
 		a.report(1, srk.In(a.ns).String())
 	}
-	if other, taken := a.holders[key.Type()+" "+value]; taken && other != key.String() {
+	unique := key.Type() + "  " + value
+	if f := typ.Fields[field]; f.Typed != nil && !*f.Typed {
+		unique = key.Type() + " " + field + " " + value
+	}
+	if other, taken := a.holders[unique]; taken && other != key.String() {
 		a.report(2, srk.In(a.ns).String())
 	}
-	a.holders[key.Type()+" "+value] = key.String()
+	a.holders[unique] = key.String()
 }
 
 // indexed checks that an entry is in an index set.

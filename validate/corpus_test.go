@@ -95,7 +95,7 @@ func TestNaughtyStrings(t *testing.T) {
 		} else {
 			accepted[accepting]++
 		}
-		for _, field := range r.secondary {
+		for _, field := range r.typed {
 			if err := r.Secondary(field, value); err != nil && len(value) > 6 && strings.Contains(err.Error(), value) {
 				t.Errorf("the error reveals the value %q: %v", value, err)
 			}

@@ -34,7 +34,7 @@ func FuzzKinds(f *testing.F) {
 			if len(accepting) > 1 && strings.Join(accepting, " ") != "nickname username" {
 				t.Errorf("%q is accepted by %q", value, accepting)
 			}
-			for _, field := range r.secondary {
+			for _, field := range r.typed {
 				asFacet, asValue := r.Facet(field, schema.Text(text)), r.Secondary(field, value)
 				// Facet also checks the wire form, so it may refuse more.
 				more := r == folded && strings.ContainsFunc(text, droppedFromCanonical)
@@ -54,7 +54,7 @@ func droppedFromCanonical(r rune) bool {
 
 func acceptedBy(r *Rules, value string) []string {
 	var accepting []string
-	for _, field := range r.secondary {
+	for _, field := range r.typed {
 		if r.Secondary(field, value) == nil {
 			accepting = append(accepting, field)
 		}

@@ -111,13 +111,14 @@ func kindOf(name string, t schema.Type) (k kind, known bool) {
 // families maps each kind to its family. Kinds of different families exclude each other.
 var families = map[string]string{"email": "email", "email-dots": "email", "url": "url", "username": "name", "nickname": "name"}
 
-// disjointKinds reports whether the kinds of t's secondary fields are known to exclude each other.
+// disjointKinds reports whether the kinds of t's typed secondary fields are known to exclude each
+// other.
 func disjointKinds(t schema.Type) bool {
 	seen := map[string]bool{}
-	for _, field := range t.Secondary() {
+	for _, field := range t.Typed() {
 		family := families[t.Fields[field].Kind]
 		if family == "" || seen[family] {
-			return len(t.Secondary()) == 1
+			return len(t.Typed()) == 1
 		}
 		seen[family] = true
 	}

@@ -43,10 +43,10 @@ func TestCandidatesIncludeEveryAcceptingField(t *testing.T) {
 					t.Fatalf("%s accepts %q, but the candidates are %q", field, value, candidates)
 				}
 			}
-			if len(accepting) == 0 && len(candidates) != len(r.secondary) {
+			if len(accepting) == 0 && len(candidates) != len(r.typed) {
 				t.Fatalf("no field accepts %q, but the candidates are %q", value, candidates)
 			}
-			if len(candidates) < len(r.secondary) {
+			if len(candidates) < len(r.typed) {
 				narrowed++
 			}
 		}
@@ -98,7 +98,7 @@ func TestFacetAndSecondaryAgree(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := mustCompileRapid(t, drawType(t))
 		for _, value := range lawValues[:len(lawValues)-1] {
-			for _, field := range r.secondary {
+			for _, field := range r.typed {
 				asFacet, asValue := text(r.Facet(field, schema.Text(value))), text(r.Secondary(field, r.typ.Canonical(value)))
 				if asFacet != asValue {
 					t.Fatalf("%s of %q: as a facet %q, as a value %q", field, value, asFacet, asValue)

@@ -23,7 +23,7 @@ const (
 	Overlap Verdict = "overlap"
 )
 
-// A Pair is the verdict on two secondary fields.
+// A Pair is the verdict on two typed secondary fields.
 type Pair struct {
 	// A and B are the fields, with A < B.
 	A string `json:"a"`
@@ -38,9 +38,9 @@ type Pair struct {
 	Note string `json:"note,omitempty"`
 }
 
-// Check returns the verdicts on all pairs of secondary fields of t, sorted. It returns the same
-// errors as Compile. It takes about a millisecond for each pair, and up to two seconds in total for
-// hard expressions.
+// Check returns the verdicts on all pairs of typed secondary fields of t, sorted. It returns the
+// same errors as Compile. It takes about a millisecond for each pair, and up to two seconds in
+// total for hard expressions.
 func Check(t schema.Type) ([]Pair, error) { return check(t, overlap.MaxWork) }
 
 // check does the work of Check within the given limit.
@@ -49,22 +49,22 @@ func check(t schema.Type, work int) ([]Pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := len(r.secondary)
+	n := len(r.typed)
 	p := overlap.Prover{Allowed: r.canonical, Work: work, Questions: n + n*(n-1)/2}
 	if t.Fold != schema.FoldExact {
 		p.Every = []overlap.Expr{overlap.MustCompile(spaces)}
 	}
 	sets := make(map[string]overlap.Set, n)
 	empty := make(map[string]bool, n)
-	for _, field := range r.secondary {
+	for _, field := range r.typed {
 		if sets[field], err = r.set(field); err != nil {
 			return nil, err
 		}
 		empty[field] = p.Common(sets[field]).Disjoint
 	}
 	var pairs []Pair
-	for i, a := range r.secondary {
-		for _, b := range r.secondary[i+1:] {
+	for i, a := range r.typed {
+		for _, b := range r.typed[i+1:] {
 			pair := Pair{A: a, B: b}
 			switch {
 			case empty[a]:

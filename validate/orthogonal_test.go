@@ -1,6 +1,7 @@
 package validate
 
 import (
+	"fmt"
 	"maps"
 	"strings"
 	"testing"
@@ -238,5 +239,31 @@ func TestFamilies(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestUntypedFields checks that values that nobody types are compared with no other field, and are
+// not where a search in any field looks.
+func TestUntypedFields(t *testing.T) {
+	typ := schema.Type{Primary: "id", Fields: map[string]schema.Field{
+		"email": {Role: schema.RoleSecondary, Kind: "email"},
+		"ext":   {Role: schema.RoleSecondary, Typed: new(false)},
+		"name":  {Role: schema.RoleSecondary, Kind: "nickname"},
+	}}
+	pairs, err := Check(typ)
+	if err != nil || len(pairs) != 1 || pairs[0].A != "email" || pairs[0].B != "name" || pairs[0].Verdict != Orthogonal {
+		t.Errorf("the pairs are %+v, %v; want only email and name", pairs, err)
+	}
+	r, err := Compile(typ)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]string{"a@x.org": "[email]", "ann": "[name]", "": "[email name]"} {
+		if got := fmt.Sprint(r.Candidates(value)); got != want {
+			t.Errorf("%q may be in %s, want %s", value, got, want)
+		}
+	}
+	if err := r.Secondary("ext", "a@x.org"); err != nil {
+		t.Error(err)
 	}
 }

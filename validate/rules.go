@@ -22,14 +22,14 @@ const MaxEntry = 1 << 20
 type Rules struct {
 	typ           schema.Type
 	fields        map[string]*rule
-	secondary     []string // sorted
+	typed         []string // the secondary fields whose values people type, sorted
 	disjointKinds bool     // the kinds exclude each other, so a value belongs to at most one field
 }
 
 // Compile returns the rules of t, which must be valid. The error is a *schema.Error if a kind is
 // unknown or a pattern is not RE2.
 func Compile(t schema.Type) (*Rules, error) {
-	r := &Rules{typ: t, fields: make(map[string]*rule), secondary: t.Secondary()}
+	r := &Rules{typ: t, fields: make(map[string]*rule), typed: t.Typed()}
 	for name, f := range t.Fields {
 		compiled, err := compile(t, name, f)
 		if err != nil {
@@ -155,19 +155,19 @@ func (r *rule) checkWire(field string, v schema.Value, exact bool) error {
 	return nil
 }
 
-// Candidates returns the secondary fields, sorted, that may contain a canonical value. If the kinds
-// of the fields exclude each other, it returns the only field whose rule accepts the value.
+// Candidates returns the typed secondary fields, sorted, that may contain a canonical value. If the
+// kinds of the fields exclude each other, it returns the only field whose rule accepts the value.
 // Otherwise, or if no rule accepts it, Candidates returns all fields, because a value may have been
 // written under other rules. Unlike Check, it does not use patterns to tell fields apart.
 func (r *Rules) Candidates(value string) []string {
 	if r.disjointKinds && r.checkForm("", value) == nil {
-		for _, field := range r.secondary {
+		for _, field := range r.typed {
 			if r.fields[field].check(r.typ, value) == nil {
 				return []string{field}
 			}
 		}
 	}
-	return slices.Clone(r.secondary)
+	return slices.Clone(r.typed)
 }
 
 // checkName refuses names that no facet can have. Names that begin with "~" belong to the store.

@@ -162,7 +162,7 @@ func TestErrorHidesControlCharacters(t *testing.T) {
 func TestErrorsDoNotContainValue(t *testing.T) {
 	r := mustCompile(t, shop)
 	rapid.Check(t, func(t *rapid.T) {
-		field := rapid.SampledFrom(r.secondary).Draw(t, "field")
+		field := rapid.SampledFrom(r.typed).Draw(t, "field")
 		value := rapid.StringMatching(`[Q-Z]{6}[@:/."\[ \x00]?[Q-Z]*`).Draw(t, "value")
 		for _, err := range []error{r.Secondary(field, value), r.Facet(field, schema.Text(value))} {
 			if err != nil && strings.Contains(err.Error(), value[:6]) {
@@ -222,7 +222,7 @@ func TestCandidates(t *testing.T) {
 	} {
 		got := c.rules.Candidates(c.value)
 		if strings.Join(got, " ") != c.want {
-			t.Errorf("Candidates(%q) of %v: got %q, want %q", c.value, c.rules.secondary, got, c.want)
+			t.Errorf("Candidates(%q) of %v: got %q, want %q", c.value, c.rules.typed, got, c.want)
 		}
 		if len(got) > 0 {
 			got[0] = "changed"
@@ -239,7 +239,7 @@ func TestRulesAreSafeForConcurrentUse(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for _, value := range []string{"alice", "josé", "ａ", "bob@example.org", "中文@例え.jp", "1234567"} {
-				for _, field := range r.secondary {
+				for _, field := range r.typed {
 					_ = r.Secondary(field, value)
 				}
 				r.Candidates(value)

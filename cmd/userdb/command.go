@@ -64,7 +64,7 @@ func newRoot(s *session) *cobra.Command {
 		{"Entries", []*cobra.Command{createCommand(s), getCommand(s), setCommand(s), unsetCommand(s), deleteCommand(s), tagsCommand(s)}},
 		{"Passwords", []*cobra.Command{loginCommand(s), passwdCommand(s), disableCommand(s), enableCommand(s), tokenCommand(s), sessionCommand(s), passwordCommand(s)}},
 		{"Listings", []*cobra.Command{listCommand(s), countCommand(s), keysCommand(s), walkCommand(s), dumpCommand(s)}},
-		{"Maintenance", []*cobra.Command{statusCommand(s), checkCommand(s), exportCommand(s), importCommand(s), removeCommand(s), schemaCommand(s), namespaceCommand(s), compactCommand(s), backupCommand(s), salvageCommand(s)}},
+		{"Maintenance", []*cobra.Command{statusCommand(s), checkCommand(s), exportCommand(s), importCommand(s), removeCommand(s), schemaCommand(s), namespaceCommand(s), retiredCommand(s), heldCommand(s), compactCommand(s), backupCommand(s), salvageCommand(s)}},
 		{"Service", []*cobra.Command{serveCommand(s), apiKeyCommand(s), operatorCommand(s), eventsCommand(s)}},
 		{"Tools", []*cobra.Command{tourCommandLine(s), hintCommand(s), recordKeyCommand(s), versionCommand(s)}},
 	} {

@@ -390,6 +390,7 @@ func runLines(t *testing.T, lines []string) {
 		"users.jsonl":         `{"type":"user","facets":{"email":"erin@example.com","name":"Erin"}}` + "\n",
 		"staff.csv":           "email,name\nzoe@example.com,Zoe\n",
 		"hr.csv":              "E-Mail,name,Phone,active\nyve@example.com,Yve,012,t\n",
+		"crm.csv":             "email,name\n\"yan@example.com; yan@work.example\",Yan\n",
 		"accounts.csv":        "email,name,clear_password\nval@example.com,Val,correct horse battery\n",
 		"ordered.json":        builtIn(t),
 		"schema.json":         `{"types":{"user":{"primary":"uid","fields":{"email":{"role":"secondary"},"name":{"role":"secondary"}}}}}`,
@@ -413,10 +414,16 @@ func runLines(t *testing.T, lines []string) {
 	}
 }
 
-// builtIn returns the built-in schema as JSON.
+// builtIn returns the built-in schema as JSON, with several values for addresses, names that are
+// held and UIDs that are retired.
 func builtIn(t *testing.T) string {
 	t.Helper()
-	text, err := json.Marshal(schema.User())
+	sc := schema.User()
+	user := sc.Types["user"]
+	email, name := user.Fields["email"], user.Fields["name"]
+	email.Many, name.Hold, user.Retire = 5, 90*schema.Day, true
+	user.Fields["email"], user.Fields["name"], sc.Types["user"] = email, name, user
+	text, err := json.Marshal(sc)
 	if err != nil {
 		t.Fatal(err)
 	}

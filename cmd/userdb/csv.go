@@ -17,20 +17,22 @@ import (
 // they are, except on a terminal, which they could control.
 type csvLines struct {
 	out     *output
-	live    bool      // a terminal shows the output
-	err     io.Writer // for warnings
-	fields  []string  // one for each column
-	all     bool      // no fields were asked for
-	started bool      // the header is printed
-	records []string  // tertiary records, which CSV leaves out
-	left    int       // entries with a facet that no column shows
-	unsafe  int       // cells that a spreadsheet may take for a formula
+	live    bool            // a terminal shows the output
+	err     io.Writer       // for warnings
+	fields  []string        // one for each column
+	all     bool            // no fields were asked for
+	started bool            // the header is printed
+	records []string        // tertiary records, which CSV leaves out
+	left    int             // entries with a facet that no column shows
+	split   map[string]rune // the characters between the values of fields
+	further int             // entries with values that no column shows
+	unsafe  int             // cells that a spreadsheet may take for a formula
 }
 
 // newCSV returns a listing with the given fields. If fields is nil, it has all declared fields and
-// a column ~disabled.
-func newCSV(out *output, err io.Writer, t schema.Type, fields []string) *csvLines {
-	l := &csvLines{out: out, live: out.live, err: err, fields: fields, all: fields == nil}
+// a column ~disabled. A field in split has all its values in its cells.
+func newCSV(out *output, err io.Writer, t schema.Type, fields []string, split map[string]rune) *csvLines {
+	l := &csvLines{out: out, live: out.live, err: err, fields: fields, all: fields == nil, split: split}
 	if l.all {
 		l.records = slices.Sorted(maps.Keys(t.Tertiary))
 		l.fields = []string{t.Primary}
@@ -53,10 +55,17 @@ func (l *csvLines) add(e userdb.Entry) error {
 	if _, has := all[disabledField]; !has {
 		all[disabledField] = schema.Bool(false)
 	}
-	row := make([]string, len(l.fields))
+	row, hidden := make([]string, len(l.fields)), false
 	for i, name := range l.fields {
-		if v, has := all[name]; has {
-			row[i] = csvtext.WrapText(v.Wire())
+		v, has := all[name]
+		text, texts := v.Wire(), e.Texts(name)
+		if separator := l.split[name]; separator != 0 {
+			text = joinValues(texts, separator)
+		} else {
+			hidden = hidden || len(texts) > 1
+		}
+		if has {
+			row[i] = csvtext.WrapText(text)
 		}
 		if name != disabledField && isFormula(row[i]) {
 			l.unsafe++
@@ -70,7 +79,19 @@ func (l *csvLines) add(e userdb.Entry) error {
 	if l.all && !containsAll(l.fields, e) {
 		l.left++
 	}
+	if hidden {
+		l.further++
+	}
 	return l.write(row)
+}
+
+// joinValues returns a cell with values, as 'userdb import --split' reads it. Values that it would
+// read otherwise are in quotes.
+func joinValues(texts []string, separator rune) string {
+	var cell strings.Builder
+	quote := func(text string) bool { return text == "" || text != strings.TrimSpace(text) }
+	_ = csvtext.Write(&cell, separator, texts, quote) // a strings.Builder takes everything
+	return strings.TrimSuffix(cell.String(), "\n")
 }
 
 // isFormula reports whether a spreadsheet may take the text of a cell for a formula.
@@ -120,6 +141,9 @@ func (l *csvLines) end() error {
 	}
 	if l.left > 0 {
 		fmt.Fprintf(l.err, "userdb: warning: facets that the schema does not declare are left out, in %s; --fields and --json have them\n", plural(l.left, "entry"))
+	}
+	if l.further > 0 {
+		fmt.Fprintf(l.err, "userdb: warning: only the first value of each field is shown, in %s that have more; --split FIELD=CHAR and --json have all\n", plural(l.further, "entry"))
 	}
 	if l.unsafe > 0 {
 		fmt.Fprintf(l.err, "userdb: warning: a spreadsheet may run %s as a formula: import all columns as text\n", plural(l.unsafe, "cell"))

@@ -27,7 +27,8 @@ func createCommand(s *session) *cobra.Command {
 		Short: "Create an entry",
 		Long: `Create an entry. Without TYPE, it has the only type or, if there are several, the type user. If the
 primary facet (uid=…) is missing, a value is generated. Values are written as the schema says: numbers, true or
-false, ISO dates, JSON; other fields hold text. The command asks for a password without echo, or
+false, ISO dates, JSON; other fields hold text. A field to which the schema allows several values ("many") may be given
+several times; the first is its facet. The command asks for a password without echo, or
 reads it as one line with --password-stdin.`,
 		Example: `  userdb create user email=carol@example.com name=Carol
   userdb create email=dan@example.com --tag go c++ --password-stdin < secret.txt
@@ -39,7 +40,7 @@ reads it as one line with --password-stdin.`,
 					return usagef("the type is empty; leave it out for the only type")
 				}
 			}
-			if err := checkFields(words); err != nil {
+			if err := checkWords(words); err != nil {
 				return err
 			}
 			create := func(ctx context.Context) error {
@@ -75,6 +76,9 @@ func (s *session) parseNew(ctx context.Context, typ string, texts []string, n *u
 		return nil, err
 	}
 	sc := s.db.Schema().Types[t.Name()]
+	if n.Values, texts, err = splitRepeated(sc, texts); err != nil {
+		return nil, err
+	}
 	if n.Facets, err = parseFacets(sc, texts); err != nil {
 		return nil, err
 	}
@@ -92,8 +96,9 @@ func getCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get HINT…",
 		Short: "Print entries",
-		Long: `Print entries in the order of the hints, with their tags as ~tags. If one is not found, the others are
-still printed, and the exit code is that of the first failure.`,
+		Long: `Print entries in the order of the hints, with all their values and with their tags as ~tags. If one is
+not found, the others are still printed, and the exit code is that of the first failure. In JSON,
+~values has all values of the fields that may have several.`,
 		Example: `  userdb get email=alice@example.com
   userdb get '*=Alice' '*=bob@example.com' --json
   userdb get '["user","name","Bob"]' --reveal`,
@@ -176,43 +181,77 @@ func findAll(ctx context.Context, subjects []subject, exhaustive bool) iter.Seq2
 }
 
 func setCommand(s *session) *cobra.Command {
-	return changeCommand(s, &cobra.Command{
-		Use:   "set HINT FIELD=VALUE…",
+	var first []string
+	c := changeCommand(s, &cobra.Command{
+		Use:   "set HINT [FIELD=VALUE…]",
 		Short: "Set facets of an entry",
-		Long:  `Set facets of an entry in one change: all or none. Prints the changed entry.`,
+		Long: `Set facets of an entry in one change: all or none. Prints the changed entry.
+
+If the schema allows a field several values ("many"), FIELD=VALUE replaces the first, FIELD+=VALUE adds one
+after the others, and FIELD-=VALUE removes one; --first FIELD=VALUE makes one the first. If the entry has
+a new value already, or lacks one of the others, nothing changes and the exit code is 2.`,
 		Example: `  userdb set email=alice@example.com name='Alice Liddell' job=author
-  userdb set '*=bob@example.com' email=bob@example.org --json`,
-	}, func(texts []string) ([]string, []string, error) { return texts, nil, checkFields(texts) })
+  userdb set '*=bob@example.com' email=bob@example.org --json
+  userdb set uid=17c07627d35e email+=alice@work.example
+  userdb set uid=17c07627d35e --first email=alice@work.example`,
+	}, func(words []string) (parseEdit, error) {
+		if len(words)+len(first) == 0 {
+			return nil, usagef("missing: FIELD=VALUE…; see 'userdb set --help'")
+		}
+		if err := cmp.Or(checkEdits(words), checkWords(first)); err != nil {
+			return nil, err
+		}
+		return func(t *userdb.Type) (entryEdit, error) { return s.parseSet(t, words, first) }, nil
+	})
+	c.Flags().StringArrayVar(&first, "first", nil, "make a value that the entry has the first of its field: `FIELD=VALUE`; may be\nrepeated")
+	return c
 }
 
 func unsetCommand(s *session) *cobra.Command {
 	return changeCommand(s, &cobra.Command{
 		Use:   "unset HINT FIELD…",
 		Short: "Unset facets of an entry",
-		Long: `Unset facets of an entry in one change. Declared facets that it does not have are ignored. Prints
+		Long: `Unset facets of an entry in one change. Declared facets that it does not have are ignored. If a field
+has several values, all go; 'userdb set HINT FIELD-=VALUE' removes one. Prints
 the changed entry. ~lost:FIELD is a value that 'userdb check --repair' took out of a field, because
 another entry keeps it.`,
 		Example: `  userdb unset email=alice@example.com job name
   userdb unset 17c07627d35e '~lost:name'`,
-	}, func(names []string) ([]string, []string, error) {
+	}, func(names []string) (parseEdit, error) {
 		if slices.Contains(names, passwordField) {
-			return nil, nil, usagef("a password is not a facet: 'userdb passwd' sets it")
+			return nil, usagef("a password is not a facet: 'userdb passwd' sets it")
 		}
-		return nil, names, nil
+		return func(*userdb.Type) (entryEdit, error) {
+			return func(e *userdb.Entry) error {
+				for _, name := range names {
+					if err := s.checkUnset(*e, name); err != nil {
+						return err
+					}
+					e.Drop(name)
+				}
+				return nil
+			}, nil
+		}, nil
 	})
 }
 
-// changeCommand makes c update an entry in one change. split returns which FIELD=VALUE to set and
-// which fields to unset, or an error if the words are wrong whatever the store holds.
-func changeCommand(s *session, c *cobra.Command, split func(words []string) (set, unset []string, err error)) *cobra.Command {
+// An entryEdit changes a copy of an entry.
+type entryEdit func(*userdb.Entry) error
+
+// A parseEdit returns what the words of a command do to an entry of a type.
+type parseEdit func(*userdb.Type) (entryEdit, error)
+
+// changeCommand makes c update an entry in one change. check returns an error if the words are
+// wrong whatever the store holds.
+func changeCommand(s *session, c *cobra.Command, check func(words []string) (parseEdit, error)) *cobra.Command {
 	var rev string
 	c.RunE = s.run(func(ctx context.Context, words []string) error {
-		set, unset, err := split(words[1:])
+		parse, err := check(words[1:])
 		if err != nil {
 			return err
 		}
 		return s.onSubject(words[0], func(ctx context.Context, p subject) error {
-			fs, err := parseFacets(s.db.Schema().Types[p.typ.Name()], set)
+			edit, err := parse(p.typ)
 			if err != nil {
 				return err
 			}
@@ -220,16 +259,7 @@ func changeCommand(s *session, c *cobra.Command, split func(words []string) (set
 				if rev != "" && e.Rev() != rev {
 					return userdb.ErrConflict
 				}
-				for name, v := range fs {
-					e.Put(name, v)
-				}
-				for _, name := range unset {
-					if err := s.checkUnset(*e, name); err != nil {
-						return err
-					}
-					e.Drop(name)
-				}
-				return nil
+				return edit(e)
 			}))
 		})(ctx)
 	})
@@ -363,19 +393,30 @@ const passwordField = "password"
 // checkFields returns an error unless each text is FIELD=VALUE, no field is given twice and none is
 // the password.
 func checkFields(texts []string) error {
+	if err := checkWords(texts); err != nil {
+		return err
+	}
 	seen := map[string]bool{}
 	for _, text := range texts {
-		name, _, ok := strings.Cut(text, "=")
-		switch {
-		case !ok || name == "":
-			return usagef("%s is not FIELD=VALUE", printable(text))
-		case name == passwordField:
-			return usagef("a password cannot be an argument, because others could read it: " +
-				"leave it out to be asked for it, or use --password-stdin; 'userdb passwd' changes it")
-		case seen[name]:
+		name, _, _ := strings.Cut(text, "=")
+		if seen[name] {
 			return usagef("the field %s is given twice", printable(name))
 		}
 		seen[name] = true
+	}
+	return nil
+}
+
+// checkWords returns an error unless each text is FIELD=VALUE, and no field is the password.
+func checkWords(texts []string) error {
+	for _, text := range texts {
+		switch name, _, ok := strings.Cut(text, "="); {
+		case !ok || name == "":
+			return usagef("%s is not FIELD=VALUE", printable(text))
+		case strings.TrimRight(name, "+-") == passwordField:
+			return usagef("a password cannot be an argument, because others could read it: " +
+				"leave it out to be asked for it, or use --password-stdin; 'userdb passwd' changes it")
+		}
 	}
 	return nil
 }

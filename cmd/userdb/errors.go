@@ -106,6 +106,9 @@ var advice = []struct {
 }
 
 func adviceOn(err error) string {
+	if f, ok := errors.AsType[*userdb.FieldError](err); ok && f.Rule == "retired" {
+		return "choose another value, or free this one with 'userdb retired forget'"
+	}
 	code := userdb.CodeOf(err)
 	for _, a := range advice {
 		if errors.Is(err, a.err) && userdb.CodeOf(a.err) == code {

@@ -23,6 +23,7 @@ func (r *importRun) formFlags(c *cobra.Command) {
 		return nil
 	})
 	c.Flags().StringVar(&r.o.Null, "null", "", "a cell of CSV that is `TEXT`, without quotes, has no value; \\N never has one")
+	splitFlag(c, &r.o.Split, "the cells of a field hold several values, with a character between them:\n`FIELD=CHAR`, such as 'email=;'; may be repeated")
 	c.Flags().Func("zone", "times that name no time zone are in `ZONE`: UTC, +02:00, Europe/Berlin", func(text string) (err error) {
 		r.o.Zone, err = parseZone(text)
 		return err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ func listCommand(s *session) *cobra.Command {
 	var q userdb.Query
 	var where, fields []string
 	var asCSV bool
+	var split map[string]rune
 	bounds := map[string]string{}
 	c := &cobra.Command{
 		Use:   "list [TYPE]",
@@ -29,7 +31,8 @@ func listCommand(s *session) *cobra.Command {
 they come by the values of an ordered field, compared as the schema says, after those without a
 value, which bounds leave out. The key of an entry that may not log in is followed by the word
 disabled. On a terminal the list is a table as wide as the terminal, in which … replaces what does
-not fit. Elsewhere it has one line per entry. Without TYPE it lists the only type or, if there are several, user.`,
+not fit. Elsewhere it has one line per entry. All values of a field are shown, in their order; CSV
+shows only the first, unless --split names the field. Without TYPE it lists the only type or, if there are several, user.`,
 		Example: `  userdb list user
   userdb list user --where email=ALICE@example.com --json
   userdb list user --limit 2 --fields name,email
@@ -42,11 +45,17 @@ not fit. Elsewhere it has one line per entry. Without TYPE it lists the only typ
 			if asCSV && s.JSON {
 				return usagef("--csv and --json exclude each other")
 			}
+			if len(split) > 0 && !asCSV {
+				return usagef("--split needs --csv; elsewhere all values are shown")
+			}
 			t, err := s.selectType(ctx, &q, words, where)
 			if err != nil {
 				return err
 			}
-			if err := s.checkFieldNames(fields, t.Name()); err != nil {
+			if err := s.checkFieldNames("--fields", fields, t.Name()); err != nil {
+				return err
+			}
+			if err := s.checkFieldNames("--split", slices.Sorted(maps.Keys(split)), t.Name()); err != nil {
 				return err
 			}
 			if err := parseBounds(&q, s.db.Schema().Types[t.Name()], bounds); err != nil {
@@ -57,7 +66,7 @@ not fit. Elsewhere it has one line per entry. Without TYPE it lists the only typ
 			}
 			to := &counted{listing: s.newListing(t.Name(), fields)}
 			if asCSV {
-				to.listing = newCSV(s.out, s.std.err, s.db.Schema().Types[t.Name()], fields)
+				to.listing = newCSV(s.out, s.std.err, s.db.Schema().Types[t.Name()], fields, split)
 			}
 			if q.Limit == 0 {
 				err = printEntries(to, t.All(ctx, q))
@@ -73,6 +82,7 @@ not fit. Elsewhere it has one line per entry. Without TYPE it lists the only typ
 	selectFlags(c, &q, &where)
 	c.Flags().StringSliceVar(&fields, "fields", nil, "only the fields `A,B`, in this order; JSON has all fields")
 	c.Flags().BoolVar(&asCSV, "csv", false, "print CSV with a header, as 'userdb import' reads it: the declared\nfields, or those of --fields")
+	splitFlag(c, &split, "with --csv: all values of a field in its cell, with a character between\nthem: `FIELD=CHAR`, such as 'email=;'; may be repeated")
 	pageFlags(c, &q)
 	orderFlags(c, &q, bounds)
 	return c
@@ -215,16 +225,16 @@ func printEntries(to listing, entries iter.Seq2[userdb.Entry, error]) error {
 	return cmp.Or(to.end(), err)
 }
 
-// checkFieldNames returns an error if no entry of a type can have one of the fields.
-func (s *session) checkFieldNames(fields []string, typ string) error {
+// checkFieldNames returns an error if no entry of a type can have one of the fields of a flag.
+func (s *session) checkFieldNames(flag string, fields []string, typ string) error {
 	t := s.db.Schema().Types[typ]
 	for _, field := range fields {
 		_, declared := t.Fields[field]
 		if _, isRecord := t.Tertiary[field]; isRecord && !declared {
-			return usagef("--fields: %s are not a field; 'userdb get' and 'userdb export' print them", printable(field))
+			return usagef("%s: %s are not a field; 'userdb get' and 'userdb export' print them", flag, printable(field))
 		}
 		if !declared && field != t.Primary && !t.Open {
-			return usagef("--fields: type %s has no field %s", printable(typ), printable(field))
+			return usagef("%s: type %s has no field %s", flag, printable(typ), printable(field))
 		}
 	}
 	return nil

@@ -52,22 +52,27 @@ func runScripts(t *testing.T, dir string, onRedis bool) {
 		t.Fatalf("scripts: %v, %v", files, err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			store := ""
-			if onRedis {
-				store = redistest.Shared(t).URL()
-			}
-			testscript.Run(t, testscript.Params{
-				Files:              []string{file},
-				RequireUniqueNames: true,
-				Setup:              func(env *testscript.Env) error { return setup(env, store) },
-				Cmds: map[string]func(*testscript.TestScript, bool, []string){
-					"userdb": succeeds, "exits": exits, "throttles": throttles, "redis": rawRedis, "keep": keep, "same": same,
-					"damage": damage,
-				},
-			})
-		})
+		store := ""
+		if onRedis {
+			store = redistest.Shared(t).URL()
+		}
+		runScript(t, file, store)
 	}
+}
+
+// runScript runs a script on a store, or on the default one if store is "".
+func runScript(t *testing.T, file, store string) {
+	t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+		testscript.Run(t, testscript.Params{
+			Files:              []string{file},
+			RequireUniqueNames: true,
+			Setup:              func(env *testscript.Env) error { return setup(env, store) },
+			Cmds: map[string]func(*testscript.TestScript, bool, []string){
+				"userdb": succeeds, "exits": exits, "throttles": throttles, "redis": rawRedis, "keep": keep, "same": same,
+				"damage": damage,
+			},
+		})
+	})
 }
 
 // damage implements the command damage FILE TEXT, which changes a byte of TEXT where FILE has it

@@ -177,14 +177,23 @@ func headline(all schema.Facets) string {
 	return prk
 }
 
-// formatEntry formats an entry for people: its PRK, and below it the facets, sorted.
+// formatEntry formats an entry for people: its PRK, and below it the facets, sorted. A field with
+// several values has a line for each.
 func formatEntry(all schema.Facets) string {
 	var b strings.Builder
 	b.WriteString(headline(all))
 	columns := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	several := severalValues(all)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if name != "~isa" && name != "~prk" && name != disabledField {
-			fmt.Fprintf(columns, "\n  %s\t%s", printable(name), printable(all[name].Wire()))
+		if slices.Contains([]string{"~isa", "~prk", disabledField, valuesField}, name) {
+			continue
+		}
+		texts := several[name]
+		if len(texts) == 0 {
+			texts = []string{all[name].Wire()}
+		}
+		for _, text := range texts {
+			fmt.Fprintf(columns, "\n  %s\t%s", printable(name), printable(text))
 		}
 	}
 	columns.Flush() // a strings.Builder takes everything
@@ -220,9 +229,15 @@ func (l entryLines) add(e userdb.Entry) error {
 	if fields == nil {
 		fields = slices.Collect(e.Fields())
 	}
+	several := severalValues(all)
 	for _, name := range fields {
-		if v, has := all[name]; has {
-			words = append(words, formatFacet(name, v.Wire()))
+		v, has := all[name]
+		texts := several[name]
+		if len(texts) == 0 && has {
+			texts = []string{v.Wire()}
+		}
+		for _, text := range texts {
+			words = append(words, formatFacet(name, text))
 		}
 	}
 	return l.out.print(all, strings.Join(words, "  "))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -55,7 +56,11 @@ func (s *session) statusText(st inspect.Status) string {
 		serverRows(row, server)
 	}
 	for _, t := range st.Types {
-		row("type "+printable(t.Type), pluralOrUnknown(t.Entries, "entry"), plural(t.Fields, "field"), s.origin(t))
+		words := []string{pluralOrUnknown(t.Entries, "entry"), plural(t.Fields, "field"), s.origin(t)}
+		if t.Retired > 0 {
+			words = slices.Insert(words, 1, plural(t.Retired, "retired UID"))
+		}
+		row("type "+printable(t.Type), words...)
 	}
 	for _, n := range st.Namespaces {
 		row("namespace "+printable(n.Namespace), plural(n.Entries, "entry"), plural(n.Records, "record"))

@@ -89,6 +89,9 @@ func (t *table) cells(e userdb.Entry) []string {
 		if v, has := e.Get(field); has {
 			cell = shortCell(v)
 		}
+		if texts := e.Texts(field); len(texts) > 1 {
+			cell = printableList(texts)
+		}
 		cells = append(cells, cell)
 	}
 	return cells

@@ -31,7 +31,7 @@ func hintCommand(s *session) *cobra.Command {
                                    delete read the word as *=17c07627d35e
   user/uid:17c07627d35e            the record key of an entry or an identifier
   email=alice@example.com          a field and its value
-  *=Alice                          a value of any secondary field
+  *=Alice                          a value of any typed secondary field
   ["user","name","Alice"]          also [TYPE,UID], [FIELD,VALUE], ["*",VALUE]
   {"name":"Alice","job":"author"}  an entry or a part of one
 

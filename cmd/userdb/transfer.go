@@ -99,7 +99,8 @@ from CSV with a header (.csv); - is standard input. Each entry is written comple
 
 CSV columns are facets by name, sets as words or JSON, and password (a hash), clear_password,
 disabled (a date, or true or false), verified:FIELD (likewise) and ~isa (the type). As targets of
---map there are also !disabled and disabled_until. If the schema does not know a column or a facet,
+--map there are also !disabled and disabled_until. If a cell holds several values of a field, --split
+says so: the first becomes the facet, and a value that has the separator is in quotes. If the schema does not know a column or a facet,
 the whole file is refused.
 
 Refused lines go to a file, with the reasons, for you to correct and import again; the first ten are
@@ -111,6 +112,7 @@ and 3 if no line has the identifier.`,
 		Example: `  userdb import users.jsonl
   userdb import staff.csv --on-duplicate update --dry-run
   userdb import hr.csv --map E-Mail=email --map active=!disabled --ignore Phone
+  userdb import crm.csv --split 'email=;'
   userdb import accounts.csv --dry-run --try Val --password-stdin < secret.txt`,
 		RunE: s.run(r.run, unlimited, saving),
 	}
@@ -428,7 +430,7 @@ func (r *importRun) finish(report transfer.Report, err error) error {
 		again += " --csv"
 	}
 	again = "'" + again + "'"
-	if len(r.maps)+len(r.o.Ignore) > 0 || r.o.From != "" {
+	if len(r.maps)+len(r.o.Ignore)+len(r.o.Split) > 0 || r.o.From != "" {
 		again += " with the same flags"
 	}
 	return fmt.Errorf("%w; correct them in %s, then %s", err, printable(r.rejects.path), again)

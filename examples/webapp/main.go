@@ -1,6 +1,6 @@
 // Webapp is a small site with accounts, which docs/web.md explains. Visitors sign up by mail, sign
 // in with an address, a name or a customer number, see their devices, edit their account, reset a
-// forgotten password and change their address. Administrators list accounts.
+// forgotten password, and change, add and remove addresses. Administrators list accounts.
 package main
 
 import (
@@ -214,11 +214,13 @@ func (s *site) handler() http.Handler {
 	mux.Handle("POST /signout", anyone(s.page("home", nil, s.signOut)))
 	mux.Handle("/forgot", anyone(s.page("forgot", nil, s.forgot)))
 	mux.Handle("/reset", anyone(s.page("reset", s.peek("reset"), s.reset)))
-	mux.Handle("/confirm", anyone(s.page("confirm", s.peek("change:email"), s.confirm)))
+	mux.Handle("/confirm", anyone(s.page("confirm", s.peek("change:email"), s.confirm("change:email", "email"))))
+	mux.Handle("/add", anyone(s.page("confirm", s.peek("add:email"), s.confirm("add:email", "add"))))
 	mux.Handle("GET /account", signedIn(s.page("account", func(r *http.Request) (any, error) { return s.users.Tags(me(r)).Members(r.Context()) }, nil)))
 	mux.Handle("/account/edit", signedIn(s.page("edit", nil, s.edit)))
 	mux.Handle("/account/password", signedIn(s.page("password", nil, s.password)))
 	mux.Handle("/account/email", signedIn(s.page("email", nil, s.email)))
+	mux.Handle("/account/addresses", signedIn(s.page("addresses", nil, s.addresses)))
 	mux.Handle("/account/devices", signedIn(s.page("devices", func(r *http.Request) (any, error) { return s.users.Sessions(r.Context(), me(r)), nil }, s.endDevices)))
 	mux.Handle("/admin", s.auth.RequireTag("admin", s.page("admin", s.list, s.setDisabled)))
 	return guard(mux)
@@ -308,9 +310,11 @@ func (s *site) reset(w http.ResponseWriter, r *http.Request) (string, error) {
 	return s.start(w, r, e, err, "password")
 }
 
-func (s *site) confirm(_ http.ResponseWriter, r *http.Request) (string, error) {
-	_, _, err := s.users.Redeem(r.Context(), "change:email", r.PostFormValue("token"))
-	return "/account?done=email", err
+func (s *site) confirm(purpose, done string) func(http.ResponseWriter, *http.Request) (string, error) {
+	return func(_ http.ResponseWriter, r *http.Request) (string, error) {
+		_, _, err := s.users.Redeem(r.Context(), purpose, r.PostFormValue("token"))
+		return "/account?done=" + done, err
+	}
 }
 
 // edit saves the fields that were changed in the form, if the entry still has the revision that the
@@ -349,22 +353,57 @@ func (s *site) password(w http.ResponseWriter, r *http.Request) (string, error) 
 	return s.start(w, r, e, err, "password")
 }
 
-// email asks for the password again: somebody at an open session may not be its owner, and an
-// address gives access to the account. The mail goes to the address that will be stored, without
-// the spaces that were typed around it.
+// email mails a link that changes the address.
 func (s *site) email(_ http.ResponseWriter, r *http.Request) (string, error) {
-	to, old := strings.TrimSpace(r.PostFormValue("email")), web.Entry(r.Context()).Text("email")
+	return s.confirmByMail(r, "change:email", "/confirm", "change your address to ")
+}
+
+// confirmByMail mails a link with a token to an address that was typed, and says so in a mail to
+// the first address of the account. It asks for the password again: somebody at an open session may
+// not be its owner, and an address gives access to the account. The mail goes to the address that
+// will be stored, without the spaces that were typed around it. It is sent whether or not somebody
+// has the address, which only those who read the mail learn.
+func (s *site) confirmByMail(r *http.Request, purpose, path, action string) (string, error) {
+	to, e := strings.TrimSpace(r.PostFormValue("email")), web.Entry(r.Context())
 	if err := s.auth.Verify(r, r.PostFormValue("password")); err != nil {
 		return "", err
 	}
-	secret, err := s.users.Issue(r.Context(), me(r), userdb.Token{Purpose: "change:email", Value: to})
+	secret, err := s.users.Issue(r.Context(), me(r), userdb.Token{Purpose: purpose, Value: to})
 	if err == nil {
-		err = s.send(to, "Your new address", "Confirm that this is your address:", "/confirm?token="+secret)
+		err = s.send(to, "Your new address", "Confirm that this is your address, for the account "+e.Text("name")+". If you did not ask for this, do nothing:", path+"?token="+secret)
 	}
 	if err == nil {
-		err = s.send(old, "New address", "Somebody who gave your password asked to change your address to "+to+". If it was not you, choose a new password:", "/forgot")
+		err = s.send(e.Text("email"), "New address", "Somebody who gave your password asked to "+action+to+". If it was not you, choose a new password:", "/forgot")
 	}
 	return "/sent?to=" + url.QueryEscape(to), conceal(err)
+}
+
+// addresses mails a link that adds an address, makes another address the first, or removes one. An
+// address is added only by those who read its mail. The first one receives the mail of the account:
+// it is never removed, and only a verified one takes its place.
+func (s *site) addresses(_ http.ResponseWriter, r *http.Request) (string, error) {
+	do, address := r.PostFormValue("do"), r.PostFormValue("address")
+	if do == "add" {
+		return s.confirmByMail(r, "add:email", "/add", "add the address ")
+	}
+	_, err := s.users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
+		first, reason := e.Text("email"), ""
+		switch {
+		case do == "first" && e.VerifiedText("email", address):
+			e.PutFirst("email", address)
+		case do == "first":
+			reason = "this address is not verified"
+		case do == "remove":
+			if e.DropText("email", address); e.Text("email") != first {
+				reason = "make another address the first before you remove this one"
+			}
+		}
+		if reason != "" {
+			return &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "first", Reason: reason}
+		}
+		return nil
+	})
+	return "/account/addresses?done=" + url.QueryEscape(do), err
 }
 
 func (s *site) endDevices(_ http.ResponseWriter, r *http.Request) (string, error) {

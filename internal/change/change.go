@@ -1,11 +1,13 @@
 package change
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/history"
@@ -75,7 +77,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	c.Expected, c.Tokens.Known = old.Version(), old.Tokens().Any()
 	_, c.Tokens.All = own[token.FieldTokens]
 	for mark := range old.Fields {
-		field := store.FieldOfVerified(mark)
+		field := cmp.Or(store.FieldOfVerified(mark), store.FieldOfLabel(mark))
 		if _, replaced := own[mark]; field != "" && !replaced && facets[field] != old.Fields[field] {
 			c.Unset = append(c.Unset, mark)
 		}
@@ -92,9 +94,13 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	return c, len(c.Set)+len(c.Unset) > 0 || c.Tokens.All && c.Tokens.Known, err
 }
 
-// Delete returns the change that deletes an entry and everything that belongs to it.
-func (t *Type) Delete(old store.Record) store.Change {
+// Delete returns the change that deletes an entry and everything that belongs to it at the time
+// now. Its UID is retired and its values are held, if the schema says so.
+func (t *Type) Delete(old store.Record, now time.Time) store.Change {
 	c := store.Change{Key: old.Key, Delete: true, Expected: old.Version(), Schema: t.Guard}
+	if t.Schema.Retire {
+		c.Set = []store.Facet{{Field: store.FieldRetired, Wire: schema.Date(now).Wire()}}
+	}
 	c.Tokens.Known = old.Tokens().Any()
 	further := store.FurtherIn(old.Fields, "")
 	c.Release, _ = keysOf(t.ownedValues(old, further), t.SRK)
@@ -110,6 +116,7 @@ func (t *Type) Delete(old store.Record) store.Change {
 	if historyKey, err := history.Key(old.Key); err == nil { // other programs may write it
 		c.Drop = append(c.Drop, store.Container{Key: historyKey})
 	}
+	t.Hold(&c, old, now)
 	return c
 }
 
@@ -293,14 +300,15 @@ func setSKV(c *store.Change, old store.Record, field, canonical string, keep boo
 	}
 }
 
-// addElsewhere adds the SRKs of the claimed values under the other secondary fields (I2).
+// addElsewhere adds the SRKs of the claimed values under the other fields in which no other entry
+// may have them (I2).
 func (t *Type) addElsewhere(c *store.Change) {
-	if len(c.Claim) == 0 || len(t.Secondary) == 1 {
+	if len(c.Claim) == 0 || len(t.crossing) < 2 {
 		return
 	}
-	c.Elsewhere = make([]recordkey.Key, 0, len(c.Claim)*(len(t.Secondary)-1))
+	c.Elsewhere = make([]recordkey.Key, 0, len(c.Claim)*(len(t.crossing)-1))
 	for _, claim := range c.Claim {
-		for _, field := range t.Secondary {
+		for _, field := range t.Rivals(claim.Field()) {
 			if field == claim.Field() {
 				continue
 			}

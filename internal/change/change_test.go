@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/recordkey"
@@ -198,7 +199,7 @@ func TestCreate(t *testing.T) {
 
 func TestDelete(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
-	c := typ.Delete(record("name", "Bob", "~skv:name", "bob", "job", "cook"))
+	c := typ.Delete(record("name", "Bob", "~skv:name", "bob", "job", "cook"), time.Now())
 	if got, want := describe(c), "release user/name:bob/~prk; unindex user/job:cook/~prks"; got != want || !c.Delete {
 		t.Errorf("got %s, want %s", got, want)
 	}

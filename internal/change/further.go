@@ -1,9 +1,12 @@
 package change
 
 import (
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -28,9 +31,10 @@ func hasFurther(fields map[string]string) bool {
 
 // completeFurther returns own with the changes of further values that a change of facets causes.
 // Further values go if their facet goes, and a further value that becomes the facet is no longer a
-// further one. It takes its mark of verification along.
+// further one. One that repeated the facet before had no meaning, and gets none when the facet
+// changes.
 func (t *Type) completeFurther(old store.Record, facets, own map[string]string) map[string]string {
-	if !hasFurther(old.Fields) && !hasFurther(own) {
+	if !aboutValues(old) && !hasFurther(own) {
 		return own
 	}
 	own = maps.Clone(own)
@@ -39,18 +43,65 @@ func (t *Type) completeFurther(old store.Record, facets, own map[string]string) 
 	}
 	for _, f := range store.FurtherIn(furtherAfter(old.Fields, own), "") {
 		facet, has := facets[f.Field]
-		switch {
-		case !has:
+		_, given := own[f.Name()]
+		if !has || t.Schema.Canonical(facet) == f.Canonical || !given && old.SKV(f.Field) == f.Canonical {
 			own[f.Name()] = ""
-		case t.Schema.Canonical(facet) == f.Canonical:
-			own[f.Name()] = ""
-			mark := store.FieldVerified(f.Field)
-			if _, given := own[mark]; !given && f.Verified > 0 && f.Written == facet {
-				own[mark] = store.Verified(facet)
-			}
+		}
+	}
+	for _, field := range t.Secondary {
+		if facet, has := facets[field]; has && facet != old.Fields[field] {
+			t.keepAttributes(old, field, facet, own)
 		}
 	}
 	return own
+}
+
+// aboutValues reports whether a record has further values, or attributes of a facet that was one.
+func aboutValues(r store.Record) bool {
+	for name, text := range r.Fields {
+		if store.IsFurther(name) || store.FieldOfLabel(name) != "" ||
+			store.FieldOfVerified(name) != "" && strings.HasPrefix(text, "-") {
+			return true
+		}
+	}
+	return false
+}
+
+// keepAttributes adds to own the label and the mark of verification that the new facet of an entry
+// had before, as a further value or in another spelling.
+func (t *Type) keepAttributes(old store.Record, field, facet string, own map[string]string) {
+	canonical := t.Schema.Canonical(facet)
+	f, has := old.FurtherValue(field, canonical)
+	if f.Written != facet {
+		f.Verified = 0
+	}
+	marked := has
+	if old.SKV(field) == canonical {
+		f, has, marked = store.Further{Label: old.Label(field)}, true, old.FacetUnverified(field)
+	}
+	if !has {
+		return
+	}
+	f.Field, f.Written = field, facet
+	if mark := t.verifiedMark(f); marked && mark.Wire != "" && own[mark.Field] == "" {
+		own[mark.Field] = mark.Wire
+	}
+	if _, given := own[store.FieldLabel(field)]; f.Label != "" && !given {
+		own[store.FieldLabel(field)] = store.LabelText(facet, f.Label)
+	}
+}
+
+// verifiedMark returns the mark of verification of a further value that becomes the facet. A mail
+// address that is not verified gets one that says so. Wire is "" if there is no mark.
+func (t *Type) verifiedMark(f store.Further) store.Facet {
+	mark := store.Facet{Field: store.FieldVerified(f.Field)}
+	switch {
+	case f.Verified > 0:
+		mark.Wire = store.Verified(f.Written)
+	case t.Schema.Fields[f.Field].HasAddresses():
+		mark.Wire = store.Unverified(f.Written)
+	}
+	return mark
 }
 
 // furtherAfter returns the fields that hold the further values of an entry after a change of the
@@ -109,7 +160,7 @@ func (t *Type) checkCounts(old store.Record, after []store.Further) error {
 		}
 		limit := t.Schema.Fields[f.Field].MaxValues()
 		if n := 1 + count(after, f.Field); n > max(limit, 1+count(before, f.Field)) {
-			return Invalid(f.Field, "many", "over "+strconv.Itoa(limit)+" values")
+			return tooManyValues(f.Field, limit)
 		}
 	}
 	return nil
@@ -169,6 +220,7 @@ func (t *Type) Values(fields map[string]string, field string) (all []store.Furth
 	if fields[store.FieldVerified(field)] == store.Verified(facet) {
 		first.Verified = 1
 	}
+	first.Label = store.Record{Fields: fields}.Label(field)
 	all = append(all, first)
 	for _, f := range store.FurtherIn(fields, field) {
 		if f.Canonical != first.Canonical && t.Schema.Canonical(f.Written) == f.Canonical {
@@ -189,33 +241,61 @@ func (t *Type) HasCanonical(fields map[string]string, field, canonical string) b
 	return has && t.Schema.Canonical(f.Written) == canonical
 }
 
-// SetTexts adds to facets and own everything that makes texts the values of a secondary field, in
-// this order. The first of them becomes the facet. Without texts, the field has no value. Values
-// that the entry has as the same text keep their marks of verification, and further values their
-// labels; now is the time for the mark of a facet that becomes a further value. New texts must obey
-// the rules of the field.
+// A Value is a value of a secondary field to set, and what its caller knows about it.
+type Value struct {
+	Text     string
+	Label    string // "" keeps the label that the entry has for the value
+	Verified int64  // when it was verified, in seconds since 1970; 0 keeps the mark of the entry
+	// Unverified says that the value does not sign in before it is verified, even as the first. It
+	// has no effect on a mark of verification.
+	Unverified bool
+}
+
+// SetTexts calls SetValues for values about which nothing else is known.
 func (t *Type) SetTexts(old store.Record, facets, own map[string]string, field string, texts []string, now time.Time) error {
+	values := make([]Value, len(texts))
+	for i, text := range texts {
+		values[i].Text = text
+	}
+	return t.SetValues(old, facets, own, field, values, now)
+}
+
+// SetValues adds to facets and own everything that makes values the values of a secondary field, in
+// this order. The first of them becomes the facet. Without values, the field has none. Values that
+// the entry has as the same text keep their marks of verification, and all that it has their
+// labels; now is the time for the mark of a facet that becomes a further value. New values must
+// obey the rules of the field. Values that only another schema knows stay as they are.
+func (t *Type) SetValues(old store.Record, facets, own map[string]string, field string, values []Value, now time.Time) error {
 	if !slices.Contains(t.Secondary, field) {
-		return Invalid(field, "many", "not a secondary field")
+		if reason := t.RefusalReason(field); reason != "" {
+			return Invalid(field, "undeclared", reason)
+		}
+		return Invalid(field, "many", "only a secondary field can have several values")
+	}
+	if limit := t.Schema.Fields[field].MaxValues(); len(values) > max(limit, 1+len(store.FurtherIn(old.Fields, field))) {
+		return tooManyValues(field, limit)
 	}
 	delete(facets, field)
-	for _, f := range store.FurtherIn(old.Fields, field) {
+	before := t.Values(old.Fields, field)
+	for _, f := range before[min(1, len(before)):] {
 		own[f.Name()] = ""
 	}
-	before := t.Values(old.Fields, field)
-	all, isNew := make([]store.Further, 0, len(texts)), make([]bool, 0, len(texts))
-	for i, text := range texts {
+	all, isNew := make([]store.Further, 0, len(values)), make([]bool, 0, len(values))
+	for i, v := range values {
 		known := map[string]string{}
-		if slices.ContainsFunc(before, func(f store.Further) bool { return f.Written == text }) {
-			known[field] = text
+		if slices.ContainsFunc(before, func(f store.Further) bool { return f.Written == v.Text }) {
+			known[field] = v.Text
 		}
 		encoded := map[string]string{}
-		if err := t.EncodeFacet(encoded, field, schema.Text(text), known); err != nil {
-			return err
+		if err := t.EncodeFacet(encoded, field, schema.Text(v.Text), known); err != nil {
+			return ofValue(err, i, len(values))
 		}
 		f := store.Further{Field: field, Canonical: t.Schema.Canonical(encoded[field]), Written: encoded[field]}
-		if slices.ContainsFunc(all, func(other store.Further) bool { return other.Canonical == f.Canonical }) {
-			return Invalid(field, "many", "the same value twice")
+		if same := slices.IndexFunc(all, func(other store.Further) bool { return other.Canonical == f.Canonical }); same >= 0 {
+			return Invalid(field, "many", fmt.Sprintf("values %d and %d are the same", same+1, i+1))
+		}
+		if _, ok := t.SRK(field, f.Canonical); !ok {
+			return ofValue(Invalid(field, "key", "not a value that a record key can hold"), i, len(values))
 		}
 		was := slices.IndexFunc(before, func(b store.Further) bool { return b.Canonical == f.Canonical })
 		if was >= 0 {
@@ -227,26 +307,89 @@ func (t *Type) SetTexts(old store.Record, facets, own map[string]string, field s
 				f.Verified = max(1, now.Unix())
 			}
 		}
-		if i == 0 {
-			facets[field] = f.Written
-			if f.Verified > 0 {
-				own[store.FieldVerified(field)] = store.Verified(f.Written)
-			}
-			continue
+		if v.Label != "" {
+			f.Label = v.Label
+		}
+		if v.Verified > 0 {
+			f.Verified = v.Verified
 		}
 		all, isNew = append(all, f), append(isNew, was <= 0)
 	}
-	if len(texts) > 0 && slices.ContainsFunc(all, func(f store.Further) bool { return f.Canonical == t.Schema.Canonical(facets[field]) }) {
-		return Invalid(field, "many", "the same value twice")
+	if len(all) == 0 {
+		return nil
 	}
+	t.setFirst(old, facets, own, all[0], values[0])
+	all, isNew = all[1:], isNew[1:]
 	store.SetPlaces(all, func(i int) bool { return isNew[i] })
 	for _, f := range all {
-		if _, ok := t.SRK(field, f.Canonical); !ok {
-			return Invalid(field, "key", "not a value that a record key can hold")
-		}
 		own[f.Name()] = f.Text()
 	}
 	return nil
+}
+
+// SetLabels adds to own the labels of values of a field that SetTexts has added to facets and own.
+// An empty label removes one. Labels of other values have no effect.
+func (t *Type) SetLabels(old store.Record, facets, own map[string]string, field string, labels map[string]string) error {
+	first, has := facets[field]
+	for text, label := range labels {
+		if !store.IsLabel(label) {
+			return Invalid(field, "label", "a label of over 64 bytes, or of a hyphen alone")
+		}
+		if t.Schema.Fields[field].HasAddresses() {
+			text = strings.TrimSpace(text) // as EncodeFacet does
+		}
+		canonical := t.Schema.Canonical(text)
+		if has && t.Schema.Canonical(first) == canonical {
+			if label != "" {
+				own[store.FieldLabel(field)] = store.LabelText(first, label)
+			} else if len(old.Fields) > 0 { // an update removes what is empty
+				own[store.FieldLabel(field)] = ""
+			}
+			continue
+		}
+		name := store.FieldAlso(field, canonical)
+		if own[name] == "" {
+			continue
+		}
+		f, _ := store.ParseFurther(name, own[name])
+		f.Label = label
+		own[name] = f.Text()
+	}
+	return nil
+}
+
+// setFirst adds to facets and own what makes f, which was given as v, the facet of its field.
+func (t *Type) setFirst(old store.Record, facets, own map[string]string, f store.Further, v Value) {
+	facets[f.Field] = f.Written
+	mark := store.FieldVerified(f.Field)
+	switch {
+	case f.Verified > 0:
+		own[mark] = store.Verified(f.Written)
+	case v.Unverified && own[mark] == "" && old.Fields[f.Field] != f.Written:
+		own[mark] = store.Unverified(f.Written)
+	}
+	if v.Label != "" {
+		own[store.FieldLabel(f.Field)] = store.LabelText(f.Written, v.Label)
+	}
+}
+
+// ofValue adds to an error the number of the value that it is about, if there are several.
+func ofValue(err error, i, values int) error {
+	wrong, is := errors.AsType[*store.FieldError](err)
+	if !is || values < 2 {
+		return err
+	}
+	numbered := *wrong
+	numbered.Reason = fmt.Sprintf("value %d: %s", i+1, wrong.Reason)
+	return &numbered
+}
+
+// tooManyValues returns the error for more values than the schema allows in a field.
+func tooManyValues(field string, limit int) error {
+	if limit < 2 {
+		return Invalid(field, "many", `more than one value, which the schema allows with "many"`)
+	}
+	return Invalid(field, "many", "over "+strconv.Itoa(limit)+" values")
 }
 
 // VerifyValue adds to own the mark that a value of a field is verified, the facet or a further

@@ -38,8 +38,8 @@ func TestSetTexts(t *testing.T) {
 		{"no change", two, []string{"a", "B"}, ""},
 		{"a value is added", one, []string{"a", "B"}, "~also:email:b=1 - - B; claim user/email:b/~prk; elsewhere user/name:b/~prk; index user/email:B/~prks"},
 		{"a further value goes", two, []string{"a"}, "-~also:email:b; release user/email:b/~prk; unindex user/email:B/~prks"},
-		{"another is put first", two, []string{"B", "a"}, "email=B; ~also:email:a=1 - -; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b"},
-		{"the first goes", two, []string{"B"}, "email=B; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b; release user/email:a/~prk; unindex user/email:a/~prks"},
+		{"another is put first", two, []string{"B", "a"}, "email=B; ~also:email:a=1 - -; ~label:email=" + store.LabelText("B", "work") + "; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b"},
+		{"the first goes", two, []string{"B"}, "email=B; ~label:email=" + store.LabelText("B", "work") + "; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b; release user/email:a/~prk; unindex user/email:a/~prks"},
 		{
 			"the first is replaced", two,
 			[]string{"c", "B"},
@@ -49,6 +49,11 @@ func TestSetTexts(t *testing.T) {
 		{
 			"all go", two, nil,
 			"-email; -~also:email:b; release user/email:a/~prk; release user/email:b/~prk; unindex user/email:a/~prks; unindex user/email:B/~prks",
+		},
+		{
+			"a value with a label goes back", record("email", "a", "~label:email", store.LabelText("a", "home"), "~also:email:b", "1 - -"),
+			[]string{"b", "a"},
+			"email=b; ~also:email:a=1 - home; -~also:email:b; -~label:email",
 		},
 		{
 			"the order changes", record("email", "a", "~also:email:b", "1 - -", "~also:email:c", "2 - -"),
@@ -88,7 +93,8 @@ func TestSetTextsRefuses(t *testing.T) {
 		{"email", []string{"a", "b", "A"}, "many"},
 		{"email", []string{"a", "b", "B"}, "many"},
 		{"name", []string{"a", "b"}, "many"},
-		{"other", []string{"a"}, "many"},
+		{"uid", []string{"a"}, "many"},
+		{"other", []string{"a"}, "undeclared"},
 		{"email", []string{"a", ""}, "non-empty"},
 		{"email", []string{"a", strings.Repeat("x", 1025)}, "size"},
 	} {
@@ -123,8 +129,67 @@ func TestFacetsAndFurtherValues(t *testing.T) {
 			t.Errorf("%s:\n got %s, %v\nwant %s", tt.what, got, err, tt.want)
 		}
 	}
-	if got, want := describe(manyType(t).Delete(old)), "release user/email:a/~prk; release user/email:b/~prk; unindex user/email:a/~prks; unindex user/email:b/~prks"; got != want {
+	if got, want := describe(manyType(t).Delete(old, time.Now())), "release user/email:a/~prk; release user/email:b/~prk; unindex user/email:a/~prks; unindex user/email:b/~prks"; got != want {
 		t.Errorf("a delete:\n got %s\nwant %s", got, want)
+	}
+}
+
+// TestUnverifiedFirst checks which mark an address gets that was a further value and becomes the
+// facet.
+func TestUnverifiedFirst(t *testing.T) {
+	typ := manyType(t)
+	typ.Schema.Fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: "email", Many: 3}
+	mark, a := "~verified:email", "a@x.org"
+	for _, tt := range []struct {
+		what string
+		old  store.Record
+		to   string
+		want string
+	}{
+		{"a verified one", record("email", a, "~also:email:b@x.org", "1 7 -"), "b@x.org", store.Verified("b@x.org")},
+		{"one that is not verified", record("email", a, "~also:email:b@x.org", "1 - -"), "b@x.org", store.Unverified("b@x.org")},
+		{"a verified one, spelled differently", record("email", a, "~also:email:b@x.org", "1 7 -"), "B@x.org", store.Unverified("B@x.org")},
+		{"a new one", record("email", a, mark, store.Verified(a), "~also:email:b@x.org", "1 - -"), "c@x.org", ""},
+		{"the first, spelled differently", record("email", a, mark, store.Unverified(a)), "A@x.org", store.Unverified("A@x.org")},
+		{"the first, ordinary and spelled differently", record("email", a), "A@x.org", ""},
+		{"the first, verified and spelled differently", record("email", a, mark, store.Verified(a)), "A@x.org", ""},
+		{"a new one after one that was not verified", record("email", a, mark, store.Unverified(a)), "c@x.org", ""},
+		{"the same", record("email", a, mark, store.Unverified(a)), a, store.Unverified(a)},
+		{"one without a first", record("~also:email:b@x.org", "1 - -"), "b@x.org", store.Unverified("b@x.org")},
+		{"a leftover", record("email", a, "~also:email:a@x.org", "1 - -"), "A@x.org", ""},
+	} {
+		c, _, err := typ.Update(tt.old, facets("email", tt.to), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after := Apply(c, "r", tt.old.Fields)
+		if after.Fields[mark] != tt.want {
+			t.Errorf("%s: the mark is %q, want %q", tt.what, after.Fields[mark], tt.want)
+		}
+		if is := after.FacetUnverified("email"); is != strings.HasPrefix(tt.want, "-") {
+			t.Errorf("%s: the facet counts as not verified: %v", tt.what, is)
+		}
+	}
+}
+
+// TestLabelOfNewFirst checks that a further value that becomes the facet has the label that the
+// same change gives it.
+func TestLabelOfNewFirst(t *testing.T) {
+	typ := manyType(t)
+	old := record("email", "a", "~also:email:b", "1 - work")
+	for _, label := range []string{"home", ""} {
+		facets, own := Facets(old), map[string]string{}
+		err := typ.SetTexts(old, facets, own, "email", []string{"B", "a"}, time.Unix(9, 0))
+		if err == nil {
+			err = typ.SetLabels(old, facets, own, "email", map[string]string{"b": label, "c": "x"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, _, err := typ.Update(old, facets, own)
+		if after := Apply(c, "r", old.Fields); err != nil || after.Label("email") != label {
+			t.Errorf("the first has the label %q, %v; want %q", after.Label("email"), err, label)
+		}
 	}
 }
 
@@ -151,12 +216,119 @@ func TestOverTheLimit(t *testing.T) {
 }
 
 // TestRepairOfFirst checks that an entry whose first value belongs to another one gets its next
-// value as the first, with its canonical form.
+// value as the first, with its canonical form, its mark and its label.
 func TestRepairOfFirst(t *testing.T) {
-	old := record("email", "Bob@x", "~skv:email", "bob@x", "~also:email:work@x", "1 - - Work@x", "~also:email:also@x", "2 - -")
-	c, _ := manyType(t).Repair(old, RepairLimits{Lose: "bob@x"})
-	want := "email=Work@x; ~lost:email=Bob@x; ~skv:email=work@x; -~also:email:work@x; release user/email:bob@x/~prk"
-	if got := describe(c); got != want {
-		t.Errorf("got %s\nwant %s", got, want)
+	bob := []string{"email", "Bob@x", "~skv:email", "bob@x", "~verified:email", store.Verified("Bob@x")}
+	for _, tt := range []struct {
+		what  string
+		kind  string
+		pairs []string
+		want  string
+	}{
+		{
+			"none is verified", "",
+			[]string{"~also:email:work@x", "1 - - Work@x", "~also:email:also@x", "2 - -"},
+			"email=Work@x; ~lost:email=Bob@x; ~skv:email=work@x; -~also:email:work@x; -~verified:email; release user/email:bob@x/~prk",
+		},
+		{
+			"no address is verified", "email",
+			[]string{"~also:email:work@x", "1 - work", "~label:email", store.LabelText("Bob@x", "home")},
+			"email=work@x; ~label:email=" + store.LabelText("work@x", "work") + "; ~lost:email=Bob@x; ~verified:email=" + store.Unverified("work@x") +
+				"; -~also:email:work@x; -~skv:email; release user/email:bob@x/~prk",
+		},
+		{
+			"the second is verified", "email",
+			[]string{"~also:email:work@x", "1 - -", "~also:email:also@x", "2 7 -"},
+			"email=also@x; ~lost:email=Bob@x; ~verified:email=" + store.Verified("also@x") + "; -~also:email:also@x; -~skv:email; release user/email:bob@x/~prk",
+		},
+	} {
+		typ := manyType(t)
+		typ.Schema.Fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: tt.kind, Many: 3}
+		c, _ := typ.Repair(record(slices.Concat(bob, tt.pairs)...), RepairLimits{Lose: "bob@x", From: []string{"email", "name"}})
+		if got := describe(c); got != tt.want {
+			t.Errorf("%s:\n got %s\nwant %s", tt.what, got, tt.want)
+		}
+	}
+}
+
+// TestRenameKeepsAttributes checks that a facet that gets another name keeps its mark of
+// verification and its label.
+func TestRenameKeepsAttributes(t *testing.T) {
+	for _, mark := range []string{store.Verified("a@x.org"), store.Unverified("a@x.org")} {
+		label := store.LabelText("a@x.org", "work")
+		old := record("mail", "a@x.org", "~verified:mail", mark, "~label:mail", label)
+		c, _ := manyType(t).Reshape(old, map[string]string{"mail": "email"}, func(recordkey.Key) bool { return true })
+		after := Apply(c, "r", old.Fields).Fields
+		for field, want := range map[string]string{"~verified:email": mark, "~label:email": label, "~verified:mail": "", "~label:mail": ""} {
+			if after[field] != want {
+				t.Errorf("%s is %q, want %q", field, after[field], want)
+			}
+		}
+	}
+}
+
+// TestSetValues checks that SetValues writes what its caller knows about each value, and keeps the
+// values that only another schema knows.
+func TestSetValues(t *testing.T) {
+	typ := manyType(t)
+	old := record("email", "a", "~also:email:b", "1 7 work B", "~also:email:OLD", "2 5 fax Old")
+	for _, tt := range []struct {
+		what string
+		to   []Value
+		want string
+	}{
+		{"nothing else is known", []Value{{Text: "a"}, {Text: "B"}}, ""},
+		{"a further value goes, but not one of another schema", []Value{{Text: "a"}}, "-~also:email:b; release user/email:b/~prk; unindex user/email:B/~prks"},
+		{"a label and a time", []Value{{Text: "a"}, {Text: "B", Label: "home", Verified: 8}}, "~also:email:b=1 8 home B"},
+		{
+			"of the first",
+			[]Value{{Text: "a", Label: "home", Verified: 8}, {Text: "B"}},
+			"~label:email=" + store.LabelText("a", "home") + "; ~verified:email=" + store.Verified("a"),
+		},
+		{
+			"of a further value that becomes the first",
+			[]Value{{Text: "B", Label: "home"}},
+			"email=B; ~label:email=" + store.LabelText("B", "home") + "; ~skv:email=b; ~verified:email=" + store.Verified("B") +
+				"; -~also:email:b; release user/email:a/~prk; unindex user/email:a/~prks",
+		},
+		{"the first stays as verified as it is", []Value{{Text: "a", Unverified: true}, {Text: "B"}}, ""},
+		{
+			"a new first that must be verified",
+			[]Value{{Text: "c", Unverified: true}, {Text: "B"}},
+			"email=c; ~verified:email=" + store.Unverified("c") + "; claim user/email:c/~prk; elsewhere user/name:c/~prk; " +
+				"release user/email:a/~prk; index user/email:c/~prks; unindex user/email:a/~prks",
+		},
+	} {
+		facets, own := Facets(old), map[string]string{}
+		err := typ.SetValues(old, facets, own, "email", tt.to, time.Unix(9, 0))
+		var c store.Change
+		if err == nil {
+			c, _, err = typ.Update(old, facets, own)
+		}
+		if got := describe(c); err != nil || got != tt.want {
+			t.Errorf("%s:\n got %s, %v\nwant %s", tt.what, got, err, tt.want)
+		}
+	}
+}
+
+// TestSetValuesErrors checks that an error says which of several values it is about.
+func TestSetValuesErrors(t *testing.T) {
+	for _, tt := range []struct {
+		field string
+		texts []string
+		want  string
+	}{
+		{"email", []string{"a", ""}, "invalid value: email: value 2: "},
+		{"email", []string{""}, "invalid value: email: empty"},
+		{"email", []string{"a", "b", "A"}, "invalid value: email: values 1 and 3 are the same"},
+		{"email", []string{"a", "b", "c", "d"}, "invalid value: email: over 3 values"},
+		{"name", []string{"a", "b"}, `invalid value: name: more than one value, which the schema allows with "many"`},
+		{"uid", []string{"a"}, "invalid value: uid: only a secondary field can have several values"},
+		{"emial", []string{"a"}, `invalid value: emial: type "user" has no such field; did you mean "email"?`},
+	} {
+		err := manyType(t).SetTexts(record(), facets(), map[string]string{}, tt.field, tt.texts, time.Unix(9, 0))
+		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s %q: got %v, want %s", tt.field, tt.texts, err, tt.want)
+		}
 	}
 }

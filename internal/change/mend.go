@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,6 +15,12 @@ import (
 type RepairLimits struct {
 	Claim []recordkey.Key // SRKs that may be claimed for values that the entry has
 	Lose  string          // the canonical value that belongs to another entry, "" for none
+	From  []string        // the fields that lose it
+}
+
+// loses reports whether a field loses a canonical value.
+func (m RepairLimits) loses(field, canonical string) bool {
+	return m.Lose != "" && m.Lose == canonical && slices.Contains(m.From, field)
 }
 
 // Repair returns the change that brings an entry in line with its key and its facets (I1, I3), as
@@ -66,7 +73,7 @@ func (t *Type) repairIdentity(c *store.Change, old store.Record) (sound bool) {
 	}
 	for _, want := range wrong {
 		if is := old.Fields[want.Field]; is != "" && !store.OwnField(want.Field) {
-			c.Set = append(c.Set, lostFacet(old, want.Field, is))
+			c.Set = append(c.Set, lostFacet(c, old, want.Field, is))
 		}
 		c.Set = append(c.Set, want)
 	}
@@ -74,11 +81,11 @@ func (t *Type) repairIdentity(c *store.Change, old store.Record) (sound bool) {
 }
 
 // lostFacet returns the facet that preserves a value that must leave its field. Its name is
-// ~lost:FIELD, with a number appended if that field already has another value.
-func lostFacet(old store.Record, field, wire string) store.Facet {
+// ~lost:FIELD, with a number appended if that field already has another value, or gets one by c.
+func lostFacet(c *store.Change, old store.Record, field, wire string) store.Facet {
 	name := store.FieldLost(field)
 	for n := 2; ; n++ {
-		if was, taken := old.Fields[name]; !taken || was == wire {
+		if was, taken := old.Fields[name]; (!taken || was == wire) && !setsFacet(c, name) {
 			return store.Facet{Field: name, Wire: wire}
 		}
 		name = store.FieldLost(field) + ":" + strconv.Itoa(n)
@@ -92,8 +99,8 @@ func (t *Type) repairSecondary(c *store.Change, old store.Record, field string, 
 		canonical = t.Schema.Canonical(facet)
 	}
 	srk, keyable := t.SRK(field, canonical)
-	if has && m.Lose != "" && m.Lose == canonical {
-		c.Set, c.Unset = append(c.Set, lostFacet(old, field, facet)), append(c.Unset, field)
+	if has && m.loses(field, canonical) {
+		c.Set, c.Unset = append(c.Set, lostFacet(c, old, field, facet)), append(c.Unset, field)
 		c.Release = appendKey(c.Release, t.SRK, field, canonical)
 		has = false
 	}
@@ -104,7 +111,8 @@ func (t *Type) repairSecondary(c *store.Change, old store.Record, field string, 
 
 // repairFurther brings further values in line with what they say: each is in the field that its
 // canonical form under the schema names, none repeats the first value, and a field has a first
-// value if it has any. A value that belongs to another entry is lost as a facet would be.
+// value if it has any: the first that is verified, or the first of all. A value that belongs to
+// another entry is lost as a facet would be.
 func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m RepairLimits) {
 	owned := map[fieldValue]bool{} // values that the entry has after the repair
 	for _, field := range t.Secondary {
@@ -112,7 +120,11 @@ func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m Re
 			owned[fieldValue{field, t.Schema.Canonical(facet)}] = true
 		}
 	}
-	for _, f := range store.FurtherIn(old.Fields, "") {
+	all := store.FurtherIn(old.Fields, "")
+	slices.SortStableFunc(all, func(a, b store.Further) int {
+		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(min(b.Verified, 1), min(a.Verified, 1)))
+	})
+	for _, f := range all {
 		if !slices.Contains(t.Secondary, f.Field) {
 			continue
 		}
@@ -122,8 +134,8 @@ func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m Re
 		hasFirst = hasFirst && !slices.Contains(c.Unset, f.Field) || setsFacet(c, f.Field)
 		text := f.Text()
 		switch name := f.Name(); {
-		case canonical == m.Lose && m.Lose != "":
-			c.Set, c.Unset = append(c.Set, lostFacet(old, f.Field, f.Written)), append(c.Unset, name)
+		case m.loses(f.Field, canonical):
+			c.Set, c.Unset = append(c.Set, lostFacet(c, old, f.Field, f.Written)), append(c.Unset, name)
 			c.Release = appendKey(c.Release, t.SRK, f.Field, f.Canonical)
 			continue
 		case owned[value]:
@@ -132,6 +144,7 @@ func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m Re
 		case !hasFirst:
 			c.Set, c.Unset = append(c.Set, store.Facet{Field: f.Field, Wire: f.Written}), append(c.Unset, name)
 			c.Unset = slices.DeleteFunc(c.Unset, func(field string) bool { return field == f.Field })
+			t.repairAttributes(c, old, f)
 		case canonical != f.Canonical:
 			f.Canonical = canonical
 			c.Set, c.Unset = append(c.Set, store.Facet{Field: f.Name(), Wire: f.Text()}), append(c.Unset, name)
@@ -144,6 +157,29 @@ func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m Re
 		owned[value] = true
 		if srk, keyable := t.SRK(f.Field, canonical); keyable && sound && slices.Contains(m.Claim, srk) {
 			c.Claim = append(c.Claim, srk)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(old.Fields)) {
+		if text := old.Fields[name]; store.IsFurther(name) {
+			if f, _ := store.ParseFurther(name, text); f.Canonical == "" { // it has no value
+				c.Set, c.Unset = append(c.Set, lostFacet(c, old, f.Field, text)), append(c.Unset, name)
+			}
+		}
+	}
+}
+
+// repairAttributes adds to c the label and the mark of verification of a further value that becomes
+// the facet, in place of those of the facet before.
+func (t *Type) repairAttributes(c *store.Change, old store.Record, f store.Further) {
+	label := store.Facet{Field: store.FieldLabel(f.Field)}
+	if f.Label != "" {
+		label.Wire = store.LabelText(f.Written, f.Label)
+	}
+	for _, next := range []store.Facet{t.verifiedMark(f), label} {
+		if _, had := old.Fields[next.Field]; next.Wire != "" {
+			c.Set = append(c.Set, next)
+		} else if had {
+			c.Unset = append(c.Unset, next.Field)
 		}
 	}
 }
@@ -189,14 +225,22 @@ func (t *Type) SRKs(fields map[string]string) []recordkey.Key {
 	return srks
 }
 
-// SecondaryValues returns the canonical secondary values in facets that a key can name, sorted and
-// without duplicates.
-func (t *Type) SecondaryValues(facets map[string]string) []string {
-	values := map[string]bool{}
+// UniqueTexts returns the UniqueText of each secondary value in facets that a key can name, sorted
+// and without duplicates.
+func (t *Type) UniqueTexts(facets map[string]string) []string {
+	texts := map[string]bool{}
 	for _, srk := range t.SRKs(facets) {
-		values[srk.Value()] = true
+		texts[t.UniqueText(srk)] = true
 	}
-	return slices.Sorted(maps.Keys(values))
+	return slices.Sorted(maps.Keys(texts))
+}
+
+// UniqueText returns a text that two SRKs have in common if no two entries may have their values.
+func (t *Type) UniqueText(srk recordkey.Key) string {
+	if slices.Contains(t.crossing, srk.Field()) {
+		return ":" + srk.Value()
+	}
+	return recordkey.Escape(srk.Field()) + ":" + srk.Value()
 }
 
 // RenameFacets returns the facets and further values of a record, with those in renames (old name
@@ -212,7 +256,7 @@ func RenameFacets(r store.Record, renames map[string]string) map[string]string {
 		}
 		if store.IsFurther(field) {
 			f, _ := store.ParseFurther(field, wire)
-			if name, is := renames[f.Field]; is {
+			if name, is := renames[f.Field]; is && f.Canonical != "" {
 				field = store.FieldAlso(name, f.Canonical)
 			}
 		}
@@ -222,9 +266,9 @@ func RenameFacets(r store.Record, renames map[string]string) map[string]string {
 }
 
 // Reshape returns the change that brings a live entry to the schema of t, whatever schema wrote it:
-// it renames facets (old name → new name) and updates canonical values and their SRKs. The values
-// by which the entry was found before, and their SRKs, are kept in ~was:FIELD until RemoveOldForms
-// removes them.
+// it renames facets (old name → new name), with their marks of verification and their labels, and
+// updates canonical values and their SRKs. The values by which the entry was found before, and
+// their SRKs, are kept in ~was:FIELD until RemoveOldForms removes them.
 //
 // namesEntry reports whether an SRK names the entry. Reshape claims the SRK of a value that the
 // entry does not have yet even if the SRK names the entry, since another attempt may have claimed
@@ -237,6 +281,12 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, namesEntry f
 			c.Set = append(c.Set, store.Facet{Field: to, Wire: wire})
 			c.Unset = append(c.Unset, from)
 			t.keepOldValue(&c, old, from)
+			for _, name := range []func(field string) string{store.FieldVerified, store.FieldLabel} {
+				if text, has := old.Fields[name(from)]; has {
+					c.Set = append(c.Set, store.Facet{Field: name(to), Wire: text})
+					c.Unset = append(c.Unset, name(from))
+				}
+			}
 		}
 	}
 	for _, field := range t.Secondary {

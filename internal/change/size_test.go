@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/session"
@@ -101,7 +102,7 @@ func TestEntriesOverTheLimit(t *testing.T) {
 				t.Errorf("%s, %s: %v", what, tt.change, err)
 			}
 		}
-		if c := typ.Delete(r); !c.Delete {
+		if c := typ.Delete(r, time.Now()); !c.Delete {
 			t.Errorf("%s: cannot be deleted", what)
 		}
 	}
@@ -146,7 +147,7 @@ func TestRepairedEntryCanBeCreated(t *testing.T) {
 		t.Fatalf("the entry has %d bytes", size.bytes)
 	}
 	for _, lose := range []string{"ann", "ann@example.com"} {
-		c, _ := typ.Repair(r, RepairLimits{Lose: lose})
+		c, _ := typ.Repair(r, RepairLimits{Lose: lose, From: typ.Secondary})
 		r = Apply(c, "rev", r.Fields)
 	}
 	draft := Draft{UID: "1", Facets: Facets(r), Own: map[string]string{}}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -87,11 +88,14 @@ func Generation(stored string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// StoredText returns the JSON in which a schema is stored, which leaves out former names of fields.
+// StoredText returns the JSON in which a schema is stored, which leaves out former names of fields
+// and defaults.
 func StoredText(t schema.Type) string {
 	t.Fields = maps.Clone(t.Fields)
 	for name, f := range t.Fields {
-		f.Was = ""
+		if f.Was = ""; f.IsTyped() {
+			f.Typed = nil
+		}
 		t.Fields[name] = f
 	}
 	text, _ := json.Marshal(t) // cannot fail for texts and numbers
@@ -118,6 +122,7 @@ func (t *Type) WithSchema(in schema.Type, generation, text string) (*Type, error
 		return nil, err
 	}
 	next.declared, next.Building = t.declared, in.Building
+	next.Typed = slices.DeleteFunc(next.Typed, in.Building.BecomesTyped)
 	next.SetCompared()
 	next.Guard.Fingerprint, next.Guard.JSON = generation, text
 	return next, nil

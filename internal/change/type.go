@@ -61,6 +61,8 @@ type Type struct {
 	Schema         schema.Type
 	Rules          *validate.Rules
 	Secondary      []string // sorted
+	Typed          []string // of Secondary, the fields in which a search in any field looks
+	crossing       []string // Typed, and the fields whose values are becoming typed
 	Many           []string // of Secondary, the fields that may have several values
 	Indexed        []string
 	Ordered        []string
@@ -90,7 +92,7 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 	}
 	t := &Type{
 		Name: name, Schema: st, Rules: rules, Guard: guard, declared: st, compared: &atomic.Bool{}, ns: ns,
-		Secondary: st.Secondary(), Indexed: st.Indexed(), Ordered: st.Ordered(), Required: st.Required(), codecs: map[string]schema.Codec{},
+		Secondary: st.Secondary(), Typed: st.Typed(), crossing: st.Typed(), Indexed: st.Indexed(), Ordered: st.Ordered(), Required: st.Required(), codecs: map[string]schema.Codec{},
 	}
 	t.Many = slices.DeleteFunc(slices.Clone(t.Secondary), func(field string) bool { return st.Fields[field].MaxValues() < 2 })
 	for field := range st.Fields {
@@ -118,6 +120,21 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 		Key: key, Types: types.In(ns), Fingerprint: Generation(text), JSON: text, Tertiary: tertiary,
 		Exact: st.Fold == schema.FoldExact, Entries: entries.String(),
 	}, nil
+}
+
+// Rivals returns the fields in which no other entry may have the values that an entry has in a
+// secondary field, sorted: all typed fields if it is one of them, and else the field alone.
+func (t *Type) Rivals(field string) []string { return rivals(t.crossing, field) }
+
+// SettledRivals returns the Rivals of a field without those whose values are becoming typed.
+// Entries may still share a value with such a field.
+func (t *Type) SettledRivals(field string) []string { return rivals(t.Typed, field) }
+
+func rivals(typed []string, field string) []string {
+	if slices.Contains(typed, field) {
+		return typed
+	}
+	return []string{field}
 }
 
 // WithGuard returns t with another guard, for a change of the schema.

@@ -58,8 +58,9 @@ func (t *Type) Identifiers(facets map[string]string) (ids []string) {
 			ids = append(ids, wire)
 		}
 		if store.IsFurther(field) {
-			f, _ := store.ParseFurther(field, wire)
-			ids = append(ids, f.Written)
+			if f, _ := store.ParseFurther(field, wire); f.Canonical != "" {
+				ids = append(ids, f.Written)
+			}
 		}
 	}
 	return ids

@@ -53,6 +53,7 @@ func (rd *Reader) Resolve(h hints.Hint, typ string) (*change.Type, store.Lookup,
 			}
 		case k.Kind() == recordkey.KindPRK:
 			return t, store.Lookup{PRK: k.In(rd.NS)}, nil
+		case target.Pattern != "" && !slices.Contains(t.Typed, k.Field()): // becoming typed
 		case candidates == nil || slices.Contains(candidates, k.Field()):
 			l.SRKs = append(l.SRKs, k.In(rd.NS))
 		}
@@ -117,9 +118,10 @@ func (rd *Reader) matchesLookup(l store.Lookup, r store.Record) bool {
 	return l.All
 }
 
-// FindUndeclared searches for the value of a hint with the field * in fields that the schema lacks.
+// FindUndeclared searches for the value of a hint with the field * in fields that the schema lacks,
+// but not in those whose values nobody types.
 func (rd *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) (store.Record, error) {
-	_, target, err := rd.Target(h, typ)
+	t, target, err := rd.Target(h, typ)
 	if err == nil && target.Pattern == "" {
 		err = store.ErrNotFound
 	}
@@ -133,7 +135,8 @@ func (rd *Reader) FindUndeclared(ctx context.Context, h hints.Hint, typ string) 
 		}
 		for _, k := range keys {
 			srk, err := recordkey.Parse(k)
-			if err != nil || !p.Match(srk) {
+			untyped := slices.Contains(t.Secondary, srk.Field()) && !slices.Contains(t.Typed, srk.Field())
+			if err != nil || !p.Match(srk) || untyped {
 				continue
 			}
 			r, err := rd.FindOne(ctx, store.Lookup{SRKs: []recordkey.Key{srk}})

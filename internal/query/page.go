@@ -127,9 +127,9 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count int
 const countBatch = 5000
 
 // Count returns the number of selected entries, and calls unreadable for each entry that cannot be
-// read. If all entries are selected, it counts keys and reads only those that may be tombstones, so
-// that it counts damaged entries as well.
-func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)) (n int64, err error) {
+// read. If all entries are selected, it reads only those without a type, and counts damaged entries
+// instead. Then it also returns the number of retired UIDs.
+func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)) (n, retired int64, err error) {
 	judge := func(found []store.Found) {
 		for _, f := range found {
 			if f.Err == nil {
@@ -142,33 +142,92 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 	if !s.selectsAll() {
 		for found, err := range rd.Batches(ctx, s) {
 			if err != nil {
-				return 0, err
+				return 0, 0, err
 			}
 			judge(found)
 		}
-		return n, nil
+		return n, 0, nil
 	}
-	prefix, err := s.Type.PRK("x")
-	if err != nil {
-		return 0, err
+	for batch, err := range rd.tally(ctx, s.Type) {
+		if err != nil {
+			return 0, 0, err
+		}
+		var unknown []store.Lookup
+		for _, r := range batch.others {
+			if r.Fields[store.FieldRetired] == "" {
+				unknown = append(unknown, store.Lookup{PRK: r.Key})
+			}
+		}
+		found, err := rd.filter(ctx, s, unknown...)
+		if err != nil {
+			return 0, 0, err
+		}
+		n += batch.live + int64(len(found))
+		retired += int64(len(batch.others) - len(unknown))
 	}
-	at := store.Scan{Pattern: s.Type.Guard.Entries, Tally: strings.TrimSuffix(prefix.String(), "x"), Count: countBatch}
-	for keys, err := range store.ScanAll(ctx, rd.Engine, at) {
-		if err != nil {
-			return 0, err
+	return n, retired, nil
+}
+
+// Retired yields the keys of the retired UIDs of a type, each with only the field FieldRetired. It
+// may yield a key twice, for the reasons that All may yield an entry twice.
+func (rd *Reader) Retired(ctx context.Context, t *change.Type) iter.Seq2[store.Record, error] {
+	return func(yield func(store.Record, error) bool) {
+		for batch, err := range rd.tally(ctx, t) {
+			if err != nil {
+				yield(store.Record{}, err)
+				return
+			}
+			for _, r := range batch.others {
+				if r.Fields[store.FieldRetired] != "" && !yield(r, nil) {
+					return
+				}
+			}
 		}
-		counted, err := strconv.ParseInt(keys[0], 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%w: %w: not a number of entries", store.ErrUnavailable, store.ErrReply)
-		}
-		n += counted
-		found, err := rd.filter(ctx, s, lookups(rd.PRKs(s.Type, keys[1:]))...)
-		if err != nil {
-			return 0, err
-		}
-		judge(found)
 	}
-	return n, nil
+}
+
+// A tallied holds what a batch of PRKs leads to.
+type tallied struct {
+	live   int64          // the number of live entries
+	others []store.Record // tombstones and damaged records, with only the field FieldRetired
+}
+
+// tally scans the PRKs of a type in batches. It ends after an error.
+func (rd *Reader) tally(ctx context.Context, t *change.Type) iter.Seq2[tallied, error] {
+	return func(yield func(tallied, error) bool) {
+		prefix, err := t.PRK("x")
+		if err != nil {
+			yield(tallied{}, err)
+			return
+		}
+		at := store.Scan{Pattern: t.Guard.Entries, Tally: strings.TrimSuffix(prefix.String(), "x"), Count: countBatch}
+		for keys, err := range store.ScanAll(ctx, rd.Engine, at) {
+			var batch tallied
+			if err == nil {
+				batch, err = rd.readTally(ctx, t, keys)
+			}
+			if !yield(batch, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// readTally parses the result of a scan with a Tally, and reads the records that it lists.
+func (rd *Reader) readTally(ctx context.Context, t *change.Type, keys []string) (batch tallied, err error) {
+	if batch.live, err = strconv.ParseInt(keys[0], 10, 64); err != nil {
+		return batch, fmt.Errorf("%w: %w: not a number of entries", store.ErrUnavailable, store.ErrReply)
+	}
+	prks := rd.PRKs(t, keys[1:])
+	reads := make([]store.RawRead, len(prks))
+	for i, prk := range prks {
+		reads[i] = store.RawRead{Key: prk.String(), As: store.RawField, Field: store.FieldRetired}
+	}
+	raws, err := rd.Engine.ReadRaw(ctx, reads)
+	for i, raw := range raws {
+		batch.others = append(batch.others, store.Record{Key: prks[i], Fields: map[string]string{store.FieldRetired: raw.Wire}})
+	}
+	return batch, err
 }
 
 // PRKs returns the PRKs of type t in the result of a SCAN, sorted by their text and without

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"hash/maphash"
 	"maps"
 	"slices"
@@ -21,12 +22,14 @@ import (
 // A Change describes everything that one operation, for example a create, does to one entry. All
 // its keys are in the namespace of Key.
 type Change struct {
-	Key      recordkey.Key // the PRK
-	Create   bool          // the entry must not be live; otherwise it must be live and as Expected
-	Fresh    bool          // for a create: no entry ever had the key, because it is random
-	Delete   bool          // leaves a tombstone; uses only Release, Unindex, Unrank and Drop
-	Repair   bool          // the entry may lack ~isa if it has facets
-	Expected Version       // the state of the entry when it was read
+	Key    recordkey.Key // the PRK
+	Create bool          // the entry must not be live; otherwise it must be live and as Expected
+	Fresh  bool          // for a create: no entry ever had the key, because it is random
+	// Delete leaves a tombstone. It uses only Release, Hold, Unindex, Unrank, Drop, and Set for
+	// FieldRetired and FieldHeld.
+	Delete   bool
+	Repair   bool    // the entry may lack ~isa if it has facets
+	Expected Version // the state of the entry when it was read
 	Set      []Facet
 	Unset    []string
 	Claim    []recordkey.Key // SRKs that must name the entry afterwards
@@ -34,6 +37,7 @@ type Change struct {
 	// hold them.
 	Elsewhere []recordkey.Key
 	Release   []recordkey.Key // SRKs of values that the entry gives up
+	Hold      []HeldKey       // SRKs of values that the entry gives up and that are held
 	Index     []recordkey.Key // index sets to join
 	Unindex   []recordkey.Key // index sets to leave
 	Rank      []Ranked        // places in ordered indexes to take
@@ -98,6 +102,24 @@ func (c *Change) RedundantCanonicals() (all []Facet) {
 		}
 	}
 	return all
+}
+
+// CheckFields returns an error if the change sets and unsets the same field: the engines would then
+// differ in whether the entry has it.
+func (c *Change) CheckFields() error {
+	if len(c.Unset) == 0 || len(c.Set) == 0 {
+		return nil
+	}
+	unset := make(map[string]struct{}, len(c.Unset))
+	for _, field := range c.Unset {
+		unset[field] = struct{}{}
+	}
+	for _, f := range c.Set {
+		if _, both := unset[f.Field]; both {
+			return errors.New("a change sets and unsets the same field")
+		}
+	}
+	return nil
 }
 
 // A Container identifies a tertiary record. Indexed reports whether its members are in index sets.

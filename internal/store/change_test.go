@@ -103,3 +103,17 @@ func TestApplyEach(t *testing.T) {
 		}
 	})
 }
+
+// TestCheckFields checks that no change sets and unsets the same field.
+func TestCheckFields(t *testing.T) {
+	set := []Facet{{Field: "a", Wire: "1"}, {Field: "b", Wire: ""}}
+	for _, tt := range []struct {
+		unset []string
+		both  bool
+	}{{nil, false}, {[]string{"c"}, false}, {[]string{"c", "b"}, true}, {[]string{"a"}, true}} {
+		c := Change{Set: set, Unset: tt.unset}
+		if err := c.CheckFields(); (err != nil) != tt.both {
+			t.Errorf("unset %q: %v, want an error: %v", tt.unset, err, tt.both)
+		}
+	}
+}

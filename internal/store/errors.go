@@ -56,6 +56,14 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // DuplicateField returns the error for a UID or secondary value that another entry already has.
 func DuplicateField(field string) error { return &FieldError{Err: ErrDuplicate, Field: field} }
 
+// RuleRetired is the rule of the error for a UID that belonged to a deleted entry.
+const RuleRetired = "retired"
+
+// RetiredUID returns the error for a UID that belonged to an entry that was deleted.
+func RetiredUID(field string) error {
+	return &FieldError{Err: ErrDuplicate, Field: field, Rule: RuleRetired, Reason: "it belonged to an entry that was deleted"}
+}
+
 // DuplicateOf returns the error for an SRK that another entry holds, and that c claims or checks
 // under another field. It names the field for which c claims the value, and does not reveal the
 // other entry's field.

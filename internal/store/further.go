@@ -70,9 +70,13 @@ func IsFurther(own string) bool { return strings.HasPrefix(own, alsoPrefix) }
 
 // ParseFurther parses a field that holds a further value, for which [IsFurther] must be true. It
 // reports false for a text that [Further.Text] never returns. The value then counts as written in
-// its canonical form, last and not verified.
+// its canonical form, last and not verified. A field whose name lacks CANONICAL has no value: the
+// result is then false, and Canonical is "".
 func ParseFurther(name, text string) (f Further, ok bool) {
 	f.Field, f.Canonical, _ = strings.Cut(name[len(alsoPrefix):], ":")
+	if f.Canonical == "" {
+		return Further{Field: f.Field, Place: math.MaxInt32}, false
+	}
 	words := strings.SplitN(text, " ", 4)
 	if len(words) > 3 {
 		f.Written = words[3]
@@ -102,6 +106,43 @@ func ParseFurther(name, text string) (f Further, ok bool) {
 // IsLabel reports whether text can be the label of a value.
 func IsLabel(text string) bool { return len(text) <= maxLabel && text != "-" }
 
+// The label of the first value is in a field of its own:
+//
+//	~label:FIELD   DIGEST LABEL
+//
+// DIGEST is the result of [Verified] for the facet. If it differs, another program has replaced the
+// facet, which then has no label.
+const labelPrefix = "~label:"
+
+// FieldLabel returns the name of the field that holds the label of a facet.
+func FieldLabel(field string) string { return labelPrefix + field }
+
+// FieldOfLabel returns the facet whose label a field holds, or "" for other fields.
+func FieldOfLabel(own string) string {
+	field, ok := strings.CutPrefix(own, labelPrefix)
+	if !ok {
+		return ""
+	}
+	return field
+}
+
+// LabelText returns the text of the field that holds the label of a facet.
+func LabelText(wire, label string) string { return Verified(wire) + " " + recordkey.Escape(label) }
+
+// Label returns the label of a facet, or "" if it has none.
+func (r Record) Label(field string) string {
+	text, has := r.Fields[FieldLabel(field)]
+	if !has {
+		return ""
+	}
+	escaped, is := strings.CutPrefix(text, Verified(r.Fields[field])+" ")
+	label, err := recordkey.Unescape(escaped)
+	if !is || err != nil || !IsLabel(label) {
+		return ""
+	}
+	return label
+}
+
 // FurtherIn returns the further values in the fields of an entry, sorted by field and place. If
 // field is not "", it returns only the values of that field.
 func FurtherIn(fields map[string]string, field string) (all []Further) {
@@ -109,7 +150,7 @@ func FurtherIn(fields map[string]string, field string) (all []Further) {
 		if !IsFurther(name) {
 			continue
 		}
-		if f, _ := ParseFurther(name, text); field == "" || f.Field == field {
+		if f, _ := ParseFurther(name, text); f.Canonical != "" && (field == "" || f.Field == field) {
 			all = append(all, f)
 		}
 	}

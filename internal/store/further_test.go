@@ -34,6 +34,20 @@ func TestUnreadableFurther(t *testing.T) {
 	}
 }
 
+// TestFurtherWithoutValue checks that a field whose name lacks the value is read as none.
+func TestFurtherWithoutValue(t *testing.T) {
+	fields := map[string]string{"email": "a", "~also:email:b": "1 - -"}
+	for _, name := range []string{"~also:", "~also:email", "~also:email:", "~also::"} {
+		fields[name] = "1 - - c"
+		if f, ok := ParseFurther(name, fields[name]); ok || f.Canonical != "" || f.Written != "" {
+			t.Errorf("%q is read as %+v, %v", name, f, ok)
+		}
+	}
+	if all := FurtherIn(fields, ""); len(all) != 1 || all[0].Canonical != "b" {
+		t.Errorf("the further values are %+v, want only b", all)
+	}
+}
+
 func TestSetPlaces(t *testing.T) {
 	for _, tt := range []struct{ places, want []int }{ // 0 is a new value
 		{nil, nil},

@@ -13,6 +13,9 @@ import (
 type RepairStep interface{ step() }
 
 func (Align) step()         {}
+func (ForgetUID) step()     {}
+func (ForgetHeld) step()    {}
+func (RestoreHeld) step()   {}
 func (Remove) step()        {}
 func (ReplaceSchema) step() {}
 func (PlacePrepared) step() {}
@@ -82,9 +85,26 @@ type PlacePrepared struct {
 type Drain struct{ Dropped }
 
 // FinishDelete finishes a delete that a server refused halfway, or the fencing of an absent entry.
-// It removes the facets of a deleted entry and gives its tombstone a time to live. It reports
-// whether there is a tombstone.
+// It removes the facets of a deleted entry and gives its tombstone a time to live, or removes that
+// if the UID is retired. It reports whether there is a tombstone.
 type FinishDelete struct{ Entry recordkey.Key }
+
+// ForgetUID makes the retired UID of a deleted entry free again. It reports whether the UID was
+// retired.
+type ForgetUID struct{ Entry recordkey.Key }
+
+// RestoreHeld writes the SRK of a value that an entry, or a tombstone, holds, if the SRK is absent.
+type RestoreHeld struct {
+	Entry, SRK recordkey.Key
+	Until      time.Time // when the value is free
+}
+
+// ForgetHeld makes the tombstone of a deleted entry hold a value no longer. It reports whether the
+// tombstone held the value.
+type ForgetHeld struct {
+	Entry        recordkey.Key
+	Field, Value string
+}
 
 // Copy copies a record of any Redis type, with its time to live, over the record at To. It reports
 // false if there is no record at From.

@@ -34,6 +34,9 @@ const (
 	FieldOnce = "~once"
 	// FieldDisabled is the time since which the entry may not log in.
 	FieldDisabled = "~disabled"
+	// FieldRetired is, in the tombstone of an entry whose UID is retired, the time of the delete.
+	// Such a tombstone has no time to live.
+	FieldRetired  = "~retired"
 	FieldPassword = "password"
 )
 
@@ -79,6 +82,17 @@ const verifiedPrefix = "~verified:"
 func Verified(wire string) string {
 	sum := sha256.Sum256([]byte(wire))
 	return base64.RawURLEncoding.EncodeToString(sum[:9])
+}
+
+// Unverified returns what the field of [FieldVerified] holds if the value was a further value of
+// the field and was not verified when it became the facet.
+func Unverified(wire string) string { return "-" + Verified(wire) }
+
+// FacetUnverified reports whether a facet was a further value of its field and was not verified
+// when it became the facet, nor since.
+func (r Record) FacetUnverified(field string) bool {
+	mark := r.Fields[FieldVerified(field)]
+	return strings.HasPrefix(mark, "-") && mark == Unverified(r.Fields[field])
 }
 
 // ImportMark returns the digest of a password hash that [FieldImported] holds. Imports call it for

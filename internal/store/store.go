@@ -217,12 +217,12 @@ type Cache struct {
 // A Scan asks for about Count record keys that match a Redis glob or, if Index is set, for members
 // of that set.
 //
-// With a Tally, each batch starts with a number in digits: how many keys begin with Tally, have no
-// slash after it and have no time to live. The keys among them that have a time to live, because
-// they are tombstones or may be, follow the number.
+// With a Tally, each batch starts with a number in digits: how many live entries have a key that
+// begins with Tally and has no slash after it. The other keys of that form, such as those of
+// tombstones, follow the number.
 type Scan struct {
 	Pattern string
-	Tally   string // if not "", PRKs with this prefix and no time to live are only counted
+	Tally   string // if not "", live entries whose PRKs have this prefix are only counted
 	Index   recordkey.Key
 	Cursor  string
 	Count   int

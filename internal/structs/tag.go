@@ -21,11 +21,12 @@ const RevName = "~rev"
 const (
 	Primary    = "primary"
 	Required   = "required"
+	Untyped    = "untyped"
 	kindPrefix = "kind=" // followed by the name of a kind
 )
 
 // options lists the words that may follow the name in a tag. They are those of the schema.
-var options = []string{"indexed", "ordered", Primary, Required, "secondary"}
+var options = []string{"indexed", "ordered", Primary, Required, "secondary", Untyped}
 
 // A Tag holds the contents of a tag: the name of a facet and its options.
 type Tag struct {

@@ -96,7 +96,7 @@ func undeclared(t structs.Tag, declared schema.Type) string {
 	f := declared.Fields[t.Name]
 	for _, option := range t.Options {
 		has := slices.Contains(f.Role.Names(), option) || option == structs.Required && f.Required ||
-			option == structs.Primary && t.Name == declared.Primary
+			option == structs.Untyped && !f.IsTyped() || option == structs.Primary && t.Name == declared.Primary
 		if !has {
 			return option
 		}

@@ -562,6 +562,11 @@ func TestNew(t *testing.T) {
 	checkNew[claims](t, with(schema.Field{Role: schema.RoleIndexed, Required: true, Kind: "email"}), `schema: claims.A: the tag declares secondary for facet "f", but the schema does not`)
 	checkNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Kind: "email"}), `schema: claims.A: the tag declares required for facet "f", but the schema does not`)
 	checkNew[claims](t, with(schema.Field{Role: schema.RoleSecondary, Required: true}), `schema: claims.A: the tag declares kind email for facet "f", but the schema does not`)
+	type untyped struct {
+		A string `userdb:"f,secondary,untyped"`
+	}
+	checkNew[untyped](t, with(schema.Field{Role: schema.RoleSecondary, Typed: new(false)}), "<nil>")
+	checkNew[untyped](t, with(schema.Field{Role: schema.RoleSecondary}), `schema: untyped.A: the tag declares untyped for facet "f", but the schema does not`)
 	checkNew[struct {
 		A string `userdb:"f,primary"`
 	}](t, codec(""), `schema: struct.A: the tag declares primary for facet "f", but the schema does not`)

@@ -170,7 +170,7 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 }
 
 // ChangedFacets returns the names of the facets and lost values that a change sets or unsets, and
-// the fields whose further values it changes, sorted.
+// the fields whose further values or labels it changes, sorted.
 func ChangedFacets(c *store.Change) (fields []string) {
 	for _, f := range c.Set {
 		fields = append(fields, f.Field)
@@ -180,6 +180,8 @@ func ChangedFacets(c *store.Change) (fields []string) {
 		if store.IsFurther(name) {
 			f, _ := store.ParseFurther(name, "")
 			fields[i] = f.Field
+		} else if field := store.FieldOfLabel(name); field != "" {
+			fields[i] = field
 		}
 	}
 	fields = slices.DeleteFunc(fields, func(f string) bool {

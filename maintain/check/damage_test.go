@@ -132,6 +132,7 @@ var damages = []damage{
 	// I1 and I2: further values
 	{"further value without an SRK", cmds(cmd("HSET", prk, furtherF, "1 - -")), []string{"srk_missing " + emailF}},
 	{"further value that cannot be read", cmds(cmd("HSET", prk, furtherF, "1"), cmd("SET", emailF, "user/uid:U")), []string{"further_wrong " + prk}},
+	{"further value without its name", cmds(cmd("HSET", prk, "~also:email", "1 - -", "~also:name:", "x")), []string{"further_wrong " + prk, "further_wrong " + prk}},
 	{"further value that repeats the first", cmds(cmd("HSET", prk, "~also:email:U@x.org", "1 - -")), []string{"further_wrong " + prk}},
 	{"further value under another form", cmds(cmd("HSET", prk, furtherF, "1 - - F@y.org"), cmd("SET", emailF, "user/uid:U")), []string{"further_wrong " + prk, "srk_missing user/email:F@y.org/~prk", "srk_stale " + emailF}},
 	{"further value without a first", cmds(cmd("HDEL", prk, "email"), cmd("HSET", prk, furtherF, "1 - -"), cmd("SET", emailF, "user/uid:U")), []string{"field_missing " + prk, "further_wrong " + prk, "srk_stale " + email}},
@@ -166,6 +167,11 @@ var damages = []damage{
 	{"undeclared facets", cmds(cmd("HSET", prk, "shoe size", "44", "", "empty name")), nil},
 	{"invalid password hash", cmds(cmd("HSET", prk, "password", "secret")), nil},
 	{"a tombstone", cmds(cmd("HSET", "user/uid:F", "~rev", "x"), cmd("EXPIRE", "user/uid:F", "600")), nil},
+	{"a held value", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zed", "32503680000000"), cmd("EXPIRE", "user/uid:F", "600"), cmd("SET", "user/name:zed/~prk", "user/uid:F")), nil},
+	{"a held value without an SRK", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zed", "32503680000000"), cmd("EXPIRE", "user/uid:F", "600")), []string{"held_missing user/name:zed/~prk"}},
+	{"a value that was held", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zed", "1000"), cmd("EXPIRE", "user/uid:F", "600")), nil},
+	{"a retired UID", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~retired", "2026-11-20T08:02:40.512Z")), nil},
+	{"a retired UID that ends", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~retired", "2026-11-20T08:02:40.512Z"), cmd("EXPIRE", "user/uid:F", "600")), []string{"retired_ending user/uid:F"}},
 	{"endless tombstone", cmds(cmd("HSET", "user/uid:F", "~fence", "1")), []string{"tombstone_endless user/uid:F"}},
 	{"keys of other programs", cmds(
 		cmd("SET", "session:F", "x"), cmd("SET", "user:F", "x"), cmd("SET", "user/F", "x"), cmd("SET", "cache/page:F", "x"), cmd("SADD", "a/b:F/c", "x"),

@@ -23,6 +23,8 @@
 //	form_other           1    another version made a canonical value: run 'userdb schema apply'
 //	further_many         0 w  an entry has more values in a field than the schema allows
 //	further_wrong        1 e  a further value has no first one, repeats it or is kept wrongly
+//	held_missing         2 r  the SRK of a value that an entry gave up and holds is absent
+//	held_taken           2    it names another entry
 //	history_orphan       4 r  a history belongs to no entry
 //	index_kind           5 r  an index is not a Redis set
 //	index_missing        5 i  an entry is not in the index set of its facet or its member
@@ -48,6 +50,7 @@
 //	prk_kind             3    a record under a PRK is not a Redis hash
 //	prk_wrong            3 e  ~prk is missing or differs from the key
 //	required_missing     0    an entry lacks a field that its type requires
+//	retired_ending       4 r  the UID is retired, but its tombstone has a time to live
 //	schema_missing       0    the schema does not declare the type of an entry
 //	skv_wrong            1 e  ~skv:FIELD is not the canonical form of the facet
 //	srk_kind             4 r  an SRK is not a Redis string
@@ -84,7 +87,7 @@
 // checks again and is applied completely or not at all. The letter says which step:
 //
 //   - e: one change of the entry claims its SRKs and sets ~skv, unless another entry has the value.
-//     It makes the first of the further values the facet if there is none.
+//     It makes a further value the facet if there is none: the first verified one, or the first.
 //     The change also adds whichever of ~isa, ~prk and the primary facet is missing, and corrects
 //     one that differs from the key if another of the three agrees with the key. A wrong primary
 //     facet is kept as ~lost:FIELD.

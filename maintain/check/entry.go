@@ -30,21 +30,27 @@ func (e *entry) add(r *report, c *code, key recordkey.Key, args ...any) *finding
 // against the indexes of their facets (I5). It returns the entries that it checked.
 func (c *checker) checkEntries(ctx context.Context, r *report, items []item) (es []*entry) {
 	var dead []int
+	var holds []hold
 	for i, h := range read(ctx, r, c.Engine, rawKeys(items), store.Hashes) {
 		if e := entryAt(r, c.ByName[items[i].key.Type()], i, items[i].key, h); e != nil {
 			e.check(r)
 			es = append(es, e)
+			holds = append(holds, e.holds()...)
 		} else if len(h.Fields) > 0 && records.Gone(h.Fields) {
 			dead = append(dead, i)
+			e := &entry{at: i, key: items[i].key, prk: records.Relative(items[i].key), t: c.ByName[items[i].key.Type()], fields: h.Fields}
+			holds = append(holds, e.holds()...)
 		}
 	}
 	c.checkTombstones(ctx, r, items, dead)
+	c.checkHolds(ctx, r, holds)
 	c.checkClaims(ctx, r, es)
 	c.checkMemberships(ctx, r, es)
 	return es
 }
 
-// checkTombstones checks that deleted entries (I4) have no facets and do not stay forever.
+// checkTombstones checks that deleted entries (I4) have no facets, and that they stay forever if
+// and only if their UIDs are retired.
 func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, dead []int) {
 	keys := records.Map(dead, func(i int) string { return items[i].raw })
 	for j, raw := range read(ctx, r, c.Engine, keys, readRaw) {
@@ -59,8 +65,10 @@ func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, 
 			continue
 		case store.HalfDeleted(fields):
 			what = deleteUnfinished
-		case raw.TTL != -1:
+		case (raw.TTL == -1) == (fields[store.FieldRetired] != ""):
 			continue
+		case raw.TTL != -1:
+			what = retiredEnding
 		}
 		r.add(i, what, items[i].key, fields[store.FieldRev]).step = store.FinishDelete{Entry: items[i].key}
 	}
@@ -127,14 +135,16 @@ func (e *entry) quoted(field string) string {
 
 // digests returns the digests of all values that the entry would have if it were live.
 func (e *entry) digests() []uint64 {
-	return records.Map(e.t.SecondaryValues(e.fields), func(value string) uint64 { return records.Digest(e.t.Name, value) })
+	return records.Map(e.t.UniqueTexts(e.fields), func(text string) uint64 { return records.Digest(e.t.Name, text) })
 }
 
 func (e *entry) checkSecondary(r *report, field string) {
 	facet, has := e.fields[field]
 	skv, kept := e.fields[store.FieldSKV(field)]
 	if !has {
-		e.add(r, fieldMissing, e.key, records.Quoted(field))
+		if slices.Contains(e.t.Typed, field) {
+			e.add(r, fieldMissing, e.key, records.Quoted(field))
+		}
 		if kept {
 			e.add(r, skvWrong, e.key, records.Quoted(field), "kept without a facet")
 		}
@@ -185,6 +195,15 @@ func (e *entry) checkFurther(r *report) {
 			e.claims = append(e.claims, srk)
 		}
 	}
+	for name, text := range e.fields {
+		if !store.IsFurther(name) {
+			continue
+		}
+		if f, _ := store.ParseFurther(name, text); f.Canonical == "" {
+			why := "the name of its field lacks the value"
+			e.add(r, furtherWrong, e.key, records.Quoted(text), records.Quoted(f.Field), why).seen += " " + name
+		}
+	}
 	for field, n := range count {
 		if limit := e.t.Schema.Fields[field].MaxValues(); 1+n > limit {
 			e.add(r, furtherMany, e.key, 1+n, records.Quoted(field), limit).seen += " " + field
@@ -193,7 +212,7 @@ func (e *entry) checkFurther(r *report) {
 }
 
 // An observation is an SRK to read because an entry has its value: either the SRK that the entry
-// claims, or an SRK of the same value in another secondary field (I2).
+// claims, or an SRK of the same value in another field in which no other entry may have it (I2).
 type observation struct {
 	*entry
 	claim   recordkey.Key
@@ -210,7 +229,7 @@ func observations(es []*entry) (all []observation) {
 	for _, e := range es {
 		for _, claim := range e.claims {
 			all = append(all, observation{entry: e, claim: claim, record: claim})
-			for _, field := range e.t.Secondary {
+			for _, field := range e.t.SettledRivals(claim.Field()) {
 				if srk, ok := e.t.SRK(field, claim.Value()); ok && !slices.Contains(e.claims, srk) {
 					all = append(all, observation{entry: e, claim: claim, record: srk})
 				}
@@ -257,7 +276,7 @@ func (c *checker) checkClaims(ctx context.Context, r *report, es []*entry) {
 // addValue adds a problem of the claimed value to the report.
 func (s observation) addValue(r *report, what *code, args ...any) *finding {
 	f := s.add(r, what, s.claim, args...)
-	f.values = []uint64{records.Digest(s.t.Name, s.claim.Value())}
+	f.values = []uint64{records.Digest(s.t.Name, s.t.UniqueText(s.claim))}
 	return f
 }
 
@@ -271,14 +290,14 @@ func (c *checker) checkRivals(ctx context.Context, r *report, rivals []observati
 	})
 	c.readOwners(ctx, r, owners)
 	type pair struct {
-		prk, value string
-		other      recordkey.Key
+		prk, unique string
+		other       recordkey.Key
 	}
 	reported := map[pair]bool{}
 	for i, s := range rivals {
 		other := owners[i]
-		p := pair{s.prk, s.claim.Value(), other.key}
-		field, has := other.has(s.claim.Value())
+		p := pair{s.prk, s.t.UniqueText(s.claim), other.key}
+		field, has := other.has(s.claim)
 		// If each of two entries has its own SRK, both checks find the problem; only one reports
 		// it.
 		byOther := c.checksAll && s.claimed && s.prk < records.Relative(other.key)
@@ -349,7 +368,7 @@ func (c *checker) missingClaims(ctx context.Context, r store.Record) (srks []rec
 		return nil, false, err
 	}
 	for i, srk := range all {
-		switch contested := c.fix.contested[records.Digest(t.Name, srk.Value())]; {
+		switch contested := c.fix.contested[records.Digest(t.Name, t.UniqueText(srk))]; {
 		case contested && r.Fields[store.FieldType] != t.Name:
 			return nil, false, nil
 		case contested || srvs[i].Exists && store.Owner(srvs[i].Wire) == records.Relative(r.Key):

@@ -167,7 +167,8 @@ func TestContestEnded(t *testing.T) {
 		}
 		holders = append(holders, prk)
 	}
-	k := &records.Contest{Type: typ, Value: "bob", Field: "name", Holders: holders}
+	srk, _ := typ.SRK("name", "bob")
+	k := &records.Contest{Type: typ, SRK: srk, Holders: holders}
 	if err := c.dropFormerHolders(ctx, k); err != nil || len(k.Holders) != 1 {
 		t.Errorf("got the holders %v, %v; want only b", k.Holders, err)
 	}

@@ -81,8 +81,11 @@ var (
 	fillWaiting      = define("fill_waiting", 5, fixRecord, "%d staged elements are not in it yet")
 	formOther        = define("form_other", 1, needsDecision,
 		"%s is stored as %s, by version %s of the canonical form, but this program looks for %s: 'userdb schema apply' converts it")
-	furtherMany     = define("further_many", 0, warning, "%d values of %s, but the schema allows %d")
-	furtherWrong    = define("further_wrong", 1, fixEntry, "the further value %s of %s: %s")
+	furtherMany  = define("further_many", 0, warning, "%d values of %s, but the schema allows %d")
+	furtherWrong = define("further_wrong", 1, fixEntry, "the further value %s of %s: %s")
+	heldMissing  = define("held_missing", 2, fixRecord, "%s holds this value, which it gave up, but another entry can take it")
+	heldTaken    = define("held_taken", 2, needsDecision,
+		"%s holds this value, which it gave up, but its SRK names %s: 'userdb held release' ends the hold")
 	historyOrphan   = define("history_orphan", 4, fixRecord, "there is no entry %s")
 	indexKind       = define("index_kind", 5, fixRecord, "an index is a set, but this is a %s")
 	indexMissing    = define("index_missing", 5, fixRecord, "%s is not in it%s")
@@ -111,6 +114,7 @@ var (
 	prkKind         = define("prk_kind", 3, needsDecision, "an entry is a hash, but this is not")
 	prkWrong        = define("prk_wrong", 3, fixEntry, "~prk is %s")
 	requiredMissing = define("required_missing", 0, needsDecision, "no %s, which its type requires")
+	retiredEnding   = define("retired_ending", 4, fixRecord, "the UID is retired, but its tombstone has a time to live")
 	schemaMissing   = define("schema_missing", 0, needsDecision,
 		"the schema declares no type %s; nothing that belongs to this entry was checked")
 	skvWrong           = define("skv_wrong", 1, fixEntry, "~skv of %s is %s")

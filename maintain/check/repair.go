@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -190,12 +191,11 @@ func (c *checker) resolveContests(ctx context.Context) error {
 		}
 	}
 	c.fix.suspectValues = nil
-	ownFields := func(r store.Record) map[string]string { return r.Fields }
 	c.fix.contested = map[uint64]bool{}
 	names := c.Schema.Names()
 	for i, name := range names {
 		progress := func(done, about int64) { c.reportProgress(ctx, (int64(i)*about+done)/int64(len(names)), about) }
-		found, err := records.Contests(ctx, c.View, c.ByName[name], wanted, ownFields, progress)
+		found, err := records.Contests(ctx, c.View, c.ByName[name], wanted, settledFields(c.ByName[name]), progress)
 		if err != nil {
 			return err
 		}
@@ -204,10 +204,29 @@ func (c *checker) resolveContests(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			c.fix.contested[records.Digest(name, k.Value)] = !decided
+			c.fix.contested[records.Digest(name, k.Type.UniqueText(k.SRK))] = !decided
 		}
 	}
 	return nil
+}
+
+// settledFields returns a function that returns the fields of an entry without those whose values
+// are becoming typed: entries may still share these values.
+func settledFields(t *change.Type) func(store.Record) map[string]string {
+	return func(r store.Record) map[string]string {
+		if t.Building == nil {
+			return r.Fields
+		}
+		fields := maps.Clone(r.Fields)
+		maps.DeleteFunc(fields, func(field, text string) bool {
+			if store.IsFurther(field) {
+				f, _ := store.ParseFurther(field, text)
+				field = f.Field
+			}
+			return t.Building.BecomesTyped(field)
+		})
+		return fields
+	}
 }
 
 // dropFormerHolders removes from a contest the entries that gave up the value while all entries
@@ -219,7 +238,7 @@ func (c *checker) dropFormerHolders(ctx context.Context, k *records.Contest) err
 	all := k.Holders
 	k.Holders = nil
 	for i, prk := range all {
-		if before[i].Fields[store.FieldRev] == now[i].Fields[store.FieldRev] && slices.Contains(k.Type.SecondaryValues(now[i].Fields), k.Value) {
+		if before[i].Fields[store.FieldRev] == now[i].Fields[store.FieldRev] && slices.Contains(k.Type.UniqueTexts(now[i].Fields), k.Type.UniqueText(k.SRK)) {
 			k.Holders = append(k.Holders, prk)
 		}
 	}
@@ -237,18 +256,15 @@ func (c *checker) resolveContest(ctx context.Context, k *records.Contest) (decid
 		if prk == keeper || !keeper.IsValid() {
 			continue
 		}
-		m := change.RepairLimits{Lose: k.Value} // facets with the value move to ~lost:FIELD
+		// Facets with the value move to ~lost:FIELD.
+		m := change.RepairLimits{Lose: k.SRK.Value(), From: k.Type.SettledRivals(k.SRK.Field())}
 		err := c.changeEntry(ctx, prk.In(c.NS), func(store.Record) (change.RepairLimits, bool, error) { return m, true, nil })
 		if err != nil {
 			return false, err
 		}
 	}
-	srk, err := recordkey.SRK(k.Type.Name, k.Field, k.Value)
-	if err != nil {
-		return false, err
-	}
 	var r report
-	f := r.add(0, valueShared, srk, "", choicesText(k.Holders, keeper))
+	f := r.add(0, valueShared, k.SRK.In(recordkey.Namespace{}), "", choicesText(k.Holders, keeper))
 	f.Choices, f.Repaired = k.Holders, keeper.IsValid()
 	return f.Repaired, c.send(ctx, update{found: r.found})
 }

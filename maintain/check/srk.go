@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -36,11 +37,11 @@ func (o owner) matches() bool {
 	return o.matched || o.live && (o.fits(facet, has) || o.further != nil && o.further(o.fields))
 }
 
-// has returns the secondary field in which the owner has the canonical value. The whole entry must
-// have been read.
-func (o owner) has(value string) (field string, has bool) {
-	for _, field := range o.t.Secondary {
-		if o.live && o.t.HasCanonical(o.fields, field, value) {
+// has returns the field in which the owner has the value of an SRK that another entry claims. The
+// whole entry must have been read.
+func (o owner) has(claim recordkey.Key) (field string, has bool) {
+	for _, field := range o.t.SettledRivals(claim.Field()) {
+		if o.live && o.t.HasCanonical(o.fields, field, claim.Value()) {
 			return field, true
 		}
 	}
@@ -105,8 +106,9 @@ func (c *checker) checkSRKs(ctx context.Context, r *report, items []item) {
 		}
 	}
 	c.readOwners(ctx, r, owners)
+	ending := c.endingSRKs(ctx, r, items, owners)
 	for i, o := range owners {
-		if o.key.IsValid() {
+		if o.key.IsValid() && !ending[i] {
 			checkSRK(r, i, items[i], o, srvs[i].Text)
 		}
 	}
@@ -116,6 +118,36 @@ func (c *checker) checkSRKs(ctx context.Context, r *report, items []item) {
 			r.add(others[j], srkKind, it.key, "", records.Quoted(kind)).step = store.Remove{Key: it.raw, Kind: "string"}
 		}
 	}
+}
+
+// endingSRKs returns the indexes of the SRKs whose values are held, or were held until a moment
+// ago. Their owners do not have the values any more.
+func (c *checker) endingSRKs(ctx context.Context, r *report, items []item, owners []owner) map[int]bool {
+	ending := map[int]bool{}
+	var unmatched []int
+	for i, o := range owners {
+		switch key := items[i].key; {
+		case !o.key.IsValid() || o.matches():
+		case holdsValue(o.fields, key.Field(), key.Value()):
+			ending[i] = true
+		default:
+			unmatched = append(unmatched, i)
+		}
+	}
+	raws := read(ctx, r, c.Engine, records.Map(unmatched, func(i int) string { return items[i].raw }), readRaw)
+	for j, raw := range raws {
+		if raw.TTL > 0 {
+			ending[unmatched[j]] = true
+		}
+	}
+	return ending
+}
+
+// holdsValue reports whether an entry, or a tombstone, holds a value that it gave up.
+func holdsValue(fields map[string]string, field, canonical string) bool {
+	return slices.ContainsFunc(store.HeldIn(fields), func(h store.Held) bool {
+		return h.Field == field && h.Canonical == canonical && h.Until.After(time.Now())
+	})
 }
 
 // ownerOfSRK returns the entry that an SRK names. If it names none, ownerOfSRK reports that.

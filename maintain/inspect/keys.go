@@ -192,7 +192,7 @@ func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordke
 		return err
 	}
 	deleteAs := func(t *change.Type) error {
-		_, err := records.Rewrite(ctx, v, t, key, func(r store.Record) (store.Change, bool, error) { return t.Delete(r), r.Live(), nil })
+		_, err := records.Rewrite(ctx, v, t, key, func(r store.Record) (store.Change, bool, error) { return t.Delete(r, v.Now()), r.Live(), nil })
 		return err
 	}
 	if err = deleteAs(t); view.IsSchemaChanged(err) {

@@ -88,6 +88,9 @@ type TypeStatus struct {
 	// Entries is the number of entries as counted by userdb.Type.Count, or nil if they could not be
 	// counted.
 	Entries *int64 `json:"entries,omitempty"`
+	// Retired is the number of UIDs of deleted entries that no other entry may have, or 0 if they
+	// could not be counted.
+	Retired int64 `json:"retired,omitempty"`
 }
 
 // A NamespaceStatus counts the records of one namespace, without namespaces inside it.
@@ -230,7 +233,7 @@ func (st *Status) countEntries(ctx context.Context, db *userdb.DB, s *TypeStatus
 		}
 	}
 	if err == nil {
-		s.Entries = &n.Entries
+		s.Entries, s.Retired = &n.Entries, n.Retired
 	}
 	return st.noteFailure(ctx, db, "the entries of type "+s.Type, err)
 }

@@ -59,7 +59,9 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 			return nil, err
 		}
 		more := next.Additions(stored.Type.WithoutBuilding())
-		if next.Building = stored.Type.Building; len(more) > 0 && !sameBuilding(next.Building, more) {
+		// A field that is being built as untyped may become typed.
+		changes := len(next.Additions(stored.Type)) > 0
+		if next.Building = stored.Type.Building; len(more) > 0 && (changes || !sameBuilding(next.Building, more)) {
 			next.Building = &schema.Building{ID: rand.Text()[:12], What: more}
 		}
 		if next.Building == nil && change.StoredText(next.WithCurrentForm()) == stored.Text {
@@ -90,6 +92,9 @@ func mergeStored(stored, to schema.Type) schema.Type {
 		f.Role |= stored.Fields[name].Role
 		f.Required = f.Required || stored.Fields[name].Required
 		f.Many = max(f.Many, stored.Fields[name].Many)
+		if was := stored.Fields[name]; was.Role.Has(schema.RoleSecondary) && (was.IsTyped() || !to.Fields[name].Role.Has(schema.RoleSecondary)) {
+			f.Typed = was.Typed
+		}
 		next.Fields[name] = f
 	}
 	for name, r := range to.Tertiary {

@@ -87,8 +87,8 @@ func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 			continue
 		}
 		for field, f := range own.Fields {
-			_, had := storedType.Fields[field]
-			if f.Required && !storedType.Fields[field].Required || f.Was != "" && !had {
+			was, had := storedType.Fields[field]
+			if f.Required && !was.Required || f.Was != "" && !had || f.BecomesTyped(was) {
 				return none, nil // needs 'userdb schema apply'; Open reports it
 			}
 		}
@@ -97,13 +97,14 @@ func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return due, nil
 }
 
-// withStoredPolicy returns t with the password policy, the reserved values and the limits of
-// tertiary records of the stored type, which take precedence.
+// withStoredPolicy returns t with what is a policy in the stored type, which takes precedence: the
+// rules for passwords, reserved values, the limits of tertiary records, how long values are held,
+// and whether UIDs are retired.
 func withStoredPolicy(stored, t schema.Type) schema.Type {
-	t.Password = stored.Password
+	t.Password, t.Retire = stored.Password, stored.Retire
 	for name, f := range t.Fields {
 		if was, had := stored.Fields[name]; had {
-			f.Reserved = was.Reserved
+			f.Reserved, f.Hold = was.Reserved, was.Hold
 			t.Fields[name] = f
 		}
 	}

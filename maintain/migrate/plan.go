@@ -118,6 +118,18 @@ func (s *migration) describe() string {
 	for _, field := range slices.Concat(s.moreValues, s.fewerValues) {
 		words = append(words, fmt.Sprintf("%s may have up to %d values", records.Quoted(field), s.currentType().Schema.Fields[field].MaxValues()))
 	}
+	for _, field := range s.newTyped {
+		words = append(words, records.Quoted(field)+" is typed from now on: its values are compared with those of other fields")
+	}
+	for _, field := range s.newUntyped {
+		words = append(words, records.Quoted(field)+" is untyped from now on: programs that declare it as typed can no longer write")
+	}
+	switch retire := s.currentType().Schema.Retire; {
+	case s.stored && retire && !s.from.Retire:
+		words = append(words, "UIDs of entries that are deleted from now on are not given again")
+	case s.stored && !retire && s.from.Retire:
+		words = append(words, "UIDs of entries that are deleted from now on may be given again")
+	}
 	for _, field := range s.newRequired {
 		words = append(words, records.Quoted(field)+" is required from now on: programs that do not know it can no longer create entries")
 	}
@@ -161,8 +173,8 @@ func (s *migration) survey(ctx context.Context) (TypeChange, error) {
 		if r.Live() {
 			s.countEntry(&tc, r)
 		}
-		for _, value := range s.currentType().SecondaryValues(live(r)) {
-			digests = append(digests, records.Digest(s.currentType().Name, value))
+		for _, text := range s.currentType().UniqueTexts(live(r)) {
+			digests = append(digests, records.Digest(s.currentType().Name, text))
 		}
 	})
 	if err != nil {
@@ -189,8 +201,8 @@ func (tc *TypeChange) addCollision(k *records.Contest) {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	tc.add(Collision{
-		Field: k.Field, Value: k.Value, Entries: k.Holders[:min(maxHolders, len(k.Holders))],
-		Reason: strings.Join(names, " and ") + " would both have the value " + records.Quoted(k.Value),
+		Field: k.SRK.Field(), Value: k.SRK.Value(), Entries: k.Holders[:min(maxHolders, len(k.Holders))],
+		Reason: strings.Join(names, " and ") + " would both have the value " + records.Quoted(k.SRK.Value()),
 	})
 }
 

@@ -65,6 +65,7 @@ type migration struct {
 	newIndexes, newOrders          []string // fields and, for index sets, tertiary sets
 	oldUnset                       []string // of newOrders, those that lack only unset entries
 	newSRKs, newRequired           []string // fields
+	newTyped, newUntyped           []string // fields whose values become typed, or no longer are
 	moreValues, fewerValues        []string // fields that may have more values, or fewer
 	oldSRKs, oldIndexes, oldOrders []string // what only the old schema has
 }
@@ -154,8 +155,17 @@ func (s *migration) compareSchemas(to, whole schema.Type) {
 	s.newSRKs = difference(to.Secondary(), whole.Secondary())
 	s.newRequired = difference(to.Required(), whole.Required())
 	s.oldUnset, s.moreValues, s.fewerValues = nil, nil, nil
+	s.newTyped, s.newUntyped = nil, nil
 	for _, name := range to.Secondary() {
-		switch now, before := to.Fields[name].MaxValues(), s.fieldBefore(name).MaxValues(); {
+		before := s.nameBefore(name)
+		switch now, was := to.Fields[name], whole.Fields[before]; {
+		case !was.Role.Has(schema.RoleSecondary) || now.IsTyped() == was.IsTyped():
+		case now.IsTyped():
+			s.newTyped = append(s.newTyped, name)
+		default:
+			s.newUntyped = append(s.newUntyped, name)
+		}
+		switch now, before := to.Fields[name].MaxValues(), s.from.Fields[before].MaxValues(); {
 		case now > before:
 			s.moreValues = append(s.moreValues, name)
 		case now < before:
@@ -178,14 +188,14 @@ func (s *migration) compareSchemas(to, whole schema.Type) {
 	}
 }
 
-// fieldBefore returns the declaration in the stored schema of a field of the new one.
-func (s *migration) fieldBefore(name string) schema.Field {
+// nameBefore returns the name in the stored schema of a field of the new one.
+func (s *migration) nameBefore(name string) string {
 	for old, now := range s.renames {
 		if now == name {
-			name = old
+			return old
 		}
 	}
-	return s.from.Fields[name]
+	return name
 }
 
 // addsOnly reports whether the new schema only adds to the stored one and entries have to be
@@ -205,7 +215,7 @@ func difference(all, some []string) []string {
 func (s *migration) changesRecords() bool {
 	to := s.t.Schema.Fingerprint()
 	return s.resumed || to != s.from.Fingerprint() || to != s.from.WithoutBuilding().Fingerprint() ||
-		len(s.renames)+len(s.newOrders)+len(s.newRequired) > 0
+		len(s.renames)+len(s.newOrders)+len(s.newRequired)+len(s.newTyped) > 0
 }
 
 // needsApply reports whether there is anything to do.

@@ -168,6 +168,11 @@ func (im *importer) checkNames(src source, l *line) (read bool, err error) {
 			return true, unknownName(l.no, x.inputName, x.name, fmt.Sprintf("type %q has no such tertiary record%s", t.Name, near), false)
 		}
 	}
+	for _, v := range r.values {
+		if reason := im.refusalReason(t, v.field); reason != "" {
+			return true, unknownName(l.no, v.name, v.field, reason, t.Schema.Open)
+		}
+	}
 	for _, f := range r.facets {
 		if _, isSet := t.Schema.Tertiary[f.field]; isSet && l.cells != nil {
 			continue
@@ -209,8 +214,8 @@ func (im *importer) read(src source, l *line, r *reading) (*change.Type, error) 
 	return im.typeInForce(cmp.Or(r.own[columnType], im.o.Type))
 }
 
-// renameFacets maps the names of facets and tertiary records, and moves special columns out of the
-// facets.
+// renameFacets maps the names of facets, of fields with several values and of tertiary records, and
+// moves special columns out of the facets.
 func (im *importer) renameFacets(r *reading) error {
 	kept := r.facets[:0]
 	for _, f := range r.facets {
@@ -244,6 +249,17 @@ func (im *importer) renameFacets(r *reading) error {
 		tertiary = append(tertiary, x)
 	}
 	r.tertiary = tertiary
+	values := r.values[:0]
+	for _, v := range r.values {
+		if v.field = im.columns.target(v.name); v.field == "" {
+			continue
+		}
+		if slices.ContainsFunc(values, func(other fieldValues) bool { return other.field == v.field }) {
+			return duplicateName(v.field)
+		}
+		values = append(values, v)
+	}
+	r.values = values
 	return nil
 }
 
@@ -286,7 +302,7 @@ func (im *importer) resolveHeader(s *csvRows) error {
 			refused = cmp.Or(refused, im.checkColumn(s, i, name))
 		}
 	}
-	return refused
+	return cmp.Or(refused, im.checkSplit(s.names))
 }
 
 // checkIsHeader returns an error if the first line may be a row. The error quotes nothing of the

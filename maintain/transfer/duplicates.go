@@ -190,15 +190,17 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 	if l.draft.Own[store.FieldDisabled] != "" {
 		change.Disable(r, im.Now(), own)
 	}
-	for field, wire := range l.draft.Own {
-		if store.FieldOfVerified(field) != "" || store.IsLost(field) {
-			own[field] = wire
+	for name, wire := range l.draft.Own {
+		field := store.FieldOfVerified(name)
+		if field != "" && wire == store.Verified(l.draft.Facets[field]) || store.IsLost(name) {
+			own[name] = wire
 		}
 	}
 	if err := l.setValues(r, facets, own, im.Now()); err != nil {
 		return c, false, err
 	}
 	if c, changed, err = l.t.Update(r, facets, own); err == nil {
+		l.t.Hold(&c, r, im.Now())
 		err = l.t.SetTertiary(&c, l.draft.Tertiary)
 	}
 	return c, changed || len(l.draft.Tertiary) > 0, err

@@ -65,7 +65,7 @@ func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret b
 		}
 	}
 	slices.Sort(x.Verified)
-	x.Values = lineValues(w.Record.Fields)
+	x.Values = lineValues(t, w.Record.Fields)
 	x.Changed, x.Disabled = w.Record.Fields[store.FieldChanged], w.Record.Fields[store.FieldDisabled]
 	for i, part := range w.Parts {
 		if part.Kind != store.KindNone {

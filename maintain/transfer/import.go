@@ -135,7 +135,7 @@ type importer struct {
 	// headerBytes is the size of the input before its lines: a byte order mark and a header.
 	headerBytes  int64
 	bytes        int64            // size of the lines read so far
-	seen         map[uint64]int64 // the lines of the keys that a dry run has seen, by digest
+	seen         map[uint64]int64 // the keys that a dry run has seen, by digest; see linesBefore
 	trialRefused bool             // the line of the trial would be refused
 	// freeBatches are reused, since most of the memory of an import is in its batches.
 	freeBatches []*batch
@@ -206,12 +206,16 @@ func (im *importer) fingerprint(ctx context.Context) (string, error) {
 		}
 	}
 	mapped, ignored := maps.Clone(im.o.Map), slices.Sorted(slices.Values(im.o.Ignore))
-	delete(mapped, "")             // nil and empty maps are the same
-	text, _ := json.Marshal([]any{ // marshaling strings cannot fail
+	delete(mapped, "") // nil and empty maps are the same
+	how := []any{
 		secret, im.Config.NS.String(), im.o.Type, im.o.CSV, im.o.From, im.o.FromParams, len(mapped), mapped, ignored,
 		im.o.Prepared, im.o.Pepper, im.o.WithoutPassword, im.o.WithoutIdentifier,
 		im.o.Delimiter, im.o.Null, im.o.Zone != nil, im.o.Zone.String(), im.o.KeepIDs,
-	})
+	}
+	if len(im.o.Split) > 0 { // an older program may have begun an import without it
+		how = append(how, im.o.Split)
+	}
+	text, _ := json.Marshal(how) // marshaling strings cannot fail
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:]), nil
 }
@@ -222,6 +226,8 @@ func (im *importer) parseOptions() (err error) {
 	switch {
 	case im.o.KeepIDs && im.o.From != "auth0":
 		return fmt.Errorf("%w: only an export of auth0 has IDs with a prefix that can be kept", ErrInput)
+	case !im.o.CSV && len(im.o.Split) > 0:
+		return fmt.Errorf("%w: only cells of CSV are split; in JSON, \"values\" has all values of a field", ErrInput)
 	case !im.o.CSV && (im.o.Delimiter != 0 || im.o.Null != ""):
 		return fmt.Errorf("%w: a delimiter and a text for no value are only for CSV", ErrInput)
 	case im.o.Delimiter != 0 && !validDelimiter(im.o.Delimiter):
@@ -251,6 +257,11 @@ func (im *importer) parseOptions() (err error) {
 	if im.o.Prepared != "" || im.o.Pepper != "" {
 		if _, err := password.Prepared(im.o.Prepared, im.o.Pepper, ""); err != nil {
 			return fmt.Errorf("%w: %w", ErrInput, err)
+		}
+	}
+	for field, separator := range im.o.Split {
+		if !validSeparator(separator) {
+			return fmt.Errorf("%w: the character that separates values of %s must be neither a quote nor a carriage return", ErrInput, records.Quoted(field))
 		}
 	}
 	if im.o.Trial != nil && !im.o.DryRun {

@@ -310,7 +310,16 @@ func (im *importer) draft(l *line) error {
 	l.table = im.o.CSV || im.o.From != "" || r.flat && !r.nested
 	l.leftOut = r.leftOut
 	var unnamed error // why the user name was left out
+	l.values = r.values
 	for _, f := range r.facets {
+		if separator := im.o.Split[f.field]; separator != 0 {
+			values, err := splitCell(f.text, separator)
+			if err != nil {
+				return change.Invalid(f.field, "split", err.Error())
+			}
+			l.values = append(l.values, fieldValues{f.name, f.field, values})
+			continue
+		}
 		err := l.addFacet(f, im.o.Zone)
 		if err != nil && l.isName(f.field) && errors.Is(err, change.ErrInvalid) {
 			unnamed, err = err, nil
@@ -319,7 +328,6 @@ func (im *importer) draft(l *line) error {
 			return err
 		}
 	}
-	l.values = r.values
 	if err := l.addValues(im.Now()); err != nil {
 		return err
 	}

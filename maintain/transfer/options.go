@@ -42,6 +42,9 @@ type ImportOptions struct {
 	// Null is the text of an unquoted cell of CSV that means no value, as an unquoted \N always
 	// does. Empty means that there is none: NULL is the name of some people.
 	Null string
+	// Split says which fields hold several values in one cell of CSV, and by which character these
+	// are separated. A value that has the character is in quotes. The first value is the facet.
+	Split map[string]rune
 	// Zone is the time zone of times that name none. If nil, lines with such times are refused.
 	Zone *time.Location
 	// KeepIDs keeps the prefix auth0| of an Auth0 user ID, which applications may have stored.
@@ -65,9 +68,9 @@ type ImportOptions struct {
 	// and the reasons, each with one call of Write. If nil, refused lines are only counted.
 	Rejects io.Writer
 	// Resume continues an interrupted import of the same input, with the same options of those that
-	// say how the input is read: Type, CSV, From, FromParams, Map, Ignore, Delimiter, Null, Zone,
-	// KeepIDs, Prepared, Pepper, WithoutPassword and WithoutIdentifier. The zero ImportState starts
-	// from the beginning.
+	// say how the input is read: Type, CSV, From, FromParams, Map, Ignore, Delimiter, Null, Split,
+	// Zone, KeepIDs, Prepared, Pepper, WithoutPassword and WithoutIdentifier. The zero ImportState
+	// starts from the beginning.
 	Resume ImportState
 	// Save, if not nil, is called with the state of the import after each batch that is stored
 	// permanently.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,7 +27,7 @@ func (l *line) isName(field string) bool {
 // the line has an identifier. unnamed is why a user name was left out before, or nil.
 func (im *importer) checkIdentifiers(l *line, unnamed error) {
 	identifiers := 0
-	for _, field := range l.t.Secondary {
+	for _, field := range l.t.Typed {
 		switch wire, has := l.draft.Facets[field]; {
 		case has && l.table && strings.Contains(wire, "@") && l.isOwnAddress(field, wire):
 			delete(l.draft.Facets, field)
@@ -36,14 +37,15 @@ func (im *importer) checkIdentifiers(l *line, unnamed error) {
 		}
 	}
 	l.leftOut.name = l.leftOut.name || unnamed != nil
-	if identifiers == 0 && len(l.t.Secondary) > 0 && l.table && !im.o.WithoutIdentifier {
-		l.incomplete = cmp.Or(unnamed, fmt.Errorf("it has no identifier, %s (userdb import --without-identifier imports it without one)", strings.Join(l.t.Secondary, " or ")))
+	if identifiers == 0 && len(l.t.Typed) > 0 && l.table && !im.o.WithoutIdentifier {
+		l.incomplete = cmp.Or(unnamed, fmt.Errorf("it has no identifier, %s (userdb import --without-identifier imports it without one)", strings.Join(l.t.Typed, " or ")))
 	}
 }
 
 // isOwnAddress reports whether a value of a secondary field is the address of the same line.
 func (l *line) isOwnAddress(field, wire string) bool {
-	if f := l.t.Schema.Fields[field]; f.HasAddresses() || f.Required {
+	several := slices.ContainsFunc(l.values, func(v fieldValues) bool { return v.field == field && len(v.all) > 1 })
+	if f := l.t.Schema.Fields[field]; f.HasAddresses() || f.Required || several {
 		return false
 	}
 	for _, other := range l.t.Secondary {

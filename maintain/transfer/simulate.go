@@ -1,8 +1,10 @@
 package transfer
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -19,7 +21,7 @@ func (im *importer) simulateLines(ctx context.Context, lines []*line) error {
 	if err := im.compareClear(ctx, lines, existing); err != nil {
 		return err
 	}
-	taken, err := im.findTaken(ctx, lines)
+	taken, err := im.findTaken(ctx, lines, existing)
 	if err != nil {
 		return err
 	}
@@ -31,8 +33,16 @@ func (im *importer) simulateLines(ctx context.Context, lines []*line) error {
 	return nil
 }
 
-// findTaken returns for each line the error for the first of its keys that an entry has, or nil.
-func (im *importer) findTaken(ctx context.Context, lines []*line) ([]error, error) {
+// A takenKeys says which keys of a line are taken.
+type takenKeys struct {
+	first   error                  // for the first key that an entry has, or nil
+	byOther error                  // for the first value that another entry has, or nil
+	own     map[recordkey.Key]bool // the values that the entry of the line has
+}
+
+// findTaken finds out for each line which of its keys are taken. existing has the entries that the
+// lines are about.
+func (im *importer) findTaken(ctx context.Context, lines []*line, existing []existingEntry) ([]takenKeys, error) {
 	var lookups []store.Lookup
 	var of []int
 	for i, l := range lines {
@@ -43,7 +53,7 @@ func (im *importer) findTaken(ctx context.Context, lines []*line) ([]error, erro
 			}
 		}
 	}
-	taken := make([]error, len(lines))
+	taken := make([]takenKeys, len(lines))
 	if len(lookups) == 0 {
 		return taken, nil
 	}
@@ -52,27 +62,38 @@ func (im *importer) findTaken(ctx context.Context, lines []*line) ([]error, erro
 		return nil, err
 	}
 	for j, f := range found {
-		c := &lines[of[j]].create
-		switch srks := lookups[j].SRKs; {
-		case taken[of[j]] != nil || errors.Is(f.Err, store.ErrNotFound):
-		case f.Err != nil:
-			taken[of[j]] = f.Err
+		if errors.Is(f.Err, store.ErrNotFound) {
+			continue
+		}
+		k, c, srks := &taken[of[j]], &lines[of[j]].create, lookups[j].SRKs
+		err := f.Err
+		switch {
+		case err != nil:
 		case len(srks) == 0:
-			taken[of[j]] = store.DuplicateField(c.Key.Field())
+			err = store.DuplicateField(c.Key.Field())
 		default:
-			taken[of[j]] = store.DuplicateOf(*c, srks[0])
+			err = store.DuplicateOf(*c, srks[0])
+		}
+		k.first = cmp.Or(k.first, err)
+		switch about := existing[of[j]].Record; {
+		case len(srks) == 0:
+		case f.Err == nil && about.Fields != nil && about.Key == f.Record.Key:
+			if k.own == nil {
+				k.own = map[recordkey.Key]bool{}
+			}
+			k.own[srks[0]] = true
+		default:
+			k.byOther = cmp.Or(k.byOther, err)
 		}
 	}
 	return taken, nil
 }
 
-// simulate determines the outcome of a line from the entry that it is about, and from the error for
-// a key that is taken. Lines before it have taken keys as well. An error ends the import.
-func (im *importer) simulate(ctx context.Context, l *line, existing existingEntry, taken error) error {
-	before, same := im.linesBefore(l)
-	if before != nil && taken == nil {
-		taken = before
-	}
+// simulate determines the outcome of a line from the entry that it is about, and from the keys that
+// are taken. Lines before it have taken keys as well. An error ends the import.
+func (im *importer) simulate(ctx context.Context, l *line, existing existingEntry, k takenKeys) error {
+	before, contested, same := im.linesBefore(l, k.own)
+	taken, byOther := cmp.Or(k.first, before), cmp.Or(k.byOther, contested)
 	about := same || existing.complete()
 	switch {
 	case taken != nil && !errors.Is(taken, store.ErrDuplicate):
@@ -87,13 +108,15 @@ func (im *importer) simulate(ctx context.Context, l *line, existing existingEntr
 		switch _, changed, err := im.changeForLine(ctx, l, existing.Found); {
 		case endsImport(err):
 			return err
-		case err != nil:
-			l.refuse(err)
+		case cmp.Or(err, byOther) != nil:
+			l.refuse(cmp.Or(err, byOther))
 		case changed:
 			l.finish(updatedLine)
 		default:
 			l.finish(skippedLine)
 		}
+	case im.o.OnDuplicate == DuplicateUpdate && same && byOther != nil:
+		l.refuse(byOther)
 	case im.o.OnDuplicate == DuplicateUpdate && same:
 		l.finish(updatedLine)
 	default:
@@ -102,38 +125,59 @@ func (im *importer) simulate(ctx context.Context, l *line, existing existingEntr
 	return nil
 }
 
-// linesBefore records the keys of a line. It returns the error for a key that lines before it have
-// taken, or nil, and reports whether one of them is about the same entry.
-func (im *importer) linesBefore(l *line) (taken error, same bool) {
-	if im.seenInInput("", l.create.Key.String(), l.no) > 0 && l.draft.UID != "" {
-		taken, same = store.DuplicateField(l.create.Key.Field()), true
-	}
-	first, all := int64(0), l.draft.UID == "" && len(l.create.Claim) > 0
-	for i, srk := range l.create.Claim {
-		no := im.seenInInput(srk.Type(), srk.Value(), l.no)
-		if i == 0 {
-			first = no
+// linesBefore records the keys of a line under the number of the first line that is about the same
+// entry. It returns the error for a key that lines before it have taken, or nil, and reports
+// whether one of them is about the same entry. contested is the error for a value that such a line
+// gives to another entry. own holds values that the entry of the line has already.
+func (im *importer) linesBefore(l *line, own map[recordkey.Key]bool) (taken, contested error, same bool) {
+	no, claims := im.seenInInput("", l.create.Key.String()), l.create.Claim
+	if l.draft.UID == "" {
+		no = 0
+		for i, srk := range claims {
+			switch first := im.seenInInput(srk.Type(), l.t.UniqueText(srk)); {
+			case i == 0:
+				no = first
+			case first != no:
+				no = 0
+			}
 		}
-		if all = all && no > 0 && no == first; no > 0 && taken == nil {
-			taken = store.DuplicateField(srk.Field())
+	}
+	if same = no > 0; same {
+		field := l.create.Key.Field()
+		if l.draft.UID == "" {
+			field = claims[0].Field()
+		}
+		taken = store.DuplicateField(field)
+	} else {
+		no = l.no
+	}
+	im.see("", l.create.Key.String(), no)
+	for _, srk := range claims {
+		first := im.seenInInput(srk.Type(), l.t.UniqueText(srk))
+		im.see(srk.Type(), l.t.UniqueText(srk), no)
+		if first > 0 && first != no {
+			taken = cmp.Or(taken, store.DuplicateField(srk.Field()))
+			if !own[srk] {
+				contested = cmp.Or(contested, store.DuplicateField(srk.Field()))
+			}
 		}
 	}
-	return taken, same || all
+	return taken, contested, same
 }
 
 // maxSeen bounds the memory of a dry run. Duplicates within the input are found among its first
 // half million keys.
 const maxSeen = 500_000
 
-// seenInInput records that a line has an entry, or a value of a type. It returns the number of the
-// first line that has it, or 0 if none before has.
-func (im *importer) seenInInput(typ, value string, no int64) int64 {
-	d := records.Digest(typ, value)
-	before := im.seen[d]
-	if before == 0 && len(im.seen) < maxSeen {
+// seenInInput returns the number under which lines before have recorded an entry, or a value of a
+// type. It returns 0 if none has.
+func (im *importer) seenInInput(typ, value string) int64 { return im.seen[records.Digest(typ, value)] }
+
+// see records an entry, or a value of a type, unless a line before has.
+func (im *importer) see(typ, value string, no int64) {
+	if d := records.Digest(typ, value); im.seen[d] == 0 && len(im.seen) < maxSeen {
 		im.seen[d] = no
 	}
-	return before
 }
 
 // count adds to the report what was left out of a line.
@@ -157,8 +201,11 @@ func (im *importer) count(l *line) {
 // try checks the account of a trial, if it is in a line. A line that would be imported counts more
 // than one that would be refused. An error ends the import.
 func (im *importer) try(ctx context.Context, l *line, t *Trial) (err error) {
-	values, wanted := l.t.SecondaryValues(l.draft.Fields()), l.t.Schema.Canonical(t.Identifier)
-	if _, is := slices.BinarySearch(values, wanted); !is || t.Line > 0 && (l.done == refusedLine || !im.trialRefused) {
+	wanted := l.t.Schema.Canonical(t.Identifier)
+	is := slices.ContainsFunc(l.t.SRKs(l.draft.Fields()), func(srk recordkey.Key) bool {
+		return slices.Contains(l.t.Typed, srk.Field()) && srk.Value() == wanted
+	})
+	if !is || t.Line > 0 && (l.done == refusedLine || !im.trialRefused) {
 		return nil
 	}
 	hash, same := l.draft.Facets[store.FieldPassword], l.clearPassword == t.Password
@@ -170,6 +217,8 @@ func (im *importer) try(ctx context.Context, l *line, t *Trial) (err error) {
 		t.Reason = "the entry exists, and the line would be skipped"
 	case l.draft.Own[store.FieldDisabled] != "":
 		t.Reason = "the account is disabled"
+	case l.done == createdLine && !l.signsIn(wanted):
+		t.Reason = "nobody can log in with a further address that is not verified"
 	case l.replacement:
 		t.Reason = "the password of the line would be left out, because another one was set here"
 	case hash == "" && l.clearPassword == "":
@@ -183,4 +232,23 @@ func (im *importer) try(ctx context.Context, l *line, t *Trial) (err error) {
 		}
 	}
 	return err
+}
+
+// signsIn reports whether the owner of a new entry may log in with one of its identifiers. A
+// further mail address must be verified before.
+func (l *line) signsIn(canonical string) bool {
+	fields := maps.Clone(l.draft.Own)
+	if fields == nil {
+		fields = map[string]string{}
+	}
+	maps.Copy(fields, l.draft.Facets)
+	r := store.Record{Fields: fields}
+	return slices.ContainsFunc(l.t.Typed, func(field string) bool {
+		needsProof := l.t.Schema.Fields[field].HasAddresses()
+		if facet, has := fields[field]; has && l.t.Schema.Canonical(facet) == canonical {
+			return !needsProof || !r.FacetUnverified(field)
+		}
+		f, has := r.FurtherValue(field, canonical)
+		return has && (!needsProof || f.Verified > 0)
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -16,7 +17,7 @@ import (
 // import writes them as they were, for new and for existing entries.
 func TestValuesRoundTrip(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		const values = `"values":{"email":["v@x.org",{"value":"V@work.org","verified":"2026-11-27T09:00:00Z","label":"at work"},"v@y.org"]}`
+		const values = `"values":{"email":["v@x.org",{"value":"V@work.org","verified":"2024-01-02T03:04:05Z","label":"at work"},"v@y.org"]}`
 		line := `{"type":"user","facets":{"uid":"v","name":"vera","email":"v@x.org"},` + values + `}` + "\n"
 		importLine := func(text string) error {
 			t.Helper()
@@ -70,6 +71,34 @@ func TestValuesRoundTrip(t *testing.T) {
 		} {
 			if err := importLine(strings.Replace(line, values, bad, 1)); err == nil {
 				t.Errorf("%s was accepted", bad)
+			}
+		}
+	})
+}
+
+// TestFirstValueRoundTrip checks that an export has what an entry keeps of its first value, and
+// that an import into another entry writes it.
+func TestFirstValueRoundTrip(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		for _, value := range []string{
+			`{"value":"v@x.org","label":"at work"}`, `{"value":"v@x.org","unverified":true}`, `{"value":"v@x.org","label":"at work","unverified":true}`,
+		} {
+			for _, more := range []string{"", `,"v@y.org"`} {
+				line := `{"type":"user","facets":{"email":"v@x.org","uid":"v"},"values":{"email":[` + value + more + `]}}` + "\n"
+				if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(line), transfer.ImportOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				var out bytes.Buffer
+				if _, err := transfer.Export(s.Ctx, s.DB, &out, transfer.ExportOptions{}); err != nil || out.String() != line {
+					t.Errorf("%v, exported %s, want %s", err, out.String(), line)
+				}
+				r := store.Record{Fields: s.Raw.HGetAll(s.Ctx, s.Key("user/uid:v")).Val()}
+				if strings.Contains(value, "unverified") != r.FacetUnverified("email") {
+					t.Errorf("%s: the entry is %q", value, r.Fields)
+				}
+				if err := s.Type(t, "user").Delete(s.Ctx, hints.UID("v")); err != nil {
+					t.Fatal(err)
+				}
 			}
 		}
 	})

@@ -21,7 +21,8 @@ type account struct {
 	Disabled               bool
 	Why                    explanation
 	Fields                 []editor
-	Undeclared             []cell // facets that cannot be edited
+	Lists                  []valueList // the values of fields that may have several
+	Undeclared             []cell      // facets that cannot be edited
 	HasTags                bool
 	Tags                   []string
 	Devices                []userdb.Session
@@ -38,6 +39,12 @@ func (a account) FieldNames() []string {
 	all := []string{"password"}
 	for _, f := range a.Fields {
 		all = append(all, f.Name)
+	}
+	for _, l := range a.Lists {
+		all = append(all, rowsName(l.Field))
+		if !l.Full() {
+			all = append(all, addName(l.Field))
+		}
 	}
 	return all
 }
@@ -98,7 +105,7 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 	ctx, hint, declared := r.Context(), hints.Key(e.Key()), db.Schema().Types[e.Type()]
 	a := account{
 		Type: e.Type(), UID: e.UID(), Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Rev: e.Rev(), Disabled: e.Disabled(),
-		Fields: newEditors(e, declared), Undeclared: undeclaredCells(e, declared), HasTags: declared.Tertiary["tags"].Kind == "set",
+		Fields: newEditors(e, declared), Lists: newValueLists(e, declared), Undeclared: undeclaredCells(e, declared), HasTags: declared.Tertiary["tags"].Kind == "set",
 	}
 	report, err := reportLogin(ctx, db, t, e)
 	if err != nil {
@@ -192,6 +199,9 @@ func newEditor(e userdb.Entry, name string, f schema.Field) editor {
 	case f.Kind == "url":
 		one.Mode = f.Kind
 	}
+	if len(e.Texts(name)) > 1 {
+		one.Hint = "the first of several values, which are listed below"
+	}
 	return one
 }
 
@@ -226,7 +236,7 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	}
 	question, err := newQuestion(r, t, e, declared, rev)
 	if err == nil && len(question.Changes) > 0 && form.Get(confirmName) == "" {
-		c.show(w, r, http.StatusOK, page{Name: "edit-confirm", Title: "Change how this account is found?", Data: question})
+		c.show(w, r, http.StatusOK, page{Name: "edit-confirm", Title: confirmTitle, Data: question})
 		return
 	}
 	if err == nil {
@@ -291,20 +301,33 @@ func typedChange(form map[string][]string, one editor) (typed string, changed bo
 	return sent[0], true
 }
 
+const confirmTitle = "Change how this account is found?"
+
 // A question asks whether to change identifiers and carries the form.
 type question struct {
-	Path, Label string
-	Changes     []identifierChange
-	Inputs      []input
+	Path, Back, Label string // Path is where the form goes, Back the page of the account
+	Changes           []identifierChange
+	Inputs            []input
+
+	Unverified []string // mail addresses that do not count before they are verified
+	None       bool     // the account has no identifier left
 }
 
-type identifierChange struct{ Field, From, To string }
+// An identifierChange says that a value of a field is replaced, removed or set.
+type identifierChange struct {
+	Field, From, To string
+	Added           bool // To is added after other values
+	First           bool // To is another value of the field, which becomes the first
+}
 
 // newQuestion returns the changes of identifiers in a form, and the error that saving them would
 // return.
 func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schema.Type, rev string) (question, error) {
 	form, editors := r.PostForm, newEditors(e, declared)
 	q := question{Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Inputs: []input{{Name: "rev", Value: rev}}}
+	q.Back = q.Path
+	after := e
+	applyTyped(&after, editors, declared, form)
 	for _, one := range editors {
 		for _, name := range []string{shownName(one.Name), one.Name} {
 			if sent := form[name]; len(sent) > 0 {
@@ -312,8 +335,12 @@ func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schem
 			}
 		}
 		typed, changed := typedChange(form, one)
-		if changed && declared.Fields[one.Name].Role.Has(schema.RoleSecondary) {
-			q.Changes = append(q.Changes, identifierChange{one.Name, one.Stored, typed})
+		switch f := declared.Fields[one.Name]; {
+		case !changed || !f.Role.Has(schema.RoleSecondary):
+		case f.MaxValues() > 1:
+			q.Changes = append(q.Changes, compareValues(one.Name, e.Texts(one.Name), after.Texts(one.Name))...)
+		default:
+			q.Changes = append(q.Changes, identifierChange{Field: one.Name, From: one.Stored, To: typed})
 		}
 	}
 	if len(q.Changes) == 0 {
@@ -322,8 +349,8 @@ func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schem
 	if e.Rev() != rev {
 		return q, userdb.ErrConflict
 	}
-	applyTyped(&e, editors, declared, form)
-	return q, t.Check(r.Context(), e)
+	q.warn(e, after, declared)
+	return q, t.Check(r.Context(), after)
 }
 
 // applyTyped copies what was typed into an entry. A text that the codec cannot parse is stored as
@@ -335,7 +362,11 @@ func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[strin
 			continue
 		}
 		if typed == "" {
-			e.Drop(one.Name)
+			if t.Fields[one.Name].MaxValues() > 1 { // the form shows only the first
+				e.DropText(one.Name, one.Stored)
+			} else {
+				e.Drop(one.Name)
+			}
 			continue
 		}
 		if !strings.Contains(one.Stored, "\r") {

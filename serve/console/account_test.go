@@ -175,6 +175,8 @@ func TestUntouchedFacets(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		const at, odd = "/console/types/user/u1", "a zero: \x00"
 		d.createAccount("u1", "name", "Alice", "email", "user@straße.example", "bio", odd, "job", "baker")
+		d.addValues("u1", "email", "User@work.example", "jo@straße.example")
+		before := d.emails("u1")
 		body := d.do(http.StatusOK, at)
 		if strings.Contains(body, `type="email"`) || !strings.Contains(body, `type="text" inputmode="email"`) {
 			t.Error("the input for the address has the type email, with which browsers rewrite it; want text")
@@ -195,6 +197,9 @@ func TestUntouchedFacets(t *testing.T) {
 		d.do(http.StatusSeeOther, at, d.fillForm(conflict, at)...)
 		if e, err = d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("job") != "smith" || e.Text("age") != "42" || e.Text("bio") != odd {
 			t.Errorf("the form after a conflict stored %q, %v", e.Facets(), err)
+		}
+		if after := d.emails("u1"); !slices.Equal(after, before) {
+			t.Errorf("the addresses are %q, want %q", after, before)
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"time"
@@ -143,6 +144,10 @@ func (c *Console) issue(s subject) error {
 	}
 	if err != nil && s.e.Disabled() {
 		err = &userdb.FieldError{Err: userdb.ErrInvalid, Field: "purpose", Rule: "disabled", Reason: "a disabled account cannot have links; enable it first"}
+	}
+	if refused, is := errors.AsType[*userdb.FieldError](err); is && refused.Field == field {
+		general := *refused // the problem is not one of the facet
+		general.Field, err = "", &general
 	}
 	if err != nil {
 		return err

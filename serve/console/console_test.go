@@ -36,6 +36,9 @@ const (
 func testSchema() schema.Schema {
 	s := schema.User()
 	t := s.Types["user"]
+	email := t.Fields["email"]
+	email.Many = 3
+	t.Fields["email"] = email
 	t.Fields["job"] = schema.Field{Role: schema.RoleIndexed}
 	t.Fields["age"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}
 	t.Fields["news"] = schema.Field{Codec: schema.CodecBoolean}

@@ -121,12 +121,14 @@ func findExact(ctx context.Context, db *userdb.DB, t *userdb.Type, declared sche
 	return found, nil
 }
 
-// newMatch describes an account that was found by q, with the facet that equals q.
+// newMatch describes an account that was found by q, with the value that equals q.
 func newMatch(e userdb.Entry, declared schema.Type, q string) match {
 	m := match{Type: e.Type(), UID: e.UID(), Label: accountLabel(e, declared), Field: declared.Primary, Value: e.UID(), key: e.Key()}
-	for _, field := range declared.Secondary() {
-		if text := e.Text(field); text != "" && declared.Canonical(text) == declared.Canonical(q) {
-			m.Field, m.Value = field, text
+	for _, field := range declared.Typed() {
+		for _, text := range e.Texts(field) {
+			if declared.Canonical(text) == declared.Canonical(q) {
+				m.Field, m.Value = field, text
+			}
 		}
 	}
 	return m
@@ -223,7 +225,7 @@ func findByPrefix(ctx context.Context, db *userdb.DB, q string) (found []match) 
 			continue
 		}
 		for _, field := range declared.Ordered() {
-			if !declared.Fields[field].Role.Has(schema.RoleSecondary) {
+			if !slices.Contains(declared.Typed(), field) {
 				continue
 			}
 			p, err := t.Page(ctx, userdb.Query{Order: field, Prefix: declared.Canonical(q), Limit: maxSuggestions})

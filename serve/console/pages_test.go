@@ -193,7 +193,7 @@ func TestKeys(t *testing.T) {
 
 func TestSchemaPage(t *testing.T) {
 	d := open(t, "memory:")
-	d.wantText(d.do(http.StatusOK, "/console/schema"), "The primary field is uid", "email and name: no value fits both (proved)", "An account with short values takes about", "Passwords must have at least 8 characters")
+	d.wantText(d.do(http.StatusOK, "/console/schema"), "The primary field is uid", "at most 3 values", "email and name: no value fits both (proved)", "An account with short values takes about", "Passwords must have at least 8 characters")
 }
 
 func TestStatusPage(t *testing.T) {

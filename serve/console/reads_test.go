@@ -62,6 +62,7 @@ func (*callCounter) Event(context.Context, string) {}
 func TestAccountPageReadsOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
+		d.addValues("u1", "email", "alice@work.example", "alice@home.example")
 		d.do(http.StatusOK, "/console/types/user/u1") // what the first page of a session does
 		d.calls.reset()
 		d.do(http.StatusOK, "/console/types/user/u1")

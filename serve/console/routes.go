@@ -53,6 +53,7 @@ func (c *Console) table() []route {
 		{"GET /console/types/{type}", c.list, never},
 		{"GET " + account, c.account, never},
 		{"POST " + account, c.edit, ifConfirmed},
+		{"POST " + account + "/values", c.changeValues, ifConfirmed},
 		act("disable", disable, never),
 		act("sessions/end", endSessions, never),
 		act("enable", enable, always),

@@ -31,8 +31,9 @@ var withoutPassword = map[string]string{
 
 // withForm lists forms that ask for the password only if they do more than show or try something.
 var withForm = map[string]url.Values{
-	"POST /console/types/{type}/{uid}": {confirmName: {"true"}},
-	"POST /console/check":              {"repair": {"true"}, "confirm": {"true"}},
+	"POST /console/types/{type}/{uid}":        {confirmName: {"true"}},
+	"POST /console/types/{type}/{uid}/values": {confirmName: {"true"}},
+	"POST /console/check":                     {"repair": {"true"}, "confirm": {"true"}},
 }
 
 // TestRoutesAskForPassword checks that all routes ask operators for their password again, except

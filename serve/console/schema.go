@@ -71,11 +71,14 @@ func describeType(name string, t schema.Type) typeInfo {
 		if f.Pattern != "" {
 			rule = strings.TrimSpace(rule + " " + f.Pattern)
 		}
-		note := ""
+		var notes []string
 		if f.Required {
-			note = "required"
+			notes = append(notes, "required")
 		}
-		one.Fields = append(one.Fields, fieldInfo{field, strings.Join(f.Role.Names(), ", "), codec, rule, note})
+		if most := f.MaxValues(); most > 1 {
+			notes = append(notes, fmt.Sprintf("at most %d values", most))
+		}
+		one.Fields = append(one.Fields, fieldInfo{field, strings.Join(f.Role.Names(), ", "), codec, rule, strings.Join(notes, ", ")})
 	}
 	for _, record := range t.TertiaryNames() {
 		note := ""

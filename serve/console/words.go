@@ -24,6 +24,9 @@ var templateFuncs = template.FuncMap{
 	"device": describeDevice,
 	"actor":  func(who string) string { return lowerFirst(actorText(userdb.HistoryEvent{Actor: who})) },
 	"shown":  shownName,
+	"add":    addName,
+	"rows":   rowsName,
+	"link":   linkText,
 	"kind":   func(kind userdb.EventKind) string { return kindTexts[kind] },
 	"who":    actorText,
 	"number": formatNumber[int64],
@@ -223,6 +226,12 @@ func prefixIfAny(before, text string) string {
 func linkText(purpose string) string {
 	if purpose == resetPurpose {
 		return "a reset link"
+	}
+	if field, adds := strings.CutPrefix(purpose, userdb.PurposeAdd); adds {
+		return "a link that adds another " + field
+	}
+	if field, changes := strings.CutPrefix(purpose, userdb.PurposeChange); changes {
+		return "a link that changes " + field
 	}
 	return "a link for “" + purpose + "”"
 }

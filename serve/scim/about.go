@@ -65,8 +65,12 @@ func (c *call) schemas() []resource {
 		user = append(user, newAttribute("name", "complex", "subAttributes", parts))
 	}
 	if c.fields["emails"] != "" {
-		kind := newAttribute("type", "string", "canonicalValues", []string{"work"})
-		parts := []any{newAttribute("value", "string"), kind, newAttribute("primary", "boolean")}
+		kinds, uniqueness := []string{workKind}, "none"
+		if c.showsSeveral() {
+			kinds, uniqueness = []string{workKind, "home", "other"}, "server"
+		}
+		kind := newAttribute("type", "string", "canonicalValues", kinds)
+		parts := []any{newAttribute("value", "string", "uniqueness", uniqueness), kind, newAttribute("primary", "boolean")}
 		mutability := "readWrite"
 		if !c.h.options.mapsEmails() {
 			mutability = "readOnly"

@@ -13,12 +13,27 @@ import (
 type edit struct {
 	attributes map[string]*string
 	active     *bool
+	addresses  *addressEdit // in place of the attribute emails, if requests may set several
 }
 
-func newEdit() *edit { return &edit{attributes: map[string]*string{}} }
+// newEdit returns an empty edit. several says that requests may set several values of emails.
+func newEdit(several bool) *edit {
+	e := &edit{attributes: map[string]*string{}}
+	if several {
+		e.addresses = &addressEdit{}
+	}
+	return e
+}
 
-// set adds the change of one attribute to the edit; a nil value removes the attribute.
-func (e *edit) set(at target, v any) error {
+// set adds a step, which is about one attribute, to the edit.
+func (e *edit) set(s step) error {
+	if s.at.name == "emails" && e.addresses != nil {
+		return e.addresses.add(s)
+	}
+	at, v := s.at, s.v
+	if s.op == "remove" {
+		v = nil
+	}
 	switch at.name {
 	case "username", "externalid", "displayname":
 		return e.setText(at, v)
@@ -190,9 +205,9 @@ func lookupFold(m map[string]any, name string) any {
 }
 
 // parseUser returns the edit that sets all attributes of a user. It ignores attributes that are
-// not stored or that only the server sets.
-func parseUser(body map[string]any) (*edit, error) {
-	e := newEdit()
+// not stored or that only the server sets. several is as in newEdit.
+func parseUser(body map[string]any, several bool) (*edit, error) {
+	e := newEdit(several)
 	for _, key := range slices.Sorted(maps.Keys(body)) {
 		name, v := strings.ToLower(key), body[key]
 		if !has([]string{"username", "externalid", "displayname", "active", "name", "emails"}, name) || v == nil {
@@ -201,7 +216,7 @@ func parseUser(body map[string]any) (*edit, error) {
 		if parts, ok := v.(map[string]any); ok && name == "name" {
 			maps.DeleteFunc(parts, func(part string, _ any) bool { return !has(partsOfName, strings.ToLower(part)) })
 		}
-		if err := e.set(target{name: name}, v); err != nil {
+		if err := e.set(step{op: "replace", at: target{name: name}, v: v}); err != nil {
 			return nil, err
 		}
 	}

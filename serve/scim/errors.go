@@ -107,6 +107,10 @@ func (c *call) withAttribute(err error) error {
 	}
 	named := *refused
 	switch field := refused.Field; {
+	case c.fields["username"] == field && c.writesSeveral() && has([]string{"many", "label"}, refused.Rule):
+		named.Field = "emails"
+	case c.fields["username"] == field && c.writesSeveral():
+		named.Field = "userName or emails"
 	case c.fields["username"] == field:
 		named.Field = "userName"
 	case field == admin.GroupName && strings.HasPrefix(strings.TrimPrefix(c.r.URL.Path, Prefix), "/Groups"):

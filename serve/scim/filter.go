@@ -1,8 +1,10 @@
 package scim
 
 import (
+	"cmp"
 	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 
 	filter "github.com/scim2/filter-parser/v2"
@@ -11,7 +13,18 @@ import (
 )
 
 // A term is a condition that an attribute equals a value.
-type term struct{ attribute, value string }
+type term struct {
+	attribute, value string
+	kind             *string // the type of an address that matches; nil for any
+}
+
+// addressType is the attribute of a term that only compares the type of an address.
+const addressType = "emails.type"
+
+// hasIndex reports whether users can be looked up with the term.
+func (t term) hasIndex() bool { return t.attribute != addressType }
+
+func (t term) isAddress() bool { return t.attribute == "emails" || t.attribute == addressType }
 
 const maxFilter = 4096 // bytes
 
@@ -23,8 +36,9 @@ var filterable = map[string][]string{
 }
 
 // parseFilter returns the terms of a filter, of which a resource must match all. It returns at
-// least one term, and at most one for each attribute.
-func parseFilter(urn, text string) ([]term, error) {
+// least one term, and at most one for each attribute. several says that emails may have several
+// values.
+func parseFilter(urn, text string, several bool) ([]term, error) {
 	if len(text) > maxFilter {
 		return nil, badRequest(invalidFilter, "the filter is too long")
 	}
@@ -32,9 +46,12 @@ func parseFilter(urn, text string) ([]term, error) {
 	if err != nil {
 		return nil, badRequest(invalidFilter, "the filter cannot be parsed")
 	}
-	all, err := terms(urn, e)
+	all, err := terms(urn, e, several)
 	if err != nil {
 		return nil, err
+	}
+	if !slices.ContainsFunc(all, term.hasIndex) {
+		return nil, errFilter
 	}
 	seen := map[string]bool{}
 	for _, t := range all {
@@ -46,28 +63,36 @@ func parseFilter(urn, text string) ([]term, error) {
 	return all, nil
 }
 
-func terms(urn string, e filter.Expression) ([]term, error) {
+func terms(urn string, e filter.Expression, several bool) ([]term, error) {
+	several = several && urn == urnUser
 	switch e := e.(type) {
 	case *filter.LogicalExpression:
-		left, err := terms(urn, e.Left)
+		left, err := terms(urn, e.Left, several)
 		if err != nil || e.Operator != filter.AND {
 			return nil, errFilter
 		}
-		right, err := terms(urn, e.Right)
+		right, err := terms(urn, e.Right, several)
 		return append(left, right...), err
 	case *filter.AttributeExpression:
 		name, value, err := parseComparison(urn, e)
+		if err == nil && several && name == addressType {
+			return []term{{attribute: name, kind: &value}}, nil
+		}
+		if err == nil && several && name == "emails" { // RFC 7644, section 3.4.2.2
+			name = "emails.value"
+		}
 		if err != nil || !has(filterable[urn], name) {
 			return nil, errFilter
 		}
-		return []term{{strings.TrimSuffix(name, ".value"), value}}, nil
+		return []term{{attribute: strings.TrimSuffix(name, ".value"), value: value}}, nil
 	case *filter.ValuePath:
 		name := attributeName(urn, e.AttributePath)
-		value, err := parseValueFilter(e.ValueFilter)
+		t, err := parseValueFilter(e.ValueFilter, several)
 		if err != nil || !has(filterable[urn], name+".value") {
 			return nil, errFilter
 		}
-		return []term{{name, value}}, nil
+		t.attribute = cmp.Or(t.attribute, name)
+		return []term{t}, nil
 	}
 	return nil, errFilter
 }
@@ -75,8 +100,9 @@ func terms(urn string, e filter.Expression) ([]term, error) {
 var errFilter = badRequest(invalidFilter, "a filter may only combine eq with and; it may name userName, externalId, id and emails.value of users, and displayName, externalId, id and members of groups")
 
 // parseValueFilter parses the filter in the brackets of a multi-valued attribute. It must compare
-// value, and may also compare type with "work".
-func parseValueFilter(e filter.Expression) (value string, err error) {
+// value, and may also compare type with "work". If emails may have several values, it may compare
+// value, type, or both.
+func parseValueFilter(e filter.Expression, several bool) (t term, err error) {
 	conditions := []filter.Expression{e}
 	if l, ok := e.(*filter.LogicalExpression); ok && l.Operator == filter.AND {
 		conditions = []filter.Expression{l.Left, l.Right}
@@ -85,22 +111,27 @@ func parseValueFilter(e filter.Expression) (value string, err error) {
 	for _, e := range conditions {
 		a, ok := e.(*filter.AttributeExpression)
 		if !ok {
-			return "", errFilter
+			return t, errFilter
 		}
 		name, text, err := parseComparison("", a)
 		switch {
 		case err != nil:
-			return "", err
+			return t, err
 		case name == "value" && !found:
-			value, found = text, true
-		case name != "type" || !strings.EqualFold(text, "work"):
-			return "", errFilter
+			t.value, found = text, true
+		case name == "type" && several && t.kind == nil:
+			t.kind = &text
+		case name != "type" || several || !strings.EqualFold(text, workKind):
+			return t, errFilter
 		}
 	}
-	if !found {
-		return "", errFilter
+	switch {
+	case !found && t.kind == nil:
+		return t, errFilter
+	case !found:
+		t.attribute = addressType
 	}
-	return value, nil
+	return t, nil
 }
 
 // parseComparison returns the attribute and the text of a comparison, whose operator must be eq.

@@ -31,6 +31,11 @@ func (u *usage) add(all []userdb.Entry) {
 		for field, v := range e.Facets() {
 			u.bytes += len(field) + len(v.Wire())
 		}
+		for field, texts := range e.Values() {
+			for _, text := range texts[1:] { // the first is the facet
+				u.bytes += len(field) + len(text)
+			}
+		}
 	}
 }
 

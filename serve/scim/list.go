@@ -168,7 +168,7 @@ func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]u
 	var page []userdb.Entry
 	var total int64
 	if s.Filter != nil {
-		all, err := parseFilter(urn, *s.Filter)
+		all, err := parseFilter(urn, *s.Filter, c.showsSeveral())
 		if err != nil {
 			return answer{}, err
 		}

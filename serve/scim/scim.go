@@ -273,7 +273,7 @@ func (h *Handler) Describe(w http.ResponseWriter, req *http.Request, t schema.Ty
 	if err != nil {
 		return err
 	}
-	c.collection = &collection{h: h}
+	c.collection = &collection{h: h, schema: t}
 	if c.fields, err = h.options.fields(t); err != nil { // no directory can use the type
 		c.fields = Mapping{"username": h.options.UserName, "externalid": externalField}
 	}

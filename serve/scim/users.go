@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/schema"
@@ -33,19 +34,26 @@ func (c *call) userResource(_ search, e userdb.Entry) (resource, error) {
 	if len(name) > 0 {
 		out["name"] = name
 	}
-	if address := e.Text(c.fields["emails"]); address != "" {
-		out["emails"] = []any{map[string]any{"value": address, "type": "work", "primary": true}}
+	if c.showsSeveral() {
+		if all := c.addresses(e); len(all) > 0 {
+			out["emails"] = emailsResource(all)
+		}
+	} else if address := e.Text(c.fields["emails"]); address != "" {
+		out["emails"] = []any{map[string]any{"value": address, "type": workKind, "primary": true}}
 	}
 	return out, nil
 }
 
 // facets returns the facets that an edit sets, by field; nil removes the facet. If userName and
 // emails are mapped to the same field, userName takes precedence. If emails is not mapped, it only
-// shows that field.
+// shows that field. If emails may have several values, editAddresses sets that field.
 func (c *call) facets(e *edit) map[string]*string {
 	all := map[string]*string{}
 	for attribute, text := range e.attributes {
 		field, kept := c.fields[attribute]
+		if e.addresses != nil && field == c.fields["emails"] {
+			continue
+		}
 		shared := attribute == "emails" && field == c.fields["username"]
 		if !kept || shared && (!c.h.options.mapsEmails() || text == nil || e.attributes["username"] != nil) {
 			continue
@@ -95,9 +103,19 @@ func createUser(c *call) (answer, error) {
 			facets[field] = schema.Text(*text)
 		}
 	}
+	n := userdb.NewEntry{Facets: facets, Disabled: edit.active != nil && !*edit.active}
+	if edit.addresses != nil {
+		all, err := c.editAddresses(nil, edit)
+		if err != nil {
+			return answer{}, err
+		}
+		texts, labels := valuesOf(all)
+		field := c.fields["emails"]
+		n.Values, n.Labels = map[string][]string{field: texts}, map[string]map[string]string{field: labels}
+	}
 	var e userdb.Entry
 	err = c.withExternalID("", edit, func(ctx context.Context) (err error) {
-		e, err = c.users.Create(ctx, userdb.NewEntry{Facets: facets, Disabled: edit.active != nil && !*edit.active})
+		e, err = c.users.Create(ctx, n)
 		return err
 	})
 	if err != nil {
@@ -112,7 +130,7 @@ func (c *call) readUser() (*edit, error) {
 	if err := c.decodeBody(&body); err != nil {
 		return nil, err
 	}
-	return parseUser(body)
+	return parseUser(body, c.writesSeveral())
 }
 
 func getUser(c *call) (answer, error) {
@@ -133,6 +151,9 @@ func replaceUser(c *call) (answer, error) {
 			edit.attributes[attribute] = nil
 		}
 	}
+	if a := edit.addresses; a != nil && len(a.steps) == 0 {
+		a.steps = []addressStep{{op: "remove"}}
+	}
 	return c.applyEdit(edit)
 }
 
@@ -141,12 +162,9 @@ func patchUser(c *call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	edit := newEdit()
+	edit := newEdit(c.writesSeveral())
 	for _, s := range steps {
-		if s.op == "remove" {
-			s.v = nil
-		}
-		if err := edit.set(s.at, s.v); err != nil {
+		if err := edit.set(s); err != nil {
 			return answer{}, err
 		}
 	}
@@ -166,6 +184,9 @@ func (c *call) applyEdit(edit *edit) (answer, error) {
 		}
 		if edit.active != nil {
 			e.SetDisabled(!*edit.active)
+		}
+		if edit.addresses != nil {
+			return c.changeAddresses(e, edit)
 		}
 		return nil
 	}
@@ -194,7 +215,7 @@ func listUsers(c *call) (answer, error) {
 
 // findUsers returns the users that match all terms. It looks up the candidates with the first term.
 func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
-	first := all[0]
+	first := all[slices.IndexFunc(all, term.hasIndex)]
 	field, v := c.fields[first.attribute], schema.Text(first.value)
 	switch {
 	case first.attribute == "id":
@@ -220,6 +241,12 @@ func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
 // matches reports whether a user matches all terms.
 func (c *call) matches(e userdb.Entry, all []term) bool {
 	for _, t := range all {
+		if t.isAddress() && c.showsSeveral() {
+			if !c.matchesAddress(e, t) {
+				return false
+			}
+			continue
+		}
 		field := c.fields[t.attribute]
 		value := e.Text(field)
 		switch {
@@ -233,6 +260,17 @@ func (c *call) matches(e userdb.Entry, all []term) bool {
 		}
 	}
 	return true
+}
+
+// matchesAddress reports whether a user has an address that matches a term.
+func (c *call) matchesAddress(e userdb.Entry, t term) bool {
+	all, canonical := c.addresses(e), c.schema.Canonical(t.value)
+	for i, a := range all {
+		if (t.attribute == addressType || a.canonical == canonical) && (t.kind == nil || strings.EqualFold(kindOf(all, i), *t.kind)) {
+			return true
+		}
+	}
+	return false
 }
 
 // asSlice returns the result of a lookup as a slice, which is empty if no entry was found.

@@ -120,6 +120,7 @@ func TestConsole(t *testing.T) {
 				d.find()
 				d.manageAccount()
 				d.editAccount()
+				d.changeValues()
 				d.listAccounts()
 				d.viewPages()
 				d.manageKeys()
@@ -219,6 +220,43 @@ func (d *console) editInternational() {
 	}
 	d.userdb("", "delete", "uid=a0b1c2d3e4f5", "--yes")
 	d.visit(alice)
+}
+
+// changeValues adds an address to the account of Alice, makes it the first, and removes the other
+// one. Each of these is confirmed.
+func (d *console) changeValues() {
+	d.t.Helper()
+	const question = "Change how this account is found?"
+	d.onPage("Alice", "All values of email", "alice@example.org", "not verified")
+	add := func(typed string) {
+		d.t.Helper()
+		d.run("filling in the address", chromedp.Evaluate(`document.querySelector("#a-email").value = ""; 0`, nil),
+			chromedp.SendKeys("#a-email", typed, chromedp.ByQuery))
+		d.follow("adding the address", chromedp.Click(`form:has(#a-email) button`, chromedp.ByQuery))
+	}
+	add("no address")
+	d.onPage("Alice")
+	d.wantProblem("a-email", "This is not an e-mail address.")
+	add("p07@example.com")
+	d.onPage("Alice", "p07@example.com is the email of Person 07.")
+	d.wantProblem("a-email", "Somebody has this already.")
+	add("Alice@straße.example")
+	d.onPage(question, "Alice@straße.example is added", "Alice@straße.example is not verified.")
+	d.submit(alice)
+	d.onPage("Alice", "The account has been changed.", "Alice@straße.example")
+	d.submit(alice, "f-job", "baker")
+	d.onPage("Alice", "The account has been changed.", "alice@example.org", "Alice@straße.example")
+	d.follow("making it the first", chromedp.Click(`.values button[value=first]`, chromedp.ByQuery))
+	d.onPage(question, "Alice@straße.example becomes the first value")
+	d.submit(alice)
+	d.onPage("Alice", "The account has been changed.")
+	d.follow("removing the other", chromedp.Click(`.values li:last-child button[value=remove]`, chromedp.ByQuery))
+	d.onPage(question, "alice@example.org is removed")
+	d.submit(alice)
+	d.onPage("Alice", "The account has been changed.")
+	if out := d.userdb("", "get", "uid=9a4c88dbc084", "--json"); !strings.Contains(out, `"Alice@straße.example"`) || strings.Contains(out, "alice@example.org") {
+		d.t.Errorf("the account has other addresses than Alice@straße.example: %s", out)
+	}
 }
 
 func (d *console) listAccounts() {
@@ -376,6 +414,7 @@ func TestConsoleByKeyboard(t *testing.T) {
 	d.onPage("Alice", "The tags have been changed.", "blue")
 	d.choose("remove the tag blue")
 	d.onPage("Alice", "The tags have been changed.")
+	d.changeValuesByKeyboard()
 	d.viewPagesByKeyboard()
 	d.maintainByKeyboard()
 	d.choose("Sign out")
@@ -384,6 +423,22 @@ func TestConsoleByKeyboard(t *testing.T) {
 	d.keys("root", kb.Tab, "wrong")
 	d.enter(kb.Enter)
 	d.onPage("Sign in", "Wrong name or password.")
+}
+
+// changeValuesByKeyboard adds an address, makes it the first, and removes it.
+func (d *console) changeValuesByKeyboard() {
+	d.t.Helper()
+	d.tabTo("a-email")
+	d.keys("a@work.example")
+	d.enter(kb.Enter)
+	for _, next := range []string{"Make first: a@work.example", "Remove a@work.example", ""} {
+		d.onPage("Change how this account is found?", "a@work.example")
+		d.choose("Change")
+		d.onPage("Alice", "The account has been changed.")
+		if next != "" {
+			d.choose(next)
+		}
+	}
 }
 
 // viewPagesByKeyboard visits lists, the history, the schema and the status.

@@ -130,6 +130,7 @@ func TestFlows(t *testing.T) {
 			b.testEdit()
 			b.testPasswords()
 			b.testAddressChange()
+			b.testAddresses()
 			b.testDevices()
 			b.testAdministration()
 		})
@@ -258,6 +259,36 @@ func (b *browser) testAddressChange() {
 	b.onPage("Your account", "ann@example.org", "verified", "Your address has been changed.")
 	b.visit(confirm)
 	b.onPage("This does not work")
+}
+
+func (b *browser) testAddresses() {
+	b.t.Helper()
+	press := func(selector, done string) {
+		b.t.Helper()
+		b.follow("pressing "+selector, chromedp.Click(selector, chromedp.ByQuery))
+		b.onPage("Addresses", done, "ann@example.org")
+	}
+	b.visit("/account/addresses")
+	b.onPage("Addresses", "ann@example.org", "first", "verified")
+	b.submit("/account/addresses", "email", "ann@straße.example")
+	b.onPage("Addresses")
+	b.wantProblem("password", "Wrong name or password.")
+	b.submit("/account/addresses", "email", "no address", "password", password)
+	b.onPage("Addresses")
+	b.wantProblem("email", "This is not an e-mail address.")
+	b.submit("/account/addresses", "email", "ann@straße.example", "password", password)
+	b.onPage("Check your mail", "ann@straße.example")
+	link := b.linkAmong("ann@straße.example", "ann@example.org")
+	b.visit(link)
+	b.onPage("Confirm your address", "ann@straße.example")
+	b.submit("/add")
+	b.onPage("Your account", "ann@straße.example", "ann@example.org", "The address has been added.")
+	b.visit(link)
+	b.onPage("This does not work")
+	b.visit("/account/addresses")
+	press(`button[value=first]`, "The address is now the first one.")
+	press(`button[value=first]`, "The address is now the first one.")
+	press(`button[value=remove]`, "The address has been removed.")
 }
 
 func (b *browser) testDevices() {

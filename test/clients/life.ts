@@ -256,6 +256,61 @@ async function throttled() {
   assert.fail('nobody had to wait')
 }
 
+/** texts returns the values of a field without what else is known about them. */
+function texts(entry: Entry, field: string): string[] {
+  return (entry.values?.[field] ?? []).map((value) => (typeof value === 'string' ? value : value.value))
+}
+
+/** values uses a type with a field that may have several values. */
+async function values(bob: Entry) {
+  assert.equal(bob.values, undefined) // its type has no such field
+  const member = { type: 'member' }
+  const [ann, work, home] = ['ann@example.com', 'ann@work.example', 'ann@home.example']
+  const made = await ok(201, api.POST('/v1/types/{type}/entries', { params: { path: member }, body: { values: { email: [ann, work] } } }))
+  assert.deepEqual([made.data.facets['email'], made.data.values?.['email']], [ann, [ann, work]])
+  const at = { ...member, uid: made.data.uid }
+  const path = '/v1/types/{type}/entries/{uid}'
+  for (const value of [ann, 'ANN@work.example']) {
+    const found = await ok(200, api.POST('/v1/types/{type}/lookup', { params: { path: member }, body: { value } }))
+    assert.deepEqual(found.data, made.data)
+  }
+
+  // An entry may be sent back as it was read; other values require the revision.
+  const moved = await ok(200, api.PATCH(path, { params: { path: at }, body: { ...made.data, facets: { city: 'York' } } }))
+  assert.deepEqual([moved.data.facets['city'], texts(moved.data, 'email')], ['York', [ann, work]])
+  const all = { values: { email: [work, home] } }
+  await refused(428, 'precondition', api.PATCH(path, { params: { path: at }, body: all }))
+  await refused(412, 'precondition', api.PATCH(path, { params: { path: at, header: { 'If-Match': made.etag } }, body: all }))
+  const set = await ok(200, api.PATCH(path, { params: { path: at, header: { 'If-Match': moved.etag } }, body: all }))
+  assert.deepEqual([set.data.facets['email'], texts(set.data, 'email')], [work, [work, home]])
+
+  const field = { path: { ...at, field: 'email' } }
+  for (let times = 0; times < 2; times++) {
+    const added = await ok(200, api.POST('/v1/types/{type}/entries/{uid}/values/{field}/add', { params: field, body: { value: ann } }))
+    assert.deepEqual(texts(added.data, 'email'), [work, home, ann])
+  }
+  const first = await ok(200, api.POST('/v1/types/{type}/entries/{uid}/values/{field}/first', { params: field, body: { value: ann } }))
+  assert.equal(first.data.facets['email'], ann)
+  const wrong = await refused(422, 'invalid', api.POST('/v1/types/{type}/entries/{uid}/values/{field}/first', { params: field, body: { value: 'x@example.com' } }))
+  assert.deepEqual(rules(wrong), ['/value absent'])
+  const removed = await ok(200, api.POST('/v1/types/{type}/entries/{uid}/values/{field}/remove', { params: field, body: { value: work } }))
+  assert.deepEqual(texts(removed.data, 'email'), [ann, home])
+  const taken = await refused(409, 'duplicate', api.POST('/v1/types/{type}/entries', { params: { path: member }, body: { values: { email: ['x@example.com', home] } } }))
+  assert.deepEqual(rules(taken), ['/values/email taken'])
+
+  const issued = await ok(200, api.POST('/v1/types/{type}/tokens', { params: { path: member }, body: { purpose: 'add:email', uid: at.uid, value: home } }))
+  const redeemed = await ok(200, api.POST('/v1/tokens/redeem', { body: { purpose: 'add:email', secret: issued.data.secret } }))
+  const proved = redeemed.data.entry.values?.['email']?.[1]
+  assert(proved !== undefined && typeof proved !== 'string' && proved.verified) // from here on it is an object
+  assert(Date.parse(proved.verified) <= Date.now())
+  const { data: read } = await ok(200, api.GET(path, { params: { path: at } }))
+  assert.deepEqual(read, redeemed.data.entry)
+  await ok(200, api.PATCH(path, { params: { path: at }, body: read }))
+  const none = await ok(200, api.PATCH(path, { params: { path: at, header: { 'If-Match': '*' } }, body: { values: { email: null } } }))
+  assert.equal(none.data.values, undefined)
+  await noContent(api.DELETE(path, { params: { path: at } }))
+}
+
 async function end(bob: Entry) {
   const at = { type: 'user', uid: bob.uid }
   const { data: exported } = await ok(200, api.GET('/v1/types/{type}/entries/{uid}/export', { params: { path: at }, parseAs: 'text' }))
@@ -276,6 +331,7 @@ await sessions(bob)
 await tokens(bob)
 await invitation()
 await listings()
+await values(bob)
 await throttled()
 await end(bob)
 console.log('ok')

@@ -27,9 +27,13 @@ const (
 func MarkedSchema() schema.Schema {
 	s := House()
 	user := s.Types["user"]
+	name := user.Fields["name"]
+	name.Hold, user.Retire = schema.Day, true
+	user.Fields["name"] = name
 	user.Tertiary["settings"] = schema.Tertiary{Kind: "hash"}
 	user.Tertiary["bio"] = schema.Tertiary{Kind: "string"}
 	user.Tertiary["scores"] = schema.Tertiary{Kind: "zset"}
+	s.Types["user"] = user
 	return s
 }
 
@@ -147,7 +151,43 @@ func VerbsOf() []Verb {
 		}},
 	}, slices.Concat(sessionVerbs(h, from), visitorVerbs(from), tertiaryVerbs(h), []Verb{{"Delete", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 		return users.Delete(ctx, h)
-	}}})...)
+	}}}, releaseVerbs())...)
+}
+
+// releaseVerbs returns the verbs about what a deleted entry leaves.
+func releaseVerbs() []Verb {
+	return []Verb{
+		{"RetiredUIDs", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			for _, err := range users.RetiredUIDs(ctx) {
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+		{"ForgetUID", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return users.ForgetUID(ctx, markedUID)
+		}},
+		{"FindHeld", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, err := users.FindHeld(ctx, "name", markedName)
+			return err
+		}},
+		{"ReleaseHeld", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return users.ReleaseHeld(ctx, "name", markedName)
+		}},
+		{"Former", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			e, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "marked former")})
+			if err != nil {
+				return err
+			}
+			e.Put("name", schema.Text("marked later"))
+			if _, err := users.Save(ctx, e); err != nil {
+				return err
+			}
+			_, err = users.Former(ctx, "name", "marked former")
+			return err
+		}},
+	}
 }
 
 func sessionVerbs(h hints.Hint, from userdb.Attempt) []Verb {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -19,17 +20,18 @@ import (
 //  1. claim: Each attempt has its own rev, which the entry gets if the attempt commits. A claim
 //     sets an absent SRK to the PRK, a space and that rev. A PRK without a rev, as a single server
 //     writes it, may be found and replaced, but is never written.
-//  2. takeOver: If another entry owns the SRK, is live and holds the value, the value is a
-//     duplicate. Otherwise the attempt starts over, and from then on queues for its values one by
-//     one (contention.go). A queued attempt waits several round trips. If the SRK is still
-//     unchanged, it fences the other entry, so that nothing prepared on it can commit anymore, and
-//     replaces the SRK by compare-and-set. To fence an entry is to increment its ~fence; an absent
-//     entry becomes a tombstone.
+//  2. takeOver: If another entry owns the SRK, is live and has the value, or has given it up but
+//     still holds it, the value is a duplicate. Otherwise the attempt starts over, and from then on
+//     queues for its values one by one (contention.go). A queued attempt waits several round trips.
+//     If the SRK is still unchanged, it fences the other entry, so that nothing prepared on it can
+//     commit anymore, and replaces the SRK by compare-and-set. To fence an entry is to increment
+//     its ~fence; an absent entry becomes a tombstone.
 //  3. checkElsewhere: The same value under the other secondary fields is treated as in step 2. All
 //     claims come before all of these checks.
 //  4. commit: One script writes the entry if its ~rev and ~fence are still as they were read.
 //  5. readReleased, finish: SRKs of removed values are read before the commit, and removed after it
-//     if they are still exactly as they were read.
+//     if they are still exactly as they were read. The SRK of a value that is held stays, and gets
+//     a time to live.
 //  6. A delete leaves a tombstone that is ~dying until everything that belonged to the entry is
 //     gone. If the deleting process dies, a create finishes its work (dead.go).
 //  7. removeClaims: A failed attempt removes its claims, except for values that the entry itself
@@ -43,7 +45,7 @@ type attempt struct {
 	prk         string          // relative to the namespace, as in SRVs
 	rev         string          // the entry's rev if the attempt commits
 	srv         string          // the SRV that this attempt's claims write
-	released    []string        // the SRVs of c.Release; "" if the SRK names another entry
+	released    []string        // the SRVs of givenUp; "" if the SRK names another entry
 	contended   bool            // an earlier attempt ran into a competing change
 	queueClaims []recordkey.Key // SRKs that are claimed only to queue
 	stages      []stage         // tertiary records to stage
@@ -76,6 +78,9 @@ var errExpired = fmt.Errorf("%w: the schema may have changed", errRetry)
 // Apply implements [store.Engine]. A create without contention takes three rounds: claims, checks
 // and commit.
 func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
+	if err := c.CheckFields(); err != nil {
+		return "", fmt.Errorf("changing %s: %w", c.Key, err)
+	}
 	rev, err := e.apply(ctx, c)
 	switch {
 	case err == nil:
@@ -188,14 +193,22 @@ func (a *attempt) checkSchema(ctx context.Context) (err error) {
 
 // readReleased begins step 5: it reads the SRKs of removed values before the commit.
 func (a *attempt) readReleased(ctx context.Context) error {
-	a.released = make([]string, len(a.c.Release))
+	a.released = make([]string, len(a.c.Release)+len(a.c.Hold))
 	return parallel(len(a.released), func(i int) error {
-		srv, _, err := a.e.get(ctx, a.c.Release[i])
+		srv, _, err := a.e.get(ctx, a.givenUp(i))
 		if store.Owner(srv) == a.prk {
 			a.released[i] = srv
 		}
 		return err
 	})
+}
+
+// givenUp returns the SRK with a number among those of c.Release and c.Hold.
+func (a *attempt) givenUp(i int) recordkey.Key {
+	if i < len(a.c.Release) {
+		return a.c.Release[i]
+	}
+	return a.c.Hold[i-len(a.c.Release)].Key
 }
 
 // claimAll runs steps 1 and 2 for all SRKs.
@@ -275,7 +288,7 @@ func (a *attempt) checkElsewhere(ctx context.Context, srk recordkey.Key) error {
 // the SRK has changed meanwhile.
 func (a *attempt) takeOver(ctx context.Context, srk recordkey.Key, seen, want string) (bool, error) {
 	if owner, can := a.parseOwner(srk, seen); can {
-		if err := a.checkNotHeld(ctx, owner, srk, modeLook); err != nil {
+		if err := a.checkFree(ctx, owner, srk, modeLook); err != nil {
 			return false, err
 		}
 		if !a.contended {
@@ -284,20 +297,21 @@ func (a *attempt) takeOver(ctx context.Context, srk recordkey.Key, seen, want st
 		if unchanged, err := a.unchangedAfterWait(ctx, srk, seen); err != nil || !unchanged {
 			return false, err
 		}
-		if err := a.checkNotHeld(ctx, owner, srk, modeFence); err != nil {
+		if err := a.checkFree(ctx, owner, srk, modeFence); err != nil {
 			return false, err
 		}
 	}
 	return a.e.runBool(ctx, swapScript, srk.String(), seen, want)
 }
 
-// checkNotHeld returns an error if owner holds the value of srk. Which error depends on whether
-// owner is another entry or this change's own, which has changed meanwhile. If owner does not hold
-// the value and mode is modeFence, it is fenced.
-func (a *attempt) checkNotHeld(ctx context.Context, owner, srk recordkey.Key, mode string) error {
-	held, err := a.e.holds(ctx, owner, srk, mode)
+// checkFree returns an error if owner has the value of srk, or holds it after it gave it up. Which
+// error depends on whether owner is another entry or this change's own, which has changed meanwhile
+// and may take back what it holds. If owner neither has nor holds the value and mode is modeFence,
+// it is fenced.
+func (a *attempt) checkFree(ctx context.Context, owner, srk recordkey.Key, mode string) error {
+	state, err := a.e.stateOf(ctx, owner, srk, mode)
 	switch {
-	case err != nil || !held:
+	case err != nil || state == lacksValue, state == holdsValue && owner == a.c.Key:
 		return err
 	case owner != a.c.Key:
 		return store.DuplicateOf(a.c, srk)
@@ -332,8 +346,8 @@ func (a *attempt) removeClaims(ctx context.Context) {
 			if i < len(a.claimErrs) && redisx.WaitAbandoned(ctx, a.claimErrs[i]) != nil {
 				return nil
 			}
-			if mode == modeFence || !a.c.Create {
-				if held, err := a.e.holds(ctx, a.c.Key, srk, mode); held || err != nil {
+			if mode == modeFence || !a.c.Create || a.c.Expected != (store.Version{}) {
+				if state, err := a.e.stateOf(ctx, a.c.Key, srk, mode); state != lacksValue || err != nil {
 					return err
 				}
 			}
@@ -361,6 +375,10 @@ func (a *attempt) finish(ctx context.Context) error {
 				return a.leaveQueue(ctx)
 			case a.released[i] == "":
 				return nil
+			case i >= len(a.c.Release):
+				h := a.c.Hold[i-len(a.c.Release)]
+				_, err := a.e.runBool(ctx, holdScript, h.Key.String(), a.released[i], strconv.FormatInt(h.End, 10))
+				return err
 			}
 			_, err := a.e.runBool(ctx, swapScript, a.c.Release[i].String(), a.released[i], "")
 			return err

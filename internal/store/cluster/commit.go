@@ -36,6 +36,8 @@ func (a *attempt) commit(ctx context.Context) error {
 		return errExpired
 	case verdict == "exists":
 		return store.DuplicateField(a.c.Key.Field())
+	case verdict == "retired":
+		return store.RetiredUID(a.c.Key.Field())
 	case verdict == "absent", verdict == "token":
 		return store.ErrNotFound
 	case verdict == "damaged":

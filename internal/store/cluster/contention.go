@@ -17,9 +17,18 @@ import (
 // changes nothing.
 const modeFence, modeLook = "fence", "look"
 
-// holds reports whether an entry holds the value of srk.
-func (e *Engine) holds(ctx context.Context, entry, srk recordkey.Key, mode string) (bool, error) {
-	return e.runBool(ctx, fenceScript, entry.String(), srk.Type(), srk.Field(), srk.Value(), mode, tombstoneLife)
+// What an entry may have to do with a value, as fence.lua replies.
+const (
+	lacksValue int64 = iota
+	hasValue         // the entry is live and has the value
+	holdsValue       // the entry gave the value up, and nobody else may have it yet
+)
+
+// stateOf returns what an entry has to do with the value of srk.
+func (e *Engine) stateOf(ctx context.Context, entry, srk recordkey.Key, mode string) (int64, error) {
+	reply, _, err := e.run(ctx, fenceScript, []string{entry.String()}, srk.Type(), srk.Field(), srk.Value(), mode, tombstoneLife)
+	state, _ := reply.(int64)
+	return state, redisx.IgnoreUnknownOutcome(err)
 }
 
 // A head describes an entry before a change is prepared on it.
@@ -28,6 +37,7 @@ type head struct {
 	seen        store.Version
 	dying, fill string
 	abandoned   bool // the process that began the last removal must have died
+	retired     bool // no entry may have the UID
 }
 
 func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
@@ -37,6 +47,7 @@ func (e *Engine) head(ctx context.Context, entry recordkey.Key) (head, error) {
 	return head{
 		live: redisx.Text(words, 0) != "", seen: store.Version{Rev: store.Rev(redisx.Text(words, 1)), Fence: redisx.Text(words, 2)},
 		dying: redisx.Text(words, 3), fill: redisx.Text(words, 4), abandoned: ageErr != nil || age > int64(dyingTime/time.Second),
+		retired: redisx.Text(words, 6) != "",
 	}, redisx.IgnoreUnknownOutcome(err)
 }
 
@@ -47,6 +58,8 @@ func (h head) check(c store.Change) error {
 	switch {
 	case c.Create && h.live:
 		return store.DuplicateField(c.Key.Field())
+	case c.Create && h.retired:
+		return store.RetiredUID(c.Key.Field())
 	case c.Create:
 		return nil
 	case !h.live && !c.Repair:
@@ -167,6 +180,6 @@ func (a *attempt) checkStillFree(ctx context.Context) error {
 		if err != nil || !can || owner == a.c.Key {
 			return err
 		}
-		return a.checkNotHeld(ctx, owner, all[i], modeLook)
+		return a.checkFree(ctx, owner, all[i], modeLook)
 	})
 }

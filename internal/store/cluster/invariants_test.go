@@ -78,10 +78,11 @@ func (s *simulation) checkEntry(k recordkey.Key, c *cell, holders map[string]str
 		if value != people.Schema.Canonical(owned.Written) {
 			return fmt.Sprintf("I1: %s has %s=%q under %q", k, field, owned.Written, value)
 		}
-		if other := holders[value]; other != "" && other != k.String() {
+		unique := s.uniqueIn(field) + ":" + value
+		if other := holders[unique]; other != "" && other != k.String() {
 			return fmt.Sprintf("I2: %q belongs to %s and %s", value, other, k)
 		}
-		holders[value] = k.String()
+		holders[unique] = k.String()
 		srk := s.world.at("user/" + field + ":" + value + "/~prk")
 		if srk == nil || store.Owner(srk.text) != k.String() {
 			return fmt.Sprintf("I1: %s has %s=%q, the SRK says %v", k, field, value, srk)
@@ -144,7 +145,11 @@ func (s *simulation) garbage() string {
 		case recordkey.KindPRK:
 			v = s.checkIndex(k, c)
 		case recordkey.KindSRK:
-			if r := s.recordOf(store.Owner(c.text)); !r.Live() || !r.HasValue(k.Field(), k.Value()) {
+			r := s.recordOf(store.Owner(c.text))
+			_, held := r.Fields[store.FieldHeld(k.Field(), k.Value())]
+			if has := r.Live() && r.HasValue(k.Field(), k.Value()); has && c.ends != 0 {
+				v = "I1: it will end: " + key
+			} else if !has && !held && c.ends == 0 {
 				v = "I4: left over: " + key
 			}
 		case recordkey.KindIndex:
@@ -175,7 +180,7 @@ func (s *simulation) checkIndex(k recordkey.Key, c *cell) string {
 		return "still dying: " + k.String()
 	case r.Fields[store.FieldFill] != "":
 		return "still staged: " + k.String()
-	case !r.Live() && c.ends == 0:
+	case !r.Live() && c.ends == 0 && r.Fields[store.FieldRetired] == "":
 		return "a tombstone without an end: " + k.String()
 	case r.Live() && r.Fields["job"] != "" && s.jobIndexMustBeComplete():
 		return s.checkIndexed(k, "job", r.Fields["job"])

@@ -85,7 +85,7 @@ func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err err
 	}
 	// If these make no SRK, no entry can hold the value.
 	if srk, err := recordkey.SRK(owner.Type(), field, value); owned && err == nil {
-		if held, err := e.holds(ctx, owner, srk, modeFence); err != nil || held {
+		if state, err := e.stateOf(ctx, owner, srk, modeFence); err != nil || state != lacksValue {
 			return false, err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -15,12 +16,13 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// people is the type that all actors know: two secondary fields, an index and an indexed set.
+// people is the type that all actors know: two secondary fields, one whose values nobody types, an
+// index and an indexed set.
 var people = func() *change.Type {
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Fold: schema.FoldCasefold,
-		Fields:   map[string]schema.Field{"email": {Role: schema.RoleSecondary, Many: 4}, "name": secondary, "job": {Role: schema.RoleIndexed}},
+		Fields:   map[string]schema.Field{"email": {Role: schema.RoleSecondary, Many: 4}, "name": secondary, "job": {Role: schema.RoleIndexed}, "ext": {Role: schema.RoleSecondary, Typed: new(false)}},
 		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}},
 	}}}, recordkey.Namespace{})
 	if err != nil {
@@ -83,7 +85,18 @@ func update(uid, words string) verb {
 
 func remove(uid string) verb {
 	return verb{name: "delete " + uid, commits: true, do: func(ctx context.Context, a *actor) error {
-		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) { return people.Delete(r), true, nil })
+		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) { return people.Delete(r, time.Now()), true, nil })
+	}}
+}
+
+// retire returns a verb that deletes an entry and retires its UID.
+func retire(uid string) verb {
+	return verb{name: "retire " + uid, commits: true, do: func(ctx context.Context, a *actor) error {
+		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
+			c := people.Delete(r, time.Time{})
+			c.Set = []store.Facet{{Field: store.FieldRetired, Wire: "2026-11-28T20:00:00.000Z"}}
+			return c, true, nil
+		})
 	}}
 }
 
@@ -295,7 +308,7 @@ func scenarios() []scenario {
 	stored := with(tagged, storedSchema, hash("fingerprint="+people.Guard.Fingerprint))
 	dead := func(words string) *cell { return ending(hash(words), 1_000_000+300_000) }
 	one := func(v ...verb) []verb { return v }
-	return append(slices.Concat(tokenScenarios(), sessionScenarios(), growingScenarios(), historyScenarios(), fillScenarios(), halfScenarios(), largeScenarios(), manyScenarios()), []scenario{
+	return append(slices.Concat(tokenScenarios(), sessionScenarios(), growingScenarios(), historyScenarios(), fillScenarios(), halfScenarios(), largeScenarios(), manyScenarios(), retiredScenarios(), heldScenarios(), untypedScenarios()), []scenario{
 		{name: "create email=x | create email=x", start: noRecords, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "email=x"))}, wins: 1},
 		{name: "create email=x | create name=x", start: noRecords, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "name=x"))}, wins: 1},
 		{name: "create x,y | create y,x crosswise", start: noRecords, actors: [][]verb{one(create("P", "email=x name=y")), one(create("Q", "email=y name=x"))}, wins: 1},

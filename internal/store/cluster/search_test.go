@@ -22,8 +22,13 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-// quickStates limits the states that a search visits in make test. make search-short visits more.
-const quickStates = 5000
+// quickStates limits the states that a search visits without USERDB_STATES.
+func quickStates() int {
+	if testing.Short() {
+		return 500
+	}
+	return 5000
+}
 
 func unchanged(source string) string { return source }
 
@@ -36,7 +41,7 @@ func TestInterleavings(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				x := explorer{
 					sim: newSimulation(newWorld(unchanged), nil), scenario: s,
-					preemptions: envInt("USERDB_PREEMPTIONS", 1), faults: 1, maxStates: envInt("USERDB_STATES", quickStates),
+					preemptions: envInt("USERDB_PREEMPTIONS", 1), faults: 1, maxStates: envInt("USERDB_STATES", quickStates()),
 				}
 				if v := x.explore(); v != "" {
 					t.Fatalf("after %d states: %s", x.states, v)
@@ -74,7 +79,7 @@ func TestRefusals(t *testing.T) {
 					w.answer = tt.answer
 					x := explorer{
 						sim: newSimulation(w, nil), scenario: s, kinds: tt.kinds,
-						preemptions: 1, faults: 1, maxStates: envInt("USERDB_STATES", quickStates),
+						preemptions: 1, faults: 1, maxStates: envInt("USERDB_STATES", quickStates()),
 					}
 					if v := x.explore(); v != "" {
 						t.Fatalf("after %d states: %s", x.states, v)
@@ -170,7 +175,7 @@ var mutants = []mutant{
 		return args, nil
 	}},
 	{name: "removals are not marked", finds: "I", in: []string{"tags: tag | delete", "index: delete, create", "tags: create | delete"}, rewrite: replace(
-		"if ARGV[6] ~= '' then removal", "if false then removal"), tamper: func(_ *actor, args []string) ([]string, any) {
+		"if ARGV[6] ~= '' then\n      for _, text", "if false then\n      for _, text"), tamper: func(_ *actor, args []string) ([]string, any) {
 		if args[1] == dyingScript.SHA {
 			return nil, int64(1)
 		}
@@ -241,7 +246,7 @@ var budgets = []struct{ preemptions, faults int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}
 
 // TestMutants removes one safeguard at a time. The search must find a violation.
 func TestMutants(t *testing.T) {
-	for _, m := range slices.Concat(mutants, historyMutants, tokenMutants, fillMutants, refusedMutants, largeMutants, manyMutants) {
+	for _, m := range slices.Concat(mutants, historyMutants, tokenMutants, fillMutants, refusedMutants, largeMutants, manyMutants, retiredMutants, heldMutants, untypedMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {

@@ -26,6 +26,7 @@ var (
 
 	claimScript       = redisx.NewScript(redisx.IsNumber|redisx.IsText, source("claim"))
 	swapScript        = redisx.NewScript(redisx.IsNumber, source("swap"))
+	holdScript        = redisx.NewScript(redisx.IsNumber, source("hold"))
 	fenceScript       = redisx.NewScript(redisx.IsNumber, source("fence"))
 	prepareScript     = redisx.NewScript(redisx.IsTexts, source("prepare"))
 	commitScript      = redisx.NewScript(redisx.IsVerdict, history.Lua, token.Lua, onekey.TombstoneLua, source("commit"))
@@ -41,10 +42,10 @@ func source(name string) string { return redisx.Source(scripts, name) }
 
 // allScripts lists the scripts that every node loads.
 var allScripts = []redisx.Script{
-	claimScript, swapScript, fenceScript, prepareScript, commitScript, dyingScript,
+	claimScript, swapScript, holdScript, fenceScript, prepareScript, commitScript, dyingScript,
 	stageScript, wouldChangeScript, actScript, addScript, onekey.DroppedScript, onekey.PromoteScript, onekey.FilledScript, schemaScript, onekey.IssueScript, onekey.PeekScript, onekey.RemoveScript,
 	onekey.EpochScript, onekey.SessionScript, onekey.InviteScript, onekey.LimitScript, onekey.NoteScript, onekey.FeedLineScript, onekey.FeedScript, onekey.TrimScript,
-	onekey.BuryScript,
+	onekey.BuryScript, onekey.ForgetScript,
 }
 
 const maxAttempts = 8

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -28,6 +29,8 @@ var (
 	RestateScript = redisx.NewScript(redisx.IsNumber, source("restate"))
 	TombstoneLua  = source("tombstone")
 	BuryScript    = redisx.NewScript(redisx.IsNumber, token.Lua, TombstoneLua, source("bury"))
+	ForgetScript  = redisx.NewScript(redisx.IsNumber, source("forget"))
+	UnholdScript  = redisx.NewScript(redisx.IsNumber, source("forgetheld"))
 	PromoteScript = redisx.NewScript(redisx.IsNumber, source("promote"))
 	FilledScript  = redisx.NewScript(redisx.IsNumber, source("filled"))
 )
@@ -106,8 +109,9 @@ func (ks *Keys) Bulk(ctx context.Context) (context.Context, func(context.Context
 	return bulk, func(ctx context.Context) error { return redisx.Fail(end(ctx)) }
 }
 
-// Repair carries out the steps that need one slot: store.FinishDelete, store.ReplaceSchema, and
-// store.Remove, which on a cluster must have no owner.
+// Repair carries out the steps that need one slot: store.FinishDelete, store.ForgetUID,
+// store.ForgetHeld, store.RestoreHeld, store.ReplaceSchema, and store.Remove, which on a cluster
+// must have no owner.
 func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	switch s := s.(type) {
 	case store.Remove:
@@ -116,6 +120,12 @@ func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 		return ks.restate(ctx, s)
 	case store.FinishDelete:
 		return ks.bury(ctx, s.Entry)
+	case store.RestoreHeld:
+		return ks.restoreHeld(ctx, s)
+	case store.ForgetHeld:
+		return ks.forgetHeld(ctx, s)
+	case store.ForgetUID:
+		return ks.forget(ctx, s.Entry)
 	case store.Publish: // the script that wrote the line added it to the feed
 		return true, nil
 	}
@@ -136,6 +146,29 @@ func (ks *Keys) bury(ctx context.Context, entry recordkey.Key) (bool, error) {
 		reply, _, err = ks.client.Write(ctx, BuryScript, []string{entry.String(), tokens.String()}, args)
 	}
 	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
+}
+
+// forget makes a retired UID free again.
+func (ks *Keys) forget(ctx context.Context, entry recordkey.Key) (bool, error) {
+	reply, unsure, err := ks.client.Write(ctx, ForgetScript, []string{entry.String()}, []string{ks.options.TombstoneLife})
+	return reply == int64(1) || unsure, err
+}
+
+// restoreHeld writes the SRK of a held value if it is absent. It has a rev that no attempt has.
+func (ks *Keys) restoreHeld(ctx context.Context, h store.RestoreHeld) (bool, error) {
+	srv := h.Entry.In(recordkey.Namespace{}).String()
+	if !ks.options.OneSlot {
+		srv += " " + ks.options.NewRev()
+	}
+	life := min(time.Until(h.Until), store.MaxHold) + store.HeldMargin
+	err := ks.client.SetNX(ctx, h.SRK.String(), srv, max(life, time.Millisecond)).Err()
+	return err == nil, redisx.Fail(err)
+}
+
+// forgetHeld makes a tombstone hold a value no longer.
+func (ks *Keys) forgetHeld(ctx context.Context, f store.ForgetHeld) (bool, error) {
+	reply, unsure, err := ks.client.Write(ctx, UnholdScript, []string{f.Entry.String()}, []string{store.FieldHeld(f.Field, f.Value)})
+	return reply == int64(1) || unsure, err
 }
 
 func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {

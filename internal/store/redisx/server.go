@@ -156,39 +156,39 @@ func queueScan(ctx context.Context, pipe redis.Pipeliner, at uint64, s store.Sca
 }
 
 // tallyScript takes a step of SCAN for a store.Scan with a Tally. Among the keys without a slash
-// after Tally, it counts those without a time to live and lists the others, which may be
-// tombstones. It replies like SCAN: the next cursor, then the count followed by the listed keys.
-// Its arguments are the cursor, the pattern, COUNT and Tally.
+// after Tally, it counts those of live entries and lists the others, such as tombstones. It replies
+// like SCAN: the next cursor, then the count followed by the listed keys. Its arguments are the
+// cursor, the pattern, COUNT and Tally.
 const tallyScript = `local found, counted, others = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), 0, {''}
-local from, find, call = #ARGV[4] + 1, string.find, redis.call
+local from, find, pcall = #ARGV[4] + 1, string.find, redis.pcall
 for _, key in ipairs(found[2]) do
-  if find(key, '/', from, true) then
-    -- a record of an entry
-  elseif call('PTTL', key) == -1 then
-    counted = counted + 1
-  else
-    others[#others + 1] = key
+  if not find(key, '/', from, true) then -- not a record of an entry
+    local isa = pcall('HGET', key, '~isa')
+    if type(isa) == 'string' and isa ~= '' then
+      counted = counted + 1
+    else
+      others[#others + 1] = key
+    end
   end
 end
 others[1] = tostring(counted)
 return {found[1], others}`
 
 // Tally does for keys, the result of a SCAN, what tallyScript does, on a server that cannot run the
-// script. It returns the number of keys without a time to live, in digits, followed by the keys
-// that have one.
+// script. It returns the number of live entries, in digits, followed by the other keys.
 func Tally(ctx context.Context, server redis.Cmdable, keys []string, prefix string) ([]string, error) {
 	pipe := server.Pipeline()
 	keys = slices.DeleteFunc(keys, func(key string) bool { return strings.Contains(strings.TrimPrefix(key, prefix), "/") })
-	ttls := make([]*redis.Cmd, len(keys))
+	isas := make([]*redis.StringCmd, len(keys))
 	for i, key := range keys {
-		ttls[i] = pipe.Do(ctx, "pttl", key)
+		isas[i] = pipe.HGet(ctx, key, store.FieldType)
 	}
 	if err := Exec(ctx, pipe); err != nil {
 		return nil, err
 	}
 	counted, others := 0, []string{""}
-	for i, ttl := range ttls {
-		if ttl.Val() == int64(-1) {
+	for i, isa := range isas {
+		if isa.Val() != "" {
 			counted++
 		} else {
 			others = append(others, keys[i])

@@ -34,6 +34,9 @@ type outcome struct {
 // entries, one script for all of them. If neither can make the change, it runs change.lua, which
 // makes any change.
 func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
+	if err := c.CheckFields(); err != nil {
+		return "", fmt.Errorf("changing %s: %w", c.Key, err)
+	}
 	rev := store.NewRev()
 	result, err := e.applyFast(ctx, &c, rev)
 	switch {
@@ -78,7 +81,7 @@ const maxShortFacets = 1000
 // isShort reports whether the short scripts can make a change. They can if it touches only facets
 // and secondary values.
 func isShort(c *store.Change) bool {
-	return !c.Delete && !c.Repair && (!c.Create || len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) == 0 &&
+	return !c.Delete && !c.Repair && (!c.Create || len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop)+len(c.Hold) == 0 &&
 		len(c.Set)+len(c.Unset) < maxShortFacets && c.Expected.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Expected.Rev != "")
 }
 
@@ -273,6 +276,8 @@ func (a *attempt) refusalError(reply []any) error {
 	switch what {
 	case "exists":
 		return store.DuplicateField(c.Key.Field())
+	case "retired":
+		return store.RetiredUID(c.Key.Field())
 	case "absent", "token":
 		return store.ErrNotFound
 	case "conflict":
@@ -340,7 +345,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 	keys = []string{c.Key.String(), c.Schema.Key.String(), c.Schema.Types.String(), tokens.String()}
 	args = append(guardArgs(c.Key, c.Schema, a.rev, a.mayStore), operation(c), c.Expected.Rev)
 	for _, n := range []int{
-		len(c.Claim), len(c.Elsewhere), len(c.Release), len(c.Index), len(c.Unindex),
+		len(c.Claim), len(c.Elsewhere), len(c.Release), len(c.Hold), len(c.Index), len(c.Unindex),
 		len(c.Rank), len(c.Unrank), len(c.Add), len(c.Drop), len(a.owners), 2 * len(c.Set),
 	} {
 		args = append(args, strconv.Itoa(n))
@@ -350,10 +355,11 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 	}
 	rankKeys, ranks := splitRanked(c.Rank)
 	unrankKeys, unranks := splitRanked(c.Unrank)
-	for _, list := range [][]string{c.Unset, ranks, unranks, c.Tokens.Args()} {
+	holdKeys, ends := splitHeld(c.Hold)
+	for _, list := range [][]string{c.Unset, ends, ranks, unranks, c.Tokens.Args()} {
 		args = appendList(args, list)
 	}
-	for _, ks := range [][]recordkey.Key{a.srks, c.Release, c.Index, c.Unindex, rankKeys, unrankKeys} {
+	for _, ks := range [][]recordkey.Key{a.srks, c.Release, holdKeys, c.Index, c.Unindex, rankKeys, unrankKeys} {
 		keys = appendKeys(keys, ks)
 	}
 	for _, m := range c.Add {
@@ -410,6 +416,14 @@ func memberIndexes(set recordkey.Key, members []string) []recordkey.Key {
 		}
 	}
 	return index
+}
+
+// splitHeld returns the keys of held values and when they expire, as two parallel lists.
+func splitHeld(held []store.HeldKey) (keys []recordkey.Key, ends []string) {
+	for _, h := range held {
+		keys, ends = append(keys, h.Key), append(ends, strconv.FormatInt(h.End, 10))
+	}
+	return keys, ends
 }
 
 // splitRanked returns the keys and the members of ranks as two parallel lists.

@@ -78,8 +78,9 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	errs, all, quick := make([]error, len(cs)), make([]creation, len(cs)), make([]*creation, 0, len(cs))
 	needs := make(store.KeySet, 4*len(cs))
 	for i := range cs {
-		all[i] = creation{c: &cs[i], rev: store.NewRev()}
-		if needs.Add(&cs[i]) && onlyCreates(&cs[i]) { // otherwise an earlier change must come first
+		all[i] = creation{c: &cs[i], rev: store.NewRev(), err: cs[i].CheckFields()}
+		// Otherwise an earlier change must come first.
+		if all[i].err == nil && needs.Add(&cs[i]) && onlyCreates(&cs[i]) {
 			quick = append(quick, &all[i])
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -194,7 +195,23 @@ var refusedCalls = map[string]func(p fixture, e *Engine) error{
 		}
 		return p.applyNoted(e, c)
 	},
-	"delete": func(p fixture, e *Engine) error { return p.applyNoted(e, p.users.Delete(p.find("a"))) },
+	"delete": func(p fixture, e *Engine) error {
+		return p.applyNoted(e, p.users.Delete(p.find("a"), time.Now()))
+	},
+	"retire": func(p fixture, e *Engine) error {
+		c := p.users.Delete(p.find("a"), time.Now())
+		c.Set = []store.Facet{{Field: store.FieldRetired, Wire: "2026-11-28T20:00:00.000Z"}}
+		return p.applyNoted(e, c)
+	},
+	"give up a name": func(p fixture, e *Engine) error {
+		c := p.updated("a", map[string]string{"uid": "a", "name": "y", "email": "e"})
+		h := store.Held{Field: "name", Canonical: "x", Until: time.Now().Add(time.Hour)}
+		for _, srk := range c.Release {
+			c.Hold = append(c.Hold, store.HeldKeyOf(srk, h.Until))
+		}
+		c.Release, c.Set = nil, append(c.Set, store.Facet{Field: h.Name(), Wire: h.Text()})
+		return p.applyNoted(e, c)
+	},
 	"add a tag": func(p fixture, e *Engine) error {
 		prk, _ := p.users.PRK("a")
 		key, index, err := p.users.TertiaryKey(prk, "tags", "set", []string{"green"})
@@ -242,6 +259,8 @@ var effects = map[string]effect{
 	"update":                     {uid: "a", done: func(p fixture) bool { return p.find("a").Fields["name"] == "y" }},
 	"replace tags":               {uid: "a", done: func(p fixture) bool { return p.hasTag("green") }},
 	"delete":                     {uid: "a", done: func(p fixture) bool { return !p.find("a").Live() }},
+	"retire":                     {uid: "a", done: func(p fixture) bool { return !p.find("a").Live() }},
+	"give up a name":             {uid: "a", done: func(p fixture) bool { return p.find("a").Fields["name"] == "y" }},
 	"add a tag":                  {uid: "a", done: func(p fixture) bool { return p.hasTag("green") }},
 }
 
@@ -277,7 +296,7 @@ func (p fixture) checkNotes(what, name string, acknowledged bool) {
 	if acknowledged {
 		least = 1
 	}
-	if name == "delete" { // its history goes with it
+	if name == "delete" || name == "retire" { // its history goes with it
 		inHistory = min(max(inHistory, least), most)
 	}
 	if inHistory < least || inHistory > most || inFeed < least || inFeed > most {
@@ -370,7 +389,7 @@ func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bo
 	if name == "delete" && err == nil {
 		p.checkForgotten(what, "a")
 	}
-	cut := err != nil && (strings.HasPrefix(name, "create") || name == "delete")
+	cut := err != nil && (strings.HasPrefix(name, "create") || name == "delete" || name == "retire")
 	p.checkInvariants(what, cut)
 	a := p.find("a")
 	if r.command != "" && a.Live() && name == "update" && (a.Fields["name"] == "y") == (a.Fields["email"] == "e") {
@@ -402,6 +421,29 @@ func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bo
 	if again != nil && !(errors.As(again, &done) && done.Field == "uid") && !errors.Is(again, store.ErrNotFound) {
 		p.report("%s, once more: %v", what, again)
 	}
-	p.checkInvariants(what+", once more", false)
+	// No other entry comes that would drop what a retired one left.
+	p.checkInvariants(what+", once more", name == "retire")
+	p.checkKept(what, name, r.refused)
 	return r.refused
+}
+
+// checkKept checks that a retired UID stays retired, and that a value that was given up names the
+// entry that holds it. If the server refused something, the SRK may lack its time to live.
+func (p fixture) checkKept(what, name string, refused bool) {
+	p.t.Helper()
+	ctx, client, prk := p.t.Context(), p.engine.client, "user/uid:a"
+	switch name {
+	case "retire":
+		if client.HGet(ctx, prk, store.FieldRetired).Val() == "" || client.TTL(ctx, prk).Val() != -1 {
+			p.report("%s: the UID is not retired: %v, %v", what, client.HGetAll(ctx, prk).Val(), client.TTL(ctx, prk).Val())
+		}
+		if err := p.applyNoted(p.engine, p.draft("a", "another", nil)); !errors.Is(err, store.ErrDuplicate) {
+			p.report("%s: the UID was given again: %v", what, err)
+		}
+	case "give up a name":
+		srk := "user/name:x/~prk"
+		if client.HGet(ctx, prk, store.FieldHeld("name", "x")).Val() == "" || client.Get(ctx, srk).Val() != prk || !refused && client.TTL(ctx, srk).Val() <= 0 {
+			p.report("%s: the name is not held: %v, %v", what, client.Get(ctx, srk).Val(), client.TTL(ctx, srk).Val())
+		}
+	}
 }

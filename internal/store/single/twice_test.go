@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -97,7 +98,7 @@ func (p fixture) apply(c store.Change) {
 }
 
 func (p fixture) make(uid, name string) { p.t.Helper(); p.apply(p.draft(uid, name, nil)) }
-func (p fixture) remove(uid string)     { p.t.Helper(); p.apply(p.users.Delete(p.find(uid))) }
+func (p fixture) remove(uid string)     { p.t.Helper(); p.apply(p.users.Delete(p.find(uid), time.Now())) }
 
 var lostReplyCases = []struct {
 	name     string

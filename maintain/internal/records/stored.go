@@ -27,14 +27,13 @@ func Gone(fields map[string]string) bool { return len(fields) == 0 || store.Tomb
 
 var seed = maphash.MakeSeed()
 
-// Digest returns a hash that stands for a canonical value of a type.
-func Digest(typ, value string) uint64 { return maphash.String(seed, typ+"\x00"+value) }
+// Digest returns a hash that stands for a text about a type, such as a UniqueText of change.Type.
+func Digest(typ, text string) uint64 { return maphash.String(seed, typ+"\x00"+text) }
 
 // A Contest describes a secondary value that several entries have.
 type Contest struct {
 	Type    *change.Type
-	Value   string
-	Field   string          // the field in which the first of them has it
+	SRK     recordkey.Key   // of the value, in the field in which the first of them has it
 	Holders []recordkey.Key // relative PRKs, sorted
 }
 
@@ -82,11 +81,11 @@ func Contests(
 	err = EachEntry(ctx, v, t, progress, func(r store.Record) {
 		prk := r.Key.In(recordkey.Namespace{})
 		for _, srk := range t.SRKs(facetsOf(r)) {
-			value := srk.Value()
-			if found[value] == nil && wanted[Digest(t.Name, value)] {
-				found[value] = &Contest{Type: t, Value: value, Field: srk.Field()}
+			unique := t.UniqueText(srk)
+			if found[unique] == nil && wanted[Digest(t.Name, unique)] {
+				found[unique] = &Contest{Type: t, SRK: srk}
 			}
-			if k := found[value]; k != nil && !slices.Contains(k.Holders, prk) {
+			if k := found[unique]; k != nil && !slices.Contains(k.Holders, prk) {
 				k.Holders = append(k.Holders, prk)
 			}
 		}
@@ -96,7 +95,9 @@ func Contests(
 			shared = append(shared, k)
 		}
 	}
-	slices.SortFunc(shared, func(a, b *Contest) int { return strings.Compare(a.Value, b.Value) })
+	slices.SortFunc(shared, func(a, b *Contest) int {
+		return strings.Compare(t.UniqueText(a.SRK), t.UniqueText(b.SRK))
+	})
 	return shared, err
 }
 

@@ -14,9 +14,10 @@
 -- ARGV[13], ARGV[14]  if the record of tokens was read separately: ~tokens as it was before that,
 --            and the record's lines "NAME MEMBER"; else "" and ""
 -- ARGV[15]  the number of fields to unset, then those, then field, value, …; if tertiary records
---            change, ~fill is the last field
+--            change, ~fill is the last field; a delete sets only fields that the tombstone keeps
 -- Reply: {"ok"} | {"ok", ~note of a new entry, if its key had no tombstone}
---      | {"exists" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev} | {"damaged"}
+--      | {"exists" | "retired" | "absent" | "conflict" | "dying" | "filling" | "late", ~rev}
+--      | {"damaged"}
 --      | {"token", ~rev} if the token to spend is not valid | {"tokens", ~rev} if KEYS[2] is needed
 --
 -- "dying" means that records of the deleted entry are still being removed, "filling" that staged
@@ -28,7 +29,7 @@
 -- again. If the script is sent again before another change of the entry, it does the rest of its
 -- work. A full server refuses HSET, and a server may forbid any single command. So the script first
 -- tries each of these commands in a form that changes nothing, if there is one.
-local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~tokens', '~note')
+local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~fence', '~dying', '~fill', '~tokens', '~note', '~retired')
 if head.err then return redis.error_reply(head.err) end
 local live, past, fence, dying = head[1] and head[1] ~= '', head[2] or '', head[3] or '', head[4]
 local done = string.sub(past, 1, 12) == ARGV[1]
@@ -46,6 +47,7 @@ if done then
   -- This change was committed, and the entry has not changed since.
 elseif ARGV[2] == 'create' then
   if live then return {'exists', past} end
+  if head[8] then return {'retired', past} end
   if dying then return {'dying', past} end
   if not head[1] and has_facets() then return {'damaged'} end
 elseif not live and not (ARGV[2] == 'mend' and not head[1] and has_facets()) then
@@ -100,8 +102,10 @@ if ARGV[2] == 'delete' then
   if not done then
     refused = write('PERSIST') or write('HDEL', '~none') -- neither changes a live entry
     if refused then return refused end
-    local removal = {}
-    if ARGV[6] ~= '' then removal = {'~dying', ARGV[6], '~since', time[1]} end
+    local removal = {unpack(ARGV, 16 + n)}
+    if ARGV[6] ~= '' then
+      for _, text in ipairs({'~dying', ARGV[6], '~since', time[1]}) do removal[#removal + 1] = text end
+    end
     if kept then -- the tombstone keeps ~note
       removal[#removal + 1] = '~note'
       removal[#removal + 1] = kept
@@ -118,30 +122,36 @@ if ARGV[2] == 'delete' then
     note_change()
   end
   strip(KEYS[1], (done or stays_noted) and about ~= '', done or tokens.ended and #tokens.ended > 0)
-  redis.call('EXPIRE', KEYS[1], ARGV[5])
+  end_tombstone(KEYS[1], ARGV[5])
   write_tokens(members, tokens) -- without tokens, the record may hold an invitation
   if KEYS[2] and not done then redis.call('HDEL', KEYS[1], '~tokens') end
   return {'ok'}
 end
 local set = 16 + n
-local value, early, late, canonical = {}, {}, {}, {}
+local value, early, late, canonical, held = {}, {}, {}, {}, {}
 -- A canonical value is removed if its facet is now written in that form. It is removed after ~rev
 -- is written; the HSET that writes ~rev also sets it to the new facet. A further value that becomes
 -- the first one is also removed after ~rev, so that the entry never lacks it. Every other further
 -- value is removed before ~rev: if it were still there after the commit, its SRK, which is released
--- then, would be missing (I1).
+-- then, would be missing (I1). A hold is removed after ~rev.
 local function becomes_first(name)
   local field, canonical = string.match(name, '^~also:([^:]*):(.*)$')
   return field and (value['~skv:' .. field] or value[field]) == canonical
 end
-for i = set, #ARGV, 2 do value[ARGV[i]] = ARGV[i + 1] end
+for i = set, #ARGV, 2 do
+  value[ARGV[i]] = ARGV[i + 1]
+  if string.sub(ARGV[i], 1, 6) == '~held:' then
+    held[#held + 1] = ARGV[i]
+    held[#held + 1] = ARGV[i + 1]
+  end
+end
 for i = 16, 15 + n do
   local now = string.sub(ARGV[i], 1, 5) == '~skv:' and value[string.sub(ARGV[i], 6)]
   if now then
     late[#late + 1] = ARGV[i]
     canonical[#canonical + 1] = ARGV[i]
     canonical[#canonical + 1] = now
-  elseif becomes_first(ARGV[i]) then
+  elseif becomes_first(ARGV[i]) or string.sub(ARGV[i], 1, 6) == '~held:' then
     late[#late + 1] = ARGV[i]
   else
     early[#early + 1] = ARGV[i]
@@ -157,6 +167,11 @@ if not done then
     if head[6] then redis.call('HDEL', KEYS[1], '~tokens') end
     if head[1] then strip(KEYS[1], true) end
     redis.call('PERSIST', KEYS[1])
+  end
+  -- A value that is held is held before the entry lacks it.
+  if #early > 0 and #held > 0 then
+    refused = write('HSET', unpack(held))
+    if refused then return refused end
   end
   for i = 1, #early, 2000 do redis.call('HDEL', KEYS[1], unpack(early, i, math.min(i + 1999, #early))) end
   -- The last HSET has ~rev: until then, this change has not been made.

@@ -23,10 +23,10 @@ for i = 1, #(head[2] or ''), 12 do
   end
 end
 if ARGV[2] == 'begin' then
-  local tombstone = redis.call('PTTL', KEYS[1]) ~= -1
+  local life = redis.call('PTTL', KEYS[1])
   local reply = redis.pcall('HSET', KEYS[1], '~dying', others .. ARGV[1], '~since', times .. redis.call('TIME')[1])
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
-  if tombstone then redis.call('EXPIRE', KEYS[1], ARGV[3]) end
+  if life ~= -1 and life < ARGV[3] * 1000 then redis.call('EXPIRE', KEYS[1], ARGV[3]) end
 elseif others == '' then
   redis.call('HDEL', KEYS[1], '~dying', '~since')
 else

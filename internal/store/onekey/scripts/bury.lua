@@ -4,8 +4,8 @@
 --
 -- KEYS[1]  the entry      KEYS[2]  the record of its tokens, if the reply was 2
 -- ARGV[1]  time to live of a tombstone, in seconds
--- Reply: 1 if the record is a tombstone that will expire; 2 if the script needs KEYS[2];
---        0 if the record is a live entry, absent or damaged
+-- Reply: 1 if the record is a tombstone that will expire or whose UID is retired; 2 if the script
+--        needs KEYS[2]; 0 if the record is a live entry, absent or damaged
 local isa = redis.pcall('HGET', KEYS[1], '~isa')
 if type(isa) == 'table' then return redis.error_reply(isa.err) end
 if isa and isa ~= '' then return 0 end
@@ -22,8 +22,11 @@ for name in string.gmatch(spent_of(spent or ''), '[^ ]+') do
   local reply = redis.pcall('HDEL', KEYS[2], name)
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
 end
-if redis.call('PTTL', KEYS[1]) == -1 then
-  local reply = redis.pcall('EXPIRE', KEYS[1], ARGV[1])
+local endless = redis.call('PTTL', KEYS[1]) == -1
+local retired = redis.call('HEXISTS', KEYS[1], '~retired') == 1
+if endless ~= retired then
+  local reply
+  if retired then reply = redis.pcall('PERSIST', KEYS[1]) else reply = redis.pcall('EXPIRE', KEYS[1], ARGV[1]) end
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
 end
 if isa then strip(KEYS[1], true) end

@@ -8,7 +8,7 @@
 -- ARGV[2]  "1" if the record must be exactly the string ARGV[3]
 -- ARGV[4]  the set member to remove, or "" for the whole record
 -- ARGV[5], ARGV[6]  with KEYS[2], a secondary field and its canonical value: nothing is removed if
---                   the entry is live and has them, or if it is live and ARGV[5] is "";
+--                   the entry has or holds them, or if it is live and ARGV[5] is "";
 --                   without KEYS[2], a field and value that the record, a hash, must have, or ""
 -- ARGV[7]  the fingerprint that the stored schema must have, or ""
 -- ARGV[8]  server time in milliseconds until which the stored schema is known, or ""
@@ -19,8 +19,12 @@ if ARGV[8] ~= '' then
   if time[1] * 1000 + math.floor(time[2] / 1000) > tonumber(ARGV[8]) then return -1 end
 end
 if #KEYS > (ARGV[7] ~= '' and 2 or 1) then
-  local q = redis.pcall('HMGET', KEYS[2], '~isa', '~skv:' .. ARGV[5], ARGV[5], '~also:' .. ARGV[5] .. ':' .. ARGV[6])
+  local q = redis.pcall('HMGET', KEYS[2], '~isa', '~skv:' .. ARGV[5], ARGV[5], '~also:' .. ARGV[5] .. ':' .. ARGV[6], '~held:' .. ARGV[5] .. ':' .. ARGV[6])
   if q.err == nil and q[1] and q[1] ~= '' and (ARGV[5] == '' or (q[2] or q[3]) == ARGV[6] or q[4]) then return 0 end
+  if q.err == nil and q[5] then
+    local time = redis.call('TIME')
+    if time[1] * 1000 + math.floor(time[2] / 1000) < (tonumber(q[5]) or 0) then return 0 end
+  end
 elseif ARGV[5] ~= '' and redis.pcall('HGET', KEYS[1], ARGV[5]) ~= ARGV[6] then
   return 0
 end

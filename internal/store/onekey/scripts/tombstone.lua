@@ -3,7 +3,9 @@
 -- An entry whose ~isa is empty was deleted, whatever other fields the hash still has: only a delete
 -- writes an empty ~isa. A hash that has facets but no ~isa is damaged.
 
-local kept_fields = {['~rev'] = true, ['~fence'] = true, ['~dying'] = true, ['~since'] = true, ['~drop'] = true}
+local kept_fields = {['~rev'] = true, ['~fence'] = true, ['~dying'] = true, ['~since'] = true, ['~drop'] = true, ['~retired'] = true}
+
+local function is_kept(field) return kept_fields[field] or string.sub(field, 1, 6) == '~held:' end
 
 -- strip removes the fields that a tombstone does not keep. It removes ~isa last, because an empty
 -- ~isa shows that the other fields must be removed. With keep_note, ~note stays, which holds lines
@@ -12,8 +14,22 @@ local kept_fields = {['~rev'] = true, ['~fence'] = true, ['~dying'] = true, ['~s
 local function strip(entry, keep_note, keep_tokens)
   local removed = {}
   for _, field in ipairs(redis.call('HKEYS', entry)) do
-    if not kept_fields[field] and field ~= '~isa' and not (keep_note and field == '~note') and not (keep_tokens and field == '~tokens') then removed[#removed + 1] = field end
+    if not is_kept(field) and field ~= '~isa' and not (keep_note and field == '~note') and not (keep_tokens and field == '~tokens') then removed[#removed + 1] = field end
   end
   removed[#removed + 1] = '~isa'
   for i = 1, #removed, 2000 do redis.call('HDEL', entry, unpack(removed, i, math.min(i + 1999, #removed))) end
+end
+
+-- end_tombstone gives a tombstone its time to live in seconds. If the UID is retired, the tombstone
+-- never ends; if the tombstone has held values, it does not end before them.
+local function end_tombstone(entry, seconds)
+  local fields, ends = redis.call('HGETALL', entry), 0
+  for i = 1, #fields, 2 do
+    if fields[i] == '~retired' then return end
+    if string.sub(fields[i], 1, 6) == '~held:' then ends = math.max(ends, tonumber(fields[i + 1]) or 0) end
+  end
+  if ends == 0 then return redis.call('EXPIRE', entry, seconds) end
+  local time = redis.call('TIME')
+  local rest = ends - time[1] * 1000 - math.floor(time[2] / 1000)
+  redis.call('PEXPIRE', entry, string.format('%.0f', math.max(seconds * 1000, rest)))
 end

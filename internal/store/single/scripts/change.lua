@@ -6,6 +6,7 @@
 --   [4]  the record of the entry's tokens
 --   and then, in this order and as many of each as ARGV says:
 --   SRKs to claim, SRKs elsewhere (those of the same values under other fields), SRKs to release,
+--   SRKs of values that are held from now on,
 --   index sets to join, index sets to leave, ordered indexes to join, ordered indexes to leave;
 --   tertiary records to fill, each followed by the key at which it is first assembled, and by the
 --   index sets of its members;
@@ -15,9 +16,11 @@
 -- ARGV  as in guard.lua, then
 --   [8]  create | update | mend | delete
 --   [9]  the rev that the entry must have; for a create, "again" if it may have run before
---   [10..19]  the numbers of claims, elsewhere, releases, joins, leaves, ordered joins, ordered
---        leaves, fills, drops and owners
---   then lists, each a number and its items: facets to set (field, value, …); fields to unset;
+--   [10..20]  the numbers of claims, elsewhere, releases, holds, joins, leaves, ordered joins,
+--        ordered leaves, fills, drops and owners
+--   then lists, each a number and its items: facets to set (field, value, …), which for a
+--   delete are only fields of the store that the tombstone keeps; fields to unset;
+--   for each hold the time at which its SRK expires, in milliseconds;
 --   members to add to ordered indexes, one for each index; members to remove, likewise; and how
 --   tokens end: "1" if all do, the time, the hash and the purpose of the one that is spent, and the
 --   names of lost values that tokens are bound to;
@@ -31,7 +34,7 @@
 -- Replies:
 --   {"ok"}              the change was made
 --   {"ok", ~drop}       the change was made; the caller now drops the records in ~drop in pieces
---   {"exists", ~rev} | {"absent", ~rev} | {"conflict", ~rev} | {"damaged"}
+--   {"exists", ~rev} | {"retired", ~rev} | {"absent", ~rev} | {"conflict", ~rev} | {"damaged"}
 --   {"schema", stored} | {"unstored"}
 --   {"token", ~rev}     the token to spend is not valid
 --   {"duplicate", i}    another entry holds the value of SRK i
@@ -46,7 +49,7 @@
 
 -- The arguments.
 
-local at = 19
+local at = 20
 local function take()
   at = at + 1
   return ARGV[at]
@@ -57,12 +60,12 @@ local function list()
   return out
 end
 local count = {}
-for i = 10, 19 do count[i] = tonumber(ARGV[i]) end
-local nclaim, nelsewhere, nrelease, njoin, nleave, nrank, nunrank, nfill, ndrop, nowner =
-  unpack(count, 10, 19)
+for i = 10, 20 do count[i] = tonumber(ARGV[i]) end
+local nclaim, nelsewhere, nrelease, nhold, njoin, nleave, nrank, nunrank, nfill, ndrop, nowner =
+  unpack(count, 10, 20)
 local verb, expected = ARGV[8], ARGV[9]
 
-local set, unset, ranks, unranks, ending = list(), list(), list(), list(), list()
+local set, unset, holds, ranks, unranks, ending = list(), list(), list(), list(), list(), list()
 -- mark is the ~tokens of a live entry; see tokens.lua.
 local mark = live and head[5]
 -- invited is true if the entry is created from an invitation, which is in the record that will hold
@@ -103,6 +106,7 @@ elseif verb == 'create' then
   -- made, and then deleted by others (I7).
   if expected == 'again' and #past >= 48 then return {'conflict', past} end
   if damaged then return {'damaged'} end
+  if head[8] then return {'retired', past} end
 else
   if not live and not (verb == 'mend' and damaged) then return {'absent', past} end
   if rev ~= expected then return {'conflict', past} end
@@ -128,13 +132,13 @@ for i = 1, nsrk do
   if failed(v) then return redis.error_reply(v.err) end
   if v and owner_of(v) ~= prk then srv[i] = v end
 end
-local releasing = {}
-for i = 1, nrelease do
+local giving_up = {} -- SRKs to release and to hold that name this entry
+for i = 1, nrelease + nhold do
   local v = redis.pcall('GET', KEYS[k + nsrk + i])
   if failed(v) then return redis.error_reply(v.err) end
-  releasing[i] = v and owner_of(v) == prk
+  giving_up[i] = v and owner_of(v) == prk
 end
-k = k + nsrk + nrelease
+k = k + nsrk + nrelease + nhold
 local join, leave = k, k + njoin
 for i = 1, njoin + nleave do
   local n = redis.pcall('SCARD', KEYS[k + i])
@@ -214,13 +218,18 @@ if (verb == 'delete' or tombstone and verb == 'create') and stored then
   if #unknown > 2 or verb == 'delete' and text ~= ARGV[5] then return unknown end
 end
 
--- An SRK that names another entry counts only if that entry holds the value (I2).
+-- An SRK that names another entry counts only if that entry has the value, or holds it after it
+-- gave it up (I2).
 local stale = {}
+local function until_then(ms) -- in milliseconds
+  local time = redis.call('TIME')
+  return (tonumber(ms) or 0) - time[1] * 1000 - math.floor(time[2] / 1000)
+end
 for i = 1, nowner do
   local n, seen, field, value = tonumber(take()), take(), take(), take()
   if srv[n] == seen then
-    local q = redis.pcall('HMGET', KEYS[k + i], '~isa', '~skv:' .. field, field, '~also:' .. field .. ':' .. value)
-    if not failed(q) and q[1] == ARGV[7] and ((q[2] or q[3]) == value or q[4]) then return {'duplicate', n} end
+    local q = redis.pcall('HMGET', KEYS[k + i], '~isa', '~skv:' .. field, field, '~also:' .. field .. ':' .. value, '~held:' .. field .. ':' .. value)
+    if not failed(q) and (q[1] == ARGV[7] and ((q[2] or q[3]) == value or q[4]) or q[5] and until_then(q[5]) > 0) then return {'duplicate', n} end
     srv[n] = nil
     if n > nclaim then stale[#stale + 1] = n end
   end
@@ -337,13 +346,16 @@ if verb == 'delete' then
   -- leave a live entry without its tags. Whatever remains beside the tombstone is garbage, which no
   -- create inherits. The tombstone is written before the facets are removed, because a key that no
   -- longer exists cannot be written in a slot that is being migrated.
-  local spent = {}
-  if tokens.ended and #tokens.ended > 0 then spent = {'~tokens', '1 ' .. table.concat(tokens.ended, ' ')} end
-  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(spent))
+  local spent = tokens.ended and #tokens.ended > 0
+  if spent then
+    set[#set + 1] = '~tokens'
+    set[#set + 1] = '1 ' .. table.concat(tokens.ended, ' ')
+  end
+  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(set))
   if refused then return refused end
   note_done()
   if dropping ~= head[7] then redis.call('HSET', entry, '~drop', dropping) end
-  strip(entry, false, again or #spent > 0)
+  strip(entry, false, again or spent)
   for _, d in ipairs(drops) do drop(d) end
   redis.call('UNLINK', KEYS[4])
   redis.call('HDEL', entry, '~tokens')
@@ -386,14 +398,19 @@ end
 if may_have_tokens(mark) and verb ~= 'delete' then finish_tokens(entry, KEYS[4], tokens) end
 for _, n in ipairs(stale) do redis.call('UNLINK', KEYS[4 + n]) end
 for i = 1, nrelease do
-  if releasing[i] then redis.call('UNLINK', KEYS[4 + nsrk + i]) end
+  if giving_up[i] then redis.call('UNLINK', KEYS[4 + nsrk + i]) end
+end
+for i = 1, nhold do
+  if giving_up[nrelease + i] then
+    redis.call('PEXPIRE', KEYS[4 + nsrk + nrelease + i], string.format('%.0f', math.max(1, until_then(holds[i]))))
+  end
 end
 for i = 1, nleave do redis.call('SREM', KEYS[leave + i], prk) end
 for i = 1, nunrank do
   if not taken[KEYS[unrank + i] .. unranks[i]] then redis.call('ZREM', KEYS[unrank + i], unranks[i]) end
 end
 -- This comes last, because a create drops the remains of a delete only if it finds the tombstone.
-if verb == 'delete' then redis.call('EXPIRE', entry, 600) end
+if verb == 'delete' then end_tombstone(entry, 600) end
 if unnoted then error({err = unnoted.err}) end
 if goes then redis.call('HDEL', entry, '~note') end
 return {'ok', dropping}

@@ -21,7 +21,9 @@ local call, pcall, KEYS, ARGV = redis.call, redis.pcall, KEYS, ARGV
 if pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
 local last, line, note = #KEYS, ARGV[4], nil
 if line ~= '' then last = last - 1 end
-if call('EXISTS', KEYS[1], unpack(KEYS, 3, last)) ~= 0 then return 0 end
+for i = 3, math.max(last, 3), 2000 do -- in pieces, since unpack has a limit
+  if call('EXISTS', KEYS[1], unpack(KEYS, i, math.min(i + 1999, last))) ~= 0 then return 0 end
+end
 if line ~= '' then
   if redis.acl_check_cmd and not redis.acl_check_cmd('XADD', KEYS[#KEYS], '*', 'e', '') then
     return redis.error_reply("NOPERM this user has no permissions to run the 'xadd' command on the feed")

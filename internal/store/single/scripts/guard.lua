@@ -19,7 +19,7 @@ local function failed(reply) return type(reply) == 'table' and reply.err ~= nil 
 local entry, schema = KEYS[1], KEYS[2]
 local prk, prefix, own = ARGV[1], ARGV[2], ARGV[3]
 
-local head = redis.pcall('HMGET', entry, '~isa', '~rev', '~fence', '~fill', '~tokens', '~note', '~drop')
+local head = redis.pcall('HMGET', entry, '~isa', '~rev', '~fence', '~fill', '~tokens', '~note', '~drop', '~retired')
 if failed(head) then return redis.error_reply(head.err) end
 -- past is the entry's ~rev: its last four revs of 12 characters each, the newest first. own is the
 -- rev of this change.

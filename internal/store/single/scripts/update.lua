@@ -22,7 +22,9 @@ local past = head[2]
 if not head[1] or head[1] == '' or not past or head[3] or head[4] or head[6] or string.sub(past, 1, 12) ~= ARGV[5] then return 0 end
 if pcall('HGET', KEYS[2], 'fingerprint') ~= ARGV[1] then return 0 end
 local claimed, looked, unset = 2 + ARGV[3], 2 + ARGV[3] + ARGV[4], 7 + ARGV[7]
-if looked > 2 and call('EXISTS', unpack(KEYS, 3, looked)) ~= 0 then return 0 end
+for i = 3, looked, 2000 do -- in pieces, since unpack has a limit
+  if call('EXISTS', unpack(KEYS, i, math.min(i + 1999, looked))) ~= 0 then return 0 end
+end
 for i = looked + 1, #KEYS do
   if pcall('GET', KEYS[i]) ~= ARGV[2] then return 0 end
 end
@@ -51,7 +53,7 @@ end
 local goes
 refused, goes = note('', head[5])
 if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
-if #KEYS > looked then call('UNLINK', unpack(KEYS, looked + 1)) end
+for i = looked + 1, #KEYS, 2000 do call('UNLINK', unpack(KEYS, i, math.min(i + 1999, #KEYS))) end
 if refused then error({err = refused.err}) end
 if goes then call('HDEL', KEYS[1], '~note') end
 return 1

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func heldCommand(s *session) *cobra.Command {
+	return group(&cobra.Command{
+		Use:   "held",
+		Short: "Show and release identifiers that are held",
+		Long: `If the schema gives a field a "hold" such as "90d", a value that an entry gives up, by an edit or
+because it is deleted, is held for that time: nobody else can take it. The entry itself can take it
+back at once.`,
+		Example: `  userdb set name=Alice name=Alicia
+  userdb held show name=Alice`,
+	}, showHeldCommand(s), releaseHeldCommand(s))
+}
+
+func showHeldCommand(s *session) *cobra.Command {
+	type line struct {
+		UID   string `json:"uid"`
+		Field string `json:"field"`
+		Value string `json:"value"`
+		Until string `json:"until"`
+	}
+	return &cobra.Command{
+		Use:   "show FIELD=VALUE",
+		Short: "Show which entry holds a value, and until when",
+		Long: `Show the UID of the entry that holds a value, which may have been deleted, and until when nobody else
+can take the value. Exits 3 if the value is not held. The entry is of the type that --type names.`,
+		Example: `  userdb set name=Alice name=Alicia
+  userdb held show name=Alice --json`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			field, value, err := parseField(words[0])
+			if err != nil {
+				return err
+			}
+			t, err := s.typ(ctx, s.Type)
+			if err != nil {
+				return err
+			}
+			h, err := t.FindHeld(ctx, field, value)
+			if err != nil {
+				return err
+			}
+			l := line{h.UID, h.Field, h.Value, formatTime(h.Until)}
+			return s.out.print(l, printable(l.UID)+"  "+printable(l.Field)+"="+printable(l.Value)+"  until "+l.Until)
+		}, reading),
+	}
+}
+
+func releaseHeldCommand(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use:   "release FIELD=VALUE",
+		Short: "Let others take a value that is held",
+		Long: `Let others take a value that is held, before its time. The next owner may get what was meant for the
+former one, such as mail. Exits 3 if the value is not held. The entry is of the type that --type names.`,
+		Example: `  userdb set name=Alice name=Alicia
+  userdb held release name=Alice`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			field, value, err := parseField(words[0])
+			if err != nil {
+				return err
+			}
+			t, err := s.typ(ctx, s.Type)
+			if err != nil {
+				return err
+			}
+			return s.printResult(1, "released", t.ReleaseHeld(ctx, field, value))
+		}),
+	}
+}
+
+// parseField parses a word of the form FIELD=VALUE.
+func parseField(word string) (field, value string, err error) {
+	if err := checkFields([]string{word}); err != nil {
+		return "", "", err
+	}
+	field, value, _ = strings.Cut(word, "=")
+	return field, value, nil
+}

@@ -1,0 +1,129 @@
+package change
+
+import (
+	"slices"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// Hold changes c so that values which the entry gives up are held, if the schema says so. old is
+// the entry as it was read. It also removes holds that have ended, and those of values that the
+// entry takes back. Only changes that people make hold values: edits and deletes.
+func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
+	var held []store.Held
+	released := c.Release
+	c.Release = nil
+	if !c.Delete { // a tombstone keeps its holds
+		held = t.dropHolds(c, old, now)
+	}
+	for _, srk := range released {
+		if !t.holds(*c, old, srk, released) {
+			t.keepHold(c, old, srk)
+			continue
+		}
+		h := store.Held{Field: srk.Field(), Canonical: srk.Value(), Until: now.Add(time.Duration(t.Schema.Fields[srk.Field()].Hold))}
+		held = append(held, h)
+		c.Set = append(c.Set, store.Facet{Field: h.Name(), Wire: h.Text()})
+		c.Hold = append(c.Hold, store.HeldKeyOf(srk, h.Until))
+	}
+	if !c.Delete && len(held) > store.MaxHeld {
+		slices.SortStableFunc(held, func(a, b store.Held) int { return a.Until.Compare(b.Until) })
+		for _, h := range held[:len(held)-store.MaxHeld] {
+			t.freeHold(c, old, h)
+		}
+	}
+	c.Unset = slices.DeleteFunc(c.Unset, func(name string) bool { // a hold that begins anew
+		return store.IsHeld(name) && slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == name })
+	})
+}
+
+// keepHold releases a value. If c is a delete and the tombstone will hold the value, because an
+// entry that was made anew had taken it back, the value is held for the rest of that time.
+func (t *Type) keepHold(c *store.Change, old store.Record, srk recordkey.Key) {
+	for _, h := range store.HeldIn(old.Fields) {
+		if c.Delete && h.Field == srk.Field() && h.Canonical == srk.Value() {
+			c.Hold = append(c.Hold, store.HeldKeyOf(srk, h.Until))
+			return
+		}
+	}
+	c.Release = append(c.Release, srk)
+}
+
+// holds reports whether a value that c releases is to be held: a value that the entry does not keep
+// in another field, and if it is a mail address, only a verified one.
+func (t *Type) holds(c store.Change, old store.Record, srk recordkey.Key, released []recordkey.Key) bool {
+	field := t.Schema.Fields[srk.Field()]
+	if field.Hold == 0 || field.HasAddresses() && !t.verified(old, srk.Field(), srk.Value()) {
+		return false
+	}
+	rivals := t.Rivals(srk.Field())
+	has := func(other recordkey.Key) bool {
+		return other.Value() == srk.Value() && other.Field() != srk.Field() && slices.Contains(rivals, other.Field())
+	}
+	if slices.ContainsFunc(c.Claim, has) {
+		return false
+	}
+	for _, v := range t.ownedValues(old, store.FurtherIn(old.Fields, "")) {
+		other, ok := t.SRK(v.field, v.value)
+		if ok && has(other) && !slices.Contains(released, other) {
+			return false
+		}
+	}
+	return true
+}
+
+// verified reports whether the value of an entry with this canonical form is verified.
+func (t *Type) verified(r store.Record, field, canonical string) bool {
+	if r.SKV(field) == canonical {
+		return r.Fields[store.FieldVerified(field)] == store.Verified(r.Fields[field])
+	}
+	f, _ := r.FurtherValue(field, canonical)
+	return f.Verified > 0
+}
+
+// dropHolds removes the holds that have ended, and those of values that c claims or the entry has.
+// It returns the others.
+func (t *Type) dropHolds(c *store.Change, old store.Record, now time.Time) (kept []store.Held) {
+	for _, h := range store.HeldIn(old.Fields) {
+		srk, ok := t.SRK(h.Field, h.Canonical)
+		switch {
+		// An entry that was made anew at its tombstone may have the value.
+		case ok && slices.Contains(c.Claim, srk), old.HasValue(h.Field, h.Canonical):
+			c.Unset = append(c.Unset, h.Name())
+		case !ok || !h.Until.After(now):
+			t.freeHold(c, old, h)
+		default:
+			kept = append(kept, h)
+		}
+	}
+	return kept
+}
+
+// freeHold removes a hold of the entry, or one that c makes, and releases the value.
+func (t *Type) freeHold(c *store.Change, old store.Record, h store.Held) {
+	srk, ok := t.SRK(h.Field, h.Canonical)
+	if _, had := old.Fields[h.Name()]; had {
+		c.Unset = append(c.Unset, h.Name())
+	}
+	c.Set = slices.DeleteFunc(c.Set, func(f store.Facet) bool { return f.Field == h.Name() })
+	c.Hold = slices.DeleteFunc(c.Hold, func(k store.HeldKey) bool { return k.Key == srk })
+	if ok && !slices.Contains(c.Release, srk) && !old.HasValue(h.Field, h.Canonical) {
+		c.Release = append(c.Release, srk)
+	}
+}
+
+// FreeHold returns the change by which a live entry holds a value no longer. It reports false if
+// the entry does not hold the value.
+func (t *Type) FreeHold(old store.Record, field, canonical string) (store.Change, bool, error) {
+	h := store.Held{Field: field, Canonical: canonical}
+	if _, has := old.Fields[h.Name()]; !has {
+		return store.Change{}, false, nil
+	}
+	c, _, err := t.Update(old, Facets(old), nil)
+	if err == nil {
+		t.freeHold(&c, old, h)
+	}
+	return c, err == nil, err
+}

@@ -1,0 +1,150 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// holding is the type of people, but it holds the values of both secondary fields for a minute.
+var holding = func() *change.Type {
+	s := people.Schema
+	s.Fields = maps.Clone(s.Fields)
+	for _, name := range people.Secondary {
+		f := s.Fields[name]
+		f.Hold = schema.Period(time.Minute)
+		s.Fields[name] = f
+	}
+	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": s}}, recordkey.Namespace{})
+	if err != nil {
+		panic(err)
+	}
+	t, err := c.Type("user")
+	if err != nil {
+		panic(err)
+	}
+	return t.WithGuard(people.Guard) // all actors have the schema that is in force
+}()
+
+// heldUntil is when the values end that are held when a scenario begins.
+var heldUntil = time.UnixMilli(startTime).Add(time.Minute)
+
+// rename returns a verb that changes facets, and holds the values that the entry gives up.
+func rename(uid, words string) verb {
+	return editHeld("rename "+uid+" "+words, uid, func(r store.Record, facets, _ map[string]string) error {
+		maps.Copy(facets, pairs(words))
+		maps.DeleteFunc(facets, func(_, v string) bool { return v == "" })
+		return nil
+	})
+}
+
+// dropHeld returns a verb that drops a value of the field email, which is held.
+func dropHeld(uid, value string) verb {
+	return editHeld("drop held "+uid+" "+value, uid, func(r store.Record, facets, own map[string]string) error {
+		var values []string
+		for _, f := range holding.Values(r.Fields, "email") {
+			if f.Written != value {
+				values = append(values, f.Written)
+			}
+		}
+		return holding.SetTexts(r, facets, own, "email", values, time.Unix(1000, 0))
+	})
+}
+
+func editHeld(name, uid string, edit func(r store.Record, facets, own map[string]string) error) verb {
+	return verb{name: name, do: func(ctx context.Context, a *actor) error {
+		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
+			facets, own := change.Facets(r), map[string]string{}
+			if err := edit(r, facets, own); err != nil {
+				return store.Change{}, false, err
+			}
+			c, due, err := holding.Update(r, facets, own)
+			if err == nil {
+				holding.Hold(&c, r, time.UnixMilli(startTime))
+			}
+			return c, due, err
+		})
+	}}
+}
+
+// removeHeld returns a verb that deletes an entry and holds its values.
+func removeHeld(uid string) verb {
+	return verb{name: "delete held " + uid, commits: true, do: func(ctx context.Context, a *actor) error {
+		return rewriteEntry(ctx, a, uid, func(r store.Record) (store.Change, bool, error) {
+			return holding.Delete(r, time.UnixMilli(startTime)), true, nil
+		})
+	}}
+}
+
+// withHeld returns a start in which entry A also holds a value that it gave up.
+func withHeld(start func() map[string]*cell, value string) func() map[string]*cell {
+	return func() map[string]*cell {
+		cells := start()
+		h := store.Held{Field: "email", Canonical: value, Until: heldUntil}
+		cells["user/uid:A"].hash[h.Name()] = h.Text()
+		cells["user/email:"+value+"/~prk"] = ending(text("user/uid:A rA__________"), heldUntil.Add(store.HeldMargin).UnixMilli())
+		return cells
+	}
+}
+
+// checkHeld checks that no other entry than A has the value a while A has or holds it.
+func checkHeld(s *simulation) string {
+	for _, key := range s.keys() {
+		if k, _ := recordkey.Parse(key); k.Kind() != recordkey.KindPRK || k.Value() == "A" {
+			continue
+		}
+		for _, owned := range ownedValues(s.recordOf(key)) {
+			if owned.Canonical == "a" {
+				return "I2: another entry has a value that A held: " + key
+			}
+		}
+	}
+	if r := s.recordOf("user/uid:A"); r.Live() && !r.HasValue("email", "a") && r.Fields[store.FieldHeld("email", "a")] == "" {
+		return fmt.Sprintf("I2: A neither has nor holds its value: %q", r.Fields)
+	}
+	return ""
+}
+
+// heldScenarios returns scenarios in which values that were given up are held.
+func heldScenarios() []scenario {
+	a, bare := entries(someRev, "A email=a"), entries("", "A email=a")
+	aw := withFurther(entries(someRev, "A email=w"), "A", "a")
+	b := withHeld(entries(someRev, "A email=b"), "a")
+	one := func(v ...verb) []verb { return v }
+	return []scenario{
+		{name: "held: a->b | create email=a", start: a, actors: [][]verb{one(rename("A", "email=b")), one(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: a->b | create name=a", start: a, actors: [][]verb{one(rename("A", "email=b")), one(create("Q", "name=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: bare: a->b | create email=a", start: bare, actors: [][]verb{one(rename("A", "email=b")), one(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: drop a | create email=a", start: aw, actors: [][]verb{one(dropHeld("A", "a")), one(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: delete | create email=a", start: a, actors: [][]verb{one(removeHeld("A")), one(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: a->b, delete | create email=a", start: a, actors: [][]verb{sequence(rename("A", "email=b"), removeHeld("A")), one(create("Q", "email=a"))}, wins: 2, final: checkHeld, late: true},
+		{name: "held: delete, create A | create email=a", start: a, actors: [][]verb{sequence(removeHeld("A"), create("A", "email=a")), one(create("Q", "email=a"))}, final: checkHeld},
+		{name: "held: a->b, b->a | create email=a", start: a, actors: [][]verb{sequence(rename("A", "email=b"), rename("A", "email=a")), one(create("Q", "email=a"))}, wins: 2, final: checkHeld, late: true},
+		{name: "held: a->b, b->a | create email=b", start: a, actors: [][]verb{sequence(rename("A", "email=b"), rename("A", "email=a")), one(create("Q", "email=b"))}, final: checkHeld},
+		{name: "held: a->b | b->a", start: a, actors: [][]verb{one(rename("A", "email=b")), one(rename("A", "email=a name=n"))}, final: checkHeld, late: true},
+		{name: "held: take back | create email=a", start: b, actors: [][]verb{one(rename("A", "email=a")), one(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: take back as name | create name=a", start: b, actors: [][]verb{one(rename("A", "name=a")), one(create("Q", "name=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: take back | rename", start: b, actors: [][]verb{one(rename("A", "email=a")), one(rename("A", "name=n"))}, wins: 2, final: checkHeld, late: true},
+		{name: "held: a->b | create email=a | time", start: a, actors: [][]verb{one(rename("A", "email=b")), one(create("Q", "email=a")), one(wait(61))}, large: true},
+		{name: "held: take back | create email=a | time", start: b, actors: [][]verb{one(rename("A", "email=a")), one(create("Q", "email=a")), one(wait(61))}, large: true},
+		{name: "held: lookup: a->b | find a", start: a, actors: [][]verb{one(rename("A", "email=b")), one(find("a", "email"))}},
+	}
+}
+
+// heldMutants lack safeguards that keep held values from others.
+var heldMutants = []mutant{
+	{name: "a fence does not see held values", in: []string{"held: a->b | create email=a"}, finds: "I2", rewrite: replace("if q[5] then\n", "if false then\n")},
+	{name: "a tombstone does not keep holds", in: []string{"held: delete"}, finds: "I2", rewrite: replace(" or string.sub(field, 1, 6) == '~held:'", "")},
+	{name: "an SRK that was taken back ends", in: []string{"held: a->b | b->a"}, finds: "I1", rewrite: replace("if seen ~= ARGV[1] then return 0 end\nlocal time", "local time")},
+	{name: "a value is held only after the entry lacks it", in: []string{"held: drop a"}, kinds: refusals, answer: noRight, finds: "I2", rewrite: replace("if #early > 0 and #held > 0 then", "if false then")},
+	{name: "a hold is removed before the commit", in: []string{"held: take back"}, kinds: refusals, answer: noRight, finds: "I2", rewrite: func(source string) string {
+		return strings.Replace(source, "becomes_first(ARGV[i]) or string.sub(ARGV[i], 1, 6) == '~held:' then", "becomes_first(ARGV[i]) then", 1)
+	}},
+}

@@ -1,0 +1,39 @@
+package cluster
+
+import "fmt"
+
+// checkRetired checks that no entry has the UID A again once it was retired, and that nothing gives
+// the tombstone a time to live.
+func checkRetired(s *simulation) string {
+	e := s.world.at("user/uid:A")
+	switch {
+	case e.field("email") == "x":
+		return fmt.Sprintf("I3: the UID was given again: %q", e.hash)
+	case e.field("~retired") != nil && e.ends != 0:
+		return fmt.Sprintf("I3: the UID will be given again: %q", e.hash)
+	case e.field("~isa") == nil && e.field("~retired") == nil:
+		return fmt.Sprintf("I3: the UID is not retired: %q", e.hash)
+	}
+	return ""
+}
+
+// retiredScenarios returns scenarios in which an entry is deleted and its UID retired.
+func retiredScenarios() []scenario {
+	a := entries(someRev, "A name=n job=cook")
+	one := func(v ...verb) []verb { return v }
+	return []scenario{
+		{name: "retired: retire | create A", start: a, actors: [][]verb{one(retire("A")), one(create("A", "email=x"))}, final: checkRetired, wins: 1, late: true},
+		{name: "retired: retire, create A | create name=n", start: a, actors: [][]verb{sequence(retire("A"), create("A", "email=x")), one(create("Q", "name=n"))}, final: checkRetired},
+		{name: "retired: retire | retire", start: a, actors: [][]verb{one(retire("A")), one(retire("A"))}, final: checkRetired},
+		{name: "retired: retire | update, create A", start: a, actors: [][]verb{one(retire("A")), sequence(update("A", "name=m"), create("A", "email=x"))}, final: checkRetired},
+	}
+}
+
+// retiredMutants lack safeguards that keep a UID retired.
+var retiredMutants = []mutant{
+	{name: "a create does not see that the UID is retired", in: []string{"retired: retire"}, finds: "I3: the UID was given again", rewrite: func(source string) string {
+		return replace("'~since', '~retired')", "'~since')")(replace("if head[8] then return {'retired', past} end", "")(source))
+	}},
+	{name: "a tombstone does not keep ~retired", in: []string{"retired: retire"}, finds: "I3", rewrite: replace(", ['~retired'] = true", "")},
+	{name: "the tombstone of a retired UID ends", in: []string{"retired: retire"}, finds: "I3", rewrite: replace("if fields[i] == '~retired' then return end", "")},
+}

@@ -1,0 +1,45 @@
+package check
+
+import (
+	"context"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A hold is a value that an entry, or a tombstone, has given up and still holds.
+type hold struct {
+	*entry
+	store.Held
+	srk recordkey.Key
+}
+
+// holds returns the values that the entry holds now and that have an SRK.
+func (e *entry) holds() (all []hold) {
+	for _, h := range store.HeldIn(e.fields) {
+		if !h.Until.After(time.Now()) || e.t == nil {
+			continue
+		}
+		if srk, ok := e.t.SRK(h.Field, h.Canonical); ok {
+			all = append(all, hold{e, h, srk})
+		}
+	}
+	return all
+}
+
+// checkHolds checks that the SRKs of held values name the entries that hold them (I2). Otherwise
+// another entry can take the value, or has taken it.
+func (c *checker) checkHolds(ctx context.Context, r *report, holds []hold) {
+	srvs := read(ctx, r, c.Engine, records.Map(holds, func(h hold) string { return h.srk.String() }), store.Texts)
+	for i, h := range holds {
+		switch owner := store.Owner(srvs[i].Wire); {
+		case !srvs[i].Exists:
+			h.add(r, heldMissing, h.srk, records.Printable(h.prk)).step = store.RestoreHeld{Entry: h.key, SRK: h.srk, Until: h.Until}
+		case owner != h.prk:
+			f := h.add(r, heldTaken, h.srk, records.Printable(h.prk), records.Quoted(owner))
+			f.seen += " " + srvs[i].Wire
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package userdb
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A Held is a value that an entry has given up and that no other entry may have yet; see
+// schema.Field.Hold.
+type Held struct {
+	UID   string // of the entry, which may have been deleted
+	Field string
+	Value string // in canonical form
+	Until time.Time
+}
+
+// Held returns the values that the entry has given up and that no other entry may have yet, the one
+// that ends first first.
+func (e Entry) Held() (all []Held) {
+	for _, h := range store.HeldIn(e.fields) {
+		if h.Until.After(time.Now()) {
+			all = append(all, Held{UID: e.UID(), Field: h.Field, Value: h.Canonical, Until: h.Until})
+		}
+	}
+	return all
+}
+
+// FindHeld returns the held value that is text in a field, and the entry that gave it up. The error
+// is ErrNotFound if the value is not held, for example because an entry has it.
+func (t *Type) FindHeld(ctx context.Context, field, text string) (h Held, err error) {
+	ctx, v := t.db.begin(ctx, "FindHeld", &err)
+	defer v.end(&err)
+	h, _, _, err = t.current().findHeld(ctx, field, text)
+	return h, publicError(err)
+}
+
+// findHeld returns a held value, the entry or the tombstone that holds it, and its SRK as it is. It
+// takes two round trips whether the value is held or not.
+func (t *Type) findHeld(ctx context.Context, field, text string) (h Held, r store.Record, srv store.Raw, err error) {
+	canonical := t.declared.Schema.Canonical(text)
+	srk, ok := t.declared.SRK(field, canonical)
+	if !slices.Contains(t.declared.Secondary, field) || !ok {
+		return h, r, srv, ErrNotFound
+	}
+	raws, err := t.view.Engine.ReadRaw(ctx, []store.RawRead{{Key: srk.String(), As: store.RawText}})
+	if err != nil {
+		return h, r, srv, err
+	}
+	owner, err := recordkey.Parse(store.Owner(raws[0].Wire))
+	if err != nil || owner.Kind() != recordkey.KindPRK || owner.Type() != t.Name() {
+		nobody, err := t.decoyRecord()
+		if err != nil {
+			return h, r, srv, err
+		}
+		owner = nobody.Key
+	}
+	owner = owner.In(t.view.NS)
+	hashes, err := store.Hashes(ctx, t.view.Engine, []string{owner.String()})
+	if err != nil {
+		return h, r, srv, err
+	}
+	r = store.Record{Key: owner, Fields: hashes[0].Fields}
+	for _, held := range store.HeldIn(r.Fields) {
+		if held.Field == field && held.Canonical == canonical && held.Until.After(t.view.Now()) && !(r.Live() && r.HasValue(field, canonical)) {
+			return Held{UID: owner.Value(), Field: field, Value: canonical, Until: held.Until}, r, raws[0], nil
+		}
+	}
+	return h, r, srv, ErrNotFound
+}
+
+// ReleaseHeld makes a held value free for other entries. The error is ErrNotFound if the value is
+// not held.
+func (t *Type) ReleaseHeld(ctx context.Context, field, text string) (err error) {
+	ctx, v := t.db.begin(ctx, "ReleaseHeld", &err)
+	defer v.end(&err)
+	return publicError(t.retryOnSchemaChange(ctx, func(t *Type) error {
+		h, r, srv, err := t.findHeld(ctx, field, text)
+		if err != nil {
+			return err
+		}
+		if r.Live() {
+			_, err := t.rewriteRead(ctx, r, func(current store.Record) (c store.Change, due bool, err error) {
+				c, due, err = t.declared.FreeHold(current, h.Field, h.Value)
+				if !due && err == nil {
+					err = ErrNotFound
+				}
+				return c, due, err
+			})
+			return err
+		}
+		freed, err := t.view.Engine.Repair(ctx, store.ForgetHeld{Entry: r.Key, Field: h.Field, Value: h.Value})
+		if err != nil || !freed {
+			return err
+		}
+		// The tombstone no longer holds the value, so the SRK has no meaning any more.
+		_, err = t.view.Engine.Repair(ctx, store.Remove{Key: srv.Key, Seen: srv.Text, Owner: r.Key.String(), Field: h.Field, Value: h.Value})
+		return err
+	}))
+}
+
+// Former returns the live entry that has given up a value and still holds it, for redirects from
+// former names. The error is ErrNotFound if there is none. Find, lookups of any field, Login and
+// tokens never use former values.
+func (t *Type) Former(ctx context.Context, field, text string) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "Former", &err)
+	defer v.end(&err)
+	t = t.current()
+	_, r, _, err := t.findHeld(ctx, field, text)
+	if err == nil && !r.Live() {
+		err = ErrNotFound
+	}
+	return t.entry(r, publicError(err))
+}
+
+// isHeld reports whether a value is held in some field. It does the same work whether it is or not.
+func (t *Type) isHeld(ctx context.Context, text string) (held bool, err error) {
+	for _, field := range t.declared.Secondary {
+		if t.declared.Schema.Fields[field].Hold == 0 {
+			continue
+		}
+		_, _, _, err := t.findHeld(ctx, field, text)
+		if held = held || err == nil; err != nil && !errors.Is(err, ErrNotFound) {
+			return false, err
+		}
+	}
+	return held, nil
+}

@@ -1,0 +1,73 @@
+package userdb
+
+import (
+	"context"
+	"iter"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// A RetiredUID is the UID of an entry that was deleted while its type had schema.Type.Retire. No
+// other entry may have it.
+type RetiredUID struct {
+	UID string
+	At  time.Time // when the entry was deleted
+}
+
+// RetiredUIDs yields the retired UIDs of the type, in no particular order. It scans the keys of all
+// entries, which is for people, not for a hot path. It may yield a UID twice if the server's tables
+// grow or shrink meanwhile. After an error it ends.
+func (t *Type) RetiredUIDs(ctx context.Context) iter.Seq2[RetiredUID, error] {
+	return func(yield func(RetiredUID, error) bool) {
+		var err error
+		ctx, v := t.db.begin(ctx, "RetiredUIDs", &err)
+		defer v.end(&err)
+		t := t.current()
+		for r, failure := range t.view.Retired(ctx, t.declared) {
+			if err = publicError(failure); err != nil {
+				yield(RetiredUID{}, err)
+				return
+			}
+			retired := RetiredUID{UID: r.Key.Value()}
+			if date, err := schema.Decode(schema.CodecDate, r.Fields[store.FieldRetired]); err == nil {
+				retired.At, _ = date.Time()
+			}
+			if !yield(retired, nil) {
+				return
+			}
+		}
+	}
+}
+
+// checkRetired returns ErrNotFound if no entry has ever had the key, and ErrDuplicate if its UID is
+// retired.
+func (t *Type) checkRetired(ctx context.Context, prk recordkey.Key) error {
+	raws, err := t.view.Engine.ReadRaw(ctx, []store.RawRead{{Key: prk.String(), As: store.RawField, Field: store.FieldRetired}})
+	switch {
+	case err != nil:
+		return err
+	case raws[0].Wire != "":
+		return store.RetiredUID(prk.Field())
+	}
+	return ErrNotFound
+}
+
+// ForgetUID makes a retired UID free for another entry. The error is ErrNotFound if the UID is not
+// retired. On a cluster it can be given again at once.
+func (t *Type) ForgetUID(ctx context.Context, uid string) (err error) {
+	ctx, v := t.db.begin(ctx, "ForgetUID", &err)
+	defer v.end(&err)
+	current := t.current()
+	prk, err := current.declared.PRK(uid)
+	if err != nil {
+		return publicError(err)
+	}
+	forgotten, err := current.view.Engine.Repair(ctx, store.ForgetUID{Entry: prk})
+	if err == nil && !forgotten {
+		err = ErrNotFound
+	}
+	return publicError(err)
+}

@@ -1,0 +1,50 @@
+package userdb_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestFieldValues checks what is known about the values of an entry, and of a copy that was changed
+// and not saved.
+func TestFieldValues(t *testing.T) {
+	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
+		ctx, start := t.Context(), time.Now().Truncate(time.Second)
+		secret, err := g.users.Issue(ctx, uid("alice"), userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: "b@example.com"})
+		must(t, err)
+		e, _, err := g.users.Redeem(ctx, userdb.PurposeAdd+"email", secret)
+		must(t, err)
+		e.AddText("email", "c@example.com")
+		known := func() (text string) {
+			for _, v := range e.FieldValues()["email"] {
+				text += fmt.Sprint(" ", v.Text, " ", v.Label, !v.Verified.IsZero())
+				if !v.Verified.IsZero() && (v.Verified.Before(start) || v.Verified.After(time.Now())) {
+					t.Errorf("%s was verified at %v, want a time from %v on", v.Text, v.Verified, start)
+				}
+			}
+			return text
+		}
+		want := " alice@example.com false b@example.com true c@example.com false"
+		if got := known(); got != want {
+			t.Errorf("before saving: got%s, want%s", got, want)
+		}
+		e, err = g.users.Save(ctx, e)
+		must(t, err)
+		if got := known(); got != want {
+			t.Errorf("after saving: got%s, want%s", got, want)
+		}
+		e.PutFirst("email", "b@example.com")
+		if got, want := known(), " b@example.com false alice@example.com false c@example.com false"; got != want || !e.Verified("email") {
+			t.Errorf("with another first value: got%s, verified: %v; want%s, true", got, e.Verified("email"), want)
+		}
+		if all := (userdb.Entry{}).FieldValues(); len(all) > 0 {
+			t.Errorf("the zero entry has %v", all)
+		}
+		if all := e.FieldValues(); len(all) != 1 {
+			t.Errorf("got the values %v, want those of email", all)
+		}
+	})
+}

@@ -1,0 +1,308 @@
+package userdb_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// holdingSchema returns a schema that holds the values of two fields for a time.
+func holdingSchema(hold time.Duration) schema.Schema {
+	return schema.Schema{Types: map[string]schema.Type{"user": {
+		Primary: "uid",
+		Fields: map[string]schema.Field{
+			"name":  {Role: schema.RoleSecondary, Many: 3, Hold: schema.Period(hold)},
+			"email": {Role: schema.RoleSecondary, Kind: "email", Hold: schema.Period(hold)},
+			"code":  {Role: schema.RoleSecondary},
+		},
+	}}}
+}
+
+// wantFree checks whether an entry can be created with a value, and deletes it again.
+func (s *site) wantFree(users *userdb.Type, free bool, field, text string) {
+	s.t.Helper()
+	e, err := users.Create(s.t.Context(), userdb.NewEntry{Facets: schema.Texts(field, text)})
+	switch {
+	case free && err != nil:
+		s.t.Errorf("%s=%s: %v, want it to be free", field, text, err)
+	case !free:
+		wantField(s.t, field+"="+text, err, userdb.ErrDuplicate, field)
+	}
+	if err == nil && strings.HasPrefix(e.Text("code"), "temp") {
+		must(s.t, users.Delete(s.t.Context(), hints.UID(e.UID())))
+	}
+}
+
+// TestHeld checks on every kind of store that values which an entry gives up by an edit, by Drop or
+// by Delete are refused to others in every field, and that the entry takes them back at once.
+func TestHeld(t *testing.T) {
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Hour)}), "user")
+		add(t, users, "a", "name", "Ada")
+		edit := func(f func(*userdb.Entry)) {
+			t.Helper()
+			_, err := users.Update(ctx, hints.UID("a"), func(e *userdb.Entry) error { f(e); return nil })
+			must(t, err)
+		}
+		edit(func(e *userdb.Entry) { e.AddText("name", "Countess") })
+		edit(func(e *userdb.Entry) { e.Put("name", schema.Text("Augusta")) })
+		s.wantFree(users, false, "name", "ADA")
+		s.wantFree(users, false, "code", "ada")
+		edit(func(e *userdb.Entry) { e.DropText("name", "Countess") })
+		s.wantFree(users, false, "name", "countess")
+		edit(func(e *userdb.Entry) { e.Put("name", schema.Text("ada")) })
+		s.wantFree(users, false, "name", "Augusta")
+		edit(func(e *userdb.Entry) { e.Drop("name") })
+		s.wantFree(users, false, "code", "Ada")
+		_, err := users.Find(ctx, hints.Any("Ada"))
+		wantErr(t, "find by a held value", err, userdb.ErrNotFound)
+
+		must(t, users.Delete(ctx, hints.UID("a")))
+		for _, text := range []string{"Ada", "Augusta", "Countess"} {
+			s.wantFree(users, false, "name", text)
+		}
+		// An entry that is made anew at the UID is the one that released them.
+		add(t, users, "a", "name", "Ada")
+		s.wantFree(users, false, "name", "Augusta")
+		h, err := users.FindHeld(ctx, "name", "AUGUSTA")
+		if must(t, err); h.UID != "a" || time.Until(h.Until) < 50*time.Minute {
+			t.Errorf("Augusta is held by %+v", h)
+		}
+		must(t, users.ReleaseHeld(ctx, "name", "Augusta"))
+		wantErr(t, "releasing again", users.ReleaseHeld(ctx, "name", "Augusta"), userdb.ErrNotFound)
+		wantErr(t, "releasing what an entry has", users.ReleaseHeld(ctx, "name", "Ada"), userdb.ErrNotFound)
+		s.wantFree(users, true, "name", "Augusta")
+		must(t, users.Delete(ctx, hints.UID("a")))
+		must(t, users.ReleaseHeld(ctx, "name", "ada"))
+		s.wantFree(users, true, "code", "ada")
+	})
+}
+
+// TestHeldAddress checks that a mail address is held only if it was verified.
+func TestHeldAddress(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Hour)}), "user")
+		add(t, users, "a", "email", "a@x.org")
+		add(t, users, "b", "email", "b@x.org")
+		secret, _, err := users.IssueFor(ctx, hints.UID("a"), "email", userdb.Token{Purpose: "verify", Lifetime: time.Hour})
+		must(t, err)
+		_, _, err = users.Redeem(ctx, "verify", secret)
+		must(t, err)
+		for _, uid := range []string{"a", "b"} {
+			_, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error { e.Drop("email"); return nil })
+			must(t, err)
+		}
+		s.wantFree(users, false, "email", "A@x.org")
+		s.wantFree(users, true, "email", "b@x.org")
+	})
+}
+
+// TestHeldEnds checks that a held value is free after its time, without a change of the entry that
+// held it, and that nothing is left of it.
+func TestHeldEnds(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Second)}), "user")
+		add(t, users, "a", "name", "Ada")
+		add(t, users, "b", "name", "Bob")
+		_, err := users.Update(ctx, hints.UID("a"), putText("name", "Augusta"))
+		must(t, err)
+		must(t, users.Delete(ctx, hints.UID("b")))
+		for _, text := range []string{"Ada", "Bob"} {
+			eventually(t, text+" is free", func() bool {
+				_, err := users.Create(ctx, userdb.NewEntry{UID: "of" + text, Facets: schema.Texts("code", text)})
+				if err != nil && !errors.Is(err, userdb.ErrDuplicate) {
+					t.Fatal(err)
+				}
+				return err == nil
+			})
+		}
+		e, err := users.Update(ctx, hints.UID("a"), putText("name", "Ann"))
+		if must(t, err); len(e.Held()) != 1 {
+			t.Errorf("the entry holds %v, want only Augusta", e.Held())
+		}
+	})
+}
+
+// TestHeldMany checks that renaming in a loop leaves only the last names held.
+func TestHeldMany(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Hour)}), "user")
+		add(t, users, "a", "name", "n0")
+		for i := range 20 {
+			_, err := users.Update(ctx, hints.UID("a"), putText("name", fmt.Sprint("n", i+1)))
+			must(t, err)
+		}
+		e, err := users.Find(ctx, hints.UID("a"))
+		must(t, err)
+		var held []string
+		for _, h := range e.Held() {
+			held = append(held, h.Value)
+		}
+		slices.Sort(held)
+		if len(held) != 16 || slices.Contains(held, "n3") || !slices.Contains(held, "n4") {
+			t.Errorf("%d values are held, want the last 16: %q", len(held), held)
+		}
+		s.wantFree(users, true, "code", "n3")
+		s.wantFree(users, false, "code", "n4")
+	})
+}
+
+// A heldModel holds what entries must have and hold. Only names are held.
+type heldModel struct {
+	names map[string][]string // by UID
+	codes map[string]string   // by UID
+	held  map[string]string   // the UID that holds a name
+}
+
+// may reports whether an entry may have a value in some field.
+func (m heldModel) may(uid, text string) bool {
+	if by := m.held[text]; by != "" && by != uid {
+		return false
+	}
+	for other, names := range m.names {
+		if other != uid && (slices.Contains(names, text) || m.codes[other] == text) {
+			return false
+		}
+	}
+	return true
+}
+
+// become makes names and code the values of an entry.
+func (m heldModel) become(uid string, names []string, code string) {
+	before := m.names[uid]
+	m.names[uid], m.codes[uid] = names, code
+	for _, text := range names {
+		if !slices.Contains(before, text) {
+			delete(m.held, text)
+		}
+	}
+	for _, text := range before {
+		if !slices.Contains(names, text) && code != text {
+			m.held[text] = uid
+		}
+	}
+}
+
+// TestHeldLaws makes random changes of few entries with few values, and compares each answer with a
+// model: no value that an entry has or holds is given to another one.
+func TestHeldLaws(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx, rnd := t.Context(), rand.New(rand.NewPCG(3, uint64(len(s.url))))
+		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Hour)}), "user")
+		m := heldModel{map[string][]string{}, map[string]string{}, map[string]string{}}
+		texts, counts := []string{"a", "b", "c", "d", "e", "f"}, map[string]int{}
+		steps := 400
+		if !s.has(cheapWrites) || testing.Short() {
+			steps = 100
+		}
+		for step := range steps {
+			uid, text := []string{"u", "v", "w"}[rnd.IntN(3)], texts[rnd.IntN(len(texts))]
+			names, lives := m.names[uid]
+			code := m.codes[uid]
+			what, err, want := "", error(nil), error(nil)
+			switch rnd.IntN(8) {
+			case 0, 1:
+				what = "create " + text
+				n := userdb.NewEntry{UID: uid, Facets: schema.Texts("name", text)}
+				_, err = users.Create(ctx, n)
+				if want = userdb.ErrDuplicate; !lives && m.may(uid, text) {
+					want = nil
+					m.become(uid, []string{text}, "")
+				}
+			case 2:
+				what = "delete"
+				err = users.Delete(ctx, hints.UID(uid))
+				if want = userdb.ErrNotFound; lives {
+					want = nil
+					m.become(uid, nil, "")
+					delete(m.names, uid)
+					delete(m.codes, uid)
+				}
+			case 3:
+				what = "release " + text
+				err = users.ReleaseHeld(ctx, "name", text)
+				if want = userdb.ErrNotFound; m.held[text] != "" {
+					want = nil
+					delete(m.held, text)
+				}
+			default:
+				next, nextCode := slices.Clone(names), code
+				at := slices.Index(names, text)
+				how := rnd.IntN(5)
+				what = fmt.Sprint("edit ", how, " ", text)
+				_, err = users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error {
+					switch how {
+					case 0:
+						e.AddText("name", text)
+					case 1:
+						e.DropText("name", text)
+					case 2:
+						e.PutFirst("name", text)
+					case 3:
+						e.Put("code", schema.Text(text))
+					case 4:
+						e.Drop("code")
+					}
+					return nil
+				})
+				switch {
+				case how == 0 && at < 0:
+					next = append(next, text)
+				case how == 1 && at >= 0:
+					next = slices.Delete(next, at, at+1)
+				case how == 2:
+					if at >= 0 {
+						next = slices.Delete(next, at, at+1)
+					}
+					next = append([]string{text}, next...)
+				case how == 3:
+					nextCode = text
+				case how == 4:
+					nextCode = ""
+				}
+				switch {
+				case !lives:
+					want = userdb.ErrNotFound
+				case len(next) > 3:
+					want = userdb.ErrInvalid
+				case (how == 0 || how == 2 || how == 3) && !m.may(uid, text):
+					want = userdb.ErrDuplicate
+				default:
+					m.become(uid, next, nextCode)
+				}
+			}
+			if !errors.Is(err, want) {
+				t.Fatalf("step %d, %s of %s: got %v, want %v; %+v", step, what, uid, err, want, m)
+			}
+			counts[fmt.Sprint(want)]++
+		}
+		t.Logf("%v", counts)
+		held := map[string]string{}
+		for key, r := range s.dump(ctx) {
+			for name := range r.fields {
+				text, is := strings.CutPrefix(name, "~held:name:")
+				uid := strings.TrimPrefix(key, "user/uid:")
+				// An entry that was made anew may have the value again.
+				if is && !slices.Contains(m.names[uid], text) {
+					held[text] += uid
+				}
+			}
+		}
+		if !maps.Equal(held, m.held) {
+			t.Errorf("held are %v, want %v", held, m.held)
+		}
+	})
+}
