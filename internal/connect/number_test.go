@@ -70,7 +70,7 @@ func TestNumbersAreNoLists(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { e.Close() })
-		if texts, err := store.Texts(t.Context(), e, []string{"a"}); err == nil {
+		if texts, err := store.Texts(t.Context(), e, []string{"a", "b"}); err == nil {
 			t.Errorf("%q: got %v, want an error", number, texts)
 		}
 		c := redis.NewClient(&redis.Options{Addr: startConstant(t, number), MaxRetries: -1})
