@@ -130,7 +130,8 @@ type FieldError struct {
 	Field string
 
 	// Rule names the rule that the value breaks: one of a schema, or a word such as "key", "size",
-	// "kind" or "query". It is "" for ErrDuplicate.
+	// "kind" or "query". For ErrDuplicate it is "", or "retired" for a UID that is never given
+	// again.
 	Rule string
 
 	// Reason describes the problem to people. For ErrDuplicate it is "", or says which of several

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -85,6 +86,29 @@ func TestRetiredUID(t *testing.T) {
 		must(t, users.ForgetUID(ctx, "a"))
 		wantErr(t, "forgetting again", users.ForgetUID(ctx, "a"), userdb.ErrNotFound)
 		add(t, users, "a", "email", "d@x.org")
+	})
+}
+
+// TestForgottenUIDHolds checks that a UID that is forgotten still holds the values of its entry:
+// its tombstone lives as long as they are held.
+func TestForgottenUIDHolds(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx, sc := t.Context(), holdingSchema(time.Hour)
+		user := sc.Types["user"]
+		user.Retire = true
+		sc.Types["user"] = user
+		db := s.open(userdb.Options{Schema: sc})
+		users := typeOf(t, db, "user")
+		add(t, users, "a", "name", "Ada")
+		must(t, users.Delete(ctx, hints.UID("a")))
+		must(t, users.ForgetUID(ctx, "a"))
+		tombstones, err := store.Inspect(ctx, view.Of(db).Engine, []string{"user/uid:a"}, 0)
+		if must(t, err); tombstones[0].TTL < (50 * time.Minute).Milliseconds() {
+			t.Errorf("the tombstone has a time to live of %d ms, want an hour", tombstones[0].TTL)
+		}
+		s.wantFree(users, false, "name", "Ada")
+		must(t, users.ReleaseHeld(ctx, "name", "Ada"))
+		s.wantFree(users, true, "name", "Ada")
 	})
 }
 

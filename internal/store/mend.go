@@ -85,8 +85,9 @@ type PlacePrepared struct {
 type Drain struct{ Dropped }
 
 // FinishDelete finishes a delete that a server refused halfway, or the fencing of an absent entry.
-// It removes the facets of a deleted entry and gives its tombstone a time to live, or removes that
-// if the UID is retired. It reports whether there is a tombstone.
+// It removes the facets of a deleted entry and gives its tombstone a time to live, until the last
+// of its held values ends, or removes that if the UID is retired. It reports whether there is a
+// tombstone.
 type FinishDelete struct{ Entry recordkey.Key }
 
 // ForgetUID makes the retired UID of a deleted entry free again. It reports whether the UID was

@@ -23,6 +23,7 @@
 //	form_other           1    another version made a canonical value: run 'userdb schema apply'
 //	further_many         0 w  an entry has more values in a field than the schema allows
 //	further_wrong        1 e  a further value has no first one, repeats it or is kept wrongly
+//	held_ending          4 r  a tombstone holds values for longer than its time to live
 //	held_missing         2 r  the SRK of a value that an entry gave up and holds is absent
 //	held_taken           2    it names another entry
 //	history_orphan       4 r  a history belongs to no entry

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
@@ -49,8 +50,8 @@ func (c *checker) checkEntries(ctx context.Context, r *report, items []item) (es
 	return es
 }
 
-// checkTombstones checks that deleted entries (I4) have no facets, and that they stay forever if
-// and only if their UIDs are retired.
+// checkTombstones checks that deleted entries (I4) have no facets, that they stay forever if and
+// only if their UIDs are retired, and that they stay as long as they hold values.
 func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, dead []int) {
 	keys := records.Map(dead, func(i int) string { return items[i].raw })
 	for j, raw := range read(ctx, r, c.Engine, keys, readRaw) {
@@ -65,13 +66,24 @@ func (c *checker) checkTombstones(ctx context.Context, r *report, items []item, 
 			continue
 		case store.HalfDeleted(fields):
 			what = deleteUnfinished
-		case (raw.TTL == -1) == (fields[store.FieldRetired] != ""):
-			continue
+		case fields[store.FieldRetired] != "":
+			if what = retiredEnding; raw.TTL == -1 {
+				continue
+			}
 		case raw.TTL != -1:
-			what = retiredEnding
+			if what = heldEnding; !endsBefore(raw.TTL, store.HeldIn(fields)) {
+				continue
+			}
 		}
 		r.add(i, what, items[i].key, fields[store.FieldRev]).step = store.FinishDelete{Entry: items[i].key}
 	}
+}
+
+// endsBefore reports whether a record with a time to live, in milliseconds, ends before the last of
+// the held values. The clocks may differ by store.HeldMargin.
+func endsBefore(life int64, all []store.Held) bool {
+	end := time.Now().Add(store.HeldMargin).UnixMilli() + life
+	return slices.ContainsFunc(all, func(h store.Held) bool { return h.Until.UnixMilli() > end })
 }
 
 // entryAt returns the entry to check at a PRK. It returns nil if there is no record or only a

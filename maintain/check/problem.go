@@ -83,6 +83,7 @@ var (
 		"%s is stored as %s, by version %s of the canonical form, but this program looks for %s: 'userdb schema apply' converts it")
 	furtherMany  = define("further_many", 0, warning, "%d values of %s, but the schema allows %d")
 	furtherWrong = define("further_wrong", 1, fixEntry, "the further value %s of %s: %s")
+	heldEnding   = define("held_ending", 4, fixRecord, "the tombstone holds values for longer than its time to live")
 	heldMissing  = define("held_missing", 2, fixRecord, "%s holds this value, which it gave up, but another entry can take it")
 	heldTaken    = define("held_taken", 2, needsDecision,
 		"%s holds this value, which it gave up, but its SRK names %s: 'userdb held release' ends the hold")

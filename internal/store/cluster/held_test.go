@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// holding is the type of people, but it holds the values of both secondary fields for a minute.
+// holding is like people, but holds the values of both secondary fields for a minute.
 var holding = func() *change.Type {
 	s := people.Schema
 	s.Fields = maps.Clone(s.Fields)
@@ -33,7 +33,7 @@ var holding = func() *change.Type {
 	return t.WithGuard(people.Guard) // all actors have the schema that is in force
 }()
 
-// heldUntil is when the values end that are held when a scenario begins.
+// heldUntil holds when the values end that are held when a scenario begins.
 var heldUntil = time.UnixMilli(startTime).Add(time.Minute)
 
 // rename returns a verb that changes facets, and holds the values that the entry gives up.

@@ -35,5 +35,5 @@ var retiredMutants = []mutant{
 		return replace("'~since', '~retired')", "'~since')")(replace("if head[8] then return {'retired', past} end", "")(source))
 	}},
 	{name: "a tombstone does not keep ~retired", in: []string{"retired: retire"}, finds: "I3", rewrite: replace(", ['~retired'] = true", "")},
-	{name: "the tombstone of a retired UID ends", in: []string{"retired: retire"}, finds: "I3", rewrite: replace("if fields[i] == '~retired' then return end", "")},
+	{name: "the tombstone of a retired UID ends", in: []string{"retired: retire"}, finds: "I3", rewrite: replace("if fields[i] == '~retired' then return life ~= -1 and redis.call('PERSIST', entry) end", "")},
 }

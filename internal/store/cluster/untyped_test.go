@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// loose is the type while nobody types the values of name.
+// loose holds the type while nobody types the values of name.
 var loose = func() *change.Type {
 	st := people.Schema
 	st.Fields = map[string]schema.Field{"email": st.Fields["email"], "name": {Role: schema.RoleSecondary, Typed: new(false)}}

@@ -29,7 +29,7 @@ var (
 	RestateScript = redisx.NewScript(redisx.IsNumber, source("restate"))
 	TombstoneLua  = source("tombstone")
 	BuryScript    = redisx.NewScript(redisx.IsNumber, token.Lua, TombstoneLua, source("bury"))
-	ForgetScript  = redisx.NewScript(redisx.IsNumber, source("forget"))
+	ForgetScript  = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("forget"))
 	UnholdScript  = redisx.NewScript(redisx.IsNumber, source("forgetheld"))
 	PromoteScript = redisx.NewScript(redisx.IsNumber, source("promote"))
 	FilledScript  = redisx.NewScript(redisx.IsNumber, source("filled"))

@@ -15,10 +15,10 @@ import (
 var refusedMutants = []struct{ name, old, new string }{
 	{"tags are dropped before the entry is dead", "  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(set))", "  for _, d in ipairs(drops) do drop(d) end\n  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(set))"},
 	{"a tombstone does not keep that the UID is retired", ", ['~retired'] = true", ""},
-	{"the tombstone of a retired UID ends", "if fields[i] == '~retired' then return end", ""},
+	{"the tombstone of a retired UID ends", "if fields[i] == '~retired' then return life ~= -1 and redis.call('PERSIST', entry) end", ""},
 	{"the SRK of a held value is released", "if giving_up[nrelease + i] then\n", "redis.call('UNLINK', KEYS[4 + nsrk + nrelease + i])\n  if false then\n"},
 	{"a new entry inherits what a delete left", "if verb == 'create' and head[1] then strip(entry) end", ""},
-	{"a new entry keeps the time to live of a tombstone", "redis.call('PERSIST', entry)", ""},
+	{"a new entry keeps the time to live of a tombstone", "    redis.call('PERSIST', entry)\n", ""},
 	{"tags are replaced without a stage", "stage = KEYS[k + 2]", "stage = KEYS[k + 1]"},
 	{"the right to remove facets is not tried", "if unset > 7 or head[5] then", "if false then"},
 	{"a change is noted before it is made", "refused = not again and (permission_error() or store_schema())", "refused = not again and (note(verb, head[6]) or store_schema())"},

@@ -22,13 +22,7 @@ for name in string.gmatch(spent_of(spent or ''), '[^ ]+') do
   local reply = redis.pcall('HDEL', KEYS[2], name)
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
 end
-local endless = redis.call('PTTL', KEYS[1]) == -1
-local retired = redis.call('HEXISTS', KEYS[1], '~retired') == 1
-if endless ~= retired then
-  local reply
-  if retired then reply = redis.pcall('PERSIST', KEYS[1]) else reply = redis.pcall('EXPIRE', KEYS[1], ARGV[1]) end
-  if type(reply) == 'table' then return redis.error_reply(reply.err) end
-end
+end_tombstone(KEYS[1], ARGV[1])
 if isa then strip(KEYS[1], true) end
 if spent then redis.call('HDEL', KEYS[1], '~tokens') end
 return 1

@@ -5,7 +5,6 @@
 local head = redis.pcall('HMGET', KEYS[1], '~isa', ARGV[1])
 if head.err then return redis.error_reply(head.err) end
 if not head[2] or head[1] and head[1] ~= '' then return 0 end
--- The tombstone must not lose its last field: commands that are under way look for its revs.
 local reply = redis.pcall('HDEL', KEYS[1], ARGV[1])
 if type(reply) == 'table' then return redis.error_reply(reply.err) end
 return 1

@@ -20,16 +20,19 @@ local function strip(entry, keep_note, keep_tokens)
   for i = 1, #removed, 2000 do redis.call('HDEL', entry, unpack(removed, i, math.min(i + 1999, #removed))) end
 end
 
--- end_tombstone gives a tombstone its time to live in seconds. If the UID is retired, the tombstone
--- never ends; if the tombstone has held values, it does not end before them.
+-- end_tombstone gives a tombstone its time to live: at least that many seconds, and until its last
+-- held value ends. If the UID is retired, the tombstone never ends. A time to live that is long
+-- enough stays.
 local function end_tombstone(entry, seconds)
-  local fields, ends = redis.call('HGETALL', entry), 0
+  local fields, life, rest = redis.call('HGETALL', entry), redis.call('PTTL', entry), 0
   for i = 1, #fields, 2 do
-    if fields[i] == '~retired' then return end
-    if string.sub(fields[i], 1, 6) == '~held:' then ends = math.max(ends, tonumber(fields[i + 1]) or 0) end
+    if fields[i] == '~retired' then return life ~= -1 and redis.call('PERSIST', entry) end
+    if string.sub(fields[i], 1, 6) == '~held:' then rest = math.max(rest, tonumber(fields[i + 1]) or 0) end
   end
-  if ends == 0 then return redis.call('EXPIRE', entry, seconds) end
-  local time = redis.call('TIME')
-  local rest = ends - time[1] * 1000 - math.floor(time[2] / 1000)
+  if rest > 0 then
+    local time = redis.call('TIME')
+    rest = rest - time[1] * 1000 - math.floor(time[2] / 1000)
+  end
+  if life ~= -1 and life >= rest then return end
   redis.call('PEXPIRE', entry, string.format('%.0f', math.max(seconds * 1000, rest)))
 end
