@@ -34,8 +34,7 @@ const purposeOnce = "once"
 // CreateOnce creates an entry like Create, for callers that repeat a request if they get no answer.
 // All requests with the same name, from any process and within 24 hours, create one entry at one
 // UID and return its current state. The caller chooses the name, which has at most 1,024 bytes. An
-// embedded store keeps at most 4,000 tokens of accounts that do not exist, such as these requests,
-// and forgets those that expire first.
+// embedded store keeps the newest 4,000 of these requests.
 //
 // The error is
 //

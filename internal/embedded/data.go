@@ -10,16 +10,17 @@ import (
 // root holds all records. Copying it takes no time: the copies share their records until one of
 // them changes.
 type root struct {
-	keys    *btree.Map[string, *object]
-	due     *btree.Set[string]             // dueKey of all records that expire
-	limited [numClasses]*btree.Set[string] // dueKey of those that strangers can cause
-	size    int                            // approximate number of bytes in a file
+	keys     *btree.Map[string, *object]
+	due      *btree.Set[string] // dueKey of all records that expire
+	limited  [numClasses]crowd  // those that strangers can cause
+	arrivals uint64             // the number of the newest token in limited
+	size     int                // approximate number of bytes in a file
 }
 
 func newRoot() root {
 	r := root{keys: btree.NewMap[string, *object](treeDegree), due: new(btree.Set[string])}
 	for i := range r.limited {
-		r.limited[i] = new(btree.Set[string])
+		r.limited[i] = newCrowd()
 	}
 	return r
 }
@@ -27,7 +28,7 @@ func newRoot() root {
 func (r root) copy() root {
 	r.keys, r.due = r.keys.Copy(), r.due.Copy()
 	for i := range r.limited {
-		r.limited[i] = r.limited[i].Copy()
+		r.limited[i] = r.limited[i].copy()
 	}
 	return r
 }

@@ -49,6 +49,7 @@ func newEngine(ctx context.Context) *engine {
 	if now, given := ctx.Value(clockKey{}).(func() time.Time); given {
 		e.now = now
 	}
+	e.data.now = e.now().UnixMilli() // also while a file is read
 	e.scripts = newScripting(e.data)
 	e.data.read, e.data.changed = e.noteRead, e.noteChange
 	e.saving.init()

@@ -3,15 +3,24 @@ package embedded
 import (
 	"encoding/binary"
 	"strings"
+	"time"
+
+	"github.com/tidwall/btree"
 )
 
 // The classes of expiring records that strangers can cause, for example by guessing passwords, in
 // the order in which they give way. Counters that limit visitors come last: without them, strangers
 // could go on.
+//
+// Tokens have three classes, so that none of them can push out the others: an application that
+// sends thousands of invitations ends no sign-ups and no requests that are recognized by their
+// idempotency key.
 const (
 	nobodyCounter = iota // throttle counters of identifiers that no entry has
 	orphanHistory        // histories of entries that do not exist
-	orphanToken          // tokens of entries that do not exist, such as invitations
+	longToken            // tokens of entries that do not exist and that live for over a day
+	shortToken           // other tokens of entries that do not exist
+	requestToken         // requests of CreateOnce
 	visitorLimit         // counters of origins and of visitors' requests
 	numClasses
 )
@@ -19,12 +28,16 @@ const (
 // classLimits holds the maximum number of records of each class, and maxStrangers that of all
 // classes together. They leave memory for entries, and for the records of entries.
 var (
-	classLimits  = [numClasses]int{20_000, 20_000, 4_000, 6_000}
-	maxStrangers = 20_000
+	classLimits  = [numClasses]int{20_000, 20_000, 4_000, 4_000, 4_000, 6_000}
+	maxStrangers = 24_000
 )
 
+// longLife is the longest life of a shortToken. A reservation of CreateOnce lives that long.
+const longLife = 24 * time.Hour
+
 // classOf returns the class of the record at key, or -1. Histories and tokens are of a class only
-// while their entry does not exist.
+// while their entry does not exist. A shortToken may also be a longToken, which only its lifetime
+// tells.
 func classOf(key string) int {
 	kind, rest, _ := strings.Cut(ownPart(key), "/")
 	switch kind {
@@ -41,10 +54,16 @@ func classOf(key string) int {
 	case "history":
 		return orphanHistory
 	case "token":
-		return orphanToken
+		if strings.HasPrefix(rest, requestPrefix) {
+			return requestToken
+		}
+		return shortToken
 	}
 	return -1
 }
+
+// requestPrefix begins the owner of a requestToken, in braces.
+const requestPrefix = "{~~userdb/once/name:"
 
 // ownPart returns what follows "~/" in the key of a record of the store itself, in any namespace,
 // or "".
@@ -63,6 +82,9 @@ func ownPart(key string) string {
 		key = rest
 	}
 }
+
+// namespaceOf returns the namespace of the record at key of the store itself, with a slash, or "".
+func namespaceOf(key string) string { return strings.TrimSuffix(key, "~/"+ownPart(key)) }
 
 // ownerOf returns the key of the entry whose tokens or history are at key: it stands in braces.
 func ownerOf(key string) string {
@@ -114,11 +136,16 @@ func (d *data) schedule(key string, from, to int64) {
 		return
 	}
 	if from != 0 {
-		d.limited[class].Delete(dueKey(from, key))
+		d.uncount(class, key)
 	}
-	if to != 0 && (class != orphanHistory && class != orphanToken || !d.isEntry(ownerOf(key))) {
-		d.limited[class].Insert(dueKey(to, key))
+	if to != 0 && (!isOrphan(class) || !d.isEntry(ownerOf(key))) {
+		d.count(class, key, to)
 	}
+}
+
+// isOrphan reports whether a class has only records of entries that do not exist.
+func isOrphan(class int) bool {
+	return class != nobodyCounter && class != visitorLimit
 }
 
 // scheduleRecords moves the history and the tokens of the entry at key into their class, or out of
@@ -130,19 +157,100 @@ func (d *data) scheduleRecords(key string) {
 		if !found || o.until == 0 {
 			continue
 		}
-		if class := d.limited[classOf(record)]; exists {
-			class.Delete(dueKey(o.until, record))
+		if class := classOf(record); exists {
+			d.uncount(class, record)
 		} else {
-			class.Insert(dueKey(o.until, record))
+			d.count(class, record, o.until)
 		}
 	}
+}
+
+// count adds the record at key, which expires at until, to a class. The oldest tokens give way
+// first, so that a new one stays for a while, however short its life. Other records give way in the
+// order in which they expire: counters that have counted more live longer.
+func (d *data) count(class int, key string, until int64) {
+	d.uncount(class, key)
+	if class == shortToken && until-d.now > longLife.Milliseconds() {
+		class = longToken
+	}
+	number := uint64(until)
+	if class == longToken || class == shortToken || class == requestToken {
+		d.arrivals++
+		number = d.arrivals
+	}
+	d.limited[class].add(key, number)
+}
+
+// uncount removes the record at key from a class.
+func (d *data) uncount(class int, key string) {
+	d.limited[class].remove(key)
+	if class == shortToken {
+		d.limited[longToken].remove(key)
+	}
+}
+
+// A crowd holds the records of a class. Copying it takes no time. If there are too many, the
+// namespace that has most of them loses the one with the least number.
+type crowd struct {
+	numbers    *btree.Map[string, uint64] // by key
+	inOrder    *btree.Set[string]         // namespace, NUL, number and key of each record
+	namespaces *btree.Map[string, int]    // the number of records in each namespace
+	bySize     *btree.Set[string]         // number of records and namespace
+}
+
+func newCrowd() crowd {
+	return crowd{new(btree.Map[string, uint64]), new(btree.Set[string]), new(btree.Map[string, int]), new(btree.Set[string])}
+}
+
+func (c crowd) copy() crowd {
+	return crowd{c.numbers.Copy(), c.inOrder.Copy(), c.namespaces.Copy(), c.bySize.Copy()}
+}
+
+func (c crowd) len() int { return c.numbers.Len() }
+
+func (c crowd) add(key string, number uint64) {
+	c.numbers.Set(key, number)
+	c.inOrder.Insert(namespaceOf(key) + "\x00" + dueKey(int64(number), key))
+	c.resize(namespaceOf(key), 1)
+}
+
+func (c crowd) remove(key string) {
+	if number, found := c.numbers.Delete(key); found {
+		c.inOrder.Delete(namespaceOf(key) + "\x00" + dueKey(int64(number), key))
+		c.resize(namespaceOf(key), -1)
+	}
+}
+
+// resize changes the number of records in a namespace.
+func (c crowd) resize(namespace string, by int) {
+	old, _ := c.namespaces.Get(namespace)
+	c.bySize.Delete(dueKey(int64(old), namespace))
+	if old+by == 0 {
+		c.namespaces.Delete(namespace)
+		return
+	}
+	c.namespaces.Set(namespace, old+by)
+	c.bySize.Insert(dueKey(int64(old+by), namespace))
+}
+
+// first returns the key of the record that gives way first, or "" if there is none.
+func (c crowd) first() (key string) {
+	largest, found := c.bySize.Max()
+	if !found {
+		return ""
+	}
+	from := largest[8:] + "\x00"
+	c.inOrder.Ascend(from, func(element string) bool {
+		key = element[len(from)+8:]
+		return false
+	})
+	return key
 }
 
 // maxSwept limits how many records one command removes for each reason.
 const maxSwept = 100
 
-// sweep removes records that have expired, and those that are too many. Within a class it removes
-// those that expire first.
+// sweep removes records that have expired, and those that are too many.
 func (d *data) sweep() {
 	for n := 0; n < maxSwept && d.anyExpired(); n++ {
 		first, _ := d.due.Min()
@@ -150,8 +258,8 @@ func (d *data) sweep() {
 	}
 	all := 0
 	for class, limit := range classLimits {
-		d.removeFirst(class, d.limited[class].Len()-limit)
-		all += d.limited[class].Len()
+		d.removeFirst(class, d.limited[class].len()-limit)
+		all += d.limited[class].len()
 	}
 	for class := range classLimits {
 		all -= d.removeFirst(class, all-maxStrangers)
@@ -166,10 +274,9 @@ func (d *data) anyExpired() bool {
 // removeFirst removes up to n records of a class, but not more than maxSwept, and returns how many
 // it removed.
 func (d *data) removeFirst(class, n int) int {
-	n = min(n, d.limited[class].Len(), maxSwept)
+	n = min(n, d.limited[class].len(), maxSwept)
 	for range n {
-		first, _ := d.limited[class].Min()
-		d.delete(first[8:])
+		d.delete(d.limited[class].first())
 	}
 	return max(n, 0)
 }

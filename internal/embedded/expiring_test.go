@@ -18,8 +18,9 @@ func TestClassOf(t *testing.T) {
 		"~~userdb/~acme/~/throttle/operator/nobody/x": nobodyCounter,
 		"~/throttle/user/origin/x":                    visitorLimit,
 		"~acme/~/visits/user/identifier/x":            visitorLimit,
-		"~/token/{user/uid:a}":                        orphanToken,
-		"~~userdb/~/token/{~~userdb/once/name:x}":     orphanToken,
+		"~/token/{user/uid:a}":                        shortToken,
+		"~/token/{once/name:x}":                       shortToken,
+		"~~userdb/~/token/{~~userdb/once/name:x}":     requestToken,
 		"~/history/{user/uid:a}":                      orphanHistory,
 		"~/throttle/user/uid/a":                       -1,
 		"~/session/{user/uid:a}":                      -1,
@@ -60,17 +61,21 @@ func TestRecordsOf(t *testing.T) {
 
 // TestFloods checks which records are deleted if there are too many of some classes.
 func TestFloods(t *testing.T) {
-	formats := [numClasses]string{"~/throttle/user/nobody/%d", "~/history/{user/uid:none%d}", "~/token/{user/uid:none%d}", "~/visits/user/identifier/%d"}
+	formats := [numClasses]string{
+		"~/throttle/user/nobody/%d", "~/history/{user/uid:none%d}", "~/token/{user/uid:none%d}", "~/token/{user/uid:no%d}",
+		"~~userdb/~/token/{~~userdb/once/name:%d}", "~/visits/user/identifier/%d",
+	}
 	for _, tt := range []struct {
 		name          string
 		records, stay [numClasses]int
 	}{
-		{"few", [numClasses]int{10, 10, 10, 10}, [numClasses]int{10, 10, 10, 10}},
-		{"a flood of invitations", [numClasses]int{10, 9000, 47_000, 10}, [numClasses]int{10, 9000, 4000, 10}},
-		{"a flood of requests", [numClasses]int{10, 9000, 10, 30_000}, [numClasses]int{10, 9000, 10, 6000}},
-		{"a flood of guesses", [numClasses]int{30_000, 9000, 10, 10}, [numClasses]int{10_980, 9000, 10, 10}},
-		{"all floods", [numClasses]int{30_000, 10_000, 47_000, 30_000}, [numClasses]int{0, 10_000, 4000, 6000}},
-		{"many histories", [numClasses]int{0, 30_000, 1000, 1000}, [numClasses]int{0, 18_000, 1000, 1000}},
+		{"few", [numClasses]int{10, 10, 10, 10, 10, 10}, [numClasses]int{10, 10, 10, 10, 10, 10}},
+		{"a flood of invitations", [numClasses]int{10, 9000, 47_000, 1000, 1000, 10}, [numClasses]int{10, 9000, 4000, 1000, 1000, 10}},
+		{"a flood of creates", [numClasses]int{10, 9000, 1000, 47_000, 47_000, 10}, [numClasses]int{10, 9000, 1000, 4000, 4000, 10}},
+		{"a flood of requests", [numClasses]int{10, 9000, 10, 10, 10, 30_000}, [numClasses]int{10, 9000, 10, 10, 10, 6000}},
+		{"a flood of guesses", [numClasses]int{30_000, 9000, 10, 10, 10, 10}, [numClasses]int{14_960, 9000, 10, 10, 10, 10}},
+		{"all floods", [numClasses]int{30_000, 10_000, 47_000, 5000, 5000, 30_000}, [numClasses]int{0, 6000, 4000, 4000, 4000, 6000}},
+		{"many histories", [numClasses]int{0, 30_000, 1000, 0, 0, 1000}, [numClasses]int{0, 20_000, 1000, 0, 0, 1000}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newData()
@@ -89,7 +94,11 @@ func TestFloods(t *testing.T) {
 				for i := range n {
 					key := fmt.Sprintf(formats[class], i)
 					d.setString(key, "")
-					d.setUntil(key, int64(10+i))
+					until := int64(10 + i)
+					if class == longToken {
+						until += longLife.Milliseconds()
+					}
+					d.setUntil(key, until)
 					d.sweep()
 				}
 			}
@@ -110,6 +119,41 @@ func TestFloods(t *testing.T) {
 	}
 }
 
+// TestFloodInOneNamespace checks that a flood in one namespace removes nothing from another one, and
+// that the oldest token goes first, whichever expires first.
+func TestFloodInOneNamespace(t *testing.T) {
+	d := newData()
+	d.now = 1
+	invite := func(namespace string, i, life int) string {
+		key := fmt.Sprintf("%s~/token/{%suser/uid:%d}", namespace, namespace, i)
+		d.setString(key, "")
+		d.setUntil(key, d.now+int64(life))
+		d.sweep()
+		return key
+	}
+	var quiet, last []string
+	for i := range 100 {
+		quiet = append(quiet, invite("~quiet/", i, 1000))
+	}
+	for i := range 10_000 {
+		invite("", i, 100_000)
+	}
+	for i := range 100 {
+		last = append(last, invite("", 10_000+i, 1000))
+	}
+	for i := range 2000 {
+		invite("", 20_000+i, 100_000)
+	}
+	for _, key := range append(quiet, last...) {
+		if _, found := d.keys.Get(key); !found {
+			t.Errorf("deleted: %s", key)
+		}
+	}
+	if got := d.limited[shortToken].len(); got != classLimits[shortToken] {
+		t.Errorf("there are %d tokens, want %d", got, classLimits[shortToken])
+	}
+}
+
 // TestOwners checks that histories and tokens count as those of strangers while their entry does
 // not exist, however it came to exist or ceased to, and after a file is read again.
 func TestOwners(t *testing.T) {
@@ -118,10 +162,12 @@ func TestOwners(t *testing.T) {
 	d := s.engine.data
 	check := func(after string, want int) {
 		t.Helper()
-		for _, class := range []int{orphanHistory, orphanToken} {
-			if got := s.engine.data.limited[class].Len(); got != want {
-				t.Errorf("after %s: %d records of class %d, want %d", after, got, class, want)
-			}
+		limited := &s.engine.data.limited
+		if got := limited[orphanHistory].len(); got != want {
+			t.Errorf("after %s: %d histories, want %d", after, got, want)
+		}
+		if got := limited[shortToken].len() + limited[longToken].len(); got != want {
+			t.Errorf("after %s: %d tokens, want %d", after, got, want)
 		}
 	}
 	for _, entry := range []string{"~acme/user/uid:a", "user/uid:b"} {
@@ -145,6 +191,7 @@ func TestOwners(t *testing.T) {
 		{"SET user/uid:b v", 1},
 		{"DEL user/uid:b", 1},
 		{"PEXPIRE ~acme/~/token/{~acme/user/uid:a} 7200000", 1},
+		{"PEXPIRE ~acme/~/token/{~acme/user/uid:a} 720000000", 1},
 		{"PEXPIRE ~acme/~/history/{~acme/user/uid:a} 7200000", 1},
 	} {
 		words := strings.Fields(step.command)
@@ -174,7 +221,7 @@ func TestOwners(t *testing.T) {
 // and no others.
 func TestFlood(t *testing.T) {
 	defer func(old [numClasses]int) { classLimits = old }(classLimits)
-	classLimits = [numClasses]int{5, 6, 4, 3}
+	classLimits = [numClasses]int{5, 6, 4, 4, 4, 3}
 	for _, path := range []string{"", file(t)} {
 		flood(t, open(t, path))
 	}
