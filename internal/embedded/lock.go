@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/coffeenode/userdb/internal/filelock"
 	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
@@ -28,7 +29,7 @@ func lockFile(ctx context.Context, dataFile string) (*os.File, *redis.Client, er
 	}
 	pause := 5 * time.Millisecond
 	for {
-		locked, err := tryLock(f)
+		locked, err := filelock.TryLock(f)
 		if locked {
 			writeHolder(f)
 			return f, nil, nil
@@ -72,7 +73,7 @@ func Holder(path string) string {
 		return ""
 	}
 	defer f.Close() // and gives the lock back
-	if locked, err := tryLock(f); locked || err != nil {
+	if locked, err := filelock.TryLock(f); locked || err != nil {
 		return ""
 	}
 	const unknown = "another process"

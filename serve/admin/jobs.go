@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -106,25 +108,53 @@ func (js *Jobs) now(ctx context.Context) (time.Time, error) {
 	return js.view.Engine.Time(ctx, key.In(view.Reserved))
 }
 
-// Begin records the start of a job. It sets the job's ID, namespace, state and times, and removes
-// the oldest ended jobs of the namespace if there are too many. If the operator who starts the job
+// SessionTime returns the time by the clock that sets the times of an operator's sessions.
+func (js *Jobs) SessionTime(ctx context.Context, operator userdb.Entry) (time.Time, error) {
+	if at := js.view.StoreTime(); !at.IsZero() {
+		return at, nil
+	}
+	return js.view.Engine.Time(ctx, operator.Key().In(js.view.NS))
+}
+
+// NewJobID returns an ID for a job that is to begin.
+func NewJobID() string { return strings.ToLower(rand.Text()) }
+
+var jobIDs = regexp.MustCompile(`^[a-z2-7]{26}$`)
+
+// ErrJobExists means that a job with the ID has begun before.
+var ErrJobExists = coded.New(userdb.CodeConflict, "the job has already begun")
+
+// Begin records the start of a job. It sets the job's namespace, state and times, and its ID unless
+// it has one from NewJobID, and removes the oldest ended jobs of the namespace if there are too
+// many. It returns ErrJobExists if there is a job with the ID, and ErrNotFound if NewJobID cannot
+// have returned the ID. If the operator who starts the job
 // has been disabled or has been given another password, it records the job as stopped and returns
 // ErrOperatorDisabled.
 func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
-	now, err := js.now(ctx)
-	if err == nil {
-		err = js.prune(ctx)
+	if j.ID == "" {
+		j.ID = NewJobID()
 	}
+	if !jobIDs.MatchString(j.ID) {
+		return Job{}, userdb.ErrNotFound
+	}
+	now, err := js.now(ctx)
 	if err != nil {
 		return Job{}, err
 	}
-	j.ID, j.Namespace, j.State = strings.ToLower(rand.Text()), js.ns, JobRunning
+	j.Namespace, j.State = js.ns, JobRunning
 	j.Began = now.UTC().Truncate(time.Millisecond)
 	j.LastHeartbeat = j.Began
 	if j, err = js.typed.Create(ctx, j); err != nil {
+		if errors.Is(err, userdb.ErrDuplicate) {
+			err = ErrJobExists
+		}
 		return Job{}, err
 	}
-	if err = js.checkOperator(ctx, j); err != nil {
+	// An attempt to begin the oldest job again must find it, so it comes before prune.
+	if err = js.prune(ctx); err == nil {
+		err = js.checkOperator(ctx, j)
+	}
+	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 		return Job{}, errors.Join(err, js.End(ctx, j.ID, JobStopped, "", 0, 0))

@@ -81,8 +81,7 @@ func TestPasswordAgain(t *testing.T) {
 			at + "/tokens":    {"purpose", "reset"},
 			at + "/password":  {"password", "another long password"},
 		}
-		late := time.Now().Add(verifiedFor + time.Minute)
-		d.console.now = func() time.Time { return late }
+		d.advance(verifiedFor + time.Minute)
 		for path, form := range forms {
 			asked := d.do(http.StatusOK, path, form...)
 			d.wantText(asked, "Your own password", "Nothing has been done yet.")
@@ -107,7 +106,7 @@ func TestPasswordAgain(t *testing.T) {
 		}
 		_, err = d.users.Login(t.Context(), "alice", "another long password", userdb.Attempt{})
 		must(t, err)
-		d.console.now = time.Now // the operator has just given the password
+		d.advance(0) // the operator has just given the password
 		d.wantText(d.do(http.StatusOK, "/console/keys", "name", "other", "scope", "read"), "The key other has been created.")
 	})
 }

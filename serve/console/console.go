@@ -48,7 +48,7 @@ type Console struct {
 	auth      web.Auth
 	jobs      *runner
 	figures   figures.Cache
-	now       func() time.Time
+	now       func(ctx context.Context, operator userdb.Entry) (time.Time, error) // Jobs.SessionTime
 	logins    loginCounter
 	handler   http.Handler
 }
@@ -79,7 +79,7 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Console{options: o, store: db, operators: operators, now: time.Now}
+	c := &Console{options: o, store: db, operators: operators}
 	c.auth = web.Auth{
 		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.fail,
 		Session: userdb.SessionOptions{Lifetime: 12 * time.Hour, IdleTimeout: 2 * time.Hour},
@@ -90,6 +90,7 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 	if c.jobs, err = newRunner(db); err != nil {
 		return nil, err
 	}
+	c.now = c.jobs.jobs.SessionTime
 	c.handler = c.routes()
 	return c, nil
 }

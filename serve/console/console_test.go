@@ -270,3 +270,8 @@ func TestStalledForms(t *testing.T) {
 		rest.Close()
 	}
 }
+
+// advance sets the clock of the store, as the console sees it, ahead of that of this process.
+func (d *testConsole) advance(by time.Duration) {
+	d.console.now = func(context.Context, userdb.Entry) (time.Time, error) { return time.Now().Add(by), nil }
+}

@@ -242,7 +242,7 @@ func TestImportOfUnfinishedDryRun(t *testing.T) {
 		if name != "running" {
 			d.wantText(d.waitForJob(page), name)
 		}
-		d.wantText(d.do(http.StatusUnprocessableEntity, "/console/import", "from", j.ID), "Upload the file again.")
+		d.wantText(d.do(http.StatusUnprocessableEntity, "/console/import", "from", j.ID), " again.")
 	}
 	all, err := d.console.jobs.jobs.All(t.Context())
 	if must(t, err); len(all) != 3 {

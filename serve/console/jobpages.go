@@ -24,6 +24,7 @@ import (
 type jobsPage struct {
 	Jobs  []admin.Job
 	Types []string
+	NewID string // of the job that the form starts
 }
 
 func (c *Console) jobList(kind, title string) http.HandlerFunc {
@@ -40,7 +41,7 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 		c.fail(w, r, err)
 		return
 	}
-	data := jobsPage{Types: db.Schema().Names()}
+	data := jobsPage{Types: db.Schema().Names(), NewID: admin.NewJobID()}
 	for _, j := range all {
 		if j.Kind == kind {
 			data.Jobs = append(data.Jobs, j)
@@ -49,9 +50,15 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 	c.show(w, r, statusOf(problems), page{Name: kind, Title: title, Data: data, Problems: problems})
 }
 
-// respondStarted sends the response to a request that was to start a job.
+// jobInput is the name of the input with the ID of the job that a form starts. It makes a browser
+// that sends a form again, such as after Back, show the job that the form has started.
+const jobInput = "job"
+
+// respondStarted sends the response to a request that was to start the job j.
 func (c *Console) respondStarted(w http.ResponseWriter, r *http.Request, j admin.Job, err error, kind, title string) {
 	switch {
+	case errors.Is(err, admin.ErrJobExists):
+		http.Redirect(w, r, "/console/jobs/"+j.ID, http.StatusSeeOther)
 	case errors.Is(err, errBusy):
 		c.showJobs(w, r, kind, title, web.Problem{Code: userdb.CodeThrottled, Text: "Four jobs are already running. Wait for one to end, or stop one."})
 	case err != nil:
@@ -65,13 +72,13 @@ func (c *Console) respondStarted(w http.ResponseWriter, r *http.Request, j admin
 func (c *Console) startCheck(w http.ResponseWriter, r *http.Request) {
 	repair := r.PostFormValue("repair") != ""
 	if repair && r.PostFormValue("confirm") == "" {
-		c.show(w, r, http.StatusOK, page{Name: "check-confirm", Title: "Repair all accounts?"})
+		c.show(w, r, http.StatusOK, page{Name: "check-confirm", Title: "Repair all accounts?", Data: admin.NewJobID()})
 		return
 	}
 	db, err := c.view(r.Context())
 	var j admin.Job
 	if err == nil {
-		j, err = c.jobs.checkJob(r.Context(), db, web.Entry(r.Context()).Text(admin.OperatorName), repair)
+		j, err = c.jobs.checkJob(r.Context(), db, r.PostFormValue(jobInput), web.Entry(r.Context()).Text(admin.OperatorName), repair)
 	}
 	c.respondStarted(w, r, j, err, "check", "Check")
 }
@@ -86,7 +93,7 @@ func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
 	}
 	var j admin.Job
 	if err == nil {
-		j, err = c.jobs.exportJob(r.Context(), db, web.Entry(r.Context()).Text(admin.OperatorName), typ)
+		j, err = c.jobs.exportJob(r.Context(), db, r.PostFormValue(jobInput), web.Entry(r.Context()).Text(admin.OperatorName), typ)
 	}
 	c.respondStarted(w, r, j, err, "export", "Export accounts")
 }
@@ -109,10 +116,14 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// triedUpload returns the upload of the dry run that a form names, which must have ended well.
+// triedUpload returns the upload of the dry run that a form names, which must have ended well. The
+// error is ErrJobExists if the upload has been imported.
 func (c *Console) triedUpload(r *http.Request) (upload, error) {
 	id := r.PostFormValue("from")
 	d, ok := c.jobs.details(id)
+	if ok && d.Import != "" {
+		return upload{Import: d.Import}, admin.ErrJobExists
+	}
 	if !ok || d.Upload.Path == "" {
 		return upload{}, errElsewhere
 	}
@@ -137,8 +148,13 @@ func (c *Console) beginImport(w http.ResponseWriter, r *http.Request, u upload, 
 	if err = errors.Join(err, viewErr); err == nil {
 		j, err = c.jobs.importJob(r.Context(), db, by, u, dry)
 	}
-	if err != nil && dry {
+	switch {
+	case err != nil && dry:
 		u.remove()
+	case err == nil && !dry:
+		c.jobs.setImported(r.PostFormValue("from"), u.Import)
+	case errors.Is(err, admin.ErrJobExists):
+		j.ID = u.Import
 	}
 	if problem, ok := errors.AsType[errUpload](err); ok {
 		c.showJobs(w, r, "import", "Import accounts", web.Problem{Field: "file", Text: string(problem)})

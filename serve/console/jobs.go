@@ -39,6 +39,7 @@ type runner struct {
 	mu      sync.Mutex
 	tasks   map[string]*task // includes jobs that have ended, while their files exist
 	folder  string           // "" until it is created
+	lock    *os.File         // tells other processes that the folder is in use
 	running int
 	begun   int // jobs so far
 	stopped bool
@@ -68,13 +69,16 @@ type detail struct {
 	Refused  []refusedLine
 	Files    []string // names of files to download
 	Upload   upload   // set by a dry run: the input of the actual import
+	Import   string   // ID of that import, once it has begun
 }
 
 // canImport reports whether the details belong to a dry run that has ended well, so that the import
 // of its file may follow. j is that job.
 func (d detail) canImport(j admin.Job) bool { return d.Upload.Path != "" && j.State == admin.JobDone }
 
+// newRunner returns a runner. It removes the folders of runners whose processes have died.
 func newRunner(db *userdb.DB) (*runner, error) {
+	removeAbandoned(os.TempDir())
 	jobs, err := admin.OpenJobs(db)
 	r := &runner{jobs: jobs, host: rand.Text(), tasks: map[string]*task{}, closing: make(chan struct{})}
 	r.end = sync.OnceFunc(func() { close(r.closing) })
@@ -82,16 +86,17 @@ func newRunner(db *userdb.DB) (*runner, error) {
 }
 
 // begin starts a job in the background. The job keeps the values of ctx, which include the actor,
-// but not its end. do returns the text that describes the result.
+// but not its end. do returns the text that describes the result. With an error, begin returns j.
 func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx context.Context, w *task) (string, error)) (admin.Job, error) {
 	if err := r.reserve(); err != nil {
 		return admin.Job{}, err
 	}
 	j.Host, j.PasswordChanged = r.host, web.Entry(ctx).PasswordChanged()
+	asked := j
 	j, err := r.jobs.Begin(ctx, j)
 	if err != nil {
 		r.release()
-		return admin.Job{}, err
+		return asked, err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := &task{Job: j, stop: stop, ended: make(chan struct{}), detail: d}
@@ -109,6 +114,9 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 	go func() {
 		defer r.release()
 		text, err := do(ctx, w)
+		if err != nil { // nobody can use its files, which may fill the disk
+			r.removeFiles(w)
+		}
 		r.finish(ctx, w, text, err)
 		close(w.ended)
 		stop()
@@ -201,7 +209,8 @@ func (r *runner) close(ctx context.Context) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.folder != "" {
-		_ = os.RemoveAll(r.folder) // it is in the system's temporary folder
+		_ = os.RemoveAll(r.folder) // if it fails, the next process does it
+		_ = r.lock.Close()         // nothing was written
 	}
 }
 
@@ -278,11 +287,35 @@ func (r *runner) endedTasks() (ended []*task) {
 
 // remove removes the files of a job that has ended, and forgets the job.
 func (r *runner) remove(w *task) {
+	r.removeFiles(w)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = os.RemoveAll(filepath.Join(r.folder, w.ID)) // close removes the folder in any case
-	w.update(func(d *detail) { d.Upload.remove() })
 	delete(r.tasks, w.ID)
+}
+
+// removeFiles removes the files of a job, and the upload of a dry run.
+func (r *runner) removeFiles(w *task) {
+	r.mu.Lock()
+	folder := r.folder
+	r.mu.Unlock()
+	w.update(func(d *detail) {
+		if folder != "" {
+			_ = os.RemoveAll(filepath.Join(folder, w.ID)) // close removes the folder in any case
+		}
+		d.Upload.remove()
+		d.Files, d.Upload = nil, upload{}
+	})
+}
+
+// setImported records that the import of a dry run's upload has begun, which has the file open, and
+// removes the upload.
+func (r *runner) setImported(id, importID string) {
+	if w := r.task(id); w != nil {
+		w.update(func(d *detail) {
+			d.Upload.remove()
+			d.Upload, d.Import = upload{}, importID
+		})
+	}
 }
 
 // removeUploads removes the uploads of dry runs that have ended, except those of the last
@@ -309,19 +342,27 @@ func (r *runner) create(id, name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.OpenFile(filepath.Join(folder, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	return openNew(filepath.Join(folder, name))
+}
+
+// openNew creates a file. Tests replace it.
+var openNew = func(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
 // makeFolder returns the folder of a job or of an upload, which it creates if necessary.
 func (r *runner) makeFolder(id string) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.folder == "" {
-		folder, err := os.MkdirTemp("", "userdb-console-*")
+	if r.folder == "" || !hasLock(r.folder, r.lock) {
+		folder, lock, err := newFolder(os.TempDir())
 		if err != nil {
 			return "", err
 		}
-		r.folder = folder
+		if r.lock != nil {
+			_ = r.lock.Close() // nothing was written
+		}
+		r.folder, r.lock = folder, lock
 	}
 	folder := filepath.Join(r.folder, id)
 	return folder, os.MkdirAll(folder, 0o700)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -114,10 +115,62 @@ func TestBadUploads(t *testing.T) {
 	d.wantText(d.send(http.StatusUnprocessableEntity, r), "The file did not arrive completely.")
 	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "x.csv", "uid,nmae\n1,2\n")), "failed.", "nmae")
 	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "failed.", "neither JSON lines nor a JSON list", "x.jsonl")
-	uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*"))
-	if len(uploads) != 2 { // the files of the two jobs that were started
-		t.Errorf("the uploads are %q, want two", uploads)
+	d.wantNoFiles()
+}
+
+// wantNoFiles checks that no file of a job is left.
+func (d *testConsole) wantNoFiles() {
+	d.t.Helper()
+	left, err := os.ReadDir(d.console.jobs.folder)
+	must(d.t, err)
+	for _, e := range left {
+		if e.Name() != lockName {
+			d.t.Errorf("%s is left", e.Name())
+		}
 	}
+}
+
+// TestFilesOfFailedJobs checks that a job that fails or is stopped leaves no file: on a full disk,
+// the next job would fail, too.
+func TestFilesOfFailedJobs(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	r := d.console.jobs
+	j, err := r.begin(t.Context(), admin.Job{Kind: "export", By: operatorName}, detail{}, func(ctx context.Context, w *task) (string, error) {
+		file, err := r.create(w.ID, exportFile)
+		if err == nil {
+			_, err = file.WriteString("half of")
+		}
+		<-ctx.Done()
+		return "", errors.Join(err, file.Close(), ctx.Err())
+	})
+	must(t, err)
+	d.post(http.StatusSeeOther, "/console/jobs/"+j.ID+"/stop")
+	d.wantText(d.waitForJob("/console/jobs/"+j.ID), "stopped")
+	d.wantNoFiles()
+
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	must(t, full.Close())
+	defer func(before func(string) (*os.File, error)) { openNew = before }(openNew)
+	made := openNew
+	openNew = func(path string) (*os.File, error) { // the file exists, but its disk has no room
+		file, err := made(path)
+		if err == nil {
+			err = file.Close()
+		}
+		must(t, err)
+		return os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	}
+	page := d.waitForJob(d.post(http.StatusSeeOther, "/console/export"))
+	d.wantText(page, "failed. The service could not read or write a file on its disk.")
+	d.wantNoText(page, "Download")
+	d.wantNoFiles()
+	openNew = made
+	at := d.upload(http.StatusSeeOther, "x.csv", "uid,name\na,A\n")
+	d.wantText(d.waitForJob(at), "1 would be created")
 }
 
 // TestDisk checks that the page reports a folder that cannot be written to, and that nothing else
@@ -147,6 +200,36 @@ func TestExport(t *testing.T) {
 		d.do(http.StatusNotFound, at+"/files/..%2F..%2Fpasswd")
 		d.do(http.StatusNotFound, "/console/jobs/nosuch")
 		d.do(http.StatusNotFound, "/console/export", "type", "nosuch")
+	})
+}
+
+// TestFormsStartOneJob checks that a form for a job that is sent again, as browsers do after Back,
+// leads to the job that it started.
+func TestFormsStartOneJob(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
+		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
+		dry := d.upload(http.StatusSeeOther, "people.csv", people, "type", "user", "on_duplicate", "update")
+		d.waitForJob(dry)
+		for path, body := range map[string]string{
+			"/console/export": d.do(http.StatusOK, "/console/export"),
+			"/console/check":  d.do(http.StatusOK, "/console/check", "repair", "true"),
+			"/console/import": d.do(http.StatusOK, dry),
+		} {
+			form := d.fillForm(body, path)
+			job := d.do(http.StatusSeeOther, path, form...)
+			d.waitForJob(job)
+			if again := d.do(http.StatusSeeOther, path, form...); again != job {
+				t.Errorf("%s started %s and then %s", path, job, again)
+			}
+		}
+		d.wantText(d.do(http.StatusOK, dry), "The import of this file")
+		d.wantNoText(d.do(http.StatusOK, dry), "Import the file")
+		for path, want := range map[string]int{"/console/export": 1, "/console/check": 1, "/console/import": 2} {
+			if n := strings.Count(d.do(http.StatusOK, path), `<li><a href="/console/jobs/`); n != want {
+				t.Errorf("%s lists %d jobs, want %d", path, n, want)
+			}
+		}
+		d.do(http.StatusNotFound, "/console/export", "job", "../../etc")
 	})
 }
 

@@ -41,7 +41,7 @@ var withForm = map[string]url.Values{
 func TestRoutesAskForPassword(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")
-	d.console.now = func() time.Time { return time.Now().Add(verifiedFor + time.Minute) }
+	d.advance(verifiedFor + time.Minute)
 	path := strings.NewReplacer("{type}", "user", "{uid}", "u1", "{id}", "nosuch", "{name}", exportFile, "{$}", "")
 	for _, route := range d.console.table() {
 		if route.pattern == "POST /console/signout" {
@@ -73,8 +73,7 @@ func TestRoutesAskForPassword(t *testing.T) {
 // of the same file needs it.
 func TestImportAsksForPassword(t *testing.T) {
 	d := open(t, "memory:")
-	late := time.Now().Add(verifiedFor + time.Minute)
-	d.console.now = func() time.Time { return late }
+	d.advance(verifiedFor + time.Minute)
 	at := d.upload(http.StatusSeeOther, "people.csv", people, "type", "user")
 	d.waitForJob(at)
 	asked := d.do(http.StatusOK, "/console/import", "from", at[strings.LastIndex(at, "/")+1:])
@@ -93,8 +92,7 @@ func TestIdentifiersAskForPassword(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		const at = "/console/types/user/u1"
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "bio", "one\ntwo")
-		late := time.Now().Add(verifiedFor + time.Minute)
-		d.console.now = func() time.Time { return late }
+		d.advance(verifiedFor + time.Minute)
 		d.do(http.StatusSeeOther, at, d.fillForm(d.do(http.StatusOK, at), at, "job", "cook")...)
 		question := d.do(http.StatusOK, at, d.fillForm(d.do(http.StatusOK, at), at, "email", "alice@example.org", "bio", "one\nthree")...)
 		d.wantText(question, "alice@example.com becomes alice@example.org")
@@ -121,8 +119,7 @@ func TestDownloadAsksForPassword(t *testing.T) {
 	must(t, err)
 	paul := d.newBrowser()
 	paul.signIn("paul", goodPassword)
-	late := time.Now().Add(verifiedFor + time.Minute)
-	d.console.now = func() time.Time { return late }
+	d.advance(verifiedFor + time.Minute)
 	file := job + "/files/" + exportFile
 	asked := paul.do(http.StatusOK, file)
 	d.wantText(asked, "Your own password", "Back to the job")

@@ -126,7 +126,16 @@ type verification struct {
 // last gave it more than verifiedFor ago, the handler asks for it first.
 func (c *Console) requirePassword(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !rt.password(r) || c.now().Sub(web.Session(r.Context()).Verified) <= verifiedFor {
+		if !rt.password(r) {
+			rt.handler(w, r)
+			return
+		}
+		now, err := c.now(r.Context(), web.Entry(r.Context()))
+		if err != nil {
+			c.fail(w, r, err)
+			return
+		}
+		if now.Sub(web.Session(r.Context()).Verified) <= verifiedFor {
 			rt.handler(w, r)
 			return
 		}

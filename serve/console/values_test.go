@@ -213,7 +213,7 @@ func TestValuesNeedPassword(t *testing.T) {
 	d := open(t, "memory:")
 	const at = "/console/types/user/u1"
 	d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
-	d.console.now = func() time.Time { return time.Now().Add(verifiedFor + time.Minute) }
+	d.advance(verifiedFor + time.Minute)
 	question := d.values(http.StatusOK, at, "field", "email", "do", "add", "value", "b@example.com")
 	asked := d.do(http.StatusOK, at+"/values", d.fillForm(question, at+"/values")...)
 	d.wantText(asked, "Your own password")

@@ -38,13 +38,15 @@ type refusedLine struct {
 	Reason string
 }
 
-// checkJob starts a job that checks all accounts and, if repair is set, repairs them.
-func (r *runner) checkJob(ctx context.Context, db *userdb.DB, by string, repair bool) (admin.Job, error) {
+// checkJob starts a job that checks all accounts and, if repair is set, repairs them. Like the
+// other methods that start jobs, it returns ErrJobExists if a job with the ID has begun, and uses
+// an ID of its own if id is "".
+func (r *runner) checkJob(ctx context.Context, db *userdb.DB, id, by string, repair bool) (admin.Job, error) {
 	title := "Check of all accounts"
 	if repair {
 		title = "Repair of all accounts"
 	}
-	return r.begin(ctx, admin.Job{Kind: "check", By: by, Title: title}, detail{}, func(ctx context.Context, w *task) (string, error) {
+	return r.begin(ctx, admin.Job{ID: id, Kind: "check", By: by, Title: title}, detail{}, func(ctx context.Context, w *task) (string, error) {
 		n, repaired := 0, 0
 		for p, err := range check.Run(ctx, db, check.Options{Repair: repair, Progress: w.setProgress}) {
 			if err != nil {
@@ -103,7 +105,7 @@ const exportFile = "accounts.jsonl"
 
 // exportJob starts a job that writes the accounts of a type, or all accounts if typ is "", to a
 // file.
-func (r *runner) exportJob(ctx context.Context, db *userdb.DB, by, typ string) (admin.Job, error) {
+func (r *runner) exportJob(ctx context.Context, db *userdb.DB, id, by, typ string) (admin.Job, error) {
 	title := "Export of all accounts"
 	if typ != "" {
 		title = "Export of type " + typ
@@ -112,7 +114,7 @@ func (r *runner) exportJob(ctx context.Context, db *userdb.DB, by, typ string) (
 			return admin.Job{}, err
 		}
 	}
-	return r.begin(ctx, admin.Job{Kind: "export", By: by, Title: title}, detail{}, func(ctx context.Context, w *task) (string, error) {
+	return r.begin(ctx, admin.Job{ID: id, Kind: "export", By: by, Title: title}, detail{}, func(ctx context.Context, w *task) (string, error) {
 		file, err := r.create(w.ID, exportFile)
 		if err != nil {
 			return "", err
@@ -138,14 +140,16 @@ type upload struct {
 	Path, Name      string
 	Type, Duplicate string
 	CSV             bool
+	Import          string // ID of the job that imports it after the dry run
 }
 
 // importJob starts a job that imports an upload or, if dry is set, reports what an import would do.
-// The error is errElsewhere if the upload has been removed.
+// The error is errElsewhere if the upload has been removed. An upload is imported once.
 func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u upload, dry bool) (admin.Job, error) {
-	title, d := "Import of "+u.Name+" as type "+u.Type, detail{}
+	title, id, d := "Import of "+u.Name+" as type "+u.Type, u.Import, detail{}
 	if dry {
-		title, d = "Dry run of "+u.Name+" as type "+u.Type, detail{Upload: u}
+		u.Import = admin.NewJobID()
+		title, id, d = "Dry run of "+u.Name+" as type "+u.Type, "", detail{Upload: u}
 	}
 	// The file stays open even if begin removes it, because later dry runs have ended.
 	file, err := os.Open(u.Path)
@@ -155,7 +159,7 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 	if err != nil {
 		return admin.Job{}, err
 	}
-	j, err := r.begin(ctx, admin.Job{Kind: "import", By: by, Title: title}, d, func(ctx context.Context, w *task) (string, error) {
+	j, err := r.begin(ctx, admin.Job{ID: id, Kind: "import", By: by, Title: title}, d, func(ctx context.Context, w *task) (string, error) {
 		defer file.Close()
 		info, err := file.Stat()
 		if err != nil {

@@ -96,3 +96,9 @@ document.querySelectorAll("[data-suggest]").forEach(suggest);
 document.querySelectorAll("[data-since]").forEach(follow);
 document.querySelectorAll("[data-job]").forEach(watch);
 document.querySelectorAll("[data-copy]").forEach(copyable);
+
+// A browser may show a page as it was before. A form for a job would then lead to the job that it
+// has started.
+addEventListener("pageshow", (event) => {
+  if (event.persisted) location.reload();
+});

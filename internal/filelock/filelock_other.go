@@ -1,13 +1,13 @@
 //go:build !(darwin || dragonfly || freebsd || illumos || linux || netbsd || openbsd || windows)
 
-package embedded
+package filelock
 
 import (
 	"errors"
 	"os"
 )
 
-// tryLock always fails: without a lock two processes would overwrite each other's records.
-func tryLock(*os.File) (bool, error) {
+// TryLock always fails, because these systems have no such locks.
+func TryLock(*os.File) (bool, error) {
 	return false, errors.ErrUnsupported
 }
