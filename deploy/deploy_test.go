@@ -8,6 +8,7 @@ package deploy_test
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -281,10 +282,14 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestRestart starts a Redis with the files as shipped, creates an account with the userdb command
-// and restarts the Redis. The account must still be there, and nobody may log in to Redis without a
-// password.
-func TestRestart(t *testing.T) {
+// A shippedRedis is a Redis with the files as shipped, in a folder of its own.
+type shippedRedis struct {
+	dir, socket string
+	store       []string // the environment of the command
+}
+
+func newShippedRedis(t *testing.T) shippedRedis {
+	t.Helper()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "secrets.sh"), read(t, "secrets.sh"))
 	output(t, nil, "sh", filepath.Join(dir, "secrets.sh"))
@@ -294,27 +299,77 @@ func TestRestart(t *testing.T) {
 	env := read(t, filepath.Join(dir, "userdb.env"))
 	_, password, _ := strings.Cut(env, "//userdb:")
 	password, _, _ = strings.Cut(password, "@")
-	store := []string{"USERDB_STORE=unix://userdb:" + password + "@" + socket}
-	start := func() (stop func()) {
-		cmd := exec.CommandContext(t.Context(), "redis-server", filepath.Join(dir, "redis.conf"))
-		must(t, cmd.Start())
-		for !answers(t, store) && t.Context().Err() == nil {
-			time.Sleep(50 * time.Millisecond) // until it listens, and has loaded its file
-		}
-		return func() {
-			must(t, cmd.Process.Signal(syscall.SIGTERM))
-			_ = cmd.Wait()
+	return shippedRedis{dir, socket, []string{"USERDB_STORE=unix://userdb:" + password + "@" + socket}}
+}
+
+// start starts the server and waits until it has loaded its file.
+func (r shippedRedis) start(t *testing.T) (stop func(os.Signal)) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "redis-server", filepath.Join(r.dir, "redis.conf"))
+	must(t, cmd.Start())
+	for end := time.Now().Add(30 * time.Second); !answers(t, r.store); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("Redis does not answer")
 		}
 	}
-	stop := start()
-	output(t, store, program, "create", "user", "uid=u1", "name=Ann", "--no-password")
-	stop()
-	defer start()()
-	if out := output(t, store, program, "get", "u1"); !strings.Contains(out, "Ann") {
+	return func(s os.Signal) {
+		must(t, cmd.Process.Signal(s))
+		_ = cmd.Wait() // ended by the signal
+	}
+}
+
+// TestRestart starts a Redis with the files as shipped, creates an account with the userdb command
+// and restarts the Redis. The account must still be there, and nobody may log in to Redis without a
+// password.
+func TestRestart(t *testing.T) {
+	r := newShippedRedis(t)
+	stop := r.start(t)
+	output(t, r.store, program, "create", "user", "uid=u1", "name=Ann", "--no-password")
+	stop(syscall.SIGTERM)
+	defer r.start(t)(syscall.SIGTERM)
+	if out := output(t, r.store, program, "get", "u1"); !strings.Contains(out, "Ann") {
 		t.Errorf("after a restart the account is %q, want it to have the name Ann", out)
 	}
-	if out := output(t, nil, "redis-cli", "-s", socket, "dbsize"); !strings.Contains(out, "NOAUTH") {
+	if out := output(t, nil, "redis-cli", "-s", r.socket, "dbsize"); !strings.Contains(out, "NOAUTH") {
 		t.Errorf("without a password the server answers %q, want NOAUTH", out)
+	}
+}
+
+// TestTruncatedFile checks that Redis refuses to start from a file whose end a crash has lost, and
+// that it starts after the command that docs/deploy.md names.
+func TestTruncatedFile(t *testing.T) {
+	r := newShippedRedis(t)
+	stop := r.start(t)
+	output(t, r.store, program, "create", "user", "uid=u1", "name=Ann", "--no-password")
+	time.Sleep(1500 * time.Millisecond) // appendfsync everysec
+	stop(syscall.SIGKILL)
+	logs, err := filepath.Glob(filepath.Join(r.dir, "appendonlydir", "*.incr.aof"))
+	if must(t, err); len(logs) != 1 {
+		t.Fatalf("the append-only files are %q, want one", logs)
+	}
+	write(t, logs[0], read(t, logs[0])+"*3\r\n$3\r\nSET\r\n$9\r\nhalf")
+	must(t, os.Remove(r.socket))
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	refused := exec.CommandContext(ctx, "redis-server", filepath.Join(r.dir, "redis.conf"))
+	if out, err := refused.CombinedOutput(); err == nil || ctx.Err() != nil || !strings.Contains(string(out), "Unexpected end of file") {
+		t.Fatalf("Redis starts from a file that lacks its end: %v, %s", err, out)
+	}
+	if page := read(t, "../docs/deploy.md"); !strings.Contains(page, "redis-check-aof --fix /data/appendonlydir/*.manifest") {
+		t.Error("docs/deploy.md does not say how to repair the file")
+	}
+	manifests, err := filepath.Glob(filepath.Join(r.dir, "appendonlydir", "*.manifest"))
+	if must(t, err); len(manifests) != 1 {
+		t.Fatalf("the manifests are %q, want one", manifests)
+	}
+	fix := exec.CommandContext(t.Context(), "redis-check-aof", "--fix", manifests[0])
+	fix.Stdin = strings.NewReader("y\n")
+	if out, err := fix.CombinedOutput(); err != nil {
+		t.Fatalf("redis-check-aof: %v\n%s", err, out)
+	}
+	defer r.start(t)(syscall.SIGTERM)
+	if out := output(t, r.store, program, "get", "u1"); !strings.Contains(out, "Ann") {
+		t.Errorf("after the repair the account is %q, want it to have the name Ann", out)
 	}
 }
 
