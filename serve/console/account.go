@@ -248,18 +248,8 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 			return nil
 		})
 	}
-	if err == nil {
-		http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done=saved", http.StatusSeeOther)
-		return
-	}
-	if errors.Is(err, userdb.ErrConflict) {
-		if e, err = t.Find(r.Context(), hints.Key(e.Key())); err == nil {
-			err = userdb.ErrConflict
-		}
-	}
-	problems := web.Problems(err)
-	if isServiceProblem(problems) || isAny(err, userdb.ErrNotFound) {
-		c.fail(w, r, err)
+	e, problems, ok := c.respondSaved(w, r, t, e, err)
+	if !ok {
 		return
 	}
 	c.showAccount(w, r, db, t, e, func(a *account, p *page) {
@@ -277,6 +267,26 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 			delete(form, shownName(one.Name))
 		}
 	})
+}
+
+// respondSaved responds to a form that changed the account e, unless there are problems that the
+// page of the account has to show: then it returns them, and the account as it is after a conflict.
+func (c *Console) respondSaved(w http.ResponseWriter, r *http.Request, t *userdb.Type, e userdb.Entry, err error) (userdb.Entry, []web.Problem, bool) {
+	if err == nil {
+		http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done=saved", http.StatusSeeOther)
+		return e, nil, false
+	}
+	if errors.Is(err, userdb.ErrConflict) {
+		if e, err = t.Find(r.Context(), hints.Key(e.Key())); err == nil {
+			err = userdb.ErrConflict
+		}
+	}
+	problems := web.Problems(err)
+	if isServiceProblem(problems) || isAny(err, userdb.ErrNotFound) {
+		c.fail(w, r, err)
+		return e, nil, false
+	}
+	return e, problems, true
 }
 
 // confirmName is the name of the input that confirms a change of identifiers. No facet has such a

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
-	"github.com/coffeenode/userdb/web"
 )
 
 // A valueList holds the values of a field that may have several.
@@ -139,18 +137,8 @@ func (c *Console) changeValues(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		_, err = t.Update(r.Context(), hints.Key(e.Key()), v.apply)
 	}
-	if err == nil {
-		http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done=saved", http.StatusSeeOther)
-		return
-	}
-	if errors.Is(err, userdb.ErrConflict) {
-		if e, err = t.Find(r.Context(), hints.Key(e.Key())); err == nil {
-			err = userdb.ErrConflict
-		}
-	}
-	problems := web.Problems(err)
-	if isServiceProblem(problems) || isAny(err, userdb.ErrNotFound) {
-		c.fail(w, r, err)
+	e, problems, ok := c.respondSaved(w, r, t, e, err)
+	if !ok {
 		return
 	}
 	taken := findHolders(r, db, t, problems, map[string][]string{v.field: {v.typed}})
