@@ -86,6 +86,22 @@ func TestProxy(t *testing.T) {
 			t.Fatalf("a lookup while a process ends: got %d %s, want 200", status, body)
 		}
 	}
+
+	// If nothing answers, no log has the query.
+	must(t, processes[1].Process.Kill())
+	_ = processes[1].Wait() // killed
+	site.Close()
+	for host, path := range map[string]string{
+		"accounts.example.com": "/v1/types?token=udb_secret", "console.example.com": "/console/find?token=udb_secret",
+		"app.example.com": "/signin?token=udb_secret",
+	} {
+		if status, body, _ := send(t, "GET", front+path, "", "", "Host", host, "Referer", "https://"+host+"/?token=udb_secret"); status < 500 {
+			t.Errorf("%s without a service: got %d %s, want 502 or 504", host, status, body)
+		}
+	}
+	if log := logged(); !strings.Contains(log, " /v1/types 502 ") || strings.Contains(log, "udb_secret") {
+		t.Errorf("the logs lack a request, or have what was in its query:\n%s", log)
+	}
 }
 
 // TestRequestBuffering checks that nginx forwards a request only when it has received all of it, so
@@ -159,7 +175,7 @@ func startNginx(t *testing.T, services []string, site, key string) (url string, 
 		temporary += kind + "_temp_path " + filepath.Join(dir, kind) + ";\n"
 	}
 	main := filepath.Join(dir, "nginx.conf")
-	write(t, main, "daemon off;\nmaster_process off;\npid "+dir+"/pid;\nerror_log stderr warn;\nevents {}\nhttp {\naccess_log off;\n"+temporary+conf+"}\n")
+	write(t, main, "daemon off;\nmaster_process off;\npid "+dir+"/pid;\nerror_log "+dir+"/error.log warn;\nevents {}\nhttp {\naccess_log off;\n"+temporary+conf+"}\n")
 	cmd := exec.CommandContext(t.Context(), "nginx", "-p", dir, "-c", main)
 	cmd.Stderr = os.Stderr
 	must(t, cmd.Start())
@@ -173,9 +189,13 @@ func startNginx(t *testing.T, services []string, site, key string) (url string, 
 		if err == nil {
 			must(t, c.Close())
 			return "https://" + front, func() string {
-				text, err := os.ReadFile(filepath.Join(dir, "userdb.log"))
+				logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
 				must(t, err)
-				return string(text)
+				text := ""
+				for _, log := range logs {
+					text += read(t, log)
+				}
+				return text
 			}
 		}
 		if time.Now().After(end) {
