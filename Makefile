@@ -120,8 +120,8 @@ search:
 
 # Fewer orders than make search, and more than make test.
 search-short:
-	USERDB_STATES=100000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
-		$(PROGRESS) go test -timeout 20m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
+	USERDB_STATES=25000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
+		$(PROGRESS) go test -timeout 30m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
 
 # Searches and random walks of the cluster protocol, tests that the replies to concurrent callers
 # are linearizable, and faults, for as long as you like: make soak SOAK=10. A search of five million
