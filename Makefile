@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help browser clients deploy dist image soak search search-short steady test-valkey test check format vet staticcheck race fuzz ci redis compiler bench bench-peers bench-quick vulnerabilities chaos
+.PHONY: help browser clients deploy dist image soak search search-short steady test-valkey test test-all check format vet staticcheck race fuzz ci redis compiler bench bench-peers bench-quick vulnerabilities chaos
 
 # How long each fuzz test runs: make fuzz FUZZTIME=5m
 FUZZTIME ?= 2s
@@ -14,7 +14,8 @@ export USERDB_REQUIRE_REDIS := 1
 PROGRESS := go run ./internal/ci/progress
 
 help:
-	@echo 'make test    every test, on a real Redis too; installs redis-server if it is missing'
+	@echo 'make test    the tests, on a real Redis too, without the slowest ones; installs redis-server if it is missing'
+	@echo 'make test-all  every test, also on the file, on Sentinels and of the benchmarks'
 	@echo 'make check   what CI runs: format, vet, staticcheck, tests, a longer search, tests for races, short fuzzing'
 	@echo 'make search  the searches for a bad order of commands with two preemptions more than in make test, for ten minutes; search-short, fewer of them'
 	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 has ten times as many'
@@ -33,12 +34,16 @@ help:
 
 # The tests spend much of their time waiting, so more of them run at a time than there are cores. The
 # packages that take longest begin first, so that none of them runs alone at the end.
+PACKAGES := ./userdb_test ./internal/store/cluster ./maintain/... ./...
 test: redis
-	$(PROGRESS) go test -p 3 -parallel 4 -timeout 20m ./userdb_test ./internal/store/cluster ./maintain/... ./...
+	$(PROGRESS) go test -short -p 3 -parallel 4 -timeout 20m $(PACKAGES)
+
+test-all: redis
+	$(PROGRESS) go test -p 3 -parallel 4 -timeout 20m $(PACKAGES)
 	$(PROGRESS) bash -c 'cd bench && go test .'
 	$(PROGRESS) bash -c 'cd bench/peers && go test .'
 
-check: format vet staticcheck test search-short race fuzz
+check: format vet staticcheck test-all search-short race fuzz
 
 format:
 	@echo 'go tool gofumpt -l .'
@@ -120,8 +125,8 @@ search:
 
 # Fewer orders than make search, and more than make test.
 search-short:
-	USERDB_STATES=100000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
-		$(PROGRESS) go test -timeout 20m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
+	USERDB_STATES=25000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
+		$(PROGRESS) go test -timeout 30m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
 
 # Searches and random walks of the cluster protocol, tests that the replies to concurrent callers
 # are linearizable, and faults, for as long as you like: make soak SOAK=10. A search of five million

@@ -5,6 +5,7 @@ package deploy_test
 import (
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -35,7 +36,7 @@ func TestProxy(t *testing.T) {
 		processes = append(processes, cmd)
 	}
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "%s at %s for %q", r.URL.Path, r.Host, r.Header.Get("Userdb-Uid"))
+		fmt.Fprintf(w, "%s at %s for %q", r.URL.EscapedPath(), r.Host, r.Header.Get("Userdb-Uid"))
 	}))
 	defer site.Close()
 	admin := createKey(t, store, "admin")
@@ -73,6 +74,8 @@ func TestProxy(t *testing.T) {
 		}
 	}
 
+	checkPaths(t, front)
+
 	uploadToConsole(t, front, store)
 	send(t, "GET", front+"/v1/types/user/entries?where=email:zoe@example.com", admin, "", "Referer", "https://console.example.com/console/find?q=zoe@example.com")
 	if log := logged(); !strings.Contains(log, " GET /v1/types/user/entries ") || !strings.Contains(log, " /console/import ") || strings.Contains(log, "zoe") {
@@ -101,6 +104,46 @@ func TestProxy(t *testing.T) {
 	}
 	if log := logged(); !strings.Contains(log, " /v1/types 502 ") || strings.Contains(log, "udb_secret") {
 		t.Errorf("the logs lack a request, or have what was in its query:\n%s", log)
+	}
+}
+
+// checkPaths checks that no path leads somewhere else behind nginx than nginx believes. The lines are
+// sent as they are: an HTTP client would change them.
+func checkPaths(t *testing.T, front string) {
+	t.Helper()
+	for _, tt := range []struct{ host, path, want string }{
+		{"app.example.com", "/admin/..%2fsignin", "400"},
+		{"app.example.com", "/admin/%2e%2E/signin", "400"},
+		{"app.example.com", "/admin/../signin", "400"},
+		{"app.example.com", "/admin/..%5c../signin", "400"},
+		{"app.example.com", "/signin#/../admin", "400"},
+		{"app.example.com", "/signin#/admin", "/signin at"},
+		{"app.example.com", "//signin", "/signin at"},
+		{"app.example.com", "/./%73ignin?next=/a/../b", "/signin at"},
+		{"app.example.com", "/SIGNIN", "303"},
+		{"app.example.com", "/signin/..", "400"},
+		{"app.example.com", "/signin;a=b", "303"},
+		{"app.example.com", "/signin%00", "400"},
+		{"app.example.com", "/userdb-session", "404"},
+		{"accounts.example.com", "/console/accounts/user/..%2f..%2f..%2f..%2fv1", "400"},
+		{"accounts.example.com", "/%63onsole/%2e%2e%2fv1", "400"},
+		{"accounts.example.com", "/.//%63onsole/signin", "404"},
+		{"accounts.example.com", "/v1/..%2fconsole/signin", "400"},
+		{"accounts.example.com", "/v1/types/user/entries/a..%2fb", "401"},
+		{"accounts.example.com", "/v1/types/user/entries/...", "401"},
+		{"console.example.com", "/v1/types/..%2f..%2fconsole", "400"},
+		{"console.example.com", "/v1/types", "404"},
+	} {
+		c, err := tls.Dial("tcp", strings.TrimPrefix(front, "https://"), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec
+		must(t, err)
+		_, err = fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", tt.path, tt.host)
+		must(t, err)
+		answer, err := io.ReadAll(c)
+		must(t, err)
+		must(t, c.Close())
+		if first, _, _ := strings.Cut(string(answer), "\r\n"); !strings.Contains(first, tt.want) && !strings.Contains(string(answer), tt.want) {
+			t.Errorf("%s at %s: got %s, want %s", tt.path, tt.host, first, tt.want)
+		}
 	}
 }
 

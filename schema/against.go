@@ -177,6 +177,12 @@ func (t Type) WithoutBuilding() Type {
 			if what == TypedRule {
 				f.Typed = new(false)
 			}
+			if what == ManyRule || !f.Role.Has(RoleSecondary) {
+				f.Many = 0
+			}
+			if !f.Role.Has(RoleSecondary) {
+				f.Hold = 0
+			}
 			r.Indexed = r.Indexed && role != RoleIndexed
 		}
 		if isField {
@@ -190,7 +196,8 @@ func (t Type) WithoutBuilding() Type {
 }
 
 // Additions returns the roles and rules that t has and other lacks, by the name of the field or
-// tertiary record. Entries must be migrated before queries can use them.
+// tertiary record. Entries must be migrated before queries can use them, and all programs must have
+// read the schema before entries may have several values in a field.
 func (t Type) Additions(other Type) map[string][]string {
 	more := map[string][]string{}
 	for name, f := range t.Fields {
@@ -201,6 +208,9 @@ func (t Type) Additions(other Type) map[string][]string {
 		}
 		if f.BecomesTyped(before) {
 			additions = append(additions, TypedRule)
+		}
+		if f.MaxValues() > 1 && before.MaxValues() == 1 {
+			additions = append(additions, ManyRule)
 		}
 		if f.Role.Has(RoleOrdered) && before.Role.Has(RoleOrdered) && t.ListsUnset() && !other.ListsUnset() {
 			additions = append(additions, UnsetRule)

@@ -3,6 +3,7 @@ package schema_test
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,5 +164,53 @@ func TestAdditionOfTyped(t *testing.T) {
 		if (err == nil) != (name == "a typed field") {
 			t.Errorf("building %s: %v", name, err)
 		}
+	}
+}
+
+// TestFirstMany checks that the first Many of a field is an addition that is built, and a larger
+// one is not.
+func TestFirstMany(t *testing.T) {
+	name := func(many int) schema.Type {
+		return changed(func(t *schema.Type) {
+			t.Fields["name"] = schema.Field{Role: schema.RoleSecondary, Many: many}
+		})
+	}
+	plain := changed(func(t *schema.Type) { t.Fields["name"] = schema.Field{} })
+	for _, tt := range []struct {
+		from, to schema.Type
+		want     []string
+	}{
+		{name(0), name(3), []string{"many"}},
+		{name(1), name(3), []string{"many"}},
+		{name(2), name(3), nil},
+		{name(3), name(0), nil},
+		{plain, name(3), []string{"secondary", "many"}},
+	} {
+		more := tt.to.Additions(tt.from)
+		if !slices.Equal(more["name"], tt.want) {
+			t.Errorf("from %+v to %+v: got %q, want %q", tt.from.Fields["name"], tt.to.Fields["name"], more, tt.want)
+		}
+		if len(more) == 0 {
+			continue
+		}
+		building := tt.to
+		building.Building = &schema.Building{ID: "x", What: more}
+		if !building.Building.AllowsMany("name") {
+			t.Errorf("%q does not allow many", more)
+		}
+		before := building.WithoutBuilding()
+		for what, typ := range map[string]schema.Type{"while building": building, "before": before} {
+			if err := (schema.Schema{Types: map[string]schema.Type{"TYPE": typ}}).Validate(); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if relation, words := before.Compare(tt.from); relation != schema.Same {
+			t.Errorf("without what is being built: %s", words)
+		}
+	}
+	wrong := name(0)
+	wrong.Building = &schema.Building{What: map[string][]string{"name": {"many"}}}
+	if err := (schema.Schema{Types: map[string]schema.Type{"TYPE": wrong}}).Validate(); err == nil {
+		t.Error("many is being built, but not declared: want an error")
 	}
 }

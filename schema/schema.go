@@ -56,8 +56,8 @@ type Type struct {
 type Building struct {
 	// ID changes whenever something is added to the migration.
 	ID string `json:"id"`
-	// What lists roles, RequiredRule, TypedRule and UnsetRule by the name of a field or an indexed
-	// tertiary record.
+	// What lists roles, RequiredRule, TypedRule, ManyRule and UnsetRule by the name of a field or
+	// an indexed tertiary record.
 	What map[string][]string `json:"what"`
 }
 
@@ -80,6 +80,13 @@ func (b *Building) BecomesTyped(field string) bool {
 	return b != nil && slices.Contains(b.What[field], TypedRule)
 }
 
+// AllowsMany reports whether a field is getting its first Many. Entries may not have several values
+// in the field yet, because programs may still be writing that do not know such values. b may be
+// nil.
+func (b *Building) AllowsMany(field string) bool {
+	return b != nil && slices.Contains(b.What[field], ManyRule)
+}
+
 // PlacesUnset reports whether entries without a value are still being added to the ordered index of
 // a field. b may be nil.
 func (b *Building) PlacesUnset(field string) bool {
@@ -91,7 +98,11 @@ const RequiredRule = "required"
 
 // TypedRule names the rule of a typed secondary field: no value is in it and in another such field
 // of another entry.
-const TypedRule = "typed"
+const (
+	TypedRule = "typed"
+	// ManyRule names the rule of a secondary field that may have several values.
+	ManyRule = "many"
+)
 
 // UnsetRule names the rule of an ordered field: entries without a value are in its index, too.
 const UnsetRule = "unset"

@@ -212,7 +212,8 @@ func (t Type) buildingProblem() *problem {
 			role, _ := roleOf(what)
 			indexed := t.Tertiary[name].Indexed && role == RoleIndexed
 			rule := what == RequiredRule && f.Required || what == UnsetRule && f.Role.Has(RoleOrdered) ||
-				what == TypedRule && f.Role.Has(RoleSecondary) && f.IsTyped()
+				what == TypedRule && f.Role.Has(RoleSecondary) && f.IsTyped() ||
+				what == ManyRule && f.MaxValues() > 1
 			if !f.Role.Has(role) && !indexed && !rule {
 				return problemf("not declared: %s", quoteIfUnclear(what)).at("what", name)
 			}

@@ -172,7 +172,7 @@ func (b *budgets) readBody(w http.ResponseWriter, req *http.Request, holder stri
 	return release, nil
 }
 
-// A countedBody counts what is read from it against a quota.
+// A countedBody counts what is read from it against a quota, before it is read.
 type countedBody struct {
 	io.Reader
 	quota   *quota
@@ -182,10 +182,11 @@ type countedBody struct {
 }
 
 func (c *countedBody) Read(b []byte) (int, error) {
-	n, err := c.Reader.Read(b)
-	if c.refused = c.quota.take(c.holder, n); c.refused != nil {
+	if c.refused = c.quota.take(c.holder, len(b)); c.refused != nil {
 		return 0, c.refused
 	}
+	n, err := c.Reader.Read(b)
+	c.quota.give(c.holder, len(b)-n)
 	c.n += n
 	return n, err
 }

@@ -210,6 +210,55 @@ func TestFuzzedRoutes(t *testing.T) {
 	})
 }
 
+// TestQueryText checks that every parameter of a query refuses bytes that are not UTF-8 and control
+// characters, whether or not the rest of the request is right. The text of a field may have several
+// lines.
+func TestQueryText(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		var doc struct {
+			Paths map[string]map[string]struct {
+				Parameters []struct{ Name, In string }
+			}
+		}
+		must(t, json.Unmarshal([]byte(c.do("200", "GET", "/openapi.json", "").text), &doc))
+		params := 0
+		for path, item := range doc.Paths {
+			path = strings.NewReplacer("{type}", "user", "{uid}", "nobody", "{tag}", "x", "{id}", "x", "{field}", "email").Replace(path)
+			for method, op := range item {
+				for _, p := range op.Parameters {
+					if p.In != "query" {
+						continue
+					}
+					params++
+					for _, text := range []string{"%ff", "a%00b", "name:%1f", "name:a%c2%85", "n.%7f"} {
+						query := path + "?" + p.Name + "=" + text
+						if r := c.do("400 usage", strings.ToUpper(method), query, ""); !strings.Contains(r.text, "control character") {
+							t.Errorf("%s %s: got %s", method, query, r.text)
+						}
+					}
+				}
+			}
+		}
+		if params < 20 {
+			t.Errorf("the document has %d parameters, want at least 20", params)
+		}
+		c.do("400 usage", "GET", "/v1/types/user/entries?tag=a%0ab", "")
+		c.do("400 usage", "GET", "/v1/types/user/entries?a%ffb=c", "")
+		c.do("200", "GET", "/v1/types/user/entries?where=email:a%0ab%09", "")
+	})
+}
+
+// TestDirectoryQueryText checks the same for the parameters of directories.
+func TestDirectoryQueryText(t *testing.T) {
+	eachDirectory(t, func(t *testing.T, c *client) {
+		for _, name := range []string{"filter", "attributes", "excludedAttributes", "startIndex", "sortBy", "other"} {
+			for _, text := range []string{"%ff", "userName+eq+%22a%01%22", "a%00"} {
+				c.scim("400", "GET", "/Users?"+name+"="+text, "")
+			}
+		}
+	})
+}
+
 // sendRaw sends bytes unchanged and returns the response.
 func (c *client) sendRaw(text string) string {
 	c.t.Helper()

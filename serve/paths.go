@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -31,7 +33,8 @@ var repeatableParams = []string{"where", "tag", "kind"}
 
 // checkQuery refuses a query if a part of it, such as a filter or dry_run, would be ignored: if the
 // query cannot be parsed, or if it repeats a parameter that takes one value. Directories may repeat
-// any parameter.
+// any parameter. It also refuses what no value can have: bytes that are not UTF-8, and control
+// characters, except for line breaks and tabs in the text of a field.
 func checkQuery(r *http.Request) error {
 	if r.URL.RawQuery == "" {
 		return nil
@@ -45,6 +48,19 @@ func checkQuery(r *http.Request) error {
 		if len(values[name]) > 1 && !slices.Contains(repeatableParams, name) && !isSCIM(r.URL.Path) {
 			wrong = append(wrong, paramProblem(name, "appears twice"))
 		}
+		if slices.ContainsFunc(values[name], func(text string) bool { return !isPlain(name, text) }) {
+			wrong = append(wrong, paramProblem(name, "is not UTF-8, or has a control character"))
+		}
 	}
 	return queryProblem(wrong)
+}
+
+// fieldParams lists the parameters that take the text of a field.
+var fieldParams = []string{"where", "prefix", "gte", "lte"}
+
+// isPlain reports whether a parameter can have a value.
+func isPlain(param, value string) bool {
+	return utf8.ValidString(value) && !strings.ContainsFunc(value, func(r rune) bool {
+		return unicode.IsControl(r) && !(strings.ContainsRune("\t\n\r", r) && slices.Contains(fieldParams, param))
+	})
 }

@@ -2,7 +2,9 @@ package serve
 
 import (
 	"context"
+	"io"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -56,4 +58,31 @@ func TestWaitersOfAQuota(t *testing.T) {
 		slices.Sort(refused)
 		check("after the others gave up", []int{4, 5}, []int{3, 6}, 8, 0)
 	})
+}
+
+// A watchedReader reports how much it is asked for, before it reads.
+type watchedReader struct {
+	io.Reader
+	asked func(n int)
+}
+
+func (w watchedReader) Read(b []byte) (int, error) {
+	w.asked(len(b))
+	return w.Reader.Read(b)
+}
+
+// TestBodiesAreCountedFirst checks that a body counts against the quota before it is read, and that
+// no more is read than a holder may have.
+func TestBodiesAreCountedFirst(t *testing.T) {
+	q := newQuota(4 << 20)
+	body := &countedBody{quota: q, holder: "a"}
+	body.Reader = watchedReader{strings.NewReader(strings.Repeat("x", 4<<20)), func(n int) {
+		if q.used != body.n+n {
+			t.Errorf("%d bytes are counted while %d are there and %d more are read", q.used, body.n, n)
+		}
+	}}
+	text, err := io.ReadAll(body)
+	if err == nil || err != body.refused || len(text) > 1<<20 || q.used != len(text) {
+		t.Errorf("read %d bytes, %v, refused: %v; %d are counted", len(text), err, body.refused, q.used)
+	}
 }

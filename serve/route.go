@@ -237,6 +237,7 @@ type route struct {
 	status           int                   // on success; 0 means 200
 	badKeyStatus     int                   // status for a wrong key; 0 means 401
 	streams          bool                  // the bodies may take any length of time
+	bodiless         bool                  // a body of the request is not read
 	places           func(*budgets) *quota // nil means those of requests
 }
 
@@ -249,6 +250,8 @@ func (r route) changes() bool {
 
 // handle registers a route.
 func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call, in *I) (*O, error)) {
+	_, hasBody := reflect.TypeFor[I]().FieldByName("Body")
+	r.bodiless = !hasBody
 	op := s.newOperation(r)
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {
 		c := ctx.Value(callKey{}).(*call)
@@ -315,7 +318,13 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 			release()
 		}
 	}()
-	if !r.streams && req.Body != nil && req.Body != http.NoBody {
+	switch {
+	case r.streams || req.Body == nil || req.Body == http.NoBody:
+	case r.bodiless:
+		if req.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close") // or else the server would read some of it
+		}
+	default:
 		read, err := s.budgets.readBody(w, req, key.Name)
 		if err != nil {
 			return nil, nil, err

@@ -1,9 +1,11 @@
 package serve_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -12,6 +14,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -236,6 +239,70 @@ func TestBodiesInMemory(t *testing.T) {
 	greedy.do("503 unavailable", "POST", path, `{"value":"`+strings.Repeat("x", 1000)+`"}`)
 	for range 10 {
 		greedy.do("404 not_found", "POST", path, body)
+	}
+}
+
+// TestBodiesOfReads checks that a request for which a body means nothing is answered at once,
+// however long a body it announces, and that the connection ends with it.
+func TestBodiesOfReads(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c := newClient(t, s, serve.Options{})
+	c.create(alice)
+	for _, request := range []struct{ line, want string }{
+		{"GET /v1/types/user/entries/alice", "200"},
+		{"GET /v1/types/user/entries", "200"},
+		{"DELETE /v1/types/user/entries/alice/tags/x", "204"},
+		{"GET /v1/session/check", "401"},
+	} {
+		for _, length := range []string{"Content-Length: 1000", "Content-Length: 1048576", "Transfer-Encoding: chunked"} {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+			must(t, err)
+			_, err = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n%s\r\n\r\n", request.line, c.key, length)
+			must(t, err)
+			must(t, conn.SetReadDeadline(time.Now().Add(5*time.Second)))
+			r, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err == nil {
+				_, err = io.Copy(io.Discard, r.Body)
+			}
+			if err != nil || fmt.Sprint(r.StatusCode) != request.want || !r.Close {
+				t.Errorf("%s, %s: got %+v, %v; want %s and the end", request.line, length, r, err, request.want)
+			}
+			must(t, conn.Close())
+		}
+	}
+}
+
+// TestUnreadDiscovery checks that clients without a key that read nothing of what SCIM says about
+// itself lose their connections, so that others get an answer.
+func TestUnreadDiscovery(t *testing.T) {
+	defer serve.SetPlaceTimeout(100 * time.Millisecond)()
+	sc, o := directorySchema()
+	c := newDirectory(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc), o)
+	const places = 16
+	ended := make(chan error, places)
+	for range places {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+		must(t, err)
+		defer conn.Close()
+		must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
+		must(t, conn.SetWriteDeadline(time.Now().Add(20*time.Second)))
+		go func() {
+			for err == nil { // the service reads one request after it has written the response to another
+				_, err = io.WriteString(conn, "GET /scim/v2/Schemas HTTP/1.1\r\nHost: x\r\n\r\n")
+			}
+			ended <- err
+		}()
+	}
+	for range places {
+		if err := <-ended; errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("a client that reads nothing keeps its connection")
+		}
+	}
+	r, err := http.Get(c.url + "/scim/v2/Schemas")
+	must(t, err)
+	defer r.Body.Close()
+	if r.StatusCode != 200 {
+		t.Errorf("afterwards: got %s, want 200", r.Status)
 	}
 }
 

@@ -75,7 +75,6 @@ type onceRequest struct {
 	*Type
 	record recordkey.Key // stores the request, as the token of an entry that does not exist
 	name   string        // digest of the name
-	digest string        // digest of the name and the request
 	caller string        // identifies this call
 	draft  *change.Draft // of this call's entry, if the call began the request
 	begun  bool          // this call may have stored something
@@ -85,6 +84,7 @@ type onceRequest struct {
 
 // A storedRequest is what the store holds of a request.
 type storedRequest struct {
+	digest      string // digest of the name and the request
 	beganBy     string // identifies the call that began the request
 	reservation string // identifies the reservation of prk, which another call may have made
 	prk         recordkey.Key
@@ -102,7 +102,8 @@ func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o
 		return o, err
 	}
 	name = t.Name() + "\x00" + name
-	o = onceRequest{Type: t, name: t.db.digest("once-name", name), digest: t.db.digest("once-request", name+encodeRequest(n)), caller: caller}
+	o = onceRequest{Type: t, name: t.db.digest("once-name", name), caller: caller}
+	o.digest = t.db.digest("once-request", name+encodeRequest(n))
 	if o.record, err = onceKey(o.name); err != nil {
 		return o, err
 	}
@@ -191,35 +192,51 @@ func (o onceRequest) parse(tk token.Token) (r storedRequest, err error) {
 	if len(words) < 3 {
 		return r, &store.CorruptError{Key: o.record.String(), Reason: "not a request"}
 	}
-	r.beganBy, r.reservation = words[0], words[1]
+	r.digest, r.beganBy, r.reservation = tk.Hash, words[0], words[1]
 	r.prk, err = o.declared.PRK(words[2])
 	return r, err
 }
 
 // requestToken returns the token that stores the request.
 func (o onceRequest) requestToken(r storedRequest) token.Token {
-	return token.Token{Hash: o.digest, Purpose: purposeOnce, Value: r.beganBy + " " + r.reservation + " " + r.prk.Value()}
+	return token.Token{Hash: r.digest, Purpose: purposeOnce, Value: r.beganBy + " " + r.reservation + " " + r.prk.Value()}
 }
 
 // begin reserves the UID that the entry will have, and then stores the request. A crash in between
 // leaves only the reservation, which no later call takes for a request.
 func (o *onceRequest) begin(ctx context.Context, uid string) error {
+	o.begun = true
 	r, err := o.reserveUID(ctx, uid)
 	if err != nil {
 		return err
 	}
-	o.begun = true
 	_, err = o.view.Engine.Invite(ctx, token.Invitation{Token: o.requestToken(r), PRK: o.record, Life: onceLife, Now: o.view.StoreTime()})
-	if err == nil {
-		err = o.read(ctx)
-	} else if errors.Is(err, ErrDuplicate) {
+	switch {
+	case err == nil:
+		if err = o.read(ctx); errors.Is(err, ErrNotFound) {
+			err = errTakenOver
+		}
+	case errors.Is(err, ErrDuplicate):
 		err = errOtherRequest
 	}
 	if errors.Is(err, errOtherRequest) || err == nil && o.reservation != r.reservation {
 		o.release(ctx, r)
 	}
-	return err
+	if err != nil || uid == "" || o.beganBy != o.caller {
+		return err
+	}
+	// Another request may have taken over the reservation before it could see this one.
+	switch _, waiting, err := o.findCreated(ctx); {
+	case errors.Is(err, ErrNotFound):
+		o.removeToken(ctx, o.record, o.requestToken(o.storedRequest))
+		return errTakenOver
+	case err != nil || waiting:
+		return err
+	}
+	return nil
 }
+
+var errTakenOver = fmt.Errorf("another request has taken over the UID: %w", ErrConflict)
 
 // release gives up a reservation that this call has made and that no stored request relies on.
 func (o onceRequest) release(ctx context.Context, r storedRequest) {
@@ -270,7 +287,7 @@ func (o onceRequest) token(reservation string) token.Token {
 // reserveUID stores the token at the UID that the entry will have, and returns the request to
 // store. If another call with the name has made the reservation, the request relies on that one.
 func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedRequest, err error) {
-	r.beganBy = o.caller
+	r.digest, r.beganBy = o.digest, o.caller
 	var tk token.Token
 	if uid == "" {
 		r.prk, tk, err = o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (token.Token, error) { return o.token(o.caller), nil })
@@ -280,24 +297,97 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedReques
 	if r.prk, err = o.declared.PRK(uid); err != nil {
 		return r, err
 	}
-	tk, err = o.view.Engine.Invite(ctx, token.Invitation{Token: o.token(o.caller), PRK: r.prk, Life: onceLife, Now: o.view.StoreTime()})
-	reserved := err == nil
-	if !reserved && !errors.Is(err, ErrDuplicate) {
-		return r, err
+	wanted := o.token(o.caller)
+	wanted.Value = chosenUID
+	for takenOver := false; ; takenOver = true {
+		tk, err = o.view.Engine.Invite(ctx, token.Invitation{Token: wanted, PRK: r.prk, Life: onceLife, Now: o.view.StoreTime()})
+		reserved := err == nil
+		if !reserved && !errors.Is(err, ErrDuplicate) {
+			return r, err
+		}
+		r.reservation = strings.TrimPrefix(tk.Purpose, purposeOnce+"-")
+		// Look for the entry afterwards: one that another call creates from now on spends the token.
+		found, err := o.view.FindOne(ctx, store.Lookup{PRK: r.prk})
+		switch {
+		case err == nil:
+			o.release(ctx, r)
+			if of, mine := strings.CutSuffix(found.Fields[store.FieldOnce], o.digest[:16]); mine {
+				r.beganBy, r.reservation = of, of // this request created it, before it was taken over
+				return r, nil
+			}
+			return r, store.DuplicateField(o.declared.Schema.Primary)
+		case !errors.Is(err, ErrNotFound): // another call with the name may rely on the reservation
+			return r, err
+		case reserved:
+			return r, nil
+		case takenOver:
+			return r, fmt.Errorf("another entry is being created with this UID: %w", ErrConflict)
+		}
+		if err := o.takeOver(ctx, r.prk); err != nil {
+			return r, err
+		}
 	}
-	r.reservation = strings.TrimPrefix(tk.Purpose, purposeOnce+"-")
-	// Look for the entry afterwards: one that another call creates from now on spends the token.
-	_, err = o.view.FindOne(ctx, store.Lookup{PRK: r.prk})
-	switch {
-	case err == nil:
-		o.release(ctx, r)
-		return r, store.DuplicateField(o.declared.Schema.Primary)
-	case !errors.Is(err, ErrNotFound): // another call with the name may rely on the reservation
-		return r, err
-	case !reserved:
-		return r, fmt.Errorf("another entry is being created with this UID: %w", ErrConflict)
+}
+
+// chosenUID is the value of a reservation of a UID that the caller has chosen.
+const chosenUID = "chosen"
+
+// takeOver removes the reservation of a chosen UID if the call that made it has given up or is
+// considered dead. It removes that call's request first: if that is repeated, it begins anew and is
+// refused. If it creates the entry meanwhile, the entry's mark shows that.
+func (o onceRequest) takeOver(ctx context.Context, prk recordkey.Key) error {
+	key, err := token.Key(prk)
+	if err != nil {
+		return err
 	}
-	return r, nil
+	found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
+	if err != nil {
+		return err
+	}
+	for name, text := range found[0].Fields {
+		tk, _ := token.Parse(name, text)
+		by, is := strings.CutPrefix(tk.Purpose, purposeOnce+"-")
+		if !is || tk.Value != chosenUID {
+			continue
+		}
+		other := onceRequest{Type: o.Type, name: name, storedRequest: storedRequest{beganBy: by, reservation: by, prk: prk}}
+		if other.record, err = onceKey(name); err != nil {
+			return err
+		}
+		_, left, err := o.view.Engine.Peek(ctx, prk, name, o.view.StoreTime())
+		if other.age = onceLife - left; errors.Is(err, ErrNotFound) || err == nil && other.isRunning(ctx) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		// The first step lets the reservation be removed. The last step finds a request that was stored
+		// meanwhile; one that is stored later finds that its reservation is gone.
+		if err := other.removeRequests(ctx); err != nil {
+			return err
+		}
+		other.removeReservation(ctx, other.storedRequest)
+		if err := other.removeRequests(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeRequests removes the stored requests that rely on the same reservation.
+func (o onceRequest) removeRequests(ctx context.Context) error {
+	stored, err := o.storedRequests(ctx)
+	for _, r := range stored {
+		if r.reservation == o.reservation && r.prk == o.prk {
+			o.removeToken(ctx, o.record, o.requestToken(r))
+		}
+	}
+	return err
+}
+
+// isRunning reports whether the call that began the request may still be running.
+func (o onceRequest) isRunning(ctx context.Context) bool {
+	return o.age < onceLease && !o.wasGivenUp(ctx)
 }
 
 // findCreated returns the entry if the request has created it, and ErrNotFound if that entry was
@@ -318,8 +408,19 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 	if err == nil && !created {
 		err = ErrNotFound
 	}
+	if errors.Is(err, ErrNotFound) && o.wasTakenOver(ctx) {
+		err = errTakenOver
+	}
 	e, err = o.entry(r, err)
 	return e, false, err
+}
+
+// wasTakenOver reports whether the request is no longer stored, so that a call that repeats it
+// begins anew.
+func (o onceRequest) wasTakenOver(ctx context.Context) bool {
+	now := onceRequest{Type: o.Type, record: o.record, storedRequest: storedRequest{digest: o.digest}}
+	err := now.read(ctx)
+	return errors.Is(err, ErrNotFound) || err == nil && now.reservation != o.reservation
 }
 
 // mark returns what an entry that the request creates holds. It names the request as well as the
@@ -334,7 +435,7 @@ func (o onceRequest) create(ctx context.Context, n NewEntry) (Entry, error) {
 		if err != nil || !waiting {
 			return e, err
 		}
-		if o.age < onceLease && !o.wasGivenUp(ctx) {
+		if o.isRunning(ctx) {
 			return Entry{}, fmt.Errorf("an earlier request with this name is still running: %w", ErrConflict)
 		}
 	}
@@ -415,7 +516,7 @@ func (o onceRequest) forget(ctx context.Context) {
 	o.removeReservation(ctx, o.storedRequest)
 }
 
-// removeToken removes a token at prk, if it is the only one there. If that fails, the token expires
+// removeToken removes a token at prk, of any value if tk has none, if it is the only one there. If that fails, the token expires
 // within a day.
 func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk token.Token) {
 	key, err := token.Key(prk)
@@ -427,7 +528,7 @@ func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk toke
 		return
 	}
 	text := found[0].Fields[tk.Hash]
-	if is, ok := token.Parse(tk.Hash, text); ok && is.Purpose == tk.Purpose && is.Value == tk.Value {
+	if is, ok := token.Parse(tk.Hash, text); ok && is.Purpose == tk.Purpose && (tk.Value == "" || is.Value == tk.Value) {
 		_, _ = o.view.Engine.Repair(ctx, store.Remove{Key: key.String(), Field: tk.Hash, Value: text})
 	}
 }

@@ -312,6 +312,9 @@ func TestFloodOfSessions(t *testing.T) {
 // TestFloodsHideNoOperator checks, in an embedded store, whose feeds are short, that neither
 // account holders nor strangers push out what operators did or guesses at the console.
 func TestFloodsHideNoOperator(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes tens of thousands of changes")
+	}
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{History: true})
 	must(t, err)
 	t.Cleanup(func() { _ = db.Close() })

@@ -317,3 +317,113 @@ func (g *loginSite) forgetMeanwhile(late, forgotten, at int) (more, again, soone
 	}
 	return more, again, sooner
 }
+
+// TestCreateOnceTakenOver delays one command of a request that chooses a UID until another request,
+// of another name, wants the same UID. The first call counts as dead by then, and its command
+// arrives before one of the other's commands. One of the two requests must get the UID, whichever
+// is repeated, and the other one must be refused.
+func TestCreateOnceTakenOver(t *testing.T) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
+		g.needs(manyClients)
+		first, second := 0, 0
+		for late, more := 0, true; more; late++ {
+			for at, sooner := 0, true; sooner && more; at++ {
+				var winner string
+				more, sooner, winner = g.takeOverAt(late, at)
+				switch winner {
+				case "carol":
+					first++
+				case "dora":
+					second++
+				}
+			}
+		}
+		if first == 0 || second == 0 {
+			t.Errorf("the first request got the UID %d times, the second one %d times; want both", first, second)
+		}
+		g.wantNoReservation("afterwards")
+	})
+}
+
+// takeOverAt delays a command of a request until before a command of another one. more and sooner
+// report whether the requests had that many commands. winner is the name in the entry.
+func (g *loginSite) takeOverAt(late, at int) (more, sooner bool, winner string) {
+	t := g.t
+	t.Helper()
+	ctx, what := t.Context(), fmt.Sprintf("late command %d before command %d", late, at)
+	create := func(of string) (userdb.Entry, error) {
+		return g.users.CreateOnce(ctx, what+of, userdb.NewEntry{UID: "x", Facets: schema.Texts("name", of)})
+	}
+	g.beforeNthCommand(late, func(send func() error) error {
+		more = true
+		g.advance(11 * time.Second)
+		var sendErr error
+		g.beforeNthCommand(at, func(sendOther func() error) error {
+			sooner = true
+			sendErr = send()
+			return sendOther()
+		})
+		_, err := create("dora")
+		g.tap.set(nil)
+		if err != nil && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("%s: the other request: %v", what, err)
+		}
+		if !sooner {
+			sendErr = send()
+		}
+		return sendErr
+	})
+	_, err := create("carol")
+	g.tap.set(nil)
+	if err != nil && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrDuplicate) {
+		t.Errorf("%s: %v", what, err)
+	}
+	for _, of := range []string{"carol", "dora"} {
+		g.advance(11 * time.Second)
+		e, err := create(of)
+		switch {
+		case err == nil && (winner != "" || e.Text("name") != of):
+			t.Errorf("%s: %s got %v, after %q", what, of, e, winner)
+		case err == nil:
+			winner = of
+		case !errors.Is(err, userdb.ErrDuplicate):
+			t.Errorf("%s: %s repeated: %v", what, of, err)
+		}
+	}
+	if winner == "" {
+		t.Errorf("%s: nobody got the UID", what)
+	}
+	if e, err := g.users.Find(ctx, hints.UID("x")); err != nil || e.Text("name") != winner {
+		t.Errorf("%s: the entry is %v, %v; want %s", what, e, err, winner)
+	}
+	must(t, g.users.Delete(ctx, hints.UID("x")))
+	return more, sooner, winner
+}
+
+// TestCreateOnceGivenUp cuts off a request that chooses a UID before each of its commands. Another
+// request can have the UID at once, or is refused because the first one created the entry.
+func TestCreateOnceGivenUp(t *testing.T) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
+		for at, more := 0, true; more; at++ {
+			ctx, cancel := context.WithCancel(t.Context())
+			more = false
+			g.beforeNthCommand(at, func(func() error) error {
+				more = true
+				cancel()
+				return ctx.Err()
+			})
+			_, err := g.users.CreateOnce(ctx, fmt.Sprint("a", at), userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "carol")})
+			g.tap.set(nil)
+			cancel()
+			_, other := g.users.CreateOnce(t.Context(), fmt.Sprint("b", at), userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "dora")})
+			if err == nil && !errors.Is(other, userdb.ErrDuplicate) || err != nil && other != nil {
+				t.Errorf("cut off at %d with %v, the other request: %v", at, err, other)
+			}
+			if at < 5 && err == nil {
+				t.Errorf("the request was not cut off at %d", at)
+			}
+			must(t, g.users.Delete(t.Context(), hints.UID("x")))
+		}
+		runCheck(t, g.db, check.Options{Repair: true}) // on a cluster, a call that is cut off leaves claims (I4)
+	})
+}

@@ -26,6 +26,8 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"", connect.ErrURL, "no scheme"},
 		{"user", connect.ErrURL, "no scheme"},
+		{"redis://h:1,g:2", connect.ErrURL, "several hosts"},
+		{"redis+cluster://u:p@h:1,g:2/", connect.ErrURL, "several hosts"},
 		{"http://localhost", connect.ErrURL, "unknown scheme"},
 		{"file:", connect.ErrURL, "names no file"},
 		{"redis://:topsecret@local host", connect.ErrURL, ""},

@@ -192,6 +192,13 @@ func revokeAPIKeyCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "Revoke an API key: within five seconds every service refuses it",
+		Long: `Revoke an API key: within five seconds every service refuses it.
+
+What was made with the key stays: entries, sessions, tokens and invitations. If somebody else may
+have used it, look with 'userdb events --kind session_start --kind issue' for the accounts of which
+'by key:NAME' made sessions and tokens. 'userdb session end HINT --all' ends the sessions of an
+account; 'userdb passwd HINT' and 'userdb disable HINT' also end its tokens. An invitation is valid
+until it is used or expires, at most 30 days. With --history=false there are no such events.`,
 		Example: `  userdb apikey create webshop --scope read > key.txt
   userdb apikey revoke webshop`,
 		RunE: s.withAPIKeys(func(ctx context.Context, keys *admin.Keys, words []string) error {
@@ -203,6 +210,7 @@ func revokeAPIKeyCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			s.note("sessions, tokens and invitations that were made with the key stay valid ('userdb apikey revoke --help' says how to end them)")
 			return s.printRecorded(ctx, words[0], "revoked "+name, "revoked the API key "+name, userdb.EventKeyRevoke, words[0])
 		}),
 	}

@@ -331,9 +331,10 @@ func (s *session) withYes(c *cobra.Command) *cobra.Command {
 func (s *session) withoutYes() bool { return !s.yes }
 
 func tagsCommand(s *session) *cobra.Command {
-	change := func(do func(userdb.Set, context.Context, ...string) (int64, error)) func(*cobra.Command, []string) error {
+	change := func(done string, do func(userdb.Set, context.Context, ...string) (int64, error)) func(*cobra.Command, []string) error {
 		return s.runOn(func(ctx context.Context, p subject, tags []string) error {
-			return s.printNumber(do(p.typ.Tags(p.hint), ctx, tags...))
+			n, err := do(p.typ.Tags(p.hint), ctx, tags...)
+			return s.printResult(n, done+" "+plural(n, "tag"), err)
 		})
 	}
 	return group(&cobra.Command{Use: "tags", Short: "Add, remove, list and find tags", Example: `  userdb tags add email=alice@example.com go
@@ -342,13 +343,13 @@ func tagsCommand(s *session) *cobra.Command {
 		Short:   "Add tags to an entry",
 		Long:    `Add tags to an entry. Tags that it already has are kept. Prints the number of new tags.`,
 		Example: `  userdb tags add email=alice@example.com go python`,
-		RunE:    change(userdb.Set.Add),
+		RunE:    change("added", userdb.Set.Add),
 	}, &cobra.Command{
 		Use:     "remove HINT TAG…",
 		Short:   "Remove tags from an entry",
 		Long:    `Remove tags from an entry. Tags that it does not have are ignored. Prints how many were removed.`,
 		Example: `  userdb tags remove email=alice@example.com c++`,
-		RunE:    change(userdb.Set.Remove),
+		RunE:    change("removed", userdb.Set.Remove),
 	}, &cobra.Command{
 		Use:   "list HINT",
 		Short: "List the tags of an entry",

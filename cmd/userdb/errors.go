@@ -41,7 +41,7 @@ func usagef(format string, args ...any) error { return usageError(fmt.Sprintf(fo
 
 // noTypeError returns the error for a type that a schema does not have.
 func noTypeError(name string, sc schema.Schema) error {
-	return fmt.Errorf("%w: %s; the schema has %s", errNoType, printable(name), strings.Join(sc.Names(), ", "))
+	return fmt.Errorf("%w: %s; the schema has %s", errNoType, truncate(printable(name), 64), strings.Join(sc.Names(), ", "))
 }
 
 const unreachable = "is the store of --store (USERDB_STORE) the right one, and is it running?"

@@ -240,7 +240,8 @@ func applySchemaCommand(s *session) *cobra.Command {
 		Long: `Change the records to fit the schema of --schema: new identifiers and indexes are made, those that
 the schema no longer has are removed, and another fold takes effect. {"was":"OLDNAME"} in a field
 renames it. If entries would then share an identifier, they are listed and nothing is changed: take
-it from one of them with 'userdb unset', or with 'userdb set' under the schema in force.
+it from one of them with 'userdb unset', or with 'userdb set' under the schema in force. Further
+values of a field that is removed or no longer an identifier become ~lost:FIELD.
 
 If the schema only adds to the stored one, other programs go on. They maintain new fields and
 indexes at once, and queries can use them when all entries are done. Otherwise nobody else can write
@@ -286,6 +287,9 @@ func changeText(tc migrate.TypeChange) string {
 			text += ", which " + plural(n, "entry") + " " + map[bool]string{true: "has", false: "have"}[n == 1]
 		}
 		text += ": programs that declare it are refused from then on, running ones included"
+	}
+	for _, name := range slices.Sorted(maps.Keys(tc.LostValues)) {
+		text += fmt.Sprintf("\nmoves %s of %s to ~lost:%[2]s, by which nobody is found", plural(tc.LostValues[name], "further value"), printable(name))
 	}
 	for _, c := range tc.Collisions {
 		text += "\ncollision: " + oneLine(c.Reason)
@@ -353,6 +357,9 @@ func drastic(types []migrate.TypeChange) string {
 		}
 		if len(tc.Retired) > 0 {
 			what = append(what, "retires "+printable(strings.Join(tc.Retired, ", ")))
+		}
+		if len(tc.LostValues) > 0 {
+			what = append(what, "takes values from "+printable(strings.Join(slices.Sorted(maps.Keys(tc.LostValues)), ", ")))
 		}
 	}
 	return strings.Join(what, " and ")

@@ -116,7 +116,7 @@ begins with $ is a command, which you can repeat on a store of your own; what fo
 // tour shows the tour. With keep it leaves the store in tourFile, unless it fails or is stopped.
 // Its password, which everybody knows, has a cheap hash, so that nobody waits; the first login
 // afterwards replaces it.
-func (s *session) tour(ctx context.Context, keep bool) (err error) {
+func (s *session) tour(ctx context.Context, keep bool) error {
 	url := "memory:"
 	if keep {
 		if embedded.Exists(tourFile) {
@@ -124,6 +124,11 @@ func (s *session) tour(ctx context.Context, keep bool) (err error) {
 		}
 		url = "file:" + tourFile
 	}
+	return s.tourOn(ctx, url, keep)
+}
+
+// tourOn shows the tour on the store at url, which must be new.
+func (s *session) tourOn(ctx context.Context, url string, keep bool) (err error) {
 	db, err := userdb.Open(ctx, url, userdb.Options{History: s.History})
 	if err != nil {
 		return err

@@ -8,9 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/coffeenode/userdb/userdb"
@@ -67,23 +65,32 @@ func checkTour(t *testing.T, out string) {
 // sources is the folder of this package.
 var sources, _ = os.Getwd()
 
-// TestTwoTours starts two tours in one folder. The one that does not make the store leaves that of
-// the other alone.
+// TestTwoTours lets a tour wait for the store of another one, which did not exist when both began.
+// The tour that gets it afterwards refuses it, and leaves it alone.
 func TestTwoTours(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("USERDB_STORE", "")
-	var all sync.WaitGroup
-	var results [2]result
-	for i := range results {
-		all.Go(func() { results[i] = runCommand(nil, "", "tour", "--keep") })
+	ctx, url := t.Context(), "file:"+tourFile
+	quiet := stdio{out: io.Discard, err: io.Discard}
+	first, err := userdb.Open(ctx, url, userdb.Options{})
+	if err != nil {
+		t.Fatal(err)
 	}
-	all.Wait()
-	codes := []int{results[0].code, results[1].code}
-	if slices.Sort(codes); codes[0] != 0 || codes[1] != 2 {
-		t.Errorf("got the exit codes %v, want 0 and 2: %s%s", codes, results[0].err, results[1].err)
+	second := make(chan error, 1)
+	go func() { second <- newSession(quiet).tourOn(ctx, url, true) }()
+	// What the first tour writes while the second one is on its way.
+	users, err := first.Type("user")
+	if err == nil {
+		_, err = users.Create(ctx, userdb.NewEntry{UID: "kept"})
 	}
-	if got := runCommand(nil, "", "get", "uid=alice", "--store", "file:"+tourFile); got.code != 0 {
-		t.Errorf("the store of the tour: %+v", got)
+	if err = errors.Join(err, first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-second; err == nil || exitStatus(err) != 2 || !strings.Contains(err.Error(), tourFile+" exists") {
+		t.Errorf("the second tour: %v, want that the file exists", err)
+	}
+	if got := runCommand(nil, "", "list", "--store", url); got.code != 0 || got.out != "user/uid:kept\n" {
+		t.Errorf("the store of the first tour: %+v", got)
 	}
 }
 

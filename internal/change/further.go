@@ -158,8 +158,11 @@ func (t *Type) checkCounts(old store.Record, after []store.Further) error {
 		if i > 0 && after[i-1].Field == f.Field {
 			continue
 		}
-		limit := t.Schema.Fields[f.Field].MaxValues()
+		limit := t.MaxValues(f.Field)
 		if n := 1 + count(after, f.Field); n > max(limit, 1+count(before, f.Field)) {
+			if t.Building.AllowsMany(f.Field) {
+				return Invalid(f.Field, "many", "several values are not allowed until 'userdb schema apply' is done")
+			}
 			return tooManyValues(f.Field, limit)
 		}
 	}
@@ -228,6 +231,19 @@ func (t *Type) Values(fields map[string]string, field string) (all []store.Furth
 		}
 	}
 	return all
+}
+
+// CountValues returns how many different values a secondary field of an entry has under the schema
+// of t, whatever schema wrote them.
+func (t *Type) CountValues(fields map[string]string, field string) int {
+	values := map[string]bool{}
+	if facet, has := fields[field]; has {
+		values[t.Schema.Canonical(facet)] = true
+	}
+	for _, f := range store.FurtherIn(fields, field) {
+		values[t.Schema.Canonical(f.Written)] = true
+	}
+	return len(values)
 }
 
 // HasCanonical reports whether an entry has a value in a secondary field whose canonical form under

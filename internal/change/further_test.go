@@ -311,6 +311,66 @@ func TestSetValues(t *testing.T) {
 	}
 }
 
+// TestManyWhileBuilding checks that an entry gets no second value while programs may be writing that
+// have not read the schema that allows it.
+func TestManyWhileBuilding(t *testing.T) {
+	typ := manyType(t)
+	st := typ.Schema
+	st.Building = &schema.Building{ID: "x", What: map[string][]string{"email": {schema.ManyRule}}}
+	building, err := typ.WithSchema(st, "g", "t")
+	if err != nil || len(building.Many) > 0 || building.MaxValues("email") != 1 {
+		t.Fatalf("fields with several values: %q, %v; want none", building.Many, err)
+	}
+	old, own := record("email", "a"), map[string]string{}
+	facets := Facets(old)
+	if err := building.SetTexts(old, facets, own, "email", []string{"a", "b"}, time.Unix(9, 0)); err != nil {
+		t.Fatal(err)
+	}
+	var wrong *store.FieldError
+	if _, _, err = building.Update(old, facets, own); !errors.As(err, &wrong) || wrong.Rule != "many" || !strings.Contains(wrong.Reason, "userdb schema apply") {
+		t.Errorf("a second value: got %v, want the rule many", err)
+	}
+	finished, err := building.WithSchema(typ.Schema, "h", "u")
+	if err != nil || !slices.Equal(finished.Many, []string{"email"}) || finished.MaxValues("email") != 3 {
+		t.Errorf("afterwards: %q, %v; want email", finished.Many, err)
+	}
+}
+
+// TestRemoveOldForms checks that an entry keeps each further value that it loses.
+func TestRemoveOldForms(t *testing.T) {
+	renames := map[string]string{"mail": "email", "old": "gone"}
+	for _, tt := range []struct {
+		what string
+		old  store.Record
+		want string
+	}{
+		{"nothing to remove", record("email", "a", "~also:email:b", "1 - - B"), ""},
+		{"the new form is there", record("email", "a", "~also:email:b", "1 7 - B", "~also:mail:B", "1 7 -"), "-~also:mail:B"},
+		{"the new form is missing", record("email", "a", "~also:mail:B", "1 7 -"), "~lost:email=B; -~also:mail:B"},
+		{"a field that is not secondary", record("job", "a", "~also:job:b", "1 - - B", "~also:job:c", "2 - -"), "~lost:job=B; ~lost:job:2=c; -~also:job:b; -~also:job:c"},
+		{"another name that is not secondary", record("gone", "a", "~also:old:b", "1 - -"), "~lost:gone=b; -~also:old:b"},
+		{"it repeats the first", record("email", "a", "~also:email:a", "1 - -"), "-~also:email:a"},
+		{"it repeats the first in another spelling", record("email", "A", "~also:email:a", "1 - -"), "~lost:email=a; -~also:email:a; unindex user/email:a/~prks"},
+		{"another spelling", record("email", "a", "~also:email:b", "2 7 -", "~also:email:B", "1 7 -"), "~lost:email=B; -~also:email:B; unindex user/email:B/~prks"},
+		{
+			"another spelling, which is verified", record("email", "a", "~also:email:b", "2 - -", "~also:email:B", "1 7 work"),
+			"~also:email:b=2 7 work B; ~lost:email=b; -~also:email:B; unindex user/email:b/~prks",
+		},
+		{
+			"an earlier value is lost already", record("email", "a", "~lost:email", "x", "~also:job:b", "1 - -", "~also:mail:c", "2 - -", "~was:email", "y"),
+			"~lost:email:2=c; ~lost:job=b; -~also:job:b; -~also:mail:c; -~was:email",
+		},
+	} {
+		c, due := manyType(t).RemoveOldForms(tt.old, renames)
+		if got := describe(c); got != tt.want || due != (tt.want != "") {
+			t.Errorf("%s:\n got %s, %v\nwant %s", tt.what, got, due, tt.want)
+		}
+		if _, again := manyType(t).RemoveOldForms(Apply(c, "r", tt.old.Fields), renames); again {
+			t.Errorf("%s: there is more to remove afterwards", tt.what)
+		}
+	}
+}
+
 // TestSetValuesErrors checks that an error says which of several values it is about.
 func TestSetValuesErrors(t *testing.T) {
 	for _, tt := range []struct {
@@ -330,5 +390,14 @@ func TestSetValuesErrors(t *testing.T) {
 		if err == nil || !strings.HasPrefix(err.Error(), tt.want) {
 			t.Errorf("%s %q: got %v, want %s", tt.field, tt.texts, err, tt.want)
 		}
+	}
+}
+
+// TestRepairLosesTwo checks that a repair keeps both spellings of a value that it takes from an
+// entry.
+func TestRepairLosesTwo(t *testing.T) {
+	c, _ := manyType(t).Repair(record("email", "A", "~skv:email", "a", "~also:email:a", "1 - -"), RepairLimits{Lose: "a", From: []string{"email"}})
+	if after := Apply(c, "r", nil).Fields; after["~lost:email"] != "A" || after["~lost:email:2"] != "a" {
+		t.Errorf("the entry keeps %q", after)
 	}
 }

@@ -315,8 +315,9 @@ func owns(r store.Record, field, canonical string) bool {
 }
 
 // reshapeFurther adds to c the further values of an entry as the schema of t has them. Those of
-// before stay, so that the entry is still found by them, until RemoveOldForms removes them. facets
-// are the entry's fields under their new names.
+// before stay, so that the entry is still found by them, until RemoveOldForms removes them. Of
+// several that are the same value under the schema of t, the first is added. facets are the entry's
+// fields under their new names.
 func (t *Type) reshapeFurther(c *store.Change, old store.Record, facets map[string]string, namesEntry func(recordkey.Key) bool) {
 	for _, f := range store.FurtherIn(facets, "") {
 		if !slices.Contains(t.Secondary, f.Field) {
@@ -338,12 +339,8 @@ func (t *Type) reshapeFurther(c *store.Change, old store.Record, facets map[stri
 	}
 }
 
-// isOldForm reports whether a field holds a further value that means nothing under the schema of t.
-func (t *Type) isOldForm(fields map[string]string, name string) bool {
-	if !store.IsFurther(name) {
-		return false
-	}
-	f, _ := store.ParseFurther(name, fields[name])
+// isOldForm reports whether a further value of an entry means nothing under the schema of t.
+func (t *Type) isOldForm(fields map[string]string, f store.Further) bool {
 	first, has := fields[f.Field]
 	return !slices.Contains(t.Secondary, f.Field) || t.Schema.Canonical(f.Written) != f.Canonical ||
 		has && t.Schema.Canonical(first) == f.Canonical
@@ -358,16 +355,71 @@ func (t *Type) keepOldValue(c *store.Change, old store.Record, field string) {
 }
 
 // RemoveOldForms returns the change that removes from an entry the fields that only another schema
-// needed. It reports false if there is nothing to remove.
-func (t *Type) RemoveOldForms(old store.Record) (store.Change, bool) {
+// needed, after Reshape with the same renames. It keeps a further value as ~lost:FIELD if the field
+// does not have it under the schema of t, or only in another spelling. It reports false if there is
+// nothing to remove.
+func (t *Type) RemoveOldForms(old store.Record, renames map[string]string) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Expected: old.Version(), Schema: t.Guard}
 	was, skv := store.FieldOldSKV(""), store.FieldSKV("")
 	for field := range old.Fields {
 		name, isSKV := strings.CutPrefix(field, skv)
-		if strings.HasPrefix(field, was) || isSKV && !slices.Contains(t.Secondary, name) || t.isOldForm(old.Fields, field) {
+		if strings.HasPrefix(field, was) || isSKV && !slices.Contains(t.Secondary, name) {
 			c.Unset = append(c.Unset, field)
 		}
 	}
+	t.removeOldFurther(&c, old, renames)
 	slices.Sort(c.Unset)
 	return c, len(c.Unset) > 0
+}
+
+// LostFields returns the field of each further value that becomes ~lost:FIELD if an entry gets the
+// change c of Reshape and then that of RemoveOldForms.
+func (t *Type) LostFields(old store.Record, c store.Change, renames map[string]string) (fields []string) {
+	if !hasFurther(old.Fields) {
+		return nil
+	}
+	c, _ = t.RemoveOldForms(Apply(c, "", old.Fields), renames)
+	for _, f := range c.Set {
+		if lost, is := strings.CutPrefix(f.Field, store.FieldLost("")); is {
+			field, _, _ := strings.Cut(lost, ":") // as in the name of a further value, without a colon
+			fields = append(fields, field)
+		}
+	}
+	return fields
+}
+
+// removeOldFurther adds to c the removal of the further values that mean nothing under the schema of
+// t. Of two spellings of a further value, it prefers one that is verified.
+func (t *Type) removeOldFurther(c *store.Change, old store.Record, renames map[string]string) {
+	further := store.FurtherIn(old.Fields, "")
+	var kept, gone []store.Further
+	for _, f := range further {
+		if t.isOldForm(old.Fields, f) {
+			gone = append(gone, f)
+		} else {
+			kept = append(kept, f)
+		}
+	}
+	for _, f := range gone {
+		c.Unset = append(c.Unset, f.Name())
+		if name, is := renames[f.Field]; is {
+			f.Field = name
+		}
+		f.Canonical = t.Schema.Canonical(f.Written)
+		i := slices.IndexFunc(kept, func(k store.Further) bool { return k.Field == f.Field && k.Canonical == f.Canonical })
+		if i >= 0 && f.Written != kept[i].Written && f.Verified > 0 && kept[i].Verified == 0 {
+			f.Place = kept[i].Place
+			f, kept[i] = kept[i], f
+			c.Set = append(c.Set, store.Facet{Field: kept[i].Name(), Wire: kept[i].Text()})
+		}
+		if old.Fields[f.Field] != f.Written && (i < 0 || kept[i].Written != f.Written) {
+			c.Set = append(c.Set, lostFacet(c, old, f.Field, f.Written))
+		}
+	}
+	if len(gone) > 0 {
+		after := Apply(*c, "", old.Fields).Fields
+		left, joined := moved(writtenValues(t.Indexed, old.Fields, further), writtenValues(t.Indexed, after, store.FurtherIn(after, "")))
+		c.Unindex, _ = keysOf(left, t.IndexKey)
+		c.Index, _ = keysOf(joined, t.IndexKey)
+	}
 }

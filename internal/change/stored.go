@@ -102,6 +102,13 @@ func StoredText(t schema.Type) string {
 	return string(text)
 }
 
+// NextText returns the JSON that FieldNext holds. It has the former names of fields, so that a change
+// that was interrupted goes on to rename them.
+func NextText(t schema.Type) string {
+	text, _ := json.Marshal(t) // cannot fail for texts and numbers
+	return string(text)
+}
+
 // ParseType parses the JSON of a type's schema.
 func ParseType(name, stored string) (schema.Type, error) {
 	file, err := json.Marshal(map[string]map[string]json.RawMessage{"types": {name: json.RawMessage(stored)}})
@@ -123,6 +130,7 @@ func (t *Type) WithSchema(in schema.Type, generation, text string) (*Type, error
 	}
 	next.declared, next.Building = t.declared, in.Building
 	next.Typed = slices.DeleteFunc(next.Typed, in.Building.BecomesTyped)
+	next.Many = slices.DeleteFunc(next.Many, in.Building.AllowsMany)
 	next.SetCompared()
 	next.Guard.Fingerprint, next.Guard.JSON = generation, text
 	return next, nil

@@ -94,7 +94,7 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 		Name: name, Schema: st, Rules: rules, Guard: guard, declared: st, compared: &atomic.Bool{}, ns: ns,
 		Secondary: st.Secondary(), Typed: st.Typed(), crossing: st.Typed(), Indexed: st.Indexed(), Ordered: st.Ordered(), Required: st.Required(), codecs: map[string]schema.Codec{},
 	}
-	t.Many = slices.DeleteFunc(slices.Clone(t.Secondary), func(field string) bool { return st.Fields[field].MaxValues() < 2 })
+	t.Many = slices.DeleteFunc(slices.Clone(t.Secondary), func(field string) bool { return t.MaxValues(field) < 2 })
 	for field := range st.Fields {
 		if codec := st.Codec(field); codec != schema.CodecText && codec != schema.CodecIdentity {
 			t.codecs[field] = codec
@@ -135,6 +135,15 @@ func rivals(typed []string, field string) []string {
 		return typed
 	}
 	return []string{field}
+}
+
+// MaxValues returns how many values an entry may have in a field: one, as long as some programs may
+// not have read yet that the schema allows more.
+func (t *Type) MaxValues(field string) int {
+	if t.Building.AllowsMany(field) {
+		return 1
+	}
+	return t.Schema.Fields[field].MaxValues()
 }
 
 // WithGuard returns t with another guard, for a change of the schema.

@@ -31,6 +31,9 @@ func Open(ctx context.Context, text string, cache store.Cache) (store.Engine, er
 	if !ok {
 		return nil, badURL("it has no scheme, such as redis: or file:")
 	}
+	if u, err := url.Parse(text); err == nil && strings.Contains(u.Host, ",") {
+		return nil, badURL("it names several hosts; write the others as ?addr=HOST:PORT&addr=HOST:PORT")
+	}
 	switch scheme {
 	case "memory":
 		return openEmbedded(ctx, "")

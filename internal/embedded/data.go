@@ -190,6 +190,9 @@ func (d *data) setField(key, field, value string) bool {
 	if field == typeField && (old == "") != (value == "") {
 		d.scheduleRecords(key)
 	}
+	if field == windowField && classOf(key) == guessCounter {
+		d.countGuesses(key, o.until)
+	}
 	d.log(opField, key, field, value)
 	return !found
 }
@@ -215,6 +218,9 @@ func (d *data) deleteField(key, field string) {
 	h.delete(field)
 	if field == typeField {
 		d.scheduleRecords(key)
+	}
+	if field == windowField && classOf(key) == guessCounter {
+		d.countGuesses(key, o.until)
 	}
 	d.log(opUnfield, key, field)
 	d.dropEmpty(key, h.len())

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"encoding/binary"
+	"strconv"
 	"strings"
 	"time"
 
@@ -9,43 +10,47 @@ import (
 )
 
 // The classes of expiring records that strangers can cause, for example by guessing passwords, in
-// the order in which they give way. Counters that limit visitors come last: without them, strangers
-// could go on.
+// the order in which they give way.
 //
 // Tokens have three classes, so that none of them can push out the others: an application that
 // sends thousands of invitations ends no sign-ups and no requests that are recognized by their
 // idempotency key.
+//
+// Failed logins at accounts and at identifiers that no entry has are one class, and give way in the
+// same order. Otherwise strangers who cause too many of them would see which identifiers exist: those
+// at which they must still wait.
 const (
-	nobodyCounter = iota // throttle counters of identifiers that no entry has
-	orphanHistory        // histories of entries that do not exist
+	orphanHistory = iota // histories of entries that do not exist
 	longToken            // tokens of entries that do not exist and that live for over a day
 	shortToken           // other tokens of entries that do not exist
 	requestToken         // requests of CreateOnce
+	guessCounter         // failures of strangers at an account or an unknown identifier
 	visitorLimit         // counters of origins and of visitors' requests
 	numClasses
 )
 
 // classLimits holds the maximum number of records of each class, and maxStrangers that of all
-// classes together. They leave memory for entries, and for the records of entries.
+// classes together. They leave memory for entries, and for the records of entries. Only histories
+// give way to other classes.
 var (
-	classLimits  = [numClasses]int{20_000, 20_000, 4_000, 4_000, 4_000, 6_000}
-	maxStrangers = 24_000
+	classLimits  = [numClasses]int{20_000, 4_000, 4_000, 4_000, 20_000, 6_000}
+	maxStrangers = 38_000
 )
 
 // longLife is the longest life of a shortToken. A reservation of CreateOnce lives that long.
 const longLife = 24 * time.Hour
 
 // classOf returns the class of the record at key, or -1. Histories and tokens are of a class only
-// while their entry does not exist. A shortToken may also be a longToken, which only its lifetime
-// tells.
+// while their entry does not exist, and the counters of an account only while they hold failures of
+// strangers. A shortToken may also be a longToken, which only its lifetime tells.
 func classOf(key string) int {
 	kind, rest, _ := strings.Cut(ownPart(key), "/")
 	switch kind {
 	case "throttle":
 		_, rest, _ = strings.Cut(rest, "/") // the type
 		switch who, _, _ := strings.Cut(rest, "/"); who {
-		case "nobody":
-			return nobodyCounter
+		case "uid", "nobody":
+			return guessCounter
 		case "origin":
 			return visitorLimit
 		}
@@ -135,17 +140,44 @@ func (d *data) schedule(key string, from, to int64) {
 	if class < 0 {
 		return
 	}
-	if from != 0 {
-		d.uncount(class, key)
-	}
-	if to != 0 && (!isOrphan(class) || !d.isEntry(ownerOf(key))) {
+	switch {
+	case class == guessCounter:
+		d.countGuesses(key, to)
+	case to != 0 && (class == visitorLimit || !d.isEntry(ownerOf(key))):
 		d.count(class, key, to)
+	case from != 0:
+		d.uncount(class, key)
 	}
 }
 
-// isOrphan reports whether a class has only records of entries that do not exist.
-func isOrphan(class int) bool {
-	return class != nobodyCounter && class != visitorLimit
+// The fields of login counters that count the failures of strangers, as package throttle has them.
+// windowField holds the end of their window.
+const windowField = "su"
+
+var guessFields = []string{"sn", windowField, "sa"}
+
+// countGuesses counts the record at key, which expires at until, among those of guessCounter while
+// it holds failures of strangers. The records whose windows began first give way first.
+func (d *data) countGuesses(key string, until int64) {
+	d.uncount(guessCounter, key)
+	o, found := d.keys.Get(key)
+	if !found || until == 0 {
+		return
+	}
+	ends := ""
+	if h, is := o.value.(*hash); is {
+		ends, _ = h.get(windowField)
+	}
+	if ends != "" || isUnknown(key) {
+		number, _ := strconv.ParseUint(ends, 10, 63)
+		d.limited[guessCounter].add(key, number)
+	}
+}
+
+// isUnknown reports whether the counters at key are those of an identifier that no entry has.
+func isUnknown(key string) bool {
+	parts := strings.SplitN(ownPart(key), "/", 4)
+	return len(parts) == 4 && parts[2] == "nobody"
 }
 
 // scheduleRecords moves the history and the tokens of the entry at key into their class, or out of
@@ -276,7 +308,26 @@ func (d *data) anyExpired() bool {
 func (d *data) removeFirst(class, n int) int {
 	n = min(n, d.limited[class].len(), maxSwept)
 	for range n {
-		d.delete(d.limited[class].first())
+		key := d.limited[class].first()
+		if class == guessCounter && !isUnknown(key) {
+			d.forgetGuesses(key)
+		} else {
+			d.delete(key)
+		}
 	}
 	return max(n, 0)
+}
+
+// forgetGuesses removes the failures of strangers from the counters of an account. Origins that
+// logged in before stay, or else strangers could lock out the owner.
+func (d *data) forgetGuesses(key string) {
+	for _, field := range guessFields {
+		o, found := d.keys.Get(key)
+		if !found {
+			return // it held nothing else
+		}
+		if _, found := o.value.(*hash).get(field); found {
+			d.deleteField(key, field)
+		}
+	}
 }

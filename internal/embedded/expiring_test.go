@@ -13,16 +13,16 @@ import (
 
 func TestClassOf(t *testing.T) {
 	for key, want := range map[string]int{
-		"~/throttle/user/nobody/x":                    nobodyCounter,
-		"~acme/~/throttle/user/nobody/x":              nobodyCounter,
-		"~~userdb/~acme/~/throttle/operator/nobody/x": nobodyCounter,
+		"~/throttle/user/nobody/x":                    guessCounter,
+		"~acme/~/throttle/user/nobody/x":              guessCounter,
+		"~~userdb/~acme/~/throttle/operator/nobody/x": guessCounter,
 		"~/throttle/user/origin/x":                    visitorLimit,
 		"~acme/~/visits/user/identifier/x":            visitorLimit,
 		"~/token/{user/uid:a}":                        shortToken,
 		"~/token/{once/name:x}":                       shortToken,
 		"~~userdb/~/token/{~~userdb/once/name:x}":     requestToken,
 		"~/history/{user/uid:a}":                      orphanHistory,
-		"~/throttle/user/uid/a":                       -1,
+		"~/throttle/user/uid/a":                       guessCounter,
 		"~/session/{user/uid:a}":                      -1,
 		"user/uid:gone":                               -1,
 		"~acme":                                       -1,
@@ -62,20 +62,20 @@ func TestRecordsOf(t *testing.T) {
 // TestFloods checks which records are deleted if there are too many of some classes.
 func TestFloods(t *testing.T) {
 	formats := [numClasses]string{
-		"~/throttle/user/nobody/%d", "~/history/{user/uid:none%d}", "~/token/{user/uid:none%d}", "~/token/{user/uid:no%d}",
-		"~~userdb/~/token/{~~userdb/once/name:%d}", "~/visits/user/identifier/%d",
+		"~/history/{user/uid:none%d}", "~/token/{user/uid:none%d}", "~/token/{user/uid:no%d}",
+		"~~userdb/~/token/{~~userdb/once/name:%d}", "~/throttle/user/nobody/%d", "~/visits/user/identifier/%d",
 	}
 	for _, tt := range []struct {
 		name          string
 		records, stay [numClasses]int
 	}{
 		{"few", [numClasses]int{10, 10, 10, 10, 10, 10}, [numClasses]int{10, 10, 10, 10, 10, 10}},
-		{"a flood of invitations", [numClasses]int{10, 9000, 47_000, 1000, 1000, 10}, [numClasses]int{10, 9000, 4000, 1000, 1000, 10}},
-		{"a flood of creates", [numClasses]int{10, 9000, 1000, 47_000, 47_000, 10}, [numClasses]int{10, 9000, 1000, 4000, 4000, 10}},
-		{"a flood of requests", [numClasses]int{10, 9000, 10, 10, 10, 30_000}, [numClasses]int{10, 9000, 10, 10, 10, 6000}},
-		{"a flood of guesses", [numClasses]int{30_000, 9000, 10, 10, 10, 10}, [numClasses]int{14_960, 9000, 10, 10, 10, 10}},
-		{"all floods", [numClasses]int{30_000, 10_000, 47_000, 5000, 5000, 30_000}, [numClasses]int{0, 6000, 4000, 4000, 4000, 6000}},
-		{"many histories", [numClasses]int{0, 30_000, 1000, 0, 0, 1000}, [numClasses]int{0, 20_000, 1000, 0, 0, 1000}},
+		{"a flood of invitations", [numClasses]int{9000, 47_000, 1000, 1000, 10, 10}, [numClasses]int{9000, 4000, 1000, 1000, 10, 10}},
+		{"a flood of creates", [numClasses]int{9000, 1000, 47_000, 47_000, 10, 10}, [numClasses]int{9000, 1000, 4000, 4000, 10, 10}},
+		{"a flood of requests", [numClasses]int{9000, 10, 10, 10, 10, 30_000}, [numClasses]int{9000, 10, 10, 10, 10, 6000}},
+		{"a flood of guesses", [numClasses]int{9000, 10, 10, 10, 30_000, 10}, [numClasses]int{9000, 10, 10, 10, 20_000, 10}},
+		{"all floods", [numClasses]int{10_000, 5000, 5000, 5000, 30_000, 30_000}, [numClasses]int{0, 4000, 4000, 4000, 20_000, 6000}},
+		{"many histories", [numClasses]int{30_000, 1000, 0, 0, 0, 1000}, [numClasses]int{20_000, 1000, 0, 0, 0, 1000}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newData()
@@ -93,8 +93,12 @@ func TestFloods(t *testing.T) {
 			for class, n := range tt.records {
 				for i := range n {
 					key := fmt.Sprintf(formats[class], i)
-					d.setString(key, "")
 					until := int64(10 + i)
+					if class == guessCounter {
+						d.setField(key, windowField, fmt.Sprint(until))
+					} else {
+						d.setString(key, "")
+					}
 					if class == longToken {
 						until += longLife.Milliseconds()
 					}
@@ -151,6 +155,52 @@ func TestFloodInOneNamespace(t *testing.T) {
 	}
 	if got := d.limited[shortToken].len(); got != classLimits[shortToken] {
 		t.Errorf("there are %d tokens, want %d", got, classLimits[shortToken])
+	}
+}
+
+// TestGuessesAtAccounts checks that a flood of failed logins removes the failures at an account and
+// those at an identifier that nobody has at the same moment, and no others of the account.
+func TestGuessesAtAccounts(t *testing.T) {
+	defer func(old [numClasses]int) { classLimits = old }(classLimits)
+	classLimits[guessCounter] = 100
+	for _, path := range []string{"", file(t)} {
+		s := open(t, path)
+		fail := func(who string, ends int) {
+			do(t, s.Client(), fmt.Sprintf("HSET ~/throttle/user/%s sn 10 su %d sa 5 k x", who, ends))
+			do(t, s.Client(), fmt.Sprintf("PEXPIRE ~/throttle/user/%s 86400000", who))
+		}
+		isCounted := func(who string) bool {
+			return s.Client().HExists(t.Context(), "~/throttle/user/"+who, "sn").Val()
+		}
+		do(t, s.Client(), "HSET ~/throttle/user/uid/a o:home 7 n:home 2 fu 8")
+		fail("uid/a", 1000)
+		fail("nobody/a", 1001)
+		fail("uid/b", 1002)
+		fail("nobody/b", 1003)
+		do(t, s.Client(), "HDEL ~/throttle/user/uid/b sn su sa") // withdrawn
+		for i := range 101 {
+			if known, unknown := isCounted("uid/a"), isCounted("nobody/a"); known != (i <= 97) || unknown != (i <= 98) {
+				t.Errorf("after %d others: known %v, unknown %v", i, known, unknown)
+			}
+			fail(fmt.Sprintf("nobody/%d", i), 2000+i)
+		}
+		if isCounted("nobody/b") {
+			t.Error("the third identifier is counted after 101 others")
+		}
+		if got := s.Client().HGetAll(t.Context(), "~/throttle/user/uid/a").Val(); len(got) != 4 || got["o:home"] != "7" || got["fu"] != "8" {
+			t.Errorf("left: %v", got)
+		}
+		if path != "" {
+			closeStore(t, s)
+			s = open(t, path)
+		}
+		if got := s.engine.data.limited[guessCounter].len(); got != 100 {
+			t.Errorf("%d counters, want 100", got)
+		}
+		do(t, s.Client(), "DEL ~/throttle/user/nobody/100")
+		if got := s.engine.data.limited[guessCounter].len(); got != 99 {
+			t.Errorf("%d counters after a delete, want 99", got)
+		}
 	}
 }
 
@@ -221,7 +271,7 @@ func TestOwners(t *testing.T) {
 // and no others.
 func TestFlood(t *testing.T) {
 	defer func(old [numClasses]int) { classLimits = old }(classLimits)
-	classLimits = [numClasses]int{5, 6, 4, 4, 4, 3}
+	classLimits = [numClasses]int{6, 4, 4, 4, 5, 3}
 	for _, path := range []string{"", file(t)} {
 		flood(t, open(t, path))
 	}

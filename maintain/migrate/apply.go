@@ -81,14 +81,16 @@ func (s *migration) apply(ctx context.Context) error {
 // applyExclusive converts the entries to the new schema while nobody else writes.
 func (s *migration) applyExclusive(ctx context.Context) error {
 	seen := s.fields[store.FieldFingerprint]
-	if s.changesRecords() {
+	if s.stopsWriters() {
 		if err := s.stopWriters(ctx); err != nil {
 			return err
 		}
+		seen = s.currentType().Guard.Fingerprint
+	}
+	if s.changesRecords() {
 		if err := s.runPasses(ctx, s.removeStale, s.convertEntries, s.removeOldKeys, s.removeObsolete); err != nil {
 			return err
 		}
-		seen = s.currentType().Guard.Fingerprint
 	}
 	return s.replaceStored(ctx, seen, s.guard.Fingerprint, s.guard.JSON, "")
 }
@@ -126,7 +128,7 @@ func (s *migration) stopWriters(ctx context.Context) error {
 		if !s.stored {
 			from = change.StoredText(s.from)
 		}
-		if err := s.replaceStored(ctx, before, exclusive, from, s.guard.JSON); err != nil {
+		if err := s.replaceStored(ctx, before, exclusive, from, change.NextText(s.currentType().Schema)); err != nil {
 			return err
 		}
 	}
@@ -269,7 +271,7 @@ func (s *migration) indexMembers(ctx context.Context, prk recordkey.Key, name st
 func (s *migration) removeOldKeys(ctx context.Context) error {
 	return s.forEachEntry(ctx, func(ctx context.Context, prk recordkey.Key) error {
 		_, err := s.rewrite(ctx, prk, func(t *change.Type, r store.Record) (store.Change, bool, error) {
-			c, due := t.RemoveOldForms(r)
+			c, due := t.RemoveOldForms(r, s.renames)
 			return c, due && r.Live(), nil
 		})
 		return err

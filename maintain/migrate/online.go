@@ -209,10 +209,13 @@ func (s *migration) rewrite(
 }
 
 // convertAll waits until no writer uses the schema without what is being built, and then converts
-// all entries. If values collide, it rolls back.
+// all entries, if what is being built concerns them. If values collide, it rolls back.
 func (s *migration) convertAll(ctx context.Context) error {
 	if err := s.applyStep(ctx, store.AwaitSchema{}); err != nil {
 		return err
+	}
+	if len(s.newSRKs)+len(s.newIndexes)+len(s.newOrders)+len(s.newRequired)+len(s.newTyped) == 0 {
+		return nil
 	}
 	tc, err := s.survey(ctx)
 	if err == nil {

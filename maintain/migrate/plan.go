@@ -46,6 +46,10 @@ type TypeChange struct {
 	// RetiredValues counts the entries with a value in each retired field. The values stay, but
 	// nobody is found by them.
 	RetiredValues map[string]int64 `json:"retired_values,omitempty"`
+	// LostValues counts the further values that become ~lost:FIELD, by field: those of a field that
+	// is no longer secondary, and those that are the same as another value of the entry under the
+	// new schema and differ only in spelling.
+	LostValues map[string]int64 `json:"lost_values,omitempty"`
 	// Collisions lists at most 1000 collisions, which must be resolved before Apply can succeed.
 	Collisions []Collision `json:"collisions,omitempty"`
 }
@@ -91,7 +95,7 @@ func Plan(ctx context.Context, db *userdb.DB, to schema.Schema) (Change, error) 
 		if err != nil {
 			return ch, err
 		}
-		tc.Online, tc.Stops = s.online, !s.online && s.changesRecords()
+		tc.Online, tc.Stops = s.online, !s.online && s.stopsWriters()
 		ch.Types = append(ch.Types, tc)
 	}
 	return ch, nil
@@ -129,6 +133,9 @@ func (s *migration) describe() string {
 		words = append(words, "UIDs of entries that are deleted from now on are not given again")
 	case s.stored && !retire && s.from.Retire:
 		words = append(words, "UIDs of entries that are deleted from now on may be given again")
+	}
+	if s.stored && len(s.moreValues) > 0 && !allowsMany(s.from.WithoutBuilding()) {
+		words = append(words, "programs of versions without several values in a field are refused from now on")
 	}
 	for _, field := range s.newRequired {
 		words = append(words, records.Quoted(field)+" is required from now on: programs that do not know it can no longer create entries")
@@ -212,6 +219,16 @@ func (tc *TypeChange) add(c Collision) {
 	}
 }
 
+// countLost counts the values that an entry loses from each field.
+func (tc *TypeChange) countLost(fields []string) {
+	for _, field := range fields {
+		if tc.LostValues == nil {
+			tc.LostValues = map[string]int64{}
+		}
+		tc.LostValues[field]++
+	}
+}
+
 // renamedFacets returns the facets of an entry under their new names.
 func (s *migration) renamedFacets(r store.Record) map[string]string {
 	return change.RenameFacets(r, s.renames)
@@ -231,10 +248,12 @@ func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	claimed := func(srk recordkey.Key) bool {
 		return s.wasSecondary(srk.Field()) && r.HasValue(srk.Field(), srk.Value())
 	}
-	change, due := s.currentType().Reshape(r, s.renames, claimed)
-	if tc.SRKs += int64(len(change.Claim)); due && len(change.Set)+len(change.Unset) > 0 {
+	c, due := s.currentType().Reshape(r, s.renames, claimed)
+	lost := s.currentType().LostFields(r, c, s.renames)
+	if tc.SRKs += int64(len(c.Claim)); due && len(c.Set)+len(c.Unset) > 0 || len(lost) > 0 {
 		tc.Rewritten++
 	}
+	tc.countLost(lost)
 	prk := r.Key.In(recordkey.Namespace{})
 	refuse := func(field, value, reason string) {
 		text := fmt.Sprintf("%s: %s: %s", records.Printable(prk.String()), records.Quoted(field), reason)
@@ -249,8 +268,15 @@ func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	facets := s.renamedFacets(r)
 	for _, field := range s.fewerValues {
 		limit := s.currentType().Schema.Fields[field].MaxValues()
-		if n := 1 + len(store.FurtherIn(facets, field)); n > limit {
+		if n := s.currentType().CountValues(facets, field); n > limit {
 			refuse(field, "", fmt.Sprintf("it has %d values, more than %d", n, limit))
+		}
+	}
+	for _, f := range store.FurtherIn(facets, "") {
+		canonical := s.currentType().Schema.Canonical(f.Written)
+		_, named := s.currentType().SRK(f.Field, f.Canonical)
+		if _, keyable := s.currentType().SRK(f.Field, canonical); named && !keyable && slices.Contains(s.currentType().Secondary, f.Field) {
+			refuse(f.Field, canonical, "no key can hold one of its values: it is "+records.Unkeyable(canonical))
 		}
 	}
 	for _, field := range s.fieldsWithNewKeys(r) {
@@ -296,4 +322,14 @@ func (s *migration) fieldsWithNewKeys(r store.Record) (fields []string) {
 // wasSecondary reports whether a field was secondary under the old schema.
 func (s *migration) wasSecondary(field string) bool {
 	return s.from.WithoutBuilding().Fields[field].Role.Has(schema.RoleSecondary)
+}
+
+// allowsMany reports whether some field of a type may have several values.
+func allowsMany(t schema.Type) bool {
+	for _, f := range t.Fields {
+		if f.MaxValues() > 1 {
+			return true
+		}
+	}
+	return false
 }

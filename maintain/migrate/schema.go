@@ -104,14 +104,19 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 	to.Building, to.Retired = nil, retired
 	to = to.WithCurrentForm()
 	text := change.StoredText(to)
+	if s.resumed && s.fields[change.FieldNext] != text {
+		next, err := change.ParseType(s.t.Name, s.fields[change.FieldNext])
+		if err != nil || next.Form != "" || change.StoredText(next.WithCurrentForm()) != text {
+			return fmt.Errorf("%w: type %s: a change to another schema is under way; finish it first with 'userdb schema apply' without --schema, or with that schema",
+				store.ErrSchemaMismatch, records.Quoted(s.t.Name))
+		}
+		to = withRenames(to, next)
+	}
 	t, err := s.t.WithSchema(to, change.Generation(text), text)
 	if err != nil {
 		return err
 	}
-	if s.guard = t.Guard; s.resumed && s.fields[change.FieldNext] != s.guard.JSON {
-		return fmt.Errorf("%w: type %s: a change to another schema is under way; finish it first with 'userdb schema apply' without --schema, or with that schema",
-			store.ErrSchemaMismatch, records.Quoted(t.Name))
-	}
+	s.guard = t.Guard
 	s.compareSchemas(t.Schema, s.from.WithoutBuilding())
 	if s.online = s.addsOnly(t.Schema); s.online {
 		s.t = t
@@ -125,6 +130,18 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 	}
 	s.t = t.WithGuard(exclusive)
 	return nil
+}
+
+// withRenames returns t with the former names of fields that next has, the schema of a change that
+// was interrupted.
+func withRenames(t, next schema.Type) schema.Type {
+	t.Fields = maps.Clone(t.Fields)
+	for name, f := range next.Fields {
+		if f.Was != "" {
+			t.Fields[name] = f
+		}
+	}
+	return t
 }
 
 // removedNames returns the names that from has, or has retired, and that to does not have.
@@ -198,6 +215,12 @@ func (s *migration) nameBefore(name string) string {
 	return name
 }
 
+// fieldBefore returns the declaration in the stored schema of a field of the new one, without what
+// is still being built.
+func (s *migration) fieldBefore(name string) schema.Field {
+	return s.from.WithoutBuilding().Fields[s.nameBefore(name)]
+}
+
 // addsOnly reports whether the new schema only adds to the stored one and entries have to be
 // converted. Then no writer has to stop.
 func (s *migration) addsOnly(to schema.Type) bool {
@@ -216,6 +239,14 @@ func (s *migration) changesRecords() bool {
 	to := s.t.Schema.Fingerprint()
 	return s.resumed || to != s.from.Fingerprint() || to != s.from.WithoutBuilding().Fingerprint() ||
 		len(s.renames)+len(s.newOrders)+len(s.newRequired)+len(s.newTyped) > 0
+}
+
+// stopsWriters reports whether nobody else may write while the change is made. Besides changes of
+// records, these are the first Many of a field, which programs may not know that are still writing,
+// and a smaller one, so that no entry gets more values meanwhile.
+func (s *migration) stopsWriters() bool {
+	first := func(name string) bool { return s.fieldBefore(name).MaxValues() == 1 }
+	return s.changesRecords() || len(s.fewerValues) > 0 || slices.ContainsFunc(s.moreValues, first)
 }
 
 // needsApply reports whether there is anything to do.

@@ -22,7 +22,7 @@ var doneMessages = map[string]string{
 	"sessions/end": "The sessions have ended.",
 	"waits":        "The count of wrong guesses has been reset. Nobody has to wait.",
 	"tags":         "The tags have been changed.",
-	"key":          "The key has been revoked. Within five seconds no process accepts it any more.",
+	"key":          "The key has been revoked. Within five seconds no process accepts it any more. Sessions and links that were made with it stay valid.",
 }
 
 // A subject holds the account that an action concerns, and its page.
