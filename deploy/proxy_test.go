@@ -102,6 +102,10 @@ func TestProxy(t *testing.T) {
 			t.Errorf("%s without a service: got %d %s, want 502 or 504", host, status, body)
 		}
 	}
+	// nginx writes the line after it has sent the response.
+	for end := time.Now().Add(10 * time.Second); !strings.Contains(logged(), " /v1/types 502 ") && time.Now().Before(end); {
+		time.Sleep(20 * time.Millisecond)
+	}
 	if log := logged(); !strings.Contains(log, " /v1/types 502 ") || strings.Contains(log, "udb_secret") {
 		t.Errorf("the logs lack a request, or have what was in its query:\n%s", log)
 	}
@@ -125,6 +129,16 @@ func checkPaths(t *testing.T, front string) {
 		{"app.example.com", "/signin;a=b", "303"},
 		{"app.example.com", "/signin%00", "400"},
 		{"app.example.com", "/userdb-session", "404"},
+		{"app.example.com", "//userdb-session", "404"},
+		{"app.example.com", "/%75serdb-session", "404"},
+		{"app.example.com", `/account\..\signin`, "400"},
+		{"app.example.com", "/account/.;/signin", "303"},
+		{"app.example.com", "https://app.example.com/admin/..%2fsignin", "400"},
+		{"app.example.com", "https://app.example.com/account", "303"},
+		{"accounts.example.com\r\nHost: console.example.com", "/console/signin", "400"},
+		{"accounts.example.com", "/console;x/signin", "404"},
+		{"accounts.example.com", "/CONSOLE/signin", "404"},
+		{"accounts.example.com", "/v1/types/%2e/%2e%2e%2f..%2fconsole", "400"},
 		{"accounts.example.com", "/console/accounts/user/..%2f..%2f..%2f..%2fv1", "400"},
 		{"accounts.example.com", "/%63onsole/%2e%2e%2fv1", "400"},
 		{"accounts.example.com", "/.//%63onsole/signin", "404"},
