@@ -91,6 +91,7 @@ var publicErrors = map[string]error{
 	"transfer.ReadError":        &transfer.ReadError{Err: userdb.ErrUnavailable},
 	"admin.ErrAlreadySetUp":     admin.ErrAlreadySetUp,
 	"admin.ErrKey":              admin.ErrKey,
+	"admin.ErrJobExists":        admin.ErrJobExists,
 	"admin.ErrOperatorDisabled": admin.ErrOperatorDisabled,
 	"admin.ErrTooManyKeys":      admin.ErrTooManyKeys,
 	"serve.Problem":             &serve.Problem{Code: "scope"},

@@ -11,7 +11,7 @@ import (
 )
 
 // TryLock locks an open file and reports whether it got the lock. It does not wait for a lock that
-// another open file holds. The lock ends when the file is closed, so at the latest with the process.
+// another open file holds. The lock ends when the file is closed, at the latest with the process.
 func TryLock(f *os.File) (bool, error) {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {

@@ -48,7 +48,7 @@ type Console struct {
 	auth      web.Auth
 	jobs      *runner
 	figures   figures.Cache
-	now       func(ctx context.Context, operator userdb.Entry) (time.Time, error) // Jobs.SessionTime
+	now       func(ctx context.Context, operator userdb.Entry) (time.Time, error)
 	logins    loginCounter
 	handler   http.Handler
 }
