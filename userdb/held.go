@@ -110,8 +110,8 @@ func (t *Type) releaseHeld(ctx context.Context, field, text string) error {
 	return err
 }
 
-// noteRelease records that something which the tombstone of an entry kept from others was freed. The
-// history of the entry is gone, so only the feed has it.
+// noteRelease records that something which the tombstone of an entry kept from others was freed.
+// The history of the entry is gone, so only the feed has it.
 func (t *Type) noteRelease(ctx context.Context, prk recordkey.Key, field string) {
 	if !t.view.Config.History {
 		return

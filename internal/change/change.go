@@ -102,8 +102,8 @@ func (t *Type) Delete(old store.Record, now time.Time) store.Change {
 	return c
 }
 
-// DeleteFree is like Delete, but holds none of the values that the entry has. What the entry held
-// before, its tombstone holds.
+// DeleteFree returns the change that Delete returns, except that it holds none of the values that
+// the entry has. What the entry held before, its tombstone holds.
 func (t *Type) DeleteFree(old store.Record, now time.Time) store.Change {
 	c := t.removal(old, now)
 	released := c.Release
