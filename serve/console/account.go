@@ -23,7 +23,7 @@ type account struct {
 	Fields                 []editor
 	Lists                  []valueList // the values of fields that may have several
 	Held                   []userdb.Held
-	Undeclared             []cell      // facets that cannot be edited
+	Undeclared             []cell // facets that cannot be edited
 	HasTags                bool
 	Tags                   []string
 	Devices                []userdb.Session
