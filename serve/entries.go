@@ -310,5 +310,5 @@ func patchEntry(ctx context.Context, c *call, in *patchInput) (*entryOutput, err
 }
 
 func deleteEntry(ctx context.Context, c *call, in *EntryPath) (*empty, error) {
-	return handleUID((*userdb.Type).Delete)(ctx, c, in)
+	return handleUID(func(t *userdb.Type, ctx context.Context, h hints.Hint) error { return t.Delete(ctx, h) })(ctx, c, in)
 }

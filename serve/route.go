@@ -150,6 +150,7 @@ func (s *Service) registerRoutes() (http.Handler, error) {
 	s.registerAbout(mux)
 	s.registerEntries()
 	s.registerValues()
+	s.registerHeld()
 	s.registerListings()
 	s.registerLogins()
 	s.registerTokens()

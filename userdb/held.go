@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -78,29 +79,47 @@ func (t *Type) findHeld(ctx context.Context, field, text string) (h Held, r stor
 func (t *Type) ReleaseHeld(ctx context.Context, field, text string) (err error) {
 	ctx, v := t.db.begin(ctx, "ReleaseHeld", &err)
 	defer v.end(&err)
-	return publicError(t.retryOnSchemaChange(ctx, func(t *Type) error {
-		h, r, srv, err := t.findHeld(ctx, field, text)
-		if err != nil {
-			return err
-		}
-		if r.Live() {
-			_, err := t.rewriteRead(ctx, r, func(current store.Record) (c store.Change, due bool, err error) {
-				c, due, err = t.declared.FreeHold(current, h.Field, h.Value)
-				if !due && err == nil {
-					err = ErrNotFound
-				}
-				return c, due, err
-			})
-			return err
-		}
-		freed, err := t.view.Engine.Repair(ctx, store.ForgetHeld{Entry: r.Key, Field: h.Field, Value: h.Value})
-		if err != nil || !freed {
-			return err
-		}
-		// The tombstone no longer holds the value, so the SRK has no meaning any more.
-		_, err = t.view.Engine.Repair(ctx, store.Remove{Key: srv.Key, Seen: srv.Text, Owner: r.Key.String(), Field: h.Field, Value: h.Value})
+	return publicError(t.retryOnSchemaChange(ctx, func(t *Type) error { return t.releaseHeld(ctx, field, text) }))
+}
+
+func (t *Type) releaseHeld(ctx context.Context, field, text string) error {
+	h, r, srv, err := t.findHeld(ctx, field, text)
+	if err != nil {
 		return err
-	}))
+	}
+	if r.Live() {
+		_, err = t.rewriteRead(ctx, r, func(current store.Record) (c store.Change, due bool, err error) {
+			c, due, err = t.declared.FreeHold(current, h.Field, h.Value)
+			if !due && err == nil {
+				err = ErrNotFound
+			}
+			return c, due, err
+		})
+		return err
+	}
+	freed, err := t.view.Engine.Repair(ctx, store.ForgetHeld{Entry: r.Key, Field: h.Field, Value: h.Value})
+	if err == nil && !freed { // somebody else released it, or the entry was made anew
+		err = ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	t.noteRelease(ctx, r.Key, h.Field)
+	// The tombstone no longer holds the value, so the SRK has no meaning any more.
+	_, err = t.view.Engine.Repair(ctx, store.Remove{Key: srv.Key, Seen: srv.Text, Owner: r.Key.String(), Field: h.Field, Value: h.Value})
+	return err
+}
+
+// noteRelease records that something which the tombstone of an entry kept from others was freed.
+// The history of the entry is gone, so only the feed has it.
+func (t *Type) noteRelease(ctx context.Context, prk recordkey.Key, field string) {
+	if !t.view.Config.History {
+		return
+	}
+	n := t.view.Note(ctx, EventRelease, "", field)
+	if err := t.view.Engine.AppendFeed(ctx, t.view.NS, view.FeedOf(EventRelease, view.ActorOf(ctx)), prk, n); err != nil {
+		t.view.WarnMissing(ctx, EventRelease, err)
+	}
 }
 
 // Former returns the live entry that has given up a value and still holds it, for redirects from

@@ -45,6 +45,8 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	session_end    one session was ended, or all were
 //	issue          a token for Purpose, bound to Fields, was issued
 //	redeem         a token for Purpose was redeemed
+//	release        values of Fields that the entry, which may have been deleted, had held were
+//	               freed before their time, or its UID was
 //
 // These are only in feeds:
 //
@@ -102,6 +104,7 @@ const (
 	EventSessionEnd   = view.EventSessionEnd
 	EventIssue        = view.EventIssue
 	EventRedeem       = view.EventRedeem
+	EventRelease      = view.EventRelease
 
 	EventThrottleReset       = view.EventWaits
 	EventKeyCreate           = view.EventKeyCreate

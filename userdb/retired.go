@@ -69,5 +69,8 @@ func (t *Type) ForgetUID(ctx context.Context, uid string) (err error) {
 	if err == nil && !forgotten {
 		err = ErrNotFound
 	}
+	if err == nil {
+		current.noteRelease(ctx, prk, prk.Field())
+	}
 	return publicError(err)
 }

@@ -405,13 +405,35 @@ func (t *Type) allEditProblems(ctx context.Context, err error, r store.Record, e
 	return t.allProblems(ctx, err, r, change.WithFurther(r, encoded, own))
 }
 
+// A DeleteOption changes what Delete does.
+type DeleteOption func(*deletion)
+
+type deletion struct{ release bool }
+
+// ReleaseAtOnce makes Delete free the values of the entry at once, also those that it held before,
+// instead of holding them; see schema.Field.Hold. Its UID is retired nevertheless.
+func ReleaseAtOnce() DeleteOption { return func(d *deletion) { d.release = true } }
+
 // Delete deletes an entry with its SRKs, index members and tertiary records, in one change. If
-// another change comes first, Delete deletes the changed entry.
-func (t *Type) Delete(ctx context.Context, h hints.Hint) (err error) {
+// another change comes first, Delete deletes the changed entry. Its values are held and its UID is
+// retired if the schema says so.
+//
+// With ReleaseAtOnce, an error other than ErrNotFound may mean that the entry was deleted and that
+// values which it had held before are still held. ReleaseHeld frees them.
+func (t *Type) Delete(ctx context.Context, h hints.Hint, options ...DeleteOption) (err error) {
 	ctx, v := t.db.begin(ctx, "Delete", &err)
 	defer v.end(&err)
-	return t.retryOnSchemaChange(ctx, func(t *Type) error {
+	var d deletion
+	for _, set := range options {
+		set(&d)
+	}
+	var held []store.Held // before the entry was deleted
+	err = t.retryOnSchemaChange(ctx, func(t *Type) error {
 		r, err := t.rewrite(ctx, h, store.Record{}, func(current store.Record) (store.Change, bool, error) {
+			held = store.HeldIn(current.Fields)
+			if d.release {
+				return t.declared.DeleteFree(current, t.view.Now()), true, nil
+			}
 			return t.declared.Delete(current, t.view.Now()), true, nil
 		})
 		if committed(err) {
@@ -419,6 +441,17 @@ func (t *Type) Delete(ctx context.Context, h hints.Hint) (err error) {
 		}
 		return err
 	})
+	if !d.release || !committed(err) {
+		return err
+	}
+	for _, h := range held {
+		switch failed := t.current().releaseHeld(ctx, h.Field, h.Canonical); {
+		case errors.Is(failed, ErrNotFound): // it has ended, or somebody else released it
+		case failed != nil:
+			return publicError(failed)
+		}
+	}
+	return err
 }
 
 // maxSchemaRetries is how often a method starts again because the schema in force has changed.

@@ -135,6 +135,62 @@ func TestHeldEnds(t *testing.T) {
 	})
 }
 
+// TestDeleteRelease checks that a delete with ReleaseAtOnce holds no value of the entry, not even
+// one that it had held before, and that the release of it is in the feed.
+func TestDeleteRelease(t *testing.T) {
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Hour), History: true}), "user")
+		add(t, users, "a", "name", "Ada")
+		for _, name := range []string{"Augusta", "Countess"} {
+			_, err := users.Update(ctx, hints.UID("a"), putText("name", name))
+			must(t, err)
+		}
+		must(t, users.ReleaseHeld(ctx, "name", "Augusta"))
+		history, err := users.History(ctx, hints.UID("a"))
+		if must(t, err); history[0].Kind != userdb.EventRelease || !slices.Equal(history[0].Fields, []string{"name"}) {
+			t.Errorf("the last event after a release is %+v", history[0])
+		}
+		must(t, users.Delete(ctx, hints.UID("a")))
+		add(t, users, "a", "name", "Countess") // the tombstone held it
+		must(t, users.Delete(ctx, hints.UID("a"), userdb.ReleaseAtOnce()))
+		for _, text := range []string{"Ada", "Augusta", "Countess"} {
+			_, err := users.FindHeld(ctx, "name", text)
+			wantErr(t, text+" after the delete", err, userdb.ErrNotFound)
+			s.wantFree(users, true, "name", text)
+		}
+	})
+}
+
+// TestReleaseHeldOnce checks that of many who release a value of a deleted entry, one is told that
+// it did so.
+func TestReleaseHeldOnce(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Hour)}), "user")
+		for round := range 10 {
+			uid := fmt.Sprint("u", round)
+			add(t, users, uid, "name", uid)
+			must(t, users.Delete(t.Context(), hints.UID(uid)))
+			const callers = 16
+			results := make(chan error, callers)
+			for range callers {
+				go func() { results <- users.ReleaseHeld(t.Context(), "name", uid) }()
+			}
+			released := 0
+			for range callers {
+				if err := <-results; err == nil {
+					released++
+				} else {
+					wantErr(t, "releasing what another one released", err, userdb.ErrNotFound)
+				}
+			}
+			if released != 1 {
+				t.Errorf("%d of %d callers released the value, want 1", released, callers)
+			}
+		}
+	})
+}
+
 // TestHeldMany checks that renaming in a loop leaves only the last names held.
 func TestHeldMany(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

@@ -293,19 +293,28 @@ func (s *session) checkUnset(e userdb.Entry, name string) error {
 }
 
 func deleteCommand(s *session) *cobra.Command {
-	return s.withYes(&cobra.Command{
+	var release bool
+	c := &cobra.Command{
 		Use:   "delete HINT",
 		Short: "Delete an entry and everything that belongs to it",
 		Long: `Delete an entry with its identifiers, its members in indexes and its tertiary records, such as tags.
-Prints the key of the deleted entry. Here a bare word is always a UID, never a name.`,
+Prints the key of the deleted entry. Here a bare word is always a UID, never a name.
+
+If the schema has "hold" for a field, nobody else can take the values of the entry for that time. With
+--release, others can take them at once, and may get what was meant for the former owner, such as mail.`,
 		Example: `  userdb delete email=bob@example.com --yes`,
 		RunE: s.runOnKey("deleted", func(ctx context.Context, p subject) error {
 			if !s.yes {
 				return usagef("would delete %s and everything that belongs to it: add --yes", printable(p.text))
 			}
+			if release {
+				return p.typ.Delete(ctx, p.hint, userdb.ReleaseAtOnce())
+			}
 			return p.typ.Delete(ctx, p.hint)
 		}, byUID),
-	})
+	}
+	c.Flags().BoolVar(&release, "release", false, "free the values of the entry at once instead of holding them")
+	return s.withYes(c)
 }
 
 // suggestKey returns err, which says that a hint was not found. If the hint is a bare word and an

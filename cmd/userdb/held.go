@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/coffeenode/userdb/userdb"
 )
 
 func heldCommand(s *session) *cobra.Command {
@@ -34,11 +36,7 @@ can take the value. Exits 3 if the value is not held. The entry is of the type t
 		Example: `  userdb set name=Alice name=Alicia
   userdb held show name=Alice --json`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			field, value, err := parseField(words[0])
-			if err != nil {
-				return err
-			}
-			t, err := s.typ(ctx, s.Type)
+			t, field, value, err := s.parseHeld(ctx, words[0])
 			if err != nil {
 				return err
 			}
@@ -61,11 +59,7 @@ former one, such as mail. Exits 3 if the value is not held. The entry is of the 
 		Example: `  userdb set name=Alice name=Alicia
   userdb held release name=Alice`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			field, value, err := parseField(words[0])
-			if err != nil {
-				return err
-			}
-			t, err := s.typ(ctx, s.Type)
+			t, field, value, err := s.parseHeld(ctx, words[0])
 			if err != nil {
 				return err
 			}
@@ -74,11 +68,12 @@ former one, such as mail. Exits 3 if the value is not held. The entry is of the 
 	}
 }
 
-// parseField parses a word of the form FIELD=VALUE.
-func parseField(word string) (field, value string, err error) {
+// parseHeld parses a word of the form FIELD=VALUE, and returns the type that --type names with it.
+func (s *session) parseHeld(ctx context.Context, word string) (t *userdb.Type, field, value string, err error) {
 	if err := checkFields([]string{word}); err != nil {
-		return "", "", err
+		return nil, "", "", err
 	}
 	field, value, _ = strings.Cut(word, "=")
-	return field, value, nil
+	t, err = s.typ(ctx, s.Type)
+	return t, field, value, err
 }

@@ -97,6 +97,25 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 // Delete returns the change that deletes an entry and everything that belongs to it at the time
 // now. Its UID is retired and its values are held, if the schema says so.
 func (t *Type) Delete(old store.Record, now time.Time) store.Change {
+	c := t.removal(old, now)
+	t.Hold(&c, old, now)
+	return c
+}
+
+// DeleteFree returns the change that Delete returns, except that it holds none of the values that
+// the entry has. What the entry held before, its tombstone holds.
+func (t *Type) DeleteFree(old store.Record, now time.Time) store.Change {
+	c := t.removal(old, now)
+	released := c.Release
+	c.Release = nil
+	for _, srk := range released {
+		t.keepHold(&c, old, srk)
+	}
+	return c
+}
+
+// removal returns the change that deletes an entry and holds no values.
+func (t *Type) removal(old store.Record, now time.Time) store.Change {
 	c := store.Change{Key: old.Key, Delete: true, Expected: old.Version(), Schema: t.Guard}
 	if t.Schema.Retire {
 		c.Set = []store.Facet{{Field: store.FieldRetired, Wire: schema.Date(now).Wire()}}
@@ -116,7 +135,6 @@ func (t *Type) Delete(old store.Record, now time.Time) store.Change {
 	if historyKey, err := history.Key(old.Key); err == nil { // other programs may write it
 		c.Drop = append(c.Drop, store.Container{Key: historyKey})
 	}
-	t.Hold(&c, old, now)
 	return c
 }
 

@@ -45,16 +45,25 @@ type Held struct {
 	Until     time.Time
 }
 
+// ParseHeld returns the held value that the name of a field names. It returns false for any other
+// field.
+func ParseHeld(own string) (h Held, ok bool) {
+	rest, ok := strings.CutPrefix(own, heldPrefix)
+	h.Field, h.Canonical, _ = strings.Cut(rest, ":")
+	return h, ok
+}
+
 // HeldIn returns the held values in the fields of an entry or its tombstone, the one that ends
 // first first. It includes those that have ended.
 func HeldIn(fields map[string]string) (all []Held) {
 	for name, text := range fields {
-		if !IsHeld(name) {
+		h, is := ParseHeld(name)
+		if !is {
 			continue
 		}
-		field, canonical, _ := strings.Cut(name[len(heldPrefix):], ":")
 		ms, _ := strconv.ParseInt(text, 10, 64) // the end of an unreadable one has passed
-		all = append(all, Held{Field: field, Canonical: canonical, Until: time.UnixMilli(ms)})
+		h.Until = time.UnixMilli(ms)
+		all = append(all, h)
 	}
 	slices.SortFunc(all, func(a, b Held) int {
 		return cmp.Or(a.Until.Compare(b.Until), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Canonical, b.Canonical))

@@ -166,6 +166,9 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 		add(EventSessionEnd)
 		n.Feed = feedFor(ctx, EventSessionEnd)
 	}
+	if released := fieldsReleased(c); len(n.Lines) == 0 && len(released) > 0 {
+		add(EventRelease, released...)
+	}
 	return n
 }
 
@@ -187,6 +190,17 @@ func ChangedFacets(c *store.Change) (fields []string) {
 	fields = slices.DeleteFunc(fields, func(f string) bool {
 		return store.OwnField(f) && !store.IsLost(f) || f == store.FieldPassword || f == c.Key.Field()
 	})
+	slices.Sort(fields)
+	return slices.Compact(fields)
+}
+
+// fieldsReleased returns the fields of which a change frees held values, sorted.
+func fieldsReleased(c *store.Change) (fields []string) {
+	for _, name := range c.Unset {
+		if h, is := store.ParseHeld(name); is {
+			fields = append(fields, h.Field)
+		}
+	}
 	slices.Sort(fields)
 	return slices.Compact(fields)
 }

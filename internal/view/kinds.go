@@ -27,6 +27,7 @@ const (
 	EventSessionEnd   EventKind = "session_end"
 	EventIssue        EventKind = "issue"
 	EventRedeem       EventKind = "redeem"
+	EventRelease      EventKind = "release"
 )
 
 // Kinds of events for things that operators do, or that are done to operators. They are recorded
@@ -52,7 +53,7 @@ const (
 // serve/console/words.go.
 var Kinds = []EventKind{
 	EventCreate, EventUpdate, EventDelete, EventIdentifier, EventTags, EventPassword, EventDisable, EventEnable, EventLogin, EventLoginFailed, EventThrottle,
-	EventSessionStart, EventSessionEnd, EventIssue, EventRedeem, EventWaits, EventKeyCreate, EventKeyRevoke, EventImport, EventExport, EventRepair,
+	EventSessionStart, EventSessionEnd, EventIssue, EventRedeem, EventRelease, EventWaits, EventKeyCreate, EventKeyRevoke, EventImport, EventExport, EventRepair,
 	EventOperatorAdd, EventOperatorDisable, EventOperatorEnable, EventOperatorPassword, EventOperatorLogin, EventOperatorLoginFailed,
 }
 

@@ -22,7 +22,8 @@ type account struct {
 	Why                    explanation
 	Fields                 []editor
 	Lists                  []valueList // the values of fields that may have several
-	Undeclared             []cell      // facets that cannot be edited
+	Held                   []userdb.Held
+	Undeclared             []cell // facets that cannot be edited
 	HasTags                bool
 	Tags                   []string
 	Devices                []userdb.Session
@@ -105,7 +106,7 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 	ctx, hint, declared := r.Context(), hints.Key(e.Key()), db.Schema().Types[e.Type()]
 	a := account{
 		Type: e.Type(), UID: e.UID(), Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Rev: e.Rev(), Disabled: e.Disabled(),
-		Fields: newEditors(e, declared), Lists: newValueLists(e, declared), Undeclared: undeclaredCells(e, declared), HasTags: declared.Tertiary["tags"].Kind == "set",
+		Fields: newEditors(e, declared), Lists: newValueLists(e, declared), Held: e.Held(), Undeclared: undeclaredCells(e, declared), HasTags: declared.Tertiary["tags"].Kind == "set",
 	}
 	report, err := reportLogin(ctx, db, t, e)
 	if err != nil {

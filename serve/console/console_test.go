@@ -101,8 +101,14 @@ func open(t *testing.T, store string) *testConsole {
 // openWith does the same as open, and sets whether histories are kept.
 func openWith(t *testing.T, store string, history bool) *testConsole {
 	t.Helper()
+	return openSchema(t, store, testSchema(), history)
+}
+
+// openSchema does the same as openWith, with another schema.
+func openSchema(t *testing.T, store string, sc schema.Schema, history bool) *testConsole {
+	t.Helper()
 	calls := &callCounter{}
-	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: testSchema(), History: history, Observers: []userdb.Observer{calls}})
+	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: sc, History: history, Observers: []userdb.Observer{calls}})
 	must(t, err)
 	t.Cleanup(func() {
 		for p, err := range check.Run(context.Background(), db, check.Options{}) {

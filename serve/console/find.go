@@ -31,6 +31,7 @@ type searchResult struct {
 	Query       string
 	ReadAs      string // the form in which the query is compared, if that differs
 	Found       []match
+	Held        []heldValue
 	Near        []match // accounts with an identifier one letter away
 	Completions []match // accounts with an identifier that begins with the query
 }
@@ -80,6 +81,11 @@ func search(ctx context.Context, db *userdb.DB, q string) (f searchResult, err e
 			return f, err
 		}
 		f.Found = append(f.Found, found...)
+		held, err := findHeld(ctx, t, types[name], q)
+		if err != nil {
+			return f, err
+		}
+		f.Held = append(f.Held, held...)
 	}
 	if len(f.Found) == 0 {
 		f.Near = findSimilar(ctx, db, q)

@@ -54,6 +54,7 @@ func (c *Console) table() []route {
 		{"GET " + account, c.account, never},
 		{"POST " + account, c.edit, ifConfirmed},
 		{"POST " + account + "/values", c.changeValues, ifConfirmed},
+		{"POST /console/held", c.releaseHeld, ifConfirmed},
 		act("disable", disable, never),
 		act("sessions/end", endSessions, never),
 		act("enable", enable, always),

@@ -33,6 +33,7 @@ var withoutPassword = map[string]string{
 var withForm = map[string]url.Values{
 	"POST /console/types/{type}/{uid}":        {confirmName: {"true"}},
 	"POST /console/types/{type}/{uid}/values": {confirmName: {"true"}},
+	"POST /console/held":                      {confirmName: {"true"}},
 	"POST /console/check":                     {"repair": {"true"}, "confirm": {"true"}},
 }
 

@@ -153,6 +153,8 @@ func actionText(e userdb.HistoryEvent) string {
 		return "started a session"
 	case "session_end":
 		return "ended sessions"
+	case "release":
+		return "let others take a former value of " + fields
 	case "issue":
 		return "issued " + linkText(e.Purpose) + prefixIfAny(" for ", fields)
 	case "redeem":
@@ -209,7 +211,7 @@ func jobText(what string, e userdb.HistoryEvent) string {
 var kindTexts = map[userdb.EventKind]string{
 	"create": "accounts created", "update": "facets changed", "identifier": "identifiers changed", "delete": "accounts deleted", "tags": "tags changed",
 	"password": "passwords set", "disable": "accounts disabled", "enable": "accounts enabled", "session_start": "sessions started", "session_end": "sessions ended",
-	"issue": "links issued", "redeem": "links used", "login": "signed in", "login_failed": "failed to sign in", "throttle": "had to wait",
+	"issue": "links issued", "redeem": "links used", "release": "held values released", "login": "signed in", "login_failed": "failed to sign in", "throttle": "had to wait",
 	userdb.EventThrottleReset: "counts of wrong guesses reset", userdb.EventKeyCreate: "API keys created", userdb.EventKeyRevoke: "API keys revoked", userdb.EventImport: "imports", userdb.EventExport: "exports",
 	userdb.EventRepair: "repairs", userdb.EventOperatorAdd: "operators created", userdb.EventOperatorDisable: "operators disabled", userdb.EventOperatorEnable: "operators enabled",
 	userdb.EventOperatorPassword: "operator passwords set", userdb.EventOperatorLogin: "operators signed in", userdb.EventOperatorLoginFailed: "operators failed to sign in",

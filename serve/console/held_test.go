@@ -1,0 +1,44 @@
+package console
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestHeldValues shows who holds a value and lets others take it, for an account that was renamed
+// and for one that was deleted. Each release is confirmed.
+func TestHeldValues(t *testing.T) {
+	sc := testSchema()
+	name := sc.Types["user"].Fields["name"]
+	name.Hold = schema.Period(24 * time.Hour)
+	sc.Types["user"].Fields["name"] = name
+	d := openSchema(t, "memory:", sc, true)
+	d.createAccount("u1", "name", "Alice")
+	d.createAccount("u2", "name", "Bob")
+	_, err := d.users.Update(t.Context(), hintOf("u1"), func(e *userdb.Entry) error { e.Put("name", schema.Text("Alicia")); return nil })
+	must(t, err)
+	must(t, d.users.Delete(t.Context(), hintOf("u2")))
+
+	d.wantText(d.do(http.StatusOK, "/console/types/user/u1"), "Former values", "alice, name, until")
+	for _, tt := range []struct{ query, said, was string }{
+		{"ALICE", "The account u1 has given up alice, its name.", "alice was the name of u1"},
+		{"bob", "The deleted account u2 had given up bob, its name.", "bob was the name of the deleted account u2"},
+	} {
+		at := "/console/find?q=" + tt.query
+		found := d.do(http.StatusOK, at)
+		d.wantText(found, tt.said, "Let others take it")
+		question := d.do(http.StatusOK, "/console/held", d.fillForm(found, "/console/held")...)
+		d.wantText(question, tt.was, "the next owner may get what was meant for the former one", "Cancel")
+		d.wantText(d.do(http.StatusOK, at), tt.said)
+		form := d.fillForm(question, "/console/held")
+		d.wantNoText(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/held", form...)), "given up")
+		d.do(http.StatusNotFound, "/console/held", form...)
+	}
+	d.wantNoText(d.do(http.StatusOK, "/console/types/user/u1"), "Former values")
+	d.createAccount("u3", "name", "Alice")
+	d.createAccount("u4", "name", "Bob")
+}

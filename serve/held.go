@@ -1,0 +1,70 @@
+package serve
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/coffeenode/userdb/serve/admin"
+)
+
+func (s *Service) registerHeld() {
+	read, write := []string{admin.ScopeRead}, []string{admin.ScopeWrite}
+	handle(s, route{id: "lookupHeld", method: "POST", path: typePrefix + "/held/lookup", scopes: read, summary: "Find the entry that holds a value which it has given up"}, lookupHeld)
+	handle(s, route{id: "releaseHeld", method: "POST", path: typePrefix + "/held/release", scopes: write, summary: "Let others take a value that is held, before its time", status: http.StatusNoContent}, releaseHeld)
+	handle(s, route{id: "forgetRetired", method: "POST", path: typePrefix + "/retired/forget", scopes: write, summary: "Let the UID of a deleted entry be given again", status: http.StatusNoContent}, forgetRetired)
+}
+
+type heldInput struct {
+	TypePath
+	Body struct {
+		Field string `json:"field" minLength:"1" maxLength:"1024" example:"email" doc:"the field that had the value"`
+		Value string `json:"value" minLength:"1" maxLength:"4096"`
+	}
+}
+
+// Held describes a value that an entry has given up and that no other entry may have yet.
+type Held struct {
+	UID   string    `json:"uid" doc:"of the entry that holds the value, which may have been deleted"`
+	Field string    `json:"field"`
+	Value string    `json:"value" doc:"in canonical form"`
+	Until time.Time `json:"until"`
+}
+
+type heldOutput struct{ Body Held }
+
+func lookupHeld(ctx context.Context, c *call, in *heldInput) (*heldOutput, error) {
+	t, err := c.findType(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	h, err := t.FindHeld(ctx, in.Body.Field, in.Body.Value)
+	if err != nil {
+		return nil, err
+	}
+	h.Until = h.Until.UTC()
+	return &heldOutput{Held(h)}, nil
+}
+
+func releaseHeld(ctx context.Context, c *call, in *heldInput) (*empty, error) {
+	t, err := c.findType(ctx, in.Type)
+	if err == nil {
+		err = t.ReleaseHeld(ctx, in.Body.Field, in.Body.Value)
+	}
+	return &empty{}, err
+}
+
+type retiredInput struct {
+	TypePath
+	Body struct {
+		UID string `json:"uid" minLength:"1" maxLength:"1024"`
+	}
+}
+
+func forgetRetired(ctx context.Context, c *call, in *retiredInput) (*empty, error) {
+	t, err := c.findType(ctx, in.Type)
+	if err == nil {
+		err = asNotFound(t.ForgetUID(ctx, in.Body.UID))
+	}
+	return &empty{}, err
+}
