@@ -287,7 +287,8 @@ func TestUnreadDiscovery(t *testing.T) {
 		must(t, conn.(*net.TCPConn).SetReadBuffer(4096))
 		must(t, conn.SetWriteDeadline(time.Now().Add(20*time.Second)))
 		go func() {
-			for err == nil { // the service reads one request after it has written the response to another
+			// The service reads one request after it has written the response to another.
+			for err == nil {
 				_, err = io.WriteString(conn, "GET /scim/v2/Schemas HTTP/1.1\r\nHost: x\r\n\r\n")
 			}
 			ended <- err

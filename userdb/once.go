@@ -306,13 +306,15 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedReques
 			return r, err
 		}
 		r.reservation = strings.TrimPrefix(tk.Purpose, purposeOnce+"-")
-		// Look for the entry afterwards: one that another call creates from now on spends the token.
+		// Look for the entry afterwards: one that another call creates from now on spends the
+		// token.
 		found, err := o.view.FindOne(ctx, store.Lookup{PRK: r.prk})
 		switch {
 		case err == nil:
 			o.release(ctx, r)
 			if of, mine := strings.CutSuffix(found.Fields[store.FieldOnce], o.digest[:16]); mine {
-				r.beganBy, r.reservation = of, of // this request created it, before it was taken over
+				// This request created it, before it was taken over.
+				r.beganBy, r.reservation = of, of
 				return r, nil
 			}
 			return r, store.DuplicateField(o.declared.Schema.Primary)
@@ -361,8 +363,8 @@ func (o onceRequest) takeOver(ctx context.Context, prk recordkey.Key) error {
 		if err != nil {
 			return err
 		}
-		// The first step lets the reservation be removed. The last step finds a request that was stored
-		// meanwhile; one that is stored later finds that its reservation is gone.
+		// The first step lets the reservation be removed. The last step finds a request that was
+		// stored meanwhile; one that is stored later finds that its reservation is gone.
 		if err := other.removeRequests(ctx); err != nil {
 			return err
 		}
@@ -516,8 +518,8 @@ func (o onceRequest) forget(ctx context.Context) {
 	o.removeReservation(ctx, o.storedRequest)
 }
 
-// removeToken removes a token at prk, of any value if tk has none, if it is the only one there. If that fails, the token expires
-// within a day.
+// removeToken removes a token at prk, of any value if tk has none, if it is the only one there. If
+// that fails, the token expires within a day.
 func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk token.Token) {
 	key, err := token.Key(prk)
 	if err != nil {

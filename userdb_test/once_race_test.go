@@ -424,6 +424,7 @@ func TestCreateOnceGivenUp(t *testing.T) {
 			}
 			must(t, g.users.Delete(t.Context(), hints.UID("x")))
 		}
-		runCheck(t, g.db, check.Options{Repair: true}) // on a cluster, a call that is cut off leaves claims (I4)
+		// On a cluster, a call that is cut off leaves claims (I4).
+		runCheck(t, g.db, check.Options{Repair: true})
 	})
 }

@@ -311,8 +311,8 @@ func TestSetValues(t *testing.T) {
 	}
 }
 
-// TestManyWhileBuilding checks that an entry gets no second value while programs may be writing that
-// have not read the schema that allows it.
+// TestManyWhileBuilding checks that an entry gets no second value while programs may be writing
+// that have not read the schema that allows it.
 func TestManyWhileBuilding(t *testing.T) {
 	typ := manyType(t)
 	st := typ.Schema

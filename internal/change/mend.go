@@ -381,15 +381,15 @@ func (t *Type) LostFields(old store.Record, c store.Change, renames map[string]s
 	c, _ = t.RemoveOldForms(Apply(c, "", old.Fields), renames)
 	for _, f := range c.Set {
 		if lost, is := strings.CutPrefix(f.Field, store.FieldLost("")); is {
-			field, _, _ := strings.Cut(lost, ":") // as in the name of a further value, without a colon
+			field, _, _ := strings.Cut(lost, ":") // no such field has a colon in its name
 			fields = append(fields, field)
 		}
 	}
 	return fields
 }
 
-// removeOldFurther adds to c the removal of the further values that mean nothing under the schema of
-// t. Of two spellings of a further value, it prefers one that is verified.
+// removeOldFurther adds to c the removal of the further values that mean nothing under the schema
+// of t. Of two spellings of a further value, it prefers one that is verified.
 func (t *Type) removeOldFurther(c *store.Change, old store.Record, renames map[string]string) {
 	further := store.FurtherIn(old.Fields, "")
 	var kept, gone []store.Further

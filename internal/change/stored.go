@@ -102,8 +102,8 @@ func StoredText(t schema.Type) string {
 	return string(text)
 }
 
-// NextText returns the JSON that FieldNext holds. It has the former names of fields, so that a change
-// that was interrupted goes on to rename them.
+// NextText returns the JSON that FieldNext holds. It has the former names of fields, so that a
+// change that was interrupted goes on to rename them.
 func NextText(t schema.Type) string {
 	text, _ := json.Marshal(t) // cannot fail for texts and numbers
 	return string(text)

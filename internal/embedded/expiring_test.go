@@ -123,8 +123,8 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// TestFloodInOneNamespace checks that a flood in one namespace removes nothing from another one, and
-// that the oldest token goes first, whichever expires first.
+// TestFloodInOneNamespace checks that a flood in one namespace removes nothing from another one,
+// and that the oldest token goes first, whichever expires first.
 func TestFloodInOneNamespace(t *testing.T) {
 	d := newData()
 	d.now = 1

@@ -153,8 +153,8 @@ func TestFurtherValuesAreKept(t *testing.T) {
 	})
 }
 
-// TestFurtherValueWithoutKey checks that a schema is refused under which one value of a field has no
-// key, the first or a further one.
+// TestFurtherValueWithoutKey checks that a schema is refused under which one value of a field has
+// no key, the first or a further one.
 func TestFurtherValueWithoutKey(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		exact, folded := userSchema(schema.FoldExact, severalEmails), userSchema(schema.FoldCasefold, severalEmails)
