@@ -17,8 +17,8 @@ import (
 // idempotency key.
 //
 // Failed logins at accounts and at identifiers that no entry has are one class, and give way in the
-// same order. Otherwise strangers who cause too many of them would see which identifiers exist: those
-// at which they must still wait.
+// same order. Otherwise strangers who cause too many of them would see which identifiers exist:
+// those at which they must still wait.
 const (
 	orphanHistory = iota // histories of entries that do not exist
 	longToken            // tokens of entries that do not exist and that live for over a day
