@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -16,10 +17,11 @@ type hold struct {
 	srk recordkey.Key
 }
 
-// holds returns the values that the entry holds now and that have an SRK.
+// holds returns the values that the entry holds now and that have an SRK. A field that is no longer
+// secondary holds none: the change of the schema ended its holds.
 func (e *entry) holds() (all []hold) {
 	for _, h := range store.HeldIn(e.fields) {
-		if !h.Until.After(time.Now()) || e.t == nil {
+		if !h.Until.After(time.Now()) || e.t == nil || !slices.Contains(e.t.Secondary, h.Field) {
 			continue
 		}
 		if srk, ok := e.t.SRK(h.Field, h.Canonical); ok {
