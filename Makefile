@@ -39,7 +39,7 @@ test: redis
 	$(PROGRESS) go test -short -p 3 -parallel 4 -timeout 20m $(PACKAGES)
 
 test-all: redis
-	$(PROGRESS) go test -p 3 -parallel 4 -timeout 20m $(PACKAGES)
+	$(PROGRESS) go test -p 3 -parallel 4 -timeout 30m $(PACKAGES)
 	$(PROGRESS) bash -c 'cd bench && go test .'
 	$(PROGRESS) bash -c 'cd bench/peers && go test .'
 

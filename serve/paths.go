@@ -34,7 +34,8 @@ var repeatableParams = []string{"where", "tag", "kind"}
 // checkQuery refuses a query if a part of it, such as a filter or dry_run, would be ignored: if the
 // query cannot be parsed, or if it repeats a parameter that takes one value. Directories may repeat
 // any parameter. It also refuses what no value can have: bytes that are not UTF-8, and control
-// characters, except for line breaks and tabs in the text of a field.
+// characters, except for line breaks and tabs in the text of a field. What a filter of a directory
+// can have, its parser says.
 func checkQuery(r *http.Request) error {
 	if r.URL.RawQuery == "" {
 		return nil
@@ -47,6 +48,9 @@ func checkQuery(r *http.Request) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if len(values[name]) > 1 && !slices.Contains(repeatableParams, name) && !isSCIM(r.URL.Path) {
 			wrong = append(wrong, paramProblem(name, "appears twice"))
+		}
+		if isSCIM(r.URL.Path) && name == "filter" {
+			continue
 		}
 		if slices.ContainsFunc(values[name], func(text string) bool { return !isPlain(name, text) }) {
 			wrong = append(wrong, paramProblem(name, "is not UTF-8, or has a control character"))

@@ -356,8 +356,8 @@ func (t *Type) keepOldValue(c *store.Change, old store.Record, field string) {
 
 // RemoveOldForms returns the change that removes from an entry the fields that only another schema
 // needed, after Reshape with the same renames. It ends the holds of fields that are no longer
-// secondary, and keeps a further value as ~lost:FIELD if the field does not have it under the schema
-// of t, or only in another spelling. It reports false if there is nothing to remove.
+// secondary, and keeps a further value as ~lost:FIELD if the field does not have it under the
+// schema of t, or only in another spelling. It reports false if there is nothing to remove.
 func (t *Type) RemoveOldForms(old store.Record, renames map[string]string) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Expected: old.Version(), Schema: t.Guard}
 	was, skv := store.FieldOldSKV(""), store.FieldSKV("")
