@@ -120,7 +120,11 @@ func (s *migration) describe() string {
 		words = append(words, "the order by "+records.Quoted(field)+" gets the entries without a value")
 	}
 	for _, field := range slices.Concat(s.moreValues, s.fewerValues) {
-		words = append(words, fmt.Sprintf("%s may have up to %d values", records.Quoted(field), s.currentType().Schema.Fields[field].MaxValues()))
+		limit := "one value"
+		if n := s.currentType().Schema.Fields[field].MaxValues(); n > 1 {
+			limit = fmt.Sprintf("up to %d values", n)
+		}
+		words = append(words, records.Quoted(field)+" may have "+limit)
 	}
 	for _, field := range s.newTyped {
 		words = append(words, records.Quoted(field)+" is typed from now on: its values are compared with those of other fields")
