@@ -226,14 +226,12 @@ func (o *onceRequest) begin(ctx context.Context, uid string) error {
 		return err
 	}
 	// Another request may have taken over the reservation before it could see this one.
-	switch _, waiting, err := o.findCreated(ctx); {
-	case errors.Is(err, ErrNotFound):
+	_, _, err = o.findCreated(ctx)
+	if errors.Is(err, ErrNotFound) {
 		o.removeToken(ctx, o.record, o.requestToken(o.storedRequest))
-		return errTakenOver
-	case err != nil || waiting:
-		return err
+		err = errTakenOver
 	}
-	return nil
+	return err
 }
 
 var errTakenOver = fmt.Errorf("another request has taken over the UID: %w", ErrConflict)

@@ -127,9 +127,8 @@ var ErrJobExists = coded.New(userdb.CodeConflict, "the job has already begun")
 // Begin records the start of a job. It sets the job's namespace, state and times, and its ID unless
 // it has one from NewJobID, and removes the oldest ended jobs of the namespace if there are too
 // many. It returns ErrJobExists if there is a job with the ID, and ErrNotFound if NewJobID cannot
-// have returned the ID. If the operator who starts the job
-// has been disabled or has been given another password, it records the job as stopped and returns
-// ErrOperatorDisabled.
+// have returned the ID. If the operator who starts the job has been disabled or has been given
+// another password, it records the job as stopped and returns ErrOperatorDisabled.
 func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
 	if j.ID == "" {
 		j.ID = NewJobID()

@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
-// The names of the temporary folders of runners begin with folderPrefix. In each one, the file
-// lockName is locked by the process of the runner for as long as that lives.
+// The names of the temporary folders of runners begin with folderPrefix. In its folder, the process
+// of a runner locks the file lockName for as long as it lives.
 const (
 	folderPrefix = "userdb-console-"
 	lockName     = "lock"

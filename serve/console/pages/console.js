@@ -98,7 +98,7 @@ document.querySelectorAll("[data-job]").forEach(watch);
 document.querySelectorAll("[data-copy]").forEach(copyable);
 
 // A browser may show a page as it was before. A form for a job would then lead to the job that it
-// has started.
+// has started. Other pages keep what was typed.
 addEventListener("pageshow", (event) => {
-  if (event.persisted) location.reload();
+  if (event.persisted && document.querySelector("input[name=job]")) location.reload();
 });
