@@ -81,7 +81,8 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 					return err
 				}
 				e, err := t.Login(ctx, identifier, pw, at)
-				if errors.As(err, &refused) && (codeFromStdin || !s.fromStdin) {
+				if first, is := errors.AsType[*userdb.FactorError](err); is && (codeFromStdin || !s.fromStdin) {
+					refused = first
 					return err
 				}
 				return finish(ctx, t, e, err)

@@ -17,7 +17,7 @@ var notOfEntry = []string{
 	"SRK without an entry", "tertiary record without an entry", "tertiary record under a field that is not primary", "index member without an entry",
 	"invalid index members", "key with raw braces", "key with an unescaped slash", "index of another Redis type",
 	"undeclared index, member without an entry", "entry of an undeclared type",
-	"endless tombstone", "a retired UID that ends", "a held value without an SRK", "a tombstone that ends before a value that it holds",
+	"a record of second factors without an entry", "endless tombstone", "a retired UID that ends", "a held value without an SRK", "a tombstone that ends before a value that it holds",
 }
 
 // wantOfEntry returns what a check of only the damaged entry must report.
