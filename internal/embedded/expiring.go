@@ -73,8 +73,8 @@ func classOf(key string) int {
 // escaped, then a colon and the name of the request.
 const requestPrefix = "{~~userdb/once/name"
 
-// requestOf returns the key of the requestToken that may rely on the token with a name in the record
-// at key, which reserves a UID for the request of that name.
+// requestOf returns the key of the requestToken that may rely on the token with a name in the
+// record at key, which reserves a UID for the request of that name.
 func requestOf(key, name string) string {
 	ns := namespaceOf(key)
 	ns = recordkey.Escape(ns[max(0, len(ns)-1000):])
@@ -99,8 +99,8 @@ func ownPart(key string) string {
 	}
 }
 
-// namespaceOf returns the namespace that caused the record at key of the store itself, with a slash,
-// or "". That of a requestToken is escaped.
+// namespaceOf returns the namespace that caused the record at key of the store itself, with a
+// slash, or "". That of a requestToken is escaped.
 func namespaceOf(key string) string {
 	own := ownPart(key)
 	if request, is := strings.CutPrefix(own, "token/"+requestPrefix); is {
