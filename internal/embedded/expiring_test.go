@@ -13,20 +13,21 @@ import (
 
 func TestClassOf(t *testing.T) {
 	for key, want := range map[string]int{
-		"~/throttle/user/nobody/x":                    guessCounter,
-		"~acme/~/throttle/user/nobody/x":              guessCounter,
-		"~~userdb/~acme/~/throttle/operator/nobody/x": guessCounter,
-		"~/throttle/user/origin/x":                    visitorLimit,
-		"~acme/~/visits/user/identifier/x":            visitorLimit,
-		"~/token/{user/uid:a}":                        shortToken,
-		"~/token/{once/name:x}":                       shortToken,
-		"~~userdb/~/token/{~~userdb/once/name:x}":     requestToken,
-		"~/history/{user/uid:a}":                      orphanHistory,
-		"~/throttle/user/uid/a":                       guessCounter,
-		"~/session/{user/uid:a}":                      -1,
-		"user/uid:gone":                               -1,
-		"~acme":                                       -1,
-		"user/~/visits/x":                             -1,
+		"~/throttle/user/nobody/x":                       guessCounter,
+		"~acme/~/throttle/user/nobody/x":                 guessCounter,
+		"~~userdb/~acme/~/throttle/operator/nobody/x":    guessCounter,
+		"~/throttle/user/origin/x":                       visitorLimit,
+		"~acme/~/visits/user/identifier/x":               visitorLimit,
+		"~/token/{user/uid:a}":                           shortToken,
+		"~/token/{once/name:x}":                          shortToken,
+		"~~userdb/~/token/{~~userdb/once/name:x}":        requestToken,
+		"~~userdb/~/token/{~~userdb/once/name~acme+_:x}": requestToken,
+		"~/history/{user/uid:a}":                         orphanHistory,
+		"~/throttle/user/uid/a":                          guessCounter,
+		"~/session/{user/uid:a}":                         -1,
+		"user/uid:gone":                                  -1,
+		"~acme":                                          -1,
+		"user/~/visits/x":                                -1,
 	} {
 		if got := classOf(key); got != want {
 			t.Errorf("%s: class %d, want %d", key, got, want)
