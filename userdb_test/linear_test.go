@@ -487,8 +487,8 @@ func checkLinearizable(t *testing.T, db *userdb.DB, rounds int, lossy bool) (n t
 	return n
 }
 
-// shrink returns a part of operations that are not linearizable which is not linearizable either. It
-// leaves out what came later, and operations that changed nothing.
+// shrink returns a part of operations that are not linearizable which is not linearizable either.
+// It leaves out what came later, and operations that changed nothing.
 func shrink(ops []porcupine.Operation) []porcupine.Operation {
 	illegal := func(ops []porcupine.Operation) bool {
 		return porcupine.CheckOperationsTimeout(linearModel(), ops, 5*time.Second) == porcupine.Illegal
