@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// enrolAlice gives Alice of the store in USERDB_STORE an authenticator app, whose key is in the file
-// beside the store. It returns the recovery codes.
+// enrolAlice gives Alice of the store in USERDB_STORE an authenticator app, whose key is in the
+// file beside the store. It returns the recovery codes.
 func enrolAlice(t *testing.T) []string {
 	t.Helper()
 	file := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:") + ".keys"
@@ -38,8 +38,8 @@ func enrolAlice(t *testing.T) []string {
 	return c.RecoveryCodes
 }
 
-// TestLoginWithCode checks how the command signs in an entry with a second factor: at a terminal and
-// in a script, and not without a code.
+// TestLoginWithCode checks how the command signs in an entry with a second factor: at a terminal
+// and in a script, and not without a code.
 func TestLoginWithCode(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		codes := enrolAlice(t)
