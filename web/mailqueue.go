@@ -121,6 +121,13 @@ func (q *MailQueue) Mail(ctx context.Context, m Mail) error {
 	return err
 }
 
+// Len returns the number of mails that wait or are being sent.
+func (q *MailQueue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.places
+}
+
 // Close refuses further mails and waits until all others are sent. If ctx ends first, Close ends
 // the contexts of all calls of Send, and returns an error that says how many mails were not sent.
 // Failed has been called for those that no worker had begun.
