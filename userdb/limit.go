@@ -24,8 +24,8 @@ const (
 	maxCountedKey = 4 << 10
 )
 
-// Admit counts one use by a visitor, or returns a *WaitError, which wraps ErrTooManyAttempts, if the
-// visitor has used up the limit. key names the visitor or whatever else is limited, such as a UID or
+// Admit counts one use by a visitor. If the visitor has used up the limit, it returns a *WaitError,
+// which wraps ErrTooManyAttempts. key names the visitor or what else is limited, such as a UID or
 // an origin, and is stored as a keyed hash only. The counters lie in the store and are exact: all
 // processes together admit no more than Max uses in a Window. If a reply is lost, a use may be
 // counted twice. An embedded store keeps 6,000 counters, of which the one whose Window ends first

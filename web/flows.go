@@ -224,7 +224,7 @@ func (f *Flows) signUp(_ http.ResponseWriter, r *http.Request) (string, error) {
 	typed := r.PostFormValue("email")
 	i, err := f.Users.Invite(r.Context(), f.Address, typed, userdb.Token{Lifetime: invitationLifetime}, f.Attempt(r))
 	switch {
-	case err != nil || i.Held: // whoever reads the mailbox now may be another person
+	case err != nil || i.Held: // another person may read the mailbox by now
 	case i.Registered:
 		places.fill(r.Context(), Mail{Kind: MailRegistered, To: i.Address, Link: f.Base + f.Paths.SignIn})
 	default:
@@ -271,8 +271,8 @@ func (f *Flows) onlyGeneratedTaken(err error) bool {
 	})
 }
 
-// enter signs in the visitor whose entry was just created or whose password was just set. done names
-// the message to show.
+// enter signs in the visitor whose entry was just created or whose password was just set. done
+// names the message to show.
 func (f *Flows) enter(w http.ResponseWriter, r *http.Request, e userdb.Entry, err error, done string) (string, error) {
 	if err == nil {
 		err = f.Start(w, r, e)
@@ -280,7 +280,7 @@ func (f *Flows) enter(w http.ResponseWriter, r *http.Request, e userdb.Entry, er
 	return f.afterFirstStep(f.Paths.Account+"?done="+done, err)
 }
 
-// afterFirstStep returns the path that follows the first step of a sign-in, by a password or a link.
+// afterFirstStep returns the path that follows the first step of a sign-in, a password or a link.
 // Every flow that starts a session ends here: if an account has a second step, err says so, and the
 // path of the page that asks for it belongs here.
 func (f *Flows) afterFirstStep(to string, err error) (string, error) {
@@ -402,9 +402,9 @@ func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, erro
 	return f.Paths.Devices + "?done=device", conceal(f.Users.EndSessionID(r.Context(), me(r), r.PostFormValue("id")))
 }
 
-// SaveForm saves the facets that a visitor who is signed in changed in a form. The form has an input
-// for each field, a hidden input shown-FIELD with the value that it showed, and a hidden input rev
-// with the revision of the entry. Fields that were not touched are not written, and those that are
+// SaveForm saves the facets that a visitor who is signed in changed in a form. The form has an
+// input for each field, a hidden input shown-FIELD with the value that it showed, and a hidden input
+// rev with the revision of the entry. Fields that were not touched are not written, and those that are
 // not named never. If the entry has changed since, the error is ErrConflict, and Page.Field returns
 // what is stored now for fields that were not touched.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {

@@ -16,7 +16,7 @@ import (
 // visitor whose address is unknown is not limited.
 type Limit struct {
 	Auth   Auth
-	Name   string        // of the counters; limits with the same name count together; if "", requests
+	Name   string        // of the counters, which limits of the same name share; if "", requests
 	Max    int           // uses in one Window; if 0, 60
 	Window time.Duration // begins with the first use; if 0, one hour
 }

@@ -23,7 +23,7 @@ import (
 // limitURL names the environment variable with the store of TestLimitProcess.
 const limitURL = "USERDB_TEST_LIMIT_URL"
 
-// TestLimitProcess is one of the processes of TestLimitOverProcesses.
+// TestLimitProcess sends requests in one of the processes of TestLimitOverProcesses.
 func TestLimitProcess(t *testing.T) {
 	url := os.Getenv(limitURL)
 	if url == "" {

@@ -18,12 +18,12 @@ type MailKind string
 // The kinds of mails that Flows sends.
 const (
 	MailWelcome    MailKind = "welcome"    // the link creates an account for To
-	MailRegistered MailKind = "registered" // somebody signed up with To, which has an account; the link leads to the sign-in
+	MailRegistered MailKind = "registered" // To has an account; the link leads to the sign-in
 	MailReset      MailKind = "reset"      // the link sets a new password
 	MailChange     MailKind = "change"     // the link makes To the address of Entry
 	MailAdd        MailKind = "add"        // the link adds To to the addresses of Entry
-	MailChanging   MailKind = "changing"   // tells To that somebody asked to make Address the address of Entry
-	MailAdding     MailKind = "adding"     // tells To that somebody asked to add Address to those of Entry
+	MailChanging   MailKind = "changing"   // tells To that Address may become the address of Entry
+	MailAdding     MailKind = "adding"     // tells To that Entry may also get Address
 )
 
 // A Mail is a mail to send to one address.

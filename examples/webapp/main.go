@@ -53,7 +53,8 @@ func main() {
 	}
 }
 
-// run serves until ctx ends. Then it lets requests in progress finish and sends the mails that wait.
+// run serves until ctx ends. Then it lets requests in progress finish, and sends the mails that
+// wait.
 func (s *site) run(ctx context.Context, listen, store string) error {
 	if info, err := os.Stat(s.mail); err != nil || !info.IsDir() || flag.NArg() > 0 {
 		return errors.Join(errors.New("want --mail DIR, an existing directory, and no arguments besides flags"), err)
