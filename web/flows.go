@@ -402,11 +402,11 @@ func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, erro
 	return f.Paths.Devices + "?done=device", conceal(f.Users.EndSessionID(r.Context(), me(r), r.PostFormValue("id")))
 }
 
-// SaveForm saves the facets that a visitor who is signed in changed in a form. The form has an
-// input for each field, a hidden input shown-FIELD with the value that it showed, and a hidden input
-// rev with the revision of the entry. Fields that were not touched are not written, and those that are
-// not named never. If the entry has changed since, the error is ErrConflict, and Page.Field returns
-// what is stored now for fields that were not touched.
+// SaveForm saves the facets that a visitor who is signed in changed in a form. Beside an input for
+// each field, the form has a hidden input shown-FIELD with the value that it showed, and a hidden
+// input rev with the revision of the entry. Fields that were not touched are not written, and those
+// that are not named never. If the entry has changed since, the error is ErrConflict, and
+// Page.Field returns what is stored now for fields that were not touched.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
 	e, err := f.Users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
 		if e.Rev() != r.PostFormValue("rev") {
