@@ -60,6 +60,7 @@ func readType(r *reader, n node) (t Type) {
 		"tertiary":  func(n node) { t.Tertiary = mapOf(r, n, readTertiary) },
 		"password":  func(n node) { t.Password = readPassword(r, n) },
 		"retire":    func(n node) { t.Retire = r.boolean(n) },
+		"factors":   func(n node) { t.Factors = r.boolean(n) },
 		"retired":   func(n node) { t.Retired = r.texts(n) },
 		"building":  func(n node) { t.Building = readBuilding(r, n) },
 	})

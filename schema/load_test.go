@@ -188,7 +188,7 @@ func TestLoadErrors(t *testing.T) {
 
 		// Unknown and repeated keys.
 		{`{"types":{"t":{"primary":"id"}},"type":{}}`, `schema: type: unknown key; want one of types`},
-		{fileWithType(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; want one of building, canonical, fields, fold, open, orders, password, primary, retire, retired, tertiary`},
+		{fileWithType(`"primary":"id","field":{}`), `schema: types.t.field: unknown key; want one of building, canonical, factors, fields, fold, open, orders, password, primary, retire, retired, tertiary`},
 		{fileWithField(`"rolle":"secondary"`), `schema: types.t.fields.f.rolle: unknown key; want one of codec, hold, kind, many, pattern, required, reserved, role, typed, was`},
 		{fileWithField(`"Role":"secondary"`), `schema: types.t.fields.f.Role: unknown key; want one of codec, hold, kind, many, pattern, required, reserved, role, typed, was`},
 		{fileWithType(`"primary":"id","tertiary":{"a":{"kind":"set","index":true}}`), `schema: types.t.tertiary.a.index: unknown key; want one of indexed, kind, max`},

@@ -42,6 +42,9 @@ type Type struct {
 	// Retire says that the UID of a deleted entry is not given to another one. It counts when the
 	// entry is deleted: UIDs of entries that were deleted before are free.
 	Retire bool `json:"retire,omitempty"`
+	// Factors allows entries to enrol a second factor. Entries that have one keep it, and need it
+	// to sign in, whether or not Factors is set.
+	Factors bool `json:"factors,omitempty"`
 	// Retired lists the names of fields and tertiary records that a change of the schema removed.
 	// Only another such change can declare one of them again.
 	Retired []string `json:"retired,omitempty"`

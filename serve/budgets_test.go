@@ -165,7 +165,9 @@ func TestForeignRecords(t *testing.T) {
 	for i := range 3 {
 		c.create(fmt.Sprintf(`{"uid":"u%d","facets":{"job":"cook"}}`, i))
 	}
-	must(t, s.Raw.Eval(c.Ctx, "for i = 1, 250000 do redis.call('SET', 'other/' .. i, 'x') end return 1", nil).Err())
+	for part := range 50 { // one long script would make the server refuse what other tests ask for
+		must(t, s.Raw.Eval(c.Ctx, "for i = 1, 5000 do redis.call('SET', 'other/' .. ARGV[1] .. '/' .. i, 'x') end return 1", nil, part).Err())
+	}
 	count := &counter{}
 	s.AddHook(count)
 	reader := c.withKey(c.makeKey(admin.Key{Name: "reader", Scopes: []string{admin.ScopeRead}}))

@@ -105,14 +105,16 @@ type Session struct {
 	ID       string    `json:"id"`
 	Begun    time.Time `json:"begun"`
 	Seen     time.Time `json:"seen" doc:"accurate to the minute"`
-	Verified time.Time `json:"verified" doc:"when the owner last entered the password"`
+	Verified time.Time `json:"verified" doc:"when the owner last took the first step of a login, such as the password"`
+	Level    int       `json:"level" enum:"1,2" doc:"2 if the owner took two steps of a login, otherwise 1"`
+	Raised   time.Time `json:"raised,omitzero" doc:"for level 2, when the owner last took two steps"`
 	Expires  time.Time `json:"expires"`
 	Origin   string    `json:"origin,omitempty"`
 	Agent    string    `json:"agent,omitempty"`
 }
 
 func sessionOf(s userdb.Session) Session {
-	return Session{s.ID, s.Started, s.LastSeen, s.Verified, s.Expires, s.Origin, s.Agent}
+	return Session{s.ID, s.Started, s.LastSeen, s.Verified, s.Level(), s.VerifiedLevel2, s.Expires, s.Origin, s.Agent}
 }
 
 // A NewSession is a session that has just begun, together with its secret.
@@ -134,6 +136,12 @@ type signedOutput struct {
 
 // signIn begins a session of an entry if o is not nil, and returns the response.
 func signIn(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visitor, o *SessionOptions) (*signedOutput, error) {
+	return signInLevel(ctx, t, e, v, o, 0)
+}
+
+// signInLevel does what signIn does. If the level is 2, the caller of the service has made sure of
+// the second step.
+func signInLevel(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visitor, o *SessionOptions, level int) (*signedOutput, error) {
 	out := &signedOutput{etagOf(e), SignedIn{Entry: entryOf(e)}}
 	if o == nil {
 		return out, nil
@@ -142,6 +150,7 @@ func signIn(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visitor, o *S
 	if err != nil {
 		return nil, err
 	}
+	options.Level = level
 	s, secret, err := t.StartSession(ctx, e, options)
 	if errors.Is(err, userdb.ErrNotFound) { // disabled or deleted in the meantime
 		err = userdb.ErrConflict
@@ -236,6 +245,7 @@ type startInput struct {
 	Body    struct {
 		Visitor
 		SessionOptions
+		Level int `json:"level,omitempty" enum:"1,2" doc:"2 if the caller has made sure that the owner took two steps; an entry with a second factor needs it"`
 	}
 }
 
@@ -266,8 +276,10 @@ func startSession(ctx context.Context, c *call, in *startInput) (*startedOutput,
 		return nil, errPrecondition
 	case e.Disabled():
 		return nil, problem(userdb.CodeConflict, "the entry is disabled")
+	case in.Body.Level < 2 && len(e.FactorMethods()) > 0:
+		return nil, problem(userdb.CodeConflict, "the entry has a second factor: make sure that the owner took that step, and say level 2")
 	}
-	out, err := signIn(ctx, t, e, in.Body.Visitor, &in.Body.SessionOptions)
+	out, err := signInLevel(ctx, t, e, in.Body.Visitor, &in.Body.SessionOptions, in.Body.Level)
 	if err != nil {
 		return nil, err
 	}

@@ -29,6 +29,9 @@ type Problem struct {
 	Rule       string         `json:"rule,omitempty" doc:"the rule of the first error"`
 	RetryAfter int64          `json:"retry_after,omitempty" doc:"seconds to wait before trying again"`
 	RequestID  string         `json:"request_id"`
+	Ticket     string         `json:"ticket,omitempty" doc:"with code factor: a secret for the second step of a login, good for five minutes"`
+	Methods    []string       `json:"methods,omitempty" doc:"with code factor: the methods of the second step, such as totp and recovery"`
+	Done       bool           `json:"done,omitempty" doc:"with code factor: the change was made, and only nobody was signed in"`
 	Errors     []FieldProblem `json:"errors,omitempty" doc:"everything that is wrong with the request"`
 
 	scimType string // for SCIM responses
@@ -153,6 +156,9 @@ func problemOf(err error) *Problem {
 		detail += "; " + changesRemain
 	}
 	p := problem(code, detail).withRetryAfter(retryAfter(code, err))
+	if refused, ok := errors.AsType[*userdb.FactorError](err); ok {
+		p.Ticket, p.Methods, p.Done = refused.Ticket, refused.Methods, refused.Done || partial
+	}
 	if code == userdb.CodeInvalid || code == userdb.CodeDuplicate {
 		p.Errors = fieldProblems(err)
 	}
@@ -245,7 +251,7 @@ var bodyFields = []string{"uid", "tags", "password", "purpose", "life", "idle", 
 func pointerOf(field string) string {
 	escaped := escapePointer(field)
 	switch {
-	case field == "":
+	case field == "" || field == "factor": // whatever the body says
 		return ""
 	case slices.Contains(bodyFields, field):
 		return "/" + escaped

@@ -151,6 +151,7 @@ func (s *Service) registerRoutes() (http.Handler, error) {
 	s.registerEntries()
 	s.registerValues()
 	s.registerHeld()
+	s.registerFactors()
 	s.registerListings()
 	s.registerLogins()
 	s.registerTokens()

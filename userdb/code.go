@@ -38,6 +38,8 @@ const (
 	CodeConflict       Code = "conflict"        // the entry has changed since it was read
 	CodeNotFound       Code = "not_found"       // the entry, type or path does not exist
 	CodeLogin          Code = "login"           // wrong identifier, password, token or session
+	CodeFactor         Code = "factor"          // a second factor is required
+	CodeNotVerified    Code = "not_verified"    // the owner of a session must be verified again
 	CodeThrottled      Code = "throttled"       // too many attempts
 	CodeOther          Code = "other"           // any other error
 )
@@ -66,6 +68,8 @@ var codes = []struct {
 	{CodeConflict, 4, http.StatusConflict, 0, ""},
 	{CodeNotFound, 3, http.StatusNotFound, 0, ""},
 	{CodeLogin, 5, http.StatusUnauthorized, 0, ""},
+	{CodeFactor, 5, http.StatusUnauthorized, 0, ""},
+	{CodeNotVerified, 5, http.StatusForbidden, 0, ""},
 	{CodeThrottled, 8, http.StatusTooManyRequests, 0, ""},
 	{CodeOther, 1, http.StatusInternalServerError, 0, ""},
 }
@@ -155,6 +159,8 @@ var errorCodes = []struct {
 	{ErrConflict, CodeConflict, ""},
 	{ErrNotFound, CodeNotFound, ""},
 	{ErrLogin, CodeLogin, ""},
+	{ErrFactor, CodeFactor, ""},
+	{ErrNotVerified, CodeNotVerified, ""},
 	{ErrTooManyAttempts, CodeThrottled, ""},
 	{ErrUnmarshal, CodeOther, ""},
 }

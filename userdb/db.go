@@ -7,6 +7,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/storedschema"
 	"github.com/coffeenode/userdb/internal/view"
@@ -189,6 +190,13 @@ func (db *DB) install(old, next *view.View) error {
 // newDB returns a DB with the configuration c that hashes passwords with hs.
 func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 	o.Peppers = nil // only the hashers keep them
+	if len(o.Keys) > 0 {
+		ring, err := sealed.New(o.Keys)
+		if err != nil {
+			return nil, invalid("Keys", "keys", err.Error())
+		}
+		o.Keys, o.ring = nil, ring
+	}
 	db := &DB{
 		hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[loadedSecret]{}, options: o,
 		current: &atomic.Pointer[view.View]{},

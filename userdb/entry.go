@@ -11,6 +11,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -36,6 +37,8 @@ type Entry struct {
 	labels map[string]map[string]string
 
 	disable *bool // the argument of the last SetDisabled
+
+	proved bool // Prove or a method that checks as much returned the entry: both steps were taken
 }
 
 // Key returns the Key, relative to the namespace of the view that read the entry.
@@ -223,6 +226,7 @@ func (t *Type) entry(r store.Record, err error) (Entry, error) {
 // entryUnchecked converts a record to an Entry without checking that its facets can be read.
 func (t *Type) entryUnchecked(r store.Record) Entry {
 	delete(r.Fields, store.FieldPassword)
+	delete(r.Fields, factor.FieldHash)
 	return Entry{key: r.Key.In(recordkey.Namespace{}), t: t.declared, fields: r.Fields}
 }
 

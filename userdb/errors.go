@@ -90,6 +90,12 @@ var (
 	// ErrLogin means that the identifier or the password is wrong, or that the entry has no
 	// password or is disabled. The error does not say which.
 	ErrLogin = errors.New("wrong identifier or password")
+	// ErrFactor means that the entry has a second factor and that only one step of a login was
+	// taken. A *FactorError has a ticket for the second step.
+	ErrFactor = errors.New("a second factor is required")
+	// ErrNotVerified means that the owner of a session must prove again who they are, by
+	// VerifySession or RaiseSession, because that was more than ten minutes ago.
+	ErrNotVerified = errors.New("the session was not verified within ten minutes")
 	// ErrTooManyAttempts means that nothing was checked, because too many attempts came before. A
 	// *WaitError says how long to wait.
 	ErrTooManyAttempts = errors.New("too many attempts")

@@ -29,6 +29,8 @@ import (
 //	refuse      a token was refused
 //	start       a session began
 //	end         a session was ended, or all sessions of the entry if Session is ""
+//	factors     second factors were added or removed
+//	factor_lock codes of a second factor are not checked for a day, because too many were wrong
 //
 // An import only reports password and disable. Observers only receive the kind. In histories and
 // feeds, the kinds failure, start and end are called login_failed, session_start and session_end;

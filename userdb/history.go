@@ -47,12 +47,16 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	redeem         a token for Purpose was redeemed
 //	release        values of Fields that the entry, which may have been deleted, had held were
 //	               freed before their time, or its UID was
+//	factors        second factors were added or removed; Purpose lists the methods that the entry
+//	               has now, such as "recovery,totp", or is ""
 //
 // These are only in feeds:
 //
 //	login          a login succeeded
 //	login_failed   the identifier (then Key is zero) or the password was wrong
 //	throttle       nothing was checked, because of too many failures before
+//	factor_lock    so many codes of the entry's second factor were wrong that no further ones are
+//	               checked for a day: from Origin, or from all that never signed in before
 //
 // These describe what operators of 'userdb serve', commands, and programs with an API key did. They
 // are recorded even if histories are not kept. Purpose is the name of what was acted on:
@@ -105,6 +109,8 @@ const (
 	EventIssue        = view.EventIssue
 	EventRedeem       = view.EventRedeem
 	EventRelease      = view.EventRelease
+	EventFactors      = view.EventFactors
+	EventFactorLock   = view.EventFactorLock
 
 	EventThrottleReset       = view.EventWaits
 	EventKeyCreate           = view.EventKeyCreate
@@ -127,7 +133,7 @@ const (
 
 // appendLogin appends a successful, failed or throttled login to its feed.
 func (db *DB) appendLogin(ctx context.Context, e Event) {
-	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle}[e.Kind]
+	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle, EventFactorLock: EventFactorLock}[e.Kind]
 	v := db.view()
 	switch {
 	case kind == "" || !v.Config.History:

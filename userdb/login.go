@@ -36,6 +36,7 @@ type Attempt struct {
 //     is disabled. The error does not say which, and Login does the same work in each case. A mail
 //     address that is not the first of its field, or was not the first when it was added, counts as
 //     unknown until it is verified.
+//   - ErrFactor with a *FactorError if the password is right and the entry has a second factor.
 //   - ErrTooManyAttempts if too many attempts have failed. The password was not checked. A
 //     *WaitError says how long to wait.
 //   - ErrUnavailable with a *BusyError if more logins are waiting for a processor than can be
@@ -72,9 +73,13 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (e E
 	if err != nil {
 		return Entry{}, err
 	}
+	second := p.r.Factors()
 	if e, err = t.entry(p.r, nil); err != nil {
 		t.db.emit(ctx, p.event(EventFailure))
 		return Entry{}, err
+	}
+	if second.Any() {
+		return Entry{}, t.requireFactor(ctx, p.r, stepPassword, a.Origin)
 	}
 	t.db.emit(ctx, Event{Kind: EventLogin, Key: p.r.Key, Origin: a.Origin, Renewed: renewed})
 	return e, nil
@@ -119,7 +124,7 @@ func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
 }
 
 // hash returns the password hash that the entry had when it was last read.
-func (p *proof) hash() string { return p.r.Fields[store.FieldPassword] }
+func (p *proof) hash() string { return p.r.PasswordHash() }
 
 // renew stores a new hash of a password that was right, and returns why if it succeeded. Hashing
 // takes as long as checking does, so renew checks the entry once more afterwards, whether or not

@@ -112,7 +112,7 @@ func (t *Type) LoginStatus(ctx context.Context, h hints.Hint) (s LoginStatus, er
 }
 
 func (t *Type) passwordState(r store.Record) PasswordState {
-	hash := r.Fields[store.FieldPassword]
+	hash := r.PasswordHash()
 	switch {
 	case hash == "":
 		return PasswordNone

@@ -38,6 +38,8 @@ type Observer interface {
 //	hint             hints.ErrHint
 //	login            ErrLogin
 //	throttled        ErrTooManyAttempts
+//	factor           ErrFactor
+//	not_verified     ErrNotVerified
 //	index_building   ErrIndexBuilding
 //	schema_mismatch  ErrSchemaMismatch
 //	corrupt          ErrCorrupt

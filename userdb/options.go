@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
@@ -63,6 +64,14 @@ type Options struct {
 	// Peppers are secret keys that are mixed into password hashes. New hashes use the first; all of
 	// them can verify. If empty, hashes have no pepper.
 	Peppers [][]byte
+
+	// Keys encrypt the secrets of second factors, each key with 32 random bytes. The first
+	// encrypts, and all of them decrypt; Type.RotateKeys moves everything to the first. If empty,
+	// nobody can enrol a factor, and codes of factors cannot be judged. Keep the keys apart from
+	// the store and its backups: somebody who has both can sign in as anybody whose password they
+	// know.
+	Keys [][]byte
+	ring sealed.Ring // of Keys
 
 	// History records every change beside its entry and in a feed, for Type.History and DB.Events.
 	// It costs about 150 bytes of memory for each of the last hundred changes of an entry, and as
@@ -159,20 +168,21 @@ func describe(v json.Marshaler) string {
 	return fmt.Sprintf("%T%s", v, text)
 }
 
-// Format writes the options without the peppers, whatever the formatting verb.
+// Format writes the options without the peppers and keys, whatever the formatting verb.
 func (o Options) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe(o)) }
 
-// LogValue returns the options for a log, without the peppers.
+// LogValue returns the options for a log, without the peppers and keys.
 func (o Options) LogValue() slog.Value { return slog.StringValue(describe(o)) }
 
-// MarshalJSON returns the options with the number of peppers instead of the peppers.
+// MarshalJSON returns the options with the numbers of peppers and keys instead of these.
 func (o Options) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Types       []string `json:"types,omitempty"`
 		Namespace   string   `json:"namespace,omitempty"`
 		HashWorkers int      `json:"hashWorkers,omitempty"`
 		Peppers     int      `json:"peppers"`
+		Keys        int      `json:"keys,omitempty"`
 		Replicas    int      `json:"replicas,omitempty"`
 		Cache       int      `json:"cache,omitempty"`
-	}{slices.Sorted(maps.Keys(o.Schema.Types)), o.Namespace.String(), o.HashWorkers, len(o.Peppers), o.Replicas, o.CacheSize})
+	}{slices.Sorted(maps.Keys(o.Schema.Types)), o.Namespace.String(), o.HashWorkers, len(o.Peppers), len(o.Keys), o.Replicas, o.CacheSize})
 }

@@ -41,8 +41,10 @@ func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entr
 //
 // The error is ErrLogin if the old password is wrong, which counts as a failed login, or if the
 // entry is disabled or has just been disabled or deleted. It is ErrConflict if the password or its
-// hash was changed at the same moment. The hint comes from the application, which knows the user;
-// so unlike Login, ChangePassword returns ErrNotFound if there is no such entry.
+// hash was changed, or a second factor was added, at the same moment. If the entry has a second
+// factor, the error is a *FactorError, and nothing is changed. The hint comes from the application,
+// which knows the user; so unlike Login, ChangePassword returns ErrNotFound if there is no such
+// entry.
 func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "ChangePassword", &err)
 	defer v.end(&err)
@@ -54,12 +56,17 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 	if _, err := p.prove(ctx, old); err != nil {
 		return Entry{}, err
 	}
+	if p.r.Factors().Any() {
+		return Entry{}, t.requireFactor(ctx, p.r, stepPassword, a.Origin)
+	}
 	proved := p.hash()
 	e, err = t.setPassword(ctx, p.r, pw, p.caller(ctx), a.Origin, func(current store.Record) error {
 		switch {
 		case current.Fields[store.FieldDisabled] != "":
 			return ErrLogin
-		case current.Fields[store.FieldPassword] != proved:
+		case current.Factors().Any(): // added after the old password was checked
+			return ErrConflict
+		case current.PasswordHash() != proved:
 			return ErrConflict
 		}
 		return nil

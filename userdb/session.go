@@ -31,8 +31,36 @@ type Session struct {
 	Verified time.Time // when the owner last gave the password: at the start or in VerifySession
 	Expires  time.Time // when it expires even if it is used
 
+	// VerifiedLevel2 is when the owner last took two steps of a login. It is zero if the session
+	// has level 1. A password alone does not renew it.
+	VerifiedLevel2 time.Time
+
 	Origin string // from SessionOptions
 	Agent  string // from SessionOptions
+}
+
+// Level returns 2 if the owner took two steps of a login, 1 if they took one, and 0 for the zero
+// Session. Sessions that earlier versions began have level 1.
+func (s Session) Level() int {
+	switch {
+	case !s.VerifiedLevel2.IsZero():
+		return 2
+	case s.ID != "":
+		return 1
+	}
+	return 0
+}
+
+// VerifiedAt returns when the owner last proved that the session has a level, or the zero time if
+// it does not have it.
+func (s Session) VerifiedAt(level int) time.Time {
+	switch level {
+	case 1:
+		return s.Verified
+	case 2:
+		return s.VerifiedLevel2
+	}
+	return time.Time{}
 }
 
 // SessionOptions say how long a session lives and where it comes from.
@@ -46,6 +74,11 @@ type SessionOptions struct {
 
 	// Origin is where the session comes from, as in Attempt, cut to 256 bytes.
 	Origin string
+
+	// Level is 2 if the application itself has made sure that the owner took two steps of a login,
+	// by means that this package does not know. If zero, the session has the level of the steps
+	// that this package saw: 2 if Prove returned the entry, otherwise 1.
+	Level int
 
 	// Agent tells the owner which device the session is on, such as the User-Agent header, cut to
 	// 256 bytes.
@@ -75,6 +108,8 @@ func (o SessionOptions) withDefaults() (SessionOptions, error) {
 	switch {
 	case o.Lifetime < time.Millisecond || o.Lifetime > maxSessionLife:
 		return o, invalid("life", "range", "not between a millisecond and 400 days")
+	case o.Level < 0 || o.Level > 2:
+		return o, invalid("level", "range", "not 0, 1 or 2")
 	case o.IdleTimeout < min(minIdle, o.Lifetime):
 		return o, invalid("idle", "range", "under two minutes")
 	}
@@ -82,14 +117,17 @@ func (o SessionOptions) withDefaults() (SessionOptions, error) {
 }
 
 // truncate returns a text as sessions and events hold it: valid UTF-8, cut to maxOrigin bytes.
-func truncate(text string) string {
+func truncate(text string) string { return truncateTo(text, maxOrigin) }
+
+// truncateTo returns a text as valid UTF-8, cut to a maximum number of bytes.
+func truncateTo(text string, maximum int) string {
 	if !utf8.ValidString(text) {
 		text = strings.ToValidUTF8(text, "\ufffd")
 	}
-	if len(text) <= maxOrigin {
+	if len(text) <= maximum {
 		return text
 	}
-	n := maxOrigin
+	n := maximum
 	for !utf8.RuneStart(text[n]) {
 		n--
 	}
@@ -103,8 +141,11 @@ func truncate(text string) string {
 //
 // The error is
 //
+//   - ErrFactor with a *FactorError if the entry has a second factor: the entry does not show that
+//     both steps of a login were taken.
 //   - ErrConflict if all sessions of the entry have ended since it was read, because its password
-//     was set, it was disabled and enabled, or deleted and created again, or if it changed more
+// was set, a second factor was added, it was disabled and enabled, or deleted and created again, or
+// if it changed more
 //     than three times before its first session. The user must log in again.
 //   - ErrNotFound if the entry was deleted or is disabled.
 //   - ErrInvalid if an option is out of range or the UID has over 200 bytes.
@@ -128,11 +169,18 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 		return Session{}, "", err
 	}
 	prk := e.key.In(t.view.NS)
+	level := max(o.Level, 1)
+	if r := (store.Record{Key: prk, Fields: e.fields}); r.Factors().Any() {
+		if !e.proved && level < 2 {
+			return Session{}, "", t.requireFactor(ctx, r, stepApplication, o.Origin)
+		}
+		level = 2
+	}
 	var s session.Session
 	t.db.recorded(ctx, t.db.loginLimit(prk), func(ctx context.Context) bool {
 		s, err = t.view.Engine.StartSession(ctx, session.Start{
-			PRK: prk, Seen: store.Record{Fields: e.fields}.ForSessions(), FirstEpoch: session.FirstEpoch(store.NewRev()), ID: hashSecret(secret), Life: o.Lifetime, Idle: o.IdleTimeout,
-			Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
+			PRK: prk, Seen: store.Record{Fields: e.fields}.ForSessions(), FirstEpoch: session.FirstEpoch(store.NewRev()),
+			ID: hashSecret(secret), Life: o.Lifetime, Idle: o.IdleTimeout, Level: level, Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
 			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: o.Origin}), EventSessionStart, ""),
 		})
 		return err == nil
@@ -145,7 +193,7 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 }
 
 func sessionOf(s session.Session) Session {
-	return Session{ID: s.ID, Started: s.Begun, LastSeen: s.Seen, Verified: s.Verified, Expires: s.Ends, Origin: s.Origin, Agent: s.Agent}
+	return Session{ID: s.ID, Started: s.Begun, LastSeen: s.Seen, Verified: s.Verified, VerifiedLevel2: s.VerifiedLevel2, Expires: s.Ends, Origin: s.Origin, Agent: s.Agent}
 }
 
 // Session returns the session that has the secret, and its entry. It takes one round trip, and once
@@ -324,6 +372,7 @@ func (t *Type) listSessions(ctx context.Context, h hints.Hint) ([]session.Sessio
 		return nil, nil
 	}
 	all, err := t.view.Engine.ListSessions(ctx, r.Key, r.ForSessions().Generation(), t.view.StoreTime())
+	all = slices.DeleteFunc(all, func(s session.Session) bool { return !s.ValidFor(r.ForSessions()) })
 	slices.SortFunc(all, func(a, b session.Session) int {
 		return cmp.Or(b.Seen.Compare(a.Seen), b.Begun.Compare(a.Begun), cmp.Compare(a.ID, b.ID))
 	})

@@ -276,8 +276,9 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk To
 //
 // The error is ErrNotFound if the secret was redeemed, has expired, was ended, is invalid or has
 // another purpose, or if the entry is disabled or deleted; it does not say which. The error is
-// ErrDuplicate if another entry has taken the value of a PurposeChange or PurposeAdd. After any
-// error except ErrOutcomeUnknown and ErrUnconfirmed, the token was not redeemed.
+// ErrDuplicate if another entry has taken the value of a PurposeChange or PurposeAdd. If the entry
+// has a second factor, Redeem returns the token and, in place of the entry, a *FactorError. After
+// any error except ErrFactor, ErrOutcomeUnknown and ErrUnconfirmed, the token was not redeemed.
 func (t *Type) Redeem(ctx context.Context, purpose, secret string) (e Entry, tk Token, err error) {
 	ctx, v := t.db.begin(ctx, "Redeem", &err)
 	defer v.end(&err)
@@ -301,9 +302,13 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 			return err
 		})
 	}
+	second := r.Factors()
 	e, err := t.current().finishRedeem(ctx, purpose, r, err)
 	if !committed(err) {
 		return Entry{}, Token{}, err
+	}
+	if second.Any() {
+		return Entry{}, publicToken(stored), t.current().requireFactorAfter(ctx, r, stepToken, view.ActorOf(ctx).Origin, err)
 	}
 	return e, publicToken(stored), err
 }
@@ -359,7 +364,8 @@ func (t *Type) verifyProved(current store.Record, stored token.Token, facets, ow
 // ResetPassword redeems a token and sets the password of its entry in one change: of two calls at
 // the same time, one succeeds. If the policy refuses the password (*password.PolicyError), the
 // token remains valid. Otherwise ResetPassword does what SetPassword does, and its errors are those
-// of Redeem.
+// of Redeem. If the entry has a second factor, which stays, ResetPassword sets the password and
+// returns a *FactorError without a ticket: the owner must log in with both.
 func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "ResetPassword", &err)
 	defer v.end(&err)
@@ -387,10 +393,14 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 			return Entry{}, refused
 		}
 	}
+	second := r.Factors()
 	e, err = t.current().finishRedeem(ctx, purpose, r, err)
 	if committed(err) {
 		t.afterPasswordSet(ctx, r, "")
 		t.current().clearSessions(ctx, before, r)
+		if second.Any() {
+			return Entry{}, doneWithoutLogin(newFactorError(r), err)
+		}
 	}
 	return e, err
 }
@@ -400,7 +410,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 //
 // The errors are those of Redeem. If the token was redeemed but its session may not have started,
 // the error is ErrOutcomeUnknown, or ErrNotFound if the entry was disabled or deleted, or all its
-// sessions ended, in between.
+// sessions ended, in between. If the entry has a second factor, no session starts.
 func (t *Type) RedeemSession(
 	ctx context.Context, purpose, secret string, o SessionOptions,
 ) (e Entry, s Session, key string, err error) {
@@ -412,7 +422,7 @@ func (t *Type) RedeemSession(
 	}
 	// Redeem first: an entry has a limited number of sessions, and callers that try to redeem one
 	// token at the same time must not end the others.
-	if e, _, err = t.redeem(ctx, purpose, secret); !committed(err) {
+	if e, _, err = t.redeem(ctx, purpose, secret); !committed(err) || errors.Is(err, ErrFactor) {
 		return Entry{}, Session{}, "", err
 	}
 	s, key, startErr := t.startSession(ctx, e, o)

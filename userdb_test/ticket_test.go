@@ -21,7 +21,7 @@ import (
 // A ticketDesk issues and uses the tickets of one entry, at a time that the test sets.
 type ticketDesk struct {
 	t      *testing.T
-	engine store.Tickets
+	engine store.Factors
 	prk    recordkey.Key
 	now    time.Time
 }
@@ -39,22 +39,26 @@ func (d *ticketDesk) issue(id, origin string) (factor.Ticket, error) {
 	return d.engine.IssueTicket(d.t.Context(), factor.Issue{PRK: d.prk, Seen: ticketEntry, ID: id, Step: "pass word", Origin: origin, Now: d.now})
 }
 
-func (d *ticketDesk) use(id, attempt string) factor.Use {
-	return factor.Use{PRK: d.prk, ID: id, Generation: ticketEntry.Generation(), Attempt: attempt, Now: d.now}
+func (d *ticketDesk) attempt(id, attempt string) factor.Try {
+	return factor.Try{PRK: d.prk, ID: id, Generation: ticketEntry.Generation(), Attempt: attempt, Now: d.now}
+}
+
+func (d *ticketDesk) spending(id, attempt string) factor.Spend {
+	return factor.Spend{PRK: d.prk, ID: id, Generation: ticketEntry.Generation(), Attempt: attempt, Now: d.now}
 }
 
 // try counts an attempt, and returns the number of attempts or 0 if there is no such ticket.
 func (d *ticketDesk) try(id, attempt string) int {
 	d.t.Helper()
-	ticket, err := d.engine.TryTicket(d.t.Context(), d.use(id, attempt))
+	tried, err := d.engine.TryTicket(d.t.Context(), d.attempt(id, attempt))
 	d.check(err)
-	return ticket.Tries
+	return tried.Ticket.Tries
 }
 
 // spend spends a ticket, and reports whether it could be spent.
 func (d *ticketDesk) spend(id, attempt string) bool {
 	d.t.Helper()
-	err := d.engine.SpendTicket(d.t.Context(), d.use(id, attempt))
+	err := d.engine.SpendTicket(d.t.Context(), d.spending(id, attempt))
 	d.check(err)
 	return err == nil
 }
@@ -114,10 +118,11 @@ func TestTickets(t *testing.T) {
 		if d.try("a", "more") != 0 || d.spend("a", "more") || d.spend("a", "try") {
 			t.Error("the ticket allows more attempts than it may")
 		}
-		other := d.use("a", "try1")
+		other, spending := d.attempt("a", "try1"), d.spending("a", "try1")
 		other.Generation = session.Entry{Epoch: "f"}.Generation()
+		spending.Generation = other.Generation
 		_, err := d.engine.TryTicket(t.Context(), other)
-		if err2 := d.engine.SpendTicket(t.Context(), other); !errors.Is(err, store.ErrNotFound) || !errors.Is(err2, store.ErrNotFound) {
+		if err2 := d.engine.SpendTicket(t.Context(), spending); !errors.Is(err, store.ErrNotFound) || !errors.Is(err2, store.ErrNotFound) {
 			t.Errorf("another generation: got errors %v and %v, want %v", err, err2, store.ErrNotFound)
 		}
 		first, again := d.spend("a", "try2"), d.spend("a", "try2")

@@ -15,7 +15,7 @@ type Problem struct {
 	Code  userdb.Code // the code of the error; its HTTPStatus is the status to answer with
 	Field string      // the facet, or "password", or "" for the whole form
 	// Rule is the rule of the *userdb.FieldError or *password.PolicyError, or one of "taken",
-	// "login", "wait", "busy", "conflict", "gone", "unknown" and "unavailable".
+	// "login", "factor", "wait", "busy", "conflict", "gone", "unknown" and "unavailable".
 	Rule string
 	// Params holds values for the text: "reason", in English, and "seconds" for "wait" and "busy".
 	Params map[string]string
@@ -41,6 +41,7 @@ var Texts = Catalogue{
 	"password blocklist":  "This is one of the most common passwords, which are tried first.",
 	"password identifier": "This is your own name or address, which is tried first.",
 	"login":               "Wrong name or password.",
+	"factor":              "This account has a second factor, which cannot be entered here.",
 	"wait":                "Too many attempts. Try again in {seconds} seconds.",
 	"busy":                "Too many people are signing in. Try again in {seconds} seconds.",
 	"conflict":            "This was changed in the meantime. Check it and send it again.",
@@ -92,6 +93,8 @@ func problem(code userdb.Code, err error) Problem {
 		p.Rule = "unknown"
 	case code == userdb.CodeLogin:
 		p.Rule = "login"
+	case code == userdb.CodeFactor:
+		p.Rule = "factor"
 	case code == userdb.CodeConflict:
 		p.Rule = "conflict"
 	case code == userdb.CodeNotFound:

@@ -33,6 +33,7 @@ Exit codes: 0 done, 1 other failure, 2 bad input, 3 not found, 4 taken or change
 // globals holds the flags that every command has.
 type globals struct {
 	Store, Schema, Namespace, Type string
+	KeyFile                        string
 	JSON                           bool
 	History                        bool
 	Timeout                        *time.Duration
@@ -62,7 +63,7 @@ func newRoot(s *session) *cobra.Command {
 		commands []*cobra.Command
 	}{
 		{"Entries", []*cobra.Command{createCommand(s), getCommand(s), setCommand(s), unsetCommand(s), deleteCommand(s), tagsCommand(s)}},
-		{"Passwords", []*cobra.Command{loginCommand(s), passwdCommand(s), disableCommand(s), enableCommand(s), tokenCommand(s), sessionCommand(s), passwordCommand(s)}},
+		{"Passwords", []*cobra.Command{loginCommand(s), passwdCommand(s), disableCommand(s), enableCommand(s), tokenCommand(s), sessionCommand(s), factorCommand(s), passwordCommand(s)}},
 		{"Listings", []*cobra.Command{listCommand(s), countCommand(s), keysCommand(s), walkCommand(s), dumpCommand(s)}},
 		{"Maintenance", []*cobra.Command{statusCommand(s), checkCommand(s), exportCommand(s), importCommand(s), removeCommand(s), schemaCommand(s), namespaceCommand(s), retiredCommand(s), heldCommand(s), compactCommand(s), backupCommand(s), salvageCommand(s)}},
 		{"Service", []*cobra.Command{serveCommand(s), apiKeyCommand(s), operatorCommand(s), eventsCommand(s)}},
@@ -154,6 +155,7 @@ func (s *session) globalFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&s.Type, "type", "", "the type `T` of hints that do not name one (default: the only type or, of several, user)")
 	s.Store, s.Schema, s.Namespace = os.Getenv("USERDB_STORE"), os.Getenv("USERDB_SCHEMA"), os.Getenv("USERDB_NAMESPACE")
 	flags.BoolVar(&s.History, "history", os.Getenv("USERDB_HISTORY") != "false", "record what is done, for 'userdb events' (USERDB_HISTORY)")
+	flags.StringVar(&s.KeyFile, "key-file", os.Getenv("USERDB_KEY_FILE"), "the keys of second factors are in `FILE` (USERDB_KEY_FILE; else STORE.keys for a file)")
 	flags.BoolVar(&s.JSON, "json", false, "one JSON value per line on standard output, and errors as JSON")
 	const usage = "limit the whole command to `D`, such as 5s, 2m or 1d; 0 is no limit (default 30s;\n" +
 		"no limit for commands that may read or write a lot)"

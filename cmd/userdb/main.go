@@ -127,6 +127,8 @@ type session struct {
 	db     *userdb.DB
 	url    string // of the store, once it is open
 
+	hasKeys bool // the store was opened with keys of second factors
+
 	observers []userdb.Observer
 }
 
@@ -234,8 +236,13 @@ func (s *session) open(ctx context.Context) error {
 	if err := s.checkStoreExists(); err != nil {
 		return err
 	}
+	keys, err := s.readKeys(url)
+	if err != nil {
+		return err
+	}
+	s.hasKeys = len(keys) > 0
 	defer s.announceWait(connect.File(url)).Stop()
-	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaDeferred, Observers: s.observers, History: s.History})
+	db, err := userdb.Open(ctx, url, userdb.Options{Logger: s.log, Namespace: ns, Schema: sc, OnSchema: userdb.SchemaDeferred, Observers: s.observers, History: s.History, Keys: keys})
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 
 func loginCommand(s *session) *cobra.Command {
 	var at userdb.Attempt
-	var start bool
+	var start, codeFromStdin bool
 	c := &cobra.Command{
 		Use:   "login IDENTIFIER",
 		Short: "Check an identifier and a password",
@@ -31,6 +31,10 @@ Prints the entry or exits 5, in the same way and after the same work for every i
 is the type of the entry. After too many failures it checks nothing, exits 8 and says how long to
 wait. An origin from which the entry has logged in before has attempts of its own, which nobody else
 can use up. Without --origin, failures are only counted for the entry.
+
+If the entry has a second factor, the command then asks for a code of its authenticator app or a
+recovery code. With --code-stdin, that is the line after the password; without it, such an entry exits
+5 in a script.
 
 In scripts, write -- before what a visitor typed, or pass it on standard input. No flag in its place
 makes this command exit 0, so only 'userdb help login' shows this help.`,
@@ -53,12 +57,12 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 					return err
 				}
 			}
-			return s.ask(ctx, checkNothing, func(ctx context.Context) error {
-				t, err := s.typ(ctx, s.Type)
-				if err != nil {
-					return err
-				}
-				e, err := t.Login(ctx, identifier, pw, at)
+			var code string
+			if codeFromStdin {
+				s.fromStdin, secrets = true, append(secrets, secret{"code", "", &code})
+			}
+			var refused *userdb.FactorError
+			finish := func(ctx context.Context, t *userdb.Type, e userdb.Entry, err error) error {
 				if err != nil || !start {
 					return s.printEntry(e, err)
 				}
@@ -70,10 +74,37 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 				all := e.Flat()
 				all["~session"] = schema.Text(secret)
 				return s.printFacets(all)
+			}
+			err := s.ask(ctx, checkNothing, func(ctx context.Context) error {
+				t, err := s.typ(ctx, s.Type)
+				if err != nil {
+					return err
+				}
+				e, err := t.Login(ctx, identifier, pw, at)
+				if errors.As(err, &refused) && (codeFromStdin || !s.fromStdin) {
+					return err
+				}
+				return finish(ctx, t, e, err)
 			}, secrets...)
+			if refused == nil {
+				return err
+			}
+			prove := func(ctx context.Context) error {
+				t, err := s.typ(ctx, s.Type)
+				if err != nil {
+					return err
+				}
+				e, err := t.Prove(ctx, refused.Ticket, proofOf(code), at)
+				return finish(ctx, t, e, err)
+			}
+			if codeFromStdin {
+				return s.timed(ctx, prove)
+			}
+			return s.ask(ctx, checkNothing, prove, secret{"code", "Code of your app, or recovery code: ", &code})
 		}, asking, public),
 	}
 	c.Flags().StringVar(&at.Origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each origin")
+	c.Flags().BoolVar(&codeFromStdin, "code-stdin", false, "read the password and then a code of an authenticator app, or a recovery code,\nas one line each from standard input")
 	c.Flags().BoolVar(&start, "session", false, "also start a session, and print its secret as ~session; programs find the\nentry with it")
 	disableHelpFlag(c)
 	return s.withStdin(c)
@@ -110,6 +141,10 @@ func passwdCommand(s *session) *cobra.Command {
 		Long: `Set the password of an entry. The command asks for it twice without echo, or reads it as one line
 with --password-stdin. With --change the old password comes first, on a line of its own. All tokens
 of the entry become void, and its failed logins are forgotten.
+
+If the entry has a second factor, the command then asks for a code of its authenticator app or a
+recovery code. With --code-stdin, that is the line after the password; without it, such an entry exits
+5 in a script.
 
 In scripts, write -- before what a visitor typed. No flag in its place makes this command exit 0, so
 only 'userdb help passwd' shows this help.`,

@@ -186,6 +186,9 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if err := within(ctx, s.timeout(), s.open); err != nil {
 		return err
 	}
+	if err := within(ctx, s.timeout(), s.makeKeys); err != nil {
+		return err
+	}
 	unshare, err := connect.Share(view.Of(s.db).Engine)
 	if errors.Is(err, connect.ErrShared) {
 		// This service would work through the other one, and fail when that one ends.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/store/throttle"
@@ -73,6 +74,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
 	}
 	own = t.completeFurther(old, facets, own)
+	facets, own = hideHash(old, facets, own)
 	c, err := t.diff(old, facets, own)
 	c.Expected, c.Tokens.Known = old.Version(), old.Tokens().Any()
 	_, c.Tokens.All = own[token.FieldTokens]
@@ -131,6 +133,9 @@ func (t *Type) removal(old store.Record, now time.Time) store.Change {
 	}
 	if sessions, err := session.Key(old.Key); err == nil && old.Fields[session.FieldEpoch] != "" {
 		c.Drop = append(c.Drop, store.Container{Key: sessions})
+	}
+	if factors, err := factor.Key(old.Key); err == nil && old.Factors().Any() {
+		c.Drop = append(c.Drop, store.Container{Key: factors})
 	}
 	if historyKey, err := history.Key(old.Key); err == nil { // other programs may write it
 		c.Drop = append(c.Drop, store.Container{Key: historyKey})

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/schema"
@@ -103,6 +104,36 @@ func SetPassword(now store.Record, at time.Time, hash string, facets, own map[st
 	own[store.FieldImported] = ""
 	own[token.FieldTokens] = ""
 	EndSessions(own)
+}
+
+// hideHash returns facets and own with the password hash of an entry where it belongs after the
+// change: in a field of the store's own if the entry then has a second factor, and in the facet if
+// it does not. It does not modify its arguments.
+func hideHash(old store.Record, facets, own map[string]string) (map[string]string, map[string]string) {
+	mark, changes := own[factor.FieldMark]
+	if !changes {
+		mark = string(old.Factors())
+	}
+	wire := facets[store.FieldPassword]
+	if (mark == "") == (wire != factor.HashMarker) {
+		return facets, own // it is where it belongs
+	}
+	facets, own = maps.Clone(facets), maps.Clone(own)
+	if own == nil {
+		own = map[string]string{}
+	}
+	if mark != "" {
+		own[factor.FieldHash] = wire
+		if wire != "" {
+			facets[store.FieldPassword] = factor.HashMarker
+		}
+		return facets, own
+	}
+	own[factor.FieldHash] = ""
+	if facets[store.FieldPassword] = old.Fields[factor.FieldHash]; facets[store.FieldPassword] == "" {
+		delete(facets, store.FieldPassword)
+	}
+	return facets, own
 }
 
 // Disable adds to own the fields that keep an entry from logging in, and ends its tokens and

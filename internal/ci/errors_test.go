@@ -22,6 +22,7 @@ import (
 	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/privatefile"
+	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/internal/store/throttle"
@@ -63,6 +64,9 @@ var publicErrors = map[string]error{
 	"userdb.ErrConflict":        userdb.ErrConflict,
 	"userdb.ErrNotFound":        userdb.ErrNotFound,
 	"userdb.ErrLogin":           userdb.ErrLogin,
+	"userdb.ErrFactor":          userdb.ErrFactor,
+	"userdb.FactorError":        &userdb.FactorError{},
+	"userdb.ErrNotVerified":     userdb.ErrNotVerified,
 	"userdb.ErrTooManyAttempts": userdb.ErrTooManyAttempts,
 	"userdb.WaitError":          &userdb.WaitError{},
 	"userdb.ErrUnmarshal":       userdb.ErrUnmarshal,
@@ -151,6 +155,7 @@ var internalErrors = map[string]struct {
 	"store.ErrUnsuitable":      {store.ErrUnsuitable, userdb.CodeUnavailable},
 	"store.ErrCache":           {store.ErrCache, userdb.CodeUsage},
 	"store.ErrUnconfirmed":     {store.ErrUnconfirmed, userdb.CodeUnavailable},
+	"sealed.ErrKey":            {sealed.ErrKey, userdb.CodeOther},
 	"store.ErrReply":           {store.ErrReply, userdb.CodeOther},
 	"store.FieldError":         {&store.FieldError{Err: store.ErrDuplicate}, userdb.CodeDuplicate},
 	"throttle.ErrMaybeCounted": {throttle.ErrMaybeCounted, userdb.CodeOther},

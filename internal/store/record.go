@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"strings"
 
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
@@ -114,7 +115,26 @@ func IsImportMark(text string) bool {
 // HashImported reports whether the password hash of r is one that an import wrote.
 func (r Record) HashImported() bool {
 	mark := r.Fields[FieldImported]
-	return mark != "" && mark == ImportMark(r.Fields[FieldPassword])
+	return mark != "" && mark == ImportMark(r.PasswordHash())
+}
+
+// PasswordHash returns the password hash of r, or "" if it has none. The hash of an entry with a
+// factor lies in a field of its own, unless a program that does not know factors has set another
+// one since.
+func (r Record) PasswordHash() string {
+	if hash := r.Fields[FieldPassword]; hash != factor.HashMarker {
+		return hash
+	}
+	return r.Fields[factor.FieldHash]
+}
+
+// Factors returns what the entry says about its second factors.
+func (r Record) Factors() factor.Mark {
+	mark := factor.Mark(r.Fields[factor.FieldMark])
+	if !mark.Any() && r.Fields[FieldPassword] == factor.HashMarker {
+		return factor.HashMarker // damaged: there is a factor, but nothing that could prove it
+	}
+	return mark
 }
 
 // FieldOfVerified returns the facet that a field of [FieldVerified] is about, or "" for other
@@ -158,7 +178,7 @@ func (r Record) Tokens() token.Mark { return token.Mark(r.Fields[token.FieldToke
 func (r Record) ForSessions() session.Entry {
 	return session.Entry{
 		Rev: Rev(r.Fields[FieldRev]), Epoch: r.Fields[session.FieldEpoch],
-		Changed: r.Fields[FieldChanged], Disabled: r.Fields[FieldDisabled] != "",
+		Changed: r.Fields[FieldChanged], Factor: r.Fields[factor.FieldMark], Disabled: r.Fields[FieldDisabled] != "",
 	}
 }
 

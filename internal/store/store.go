@@ -34,7 +34,7 @@ type Engine interface {
 	Throttle
 	Tokens
 	Sessions
-	Tickets
+	Factors
 	Histories
 }
 
@@ -174,19 +174,34 @@ type Sessions interface {
 	ClearSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) error
 }
 
-// Tickets stores the tickets of entries, each of which shows that its holder has taken the first
-// step of a login that needs two.
-type Tickets interface {
+// Factors stores what entries keep for the second step of a login: their factors, and tickets, each
+// of which shows that its holder has taken the first step.
+type Factors interface {
 	// IssueTicket stores a ticket. If the entry already has factor.MaxTickets tickets, one of the
 	// most frequent origin ends. It returns ErrNotFound if the ticket was spent before.
 	IssueTicket(ctx context.Context, i factor.Issue) (factor.Ticket, error)
-	// TryTicket counts an attempt at the second step and returns the ticket. It returns ErrNotFound
-	// if the entry has no ticket with that ID and generation, or if factor.MaxTries other attempts
-	// were counted. It is exact, and counts an attempt once however often it is sent.
-	TryTicket(ctx context.Context, u factor.Use) (factor.Ticket, error)
-	// SpendTicket spends a ticket for an attempt that was counted and has succeeded. It returns
-	// ErrNotFound if there is no such ticket, or if another attempt has spent it.
-	SpendTicket(ctx context.Context, u factor.Use) error
+	// TryTicket counts an attempt at the second step, and returns the ticket and factors. It
+	// returns ErrNotFound if the entry has no ticket with that ID and generation, or if
+	// factor.MaxTries other attempts were counted. It is exact, and counts an attempt once however
+	// often it is sent.
+	TryTicket(ctx context.Context, t factor.Try) (factor.Tried, error)
+	// SpendTicket spends a ticket for an attempt that was counted and has succeeded, and stores in
+	// the same step that the factor accepted its proof. It returns ErrNotFound if there is no such
+	// ticket, or if another attempt has spent it, and ErrConflict if the factor does not accept the
+	// proof, because it has accepted this one or a later one before, or does not exist.
+	SpendTicket(ctx context.Context, s factor.Spend) error
+	// BeginEnrolment stores a pending factor. If there are too many, the oldest ends.
+	BeginEnrolment(ctx context.Context, prk recordkey.Key, p factor.Pending, now time.Time) error
+	// StoreFactors stores factors in place of a pending one, or of none if pending is "". It
+	// returns ErrNotFound if there is no such pending factor.
+	StoreFactors(ctx context.Context, prk recordkey.Key, pending string, factors []factor.Factor, now time.Time) error
+	// ForgetFactors removes factors by the names of their members.
+	ForgetFactors(ctx context.Context, prk recordkey.Key, names []string) error
+	// ReplaceFactor replaces a factor. It returns ErrConflict if the stored one is another.
+	ReplaceFactor(ctx context.Context, prk recordkey.Key, old, replacement factor.Factor) error
+	// ReadFactors returns the time, and the values of members of the record by their names, "" if
+	// they are absent.
+	ReadFactors(ctx context.Context, prk recordkey.Key, names []string, now time.Time) (time.Time, []string, error)
 }
 
 // Histories reads the histories of entries, and reads and extends the feeds.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/recordkey"
@@ -147,6 +148,11 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 	if setsField(c, store.FieldChanged) || slices.Contains(c.Unset, store.FieldPassword) {
 		add(EventPassword)
 	}
+	if setsField(c, factor.FieldMark) {
+		n.Lines = append(n.Lines, newLine(actor, EventFactors, strings.Join(markOf(c).Methods(), ","), nil))
+	} else if slices.Contains(c.Unset, factor.FieldMark) {
+		add(EventFactors)
+	}
 	var identifiers []string
 	for _, f := range facets {
 		if t != nil && slices.Contains(t.Secondary, f) {
@@ -170,6 +176,12 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 		add(EventRelease, released...)
 	}
 	return n
+}
+
+// markOf returns the mark of second factors that a change sets.
+func markOf(c *store.Change) factor.Mark {
+	i := slices.IndexFunc(c.Set, func(f store.Facet) bool { return f.Field == factor.FieldMark })
+	return factor.Mark(c.Set[i].Wire)
 }
 
 // ChangedFacets returns the names of the facets and lost values that a change sets or unsets, and

@@ -28,6 +28,8 @@ const (
 	EventIssue        EventKind = "issue"
 	EventRedeem       EventKind = "redeem"
 	EventRelease      EventKind = "release"
+	EventFactors      EventKind = "factors"
+	EventFactorLock   EventKind = "factor_lock"
 )
 
 // Kinds of events for things that operators do, or that are done to operators. They are recorded
@@ -53,7 +55,8 @@ const (
 // serve/console/words.go.
 var Kinds = []EventKind{
 	EventCreate, EventUpdate, EventDelete, EventIdentifier, EventTags, EventPassword, EventDisable, EventEnable, EventLogin, EventLoginFailed, EventThrottle,
-	EventSessionStart, EventSessionEnd, EventIssue, EventRedeem, EventRelease, EventWaits, EventKeyCreate, EventKeyRevoke, EventImport, EventExport, EventRepair,
+	EventSessionStart, EventSessionEnd, EventIssue, EventRedeem, EventRelease, EventFactors, EventFactorLock,
+	EventWaits, EventKeyCreate, EventKeyRevoke, EventImport, EventExport, EventRepair,
 	EventOperatorAdd, EventOperatorDisable, EventOperatorEnable, EventOperatorPassword, EventOperatorLogin, EventOperatorLoginFailed,
 }
 
@@ -81,7 +84,7 @@ func (k EventKind) isWork() bool {
 // IsLogin reports whether a kind is a login or a failed login.
 func (k EventKind) IsLogin() bool {
 	switch k {
-	case EventLogin, EventLoginFailed, EventThrottle, EventOperatorLogin, EventOperatorLoginFailed:
+	case EventLogin, EventLoginFailed, EventThrottle, EventFactorLock, EventOperatorLogin, EventOperatorLoginFailed:
 		return true
 	}
 	return false
@@ -97,7 +100,7 @@ func FeedOf(k EventKind, by Actor) string {
 		return history.FeedGuesses
 	case k.IsOperator():
 		return history.FeedOperators
-	case k == EventLoginFailed || k == EventThrottle:
+	case k == EventLoginFailed || k == EventThrottle || k == EventFactorLock:
 		return history.FeedFailures
 	case k == EventLogin || k == EventSessionStart || k == EventSessionEnd:
 		return history.FeedLogins

@@ -174,6 +174,23 @@ var damages = []damage{
 	{"a retired UID", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~retired", "2026-11-20T08:02:40.512Z")), nil},
 	{"a retired UID that ends", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~retired", "2026-11-20T08:02:40.512Z"), cmd("EXPIRE", "user/uid:F", "600")), []string{"retired_ending user/uid:F"}},
 	{"endless tombstone", cmds(cmd("HSET", "user/uid:F", "~fence", "1")), []string{"tombstone_endless user/uid:F"}},
+	{"a second factor", cmds(
+		cmd("HSET", "user/uid:U", "~factor", "totp/x", "~password2", "h", "password", "*factor"), cmd("HSET", "~/factor/{user/uid:U}", "totp/x", "1 1   sealed"),
+	), nil},
+	{"a second factor that is absent", cmds(cmd("HSET", "user/uid:U", "~factor", "totp/x")), []string{"factor_missing user/uid:U"}},
+	{"a second factor that is damaged", cmds(
+		cmd("HSET", "user/uid:U", "~factor", "recovery/y,totp/x"), cmd("HSET", "~/factor/{user/uid:U}", "totp/x", "1 1   sealed", "recovery/y", "x"),
+	), []string{"factor_missing user/uid:U"}},
+	{"a damaged mark of second factors", cmds(cmd("HSET", "user/uid:U", "~factor", "x")), []string{"factor_missing user/uid:U"}},
+	{"a password set beside a second factor", cmds(
+		cmd("HSET", "user/uid:U", "~factor", "totp/x", "~password2", "h", "password", "$2a$x"), cmd("HSET", "~/factor/{user/uid:U}", "totp/x", "1 1   sealed"),
+	), []string{"factor_hash user/uid:U"}},
+	{"a second factor without its password hash", cmds(
+		cmd("HSET", "user/uid:U", "~factor", "totp/x", "password", "*factor"), cmd("HSET", "~/factor/{user/uid:U}", "totp/x", "1 1   sealed"),
+	), []string{"factor_hash user/uid:U"}},
+	{"a password hash for a second factor, without one", cmds(cmd("HSET", "user/uid:U", "password", "*factor", "~password2", "h")), []string{"factor_hash user/uid:U"}},
+	{"a record of second factors without an entry", cmds(cmd("HSET", "~/factor/{user/uid:F}", "totp/x", "1 1   sealed")), []string{"factor_orphan ~/factor/{user/uid:F}"}},
+	{"a record of tickets without an entry", cmds(cmd("HSET", "~/factor/{user/uid:F}", "ticket/x", "x"), cmd("EXPIRE", "~/factor/{user/uid:F}", "600")), nil},
 	{"keys of other programs", cmds(
 		cmd("SET", "session:F", "x"), cmd("SET", "user:F", "x"), cmd("SET", "user/F", "x"), cmd("SET", "cache/page:F", "x"), cmd("SADD", "a/b:F/c", "x"),
 		cmd("HSET", "cache/x:F", "name", "x"), cmd("SET", "users/name:F\t", "x"), cmd("SET", "F", "x"), cmd("SET", " /:F", "x"),

@@ -47,6 +47,7 @@ func (c *checker) checkEntries(ctx context.Context, r *report, items []item) (es
 	c.checkHolds(ctx, r, holds)
 	c.checkClaims(ctx, r, es)
 	c.checkMemberships(ctx, r, es)
+	c.checkFactors(ctx, r, es)
 	return es
 }
 
@@ -123,6 +124,7 @@ func (e *entry) check(r *report) {
 		}
 	}
 	e.checkFurther(r)
+	e.checkPasswordHash(r)
 	for _, field := range e.t.Required {
 		if _, has := e.fields[field]; !has && !e.t.Building.Requires(field) {
 			e.add(r, requiredMissing, e.key, records.Quoted(field)).seen += " " + field

@@ -8,6 +8,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
@@ -117,6 +118,9 @@ func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (re
 		related.placeOwners[records.Relative(prk)] = true
 		if historyKey, err := history.Key(prk); err == nil {
 			related.histories = append(related.histories, newItem(historyKey))
+		}
+		if factorKey, err := factor.Key(prk); err == nil {
+			related.factors = append(related.factors, newItem(factorKey))
 		}
 	}
 	for _, e := range es {

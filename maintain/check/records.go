@@ -42,9 +42,10 @@ func (c *checker) forEachBatch(ctx context.Context, pattern string, do func(ctx 
 // A classified value holds items sorted by their kind.
 type classified struct {
 	entries, undeclared, srks, tertiary, indexes, unparsable []item
-	// orders, throttles, histories, staged and dropped are records of the store's own: ordered
-	// indexes, login counters, histories, staged elements and elements that are to be dropped.
-	orders, throttles, histories, staged, dropped []item
+	// orders, throttles, histories, factors, staged and dropped are records of the store's own:
+	// ordered indexes, login counters, histories, second factors, staged elements and elements that
+	// are to be dropped.
+	orders, throttles, histories, factors, staged, dropped []item
 
 	// placeOwners holds the relative PRKs of the entries whose places are checked; nil means all.
 	placeOwners map[string]bool
@@ -101,6 +102,9 @@ func (c *checker) classifyOwn(s *classified, raw string) {
 	if isHistory(key) {
 		s.histories = append(s.histories, item{raw: raw, key: key})
 	}
+	if isFactorRecord(key) {
+		s.factors = append(s.factors, item{raw: raw, key: key})
+	}
 	if throttle.IsKey(key) {
 		s.throttles = append(s.throttles, item{raw: raw, key: key})
 	}
@@ -119,6 +123,7 @@ func (c *checker) checkRecords(ctx context.Context, s classified) error {
 		{c.checkUndeclared, s.undeclared},
 		{c.checkThrottles, s.throttles},
 		{c.checkHistories, s.histories},
+		{c.checkFactorRecords, s.factors},
 		{c.checkStaged, s.staged},
 		{c.checkDropped, s.dropped},
 		{func(ctx context.Context, r *report, items []item) { c.checkEntries(ctx, r, items) }, s.entries},

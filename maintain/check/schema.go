@@ -8,6 +8,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
@@ -153,7 +154,7 @@ func NotCompact(s schema.Schema) (ps []Problem) {
 func fieldNames(t schema.Type) []string {
 	fields := []string{
 		store.FieldType, store.FieldPRK, store.FieldRev, token.FieldTokens,
-		store.FieldPassword, store.FieldChanged, store.FieldImported, store.FieldOnce, store.FieldDisabled, session.FieldEpoch, t.Primary,
+		store.FieldPassword, store.FieldChanged, store.FieldImported, store.FieldOnce, store.FieldDisabled, session.FieldEpoch, factor.FieldMark, factor.FieldHash, t.Primary,
 	}
 	fields = slices.AppendSeq(fields, maps.Keys(t.Fields))
 	if t.Fold != schema.FoldExact {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 )
 
@@ -132,7 +133,7 @@ func sortedItems(r store.Raw) []string {
 
 // value returns the text to show for a field, unless the field is secret.
 func (d *dumper) value(p store.Facet, show func(string) string) string {
-	if p.Field == store.FieldPassword && !d.Reveal {
+	if (p.Field == store.FieldPassword || p.Field == factor.FieldHash) && !d.Reveal {
 		return d.dim("(hidden)")
 	}
 	return show(p.Wire)

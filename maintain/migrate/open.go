@@ -99,9 +99,9 @@ func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 
 // withStoredPolicy returns t with what is a policy in the stored type, which takes precedence: the
 // rules for passwords, reserved values, the limits of tertiary records, how long values are held,
-// and whether UIDs are retired.
+// whether UIDs are retired, and whether entries may enrol factors.
 func withStoredPolicy(stored, t schema.Type) schema.Type {
-	t.Password, t.Retire = stored.Password, stored.Retire
+	t.Password, t.Retire, t.Factors = stored.Password, stored.Retire, stored.Factors
 	for name, f := range t.Fields {
 		if was, had := stored.Fields[name]; had {
 			f.Reserved, f.Hold = was.Reserved, was.Hold

@@ -138,6 +138,12 @@ func (s *migration) describe() string {
 	case s.stored && !retire && s.from.Retire:
 		words = append(words, "UIDs of entries that are deleted from now on may be given again")
 	}
+	switch factors := s.currentType().Schema.Factors; {
+	case s.stored && factors && !s.from.Factors:
+		words = append(words, "entries may enrol second factors: deploy this version everywhere first, as programs of earlier versions can no longer write")
+	case s.stored && !factors && s.from.Factors:
+		words = append(words, "no entry may enrol another second factor: entries that have one keep it and need it")
+	}
 	if s.stored && len(s.moreValues) > 0 && !allowsMany(s.from.WithoutBuilding()) {
 		words = append(words, "programs of versions without several values in a field are refused from now on")
 	}

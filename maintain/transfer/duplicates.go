@@ -221,7 +221,7 @@ const (
 func (l *line) passwordIn(r store.Record) passwordChoice {
 	hash, mark := l.draft.Facets[store.FieldPassword], r.Fields[store.FieldImported]
 	set := r.Fields[store.FieldChanged] != "" && mark == ""
-	switch current := r.Fields[store.FieldPassword]; {
+	switch current := r.PasswordHash(); {
 	case hash == "" && l.clearPassword == "":
 		return samePassword
 	case current == "":
@@ -242,11 +242,11 @@ func (im *importer) compareClear(ctx context.Context, lines []*line, existing []
 	comparing := newHashGroup()
 	for i, l := range lines {
 		r := existing[i].Record
-		if l.clearPassword == "" || r.Fields[store.FieldPassword] == "" {
+		if l.clearPassword == "" || r.PasswordHash() == "" {
 			continue
 		}
 		comparing.Go(func() (err error) {
-			l.sameClear, err = im.isPassword(ctx, l.t, r.Fields[store.FieldPassword], r.HashImported(), l.clearPassword)
+			l.sameClear, err = im.isPassword(ctx, l.t, r.PasswordHash(), r.HashImported(), l.clearPassword)
 			return err
 		})
 	}

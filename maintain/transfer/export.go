@@ -272,12 +272,16 @@ func (x *exporter) writeEntry(t *change.Type, read store.EntryRead, entry store.
 }
 
 // PasswordHash returns the stored password hash of the entry that h points to, or "" if it has
-// none. It is for operators who move entries elsewhere; nothing else reveals hashes. typ is the
-// type for h if the hint names none. The errors are those of userdb.Type.Find.
+// none. It is also "" for an entry with a second factor, which would not need the factor where its
+// hash came to. It is for operators who move entries elsewhere; nothing else reveals hashes. typ is
+// the type for h if the hint names none. The errors are those of userdb.Type.Find.
 func PasswordHash(ctx context.Context, db *userdb.DB, typ string, h hints.Hint) (string, error) {
 	_, r, err := view.Of(db).Find(ctx, h, typ)
 	if err != nil {
 		return "", err
+	}
+	if r.Factors().Any() {
+		return "", nil
 	}
 	return r.Fields[store.FieldPassword], nil
 }

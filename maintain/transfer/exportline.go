@@ -51,7 +51,7 @@ func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret b
 	x := exportLine{Type: t.Name, Facets: map[string]json.RawMessage{}, Wire: map[string][]byte{}, Tertiary: map[string]tertiaryRecord{}}
 	for field, wire := range w.Record.Fields {
 		switch {
-		case field == store.FieldPassword && secret:
+		case field == store.FieldPassword && secret && !w.Record.Factors().Any():
 			x.Password, x.Imported = wire, new(w.Record.Fields[store.FieldImported])
 		case store.FieldOfVerified(field) != "":
 			if facet := store.FieldOfVerified(field); utf8.ValidString(facet) && wire == store.Verified(w.Record.Fields[facet]) {

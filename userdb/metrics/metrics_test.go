@@ -60,7 +60,7 @@ func requireLines(t *testing.T, scraped string, lines ...string) {
 
 // TestMetricsPassLint checks the names and help texts of all metrics.
 func TestMetricsPassLint(t *testing.T) {
-	c, r, db := openObserved(t, "memory:", userdb.Options{Schema: testdb.MarkedSchema()})
+	c, r, db := openObserved(t, "memory:", userdb.Options{Schema: testdb.MarkedSchema(), Keys: testdb.MarkedKeys()})
 	if err := testdb.Everything(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestMetricsPassLint(t *testing.T) {
 func TestNothingLeaks(t *testing.T) {
 	s := redistest.Start(t)
 	for _, url := range []string{"memory:", s.URL()} {
-		_, r, db := openObserved(t, url, userdb.Options{Schema: testdb.MarkedSchema()})
+		_, r, db := openObserved(t, url, userdb.Options{Schema: testdb.MarkedSchema(), Keys: testdb.MarkedKeys()})
 		if err := testdb.Everything(t.Context(), db); err != nil {
 			t.Fatal(err)
 		}

@@ -42,7 +42,7 @@ func openTraced(t *testing.T, open func(o userdb.Options, p *sdktrace.TracerProv
 	s := &tracedStore{spans: tracetest.NewInMemoryExporter()}
 	s.provider = sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans))
 	o := userdb.Options{
-		Schema: testdb.MarkedSchema(), Observers: []userdb.Observer{trace.New(trace.Options{Provider: s.provider})},
+		Schema: testdb.MarkedSchema(), Keys: testdb.MarkedKeys(), Observers: []userdb.Observer{trace.New(trace.Options{Provider: s.provider})},
 	}
 	db, err := open(o, s.provider)
 	if err != nil {

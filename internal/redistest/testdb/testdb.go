@@ -126,7 +126,7 @@ func EmbeddedClient(t *testing.T) *redis.Client {
 func Open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Schema) *Site {
 	t.Helper()
 	client := siteClient(t, raw)
-	db, err := redisdb.New(t.Context(), client, userdb.Options{Schema: sch, Namespace: ns})
+	db, err := redisdb.New(t.Context(), client, userdb.Options{Schema: sch, Namespace: ns, Keys: MarkedKeys()})
 	if err != nil {
 		t.Fatal(err)
 	}

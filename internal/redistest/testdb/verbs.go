@@ -2,11 +2,13 @@ package testdb
 
 import (
 	"context"
+	"encoding/base32"
 	"errors"
 	"slices"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/totp"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -29,7 +31,7 @@ func MarkedSchema() schema.Schema {
 	s := House()
 	user := s.Types["user"]
 	name := user.Fields["name"]
-	name.Hold, user.Retire = schema.Day, true
+	name.Hold, user.Retire, user.Factors = schema.Day, true, true
 	user.Fields["name"] = name
 	user.Tertiary["settings"] = schema.Tertiary{Kind: "hash"}
 	user.Tertiary["bio"] = schema.Tertiary{Kind: "string"}
@@ -37,6 +39,9 @@ func MarkedSchema() schema.Schema {
 	s.Types["user"] = user
 	return s
 }
+
+// MarkedKeys returns Options.Keys with which all verbs work.
+func MarkedKeys() [][]byte { return [][]byte{[]byte("marked key of thirty-two bytes..")} }
 
 // A Verb calls one method of a DB, a Type or a tertiary record. It first calls whatever other
 // methods that one needs.
@@ -153,7 +158,7 @@ func VerbsOf() []Verb {
 			_, err := users.ResetPassword(ctx, markedToken.Purpose, must(users.Issue(ctx, h, markedToken)), markedOther)
 			return err
 		}},
-	}, slices.Concat(sessionVerbs(h, from), visitorVerbs(from), tertiaryVerbs(h), []Verb{{"Delete", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+	}, slices.Concat(sessionVerbs(h, from), factorVerbs(h, from), visitorVerbs(from), tertiaryVerbs(h), []Verb{{"Delete", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 		return users.Delete(ctx, h)
 	}}}, releaseVerbs())...)
 }
@@ -232,6 +237,66 @@ func sessionVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 		{"EndSessions", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			return second(users.EndSessions(ctx, h))
 		}},
+	}
+}
+
+// factorVerbs calls the methods for second factors, each on an entry that has none before and
+// after.
+func factorVerbs(h hints.Hint, from userdb.Attempt) []Verb {
+	type enrolled struct {
+		session string // on level 2
+		id      string // of the factor
+		codes   []string
+	}
+	begin := func(ctx context.Context, users *userdb.Type) (session string, e userdb.TOTPEnrolment, code string) {
+		_, session, _ = users.StartSession(ctx, must(users.Find(ctx, h)), userdb.SessionOptions{})
+		e = must(users.EnrolTOTP(ctx, session, userdb.TOTPOptions{Name: "marked app", Issuer: "marked issuer"}))
+		secret := must(base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(e.Secret))
+		return session, e, totp.Code(secret, totp.Step(time.Now()))
+	}
+	with := func(do func(ctx context.Context, users *userdb.Type, f enrolled) error) func(context.Context, *userdb.DB, *userdb.Type) error {
+		return func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			session, e, code := begin(ctx, users)
+			c, err := users.ConfirmTOTP(ctx, session, e.ID, code, userdb.SessionOptions{})
+			if err != nil {
+				return err
+			}
+			err = do(ctx, users, enrolled{c.Secret, e.ID, c.RecoveryCodes})
+			return errors.Join(err, second(users.ResetFactors(ctx, h)))
+		}
+	}
+	return []Verb{
+		{"EnrolTOTP", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			if _, e, _ := begin(ctx, users); e.ID == "" {
+				return errors.New("marked enrolment failed")
+			}
+			return nil
+		}},
+		{"ConfirmTOTP", with(func(context.Context, *userdb.Type, enrolled) error { return nil })},
+		{"Factors", with(func(ctx context.Context, users *userdb.Type, _ enrolled) error { return second(users.Factors(ctx, h)) })},
+		{"Prove", with(func(ctx context.Context, users *userdb.Type, f enrolled) error {
+			_, err := users.Login(ctx, markedEmail, markedOther, from)
+			refused, is := errors.AsType[*userdb.FactorError](err)
+			if !is {
+				return err
+			}
+			return second(users.Prove(ctx, refused.Ticket, userdb.RecoveryCode(f.codes[0]), from))
+		})},
+		{"RaiseSession", with(func(ctx context.Context, users *userdb.Type, f enrolled) error {
+			_, _, _, err := users.RaiseSession(ctx, f.session, userdb.RecoveryCode(f.codes[0]), userdb.SessionOptions{})
+			return err
+		})},
+		{"ReplaceRecoveryCodes", with(func(ctx context.Context, users *userdb.Type, f enrolled) error {
+			return second(users.ReplaceRecoveryCodes(ctx, f.session))
+		})},
+		{"ResetRecoveryCodes", with(func(ctx context.Context, users *userdb.Type, _ enrolled) error {
+			return second(users.ResetRecoveryCodes(ctx, h))
+		})},
+		{"RotateKeys", with(func(ctx context.Context, users *userdb.Type, _ enrolled) error { return second(users.RotateKeys(ctx)) })},
+		{"RemoveFactor", with(func(ctx context.Context, users *userdb.Type, f enrolled) error {
+			return second(users.RemoveFactor(ctx, f.session, f.id, userdb.SessionOptions{}))
+		})},
+		{"ResetFactors", with(func(context.Context, *userdb.Type, enrolled) error { return nil })},
 	}
 }
 

@@ -5,16 +5,24 @@
 //
 //	~/factor/{PRK}    ticket/HASH: UNTIL BOND STEP ORIGIN ATTEMPTS
 //	                  ticket/HASH: - UNTIL BOND ATTEMPT    a spent ticket, for an hour
+//	                  KIND/ID: MADE USED NAME ACCEPTED SEALED    a factor
+//	                  pending/ID: UNTIL NAME SEALED        a factor that is being enrolled
+//	                  tries/ORIGIN: SINCE COUNT            wrong attempts
+//	                  origin/ORIGIN: USED                  an origin that has signed in
 //
 // A ticket shows that its holder has taken the first step of a login, and nothing else. HASH is
 // that of the ticket's secret. UNTIL is the time in milliseconds at which it expires. The ticket is
 // valid while its entry has the generation BOND, as a session is. STEP and ORIGIN are escaped.
 // ATTEMPTS are the names of the attempts at the second step, each with a period behind it.
-// ticket.lua describes both values.
+// ticket.lua describes these values, those of the counters, and ACCEPTED.
+//
+// A factor counts only while the mark of its entry lists it (see [Mark]). KIND is totp or recovery.
+// SEALED is its secret, encrypted.
 package factor
 
 import (
 	"errors"
+	"iter"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +38,32 @@ import (
 //
 //go:embed ticket.lua
 var TicketLua string
+
+// EnrolLua runs on the record of an entry.
+//
+//go:embed enrol.lua
+var EnrolLua string
+
+// Kinds of factors.
+const (
+	TOTP     = "totp"
+	Recovery = "recovery" // a set of recovery codes
+)
+
+// Limits on factors.
+const (
+	Max         = 8             // factors of an entry, the recovery codes aside
+	maxPending  = 3             // factors of an entry that are being enrolled
+	PendingLife = 1 * time.Hour // how long they stay
+	maxOrigins  = 10            // origins that have signed in
+
+	// MaxGuesses is how many codes may be wrong within GuessWindow, over all tickets: from each
+	// origin that has signed in before, and from all others together. In a year of nothing but
+	// wrong attempts, somebody who knows the password guesses a code of six digits, of which three
+	// are valid at a time, with a probability of two percent.
+	MaxGuesses  = 20
+	GuessWindow = 24 * time.Hour
+)
 
 // Limits on tickets.
 const (
@@ -81,26 +115,85 @@ func (i Issue) Args() []string {
 	}
 }
 
-// A Use asks to count an attempt at the second step, or to spend the ticket after the attempt has
-// succeeded.
-type Use struct {
+// A Try asks to count an attempt at the second step and to read factors.
+type Try struct {
 	PRK        recordkey.Key
-	ID         string
+	ID         string // of the ticket
 	Generation string // the entry's present one
-	// Attempt names the attempt. It shows that a call is sent again, and contains no space, hyphen
-	// or period.
-	Attempt string
-	Now     time.Time // zero: the server's clock
+	// Attempt names the attempt. It shows that a call is sent again, and contains no space, comma,
+	// hyphen or period.
+	Attempt   string
+	Guessable bool   // the proof is short enough to be guessed, so MaxGuesses holds
+	Origin    string // of the attempt
+	Factors   []string
+	Now       time.Time // zero: the server's clock
 }
 
-// TryArgs returns the arguments of ticket.lua that count the attempt.
-func (u Use) TryArgs() []string {
-	return []string{"try", arg.Time(u.Now), ticketPrefix + u.ID, u.Generation, u.Attempt, strconv.Itoa(MaxTries)}
+// Args returns the arguments of ticket.lua.
+func (t Try) Args() []string {
+	limit := ""
+	if t.Guessable {
+		limit = strconv.Itoa(MaxGuesses)
+	}
+	args := []string{
+		"try", arg.Time(t.Now), ticketPrefix + t.ID, t.Generation, t.Attempt, strconv.Itoa(MaxTries),
+		recordkey.Escape(t.Origin), limit, arg.Millis(GuessWindow),
+	}
+	return append(args, t.Factors...)
 }
 
-// SpendArgs returns the arguments of ticket.lua that spend the ticket.
-func (u Use) SpendArgs() []string {
-	return []string{"spend", arg.Time(u.Now), ticketPrefix + u.ID, u.Generation, u.Attempt}
+// A Tried holds the reply to a Try.
+type Tried struct {
+	Ticket Ticket
+	Now    time.Time
+	Last   bool // this was the last wrong attempt that MaxGuesses allows, if it is wrong
+	// Wait is positive if MaxGuesses does not allow the attempt before then. It was not counted.
+	Wait    time.Duration
+	Factors []string // the values of the factors, "" if they are absent
+}
+
+// ParseTried parses the reply of ticket.lua to a Try.
+func ParseTried(texts []string) (t Tried, err error) {
+	if len(texts) < 4 {
+		return Tried{}, errTicket
+	}
+	t.Ticket, err = ParseTicket(texts[0], texts[1])
+	ms, err2 := strconv.ParseUint(texts[2], 10, 64)
+	if err = errors.Join(err, err2); err != nil {
+		return Tried{}, err
+	}
+	t.Now, t.Last, t.Factors = time.UnixMilli(int64(ms)), texts[3] == "last", texts[4:]
+	if texts[3] == "refused" && len(texts) == 5 {
+		left, err := strconv.ParseInt(texts[4], 10, 64)
+		t.Wait, t.Factors = max(time.Duration(left)*time.Millisecond, time.Second), nil
+		return t, err
+	}
+	return t, nil
+}
+
+// A Spend asks to spend a ticket for an attempt whose proof was right, and has the factor accept
+// the proof.
+type Spend struct {
+	PRK        recordkey.Key
+	ID         string // of the ticket
+	Generation string
+	Attempt    string
+	Factor     string // the name of its member
+	Number     int64  // what the factor accepts: a step, or the place of a recovery code
+	Origin     string
+	Now        time.Time // zero: the server's clock
+}
+
+// Args returns the arguments of ticket.lua.
+func (s Spend) Args() []string {
+	order := "once"
+	if strings.HasPrefix(s.Factor, TOTP+"/") {
+		order = "later"
+	}
+	return []string{
+		"spend", arg.Time(s.Now), ticketPrefix + s.ID, s.Generation, s.Attempt, s.Factor, strconv.FormatInt(s.Number, 10), order,
+		recordkey.Escape(s.Origin), strconv.Itoa(maxOrigins),
+	}
 }
 
 var errTicket = errors.New("not a ticket")
@@ -126,3 +219,146 @@ func ParseTicket(name, text string) (Ticket, error) {
 
 // maxDigits is the maximum length of a time in a member, here as in ticket.lua.
 const maxDigits = 15
+
+// A Factor describes a factor as it is stored.
+type Factor struct {
+	Kind, ID string
+	Made     time.Time
+	Used     time.Time // when it last accepted a proof
+	Label    string    // the name that its owner gave it
+	Accepted string    // see ticket.lua
+	Sealed   string
+}
+
+// Name returns the name of the factor's member.
+func (f Factor) Name() string { return f.Kind + "/" + f.ID }
+
+// Value returns the value of the factor's member.
+func (f Factor) Value() string {
+	return strings.Join([]string{arg.Time(f.Made), arg.Time(f.Used), recordkey.Escape(f.Label), f.Accepted, f.Sealed}, " ")
+}
+
+// Last returns the largest number that the factor has accepted, or -1.
+func (f Factor) Last() int64 {
+	last := int64(-1)
+	for n := range f.numbers() {
+		last = max(last, n)
+	}
+	return last
+}
+
+// HasAccepted reports whether the factor has accepted a number.
+func (f Factor) HasAccepted(number int64) bool {
+	for n := range f.numbers() {
+		if n == number {
+			return true
+		}
+	}
+	return false
+}
+
+// Uses returns how many numbers the factor remembers to have accepted.
+func (f Factor) Uses() (n int) {
+	for range f.numbers() {
+		n++
+	}
+	return n
+}
+
+func (f Factor) numbers() iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		for pair := range strings.SplitSeq(f.Accepted, ",") {
+			digits, _, _ := strings.Cut(pair, ":")
+			if n, err := strconv.ParseInt(digits, 10, 64); err == nil && !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+var errFactor = errors.New("not a factor")
+
+// Parse parses a member of the record that holds a factor, and returns an error for any other one.
+func Parse(name, value string) (Factor, error) {
+	kind, id, _ := strings.Cut(name, "/")
+	words := strings.Split(value, " ")
+	if kind != TOTP && kind != Recovery || id == "" || len(words) != 5 || words[4] == "" {
+		return Factor{}, errFactor
+	}
+	made, err1 := parseTime(words[0])
+	used, err2 := parseTime(words[1])
+	label, err3 := recordkey.Unescape(words[2])
+	return Factor{Kind: kind, ID: id, Made: made, Used: used, Label: label, Accepted: words[3], Sealed: words[4]}, errors.Join(err1, err2, err3)
+}
+
+// parseTime parses a time in milliseconds.
+func parseTime(digits string) (time.Time, error) {
+	ms, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || len(digits) > maxDigits {
+		return time.Time{}, errFactor
+	}
+	return time.UnixMilli(int64(ms)), nil
+}
+
+// A Pending describes a factor that is being enrolled, as it is stored.
+type Pending struct {
+	ID     string
+	Until  time.Time
+	Label  string
+	Sealed string
+}
+
+// Name returns the name of the member.
+func (p Pending) Name() string { return "pending/" + p.ID }
+
+// ParsePending parses a member of the record that holds a pending factor.
+func ParsePending(name, value string) (Pending, error) {
+	id, is := strings.CutPrefix(name, "pending/")
+	words := strings.Split(value, " ")
+	if !is || len(words) != 3 {
+		return Pending{}, errFactor
+	}
+	until, err1 := parseTime(words[0])
+	label, err2 := recordkey.Unescape(words[1])
+	return Pending{ID: id, Until: until, Label: label, Sealed: words[2]}, errors.Join(err1, err2)
+}
+
+// BeginArgs returns the arguments of enrol.lua that store a pending factor, whose Until they do not
+// use.
+func (p Pending) BeginArgs(now time.Time) []string {
+	return []string{
+		"begin", arg.Time(now), p.Name(), arg.Millis(PendingLife), recordkey.Escape(p.Label) + " " + p.Sealed, strconv.Itoa(maxPending),
+	}
+}
+
+// ConfirmArgs returns the arguments of enrol.lua that store factors in place of a pending one, or
+// of none if pending is "".
+func ConfirmArgs(now time.Time, pending string, factors []Factor) []string {
+	args := []string{"confirm", arg.Time(now), pending}
+	for _, f := range factors {
+		args = append(args, f.Name(), f.Value())
+	}
+	return args
+}
+
+// ForgetArgs returns the arguments of enrol.lua that remove factors by the names of their members.
+func ForgetArgs(names []string) []string { return append([]string{"forget", ""}, names...) }
+
+// ReplaceArgs returns the arguments of enrol.lua that replace a factor if it is still as it was.
+func ReplaceArgs(old, replacement Factor) []string {
+	return []string{"replace", "", old.Name(), old.Value(), replacement.Value()}
+}
+
+// ReadArgs returns the arguments of enrol.lua that read members of the record.
+func ReadArgs(now time.Time, names []string) []string {
+	return append([]string{"read", arg.Time(now)}, names...)
+}
+
+// ParseRead parses the reply of enrol.lua to ReadArgs.
+func ParseRead(texts []string) (now time.Time, values []string, err error) {
+	if len(texts) < 2 {
+		return time.Time{}, nil, errFactor
+	}
+	now, err = parseTime(texts[1])
+	return now, texts[2:], err
+}

@@ -3,6 +3,7 @@ package factor_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestLostReplies(t *testing.T) {
 	}
 	c := redis.NewClient(o)
 	t.Cleanup(func() { c.Close() })
-	for name, e := range map[string]store.Tickets{
+	for name, e := range map[string]store.Factors{
 		"one server": single.New(c, single.Options{}), "a cluster": cluster.New(c, cluster.Options{}),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -47,21 +48,59 @@ func TestLostReplies(t *testing.T) {
 					t.Errorf("%s: got %d attempts, error %v, want %d", operation, got.Tries, err, wantTries)
 				}
 			}
-			use := func(attempt string) factor.Use {
-				return factor.Use{PRK: prk, ID: "a", Generation: entry.Generation(), Attempt: attempt}
+			spend := func(attempt string) factor.Spend {
+				return factor.Spend{PRK: prk, ID: "a", Generation: entry.Generation(), Attempt: attempt, Factor: "totp/a", Number: 7}
+			}
+			app := factor.Factor{Kind: factor.TOTP, ID: "a", Made: time.UnixMilli(1), Used: time.UnixMilli(1), Sealed: "s"}
+			loseReplies("begin", 0, func(ctx context.Context) (factor.Ticket, error) {
+				return factor.Ticket{}, e.BeginEnrolment(ctx, prk, factor.Pending{ID: "a", Sealed: "s"}, time.Time{})
+			})
+			loseReplies("confirm", 0, func(ctx context.Context) (factor.Ticket, error) {
+				return factor.Ticket{}, e.StoreFactors(ctx, prk, "pending/a", []factor.Factor{app}, time.Time{})
+			})
+			replacement := app
+			replacement.Sealed = "other"
+			loseReplies("replace", 0, func(ctx context.Context) (factor.Ticket, error) {
+				return factor.Ticket{}, e.ReplaceFactor(ctx, prk, app, replacement)
+			})
+			if err := e.ReplaceFactor(t.Context(), prk, app, app); !errors.Is(err, store.ErrConflict) {
+				t.Errorf("replacing what is no longer there: got error %v, want %v", err, store.ErrConflict)
 			}
 			loseReplies("issue", 0, func(ctx context.Context) (factor.Ticket, error) {
 				return e.IssueTicket(ctx, factor.Issue{PRK: prk, Seen: entry, ID: "a", Step: "password"})
 			})
 			for i, attempt := range []string{"first", "second"} {
-				loseReplies("try", i+1, func(ctx context.Context) (factor.Ticket, error) { return e.TryTicket(ctx, use(attempt)) })
+				loseReplies("try", i+1, func(ctx context.Context) (factor.Ticket, error) {
+					tried, err := e.TryTicket(ctx, factor.Try{
+						PRK: prk, ID: "a", Generation: entry.Generation(), Attempt: attempt, Guessable: true, Factors: []string{"totp/a"},
+					})
+					if want := "1 1   other"; err == nil && tried.Factors[0] != want {
+						t.Errorf("the factor is %q, want %q", tried.Factors[0], want)
+					}
+					return tried.Ticket, err
+				})
 			}
 			loseReplies("spend", 0, func(ctx context.Context) (factor.Ticket, error) {
-				return factor.Ticket{}, e.SpendTicket(ctx, use("second"))
+				return factor.Ticket{}, e.SpendTicket(ctx, spend("second"))
 			})
-			if err := e.SpendTicket(t.Context(), use("first")); !errors.Is(err, store.ErrNotFound) {
+			if err := e.SpendTicket(t.Context(), spend("first")); !errors.Is(err, store.ErrNotFound) {
 				t.Errorf("spent twice: got error %v, want %v", err, store.ErrNotFound)
 			}
+			_, values, err := e.ReadFactors(t.Context(), prk, []string{"totp/a", "tries/", "pending/a"}, time.Time{})
+			if err != nil || len(values) != 3 {
+				t.Fatalf("got %q, error %v", values, err)
+			}
+			f, err := factor.Parse("totp/a", values[0])
+			if err != nil || f.Last() != 7 || f.Uses() != 1 || !f.HasAccepted(7) || f.HasAccepted(8) || f.Sealed != "other" {
+				t.Errorf("the factor is %+v, error %v", f, err)
+			}
+			// Two attempts were counted, of which one was right.
+			if !strings.HasSuffix(values[1], " 1") || values[2] != "" {
+				t.Errorf("the counter and the pending factor are %q", values[1:])
+			}
+			loseReplies("forget", 0, func(ctx context.Context) (factor.Ticket, error) {
+				return factor.Ticket{}, e.ForgetFactors(ctx, prk, []string{"totp/a"})
+			})
 		})
 	}
 }

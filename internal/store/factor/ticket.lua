@@ -1,5 +1,5 @@
 -- ticket stores, counts and spends the tickets of an entry, which are members of a hash in its
--- slot.
+-- slot, and accepts the proofs that spend them.
 --
 -- A ticket's name is "ticket/" and the hash of a secret. Its value is
 --   UNTIL BOND STEP ORIGIN ATTEMPTS
@@ -12,6 +12,16 @@
 -- The value of a spent ticket is "- UNTIL BOND ATTEMPT". It stays for an hour, so that a late
 -- "issue" does not bring the ticket back. Only the last ones stay.
 --
+-- Attempts that could guess a proof are also counted over all tickets: those from an origin that
+-- has signed in before ("origin/ORIGIN") in "tries/ORIGIN", all others together in "tries/". The
+-- value is "SINCE COUNT", and counting begins again some time after SINCE. Only wrong attempts stay
+-- counted.
+--
+-- A proof is a number that a factor accepts: the step of a time-based code, which must be later
+-- than the last one, or the place of a recovery code, which is accepted once. The value of a factor
+-- is "MADE USED NAME ACCEPTED SEALED". ACCEPTED are pairs NUMBER:ATTEMPT with commas between them.
+-- It shows whether an attempt that is sent again is the one whose proof was accepted.
+--
 -- The script leaves all members with other names alone, and lets a record that has any of them live
 -- forever. It does not read the entry, because in a slot that is being migrated, no node serves two
 -- keys if one of them is absent. So the caller gives the entry's generation.
@@ -21,8 +31,16 @@
 -- ARGV[3]  name of the ticket       ARGV[4]  bond
 -- ARGV[5]  for "issue", how long the ticket is valid, in milliseconds; otherwise the attempt
 -- ARGV[6..9]  for "issue": step, origin, and the maximum numbers of tickets and of spent tickets
--- ARGV[6]     for "try": the maximum number of attempts
--- Reply: {name, member} of the ticket; for "spend" {name}; {} if there is no such ticket
+-- ARGV[6..9]  for "try": the maximum number of attempts, the origin, and the maximum number of
+--             wrong attempts over all tickets, "" for no maximum, within a time in milliseconds
+-- ARGV[10..]  for "try": names of factors
+-- ARGV[6..10] for "spend": name of the factor, number, later | once, origin, and the maximum number
+--             of origins
+-- Reply: {name, member} of the ticket; {} if there is no such ticket
+--        for "try" {name, member, time, "" | "last", value of each factor}: last if no further
+--        wrong attempt will be allowed; or {name, member, time, "refused", how long to wait in
+--        milliseconds} if this one is not
+--        for "spend" {name}, or {name, "used"} if the factor does not accept the number
 local record, verb, name, bond, attempt = KEYS[1], ARGV[1], ARGV[3], ARGV[4], ARGV[5]
 local now = tonumber(ARGV[2])
 if not now then
@@ -40,6 +58,34 @@ local function parse(text)
 end
 local function member(t) return table.concat({ms(t.ends), t.bond, t.step, t.origin, t.attempts}, ' ') end
 
+-- budget_of returns the name of the member that counts the wrong attempts from an origin, since
+-- when it counts them, and how many there were. Counting begins again after a time, 0 for never.
+local function budget_of(origin, window)
+  local budget = 'tries/'
+  if origin ~= '' and redis.call('HEXISTS', record, 'origin/' .. origin) == 1 then
+    budget = budget .. origin
+  end
+  local text = redis.call('HGET', record, budget) or ''
+  local since, count = string.match(text, '^(%d+) (%d+)$')
+  since, count = tonumber(since), tonumber(count)
+  if not since or window > 0 and now >= since + window then return budget, now, 0 end
+  return budget, math.min(since, now), count -- the clock may have been ahead
+end
+
+-- oldest_origin returns the origin that a new one displaces, or nil.
+local function oldest_origin(origin, maximum)
+  if redis.call('HEXISTS', record, 'origin/' .. origin) == 1 then return nil end
+  local all, number, oldest, at = redis.call('HGETALL', record), 0, nil, nil
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 7) == 'origin/' then
+      number = number + 1
+      local used = tonumber(all[i + 1]) or 0
+      if not at or used < at then oldest, at = all[i], used end
+    end
+  end
+  return number >= maximum and oldest or nil
+end
+
 if verb ~= 'issue' then
   local text = redis.pcall('HGET', record, name)
   if failed(text) then
@@ -54,18 +100,61 @@ if verb ~= 'issue' then
   local _, tries = string.gsub(t.attempts, '%.', '')
   local reply
   if verb == 'try' then
-    if counted then return {name, text} end -- sent again
-    if tries >= tonumber(ARGV[6]) then return {} end
-    t.attempts = t.attempts .. attempt .. '.'
-    text = member(t)
-    reply = redis.pcall('HSET', record, name, text)
-    if failed(reply) then return redis.error_reply(reply.err) end
-    return {name, text}
+    local state = ''
+    if not counted then
+      if tries >= tonumber(ARGV[6]) then return {} end
+      t.attempts = t.attempts .. attempt .. '.'
+      local writes = {name, member(t)}
+      if ARGV[8] ~= '' then
+        local budget, since, count = budget_of(ARGV[7], tonumber(ARGV[9]))
+        if count >= tonumber(ARGV[8]) then
+          return {name, text, ms(now), 'refused', ms(since + tonumber(ARGV[9]) - now)}
+        end
+        if count + 1 == tonumber(ARGV[8]) then state = 'last' end
+        writes[3], writes[4] = budget, ms(since) .. ' ' .. ms(count + 1)
+      end
+      reply = redis.pcall('HSET', record, unpack(writes))
+      if failed(reply) then return redis.error_reply(reply.err) end
+      text = writes[2]
+    end
+    local answer = {name, text, ms(now), state}
+    for i = 10, #ARGV do
+      answer[#answer + 1] = redis.call('HGET', record, ARGV[i]) or ''
+    end
+    return answer
   end
   if not counted then return {} end
   local ends = now + 3600000
-  reply = redis.pcall('HSET', record, name, '- ' .. ms(ends) .. ' ' .. bond .. ' ' .. attempt)
+  local writes = {name, '- ' .. ms(ends) .. ' ' .. bond .. ' ' .. attempt}
+  local stale
+  if ARGV[6] ~= '' then
+    local made, label, accepted, sealed =
+      string.match(redis.call('HGET', record, ARGV[6]) or '', '^(%d+) %d+ ([^ ]*) ([^ ]*) ([^ ]+)$')
+    if not made then return {name, 'used'} end
+    local number, origin = ARGV[7], ARGV[9]
+    if ARGV[8] == 'later' then
+      if tonumber(number) <= (tonumber((string.match(accepted, '^(%d+):'))) or -1) then
+        return {name, 'used'}
+      end
+      accepted = number .. ':' .. attempt
+      local budget, since, count = budget_of(origin, 0)
+      if count > 0 then
+        writes[#writes + 1], writes[#writes + 2] = budget, ms(since) .. ' ' .. ms(count - 1)
+      end
+    else
+      if string.find(',' .. accepted, ',' .. number .. ':', 1, true) then return {name, 'used'} end
+      accepted = accepted .. (accepted ~= '' and ',' or '') .. number .. ':' .. attempt
+    end
+    writes[#writes + 1] = ARGV[6]
+    writes[#writes + 1] = table.concat({made, ms(now), label, accepted, sealed}, ' ')
+    if origin ~= '' then
+      stale = oldest_origin(origin, tonumber(ARGV[10]))
+      writes[#writes + 1], writes[#writes + 2] = 'origin/' .. origin, ms(now)
+    end
+  end
+  reply = redis.pcall('HSET', record, unpack(writes))
   if failed(reply) then return redis.error_reply(reply.err) end
+  if stale then redis.call('HDEL', record, stale, 'tries/' .. string.sub(stale, 8)) end
   -- A record without a time to live holds more than tickets.
   local left = redis.call('PTTL', record)
   if left >= 0 and left < 3600000 then redis.call('PEXPIRE', record, '3600000') end

@@ -5,20 +5,21 @@
 -- ARGV[1]  type
 -- ARGV[2], ARGV[3], ARGV[4]  the entry's rev (the first twelve characters of ~rev), ~epoch and
 --          ~passwd as a login read them, "" for none
--- ARGV[5]  the epoch for an entry without one
+-- ARGV[5] the epoch for an entry without one ARGV[6] the entry's ~factor as read, "" for none
 -- Reply: {"ok", epoch} | {"absent"}: the entry is gone or disabled
---        | {"conflict"}: all sessions have ended since, or the entry was created again
+--        | {"conflict"}: all sessions have ended since, the entry was created again, or it has
+--          another mark of second factors
 --
 -- A login that read an entry without an epoch may have read an earlier entry with the same key. So
 -- the rev that it read must be among those that this entry remembers. If this entry was created
 -- over a tombstone, its first epoch is the rev of that create, and the rev that the login read must
 -- not be older.
-local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~epoch', '~passwd', '~disabled')
+local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~epoch', '~passwd', '~disabled', '~factor')
 if head.err then return redis.error_reply(head.err) end
 local function text(n) return head[n] or '' end
 local past, epoch, seen = text(2), text(3), ARGV[2]
 if text(1) ~= ARGV[1] or text(5) ~= '' then return {'absent'} end
-if text(4) ~= ARGV[4] then return {'conflict'} end
+if text(4) ~= ARGV[4] or text(6) ~= ARGV[6] then return {'conflict'} end
 local same = epoch ~= '' and epoch == ARGV[3]
 if ARGV[3] == '' then
   local at, made = seen == '' and past == '' and 1, (epoch == '' or string.sub(epoch, 1, 1) == '-') and #past + 1

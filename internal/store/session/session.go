@@ -7,9 +7,9 @@
 //	                   HASH: - UNTIL CALL    an ended session, for an hour
 //
 // HASH is that of the session's secret. Times are in milliseconds, and the last two words are
-// escaped. A session is valid while its entry has the generation BOND, which changes when the
-// entry's field ~epoch does. session.lua describes all words, and epoch.lua which login may start a
-// session.
+// escaped. A session is valid while its entry has the generation in BOND, which changes when the
+// entry's field ~epoch does. In a session of level 2, BOND also holds a time. session.lua describes
+// all words, and epoch.lua which login may start a session.
 package session
 
 import (
@@ -55,6 +55,7 @@ type Entry struct {
 	Rev      string // the newest one
 	Epoch    string // see FieldEpoch
 	Changed  string // when the password was last set
+	Factor   string // its mark of second factors, "" for none
 	Disabled bool
 }
 
@@ -73,7 +74,10 @@ type Session struct {
 	Begun      time.Time
 	Seen       time.Time // when it was last seen, to the minute
 	Verified   time.Time // when the owner last gave the password
-	Ends       time.Time // when it ends at the latest, however often it is used
+	// VerifiedLevel2 is when the owner last took two steps of a login. It is zero in a session of
+	// level 1.
+	VerifiedLevel2 time.Time
+	Ends           time.Time // when it ends at the latest, however often it is used
 	// Idle is how long after Seen the session ends if it is not used.
 	Idle   time.Duration
 	Origin string
@@ -83,9 +87,10 @@ type Session struct {
 // Live reports whether the session is still valid at now. The zero Session is not.
 func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
 
-// ValidFor reports whether the session, if it belongs to the entry, is valid for it.
+// ValidFor reports whether the session, if it belongs to the entry, is valid for it. An entry with
+// a second factor has only sessions of level 2.
 func (s Session) ValidFor(e Entry) bool {
-	return s.Generation == e.Generation() && e.Epoch != "" && !e.Disabled
+	return s.Generation == e.Generation() && e.Epoch != "" && !e.Disabled && (e.Factor == "" || !s.VerifiedLevel2.IsZero())
 }
 
 // A Start asks to store a session for an entry that a login has read.
@@ -97,6 +102,7 @@ type Start struct {
 	FirstEpoch string
 	ID         string
 	Life, Idle time.Duration
+	Level      int // 2 if the owner took two steps of a login
 	Origin     string
 	Agent      string
 	Note       history.Note
@@ -105,7 +111,7 @@ type Start struct {
 
 // EpochArgs returns the arguments of epoch.lua. Its key is the entry.
 func (s Start) EpochArgs() []string {
-	return []string{s.PRK.Type(), s.Seen.Rev, s.Seen.Epoch, s.Seen.Changed, s.FirstEpoch}
+	return []string{s.PRK.Type(), s.Seen.Rev, s.Seen.Epoch, s.Seen.Changed, s.FirstEpoch, s.Seen.Factor}
 }
 
 // Args returns the arguments of session.lua that store the session, bound to the epoch that
@@ -113,7 +119,7 @@ func (s Start) EpochArgs() []string {
 func (s Start) Args(epoch string) []string {
 	bound := Entry{Epoch: epoch, Changed: s.Seen.Changed}
 	return append(Args("begin", s.Now, s.ID, bound.Generation()), arg.Millis(s.Life), arg.Millis(s.Idle),
-		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(Max))
+		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(Max), strconv.Itoa(max(s.Level, 1)))
 }
 
 // A Verb says what a call of session.lua does.
@@ -163,10 +169,28 @@ func Parse(id, text string) (Session, error) {
 		}
 		ms[i] = int64(n)
 	}
+	generation, level2, err := parseBond(words[5])
+	if err != nil {
+		return Session{}, err
+	}
 	origin, err1 := recordkey.Unescape(words[6])
 	agent, err2 := recordkey.Unescape(words[7])
 	return Session{
 		ID: id, Ends: time.UnixMilli(ms[0]), Idle: time.Duration(ms[1]) * time.Millisecond, Seen: time.UnixMilli(ms[2]),
-		Verified: time.UnixMilli(ms[3]), Begun: time.UnixMilli(ms[4]), Generation: words[5], Origin: origin, Agent: agent,
+		Verified: time.UnixMilli(ms[3]), VerifiedLevel2: level2, Begun: time.UnixMilli(ms[4]), Generation: generation, Origin: origin, Agent: agent,
 	}, errors.Join(err1, err2)
+}
+
+// parseBond returns the generation in a bond, and the time of level 2 if the session has it.
+func parseBond(bond string) (generation string, level2 time.Time, err error) {
+	epoch, rest, _ := strings.Cut(bond, "/")
+	changed, digits, has := strings.Cut(rest, "/")
+	if !has {
+		return bond, time.Time{}, nil
+	}
+	ms, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || len(digits) > maxDigits {
+		return "", time.Time{}, errSession
+	}
+	return epoch + "/" + changed, time.UnixMilli(int64(ms)), nil
 }

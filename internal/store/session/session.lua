@@ -9,6 +9,10 @@
 -- session began. The session is valid as long as the entry has this generation. ORIGIN and AGENT
 -- are escaped texts. Members of other forms, and expired ones, count as absent.
 --
+-- If the session has level 2, a slash and the time at which its owner last took two steps follow
+-- the generation in BOND. Versions that do not know levels take this for another generation: to
+-- them the session is not valid, but they keep it, and can end it by its secret.
+--
 -- The value of an ended session is "- UNTIL CALL". It stays for an hour, so that a late "begin"
 -- does not bring the session back. Only the last hundred of them stay.
 --
@@ -19,10 +23,10 @@
 -- KEYS[1]  the record      KEYS[2]  the entry, if lines are written to its history
 -- ARGV[1]  begin | seen | verify | end | list | clear      ARGV[2]  the time, "" for the server's
 -- ARGV[3]  hash of the secret
--- ARGV[4]  bond; for "end" the name of the call, which shows that the call is sent again
--- ARGV[5..9]  for "begin": milliseconds until the session ends at the latest; milliseconds after
---             which it ends if it is not used; origin; agent; and the maximum number of sessions,
---             and of ended sessions, of which the newest stay
+-- ARGV[4]  generation; for "end" the name of the call, which shows that the call is sent again
+-- ARGV[5..10] for "begin": milliseconds until the session ends at the latest; milliseconds after
+--             which it ends if it is not used; origin; agent; the maximum number of sessions, and
+--             of ended sessions, of which the newest stay; and the level, 1 or 2
 -- Reply: {hash, member, …} of the affected sessions; for "end" {hash} or {}
 local record, verb, hash, bond = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 local now = tonumber(ARGV[2])
@@ -43,6 +47,7 @@ local function parse(text)
     s[name] = tonumber(s[name])
   end
   s.rest, s.ends = s.bond .. ' ' .. rest, math.min(s.life, s.seen + s.idle)
+  s.bond = string.match(s.bond, '^([^/]*/[^/]*)/%d+$') or s.bond
   return s.ends > now and s or nil
 end
 local function member(s)
@@ -135,7 +140,7 @@ if verb == 'begin' then
   table.sort(ended_members, function(a, b) return a.ended > b.ended end)
   for i = tonumber(ARGV[9]), #ended_members do stale[#stale + 1] = ended_members[i].name end
   local s = {life = now + ARGV[5], idle = tonumber(ARGV[6]), seen = now, verified = now, begun = now}
-  s.rest = table.concat({bond, ARGV[7], ARGV[8]}, ' ')
+  s.rest = table.concat({bond .. (ARGV[10] == '2' and '/' .. ms(now) or ''), ARGV[7], ARGV[8]}, ' ')
   s.ends = math.min(s.life, now + s.idle)
   local refused = permission_error()
   if refused then return refused end

@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,61 @@ func TestStart(t *testing.T) {
 	}
 }
 
+// TestLevel2 checks that a session of level 2 keeps its time of level 2, that a password renews
+// only the one of level 1, and that versions that do not know levels do not take the session for
+// valid.
+func TestLevel2(t *testing.T) {
+	c, now := redistest.Shared(t).Client(), time.UnixMilli(1767323045000)
+	key := "~/session/{user/uid:level2}"
+	seen := session.Entry{Epoch: "e", Changed: "2026/x"}
+	later := now.Add(time.Minute)
+	run := func(args []string) session.Session {
+		t.Helper()
+		all := make([]any, 0, len(args)+1)
+		for _, a := range append(args, "") { // without lines for the history
+			all = append(all, a)
+		}
+		reply, err := c.Eval(t.Context(), history.Lua+session.Lua, []string{key}, all...).StringSlice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := session.ParseAll(reply); len(got) == 1 {
+			return got[0]
+		}
+		return session.Session{}
+	}
+	s := session.Start{Seen: seen, ID: "id", Life: time.Hour, Idle: 10 * time.Minute, Level: 2, Now: now}
+	for _, step := range []struct {
+		args         []string
+		wantVerified time.Time
+	}{
+		{s.Args("e"), now},
+		{s.Args("e"), now}, // sent again
+		{session.Args(session.Seen, later, "id", ""), now},
+		{session.Args(session.Verify, later, "id", seen.Generation()), later},
+		{session.Args(session.List, later, "", seen.Generation()), later},
+	} {
+		got := run(step.args)
+		if !got.VerifiedLevel2.Equal(now) || !got.Verified.Equal(step.wantVerified) || !got.ValidFor(seen) {
+			t.Errorf("%q: got %+v", step.args[0], got)
+		}
+	}
+	text, err := c.HGet(t.Context(), key, "id").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The sixth of eight words is all that earlier versions compare with the generation.
+	if words := strings.Split(text, " "); len(words) != 8 || words[5] == seen.Generation() {
+		t.Errorf("an earlier version takes %q for a valid session", text)
+	}
+	if got := run(session.Args(session.Clear, later, "", seen.Generation())); got != (session.Session{}) {
+		t.Errorf("cleared: got %+v", got)
+	}
+	if n := c.Exists(t.Context(), key).Val(); n != 0 {
+		t.Error("a session of level 2 is not cleared")
+	}
+}
+
 // TestValidFor checks which entries a session is valid for.
 func TestValidFor(t *testing.T) {
 	e := session.Entry{Epoch: "e", Changed: "c"}
@@ -71,11 +127,16 @@ func TestValidFor(t *testing.T) {
 		"another rev":      {session.Entry{Rev: "r", Epoch: "e", Changed: "c"}, true},
 		"another epoch":    {session.Entry{Epoch: "f", Changed: "c"}, false},
 		"another password": {session.Entry{Epoch: "e", Changed: "d"}, false},
+		"a second factor":  {session.Entry{Epoch: "e", Changed: "c", Factor: "g totp"}, false},
 		"disabled":         {session.Entry{Epoch: "e", Changed: "c", Disabled: true}, false},
 	} {
 		if got := s.ValidFor(c.entry); got != c.want {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
+	}
+	s.VerifiedLevel2 = time.UnixMilli(1)
+	if e.Factor = "g totp"; !s.ValidFor(e) {
+		t.Error("a session of level 2 is not valid for an entry with a second factor")
 	}
 	if none := (session.Session{Generation: session.Entry{}.Generation()}); none.ValidFor(session.Entry{}) {
 		t.Error("a session is valid for an entry without an epoch")
@@ -84,7 +145,7 @@ func TestValidFor(t *testing.T) {
 
 // TestMalformedSessions checks that Parse accepts no other texts.
 func TestMalformedSessions(t *testing.T) {
-	for _, text := range []string{"", "- 5 call", "1 2 3 4 5 b o", "1 2 3 4 5 b o a x", "1 2 3 4 x b o a", "1 2 3 4 -5 b o a", "1234567890123456 2 3 4 5 b o a", "1 2 3 4 5 b +q a"} {
+	for _, text := range []string{"", "- 5 call", "1 2 3 4 5 b o", "1 2 3 4 5 b o a x", "1 2 3 4 x b o a", "1 2 3 4 -5 b o a", "1234567890123456 2 3 4 5 b o a", "1 2 3 4 5 b +q a", "1 2 3 4 5 b/c/ o a", "1 2 3 4 5 b/c/x o a", "1 2 3 4 5 b/c/1/2 o a", "1 2 3 4 5 b/c/1234567890123456 o a"} {
 		if got, err := session.Parse("id", text); err == nil {
 			t.Errorf("%q is parsed as %+v", text, got)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/store/token"
@@ -201,7 +202,7 @@ func cacheable(reply []byte) (kept []byte, ok bool) {
 		switch {
 		case !ok:
 			return nil, false
-		case string(name) == store.FieldPassword:
+		case string(name) == store.FieldPassword, string(name) == factor.FieldHash:
 			left--
 			continue
 		case string(name) == store.FieldType:

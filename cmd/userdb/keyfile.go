@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/privatefile"
+	"github.com/coffeenode/userdb/internal/sealed"
+)
+
+// maxKeyFile limits a file of keys, in bytes.
+const maxKeyFile = 16 << 10
+
+// keyFile returns the path of the file with the keys of second factors: that of --key-file, else
+// the one beside the file of the store, else "".
+func (s *session) keyFile(url string) string {
+	if s.KeyFile != "" {
+		return s.KeyFile
+	}
+	if file := connect.File(url); file != "" {
+		return file + ".keys"
+	}
+	return ""
+}
+
+// readKeys returns the keys of second factors, or nil if there is no file of them.
+func (s *session) readKeys(url string) ([][]byte, error) {
+	path := s.keyFile(url)
+	if path == "" {
+		return nil, nil
+	}
+	f, err := privatefile.Open(path, os.O_RDONLY)
+	if errors.Is(err, fs.ErrNotExist) && s.KeyFile == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, usagef("the file of keys: %v", err)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > maxKeyFile {
+		return nil, usagef("%s has over %d bytes", printable(path), maxKeyFile)
+	}
+	keys, err := parseKeys(string(text))
+	if err == nil {
+		_, err = sealed.New(keys)
+	}
+	if err != nil {
+		return nil, usagef("%s: %v", printable(path), err)
+	}
+	return keys, nil
+}
+
+// parseKeys parses a file of keys: one in base64 on each line, and comments after #. Its errors do
+// not quote the lines.
+func parseKeys(text string) (keys [][]byte, err error) {
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(line, "#")
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		key, err := base64.StdEncoding.DecodeString(line)
+		if err != nil || len(key) != sealed.KeySize {
+			return nil, fmt.Errorf("key %d is not %d bytes in base64; 'head -c 32 /dev/urandom | base64' makes one", len(keys)+1, sealed.KeySize)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 {
+		return nil, errors.New("the file has no key")
+	}
+	return keys, nil
+}
+
+// makeKeys makes the file of keys beside an embedded store whose schema allows second factors, if
+// there is none yet, and opens the store again with it. It says so.
+func (s *session) makeKeys(ctx context.Context) error {
+	path := s.keyFile(s.url)
+	if path == "" || s.KeyFile != "" || s.hasKeys || !s.allowsFactors() {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	key := make([]byte, sealed.KeySize)
+	rand.Read(key) // never returns an error
+	_, err = fmt.Fprintln(f, base64.StdEncoding.EncodeToString(key))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.std.err, "made %s with the key of second factors: keep a copy of it, apart from those of the store\n", printable(path))
+	if err := s.close(); err != nil {
+		return err
+	}
+	return s.open(ctx)
+}
+
+// allowsFactors reports whether entries of the open store may enrol second factors.
+func (s *session) allowsFactors() bool {
+	for _, t := range s.db.Schema().Types {
+		if t.Factors {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,81 @@
+package check
+
+import (
+	"context"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// isFactorRecord reports whether key is that of an entry's record of second factors.
+func isFactorRecord(key recordkey.Key) bool {
+	recordKey, err := factor.Key(key.PRK())
+	return err == nil && key == recordKey
+}
+
+// checkPasswordHash checks that the password hash of an entry lies where it belongs: apart if the
+// entry has a second factor, so that programs of earlier versions do not let it in by its password.
+func (e *entry) checkPasswordHash(r *report) {
+	_, apart := e.fields[factor.FieldHash]
+	hash, marked := e.fields[store.FieldPassword], e.fields[factor.FieldMark] != ""
+	switch {
+	case marked && hash != "" && hash != factor.HashMarker:
+		e.add(r, factorHash, e.key, "an earlier version of the program set a password and lets the entry in by it")
+	case marked && hash == "" && apart, marked && hash == factor.HashMarker && !apart:
+		e.add(r, factorHash, e.key, "the entry has a second factor, and its password hash is incomplete")
+	case !marked && (hash == factor.HashMarker || apart):
+		e.add(r, factorHash, e.key, "the entry has a password hash for a second factor, and no second factor")
+	}
+}
+
+// checkFactors checks that the second factors which entries list are in their records.
+func (c *checker) checkFactors(ctx context.Context, r *report, es []*entry) {
+	var marked []*entry
+	var keys []string
+	for _, e := range es {
+		if e.fields[factor.FieldMark] == "" {
+			continue
+		}
+		if key, err := factor.Key(e.key); err == nil {
+			marked, keys = append(marked, e), append(keys, key.String())
+		}
+	}
+	for i, h := range read(ctx, r, c.Engine, keys, store.Hashes) {
+		e, usable := marked[i], 0
+		for _, name := range factor.Mark(e.fields[factor.FieldMark]).Names() {
+			if _, err := factor.Parse(name, h.Fields[name]); err != nil {
+				e.add(r, factorMissing, e.key, records.Quoted(name)).seen += " " + name
+			} else {
+				usable++
+			}
+		}
+		if usable == 0 && len(factor.Mark(e.fields[factor.FieldMark]).Names()) == 0 {
+			e.add(r, factorMissing, e.key, "anything")
+		}
+	}
+}
+
+// checkFactorRecords checks that each record of second factors belongs to a live entry. Records
+// that expire are what is left of removed factors, or of tickets.
+func (c *checker) checkFactorRecords(ctx context.Context, r *report, items []item) {
+	reads := make([]store.RawRead, len(items))
+	for i, it := range items {
+		reads[i] = store.RawRead{Key: it.key.PRK().String(), As: store.RawField, Field: store.FieldType}
+	}
+	var dead []int
+	for i, isa := range read(ctx, r, c.Engine, reads, readFields) {
+		if isa.Wire == "" && !isa.WrongType {
+			dead = append(dead, i)
+		}
+	}
+	keys := records.Map(dead, func(i int) string { return items[i].raw })
+	for n, raw := range read(ctx, r, c.Engine, keys, readRaw) {
+		it := items[dead[n]]
+		if raw.Type == "hash" && raw.TTL == -1 {
+			prk := it.key.PRK()
+			r.add(dead[n], factorOrphan, it.key, "", records.Quoted(records.Relative(prk))).step = store.Remove{Key: it.raw, Owner: prk.String()}
+		}
+	}
+}

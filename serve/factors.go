@@ -1,0 +1,340 @@
+package serve
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+func (s *Service) registerFactors() {
+	login, read := []string{admin.ScopeLogin}, []string{admin.ScopeRead}
+	factors := typePrefix + "/entries/{uid}/factors"
+	handle(s, route{id: "loginFactor", method: "POST", path: typePrefix + "/login/factor", scopes: login, summary: "Take the second step of a login, with the ticket of the first, and begin a session on request"}, logInFactor)
+	handle(s, route{id: "raiseSession", method: "POST", path: "/v1/session/factor", scopes: login, summary: "Replace a session, whose password was checked within ten minutes, by one with a second step taken now"}, raiseSession)
+	handle(s, route{id: "listFactors", method: "GET", path: factors, scopes: read, summary: "List the second factors of an entry, without secrets"}, listFactors)
+	handle(s, route{id: "enrolFactor", method: "POST", path: factors, scopes: login, summary: "Begin to enrol an authenticator app", status: http.StatusCreated}, enrolFactor)
+	handle(s, route{id: "confirmFactor", method: "POST", path: factors + "/{id}/confirm", scopes: login, summary: "Enrol an authenticator app, with a code of it; the first one ends all other sessions"}, confirmFactor)
+	handle(s, route{id: "removeFactor", method: "DELETE", path: factors + "/{id}", scopes: login, summary: "Remove a second factor and end all sessions; without the session of the owner, this needs the scope admin"}, removeFactor)
+	handle(s, route{id: "replaceRecoveryCodes", method: "POST", path: typePrefix + "/entries/{uid}/recovery-codes", scopes: login, summary: "Replace the recovery codes; without the session of the owner, this needs the scope admin"}, replaceRecoveryCodes)
+}
+
+// A SecondStep holds what a visitor shows for the second step of a login.
+type SecondStep struct {
+	TOTP         string `json:"totp,omitempty" maxLength:"64" example:"123456" doc:"a code of an authenticator app"`
+	RecoveryCode string `json:"recovery_code,omitempty" maxLength:"64" example:"0a1b2-c3d4e"`
+}
+
+// proof returns the proof. The error says if there is not exactly one.
+func (s SecondStep) proof() (userdb.Proof, error) {
+	switch {
+	case (s.TOTP == "") == (s.RecoveryCode == ""):
+		return userdb.Proof{}, usageProblem("want totp or recovery_code")
+	case s.TOTP != "":
+		return userdb.TOTP(s.TOTP), nil
+	}
+	return userdb.RecoveryCode(s.RecoveryCode), nil
+}
+
+type loginFactorInput struct {
+	TypePath
+	Body struct {
+		Visitor
+		SecondStep
+		Ticket  string          `json:"ticket" maxLength:"1024" doc:"from the response to the first step, whose code is factor"`
+		Session *SessionOptions `json:"session,omitempty" doc:"if present, a session of level 2 begins"`
+	}
+}
+
+func logInFactor(ctx context.Context, c *call, in *loginFactorInput) (*signedOutput, error) {
+	t, err := c.findType(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	p, err := in.Body.proof()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
+		return nil, err
+	}
+	e, err := t.Prove(ctx, in.Body.Ticket, p, in.Body.attempt())
+	if errors.Is(err, userdb.ErrNotFound) {
+		err = problem(userdb.CodeLogin, "the ticket has expired, was used, or had too many attempts: log in again")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return signIn(ctx, t, e, in.Body.Visitor, in.Body.Session)
+}
+
+type raiseInput struct {
+	Body struct {
+		Visitor
+		SecondStep
+		SessionOptions
+		Secret string `json:"secret" maxLength:"1024" doc:"of the session to replace"`
+	}
+}
+
+func raiseSession(ctx context.Context, c *call, in *raiseInput) (*signedOutput, error) {
+	p, err := in.Body.proof()
+	if err != nil {
+		return nil, err
+	}
+	o, err := in.Body.parseOptions(in.Body.SessionOptions)
+	if err != nil {
+		return nil, err
+	}
+	t, _, _, err := c.findSession(ctx, in.Body.Secret)
+	if errors.Is(err, userdb.ErrNotFound) {
+		err = errSessionEnded
+	}
+	if err != nil {
+		return nil, err
+	}
+	e, s, secret, err := t.RaiseSession(ctx, in.Body.Secret, p, o)
+	if errors.Is(err, userdb.ErrNotFound) {
+		err = errSessionEnded
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &signedOutput{etagOf(e), SignedIn{Entry: entryOf(e), Session: &NewSession{secret, sessionOf(s)}}}, nil
+}
+
+var errSessionEnded = problem(userdb.CodeLogin, "the session has ended")
+
+// Factor describes a second factor of an entry.
+type Factor struct {
+	ID     string    `json:"id"`
+	Kind   string    `json:"kind" enum:"totp,recovery" doc:"totp is an authenticator app, recovery a set of recovery codes"`
+	Name   string    `json:"name,omitempty"`
+	Added  time.Time `json:"added"`
+	Used   time.Time `json:"used" doc:"when a login last used it, or when it was added"`
+	Unused *int      `json:"unused,omitempty" doc:"for recovery, how many codes can still be used"`
+}
+
+type factorsOutput struct {
+	Body struct {
+		Factors []Factor `json:"factors" doc:"the oldest first, recovery codes last"`
+	}
+}
+
+func listFactors(ctx context.Context, c *call, in *EntryPath) (*factorsOutput, error) {
+	t, err := c.findType(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	all, err := t.Factors(ctx, in.hint())
+	if err != nil {
+		return nil, asNotFound(err)
+	}
+	out := &factorsOutput{}
+	out.Body.Factors = []Factor{}
+	for _, f := range all {
+		described := Factor{ID: f.ID, Kind: f.Method, Name: f.Name, Added: f.Added.UTC(), Used: f.Used.UTC()}
+		if f.Method == "recovery" {
+			described.Unused = &f.Left
+		}
+		out.Body.Factors = append(out.Body.Factors, described)
+	}
+	return out, nil
+}
+
+// ownSession returns an error unless a secret is that of a session of the entry in the path.
+func ownSession(ctx context.Context, t *userdb.Type, at EntryPath, secret string) error {
+	e, _, err := t.Session(ctx, secret)
+	switch {
+	case err != nil && !errors.Is(err, userdb.ErrNotFound):
+		return err
+	case err != nil:
+		return errSessionEnded
+	}
+	named, err := t.Find(ctx, at.hint())
+	if err == nil && named.Key() != e.Key() {
+		err = problem(userdb.CodeLogin, "the session is that of another entry")
+	}
+	return asNotFound(err)
+}
+
+type enrolInput struct {
+	EntryPath
+	Body struct {
+		Kind    string `json:"kind" enum:"totp"`
+		Name    string `json:"name,omitempty" maxLength:"64" example:"my phone" doc:"helps the owner to tell factors apart"`
+		Issuer  string `json:"issuer,omitempty" maxLength:"256" example:"Example" doc:"the service, as the app shows it"`
+		Account string `json:"account,omitempty" maxLength:"256" example:"ada@example.com" doc:"the user, as the app shows them; the UID if absent"`
+		Session string `json:"session" maxLength:"1024" doc:"the secret of the owner's session, verified within ten minutes; on level 2 if the entry has a factor"`
+	}
+}
+
+type enrolOutput struct {
+	Body struct {
+		ID     string `json:"id" doc:"for confirm, within an hour"`
+		Secret string `json:"secret" doc:"in base32, to be typed into the app"`
+		URI    string `json:"uri" example:"otpauth://totp/…" doc:"for a QR code"`
+	}
+}
+
+func enrolFactor(ctx context.Context, c *call, in *enrolInput) (*enrolOutput, error) {
+	t, err := c.findType(ctx, in.Type)
+	if err == nil {
+		err = ownSession(ctx, t, in.EntryPath, in.Body.Session)
+	}
+	if err != nil {
+		return nil, err
+	}
+	e, err := t.EnrolTOTP(ctx, in.Body.Session, userdb.TOTPOptions{Name: in.Body.Name, Issuer: in.Body.Issuer, Account: in.Body.Account})
+	if err != nil {
+		return nil, err
+	}
+	out := &enrolOutput{}
+	out.Body.ID, out.Body.Secret, out.Body.URI = e.ID, e.Secret, e.URI
+	return out, nil
+}
+
+// FactorPath selects a second factor of an entry.
+type FactorPath struct {
+	EntryPath
+	ID string `path:"id" maxLength:"64"`
+}
+
+type confirmInput struct {
+	FactorPath
+	Body struct {
+		Visitor
+		SessionOptions
+		Code    string `json:"code" maxLength:"64" example:"123456"`
+		Session string `json:"session" maxLength:"1024" doc:"the secret of the owner's session"`
+	}
+}
+
+type factorChangeOutput struct{ Body FactorChange }
+
+// FactorChange holds what a change of second factors gives to the owner.
+type FactorChange struct {
+	RecoveryCodes []string    `json:"recovery_codes,omitempty" doc:"new recovery codes, shown now and never again"`
+	Session       *NewSession `json:"session,omitempty" doc:"present if all earlier sessions ended"`
+}
+
+func factorChangeOf(c userdb.FactorChange) *factorChangeOutput {
+	out := &factorChangeOutput{FactorChange{RecoveryCodes: c.RecoveryCodes}}
+	if c.Secret != "" {
+		out.Body.Session = &NewSession{c.Secret, sessionOf(c.Session)}
+	}
+	return out
+}
+
+func confirmFactor(ctx context.Context, c *call, in *confirmInput) (*factorChangeOutput, error) {
+	ctx = in.Body.withOrigin(ctx)
+	t, err := c.findType(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	o, err := in.Body.parseOptions(in.Body.SessionOptions)
+	if err == nil {
+		err = ownSession(ctx, t, in.EntryPath, in.Body.Session)
+	}
+	if err != nil {
+		return nil, err
+	}
+	change, err := t.ConfirmTOTP(ctx, in.Body.Session, in.ID, in.Body.Code, o)
+	if len(change.RecoveryCodes) > 0 {
+		err = nil // the factor was added, and its owner sees the codes now or never
+	}
+	if err != nil {
+		return nil, err
+	}
+	return factorChangeOf(change), nil
+}
+
+// An OwnerBody holds the session of somebody who changes their own factors. It may be absent.
+type OwnerBody struct {
+	Visitor
+	SessionOptions
+	Session string `json:"session,omitempty" maxLength:"1024" doc:"the secret of the owner's session; not needed with the scope admin"`
+}
+
+// byOperator reports whether an operator acts, and returns an error if neither an operator nor the
+// owner of a session does.
+func (b *OwnerBody) byOperator(ctx context.Context, c *call, t *userdb.Type, at EntryPath) (bool, error) {
+	switch {
+	case b != nil && b.Session != "":
+		return false, ownSession(ctx, t, at, b.Session)
+	case c.key.HasScope(admin.ScopeAdmin):
+		return true, nil
+	}
+	return false, problem(userdb.CodeNotVerified, "without the scope admin, this needs the session of the owner")
+}
+
+type removeFactorInput struct {
+	FactorPath
+	Body *OwnerBody `required:"false"`
+}
+
+func removeFactor(ctx context.Context, c *call, in *removeFactorInput) (*factorChangeOutput, error) {
+	t, err := c.findType(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	byOperator, err := in.Body.byOperator(ctx, c, t, in.EntryPath)
+	if err != nil {
+		return nil, err
+	}
+	if byOperator {
+		if err := hasFactor(ctx, t, in.FactorPath); err != nil {
+			return nil, err
+		}
+		_, err := t.ResetFactors(ctx, in.hint(), in.ID)
+		return &factorChangeOutput{}, asNotFound(err)
+	}
+	o, err := in.Body.parseOptions(in.Body.SessionOptions)
+	if err != nil {
+		return nil, err
+	}
+	change, err := t.RemoveFactor(in.Body.withOrigin(ctx), in.Body.Session, in.ID, o)
+	if err != nil {
+		return nil, err
+	}
+	return factorChangeOf(change), nil
+}
+
+// hasFactor returns an error unless the entry has the factor in the path.
+func hasFactor(ctx context.Context, t *userdb.Type, at FactorPath) error {
+	e, err := t.Find(ctx, at.hint())
+	if err == nil && !slices.Contains(e.FactorIDs(), at.ID) {
+		err = problem(userdb.CodeNotFound, "the entry has no such factor")
+	}
+	return asNotFound(err)
+}
+
+type recoveryInput struct {
+	EntryPath
+	Body *OwnerBody `required:"false"`
+}
+
+func replaceRecoveryCodes(ctx context.Context, c *call, in *recoveryInput) (*factorChangeOutput, error) {
+	t, err := c.findType(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	byOperator, err := in.Body.byOperator(ctx, c, t, in.EntryPath)
+	if err != nil {
+		return nil, err
+	}
+	var codes []string
+	if byOperator {
+		codes, err = t.ResetRecoveryCodes(ctx, in.hint())
+	} else {
+		codes, err = t.ReplaceRecoveryCodes(in.Body.withOrigin(ctx), in.Body.Session)
+	}
+	if err != nil {
+		return nil, asNotFound(err)
+	}
+	return &factorChangeOutput{FactorChange{RecoveryCodes: codes}}, nil
+}

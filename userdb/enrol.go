@@ -1,0 +1,535 @@
+package userdb
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
+	"github.com/coffeenode/userdb/internal/store/session"
+	"github.com/coffeenode/userdb/internal/totp"
+)
+
+// A Factor describes a second factor of an entry.
+type Factor struct {
+	ID     string
+	Method string // "totp", or "recovery" for a set of recovery codes
+	Name   string // given by its owner
+	Added  time.Time
+	Used   time.Time // when a login last used it, or when it was added
+	Left   int       // for "recovery", how many codes can still be used
+}
+
+// TOTPOptions describe an authenticator app that an entry enrols.
+type TOTPOptions struct {
+	// Name helps the owner to tell factors apart, cut to 64 bytes.
+	Name string
+	// Issuer and Account are what the app shows beside its codes: the service, and the user. If
+	// Account is "", it is the UID.
+	Issuer, Account string
+}
+
+// A TOTPEnrolment holds the secret of an authenticator app that was not confirmed yet. Only its
+// owner may see it.
+type TOTPEnrolment struct {
+	ID     string
+	Secret string // in base32, for people who type it
+	URI    string // otpauth://…, for a QR code
+}
+
+// Format writes the ID, not the secret, whatever the formatting verb.
+func (e TOTPEnrolment) Format(f fmt.State, _ rune) { fmt.Fprint(f, "enrolment "+e.ID) }
+
+// EnrolTOTP begins to enrol an authenticator app for the owner of a session. Nothing changes until
+// ConfirmTOTP receives a code of the app, within an hour.
+//
+// The session must be verified within the last ten minutes, on level 2 if the entry has a factor;
+// otherwise the error is ErrNotVerified. The error is ErrNotFound if the session has ended, and
+// ErrInvalid if the stored schema does not allow factors (schema.Type.Factors), if Options.Keys is
+// empty, or if the entry has eight factors.
+func (t *Type) EnrolTOTP(ctx context.Context, session string, o TOTPOptions) (enrolment TOTPEnrolment, err error) {
+	ctx, v := t.db.begin(ctx, "EnrolTOTP", &err)
+	defer v.end(&err)
+	t = t.current()
+	r, _, _, _, err := t.verifiedSession(ctx, session, nil)
+	if err == nil {
+		err = t.checkEnrolment(r.Factors())
+	}
+	if err != nil {
+		return TOTPEnrolment{}, err
+	}
+	p := factor.Pending{ID: newFactorID(), Label: truncateTo(o.Name, maxFactorName)}
+	secret := totp.NewSecret()
+	p.Sealed = t.seal(r.Key, p.Name(), secret)
+	if err := t.view.Engine.BeginEnrolment(ctx, r.Key, p, t.view.StoreTime()); err != nil {
+		return TOTPEnrolment{}, err
+	}
+	if o.Account == "" {
+		o.Account = r.Key.Value()
+	}
+	return TOTPEnrolment{ID: p.ID, Secret: totp.Text(secret), URI: totp.URI(truncate(o.Issuer), truncate(o.Account), secret)}, nil
+}
+
+// errNoKey means that Options.Keys is empty.
+var errNoKey = invalid("factor", "key", "no key was given that could encrypt the secret of a second factor")
+
+// maxFactorName limits the name of a factor, in bytes.
+const maxFactorName = 64
+
+// checkEnrolment returns an error if an entry with a mark may not enrol another factor.
+func (t *Type) checkEnrolment(mark factor.Mark) error {
+	n := 0
+	for _, name := range mark.Names() {
+		if !strings.HasPrefix(name, factor.Recovery+"/") {
+			n++
+		}
+	}
+	switch {
+	case !t.declared.Schema.Factors:
+		return invalid("factor", "schema", "the stored schema does not allow second factors")
+	case !t.ring().Any():
+		return errNoKey
+	case n >= factor.Max:
+		return invalid("factor", "number", fmt.Sprintf("the entry already has %d second factors", factor.Max))
+	}
+	return nil
+}
+
+// A FactorChange holds what a change of factors gives to the owner, who sees it once.
+type FactorChange struct {
+	// RecoveryCodes are the new recovery codes, if there are any.
+	RecoveryCodes []string
+
+	// Session and Secret are those of a new session if all earlier ones ended, and otherwise zero.
+	Session Session
+	Secret  string
+}
+
+// Format writes whether there are codes and a secret, and not these, whatever the formatting verb.
+func (c FactorChange) Format(f fmt.State, _ rune) {
+	fmt.Fprintf(f, "%d recovery codes, session %q", len(c.RecoveryCodes), c.Session.ID)
+}
+
+// ConfirmTOTP enrols an authenticator app, with a code of it. If it is the first factor of the
+// entry, then all sessions of the entry and all logins under way end, and the result has ten
+// recovery codes and a new session of level 2.
+//
+// The errors are those of EnrolTOTP. The error is ErrLogin if the code is wrong, and ErrNotFound if
+// the enrolment has expired or was confirmed. If it is ErrOutcomeUnknown, the factor may have been
+// added; if the result then has recovery codes, it was.
+func (t *Type) ConfirmTOTP(ctx context.Context, session, id, code string, o SessionOptions) (c FactorChange, err error) {
+	ctx, v := t.db.begin(ctx, "ConfirmTOTP", &err)
+	defer v.end(&err)
+	t = t.current()
+	o, err = o.withDefaults()
+	if err != nil {
+		return FactorChange{}, err
+	}
+	pendingName := factor.Pending{ID: id}.Name()
+	r, s, now, values, err := t.verifiedSession(ctx, session, []string{pendingName})
+	if err == nil {
+		err = t.checkEnrolment(r.Factors())
+	}
+	if err != nil {
+		return FactorChange{}, err
+	}
+	p, err := factor.ParsePending(pendingName, values[0])
+	if err != nil || !p.Until.After(now) {
+		return FactorChange{}, ErrNotFound
+	}
+	secret, err := t.open(r.Key, p.Name(), p.Sealed)
+	if err != nil {
+		return FactorChange{}, err
+	}
+	step, ok := int64(0), len(code) <= maxProof
+	if ok {
+		step, ok = totp.Match(secret, code, now, -1)
+	}
+	if !ok {
+		return FactorChange{}, ErrLogin
+	}
+	f := factor.Factor{
+		Kind: factor.TOTP, ID: p.ID, Made: now, Used: now, Label: p.Label,
+		Accepted: fmt.Sprintf("%d:%s", step, newFactorID()), // so that nobody uses the code again
+	}
+	f.Sealed = t.seal(r.Key, f.Name(), secret)
+	added := []factor.Factor{f}
+	first := !r.Factors().Any()
+	if first {
+		set, codes := t.newRecoveryCodes(r, now)
+		added, c.RecoveryCodes = append(added, set), codes
+	}
+	if err := t.view.Engine.StoreFactors(ctx, r.Key, p.Name(), added, t.view.StoreTime()); err != nil {
+		return FactorChange{}, err
+	}
+	r, err = t.changeFactors(ctx, r, &s, func(mark factor.Mark) (factor.Mark, error) {
+		if mark.Any() == first {
+			return "", ErrConflict
+		}
+		return mark.With(namesOf(added)...), t.checkEnrolment(mark)
+	}, first)
+	return t.finishFactors(ctx, r, err, c, namesOf(added), o, first)
+}
+
+// Factors returns the second factors of an entry, without their secrets, the oldest first and
+// recovery codes last. It returns nil if the entry has none. The error is ErrNotFound if there is
+// no such entry, and ErrCorrupt if a factor is absent or damaged.
+func (t *Type) Factors(ctx context.Context, h hints.Hint) (all []Factor, err error) {
+	ctx, v := t.db.begin(ctx, "Factors", &err)
+	defer v.end(&err)
+	t = t.current()
+	r, err := t.record(ctx, h)
+	if err != nil {
+		return nil, publicError(err)
+	}
+	names := r.Factors().Names()
+	if !r.Factors().Any() {
+		return nil, nil
+	}
+	_, values, err := t.view.Engine.ReadFactors(ctx, r.Key, names, t.view.StoreTime())
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		f, err := factor.Parse(name, values[i])
+		if err != nil {
+			return nil, fmt.Errorf("%w: factor %s of %s is damaged or absent", ErrCorrupt, name, relativeKey(r.Key))
+		}
+		described := Factor{ID: f.ID, Method: f.Kind, Name: f.Label, Added: f.Made, Used: f.Used}
+		if f.Kind == factor.Recovery {
+			described.Left = max(recoveryCodes-f.Uses(), 0)
+		}
+		all = append(all, described)
+	}
+	slices.SortStableFunc(all, func(a, b Factor) int {
+		switch aCodes, bCodes := a.Method == factor.Recovery, b.Method == factor.Recovery; {
+		case aCodes && !bCodes:
+			return 1
+		case bCodes && !aCodes:
+			return -1
+		}
+		return a.Added.Compare(b.Added)
+	})
+	return all, nil
+}
+
+// RemoveFactor removes a second factor for the owner of a session. All sessions of the entry end,
+// and the result has a new one. With the last factor, the recovery codes are removed also. The
+// errors are those of EnrolTOTP, and ErrNotFound if the entry has no such factor. Recovery codes
+// are not removed alone: see ReplaceRecoveryCodes.
+func (t *Type) RemoveFactor(ctx context.Context, session, id string, o SessionOptions) (c FactorChange, err error) {
+	ctx, v := t.db.begin(ctx, "RemoveFactor", &err)
+	defer v.end(&err)
+	t = t.current()
+	o, err = o.withDefaults()
+	if err != nil {
+		return FactorChange{}, err
+	}
+	r, s, _, _, err := t.verifiedSession(ctx, session, nil)
+	if err != nil {
+		return FactorChange{}, err
+	}
+	before := r.Factors()
+	r, err = t.changeFactors(ctx, r, &s, func(mark factor.Mark) (factor.Mark, error) {
+		before = mark
+		name := factor.TOTP + "/" + id
+		if !slices.Contains(mark.Names(), name) {
+			return "", ErrNotFound
+		}
+		return mark.Without(name), nil
+	}, true)
+	if !committed(err) {
+		return FactorChange{}, err
+	}
+	t.forgetFactors(ctx, r, before)
+	return t.finishFactors(ctx, r, err, c, nil, o, true)
+}
+
+// ReplaceRecoveryCodes replaces the recovery codes of an entry with a second factor, for the owner
+// of a session, and returns the new ones. The errors are those of EnrolTOTP, and ErrNotFound if the
+// entry has no factor.
+func (t *Type) ReplaceRecoveryCodes(ctx context.Context, session string) (codes []string, err error) {
+	ctx, v := t.db.begin(ctx, "ReplaceRecoveryCodes", &err)
+	defer v.end(&err)
+	t = t.current()
+	r, s, now, _, err := t.verifiedSession(ctx, session, nil)
+	if err != nil {
+		return nil, err
+	}
+	return t.replaceRecoveryCodes(ctx, r, now, &s)
+}
+
+// ResetRecoveryCodes does what ReplaceRecoveryCodes does, for an operator who has made sure who the
+// owner is.
+func (t *Type) ResetRecoveryCodes(ctx context.Context, h hints.Hint) (codes []string, err error) {
+	ctx, v := t.db.begin(ctx, "ResetRecoveryCodes", &err)
+	defer v.end(&err)
+	r, err := t.record(ctx, h)
+	if err != nil {
+		return nil, publicError(err)
+	}
+	t = t.current()
+	now, _, err := t.view.Engine.ReadFactors(ctx, r.Key, nil, t.view.StoreTime())
+	if err != nil {
+		return nil, err
+	}
+	return t.replaceRecoveryCodes(ctx, r, now, nil)
+}
+
+func (t *Type) replaceRecoveryCodes(ctx context.Context, r store.Record, now time.Time, s *session.Session) ([]string, error) {
+	if !r.Factors().Any() {
+		return nil, ErrNotFound
+	}
+	if !t.ring().Any() {
+		return nil, errNoKey
+	}
+	set, codes := t.newRecoveryCodes(r, now)
+	if err := t.view.Engine.StoreFactors(ctx, r.Key, "", []factor.Factor{set}, t.view.StoreTime()); err != nil {
+		return nil, err
+	}
+	before := r.Factors()
+	r, err := t.changeFactors(ctx, r, s, func(mark factor.Mark) (factor.Mark, error) {
+		if before = mark; !mark.Any() {
+			return "", ErrNotFound
+		}
+		kept := slices.DeleteFunc(mark.Names(), func(name string) bool { return strings.HasPrefix(name, factor.Recovery+"/") })
+		return factor.Mark("").With(append(kept, set.Name())...), nil
+	}, false)
+	if !committed(err) {
+		if !errors.Is(err, ErrOutcomeUnknown) {
+			t.forget(ctx, r, []string{set.Name()})
+		}
+		return nil, err
+	}
+	t.forgetFactors(ctx, r, before)
+	return codes, err
+}
+
+// ResetFactors removes second factors of an entry by their IDs, or all of them if there are no IDs,
+// and ends the sessions of the entry. It is for an operator who has made sure who the owner is. An
+// entry that has none of the factors stays as it is. The errors are those of Update.
+func (t *Type) ResetFactors(ctx context.Context, h hints.Hint, ids ...string) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "ResetFactors", &err)
+	defer v.end(&err)
+	r, err := t.record(ctx, h)
+	if err != nil {
+		return Entry{}, publicError(err)
+	}
+	before := r.Factors()
+	r, err = t.changeFactors(ctx, r, nil, func(mark factor.Mark) (factor.Mark, error) {
+		before = mark
+		if len(ids) == 0 {
+			return "", nil
+		}
+		for _, name := range mark.Names() {
+			if _, id, _ := strings.Cut(name, "/"); slices.Contains(ids, id) {
+				mark = mark.Without(name)
+			}
+		}
+		return mark, nil
+	}, true)
+	t = t.current()
+	if committed(err) {
+		t.forgetFactors(ctx, r, before)
+	}
+	return t.entry(r, err)
+}
+
+// RotateKeys encrypts all secrets of factors in the type with the first of Options.Keys, and
+// returns how many it encrypted anew. Afterwards nothing needs the other keys, unless another
+// process still encrypts with one of them. RotateKeys may be interrupted and called again. If
+// secrets cannot be read, it goes on, and returns an ErrCorrupt at the end.
+func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
+	ctx, v := t.db.begin(ctx, "RotateKeys", &err)
+	defer v.end(&err)
+	t = t.current()
+	if !t.ring().Any() {
+		return 0, errNoKey
+	}
+	var failure error
+	for e, err := range t.All(ctx, Query{}) {
+		if err != nil {
+			return rotated, err
+		}
+		r := store.Record{Key: e.key.In(t.view.NS), Fields: e.fields}
+		n, err := t.rotate(ctx, r)
+		if rotated += n; errors.Is(err, ErrCorrupt) {
+			failure = err
+		} else if err != nil {
+			return rotated, err
+		}
+	}
+	return rotated, failure
+}
+
+// rotate encrypts the secrets of an entry's factors with the first key, and returns how many of
+// them it did.
+func (t *Type) rotate(ctx context.Context, r store.Record) (rotated int, err error) {
+	names := r.Factors().Names()
+	for range maxAttempts {
+		if len(names) == 0 {
+			return rotated, nil
+		}
+		_, values, err := t.view.Engine.ReadFactors(ctx, r.Key, names, t.view.StoreTime())
+		if err != nil {
+			return rotated, err
+		}
+		var again []string
+		for i, name := range names {
+			f, err := factor.Parse(name, values[i])
+			if err != nil { // removed meanwhile, or check reports it
+				continue
+			}
+			if t.ring().Current(f.Sealed) {
+				continue
+			}
+			secret, err := t.open(r.Key, name, f.Sealed)
+			if err != nil {
+				return rotated, err
+			}
+			replacement := f
+			replacement.Sealed = t.seal(r.Key, name, secret)
+			switch err := t.view.Engine.ReplaceFactor(ctx, r.Key, f, replacement); {
+			case errors.Is(err, ErrConflict): // a login used it at the same moment
+				again = append(again, name)
+			case err != nil:
+				return rotated, err
+			default:
+				rotated++
+			}
+		}
+		names = again
+	}
+	return rotated, ErrConflict
+}
+
+// verifiedSession returns the record, session and time of somebody who may change factors, and the
+// values of members of the record of factors.
+func (t *Type) verifiedSession(ctx context.Context, secret string, names []string) (
+	r store.Record, s session.Session, now time.Time, values []string, err error,
+) {
+	if r, s, err = t.session(ctx, secret); err != nil {
+		return r, s, now, nil, err
+	}
+	if now, values, err = t.view.Engine.ReadFactors(ctx, r.Key, names, t.view.StoreTime()); err != nil {
+		return r, s, now, nil, err
+	}
+	verified := s.Verified
+	if r.Factors().Any() {
+		verified = s.VerifiedLevel2
+	}
+	if now.Sub(verified) > factorAge {
+		return r, s, now, nil, ErrNotVerified
+	}
+	return r, s, now, values, nil
+}
+
+// changeFactors changes the mark of an entry. It calls edit with each version of the mark that it
+// tries to change. If s is not nil, that session must be valid. If the mark changes and endSessions
+// is set, all sessions end.
+func (t *Type) changeFactors(
+	ctx context.Context, r store.Record, s *session.Session, edit func(factor.Mark) (factor.Mark, error), endSessions bool,
+) (store.Record, error) {
+	before, changed := r, false
+	err := t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
+		r, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
+			before = current
+			if s != nil && !s.ValidFor(current.ForSessions()) {
+				return store.Change{}, false, ErrNotFound
+			}
+			mark, err := edit(current.Factors())
+			if changed = mark != current.Factors(); err != nil || !changed {
+				return store.Change{}, false, err
+			}
+			own := map[string]string{factor.FieldMark: string(mark)}
+			if endSessions {
+				change.EndSessions(own)
+			}
+			return t.declared.Update(current, change.Facets(current), own)
+		})
+		return err
+	})
+	if committed(err) && changed {
+		t.db.emit(ctx, Event{Kind: EventFactors, Key: r.Key})
+		t.current().clearSessions(ctx, before, r)
+	}
+	return r, err
+}
+
+// finishFactors ends a change of factors whose error, if any, is err. It removes factors that were
+// added in vain, or starts a session if all of them ended.
+func (t *Type) finishFactors(
+	ctx context.Context, r store.Record, err error, c FactorChange, added []string, o SessionOptions, ended bool,
+) (FactorChange, error) {
+	t = t.current()
+	switch {
+	case !committed(err) && !errors.Is(err, ErrOutcomeUnknown):
+		t.forget(ctx, r, added)
+		return FactorChange{}, err
+	case !committed(err):
+		return FactorChange{}, err
+	case !ended:
+		return c, err
+	}
+	e, readErr := t.entry(r, nil)
+	if readErr != nil {
+		return c, readErr
+	}
+	e.proved = true
+	var startErr error
+	if c.Session, c.Secret, startErr = t.startSession(ctx, e, o); startErr != nil {
+		return c, fmt.Errorf("%w: the factors were changed: %w", ErrOutcomeUnknown, startErr)
+	}
+	return c, err
+}
+
+// forgetFactors removes the factors that a mark lists and the entry no longer does.
+func (t *Type) forgetFactors(ctx context.Context, r store.Record, before factor.Mark) {
+	listed := r.Factors().Names()
+	t.forget(ctx, r, slices.DeleteFunc(before.Names(), func(name string) bool { return slices.Contains(listed, name) }))
+}
+
+// forget removes members of an entry's record of factors, which count for nothing. If that fails,
+// they stay until check removes them.
+func (t *Type) forget(ctx context.Context, r store.Record, names []string) {
+	if len(names) == 0 {
+		return
+	}
+	if err := t.view.Engine.ForgetFactors(ctx, r.Key, names); err != nil {
+		t.warn(ctx, "cannot remove what is left of a second factor", r, err)
+	}
+}
+
+// newRecoveryCodes returns a set of recovery codes as it is stored, and the codes.
+func (t *Type) newRecoveryCodes(r store.Record, now time.Time) (set factor.Factor, codes []string) {
+	set = factor.Factor{Kind: factor.Recovery, ID: newFactorID(), Made: now, Used: now}
+	var hashes []byte
+	for range recoveryCodes {
+		var digits [recoveryDigits]byte
+		rand.Read(digits[:]) // never returns an error
+		for i, d := range digits {
+			digits[i] = codeAlphabet[int(d)%len(codeAlphabet)] // 256 is a multiple of 32
+		}
+		code := string(digits[:recoveryDigits/2]) + "-" + string(digits[recoveryDigits/2:])
+		codes, hashes = append(codes, code), append(hashes, hashCode(code)...)
+	}
+	set.Sealed = t.seal(r.Key, set.Name(), hashes)
+	return set, codes
+}
+
+// newFactorID returns a new ID, which consists of lower-case letters and digits.
+func newFactorID() string { return strings.ToLower(rand.Text()) }
+
+func namesOf(factors []factor.Factor) (names []string) {
+	for _, f := range factors {
+		names = append(names, f.Name())
+	}
+	return names
+}

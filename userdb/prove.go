@@ -1,0 +1,268 @@
+package userdb
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/sealed"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
+	"github.com/coffeenode/userdb/internal/totp"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A Proof is what somebody shows for the second step of a login. The zero Proof proves nothing.
+type Proof struct {
+	kind string // of the factor
+	text string
+}
+
+// TOTP returns the proof by a code of an authenticator app. White space in it does not count.
+func TOTP(code string) Proof { return Proof{factor.TOTP, code} }
+
+// RecoveryCode returns the proof by a recovery code. Case, white space and hyphens in it do not
+// count.
+func RecoveryCode(code string) Proof { return Proof{factor.Recovery, code} }
+
+// Format writes the kind of the proof, not its code, whatever the formatting verb.
+func (p Proof) Format(f fmt.State, _ rune) { fmt.Fprint(f, "proof by "+p.kind) }
+
+// LogValue returns the kind of the proof.
+func (p Proof) LogValue() slog.Value { return slog.StringValue(p.kind) }
+
+// maxProof limits the length of a code, in bytes.
+const maxProof = 64
+
+// Prove takes the second step of a login, with the ticket of the *FactorError that the first step
+// returned. It returns the entry, for which StartSession then starts a session of level 2. Of any
+// number of callers with one ticket or one code, one succeeds.
+//
+// The error is
+//
+//   - ErrLogin if the code is wrong, or was used before. The ticket allows five attempts.
+//   - ErrNotFound if the ticket is invalid, has expired, was used, has had five attempts, or if all
+// sessions of the entry have ended or its factors have changed since it was issued. The user must
+//     log in again.
+// - ErrTooManyAttempts with a *WaitError if too many codes of authenticator apps were wrong within
+// a day: 20 from an origin that has signed in to the entry with two steps before, or 20 from all
+//     other origins together. Recovery codes are still accepted.
+//   - ErrCorrupt if the factors of the entry are damaged, or Options.Keys lacks their key.
+//
+// The code of an authenticator app is accepted within half a minute before and after its time by
+// the store's clock, and only if it is later than the last one that was accepted.
+func (t *Type) Prove(ctx context.Context, ticket string, p Proof, a Attempt) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "Prove", &err)
+	defer v.end(&err)
+	t = t.current()
+	r, err := t.proveFactor(ctx, ticket, p, a.Origin)
+	if err != nil {
+		return Entry{}, err
+	}
+	if e, err = t.entry(r, nil); err != nil {
+		return Entry{}, err
+	}
+	e.proved = true
+	t.db.emit(ctx, Event{Kind: EventLogin, Key: r.Key, Origin: a.Origin})
+	return e, nil
+}
+
+// proveFactor judges a proof and spends the ticket if it is right. It returns the entry as it is
+// afterwards.
+func (t *Type) proveFactor(ctx context.Context, ticket string, p Proof, origin string) (store.Record, error) {
+	prk, ok := t.secretOwner(ticket)
+	if !ok {
+		return store.Record{}, ErrNotFound
+	}
+	r, err := t.view.FindOne(ctx, store.Lookup{PRK: prk})
+	if err != nil {
+		return store.Record{}, err
+	}
+	if r.Fields[store.FieldDisabled] != "" || !r.Factors().Any() {
+		return store.Record{}, ErrNotFound
+	}
+	digest := ""
+	if origin != "" {
+		if err := t.db.loadSecret(ctx); err != nil {
+			return store.Record{}, err
+		}
+		digest = t.db.originDigest(origin)
+	}
+	try := factor.Try{
+		PRK: prk, ID: hashSecret(ticket), Generation: r.ForSessions().Generation(), Attempt: newFactorID(),
+		Guessable: p.kind == factor.TOTP, Origin: digest, Now: t.view.StoreTime(),
+	}
+	for _, name := range r.Factors().Names() {
+		if strings.HasPrefix(name, p.kind+"/") {
+			try.Factors = append(try.Factors, name)
+		}
+	}
+	tried, err := t.view.Engine.TryTicket(ctx, try)
+	if err != nil {
+		return store.Record{}, err
+	}
+	if tried.Wait > 0 {
+		t.db.emit(ctx, Event{Kind: EventThrottle, Key: prk, Origin: origin, Wait: tried.Wait})
+		return store.Record{}, &WaitError{Wait: tried.Wait}
+	}
+	name, number, err := t.judge(r, try.Factors, tried, p)
+	if err == nil {
+		err = t.view.Engine.SpendTicket(ctx, factor.Spend{
+			PRK: prk, ID: try.ID, Generation: try.Generation, Attempt: try.Attempt, Factor: name, Number: number,
+			Origin: digest, Now: t.view.StoreTime(),
+		})
+	}
+	if errors.Is(err, ErrConflict) {
+		err = ErrLogin // another caller used the code at the same moment
+	}
+	if errors.Is(err, ErrLogin) {
+		t.db.emit(ctx, Event{Kind: EventFailure, Key: prk, Origin: origin})
+		if tried.Last {
+			t.db.emit(ctx, Event{Kind: EventFactorLock, Key: prk, Origin: origin})
+		}
+	}
+	if err != nil {
+		return store.Record{}, err
+	}
+	// As in Login, a change that ended the right to log in meanwhile counts.
+	current, err := t.view.FindOne(ctx, store.Lookup{PRK: prk})
+	if err != nil {
+		return store.Record{}, err
+	}
+	if current.ForSessions().Generation() != try.Generation || current.Factors() != r.Factors() || current.Fields[store.FieldDisabled] != "" {
+		return store.Record{}, ErrNotFound
+	}
+	return current, nil
+}
+
+// judge returns the name of the factor that a proof is right for, and the number that the factor
+// accepts. The error is ErrLogin if there is none.
+func (t *Type) judge(r store.Record, names []string, tried factor.Tried, p Proof) (name string, number int64, err error) {
+	if len(p.text) > maxProof || len(names) == 0 {
+		return "", 0, ErrLogin
+	}
+	failure := ErrLogin
+	for i, name := range names {
+		f, err := factor.Parse(name, tried.Factors[i])
+		if err != nil {
+			failure = fmt.Errorf("%w: factor %s of %s is damaged or absent", ErrCorrupt, name, relativeKey(r.Key))
+			continue
+		}
+		secret, err := t.open(r.Key, f.Name(), f.Sealed)
+		if err != nil {
+			failure = err
+			continue
+		}
+		number, ok := int64(0), false
+		switch p.kind {
+		case factor.TOTP:
+			number, ok = totp.Match(secret, p.text, tried.Now, f.Last())
+		case factor.Recovery:
+			number, ok = matchCode(secret, p.text)
+			ok = ok && !f.HasAccepted(number)
+		}
+		if ok {
+			return name, number, nil
+		}
+	}
+	return "", 0, failure
+}
+
+// open decrypts the secret of a factor.
+func (t *Type) open(prk recordkey.Key, name, text string) ([]byte, error) {
+	secret, err := t.db.options.ring.Open(text, t.view.NS.Path(), relativeKey(prk), name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: factor %s of %s: %w", ErrCorrupt, name, relativeKey(prk), err)
+	}
+	return secret, nil
+}
+
+// seal encrypts the secret of a factor.
+func (t *Type) seal(prk recordkey.Key, name string, secret []byte) string {
+	return t.ring().Seal(secret, t.view.NS.Path(), relativeKey(prk), name)
+}
+
+func (t *Type) ring() sealed.Ring { return t.db.options.ring }
+
+// RaiseSession verifies a session by the second step of a login, whose first step VerifySession
+// took within the last ten minutes. It starts another session, of level 2 and verified now, and
+// ends the old one. The errors are those of Prove and StartSession, and ErrNotVerified; ErrNotFound
+// also means that the session has ended.
+func (t *Type) RaiseSession(
+	ctx context.Context, secret string, p Proof, o SessionOptions,
+) (e Entry, session Session, raised string, err error) {
+	ctx, v := t.db.begin(ctx, "RaiseSession", &err)
+	defer v.end(&err)
+	t = t.current()
+	o, err = o.withDefaults()
+	if err != nil {
+		return Entry{}, Session{}, "", err
+	}
+	r, s, err := t.session(ctx, secret)
+	if err != nil {
+		return Entry{}, Session{}, "", err
+	}
+	now, _, err := t.view.Engine.ReadFactors(ctx, r.Key, nil, t.view.StoreTime())
+	if err != nil {
+		return Entry{}, Session{}, "", err
+	}
+	if now.Sub(s.Verified) > factorAge {
+		return Entry{}, Session{}, "", ErrNotVerified
+	}
+	refused, is := errors.AsType[*FactorError](t.requireFactor(ctx, r, stepSession, o.Origin))
+	if !is {
+		return Entry{}, Session{}, "", fmt.Errorf("issuing a ticket: %w", ErrUnavailable)
+	}
+	if r, err = t.proveFactor(ctx, refused.Ticket, p, o.Origin); err != nil {
+		return Entry{}, Session{}, "", err
+	}
+	if e, err = t.entry(r, nil); err != nil {
+		return Entry{}, Session{}, "", err
+	}
+	e.proved = true
+	session, raised, err = t.startSession(ctx, e, o)
+	if err != nil {
+		return Entry{}, Session{}, "", err
+	}
+	if _, endErr := t.endSession(ctx, r.Key, s.ID); endErr != nil {
+		t.warn(ctx, "cannot end a session that was replaced", r, endErr)
+	}
+	return e, session, raised, nil
+}
+
+// factorAge is how long after its owner was verified a session allows changes of factors.
+const factorAge = 10 * time.Minute
+
+// Recovery codes have 50 bits: ten digits of base 32, without letters that look like others.
+const (
+	recoveryCodes  = 10
+	recoveryDigits = 10
+	codeAlphabet   = "0123456789abcdefghjkmnpqrstvwxyz"
+	codeHashBytes  = 16
+)
+
+// normalCode returns a recovery code as it was made, whatever its case, with white space and
+// hyphens and with letters for the digits that look like them.
+var normalCode = strings.NewReplacer(" ", "", "-", "", "\t", "", "o", "0", "i", "1", "l", "1")
+
+// hashCode returns the hash of a recovery code.
+func hashCode(code string) []byte {
+	sum := sha256.Sum256([]byte("userdb recovery code\x00" + normalCode.Replace(strings.ToLower(code))))
+	return sum[:codeHashBytes]
+}
+
+// matchCode returns the place of a code among the hashes of recovery codes.
+func matchCode(hashes []byte, code string) (place int64, ok bool) {
+	hash := hashCode(code)
+	for i := 0; i+codeHashBytes <= len(hashes); i += codeHashBytes {
+		if subtle.ConstantTimeCompare(hashes[i:i+codeHashBytes], hash) == 1 {
+			place, ok = int64(i/codeHashBytes), true
+		}
+	}
+	return place, ok
+}
