@@ -28,6 +28,7 @@ const (
 	requestToken         // requests of CreateOnce
 	guessCounter         // failures of strangers at an account or an unknown identifier
 	visitorLimit         // counters of origins and of visitors' requests
+	useCounter           // counters of uses that the application limits
 	numClasses
 )
 
@@ -35,8 +36,8 @@ const (
 // classes together. They leave memory for entries, and for the records of entries. Only histories
 // give way to other classes.
 var (
-	classLimits  = [numClasses]int{20_000, 4_000, 4_000, 4_000, 20_000, 6_000}
-	maxStrangers = 38_000
+	classLimits  = [numClasses]int{20_000, 4_000, 4_000, 4_000, 20_000, 6_000, 6_000}
+	maxStrangers = 44_000
 )
 
 // longLife is the longest life of a shortToken. A reservation of CreateOnce lives that long.
@@ -57,6 +58,10 @@ func classOf(key string) int {
 			return visitorLimit
 		}
 	case "visits":
+		_, rest, _ = strings.Cut(rest, "/") // the type
+		if strings.HasPrefix(rest, "use/") {
+			return useCounter
+		}
 		return visitorLimit
 	case "history":
 		return orphanHistory
