@@ -90,7 +90,7 @@ type checkSummary struct {
 	Problems int64 `json:"problems"`
 	Repaired int64 `json:"repaired"`
 
-	missing *check.Problem  // that the hint leads to no entry; printed if there is something else
+	missing *check.Problem  // says that the hint leads to no entry; printed only beside other problems
 	choices []recordkey.Key // keys of entries that share an identifier; nil if none do
 }
 
