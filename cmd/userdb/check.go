@@ -90,7 +90,8 @@ type checkSummary struct {
 	Problems int64 `json:"problems"`
 	Repaired int64 `json:"repaired"`
 
-	missing *check.Problem  // says that the hint leads to no entry; printed only beside other problems
+	// missing says that the hint leads to no entry. It is printed only beside other problems.
+	missing *check.Problem
 	choices []recordkey.Key // keys of entries that share an identifier; nil if none do
 }
 

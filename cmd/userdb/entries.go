@@ -320,8 +320,8 @@ If the schema has "hold" for a field, nobody else can take the values of the ent
 	return s.withYes(c)
 }
 
-// suggestKey adds to ErrNotFound how to name the entry, if the hint is a bare word and an identifier
-// of an entry. It returns any other error as it is.
+// suggestKey adds to ErrNotFound how to name the entry, if the hint is a bare word and an
+// identifier of an entry. It returns any other error as it is.
 func suggestKey(ctx context.Context, p subject, err error) error {
 	word, isWord := p.hint.Word()
 	if !isWord || !errors.Is(err, userdb.ErrNotFound) {

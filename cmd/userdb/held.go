@@ -70,8 +70,7 @@ former one, such as mail. Exits 3 if the value is not held. The entry is of the 
 	}
 }
 
-// notHeld adds to ErrNotFound that it is about a value, which word names. It returns any other error
-// as it is.
+// notHeld adds word, which names a value, to ErrNotFound. It returns any other error as it is.
 func notHeld(word string, err error) error {
 	if errors.Is(err, userdb.ErrNotFound) {
 		return fmt.Errorf("%s is not held: %w", printable(word), err)

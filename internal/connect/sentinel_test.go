@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestOneDial checks that no client of a store dials again by itself: the engine retries, and a host
-// that is down would cost five dials for each attempt.
+// TestOneDial checks that no client of a store dials again by itself: the engine retries, and a
+// host that is down would cost five dials for each attempt.
 func TestOneDial(t *testing.T) {
 	for _, url := range []string{"redis://127.0.0.1:1", "redis+sentinel://127.0.0.1:1?master_name=m", "redis+cluster://127.0.0.1:1"} {
 		e, err := Open(t.Context(), url, store.Cache{})
