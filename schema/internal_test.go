@@ -34,8 +34,8 @@ func TestFoldShortcuts(t *testing.T) {
 			}
 		}
 	})
-	if accepted < 100 || upper < 100 {
-		t.Errorf("only %d texts had a shortcut, %d of them with upper case; want at least 100 of each", accepted, upper)
+	if accepted < 20 || upper < 20 { // a short test draws 400 texts, of which 50 are of either kind
+		t.Errorf("only %d texts had a shortcut, %d of them with upper case; want at least 20 of each", accepted, upper)
 	}
 }
 
