@@ -45,8 +45,8 @@ func waitForFeed(t *testing.T, db *userdb.DB, want int, kinds ...userdb.EventKin
 			break
 		}
 	}
-	// On a cluster, an event can arrive between two pages, behind newer ones. So read the feed again
-	// now that everything is there.
+	// On a cluster, an event can arrive between two pages, behind newer ones. So read the feed
+	// again now that everything is there.
 	all := readPages(t, db, kinds...)
 	if len(all) != want {
 		t.Fatalf("the feed has %d events, want %d: %q", len(all), want, formatEvents(all))
