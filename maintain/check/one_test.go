@@ -33,22 +33,6 @@ func wantOfEntry(d damage) []string {
 	return d.want
 }
 
-func TestCheckOne(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *site) {
-		for _, d := range damages {
-			t.Run(d.name, func(t *testing.T) {
-				s.Clean(t)
-				s.User(t, 1)
-				d.want = wantOfEntry(d)
-				want := s.damage(t, d, 1)
-				got := s.Check(t, check.Options{Only: hints.UID("u1").Of("user")})
-				testdb.Same(t, "one entry", got, want)
-				testdb.Same(t, "another entry", s.Check(t, check.Options{Only: hints.UID("u0").Of("user")}), nil)
-			})
-		}
-	})
-}
-
 func TestCheckOneByHints(t *testing.T) {
 	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
