@@ -319,12 +319,25 @@ func (f *Flows) peek(purpose string) func(*http.Request) (any, error) {
 
 func (f *Flows) reset(w http.ResponseWriter, r *http.Request) (string, error) {
 	e, err := f.Users.ResetPassword(r.Context(), "reset", r.PostFormValue("token"), r.PostFormValue("password"))
+	if doneWithoutEntry(err) {
+		return f.Paths.SignIn + "?done=password", nil
+	}
 	return f.enter(w, r, e, err, "password")
+}
+
+// doneWithoutEntry reports whether a change was made although err is not nil: the entry has a second
+// factor, so a link alone does not return it.
+func doneWithoutEntry(err error) bool {
+	refused, is := errors.AsType[*userdb.FactorError](err)
+	return is && refused.Done && !errors.Is(err, userdb.ErrUnconfirmed)
 }
 
 func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Request) (string, error) {
 	return func(_ http.ResponseWriter, r *http.Request) (string, error) {
 		_, _, err := f.Users.Redeem(r.Context(), purpose, r.PostFormValue("token"))
+		if doneWithoutEntry(err) {
+			err = nil
+		}
 		return f.Paths.Account + "?done=" + done, err
 	}
 }

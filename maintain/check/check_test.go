@@ -52,6 +52,10 @@ func (s *site) damage(t testdb.Tester, d damage, n int) []string {
 			if words[i] = expand(w, n); i == 0 {
 				words[i] = w
 			}
+			// The key of a record of factors has that of its entry in it, with the namespace.
+			if prk, is := strings.CutPrefix(words[i], "~/factor/{"); is {
+				words[i] = "~/factor/{" + s.Key(strings.TrimSuffix(prk, "}")) + "}"
+			}
 		}
 		s.Do(t, words...)
 	}
