@@ -531,7 +531,7 @@ var mutants = []mutant{
 
 // acceptAnyEpoch makes the script that checks the entry of a session expect its current epoch.
 func acceptAnyEpoch(d *loginExecution, args []any) {
-	if now := d.history[len(d.history)-1]; len(args) == 9 {
+	if now := d.history[len(d.history)-1]; len(args) == 10 {
 		*args[6].(*string), *args[7].(*string) = now.fields["~epoch"], now.changed
 	}
 }

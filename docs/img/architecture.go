@@ -69,7 +69,7 @@ var layers = []layer{
 	{
 		title: "Meaning: no Redis, no clock",
 		rooms: []string{"hints", "validate", "schema", "password", "recordkey"},
-		also:  []string{"internal/csvtext", "internal/filelock", "internal/hashcost", "internal/privatefile", "internal/strictjson", "internal/structs"},
+		also:  []string{"internal/csvtext", "internal/filelock", "internal/hashcost", "internal/privatefile", "internal/sealed", "internal/strictjson", "internal/structs", "internal/totp"},
 	},
 }
 
