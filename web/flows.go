@@ -325,8 +325,8 @@ func (f *Flows) reset(w http.ResponseWriter, r *http.Request) (string, error) {
 	return f.enter(w, r, e, err, "password")
 }
 
-// doneWithoutEntry reports whether a change was made although err is not nil: the entry has a second
-// factor, so a link alone does not return it.
+// doneWithoutEntry reports whether a change was made although err is not nil: the entry has a
+// second factor, so a link alone does not return it.
 func doneWithoutEntry(err error) bool {
 	refused, is := errors.AsType[*userdb.FactorError](err)
 	return is && refused.Done && !errors.Is(err, userdb.ErrUnconfirmed)
