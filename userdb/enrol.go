@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -46,6 +47,9 @@ type TOTPEnrolment struct {
 
 // Format writes the ID, not the secret, whatever the formatting verb.
 func (e TOTPEnrolment) Format(f fmt.State, _ rune) { fmt.Fprint(f, "enrolment "+e.ID) }
+
+// LogValue returns the ID, not the secret.
+func (e TOTPEnrolment) LogValue() slog.Value { return slog.StringValue(e.ID) }
 
 // EnrolTOTP begins to enrol an authenticator app for the owner of a session. Nothing changes until
 // ConfirmTOTP receives a code of the app, within an hour.
@@ -116,6 +120,9 @@ type FactorChange struct {
 func (c FactorChange) Format(f fmt.State, _ rune) {
 	fmt.Fprintf(f, "%d recovery codes, session %q", len(c.RecoveryCodes), c.Session.ID)
 }
+
+// LogValue returns the ID of the session, and neither codes nor its secret.
+func (c FactorChange) LogValue() slog.Value { return slog.StringValue(c.Session.ID) }
 
 // ConfirmTOTP enrols an authenticator app, with a code of it. If it is the first factor of the
 // entry, then all sessions of the entry and all logins under way end, and the result has ten

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -44,6 +45,9 @@ func (e *FactorError) Error() string {
 	}
 	return text
 }
+
+// LogValue returns the text of Error, without the ticket.
+func (e *FactorError) LogValue() slog.Value { return slog.StringValue(e.Error()) }
 
 // Unwrap returns ErrFactor.
 func (e *FactorError) Unwrap() error { return ErrFactor }

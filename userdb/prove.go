@@ -218,9 +218,13 @@ func (t *Type) RaiseSession(
 	if now.Sub(s.Verified) > factorAge {
 		return Entry{}, Session{}, "", ErrNotVerified
 	}
-	refused, is := errors.AsType[*FactorError](t.requireFactor(ctx, r, stepSession, o.Origin))
+	if !r.Factors().Any() {
+		return Entry{}, Session{}, "", ErrNotFound
+	}
+	err = t.requireFactor(ctx, r, stepSession, o.Origin)
+	refused, is := errors.AsType[*FactorError](err)
 	if !is {
-		return Entry{}, Session{}, "", fmt.Errorf("issuing a ticket: %w", ErrUnavailable)
+		return Entry{}, Session{}, "", err
 	}
 	if r, err = t.proveFactor(ctx, refused.Ticket, p, o.Origin); err != nil {
 		return Entry{}, Session{}, "", err

@@ -5,6 +5,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/totp"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -454,6 +456,33 @@ func TestFactorsNeedSchema(t *testing.T) {
 	})
 }
 
+// TestFactorsStay checks that other changes of an entry keep its second factor and its password.
+func TestFactorsStay(t *testing.T) {
+	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		a, _ := g.enrol()
+		for what, change := range map[string]func() error{
+			"Update": func() error { return errOf(g.users.Update(ctx, uid("alice"), putText("job", "baker"))) },
+			"Save": func() error {
+				e, err := g.users.Find(ctx, uid("alice"))
+				must(t, err)
+				e.Put("job", schema.Text("cook"))
+				return errOf(g.users.Save(ctx, e))
+			},
+			"Tags.Add":    func() error { return errOf(g.users.Tags(uid("alice")).Add(ctx, "x")) },
+			"EndSessions": func() error { return errOf(g.users.EndSessions(ctx, uid("alice"))) },
+			"Disable and Enable": func() error {
+				return errors.Join(g.users.Disable(ctx, uid("alice")), g.users.Enable(ctx, uid("alice")))
+			},
+		} {
+			must(t, change())
+			if err := g.prove(userdb.TOTP(a.nextCode()), ""); err != nil {
+				t.Errorf("after %s: %v", what, err)
+			}
+		}
+	})
+}
+
 // TestFactorSecrets checks that no secret is stored, logged or printed as it is.
 func TestFactorSecrets(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
@@ -468,10 +497,15 @@ func TestFactorSecrets(t *testing.T) {
 		must(t, err)
 		ticket := g.ticket("192.0.2.1")
 		shown := fmt.Sprintf("%v %+v %#v %s %v %+v %#v", e, e, e, e, c, c, c) + fmt.Sprintf("%v %+v", userdb.TOTP("123456"), userdb.RecoveryCode("123456")) + g.log()
+		var log bytes.Buffer
+		_, err = g.users.Login(ctx, "alice", alicePassword, userdb.Attempt{})
+		slog.New(slog.NewJSONHandler(&log, nil)).Info("all", "enrolment", e, "change", c, "error", err)
+		shown += log.String()
+		refused, _ := errors.AsType[*userdb.FactorError](err)
 		for _, key := range g.keys(ctx) {
 			shown += fmt.Sprint(g.raw.HGetAll(ctx, key).Val(), g.raw.XRange(ctx, key, "-", "+").Val())
 		}
-		for _, secret := range append([]string{e.Secret, string(raw), c.Secret, ticket, "123456"}, c.RecoveryCodes...) {
+		for _, secret := range append([]string{e.Secret, string(raw), c.Secret, ticket, refused.Ticket, "123456"}, c.RecoveryCodes...) {
 			if secret != "" && strings.Contains(shown, secret) {
 				t.Errorf("the secret %q is shown or stored", secret)
 			}

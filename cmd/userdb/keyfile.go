@@ -83,7 +83,7 @@ func parseKeys(text string) (keys [][]byte, err error) {
 }
 
 // makeKeys makes the file of keys beside an embedded store whose schema allows second factors, if
-// there is none yet, and opens the store again with it. It says so.
+// there is none yet, and opens the store again with it. It prints the path of the file.
 func (s *session) makeKeys(ctx context.Context) error {
 	path := s.keyFile(s.url)
 	if path == "" || s.KeyFile != "" || s.hasKeys || !s.allowsFactors() {

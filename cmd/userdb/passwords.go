@@ -96,6 +96,9 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 					return err
 				}
 				e, err := t.Prove(ctx, refused.Ticket, proofOf(code), at)
+				if errors.Is(err, userdb.ErrNotFound) {
+					err = fmt.Errorf("%w: log in again, as the code came too late or the entry has changed", userdb.ErrLogin)
+				}
 				return finish(ctx, t, e, err)
 			}
 			if codeFromStdin {

@@ -17,7 +17,7 @@
 // ticket.lua describes these values, those of the counters, and ACCEPTED.
 //
 // A factor counts only while the mark of its entry lists it (see [Mark]). KIND is totp or recovery.
-// SEALED is its secret, encrypted.
+// SEALED holds its encrypted secret.
 package factor
 
 import (
