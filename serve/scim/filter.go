@@ -26,7 +26,27 @@ func (t term) hasIndex() bool { return t.attribute != addressType }
 
 func (t term) isAddress() bool { return t.attribute == "emails" || t.attribute == addressType }
 
-const maxFilter = 4096 // bytes
+// Limits of a filter. Without maxGroups the parser would take half a second for 4,000 parentheses.
+const (
+	maxFilter = 4096 // bytes
+	maxGroups = 10   // parentheses and brackets
+)
+
+// countGroups counts the parentheses and brackets that open outside quoted text.
+func countGroups(filter string) (n int) {
+	quoted := false
+	for i := 0; i < len(filter); i++ {
+		switch c := filter[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == '(' || c == '['):
+			n++
+		}
+	}
+	return n
+}
 
 // filterable lists the attributes that a filter may name, in lower case, by the URN of the
 // resource.
@@ -41,6 +61,9 @@ var filterable = map[string][]string{
 func parseFilter(urn, text string, several bool) ([]term, error) {
 	if len(text) > maxFilter {
 		return nil, badRequest(invalidFilter, "the filter is too long")
+	}
+	if countGroups(text) > maxGroups {
+		return nil, badRequest(invalidFilter, "the filter has more than %d parentheses and brackets", maxGroups)
 	}
 	e, err := filter.ParseFilter([]byte(moveIntoBrackets(strings.TrimSpace(text))))
 	if err != nil {

@@ -150,6 +150,25 @@ func TestFiltersAreBounded(t *testing.T) {
 	})
 }
 
+// TestFilterGroups checks that a filter with too many parentheses is refused before it is parsed,
+// and that those in quoted text do not count.
+func TestFilterGroups(t *testing.T) {
+	nested := func(n int, text string) string {
+		return strings.Repeat("(", n) + `displayName eq "` + text + `"` + strings.Repeat(")", n)
+	}
+	for _, text := range []string{nested(maxGroups, "x"), nested(0, strings.Repeat(`\"([`, 500))} {
+		if _, err := parseFilter(urnGroup, text, false); err != nil {
+			t.Errorf("%.40s: %v", text, err)
+		}
+	}
+	for _, text := range []string{nested(maxGroups+1, "x"), strings.Repeat("(", 4000), strings.Repeat("a[", 2000)} {
+		_, err := parseFilter(urnGroup, text, false)
+		if err == nil || !strings.Contains(err.Error(), "parentheses") {
+			t.Errorf("%.40s: got %v, want an error that names the parentheses", text, err)
+		}
+	}
+}
+
 // TestLargeUsers checks that a page of large users ends early, and that the pages together have all
 // users.
 func TestLargeUsers(t *testing.T) {
