@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"os"
 	"path/filepath"
@@ -91,12 +92,12 @@ func embeddedSite(t *testing.T, url string) *site {
 }
 
 // eachStore runs test on all kinds of store in parallel, and checks all records afterward. Data
-// that test shares with its caller must be safe for concurrent use. With -short it leaves out the
-// stores that run the same code as another: the file, and the server behind Sentinels.
+// that test shares with its caller must be safe for concurrent use. With -short it runs test in
+// memory and, by turns, on a server or a cluster.
 func eachStore(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Helper()
 	for _, st := range stores {
-		if testing.Short() && (st.name == "file" || st.name == "sentinel") {
+		if testing.Short() && st.name != "memory" && st.name != turn(t) {
 			continue
 		}
 		t.Run(st.name, func(t *testing.T) {
@@ -108,11 +109,21 @@ func eachStore(t *testing.T, test func(t *testing.T, s *site)) {
 	}
 }
 
+// turn returns "redis" for half of the tests and "cluster" for the others.
+func turn(t *testing.T) string {
+	h := fnv.New32a()
+	h.Write([]byte(t.Name()))
+	return []string{"redis", "cluster"}[h.Sum32()>>8&1]
+}
+
 // eachStoreAndRights does what eachStore does, and also runs test on Redis as a user who has only
-// the rights of an application.
+// the rights of an application, except with -short.
 func eachStoreAndRights(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Helper()
 	eachStore(t, test)
+	if testing.Short() {
+		return
+	}
 	t.Run("least rights", func(t *testing.T) {
 		t.Parallel()
 		srv := redistest.Shared(t)

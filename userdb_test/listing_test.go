@@ -24,8 +24,11 @@ import (
 func addSteady(t *testing.T, s *site, users *userdb.Type) []string {
 	t.Helper()
 	n := 300
-	if !s.has(cheapWrites) {
+	switch {
+	case !s.has(cheapWrites):
 		n = 40
+	case testing.Short():
+		n = 60
 	}
 	uids := make([]string, n)
 	for i := range uids {

@@ -39,8 +39,14 @@ func TestMain(m *testing.M) {
 }
 
 // Every script in testdata/script runs on the embedded file and on a Redis server.
-func TestScriptsOnFile(t *testing.T)  { runScripts(t, "script", false) }
-func TestScriptsOnRedis(t *testing.T) { runScripts(t, "script", true) }
+func TestScriptsOnFile(t *testing.T) { runScripts(t, "script", false) }
+
+func TestScriptsOnRedis(t *testing.T) {
+	if testing.Short() {
+		t.Skip("TestScriptsOnFile runs the same scripts")
+	}
+	runScripts(t, "script", true)
+}
 
 // Scripts in testdata/file and testdata/redis show what only one of the stores can show.
 func TestFileScripts(t *testing.T)  { runScripts(t, "file", false) }

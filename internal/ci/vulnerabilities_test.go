@@ -47,6 +47,9 @@ func closedPort(t *testing.T) string {
 const outOfReach = "the database is out of reach"
 
 func TestVulnerabilities(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds govulncheck")
+	}
 	// This builds govulncheck.
 	if out, err := exec.Command("go", "tool", "-n", "govulncheck").CombinedOutput(); err != nil {
 		t.Fatalf("building govulncheck: %v\n%s", err, out)

@@ -256,6 +256,9 @@ func waitRounds(t *testing.T, rs []*process, rounds int64) {
 // one that converts the entries. No call may fail, except for writing a field that the program does
 // not know, and no query may use an incomplete index.
 func TestRollingDeploy(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds an earlier version, and runs both on three kinds of server")
+	}
 	for name, url := range map[string]func(t *testing.T) string{
 		"redis":    func(t *testing.T) string { return redistest.Start(t).URL() },
 		"sentinel": func(t *testing.T) string { return redistest.StartSentinel(t).URL() },

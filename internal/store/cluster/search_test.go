@@ -34,7 +34,7 @@ func quickStates() int {
 // searches as of those without.
 func quickRefusals() int {
 	if testing.Short() {
-		return 200
+		return 100
 	}
 	return 5000
 }
@@ -301,7 +301,7 @@ type walk struct {
 // quickWalks returns the number of walks without USERDB_WALKS.
 func quickWalks() int {
 	if testing.Short() {
-		return 3000
+		return 1000
 	}
 	return 10_000
 }
