@@ -2,6 +2,7 @@ package userdb_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base32"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/totp"
@@ -453,6 +456,36 @@ func TestFactorsNeedSchema(t *testing.T) {
 		_, secret := g.startSession(userdb.SessionOptions{})
 		_, err := g.users.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{})
 		wantErr(t, "EnrolTOTP", err, userdb.ErrInvalid)
+	})
+}
+
+// TestConfirmTwice has an authenticator app confirmed by two calls at the same time, as by a second
+// click. One of them must fail and leave the factors of the other alone.
+func TestConfirmTwice(t *testing.T) {
+	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		_, session := g.startSession(userdb.SessionOptions{})
+		e, err := g.users.EnrolTOTP(ctx, session, userdb.TOTPOptions{})
+		must(t, err)
+		a := &app{g: g, id: e.ID}
+		a.secret, err = base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(e.Secret)
+		must(t, err)
+		var first userdb.FactorChange
+		confirm := func() (err error) {
+			first, err = g.users.ConfirmTOTP(ctx, session, e.ID, a.code(), userdb.SessionOptions{})
+			return err
+		}
+		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			if strings.Contains(wordsOf(cmds[0]), " confirm ") { // the other call is faster
+				g.tap.set(nil)
+				must(t, confirm())
+			}
+			return send()
+		})
+		_, err = g.users.ConfirmTOTP(ctx, session, e.ID, a.code(), userdb.SessionOptions{})
+		wantErr(t, "confirming the same enrolment again", err, userdb.ErrNotFound)
+		must(t, g.prove(userdb.TOTP(a.nextCode()), ""))
+		must(t, g.prove(userdb.RecoveryCode(first.RecoveryCodes[0]), ""))
 	})
 }
 

@@ -51,10 +51,12 @@ if verb == 'begin' then
   if not factors and left < tonumber(ARGV[4]) then redis.call('PEXPIRE', record, ARGV[4]) end
   return {'ok'}
 elseif verb == 'confirm' then
-  local done = redis.pcall('HEXISTS', record, ARGV[4])
-  if failed(done) then return redis.error_reply(done.err) end
-  if done == 1 then return {'ok'} end -- sent again
-  if name ~= '' and expires(redis.call('HGET', record, name) or '') <= now then return {} end
+  local stored = redis.pcall('HGET', record, ARGV[4])
+  if failed(stored) then return redis.error_reply(stored.err) end
+  if stored == ARGV[5] then return {'ok'} end -- sent again
+  if name ~= '' and (stored or expires(redis.call('HGET', record, name) or '') <= now) then
+    return {} -- it has expired, or another caller has confirmed it
+  end
   local writes = {}
   for i = 4, #ARGV do writes[#writes + 1] = ARGV[i] end
   local reply = redis.pcall('HSET', record, unpack(writes))
