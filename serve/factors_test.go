@@ -104,6 +104,16 @@ func TestFactors(t *testing.T) {
 		c.equal("new codes", fmt.Sprint(len(r.value("recovery_codes").([]any))), "10")
 		c.do("403 not_verified", "POST", path+"/recovery-codes", "")
 		c.do("403 not_verified", "DELETE", factors+"/"+id, `{}`)
+		change := func(owner string) string {
+			return fmt.Sprintf(`{"password":%q,"current":%q,"owner_session":%q,"session":{}}`, factorPassword+"!", factorPassword, owner)
+		}
+		c.do("401 factor", "PUT", path+"/password", change(""))
+		c.do("401 login", "PUT", path+"/password", change("x"))
+		c.do("401 login", "PUT", other+"/password", change(session))
+		r = c.do("200", "PUT", path+"/password", change(session))
+		c.equal("after a new password", fmt.Sprint(r.str("entry.uid"), r.value("session.level")), "ada2")
+		c.equal("old session", c.do("200", "POST", "/v1/session", in(`{"secret":%q}`)).text, "{\"active\":false}\n")
+		session, first = r.str("session.secret"), strings.Replace(first, factorPassword, factorPassword+"!", 1)
 		r = c.do("200", "DELETE", factors+"/"+id, in(`{"session":%q}`))
 		c.equal("after the removal", fmt.Sprint(r.value("session.level")), "1")
 		c.do("200", "POST", logIn, first)
@@ -143,7 +153,7 @@ func TestFactorsByOperator(t *testing.T) {
 //   - level 2: only the holder of a session of level 2 gets anything
 //   - creates: a new entry, which has no second factor
 var factorRoutes = map[string]string{
-	"login": "refused", "setPassword": "refused", "redeemToken": "refused", "resetPassword": "refused",
+	"login": "refused", "setPassword": "level 2", "redeemToken": "refused", "resetPassword": "refused",
 	"startSession": "vouched", "loginFactor": "second step", "raiseSession": "second step",
 	"confirmFactor": "level 2", "removeFactor": "level 2",
 	"session": "level 2", "verifySession": "level 2", "checkSession": "level 2",

@@ -211,6 +211,7 @@ type passwordInput struct {
 		Visitor
 		Password string          `json:"password" maxLength:"4096"`
 		Current  OptionalText    `json:"current,omitzero" doc:"the current password; it is checked even if it is empty, and counts as a login"`
+		Owner    string          `json:"owner_session,omitempty" maxLength:"1024" doc:"with current, the secret of the owner's session; an entry with a second factor needs one that was verified on level 2 within ten minutes"`
 		Session  *SessionOptions `json:"session,omitempty" doc:"if present, a session begins; all others end"`
 	}
 }
@@ -227,9 +228,16 @@ func setPassword(ctx context.Context, c *call, in *passwordInput) (*signedOutput
 	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
 		return nil, err
 	}
+	if in.Body.Owner != "" {
+		if err := ownSession(ctx, t, in.EntryPath, in.Body.Owner); err != nil {
+			return nil, err
+		}
+	}
 	var e userdb.Entry
 	if in.Body.Current.present {
-		e, err = t.ChangePassword(ctx, in.hint(), in.Body.Current.text, in.Body.Password, in.Body.attempt())
+		a := in.Body.attempt()
+		a.Session = in.Body.Owner
+		e, err = t.ChangePassword(ctx, in.hint(), in.Body.Current.text, in.Body.Password, a)
 	} else {
 		e, err = t.SetPassword(ctx, in.hint(), in.Body.Password)
 	}

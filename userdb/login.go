@@ -25,7 +25,17 @@ type Attempt struct {
 	// choose. All spellings of an address are one origin, and so are all addresses of an IPv6 /64
 	// prefix. If it is "", the origin is unknown and every visitor is unfamiliar to the account.
 	Origin string
+
+	// Session is the secret of the visitor's session. Only ChangePassword uses it, if the entry has
+	// a second factor.
+	Session string
 }
+
+// Format writes the origin, not the secret of the session, whatever the formatting verb.
+func (a Attempt) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "attempt from %q", a.Origin) }
+
+// LogValue returns the origin, not the secret of the session.
+func (a Attempt) LogValue() slog.Value { return slog.StringValue(a.Origin) }
 
 // Login returns the entry that has the identifier in any of its secondary fields, if pw is its
 // password. The identifier is text from a visitor and is never parsed as a key.

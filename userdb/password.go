@@ -12,6 +12,7 @@ import (
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/password"
@@ -39,12 +40,17 @@ func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entr
 
 // ChangePassword sets the password of an entry as SetPassword does, after checking the old one.
 //
+// If the entry has a second factor, a.Session must be the secret of one of its sessions that was
+// verified on level 2 within ten minutes. That session ends like all others; StartSession starts
+// another of level 2 for the entry returned.
+//
 // The error is ErrLogin if the old password is wrong, which counts as a failed login, or if the
 // entry is disabled or has just been disabled or deleted. It is ErrConflict if the password or its
-// hash was changed, or a second factor was added, at the same moment. If the entry has a second
-// factor, the error is a *FactorError, and nothing is changed. The hint comes from the application,
-// which knows the user; so unlike Login, ChangePassword returns ErrNotFound if there is no such
-// entry.
+// hash was changed, a second factor was added or removed, or all sessions ended, at the same
+// moment. The hint comes from the application, which knows the user; so unlike Login,
+// ChangePassword returns ErrNotFound if there is no such entry. If the entry has a second factor,
+// the error is a *FactorError without a.Session, ErrNotFound if that session has ended or is that
+// of another entry, and ErrNotVerified if it was verified too long ago. Nothing is changed then.
 func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "ChangePassword", &err)
 	defer v.end(&err)
@@ -56,21 +62,33 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 	if _, err := p.prove(ctx, old); err != nil {
 		return Entry{}, err
 	}
-	if p.r.Factors().Any() {
-		return Entry{}, t.requireFactor(ctx, p.r, stepPassword, a.Origin)
+	var s session.Session
+	second := p.r.Factors().Any()
+	if second {
+		if a.Session == "" {
+			return Entry{}, t.requireFactor(ctx, p.r, stepPassword, a.Origin)
+		}
+		var owner store.Record
+		owner, s, _, _, err = t.current().verifiedSession(ctx, a.Session, nil)
+		if err == nil && owner.Key != p.r.Key {
+			err = ErrNotFound
+		}
+		if err != nil {
+			return Entry{}, err
+		}
 	}
-	proved := p.hash()
+	proved, factors := p.hash(), p.r.Factors()
 	e, err = t.setPassword(ctx, p.r, pw, p.caller(ctx), a.Origin, func(current store.Record) error {
 		switch {
 		case current.Fields[store.FieldDisabled] != "":
 			return ErrLogin
-		case current.Factors().Any(): // added after the old password was checked
-			return ErrConflict
-		case current.PasswordHash() != proved:
+		// Any of these changed after the old password and the session were checked.
+		case current.Factors() != factors, current.PasswordHash() != proved, second && !s.ValidFor(current.ForSessions()):
 			return ErrConflict
 		}
 		return nil
 	})
+	e.proved = second && committed(err)
 	if errors.Is(err, ErrNotFound) {
 		err = ErrLogin // the entry was deleted after the old password was checked
 	}

@@ -343,7 +343,9 @@ func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Re
 }
 
 func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error) {
-	e, err := f.Users.ChangePassword(r.Context(), me(r), r.PostFormValue("old"), r.PostFormValue("new"), f.Attempt(r))
+	a := f.Attempt(r)
+	a.Session = f.secret(r)
+	e, err := f.Users.ChangePassword(r.Context(), me(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
 	return f.enter(w, r, e, err, "password")
 }
 

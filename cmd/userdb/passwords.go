@@ -145,9 +145,8 @@ func passwdCommand(s *session) *cobra.Command {
 with --password-stdin. With --change the old password comes first, on a line of its own. All tokens
 of the entry become void, and its failed logins are forgotten.
 
-If the entry has a second factor, the command then asks for a code of its authenticator app or a
-recovery code. With --code-stdin, that is the line after the password; without it, such an entry exits
-5 in a script.
+If the entry has a second factor, --change exits 5: its owner changes the password in a session of two
+steps, in your application. Without --change the password is set, and the factor stays.
 
 In scripts, write -- before what a visitor typed. No flag in its place makes this command exit 0, so
 only 'userdb help passwd' shows this help.`,
