@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
@@ -19,6 +18,10 @@ type Auth struct {
 	// SignInPath is where Require redirects visitors who are not signed in. If "", Require answers
 	// 401.
 	SignInPath string
+	// VerifyPath is where RequireLevel redirects visitors who must prove again who they are, and
+	// FactorsPath is where it redirects those who must add a second factor first. If "",
+	// RequireLevel answers them with the status of the error's code.
+	VerifyPath, FactorsPath string
 	// Cookie describes the session cookie.
 	Cookie Cookie
 	// Proxies holds the addresses of trusted proxies, see Origin. If there are none, the peer of
@@ -88,7 +91,7 @@ func Session(ctx context.Context) userdb.Session {
 // Visitor puts the visitor's entry and session into the request's context, if there is a session,
 // and always calls next.
 func (a Auth) Visitor(next http.Handler) http.Handler {
-	return a.handler(next, func(http.ResponseWriter, *http.Request, userdb.Entry) bool { return true })
+	return a.handler(next, func(http.ResponseWriter, *http.Request, visitor) bool { return true })
 }
 
 // Require calls next for visitors who are signed in. It redirects others to SignInPath with 303,
@@ -100,13 +103,13 @@ func (a Auth) Require(next http.Handler) http.Handler {
 // RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag. It
 // takes one more round trip.
 func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
-	return a.handler(next, func(w http.ResponseWriter, r *http.Request, e userdb.Entry) bool {
-		if !a.signedIn(w, r, e) {
+	return a.handler(next, func(w http.ResponseWriter, r *http.Request, v visitor) bool {
+		if !a.signedIn(w, r, v) {
 			return false
 		}
 		ctx, cancel := withTimeout(r)
 		defer cancel()
-		has, err := a.Users.Tags(hints.Key(e.Key())).Has(ctx, tag)
+		has, err := a.Users.Tags(hints.Key(v.entry.Key())).Has(ctx, tag)
 		switch {
 		case errors.Is(err, userdb.ErrNotFound): // deleted meanwhile
 			has = false
@@ -122,25 +125,30 @@ func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 }
 
 // signedIn reports whether the visitor is signed in. If not, it answers the request.
-func (a Auth) signedIn(w http.ResponseWriter, r *http.Request, e userdb.Entry) bool {
+func (a Auth) signedIn(w http.ResponseWriter, r *http.Request, v visitor) bool {
 	switch {
-	case e.Key().IsValid():
+	case v.entry.Key().IsValid():
 		return true
 	case a.SignInPath == "":
 		http.Error(w, http.StatusText(http.StatusUnauthorized), http.StatusUnauthorized)
 	default:
-		to := a.SignInPath
-		if r.Method == http.MethodGet || r.Method == http.MethodHead {
-			to += "?" + url.Values{returnParameter: {r.URL.RequestURI()}}.Encode()
-		}
-		http.Redirect(w, r, to, http.StatusSeeOther)
+		redirectAndReturn(w, r, a.SignInPath)
 	}
 	return false
 }
 
+// redirectAndReturn redirects a visitor to a page, and adds the path to return to afterwards, if
+// that can be requested again.
+func redirectAndReturn(w http.ResponseWriter, r *http.Request, to string) {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		to = withReturn(to, r.URL.RequestURI())
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
 // handler finds out who the visitor is and calls next if allowed returns true. It forbids caches to
 // keep the response.
-func (a Auth) handler(next http.Handler, allowed func(http.ResponseWriter, *http.Request, userdb.Entry) bool) http.Handler {
+func (a Auth) handler(next http.Handler, allowed func(http.ResponseWriter, *http.Request, visitor) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var v visitor
 		if secret := a.secret(r); secret != "" {
@@ -157,7 +165,7 @@ func (a Auth) handler(next http.Handler, allowed func(http.ResponseWriter, *http
 		}
 		w.Header().Add("Vary", "Cookie")
 		w.Header().Set("Cache-Control", "no-store")
-		if allowed(w, r, v.entry) {
+		if allowed(w, r, v) {
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
 		}
 	})
@@ -174,8 +182,11 @@ func (a Auth) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // secret returns the value of the request's session cookie, or "" if it has none.
-func (a Auth) secret(r *http.Request) string {
-	c, err := r.Cookie(a.Cookie.name(a.secure(r)))
+func (a Auth) secret(r *http.Request) string { return a.value(r, a.Cookie) }
+
+// value returns the value of a cookie of the request, or "" if it has none.
+func (a Auth) value(r *http.Request, cookie Cookie) string {
+	c, err := r.Cookie(cookie.name(a.secure(r)))
 	if err != nil {
 		return ""
 	}
@@ -190,7 +201,7 @@ func (a Auth) Attempt(r *http.Request) userdb.Attempt {
 
 // SignIn logs a visitor in, starts a session and sets its cookie. It returns the errors of Login.
 // Show the same message for every ErrLogin, whatever was wrong; for a *userdb.WaitError, say how
-// long to wait.
+// long to wait. After a *userdb.FactorError, ask for a code, and call Prove.
 func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, password string) (userdb.Entry, error) {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
@@ -202,6 +213,8 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 		}
 		if err == nil {
 			err = a.Start(w, r, e)
+		} else {
+			a.keepTicket(w, r, err)
 		}
 		if err == nil || !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrNotFound) || n == logins-1 {
 			return e, err
@@ -212,14 +225,13 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 
 // Start starts a session for an entry that AcceptInvitation, ResetPassword, ChangePassword or the
 // like has just returned, and sets its cookie. It ends the session that the visitor had here
-// before.
+// before. If the error is a *userdb.FactorError, ask for a code, and call Prove.
 func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) error {
-	o := a.Session
-	o.Origin, o.Agent = Origin(r, a.Proxies), r.UserAgent()
 	ctx, cancel := withTimeout(r)
 	defer cancel()
-	s, secret, err := a.Users.StartSession(ctx, e, o)
+	s, secret, err := a.Users.StartSession(ctx, e, a.sessionOptions(r))
 	if err != nil {
+		a.keepTicket(w, r, err)
 		return err
 	}
 	if before := a.secret(r); before != "" {
@@ -227,8 +239,21 @@ func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) erro
 			return errors.Join(err, a.Users.EndSession(ctx, secret))
 		}
 	}
-	a.setCookie(w, r, secret, s.Expires.Sub(s.Started)) // both by the store's clock
+	a.startCookie(w, r, s, secret)
 	return nil
+}
+
+// sessionOptions returns the options for a session of the visitor who sent a request.
+func (a Auth) sessionOptions(r *http.Request) userdb.SessionOptions {
+	o := a.Session
+	o.Origin, o.Agent = Origin(r, a.Proxies), r.UserAgent()
+	return o
+}
+
+// startCookie sets the cookie of a session that was started, and removes that of a ticket.
+func (a Auth) startCookie(w http.ResponseWriter, r *http.Request, s userdb.Session, secret string) {
+	a.setCookie(w, r, a.Cookie, secret, s.Expires.Sub(s.Started)) // both by the store's clock
+	a.dropTicket(w, r)
 }
 
 // Verify checks the password of a signed-in visitor again, before a sensitive change. It returns
@@ -253,17 +278,18 @@ func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
 	if err := a.Users.EndSession(ctx, secret); err != nil {
 		return err
 	}
-	a.setCookie(w, r, "", 0)
+	a.setCookie(w, r, a.Cookie, "", 0)
 	return nil
 }
 
-func (a Auth) setCookie(w http.ResponseWriter, r *http.Request, value string, life time.Duration) {
+// setCookie sets a cookie, or removes it if value is "".
+func (a Auth) setCookie(w http.ResponseWriter, r *http.Request, cookie Cookie, value string, life time.Duration) {
 	secure, age := a.secure(r), int(life/time.Second)
 	if value == "" {
 		age = -1 // delete the cookie
 	}
 	http.SetCookie(w, &http.Cookie{
-		Name: a.Cookie.name(secure), Value: value, Path: "/", MaxAge: age,
+		Name: cookie.name(secure), Value: value, Path: "/", MaxAge: age,
 		Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	})
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Flows are the pages that every site with accounts has: sign-up, sign-in and sign-out, a forgotten
-// and a new password, a change of address, further addresses, and devices. An application sets the
-// fields, calls Register, and adds pages of its own with Page, Require and RequireTag. Do not
-// change the fields after Register. It needs Auth.Users, Mail and Base.
+// Flows are the pages that every site with accounts has: sign-up, sign-in in one or two steps,
+// sign-out, a forgotten and a new password, a change of address, further addresses, and devices. An
+// application sets the fields, calls Register, and adds pages of its own with Page, Require and
+// RequireTag. Do not change the fields after Register. It needs Auth.Users, Mail and Base.
 type Flows struct {
 	Auth
 	// Mail sends the mails. Close it when the server has ended.
@@ -57,7 +57,7 @@ const (
 type Paths struct {
 	Home, Account             string
 	SignUp, Sent, Welcome     string
-	SignIn, SignOut           string
+	SignIn, Code, SignOut     string // Code asks for the second step
 	Forgot, Reset             string
 	Password, Verify, Devices string
 	Email, Confirm            string // change the address
@@ -67,7 +67,7 @@ type Paths struct {
 
 // DefaultPaths are the paths of all pages.
 var DefaultPaths = Paths{
-	Home: "/", Account: "/account", SignUp: "/signup", Sent: "/sent", Welcome: "/welcome", SignIn: "/signin", SignOut: "/signout",
+	Home: "/", Account: "/account", SignUp: "/signup", Sent: "/sent", Welcome: "/welcome", SignIn: "/signin", Code: "/signin/code", SignOut: "/signout",
 	Forgot: "/forgot", Reset: "/reset", Password: "/account/password", Verify: "/account/verify", Devices: "/account/devices",
 	Email: "/account/email", Confirm: "/confirm", Addresses: "/account/addresses", Add: "/add", Style: "/pages/style.css",
 }
@@ -86,7 +86,7 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	}
 	f.Address, f.Site = cmp.Or(f.Address, "email"), cmp.Or(f.Site, "Accounts")
 	f.Identifier = cmp.Or(f.Identifier, "E-mail address or name")
-	f.SignInPath = cmp.Or(f.SignInPath, f.Paths.SignIn)
+	f.SignInPath, f.VerifyPath = cmp.Or(f.SignInPath, f.Paths.SignIn), cmp.Or(f.VerifyPath, f.Paths.Verify)
 	if f.Render == nil {
 		f.Render = RenderTemplates(Templates())
 	}
@@ -113,6 +113,7 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	add("GET ", p.Sent, anyone, f.Page("sent", func(r *http.Request) (any, error) { return r.FormValue("to"), nil }, nil))
 	returnTo := func(r *http.Request) (any, error) { return ReturnPath(r), nil }
 	add("", p.SignIn, anyone, f.Page("signin", returnTo, f.signIn))
+	add("", p.Code, f.awaitsCode, f.Page("code", returnTo, f.code))
 	add("POST ", p.SignOut, anyone, f.Page("gone", nil, f.signOut))
 	add("", p.Forgot, anyone, f.Page("forgot", nil, f.forgot))
 	add("", p.Reset, anyone, f.Page("reset", f.peek("reset"), f.reset))
@@ -165,26 +166,23 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 	})
 }
 
-// RequireRecent calls next for visitors who gave their password within maxAge. It asks others for
-// it, at Paths.Verify. Wrap it in Require.
+// RequireRecent calls next for visitors who proved within maxAge who they are: by their password,
+// and also by a code if they have a second factor. It asks others for these at Paths.Verify. Wrap
+// it in Require.
 func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if time.Since(Session(r.Context()).Verified) <= maxAge {
+		if verifiedAge(Session(r.Context()), ownLevel(Entry(r.Context()))) <= maxAge {
 			next.ServeHTTP(w, r)
 			return
 		}
-		to := f.Paths.Verify
-		if r.Method == http.MethodGet || r.Method == http.MethodHead {
-			to += "?" + url.Values{returnParameter: {r.URL.RequestURI()}}.Encode()
-		}
-		http.Redirect(w, r, to, http.StatusSeeOther)
+		redirectAndReturn(w, r, f.Paths.Verify)
 	})
 }
 
 // statuses maps the rules of problems to the statuses of pages; all other rules answer 422.
 var statuses = map[string]int{
 	"gone": http.StatusGone, "busy": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable,
-	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests,
+	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden,
 }
 
 // Status returns the HTTP status of a page that shows Problems(err). It is 200 for nil.
@@ -281,10 +279,55 @@ func (f *Flows) enter(w http.ResponseWriter, r *http.Request, e userdb.Entry, er
 }
 
 // afterFirstStep returns the path that follows the first step of a sign-in, a password or a link.
-// Every flow that starts a session ends here: if an account has a second step, err says so, and the
-// path of the page that asks for it belongs here.
+// Every flow that starts a session ends here. If the account has a second factor, the path is that
+// of the page that asks for a code, which then leads to the path to.
 func (f *Flows) afterFirstStep(to string, err error) (string, error) {
+	if refused, is := errors.AsType[*userdb.FactorError](err); is && refused.Ticket != "" && f.Paths.Code != "" {
+		return withReturn(f.Paths.Code, to), nil
+	}
 	return to, err
+}
+
+// awaitsCode calls next for visitors who have taken the first step of a sign-in, and lets others
+// sign in again.
+func (f *Flows) awaitsCode(next http.Handler) http.Handler {
+	return f.Visitor(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.value(r, f.ticketCookie()) == "" {
+			http.Redirect(w, r, f.signInAgain(r), http.StatusSeeOther)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// signInAgain returns the path of the page to sign in, for visitors whose ticket is not valid.
+func (f *Flows) signInAgain(r *http.Request) string {
+	return withReturn(f.Paths.SignIn, ReturnPath(r)) + "&done=again"
+}
+
+// code takes the second step of a sign-in.
+func (f *Flows) code(w http.ResponseWriter, r *http.Request) (string, error) {
+	proof, err := proofIn(r)
+	if err == nil {
+		_, err = f.Prove(w, r, proof)
+	}
+	if errors.Is(err, userdb.ErrNotFound) || errors.Is(err, userdb.ErrConflict) {
+		return f.signInAgain(r), nil
+	}
+	return ReturnPath(r), err
+}
+
+// proofIn returns what the visitor typed into a form for the second step. If that is nothing, it
+// returns an error, so that it does not count as an attempt.
+func proofIn(r *http.Request) (userdb.Proof, error) {
+	code, recovery := strings.TrimSpace(r.PostFormValue("code")), strings.TrimSpace(r.PostFormValue("recovery"))
+	switch {
+	case recovery != "":
+		return userdb.RecoveryCode(recovery), nil
+	case code != "":
+		return userdb.TOTP(code), nil
+	}
+	return userdb.Proof{}, &userdb.FieldError{Field: "code", Rule: "required", Err: userdb.ErrInvalid, Reason: "no code was typed"}
 }
 
 func (f *Flows) signIn(w http.ResponseWriter, r *http.Request) (string, error) {
@@ -349,8 +392,18 @@ func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error)
 	return f.enter(w, r, e, err, "password")
 }
 
-func (f *Flows) verify(_ http.ResponseWriter, r *http.Request) (string, error) {
-	return ReturnPath(r), f.Auth.Verify(r, r.PostFormValue("password"))
+func (f *Flows) verify(w http.ResponseWriter, r *http.Request) (string, error) {
+	if ownLevel(Entry(r.Context())) == 1 {
+		return ReturnPath(r), f.Auth.Verify(r, r.PostFormValue("password"))
+	}
+	proof, err := proofIn(r)
+	if err == nil {
+		err = f.Auth.Verify(r, r.PostFormValue("password"))
+	}
+	if err == nil {
+		_, err = f.Raise(w, r, proof)
+	}
+	return ReturnPath(r), err
 }
 
 // email mails a link that changes the address.

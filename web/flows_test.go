@@ -1,9 +1,7 @@
 package web_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/base32"
 	"errors"
 	"fmt"
 	"io"
@@ -17,9 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
-	"github.com/coffeenode/userdb/internal/totp"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
@@ -333,48 +329,5 @@ func TestStatus(t *testing.T) {
 		if got := web.Status(tt.err); got != tt.want {
 			t.Errorf("%v: got %d, want %d", tt.err, got, tt.want)
 		}
-	}
-}
-
-// TestFlowsWithFactor checks that a link does what it says for an account with a second factor, and
-// signs nobody in.
-func TestFlowsWithFactor(t *testing.T) {
-	sc := schema.User()
-	user := sc.Types["user"]
-	user.Factors = true
-	sc.Types["user"] = user
-	users := openUsers(t, "memory:", userdb.Options{Schema: sc, Keys: [][]byte{bytes.Repeat([]byte("k"), 32)}})
-	s := newFlows(t, "memory:", func(f *web.Flows) { f.Users = users })
-	s.users = users
-	e := s.create("ann")
-	_, secret, err := users.StartSession(t.Context(), e, userdb.SessionOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	app, err := users.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(app.Secret)
-	if err != nil {
-		t.Fatal(err)
-	}
-	code := totp.Code(raw, totp.Step(time.Now()))
-	if _, err := users.ConfirmTOTP(t.Context(), secret, app.ID, code, userdb.SessionOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	link, err := users.Issue(t.Context(), hints.UID(e.UID()), userdb.Token{Purpose: "reset"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := s.client()
-	if status, to, body := s.send(c, "/reset", "token", link, "password", "another "+goodPassword); status != 303 || to != "/signin?done=password" {
-		t.Errorf("a reset: got %d %s, want 303 to the page to sign in: %s", status, to, body)
-	}
-	if status, _, body := s.send(c, "/signin", "identifier", "ann", "password", "another "+goodPassword); status != 422 || !strings.Contains(body, "second factor") {
-		t.Errorf("the new password alone: got %d, want 422 and that there is a second factor: %s", status, body)
-	}
-	if status, to, _ := s.send(c, "/account"); status != 303 {
-		t.Errorf("the account's page: got %d %s, want 303 to the page to sign in", status, to)
 	}
 }

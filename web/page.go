@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin,
+// A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin, code,
 // forgot, reset, confirm, add, password, email, addresses, devices, verify and gone, or the name
 // that the application passed to Flows.Page.
 type Page struct {
@@ -24,8 +24,8 @@ type Page struct {
 	Form     url.Values // the form that was sent, and the query
 	Problems []Problem
 	// Data is what the page is about: in sent the text that was typed, in welcome a
-	// userdb.Invitation, in signin and verify the path to return to, in reset, confirm and add a
-	// userdb.Token, in devices what Type.Sessions returns.
+	// userdb.Invitation, in signin, code and verify the path to return to, in reset, confirm and
+	// add a userdb.Token, in devices what Type.Sessions returns.
 	Data any
 
 	Site         string // Flows.Site
@@ -45,7 +45,7 @@ type Field struct {
 }
 
 // An Input is an input of a form. Templates use type text for addresses, because browsers change ß
-// to ss in inputs of type email.
+// to ss in inputs of type email, and for codes, because they drop zeros in inputs of type number.
 type Input struct {
 	Name, Label, Type, Autocomplete, Value string
 	Problems                               []Problem
@@ -59,7 +59,10 @@ func (p Page) Of(field string) []Problem {
 // fieldOf returns the form's field that a problem belongs to. With two passwords, either the old
 // one is wrong or the new one is too weak.
 func (p Page) fieldOf(problem Problem) string {
-	if problem.Rule == "login" && slices.Contains([]string{"email", "addresses", "verify"}, p.Name) {
+	if problem.Field == "code" && p.Form.Has("recovery") {
+		return "recovery"
+	}
+	if problem.Field == "" && problem.Rule == "login" && slices.Contains([]string{"email", "addresses", "verify"}, p.Name) {
 		return "password"
 	}
 	if p.Form.Has("old") {
@@ -82,9 +85,10 @@ func shown(form url.Values, e userdb.Entry, field string) string {
 }
 
 // Field returns an input for a template. Its value is what the visitor typed or else what is
-// stored; passwords are not shown again.
+// stored; passwords and codes are not shown again.
 func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
-	if sent, is := p.Form[name]; is && kind != "password" {
+	secret := kind == "password" || autocomplete == "one-time-code" || name == "recovery"
+	if sent, is := p.Form[name]; is && !secret {
 		stored = sent[0]
 	}
 	return Input{name, label, kind, autocomplete, stored, p.Of(name)}

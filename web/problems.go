@@ -13,9 +13,9 @@ import (
 // A Problem describes one thing that is wrong with a form.
 type Problem struct {
 	Code  userdb.Code // the code of the error; its HTTPStatus is the status to answer with
-	Field string      // the facet, or "password", or "" for the whole form
+	Field string      // the facet, or "password", or "code", or "" for the whole form
 	// Rule is the rule of the *userdb.FieldError or *password.PolicyError, or one of "taken",
-	// "login", "factor", "wait", "busy", "conflict", "gone", "unknown" and "unavailable".
+	// "login", "factor", "verify", "wait", "busy", "conflict", "gone", "unknown" and "unavailable".
 	Rule string
 	// Params holds values for the text: "reason", in English, and "seconds" for "wait" and "busy".
 	Params map[string]string
@@ -41,7 +41,11 @@ var Texts = Catalogue{
 	"password blocklist":  "This is one of the most common passwords, which are tried first.",
 	"password identifier": "This is your own name or address, which is tried first.",
 	"login":               "Wrong name or password.",
+	"code login":          "This is not the right code, or it was used before.",
+	"code wait":           "There were too many wrong codes. Use a recovery code, or try again tomorrow.",
+	"code gone":           "This is no longer valid. Sign in again.",
 	"factor":              "This account has a second factor, which cannot be entered here.",
+	"verify":              "Prove again that it is you, then repeat this.",
 	"wait":                "Too many attempts. Try again in {seconds} seconds.",
 	"busy":                "Too many people are signing in. Try again in {seconds} seconds.",
 	"conflict":            "This was changed in the meantime. Check it and send it again.",
@@ -77,6 +81,9 @@ func problem(code userdb.Code, err error) Problem {
 	policy, ofPolicy := errors.AsType[*password.PolicyError](err)
 	wait, throttled := errors.AsType[*userdb.WaitError](err)
 	busy, isBusy := errors.AsType[*userdb.BusyError](err)
+	if _, ofCode := errors.AsType[codeError](err); ofCode {
+		p.Field = "code"
+	}
 	switch {
 	case code == userdb.CodeInvalid && ofPolicy:
 		p.Field, p.Rule, p.Params["reason"] = "password", policy.Rule, policy.Reason
@@ -95,6 +102,8 @@ func problem(code userdb.Code, err error) Problem {
 		p.Rule = "login"
 	case code == userdb.CodeFactor:
 		p.Rule = "factor"
+	case code == userdb.CodeNotVerified:
+		p.Rule = "verify"
 	case code == userdb.CodeConflict:
 		p.Rule = "conflict"
 	case code == userdb.CodeNotFound:

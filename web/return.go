@@ -24,3 +24,8 @@ func ReturnPath(r *http.Request) string {
 	}
 	return text
 }
+
+// withReturn returns the path of a page, with the path to which ReturnPath then leads.
+func withReturn(to, path string) string {
+	return to + "?" + url.Values{returnParameter: {path}}.Encode()
+}

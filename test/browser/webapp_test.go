@@ -300,9 +300,9 @@ func (b *browser) testAddresses() {
 func (b *browser) testDevices() {
 	b.t.Helper()
 	b.visit("/account/verify?return=/account/devices")
-	b.onPage("Your password")
+	b.onPage("Confirm that it is you")
 	b.submit("/account/verify", "password", "wrong")
-	b.onPage("Your password")
+	b.onPage("Confirm that it is you")
 	b.wantProblem("password", "Wrong name or password.")
 	b.submit("/account/verify", "password", password)
 	b.onPage("Devices", "this one")

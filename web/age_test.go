@@ -1,0 +1,22 @@
+package web
+
+import (
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestVerifiedAge checks that a clock that differs from the store's by an hour is wrong by at most
+// a minute.
+func TestVerifiedAge(t *testing.T) {
+	for _, skew := range []time.Duration{-time.Hour, 0, time.Hour} {
+		store := time.Now().Add(skew)
+		for _, age := range []time.Duration{0, 5 * time.Minute, 2 * time.Hour} {
+			s := userdb.Session{Verified: store.Add(-age), LastSeen: store.Add(-30 * time.Second)}
+			if got := verifiedAge(s, 1); got < age-time.Minute || got > age+time.Minute {
+				t.Errorf("a clock that is off by %s: got the age %s, want about %s", skew, got, age)
+			}
+		}
+	}
+}

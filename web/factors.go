@@ -1,0 +1,152 @@
+package web
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// ticketLifetime is how long a browser keeps the ticket for the second step of a sign-in. The store
+// accepts it as long.
+const ticketLifetime = 5 * time.Minute
+
+// ticketCookie describes the cookie that holds the ticket between the two steps of a sign-in.
+func (a Auth) ticketCookie() Cookie {
+	return Cookie{Name: cmp.Or(a.Cookie.Name, "session") + "-ticket"}
+}
+
+// keepTicket sets a cookie with the ticket of err, if err is a *userdb.FactorError with a ticket.
+func (a Auth) keepTicket(w http.ResponseWriter, r *http.Request, err error) {
+	if refused, is := errors.AsType[*userdb.FactorError](err); is && refused.Ticket != "" {
+		a.setCookie(w, r, a.ticketCookie(), refused.Ticket, ticketLifetime)
+	}
+}
+
+func (a Auth) dropTicket(w http.ResponseWriter, r *http.Request) {
+	if a.value(r, a.ticketCookie()) != "" {
+		a.setCookie(w, r, a.ticketCookie(), "", 0)
+	}
+}
+
+// A codeError is an error about a code that a visitor typed for the second step.
+type codeError struct{ error }
+
+func (e codeError) Unwrap() error { return e.error }
+
+// Prove takes the second step of a sign-in that SignIn or Start has answered with a
+// *userdb.FactorError, and starts a session of level 2. It finds the ticket in a cookie. The errors
+// are those of Type.Prove and StartSession. After ErrNotFound or ErrConflict the visitor must sign
+// in again.
+func (a Auth) Prove(w http.ResponseWriter, r *http.Request, p userdb.Proof) (userdb.Entry, error) {
+	ctx, cancel := withTimeout(r)
+	defer cancel()
+	e, err := a.Users.Prove(ctx, a.value(r, a.ticketCookie()), p, a.Attempt(r))
+	if err == nil && !a.allows(e) {
+		err = userdb.ErrLogin
+	}
+	if err != nil {
+		if errors.Is(err, userdb.ErrNotFound) {
+			a.dropTicket(w, r)
+		}
+		return userdb.Entry{}, codeError{err}
+	}
+	return e, a.Start(w, r, e)
+}
+
+// Raise takes the second step for a visitor who is signed in and whose password Verify has just
+// accepted. The session is then of level 2 and verified now, and its cookie changes. The errors are
+// those of Type.RaiseSession.
+func (a Auth) Raise(w http.ResponseWriter, r *http.Request, p userdb.Proof) (userdb.Entry, error) {
+	ctx, cancel := withTimeout(r)
+	defer cancel()
+	e, s, secret, err := a.Users.RaiseSession(ctx, a.secret(r), p, a.sessionOptions(r))
+	if err != nil {
+		return userdb.Entry{}, codeError{err}
+	}
+	a.startCookie(w, r, s, secret)
+	return e, nil
+}
+
+// RequireLevel does what Require does, and calls next only for visitors whose session has a level
+// of which they proved within maxAge that they have it; with a maxAge of 0, at any time. Level 1 is
+// one step of a sign-in, such as a password, and level 2 is two steps.
+//
+// It redirects visitors to VerifyPath if they can prove the level again. An entry without a second
+// factor never has level 2: its visitors are redirected to FactorsPath to add one. Requests of
+// scripts are not redirected: the answer is a problem of RFC 9457, whose code is login if nobody is
+// signed in, not_verified, or factor if the entry has no second factor.
+func (a Auth) RequireLevel(level int, maxAge time.Duration, next http.Handler) http.Handler {
+	return a.handler(next, func(w http.ResponseWriter, r *http.Request, v visitor) bool {
+		script := fromScript(r)
+		switch {
+		case v.entry.Key().IsValid() && hasLevel(v.session, level, maxAge):
+			return true
+		case script && !v.entry.Key().IsValid():
+			writeProblem(w, userdb.CodeLogin)
+		case !a.signedIn(w, r, v):
+		case level > 1 && len(v.entry.FactorMethods()) == 0:
+			a.send(w, r, a.FactorsPath, script, userdb.CodeFactor)
+		default:
+			a.send(w, r, a.VerifyPath, script, userdb.CodeNotVerified)
+		}
+		return false
+	})
+}
+
+// send redirects a visitor to a page. A script, or any visitor if the page does not exist, gets a
+// problem with the code.
+func (a Auth) send(w http.ResponseWriter, r *http.Request, to string, script bool, code userdb.Code) {
+	if to == "" || script {
+		writeProblem(w, code)
+		return
+	}
+	redirectAndReturn(w, r, to)
+}
+
+// hasLevel reports whether the owner of a session proved within maxAge that it has a level.
+func hasLevel(s userdb.Session, level int, maxAge time.Duration) bool {
+	if s.VerifiedAt(level).IsZero() {
+		return false
+	}
+	return maxAge <= 0 || verifiedAge(s, level) <= maxAge
+}
+
+// verifiedAge returns how long ago the owner of a session proved its level. Both times of the
+// session are of the store's clock, and the store has seen the session within a minute. So a clock
+// here that differs from the store's is wrong by at most that minute.
+func verifiedAge(s userdb.Session, level int) time.Duration {
+	verified := s.VerifiedAt(level)
+	atLeast := max(s.LastSeen.Sub(verified), 0)
+	return min(max(time.Since(verified), atLeast), atLeast+time.Minute)
+}
+
+// ownLevel returns the highest level that an entry can have: 2 if it has a second factor.
+func ownLevel(e userdb.Entry) int {
+	if len(e.FactorMethods()) > 0 {
+		return 2
+	}
+	return 1
+}
+
+// fromScript reports whether a script sent a request, and not somebody who follows a link or sends
+// a form.
+func fromScript(r *http.Request) bool {
+	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" {
+		return mode != "navigate"
+	}
+	accepts := r.Header.Get("Accept")
+	return strings.Contains(accepts, "json") && !strings.Contains(accepts, "text/html")
+}
+
+// writeProblem answers a request with a problem of RFC 9457.
+func writeProblem(w http.ResponseWriter, code userdb.Code) {
+	status := code.HTTPStatus()
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]any{"status": status, "title": http.StatusText(status), "code": code})
+}
