@@ -20,11 +20,11 @@ import (
 // the same identity and nobody finds an entry by typing one. Package web/oidc makes links.
 type Link struct {
 	Field string // of the schema
-	// Identity is what only this identity has, such as the SHA-256, in lower-case hexadecimal digits,
-	// of its provider and its name there. It must be in canonical form, so that identities that
-	// differ by case stay apart.
+	// Identity is what only this identity has, such as the SHA-256, in lower-case hexadecimal
+	// digits, of its provider and its name there. It must be in canonical form, so that identities
+	// that differ by case stay apart.
 	Identity string
-	Label string // of the value, which says where the identity is from; see Entry.SetLabel
+	Label    string // of the value, which says where the identity is from; see Entry.SetLabel
 }
 
 // check returns an ErrInvalid if the schema has no field for links of that name, or if there is no
@@ -98,8 +98,8 @@ func (t *Type) LinkIdentity(ctx context.Context, session string, l Link) (e Entr
 	return t.current().entry(r, publicError(err))
 }
 
-// UnlinkOptions say by what the owner of an entry can still sign in without a link, and describe the
-// session that goes on.
+// UnlinkOptions say by what the owner of an entry can still sign in without a link, and describe
+// the session that goes on.
 type UnlinkOptions struct {
 	// Labels are those of the links by which owners can sign in: the providers that are configured.
 	Labels []string
@@ -110,7 +110,7 @@ type UnlinkOptions struct {
 }
 
 // UnlinkIdentity removes a link for the owner of a session. All sessions of the entry end, and also
-// logins that are under way: whoever has the identity may have begun them. The results are the entry
+// logins that are under way, since the link may have begun them. The results are the entry
 // and a new session of the same level.
 //
 // The errors are those of LinkIdentity. The error is ErrNotFound if the entry does not have the
@@ -206,10 +206,10 @@ func (t *Type) changeLinks(
 }
 
 // Spend marks as spent what may be used once and belongs to no entry, such as the answer of another
-// provider, and returns ErrNotFound if it was spent before. hash is the SHA-256 of what is spent, in
-// lower-case hexadecimal digits. The mark stays for the given time, up to a day, after which
-// something else must refuse what is spent. Of any number of callers, only one spends it. Write only
-// what has succeeded, so that strangers cannot fill the store.
+// provider, and returns ErrNotFound if it was spent before. hash is the SHA-256 of what is spent,
+// in lower-case hexadecimal digits. The mark stays for the given time, up to a day, after which
+// something else must refuse what is spent. Of any number of callers, only one spends it. Write
+// only what has succeeded, so that strangers cannot fill the store.
 func (t *Type) Spend(ctx context.Context, hash string, life time.Duration) (err error) {
 	ctx, v := t.db.begin(ctx, "Spend", &err)
 	defer v.end(&err)
