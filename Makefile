@@ -26,7 +26,7 @@ help:
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json, and charts into docs/img; bench-quick in two minutes'
 	@echo 'make bench-peers  the service on Redis and on the file beside PocketBase, into bench/peers/results.md and .json; some 45 minutes'
 	@echo 'make browser the example webapp and the console, driven by Chromium and checked by axe-core, if there are Chromium, Node and npm'
-	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, if there are Node and npm'
+	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, and an OpenID provider in Node, if there are Node and npm'
 	@echo 'make deploy  what is in deploy/: the image, nginx before two processes, the systemd unit, the compose file, an archive of make dist'
 	@echo 'make dist    static binaries for Linux, macOS and Windows with completion, man pages and checksums, in dist/'
 	@echo 'make image   the image localhost/userdb, by buildah, podman or docker'

@@ -17,6 +17,7 @@ const (
 	stepToken       = "token"       // by Redeem or RedeemSession
 	stepApplication = "application" // by StartSession with an entry of the application
 	stepSession     = "session"     // by VerifySession, before RaiseSession
+	stepLink        = "link"        // by LoginLinked
 )
 
 // A FactorError says that an entry has a second factor, so that one step does not sign in to it. It

@@ -81,17 +81,7 @@ func (t *Type) LoginStatus(ctx context.Context, h hints.Hint) (s LoginStatus, er
 	if err != nil {
 		return LoginStatus{}, publicError(err)
 	}
-	s = LoginStatus{Disabled: r.Fields[store.FieldDisabled] != "", Password: t.passwordState(r)}
-	for _, field := range t.declared.Typed {
-		if r.Fields[field] != "" && !t.facetUnverified(r, field) {
-			s.Identifiers++
-		}
-		for _, f := range store.FurtherIn(r.Fields, field) {
-			if f.Verified > 0 || !t.declared.Schema.Fields[field].HasAddresses() {
-				s.Identifiers++
-			}
-		}
-	}
+	s = LoginStatus{Disabled: r.Fields[store.FieldDisabled] != "", Password: t.passwordState(r), Identifiers: t.identifiers(r)}
 	counters, err := throttle.Key(r.Key)
 	if err != nil {
 		return LoginStatus{}, err
@@ -109,6 +99,21 @@ func (t *Type) LoginStatus(ctx context.Context, h hints.Hint) (s LoginStatus, er
 	}
 	s.Tokens, err = t.openTokens(ctx, r, state.Now)
 	return s, err
+}
+
+// identifiers returns the number of identifiers of an entry that Login accepts.
+func (t *Type) identifiers(r store.Record) (n int) {
+	for _, field := range t.declared.Typed {
+		if r.Fields[field] != "" && !t.facetUnverified(r, field) {
+			n++
+		}
+		for _, f := range store.FurtherIn(r.Fields, field) {
+			if f.Verified > 0 || !t.declared.Schema.Fields[field].HasAddresses() {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 func (t *Type) passwordState(r store.Record) PasswordState {

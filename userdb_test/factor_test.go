@@ -92,10 +92,11 @@ func wantFactor(t *testing.T, what string, err error, wantTicket, wantDone bool)
 //   - second step: the entry or session, if the second step was right
 //   - level 2: only the holder of a session of level 2 gets anything, and no higher level
 var ways = map[string]string{
-	"Type.Login": "refuses", "Type.Redeem": "refuses", "Type.RedeemSession": "refuses",
+	"Type.Login": "refuses", "Type.LoginLinked": "refuses", "Type.Redeem": "refuses", "Type.RedeemSession": "refuses",
 	"Type.StartSession": "refuses", "Type.ResetPassword": "done",
 	"Type.Prove": "second step", "Type.RaiseSession": "second step", "Type.ResetFactors": "reads",
-	"Type.ChangePassword": "level 2", "Type.Session": "level 2", "Type.VerifySession": "level 2", "Type.Sessions": "level 2",
+	"Type.ChangePassword": "level 2", "Type.LinkIdentity": "level 2", "Type.UnlinkIdentity": "level 2",
+	"Type.Session": "level 2", "Type.VerifySession": "level 2", "Type.Sessions": "level 2",
 	"Type.Find": "reads", "Type.FindExhaustive": "reads", "Type.FindAll": "reads", "Type.All": "reads", "Type.Former": "reads",
 	"Type.Peek": "reads", "Type.SetPassword": "reads", "Type.EndSessions": "reads", "Type.Update": "reads", "Type.Save": "reads",
 	"Type.Create": "creates", "Type.CreateOnce": "creates", "Type.AcceptInvitation": "creates",

@@ -40,6 +40,8 @@ type Flows struct {
 	Address string
 	// Identifier labels the input for an identifier. If "", it is "E-mail address or name".
 	Identifier string
+	// Providers are other providers with which visitors can sign in; package web/oidc sets them.
+	Providers []Provider
 	// Paths are where the pages are. If it is the zero Paths, it is DefaultPaths.
 	Paths Paths
 }
@@ -62,6 +64,7 @@ type Paths struct {
 	Password, Verify, Devices string
 	Email, Confirm            string // change the address
 	Addresses, Add            string // further addresses
+	With, Links               string // other providers, with package web/oidc; linked accounts
 	Style                     string // the style sheet of the default templates
 }
 
@@ -70,6 +73,7 @@ var DefaultPaths = Paths{
 	Home: "/", Account: "/account", SignUp: "/signup", Sent: "/sent", Welcome: "/welcome", SignIn: "/signin", Code: "/signin/code", SignOut: "/signout",
 	Forgot: "/forgot", Reset: "/reset", Password: "/account/password", Verify: "/account/verify", Devices: "/account/devices",
 	Email: "/account/email", Confirm: "/confirm", Addresses: "/account/addresses", Add: "/add", Style: "/pages/style.css",
+	With: "/signin/with", Links: "/account/links",
 }
 
 // invitationLifetime is how long a link to sign up is valid.
@@ -139,6 +143,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 			Name: name, Status: http.StatusOK, Me: Entry(r.Context()), Session: Session(r.Context()), Form: r.Form,
 			Site: f.Site, Paths: f.Paths, Fields: f.Fields, Identifier: f.Identifier, Address: f.Address,
 			MaxAddresses: f.maxAddresses(), CanSignUp: f.SignUp == SignUpByMail && f.Paths.SignUp != "",
+			Providers: f.Providers,
 		}
 		var err error
 		if r.Method == http.MethodPost && do != nil {
@@ -221,12 +226,8 @@ func (f *Flows) signUp(_ http.ResponseWriter, r *http.Request) (string, error) {
 	defer places.leave(r.Context())
 	typed := r.PostFormValue("email")
 	i, err := f.Users.Invite(r.Context(), f.Address, typed, userdb.Token{Lifetime: invitationLifetime}, f.Attempt(r))
-	switch {
-	case err != nil || i.Held: // another person may read the mailbox by now
-	case i.Registered:
-		places.fill(r.Context(), Mail{Kind: MailRegistered, To: i.Address, Link: f.Base + f.Paths.SignIn})
-	default:
-		places.fill(r.Context(), Mail{Kind: MailWelcome, To: i.Address, Link: f.link(f.Paths.Welcome, i.Secret)})
+	if err == nil {
+		f.mailInvitation(r.Context(), places, i)
 	}
 	return f.sent(typed), conceal(err)
 }

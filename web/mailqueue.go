@@ -24,6 +24,8 @@ const (
 	MailAdd        MailKind = "add"        // the link adds To to the addresses of Entry
 	MailChanging   MailKind = "changing"   // tells To that Address may become the address of Entry
 	MailAdding     MailKind = "adding"     // tells To that Entry may also get Address
+	MailLinked     MailKind = "linked"     // tells To that the provider Address signs in
+	MailUnlinked   MailKind = "unlinked"   // tells To that it no longer does so
 )
 
 // A Mail is a mail to send to one address.
@@ -31,7 +33,8 @@ type Mail struct {
 	Kind MailKind
 	To   string
 	Link string
-	// Address is the address that MailChanging and MailAdding are about.
+	// Address is the address that MailChanging and MailAdding are about, or the label of the
+	// provider that MailLinked and MailUnlinked are about.
 	Address string
 	// Entry belongs to the visitor who asked for the mail. It is the zero Entry unless that visitor
 	// is signed in.
@@ -49,6 +52,8 @@ func (m Mail) Subject() string {
 		return "New password"
 	case MailChange, MailAdd:
 		return "Your new address"
+	case MailLinked, MailUnlinked:
+		return "Your linked accounts"
 	}
 	return "New address"
 }
@@ -64,6 +69,10 @@ func (m Mail) Text() string {
 		return "This address has an account. Sign in, or choose a new password:"
 	case MailReset:
 		return "Choose a new password for your account." + doNothing
+	case MailLinked:
+		return "You can now sign in with " + m.Address + ". If it was not you who linked it, choose a new password, and remove the link:"
+	case MailUnlinked:
+		return "You can no longer sign in with " + m.Address + ". If it was not you who removed the link, choose a new password:"
 	case MailChange, MailAdd:
 		return "Confirm that this is your address, for the account " + m.Entry.Text("name") + "." + doNothing
 	}

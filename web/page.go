@@ -35,6 +35,7 @@ type Page struct {
 	Address      string // the facet of addresses
 	MaxAddresses int    // how many of them an entry may have
 	CanSignUp    bool
+	Providers    []Provider
 }
 
 // A Field describes an input for a facet.

@@ -52,6 +52,10 @@ var Texts = Catalogue{
 	"gone":                "This is no longer valid.",
 	"unavailable":         "The service is not responding. Try again in a moment.",
 	"unknown":             "The service is not responding. Check whether this was done before you try again.",
+	"provider":            "The other provider did not sign you in. Try again, or sign in here.",
+	"linked":              "This is linked to another account here, so it was not linked to yours.",
+	"unlinked":            "What you have there is not linked to an account here.",
+	"last":                "You could not sign in any more. Set a password or link another account first.",
 	"":                    "This is not allowed: {reason}.",
 }
 

@@ -95,6 +95,7 @@ var publicErrors = map[string]error{
 	"transfer.ColumnError":      &transfer.ColumnError{},
 	"web.ErrMailQueueFull":      web.ErrMailQueueFull,
 	"web.ErrMailQueueClosed":    web.ErrMailQueueClosed,
+	"web.ErrUnlinked":           web.ErrUnlinked,
 	"transfer.ReadError":        &transfer.ReadError{Err: userdb.ErrUnavailable},
 	"admin.ErrAlreadySetUp":     admin.ErrAlreadySetUp,
 	"admin.ErrKey":              admin.ErrKey,

@@ -150,6 +150,9 @@ type Tokens interface {
 	// hash, Invite returns that one and stores nothing. The error is ErrDuplicate if another token
 	// of the entry is still valid. The Change that creates the entry ends the invitation.
 	Invite(ctx context.Context, i token.Invitation) (token.Token, error)
+	// Spend marks a hash as spent for a time, and reports whether it was not marked before. It is
+	// exact, and a call that is sent again gets the same answer.
+	Spend(ctx context.Context, ns recordkey.Namespace, hash string, life time.Duration) (bool, error)
 }
 
 // Sessions stores the sessions of entries.

@@ -2,7 +2,10 @@ package testdb
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base32"
+	"encoding/hex"
 	"errors"
 	"slices"
 	"time"
@@ -33,6 +36,7 @@ func MarkedSchema() schema.Schema {
 	name := user.Fields["name"]
 	name.Hold, user.Retire, user.Factors = schema.Day, true, true
 	user.Fields["name"] = name
+	user.Fields["links"] = schema.Field{Role: schema.RoleSecondary, Many: 5, Typed: new(false)}
 	user.Tertiary["settings"] = schema.Tertiary{Kind: "hash"}
 	user.Tertiary["bio"] = schema.Tertiary{Kind: "string"}
 	user.Tertiary["scores"] = schema.Tertiary{Kind: "zset"}
@@ -158,7 +162,7 @@ func VerbsOf() []Verb {
 			_, err := users.ResetPassword(ctx, markedToken.Purpose, must(users.Issue(ctx, h, markedToken)), markedOther)
 			return err
 		}},
-	}, slices.Concat(sessionVerbs(h, from), factorVerbs(h, from), visitorVerbs(from), tertiaryVerbs(h), []Verb{{"Delete", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+	}, slices.Concat(sessionVerbs(h, from), linkVerbs(h, from), factorVerbs(h, from), visitorVerbs(from), tertiaryVerbs(h), []Verb{{"Delete", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 		return users.Delete(ctx, h)
 	}}}, releaseVerbs())...)
 }
@@ -236,6 +240,31 @@ func sessionVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 		}},
 		{"EndSessions", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			return second(users.EndSessions(ctx, h))
+		}},
+	}
+}
+
+// linkVerbs calls the methods for links with other providers.
+func linkVerbs(h hints.Hint, from userdb.Attempt) []Verb {
+	link := userdb.Link{Field: "links", Identity: "marked identity", Label: "marked provider"}
+	begin := func(ctx context.Context, users *userdb.Type) string {
+		_, secret, err := users.StartSession(ctx, must(users.Find(ctx, h)), userdb.SessionOptions{})
+		return must(secret, err)
+	}
+	return []Verb{
+		{"LinkIdentity", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return second(users.LinkIdentity(ctx, begin(ctx, users), link))
+		}},
+		{"LoginLinked", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return second(users.LoginLinked(ctx, link, from))
+		}},
+		{"UnlinkIdentity", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, _, _, err := users.UnlinkIdentity(ctx, begin(ctx, users), link, userdb.UnlinkOptions{})
+			return err
+		}},
+		{"Spend", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			hash := sha256.Sum256([]byte("marked" + rand.Text()))
+			return users.Spend(ctx, hex.EncodeToString(hash[:]), time.Hour)
 		}},
 	}
 }

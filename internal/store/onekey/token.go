@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/arg"
 	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/store/redisx"
 	"github.com/coffeenode/userdb/internal/store/token"
@@ -18,7 +19,21 @@ var (
 	IssueScript  = redisx.NewScript(redisx.IsVerdict, token.Lua, history.Lua, token.IssueLua)
 	PeekScript   = redisx.NewScript(redisx.IsTexts, token.Lua, token.PeekLua)
 	InviteScript = redisx.NewScript(redisx.IsVerdict, token.Lua, token.InviteLua)
+	SpentScript  = redisx.NewScript(redisx.IsNumber, token.SpentLua)
 )
+
+// Spend implements [store.Tokens] with one script, which may be sent again.
+func (ks *Keys) Spend(ctx context.Context, ns recordkey.Namespace, hash string, life time.Duration) (bool, error) {
+	key, err := token.SpentKey(ns, hash)
+	if err != nil {
+		return false, err
+	}
+	reply, _, err := ks.client.Write(ctx, SpentScript, []string{key.String()}, []string{ks.options.NewRev(), arg.Millis(life)})
+	if err != nil {
+		return false, fmt.Errorf("marking as spent: %w", redisx.Fail(err))
+	}
+	return reply == int64(1), nil
+}
 
 // Issue implements [store.Engine] with one script, which may be sent again.
 func (ks *Keys) Issue(ctx context.Context, i token.Issue) error {

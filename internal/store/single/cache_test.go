@@ -18,7 +18,7 @@ import (
 var unchanging = []string{
 	"Admit", "AppendFeed", "BeginEnrolment", "Bulk", "Cardinalities", "ClearSessions", "EndSession", "Feed", "FeedEnd", "FeedEntries",
 	"FindSession", "ForgetFactors", "HasMembers", "History", "Invite", "IssueTicket", "Limit", "ListSessions", "LoginWait", "Order",
-	"Peek", "PeekIssued", "Ping", "Read", "ReadFactors", "ReadRaw", "ReplaceFactor", "Reset", "Scan", "Secret", "Settle", "SpendTicket",
+	"Peek", "PeekIssued", "Ping", "Read", "ReadFactors", "ReadRaw", "ReplaceFactor", "Reset", "Scan", "Secret", "Settle", "Spend", "SpendTicket",
 	"StoreFactors",
 	"Tertiary", "ThrottleState", "Time", "TryTicket", "Undo", "VerifySession",
 }

@@ -16,6 +16,11 @@
 //	                 HASH MEMBER        a token that waits in the entry, a line each
 //
 // Without the field, no member is valid. tokens.lua describes both records.
+//
+// What belongs to no entry and may be used once, such as the answer of another provider, is marked
+// as spent when it was used:
+//
+//	~/spent/HASH    the name of the call that spent it, until it would have expired
 package token
 
 import (
@@ -43,6 +48,8 @@ var (
 	PeekLua string
 	//go:embed invite.lua
 	InviteLua string
+	//go:embed spent.lua
+	SpentLua string // precedes nothing and needs nothing
 )
 
 // FieldTokens is the field of an entry that holds its [Mark].
@@ -54,6 +61,12 @@ const maxTokens = 16
 
 // Key returns the key of the hash that holds an entry's tokens, in the entry's slot.
 func Key(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("token") }
+
+// SpentKey returns the key of the mark that a hash is spent.
+func SpentKey(ns recordkey.Namespace, hash string) (recordkey.Key, error) {
+	k, err := recordkey.Own("spent", hash)
+	return k.In(ns), err
+}
 
 // A Token describes a single-use token.
 type Token struct {

@@ -1,0 +1,230 @@
+package userdb
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/session"
+)
+
+// A Link is an identity of its owner at another provider, which signs in to the entry that has it.
+// It is a value of a secondary field whose schema says "typed": false, so that no two entries have
+// the same identity and nobody finds an entry by typing one. Package web/oidc makes links.
+type Link struct {
+	Field string // of the schema
+	// Identity is what only this identity has, such as the SHA-256, in lower-case hexadecimal
+	// digits, of its provider and its name there. It must be in canonical form, so that identities
+	// that differ by case stay apart.
+	Identity string
+	Label    string // of the value, which says where the identity is from; see Entry.SetLabel
+}
+
+// check returns an ErrInvalid if the schema has no field for links of that name, or if there is no
+// identity.
+func (l Link) check(t *Type) error {
+	switch {
+	case !slices.Contains(t.declared.Secondary, l.Field) || slices.Contains(t.declared.Typed, l.Field):
+		return invalid(l.Field, "link", `not a secondary field with "typed": false`)
+	case l.Identity == "":
+		return invalid(l.Field, "non-empty", "no identity is given")
+	case t.declared.Schema.Canonical(l.Identity) != l.Identity:
+		return invalid(l.Field, "form", "identities that are not the same could have one canonical form")
+	}
+	return nil
+}
+
+// LoginLinked returns the entry that has the link. It takes the first step of a login for somebody
+// whose identity the caller has made sure of. The Label of the link does not count.
+//
+// The error is ErrNotFound if no entry has the link, ErrLogin if the entry that has it is disabled,
+// and ErrFactor with a *FactorError if the entry has a second factor.
+func (t *Type) LoginLinked(ctx context.Context, l Link, a Attempt) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "LoginLinked", &err)
+	defer v.end(&err)
+	t = t.current()
+	if err := l.check(t); err != nil {
+		return Entry{}, err
+	}
+	r, err := t.record(ctx, hints.Field(l.Field, l.Identity))
+	if err != nil {
+		return Entry{}, publicError(err)
+	}
+	if r.Fields[store.FieldDisabled] != "" {
+		t.db.emit(ctx, Event{Kind: EventFailure, Key: r.Key, Origin: a.Origin})
+		return Entry{}, ErrLogin
+	}
+	second := r.Factors()
+	if e, err = t.entry(r, nil); err != nil {
+		return Entry{}, err
+	}
+	if second.Any() {
+		return Entry{}, t.requireFactor(ctx, r, stepLink, a.Origin)
+	}
+	t.db.emit(ctx, Event{Kind: EventLogin, Key: r.Key, Origin: a.Origin})
+	return e, nil
+}
+
+// LinkIdentity adds a link for the owner of a session, and returns the entry. If the entry has the
+// link already, only the label is set.
+//
+// The session must be verified within the last ten minutes, on level 2 if the entry has a factor;
+// otherwise the error is ErrNotVerified. The error is ErrNotFound if the session has ended,
+// ErrDuplicate if another entry has the link, which is never taken away from it, and ErrInvalid if
+// the entry has as many links as the schema allows.
+func (t *Type) LinkIdentity(ctx context.Context, session string, l Link) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "LinkIdentity", &err)
+	defer v.end(&err)
+	t = t.current()
+	if err := l.check(t); err != nil {
+		return Entry{}, err
+	}
+	r, s, _, _, err := t.verifiedSession(ctx, session, nil)
+	if err != nil {
+		return Entry{}, err
+	}
+	r, err = t.changeLinks(ctx, r, s, func(_ *Type, _ store.Record, e *Entry, _ map[string]string) error {
+		e.AddText(l.Field, l.Identity)
+		e.SetLabel(l.Field, l.Identity, l.Label)
+		return nil
+	})
+	return t.current().entry(r, publicError(err))
+}
+
+// UnlinkOptions say by what the owner of an entry can still sign in without a link, and describe
+// the session that goes on.
+type UnlinkOptions struct {
+	// Labels are those of the links by which owners can sign in: the providers that are configured.
+	Labels []string
+	// Fields are other fields each of whose values signs in by itself.
+	Fields []string
+	// Session describes the session that replaces the others.
+	Session SessionOptions
+}
+
+// UnlinkIdentity removes a link for the owner of a session. All sessions of the entry end, and also
+// logins that are under way, since the link may have begun them. The results are the entry
+// and a new session of the same level.
+//
+// The errors are those of LinkIdentity. The error is ErrNotFound if the entry does not have the
+// link, and an ErrInvalid with the rule "last" if the owner could not sign in any more: the entry
+// has no password that can be checked and nothing that o counts.
+func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o UnlinkOptions) (e Entry, s Session, raised string, err error) {
+	ctx, v := t.db.begin(ctx, "UnlinkIdentity", &err)
+	defer v.end(&err)
+	t = t.current()
+	if err = l.check(t); err == nil {
+		err = o.Session.Check()
+	}
+	if err != nil {
+		return Entry{}, Session{}, "", err
+	}
+	r, old, _, _, err := t.verifiedSession(ctx, secret, nil)
+	if err != nil {
+		return Entry{}, Session{}, "", err
+	}
+	before := r
+	r, err = t.changeLinks(ctx, r, old, func(t *Type, current store.Record, e *Entry, own map[string]string) error {
+		before = current
+		if !slices.Contains(e.Texts(l.Field), l.Identity) {
+			return ErrNotFound
+		}
+		e.DropText(l.Field, l.Identity)
+		if !t.canSignIn(current, *e, l.Field, o) {
+			return invalid(l.Field, "last", "the owner could not sign in any more")
+		}
+		change.EndSessions(own)
+		return nil
+	})
+	if !committed(err) {
+		return Entry{}, Session{}, "", publicError(err)
+	}
+	t = t.current()
+	t.clearSessions(ctx, before, r)
+	t.db.emit(ctx, Event{Kind: EventEnd, Key: r.Key})
+	e, readErr := t.entry(r, nil)
+	if readErr != nil {
+		return Entry{}, Session{}, "", readErr
+	}
+	e.proved = !old.VerifiedLevel2.IsZero()
+	s, raised, startErr := t.startSession(ctx, e, o.Session)
+	return e, s, raised, errors.Join(err, startErr)
+}
+
+// canSignIn reports whether the owner of an entry can sign in by a password, by a link in the
+// field, or by a value of o.Fields.
+func (t *Type) canSignIn(r store.Record, e Entry, field string, o UnlinkOptions) bool {
+	if t.passwordState(r) == PasswordStored && t.identifiers(r) > 0 {
+		return true
+	}
+	for _, v := range e.TextValues(field) {
+		if slices.Contains(o.Labels, v.Label) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(o.Fields, func(f string) bool { return len(e.Texts(f)) > 0 })
+}
+
+// changeLinks changes an entry for the owner of a session, which must be valid when the change is
+// made. edit changes the entry as it is, or the store's own fields.
+func (t *Type) changeLinks(
+	ctx context.Context, r store.Record, s session.Session,
+	edit func(t *Type, current store.Record, e *Entry, own map[string]string) error,
+) (store.Record, error) {
+	err := t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
+		r, err = t.rewriteRead(ctx, r, func(current store.Record) (c store.Change, due bool, err error) {
+			if !s.ValidFor(current.ForSessions()) {
+				return c, false, ErrNotFound
+			}
+			own := map[string]string{}
+			e := t.entryUnchecked(store.Record{Key: current.Key, Fields: maps.Clone(current.Fields)})
+			if err := edit(t, current, &e, own); err != nil {
+				return c, false, err
+			}
+			encoded, wrong, err := t.encodeFacets(current, e, own)
+			if err == nil {
+				err = wrong.err()
+			}
+			if err != nil {
+				return c, false, err
+			}
+			if c, due, err = t.declared.Update(current, encoded, own); err == nil {
+				t.declared.Hold(&c, current, t.view.Now())
+			}
+			return c, due, err
+		})
+		return err
+	})
+	return r, err
+}
+
+// Spend marks as spent what may be used once and belongs to no entry, such as the answer of another
+// provider, and returns ErrNotFound if it was spent before. hash is the SHA-256 of what is spent,
+// in lower-case hexadecimal digits. The mark stays for the given time, up to a day, after which
+// something else must refuse what is spent. Of any number of callers, only one spends it. Write
+// only what has succeeded, so that strangers cannot fill the store.
+func (t *Type) Spend(ctx context.Context, hash string, life time.Duration) (err error) {
+	ctx, v := t.db.begin(ctx, "Spend", &err)
+	defer v.end(&err)
+	t = t.current()
+	if b, bad := hex.DecodeString(hash); bad != nil || len(b) != 32 || hash != strings.ToLower(hash) {
+		return invalid("hash", "form", "not 64 hexadecimal digits in lower case")
+	}
+	if life < time.Millisecond || life > maxSpentLife {
+		return invalid("life", "range", "not between a millisecond and a day")
+	}
+	fresh, err := t.view.Engine.Spend(ctx, t.view.NS, hash, life)
+	if err == nil && !fresh {
+		err = ErrNotFound
+	}
+	return err
+}
+
+const maxSpentLife = 24 * time.Hour

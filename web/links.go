@@ -1,0 +1,194 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A Provider is another provider with which visitors can sign in. Package web/oidc makes them.
+type Provider struct {
+	Name  string // labels the links of accounts, see [userdb.Link]
+	Label string // for visitors
+	Path  string // begins a sign-in when a form is sent there, or with link=1 the linking
+}
+
+// CookieValue returns the value of a cookie that SetCookie has set, or "".
+func (a Auth) CookieValue(r *http.Request, c Cookie) string {
+	cookie, err := r.Cookie(c.name(a.secure(r)))
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
+}
+
+// SetCookie sets a cookie with the attributes of the session cookie; see Cookie. If value is "", it
+// removes the cookie.
+func (a Auth) SetCookie(w http.ResponseWriter, r *http.Request, c Cookie, value string, life time.Duration) {
+	secure, age := a.secure(r), int(life/time.Second)
+	if value == "" {
+		age = -1
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: c.name(secure), Value: value, Path: "/", MaxAge: age,
+		Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+	})
+}
+
+// Link links an identity of another provider to the account of a visitor who is signed in. The
+// errors are those of [userdb.Type.LinkIdentity].
+func (a Auth) Link(r *http.Request, l userdb.Link) (userdb.Entry, error) {
+	ctx, cancel := withTimeout(r)
+	defer cancel()
+	return a.Users.LinkIdentity(ctx, a.secret(r), l)
+}
+
+// Unlink removes a link from the account of a visitor who is signed in, which ends all sessions of
+// the account, and sets the cookie of a new one. The errors are those of
+// [userdb.Type.UnlinkIdentity]. The visitor stays signed in as before; o.Session is taken from a.
+func (a Auth) Unlink(w http.ResponseWriter, r *http.Request, l userdb.Link, o userdb.UnlinkOptions) (userdb.Entry, error) {
+	ctx, cancel := withTimeout(r)
+	defer cancel()
+	o.Session = a.Session
+	o.Session.Origin, o.Session.Agent = Origin(r, a.Proxies), r.UserAgent()
+	e, s, secret, err := a.Users.UnlinkIdentity(ctx, a.secret(r), l, o)
+	if secret != "" {
+		a.SetCookie(w, r, a.Cookie, secret, s.Expires.Sub(s.Started))
+	}
+	return e, err
+}
+
+// FirstStep goes on after the first step of a sign-in that the application has judged itself, such
+// as LoginLinked, whose results are e and err. It starts a session, and returns the path to
+// redirect to: to, or that of the page that asks for the second step.
+func (f *Flows) FirstStep(w http.ResponseWriter, r *http.Request, e userdb.Entry, err error, to string) (string, error) {
+	switch {
+	case err == nil && !f.allows(e):
+		err = userdb.ErrLogin
+	case err == nil:
+		err = f.Start(w, r, e)
+	}
+	return f.afterFirstStep(to, err)
+}
+
+// An Unlinked is an identity of another provider that is linked to no account.
+type Unlinked struct {
+	Link userdb.Link
+	// Address is the visitor's address according to the provider, or "". It shows nothing about who
+	// the visitor is unless Owned is set.
+	Address string
+	// Owned says that the provider itself decides who has the addresses of this domain, and that
+	// the visitor has this one.
+	Owned bool
+	// Complete sets facets of a new account, which nobody has typed. It may be nil.
+	Complete func(*userdb.NewEntry)
+}
+
+// ErrUnlinked means that an identity belongs to no account, and that no account was created for it.
+// It is the same whether somebody has the address or not.
+var ErrUnlinked error = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "unlinked", Reason: "sign in first, and then link it"}
+
+// SignUpUnlinked does what is possible for an identity that no account has. If the visitor owns the
+// address, visitors may sign up, and nobody has or holds the address, it creates an account that
+// has the address, verified, and the link. In all other cases it returns ErrUnlinked, and mails to
+// the address what Flows mails to somebody who signs up with it. The link is not a part of that:
+// the reader of the mail might be another person.
+func (f *Flows) SignUpUnlinked(r *http.Request, u Unlinked) (userdb.Entry, error) {
+	if f.SignUp != SignUpByMail || f.Paths.Welcome == "" || u.Address == "" {
+		return userdb.Entry{}, ErrUnlinked
+	}
+	places, err := f.Mail.reserve(1)
+	if err != nil {
+		return userdb.Entry{}, err
+	}
+	defer places.leave(r.Context())
+	i, err := f.Users.Invite(r.Context(), f.Address, u.Address, userdb.Token{Lifetime: invitationLifetime}, f.Attempt(r))
+	switch {
+	case errors.Is(err, userdb.ErrTooManyAttempts), errors.Is(err, userdb.ErrInvalid):
+		return userdb.Entry{}, ErrUnlinked
+	case err != nil:
+		return userdb.Entry{}, err
+	case i.Registered || i.Held:
+	case u.Owned:
+		e, err := f.createLinked(r, i, u)
+		switch {
+		case err == nil || !errors.Is(err, userdb.ErrInvalid) && !errors.Is(err, userdb.ErrDuplicate):
+			return e, err
+		case f.takenMeanwhile(err, u.Link.Field):
+			return userdb.Entry{}, ErrUnlinked
+		}
+	}
+	f.mailInvitation(r.Context(), places, i)
+	return userdb.Entry{}, ErrUnlinked
+}
+
+// createLinked creates an account by an invitation, with a link.
+func (f *Flows) createLinked(r *http.Request, i userdb.Invitation, u Unlinked) (e userdb.Entry, err error) {
+	for range maxNew {
+		account := userdb.NewEntry{Facets: schema.Facets{}}
+		if f.New != nil {
+			if err := f.New(r, i, &account); err != nil {
+				return e, err
+			}
+		}
+		if u.Complete != nil {
+			u.Complete(&account)
+		}
+		if account.Values == nil {
+			account.Values = map[string][]string{}
+		}
+		if account.Labels == nil {
+			account.Labels = map[string]map[string]string{}
+		}
+		account.Values[u.Link.Field] = []string{u.Link.Identity}
+		account.Labels[u.Link.Field] = map[string]string{u.Link.Identity: u.Link.Label}
+		e, err = f.Users.AcceptInvitation(r.Context(), i.Secret, account)
+		if err == nil || u.Complete != nil || !f.onlyGeneratedTaken(err) {
+			break
+		}
+	}
+	return e, err
+}
+
+// takenMeanwhile reports whether an account could not be created because somebody has its address
+// or its link by now.
+func (f *Flows) takenMeanwhile(err error, links string) bool {
+	return slices.ContainsFunc(Problems(err), func(p Problem) bool {
+		return p.Rule == "taken" && (p.Field == f.Address || p.Field == links)
+	})
+}
+
+// mailInvitation fills a place with the mail that follows an invitation.
+func (f *Flows) mailInvitation(ctx context.Context, places *place, i userdb.Invitation) {
+	switch {
+	case i.Held: // another person may read the mailbox by now
+	case i.Registered:
+		places.fill(ctx, Mail{Kind: MailRegistered, To: i.Address, Link: f.Base + f.Paths.SignIn})
+	default:
+		places.fill(ctx, Mail{Kind: MailWelcome, To: i.Address, Link: f.link(f.Paths.Welcome, i.Secret)})
+	}
+}
+
+// ChangeLinks calls change, which links an identity of another provider to the account of a visitor
+// or removes it, and mails a notice to the first address of the account. label names the provider.
+func (f *Flows) ChangeLinks(r *http.Request, kind MailKind, label string, change func() error) error {
+	places, err := f.Mail.reserve(1)
+	if err != nil {
+		return err
+	}
+	defer places.leave(r.Context())
+	e := Entry(r.Context())
+	if err := change(); err != nil {
+		return err
+	}
+	if to := e.Text(f.Address); to != "" {
+		places.fill(r.Context(), Mail{Kind: kind, To: to, Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Address: label, Entry: e})
+	}
+	return nil
+}

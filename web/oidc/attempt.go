@@ -1,0 +1,109 @@
+package oidc
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/oauth2"
+
+	"github.com/coffeenode/userdb/internal/sealed"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// An attempt is a sign-in or a linking that has begun. It lies sealed in a cookie of its own, so
+// the store holds nothing of it until it has succeeded.
+type attempt struct {
+	State    string `json:"s"`
+	Nonce    string `json:"n"`
+	Verifier string `json:"v"`
+	Session  string `json:"l,omitempty"` // the ID of the session that links; "" for a sign-in
+	Return   string `json:"r"`
+	Until    int64  `json:"u"` // seconds
+}
+
+const (
+	attemptLife = 10 * time.Minute
+	maxAttempts = 5 // cookies of one browser
+	maxReturn   = 1000
+	cookieStart = "oidc-"
+	maxCookie   = 4 << 10
+)
+
+// newAttempt returns an attempt for the holder of a session, or a sign-in if session is "".
+func newAttempt(session, returnTo string, now time.Time) attempt {
+	if len(returnTo) > maxReturn {
+		returnTo = "/"
+	}
+	return attempt{
+		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
+		Session: session, Return: returnTo, Until: now.Add(attemptLife).Unix(),
+	}
+}
+
+// cookieOf returns the cookie of an attempt. Its name has a part of the state, so that several
+// attempts in one browser do not disturb each other.
+func cookieOf(state string) web.Cookie {
+	sum := sha256.Sum256([]byte(state))
+	return web.Cookie{Name: cookieStart + hex.EncodeToString(sum[:6])}
+}
+
+// keep sets the cookie of an attempt. If the browser has too many, it removes them.
+func (a attempt) keep(w http.ResponseWriter, r *http.Request, auth web.Auth, ring sealed.Ring, provider string) {
+	text, _ := json.Marshal(a) // marshaling texts cannot fail
+	var others []string
+	for _, c := range r.Cookies() {
+		if name := strings.TrimPrefix(c.Name, "__Host-"); strings.HasPrefix(name, cookieStart) {
+			others = append(others, name)
+		}
+	}
+	if len(others) >= maxAttempts {
+		for _, name := range others {
+			auth.SetCookie(w, r, web.Cookie{Name: name}, "", 0)
+		}
+	}
+	auth.SetCookie(w, r, cookieOf(a.State), ring.Seal(text, place(provider)...), attemptLife)
+}
+
+// place says where sealed attempts of a provider belong, so that keys can have other uses.
+func place(provider string) []string { return []string{"web/oidc", "attempt", provider} }
+
+// drop removes the cookie of an attempt.
+func (a attempt) drop(w http.ResponseWriter, r *http.Request, auth web.Auth) {
+	auth.SetCookie(w, r, cookieOf(a.State), "", 0)
+}
+
+// findAttempt returns the attempt with a state that this browser began. The error is
+// userdb.ErrNotFound if there is none, or if it has expired.
+func findAttempt(r *http.Request, auth web.Auth, ring sealed.Ring, provider, state string, now time.Time) (attempt, error) {
+	value := auth.CookieValue(r, cookieOf(state))
+	if state == "" || len(state) > 64 || value == "" || len(value) > maxCookie {
+		return attempt{}, userdb.ErrNotFound
+	}
+	text, err := ring.Open(value, place(provider)...)
+	var a attempt
+	if err == nil {
+		err = json.Unmarshal(text, &a)
+	}
+	if err != nil || !equal(a.State, state) || now.Unix() >= a.Until {
+		return attempt{}, userdb.ErrNotFound
+	}
+	return a, nil
+}
+
+// spentHash returns the hash by which an attempt is marked as spent.
+func (a attempt) spentHash() string {
+	sum := sha256.Sum256([]byte("web/oidc\x00" + a.State))
+	return hex.EncodeToString(sum[:])
+}
+
+// equal compares texts, neither of which may be "", in constant time.
+func equal(a, b string) bool {
+	return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
+}

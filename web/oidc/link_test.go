@@ -1,0 +1,424 @@
+package oidc
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// TestLinking checks that an identity is linked only by the session that began it, which was
+// verified within ten minutes, at the provider for which it was begun.
+func TestLinking(t *testing.T) {
+	eachStore(t, func(t *testing.T, store string) {
+		p, other := newOP(t), newOP(t)
+		s := newSite(t, store, nil, p, other)
+		ada := s.linked("ada", p, "a")
+		s.create("bob")
+
+		if status, to, _ := s.send(s.browser(), "/signin/with/op", "link", "1"); status != http.StatusSeeOther || to != "/signin" {
+			t.Errorf("linking without a session: %d %s", status, to)
+		}
+		// Somebody else signs in meanwhile, in the same browser.
+		query := p.authorize(s.begin(ada, "op", "link", "1"), "b", "")
+		s.signInBy(ada, "bob")
+		if status, to, _ := s.answer(ada, "op", query); status != http.StatusGone {
+			t.Errorf("a linking of another session: %d %s", status, to)
+		}
+		if s.links("ada") != 1 || s.links("bob") != 0 {
+			t.Error("a linking of another session changed the account")
+		}
+		// An attempt to link is none to sign in, and the other way round.
+		s.signInBy(ada, "ada")
+		query = p.authorize(s.begin(ada, "op", "link", "1"), "b", "")
+		s.send(ada, "/signout", "x", "")
+		if status, _, _ := s.answer(ada, "op", query); status != http.StatusGone {
+			t.Errorf("a linking after the session has ended: %d", status)
+		}
+		query = p.authorize(s.begin(ada, "op"), "b", "")
+		s.signInBy(ada, "ada")
+		s.answer(ada, "op", query)
+		// The identity of one provider is not that of another with the same subject.
+		if status, to, _ := s.answer(ada, "op2", other.authorize(s.begin(ada, "op2", "link", "1"), "a", "")); to != "/account/links?done=linked" {
+			t.Errorf("the same subject of another provider: %d %s", status, to)
+		}
+		if s.links("ada") != 2 {
+			t.Errorf("ada has %d links, want 2", s.links("ada"))
+		}
+		for range 4 {
+			s.through(ada, p, fmt.Sprint("more ", time.Now()), "", "link", "1")
+		}
+		if s.links("ada") != 5 {
+			t.Errorf("ada has %d links, want as many as the schema allows", s.links("ada"))
+		}
+	})
+}
+
+// TestStaleSession checks that nobody links or unlinks in a session that was not verified within
+// ten minutes, and that the visitor is asked for that.
+func TestStaleSession(t *testing.T) {
+	p := newOP(t)
+	s := newSite(t, "memory:", nil, p)
+	early := s.linked("ada", p, "a")
+	query := p.authorize(s.begin(early, "op", "link", "1"), "b", "")
+	stale := s.browser()
+	s.skew.Store(int64(-11 * time.Minute))
+	s.signInBy(stale, "ada")
+	s.skew.Store(0)
+	const verify = "/account/verify?return=%2Faccount%2Flinks"
+	if status, to, body := s.send(stale, "/signin/with/op", "link", "1"); to != verify {
+		t.Errorf("beginning to link: %d %s\n%s", status, to, body)
+	}
+	e, err := s.users.Find(t.Context(), hints.UID("ada"))
+	must(t, err)
+	if status, to, body := s.send(stale, "/account/links", "identity", e.Texts("links")[0]); to != verify {
+		t.Errorf("unlinking: %d %s\n%s", status, to, body)
+	}
+	s.skew.Store(int64(11 * time.Minute))
+	if status, to, body := s.answer(early, "op", query); to != verify {
+		t.Errorf("linking: %d %s\n%s", status, to, body)
+	}
+	s.skew.Store(0)
+	if s.links("ada") != 1 {
+		t.Errorf("ada has %d links, want 1", s.links("ada"))
+	}
+}
+
+// TestLinkedTwice checks that of two visitors who link one identity at once, one gets it, and that
+// an account which was made anew has none.
+func TestLinkedTwice(t *testing.T) {
+	eachStore(t, func(t *testing.T, store string) {
+		p := newOP(t)
+		s := newSite(t, store, nil, p)
+		s.create("ada")
+		s.create("bob")
+		browsers := map[string]*http.Client{"ada": s.browser(), "bob": s.browser()}
+		for name, c := range browsers {
+			s.signInBy(c, name)
+		}
+		var wg sync.WaitGroup
+		for _, c := range browsers {
+			query := p.authorize(s.begin(c, "op", "link", "1"), "one", "")
+			wg.Go(func() { s.answer(c, "op", query) })
+		}
+		wg.Wait()
+		if s.links("ada")+s.links("bob") != 1 {
+			t.Fatalf("the identity is linked %d times to ada and %d times to bob", s.links("ada"), s.links("bob"))
+		}
+		winner := "ada"
+		if s.links("bob") == 1 {
+			winner = "bob"
+		}
+		b := s.browser()
+		s.through(b, p, "one", "")
+		s.wantWho("the identity", b, winner)
+
+		must(t, s.users.Delete(t.Context(), hints.UID(winner)))
+		s.wantWho("after the account was deleted", b, "")
+		e, err := s.users.Create(t.Context(), userdb.NewEntry{UID: winner, Facets: schema.Texts("name", winner), Password: goodPassword})
+		must(t, err)
+		if status, _, body := s.through(b, p, "one", ""); status != http.StatusUnprocessableEntity || len(e.Texts("links")) != 0 {
+			t.Errorf("an account that was made anew: %d\n%s", status, body)
+		}
+		s.wantWho("after the account was made anew", b, "")
+	})
+}
+
+// TestUnlink checks that links are removed with all sessions that they may have begun, but never
+// the last way to sign in.
+func TestUnlink(t *testing.T) {
+	p := newOP(t)
+	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].Domains = []string{"example.org"} }, p)
+	ada := s.linked("ada", p, "a")
+	_, _, page := s.send(ada, "/account/links")
+	if !strings.Contains(page, "<strong>op</strong>") {
+		t.Errorf("the page of linked accounts:\n%s", page)
+	}
+	by := s.browser()
+	s.through(by, p, "a", "")
+	e, err := s.users.Find(t.Context(), hints.UID("ada"))
+	must(t, err)
+	identity := e.Texts("links")[0]
+	if status, to, body := s.send(ada, "/account/links", "identity", identity); to != "/account/links?done=unlinked" {
+		t.Fatalf("removing a link: %d %s\n%s", status, to, body)
+	}
+	s.wantWho("who removed it", ada, "ada")
+	s.wantWho("whom the link signed in", by, "")
+	if status, _, _ := s.send(ada, "/account/links", "identity", identity); status != http.StatusGone {
+		t.Errorf("removing it again: %d", status)
+	}
+	s.through(by, p, "a", "")
+	s.wantWho("whom the link would sign in", by, "")
+
+	s.through(by, p, "new", "new@example.org") // an account without a password
+	uid := s.who(by)
+	e, err = s.users.Find(t.Context(), hints.UID(uid))
+	must(t, err)
+	if status, _, body := s.send(by, "/account/links", "identity", e.Texts("links")[0]); status != http.StatusUnprocessableEntity || !strings.Contains(body, "You could not sign in any more") {
+		t.Errorf("removing the last way to sign in: %d\n%s", status, body)
+	}
+	if s.links(uid) != 1 {
+		t.Error("the last way to sign in was removed")
+	}
+	want := []string{"linked ada@example.com", "unlinked ada@example.com"}
+	if got := s.sent(); !slices.Equal(got, want) {
+		t.Errorf("got the mails %q, want %q", got, want)
+	}
+}
+
+// TestRedirects checks that a sign-in leads only to paths of the site.
+func TestRedirects(t *testing.T) {
+	p := newOP(t)
+	s := newSite(t, "memory:", nil, p)
+	s.linked("ada", p, "a")
+	for to, want := range map[string]string{
+		"/orders?x=1": "/orders?x=1", "": "/account", "https://evil.example": "/account", "//evil.example": "/account", `/\evil.example`: "/account",
+		"/" + strings.Repeat("x", maxReturn): "/account", "javascript:alert(1)": "/account", "/a\tb": "/account", "evil": "/account",
+	} {
+		status, got, _ := s.through(s.browser(), p, "a", "", "return", to)
+		if status != http.StatusSeeOther || got != want {
+			t.Errorf("return %.40q: %d %s, want %s", to, status, got, want)
+		}
+	}
+	// Nothing that a request says decides where the provider sends the visitor.
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/signin/with/op", strings.NewReader("return=/"))
+	req.Host = "evil.example"
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	rec := httptest.NewRecorder()
+	s.server.Config.Handler.ServeHTTP(rec, req)
+	next := httptest.NewRequestWithContext(t.Context(), http.MethodGet, rec.Header().Get("Location"), nil)
+	next.Host = "evil.example"
+	for _, c := range rec.Result().Cookies() {
+		next.AddCookie(c)
+	}
+	page := httptest.NewRecorder()
+	s.server.Config.Handler.ServeHTTP(page, next)
+	if body := page.Body.String(); strings.Contains(body, "evil.example") || !strings.Contains(body, url.QueryEscape(s.server.URL)) {
+		t.Errorf("the page that leads to the provider:\n%s", body)
+	}
+	// Other sites cannot begin a sign-in.
+	req = httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/signin/with/op", nil)
+	req.Header.Set("Sec-Fetch-Site", "cross-site")
+	rec = httptest.NewRecorder()
+	s.server.Config.Handler.ServeHTTP(rec, req)
+	if rec.Code != http.StatusForbidden {
+		t.Errorf("a form of another site: %d", rec.Code)
+	}
+}
+
+// TestMixUp checks that a provider which names itself in its answers must do so, and that a code of
+// one provider is never sent to another.
+func TestMixUp(t *testing.T) {
+	honest, evil := newOP(t), newOP(t)
+	got := 0
+	evil.set(func(p *op) {
+		p.metadata = func(says map[string]any) {
+			// It leads visitors to the honest one.
+			says["authorization_endpoint"] = honest.issuer() + "/auth"
+			says["authorization_response_iss_parameter_supported"] = true
+		}
+		p.tokens = func(http.ResponseWriter) bool { got++; return false }
+	})
+	s := newSite(t, "memory:", nil, honest, evil)
+	s.linked("ada", honest, "ada")
+	b := s.browser()
+	at := s.begin(b, "op2")
+	query := honest.authorize(at, "ada", "")
+	u, _ := url.Parse(at)
+	if redirect := u.Query().Get("redirect_uri"); redirect != s.server.URL+"/signin/with/op2/callback" {
+		t.Errorf("the redirect URI is %s, want one for this provider alone", redirect)
+	}
+	for what, change := range map[string]func(url.Values){
+		"the answer of the honest provider":       func(url.Values) {},
+		"the same without the name of the issuer": func(q url.Values) { q.Del("iss") },
+	} {
+		c := s.browser()
+		q := honest.authorize(s.begin(c, "op2"), "ada", "")
+		change(q)
+		if status, _, _ := s.answer(c, "op2", q); status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d", what, status)
+		}
+		s.wantWho(what, c, "")
+	}
+	s.answer(b, "op", query) // at the other redirect URI
+	s.wantWho("the answer at another redirect URI", b, "")
+	if got != 0 {
+		t.Errorf("%d codes were sent to the wrong provider", got)
+	}
+}
+
+// TestHangingProvider checks that a provider that does not answer delays nobody who uses another
+// one, and that it is not asked again and again.
+func TestHangingProvider(t *testing.T) {
+	good, bad := newOP(t), newOP(t)
+	release := make(chan struct{})
+	bad.hang = release
+	s := newSite(t, "memory:", nil, good, bad) // starts, although the provider does not answer
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.server.URL+"/signin/with/op2", nil)
+			if resp, err := http.DefaultClient.Do(req); err == nil {
+				resp.Body.Close()
+			}
+		})
+	}
+	s.linked("ada", good, "a")
+	b := s.browser()
+	s.through(b, good, "a", "")
+	s.wantWho("another provider", b, "ada")
+	cancel()
+	wg.Wait()
+	close(release)
+	bad.set(func(p *op) { p.hang = nil })
+	for range 100 {
+		if status, _, _ := s.send(s.browser(), "/signin/with/op2", "x", ""); status == http.StatusSeeOther {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Error("the provider answers again, and is not used")
+}
+
+// TestBackOff checks that metadata is read when it is needed, once, less and less often while that
+// fails, and again after a day, while the old one still counts.
+func TestBackOff(t *testing.T) {
+	p := newOP(t)
+	s := newSite(t, "memory:", nil, p)
+	reads := func() (n int) {
+		p.set(func(p *op) { n = p.reads })
+		return n
+	}
+	if reads() != 0 {
+		t.Error("the program asked a provider when it started")
+	}
+	broken := func(says map[string]any) { says["token_endpoint"] = "http://example.com/token" }
+	p.set(func(p *op) { p.metadata = broken })
+	advance := func(d time.Duration) {
+		s.mu.Lock()
+		s.now += d
+		s.mu.Unlock()
+	}
+	try := func(status, want int) {
+		t.Helper()
+		if got, _, _ := s.send(s.browser(), "/signin/with/op", "x", ""); got != status || reads() != want {
+			t.Errorf("got %d after %d reads, want %d after %d", got, reads(), status, want)
+		}
+	}
+	try(503, 1)
+	try(503, 1)
+	advance(firstBackOff)
+	try(503, 2)
+	advance(firstBackOff)
+	try(503, 2)
+	advance(firstBackOff)
+	try(503, 3)
+	for range 10 {
+		advance(longestBackOff)
+		s.send(s.browser(), "/signin/with/op", "x", "")
+	}
+	try(503, 13)
+	p.set(func(p *op) { p.metadata = nil })
+	advance(longestBackOff)
+	try(303, 14)
+	try(303, 14)
+	p.set(func(p *op) { p.metadata = broken })
+	advance(metadataAge)
+	if got, _, _ := s.send(s.browser(), "/signin/with/op", "x", ""); got != http.StatusSeeOther {
+		t.Errorf("with old metadata: %d", got)
+	}
+}
+
+// TestMetadata checks that metadata is refused that would send secrets elsewhere than to a server
+// of a provider with TLS, or that is of another issuer.
+func TestMetadata(t *testing.T) {
+	for what, change := range map[string]func(map[string]any){
+		"another issuer":            func(says map[string]any) { says["issuer"] = "https://example.com" },
+		"an endpoint without TLS":   func(says map[string]any) { says["token_endpoint"] = "http://example.com/" },
+		"no keys":                   func(says map[string]any) { delete(says, "jwks_uri") },
+		"keys without TLS":          func(says map[string]any) { says["jwks_uri"] = "http://example.com/" },
+		"UserInfo without TLS":      func(says map[string]any) { says["userinfo_endpoint"] = "http://example.com/" },
+		"an endpoint of no server":  func(says map[string]any) { says["authorization_endpoint"] = "javascript:alert(1)" },
+		"an endpoint with a secret": func(says map[string]any) { says["authorization_endpoint"] = "https://a:b@example.com/" },
+		"too much":                  func(says map[string]any) { says["x"] = strings.Repeat("x", maxAnswer) },
+	} {
+		p := newOP(t)
+		p.metadata = change
+		s := newSite(t, "memory:", nil, p)
+		if status, _, _ := s.send(s.browser(), "/signin/with/op", "x", ""); status != http.StatusServiceUnavailable {
+			t.Errorf("%s: %d", what, status)
+		}
+	}
+}
+
+// TestCookies checks the cookies of attempts: what protects them, that nobody can read them or use
+// those of another provider, and that one browser has only a few.
+func TestCookies(t *testing.T) {
+	p := newOP(t)
+	s := newSite(t, "memory:", nil, p)
+	s.flows.Proxies = nil
+	req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://example.com/signin/with/op", nil)
+	rec := httptest.NewRecorder()
+	s.server.Config.Handler.ServeHTTP(rec, req)
+	cookies := rec.Result().Cookies()
+	if len(cookies) != 1 {
+		t.Fatalf("got %d cookies", len(cookies))
+	}
+	c := cookies[0]
+	if !strings.HasPrefix(c.Name, "__Host-oidc-") || !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.MaxAge != 600 || c.Domain != "" {
+		t.Errorf("the cookie is %v", c)
+	}
+	state := strings.TrimPrefix(rec.Header().Get("Location"), "/signin/with/op?attempt=")
+	if len(state) != 26 || strings.Contains(c.Value, state) {
+		t.Errorf("the state is %q and the cookie %q", state, c.Value)
+	}
+	b := s.browser()
+	home, _ := url.Parse(s.server.URL)
+	for range 20 {
+		s.begin(b, "op")
+	}
+	if n := len(b.Jar.Cookies(home)); n > maxAttempts {
+		t.Errorf("a browser has %d attempts", n)
+	}
+}
+
+// TestConfiguration checks which configurations are refused.
+func TestConfiguration(t *testing.T) {
+	p := newOP(t)
+	good := newSite(t, "memory:", nil, p).flows
+	valid := Provider{Name: "a", Issuer: "https://a.example", ClientID: "c"}
+	with := func(change func(*Provider)) []Provider {
+		other := valid
+		change(&other)
+		return []Provider{valid, other}
+	}
+	bare := &web.Flows{Auth: web.Auth{Users: good.Users}}
+	for what, s := range map[string]*SignIn{
+		"no keys":               {Flows: good, Providers: []Provider{valid}},
+		"a short key":           {Flows: good, Keys: [][]byte{{1}}},
+		"flows not registered":  {Flows: bare, Keys: siteKeys()},
+		"a field that is typed": {Flows: good, Keys: siteKeys(), Field: "email"},
+		"no such field":         {Flows: good, Keys: siteKeys(), Field: "x"},
+		"one name twice":        {Flows: good, Keys: siteKeys(), Providers: with(func(p *Provider) { p.Issuer += "/b" })},
+		"one issuer twice":      {Flows: good, Keys: siteKeys(), Providers: with(func(p *Provider) { p.Name = "b" })},
+		"a bad name":            {Flows: good, Keys: siteKeys(), Providers: with(func(p *Provider) { p.Name = "A/" })},
+		"no client ID":          {Flows: good, Keys: siteKeys(), Providers: with(func(p *Provider) { p.Name, p.ClientID = "b", "" })},
+		"an issuer without TLS": {Flows: good, Keys: siteKeys(), Providers: with(func(p *Provider) { p.Name, p.Issuer = "b", "http://a.example" })},
+	} {
+		if err := s.Register(http.NewServeMux()); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+}

@@ -1,0 +1,429 @@
+package oidc
+
+import (
+	"encoding/base32"
+	"fmt"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/totp"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// TestSignIn checks what a sign-in does with an identity, in the order of the rows of docs/oidc.md.
+func TestSignIn(t *testing.T) {
+	eachStore(t, func(t *testing.T, store string) {
+		p := newOP(t)
+		s := newSite(t, store, func(s *SignIn) { s.Providers[0].Domains = []string{"example.org"} }, p)
+		ada := s.linked("ada", p, "ada at op")
+		s.create("bob")
+
+		// An identity that is linked signs in, in any browser, and asks nothing about addresses.
+		c := s.browser()
+		if status, to, body := s.through(c, p, "ada at op", "bob@example.com", "return", "/account?x=1"); status != http.StatusSeeOther || to != "/account?x=1" {
+			t.Errorf("a linked identity: %d %s\n%s", status, to, body)
+		}
+		s.wantWho("a linked identity", c, "ada")
+
+		// It is never linked to anybody else.
+		bob := s.browser()
+		s.signInBy(bob, "bob")
+		if status, _, body := s.through(bob, p, "ada at op", "", "link", "1"); status != http.StatusUnprocessableEntity || !strings.Contains(body, "another account") {
+			t.Errorf("linking what is linked to somebody else: %d\n%s", status, body)
+		}
+		if s.links("bob") != 0 {
+			t.Error("the link was switched")
+		}
+		s.wantWho("after that", bob, "bob")
+
+		// An ordinary sign-in with an unknown identity links nothing, even while somebody is signed
+		// in.
+		if status, _, body := s.through(bob, p, "unknown", "bob@example.com"); status != http.StatusUnprocessableEntity || !strings.Contains(body, "sign in first") {
+			t.Errorf("an unknown identity: %d\n%s", status, body)
+		}
+		if s.links("bob") != 0 || s.links("ada") != 1 {
+			t.Error("an ordinary sign-in linked something")
+		}
+
+		// A provider that gives addresses to people creates an account. Its word is not asked
+		// again.
+		c = s.browser()
+		if status, to, body := s.through(c, p, "new", "New@example.org"); status != http.StatusSeeOther || to != "/account" {
+			t.Errorf("a new visitor: %d %s\n%s", status, to, body)
+		}
+		e, err := s.users.Find(t.Context(), hints.Field("email", "new@example.org"))
+		must(t, err)
+		if !e.VerifiedText("email", "New@example.org") || len(e.Texts("links")) != 1 || e.TextValues("links")[0].Label != "op" {
+			t.Errorf("the new account is %v", e.Flat())
+		}
+		s.wantWho("a new visitor", c, e.UID())
+		c = s.browser()
+		s.through(c, p, "new", "another@example.org")
+		s.wantWho("a new visitor, again", c, e.UID())
+
+		// Of another domain, a mail invites.
+		c = s.browser()
+		if status, _, body := s.through(c, p, "other", "other@example.net"); status != http.StatusUnprocessableEntity || !strings.Contains(body, "sign in first") {
+			t.Errorf("an address of another domain: %d\n%s", status, body)
+		}
+		s.wantWho("an address of another domain", c, "")
+		// An address that somebody has creates nothing, also if the provider says who owns it.
+		s.through(s.browser(), p, "thief", "new@example.org")
+		s.wantWho("somebody who has no account", s.browser(), "")
+		want := []string{"linked ada@example.com", "registered bob@example.com", "welcome other@example.net", "registered New@example.org"}
+		if got := s.sent(); !slices.Equal(got, want) {
+			t.Errorf("got the mails %q, want %q", got, want)
+		}
+		s.wantWho("the owner", ada, "ada")
+
+		must(t, s.users.Disable(t.Context(), hints.UID("ada")))
+		c = s.browser()
+		if status, _, _ := s.through(c, p, "ada at op", ""); status != http.StatusUnprocessableEntity {
+			t.Errorf("a disabled account: %d", status)
+		}
+		s.wantWho("a disabled account", c, "")
+	})
+}
+
+// TestSecondFactor checks that a provider takes the first step only, whatever acr and amr say, and
+// that an account with a second factor needs level 2 to link.
+func TestSecondFactor(t *testing.T) {
+	p := newOP(t)
+	p.token = func(claims, _ jsonMap) { claims["acr"], claims["amr"] = "aal3", []string{"mfa", "hwk"} }
+	s := newSite(t, "memory:", nil, p)
+	s.linked("ada", p, "a")
+	ctx := t.Context()
+	e, err := s.users.Find(ctx, hints.UID("ada"))
+	must(t, err)
+	_, secret, err := s.users.StartSession(ctx, e, userdb.SessionOptions{})
+	must(t, err)
+	enrolment, err := s.users.EnrolTOTP(ctx, secret, userdb.TOTPOptions{})
+	must(t, err)
+	key, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(enrolment.Secret)
+	must(t, err)
+	_, err = s.users.ConfirmTOTP(ctx, secret, enrolment.ID, totp.Code(key, totp.Step(time.Now())), userdb.SessionOptions{})
+	must(t, err)
+	c := s.browser()
+	if _, to, _ := s.through(c, p, "a", ""); to == "/account" {
+		t.Error("a provider signed in to an account with a second factor")
+	}
+	s.wantWho("before the second step", c, "")
+}
+
+// TestSameWords checks that the answer to an unknown identity does not depend on whether somebody
+// has the address, or on the state of that account.
+func TestSameWords(t *testing.T) {
+	p := newOP(t)
+	s := newSite(t, "memory:", nil, p)
+	ctx := t.Context()
+	for _, name := range []string{"live", "disabled", "deleted", "linked"} {
+		s.create(name)
+		secret, to, err := s.users.IssueFor(ctx, hints.UID(name), "email", userdb.Token{Purpose: "x"})
+		must(t, err)
+		if _, _, err := s.users.Redeem(ctx, "x", secret); err != nil || to == "" {
+			t.Fatal(err)
+		}
+	}
+	must(t, s.users.Disable(ctx, hints.UID("disabled")))
+	must(t, s.users.Delete(ctx, hints.UID("deleted"))) // its address is held
+	c := s.browser()
+	s.signInBy(c, "linked")
+	s.through(c, p, "somebody", "", "link", "1")
+	answers := map[string]bool{}
+	for _, name := range []string{"live", "disabled", "deleted", "linked", "nobody"} {
+		status, to, body := s.through(s.browser(), p, "unknown "+name, name+"@example.com")
+		answers[fmt.Sprint(status, to, strings.ReplaceAll(body, name+"@", ""))] = true
+	}
+	for _, email := range []string{"", "not an address", strings.Repeat("x", 5000) + "@example.com"} {
+		status, to, body := s.through(s.browser(), p, "unknown", email)
+		answers[fmt.Sprint(status, to, body)] = true
+	}
+	if len(answers) != 1 {
+		t.Errorf("got %d different answers, want 1: %v", len(answers), answers)
+	}
+	want := []string{"linked linked@example.com", "registered live@example.com", "registered disabled@example.com", "registered linked@example.com", "welcome nobody@example.com"}
+	if got := s.sent(); !slices.Equal(got, want) {
+		t.Errorf("got the mails %q, want %q", got, want)
+	}
+	s.flows.SignUp = web.SignUpClosed
+	s.through(s.browser(), p, "unknown", "closed@example.com")
+	if got := s.sent(); len(got) != len(want) {
+		t.Errorf("a closed site sent %q", got)
+	}
+}
+
+// TestNewAccounts checks whose addresses create accounts, and that an account that lacks what the
+// schema requires is left to a mail.
+func TestNewAccounts(t *testing.T) {
+	p := newOP(t)
+	s := newSite(t, "memory:", func(s *SignIn) {
+		s.Providers[0].Domains = []string{"example.org"}
+		s.Complete = func(c Claims, n *userdb.NewEntry) { n.Facets["name"] = schema.Text(c.Name) }
+	}, p)
+	for _, c := range []struct {
+		email, name string
+		verified    any
+		creates     bool
+	}{
+		{"a@example.org", "Ann", true, true},
+		{"b@EXAMPLE.org", "Bob", "true", true},
+		{"c@example.org", "Cid", false, false},
+		{"d@example.org", "Dan", nil, false},
+		{"e@sub.example.org", "Eve", true, false},
+		{"f@example.org@example.net", "Fay", true, false},
+		{"g@example.org", "Ann", true, false}, // the name is taken
+		{"h@example.org", "", true, false},
+	} {
+		p.set(func(p *op) {
+			p.token = func(claims, _ jsonMap) {
+				claims["name"] = c.name
+				if claims["email_verified"] = c.verified; c.verified == nil {
+					delete(claims, "email_verified")
+				}
+			}
+		})
+		b := s.browser()
+		s.through(b, p, "sub "+c.email, c.email)
+		if got := s.who(b) != ""; got != c.creates {
+			t.Errorf("%v: an account was created: %v", c, got)
+		}
+	}
+	want := "[welcome c@example.org welcome d@example.org welcome e@sub.example.org welcome g@example.org welcome h@example.org]"
+	if got := fmt.Sprint(s.sent()); got != want {
+		t.Errorf("got the mails %s, want %s", got, want)
+	}
+	p.set(func(p *op) { p.token = nil })
+	s.flows.SignUp = web.SignUpClosed
+	b := s.browser()
+	s.through(b, p, "closed", "closed@example.org")
+	s.wantWho("a closed site", b, "")
+	for _, c := range []struct {
+		claims Claims
+		owns   bool
+	}{
+		{Claims{Email: "x@gmail.com", EmailVerified: true}, true},
+		{Claims{Email: "x@example.org", EmailVerified: true}, false},
+		{Claims{Email: "x@example.org", EmailVerified: true, HostedDomain: "example.org"}, true},
+		{Claims{Email: "x@example.org", EmailVerified: true, HostedDomain: "example.com"}, false},
+		{Claims{Email: "x@example.com", EmailVerified: true, HostedDomain: "example.com"}, false},
+	} {
+		google := remote{Provider: Provider{Issuer: "https://accounts.google.com", Domains: []string{"gmail.com", "example.org"}}}
+		if got := google.owns(c.claims); got != c.owns {
+			t.Errorf("Google and %+v: %v", c.claims, got)
+		}
+	}
+}
+
+// TestUserInfo checks that an address that the provider says only at its UserInfo endpoint counts,
+// and none that is about somebody else.
+func TestUserInfo(t *testing.T) {
+	p := newOP(t)
+	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].Domains = []string{"example.org"} }, p)
+	p.set(func(p *op) {
+		p.info = func(string) map[string]any {
+			return jsonMap{"sub": "another", "email": "a@example.org", "email_verified": true}
+		}
+	})
+	b := s.browser()
+	s.through(b, p, "a", "")
+	s.wantWho("UserInfo of another subject", b, "")
+	p.set(func(p *op) {
+		p.info = func(sub string) map[string]any {
+			return jsonMap{"sub": sub, "email": "a@example.org", "email_verified": true}
+		}
+	})
+	s.through(b, p, "a", "")
+	if s.who(b) == "" {
+		t.Error("the address at the UserInfo endpoint was not used")
+	}
+}
+
+// TestAnswers checks answers of a provider that must not sign in, each in an attempt that would
+// sign in otherwise.
+func TestAnswers(t *testing.T) {
+	p, other := newOP(t), newOP(t)
+	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].MaxAge = time.Hour }, p, other)
+	s.linked("ada", p, "ada")
+	claim := func(name string, v any) func(*op) {
+		return func(p *op) { p.token = func(claims, _ jsonMap) { claims[name] = v } }
+	}
+	now := time.Now()
+	part := func(n int, with string) func(*op) {
+		return func(p *op) {
+			p.forge = func(signed string) string {
+				parts := strings.Split(signed, ".")
+				parts[n] = with
+				return strings.Join(parts, ".")
+			}
+		}
+	}
+	type change = func(url.Values)
+	set := func(name, v string) change { return func(q url.Values) { q.Set(name, v) } }
+	for _, c := range []struct {
+		name   string
+		op     func(*op)
+		answer change
+		status int
+	}{
+		{"nothing wrong", func(*op) {}, nil, 303},
+		{"wrong nonce", claim("nonce", "x"), nil, 422},
+		{"no nonce", claim("nonce", ""), nil, 422},
+		{"wrong audience", claim("aud", "another"), nil, 422},
+		{"several audiences without azp", claim("aud", []string{"client", "another"}), nil, 422},
+		{"another authorized party", claim("azp", "another"), nil, 422},
+		{"wrong issuer", claim("iss", other.issuer()), nil, 422},
+		{"expired", claim("exp", now.Add(-time.Second).Unix()), nil, 422},
+		{"of the future", claim("nbf", now.Add(time.Hour).Unix()), nil, 422},
+		{"no subject", claim("sub", ""), nil, 422},
+		{"a long subject", claim("sub", strings.Repeat("a", 256)), nil, 422},
+		{"another subject", claim("sub", "Ada"), nil, 422},
+		{"signed in too long ago", claim("auth_time", now.Add(-2*time.Hour).Unix()), nil, 422},
+		{"no time of signing in", claim("auth_time", nil), nil, 422},
+		{"alg none", part(0, encode([]byte(`{"alg":"none"}`))), nil, 422},
+		{"alg none, not signed", func(p *op) {
+			p.forge = func(signed string) string {
+				return encode([]byte(`{"alg":"none"}`)) + "." + strings.Split(signed, ".")[1] + "."
+			}
+		}, nil, 422},
+		{"alg HS256", part(0, encode([]byte(`{"alg":"HS256","kid":"k"}`))), nil, 422},
+		{"no signature", part(2, ""), nil, 422},
+		{"another signature", part(2, encode(make([]byte, 64))), nil, 422},
+		{"signed by another key", func(p *op) {
+			p.forge = func(signed string) string { return signWith(other.key, jsonMap{"alg": "ES256", "kid": "k"}, jsonMap{}) }
+		}, nil, 422},
+		{"no ID token", func(p *op) { p.forge = func(string) string { return "" } }, nil, 422},
+		{"an answer without end", func(p *op) {
+			p.tokens = func(w http.ResponseWriter) bool {
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"access_token":"%s"}`, strings.Repeat("x", maxAnswer))
+				return true
+			}
+		}, nil, 503},
+		{"a provider that fails", func(p *op) {
+			p.tokens = func(w http.ResponseWriter) bool { http.Error(w, "no", http.StatusBadGateway); return true }
+		}, nil, 503},
+		{"a redirect", func(p *op) {
+			p.tokens = func(w http.ResponseWriter) bool {
+				w.Header().Set("Location", other.issuer()+"/token")
+				w.WriteHeader(http.StatusTemporaryRedirect)
+				return true
+			}
+		}, nil, 422},
+		{"another issuer in the answer", func(*op) {}, set("iss", other.issuer()), 422},
+		{"no issuer in the answer", func(*op) {}, func(q url.Values) { q.Del("iss") }, 303},
+		{"no code", func(*op) {}, func(q url.Values) { q.Del("code") }, 422},
+		{"a long code", func(*op) {}, set("code", strings.Repeat("x", maxCode+1)), 422},
+		{"another code", func(*op) {}, set("code", "x"), 422},
+		{"two codes", func(*op) {}, func(q url.Values) { q.Add("code", "x") }, 410},
+		{"an error", func(*op) {}, set("error", "access_denied"), 422},
+		{"no state", func(*op) {}, func(q url.Values) { q.Del("state") }, 410},
+		{"another state", func(*op) {}, set("state", strings.Repeat("A", 26)), 410},
+	} {
+		b := s.browser()
+		at := s.begin(b, "op")
+		query := p.authorize(at, "ada", "")
+		p.set(c.op)
+		if c.answer != nil {
+			c.answer(query)
+		}
+		status, to, body := s.answer(b, "op", query)
+		uid := map[bool]string{true: "ada"}[c.status == 303]
+		if got := s.who(b); status != c.status || got != uid || strings.Contains(body, "ada") && uid == "" {
+			t.Errorf("%s: %d %s, signed in as %q, want %d and %q\n%s", c.name, status, to, got, c.status, uid, body)
+		}
+		p.set(func(p *op) { p.token, p.forge, p.tokens = nil, nil, nil })
+	}
+}
+
+// TestAttempts checks that an answer counts only in the browser, for the provider and in the time
+// of its attempt, and once.
+func TestAttempts(t *testing.T) {
+	eachStore(t, func(t *testing.T, store string) {
+		p, other := newOP(t), newOP(t)
+		s := newSite(t, store, nil, p, other)
+		s.linked("ada", p, "ada")
+		refused := func(what string, c *http.Client, provider string, query url.Values) {
+			t.Helper()
+			if status, to, _ := s.answer(c, provider, query); status == http.StatusSeeOther || status >= 500 {
+				t.Errorf("%s: %d %s", what, status, to)
+			}
+			s.wantWho(what, c, "")
+		}
+		b := s.browser()
+		query := p.authorize(s.begin(b, "op"), "ada", "")
+		refused("another browser", s.browser(), "op", query)
+		refused("another provider", b, "op2", query)
+		second := s.browser()
+		s.begin(second, "op")
+		refused("a browser with another attempt", second, "op", query)
+
+		// A thief puts the code of one attempt into another: PKCE and the nonce refuse it.
+		swapped := p.authorize(s.begin(second, "op"), "mallory", "")
+		swapped.Set("code", query.Get("code"))
+		refused("a swapped code", second, "op", swapped)
+
+		query = p.authorize(s.begin(b, "op"), "ada", "")
+		copied := s.browser()
+		home, _ := url.Parse(s.server.URL)
+		cookies := b.Jar.Cookies(home)
+		copied.Jar.SetCookies(home, cookies)
+		if status, to, body := s.answer(b, "op", query); status != http.StatusSeeOther {
+			t.Errorf("the answer: %d %s\n%s", status, to, body)
+		}
+		s.wantWho("the answer", b, "ada")
+		refused("the answer again", copied, "op", query)
+
+		late := s.browser()
+		query = p.authorize(s.begin(late, "op"), "ada", "")
+		s.mu.Lock()
+		s.now = attemptLife
+		s.mu.Unlock()
+		refused("a late answer", late, "op", query)
+		s.mu.Lock()
+		s.now = 0
+		s.mu.Unlock()
+	})
+}
+
+// TestReplay checks that the store's mark alone refuses an answer that is used again.
+func TestReplay(t *testing.T) {
+	eachStore(t, func(t *testing.T, store string) {
+		p := newOP(t)
+		s := newSite(t, store, nil, p)
+		s.linked("ada", p, "ada")
+		b := s.browser()
+		at := s.begin(b, "op")
+		home, _ := url.Parse(s.server.URL)
+		cookies := b.Jar.Cookies(home)
+		var wg sync.WaitGroup
+		results := make([]bool, 5)
+		for i := range results {
+			c := s.browser()
+			c.Jar.(*cookiejar.Jar).SetCookies(home, cookies)
+			query := p.authorize(at, "ada", "") // a code for each
+			wg.Go(func() {
+				_, to, _ := s.answer(c, "op", query)
+				results[i] = to == "/account"
+			})
+		}
+		wg.Wait()
+		n := 0
+		for _, ok := range results {
+			if ok {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("one attempt signed in %d times, want once", n)
+		}
+	})
+}

@@ -1,0 +1,331 @@
+package oidc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/sealed"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// A SignIn lets visitors sign in with other providers, and link what they have there to their
+// accounts. It adds pages to Flows. It is safe for concurrent use; do not change the fields after
+// Register.
+type SignIn struct {
+	Flows     *web.Flows
+	Providers []Provider
+	// Keys seal the cookies of sign-ins that have begun, each key with 32 random bytes. The first
+	// one seals, and all of them open. They may be those of userdb.Options.Keys. All processes of a
+	// site have the same keys.
+	Keys [][]byte
+	// Field is the field of links, which the schema declares with "typed": false. If "", it is
+	// links.
+	Field string
+	// Passkeys is a field each of whose values signs in by itself, so that the last link may go. If
+	// "", there is none.
+	Passkeys string
+	// Complete sets facets of an account that is created for an identity. It may be nil. What a
+	// provider claims is a hint.
+	Complete func(c Claims, n *userdb.NewEntry)
+	// Transport sends the requests to providers. If nil, it is like http.DefaultTransport.
+	Transport http.RoundTripper
+
+	ring    sealed.Ring
+	remotes map[string]*remote
+	now     func() time.Time // for tests
+}
+
+// maxCallbacks limits the answers of providers that one origin or account may bring in an hour.
+const maxCallbacks = 120
+
+// Register adds the pages to mux. Call it after Flows.Register. It asks no provider for anything,
+// so that the program starts without them.
+func (s *SignIn) Register(mux *http.ServeMux) (err error) {
+	f := s.Flows
+	s.Field, s.remotes = cmp.Or(s.Field, "links"), map[string]*remote{}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if s.ring, err = sealed.New(s.Keys); err == nil && !s.ring.Any() {
+		err = errors.New("none is given")
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("oidc: Keys: %w", err)
+	case f == nil || f.Paths.With == "" || f.Render == nil:
+		return errors.New("oidc: Flows is not registered, or has no path for other providers")
+	}
+	if field := f.Users.Schema().Fields[s.Field]; field.IsTyped() {
+		return fmt.Errorf(`oidc: the schema does not declare the field %s with "typed": false`, s.Field)
+	}
+	client := newClient(s.Transport)
+	f.Providers = nil
+	for _, p := range s.Providers {
+		remote, err := newRemote(p, f.Base+f.Paths.With, client, s.now)
+		switch {
+		case err != nil:
+			return err
+		case s.remotes[p.Name] != nil:
+			return fmt.Errorf("oidc: two providers are called %s", p.Name)
+		case slices.ContainsFunc(s.Providers, func(o Provider) bool { return o.Name != p.Name && o.Issuer == p.Issuer }):
+			return fmt.Errorf("oidc: two providers have the issuer %s", p.Issuer)
+		}
+		s.remotes[p.Name] = remote
+		f.Providers = append(f.Providers, web.Provider{Name: p.Name, Label: remote.Label, Path: f.Paths.With + "/" + p.Name})
+		path := f.Paths.With + "/" + p.Name
+		mux.Handle("POST "+path, web.Protect(f.Visitor(f.Page("signin", returnPath, s.begin(remote)))))
+		mux.Handle("GET "+path, web.Protect(f.Visitor(f.Page("continue", s.authURL(remote), nil))))
+		mux.Handle("GET "+path+"/callback", web.Protect(f.Visitor(s.callback(remote))))
+	}
+	if f.Paths.Links != "" {
+		mux.Handle(f.Paths.Links, web.Protect(f.Require(f.Page("links", s.links, s.unlink))))
+	}
+	return nil
+}
+
+func returnPath(r *http.Request) (any, error) { return web.ReturnPath(r), nil }
+
+// begin returns what the form that begins a sign-in or a linking does. The redirect to the provider
+// comes from a page of its own: forms may lead only to this site (form-action of the site's Content
+// Security Policy), and browsers that check this also check redirects.
+func (s *SignIn) begin(p *remote) func(http.ResponseWriter, *http.Request) (string, error) {
+	return func(w http.ResponseWriter, r *http.Request) (string, error) {
+		f, session := s.Flows, ""
+		if r.PostFormValue("link") != "" {
+			if session = web.Session(r.Context()).ID; session == "" {
+				return f.Paths.SignIn, nil
+			}
+			if !s.verified(r) {
+				return s.verifyPath(), nil
+			}
+		}
+		a := newAttempt(session, web.ReturnPath(r), s.now())
+		if _, err := p.authURL(r.Context(), a); err != nil {
+			return "", err
+		}
+		a.keep(w, r, f.Auth, s.ring, p.Name)
+		return f.Paths.With + "/" + p.Name + "?attempt=" + a.State, nil
+	}
+}
+
+// verified reports whether the visitor proved within ten minutes who they are. LinkIdentity checks
+// that again.
+func (s *SignIn) verified(r *http.Request) bool {
+	level := 1
+	if len(web.Entry(r.Context()).FactorMethods()) > 0 {
+		level = 2
+	}
+	return time.Since(web.Session(r.Context()).VerifiedAt(level)) <= 10*time.Minute
+}
+
+// verifyPath returns the path of the page that asks who the visitor is, and then returns to the
+// page of linked accounts.
+func (s *SignIn) verifyPath() string {
+	return s.Flows.Paths.Verify + "?" + url.Values{"return": {s.Flows.Paths.Links}}.Encode()
+}
+
+// authURL returns what loads the page that leads to the provider.
+func (s *SignIn) authURL(p *remote) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		a, err := findAttempt(r, s.Flows.Auth, s.ring, p.Name, r.FormValue("attempt"), s.now())
+		if err != nil {
+			return "", err
+		}
+		return p.authURL(r.Context(), a)
+	}
+}
+
+// Problems for visitors. The reasons are those of web.Texts if there is no text for the rule.
+var (
+	errDenied = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "provider", Reason: "the other provider did not sign you in"}
+	errOther  = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "linked", Reason: "this is linked to another account"}
+	errLast   = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "last", Reason: "you could not sign in any more"}
+)
+
+// callback returns the handler of the provider's answer.
+func (s *SignIn) callback(p *remote) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to, page, err := s.answer(w, r, p)
+		if err == nil {
+			http.Redirect(w, r, to, http.StatusSeeOther)
+			return
+		}
+		load := func(*http.Request) (any, error) { return "/", err }
+		if page == "links" {
+			load = func(r *http.Request) (any, error) {
+				all, _ := s.links(r)
+				return all, err
+			}
+		}
+		s.Flows.Page(page, load, nil).ServeHTTP(w, r)
+	})
+}
+
+// answer carries out what a provider's answer permits. It returns the path to redirect to, or an
+// error and the page that shows it.
+func (s *SignIn) answer(w http.ResponseWriter, r *http.Request, p *remote) (to, page string, err error) {
+	f, query := s.Flows, r.URL.Query()
+	for _, name := range []string{"state", "code", "iss", "error"} {
+		if len(query[name]) > 1 {
+			return "", "gone", userdb.ErrNotFound
+		}
+	}
+	a, err := findAttempt(r, f.Auth, s.ring, p.Name, query.Get("state"), s.now())
+	if err != nil {
+		return "", "gone", err
+	}
+	a.drop(w, r, f.Auth)
+	if page = "signin"; a.Session != "" {
+		page = "links"
+		// An attempt to link belongs to one session. Somebody who has signed in here since did not
+		// ask for it.
+		if web.Session(r.Context()).ID != a.Session {
+			return "", "gone", userdb.ErrNotFound
+		}
+	}
+	if err := (web.Limit{Auth: f.Auth, Name: "oidc callbacks", Max: maxCallbacks}).Allow(r); err != nil {
+		return "", page, err
+	}
+	claims, err := s.judge(r, p, a)
+	switch refused := errRefused(""); {
+	case errors.As(err, &refused):
+		p.warn(r.Context(), "an answer of a provider was refused", err)
+		return "", page, errDenied
+	case errors.Is(err, errAway):
+		p.warn(r.Context(), "a provider did not answer", err)
+		return "", page, err
+	case err != nil:
+		return "", page, err
+	}
+	if err := f.Users.Spend(r.Context(), a.spentHash(), attemptLife+time.Minute); err != nil {
+		return "", "gone", err
+	}
+	link := userdb.Link{Field: s.Field, Identity: claims.identity(), Label: p.Name}
+	if a.Session != "" {
+		to, err := s.link(r, p, link)
+		return to, page, err
+	}
+	to, err = s.signIn(w, r, p, claims, link, a.Return)
+	if errors.Is(err, web.ErrUnlinked) {
+		page = "unlinked"
+	}
+	return to, page, err
+}
+
+// judge returns the claims that an answer proves.
+func (s *SignIn) judge(r *http.Request, p *remote, a attempt) (Claims, error) {
+	m, err := p.metadata(r.Context())
+	if err != nil {
+		return Claims{}, err
+	}
+	query := r.URL.Query()
+	issuer, code := query.Get("iss"), query.Get("code")
+	switch {
+	case issuer != "" && issuer != p.Issuer, issuer == "" && m.namesSelf:
+		// The code may belong to another provider, so it is sent to none.
+		return Claims{}, errRefused("the answer names another issuer, or none")
+	case query.Get("error") != "":
+		return Claims{}, errRefused(fmt.Sprintf("the provider answered %.64q", query.Get("error")))
+	case code == "" || len(code) > maxCode:
+		return Claims{}, errRefused("the answer has no code, or one that is too long")
+	}
+	return p.exchange(r.Context(), a, code)
+}
+
+const maxCode = 4 << 10
+
+// signIn signs in the account that has the link, or does what is possible if none has.
+func (s *SignIn) signIn(w http.ResponseWriter, r *http.Request, p *remote, c Claims, link userdb.Link, to string) (string, error) {
+	f := s.Flows
+	if to == "/" {
+		to = f.Paths.Account
+	}
+	e, err := f.Users.LoginLinked(r.Context(), link, f.Attempt(r))
+	if errors.Is(err, userdb.ErrNotFound) {
+		u := web.Unlinked{Link: link, Address: c.Email, Owned: p.owns(c)}
+		if s.Complete != nil {
+			u.Complete = func(n *userdb.NewEntry) { s.Complete(c, n) }
+		}
+		if e, err = f.SignUpUnlinked(r, u); errors.Is(err, web.ErrUnlinked) {
+			// Another attempt of the same visitor may have created the account meanwhile.
+			if e, err = f.Users.LoginLinked(r.Context(), link, f.Attempt(r)); errors.Is(err, userdb.ErrNotFound) {
+				err = web.ErrUnlinked
+			}
+		}
+	}
+	to, err = f.FirstStep(w, r, e, err, to)
+	if errors.Is(err, userdb.ErrLogin) || errors.Is(err, userdb.ErrConflict) || errors.Is(err, userdb.ErrNotFound) {
+		err = errDenied // disabled, not allowed here, or changed meanwhile
+	}
+	return to, err
+}
+
+// link links an identity to the account of the visitor.
+func (s *SignIn) link(r *http.Request, p *remote, link userdb.Link) (string, error) {
+	f := s.Flows
+	err := f.ChangeLinks(r, web.MailLinked, p.Label, func() error {
+		_, err := f.Link(r, link)
+		return err
+	})
+	switch {
+	case errors.Is(err, userdb.ErrDuplicate):
+		return "", errOther
+	case errors.Is(err, userdb.ErrNotVerified):
+		return s.verifyPath(), nil
+	}
+	return f.Paths.Links + "?done=linked", err
+}
+
+// A LinkedIdentity is a link as the page of linked accounts shows it.
+type LinkedIdentity struct {
+	Identity string
+	Label    string // of the provider, or its name if it is not configured any more
+}
+
+func (s *SignIn) links(r *http.Request) (any, error) {
+	var all []LinkedIdentity
+	for _, v := range web.Entry(r.Context()).TextValues(s.Field) {
+		l := LinkedIdentity{v.Text, cmp.Or(v.Label, "Another provider")}
+		if p := s.remotes[v.Label]; p != nil {
+			l.Label = p.Label
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// unlink removes a link from the account of the visitor, unless it is the last way to sign in.
+func (s *SignIn) unlink(w http.ResponseWriter, r *http.Request) (string, error) {
+	f, identity := s.Flows, r.PostFormValue("identity")
+	o, label := userdb.UnlinkOptions{}, ""
+	if s.Passkeys != "" {
+		o.Fields = []string{s.Passkeys}
+	}
+	for name := range s.remotes {
+		o.Labels = append(o.Labels, name)
+	}
+	all, _ := s.links(r)
+	for _, l := range all.([]LinkedIdentity) {
+		if l.Identity == identity {
+			label = l.Label
+		}
+	}
+	err := f.ChangeLinks(r, web.MailUnlinked, label, func() error {
+		_, err := f.Unlink(w, r, userdb.Link{Field: s.Field, Identity: identity}, o)
+		return err
+	})
+	refused, is := errors.AsType[*userdb.FieldError](err)
+	switch {
+	case is && refused.Rule == errLast.Rule:
+		err = errLast
+	case errors.Is(err, userdb.ErrNotVerified):
+		return s.verifyPath(), nil
+	}
+	return f.Paths.Links + "?done=unlinked", err
+}
