@@ -60,6 +60,28 @@ func (c Cookie) name(secure bool) string {
 	return name
 }
 
+// CookieValue returns the value of a cookie of the request, or "" if it has none.
+func (a Auth) CookieValue(r *http.Request, c Cookie) string {
+	cookie, err := r.Cookie(c.name(a.secure(r)))
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
+}
+
+// SetCookie sets a cookie with the attributes of the session cookie; see Cookie. If value is "", it
+// removes the cookie.
+func (a Auth) SetCookie(w http.ResponseWriter, r *http.Request, c Cookie, value string, life time.Duration) {
+	secure, age := a.secure(r), int(life/time.Second)
+	if value == "" {
+		age = -1
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: c.name(secure), Value: value, Path: "/", MaxAge: age,
+		Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+	})
+}
+
 // storeTimeout limits how long a request waits for the store.
 const storeTimeout = 10 * time.Second
 
@@ -182,16 +204,7 @@ func (a Auth) fail(w http.ResponseWriter, r *http.Request, err error) {
 }
 
 // secret returns the value of the request's session cookie, or "" if it has none.
-func (a Auth) secret(r *http.Request) string { return a.value(r, a.Cookie) }
-
-// value returns the value of a cookie of the request, or "" if it has none.
-func (a Auth) value(r *http.Request, cookie Cookie) string {
-	c, err := r.Cookie(cookie.name(a.secure(r)))
-	if err != nil {
-		return ""
-	}
-	return c.Value
-}
+func (a Auth) secret(r *http.Request) string { return a.CookieValue(r, a.Cookie) }
 
 // Attempt returns the userdb.Attempt to pass to Login and to other methods that act for the visitor
 // who sent the request.
@@ -252,7 +265,7 @@ func (a Auth) sessionOptions(r *http.Request) userdb.SessionOptions {
 
 // startCookie sets the cookie of a session that was started, and removes that of a ticket.
 func (a Auth) startCookie(w http.ResponseWriter, r *http.Request, s userdb.Session, secret string) {
-	a.setCookie(w, r, a.Cookie, secret, s.Expires.Sub(s.Started)) // both by the store's clock
+	a.SetCookie(w, r, a.Cookie, secret, s.Expires.Sub(s.Started)) // both by the store's clock
 	a.dropTicket(w, r)
 }
 
@@ -278,18 +291,6 @@ func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
 	if err := a.Users.EndSession(ctx, secret); err != nil {
 		return err
 	}
-	a.setCookie(w, r, a.Cookie, "", 0)
+	a.SetCookie(w, r, a.Cookie, "", 0)
 	return nil
-}
-
-// setCookie sets a cookie, or removes it if value is "".
-func (a Auth) setCookie(w http.ResponseWriter, r *http.Request, cookie Cookie, value string, life time.Duration) {
-	secure, age := a.secure(r), int(life/time.Second)
-	if value == "" {
-		age = -1 // delete the cookie
-	}
-	http.SetCookie(w, &http.Cookie{
-		Name: cookie.name(secure), Value: value, Path: "/", MaxAge: age,
-		Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode,
-	})
 }

@@ -23,13 +23,13 @@ func (a Auth) ticketCookie() Cookie {
 // keepTicket sets a cookie with the ticket of err, if err is a *userdb.FactorError with a ticket.
 func (a Auth) keepTicket(w http.ResponseWriter, r *http.Request, err error) {
 	if refused, is := errors.AsType[*userdb.FactorError](err); is && refused.Ticket != "" {
-		a.setCookie(w, r, a.ticketCookie(), refused.Ticket, ticketLifetime)
+		a.SetCookie(w, r, a.ticketCookie(), refused.Ticket, ticketLifetime)
 	}
 }
 
 func (a Auth) dropTicket(w http.ResponseWriter, r *http.Request) {
-	if a.value(r, a.ticketCookie()) != "" {
-		a.setCookie(w, r, a.ticketCookie(), "", 0)
+	if a.CookieValue(r, a.ticketCookie()) != "" {
+		a.SetCookie(w, r, a.ticketCookie(), "", 0)
 	}
 }
 
@@ -45,7 +45,7 @@ func (e codeError) Unwrap() error { return e.error }
 func (a Auth) Prove(w http.ResponseWriter, r *http.Request, p userdb.Proof) (userdb.Entry, error) {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
-	e, err := a.Users.Prove(ctx, a.value(r, a.ticketCookie()), p, a.Attempt(r))
+	e, err := a.Users.Prove(ctx, a.CookieValue(r, a.ticketCookie()), p, a.Attempt(r))
 	if err == nil && !a.allows(e) {
 		err = userdb.ErrLogin
 	}

@@ -293,7 +293,7 @@ func (f *Flows) afterFirstStep(to string, err error) (string, error) {
 // sign in again.
 func (f *Flows) awaitsCode(next http.Handler) http.Handler {
 	return f.Visitor(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if f.value(r, f.ticketCookie()) == "" {
+		if f.CookieValue(r, f.ticketCookie()) == "" {
 			http.Redirect(w, r, f.signInAgain(r), http.StatusSeeOther)
 			return
 		}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -17,28 +16,6 @@ type Provider struct {
 	Name  string // labels the links of accounts, see [userdb.Link]
 	Label string // for visitors
 	Path  string // begins a sign-in when a form is sent there, or with link=1 the linking
-}
-
-// CookieValue returns the value of a cookie that SetCookie has set, or "".
-func (a Auth) CookieValue(r *http.Request, c Cookie) string {
-	cookie, err := r.Cookie(c.name(a.secure(r)))
-	if err != nil {
-		return ""
-	}
-	return cookie.Value
-}
-
-// SetCookie sets a cookie with the attributes of the session cookie; see Cookie. If value is "", it
-// removes the cookie.
-func (a Auth) SetCookie(w http.ResponseWriter, r *http.Request, c Cookie, value string, life time.Duration) {
-	secure, age := a.secure(r), int(life/time.Second)
-	if value == "" {
-		age = -1
-	}
-	http.SetCookie(w, &http.Cookie{
-		Name: c.name(secure), Value: value, Path: "/", MaxAge: age,
-		Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode,
-	})
 }
 
 // Link links an identity of another provider to the account of a visitor who is signed in. The
@@ -55,8 +32,7 @@ func (a Auth) Link(r *http.Request, l userdb.Link) (userdb.Entry, error) {
 func (a Auth) Unlink(w http.ResponseWriter, r *http.Request, l userdb.Link, o userdb.UnlinkOptions) (userdb.Entry, error) {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
-	o.Session = a.Session
-	o.Session.Origin, o.Session.Agent = Origin(r, a.Proxies), r.UserAgent()
+	o.Session = a.sessionOptions(r)
 	e, s, secret, err := a.Users.UnlinkIdentity(ctx, a.secret(r), l, o)
 	if secret != "" {
 		a.SetCookie(w, r, a.Cookie, secret, s.Expires.Sub(s.Started))
@@ -73,6 +49,8 @@ func (f *Flows) FirstStep(w http.ResponseWriter, r *http.Request, e userdb.Entry
 		err = userdb.ErrLogin
 	case err == nil:
 		err = f.Start(w, r, e)
+	default:
+		f.keepTicket(w, r, err)
 	}
 	return f.afterFirstStep(to, err)
 }
