@@ -55,6 +55,7 @@ func TestBuiltinFollowsStored(t *testing.T) {
 		return s
 	}
 	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(soonApplied)
 		db := s.open(userdb.Options{Schema: older()})
 		old := typeOf(t, db, "user")
 		add(t, old, "b", "name", "Berta", "city", "Bonn")

@@ -199,6 +199,7 @@ func (s *site) storeSchema(t *testing.T, to schema.Type) {
 // entries by the new role as soon as it is open, and a program without the role must keep working.
 func TestApplySchema(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(soonApplied)
 		if !s.has(manyClients) {
 			t.Skip("the store can be opened only once")
 		}
@@ -351,6 +352,7 @@ func TestQueryDuringSchemaChange(t *testing.T) {
 // incomplete until Options.ApplySchema has built it.
 func TestIndexOfUnstoredSet(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(soonApplied)
 		if !s.has(manyClients) {
 			t.Skip("the store can be opened only once")
 		}
@@ -377,6 +379,7 @@ func TestIndexOfUnstoredSet(t *testing.T) {
 // not change the stored password policy and reserved values.
 func TestApplyKeepsPolicy(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
+		s.needs(soonApplied)
 		if !s.has(manyClients) {
 			t.Skip("the store can be opened only once")
 		}

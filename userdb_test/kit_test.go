@@ -53,6 +53,7 @@ const (
 	manyClients              // can be opened any number of times
 	interleaves              // lets others write between a command and its reply
 	oneScript                // changes an entry and all its records in one script
+	soonApplied              // a change of the schema is complete within a second
 )
 
 // A site is a store for one test. It is empty at first.
@@ -72,6 +73,9 @@ type site struct {
 func newSite(t *testing.T, url string, lacks map[trait]string) *site {
 	if strings.HasPrefix(url, "redis+cluster:") {
 		lacks[oneScript] = "a change takes many commands on many nodes; internal/store/cluster tests the loss of each"
+		if testing.Short() {
+			lacks[soonApplied] = "a change of the schema waits 15 seconds for writers that have not seen it"
+		}
 	}
 	return &site{
 		t: t, url: url, lacks: lacks, tap: &tap{},

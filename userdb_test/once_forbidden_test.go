@@ -17,6 +17,7 @@ import (
 // the middle, and sends it again with all rights. The entry must be created once, and repeated
 // requests must return it until it is deleted, even if a command is forbidden during the delete.
 func TestCreateOnceForbidden(t *testing.T) {
+	t.Parallel()
 	app, _ := redistest.Rights(t)
 	n := userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n")}
 	once := func(ctx context.Context, db *userdb.DB) error {
