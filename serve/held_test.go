@@ -13,7 +13,8 @@ import (
 )
 
 // TestHeld finds and releases held values and frees a retired UID. A refused create says why the
-// value is taken, and to a key that may not look it up only that it is.
+// value is taken, and to a key that may not look it up only that it is. A delete that releases
+// holds nothing, and still retires the UID.
 func TestHeld(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		sc := testSchema()
@@ -54,5 +55,16 @@ func TestHeld(t *testing.T) {
 		c.do("404 not_found", "POST", held+"release", `{"field":"name","value":"Ada"}`)
 		c.do("204", "POST", retired, `{"uid":"u1"}`)
 		c.do("201", "POST", entries, `{"uid":"u1","facets":{"name":"Ada"}}`)
+		path = c.create(`{"uid":"u3","facets":{"name":"Cy"}}`)
+		c.do("200", "PATCH", path, `{"facets":{"name":"Di"}}`)
+		c.do("409 duplicate", "POST", entries, `{"facets":{"name":"Cy"}}`)
+		c.do("400 usage", "DELETE", path+"?release=perhaps", "")
+		c.do("204", "DELETE", path+"?release=true", "")
+		c.do("201", "POST", entries, `{"facets":{"name":"Cy"}}`)
+		c.do("201", "POST", entries, `{"facets":{"name":"Di"}}`)
+		c.do("409 duplicate", "POST", entries, `{"uid":"u3","facets":{"name":"Ed"}}`)
+		path = c.create(`{"uid":"u4","facets":{"name":"Flo"}}`)
+		c.do("204", "DELETE", path+"?release=false", "")
+		c.do("409 duplicate", "POST", entries, `{"facets":{"name":"Flo"}}`)
 	})
 }
