@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help browser clients deploy dist image soak search search-short steady test-valkey test test-all check format vet staticcheck race fuzz ci redis compiler bench bench-peers bench-quick vulnerabilities chaos
+.PHONY: help browser clients deploy dist image soak search steady test-valkey test test-all check format vet staticcheck race fuzz ci redis compiler bench bench-peers bench-quick vulnerabilities chaos
 
 # How long each fuzz test runs: make fuzz FUZZTIME=5m
 FUZZTIME ?= 2s
@@ -15,9 +15,9 @@ PROGRESS := go run ./internal/ci/progress
 
 help:
 	@echo 'make test    the tests, on a real Redis too, without the slowest ones; installs redis-server if it is missing'
-	@echo 'make test-all  every test, also on the file, on Sentinels and of the benchmarks'
-	@echo 'make check   what CI runs: format, vet, staticcheck, tests, a longer search, tests for races, short fuzzing'
-	@echo 'make search  the searches for a bad order of commands with two preemptions more than in make test, for ten minutes; search-short, fewer of them'
+	@echo 'make test-all  every test, also on the file, on Sentinels and of the benchmarks, with longer searches'
+	@echo 'make check   what CI runs: format, vet, staticcheck, make test-all, tests for races, short fuzzing'
+	@echo 'make search  the searches for a bad order of commands with two preemptions more than in make test, for ten minutes'
 	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 has ten times as many'
 	@echo 'make steady  all tests three times beside four busy loops'
 	@echo 'make chaos   six processes on a store that a nemesis breaks, for MINUTES=$(MINUTES); KIND=$(KIND), one, sentinel or file; SEED=N repeats a run'
@@ -38,12 +38,15 @@ PACKAGES := ./userdb_test ./internal/store/cluster ./maintain/... ./...
 test: redis
 	$(PROGRESS) go test -short -p 3 -parallel 4 -timeout 20m $(PACKAGES)
 
+# The searches for a bad order of commands try more orders here than in make test. make check vets
+# all packages, so go test need not vet them again.
 test-all: redis
-	$(PROGRESS) go test -p 3 -parallel 4 -timeout 30m $(PACKAGES)
+	USERDB_STATES=25000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
+		$(PROGRESS) go test -vet=off -p 3 -parallel 4 -timeout 30m $(PACKAGES)
 	$(PROGRESS) bash -c 'cd bench && go test .'
 	$(PROGRESS) bash -c 'cd bench/peers && go test .'
 
-check: format vet staticcheck test-all search-short race fuzz
+check: format vet staticcheck test-all race fuzz
 
 format:
 	@echo 'go tool gofumpt -l .'
@@ -66,9 +69,9 @@ MEET := Batch|ManyCallers|ManyReaders|Cache|OneWins|OneUpdateWins|NoUpdateIsLost
 MEET := $(MEET)|Parallel|Races|Overtaken|Meanwhile|FullQueue|WaitEnds|Closed|OnTheWire|FullFeedQueue|AmongWriters|OwnClient|WhileWriting
 MEET := $(MEET)|Interrupt|Timeout|Terminal|Progress|ImportOrder|ImportSyncs|ImportResume|HandOver|SettleWaits|Counting|LostReplies
 race:
-	CGO_ENABLED=1 $(PROGRESS) go test -race -timeout 20m ./serve ./internal/ci/progress ./internal/connect ./internal/embedded \
+	CGO_ENABLED=1 $(PROGRESS) go test -vet=off -race -timeout 20m ./serve ./internal/ci/progress ./internal/connect ./internal/embedded \
 		./internal/hashpool ./internal/redistest ./internal/store/redisx ./internal/store/single ./serve/console ./userdb ./userdb/metrics ./userdb/trace ./userdbtest
-	CGO_ENABLED=1 $(PROGRESS) go test -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
+	CGO_ENABLED=1 $(PROGRESS) go test -vet=off -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
 		./userdb_test ./internal/store/cluster ./internal/store/throttle ./maintain/... ./cmd/...
 
 # The example webapp and the console, driven by Chromium. What cannot be installed is skipped, with
@@ -122,11 +125,6 @@ fuzz:
 search:
 	USERDB_STATES=2000000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=3 \
 		$(PROGRESS) go test -timeout 20m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
-
-# Fewer orders than make search, and more than make test.
-search-short:
-	USERDB_STATES=25000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
-		$(PROGRESS) go test -timeout 30m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test
 
 # Searches and random walks of the cluster protocol, tests that the replies to concurrent callers
 # are linearizable, and faults, for as long as you like: make soak SOAK=10. A search of five million

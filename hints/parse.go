@@ -20,14 +20,14 @@ const (
 // Parse parses an operator's text. It tries these forms in order:
 //
 //   - the JSON of a hint, if the text begins with [ or {; see ParseJSON
-//   - FIELD=VALUE, or *=VALUE for every typed secondary field, if no slash or colon precedes the
-//     first = and the text does not begin with a tilde
-//   - a record key; in an SRK, the field * means every typed secondary field
+//   - FIELD=VALUE, or *=VALUE for a value of any typed secondary field; FIELD contains no slash or
+//     colon and does not begin with a tilde
+//   - a record key; in an SRK, the field * means any typed secondary field
 //   - a UID
 //
-// Resolve refuses a text that begins like a key of a declared type but is not one, such as
-// user/name:a b/~prk. Use JSON for values that the other forms cannot express, such as a UID with
-// =: ["user","a=b"]. The error is an *Error if the text is empty, too long or invalid JSON.
+// A value that these forms cannot express needs JSON: ["user","a=b"] is the UID a=b. Resolve
+// refuses a text that begins like a key of a declared type but is not one, such as
+// user/name:a b/~prk. The error is an *Error if the text is empty, too long or invalid JSON.
 func Parse(text string) (Hint, error) {
 	if json := strings.TrimLeft(text, jsonSpace); json != "" && (json[0] == '[' || json[0] == '{') {
 		return ParseJSON([]byte(json))
@@ -72,10 +72,10 @@ func cutField(text string) (field, value string, ok bool) {
 //   - a pair, which means [type, primary value] if the schema passed to Resolve has such a type,
 //     and [field, value] otherwise
 //   - an object: an entry or a part of one
-//   - a string in any form that Parse accepts except JSON
+//   - a string: any text that Parse accepts, except JSON
 //
-// In a list, the field "*" means every typed secondary field. The JSON has at most 1 MiB, and its
-// values may nest as deeply as in schema.JSON. The error is an *Error.
+// In a list, the field "*" means any typed secondary field. The JSON may have 1 MiB and nest as
+// deeply as schema.JSON allows. The error is an *Error.
 func ParseJSON(b []byte) (Hint, error) {
 	text, list, part, err := readJSON(b, "neither a list, an object nor a string")
 	switch {

@@ -48,9 +48,9 @@ func (s *Service) middleware(next http.Handler) http.Handler {
 // responses repeat it in each address.
 const maxHost = 255
 
-// logRequest writes a line about a request, without anything that the request asked for. If the
-// handler panicked, logRequest also responds. For a response that broke off, the line has the
-// status that was sent when the response began, and the code of the error that ended it.
+// logRequest writes a line about a request. It leaves out the request's path, parameters and body.
+// If the handler panicked, logRequest also responds. If a response broke off, the line has the
+// status that was already sent and the code of the error that ended the response.
 func (s *Service) logRequest(r *http.Request, info *requestInfo, recorder *statusRecorder, begun time.Time) {
 	p := recover()
 	aborted := p == http.ErrAbortHandler //nolint:errorlint // it is never wrapped

@@ -57,8 +57,7 @@ type replaceTagsInput struct {
 	}
 }
 
-// maxTag is how many bytes a tag may have, which is as many as an index can hold. A response lists
-// all tags of an entry.
+// maxTag is the maximum size of a tag in bytes, which is what an index can hold.
 const maxTag = 1 << 10
 
 // checkTags returns an error if a tag is too long.

@@ -38,6 +38,9 @@ func (t *Type) current() *Type {
 // Name returns the name of the type, the value of ~isa.
 func (t *Type) Name() string { return t.declared.Name }
 
+// Schema returns the schema of the type in force. It must not be changed.
+func (t *Type) Schema() schema.Type { return t.current().declared.Schema }
+
 // Find returns the entry that h identifies. It takes one round trip; on a cluster it takes two
 // unless the hint is a key or a UID. With Options.CacheSize, an entry that is found by its UID or
 // key may come from the cache, without a round trip. The error is ErrNotFound if there is no live

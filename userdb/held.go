@@ -83,12 +83,22 @@ func (t *Type) ReleaseHeld(ctx context.Context, field, text string) (err error) 
 }
 
 func (t *Type) releaseHeld(ctx context.Context, field, text string) error {
-	h, r, srv, err := t.findHeld(ctx, field, text)
-	if err != nil {
-		return err
-	}
+	return retryOnConflict(ctx, func() (again bool, err error) {
+		h, r, srv, err := t.findHeld(ctx, field, text)
+		if err == nil {
+			err = t.freeHeld(ctx, h, r, srv)
+			// Another caller released it, or the entry was deleted or made anew.
+			again = errors.Is(err, ErrNotFound)
+		}
+		return again, err
+	})
+}
+
+// freeHeld releases a value that findHeld has found. The error is ErrNotFound if r has changed so
+// that the value must be found again.
+func (t *Type) freeHeld(ctx context.Context, h Held, r store.Record, srv store.Raw) error {
 	if r.Live() {
-		_, err = t.rewriteRead(ctx, r, func(current store.Record) (c store.Change, due bool, err error) {
+		_, err := t.rewriteRead(ctx, r, func(current store.Record) (c store.Change, due bool, err error) {
 			c, due, err = t.declared.FreeHold(current, h.Field, h.Value)
 			if !due && err == nil {
 				err = ErrNotFound
@@ -98,16 +108,17 @@ func (t *Type) releaseHeld(ctx context.Context, field, text string) error {
 		return err
 	}
 	freed, err := t.view.Engine.Repair(ctx, store.ForgetHeld{Entry: r.Key, Field: h.Field, Value: h.Value})
-	if err == nil && !freed { // somebody else released it, or the entry was made anew
+	if err == nil && !freed {
 		err = ErrNotFound
 	}
 	if err != nil {
 		return err
 	}
 	t.noteRelease(ctx, r.Key, h.Field)
-	// The tombstone no longer holds the value, so the SRK has no meaning any more.
-	_, err = t.view.Engine.Repair(ctx, store.Remove{Key: srv.Key, Seen: srv.Text, Owner: r.Key.String(), Field: h.Field, Value: h.Value})
-	return err
+	// The value is free now, and its SRK has no meaning any more. If it cannot be removed, it
+	// expires, and an entry that takes the value replaces it.
+	_, _ = t.view.Engine.Repair(ctx, store.Remove{Key: srv.Key, Seen: srv.Text, Owner: r.Key.String(), Field: h.Field, Value: h.Value})
+	return nil
 }
 
 // noteRelease records that something which the tombstone of an entry kept from others was freed.

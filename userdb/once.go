@@ -104,7 +104,7 @@ func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o
 	name = t.Name() + "\x00" + name
 	o = onceRequest{Type: t, name: t.db.digest("once-name", name), caller: caller}
 	o.digest = t.db.digest("once-request", name+encodeRequest(n))
-	if o.record, err = onceKey(o.name); err != nil {
+	if o.record, err = o.onceKey(o.name); err != nil {
 		return o, err
 	}
 	if err = o.read(ctx); !errors.Is(err, ErrNotFound) {
@@ -136,8 +136,13 @@ var errOtherRequest = invalid(purposeOnce, purposeOnce, "the name belongs to ano
 
 // onceKey returns the key under which the request with a name is stored. With the caller of a
 // request as the name, it returns the key of the mark that this call has given up the request.
-func onceKey(name string) (recordkey.Key, error) {
-	key, err := recordkey.PRK(purposeOnce, "name", name)
+//
+// The key names the namespace of t, or the end of a long one, so that an embedded store that drops
+// requests takes them from the namespace that has most. Two namespaces never share a name, which is
+// a digest made with the secret of the namespace.
+func (t *Type) onceKey(name string) (recordkey.Key, error) {
+	ns := t.view.NS.String()
+	key, err := recordkey.PRK(purposeOnce, "name"+ns[max(0, len(ns)-1000):], name)
 	return key.In(view.Reserved), err
 }
 
@@ -351,7 +356,7 @@ func (o onceRequest) takeOver(ctx context.Context, prk recordkey.Key) error {
 			continue
 		}
 		other := onceRequest{Type: o.Type, name: name, storedRequest: storedRequest{beganBy: by, reservation: by, prk: prk}}
-		if other.record, err = onceKey(name); err != nil {
+		if other.record, err = other.onceKey(name); err != nil {
 			return err
 		}
 		_, left, err := o.view.Engine.Peek(ctx, prk, name, o.view.StoreTime())
@@ -477,7 +482,7 @@ func (o onceRequest) giveUp(ctx context.Context, err error) {
 			o.forget(ctx)
 		}
 	case o.begun && (o.beganBy == "" || o.beganBy == o.caller):
-		if key, bad := onceKey(o.caller); bad == nil {
+		if key, bad := o.onceKey(o.caller); bad == nil {
 			_, _ = o.view.Engine.Invite(ctx, token.Invitation{Token: o.giveUpToken(o.caller), PRK: key, Life: onceLease, Now: o.view.StoreTime()})
 		}
 	}
@@ -490,7 +495,7 @@ func (onceRequest) giveUpToken(caller string) token.Token {
 
 // wasGivenUp reports whether the call that began the request has given it up.
 func (o onceRequest) wasGivenUp(ctx context.Context) bool {
-	key, err := onceKey(o.beganBy)
+	key, err := o.onceKey(o.beganBy)
 	if err == nil {
 		_, _, err = o.view.Engine.Peek(ctx, key, o.giveUpToken(o.beganBy).Hash, o.view.StoreTime())
 	}

@@ -176,7 +176,7 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		d.Facets[store.FieldPassword] = hash
 		d.SetOwn(store.FieldChanged, schema.Date(t.view.Now()).Wire())
 	} else if len(wrong) > 0 {
-		return d, t.addMissingAndTaken(ctx, wrong, t.newRecordAt(d.UID), d.Fields())
+		return d, t.addNewProblems(ctx, wrong, n.UID, d.Fields())
 	}
 	if n.Disabled {
 		d.SetOwn(store.FieldDisabled, schema.Date(t.view.Now()).Wire())
@@ -206,23 +206,37 @@ func (t *Type) encodeNewTexts(d *change.Draft, n NewEntry, field string) error {
 // created. Then it returns all problems: those in wrong, those of the password, and values that are
 // missing or taken. facets are the facets and further values that could be encoded.
 func (t *Type) hashNew(ctx context.Context, n NewEntry, facets map[string]string, wrong problems) (string, error) {
-	r, c := t.newRecordAt(n.UID), callerIn(ctx, hashpool.General, "", "")
+	c := callerIn(ctx, hashpool.General, "", "")
 	if n.UID != "" {
-		c.Account = r.Key.String()
+		c.Account = t.newRecordAt(n.UID).Key.String()
 	}
 	own := append(t.declared.Identifiers(facets), n.UID) // what the password may not be
 	if other := wrong.add(t.db.hashers.check(ctx, c, t.declared, n.Password, own)); other != nil {
 		return "", other
 	}
-	if err := t.addMissingAndTaken(ctx, wrong, r, facets); err != nil {
+	if err := t.addNewProblems(ctx, wrong, n.UID, facets); err != nil {
 		return "", err
 	}
-	if n.UID != "" && r.Key.IsValid() {
-		if _, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key}); err == nil {
-			return "", publicError(store.DuplicateField(t.declared.Schema.Primary))
+	return t.db.hashers.hashUnchecked(ctx, c, t.declared, n.Password)
+}
+
+// addNewProblems adds to wrong what else would keep an entry with a UID, which may be "", and
+// facets from being created: a UID that is taken or retired, and values that are missing or taken.
+func (t *Type) addNewProblems(ctx context.Context, wrong problems, uid string, facets map[string]string) error {
+	r := t.newRecordAt(uid)
+	if uid != "" && r.Key.IsValid() {
+		_, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
+		switch {
+		case err == nil:
+			err = store.DuplicateField(t.declared.Schema.Primary)
+		case len(wrong) > 0 && errors.Is(err, ErrNotFound) && t.declared.Schema.Retire:
+			err = t.checkRetired(ctx, r.Key) // if nothing else is wrong, the write checks it
+		}
+		if errors.Is(err, ErrDuplicate) {
+			_ = wrong.add(err)
 		}
 	}
-	return t.db.hashers.hashUnchecked(ctx, c, t.declared, n.Password)
+	return t.addMissingAndTaken(ctx, wrong, r, facets)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

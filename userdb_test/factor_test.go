@@ -244,6 +244,7 @@ func TestFactorReads(t *testing.T) {
 		must(t, err)
 		_, _, err = g.users.StartSession(ctx, e, userdb.SessionOptions{})
 		wantFactor(t, "StartSession after SetPassword", err, true, false)
+		g.setMark("") // check would miss the factor
 	})
 }
 
@@ -322,5 +323,6 @@ func TestFactorMarks(t *testing.T) {
 			t.Error("the next change does not put the hash where it belongs")
 		}
 		wantFactor(t, "after the next change", g.logIn("alice", alicePassword, ""), true, false)
+		g.setMark("") // check would miss the factor
 	})
 }

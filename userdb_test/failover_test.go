@@ -222,7 +222,11 @@ func TestClusterReshards(t *testing.T) {
 	defer db.Close()
 	users := typeOf(t, db, "user")
 	l := startLoad(t, users, 6)
-	reshard(t, c, 200, "user/name:w0-0/~prk", "user/name:w1-1/~prk", "user/name:w2-2/~prk", "user/email:w0-3@x.org/~prk")
+	slots := int64(200)
+	if testing.Short() {
+		slots = 50
+	}
+	reshard(t, c, slots, "user/name:w0-0/~prk", "user/name:w1-1/~prk", "user/name:w2-2/~prk", "user/email:w0-3@x.org/~prk")
 	l.waitRecovered(t, time.Now())
 	if lost := l.end(t, users); len(lost) > 0 {
 		t.Errorf("acknowledged but not found: %v", lost)

@@ -1,6 +1,7 @@
 package userdb_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/schema"
@@ -190,6 +193,35 @@ func TestReleaseHeldOnce(t *testing.T) {
 			if released != 1 {
 				t.Errorf("%d of %d callers released the value, want 1", released, callers)
 			}
+		}
+	})
+}
+
+// TestReleaseHeldMeanwhile checks that a release frees the value if the entry that holds it is
+// deleted, or made anew at its UID, between the steps of the release.
+func TestReleaseHeldMeanwhile(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Hour)}), "user")
+		add(t, users, "a", "name", "Ada")
+		_, err := users.Update(ctx, hints.UID("a"), putText("name", "Augusta"))
+		must(t, err)
+		remove := func() { must(t, users.Delete(ctx, hints.UID("a"))) }
+		create := func() { add(t, users, "a", "name", "Ann") }
+		for _, step := range []struct {
+			name      string
+			meanwhile func()
+		}{{"Ada", remove}, {"Augusta", create}} {
+			s.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+				if isWrite(cmds) {
+					s.tap.set(nil)
+					step.meanwhile()
+				}
+				return send()
+			})
+			must(t, users.ReleaseHeld(ctx, "name", step.name))
+			s.tap.set(nil)
+			s.wantFree(users, true, "name", step.name)
 		}
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -438,4 +439,84 @@ func TestResetThrottle(t *testing.T) {
 		must(t, g.logIn("alice", alicePassword, ""))
 		wantErr(t, "an unknown account", g.users.ResetThrottle(t.Context(), uid("nobody")), userdb.ErrNotFound)
 	})
+}
+
+// TestCreateOnceDuringFloods kills processes that make requests, in several namespaces of an
+// embedded store. Then strangers cause so many tokens that the store drops reservations. Repeated
+// requests must create their entries or return them. A flood of requests in one namespace must drop
+// none of another.
+func TestCreateOnceDuringFloods(t *testing.T) {
+	g := newLoginSite(embeddedSite(t, "memory:"), userdb.Options{})
+	all, reserved := []*userdb.Type{}, []string{}
+	for _, path := range []string{"", "acme", strings.Repeat("é/", 3) + strings.Repeat("ü", 450) + "/x"} {
+		ns, err := recordkey.ParseNamespace(path)
+		must(t, err)
+		db, err := view.Reconfigure(g.db, func(c *view.Config) { c.NS = ns })
+		must(t, err)
+		all = append(all, typeOf(t, db, "user"))
+		reserved = append(reserved, ns.String()+"~/token/{"+ns.String()+"user/uid:none}")
+	}
+	flood := func(keys []string) {
+		pipe := g.raw.Pipeline()
+		for _, key := range keys {
+			for i := range 4100 {
+				like := strings.TrimSuffix(key, "}") + fmt.Sprint(i) + "}"
+				pipe.HSet(t.Context(), like, "x", "1 1 x")
+				pipe.PExpire(t.Context(), like, time.Hour)
+			}
+		}
+		_, err := pipe.Exec(t.Context())
+		must(t, err)
+	}
+	entryOf := func(at int) userdb.NewEntry {
+		return userdb.NewEntry{Facets: schema.Texts("name", fmt.Sprint("ann", at))}
+	}
+	var before []string // UIDs of the entries that were created before the floods
+	for _, users := range all {
+		e, err := users.CreateOnce(t.Context(), "done", entryOf(1000))
+		must(t, err)
+		before = append(before, e.UID())
+	}
+	killed := 0
+	for more := true; more; killed++ {
+		more = false
+		for _, users := range all {
+			sent := 0
+			g.tap.set(func(_ context.Context, _ []redis.Cmder, send func() error) error {
+				if sent++; sent > killed {
+					return context.Canceled
+				}
+				return send()
+			})
+			_, err := users.CreateOnce(t.Context(), fmt.Sprint("request ", killed), entryOf(killed))
+			g.tap.set(nil)
+			more = more || err != nil
+		}
+	}
+	if killed < 4 {
+		t.Errorf("calls were killed at %d moments, want at least 4", killed)
+	}
+	flood(reserved)
+	g.advance(11 * time.Second)
+	for n, users := range all {
+		for at := range killed {
+			_, err := users.CreateOnce(t.Context(), fmt.Sprint("request ", at), entryOf(at))
+			if err != nil {
+				t.Errorf("namespace %d, after a call that was killed at %d: %v", n, at, err)
+			}
+		}
+	}
+	for _, key := range g.keysUnder("~~userdb/~/token/{~~userdb/once/name:") {
+		flood([]string{key})
+		break
+	}
+	for n, users := range all {
+		e, err := users.CreateOnce(t.Context(), "done", entryOf(1000))
+		switch {
+		case n == 0 && !errors.Is(err, userdb.ErrDuplicate):
+			t.Errorf("the root: got %v, want its request to be dropped", err)
+		case n > 0 && (err != nil || e.UID() != before[n]):
+			t.Errorf("namespace %d: got %s, %v, want the entry %s", n, e.UID(), err, before[n])
+		}
+	}
 }

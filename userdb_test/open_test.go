@@ -26,6 +26,7 @@ func TestOpenRefuses(t *testing.T) {
 	}{
 		{"", connect.ErrURL, "no scheme"},
 		{"user", connect.ErrURL, "no scheme"},
+		{"/var/lib/userdb/users.db", connect.ErrURL, "write file:PATH"},
 		{"redis://h:1,g:2", connect.ErrURL, "several hosts"},
 		{"redis+cluster://u:p@h:1,g:2/", connect.ErrURL, "several hosts"},
 		{"http://localhost", connect.ErrURL, "unknown scheme"},

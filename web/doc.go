@@ -1,6 +1,7 @@
 // Package web signs visitors in over net/http. It keeps a session in a cookie, guards handlers that
 // need an entry or a tag, finds the visitor's address behind proxies, and lists what is wrong with
-// a form. It needs no templates and no framework.
+// a form. It needs no framework. Flows adds the pages that every site with accounts has, MailQueue
+// sends their mails, and Limit limits what each visitor may do.
 //
 //	auth := web.Auth{Users: users, SignInPath: "/signin"}
 //	mux.Handle("GET /account", auth.Require(account))

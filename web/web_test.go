@@ -42,9 +42,10 @@ type site struct {
 	last   error // what the handler of the latest form returned
 }
 
-func newSite(t *testing.T, tls bool, edit func(*web.Auth)) *site {
+// openUsers returns the type user of the store at url, which it closes when the test ends.
+func openUsers(t *testing.T, url string, o userdb.Options) *userdb.Type {
 	t.Helper()
-	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
+	db, err := userdb.Open(t.Context(), url, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,13 @@ func newSite(t *testing.T, tls bool, edit func(*web.Auth)) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = users.Create(t.Context(), userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice", "email", "alice@example.com"), Password: goodPassword})
+	return users
+}
+
+func newSite(t *testing.T, tls bool, edit func(*web.Auth)) *site {
+	t.Helper()
+	users := openUsers(t, "memory:", userdb.Options{})
+	_, err := users.Create(t.Context(), userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice", "email", "alice@example.com"), Password: goodPassword})
 	if err != nil {
 		t.Fatal(err)
 	}

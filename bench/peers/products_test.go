@@ -55,9 +55,8 @@ var rightAnswers = map[string][2]answer{
 	},
 }
 
-// wrongAnswers lists changes that make a right answer wrong. If the field one is set, the change
-// affects a single account. The check of a page does not notice such a change, because it judges
-// the page as a whole.
+// wrongAnswers lists changes that make a right answer wrong. The field one is set for changes to a
+// single account, which the check of a page does not notice, because it judges the page as a whole.
 var wrongAnswers = []struct {
 	name   string
 	one    bool

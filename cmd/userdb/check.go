@@ -90,7 +90,8 @@ type checkSummary struct {
 	Problems int64 `json:"problems"`
 	Repaired int64 `json:"repaired"`
 
-	missing *check.Problem  // that the hint leads to no entry; printed if there is something else
+	// missing says that the hint leads to no entry. It is printed only beside other problems.
+	missing *check.Problem
 	choices []recordkey.Key // keys of entries that share an identifier; nil if none do
 }
 

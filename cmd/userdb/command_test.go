@@ -358,6 +358,10 @@ func TestExamples(t *testing.T) {
 		if strings.Contains(c.CommandPath(), " completion") || c.Name() == "help" || c.Name() == "serve" {
 			return // cobra's own, or covered by TestServeExamples
 		}
+		prepare := func() {}
+		if strings.HasPrefix(c.CommandPath(), "userdb factor") {
+			prepare = func() { enrolAlice(t) }
+		}
 		t.Run(c.CommandPath(), func(t *testing.T) {
 			var lines []string
 			for line := range strings.Lines(c.Example) {
@@ -366,14 +370,14 @@ func TestExamples(t *testing.T) {
 					t.Errorf("%q is not an example", line)
 				}
 			}
-			runLines(t, lines)
+			runLines(t, lines, prepare)
 		})
 	})
 }
 
 // runLines runs command lines one after the other, in a folder with the files that examples name
-// and on a store with Alice and Bob in it. Then it checks the store.
-func runLines(t *testing.T, lines []string) {
+// and on a store with Alice and Bob in it that prepare may change. Then it checks the store.
+func runLines(t *testing.T, lines []string, prepare func()) {
 	t.Helper()
 	if len(lines) == 0 {
 		t.Fatal("no example")
@@ -405,6 +409,7 @@ func runLines(t *testing.T, lines []string) {
 	if _, err := embedded.Backup("store.jsonl", "accounts.db"); err != nil {
 		t.Fatal(err)
 	}
+	prepare()
 	for _, line := range lines {
 		runExample(t, line)
 	}
@@ -415,13 +420,13 @@ func runLines(t *testing.T, lines []string) {
 }
 
 // builtIn returns the built-in schema as JSON, with several values for addresses, names that are
-// held and UIDs that are retired.
+// held, UIDs that are retired, and second factors.
 func builtIn(t *testing.T) string {
 	t.Helper()
 	sc := schema.User()
 	user := sc.Types["user"]
 	email, name := user.Fields["email"], user.Fields["name"]
-	email.Many, name.Hold, user.Retire = 5, 90*schema.Day, true
+	email.Many, name.Hold, user.Retire, user.Factors = 5, 90*schema.Day, true, true
 	user.Fields["email"], user.Fields["name"], sc.Types["user"] = email, name, user
 	text, err := json.Marshal(sc)
 	if err != nil {

@@ -25,11 +25,13 @@ func createCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "create [TYPE] [FIELD=VALUE…]",
 		Short: "Create an entry",
-		Long: `Create an entry. Without TYPE, it has the only type or, if there are several, the type user. If the
-primary facet (uid=…) is missing, a value is generated. Values are written as the schema says: numbers, true or
-false, ISO dates, JSON; other fields hold text. A field to which the schema allows several values ("many") may be given
-several times; the first is its facet. The command asks for a password without echo, or
-reads it as one line with --password-stdin.`,
+		Long: `Create an entry. Without TYPE, it is of the only type of the schema or, if there are several, of the
+type user. Without uid=…, a UID is generated. Each field takes what the schema says: a number, true
+or false, an ISO date, JSON, or else text. A field that may have several values ("many" in the
+schema) may be given several times; the first value is its facet.
+
+The command asks for a password without echo. With --password-stdin it reads the password as one
+line.`,
 		Example: `  userdb create user email=carol@example.com name=Carol
   userdb create email=dan@example.com --tag go c++ --password-stdin < secret.txt
   userdb create uid=robot17 name='Mail Robot' job=mailer --no-password --json`,
@@ -187,9 +189,10 @@ func setCommand(s *session) *cobra.Command {
 		Short: "Set facets of an entry",
 		Long: `Set facets of an entry in one change: all or none. Prints the changed entry.
 
-If the schema allows a field several values ("many"), FIELD=VALUE replaces the first, FIELD+=VALUE adds one
-after the others, and FIELD-=VALUE removes one; --first FIELD=VALUE makes one the first. If the entry has
-a new value already, or lacks one of the others, nothing changes and the exit code is 2.`,
+If a field may have several values ("many" in the schema), FIELD=VALUE replaces the first value,
+FIELD+=VALUE adds one after the others, FIELD-=VALUE removes one, and --first FIELD=VALUE moves one
+to the front. If the entry already has a value to add, or lacks one to remove or to move, nothing
+changes and the exit code is 2.`,
 		Example: `  userdb set email=alice@example.com name='Alice Liddell' job=author
   userdb set '*=bob@example.com' email=bob@example.org --json
   userdb set uid=17c07627d35e email+=alice@work.example
@@ -203,7 +206,7 @@ a new value already, or lacks one of the others, nothing changes and the exit co
 		}
 		return func(t *userdb.Type) (entryEdit, error) { return s.parseSet(t, words, first) }, nil
 	})
-	c.Flags().StringArrayVar(&first, "first", nil, "make a value that the entry has the first of its field: `FIELD=VALUE`; may be\nrepeated")
+	c.Flags().StringArrayVar(&first, "first", nil, "move a value that the entry has to the front of its field: `FIELD=VALUE`; may\nbe repeated")
 	return c
 }
 
@@ -211,10 +214,10 @@ func unsetCommand(s *session) *cobra.Command {
 	return changeCommand(s, &cobra.Command{
 		Use:   "unset HINT FIELD…",
 		Short: "Unset facets of an entry",
-		Long: `Unset facets of an entry in one change. Declared facets that it does not have are ignored. If a field
-has several values, all go; 'userdb set HINT FIELD-=VALUE' removes one. Prints
-the changed entry. ~lost:FIELD is a value that 'userdb check --repair' took out of a field, because
-another entry keeps it.`,
+		Long: `Unset facets of an entry in one change. Prints the changed entry. Declared facets that it does not
+have are ignored. If a field has several values, all of them go; 'userdb set HINT FIELD-=VALUE'
+removes one. ~lost:FIELD is a value that 'userdb check --repair' took out of a field because another
+entry keeps it.`,
 		Example: `  userdb unset email=alice@example.com job name
   userdb unset 17c07627d35e '~lost:name'`,
 	}, func(names []string) (parseEdit, error) {
@@ -241,7 +244,7 @@ type entryEdit func(*userdb.Entry) error
 // A parseEdit returns what the words of a command do to an entry of a type.
 type parseEdit func(*userdb.Type) (entryEdit, error)
 
-// changeCommand makes c update an entry in one change. check returns an error if the words are
+// changeCommand makes c update an entry in one change. check returns an error for words that are
 // wrong whatever the store holds.
 func changeCommand(s *session, c *cobra.Command, check func(words []string) (parseEdit, error)) *cobra.Command {
 	var rev string
@@ -277,7 +280,7 @@ func (s *session) checkUnset(e userdb.Entry, name string) error {
 	switch {
 	case has && (isLost || !strings.HasPrefix(name, "~")):
 		return nil
-	case isLost: // an absent one is ignored like a facet
+	case isLost: // if it is absent, it is ignored like a facet
 		field, _, _ = strings.Cut(field, ":")
 	case has:
 		return usagef("%s belongs to the store and cannot be unset", printable(name))
@@ -317,8 +320,8 @@ If the schema has "hold" for a field, nobody else can take the values of the ent
 	return s.withYes(c)
 }
 
-// suggestKey returns err, which says that a hint was not found. If the hint is a bare word and an
-// entry has it as an identifier, it adds how to name that entry.
+// suggestKey adds to ErrNotFound how to name the entry, if the hint is a bare word and an
+// identifier of an entry. It returns any other error as it is.
 func suggestKey(ctx context.Context, p subject, err error) error {
 	word, isWord := p.hint.Word()
 	if !isWord || !errors.Is(err, userdb.ErrNotFound) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,11 +72,12 @@ is itself a store: file:FILE.`,
 			if err != nil {
 				return err
 			}
-			n, err := embedded.Backup(path, words[0])
+			to := pathOf(words[0])
+			n, err := embedded.Backup(path, to)
 			if err != nil {
 				return fileError(err)
 			}
-			return s.out.print(backupOutput{words[0], n}, fmt.Sprintf("%s: %d bytes", printable(words[0]), n))
+			return s.out.print(backupOutput{to, n}, fmt.Sprintf("%s: %d bytes", printable(to), n))
 		}, unlimited, reading),
 	}
 }
@@ -104,12 +106,13 @@ Then check the new store, and export it or use it in place of the damaged one.`,
 			if err != nil {
 				return err
 			}
-			salvaged, err := embedded.Salvage(path, words[0])
+			to := pathOf(words[0])
+			salvaged, err := embedded.Salvage(path, to)
 			if err != nil {
 				return fileError(err)
 			}
-			return s.out.print(salvageOutput{words[0], salvaged.Records, salvaged.Lost},
-				fmt.Sprintf("%s: %s; %d bytes of %s could not be read", printable(words[0]), plural(salvaged.Records, "record"), salvaged.Lost, printable(path)))
+			return s.out.print(salvageOutput{to, salvaged.Records, salvaged.Lost},
+				fmt.Sprintf("%s: %s; %d bytes of %s could not be read", printable(to), plural(salvaged.Records, "record"), salvaged.Lost, printable(path)))
 		}, unlimited, reading),
 	}
 }
@@ -119,6 +122,9 @@ type salvageOutput struct {
 	Records int    `json:"records"`
 	Lost    int64  `json:"lost"` // in bytes
 }
+
+// pathOf returns the path that word is, or that it names as a store's URL file:PATH.
+func pathOf(word string) string { return cmp.Or(connect.File(word), word) }
 
 // existingFile returns the path of the embedded store that --store names, or of this user's store.
 // It returns an error if the store is not a file or does not exist.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -13,14 +14,16 @@ import (
 )
 
 // A grid prints rows in columns on a terminal, under a head and no wider than the terminal. The
-// first sampleSize rows determine the widths, so that long listings begin at once.
+// first sampleSize rows determine the widths, so that long listings begin at once. If the columns
+// do not fit even when they are cut, a grid prints each cell on a line of its own.
 type grid struct {
 	out    io.Writer
 	width  int // of the terminal
 	head   []string
 	whole  []string   // columns that are never cut, by their heads
 	rows   [][]string // not yet printed, because the widths are not known
-	widths []int      // of the columns; nil until the head is printed
+	widths []int      // of the columns; nil until the first row is printed
+	tall   bool       // each cell has a line of its own
 }
 
 // newGrid returns a grid if the output is a terminal and is not JSON, and nil otherwise. Columns in
@@ -35,7 +38,7 @@ func (s *session) newGrid(whole []string, head ...string) *grid {
 // add prints a row or, until the widths are known, keeps it for later.
 func (g *grid) add(cells ...string) error {
 	if g.widths != nil {
-		return printRow(g.out, cells, g.widths, g.width)
+		return g.print(cells)
 	}
 	if g.rows = append(g.rows, cells); len(g.rows) < sampleSize {
 		return nil
@@ -74,18 +77,43 @@ func (g *grid) begin() error {
 			least[i] = minWidth
 		}
 	}
-	narrow(g.widths, g.width, least)
-	err := printRow(g.out, g.head, g.widths, g.width)
+	var err error
+	if g.tall = !narrow(g.widths, g.width, least); !g.tall {
+		err = g.print(g.head)
+	}
 	for _, row := range g.rows {
-		err = cmp.Or(err, printRow(g.out, row, g.widths, g.width))
+		err = cmp.Or(err, g.print(row))
 	}
 	g.rows = nil
 	return err
 }
 
+// print prints a row.
+func (g *grid) print(cells []string) error {
+	if !g.tall {
+		return printRow(g.out, cells, g.widths, g.width)
+	}
+	longest := 0
+	for _, name := range g.head {
+		longest = max(longest, len(name))
+	}
+	var b strings.Builder
+	for i, cell := range cells {
+		switch {
+		case i == 0:
+			b.WriteString(cell + "\n")
+		case cell != "":
+			fmt.Fprintf(&b, "%s%-*s%s%s\n", gap, longest, g.head[i], gap, cell)
+		}
+	}
+	_, err := io.WriteString(g.out, b.String())
+	return err
+}
+
 // narrow reduces the widest of widths until a row fits in width columns of a terminal. It reduces
-// none below its minimum in least, and leaves those whose minimum is 0 as they are.
-func narrow(widths []int, width int, least []int) {
+// none below its minimum in least, and leaves those whose minimum is 0 as they are. It reports
+// whether the row fits.
+func narrow(widths []int, width int, least []int) bool {
 	total := len(gap) * (len(widths) - 1)
 	for _, w := range widths {
 		total += w
@@ -98,10 +126,11 @@ func narrow(widths []int, width int, least []int) {
 			}
 		}
 		if widest < 0 {
-			return
+			return false
 		}
 		widths[widest]--
 	}
+	return true
 }
 
 // printRow prints cells in columns, and cuts the line to width.

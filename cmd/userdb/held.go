@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -42,7 +44,7 @@ can take the value. Exits 3 if the value is not held. The entry is of the type t
 			}
 			h, err := t.FindHeld(ctx, field, value)
 			if err != nil {
-				return err
+				return notHeld(words[0], err)
 			}
 			l := line{h.UID, h.Field, h.Value, formatTime(h.Until)}
 			return s.out.print(l, printable(l.UID)+"  "+printable(l.Field)+"="+printable(l.Value)+"  until "+l.Until)
@@ -63,9 +65,17 @@ former one, such as mail. Exits 3 if the value is not held. The entry is of the 
 			if err != nil {
 				return err
 			}
-			return s.printResult(1, "released", t.ReleaseHeld(ctx, field, value))
+			return s.printResult(1, "released", notHeld(words[0], t.ReleaseHeld(ctx, field, value)))
 		}),
 	}
+}
+
+// notHeld adds word, which names a value, to ErrNotFound. It returns any other error as it is.
+func notHeld(word string, err error) error {
+	if errors.Is(err, userdb.ErrNotFound) {
+		return fmt.Errorf("%s is not held: %w", printable(word), err)
+	}
+	return err
 }
 
 // parseHeld parses a word of the form FIELD=VALUE, and returns the type that --type names with it.

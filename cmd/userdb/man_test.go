@@ -32,7 +32,7 @@ func TestManPages(t *testing.T) {
 			return
 		}
 		text, err := os.ReadFile(filepath.Join(dir, strings.ReplaceAll(c.CommandPath(), " ", "-")+".1"))
-		if err != nil || !strings.Contains(string(text), ".SH SYNOPSIS") || !strings.Contains(string(text), strings.ReplaceAll(c.Name(), "-", `\-`)) {
+		if err != nil || !strings.Contains(string(text), ".SH SYNOPSIS") || !strings.Contains(strings.ReplaceAll(string(text), `\-`, "-"), c.Name()) {
 			t.Errorf("the page of %s: %v, want one with its name and a synopsis:\n%s", c.CommandPath(), err, text)
 		}
 		for _, child := range c.Commands() {

@@ -81,7 +81,8 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 					return err
 				}
 				e, err := t.Login(ctx, identifier, pw, at)
-				if errors.As(err, &refused) && (codeFromStdin || !s.fromStdin) {
+				if first, is := errors.AsType[*userdb.FactorError](err); is && (codeFromStdin || !s.fromStdin) {
+					refused = first
 					return err
 				}
 				return finish(ctx, t, e, err)
@@ -110,9 +111,8 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 	return s.withStdin(c)
 }
 
-// ignoreMissingPassword returns err, with which an entry that needs a password was refused before a
-// person typed one, without what is wrong with the password. If nothing else is wrong, it returns
-// nil.
+// ignoreMissingPassword removes from err what is wrong with the password, which nobody has typed
+// yet. If nothing else is wrong, it returns nil.
 func ignoreMissingPassword(err error) error {
 	var rest []error
 	for _, one := range joinedErrors(err) {

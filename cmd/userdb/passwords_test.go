@@ -53,6 +53,7 @@ func TestPrompts(t *testing.T) {
 		// Errors that do not depend on the password are reported before the prompt.
 		{"create user name=ALICE", nil, 4, "", "userdb: taken: name; another entry has it: choose another value\n"},
 		{"create user email=nonsense", nil, 2, "", "userdb: invalid value: email: "},
+		{"create user uid=a1", nil, 4, "", "userdb: taken: uid; another entry has it: choose another value\n"},
 		{"create user email=nonsense name=ALICE", nil, 2, "", "userdb: invalid value: email: no @ in the address\nuserdb: taken: name; "},
 		{"create user added=soon", nil, 2, "", "userdb: invalid value: added: not a date like "},
 		{"create customer=C1", nil, 2, "", `userdb: invalid value: customer: type "user" has no such field; it has uid, added, email, job, name,`},

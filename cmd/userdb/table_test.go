@@ -168,5 +168,24 @@ func TestGrids(t *testing.T) {
 	}
 }
 
+// TestTallGrid lists API keys whose names leave no room for the other columns. Nothing may be cut.
+func TestTallGrid(t *testing.T) {
+	useFile(t)
+	name := strings.Repeat("a-long-name-", 5) + "end"
+	for _, args := range [][]string{{name, "--scope", "read", "write", "--expires", "90d"}, {"b", "--scope", "scim"}} {
+		if got := runCommand(nil, "", append([]string{"apikey", "create"}, args...)...); got.code != 0 {
+			t.Fatalf("%+v, want exit 0", got)
+		}
+	}
+	got := changing.ReplaceAllString(runWithWidth(t, 80, "apikey", "list"), "TIME")
+	want := name + "\n  scopes  read write\n  types   all\n  until   TIME\n  made    TIME\nb\n  scopes  scim\n  types   all\n  made    TIME\n"
+	if got != want {
+		t.Errorf("got\n%s, want\n%s", got, want)
+	}
+	if got := runWithWidth(t, 140, "apikey", "list"); !strings.HasPrefix(got, "name  ") || !strings.Contains(got, name) {
+		t.Errorf("at 140 columns:\n%s, want a table", got)
+	}
+}
+
 // changing matches what differs from run to run: times and IDs of sessions.
 var changing = regexp.MustCompile(`(20\d\d-)?\d\d-\d\d( \d\d:\d\d(:\d\d)?Z)?|(?m:^[A-Za-z0-9_-]{12}  )`)

@@ -197,8 +197,9 @@ func (e extent) check(old store.Record) error {
 	return nil
 }
 
-// diff returns the change that gives an entry the given facets, which EncodeFacet must have
-// checked. Callers add the change of own, the store's own fields; diff checks the size of both.
+// diff returns the change from old to an entry with the given facets, which EncodeFacet has
+// checked. own holds new values of the store's own fields, or "" for those to remove. They count
+// towards the size of the entry, but callers add them to the change.
 func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Change, error) {
 	c := store.Change{Key: old.Key, Schema: t.Guard}
 	if len(old.Fields) == 0 {
@@ -221,7 +222,7 @@ func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Chan
 		}
 	}
 	for field, wire := range own {
-		if wire != "" || len(old.Fields) == 0 { // an update removes what is empty
+		if wire != "" || len(old.Fields) == 0 { // an update removes empty fields
 			size.add(field, wire)
 		}
 	}
@@ -372,7 +373,7 @@ func (t *Type) IndexKey(field, value string) (recordkey.Key, bool) {
 	return k.In(t.ns), err == nil
 }
 
-// EncodeFacet adds the wire form of a facet to wires, a mail address without white space around it.
+// EncodeFacet adds the wire form of a facet to wires. It removes white space around a mail address.
 // was holds the current fields of the entry, and is nil for a new entry. Only a value that changes
 // must obey the rules, so that an entry older than a rule can still be changed.
 func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value, was map[string]string) error {

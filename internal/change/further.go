@@ -403,7 +403,7 @@ func ofValue(err error, i, values int) error {
 // tooManyValues returns the error for more values than the schema allows in a field.
 func tooManyValues(field string, limit int) error {
 	if limit < 2 {
-		return Invalid(field, "many", `more than one value, which the schema allows with "many"`)
+		return Invalid(field, "many", `more than one value; the schema has no "many" for the field`)
 	}
 	return Invalid(field, "many", "over "+strconv.Itoa(limit)+" values")
 }

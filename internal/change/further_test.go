@@ -382,7 +382,7 @@ func TestSetValuesErrors(t *testing.T) {
 		{"email", []string{""}, "invalid value: email: empty"},
 		{"email", []string{"a", "b", "A"}, "invalid value: email: values 1 and 3 are the same"},
 		{"email", []string{"a", "b", "c", "d"}, "invalid value: email: over 3 values"},
-		{"name", []string{"a", "b"}, `invalid value: name: more than one value, which the schema allows with "many"`},
+		{"name", []string{"a", "b"}, `invalid value: name: more than one value; the schema has no "many" for the field`},
 		{"uid", []string{"a"}, "invalid value: uid: only a secondary field can have several values"},
 		{"emial", []string{"a"}, `invalid value: emial: type "user" has no such field; did you mean "email"?`},
 	} {

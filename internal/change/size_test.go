@@ -24,8 +24,7 @@ func lostValues(n, size int) map[string]string {
 	return own
 }
 
-// contentOf returns what Create and Update make of the size of an entry, with the store's own
-// fields.
+// contentOf returns the size of an entry after a change, including the store's own fields.
 func contentOf(r store.Record, c store.Change) (fields, bytes int) {
 	after := Apply(c, "rev", r.Fields).Fields
 	for field, wire := range after {

@@ -109,8 +109,8 @@ func TestRepairOfUntyped(t *testing.T) {
 	}
 }
 
-// TestFurtherWithoutValue checks that a field whose name lacks its value harms no change, and that
-// a repair keeps its text.
+// TestFurtherWithoutValue checks that an entry with a field of further values whose name contains
+// no value can be changed, and that a repair keeps the field's text.
 func TestFurtherWithoutValue(t *testing.T) {
 	typ := untypedType(t)
 	old := record("email", "a", "name", "n", "~also:name", "1 - - x", "~also:name:", "1 - -", "~also:", "")

@@ -38,6 +38,7 @@ import (
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/validate"
+	"github.com/coffeenode/userdb/web"
 )
 
 // publicErrors holds all errors of the packages that programs can import, by package and name.
@@ -92,6 +93,8 @@ var publicErrors = map[string]error{
 	"migrate.ErrNamespace":      migrate.ErrNamespace,
 	"transfer.ErrInput":         transfer.ErrInput,
 	"transfer.ColumnError":      &transfer.ColumnError{},
+	"web.ErrMailQueueFull":      web.ErrMailQueueFull,
+	"web.ErrMailQueueClosed":    web.ErrMailQueueClosed,
 	"transfer.ReadError":        &transfer.ReadError{Err: userdb.ErrUnavailable},
 	"admin.ErrAlreadySetUp":     admin.ErrAlreadySetUp,
 	"admin.ErrKey":              admin.ErrKey,

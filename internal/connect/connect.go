@@ -23,13 +23,14 @@ import (
 // ErrURL means that a text is not the URL of a store.
 var ErrURL = errors.New("bad store URL")
 
-// Open returns the engine for a URL. An engine for one server that the URL names has the given
-// cache. Embedded stores ignore it, and for Sentinels and clusters Open returns an error if cache
-// is not zero. Closing the engine closes its connections.
+// Open returns the engine for a URL. Closing the engine closes its connections.
+//
+// The cache needs one server that the URL names: embedded stores ignore it, and Open returns
+// ErrCache if the URL names Sentinels or a cluster and the cache has room for entries.
 func Open(ctx context.Context, text string, cache store.Cache) (store.Engine, error) {
 	scheme, rest, ok := strings.Cut(text, ":")
 	if !ok {
-		return nil, badURL("it has no scheme, such as redis: or file:")
+		return nil, badURL("it has no scheme, such as redis://; if it is the path of a file, write file:PATH")
 	}
 	if u, err := url.Parse(text); err == nil && strings.Contains(u.Host, ",") {
 		return nil, badURL("it names several hosts; write the others as ?addr=HOST:PORT&addr=HOST:PORT")
@@ -251,6 +252,7 @@ func openCluster(text string, cache store.Cache) (store.Engine, error) {
 		return nil, err
 	}
 	o.TLSConfig, o.ContextTimeoutEnabled = tlsOptions, true
+	o.DialerRetries = 1 // the engine retries
 	o.ClusterStateReloadInterval = reloadInterval
 	o.Dialer = newDialer(o.DialTimeout, tlsOptions)
 	c := redis.NewClusterClient(o)

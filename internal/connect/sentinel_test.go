@@ -12,6 +12,28 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
+// TestOneDial checks that no client of a store dials again by itself: the engine retries, and a
+// host that is down would cost five dials for each attempt.
+func TestOneDial(t *testing.T) {
+	for _, url := range []string{"redis://127.0.0.1:1", "redis+sentinel://127.0.0.1:1?master_name=m", "redis+cluster://127.0.0.1:1"} {
+		e, err := Open(t.Context(), url, store.Cache{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { e.Close() })
+		dials := 0
+		switch c := Clients(e)[0].(type) {
+		case *redis.Client:
+			dials = c.Options().DialerRetries
+		case *redis.ClusterClient:
+			dials = c.Options().DialerRetries
+		}
+		if dials != 1 {
+			t.Errorf("%s: the client dials %d times for each connection, want once", url, dials)
+		}
+	}
+}
+
 // TestUnknownMasterOrDatabase opens masters and databases that do not exist, and checks that the
 // error says so. It must not say that a key does not exist.
 func TestUnknownMasterOrDatabase(t *testing.T) {
@@ -53,6 +75,17 @@ func TestUnknownMasterOrDatabase(t *testing.T) {
 		_, err = e.Apply(t.Context(), store.Change{Key: key, Create: true})
 		refused("create", err)
 	}
+	e, err := Open(t.Context(), "redis://"+sentinels.Addrs()[0], store.Cache{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	for _, closely := range []bool{true, false} {
+		_, err := e.Survey(t.Context(), closely)
+		if !errors.Is(err, store.ErrUnsuitable) || !strings.Contains(err.Error(), "the server is a Sentinel, ") {
+			t.Errorf("survey of a Sentinel, closely %t: got %v, want ErrUnsuitable", closely, err)
+		}
+	}
 }
 
 // TestSentinelsDown checks that a store whose Sentinels are down fails after few attempts, and that
@@ -63,9 +96,6 @@ func TestSentinelsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.Close() })
-	if n := Clients(e)[0].(*redis.Client).Options().DialerRetries; n != 1 {
-		t.Errorf("the client asks the Sentinels %d times for each connection, want 1: the engine retries", n)
-	}
 	key, err := recordkey.Parse("user/uid:1")
 	if err != nil {
 		t.Fatal(err)

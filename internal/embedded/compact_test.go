@@ -187,7 +187,8 @@ func TestCompactOnFaultyDisk(t *testing.T) {
 	}
 }
 
-// A smallDisk has no room for changes of a file while there is a new one beside it.
+// A smallDisk has room for a file and its rewritten copy, but not for changes of the file while the
+// copy exists.
 type smallDisk struct {
 	osDisk
 	small          atomic.Bool

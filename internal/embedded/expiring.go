@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/tidwall/btree"
+
+	"github.com/coffeenode/userdb/recordkey"
 )
 
 // The classes of expiring records that strangers can cause, for example by guessing passwords, in
@@ -26,6 +28,7 @@ const (
 	requestToken         // requests of CreateOnce
 	guessCounter         // failures of strangers at an account or an unknown identifier
 	visitorLimit         // counters of origins and of visitors' requests
+	useCounter           // counters of uses that the application limits
 	numClasses
 )
 
@@ -33,8 +36,8 @@ const (
 // classes together. They leave memory for entries, and for the records of entries. Only histories
 // give way to other classes.
 var (
-	classLimits  = [numClasses]int{20_000, 4_000, 4_000, 4_000, 20_000, 6_000}
-	maxStrangers = 38_000
+	classLimits  = [numClasses]int{20_000, 4_000, 4_000, 4_000, 20_000, 6_000, 6_000}
+	maxStrangers = 44_000
 )
 
 // longLife is the longest life of a shortToken. A reservation of CreateOnce lives that long.
@@ -55,6 +58,10 @@ func classOf(key string) int {
 			return visitorLimit
 		}
 	case "visits":
+		_, rest, _ = strings.Cut(rest, "/") // the type
+		if strings.HasPrefix(rest, "use/") {
+			return useCounter
+		}
 		return visitorLimit
 	case "history":
 		return orphanHistory
@@ -67,8 +74,17 @@ func classOf(key string) int {
 	return -1
 }
 
-// requestPrefix begins the owner of a requestToken, in braces.
-const requestPrefix = "{~~userdb/once/name:"
+// requestPrefix begins the owner of a requestToken, in braces. The end of its namespace follows,
+// escaped, then a colon and the name of the request.
+const requestPrefix = "{~~userdb/once/name"
+
+// requestOf returns the key of the requestToken that may rely on the token with a name in the
+// record at key, which reserves a UID for the request of that name.
+func requestOf(key, name string) string {
+	ns := namespaceOf(key)
+	ns = recordkey.Escape(ns[max(0, len(ns)-1000):])
+	return "~~userdb/~/token/" + requestPrefix + ns + ":" + recordkey.Escape(name) + "}"
+}
 
 // ownPart returns what follows "~/" in the key of a record of the store itself, in any namespace,
 // or "".
@@ -88,8 +104,16 @@ func ownPart(key string) string {
 	}
 }
 
-// namespaceOf returns the namespace of the record at key of the store itself, with a slash, or "".
-func namespaceOf(key string) string { return strings.TrimSuffix(key, "~/"+ownPart(key)) }
+// namespaceOf returns the namespace that caused the record at key of the store itself, with a
+// slash, or "". That of a requestToken is escaped.
+func namespaceOf(key string) string {
+	own := ownPart(key)
+	if request, is := strings.CutPrefix(own, "token/"+requestPrefix); is {
+		ns, _, _ := strings.Cut(request, ":")
+		return ns
+	}
+	return strings.TrimSuffix(key, "~/"+own)
+}
 
 // ownerOf returns the key of the entry whose tokens or history are at key: it stands in braces.
 func ownerOf(key string) string {
@@ -309,13 +333,31 @@ func (d *data) removeFirst(class, n int) int {
 	n = min(n, d.limited[class].len(), maxSwept)
 	for range n {
 		key := d.limited[class].first()
-		if class == guessCounter && !isUnknown(key) {
+		switch {
+		case class == guessCounter && !isUnknown(key):
 			d.forgetGuesses(key)
-		} else {
+		case class == longToken || class == shortToken:
+			d.forgetRequests(key)
+			d.delete(key)
+		default:
 			d.delete(key)
 		}
 	}
 	return max(n, 0)
+}
+
+// forgetRequests removes the requests of CreateOnce that rely on a reservation at key. Without its
+// reservation, a request would look as if its entry had been created and deleted.
+func (d *data) forgetRequests(key string) {
+	o, found := d.keys.Get(key)
+	if !found {
+		return
+	}
+	if h, is := o.value.(*hash); is {
+		for _, name := range h.keys() {
+			d.delete(requestOf(key, name))
+		}
+	}
 }
 
 // forgetGuesses removes the failures of strangers from the counters of an account. Origins that

@@ -13,20 +13,22 @@ import (
 
 func TestClassOf(t *testing.T) {
 	for key, want := range map[string]int{
-		"~/throttle/user/nobody/x":                    guessCounter,
-		"~acme/~/throttle/user/nobody/x":              guessCounter,
-		"~~userdb/~acme/~/throttle/operator/nobody/x": guessCounter,
-		"~/throttle/user/origin/x":                    visitorLimit,
-		"~acme/~/visits/user/identifier/x":            visitorLimit,
-		"~/token/{user/uid:a}":                        shortToken,
-		"~/token/{once/name:x}":                       shortToken,
-		"~~userdb/~/token/{~~userdb/once/name:x}":     requestToken,
-		"~/history/{user/uid:a}":                      orphanHistory,
-		"~/throttle/user/uid/a":                       guessCounter,
-		"~/session/{user/uid:a}":                      -1,
-		"user/uid:gone":                               -1,
-		"~acme":                                       -1,
-		"user/~/visits/x":                             -1,
+		"~/throttle/user/nobody/x":                       guessCounter,
+		"~acme/~/throttle/user/nobody/x":                 guessCounter,
+		"~~userdb/~acme/~/throttle/operator/nobody/x":    guessCounter,
+		"~/throttle/user/origin/x":                       visitorLimit,
+		"~acme/~/visits/user/identifier/x":               visitorLimit,
+		"~acme/~/visits/user/use/x":                      useCounter,
+		"~/token/{user/uid:a}":                           shortToken,
+		"~/token/{once/name:x}":                          shortToken,
+		"~~userdb/~/token/{~~userdb/once/name:x}":        requestToken,
+		"~~userdb/~/token/{~~userdb/once/name~acme+_:x}": requestToken,
+		"~/history/{user/uid:a}":                         orphanHistory,
+		"~/throttle/user/uid/a":                          guessCounter,
+		"~/session/{user/uid:a}":                         -1,
+		"user/uid:gone":                                  -1,
+		"~acme":                                          -1,
+		"user/~/visits/x":                                -1,
 	} {
 		if got := classOf(key); got != want {
 			t.Errorf("%s: class %d, want %d", key, got, want)
@@ -64,18 +66,20 @@ func TestFloods(t *testing.T) {
 	formats := [numClasses]string{
 		"~/history/{user/uid:none%d}", "~/token/{user/uid:none%d}", "~/token/{user/uid:no%d}",
 		"~~userdb/~/token/{~~userdb/once/name:%d}", "~/throttle/user/nobody/%d", "~/visits/user/identifier/%d",
+		"~/visits/user/use/%d",
 	}
 	for _, tt := range []struct {
 		name          string
 		records, stay [numClasses]int
 	}{
-		{"few", [numClasses]int{10, 10, 10, 10, 10, 10}, [numClasses]int{10, 10, 10, 10, 10, 10}},
-		{"a flood of invitations", [numClasses]int{9000, 47_000, 1000, 1000, 10, 10}, [numClasses]int{9000, 4000, 1000, 1000, 10, 10}},
-		{"a flood of creates", [numClasses]int{9000, 1000, 47_000, 47_000, 10, 10}, [numClasses]int{9000, 1000, 4000, 4000, 10, 10}},
-		{"a flood of requests", [numClasses]int{9000, 10, 10, 10, 10, 30_000}, [numClasses]int{9000, 10, 10, 10, 10, 6000}},
-		{"a flood of guesses", [numClasses]int{9000, 10, 10, 10, 30_000, 10}, [numClasses]int{9000, 10, 10, 10, 20_000, 10}},
-		{"all floods", [numClasses]int{10_000, 5000, 5000, 5000, 30_000, 30_000}, [numClasses]int{0, 4000, 4000, 4000, 20_000, 6000}},
-		{"many histories", [numClasses]int{30_000, 1000, 0, 0, 0, 1000}, [numClasses]int{20_000, 1000, 0, 0, 0, 1000}},
+		{"few", [numClasses]int{10, 10, 10, 10, 10, 10, 10}, [numClasses]int{10, 10, 10, 10, 10, 10, 10}},
+		{"a flood of invitations", [numClasses]int{9000, 47_000, 1000, 1000, 10, 10, 10}, [numClasses]int{9000, 4000, 1000, 1000, 10, 10, 10}},
+		{"a flood of creates", [numClasses]int{9000, 1000, 47_000, 47_000, 10, 10, 10}, [numClasses]int{9000, 1000, 4000, 4000, 10, 10, 10}},
+		{"a flood of requests", [numClasses]int{9000, 10, 10, 10, 10, 30_000, 10}, [numClasses]int{9000, 10, 10, 10, 10, 6000, 10}},
+		{"a flood of guesses", [numClasses]int{9000, 10, 10, 10, 30_000, 10, 10}, [numClasses]int{9000, 10, 10, 10, 20_000, 10, 10}},
+		{"all floods", [numClasses]int{10_000, 5000, 5000, 5000, 30_000, 30_000, 30_000}, [numClasses]int{0, 4000, 4000, 4000, 20_000, 6000, 6000}},
+		{"many histories", [numClasses]int{30_000, 1000, 0, 0, 0, 1000, 0}, [numClasses]int{20_000, 1000, 0, 0, 0, 1000, 0}},
+		{"a flood of uses", [numClasses]int{9000, 10, 10, 10, 10, 1000, 30_000}, [numClasses]int{9000, 10, 10, 10, 10, 1000, 6000}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newData()
@@ -271,7 +275,7 @@ func TestOwners(t *testing.T) {
 // and no others.
 func TestFlood(t *testing.T) {
 	defer func(old [numClasses]int) { classLimits = old }(classLimits)
-	classLimits = [numClasses]int{6, 4, 4, 4, 5, 3}
+	classLimits = [numClasses]int{6, 4, 4, 4, 5, 3, 2}
 	for _, path := range []string{"", file(t)} {
 		flood(t, open(t, path))
 	}
@@ -285,7 +289,7 @@ func flood(t *testing.T, s *Store) {
 			life := time.Hour + time.Duration(i)*time.Second
 			for _, key := range []string{
 				"~/throttle/user/nobody/%02d", "~/token/{user/uid:%02d}", "~/visits/user/x/%02d", "~/session/{user/uid:%02d}",
-				"~/throttle/user/uid/%02d", "~/history/{user/uid:%02d}",
+				"~/throttle/user/uid/%02d", "~/history/{user/uid:%02d}", "~/visits/user/use/%02d",
 			} {
 				p.Set(ctx, fmt.Sprintf(key, i), "1", life)
 			}
@@ -299,7 +303,7 @@ func flood(t *testing.T, s *Store) {
 	for pattern, want := range map[string]int{
 		"~/throttle/user/nobody/*": 5, "~/throttle/user/nobody/1[5-9]": 5, "~/token/*": 5, "~/token/*{user/uid:1[6-9]}": 4, "~/history/*": 7, "~/history/*live*": 1,
 		"~/token/*live*": 1,
-		"~/visits/*":     3, "~/session/*": 20, "~/throttle/user/uid/*": 20,
+		"~/visits/*":     5, "~/visits/user/use/*": 2, "~/session/*": 20, "~/throttle/user/uid/*": 20,
 	} {
 		if got := s.Client().Keys(ctx, pattern).Val(); len(got) != want {
 			t.Errorf("%s: %q, want %d", pattern, got, want)

@@ -34,7 +34,7 @@ func TestUnreadableFurther(t *testing.T) {
 	}
 }
 
-// TestFurtherWithoutValue checks that a field whose name lacks the value is read as none.
+// TestFurtherWithoutValue checks that a field whose name contains no value holds no further value.
 func TestFurtherWithoutValue(t *testing.T) {
 	fields := map[string]string{"email": "a", "~also:email:b": "1 - -"}
 	for _, name := range []string{"~also:", "~also:email", "~also:email:", "~also::"} {

@@ -15,6 +15,7 @@ type RepairStep interface{ step() }
 func (Align) step()         {}
 func (ForgetUID) step()     {}
 func (ForgetHeld) step()    {}
+func (MoveHeld) step()      {}
 func (RestoreHeld) step()   {}
 func (Remove) step()        {}
 func (ReplaceSchema) step() {}
@@ -105,6 +106,14 @@ type RestoreHeld struct {
 type ForgetHeld struct {
 	Entry        recordkey.Key
 	Field, Value string
+}
+
+// MoveHeld makes an entry, or a tombstone, hold a value under another field or canonical form, or
+// no longer if To is the zero value. It reports whether the entry held the value. Nobody else may
+// write meanwhile.
+type MoveHeld struct {
+	Entry    recordkey.Key
+	From, To Held // their ends do not matter
 }
 
 // Copy copies a record of any Redis type, with its time to live, over the record at To. It reports

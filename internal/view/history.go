@@ -80,9 +80,9 @@ func feedFor(ctx context.Context, kind EventKind) string {
 	return FeedOf(kind, ActorOf(ctx))
 }
 
-// NoteAct puts an event into the feed of the namespace, whether or not histories are kept. The
-// event is something that an operator did, or that was done to an operator. It concerns the entry
-// at prk. If prk is the zero key, it concerns something else, whose name is the argument about.
+// NoteAct adds an event to the feed of the namespace, whether or not histories are kept: something
+// that an operator did, or that was done to an operator. The event concerns the entry at prk or, if
+// prk is the zero key, the thing that about names.
 func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, about string) error {
 	actor := ActorOf(ctx)
 	if actor.Origin == "" {
@@ -93,10 +93,9 @@ func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, a
 }
 
 // NoteWork records, as NoteAct does, that an import, an export or a repair begins. The work
-// concerns the entry at prk. If prk is the zero key, it concerns the entries of the type that the
-// argument about names, or of several types if about is "". NoteWork records nothing if no actor is
-// named and no histories are kept, nor for work on the store's own entries. If recording fails,
-// NoteWork only logs that.
+// concerns the entry at prk or, if prk is the zero key, the type that about names. If about is "",
+// it concerns several types. NoteWork records nothing about work on the store's own entries, and
+// nothing if ctx names no actor and no histories are kept. It only logs a failure to record.
 func (v *View) NoteWork(ctx context.Context, kind EventKind, prk recordkey.Key, about string) {
 	if IsReserved(v.NS) || ActorOf(ctx).Name == "" && !v.Config.History {
 		return

@@ -75,8 +75,11 @@ func TestFaults(t *testing.T) {
 	f := &fault{}
 	s.Raw.AddHook(f)
 	step := 1
-	if testdb.Raced {
+	switch {
+	case testdb.Raced:
 		step = 7
+	case testing.Short():
+		step = 3
 	}
 	problems := func(o check.Options) func() error {
 		return func() (last error) {

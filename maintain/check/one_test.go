@@ -17,7 +17,7 @@ var notOfEntry = []string{
 	"SRK without an entry", "tertiary record without an entry", "tertiary record under a field that is not primary", "index member without an entry",
 	"invalid index members", "key with raw braces", "key with an unescaped slash", "index of another Redis type",
 	"undeclared index, member without an entry", "entry of an undeclared type",
-	"endless tombstone", "a retired UID that ends", "a held value without an SRK", "a tombstone that ends before a value that it holds",
+	"a record of second factors without an entry", "endless tombstone", "a retired UID that ends", "a held value without an SRK", "a tombstone that ends before a value that it holds",
 }
 
 // wantOfEntry returns what a check of only the damaged entry must report.
@@ -31,22 +31,6 @@ func wantOfEntry(d damage) []string {
 		return concat(d.want, "entry_missing "+prk)
 	}
 	return d.want
-}
-
-func TestCheckOne(t *testing.T) {
-	eachEngine(t, func(t *testing.T, s *site) {
-		for _, d := range damages {
-			t.Run(d.name, func(t *testing.T) {
-				s.Clean(t)
-				s.User(t, 1)
-				d.want = wantOfEntry(d)
-				want := s.damage(t, d, 1)
-				got := s.Check(t, check.Options{Only: hints.UID("u1").Of("user")})
-				testdb.Same(t, "one entry", got, want)
-				testdb.Same(t, "another entry", s.Check(t, check.Options{Only: hints.UID("u0").Of("user")}), nil)
-			})
-		}
-	})
 }
 
 func TestCheckOneByHints(t *testing.T) {

@@ -154,7 +154,10 @@ func NotCompact(s schema.Schema) (ps []Problem) {
 func fieldNames(t schema.Type) []string {
 	fields := []string{
 		store.FieldType, store.FieldPRK, store.FieldRev, token.FieldTokens,
-		store.FieldPassword, store.FieldChanged, store.FieldImported, store.FieldOnce, store.FieldDisabled, session.FieldEpoch, factor.FieldMark, factor.FieldHash, t.Primary,
+		store.FieldPassword, store.FieldChanged, store.FieldImported, store.FieldOnce, store.FieldDisabled, session.FieldEpoch, t.Primary,
+	}
+	if t.Factors {
+		fields = append(fields, factor.FieldMark, factor.FieldHash)
 	}
 	fields = slices.AppendSeq(fields, maps.Keys(t.Fields))
 	if t.Fold != schema.FoldExact {

@@ -88,7 +88,7 @@ func (s *migration) applyExclusive(ctx context.Context) error {
 		seen = s.currentType().Guard.Fingerprint
 	}
 	if s.changesRecords() {
-		if err := s.runPasses(ctx, s.removeStale, s.convertEntries, s.removeOldKeys, s.removeObsolete); err != nil {
+		if err := s.runPasses(ctx, s.removeStale, s.convertEntries, s.convertHolds, s.removeOldKeys, s.removeObsolete); err != nil {
 			return err
 		}
 	}
@@ -153,7 +153,7 @@ func (s *migration) applyStep(ctx context.Context, step store.RepairStep) error 
 
 // convertEntries converts all entries and keeps the keys by which they were found before. If an
 // entry gets a value that another entry has under the old schema only, it is converted after that
-// entry.
+// entry. If it gets one that another entry holds, that hold ends: the entry has the value already.
 func (s *migration) convertEntries(ctx context.Context) error {
 	var mu sync.Mutex
 	var postponed []recordkey.Key
@@ -176,7 +176,20 @@ func (s *migration) convertEntries(ctx context.Context) error {
 				return err
 			}
 		}
-		if len(postponed) == len(previous) {
+		if len(postponed) < len(previous) {
+			continue
+		}
+		any := false
+		for _, prk := range postponed {
+			if s.online {
+				break
+			}
+			ended, err := s.endRivalHolds(ctx, prk)
+			if any = any || ended; err != nil {
+				return err
+			}
+		}
+		if !any {
 			return reason
 		}
 	}

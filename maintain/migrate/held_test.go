@@ -1,6 +1,8 @@
 package migrate_test
 
 import (
+	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -8,47 +10,136 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestHoldsEnd checks that an entry and a deleted one hold nothing in a field that is no longer
-// secondary or has another name, and that check finds no damage then.
+// TestHoldsEnd checks that neither an entry nor a deleted one holds anything in a field that is no
+// longer secondary, and that check finds no damage then, or when the field is secondary again.
 func TestHoldsEnd(t *testing.T) {
 	held := schema.Field{Role: schema.RoleSecondary, Many: 4, Hold: schema.Period(time.Hour)}
 	from := userSchema(schema.FoldCasefold, field("email", held))
-	renamed := held
-	renamed.Was = "email"
 	eachEngine(t, func(t *testing.T, s *site) {
 		for what, to := range map[string]schema.Schema{
 			"a removed field": userSchema(schema.FoldCasefold, drop("email")),
 			"another role":    userSchema(schema.FoldCasefold, field("email", index)),
-			"another name":    userSchema(schema.FoldCasefold, drop("email"), field("mail", renamed)),
 		} {
 			t.Run(what, func(t *testing.T) {
 				s.flush(t)
-				s.DB = s.withSchema(t, from)
-				s.createTexts(t, from, "u", []string{"a", "b"})
-				s.createTexts(t, from, "gone", []string{"c"})
-				user := s.Type(t, "user")
-				_, err := user.Update(s.Ctx, hints.UID("u"), func(e *userdb.Entry) error {
-					e.DropText("email", "b")
-					return nil
-				})
-				if err == nil {
-					err = user.Delete(s.Ctx, hints.UID("gone"))
+				s.holdValues(t, from)
+				for _, sch := range []schema.Schema{to, from} {
+					s.DB = s.withSchema(t, sch)
+					if _, err := s.apply(s.Ctx, sch); err != nil {
+						t.Fatal(err)
+					}
+					s.requireHolds(t, sch, nil)
 				}
-				if err != nil || !s.Raw.HExists(s.Ctx, s.Key("user/uid:u"), "~held:email:b").Val() {
-					t.Fatalf("giving up values: %v, or none is held", err)
-				}
-				if _, err := s.apply(s.Ctx, to); err != nil {
+			})
+		}
+	})
+}
+
+// holdValues makes the live entry u hold Bea, and the deleted entries gone and away hold Cid and
+// cid. If from is exact, v
+// holds dot, and w has DOT.
+func (s *site) holdValues(t *testing.T, from schema.Schema) {
+	t.Helper()
+	s.DB = s.withSchema(t, from)
+	s.createTexts(t, from, "u", []string{"Ann", "Bea"})
+	s.createTexts(t, from, "gone", []string{"Cid"})
+	user := s.Type(t, "user")
+	_, err := user.Update(s.Ctx, hints.UID("u"), func(e *userdb.Entry) error {
+		e.DropText("email", "Bea")
+		return nil
+	})
+	if err == nil {
+		err = user.Delete(s.Ctx, hints.UID("gone"))
+	}
+	if err == nil && from.Types["user"].Fold == schema.FoldExact {
+		s.createTexts(t, from, "away", []string{"cid"})
+		s.createTexts(t, from, "v", []string{"dot"})
+		s.createTexts(t, from, "w", []string{"DOT"})
+		time.Sleep(2 * time.Millisecond) // away holds its value for longer than gone
+		if err = user.Delete(s.Ctx, hints.UID("away")); err == nil {
+			err = user.Delete(s.Ctx, hints.UID("v"))
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// requireHolds checks which values are held, by FIELD:VALUE, and by which entry, and that check
+// finds no damage.
+func (s *site) requireHolds(t *testing.T, sch schema.Schema, want map[string]string) {
+	t.Helper()
+	s.DB = s.withSchema(t, sch)
+	user, holds := s.Type(t, "user"), map[string]string{}
+	for _, uid := range []string{"u", "v", "w", "gone", "away"} {
+		for name := range s.Raw.HGetAll(s.Ctx, s.Key("user/uid:"+uid)).Val() {
+			if h, is := store.ParseHeld(name); is {
+				holds[h.Field+":"+h.Canonical] = uid
+			}
+		}
+	}
+	if !maps.Equal(holds, want) {
+		t.Errorf("holds are %v, want %v", holds, want)
+	}
+	for value, uid := range want {
+		name, text, _ := strings.Cut(value, ":")
+		if h, err := user.FindHeld(s.Ctx, name, text); err != nil || h.UID != uid {
+			t.Errorf("%s is held by %+v, %v; want %s", value, h, err, uid)
+		}
+		if _, err := user.Create(s.Ctx, userdb.NewEntry{Facets: schema.Texts(name, text)}); !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("create with %s: got %v, want ErrDuplicate", value, err)
+		}
+	}
+	got := slices.DeleteFunc(s.Check(t, check.Options{}), func(p string) bool { return strings.HasPrefix(p, "field_missing") })
+	testdb.Same(t, "check", got, nil)
+}
+
+// TestHoldsStay checks that values stay held if the field is renamed, or if values are compared in
+// another way. What an entry has, no other one holds any more.
+func TestHoldsStay(t *testing.T) {
+	held := schema.Field{Role: schema.RoleSecondary, Many: 4, Hold: schema.Period(time.Hour)}
+	renamed := held
+	renamed.Was = "email"
+	eachEngine(t, func(t *testing.T, s *site) {
+		for _, tt := range []struct {
+			what     string
+			from, to schema.Schema
+			want     map[string]string
+		}{
+			{
+				"another name", userSchema(schema.FoldCasefold, field("email", held)),
+				userSchema(schema.FoldCasefold, drop("email"), field("mail", renamed)),
+				map[string]string{"mail:bea": "u", "mail:cid": "gone"},
+			},
+			{
+				"casefold", userSchema(schema.FoldExact, field("email", held)),
+				userSchema(schema.FoldCasefold, field("email", held)),
+				map[string]string{"email:bea": "u", "email:cid": "away"},
+			},
+			{
+				"casefold and another name", userSchema(schema.FoldExact, field("email", held)),
+				userSchema(schema.FoldCasefold, drop("email"), field("mail", renamed)),
+				map[string]string{"mail:bea": "u", "mail:cid": "away"},
+			},
+			{
+				"exact", userSchema(schema.FoldCasefold, field("email", held)),
+				userSchema(schema.FoldExact, field("email", held)),
+				map[string]string{"email:bea": "u", "email:cid": "gone"},
+			},
+		} {
+			t.Run(tt.what, func(t *testing.T) {
+				s.flush(t)
+				s.holdValues(t, tt.from)
+				if _, err := s.apply(s.Ctx, tt.to); err != nil {
 					t.Fatal(err)
 				}
-				s.requireFields(t, "u", map[string]string{}, "~held")
-				s.DB = s.withSchema(t, to)
-				got := slices.DeleteFunc(s.Check(t, check.Options{}), func(p string) bool { return strings.HasPrefix(p, "field_missing") })
-				testdb.Same(t, "check", got, nil)
+				s.requireHolds(t, tt.to, tt.want)
 			})
 		}
 	})

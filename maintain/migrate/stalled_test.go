@@ -19,8 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A pausedEngine acts as if its process paused before one repair step. Meanwhile it calls others,
-// which does what other processes do.
+// A pausedEngine calls others before one repair step, as if its process had paused there while
+// other processes worked.
 type pausedEngine struct {
 	store.Engine
 	before func(store.RepairStep) bool // whether to pause before the step; used once

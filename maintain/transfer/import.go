@@ -72,18 +72,18 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // the type; Import hashes as many at a time as there are workers. If a line has no UID, Import
 // derives one from the import's ID and the number and text of the line.
 //
-// A line is about an existing entry if that has the line's UID or, if the line has no UID, all its
-// identifiers. DuplicateSkip skips such lines. It refuses a line that only shares an identifier
-// with another entry.
+// A line duplicates an entry that has the line's UID or, if the line has no UID, all identifiers of
+// the line. DuplicateSkip skips such lines. It refuses a line that only shares an identifier with
+// another entry.
 //
 // With DuplicateUpdate, a line updates the entry with its UID or, without a UID, the entry with its
 // identifiers. The facets of the line are added to those of the entry or replace them, and a
 // tertiary record in the line replaces the entry's. A different password has the effect of
 // SetPassword, and disabled that of Disable: PasswordChanged is now, tokens become void, failed
-// logins are forgotten, and events are reported. The password that an import has set before is not
-// different, even if a login has replaced its hash. A password that was set in this store and not
-// by an import stays, unless password_changed of the line is later. The dates in the line apply to
-// new entries only, and are never later than now.
+// logins are forgotten, and events are reported. A password that an earlier import set does not
+// count as different, even if a login has replaced its hash since. A password that was set in this
+// store, not by an import, stays unless password_changed of the line is later. The dates in the
+// line apply to new entries only, and are never later than now.
 //
 // From CSV, flat JSON and other products, Import leaves out a user name that the rules refuse, or
 // that is the entry's own address, if the entry has another identifier. It refuses a new entry

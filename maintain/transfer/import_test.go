@@ -80,7 +80,7 @@ func (e *measuringEngine) Read(ctx context.Context, reads []store.EntryRead) ([]
 // TestExportOfLargeEntries checks that an export does not hold many large entries at a time.
 func TestExportOfLargeEntries(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		const entries, items = 24, 20
+		const entries, items = 12, 20
 		typ, item := s.Type(t, "user"), strings.Repeat("x", 60<<10)
 		for i := range entries {
 			uid := fmt.Sprint("large", i)

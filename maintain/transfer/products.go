@@ -31,8 +31,8 @@ type product struct {
 	// clear is a member, in quotes, that every account with a clear password has. Empty means that
 	// no account has one.
 	clear string
-	// check returns an error for an object that is not an account of a person. It gives the account
-	// its id and, if they are elsewhere, its other names.
+	// check returns an error for an object that is not an account of a person. It moves the id and
+	// other names to where keys and names expect them.
 	check func(s *productUsers, a account) error
 	// parse takes the password and everything else that is not a facet out of an account, in which
 	// ignored names are missing. The names then map what remains in the account.

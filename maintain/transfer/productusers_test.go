@@ -9,7 +9,7 @@ import (
 // TestLargeProductExports checks that everything in an export except an account may have any size.
 func TestLargeProductExports(t *testing.T) {
 	const one = `{"localId":"1"}`
-	much := `["` + strings.Repeat(`0123456789","`, 2<<20) + `"]`
+	much := `["` + strings.Repeat(`0123456789","`, 3<<19) + `"]`
 	for _, tt := range []struct {
 		name, in string
 		lines    []int64 // of the accounts
@@ -19,7 +19,7 @@ func TestLargeProductExports(t *testing.T) {
 		{"other members before and after", "{\"a\":" + much + ",\n\"users\":[\n" + one + ",\n" + one + "],\"b\":" + much + "}", []int64{3, 4}, false, ""},
 		{"no list", `{"a":` + much + `}`, nil, false, "no list of accounts, but an account of over 8 MiB"},
 		{"a large account", "[" + one + `,{"localId":"` + strings.Repeat("1", maxAccount) + `"}]`, []int64{1, 1}, true, ""},
-		{"a larger account", "[" + one + `,{"localId":"` + strings.Repeat("1", 3*maxImportLine) + `"}]`, []int64{1}, false, "an account of over 16 MiB"},
+		{"a larger account", "[" + one + `,{"localId":"` + strings.Repeat("1", maxImportLine+maxImportLine/4) + `"}]`, []int64{1}, false, "an account of over 16 MiB"},
 	} {
 		s := newProductUsers(bufio.NewReader(strings.NewReader(tt.in)), 0, &importer{o: ImportOptions{From: "firebase"}})
 		var lines []int64

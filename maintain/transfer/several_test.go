@@ -374,7 +374,7 @@ func TestSplitOptions(t *testing.T) {
 			split map[string]rune
 			want  string
 		}{
-			{"uid,email\nu,a@x.org\n", true, map[string]rune{"name": ';'}, `no column is "name", whose cells are to be split`},
+			{"uid,email\nu,a@x.org\n", true, map[string]rune{"name": ';'}, `no column "name" to split`},
 			{"uid,name\nu,a;b\n", true, map[string]rune{"name": ';'}, `the cells of "name" cannot be split: it takes one value, unless the schema says "many"`},
 			{"uid,email\nu,a@x.org\n", true, map[string]rune{"email": '"'}, "must be neither a quote nor a carriage return"},
 			{`{"facets":{"email":"a@x.org"}}`, false, map[string]rune{"email": ';'}, `only cells of CSV are split; in JSON, "values" has all values of a field`},

@@ -234,7 +234,7 @@ func (im *importer) checkSplit(names []string) error {
 		}
 		switch {
 		case !slices.Contains(names, field):
-			return fmt.Errorf("%w: no column is %s, whose cells are to be split", ErrInput, records.Quoted(field))
+			return fmt.Errorf("%w: no column %s to split", ErrInput, records.Quoted(field))
 		case !several:
 			return fmt.Errorf("%w: the cells of %s cannot be split: it takes one value, unless the schema says \"many\"", ErrInput, records.Quoted(field))
 		}

@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
-// The names of the temporary folders of runners begin with folderPrefix. In its folder, the process
-// of a runner locks the file lockName for as long as it lives.
+// A runner keeps its files in a temporary folder whose name begins with folderPrefix. Its process
+// locks the file lockName in that folder until it ends.
 const (
 	folderPrefix = "userdb-console-"
 	lockName     = "lock"
@@ -23,7 +23,7 @@ const (
 // newFolder creates a folder for a runner in the temporary folder tmp, and returns its path and its
 // locked file.
 func newFolder(tmp string) (folder string, lock *os.File, err error) {
-	// Another process may take the folder for an abandoned one until the file is locked.
+	// Until the file is locked, another process may remove the folder as abandoned.
 	for range 10 {
 		if folder, err = os.MkdirTemp(tmp, folderPrefix+"*"); err != nil {
 			return "", nil, err

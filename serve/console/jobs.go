@@ -86,7 +86,8 @@ func newRunner(db *userdb.DB) (*runner, error) {
 }
 
 // begin starts a job in the background. The job keeps the values of ctx, which include the actor,
-// but not its end. do returns the text that describes the result. With an error, begin returns j.
+// but not its end. do returns the text that describes the result. If the job cannot be recorded,
+// begin returns j with the error.
 func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx context.Context, w *task) (string, error)) (admin.Job, error) {
 	if err := r.reserve(); err != nil {
 		return admin.Job{}, err

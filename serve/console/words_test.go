@@ -22,7 +22,7 @@ func TestDescribeDevice(t *testing.T) {
 	}
 }
 
-// TestByWhom checks that whatever a program calls itself fits into a sentence.
+// TestByWhom checks that the name of any actor fits into a sentence.
 func TestByWhom(t *testing.T) {
 	for who, want := range map[string]string{"": ", by somebody at", "operator:Ann": ", by operator Ann at", "Éric": ", by éric at", "\xff": ", by \xff at"} {
 		got := byWhom([]userdb.HistoryEvent{{Kind: "disable", Actor: who}}, "disable")

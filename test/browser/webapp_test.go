@@ -118,11 +118,17 @@ func (b *browser) signOut() {
 	b.onPage("Welcome", "You are signed out.")
 }
 
-// TestFlows uses every page of the site, with wrong input in every form, in every kind of window.
+// TestFlows uses every page of the site, with wrong input in every form, in every kind of window
+// without scripts, and in one with scripts.
 func TestFlows(t *testing.T) {
-	for _, w := range windows {
-		t.Run(w.name, func(t *testing.T) {
-			b := open(t, w, false, webapp)
+	for i, w := range append(slices.Clone(windows), windows[2]) {
+		scripts := i == len(windows)
+		name := w.name
+		if scripts {
+			name += "-scripts"
+		}
+		t.Run(name, func(t *testing.T) {
+			b := open(t, w, scripts, webapp)
 			b.visit("/")
 			b.onPage("Welcome")
 			b.testSignUp()
@@ -293,7 +299,12 @@ func (b *browser) testAddresses() {
 
 func (b *browser) testDevices() {
 	b.t.Helper()
-	b.visit("/account/devices")
+	b.visit("/account/verify?return=/account/devices")
+	b.onPage("Your password")
+	b.submit("/account/verify", "password", "wrong")
+	b.onPage("Your password")
+	b.wantProblem("password", "Wrong name or password.")
+	b.submit("/account/verify", "password", password)
 	b.onPage("Devices", "this one")
 	b.follow("signing out everywhere", chromedp.Click(`form:has([name=all]) button`, chromedp.ByQuery))
 	b.onPage("Sign in", "You are signed out everywhere.")

@@ -67,6 +67,9 @@ func VerbsOf() []Verb {
 			_, err := users.CreateOnce(ctx, "marked request", userdb.NewEntry{Facets: schema.Texts("motto", "marked motto")})
 			return err
 		}},
+		{"Admit", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return users.Admit(ctx, userdb.Limit{Name: "marked limit", Max: 10, Window: time.Hour}, "marked visitor")
+		}},
 		{"History", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			_, err := users.History(ctx, h)
 			return err

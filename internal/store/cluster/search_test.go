@@ -30,6 +30,15 @@ func quickStates() int {
 	return 5000
 }
 
+// quickRefusals limits the states of a search with refusals. There are three times as many of these
+// searches as of those without.
+func quickRefusals() int {
+	if testing.Short() {
+		return 200
+	}
+	return 5000
+}
+
 func unchanged(source string) string { return source }
 
 // TestInterleavings runs the engine's own code with its commands in all orders that a few
@@ -79,7 +88,7 @@ func TestRefusals(t *testing.T) {
 					w.answer = tt.answer
 					x := explorer{
 						sim: newSimulation(w, nil), scenario: s, kinds: tt.kinds,
-						preemptions: 1, faults: 1, maxStates: envInt("USERDB_STATES", quickStates()),
+						preemptions: 1, faults: 1, maxStates: envInt("USERDB_STATES", quickRefusals()),
 					}
 					if v := x.explore(); v != "" {
 						t.Fatalf("after %d states: %s", x.states, v)
@@ -289,10 +298,18 @@ type walk struct {
 	names []string
 }
 
+// quickWalks returns the number of walks without USERDB_WALKS.
+func quickWalks() int {
+	if testing.Short() {
+		return 3000
+	}
+	return 10_000
+}
+
 // TestWalks makes random runs, with more actors and faults than an exhaustive search can cover.
 func TestWalks(t *testing.T) {
 	const parts = 4
-	count := envInt("USERDB_WALKS", 10_000)
+	count := envInt("USERDB_WALKS", quickWalks())
 	for part := range parts {
 		t.Run(fmt.Sprintf("part %d of %d", part+1, parts), func(t *testing.T) {
 			t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
@@ -75,8 +76,15 @@ func newWorld(rewrite func(source string) string) *world {
 	return w
 }
 
+// compiled holds each script that compile has compiled, by its source. Searches share them, because
+// compiling all scripts takes longer than many a search.
+var compiled sync.Map
+
 // compile compiles the source of a script. It panics if that fails.
 func compile(vm *lua.LState, source string) *lua.LFunction {
+	if proto, ok := compiled.Load(source); ok {
+		return vm.NewFunctionFromProto(proto.(*lua.FunctionProto))
+	}
 	chunk, err := parse.Parse(strings.NewReader(source), "script")
 	if err != nil {
 		panic(err)
@@ -85,6 +93,7 @@ func compile(vm *lua.LState, source string) *lua.LFunction {
 	if err != nil {
 		panic(err)
 	}
+	compiled.Store(source, proto)
 	return vm.NewFunctionFromProto(proto)
 }
 

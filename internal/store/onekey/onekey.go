@@ -25,14 +25,15 @@ var (
 	//go:embed scripts
 	scripts embed.FS
 
-	RemoveScript  = redisx.NewScript(redisx.IsNumber, source("remove"))
-	RestateScript = redisx.NewScript(redisx.IsNumber, source("restate"))
-	TombstoneLua  = source("tombstone")
-	BuryScript    = redisx.NewScript(redisx.IsNumber, token.Lua, TombstoneLua, source("bury"))
-	ForgetScript  = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("forget"))
-	UnholdScript  = redisx.NewScript(redisx.IsNumber, source("forgetheld"))
-	PromoteScript = redisx.NewScript(redisx.IsNumber, source("promote"))
-	FilledScript  = redisx.NewScript(redisx.IsNumber, source("filled"))
+	RemoveScript   = redisx.NewScript(redisx.IsNumber, source("remove"))
+	RestateScript  = redisx.NewScript(redisx.IsNumber, source("restate"))
+	TombstoneLua   = source("tombstone")
+	BuryScript     = redisx.NewScript(redisx.IsNumber, token.Lua, TombstoneLua, source("bury"))
+	ForgetScript   = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("forget"))
+	UnholdScript   = redisx.NewScript(redisx.IsNumber, source("forgetheld"))
+	MoveHoldScript = redisx.NewScript(redisx.IsNumber, source("movehold"))
+	PromoteScript  = redisx.NewScript(redisx.IsNumber, source("promote"))
+	FilledScript   = redisx.NewScript(redisx.IsNumber, source("filled"))
 )
 
 func source(name string) string { return redisx.Source(scripts, name) }
@@ -110,8 +111,8 @@ func (ks *Keys) Bulk(ctx context.Context) (context.Context, func(context.Context
 }
 
 // Repair carries out the steps that need one slot: store.FinishDelete, store.ForgetUID,
-// store.ForgetHeld, store.RestoreHeld, store.ReplaceSchema, and store.Remove, which on a cluster
-// must have no owner.
+// store.ForgetHeld, store.RestoreHeld, store.MoveHeld, store.ReplaceSchema, and store.Remove, which
+// on a cluster must have no owner.
 func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	switch s := s.(type) {
 	case store.Remove:
@@ -124,6 +125,8 @@ func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 		return ks.restoreHeld(ctx, s)
 	case store.ForgetHeld:
 		return ks.forgetHeld(ctx, s)
+	case store.MoveHeld:
+		return ks.moveHeld(ctx, s)
 	case store.ForgetUID:
 		return ks.forget(ctx, s.Entry)
 	case store.Publish: // the script that wrote the line added it to the feed
@@ -169,6 +172,16 @@ func (ks *Keys) restoreHeld(ctx context.Context, h store.RestoreHeld) (bool, err
 func (ks *Keys) forgetHeld(ctx context.Context, f store.ForgetHeld) (bool, error) {
 	reply, unsure, err := ks.client.Write(ctx, UnholdScript, []string{f.Entry.String()}, []string{store.FieldHeld(f.Field, f.Value)})
 	return reply == int64(1) || unsure, err
+}
+
+// moveHeld makes an entry hold a value under another field or canonical form, or no longer.
+func (ks *Keys) moveHeld(ctx context.Context, m store.MoveHeld) (bool, error) {
+	to := ""
+	if m.To != (store.Held{}) {
+		to = m.To.Name()
+	}
+	reply, unsure, err := ks.client.Write(ctx, MoveHoldScript, []string{m.Entry.String()}, []string{m.From.Name(), to})
+	return reply == int64(1) || unsure, redisx.IgnoreUnknownOutcome(err)
 }
 
 func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {

@@ -55,6 +55,10 @@ var errorReplies = []struct {
 // first letter is missing because it is a capital only in some versions.
 const nonLocal = "cript attempted to access a non local key"
 
+// wrapped is part of the error of a script on a server that puts its own text before the error of
+// the command that failed, so that no prefix tells what it means.
+const wrapped = "Error running script (call to "
+
 // replyMeans reports whether err is a reply that means m.
 func replyMeans(err error, m meaning) bool {
 	text := replyText(err)
@@ -129,6 +133,8 @@ func Fail(err error) error {
 		return fmt.Errorf("%w: %w", store.ErrUnsuitable, err)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("waiting for the store: %w", err)
+	case strings.Contains(replyText(err), wrapped):
+		return fmt.Errorf("the server hides the errors of scripts, as KeyDB and Redis before version 7 do, which userdb does not support: %w", err)
 	case IsServerReply(err) && !replyMeans(err, refused):
 		return fmt.Errorf("the store answered: %w", err)
 	}

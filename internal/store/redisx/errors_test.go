@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -66,6 +67,10 @@ func TestFail(t *testing.T) {
 		if got := Sent(tt.err); got != tt.sent {
 			t.Errorf("Sent(%v) = %v, want %v", tt.err, got, tt.sent)
 		}
+	}
+	keyDB := errorReply("ERR Error running script (call to f_ab): @user_script:3: @user_script: 3: -OOM command not allowed")
+	if err := Fail(keyDB); !errors.Is(err, keyDB) || !strings.Contains(err.Error(), "KeyDB and Redis before version 7") || !Sent(keyDB) {
+		t.Errorf("Fail(%v) = %v, want an error that names the servers that are not supported", keyDB, err)
 	}
 	for _, text := range []string{
 		"ERR DB index is out of range", "ERR This instance has cluster support disabled",

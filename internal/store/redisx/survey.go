@@ -3,6 +3,7 @@ package redisx
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +15,8 @@ import (
 
 // Survey asks a server about itself in one round trip. If closely is true, it also asks for
 // settings that an application's least privileges do not cover. It leaves out whatever the server
-// forbids it to ask. name is the server's address; if it is "", Survey asks for that as well.
+// forbids it to ask. name is the server's address; if it is "", Survey asks for that as well. The
+// error is ErrUnsuitable if the server is a Sentinel.
 func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (store.Server, error) {
 	const nameless = "that Sentinels name"
 	if !closely {
@@ -22,7 +24,7 @@ func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (st
 		if err != nil && !IsServerReply(err) {
 			return store.Server{}, Fail(err)
 		}
-		return parseInfo(cmp.Or(name, nameless), info), nil
+		return parseInfo(cmp.Or(name, nameless), info), refuseSentinel(info)
 	}
 	pipe := c.Pipeline()
 	info, clock, self := pipe.Info(ctx), pipe.Time(ctx), pipe.Do(ctx, "client", "info")
@@ -32,6 +34,9 @@ func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (st
 	after := time.Now()
 	if err != nil && !IsServerReply(err) {
 		return store.Server{}, Fail(err)
+	}
+	if err := refuseSentinel(info.Val()); err != nil {
+		return store.Server{}, err
 	}
 	if at, _ := self.Text(); name == "" {
 		_, at, _ = strings.Cut(at, " laddr=")
@@ -47,6 +52,15 @@ func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (st
 		s.Clock = &reading
 	}
 	return s, nil
+}
+
+// refuseSentinel returns an error if a server's reply to INFO says that it is a Sentinel.
+func refuseSentinel(info string) error {
+	if infoField(info, "redis_mode") != "sentinel" {
+		return nil
+	}
+	return fmt.Errorf("%w: the server is a Sentinel, which holds no records; "+
+		"write redis+sentinel://HOST:PORT?master_name=NAME in place of redis://HOST:PORT", store.ErrUnsuitable)
 }
 
 // parseInfo parses the reply to INFO.

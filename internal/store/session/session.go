@@ -3,7 +3,7 @@
 //
 // The sessions are a hash beside their entry, in the entry's slot:
 //
-//	~/session/{PRK}    HASH: ENDS IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
+//	~/session/{PRK}    HASH: LIFE IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
 //	                   HASH: - UNTIL CALL    an ended session, for an hour
 //
 // HASH is that of the session's secret. Times are in milliseconds, and the last two words are

@@ -2,8 +2,8 @@
 -- functions of history.lua.
 --
 -- A member's name is the hash of a secret. Its value is
---   ENDS IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
--- ENDS is when the session ends even if it is used, IDLE how long after SEEN it ends if it is not
+--   LIFE IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
+-- LIFE is when the session ends even if it is used, IDLE how long after SEEN it ends if it is not
 -- used, SEEN when it was last used, VERIFIED when its owner last gave the password, and BEGUN when
 -- it began, all in milliseconds. BOND is the generation of the entry (Entry.Generation) when the
 -- session began. The session is valid as long as the entry has this generation. ORIGIN and AGENT

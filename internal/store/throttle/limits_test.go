@@ -81,10 +81,14 @@ func TestDelaysGrow(t *testing.T) {
 // TestStrangersCannotLockTheOwnerOut checks that a familiar origin can log in, whatever strangers
 // do and however long they do it.
 func TestStrangersCannotLockTheOwnerOut(t *testing.T) {
+	days := 30
+	if testing.Short() {
+		days = 10
+	}
 	eachThrottler(t, func(t *testing.T, e throttler, raw redis.UniversalClient) {
 		b := newThrottleTest(t, e, raw, "lock")
 		b.logIn("alice", "home")
-		for range 30 {
+		for range days {
 			b.failUntil("alice", b.now.Add(25*time.Hour), "", "evil", "worse")
 			for range throttle.FamiliarMax - 1 {
 				if as := b.admit("alice", "home"); as.Wait > 0 {

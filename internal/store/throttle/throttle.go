@@ -21,7 +21,8 @@
 // Other counters are texts, "N UNTIL": the number of uses in the current period, and the time at
 // which it ends.
 //
-//	~/visits/TYPE/KIND/DIGEST      the requests of one kind, by an origin or for an address
+//	~/visits/TYPE/KIND/DIGEST      the requests of one kind, by an origin or for an address;
+//	                               KIND use: those that the application limits
 package throttle
 
 import (

@@ -288,6 +288,9 @@ func walks() int {
 	if n, err := strconv.Atoi(os.Getenv("USERDB_WALKS")); err == nil {
 		return n
 	}
+	if testing.Short() {
+		return 500
+	}
 	return 2000
 }
 

@@ -1,26 +1,25 @@
--- This source precedes every script that reads or ends single-use tokens of an entry.
+-- This source precedes every script that reads or ends the single-use tokens of an entry.
 --
--- The tokens are a hash beside the entry, in its slot. A member's name is the hash of a secret. Its
--- value is
+-- The tokens are a hash beside the entry, in its slot: the token record. The name of a member is
+-- the hash of a secret, and its value is
 --   UNTIL NUMBER PURPOSE FIELDS VALUE
--- UNTIL is when the token expires, in milliseconds. NUMBER is greater for newer tokens. FIELDS are
--- the facets that the token is bound to, in hexadecimal digits, separated by slashes. A token may
--- be bound to one value of a field in place of the field. PURPOSE and VALUE are escaped. Members of
--- other forms, and expired ones, count as absent. If the entry has no
--- field ~tokens, all members count as absent. So removing one field of the entry ends all its
--- tokens, and an entry that is created again inherits none.
+-- UNTIL is when the token expires, in milliseconds. Newer tokens have a greater NUMBER. FIELDS
+-- lists what the token is bound to, in hexadecimal digits separated by slashes: fields, or single
+-- values of a field. PURPOSE and VALUE are escaped. Expired members and those of another form count
+-- as absent.
 --
--- ~tokens holds "1" and some letters of the name of the newest token, and then the names of tokens
--- that have ended but may still be members of the record. A change that ends tokens writes ~tokens
--- and ~rev with one command, so that the tokens have ended even if a server then refuses to remove
--- their members.
+-- The field ~tokens of the entry says which members count. Without it, none do. Removing this one
+-- field therefore ends all tokens, and an entry that is created again inherits none. Its first line
+-- holds "1" and some letters of the name of the newest token, and then the names of tokens that
+-- have ended but may still be in the record. A change that ends tokens writes ~tokens and ~rev with
+-- one command, so that the tokens end even if the server then refuses to remove their members.
 --
--- In a slot that is being migrated, there may be no node that serves the record and the entry
--- together. A new token then waits in ~tokens: lines "NAME MEMBER" follow the first line. If the
--- first line begins with "0" in place of "1", all members of the record count as absent. When the
--- next token is issued, waiting tokens are moved into the record. A change in such a slot uses a
--- copy of the record that was read earlier. It may do so if ~tokens has not changed since: issuing
--- a token always changes ~tokens, so the copy lacks no token.
+-- While a slot is being migrated, perhaps no node serves the record and the entry together. Then a
+-- new token waits in ~tokens, as a line "NAME MEMBER" after the first line, until the next token is
+-- issued; that moves waiting tokens into the record. A change uses a copy of the record that was
+-- read earlier. If ~tokens is unchanged since, the copy lacks no token, because issuing a token
+-- always changes ~tokens. If the first line begins with "0" instead of "1", no member of the record
+-- counts.
 
 local function clock(given)
   if given ~= '' then return tonumber(given) end

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"encoding/base32"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/totp"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// enrolAlice gives Alice of the store in USERDB_STORE an authenticator app, whose key is in the
+// file beside the store. It returns the recovery codes.
+func enrolAlice(t *testing.T) []string {
+	t.Helper()
+	file := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:") + ".keys"
+	must(t, os.WriteFile(file, []byte("# of tests\n"+strings.Repeat("ab", 21)+"A=\n"), 0o600))
+	keys, err := (&session{}).readKeys(os.Getenv("USERDB_STORE"))
+	must(t, err)
+	db, err := userdb.Open(t.Context(), os.Getenv("USERDB_STORE"), userdb.Options{Keys: keys, OnSchema: userdb.SchemaDeferred})
+	must(t, err)
+	defer db.Close()
+	users, err := db.Type("user")
+	must(t, err)
+	e, err := users.Find(t.Context(), hints.Any("Alice"))
+	must(t, err)
+	_, secret, err := users.StartSession(t.Context(), e, userdb.SessionOptions{})
+	must(t, err)
+	app, err := users.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{Name: "phone"})
+	must(t, err)
+	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(app.Secret)
+	must(t, err)
+	c, err := users.ConfirmTOTP(t.Context(), secret, app.ID, totp.Code(raw, totp.Step(time.Now())), userdb.SessionOptions{})
+	must(t, err)
+	return c.RecoveryCodes
+}
+
+// TestLoginWithCode checks how the command signs in an entry with a second factor: at a terminal
+// and in a script, and not without a code.
+func TestLoginWithCode(t *testing.T) {
+	runLines(t, []string{"get Alice"}, func() {
+		codes := enrolAlice(t)
+		if got := runCommand(nil, good+"\n", "login", "--password-stdin", "--", "Alice"); got.code != 5 || got.out != "" || !strings.Contains(got.err, "second factor") {
+			t.Errorf("a password alone: %+v, want exit 5", got)
+		}
+		script := []string{"login", "--code-stdin", "--session", "--json", "--", "Alice"}
+		for _, tt := range []struct {
+			code string
+			want int
+		}{{"123-wrong", 5}, {codes[0], 0}, {codes[0], 5}, {strings.ToUpper(codes[1]), 0}} {
+			got := runCommand(nil, good+"\n"+tt.code+"\n", script...)
+			if got.code != tt.want || (tt.want == 0) != strings.Contains(got.out, "~session") || strings.Contains(got.err, tt.code) {
+				t.Errorf("in a script: %+v, want exit %d", got, tt.want)
+			}
+		}
+		typing := &typist{answers: []string{good, codes[2]}}
+		if got := runCommand(typing.ask, "", "login", "--", "Alice"); got.code != 0 || !strings.Contains(got.out, "Alice") {
+			t.Errorf("at a terminal: %+v, want exit 0", got)
+		}
+		list := runCommand(nil, "", "factor", "list", "Alice", "--json")
+		if !strings.Contains(list.out, `"name":"phone"`) || !strings.Contains(list.out, `"unused":7`) {
+			t.Errorf("the factors are %+v", list)
+		}
+		t.Setenv("USERDB_KEY_FILE", "other.keys")
+		for text, want := range map[string]string{"": "has no key", "x\n": "not 32 bytes", strings.Repeat("x", maxKeyFile+1): "over"} {
+			must(t, os.WriteFile("other.keys", []byte(text), 0o600))
+			if got := runCommand(nil, "", "get", "Alice"); got.code != 2 || !strings.Contains(got.err, want) {
+				t.Errorf("a file of keys with %.10q: %+v, want exit 2 and %q", text, got, want)
+			}
+		}
+		must(t, os.Chmod("other.keys", 0o644))
+		if got := runCommand(nil, "", "get", "Alice"); got.code != 2 || !strings.Contains(got.err, "others may read") {
+			t.Errorf("a file of keys that others may read: %+v, want exit 2", got)
+		}
+		must(t, os.Remove("other.keys"))
+		if got := runCommand(nil, "", "get", "Alice"); got.code != 2 {
+			t.Errorf("no file of keys: %+v, want exit 2", got)
+		}
+		t.Setenv("USERDB_KEY_FILE", "")
+	})
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,16 @@
+-- movehold makes an entry or a tombstone hold a value under another field or canonical form, or no
+-- longer. If it holds that one as well, the later end counts.
+--
+-- KEYS[1]  the entry      ARGV[1]  the field that holds the value
+-- ARGV[2]  the field that holds it from now on, "" for none
+-- Reply: 1 if the entry held the value, else 0
+local ends = redis.pcall('HMGET', KEYS[1], ARGV[1], ARGV[2])
+if ends.err then return redis.error_reply(ends.err) end
+if not ends[1] then return 0 end
+if ARGV[2] ~= '' and (tonumber(ends[2]) or 0) < (tonumber(ends[1]) or 0) then
+  local reply = redis.pcall('HSET', KEYS[1], ARGV[2], ends[1])
+  if type(reply) == 'table' then return redis.error_reply(reply.err) end
+end
+local reply = redis.pcall('HDEL', KEYS[1], ARGV[1])
+if type(reply) == 'table' then return redis.error_reply(reply.err) end
+return 1

@@ -1,0 +1,85 @@
+package userdb_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestAdmit checks that Admit admits exactly as many uses as a limit allows, also if many callers
+// come at once, and that names, keys and windows have counters of their own.
+func TestAdmit(t *testing.T) {
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
+		users := s.Type(t, "user")
+		l := userdb.Limit{Name: "comments", Max: 5, Window: time.Hour}
+		admitted := func(l userdb.Limit, key string) int {
+			t.Helper()
+			var n atomic.Int32
+			var all sync.WaitGroup
+			for range 20 {
+				all.Go(func() {
+					err := users.Admit(t.Context(), l, key)
+					wait, throttled := errors.AsType[*userdb.WaitError](err)
+					switch {
+					case err == nil:
+						n.Add(1)
+					case !throttled || !errors.Is(err, userdb.ErrTooManyAttempts) || wait.Wait <= 0 || wait.Wait > l.Window:
+						t.Errorf("got %v, want a *WaitError with a time within the window", err)
+					}
+				})
+			}
+			all.Wait()
+			return int(n.Load())
+		}
+		for _, tt := range []struct {
+			limit userdb.Limit
+			key   string
+			want  int
+		}{
+			{l, "ann", 5},
+			{l, "ann", 0},
+			{l, "bob", 5},
+			{userdb.Limit{Name: "votes", Max: 7, Window: time.Hour}, "ann", 7},
+		} {
+			if got := admitted(tt.limit, tt.key); got != tt.want {
+				t.Errorf("%s of %s: admitted %d, want %d", tt.limit.Name, tt.key, got, tt.want)
+			}
+		}
+		if got := admitted(userdb.Limit{Name: "short", Max: 3, Window: time.Second}, "ann"); got != 3 {
+			t.Errorf("admitted %d, want 3", got)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		if got := admitted(userdb.Limit{Name: "short", Max: 3, Window: time.Second}, "ann"); got != 3 {
+			t.Errorf("in the next window, admitted %d, want 3", got)
+		}
+	})
+}
+
+// TestAdmitRefusesBadLimits checks the ranges of a limit.
+func TestAdmitRefusesBadLimits(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testdb.House())
+	users := s.Type(t, "user")
+	for _, tt := range []struct {
+		limit userdb.Limit
+		key   string
+	}{
+		{userdb.Limit{Max: 1, Window: time.Hour}, "ann"},
+		{userdb.Limit{Name: strings.Repeat("x", 257), Max: 1, Window: time.Hour}, "ann"},
+		{userdb.Limit{Name: "x", Window: time.Hour}, "ann"},
+		{userdb.Limit{Name: "x", Max: 100_001, Window: time.Hour}, "ann"},
+		{userdb.Limit{Name: "x", Max: 1}, "ann"},
+		{userdb.Limit{Name: "x", Max: 1, Window: 31 * 24 * time.Hour}, "ann"},
+		{userdb.Limit{Name: "x", Max: 1, Window: time.Hour}, ""},
+		{userdb.Limit{Name: "x", Max: 1, Window: time.Hour}, strings.Repeat("x", 4097)},
+	} {
+		if err := users.Admit(t.Context(), tt.limit, tt.key); !errors.Is(err, userdb.ErrInvalid) {
+			t.Errorf("%v: got %v, want ErrInvalid", tt.limit, err)
+		}
+	}
+}

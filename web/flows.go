@@ -1,0 +1,448 @@
+package web
+
+import (
+	"cmp"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Flows are the pages that every site with accounts has: sign-up, sign-in and sign-out, a forgotten
+// and a new password, a change of address, further addresses, and devices. An application sets the
+// fields, calls Register, and adds pages of its own with Page, Require and RequireTag. Do not
+// change the fields after Register. It needs Auth.Users, Mail and Base.
+type Flows struct {
+	Auth
+	// Mail sends the mails. Close it when the server has ended.
+	Mail *MailQueue
+	// Base begins the links in mails, such as https://example.com. Requests must not decide it.
+	Base string
+	// Site is the name of the site. If "", it is Accounts.
+	Site string
+	// Render shows a page. If nil, it is RenderTemplates(Templates()).
+	Render func(w http.ResponseWriter, r *http.Request, p Page)
+	// SignUp says how visitors get an account.
+	SignUp SignUp
+	// Fields are the facets that visitors type when they sign up, besides the address.
+	Fields []Field
+	// New completes an account that a visitor is about to create, with facets and tags that the
+	// visitor does not type. If somebody has one of these facets, New is called again.
+	New func(r *http.Request, i userdb.Invitation, n *userdb.NewEntry) error
+	// Address is the facet that holds addresses. If "", it is email.
+	Address string
+	// Identifier labels the input for an identifier. If "", it is "E-mail address or name".
+	Identifier string
+	// Paths are where the pages are. If it is the zero Paths, it is DefaultPaths.
+	Paths Paths
+}
+
+// SignUp says how visitors get an account.
+type SignUp int
+
+const (
+	SignUpClosed SignUp = iota // visitors cannot sign up
+	SignUpByMail               // a link in a mail leads to the page that creates the account
+)
+
+// Paths are the paths of pages. A page without a path does not exist. Home and Account are pages of
+// the application; Account is shown after a visitor has signed in.
+type Paths struct {
+	Home, Account             string
+	SignUp, Sent, Welcome     string
+	SignIn, SignOut           string
+	Forgot, Reset             string
+	Password, Verify, Devices string
+	Email, Confirm            string // change the address
+	Addresses, Add            string // further addresses
+	Style                     string // the style sheet of the default templates
+}
+
+// DefaultPaths are the paths of all pages.
+var DefaultPaths = Paths{
+	Home: "/", Account: "/account", SignUp: "/signup", Sent: "/sent", Welcome: "/welcome", SignIn: "/signin", SignOut: "/signout",
+	Forgot: "/forgot", Reset: "/reset", Password: "/account/password", Verify: "/account/verify", Devices: "/account/devices",
+	Email: "/account/email", Confirm: "/confirm", Addresses: "/account/addresses", Add: "/add", Style: "/pages/style.css",
+}
+
+// invitationLifetime is how long a link to sign up is valid.
+const invitationLifetime = 24 * time.Hour
+
+// maxNew limits the calls of Flows.New for one account.
+const maxNew = 10
+
+// Register adds the pages to mux, and sets fields of f that are not set. Call it before Page,
+// Require and RequireTag, and wrap mux in Protect.
+func (f *Flows) Register(mux *http.ServeMux) {
+	if f.Paths == (Paths{}) {
+		f.Paths = DefaultPaths
+	}
+	f.Address, f.Site = cmp.Or(f.Address, "email"), cmp.Or(f.Site, "Accounts")
+	f.Identifier = cmp.Or(f.Identifier, "E-mail address or name")
+	f.SignInPath = cmp.Or(f.SignInPath, f.Paths.SignIn)
+	if f.Render == nil {
+		f.Render = RenderTemplates(Templates())
+	}
+	if f.Failed == nil {
+		f.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
+			f.Page("gone", func(*http.Request) (any, error) { return nil, err }, nil).ServeHTTP(w, r)
+		}
+	}
+	add := func(method, path string, wrap func(http.Handler) http.Handler, h http.Handler) {
+		if path != "" {
+			mux.Handle(method+path, Protect(wrap(h)))
+		}
+	}
+	p, anyone, signedIn := f.Paths, f.Visitor, f.Require
+	if p.Style != "" {
+		mux.HandleFunc("GET "+p.Style, func(w http.ResponseWriter, r *http.Request) {
+			http.ServeFileFS(w, r, files, "pages/style.css")
+		})
+	}
+	if f.SignUp == SignUpByMail {
+		add("", p.SignUp, anyone, f.Page("signup", nil, f.signUp))
+		add("", p.Welcome, anyone, f.Page("welcome", f.invitation, f.welcome))
+	}
+	add("GET ", p.Sent, anyone, f.Page("sent", func(r *http.Request) (any, error) { return r.FormValue("to"), nil }, nil))
+	returnTo := func(r *http.Request) (any, error) { return ReturnPath(r), nil }
+	add("", p.SignIn, anyone, f.Page("signin", returnTo, f.signIn))
+	add("POST ", p.SignOut, anyone, f.Page("gone", nil, f.signOut))
+	add("", p.Forgot, anyone, f.Page("forgot", nil, f.forgot))
+	add("", p.Reset, anyone, f.Page("reset", f.peek("reset"), f.reset))
+	add("", p.Confirm, anyone, f.Page("confirm", f.peek(userdb.PurposeChange+f.Address), f.confirm(userdb.PurposeChange+f.Address, "email")))
+	add("", p.Add, anyone, f.Page("add", f.peek("add:"+f.Address), f.confirm("add:"+f.Address, "add")))
+	add("", p.Password, signedIn, f.Page("password", nil, f.password))
+	add("", p.Verify, signedIn, f.Page("verify", returnTo, f.verify))
+	add("", p.Email, signedIn, f.Page("email", nil, f.email))
+	add("", p.Addresses, signedIn, f.Page("addresses", nil, f.addresses))
+	add("", p.Devices, signedIn, f.Page("devices", func(r *http.Request) (any, error) { return f.Users.Sessions(r.Context(), me(r)), nil }, f.endDevices))
+}
+
+// Page returns a handler that shows a page with the data that load returns. If the page's form is
+// sent to the same path, do processes it and returns the path to redirect to, or what is wrong with
+// the form, and the page is shown again. load and do may be nil. Wrap the handler in Visitor,
+// Require or RequireTag.
+func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Histories record the origin of a request, and no origin may fill the queue for hashing.
+		r = r.WithContext(userdb.WithActor(r.Context(), userdb.Actor{Origin: Origin(r, f.Proxies)}))
+		_ = r.ParseForm() // Protect answers if this fails
+		p := Page{
+			Name: name, Status: http.StatusOK, Me: Entry(r.Context()), Session: Session(r.Context()), Form: r.Form,
+			Site: f.Site, Paths: f.Paths, Fields: f.Fields, Identifier: f.Identifier, Address: f.Address,
+			MaxAddresses: f.maxAddresses(), CanSignUp: f.SignUp == SignUpByMail && f.Paths.SignUp != "",
+		}
+		var err error
+		if r.Method == http.MethodPost && do != nil {
+			var to string
+			if to, err = do(w, r); err == nil {
+				http.Redirect(w, r, to, http.StatusSeeOther)
+				return
+			}
+		}
+		if load != nil && !errors.Is(err, userdb.ErrNotFound) {
+			data, missing := load(r)
+			p.Data, err = data, cmp.Or(missing, err)
+		}
+		if p.Problems = Problems(err); err != nil {
+			p.Status = Status(err)
+			setRetryAfter(w, err)
+		}
+		if p.Status == http.StatusGone || p.Status == http.StatusServiceUnavailable {
+			p.Name = "gone"
+		}
+		if p.Status == http.StatusServiceUnavailable {
+			slog.WarnContext(r.Context(), "userdb: a page was not shown", slog.String("path", r.URL.Path), slog.Any("error", err))
+		}
+		f.Render(w, r, p)
+	})
+}
+
+// RequireRecent calls next for visitors who gave their password within maxAge. It asks others for
+// it, at Paths.Verify. Wrap it in Require.
+func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if time.Since(Session(r.Context()).Verified) <= maxAge {
+			next.ServeHTTP(w, r)
+			return
+		}
+		to := f.Paths.Verify
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			to += "?" + url.Values{returnParameter: {r.URL.RequestURI()}}.Encode()
+		}
+		http.Redirect(w, r, to, http.StatusSeeOther)
+	})
+}
+
+// statuses maps the rules of problems to the statuses of pages; all other rules answer 422.
+var statuses = map[string]int{
+	"gone": http.StatusGone, "busy": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable,
+	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests,
+}
+
+// Status returns the HTTP status of a page that shows Problems(err). It is 200 for nil.
+func Status(err error) int {
+	if err == nil {
+		return http.StatusOK
+	}
+	return cmp.Or(statuses[Problems(err)[0].Rule], http.StatusUnprocessableEntity)
+}
+
+// maxAddresses returns how many addresses an entry may have.
+func (f *Flows) maxAddresses() int {
+	return max(f.Users.Schema().Fields[f.Address].Many, 1)
+}
+
+func me(r *http.Request) hints.Hint { return hints.UID(Entry(r.Context()).UID()) }
+
+// conceal returns nil for errors that must not be shown. The page after a form is the same for
+// everybody, and a session that has already ended counts as ended.
+func conceal(err error) error {
+	if errors.Is(err, userdb.ErrTooManyAttempts) || errors.Is(err, userdb.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func (f *Flows) sent(typed string) string { return f.Paths.Sent + "?to=" + url.QueryEscape(typed) }
+
+func (f *Flows) link(path, secret string) string { return f.Base + path + "?token=" + secret }
+
+func (f *Flows) signUp(_ http.ResponseWriter, r *http.Request) (string, error) {
+	places, err := f.Mail.reserve(1)
+	if err != nil {
+		return "", err
+	}
+	defer places.leave(r.Context())
+	typed := r.PostFormValue("email")
+	i, err := f.Users.Invite(r.Context(), f.Address, typed, userdb.Token{Lifetime: invitationLifetime}, f.Attempt(r))
+	switch {
+	case err != nil || i.Held: // another person may read the mailbox by now
+	case i.Registered:
+		places.fill(r.Context(), Mail{Kind: MailRegistered, To: i.Address, Link: f.Base + f.Paths.SignIn})
+	default:
+		places.fill(r.Context(), Mail{Kind: MailWelcome, To: i.Address, Link: f.link(f.Paths.Welcome, i.Secret)})
+	}
+	return f.sent(typed), conceal(err)
+}
+
+func (f *Flows) invitation(r *http.Request) (any, error) {
+	return f.Users.PeekInvitation(r.Context(), r.FormValue("token"))
+}
+
+func (f *Flows) welcome(w http.ResponseWriter, r *http.Request) (string, error) {
+	secret := r.PostFormValue("token")
+	i, err := f.Users.PeekInvitation(r.Context(), secret)
+	var e userdb.Entry
+	for n := 0; err == nil && n < maxNew; n++ {
+		account := userdb.NewEntry{Facets: schema.Facets{}, Password: r.PostFormValue("password"), RequirePassword: true}
+		for _, field := range f.Fields {
+			if typed := r.PostFormValue(field.Name); typed != "" {
+				account.Facets[field.Name] = schema.Text(typed)
+			}
+		}
+		if f.New != nil {
+			err = f.New(r, i, &account)
+		}
+		if err == nil {
+			e, err = f.Users.AcceptInvitation(r.Context(), secret, account)
+		}
+		if err != nil && f.onlyGeneratedTaken(err) && n < maxNew-1 {
+			err = nil
+			continue
+		}
+		break
+	}
+	return f.enter(w, r, e, err, "welcome")
+}
+
+// onlyGeneratedTaken reports whether the only problems are that somebody has a facet that New made.
+func (f *Flows) onlyGeneratedTaken(err error) bool {
+	return !slices.ContainsFunc(Problems(err), func(p Problem) bool {
+		typed := slices.ContainsFunc(f.Fields, func(field Field) bool { return field.Name == p.Field })
+		return p.Rule != "taken" || p.Field == "" || p.Field == f.Address || typed
+	})
+}
+
+// enter signs in the visitor whose entry was just created or whose password was just set. done
+// names the message to show.
+func (f *Flows) enter(w http.ResponseWriter, r *http.Request, e userdb.Entry, err error, done string) (string, error) {
+	if err == nil {
+		err = f.Start(w, r, e)
+	}
+	return f.afterFirstStep(f.Paths.Account+"?done="+done, err)
+}
+
+// afterFirstStep returns the path that follows the first step of a sign-in, a password or a link.
+// Every flow that starts a session ends here: if an account has a second step, err says so, and the
+// path of the page that asks for it belongs here.
+func (f *Flows) afterFirstStep(to string, err error) (string, error) {
+	return to, err
+}
+
+func (f *Flows) signIn(w http.ResponseWriter, r *http.Request) (string, error) {
+	_, err := f.Auth.SignIn(w, r, r.PostFormValue("identifier"), r.PostFormValue("password"))
+	return f.afterFirstStep(ReturnPath(r), err)
+}
+
+func (f *Flows) signOut(w http.ResponseWriter, r *http.Request) (string, error) {
+	return f.Paths.Home + "?done=signout", f.Auth.SignOut(w, r)
+}
+
+func (f *Flows) forgot(_ http.ResponseWriter, r *http.Request) (string, error) {
+	places, err := f.Mail.reserve(1)
+	if err != nil {
+		return "", err
+	}
+	defer places.leave(r.Context())
+	typed := r.PostFormValue("identifier")
+	secret, to, err := f.Users.IssueForVisitor(r.Context(), f.Address, typed, userdb.Token{Purpose: "reset"}, f.Attempt(r))
+	if err == nil {
+		places.fill(r.Context(), Mail{Kind: MailReset, To: to, Link: f.link(f.Paths.Reset, secret)})
+	}
+	return f.sent(typed), conceal(err)
+}
+
+func (f *Flows) peek(purpose string) func(*http.Request) (any, error) {
+	return func(r *http.Request) (any, error) {
+		_, token, err := f.Users.Peek(r.Context(), purpose, r.FormValue("token"))
+		return token, err
+	}
+}
+
+func (f *Flows) reset(w http.ResponseWriter, r *http.Request) (string, error) {
+	e, err := f.Users.ResetPassword(r.Context(), "reset", r.PostFormValue("token"), r.PostFormValue("password"))
+	if doneWithoutEntry(err) {
+		return f.Paths.SignIn + "?done=password", nil
+	}
+	return f.enter(w, r, e, err, "password")
+}
+
+// doneWithoutEntry reports whether a change was made although err is not nil: the entry has a second
+// factor, so a link alone does not return it.
+func doneWithoutEntry(err error) bool {
+	refused, is := errors.AsType[*userdb.FactorError](err)
+	return is && refused.Done && !errors.Is(err, userdb.ErrUnconfirmed)
+}
+
+func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Request) (string, error) {
+	return func(_ http.ResponseWriter, r *http.Request) (string, error) {
+		_, _, err := f.Users.Redeem(r.Context(), purpose, r.PostFormValue("token"))
+		if doneWithoutEntry(err) {
+			err = nil
+		}
+		return f.Paths.Account + "?done=" + done, err
+	}
+}
+
+func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error) {
+	e, err := f.Users.ChangePassword(r.Context(), me(r), r.PostFormValue("old"), r.PostFormValue("new"), f.Attempt(r))
+	return f.enter(w, r, e, err, "password")
+}
+
+func (f *Flows) verify(_ http.ResponseWriter, r *http.Request) (string, error) {
+	return ReturnPath(r), f.Auth.Verify(r, r.PostFormValue("password"))
+}
+
+// email mails a link that changes the address.
+func (f *Flows) email(_ http.ResponseWriter, r *http.Request) (string, error) {
+	return f.confirmByMail(r, userdb.PurposeChange+f.Address, f.Paths.Confirm, MailChange, MailChanging)
+}
+
+// confirmByMail mails a link with a token to an address that was typed, and a notice to the first
+// address of the account. It asks for the password again: somebody at an open session may not be
+// its owner, and an address gives access to the account. The mail goes to the address that will be
+// stored, without the spaces that were typed around it. It is sent whether or not somebody has the
+// address, which only those who read the mail learn.
+func (f *Flows) confirmByMail(r *http.Request, purpose, path string, link, notice MailKind) (string, error) {
+	ctx, to, e := r.Context(), strings.TrimSpace(r.PostFormValue("email")), Entry(r.Context())
+	if err := f.Auth.Verify(r, r.PostFormValue("password")); err != nil {
+		return "", err
+	}
+	places, err := f.Mail.reserve(2)
+	if err != nil {
+		return "", err
+	}
+	defer places.leave(ctx)
+	secret, err := f.Users.Issue(ctx, me(r), userdb.Token{Purpose: purpose, Value: to})
+	if err == nil {
+		places.fill(ctx, Mail{Kind: link, To: to, Link: f.link(path, secret), Entry: e})
+		places.fill(ctx, Mail{Kind: notice, To: e.Text(f.Address), Link: f.Base + f.Paths.Forgot, Address: to, Entry: e})
+	}
+	return f.sent(to), conceal(err)
+}
+
+// addresses mails a link that adds an address, makes another address the first, or removes one. An
+// address is added only by those who read its mail. The first one receives the mail of the account:
+// it is never removed, and only a verified one takes its place.
+func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error) {
+	do, address := r.PostFormValue("do"), r.PostFormValue("address")
+	if do == "add" {
+		return f.confirmByMail(r, "add:"+f.Address, f.Paths.Add, MailAdd, MailAdding)
+	}
+	_, err := f.Users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
+		first, reason := e.Text(f.Address), ""
+		switch {
+		case do == "first" && e.VerifiedText(f.Address, address):
+			e.PutFirst(f.Address, address)
+		case do == "first":
+			reason = "this address is not verified"
+		case do == "remove":
+			if e.DropText(f.Address, address); e.Text(f.Address) != first {
+				reason = "make another address the first before you remove this one"
+			}
+		}
+		if reason != "" {
+			return &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "first", Reason: reason}
+		}
+		return nil
+	})
+	return f.Paths.Addresses + "?done=" + url.QueryEscape(do), err
+}
+
+func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, error) {
+	if r.PostFormValue("all") != "" {
+		_, err := f.Users.EndSessions(r.Context(), me(r))
+		return f.Paths.SignIn + "?done=everywhere", err
+	}
+	return f.Paths.Devices + "?done=device", conceal(f.Users.EndSessionID(r.Context(), me(r), r.PostFormValue("id")))
+}
+
+// SaveForm saves the facets that a visitor who is signed in changed in a form. Beside an input for
+// each field, the form has a hidden input shown-FIELD with the value that it showed, and a hidden
+// input rev with the revision of the entry. Fields that were not touched are not written, and those
+// that are not named never. If the entry has changed since, the error is ErrConflict, and
+// Page.Field returns what is stored now for fields that were not touched.
+func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
+	e, err := f.Users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
+		if e.Rev() != r.PostFormValue("rev") {
+			return userdb.ErrConflict
+		}
+		for _, field := range fields {
+			typed := r.PostFormValue(field)
+			if !r.PostForm.Has(field) || typed == shown(r.Form, *e, field) {
+				continue
+			}
+			if e.Drop(field); typed != "" {
+				e.Put(field, schema.Text(typed))
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, userdb.ErrConflict) {
+		for _, field := range fields {
+			if r.Form.Get(field) == r.Form.Get("shown-"+field) {
+				r.Form.Del(field)
+			}
+			r.Form.Del("shown-" + field)
+		}
+	}
+	return e, err
+}

@@ -1,0 +1,380 @@
+package web_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base32"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/totp"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// A flowSite serves Flows with the default pages.
+type flowSite struct {
+	t      *testing.T
+	users  *userdb.Type
+	flows  *web.Flows
+	server *httptest.Server
+	mu     sync.Mutex
+	mails  []web.Mail
+}
+
+func newFlows(t *testing.T, store string, edit func(*web.Flows)) *flowSite {
+	t.Helper()
+	s := &flowSite{t: t, users: openUsers(t, store, userdb.Options{})}
+	s.flows = &web.Flows{
+		Auth: web.Auth{Users: s.users}, SignUp: web.SignUpByMail, Base: "https://example.com",
+		Fields: []web.Field{{Name: "name", Label: "Name", Autocomplete: "username"}},
+		Mail: &web.MailQueue{Send: func(_ context.Context, m web.Mail) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.mails = append(s.mails, m)
+			return nil
+		}},
+	}
+	if edit != nil {
+		edit(s.flows)
+	}
+	mux := http.NewServeMux()
+	s.flows.Register(mux)
+	mux.Handle("GET /account", s.flows.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, web.Entry(r.Context()).Texts("email"))
+	})))
+	mux.Handle("GET /secret", s.flows.Require(s.flows.RequireRecent(time.Nanosecond, http.NotFoundHandler())))
+	s.server = httptest.NewServer(web.Protect(mux))
+	t.Cleanup(s.server.Close)
+	return s
+}
+
+func (s *flowSite) client() *http.Client {
+	jar, _ := cookiejar.New(nil)
+	return &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// send sends a form, or a GET if there is none, and returns the status, the target of a redirect
+// and the body.
+func (s *flowSite) send(c *http.Client, path string, form ...string) (status int, to, body string) {
+	s.t.Helper()
+	method, values := http.MethodGet, url.Values{}
+	for i := 0; i+1 < len(form); i += 2 {
+		method = http.MethodPost
+		values.Set(form[i], form[i+1])
+	}
+	req, err := http.NewRequestWithContext(s.t.Context(), method, s.server.URL+path, strings.NewReader(values.Encode()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := c.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header.Get("Location"), string(text)
+}
+
+func (s *flowSite) create(name string) userdb.Entry {
+	s.t.Helper()
+	e, err := s.users.Create(s.t.Context(), userdb.NewEntry{Facets: schema.Texts("name", name, "email", name+"@example.com"), Password: goodPassword})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return e
+}
+
+// sent waits for the mails and returns their kinds and addresses.
+func (s *flowSite) sent() []string {
+	for s.flows.Mail.Len() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for _, m := range s.mails {
+		all = append(all, string(m.Kind)+" "+m.To)
+	}
+	return all
+}
+
+// TestFlowsTellNothing checks that visitors cannot see who has an account: neither in the answer,
+// nor in the methods that are called, nor when the queue of mails is full or closed.
+func TestFlowsTellNothing(t *testing.T) {
+	for _, store := range []string{"memory:", redistest.Start(t).URL()} {
+		s := newFlows(t, store, nil)
+		s.create("known")
+		answers := func() map[string]bool {
+			all := map[string]bool{}
+			for _, form := range [][3]string{
+				{"/signup", "email", "known@example.com"},
+				{"/signup", "email", "other@example.com"},
+				{"/forgot", "identifier", "known@example.com"},
+				{"/forgot", "identifier", "other@example.com"},
+			} {
+				status, to, body := s.send(s.client(), form[0], form[1], form[2])
+				if status == http.StatusSeeOther {
+					status, _, body = s.send(s.client(), to)
+				}
+				all[fmt.Sprint(status, strings.NewReplacer("known@", "", "other@", "").Replace(body))] = true
+			}
+			return all
+		}
+		if got := answers(); len(got) != 1 {
+			t.Errorf("got %d different answers, want 1: %v", len(got), got)
+		}
+		if got := fmt.Sprint(s.sent()); len(s.sent()) != 3 || !strings.Contains(got, "registered known@") || !strings.Contains(got, "welcome other@") || !strings.Contains(got, "reset known@") {
+			t.Errorf("got the mails %v", got)
+		}
+		release := make(chan struct{})
+		s.flows.Mail = &web.MailQueue{Size: 1, Send: func(context.Context, web.Mail) error { <-release; return nil }}
+		if err := s.flows.Mail.Mail(t.Context(), web.Mail{Kind: web.MailReset}); err != nil {
+			t.Fatal(err)
+		}
+		for got := range answers() {
+			if !strings.HasPrefix(got, "503") {
+				t.Errorf("with a full queue: %s", got)
+			}
+		}
+		close(release)
+		if err := s.flows.Mail.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := answers(); len(got) != 1 {
+			t.Errorf("got %d different answers after the end, want 1: %v", len(got), got)
+		}
+	}
+}
+
+// TestFlowsDoTheSameWork checks that sign-up and a forgotten password send as many commands to the
+// server for somebody known as for somebody unknown.
+func TestFlowsDoTheSameWork(t *testing.T) {
+	server := redistest.Start(t)
+	s := newFlows(t, server.URL(), nil)
+	s.create("known")
+	commands := func(path, field, typed string) int {
+		t.Helper()
+		count := func() (n int) {
+			info, err := server.Client().Info(t.Context(), "commandstats").Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, line := range strings.Split(info, "\r\n") {
+				if name, rest, _ := strings.Cut(line, ":calls="); strings.Contains(name, "eval") || strings.HasSuffix(name, "_get") || strings.Contains(name, "hget") {
+					var calls int
+					_, _ = fmt.Sscan(strings.Split(rest, ",")[0], &calls)
+					n += calls
+				}
+			}
+			return n
+		}
+		before := count()
+		if status, _, body := s.send(s.client(), path, field, typed); status != http.StatusSeeOther {
+			t.Fatalf("%s: got %d\n%s", path, status, body)
+		}
+		return count() - before
+	}
+	for _, form := range [][2]string{{"/signup", "email"}, {"/forgot", "identifier"}} {
+		commands(form[0], form[1], "first@example.com") // the client learns the scripts
+		commands(form[0], form[1], "known@example.com")
+		known, unknown := commands(form[0], form[1], "known@example.com"), commands(form[0], form[1], "other@example.com")
+		if known != unknown || known == 0 {
+			t.Errorf("%s sends %d commands for somebody known and %d for somebody unknown, want as many", form[0], known, unknown)
+		}
+	}
+}
+
+// TestThousandSignUps checks that a thousand visitors sign up while the mailer hangs, that none of
+// them waits for it, and that each of them gets one mail when it works again.
+func TestThousandSignUps(t *testing.T) {
+	release, got := make(chan struct{}), sync.Map{}
+	s := newFlows(t, "memory:", func(f *web.Flows) {
+		f.Mail = &web.MailQueue{Size: 2000, Timeout: time.Hour, Send: func(_ context.Context, m web.Mail) error {
+			<-release
+			if _, twice := got.LoadOrStore(m.To, m.Link); twice {
+				t.Errorf("a second mail to %s", m.To)
+			}
+			return nil
+		}}
+		f.Proxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	var all sync.WaitGroup
+	for worker := range 20 {
+		all.Go(func() {
+			for i := range 50 {
+				form := url.Values{"email": {fmt.Sprintf("v%d@example.com", worker*50+i)}}
+				req, err := http.NewRequestWithContext(t.Context(), "POST", s.server.URL+"/signup", strings.NewReader(form.Encode()))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+				req.Header.Set("X-Forwarded-For", fmt.Sprintf("192.0.%d.%d", worker, i))
+				resp, err := s.client().Do(req)
+				if err != nil || resp.StatusCode != http.StatusSeeOther {
+					t.Errorf("got %v, %v; want 303", resp, err)
+					return
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	all.Wait()
+	if n := s.flows.Mail.Len(); n != 1000 {
+		t.Errorf("%d mails wait, want 1,000", n)
+	}
+	close(release)
+	if err := s.flows.Mail.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	got.Range(func(any, any) bool { n++; return true })
+	if n != 1000 {
+		t.Errorf("%d visitors got a mail, want 1,000", n)
+	}
+}
+
+// TestFlowsNew checks that New is called again if somebody has a facet that it made, but not if the
+// visitor typed it, and that it can refuse an account.
+func TestFlowsNew(t *testing.T) {
+	refused := &userdb.FieldError{Field: "name", Rule: "reserved", Err: userdb.ErrInvalid, Reason: "reserved"}
+	calls := 0
+	s := newFlows(t, "memory:", func(f *web.Flows) {
+		f.Fields = nil
+		f.New = func(r *http.Request, _ userdb.Invitation, n *userdb.NewEntry) error {
+			calls++
+			name := r.PostFormValue("name")
+			if name == "root" {
+				return refused
+			}
+			n.Facets["name"] = schema.Text(fmt.Sprint(name, calls))
+			return nil
+		}
+	})
+	s.create("ann1")
+	s.create("ann2")
+	c := s.client()
+	s.send(c, "/signup", "email", "new@example.com")
+	s.sent()
+	_, secret, _ := strings.Cut(s.mails[0].Link, "https://example.com/welcome?token=")
+	if status, _, _ := s.send(c, "/welcome", "token", secret, "name", "root", "password", goodPassword); status != 422 {
+		t.Errorf("got %d for a name that New refuses, want 422", status)
+	}
+	calls = 0
+	if status, to, body := s.send(c, "/welcome", "token", secret, "name", "ann", "password", goodPassword); status != 303 || to != "/account?done=welcome" || calls != 3 {
+		t.Errorf("got %d %s after %d calls, want 303 after 3: %s", status, to, calls, body)
+	}
+}
+
+// TestFlowsPaths checks that a page without a path does not exist, that nobody signs up unless
+// SignUp says so, and that RequireRecent asks for the password.
+func TestFlowsPaths(t *testing.T) {
+	s := newFlows(t, "memory:", func(f *web.Flows) {
+		f.SignUp = web.SignUpClosed
+		f.Paths = web.DefaultPaths
+		f.Paths.Forgot = ""
+	})
+	s.create("ann")
+	c := s.client()
+	for _, path := range []string{"/signup", "/welcome", "/forgot"} {
+		if status, _, _ := s.send(c, path); status != http.StatusNotFound {
+			t.Errorf("%s: got %d, want 404", path, status)
+		}
+	}
+	if _, _, body := s.send(c, "/signin"); strings.Contains(body, "/signup") || strings.Contains(body, "Forgotten") {
+		t.Errorf("the page leads to pages that do not exist:\n%s", body)
+	}
+	if status, to, _ := s.send(c, "/account"); status != 303 || to != "/signin?return=%2Faccount" {
+		t.Errorf("got %d %s, want 303 to the sign-in", status, to)
+	}
+	if status, to, _ := s.send(c, "/signin", "identifier", "ann", "password", goodPassword, "return", "/secret"); status != 303 || to != "/secret" {
+		t.Errorf("got %d %s, want 303 to /secret", status, to)
+	}
+	if status, to, _ := s.send(c, "/secret"); status != 303 || to != "/account/verify?return=%2Fsecret" {
+		t.Errorf("got %d %s, want 303 to the password", status, to)
+	}
+	if status, to, _ := s.send(c, "/account/verify", "password", goodPassword, "return", "/secret"); status != 303 || to != "/secret" {
+		t.Errorf("got %d %s, want 303 to /secret", status, to)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want int
+	}{
+		{nil, 200},
+		{userdb.ErrLogin, 422},
+		{userdb.ErrNotFound, 410},
+		{userdb.ErrConflict, 409},
+		{&userdb.FieldError{Field: "name", Err: userdb.ErrDuplicate}, 422},
+		{&userdb.WaitError{Wait: time.Second}, 429},
+		{web.ErrMailQueueFull, 503},
+		{errors.New("broken"), 503},
+	} {
+		if got := web.Status(tt.err); got != tt.want {
+			t.Errorf("%v: got %d, want %d", tt.err, got, tt.want)
+		}
+	}
+}
+
+// TestFlowsWithFactor checks that a link does what it says for an account with a second factor, and
+// signs nobody in.
+func TestFlowsWithFactor(t *testing.T) {
+	sc := schema.User()
+	user := sc.Types["user"]
+	user.Factors = true
+	sc.Types["user"] = user
+	users := openUsers(t, "memory:", userdb.Options{Schema: sc, Keys: [][]byte{bytes.Repeat([]byte("k"), 32)}})
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Users = users })
+	s.users = users
+	e := s.create("ann")
+	_, secret, err := users.StartSession(t.Context(), e, userdb.SessionOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	app, err := users.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(app.Secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	code := totp.Code(raw, totp.Step(time.Now()))
+	if _, err := users.ConfirmTOTP(t.Context(), secret, app.ID, code, userdb.SessionOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	link, err := users.Issue(t.Context(), hints.UID(e.UID()), userdb.Token{Purpose: "reset"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := s.client()
+	if status, to, body := s.send(c, "/reset", "token", link, "password", "another "+goodPassword); status != 303 || to != "/signin?done=password" {
+		t.Errorf("a reset: got %d %s, want 303 to the page to sign in: %s", status, to, body)
+	}
+	if status, _, body := s.send(c, "/signin", "identifier", "ann", "password", "another "+goodPassword); status != 422 || !strings.Contains(body, "second factor") {
+		t.Errorf("the new password alone: got %d, want 422 and that there is a second factor: %s", status, body)
+	}
+	if status, to, _ := s.send(c, "/account"); status != 303 {
+		t.Errorf("the account's page: got %d %s, want 303 to the page to sign in", status, to)
+	}
+}

@@ -1,0 +1,255 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A MailKind says what a mail is about.
+type MailKind string
+
+// The kinds of mails that Flows sends.
+const (
+	MailWelcome    MailKind = "welcome"    // the link creates an account for To
+	MailRegistered MailKind = "registered" // To has an account; the link leads to the sign-in
+	MailReset      MailKind = "reset"      // the link sets a new password
+	MailChange     MailKind = "change"     // the link makes To the address of Entry
+	MailAdd        MailKind = "add"        // the link adds To to the addresses of Entry
+	MailChanging   MailKind = "changing"   // tells To that Address may become the address of Entry
+	MailAdding     MailKind = "adding"     // tells To that Entry may also get Address
+)
+
+// A Mail is a mail to send to one address.
+type Mail struct {
+	Kind MailKind
+	To   string
+	Link string
+	// Address is the address that MailChanging and MailAdding are about.
+	Address string
+	// Entry belongs to the visitor who asked for the mail. It is the zero Entry unless that visitor
+	// is signed in.
+	Entry userdb.Entry
+}
+
+// Subject returns a subject in English.
+func (m Mail) Subject() string {
+	switch m.Kind {
+	case MailWelcome:
+		return "Welcome"
+	case MailRegistered:
+		return "You have an account"
+	case MailReset:
+		return "New password"
+	case MailChange, MailAdd:
+		return "Your new address"
+	}
+	return "New address"
+}
+
+// Text returns a text in English, to be followed by the link.
+func (m Mail) Text() string {
+	const doNothing = " If you did not ask for this, do nothing:"
+	action := map[MailKind]string{MailChanging: "change your address to ", MailAdding: "add the address "}[m.Kind]
+	switch m.Kind {
+	case MailWelcome:
+		return "Create your account." + doNothing
+	case MailRegistered:
+		return "This address has an account. Sign in, or choose a new password:"
+	case MailReset:
+		return "Choose a new password for your account." + doNothing
+	case MailChange, MailAdd:
+		return "Confirm that this is your address, for the account " + m.Entry.Text("name") + "." + doNothing
+	}
+	return "Somebody who gave your password asked to " + action + m.Address + ". If it was not you, choose a new password:"
+}
+
+// A MailQueue sends mails in the background, so that no visitor waits for a mail server or can
+// measure whether a mail is sent. It needs only Send. It is safe for concurrent use; do not change
+// its fields after the first mail. The queue is in memory: mails that wait are lost if the process
+// is killed, and the visitor asks again.
+type MailQueue struct {
+	// Send sends one mail. It must return when its context ends. The context has the values of the
+	// one that was passed to Mail. If a mail may be sent again after an error, Send does that.
+	Send func(ctx context.Context, m Mail) error
+	// Size limits the mails that wait or are being sent. If 0, it is 1,000.
+	Size int
+	// Workers limits the calls of Send at a time. If 0, it is 4.
+	Workers int
+	// Timeout limits a call of Send. If 0, it is 30 seconds.
+	Timeout time.Duration
+	// Failed is called for each mail that was not sent. If nil, the kind of the mail and the error
+	// go to slog's default logger, without the address and the link.
+	Failed func(m Mail, err error)
+
+	mu      sync.Mutex
+	waiting []queuedMail
+	places  int // mails that wait or are being sent, and places that are reserved
+	workers int
+	closed  bool
+	idle    chan struct{} // closed when the queue is closed and no worker is left
+	stop    context.CancelFunc
+	stopped context.Context // ends when Close does not wait any longer
+}
+
+// A queuedMail is a mail in the queue. Without a kind it is a place that nobody gets a mail from.
+type queuedMail struct {
+	ctx  context.Context
+	mail Mail
+}
+
+var (
+	// ErrMailQueueFull means that a MailQueue has no room. It wraps userdb.ErrUnavailable.
+	ErrMailQueueFull = fmt.Errorf("the queue of mails is full: %w", userdb.ErrUnavailable)
+	// ErrMailQueueClosed means that a MailQueue was closed. It wraps userdb.ErrUnavailable.
+	ErrMailQueueClosed = fmt.Errorf("the queue of mails is closed: %w", userdb.ErrUnavailable)
+)
+
+// Mail adds a mail to the queue. It never waits. The error is ErrMailQueueFull or
+// ErrMailQueueClosed.
+func (q *MailQueue) Mail(ctx context.Context, m Mail) error {
+	p, err := q.reserve(1)
+	if err == nil {
+		p.fill(ctx, m)
+	}
+	return err
+}
+
+// Len returns the number of mails that wait or are being sent.
+func (q *MailQueue) Len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.places
+}
+
+// Close refuses further mails and waits until all others are sent. If ctx ends first, Close ends
+// the contexts of all calls of Send, and returns an error that says how many mails were not sent.
+// Failed has been called for those that no worker had begun.
+func (q *MailQueue) Close(ctx context.Context) error {
+	q.mu.Lock()
+	q.init()
+	if !q.closed {
+		q.closed = true
+		if q.workers == 0 {
+			close(q.idle)
+		}
+	}
+	q.mu.Unlock()
+	select {
+	case <-q.idle:
+		return nil
+	case <-ctx.Done():
+	}
+	q.stop()
+	q.mu.Lock()
+	lost := q.waiting
+	q.waiting = nil
+	unsent := q.workers
+	q.mu.Unlock()
+	for _, m := range lost {
+		if m.mail.Kind != "" {
+			unsent++
+			q.failed(m.mail, ctx.Err())
+		}
+	}
+	return fmt.Errorf("%d mails were not sent: %w", unsent, ctx.Err())
+}
+
+func (q *MailQueue) init() {
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+		q.stopped, q.stop = context.WithCancel(context.Background())
+	}
+}
+
+// A place is room for mails in a queue.
+type place struct {
+	q    *MailQueue
+	left int
+}
+
+// reserve takes places for n mails, before a flow finds out whether anybody gets one. So a full
+// queue refuses visitors who name an account and those who name none alike.
+func (q *MailQueue) reserve(n int) (*place, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.init()
+	switch {
+	case q.closed:
+		return nil, ErrMailQueueClosed
+	case q.places+n > cmp.Or(q.Size, 1000):
+		return nil, ErrMailQueueFull
+	}
+	q.places += n
+	return &place{q, n}, nil
+}
+
+// fill puts a mail into one of the places.
+func (p *place) fill(ctx context.Context, m Mail) {
+	q := p.q
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	p.left--
+	q.waiting = append(q.waiting, queuedMail{context.WithoutCancel(ctx), m})
+	if q.workers < cmp.Or(q.Workers, 4) {
+		q.workers++
+		go q.work()
+	}
+}
+
+// leave gives back the places that were not filled. A place goes through the queue like a mail, so
+// that the queue has as much room left whether or not there was a mail.
+func (p *place) leave(ctx context.Context) {
+	for p.left > 0 {
+		p.fill(ctx, Mail{})
+	}
+}
+
+// work sends mails until none waits.
+func (q *MailQueue) work() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for len(q.waiting) > 0 {
+		m := q.waiting[0]
+		q.waiting[0] = queuedMail{}
+		q.waiting = q.waiting[1:]
+		q.mu.Unlock()
+		if m.mail.Kind != "" {
+			if err := q.send(m); err != nil {
+				q.failed(m.mail, err)
+			}
+		}
+		q.mu.Lock()
+		q.places--
+	}
+	if q.workers--; q.workers == 0 && q.closed {
+		close(q.idle)
+	}
+}
+
+// send calls Send. A panic in it becomes an error, because no visitor's request would catch it.
+func (q *MailQueue) send(m queuedMail) (err error) {
+	ctx, cancel := context.WithTimeout(m.ctx, cmp.Or(q.Timeout, 30*time.Second))
+	defer cancel()
+	defer context.AfterFunc(q.stopped, cancel)()
+	defer func() {
+		if p := recover(); p != nil {
+			err = errors.New("sending a mail panicked")
+		}
+	}()
+	return q.Send(ctx, m.mail)
+}
+
+func (q *MailQueue) failed(m Mail, err error) {
+	if q.Failed != nil {
+		q.Failed(m, err)
+		return
+	}
+	slog.Error("userdb: a mail was not sent", slog.String("kind", string(m.Kind)), slog.Any("error", err))
+}

@@ -1,0 +1,121 @@
+package web_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+func mailTo(i int) web.Mail {
+	return web.Mail{Kind: web.MailWelcome, To: fmt.Sprintf("%d@example.com", i)}
+}
+
+// TestMailQueueSendsAll checks that Close waits until every mail is sent once, and that the queue
+// does not send more at a time than it has workers.
+func TestMailQueueSendsAll(t *testing.T) {
+	var now, most atomic.Int32
+	var sent sync.Map
+	q := &web.MailQueue{Workers: 3, Send: func(_ context.Context, m web.Mail) error {
+		n := now.Add(1)
+		defer now.Add(-1)
+		for old := most.Load(); n > old && !most.CompareAndSwap(old, n); old = most.Load() {
+		}
+		if _, twice := sent.LoadOrStore(m.To, true); twice {
+			t.Errorf("a second mail to %s", m.To)
+		}
+		return nil
+	}}
+	for i := range 1000 {
+		if err := q.Mail(t.Context(), mailTo(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := q.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	sent.Range(func(any, any) bool { n++; return true })
+	if n != 1000 || most.Load() > 3 {
+		t.Errorf("sent %d mails, up to %d at a time; want 1,000 and at most 3", n, most.Load())
+	}
+	if err := q.Mail(t.Context(), mailTo(0)); !errors.Is(err, web.ErrMailQueueClosed) || !errors.Is(err, userdb.ErrUnavailable) {
+		t.Errorf("after Close: got %v, want ErrMailQueueClosed", err)
+	}
+	if err := errors.Join(q.Close(t.Context()), new(web.MailQueue).Close(t.Context())); err != nil {
+		t.Errorf("closing again, and without any mail: %v", err)
+	}
+}
+
+// TestMailQueueHangs checks that a mailer that hangs blocks nobody: mails are refused when there is
+// no room, a call ends after its time, and Close returns when its context ends.
+func TestMailQueueHangs(t *testing.T) {
+	var mu sync.Mutex
+	failed := map[string]error{}
+	q := &web.MailQueue{
+		Size: 10, Workers: 2, Timeout: time.Hour,
+		Send: func(ctx context.Context, _ web.Mail) error { <-ctx.Done(); return ctx.Err() },
+		Failed: func(m web.Mail, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			failed[m.To] = err
+		},
+	}
+	begin := time.Now()
+	for i := range 20 {
+		if err := q.Mail(t.Context(), mailTo(i)); (i < 10) != (err == nil) || err != nil && !errors.Is(err, web.ErrMailQueueFull) {
+			t.Errorf("mail %d: %v", i, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := q.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || err.Error() != "10 mails were not sent: context deadline exceeded" {
+		t.Errorf("closing: %v", err)
+	}
+	if err := q.Close(t.Context()); err != nil { // the calls of Send have ended by now
+		t.Error(err)
+	}
+	if mu.Lock(); len(failed) != 10 || time.Since(begin) > 10*time.Second {
+		t.Errorf("%d mails failed after %v, want 10 at once", len(failed), time.Since(begin))
+	}
+	mu.Unlock()
+}
+
+// TestMailQueueTimeout checks that a call of Send ends after Timeout, that a panic fails only one
+// mail, and that Send gets the values of the caller's context but not its end.
+func TestMailQueueTimeout(t *testing.T) {
+	type key struct{}
+	var failed, sent atomic.Int32
+	q := &web.MailQueue{
+		Workers: 1, Timeout: 20 * time.Millisecond,
+		Send: func(ctx context.Context, m web.Mail) error {
+			switch m.To {
+			case "0@example.com":
+				<-ctx.Done()
+			case "1@example.com":
+				panic("broken")
+			}
+			if m.To == "2@example.com" && ctx.Value(key{}) == "value" && ctx.Err() == nil {
+				sent.Add(1)
+			}
+			return ctx.Err()
+		},
+		Failed: func(web.Mail, error) { failed.Add(1) },
+	}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
+	for i := range 3 {
+		if err := q.Mail(ctx, mailTo(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	if err := q.Close(t.Context()); err != nil || failed.Load() != 2 || sent.Load() != 1 {
+		t.Errorf("got %v, %d mails failed and %d were sent; want 2 and 1", err, failed.Load(), sent.Load())
+	}
+}

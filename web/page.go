@@ -1,0 +1,134 @@
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"embed"
+	"html/template"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin,
+// forgot, reset, confirm, add, password, email, addresses, devices, verify and gone, or the name
+// that the application passed to Flows.Page.
+type Page struct {
+	Name     string
+	Status   int          // of the response
+	Me       userdb.Entry // the visitor, if signed in
+	Session  userdb.Session
+	Form     url.Values // the form that was sent, and the query
+	Problems []Problem
+	// Data is what the page is about: in sent the text that was typed, in welcome a
+	// userdb.Invitation, in signin and verify the path to return to, in reset, confirm and add a
+	// userdb.Token, in devices what Type.Sessions returns.
+	Data any
+
+	Site         string // Flows.Site
+	Paths        Paths
+	Fields       []Field
+	Identifier   string // Flows.Identifier
+	Address      string // the facet of addresses
+	MaxAddresses int    // how many of them an entry may have
+	CanSignUp    bool
+}
+
+// A Field describes an input for a facet.
+type Field struct {
+	Name         string // the facet
+	Label        string
+	Autocomplete string // the attribute of the same name
+}
+
+// An Input is an input of a form. Templates use type text for addresses, because browsers change ß
+// to ss in inputs of type email.
+type Input struct {
+	Name, Label, Type, Autocomplete, Value string
+	Problems                               []Problem
+}
+
+// Of returns the problems of a field, or of the form as a whole if field is "".
+func (p Page) Of(field string) []Problem {
+	return slices.DeleteFunc(slices.Clone(p.Problems), func(problem Problem) bool { return p.fieldOf(problem) != field })
+}
+
+// fieldOf returns the form's field that a problem belongs to. With two passwords, either the old
+// one is wrong or the new one is too weak.
+func (p Page) fieldOf(problem Problem) string {
+	if problem.Rule == "login" && slices.Contains([]string{"email", "addresses", "verify"}, p.Name) {
+		return "password"
+	}
+	if p.Form.Has("old") {
+		return cmp.Or(map[string]string{"password": "new"}[problem.Field], map[string]string{"login": "old"}[problem.Rule])
+	}
+	if problem.Field == p.Address && slices.Contains([]string{"signup", "email", "addresses"}, p.Name) {
+		return "email"
+	}
+	return problem.Field
+}
+
+// Shown returns the value that a facet's input showed when the form was made.
+func (p Page) Shown(field string) string { return shown(p.Form, p.Me, field) }
+
+func shown(form url.Values, e userdb.Entry, field string) string {
+	if sent, is := form["shown-"+field]; is {
+		return sent[0]
+	}
+	return e.Text(field)
+}
+
+// Field returns an input for a template. Its value is what the visitor typed or else what is
+// stored; passwords are not shown again.
+func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
+	if sent, is := p.Form[name]; is && kind != "password" {
+		stored = sent[0]
+	}
+	return Input{name, label, kind, autocomplete, stored, p.Of(name)}
+}
+
+//go:embed pages
+var files embed.FS
+
+// Templates returns the templates of all pages of Flows, and of their parts: head, nav, notes,
+// done, bottom and field. An application parses its own templates into them, which also replaces
+// those of the same name, and passes the result to RenderTemplates.
+func Templates() *template.Template {
+	return template.Must(template.ParseFS(files, "pages/*.html"))
+}
+
+// RenderTemplates returns a function for Flows.Render that executes the template with the name of
+// the page. If that fails, the visitor gets a short text with status 500.
+func RenderTemplates(t *template.Template) func(http.ResponseWriter, *http.Request, Page) {
+	return func(w http.ResponseWriter, r *http.Request, p Page) {
+		var b bytes.Buffer // so that a template that fails writes nothing
+		if err := t.ExecuteTemplate(&b, p.Name, p); err != nil {
+			slog.ErrorContext(r.Context(), "userdb: a page was not shown", slog.Any("error", err))
+			http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(p.Status)
+		_, _ = b.WriteTo(w)
+	}
+}
+
+// Protect wraps all pages of a site. It refuses forms that other sites send, and forms of over 64
+// KiB, and it parses the others. Its headers forbid pages to use anything of other sites, and do
+// not tell other sites the addresses of pages, which may contain secrets.
+func Protect(next http.Handler) http.Handler {
+	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Referrer-Policy", "same-origin")
+		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
+		if err := r.ParseForm(); err != nil {
+			http.Error(w, "This form cannot be read.", http.StatusBadRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
