@@ -39,6 +39,9 @@ func (s *site) wantFree(users *userdb.Type, free bool, field, text string) {
 		s.t.Errorf("%s=%s: %v, want it to be free", field, text, err)
 	case !free:
 		wantField(s.t, field+"="+text, err, userdb.ErrDuplicate, field)
+		if refused, is := errors.AsType[*userdb.FieldError](err); is && refused.Rule != "held" {
+			s.t.Errorf("%s=%s: the rule is %q, want held", field, text, refused.Rule)
+		}
 	}
 	if err == nil && strings.HasPrefix(e.Text("code"), "temp") {
 		must(s.t, users.Delete(s.t.Context(), hints.UID(e.UID())))
