@@ -53,7 +53,12 @@ func TestHeld(t *testing.T) {
 		c.do("404 not_found", "POST", held+"lookup", `{"field":"no such field","value":"Ada"}`)
 		c.do("204", "POST", held+"release", `{"field":"name","value":"Ada"}`)
 		c.do("404 not_found", "POST", held+"release", `{"field":"name","value":"Ada"}`)
+		c.equal("retired", fmt.Sprint(c.do("200", "GET", "/v1/types/user/retired", "").value("retired.0.uid")), "u1")
+		c.do("400 usage", "GET", "/v1/types/user/retired?after=x", "")
 		c.do("204", "POST", retired, `{"uid":"u1"}`)
+		if r := c.do("200", "GET", "/v1/types/user/retired", ""); !strings.Contains(r.text, `"retired":[],"next":null`) {
+			t.Errorf("after it was forgotten, the retired UIDs are %s", r.text)
+		}
 		c.do("201", "POST", entries, `{"uid":"u1","facets":{"name":"Ada"}}`)
 		path = c.create(`{"uid":"u3","facets":{"name":"Cy"}}`)
 		c.do("200", "PATCH", path, `{"facets":{"name":"Di"}}`)

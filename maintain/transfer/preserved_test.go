@@ -159,6 +159,15 @@ func TestImportPreservesOnly(t *testing.T) {
 				s.importText(t, in, transfer.ImportOptions{DryRun: dry}, refused)
 			}
 		}
+		// Nor does a line about an entry take what is held or retired.
+		for _, in := range []string{
+			`{"facets":{"uid":"y","name":"BOB"}}`, `{"facets":{"uid":"y","code":"bert"}}`, `{"facets":{"uid":"c","code":"y"}}`,
+			`{"facets":{"uid":"y"},"values":{"name":["y","Bob"]}}`,
+		} {
+			for _, dry := range []bool{true, false} {
+				s.importText(t, in+"\n", transfer.ImportOptions{DryRun: dry, OnDuplicate: transfer.DuplicateUpdate}, refused)
+			}
+		}
 		skipped := transfer.Report{Read: 1, Skipped: 1}
 		s.importText(t, held("a", "name", "Ada", until), transfer.ImportOptions{}, skipped)
 		s.importText(t, held("x", "name", "free", "2020-01-01T00:00:00Z"), transfer.ImportOptions{}, skipped)
