@@ -4,8 +4,11 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -79,3 +82,48 @@ func (b *bench) lookupFurther(ctx context.Context) outcome {
 	}
 	return b.compare(ctx, 1, by("last", 9), by("first", 0))
 }
+
+// createBesideHeld compares creates in a store in which a million deleted entries hold an address
+// with creates in one that holds nothing. Both servers have as many keys.
+func (b *bench) createBesideHeld(ctx context.Context) outcome {
+	const n = 1_000_000
+	var h host
+	defer h.stop()
+	s := userSchema()
+	f := s.Types["user"].Fields["email"]
+	f.Hold = 90 * schema.Day
+	s.Types["user"].Fields["email"] = f
+	create := func(name, script string) (v variant, admin *redis.Client, end func() error) {
+		server := startServer(&h)
+		server.empty(ctx)
+		for first := 0; first < n; first += 10_000 {
+			must(server.admin.Eval(ctx, script, nil, first, first+9_999).Err())
+		}
+		db, users := server.open(ctx, userdb.Options{Schema: s})
+		v = createVariant(users)
+		v.name = name
+		return v, server.admin, db.Close
+	}
+	holding, one, end := create("a million held", holdScript)
+	defer end()
+	other, two, end := create("none", plainScript)
+	defer end()
+	return b.withNodes(ctx, one, two).compare(ctx, 1, holding, other)
+}
+
+// holdScript makes deleted entries that hold an address, and plainScript as many keys of no entry.
+const (
+	holdScript = `local ends = 8000000000 + redis.call('TIME')[1] * 1000
+for i = ARGV[1], ARGV[2] do
+  local address = string.format('held%d@example.com', i)
+  local prk = string.format('user/uid:h%d', i)
+  redis.call('HSET', prk, '~rev', 'abcdefghijkl', '~held:email:' .. address, string.format('%.0f', ends))
+  redis.call('PEXPIRE', prk, 8000000000)
+  redis.call('SET', 'user/email:' .. address .. '/~prk', prk, 'PX', 8000060000)
+end`
+	plainScript = `for i = ARGV[1], ARGV[2] do
+  local address = string.format('held%d@example.com', i)
+  redis.call('HSET', string.format('x/uid:h%d', i), '~rev', 'abcdefghijkl', '~held:email:' .. address, '1')
+  redis.call('SET', 'x/email:' .. address .. '/~prk', string.format('x/uid:h%d', i))
+end`
+)

@@ -422,6 +422,10 @@ var rows = []row{
 		what: "finds by the last of ten addresses, against finding by the first",
 	},
 	{
+		name: "create-held-1", target: 0.95, cpu: 1.05, sittings: 3, run: (*bench).createBesideHeld,
+		what: "creates in a store in which a million deleted entries hold an address, against one with as many keys that holds none",
+	},
+	{
 		name: "update-1", quick: true, tcp: true, target: 0.9, cpu: 1.25, run: (*bench).update,
 		what: "changes a plain and a secondary facet of an entry that was read before, against a bare script with the same commands",
 	},

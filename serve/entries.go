@@ -309,6 +309,15 @@ func patchEntry(ctx context.Context, c *call, in *patchInput) (*entryOutput, err
 	return &entryOutput{Status: http.StatusOK, ETag: etagOf(e), Body: &out}, nil
 }
 
-func deleteEntry(ctx context.Context, c *call, in *EntryPath) (*empty, error) {
-	return handleUID(func(t *userdb.Type, ctx context.Context, h hints.Hint) error { return t.Delete(ctx, h) })(ctx, c, in)
+type deleteInput struct {
+	EntryPath
+	Release bool `query:"release" doc:"let others take the values of the entry at once, also those that it held before"`
+}
+
+func deleteEntry(ctx context.Context, c *call, in *deleteInput) (*empty, error) {
+	var options []userdb.DeleteOption
+	if in.Release {
+		options = append(options, userdb.ReleaseAtOnce())
+	}
+	return handleUID(func(t *userdb.Type, ctx context.Context, h hints.Hint) error { return t.Delete(ctx, h, options...) })(ctx, c, &in.EntryPath)
 }

@@ -12,6 +12,7 @@ func (s *Service) registerHeld() {
 	read, write := []string{admin.ScopeRead}, []string{admin.ScopeWrite}
 	handle(s, route{id: "lookupHeld", method: "POST", path: typePrefix + "/held/lookup", scopes: read, summary: "Find the entry that holds a value which it has given up"}, lookupHeld)
 	handle(s, route{id: "releaseHeld", method: "POST", path: typePrefix + "/held/release", scopes: write, summary: "Let others take a value that is held, before its time", status: http.StatusNoContent}, releaseHeld)
+	handle(s, route{id: "listRetired", method: "GET", path: typePrefix + "/retired", scopes: read, summary: "List the UIDs of deleted entries that are not given again"}, listRetired)
 	handle(s, route{id: "forgetRetired", method: "POST", path: typePrefix + "/retired/forget", scopes: write, summary: "Let the UID of a deleted entry be given again", status: http.StatusNoContent}, forgetRetired)
 }
 
@@ -52,6 +53,48 @@ func releaseHeld(ctx context.Context, c *call, in *heldInput) (*empty, error) {
 		err = t.ReleaseHeld(ctx, in.Body.Field, in.Body.Value)
 	}
 	return &empty{}, err
+}
+
+type listRetiredInput struct {
+	TypePath
+	Limit int    `query:"limit" minimum:"1" maximum:"200" default:"50"`
+	After string `query:"after" maxLength:"12288" doc:"next from another page"`
+}
+
+// Retired describes the UID of a deleted entry that no other entry may have.
+type Retired struct {
+	UID     string     `json:"uid"`
+	Deleted *time.Time `json:"deleted" doc:"when the entry was deleted; null if that is not known"`
+}
+
+type retiredOutput struct {
+	Body struct {
+		Retired []Retired `json:"retired"`
+		Next    *string   `json:"next" doc:"after= for the page after this one; null if there is none"`
+	}
+}
+
+func listRetired(ctx context.Context, c *call, in *listRetiredInput) (*retiredOutput, error) {
+	t, err := c.findType(ctx, in.Type)
+	if err != nil {
+		return nil, err
+	}
+	page, next, err := t.RetiredPage(ctx, in.After, in.Limit)
+	if err != nil {
+		return nil, queryError(err)
+	}
+	out := &retiredOutput{}
+	out.Body.Retired = make([]Retired, len(page))
+	for i, r := range page {
+		out.Body.Retired[i].UID = r.UID
+		if !r.At.IsZero() {
+			out.Body.Retired[i].Deleted = ptr(r.At.UTC())
+		}
+	}
+	if next != "" {
+		out.Body.Next = &next
+	}
+	return out, nil
 }
 
 type retiredInput struct {

@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,10 +9,12 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
+	"github.com/coffeenode/userdb/serve/admin"
 )
 
-// TestHeld finds and releases held values and frees a retired UID. A refused create says only that
-// the value is taken.
+// TestHeld finds and releases held values and frees a retired UID. A refused create says why the
+// value is taken, and to a key that may not look it up only that it is. A delete that releases
+// holds nothing, and still retires the UID.
 func TestHeld(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		sc := testSchema()
@@ -27,13 +30,21 @@ func TestHeld(t *testing.T) {
 		c.do("404 not_found", "POST", held+"release", `{"field":"name","value":"Ada"}`)
 		c.do("404 not_found", "POST", retired, `{"uid":"u1"}`)
 		c.do("204", "DELETE", path, "")
-		for _, body := range []string{`{"facets":{"name":"ADA"}}`, `{"uid":"u1","facets":{"name":"Bob"}}`} {
+		for body, want := range map[string]string{
+			`{"facets":{"name":"ADA"}}`:            "held: another entry gave it up and holds it",
+			`{"uid":"u1","facets":{"name":"Bob"}}`: "retired: it belonged to an entry that was deleted",
+		} {
 			r := c.do("409 duplicate", "POST", entries, body)
-			if r.str("rule") != "taken" || strings.Contains(r.text, "held") {
-				t.Errorf("%s: %s, want only that the value is taken", body, r.text)
-			}
+			c.equal(body, r.str("rule")+" "+fmt.Sprint(r.value("errors.0.reason"), ": ", r.value("errors.0.detail")), "taken "+want)
 		}
-		r := c.do("200", "POST", held+"lookup", `{"field":"name","value":"ADA"}`)
+		backend := c.withKey(c.makeKey(admin.Key{Name: "backend", Scopes: []string{admin.ScopeLogin}}))
+		c.create(`{"uid":"u2","facets":{"name":"Bob"}}`)
+		secret := backend.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"change:name","uid":"u2","value":"ada"}`).str("secret")
+		r := backend.do("409 duplicate", "POST", "/v1/tokens/redeem", fmt.Sprintf(`{"purpose":"change:name","secret":%q}`, secret))
+		if r.str("rule") != "taken" || strings.Contains(r.text, "held") || strings.Contains(r.text, "gave") {
+			t.Errorf("a key that only logs in: %s, want only that the value is taken", r.text)
+		}
+		r = c.do("200", "POST", held+"lookup", `{"field":"name","value":"ADA"}`)
 		c.equal("held", r.str("uid")+" "+r.str("field")+" "+r.str("value"), "u1 name ada")
 		until, err := time.Parse(time.RFC3339Nano, r.str("until"))
 		if err != nil || time.Until(until) < 50*time.Minute {
@@ -42,7 +53,23 @@ func TestHeld(t *testing.T) {
 		c.do("404 not_found", "POST", held+"lookup", `{"field":"no such field","value":"Ada"}`)
 		c.do("204", "POST", held+"release", `{"field":"name","value":"Ada"}`)
 		c.do("404 not_found", "POST", held+"release", `{"field":"name","value":"Ada"}`)
+		c.equal("retired", fmt.Sprint(c.do("200", "GET", "/v1/types/user/retired", "").value("retired.0.uid")), "u1")
+		c.do("400 usage", "GET", "/v1/types/user/retired?after=x", "")
 		c.do("204", "POST", retired, `{"uid":"u1"}`)
+		if r := c.do("200", "GET", "/v1/types/user/retired", ""); !strings.Contains(r.text, `"retired":[],"next":null`) {
+			t.Errorf("after it was forgotten, the retired UIDs are %s", r.text)
+		}
 		c.do("201", "POST", entries, `{"uid":"u1","facets":{"name":"Ada"}}`)
+		path = c.create(`{"uid":"u3","facets":{"name":"Cy"}}`)
+		c.do("200", "PATCH", path, `{"facets":{"name":"Di"}}`)
+		c.do("409 duplicate", "POST", entries, `{"facets":{"name":"Cy"}}`)
+		c.do("400 usage", "DELETE", path+"?release=perhaps", "")
+		c.do("204", "DELETE", path+"?release=true", "")
+		c.do("201", "POST", entries, `{"facets":{"name":"Cy"}}`)
+		c.do("201", "POST", entries, `{"facets":{"name":"Di"}}`)
+		c.do("409 duplicate", "POST", entries, `{"uid":"u3","facets":{"name":"Ed"}}`)
+		path = c.create(`{"uid":"u4","facets":{"name":"Flo"}}`)
+		c.do("204", "DELETE", path+"?release=false", "")
+		c.do("409 duplicate", "POST", entries, `{"facets":{"name":"Flo"}}`)
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/coffeenode/userdb/password"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -44,6 +45,9 @@ type FieldProblem struct {
 	Rule    string            `json:"rule,omitempty" example:"taken"`
 	Params  map[string]string `json:"params,omitempty" doc:"values for a message of your own"`
 	Detail  string            `json:"detail,omitempty"`
+	Reason  string            `json:"reason,omitempty" enum:"held,retired" doc:"why a value is taken that no entry has, for keys with the scope read or write: held, because an entry gave it up and holds it, or retired, because it is the UID of a deleted entry"`
+
+	hidden string // the Reason, which only some keys may know
 }
 
 func (p *Problem) Error() string { return p.Detail }
@@ -171,6 +175,32 @@ func problemOf(err error) *Problem {
 	return p
 }
 
+// withReasons returns p with the reasons why values are taken that no entry has, if the key may
+// know them. Otherwise p says nothing about that.
+func (p *Problem) withReasons(key admin.Key) *Problem {
+	if !slices.ContainsFunc(p.Errors, func(e FieldProblem) bool { return e.hidden != "" }) {
+		return p
+	}
+	answer := *p
+	answer.Errors = slices.Clone(p.Errors)
+	if !key.HasScope(admin.ScopeRead) && !key.HasScope(admin.ScopeWrite) {
+		if p.ErrorCode() == userdb.CodeDuplicate {
+			answer.Detail = "taken: " + p.Field
+		}
+		return &answer
+	}
+	for i := range answer.Errors {
+		answer.Errors[i].Reason = answer.Errors[i].hidden
+		switch e := &answer.Errors[i]; e.hidden {
+		case "held":
+			e.Detail = "another entry gave it up and holds it"
+		case "retired":
+			e.Detail = "it belonged to an entry that was deleted"
+		}
+	}
+	return &answer
+}
+
 // retryAfter returns after how many seconds a request that failed with an error may succeed, or 0
 // if waiting does not help.
 func retryAfter(code userdb.Code, err error) int64 {
@@ -237,7 +267,7 @@ func fieldProblems(err error) (all []FieldProblem) {
 	}
 	w := FieldProblem{Pointer: pointerOf(field.Field), Field: field.Field, Rule: field.Rule, Detail: field.Reason}
 	if errors.Is(field, userdb.ErrDuplicate) {
-		w.Rule, w.Detail = "taken", "another entry has it"
+		w.Rule, w.Detail, w.hidden = "taken", "another entry has it", field.Rule
 	} else {
 		w.Params = map[string]string{"reason": field.Reason}
 	}

@@ -265,7 +265,7 @@ func handle[I, O any](s *Service, r route, do func(ctx context.Context, c *call,
 		}
 		if err != nil {
 			infoOf(ctx).err = err
-			return nil, problemOf(err)
+			return nil, problemOf(err).withReasons(c.key)
 		}
 		return out, nil
 	})

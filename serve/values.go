@@ -22,7 +22,9 @@ import (
 type MarkedValue struct {
 	Value    string     `json:"value"`
 	Verified *time.Time `json:"verified,omitempty" doc:"when its owner confirmed it; absent for the first value, which verified of the entry names"`
-	Label    string     `json:"label,omitempty" doc:"what kind of value it is for its owner, such as work"`
+	// Unverified has the meaning of userdb.FieldValue.
+	Unverified bool   `json:"unverified,omitempty" doc:"the first value was added beside another one and became the first without a proof, so that it does not sign in until it is verified"`
+	Label      string `json:"label,omitempty" doc:"what kind of value it is for its owner, such as work"`
 }
 
 // A Value is one of several values of a field. In JSON it is a string, or an object if there is
@@ -31,7 +33,7 @@ type Value MarkedValue
 
 // MarshalJSON implements [json.Marshaler].
 func (v Value) MarshalJSON() ([]byte, error) {
-	if v.Verified == nil && v.Label == "" {
+	if v.Verified == nil && v.Label == "" && !v.Unverified {
 		return schema.Text(v.Value).MarshalJSON()
 	}
 	return strictjson.Marshal(MarkedValue(v))
@@ -51,7 +53,7 @@ func valuesOf(e userdb.Entry) map[string][]Value {
 	all := make(map[string][]Value, len(known))
 	for field, values := range known {
 		for _, v := range values {
-			out := Value{Value: v.Text, Label: v.Label}
+			out := Value{Value: v.Text, Unverified: v.Unverified, Label: v.Label}
 			if !v.Verified.IsZero() {
 				out.Verified = &v.Verified
 			}
@@ -64,9 +66,10 @@ func valuesOf(e userdb.Entry) map[string][]Value {
 // A GivenValue is a value in a request that has the form of a [MarkedValue]. Only the text counts,
 // so that values can be sent back as they were read.
 type GivenValue struct {
-	Value    string `json:"value" maxLength:"4096"`
-	Verified any    `json:"verified,omitempty" doc:"ignored"`
-	Label    any    `json:"label,omitempty" doc:"ignored"`
+	Value      string `json:"value" maxLength:"4096"`
+	Verified   any    `json:"verified,omitempty" doc:"ignored"`
+	Unverified any    `json:"unverified,omitempty" doc:"ignored"`
+	Label      any    `json:"label,omitempty" doc:"ignored"`
 }
 
 // A NewValue is a value in a request: a string, or a [GivenValue].

@@ -136,8 +136,10 @@ type FieldError struct {
 	Field string
 
 	// Rule names the rule that the value breaks: one of a schema, or a word such as "key", "size",
-	// "kind" or "query". For ErrDuplicate it is "", or "retired" for a UID that is never given
-	// again.
+	// "kind" or "query". For ErrDuplicate it is "", or says that no entry has the value: "retired"
+	// for a UID that is never given again, and "held" for a value that another entry has given up
+	// and holds (schema.Field.Hold). Tell this to operators and never to visitors: it says that an
+	// account existed.
 	Rule string
 
 	// Reason describes the problem to people. For ErrDuplicate it is "", or says which of several

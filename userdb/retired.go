@@ -31,16 +31,38 @@ func (t *Type) RetiredUIDs(ctx context.Context) iter.Seq2[RetiredUID, error] {
 				yield(RetiredUID{}, err)
 				return
 			}
-			retired := RetiredUID{UID: r.Key.Value()}
-			if date, err := schema.Decode(schema.CodecDate, r.Fields[store.FieldRetired]); err == nil {
-				retired.At, _ = date.Time()
-			}
-			if !yield(retired, nil) {
+			if !yield(retiredUID(r), nil) {
 				return
 			}
 		}
 	}
 }
+
+func retiredUID(r store.Record) RetiredUID {
+	retired := RetiredUID{UID: r.Key.Value()}
+	if date, err := schema.Decode(schema.CodecDate, r.Fields[store.FieldRetired]); err == nil {
+		retired.At, _ = date.Time()
+	}
+	return retired
+}
+
+// RetiredPage returns up to limit retired UIDs of the type, after a continuation that an earlier
+// page returned or, if after is "", from the start. next is the continuation for the rest, or "" at
+// the end. A page reads about 100,000 keys, so it may have fewer UIDs than limit, or none, and a
+// next. The error is ErrCursor if after is no such continuation.
+func (t *Type) RetiredPage(ctx context.Context, after string, limit int) (page []RetiredUID, next string, err error) {
+	ctx, v := t.db.begin(ctx, "RetiredPage", &err)
+	defer v.end(&err)
+	t = t.current()
+	found, next, err := t.view.RetiredPage(ctx, t.declared, after, min(max(limit, 1), maxRetiredPage))
+	for _, r := range found {
+		page = append(page, retiredUID(r))
+	}
+	return page, next, publicError(err)
+}
+
+// maxRetiredPage is the maximum number of UIDs on a page.
+const maxRetiredPage = 1000
 
 // checkRetired returns ErrNotFound if no entry has ever had the key, and ErrDuplicate if its UID is
 // retired.

@@ -55,6 +55,11 @@ type FieldValue struct {
 	// and for the facet; Entry.Verified reports whether the facet is verified.
 	Verified time.Time
 
+	// Unverified reports whether the facet is a mail address that was added beside another one and
+	// became the facet without a proof, so that it neither signs in nor receives secrets. It is
+	// false for further values, which do so only if they are Verified.
+	Unverified bool
+
 	// Label says what kind of value it is for its owner, such as "work". It is "" for none.
 	Label string
 }
@@ -76,6 +81,8 @@ func (e Entry) FieldValues() map[string][]FieldValue {
 			if i > 0 && is > 0 && known[is].Verified > 0 {
 				v.Verified = time.Unix(known[is].Verified, 0).UTC()
 			}
+			stored := store.Record{Fields: e.fields}
+			v.Unverified = i == 0 && text == e.fields[field] && stored.FacetUnverified(field) && e.t.Schema.Fields[field].HasAddresses()
 			all[field] = append(all[field], v)
 		}
 	}

@@ -12,12 +12,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/maintain/migrate"
@@ -30,7 +32,62 @@ import (
 func aclSchema() schema.Schema {
 	s := wideSchema(schema.FoldCasefold)
 	s.Types["user"].Fields["rank"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}
+	order := s.Types["order"]
+	order.Retire = true
+	order.Fields["code"] = schema.Field{Role: schema.RoleSecondary, Hold: schema.Period(time.Hour)}
+	s.Types["order"] = order
 	return s
+}
+
+// callHolding calls the methods about what is held and retired, and stops at the first error.
+func callHolding(ctx context.Context, db *userdb.DB) error {
+	orders, err := db.Type("order")
+	if err != nil {
+		return err
+	}
+	h := hints.UID("o")
+	for _, method := range []func() error{
+		func() error {
+			_, err := orders.Create(ctx, userdb.NewEntry{UID: "o", Facets: schema.Texts("code", "a")})
+			return err
+		},
+		func() error { return errOf(orders.Update(ctx, h, putText("code", "b"))) },
+		func() error { return errOf(orders.Former(ctx, "code", "a")) },
+		func() error { return orders.ReleaseHeld(ctx, "code", "a") },
+		func() error { return orders.Delete(ctx, h) },
+		func() error { return errOf(orders.FindHeld(ctx, "code", "b")) },
+		func() error { return orders.ReleaseHeld(ctx, "code", "b") },
+		func() error { return drain(orders.RetiredUIDs(ctx)) },
+		func() error { return orders.ForgetUID(ctx, "o") },
+	} {
+		if err := method(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveHeld imports a held value and a retired UID, and holds the value under another form, as a
+// change of the schema does.
+func moveHeld(ctx context.Context, db *userdb.DB) error {
+	const lines = `{"type":"order","held":{"uid":"p","field":"code","value":"c","until":"2999-01-01T00:00:00Z"}}
+{"type":"order","retired":{"uid":"p","at":"2026-01-01T00:00:00Z"}}
+`
+	text := strings.Replace(lines, "2999-01-01T00:00:00Z", time.Now().Add(time.Hour).UTC().Format(time.RFC3339), 1)
+	report, err := transfer.Import(ctx, db, strings.NewReader(text), transfer.ImportOptions{})
+	if err != nil || report.Held != 1 || report.Retired != 1 {
+		return fmt.Errorf("the import did %+v: %w", report, err)
+	}
+	prk, err := recordkey.PRK("order", "id", "p")
+	if err != nil {
+		return err
+	}
+	step := store.MoveHeld{Entry: prk, From: store.Held{Field: "code", Canonical: "c"}, To: store.Held{Field: "code", Canonical: "d"}}
+	moved, err := view.Of(db).Engine.Repair(ctx, step)
+	if err == nil && !moved {
+		err = errors.New("no value was moved")
+	}
+	return err
 }
 
 // callApplicationMethods calls every method that an application uses, and stops at the first error.
@@ -82,6 +139,7 @@ func callApplicationMethods(ctx context.Context, db *userdb.DB) error {
 		func() error { return errOf(db.Events(ctx, userdb.EventQuery{})) },
 		func() error { return errOf(db.Events(ctx, userdb.EventQuery{After: userdb.EventsEnd})) },
 		func() error { return users.Delete(ctx, h) },
+		func() error { return callHolding(ctx, db) },
 	} {
 		if err := method(); err != nil {
 			return err
@@ -137,6 +195,7 @@ func callMaintenance(ctx context.Context, db *userdb.DB) error {
 		func() error { return raw.SAdd(ctx, "user/job:x/~prks", "user/uid:ghost").Err() },
 		func() error { return drain(check.Run(ctx, db, check.Options{Repair: true})) },
 		func() error { _, err := inspect.RemoveKeys(ctx, db, "user/uid:*"); return err },
+		func() error { return moveHeld(ctx, db) },
 	} {
 		if err := method(); err != nil {
 			return err

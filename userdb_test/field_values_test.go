@@ -40,6 +40,17 @@ func TestFieldValues(t *testing.T) {
 		if got, want := known(), " b@example.com false alice@example.com false c@example.com false"; got != want || !e.Verified("email") {
 			t.Errorf("with another first value: got%s, verified: %v; want%s, true", got, e.Verified("email"), want)
 		}
+		e.PutFirst("email", "c@example.com")
+		if first := e.FieldValues()["email"][0]; first.Unverified {
+			t.Errorf("%s is unverified before it is saved", first.Text)
+		}
+		e, err = g.users.Save(ctx, e)
+		must(t, err)
+		for i, v := range e.FieldValues()["email"] {
+			if v.Unverified != (i == 0) {
+				t.Errorf("%s is unverified: %v, want that of the first value alone", v.Text, v.Unverified)
+			}
+		}
 		if all := (userdb.Entry{}).FieldValues(); len(all) > 0 {
 			t.Errorf("the zero entry has %v", all)
 		}

@@ -39,6 +39,9 @@ func (s *site) wantFree(users *userdb.Type, free bool, field, text string) {
 		s.t.Errorf("%s=%s: %v, want it to be free", field, text, err)
 	case !free:
 		wantField(s.t, field+"="+text, err, userdb.ErrDuplicate, field)
+		if refused, is := errors.AsType[*userdb.FieldError](err); is && refused.Rule != "held" {
+			s.t.Errorf("%s=%s: the rule is %q, want held", field, text, refused.Rule)
+		}
 	}
 	if err == nil && strings.HasPrefix(e.Text("code"), "temp") {
 		must(s.t, users.Delete(s.t.Context(), hints.UID(e.UID())))
@@ -223,6 +226,37 @@ func TestReleaseHeldMeanwhile(t *testing.T) {
 	})
 }
 
+// TestReleaseHeldRefused checks that a release succeeds once the value is free, also if nothing that
+// comes afterwards can be written: ErrUnavailable would promise that nothing has changed.
+func TestReleaseHeldRefused(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Hour)}), "user")
+		add(t, users, "a", "name", "Ada")
+		must(t, users.Delete(ctx, hints.UID("a")))
+		freed, refused := false, 0
+		s.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			name := strings.ToLower(cmds[0].Name())
+			if freed && (name == "evalsha" || name == "eval") {
+				refused++
+				err := errors.New("NOPERM no right to this command")
+				cmds[0].SetErr(err)
+				return err
+			}
+			err := send()
+			last := cmds[0].Args()[len(cmds[0].Args())-1]
+			freed = freed || err == nil && argument(last) == "~held:name:ada"
+			return err
+		})
+		must(t, users.ReleaseHeld(ctx, "name", "Ada"))
+		s.tap.set(nil)
+		if refused == 0 {
+			t.Error("nothing was refused after the value was freed")
+		}
+		s.wantFree(users, true, "name", "ada")
+	})
+}
+
 // TestHeldMany checks that renaming in a loop leaves only the last names held.
 func TestHeldMany(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
@@ -285,7 +319,8 @@ func (m heldModel) become(uid string, names []string, code string) {
 }
 
 // TestHeldLaws makes random changes of few entries with few values, and compares each answer with a
-// model: no value that an entry has or holds is given to another one.
+// model: no value that an entry has or holds is given to another one, until the hold ends or is
+// released.
 func TestHeldLaws(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx, rnd := t.Context(), rand.New(rand.NewPCG(3, uint64(len(s.url))))
@@ -301,7 +336,13 @@ func TestHeldLaws(t *testing.T) {
 			names, lives := m.names[uid]
 			code := m.codes[uid]
 			what, err, want := "", error(nil), error(nil)
-			switch rnd.IntN(8) {
+			switch rnd.IntN(9) {
+			case 8:
+				what = "end of " + text
+				if by := m.held[text]; by != "" { // as if the time had passed
+					s.command("hset", "user/uid:"+by, "~held:name:"+text, "1")
+					delete(m.held, text)
+				}
 			case 0, 1:
 				what = "create " + text
 				n := userdb.NewEntry{UID: uid, Facets: schema.Texts("name", text)}
@@ -380,11 +421,11 @@ func TestHeldLaws(t *testing.T) {
 		t.Logf("%v", counts)
 		held := map[string]string{}
 		for key, r := range s.dump(ctx) {
-			for name := range r.fields {
+			for name, end := range r.fields {
 				text, is := strings.CutPrefix(name, "~held:name:")
 				uid := strings.TrimPrefix(key, "user/uid:")
 				// An entry that was made anew may have the value again.
-				if is && !slices.Contains(m.names[uid], text) {
+				if is && end != "1" && !slices.Contains(m.names[uid], text) {
 					held[text] += uid
 				}
 			}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
@@ -283,6 +284,69 @@ func TestManyRaces(t *testing.T) {
 			})
 		}
 		group.Wait()
+	})
+}
+
+// TestManyWanted lets 64 callers want one value, as the first or a further value of new and of old
+// entries, in two fields. One of them gets it. Readers find only an entry that has it, and find it
+// as soon as a caller knows that it has it.
+func TestManyWanted(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		users := typeOf(t, s.open(userdb.Options{Schema: manySchema()}), "user")
+		const callers, wanted = 64, "wanted"
+		for i := range callers / 2 {
+			_, err := users.Create(ctx, userdb.NewEntry{UID: fmt.Sprint("old", i), Values: map[string][]string{"email": {fmt.Sprint("o", i)}}})
+			must(t, err)
+		}
+		var won atomic.Int64
+		done := make(chan struct{})
+		var readers, writers sync.WaitGroup
+		for range 2 {
+			readers.Go(func() {
+				for {
+					known := won.Load()
+					e, err := users.Find(ctx, hints.Any(wanted))
+					switch {
+					case err == nil && !slices.Contains(e.Texts("email"), wanted) && e.Text("name") != wanted:
+						t.Errorf("found %s, which does not have the value", e.UID())
+					case err != nil && (known > 0 || !errors.Is(err, userdb.ErrNotFound)):
+						t.Errorf("looking for a value that an entry has: %v", err)
+					}
+					select {
+					case <-done:
+						return
+					default:
+					}
+				}
+			})
+		}
+		for i := range callers {
+			writers.Go(func() {
+				var err error
+				switch old := hints.UID(fmt.Sprint("old", i/2)); i % 4 {
+				case 0:
+					_, err = users.Update(ctx, old, func(e *userdb.Entry) error { e.AddText("email", wanted); return nil })
+				case 1:
+					_, err = users.Create(ctx, userdb.NewEntry{Values: map[string][]string{"email": {wanted, fmt.Sprint("n", i)}}})
+				case 2:
+					_, err = users.Update(ctx, old, func(e *userdb.Entry) error { e.PutFirst("email", wanted); return nil })
+				case 3:
+					_, err = users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", wanted)})
+				}
+				if err == nil {
+					won.Add(1)
+				} else if !errors.Is(err, userdb.ErrDuplicate) {
+					t.Error(err)
+				}
+			})
+		}
+		writers.Wait()
+		close(done)
+		readers.Wait()
+		if n := won.Load(); n != 1 {
+			t.Errorf("%d callers got the value, want 1", n)
+		}
 	})
 }
 

@@ -82,6 +82,25 @@ func TestRetiredUID(t *testing.T) {
 			t.Errorf("the entries are %q, want b and c", all)
 		}
 
+		add(t, users, "e", "email", "e@x.org")
+		must(t, users.Delete(ctx, hints.UID("e")))
+		var paged []string
+		for after, more := "", true; more; more = after != "" {
+			page, next, err := users.RetiredPage(ctx, after, 1)
+			if must(t, err); len(page) > 1 {
+				t.Errorf("a page has %d retired UIDs, want at most one", len(page))
+			}
+			for _, r := range page {
+				paged = append(paged, r.UID)
+			}
+			after = next
+		}
+		if slices.Sort(paged); !slices.Equal(slices.Compact(paged), []string{"a", "e"}) {
+			t.Errorf("the pages have the retired UIDs %q, want a and e", paged)
+		}
+		_, _, err = users.RetiredPage(ctx, "x", 1)
+		wantErr(t, "a page after another text", err, userdb.ErrCursor)
+
 		wantErr(t, "forgetting an entry", users.ForgetUID(ctx, "b"), userdb.ErrNotFound)
 		must(t, users.ForgetUID(ctx, "a"))
 		wantErr(t, "forgetting again", users.ForgetUID(ctx, "a"), userdb.ErrNotFound)

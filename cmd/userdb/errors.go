@@ -106,8 +106,13 @@ var advice = []struct {
 }
 
 func adviceOn(err error) string {
-	if f, ok := errors.AsType[*userdb.FieldError](err); ok && f.Rule == "retired" {
-		return "choose another value, or free this one with 'userdb retired forget'"
+	if f, ok := errors.AsType[*userdb.FieldError](err); ok && errors.Is(err, userdb.ErrDuplicate) {
+		switch f.Rule {
+		case "retired":
+			return "choose another value, or free this one with 'userdb retired forget'"
+		case "held":
+			return "another entry gave it up and holds it: see 'userdb held show'"
+		}
 	}
 	code := userdb.CodeOf(err)
 	for _, a := range advice {

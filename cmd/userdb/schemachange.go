@@ -127,14 +127,16 @@ func addToSchemaCommand(s *session) *cobra.Command {
 	var f schema.Field
 	var roles schema.Role
 	var codec string
+	var retire bool
 	c := &cobra.Command{
 		Use:   "add TYPE FIELD",
 		Short: "Add a field, or a role of one, to the stored schema",
-		Long: `Add a field to a type of the schema in force, or roles to an existing field, and bring the entries
-up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
+		Long: `Add a field to a type of the schema in force, or roles or a hold to an existing field, and bring the
+entries up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 		Example: `  userdb schema add user city --role indexed
   userdb schema add user age --codec number --role ordered
-  userdb schema add user customer --role identifier --pattern '^C[0-9]{4}$'`,
+  userdb schema add user customer --role identifier --pattern '^C[0-9]{4}$'
+  userdb schema add user email --hold 90d --retire`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			f.Codec = schema.Codec(codec)
 			if f.Pattern != "" {
@@ -153,6 +155,10 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 			if err != nil {
 				return err
 			}
+			if t := to.Types[words[0]]; retire {
+				t.Retire = true
+				to.Types[words[0]] = t
+			}
 			if err := s.migrateTo(ctx, to, false); err != nil || !roles.Has(schema.RoleSecondary) {
 				return err
 			}
@@ -170,6 +176,10 @@ up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 	choiceFlag(c, &codec, "codec", "encode its values with `C` (default text)", "text", "date", "number", "json", "boolean", "null", "identity")
 	choiceFlag(c, &f.Kind, "kind", "its values must be of kind `K`: email, email-dots, username, nickname,\nurl or pattern", "email", "email-dots", "username", "nickname", "url", "pattern")
 	c.Flags().StringVar(&f.Pattern, "pattern", "", "its values must match `REGEXP` (RE2); ^ and $ anchor it")
+	c.Flags().Func("hold", "for this `TIME`, such as 90d, nobody else can take a value that an entry\ngives up", func(text string) error {
+		return f.Hold.UnmarshalText([]byte(text))
+	})
+	c.Flags().BoolVar(&retire, "retire", false, "never give the UID of a deleted entry of TYPE to another one")
 	return c
 }
 
@@ -200,7 +210,7 @@ func (s *session) noteOverlaps(t schema.Type, field string) error {
 }
 
 // withField returns a schema that has only the type typ of old. It adds the field called name to
-// that type, as declared says. If the field exists, it only adds the roles to the field.
+// that type, as declared says. If the field exists, it only adds the roles and the hold to the field.
 func withField(old schema.Schema, typ, name string, declared schema.Field, roles schema.Role) (schema.Schema, error) {
 	t, has := old.Types[typ]
 	if !has {
@@ -223,6 +233,7 @@ func withField(old schema.Schema, typ, name string, declared schema.Field, roles
 		f = declared
 	}
 	f.Role |= roles
+	f.Hold = cmp.Or(declared.Hold, f.Hold)
 	t.Fields = maps.Clone(t.Fields)
 	if t.Fields == nil {
 		t.Fields = map[string]schema.Field{}

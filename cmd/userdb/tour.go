@@ -82,6 +82,17 @@ var tourSteps = []tourStep{
 	}},
 }
 
+// tourHold shows what remains of identifiers that are given up.
+var tourHold = tourStep{"Not even one after the other: what is given up is held, if the schema says so.", []tourCommand{
+	{words: []string{"schema", "add", "user", "customer", "--hold", "90d", "--retire"}},
+	{shown: "userdb set alice customer=C2042 | head -1", words: []string{"set", "alice", "customer=C2042"}, brief: true},
+	{words: []string{"create", "customer=C1042", "--no-password"}, exit: 4},
+	{words: []string{"held", "show", "customer=C1042"}},
+	{shown: "userdb create uid=bob name=Bob --no-password | head -1", words: []string{"create", "uid=bob", "name=Bob", "--no-password"}, brief: true},
+	{words: []string{"delete", "bob", "--yes"}},
+	{words: []string{"create", "uid=bob", "--no-password"}, exit: 4},
+}}
+
 // tourLogin returns the command line of a login.
 func tourLogin(identifier string) tourCommand {
 	return tourCommand{
@@ -160,8 +171,11 @@ func (s *session) tourOn(ctx context.Context, url string, keep bool) (err error)
 	if err := t.drawRecords(ctx, len(tourSteps)+1); err != nil {
 		return err
 	}
+	if err := t.show(ctx, len(tourSteps)+2, tourHold); err != nil {
+		return err
+	}
 	last := tourStep{"The check proves that no two accounts share an identifier.", []tourCommand{{words: []string{"check"}}}}
-	if err := t.show(ctx, len(tourSteps)+2, last); err != nil {
+	if err := t.show(ctx, len(tourSteps)+3, last); err != nil {
 		return err
 	}
 	if keep {

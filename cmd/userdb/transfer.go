@@ -27,7 +27,8 @@ func exportCommand(s *session) *cobra.Command {
 		Short: "Write entries as JSON lines",
 		Long: `Write one entry with everything that is stored about it, or all entries. Each is one JSON line with
 its type, its facets, its tertiary records and, if it is disabled, since when. 'userdb import' reads
-these lines. Entries come in no order, and nothing is locked.`,
+these lines. Entries come in no order, and nothing is locked. Values that are held and UIDs that are
+retired have lines of their own, so that nobody else gets them where the lines are imported.`,
 		Example: `  userdb export > users.jsonl
   userdb export email=alice@example.com
   userdb export --secrets > backup.jsonl`,

@@ -186,6 +186,65 @@ func (rd *Reader) Retired(ctx context.Context, t *change.Type) iter.Seq2[store.R
 	}
 }
 
+// Limits on what RetiredPage scans: the number of keys at a time, and about how many for a page.
+const (
+	retiredScan    = 1000
+	maxRetiredScan = 100_000
+)
+
+// RetiredPage returns up to want records of those that Retired yields, after a continuation or, if
+// after is "", from the start. next is the continuation for the rest, or "" at the end. A page may
+// have fewer records, or none, if few of many keys are of retired UIDs.
+func (rd *Reader) RetiredPage(ctx context.Context, t *change.Type, after string, want int) (found []store.Record, next string, err error) {
+	at, err := parseBookmark(after, false)
+	if err != nil {
+		return nil, "", err
+	}
+	from, err := tallyScan(t, retiredScan)
+	for scanned := 0; err == nil; scanned += retiredScan {
+		from.Cursor = at.cursor
+		keys, cursor, err := rd.Engine.Scan(ctx, from)
+		if err != nil {
+			return nil, "", err
+		}
+		batch, err := rd.readTally(ctx, t, keys)
+		if err != nil {
+			return nil, "", err
+		}
+		retired := map[recordkey.Key]store.Record{}
+		var prks []recordkey.Key
+		for _, r := range batch.others {
+			if r.Fields[store.FieldRetired] != "" {
+				retired[r.Key] = r
+				prks = append(prks, r.Key)
+			}
+		}
+		complete := at.cursor == "" && cursor == ""
+		rest := at.rest(prks)
+		some := rest[:min(want-len(found), len(rest))]
+		for _, prk := range some {
+			found = append(found, retired[prk])
+		}
+		if len(some) < len(rest) {
+			if len(some) > 0 {
+				at.add(some, complete)
+			}
+			return found, at.String(), nil
+		}
+		at = bookmark{cursor: cursor}
+		if at.atEnd() || len(found) == want || scanned >= maxRetiredScan {
+			return found, at.String(), nil
+		}
+	}
+	return nil, "", err
+}
+
+// tallyScan returns a scan of the PRKs of a type in which live entries are only counted.
+func tallyScan(t *change.Type, count int) (store.Scan, error) {
+	prefix, err := t.PRK("x")
+	return store.Scan{Pattern: t.Guard.Entries, Tally: strings.TrimSuffix(prefix.String(), "x"), Count: count}, err
+}
+
 // A tallied holds what a batch of PRKs leads to.
 type tallied struct {
 	live   int64          // the number of live entries
@@ -195,12 +254,11 @@ type tallied struct {
 // tally scans the PRKs of a type in batches. It ends after an error.
 func (rd *Reader) tally(ctx context.Context, t *change.Type) iter.Seq2[tallied, error] {
 	return func(yield func(tallied, error) bool) {
-		prefix, err := t.PRK("x")
+		at, err := tallyScan(t, countBatch)
 		if err != nil {
 			yield(tallied{}, err)
 			return
 		}
-		at := store.Scan{Pattern: t.Guard.Entries, Tally: strings.TrimSuffix(prefix.String(), "x"), Count: countBatch}
 		for keys, err := range store.ScanAll(ctx, rd.Engine, at) {
 			var batch tallied
 			if err == nil {

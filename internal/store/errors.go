@@ -56,8 +56,9 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // DuplicateField returns the error for a UID or secondary value that another entry already has.
 func DuplicateField(field string) error { return &FieldError{Err: ErrDuplicate, Field: field} }
 
-// RuleRetired is the rule of the error for a UID that belonged to a deleted entry.
-const RuleRetired = "retired"
+// RuleRetired is the rule of the error for a UID that belonged to a deleted entry. RuleHeld is that
+// for a value that another entry has given up and holds.
+const RuleRetired, RuleHeld = "retired", "held"
 
 // RetiredUID returns the error for a UID that belonged to an entry that was deleted.
 func RetiredUID(field string) error {
@@ -67,13 +68,22 @@ func RetiredUID(field string) error {
 // DuplicateOf returns the error for an SRK that another entry holds, and that c claims or checks
 // under another field. It names the field for which c claims the value, and does not reveal the
 // other entry's field.
-func DuplicateOf(c Change, srk recordkey.Key) error {
+func DuplicateOf(c Change, srk recordkey.Key) error { return DuplicateField(fieldClaimed(c, srk)) }
+
+// fieldClaimed returns the field under which c claims the value of an SRK that it claims or checks.
+func fieldClaimed(c Change, srk recordkey.Key) string {
 	for _, claim := range c.Claim {
 		if claim.Value() == srk.Value() && !slices.Contains(c.Claim, srk) {
-			return DuplicateField(claim.Field())
+			return claim.Field()
 		}
 	}
-	return DuplicateField(srk.Field())
+	return srk.Field()
+}
+
+// HeldOf returns the error of [DuplicateOf] for an SRK whose value another entry has given up and
+// holds.
+func HeldOf(c Change, srk recordkey.Key) error {
+	return &FieldError{Err: ErrDuplicate, Field: fieldClaimed(c, srk), Rule: RuleHeld}
 }
 
 // A MismatchError carries the schema in the database. Stored is "" if entries exist but no schema

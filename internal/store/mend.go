@@ -16,6 +16,7 @@ func (Align) step()         {}
 func (ForgetUID) step()     {}
 func (ForgetHeld) step()    {}
 func (MoveHeld) step()      {}
+func (Preserve) step()      {}
 func (RestoreHeld) step()   {}
 func (Remove) step()        {}
 func (ReplaceSchema) step() {}
@@ -114,6 +115,14 @@ type ForgetHeld struct {
 type MoveHeld struct {
 	Entry    recordkey.Key
 	From, To Held // their ends do not matter
+}
+
+// Preserve makes an entry, or the tombstone of one that does not exist, hold a value (FieldHeld), or
+// retires the UID of an entry that does not exist (FieldRetired), as in the store from which both
+// come. It reports false if the UID is in use, or if the entry holds too many values.
+type Preserve struct {
+	Entry recordkey.Key
+	Facet
 }
 
 // Copy copies a record of any Redis type, with its time to live, over the record at To. It reports

@@ -47,6 +47,13 @@ type ExportOptions struct {
 // base64, that JSON cannot express exactly. Unprintable characters are escaped. Values that a
 // repair took out of their fields are among the facets, as ~lost:FIELD.
 //
+// A value that an entry holds after it gave it up, and a UID that is retired, are lines of their
+// own, also if the entry was deleted, so that a store which is made from the export gives them to
+// nobody else:
+//
+//	{"type":"user","held":{"uid":"…","field":"name","value":"ada","until":"2027-02-01T…"}}
+//	{"type":"user","retired":{"uid":"…","at":"2026-11-29T…"}}
+//
 // An entry and its tertiary records are read at one moment. Entries that are created or deleted
 // during the export may be left out, and one may be written twice if the server's tables grow or
 // shrink; Import notices that. Memory use stays flat. Export leaves out versions (~rev), tokens and
@@ -56,7 +63,8 @@ type ExportOptions struct {
 // program without a schema of its own exports all entries, and the stored schema of a type cannot
 // be read, Export writes the entries of all other types and returns ErrCorrupt.
 //
-// The Report counts the entries written (Read) and those that cannot be read (Refused).
+// The Report counts the entries written (Read) and those that cannot be read (Refused), and the
+// lines about held values and retired UIDs.
 //
 // The start of an export is recorded as an event, as in Import, unless it finds nothing.
 func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (Report, error) {
@@ -208,15 +216,22 @@ func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
 func (x *exporter) write(ctx context.Context, t *change.Type, reads []store.EntryRead) error {
 	for len(reads) > 0 {
 		some := reads[:min(x.atOnce, len(reads))]
+		var gone []recordkey.Key
 		entries, err := x.Engine.Read(ctx, some)
 		if err != nil {
 			return err
 		}
 		for i, entry := range entries {
 			if entry.Err == store.ErrNotFound {
+				gone = append(gone, some[i].PRK)
 				continue
 			}
 			if err := x.writeEntry(t, some[i], entry); err != nil {
+				return err
+			}
+		}
+		if x.o.Only.IsZero() && len(gone) > 0 {
+			if err := x.writeTombstones(ctx, t, gone); err != nil {
 				return err
 			}
 		}
@@ -267,6 +282,9 @@ func (x *exporter) writeEntry(t *change.Type, read store.EntryRead, entry store.
 	text, err := strictjson.Marshal(line)
 	if err == nil {
 		_, err = x.w.Write(text)
+	}
+	if err == nil {
+		err = x.writePreserved(t, entry.Record)
 	}
 	return err
 }

@@ -94,6 +94,11 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // other input it imports the lines before the undeclared name. All names in Map must occur in the
 // input, and in CSV also those in Ignore.
 //
+// A line about a held value or a retired UID of another store (see Export) keeps that from others
+// here. Import refuses it if another entry has or holds the value or has the UID, or if the schema
+// does not hold values of the field or retire UIDs. It skips a hold that has ended, and one of a
+// value that the entry has again.
+//
 // Memory use stays flat: Import holds some thousand lines at a time. It finishes lines in the order
 // of the input. The report counts all lines so far, including those before Resume. When ctx ends,
 // Import hashes no more passwords, finishes and saves within 20 seconds what it has started, and
@@ -137,6 +142,7 @@ type importer struct {
 	bytes        int64            // size of the lines read so far
 	seen         map[uint64]int64 // the keys that a dry run has seen, by digest; see linesBefore
 	trialRefused bool             // the line of the trial would be refused
+	schemaStored []string         // types whose schema is known to be stored; see storeSchema
 	// freeBatches are reused, since most of the memory of an import is in its batches.
 	freeBatches []*batch
 	firstSize   int // number of lines in the first batch

@@ -96,6 +96,10 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 			})
 		case "tertiary":
 			j.objectOf(name, func(name string) { r.tertiary = append(r.tertiary, j.tertiary(name)) })
+		case keyHeld:
+			r.held = j.preserved(name)
+		case keyRetired:
+			r.retired = j.preserved(name)
 		case keyValues:
 			j.objectOf(name, func(field string) { r.values = append(r.values, j.values(field)) })
 		case "~rejected": // added by the import that refused the line
@@ -116,7 +120,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 
 // unknownKey returns the error for a key that no line of an export has.
 func unknownKey(name string) error {
-	keys := []string{"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled, keyVerified, keyValues, keyImported}
+	keys := []string{"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled, keyVerified, keyValues, keyImported, keyHeld, keyRetired}
 	e := &ColumnError{Name: name, Reason: `a line of JSON has the facets of an entry under "facets"`}
 	if suggestion := change.Suggest(name, keys); suggestion != "" {
 		e.Reason = "no line of an export has such a key" + suggestion

@@ -47,6 +47,8 @@ type line struct {
 	incomplete error
 	leftOut
 
+	preserved *preserved // instead of an entry; nil if the line describes an entry
+
 	done   outcome
 	err    error         // why it is refused; a duplicate may still be resolved
 	update *store.Change // the change made to an existing entry
@@ -69,6 +71,8 @@ const (
 	createdLine
 	updatedLine
 	skippedLine
+	heldLine    // a value is held
+	retiredLine // a UID is retired
 )
 
 func (l *line) refuse(err error) { l.done, l.err = refusedLine, err }
@@ -106,7 +110,7 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 	b.failed = hashing.Wait()
 	for i := range b.lines {
 		l := &b.lines[i]
-		if l.t == nil || l.err != nil {
+		if l.t == nil || l.err != nil || l.preserved != nil {
 			continue
 		}
 		if l.err = im.build(l, 0); l.err == nil {
@@ -265,6 +269,8 @@ type reading struct {
 	tertiary []tertiaryRecord
 	values   []fieldValues
 	verified []string // facets that the line calls verified
+	held     *preservedText
+	retired  *preservedText
 	flagged  []string // the names in own that begin with columnVerified
 	flat     bool     // a facet was a key of the JSON line itself
 	nested   bool     // the JSON line has facets, as in an export
@@ -306,6 +312,9 @@ func (im *importer) draft(l *line) error {
 		return err
 	}
 	l.t = t
+	if r.held != nil || r.retired != nil {
+		return im.preserve(l, r)
+	}
 	l.draft = change.Draft{Facets: make(map[string]string, len(r.facets)+1)}
 	l.table = im.o.CSV || im.o.From != "" || r.flat && !r.nested
 	l.leftOut = r.leftOut

@@ -81,11 +81,16 @@ type ImportOptions struct {
 
 // A Report counts what an import or an export did.
 type Report struct {
-	Read    int64 `json:"read"` // entries exported, or lines imported
+	Read    int64 `json:"read"` // entries exported, or lines read
 	Created int64 `json:"created"`
 	Updated int64 `json:"updated"`
 	Skipped int64 `json:"skipped"`
 	Refused int64 `json:"refused"`
+
+	// Held and Retired count the values that are held and the UIDs that are retired as a line of an
+	// export says, or as an export writes.
+	Held    int64 `json:"held,omitzero"`
+	Retired int64 `json:"retired,omitzero"`
 
 	// NoPassword counts entries that were created or updated and have no password, and NoIdentifier
 	// created entries that have no secondary facet, so that nobody can log in to them.
@@ -102,13 +107,15 @@ type Report struct {
 	PasswordKept int64 `json:"password_kept,omitzero"`
 }
 
-// Notes returns one line of text for each count that says what an import left out. It returns none
-// if nothing was.
+// Notes returns one line of text for each count that says what an import kept from others or left
+// out. It returns none if nothing was.
 func (r Report) Notes() (notes []string) {
 	for _, n := range []struct {
 		count int64
 		text  string
 	}{
+		{r.Held, "held: nobody else can take the value yet"},
+		{r.Retired, "retired: the UID of a deleted entry, which is not given again"},
 		{r.NoPassword, "without a password, which each owner sets with a token"},
 		{r.NoIdentifier, "without an identifier: nobody can log in"},
 		{r.SecondFactor, "with a second factor, which was left out"},

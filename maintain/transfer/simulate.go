@@ -86,7 +86,46 @@ func (im *importer) findTaken(ctx context.Context, lines []*line, existing []exi
 			k.byOther = cmp.Or(k.byOther, err)
 		}
 	}
-	return taken, nil
+	return taken, im.findPreserved(ctx, lines, lookups, found, of, taken)
+}
+
+// findPreserved adds to taken the keys that no entry has: UIDs that are retired and values that are
+// held. of says to which line each lookup belongs.
+func (im *importer) findPreserved(ctx context.Context, lines []*line, lookups []store.Lookup, found []store.Found, of []int, taken []takenKeys) error {
+	var reads []store.RawRead
+	var at []int // the lookups
+	for j, f := range found {
+		if !errors.Is(f.Err, store.ErrNotFound) {
+			continue
+		}
+		read := store.RawRead{Key: lookups[j].PRK.String(), As: store.RawField, Field: store.FieldRetired}
+		if srks := lookups[j].SRKs; len(srks) > 0 {
+			read = store.RawRead{Key: srks[0].String(), As: store.RawText}
+		}
+		reads, at = append(reads, read), append(at, j)
+	}
+	raws, err := im.Engine.ReadRaw(ctx, reads)
+	if err != nil {
+		return err
+	}
+	for i, raw := range raws {
+		k, c, srks := &taken[of[at[i]]], &lines[of[at[i]]].create, lookups[at[i]].SRKs
+		switch {
+		case raw.Wire == "":
+		case len(srks) == 0:
+			k.first = cmp.Or(k.first, store.RetiredUID(c.Key.Field()))
+		default:
+			owner, _, err := im.ownerOf(ctx, srks[0])
+			if err != nil {
+				return err
+			}
+			if owner.Key != c.Key && holds(owner, srks[0].Field(), srks[0].Value()) {
+				err := store.HeldOf(*c, srks[0])
+				k.first, k.byOther = cmp.Or(k.first, err), cmp.Or(k.byOther, err)
+			}
+		}
+	}
+	return nil
 }
 
 // simulate determines the outcome of a line from the entry that it is about, and from the keys that

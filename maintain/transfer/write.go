@@ -97,6 +97,9 @@ func (im *importer) finishBatch(ctx context.Context, b *batch, failed error) err
 	default:
 		err = im.resolve(b.ctx, b)
 	}
+	if err == nil {
+		err = im.writePreserved(b.ctx, b)
+	}
 	if saved := b.endBulk(context.WithoutCancel(ctx)); saved != nil {
 		return saved
 	}
@@ -110,7 +113,7 @@ func (im *importer) finishBatch(ctx context.Context, b *batch, failed error) err
 // recordBatch counts the outcomes of a batch, reports the refused lines, and saves the state.
 func (im *importer) recordBatch(ctx context.Context, b *batch) error {
 	s, r := &im.state, &im.state.Report
-	counts := [...]*int64{refusedLine: &r.Refused, createdLine: &r.Created, updatedLine: &r.Updated, skippedLine: &r.Skipped}
+	counts := [...]*int64{refusedLine: &r.Refused, createdLine: &r.Created, updatedLine: &r.Updated, skippedLine: &r.Skipped, heldLine: &r.Held, retiredLine: &r.Retired}
 	for i := range b.lines {
 		l := &b.lines[i]
 		s.Lines++
@@ -121,7 +124,7 @@ func (im *importer) recordBatch(ctx context.Context, b *batch) error {
 		r.Read++
 		*counts[l.done]++
 		im.count(l)
-		if im.o.Trial != nil && l.t != nil {
+		if im.o.Trial != nil && l.t != nil && l.preserved == nil {
 			if err := im.try(ctx, l, im.o.Trial); err != nil {
 				return err
 			}

@@ -42,16 +42,10 @@ func findHeld(ctx context.Context, t *userdb.Type, declared schema.Type, q strin
 // releaseHeld lets others take a held value. It asks for confirmation first.
 func (c *Console) releaseHeld(w http.ResponseWriter, r *http.Request) {
 	field, value := r.PostFormValue("field"), r.PostFormValue("value")
-	db, err := c.view(r.Context())
-	var t *userdb.Type
-	if err == nil {
-		if t, err = db.Type(r.PostFormValue("type")); err != nil {
-			err = userdb.ErrNotFound
-		}
-	}
+	t, err := c.formType(r)
 	var found []heldValue
 	if err == nil {
-		declared := db.Schema().Types[t.Name()]
+		declared := t.Schema()
 		declared.Fields = map[string]schema.Field{field: declared.Fields[field]}
 		found, err = findHeld(r.Context(), t, declared, value)
 	}

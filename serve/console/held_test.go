@@ -42,3 +42,29 @@ func TestHeldValues(t *testing.T) {
 	d.createAccount("u3", "name", "Alice")
 	d.createAccount("u4", "name", "Bob")
 }
+
+// TestRetiredUIDs lists the UIDs of deleted accounts and frees one, with a confirmation.
+func TestRetiredUIDs(t *testing.T) {
+	sc := testSchema()
+	user := sc.Types["user"]
+	user.Retire = true
+	sc.Types["user"] = user
+	d := openSchema(t, "memory:", sc, true)
+	d.createAccount("u1", "name", "Alice")
+	d.createAccount("u2", "name", "Bob")
+	must(t, d.users.Delete(t.Context(), hintOf("u1")))
+
+	const at = "/console/retired?type=user"
+	d.wantText(d.do(http.StatusOK, "/console/types/user"), "UIDs of deleted accounts")
+	found := d.do(http.StatusOK, at)
+	d.wantText(found, "u1, deleted", "Let it be given again")
+	d.wantNoText(found, "u2")
+	question := d.do(http.StatusOK, "/console/retired", d.fillForm(found, "/console/retired")...)
+	d.wantText(question, "The account u1 was deleted.", "will mean the next account that gets it", "Cancel")
+	d.wantText(d.do(http.StatusOK, at), "u1, deleted")
+	form := d.fillForm(question, "/console/retired")
+	d.wantText(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/retired", form...)), "There is no such UID.")
+	d.do(http.StatusNotFound, "/console/retired", form...)
+	d.do(http.StatusNotFound, "/console/retired?type=none")
+	d.createAccount("u1", "name", "Carl")
+}

@@ -38,6 +38,7 @@ type listing struct {
 	Next, Prev   string // paths, or "" if there is no such page
 	Count        string
 	Short        bool   // the page is not full, but later pages may have more accounts
+	RetiredPath  string // path of the page that lists retired UIDs, if the type has them
 	CountPath    string // path of the page that counts them, if this one does not
 }
 
@@ -81,6 +82,9 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		Path: typePath(t.Name()), Columns: listColumns(declared), FilterFields: filterFields(declared), Orders: declared.Ordered(), Order: params.Get("order"),
 		Reverse: params.Get("reverse") == "true", Disabled: params.Get("disabled"), HasTags: slices.Contains(declared.IndexedTertiary(), "tags"),
 		Conditions: activeConditions(typePath(t.Name()), params),
+	}
+	if declared.Retire {
+		l.RetiredPath = retiredPath(t.Name(), "")
 	}
 	for _, e := range found.Entries {
 		l.Rows = append(l.Rows, newRow(e, declared, l.Columns))

@@ -55,6 +55,8 @@ func (c *Console) table() []route {
 		{"POST " + account, c.edit, ifConfirmed},
 		{"POST " + account + "/values", c.changeValues, ifConfirmed},
 		{"POST /console/held", c.releaseHeld, ifConfirmed},
+		{"GET /console/retired", c.retired, never},
+		{"POST /console/retired", c.forgetUID, ifConfirmed},
 		act("disable", disable, never),
 		act("sessions/end", endSessions, never),
 		act("enable", enable, always),

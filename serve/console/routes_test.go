@@ -25,7 +25,8 @@ var withoutPassword = map[string]string{
 	"GET /console/find": "shows a few accounts", "GET /console/suggest": "shows a few accounts",
 	"GET /console/types/{type}": "shows a page of accounts", "GET /console/types/{type}/{uid}": "shows one account",
 	"GET /console/history": "shows no values", "GET /console/schema": "shows no accounts", "GET /console/status": "shows no accounts",
-	"GET /console/keys": "shows no secrets", "GET /console/import": "shows a form", "GET /console/export": "shows a form",
+	"GET /console/retired": "shows a page of UIDs",
+	"GET /console/keys":    "shows no secrets", "GET /console/import": "shows a form", "GET /console/export": "shows a form",
 	"GET /console/check": "shows a form", "GET /console/jobs/{id}": "shows progress",
 }
 
@@ -34,6 +35,7 @@ var withForm = map[string]url.Values{
 	"POST /console/types/{type}/{uid}":        {confirmName: {"true"}},
 	"POST /console/types/{type}/{uid}/values": {confirmName: {"true"}},
 	"POST /console/held":                      {confirmName: {"true"}},
+	"POST /console/retired":                   {confirmName: {"true"}},
 	"POST /console/check":                     {"repair": {"true"}, "confirm": {"true"}},
 }
 

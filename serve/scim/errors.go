@@ -134,6 +134,15 @@ var attributeNames = func() map[string]string {
 	return names
 }()
 
+// whyTaken says why a value is taken. A directory may know that a value is held, because it has all
+// accounts of its type.
+func whyTaken(err error) string {
+	if refused, is := errors.AsType[*userdb.FieldError](err); is && refused.Rule == "held" {
+		return "a resource that had this value holds it for a time"
+	}
+	return "another resource has this value"
+}
+
 // publicError returns the SCIM error for an error of the library if there is one, and err
 // otherwise.
 func publicError(err error) error {
@@ -145,7 +154,7 @@ func publicError(err error) error {
 	case errors.Is(err, ErrOptions): // its text reveals only the type and its fields
 		return &Error{http.StatusInternalServerError, "", err.Error()}
 	case scimType == uniqueness:
-		return &Error{status, scimType, err.Error() + ": another resource has this value"}
+		return &Error{status, scimType, err.Error() + ": " + whyTaken(err)}
 	case scimType != "":
 		return &Error{status, scimType, strings.ReplaceAll(err.Error(), "\n", "; ")}
 	}

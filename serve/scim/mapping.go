@@ -175,7 +175,11 @@ func withSCIM(t schema.Type, m Mapping) (schema.Type, error) {
 		fields[name] = f
 		return nil
 	}
-	err := errors.Join(addRole(externalField, schema.RoleIndexed, schema.CodecText), addRole(addedField, schema.RoleOrdered, schema.CodecDate))
+	external := schema.RoleIndexed
+	if fields[externalField].Role.Has(schema.RoleSecondary) {
+		external = 0 // users are found by it without an index
+	}
+	err := errors.Join(addRole(externalField, external, schema.CodecText), addRole(addedField, schema.RoleOrdered, schema.CodecDate))
 	if mail, has := m["emails"]; has && mail != m["username"] {
 		err = errors.Join(err, addRole(mail, schema.RoleOrdered, schema.CodecText))
 	}

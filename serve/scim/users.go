@@ -65,10 +65,11 @@ func (c *call) facets(e *edit) map[string]*string {
 
 // withExternalID calls write, which gives the user with an id, or a new one if id is "", the
 // externalId of an edit. It returns an error if another user has it. No two requests give the same
-// externalId to different users at the same time.
+// externalId to different users at the same time. If the schema makes externalId an identifier, the
+// store sees to that.
 func (c *call) withExternalID(id string, e *edit, write func(context.Context) error) error {
 	external := e.attributes["externalid"]
-	if external == nil {
+	if external == nil || c.identifiesBy(externalField) {
 		return write(c.ctx)
 	}
 	if id != "" { // a user keeps what it has, even if others have it too
@@ -90,6 +91,11 @@ func (c *call) withExternalID(id string, e *edit, write func(context.Context) er
 		}
 		return write(ctx)
 	})
+}
+
+// identifiesBy reports whether a field of the users is an identifier.
+func (c *collection) identifiesBy(field string) bool {
+	return c.schema.Fields[field].Role.Has(schema.RoleSecondary)
 }
 
 func createUser(c *call) (answer, error) {
@@ -222,7 +228,7 @@ func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
 		found, err = asSlice(c.users.Find(c.ctx, hints.UID(first.value)))
 	case field == "":
 		return nil, nil
-	case field == c.fields["username"]:
+	case field == c.fields["username"], first.attribute == "externalid" && c.identifiesBy(field):
 		found, err = asSlice(c.users.Find(c.ctx, hints.Field(field, first.value)))
 	case first.attribute == "externalid":
 		found, err = c.collect(c.users, userdb.Query{Where: schema.Facets{field: v}})

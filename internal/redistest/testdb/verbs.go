@@ -178,6 +178,10 @@ func releaseVerbs() []Verb {
 			}
 			return nil
 		}},
+		{"RetiredPage", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, _, err := users.RetiredPage(ctx, "", 1)
+			return err
+		}},
 		{"ForgetUID", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			return users.ForgetUID(ctx, markedUID)
 		}},

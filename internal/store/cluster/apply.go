@@ -313,6 +313,8 @@ func (a *attempt) checkFree(ctx context.Context, owner, srk recordkey.Key, mode 
 	switch {
 	case err != nil || state == lacksValue, state == holdsValue && owner == a.c.Key:
 		return err
+	case owner != a.c.Key && state == holdsValue:
+		return store.HeldOf(a.c, srk)
 	case owner != a.c.Key:
 		return store.DuplicateOf(a.c, srk)
 	case a.c.Create:

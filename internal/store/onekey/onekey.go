@@ -31,6 +31,7 @@ var (
 	BuryScript     = redisx.NewScript(redisx.IsNumber, token.Lua, TombstoneLua, source("bury"))
 	ForgetScript   = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("forget"))
 	UnholdScript   = redisx.NewScript(redisx.IsNumber, source("forgetheld"))
+	PreserveScript = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("preserve"))
 	MoveHoldScript = redisx.NewScript(redisx.IsNumber, source("movehold"))
 	PromoteScript  = redisx.NewScript(redisx.IsNumber, source("promote"))
 	FilledScript   = redisx.NewScript(redisx.IsNumber, source("filled"))
@@ -111,8 +112,8 @@ func (ks *Keys) Bulk(ctx context.Context) (context.Context, func(context.Context
 }
 
 // Repair carries out the steps that need one slot: store.FinishDelete, store.ForgetUID,
-// store.ForgetHeld, store.RestoreHeld, store.MoveHeld, store.ReplaceSchema, and store.Remove, which
-// on a cluster must have no owner.
+// store.ForgetHeld, store.RestoreHeld, store.MoveHeld, store.Preserve, store.ReplaceSchema, and
+// store.Remove, which on a cluster must have no owner.
 func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	switch s := s.(type) {
 	case store.Remove:
@@ -127,6 +128,9 @@ func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 		return ks.forgetHeld(ctx, s)
 	case store.MoveHeld:
 		return ks.moveHeld(ctx, s)
+	case store.Preserve:
+		args := []string{s.Field, s.Wire, ks.options.TombstoneLife}
+		return ks.RunBool(ctx, PreserveScript, []string{s.Entry.String()}, args...)
 	case store.ForgetUID:
 		return ks.forget(ctx, s.Entry)
 	case store.Publish: // the script that wrote the line added it to the feed

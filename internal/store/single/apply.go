@@ -270,7 +270,7 @@ func (e *Engine) addDrops(c store.Change) store.Change {
 func (a *attempt) refusalError(reply []any) error {
 	c, what, detail := a.c, redisx.Text(reply, 0), redisx.Text(reply, 1)
 	reply = append(reply, nil) // reply[1] must exist
-	if a.unsure && what != "duplicate" && !store.HistoryComplete(detail, c.Expected.Rev) {
+	if a.unsure && what != "duplicate" && what != "held" && !store.HistoryComplete(detail, c.Expected.Rev) {
 		return fmt.Errorf("changing %s: %w", c.Key, store.ErrOutcomeUnknown)
 	}
 	switch what {
@@ -289,6 +289,10 @@ func (a *attempt) refusalError(reply []any) error {
 	case "duplicate":
 		if n, ok := a.parseSRKNumber(reply[1]); ok {
 			return store.DuplicateOf(c, a.srks[n-1])
+		}
+	case "held":
+		if n, ok := a.parseSRKNumber(reply[1]); ok {
+			return store.HeldOf(c, a.srks[n-1])
 		}
 	}
 	return fmt.Errorf("changing %s: %w: %w", c.Key, store.ErrOutcomeUnknown, redisx.UnknownWord(what))

@@ -212,6 +212,16 @@ var refusedCalls = map[string]func(p fixture, e *Engine) error{
 		c.Release, c.Set = nil, append(c.Set, store.Facet{Field: h.Name(), Wire: h.Text()})
 		return p.applyNoted(e, c)
 	},
+	"add an address": func(p fixture, e *Engine) error {
+		old := p.find("a")
+		facets, own := change.Facets(old), map[string]string{}
+		err := p.users.SetTexts(old, facets, own, "email", []string{"e", "w"}, time.Now())
+		c, _, updateErr := p.users.Update(old, facets, own)
+		if err = cmp.Or(err, updateErr); err != nil {
+			p.t.Fatal(err)
+		}
+		return p.applyNoted(e, c)
+	},
 	"add a tag": func(p fixture, e *Engine) error {
 		prk, _ := p.users.PRK("a")
 		key, index, err := p.users.TertiaryKey(prk, "tags", "set", []string{"green"})
@@ -427,8 +437,17 @@ func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bo
 	return r.refused
 }
 
-// checkKept checks that a retired UID stays retired, and that a value that was given up names the
-// entry that holds it. If the server refused something, the SRK may lack its time to live.
+// checkTaken checks that no other entry gets a value that "a" has or holds.
+func (p fixture) checkTaken(what, value string) {
+	p.t.Helper()
+	if err := p.applyNoted(p.engine, p.draft("other", value, nil)); !errors.Is(err, store.ErrDuplicate) {
+		p.report("%s: another entry got the value %s: %v", what, value, err)
+	}
+}
+
+// checkKept checks that a retired UID stays retired, that a value that was given up names the entry
+// that holds it, and that nobody else gets it or a further value. If the server refused something,
+// the SRK may lack its time to live.
 func (p fixture) checkKept(what, name string, refused bool) {
 	p.t.Helper()
 	ctx, client, prk := p.t.Context(), p.engine.client, "user/uid:a"
@@ -445,5 +464,8 @@ func (p fixture) checkKept(what, name string, refused bool) {
 		if client.HGet(ctx, prk, store.FieldHeld("name", "x")).Val() == "" || client.Get(ctx, srk).Val() != prk || !refused && client.TTL(ctx, srk).Val() <= 0 {
 			p.report("%s: the name is not held: %v, %v", what, client.Get(ctx, srk).Val(), client.TTL(ctx, srk).Val())
 		}
+		p.checkTaken(what, "x")
+	case "add an address":
+		p.checkTaken(what, "w")
 	}
 }

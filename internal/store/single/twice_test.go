@@ -56,7 +56,7 @@ func newFixture(t *testing.T, srv *redistest.Server) fixture {
 	t.Helper()
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
-		Primary: "uid", Fold: schema.FoldCasefold, Fields: map[string]schema.Field{"name": secondary, "email": secondary},
+		Primary: "uid", Fold: schema.FoldCasefold, Fields: map[string]schema.Field{"name": secondary, "email": {Role: schema.RoleSecondary, Many: 4}},
 		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}},
 	}}}, recordkey.Namespace{})
 	if err != nil {

@@ -37,7 +37,8 @@
 --   {"exists", ~rev} | {"retired", ~rev} | {"absent", ~rev} | {"conflict", ~rev} | {"damaged"}
 --   {"schema", stored} | {"unstored"}
 --   {"token", ~rev}     the token to spend is not valid
---   {"duplicate", i}    another entry holds the value of SRK i
+--   {"duplicate", i}    another entry has the value of SRK i
+--   {"held", i}         another entry has given up the value of SRK i, and holds it
 -- and, if the caller must do something before it tries again:
 --   {"filling", ~fill}  move into place the records that ~fill names
 --   {"occupied", i, SRV, i, SRV, …}  declare the entries that these SRKs name as owners
@@ -229,7 +230,10 @@ for i = 1, nowner do
   local n, seen, field, value = tonumber(take()), take(), take(), take()
   if srv[n] == seen then
     local q = redis.pcall('HMGET', KEYS[k + i], '~isa', '~skv:' .. field, field, '~also:' .. field .. ':' .. value, '~held:' .. field .. ':' .. value)
-    if not failed(q) and (q[1] == ARGV[7] and ((q[2] or q[3]) == value or q[4]) or q[5] and until_then(q[5]) > 0) then return {'duplicate', n} end
+    if not failed(q) then
+      if q[1] == ARGV[7] and ((q[2] or q[3]) == value or q[4]) then return {'duplicate', n} end
+      if q[5] and until_then(q[5]) > 0 then return {'held', n} end
+    end
     srv[n] = nil
     if n > nclaim then stale[#stale + 1] = n end
   end

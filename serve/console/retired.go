@@ -1,0 +1,74 @@
+package console
+
+import (
+	"net/http"
+	"net/url"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A retiredList holds one page of the retired UIDs of a type.
+type retiredList struct {
+	Type string
+	UIDs []userdb.RetiredUID
+	Next string // path of the next page, or ""
+}
+
+// retiredPath returns the path of the page that lists the retired UIDs of a type.
+func retiredPath(typ, after string) string {
+	values := url.Values{"type": {typ}}
+	if after != "" {
+		values.Set("after", after)
+	}
+	return "/console/retired?" + values.Encode()
+}
+
+// retired lists the retired UIDs of a type.
+func (c *Console) retired(w http.ResponseWriter, r *http.Request) {
+	t, err := c.formType(r)
+	l := retiredList{}
+	if err == nil {
+		var next string
+		l.Type = t.Name()
+		if l.UIDs, next, err = t.RetiredPage(r.Context(), r.FormValue("after"), pageSize); next != "" {
+			l.Next = retiredPath(l.Type, next)
+		}
+	}
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	c.show(w, r, http.StatusOK, page{Name: "retired", Title: "UIDs of deleted accounts: " + l.Type, Data: l})
+}
+
+// forgetUID lets a retired UID be given again. It asks for confirmation first.
+func (c *Console) forgetUID(w http.ResponseWriter, r *http.Request) {
+	uid := r.PostFormValue("uid")
+	t, err := c.formType(r)
+	if err == nil && r.PostFormValue(confirmName) == "" {
+		data := struct{ Type, UID, Back string }{t.Name(), uid, retiredPath(t.Name(), "")}
+		c.show(w, r, http.StatusOK, page{Name: "retired-confirm", Title: "Let this UID be given again?", Data: data})
+		return
+	}
+	if err == nil {
+		err = t.ForgetUID(r.Context(), uid)
+	}
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	http.Redirect(w, r, retiredPath(t.Name(), ""), http.StatusSeeOther)
+}
+
+// formType returns the type that a form or a query names.
+func (c *Console) formType(r *http.Request) (*userdb.Type, error) {
+	db, err := c.view(r.Context())
+	if err != nil {
+		return nil, err
+	}
+	t, err := db.Type(r.FormValue("type"))
+	if err != nil {
+		err = userdb.ErrNotFound
+	}
+	return t, err
+}
