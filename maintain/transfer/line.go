@@ -265,6 +265,7 @@ type reading struct {
 	tertiary []tertiaryRecord
 	values   []fieldValues
 	verified []string // facets that the line calls verified
+	unproven bool     // the line has keyUnproven, which is true
 	flagged  []string // the names in own that begin with columnVerified
 	flat     bool     // a facet was a key of the JSON line itself
 	nested   bool     // the JSON line has facets, as in an export
