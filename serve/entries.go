@@ -27,6 +27,7 @@ type Entry struct {
 	Disabled bool     `json:"disabled" doc:"the entry cannot log in"`
 	Verified []string `json:"verified" doc:"facets with an address that its owner has confirmed"`
 	Facets   Facets   `json:"facets"`
+	Unproven bool     `json:"unproven,omitempty" doc:"the entry was self-registered, and its address is not verified yet"`
 
 	Values map[string][]Value `json:"values,omitempty" doc:"all values of each field that may have several, the facet first"`
 }
@@ -44,7 +45,7 @@ const createdField = "added"
 
 // entryOf returns an entry in the form in which the service sends it.
 func entryOf(e userdb.Entry) Entry {
-	out := Entry{UID: e.UID(), Type: e.Type(), Rev: e.Rev(), Disabled: e.Disabled(), Verified: []string{}, Facets: Facets(e.Facets()), Values: valuesOf(e)}
+	out := Entry{UID: e.UID(), Type: e.Type(), Rev: e.Rev(), Disabled: e.Disabled(), Verified: []string{}, Facets: Facets(e.Facets()), Unproven: e.Unproven(), Values: valuesOf(e)}
 	delete(out.Facets, e.Key().Field())
 	for field := range out.Facets {
 		if e.Verified(field) {
@@ -112,6 +113,7 @@ type ServerOwned struct {
 	Created  any `json:"created,omitempty" doc:"ignored"`
 	Disabled any `json:"disabled,omitempty" doc:"ignored"`
 	Verified any `json:"verified,omitempty" doc:"ignored"`
+	Unproven any `json:"unproven,omitempty" doc:"ignored"`
 }
 
 // hint returns a hint for the entry of a path. It matches nothing if no entry can have that UID.
@@ -161,6 +163,7 @@ type createInput struct {
 		Values   NewValues                  `json:"values,omitempty" doc:"all values of fields that may have several, the facet first"`
 		Tags     []string                   `json:"tags,omitempty" maxItems:"1000"`
 		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"if absent, nobody can log in with a password"`
+		Self     bool                       `json:"self_registered,omitempty" doc:"a visitor signs up without having verified an address; until then the entry gets no second factor and no further identifier"`
 		Origin   string                     `json:"origin,omitempty" maxLength:"1024" doc:"the address of the visitor who signs up, which the caller vouches for"`
 	}
 }
@@ -186,7 +189,7 @@ func createEntry(ctx context.Context, c *call, in *createInput) (*createdOutput,
 	if err != nil {
 		return nil, err
 	}
-	n.UID = in.Body.UID
+	n.UID, n.SelfRegistered = in.Body.UID, in.Body.Self
 	if n.Values, err = in.Body.Values.newTexts(in.Body.Facets, n.Facets); err != nil {
 		return nil, err
 	}

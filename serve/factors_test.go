@@ -143,6 +143,37 @@ func TestFactorsByOperator(t *testing.T) {
 	})
 }
 
+// TestSelfRegistered checks over HTTP that somebody who signs up with the address of another person
+// loses the account when that person verifies the address.
+func TestSelfRegistered(t *testing.T) {
+	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
+		c := newClient(t, s.Under(t, factorSchema()), serve.Options{})
+		register := func(name string) (path, session string) {
+			path = c.create(fmt.Sprintf(`{"uid":%q,"facets":{"name":%q,"email":"%s@example.com"},"password":%q,"self_registered":true}`, name, name, name, factorPassword))
+			c.equal("unproven", fmt.Sprint(c.do("200", "GET", path, "").value("unproven")), "true")
+			return path, c.do("201", "POST", path+"/sessions", `{}`).str("session.secret")
+		}
+		redeem := func(name, session string) {
+			secret := c.do("200", "POST", "/v1/types/user/tokens", fmt.Sprintf(`{"purpose":"verify","uid":%q,"field":"email"}`, name)).str("secret")
+			c.do("400 usage", "POST", "/v1/tokens/redeem", fmt.Sprintf(`{"purpose":"verify","secret":%q,"owner_session":"x","session":{}}`, secret))
+			c.do("200", "POST", "/v1/tokens/redeem", fmt.Sprintf(`{"purpose":"verify","secret":%q,"owner_session":%q}`, secret, session))
+		}
+		logIn := func(want, name string) {
+			c.do(want, "POST", "/v1/types/user/login", fmt.Sprintf(`{"identifier":%q,"password":%q}`, name, factorPassword))
+		}
+		path, session := register("ada")
+		c.do("403 unproven", "POST", path+"/factors", fmt.Sprintf(`{"kind":"totp","session":%q}`, session))
+		redeem("ada", "")
+		c.equal("the session", c.do("200", "POST", "/v1/session", fmt.Sprintf(`{"secret":%q}`, session)).text, "{\"active\":false}\n")
+		logIn("401 login", "ada")
+		c.equal("unproven", fmt.Sprint(c.do("200", "GET", path, "").value("unproven")), "<nil>")
+		path, session = register("bob")
+		redeem("bob", session)
+		logIn("200", "bob")
+		c.do("201", "POST", path+"/factors", fmt.Sprintf(`{"kind":"totp","session":%q}`, session))
+	})
+}
+
 // factorRoutes says of each operation that returns an entry or begins a session what it gives for
 // an entry with a second factor, after one step or none.
 //

@@ -40,6 +40,7 @@ const (
 	CodeLogin          Code = "login"           // wrong identifier, password, token or session
 	CodeFactor         Code = "factor"          // a second factor is required
 	CodeNotVerified    Code = "not_verified"    // the owner of a session must be verified again
+	CodeUnproven       Code = "unproven"        // the address of the entry is not verified yet
 	CodeThrottled      Code = "throttled"       // too many attempts
 	CodeOther          Code = "other"           // any other error
 )
@@ -70,6 +71,7 @@ var codes = []struct {
 	{CodeLogin, 5, http.StatusUnauthorized, 0, ""},
 	{CodeFactor, 5, http.StatusUnauthorized, 0, ""},
 	{CodeNotVerified, 5, http.StatusForbidden, 0, ""},
+	{CodeUnproven, 5, http.StatusForbidden, 0, ""},
 	{CodeThrottled, 8, http.StatusTooManyRequests, 0, ""},
 	{CodeOther, 1, http.StatusInternalServerError, 0, ""},
 }
@@ -161,6 +163,7 @@ var errorCodes = []struct {
 	{ErrLogin, CodeLogin, ""},
 	{ErrFactor, CodeFactor, ""},
 	{ErrNotVerified, CodeNotVerified, ""},
+	{ErrUnproven, CodeUnproven, ""},
 	{ErrTooManyAttempts, CodeThrottled, ""},
 	{ErrUnmarshal, CodeOther, ""},
 }

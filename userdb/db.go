@@ -195,7 +195,7 @@ func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 		if err != nil {
 			return nil, invalid("Keys", "keys", err.Error())
 		}
-		o.Keys, o.ring = nil, ring
+		o.Keys, c.Keys = nil, ring
 	}
 	db := &DB{
 		hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[loadedSecret]{}, options: o,

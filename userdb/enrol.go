@@ -55,8 +55,9 @@ func (e TOTPEnrolment) LogValue() slog.Value { return slog.StringValue(e.ID) }
 // ConfirmTOTP receives a code of the app, within an hour.
 //
 // The session must be verified within the last ten minutes, on level 2 if the entry has a factor;
-// otherwise the error is ErrNotVerified. The error is ErrNotFound if the session has ended, and
-// ErrInvalid if the stored schema does not allow factors (schema.Type.Factors), if Options.Keys is
+// otherwise the error is ErrNotVerified. The error is ErrNotFound if the session has ended,
+// ErrUnproven if the entry was self-registered and its address is not verified yet, and ErrInvalid
+// if the stored schema does not allow factors (schema.Type.Factors), if Options.Keys is
 // empty, or if the entry has eight factors.
 func (t *Type) EnrolTOTP(ctx context.Context, session string, o TOTPOptions) (enrolment TOTPEnrolment, err error) {
 	ctx, v := t.db.begin(ctx, "EnrolTOTP", &err)
@@ -64,7 +65,7 @@ func (t *Type) EnrolTOTP(ctx context.Context, session string, o TOTPOptions) (en
 	t = t.current()
 	r, _, _, _, err := t.verifiedSession(ctx, session, nil)
 	if err == nil {
-		err = t.checkEnrolment(r.Factors())
+		err = t.checkEnrolment(r)
 	}
 	if err != nil {
 		return TOTPEnrolment{}, err
@@ -87,8 +88,17 @@ var errNoKey = invalid("factor", "key", "no key was given that could encrypt the
 // maxFactorName limits the name of a factor, in bytes.
 const maxFactorName = 64
 
-// checkEnrolment returns an error if an entry with a mark may not enrol another factor.
-func (t *Type) checkEnrolment(mark factor.Mark) error {
+// checkEnrolment returns an error if an entry may not enrol another factor.
+func (t *Type) checkEnrolment(r store.Record) error {
+	err := t.checkAnother(r.Factors())
+	if err == nil && r.Fields[store.FieldUnproven] != "" {
+		err = publicError(t.declared.CheckUnproven(r, nil, map[string]string{factor.FieldMark: "new"}))
+	}
+	return err
+}
+
+// checkAnother returns an error if an entry with a mark may not have another factor.
+func (t *Type) checkAnother(mark factor.Mark) error {
 	n := 0
 	for _, name := range mark.Names() {
 		if !strings.HasPrefix(name, factor.Recovery+"/") {
@@ -142,7 +152,7 @@ func (t *Type) ConfirmTOTP(ctx context.Context, session, id, code string, o Sess
 	pendingName := factor.Pending{ID: id}.Name()
 	r, s, now, values, err := t.verifiedSession(ctx, session, []string{pendingName})
 	if err == nil {
-		err = t.checkEnrolment(r.Factors())
+		err = t.checkEnrolment(r)
 	}
 	if err != nil {
 		return FactorChange{}, err
@@ -180,7 +190,7 @@ func (t *Type) ConfirmTOTP(ctx context.Context, session, id, code string, o Sess
 		if mark.Any() == first {
 			return "", ErrConflict
 		}
-		return mark.With(namesOf(added)...), t.checkEnrolment(mark)
+		return mark.With(namesOf(added)...), t.checkAnother(mark)
 	}, first)
 	return t.finishFactors(ctx, r, err, c, namesOf(added), o, first)
 }

@@ -69,6 +69,10 @@ func (e Entry) Disabled() bool {
 	return e.fields[store.FieldDisabled] != ""
 }
 
+// Unproven reports whether the entry was self-registered and nobody has proved yet to own its
+// address; see NewEntry.SelfRegistered.
+func (e Entry) Unproven() bool { return e.fields[store.FieldUnproven] != "" }
+
 // SetDisabled disables or enables the entry in this copy. Update and Save then do what
 // Disable or Enable does, in the same change as the facets.
 func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }

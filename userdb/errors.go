@@ -96,6 +96,10 @@ var (
 	// ErrNotVerified means that the owner of a session must prove again who they are, by
 	// VerifySession or RaiseSession, because that was more than ten minutes ago.
 	ErrNotVerified = errors.New("the session was not verified within ten minutes")
+	// ErrUnproven means that the entry was self-registered (NewEntry.SelfRegistered) and that
+	// nobody has proved yet to own its address. Until then it gets no second factor and no further
+	// identifier. A *FieldError names the field.
+	ErrUnproven = change.ErrUnproven
 	// ErrTooManyAttempts means that nothing was checked, because too many attempts came before. A
 	// *WaitError says how long to wait.
 	ErrTooManyAttempts = errors.New("too many attempts")
@@ -125,10 +129,10 @@ func (e *BusyError) Error() string { return ErrUnavailable.Error() + ": too many
 // Unwrap returns ErrUnavailable.
 func (e *BusyError) Unwrap() error { return ErrUnavailable }
 
-// A FieldError names the field that an ErrDuplicate, ErrInvalid or ErrUnmarshal is about. It never
-// says which entry holds a value.
+// A FieldError names the field that an ErrDuplicate, ErrInvalid, ErrUnproven or ErrUnmarshal is
+// about. It never says which entry holds a value.
 type FieldError struct {
-	// Err is ErrDuplicate, ErrInvalid or ErrUnmarshal.
+	// Err is ErrDuplicate, ErrInvalid, ErrUnproven or ErrUnmarshal.
 	Err error
 
 	// Field names a field of the entry or another argument. It is "" if the entry as a whole is too

@@ -40,6 +40,7 @@ type Observer interface {
 //	throttled        ErrTooManyAttempts
 //	factor           ErrFactor
 //	not_verified     ErrNotVerified
+//	unproven         ErrUnproven
 //	index_building   ErrIndexBuilding
 //	schema_mismatch  ErrSchemaMismatch
 //	corrupt          ErrCorrupt

@@ -153,6 +153,9 @@ func encodeRequest(n NewEntry) string {
 	add := func(text string) { fmt.Fprintf(&b, "%d:%s", len(text), text) }
 	add(n.UID)
 	add(strconv.FormatBool(n.Disabled))
+	if n.SelfRegistered {
+		b.WriteString("self-registered ") // a field begins with its length
+	}
 	for _, field := range slices.Sorted(maps.Keys(n.Facets)) {
 		add(field)
 		add(string(n.Facets[field].Codec()))

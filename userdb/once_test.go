@@ -13,7 +13,8 @@ func TestRequestsDiffer(t *testing.T) {
 	values := map[string]any{
 		"UID": "true", "Facets": schema.Texts("name", "ann"), "Tags": []string{"true"}, "Disabled": true,
 		"Password": "battery staple", "RequirePassword": true, "Values": map[string][]string{"true": nil},
-		"Labels": map[string]map[string]string{"true": nil},
+		"SelfRegistered": true,
+		"Labels":         map[string]map[string]string{"true": nil},
 	}
 	encoded := map[string]string{encodeRequest(NewEntry{}): "no field"}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[NewEntry]()) {

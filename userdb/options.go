@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
@@ -71,7 +70,6 @@ type Options struct {
 	// the store and its backups: somebody who has both can sign in as anybody whose password they
 	// know.
 	Keys [][]byte
-	ring sealed.Ring // of Keys
 
 	// History records every change beside its entry and in a feed, for Type.History and DB.Events.
 	// It costs about 150 bytes of memory for each of the last hundred changes of an entry, and as

@@ -179,7 +179,7 @@ func (t *Type) judge(r store.Record, names []string, tried factor.Tried, p Proof
 
 // open decrypts the secret of a factor.
 func (t *Type) open(prk recordkey.Key, name, text string) ([]byte, error) {
-	secret, err := t.db.options.ring.Open(text, t.view.NS.Path(), relativeKey(prk), name)
+	secret, err := t.ring().Open(text, factor.Place(prk.In(t.view.NS), name)...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: factor %s of %s: %w", ErrCorrupt, name, relativeKey(prk), err)
 	}
@@ -188,10 +188,10 @@ func (t *Type) open(prk recordkey.Key, name, text string) ([]byte, error) {
 
 // seal encrypts the secret of a factor.
 func (t *Type) seal(prk recordkey.Key, name string, secret []byte) string {
-	return t.ring().Seal(secret, t.view.NS.Path(), relativeKey(prk), name)
+	return t.ring().Seal(secret, factor.Place(prk.In(t.view.NS), name)...)
 }
 
-func (t *Type) ring() sealed.Ring { return t.db.options.ring }
+func (t *Type) ring() sealed.Ring { return t.view.Config.Keys }
 
 // RaiseSession verifies a session by the second step of a login, whose first step VerifySession
 // took within the last ten minutes. It starts another session, of level 2 and verified now, and

@@ -15,6 +15,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/schema"
@@ -83,7 +84,9 @@ var errDisabled = fmt.Errorf("%w: the entry is disabled and cannot have tokens",
 // with a hyphen. The revision of the entry does not change.
 //
 // The error is ErrNotFound if there is no such entry or it is disabled, ErrInvalid if the token is
-// invalid or the UID has over 200 bytes, and ErrTooManyAttempts as described at [PurposeChange].
+// invalid or the UID has over 200 bytes, ErrUnproven for a PurposeAdd of an entry whose own address
+// is not verified yet (NewEntry.SelfRegistered), and ErrTooManyAttempts as described at
+// [PurposeChange].
 func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string, err error) {
 	ctx, v := t.db.begin(ctx, "Issue", &err)
 	defer v.end(&err)
@@ -204,7 +207,11 @@ func (t *Type) checkIssuable(r store.Record, tk Token) error {
 	if r.Fields[store.FieldDisabled] != "" {
 		return errDisabled
 	}
-	if e := (Entry{t: t.declared, fields: r.Fields}); tk.Field != "" && e.Text(tk.Field) == "" {
+	e := Entry{t: t.declared, fields: r.Fields}
+	if field, adds := strings.CutPrefix(tk.Purpose, PurposeAdd); adds && e.Unproven() && e.indexOf(e.Texts(field), tk.Value) < 0 {
+		return &FieldError{Err: ErrUnproven, Field: field, Rule: "unproven", Reason: "it gets no further values until then"}
+	}
+	if tk.Field != "" && e.Text(tk.Field) == "" {
 		return invalid(tk.Field, "absent", "the entry has no such facet")
 	}
 	return nil
@@ -279,20 +286,54 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk To
 // ErrDuplicate if another entry has taken the value of a PurposeChange or PurposeAdd. If the entry
 // has a second factor, Redeem returns the token and, in place of the entry, a *FactorError. After
 // any error except ErrFactor, ErrOutcomeUnknown and ErrUnconfirmed, the token was not redeemed.
-func (t *Type) Redeem(ctx context.Context, purpose, secret string) (e Entry, tk Token, err error) {
+//
+// If the entry was self-registered, the first token that proves that somebody receives what is sent
+// to its address also removes the password and ends all sessions and other tokens, since another
+// person may have registered it; see InSession.
+func (t *Type) Redeem(ctx context.Context, purpose, secret string, options ...RedeemOption) (e Entry, tk Token, err error) {
 	ctx, v := t.db.begin(ctx, "Redeem", &err)
 	defer v.end(&err)
-	return t.redeem(ctx, purpose, secret)
+	var o redemption
+	for _, set := range options {
+		set(&o)
+	}
+	return t.redeem(ctx, purpose, secret, o)
 }
 
-func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token, error) {
+// A RedeemOption changes what Redeem does.
+type RedeemOption func(*redemption)
+
+type redemption struct{ session string }
+
+// InSession says that the visitor who redeems the token has a session with this secret. If it is
+// one of the entry, the person who reads the mail is the one who registered it, so the password,
+// sessions and tokens of a self-registered entry stay. A session of another entry, or one that has
+// ended, has no effect.
+func InSession(secret string) RedeemOption { return func(o *redemption) { o.session = secret } }
+
+func (t *Type) redeem(ctx context.Context, purpose, secret string, o redemption) (Entry, Token, error) {
 	r, stored, err := t.current().findToken(ctx, purpose, secret)
+	var visitor session.Session
+	if err == nil && o.session != "" && r.Fields[store.FieldUnproven] != "" {
+		var owner store.Record
+		owner, visitor, err = t.current().session(ctx, o.session)
+		if errors.Is(err, ErrNotFound) || err == nil && owner.Key != r.Key {
+			visitor, err = session.Session{}, nil
+		}
+	}
+	before := r
 	if err == nil {
 		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
 			r, err = t.spend(ctx, r, stored, func(current store.Record) (c store.Change, due bool, err error) {
+				before = current
 				facets, own := change.Facets(current), map[string]string{}
-				if err := t.applyToken(current, stored, facets, own); err != nil {
+				proved, err := t.applyToken(current, stored, facets, own)
+				if err != nil {
 					return c, false, err
+				}
+				if proved != "" {
+					keep := visitor.ID != "" && visitor.ValidFor(current.ForSessions())
+					t.declared.EndUnproven(current, facets, own, proved, t.view.Now(), keep)
 				}
 				if c, due, err = t.declared.Update(current, facets, own); err == nil {
 					t.declared.Hold(&c, current, t.view.Now())
@@ -307,6 +348,7 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 	if !committed(err) {
 		return Entry{}, Token{}, err
 	}
+	t.current().clearSessions(ctx, before, r)
 	if second.Any() {
 		return Entry{}, publicToken(stored), t.current().requireFactorAfter(ctx, r, stepToken, view.ActorOf(ctx).Origin, err)
 	}
@@ -315,14 +357,14 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string) (Entry, Token
 
 // applyToken adds to facets and own what redeeming a token changes in an entry. It marks as
 // verified the value to which the token was sent: a value of the entry, unless this change replaces
-// it, or the new value.
-func (t *Type) applyToken(current store.Record, stored token.Token, facets, own map[string]string) error {
+// it, or the new value. It returns the field of that value, or "".
+func (t *Type) applyToken(current store.Record, stored token.Token, facets, own map[string]string) (verified string, err error) {
 	field, changes := strings.CutPrefix(stored.Purpose, PurposeChange)
 	added, adds := strings.CutPrefix(stored.Purpose, PurposeAdd)
 	switch {
 	case changes:
 		if err := t.declared.EncodeFacet(facets, field, schema.Text(stored.Value), current.Fields); err != nil {
-			return err
+			return "", err
 		}
 	case adds:
 		e := t.entryUnchecked(store.Record{Key: current.Key, Fields: maps.Clone(current.Fields)})
@@ -333,7 +375,7 @@ func (t *Type) applyToken(current store.Record, stored token.Token, facets, own 
 			texts[i] = stored.Value // the spelling whose mailbox the owner reads
 		}
 		if err := t.declared.SetTexts(current, facets, own, added, texts, t.view.Now()); err != nil {
-			return err
+			return "", err
 		}
 		field = added
 	}
@@ -341,24 +383,25 @@ func (t *Type) applyToken(current store.Record, stored token.Token, facets, own 
 	switch {
 	case proved == "" && (changes || adds):
 		t.declared.VerifyValue(current.Fields, facets, own, field, stored.Value, t.view.Now())
-	case proved != "":
-		t.verifyProved(current, stored, facets, own)
+		return field, nil
 	}
-	return nil
+	return t.verifyProved(current, stored, facets, own), nil
 }
 
 // verifyProved adds to own the mark that the value to which a token was sent is verified, if the
-// entry has it after the change.
-func (t *Type) verifyProved(current store.Record, stored token.Token, facets, own map[string]string) {
+// entry has it after the change. It returns the field of that value, or "".
+func (t *Type) verifyProved(current store.Record, stored token.Token, facets, own map[string]string) string {
 	proved := provedBond(stored)
 	if proved == "" {
-		return
+		return ""
 	}
 	field, _ := store.ParseBond(proved)
 	changed, changes := strings.CutPrefix(stored.Purpose, PurposeChange)
 	if written, has := current.BoundValue(proved); has && !(changes && changed == field && written == current.Fields[field]) {
 		t.declared.VerifyValue(current.Fields, facets, own, field, written, t.view.Now())
+		return field
 	}
+	return ""
 }
 
 // ResetPassword redeems a token and sets the password of its entry in one change: of two calls at
@@ -384,7 +427,9 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 			r, err = t.spend(ctx, r, stored, func(current store.Record) (store.Change, bool, error) {
 				before = current
 				facets, own := change.Facets(current), map[string]string{}
-				t.verifyProved(current, stored, facets, own)
+				if proved := t.verifyProved(current, stored, facets, own); proved != "" {
+					t.declared.EndUnproven(current, facets, own, proved, t.view.Now(), true)
+				}
 				return t.newPasswordChange(current, hash, facets, own)
 			})
 			return err
@@ -422,7 +467,7 @@ func (t *Type) RedeemSession(
 	}
 	// Redeem first: an entry has a limited number of sessions, and callers that try to redeem one
 	// token at the same time must not end the others.
-	if e, _, err = t.redeem(ctx, purpose, secret); !committed(err) || errors.Is(err, ErrFactor) {
+	if e, _, err = t.redeem(ctx, purpose, secret, redemption{}); !committed(err) || errors.Is(err, ErrFactor) {
 		return Entry{}, Session{}, "", err
 	}
 	s, key, startErr := t.startSession(ctx, e, o)

@@ -401,7 +401,8 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 	if _, given := n.Facets[i.Field]; given || n.UID != "" || len(n.Values[i.Field]) > 0 {
 		return Entry{}, invalid(i.Field, "invitation", "the invitation determines the UID and the address")
 	}
-	n.UID, n.Facets = prk.Value(), maps.Clone(n.Facets)
+	n.UID, n.SelfRegistered = prk.Value(), false
+	n.Facets = maps.Clone(n.Facets)
 	if n.Facets == nil {
 		n.Facets = schema.Facets{}
 	}

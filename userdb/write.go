@@ -50,6 +50,14 @@ type NewEntry struct {
 
 	// Disabled says that the entry cannot log in until Enable.
 	Disabled bool
+
+	// SelfRegistered says that a visitor created the entry without having proved to own its
+	// identifiers. Set it for a sign-up without mail, so that nobody who registers the address of
+	// another person keeps a way in: until an address is verified, the entry gets no second factor
+	// and no further identifier (ErrUnproven), and the first token that is redeemed by mail removes
+	// its password and ends its sessions and other tokens; see Redeem and InSession.
+	// AcceptInvitation, which verifies an address, ignores it.
+	SelfRegistered bool
 }
 
 // maxUIDAttempts is how many generated UIDs may be taken before Create gives up.
@@ -159,6 +167,10 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		if err := t.declared.EncodeFacet(d.Facets, added, schema.Date(t.view.Now()), nil); err != nil {
 			return d, err
 		}
+	}
+	if n.SelfRegistered {
+		d.SetOwn(store.FieldUnproven, "1")
+		_ = wrong.add(t.declared.CheckUnproven(store.Record{}, d.Facets, d.Own))
 	}
 	if len(n.Tags) > 0 {
 		tags := distinct(n.Tags)

@@ -28,10 +28,16 @@ const someMark = "recovery/b,totp/a"
 // readAlice returns alice's record and its type.
 func (g *loginSite) readAlice() (*view.View, *change.Type, store.Record) {
 	g.t.Helper()
+	return g.read("alice")
+}
+
+// read returns the record of a user and its type.
+func (g *loginSite) read(uid string) (*view.View, *change.Type, store.Record) {
+	g.t.Helper()
 	v := view.Of(g.db)
 	declared, err := v.Type("user")
 	must(g.t, err)
-	prk, err := declared.PRK("alice")
+	prk, err := declared.PRK(uid)
 	must(g.t, err)
 	r, err := v.FindOne(g.t.Context(), store.Lookup{PRK: prk})
 	must(g.t, err)

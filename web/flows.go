@@ -378,7 +378,7 @@ func doneWithoutEntry(err error) bool {
 
 func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Request) (string, error) {
 	return func(_ http.ResponseWriter, r *http.Request) (string, error) {
-		_, _, err := f.Users.Redeem(r.Context(), purpose, r.PostFormValue("token"))
+		_, _, err := f.Users.Redeem(r.Context(), purpose, r.PostFormValue("token"), userdb.InSession(f.secret(r)))
 		if doneWithoutEntry(err) {
 			err = nil
 		}

@@ -183,8 +183,9 @@ func copyNamespaceCommand(s *session) *cobra.Command {
 		Use:   "copy FROM TO",
 		Short: "Copy a namespace to another name",
 		Long: `Copy a namespace, with those inside it, to another name, which must hold nothing. Nobody may write to
-FROM meanwhile. If a copy was stopped, the same command continues it. Prints how many records there
-are.`,
+FROM meanwhile. If a copy was stopped, the same command continues it. The secrets of second factors
+are encrypted anew, so the command needs their keys (--key-file); without them it stops at the first
+entry with a factor. Prints how many records there are.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace copy acme acme-test`,
 		RunE: s.run(func(ctx context.Context, words []string) error {

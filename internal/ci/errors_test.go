@@ -67,6 +67,7 @@ var publicErrors = map[string]error{
 	"userdb.ErrFactor":          userdb.ErrFactor,
 	"userdb.FactorError":        &userdb.FactorError{},
 	"userdb.ErrNotVerified":     userdb.ErrNotVerified,
+	"userdb.ErrUnproven":        userdb.ErrUnproven,
 	"userdb.ErrTooManyAttempts": userdb.ErrTooManyAttempts,
 	"userdb.WaitError":          &userdb.WaitError{},
 	"userdb.ErrUnmarshal":       userdb.ErrUnmarshal,
@@ -122,6 +123,7 @@ var internalErrors = map[string]struct {
 }{
 	"change.ErrFingerprint":    {change.ErrFingerprint, userdb.CodeOther},
 	"change.ErrInvalid":        {change.ErrInvalid, userdb.CodeInvalid},
+	"change.ErrUnproven":       {change.ErrUnproven, userdb.CodeUnproven},
 	"csvtext.ErrOpen":          {csvtext.ErrOpen, userdb.CodeOther},
 	"csvtext.ErrQuote":         {csvtext.ErrQuote, userdb.CodeOther},
 	"connect.ErrURL":           {connect.ErrURL, userdb.CodeUsage},

@@ -97,6 +97,15 @@ func (r Ring) Open(text string, place ...string) ([]byte, error) {
 	return secret, nil
 }
 
+// Reseal returns what a text that was sealed for one place holds, sealed for another place.
+func (r Ring) Reseal(text string, from, to []string) (string, error) {
+	secret, err := r.Open(text, from...)
+	if err != nil {
+		return "", err
+	}
+	return r.Seal(secret, to...), nil
+}
+
 // Current reports whether the first key encrypted a text.
 func (r Ring) Current(text string) bool {
 	return len(r.keys) > 0 && strings.HasPrefix(text, r.keys[0].id+".")

@@ -35,6 +35,9 @@ const (
 	FieldOnce = "~once"
 	// FieldDisabled is the time since which the entry may not log in.
 	FieldDisabled = "~disabled"
+	// FieldUnproven says that the entry was self-registered and that nobody has proved yet to own
+	// the identifier under which it was.
+	FieldUnproven = "~unproven"
 	// FieldRetired is, in the tombstone of an entry whose UID is retired, the time of the delete.
 	// Such a tombstone has no time to live.
 	FieldRetired  = "~retired"

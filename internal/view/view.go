@@ -14,6 +14,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/query"
+	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/recordkey"
@@ -36,7 +37,8 @@ type Config struct {
 	Replicas    int
 	ReplicaTime time.Duration
 	Hashing     Hashing
-	History     bool // changes leave notes in histories
+	Keys        sealed.Ring // of the secrets of second factors
+	History     bool        // changes leave notes in histories
 	OnSchema    OnSchema
 	// Builtin says that Schema is not the program's own. If another one is stored, the program
 	// follows that as if it had declared it.

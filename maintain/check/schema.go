@@ -154,7 +154,8 @@ func NotCompact(s schema.Schema) (ps []Problem) {
 func fieldNames(t schema.Type) []string {
 	fields := []string{
 		store.FieldType, store.FieldPRK, store.FieldRev, token.FieldTokens,
-		store.FieldPassword, store.FieldChanged, store.FieldImported, store.FieldOnce, store.FieldDisabled, session.FieldEpoch, t.Primary,
+		store.FieldPassword, store.FieldChanged, store.FieldImported, store.FieldOnce, store.FieldDisabled,
+		store.FieldUnproven, session.FieldEpoch, t.Primary,
 	}
 	if t.Factors {
 		fields = append(fields, factor.FieldMark, factor.FieldHash)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/internal/records"
 	"github.com/coffeenode/userdb/recordkey"
@@ -98,13 +99,16 @@ func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f fun
 // CopyNamespace copies all records of a namespace, and of those inside it, to a namespace without
 // records. It returns the number of records copied. Values inside records are relative, so they are
 // copied unchanged, with their times to live. Single-use tokens are left out, since a token is
-// valid in one namespace only. If CopyNamespace was stopped, calling it again continues the copy.
+// valid in one namespace only. The secrets of second factors are encrypted anew, for the target,
+// with the first of Options.Keys. If CopyNamespace was stopped, calling it again continues the
+// copy.
 // Records that are written meanwhile may or may not be copied: stop writers to the source, or check
 // the copy. To move a namespace, copy it and then drop it.
 //
 // It returns ErrNotEmpty if the target holds records, which are left alone; ErrNamespace if the
-// source is the whole store, either is the store's own, or one is inside the other; and ErrNotFound
-// if the source holds nothing.
+// source is the whole store, either is the store's own, or one is inside the other; ErrNotFound if
+// the source holds nothing; and ErrCorrupt if a second factor is damaged or none of Options.Keys
+// decrypts it. Call it again with all keys, or after the factor was removed.
 func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namespace) (int64, error) {
 	if strings.HasPrefix(from.String(), to.String()) || strings.HasPrefix(to.String(), from.String()) {
 		return 0, fmt.Errorf("%w: %q to %q: want two namespaces, neither inside the other", ErrNamespace, from.Path(), to.Path())
@@ -120,7 +124,11 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 	}
 	n, err := forEachKey(ctx, v, from, func(ctx context.Context, key string) (bool, error) {
 		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
-			return false, nil // belongs to an entry, such as its tokens
+			// It belongs to an entry, as its tokens do.
+			if factors, err := factor.Key(own.PRK()); err != nil || own != factors {
+				return false, nil
+			}
+			return copyFactors(ctx, v, own.PRK(), copyKey(own.PRK().String(), from, to))
 		}
 		return v.Engine.Repair(ctx, store.Copy{From: key, To: copyKey(key, from, to)})
 	})
@@ -128,6 +136,39 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 		_, err = v.Engine.Repair(ctx, store.Remove{Key: mark.String()})
 	}
 	return n, err
+}
+
+// copyFactors copies the second factors of an entry to the record of its copy, and reports whether
+// it has any. Tickets and counters of attempts stay behind.
+func copyFactors(ctx context.Context, v *view.View, from recordkey.Key, toKey string) (bool, error) {
+	to, err := recordkey.Parse(toKey)
+	if err != nil {
+		return false, err
+	}
+	marks, err := v.Engine.ReadRaw(ctx, []store.RawRead{{Key: from.String(), As: store.RawField, Field: factor.FieldMark}})
+	if err != nil {
+		return false, err
+	}
+	names := factor.Mark(marks[0].Wire).Names()
+	if len(names) == 0 {
+		return false, nil
+	}
+	_, values, err := v.Engine.ReadFactors(ctx, from, names, v.StoreTime())
+	if err != nil {
+		return false, err
+	}
+	copied := make([]factor.Factor, len(names))
+	for i, name := range names {
+		f, err := factor.Parse(name, values[i])
+		if err == nil {
+			f.Sealed, err = v.Config.Keys.Reseal(f.Sealed, factor.Place(from, name), factor.Place(to, name))
+		}
+		if err != nil {
+			return false, records.Corrupt(from, "its second factor "+records.Quoted(name)+" cannot be copied: "+err.Error())
+		}
+		copied[i] = f
+	}
+	return true, v.Engine.StoreFactors(ctx, to, "", copied, v.StoreTime())
 }
 
 // markCopy marks the target as a copy in progress. It returns an error if the target holds anything

@@ -39,6 +39,7 @@ const (
 // Keys of a JSON line that no column of CSV has.
 const (
 	keyVerified = "verified" // a list of facets
+	keyUnproven = "unproven" // true or false
 	keyValues   = "values"   // all values of fields that have several
 	keyImported = "imported" // the mark of an imported password, or "" if it was not imported
 )

@@ -82,7 +82,7 @@ func (im *importer) recognizeCreated(ctx context.Context, lines []*line) (taken,
 
 // createdBy reports whether a record is the result of a create, possibly with later additions.
 func createdBy(c store.Change, r store.Record) bool {
-	volatileFields := []string{store.FieldChanged, store.FieldPassword, store.FieldImported, store.FieldDisabled}
+	volatileFields := []string{store.FieldChanged, store.FieldPassword, store.FieldImported, store.FieldDisabled, store.FieldUnproven}
 	return !slices.ContainsFunc(c.Set, func(f store.Facet) bool {
 		return !slices.Contains(volatileFields, f.Field) && r.Fields[f.Field] != f.Wire
 	})

@@ -43,9 +43,10 @@ type ExportOptions struct {
 //	{"type":"user","facets":{"name":"Bob","uid":"…"},"tertiary":{"tags":{"kind":"set","value":["a"]}}}
 //
 // Facets have the form of Entry.MarshalJSON. A line also has, if they exist, "password" (a hash,
-// only with Secrets), "password_changed" and "disabled" (ISO dates), and "wire" with facets, in
-// base64, that JSON cannot express exactly. Unprintable characters are escaped. Values that a
-// repair took out of their fields are among the facets, as ~lost:FIELD.
+// only with Secrets), "password_changed" and "disabled" (ISO dates), "unproven" (true for a
+// self-registered entry whose address is not verified yet), and "wire" with facets, in base64, that
+// JSON cannot express exactly. Unprintable characters are escaped. Values that a repair took out of
+// their fields are among the facets, as ~lost:FIELD.
 //
 // A value that an entry holds after it gave it up, and a UID that is retired, are lines of their
 // own, also if the entry was deleted, so that a store which is made from the export gives them to

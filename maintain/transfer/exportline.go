@@ -31,6 +31,8 @@ type exportLine struct {
 	Imported *string `json:"imported,omitempty"`
 	Changed  string  `json:"password_changed,omitempty"`
 	Disabled string  `json:"disabled,omitempty"`
+	// Unproven says that the entry was self-registered and that its address is not verified yet.
+	Unproven bool `json:"unproven,omitempty"`
 	// Verified lists addresses whose owner has proved to receive messages there.
 	Verified []string `json:"verified,omitempty"`
 	// Values lists all values of the fields that have several.
@@ -67,6 +69,7 @@ func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret b
 	slices.Sort(x.Verified)
 	x.Values = lineValues(t, w.Record.Fields)
 	x.Changed, x.Disabled = w.Record.Fields[store.FieldChanged], w.Record.Fields[store.FieldDisabled]
+	x.Unproven = w.Record.Fields[store.FieldUnproven] != ""
 	for i, part := range w.Parts {
 		if part.Kind != store.KindNone {
 			x.Tertiary[read.Keys[i].Name()] = tertiaryRecordOf(part)

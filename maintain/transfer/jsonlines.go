@@ -82,6 +82,8 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 				j.fail(fmt.Errorf("%s has the wrong JSON type", records.Quoted(name)))
 			}
 			j.array(func() { r.verified = append(r.verified, j.string(name)) })
+		case keyUnproven:
+			r.unproven = decodeAs[bool](&j, name, j.value())
 		case "type":
 			r.own[columnType] = j.string(name)
 		case "facets":
@@ -120,7 +122,10 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 
 // unknownKey returns the error for a key that no line of an export has.
 func unknownKey(name string) error {
-	keys := []string{"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled, keyVerified, keyValues, keyImported, keyHeld, keyRetired}
+	keys := []string{
+		"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled,
+		keyVerified, keyUnproven, keyValues, keyImported, keyHeld, keyRetired,
+	}
 	e := &ColumnError{Name: name, Reason: `a line of JSON has the facets of an entry under "facets"`}
 	if suggestion := change.Suggest(name, keys); suggestion != "" {
 		e.Reason = "no line of an export has such a key" + suggestion

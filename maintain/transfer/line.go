@@ -271,6 +271,7 @@ type reading struct {
 	verified []string // facets that the line calls verified
 	held     *preservedText
 	retired  *preservedText
+	unproven bool     // the line has keyUnproven, which is true
 	flagged  []string // the names in own that begin with columnVerified
 	flat     bool     // a facet was a key of the JSON line itself
 	nested   bool     // the JSON line has facets, as in an export

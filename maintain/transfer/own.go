@@ -67,6 +67,9 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 	if err := l.markVerified(r, im.o.Zone); err != nil {
 		return err
 	}
+	if r.unproven {
+		l.setOwn(store.FieldUnproven, "1")
+	}
 	now := im.Now()
 	disabled, err := disabledSince(r.own, now, im.o.Zone)
 	if err != nil {

@@ -106,6 +106,29 @@ func TestBackupKeepsPasswordOrigins(t *testing.T) {
 	})
 }
 
+// TestBackupKeepsUnproven checks that a restored backup knows which entries were self-registered
+// with an address that nobody has verified.
+func TestBackupKeepsUnproven(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "a", Facets: schema.Texts("email", "a@example.com"), SelfRegistered: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		backup := s.export(t, transfer.ExportOptions{})
+		to := s.subNamespace(t, "copy")
+		to.importText(t, backup, transfer.ImportOptions{}, created(1))
+		e, err := to.Type(t, "user").Find(s.Ctx, hints.UID("a"))
+		if err != nil || !e.Unproven() || to.export(t, transfer.ExportOptions{}) != backup {
+			t.Errorf("the copy is %v, unproven %v, error %v", e, e.Unproven(), err)
+		}
+		update := strings.Replace(backup, `,"unproven":true`, "", 1)
+		to.importText(t, update, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Skipped: 1})
+		if e, err := to.Type(t, "user").Find(s.Ctx, hints.UID("a")); err != nil || !e.Unproven() {
+			t.Errorf("after an update: unproven %v, error %v", e.Unproven(), err)
+		}
+	})
+}
+
 // TestBackupKeepsLostValues exports values that a repair took out of their fields, and imports them
 // again, also into entries that exist.
 func TestBackupKeepsLostValues(t *testing.T) {

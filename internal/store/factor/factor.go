@@ -233,6 +233,12 @@ type Factor struct {
 // Name returns the name of the factor's member.
 func (f Factor) Name() string { return f.Kind + "/" + f.ID }
 
+// Place says where the secret of a member of an entry's record is stored. It is authenticated with
+// the secret, which cannot be decrypted in another place.
+func Place(prk recordkey.Key, name string) []string {
+	return []string{prk.Namespace().Path(), prk.In(recordkey.Namespace{}).String(), name}
+}
+
 // Value returns the value of the factor's member.
 func (f Factor) Value() string {
 	return strings.Join([]string{arg.Time(f.Made), arg.Time(f.Used), recordkey.Escape(f.Label), f.Accepted, f.Sealed}, " ")

@@ -1,0 +1,79 @@
+package change
+
+import (
+	"errors"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
+)
+
+// ErrUnproven means that nobody has proved yet to own the identifier under which an entry was
+// self-registered. Somebody else may have registered it, who must not be able to add anything that
+// lets them in once its owner has the entry.
+var ErrUnproven = errors.New("the address is not verified yet")
+
+func unproven(field, reason string) error {
+	return &store.FieldError{Err: ErrUnproven, Field: field, Rule: "unproven", Reason: reason}
+}
+
+// CheckUnproven returns an error if a change of an unproven entry, or of one that is to be created
+// as such, adds a second factor, a further value, a second address, or an identifier that nobody
+// types, such as that of a passkey. Values may be replaced.
+func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) error {
+	if mark := own[factor.FieldMark]; mark != "" && mark != old.Fields[factor.FieldMark] {
+		return unproven("factor", "it has no second factor until then")
+	}
+	for name := range furtherAfter(old.Fields, own) {
+		if f, is := store.ParseFurther(name, own[name]); is && old.Fields[name] == "" {
+			return unproven(f.Field, "it has no further values until then")
+		}
+	}
+	addresses, changed := 0, ""
+	for _, field := range t.Secondary {
+		wire, has := facets[field]
+		if !has {
+			continue
+		}
+		changes := wire != old.Fields[field]
+		switch f := t.Schema.Fields[field]; {
+		case !f.IsTyped() && changes:
+			return unproven(field, "it has no such identifiers until then")
+		case f.HasAddresses():
+			if addresses++; changes {
+				changed = field
+			}
+		}
+	}
+	if addresses > 1 && changed != "" {
+		return unproven(changed, "it has no second address until then")
+	}
+	return nil
+}
+
+// EndUnproven adds to facets and own what changes when somebody has proved to own a value of a
+// field of an unproven entry: it is no longer unproven. Unless keep is true, everything ends that
+// the person who registered it may still have: the password, sessions and tokens.
+//
+// A value that is no address proves nothing about an entry that has an address.
+func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, field string, now time.Time, keep bool) {
+	if old.Fields[store.FieldUnproven] == "" || !t.Schema.Fields[field].HasAddresses() && t.hasAddress(facets) {
+		return
+	}
+	own[store.FieldUnproven] = ""
+	if keep {
+		return
+	}
+	SetPassword(old, now, "", facets, own)
+	delete(facets, store.FieldPassword)
+}
+
+// hasAddress reports whether facets contain an address by which the entry can be found.
+func (t *Type) hasAddress(facets map[string]string) bool {
+	for _, field := range t.Secondary {
+		if _, has := facets[field]; has && t.Schema.Fields[field].HasAddresses() {
+			return true
+		}
+	}
+	return false
+}
