@@ -24,6 +24,10 @@ const (
 	MailAdd        MailKind = "add"        // the link adds To to the addresses of Entry
 	MailChanging   MailKind = "changing"   // tells To that Address may become the address of Entry
 	MailAdding     MailKind = "adding"     // tells To that Entry may also get Address
+
+	MailFactorAdded   MailKind = "factor-added"   // tells To that Entry has another second factor
+	MailFactorRemoved MailKind = "factor-removed" // tells To that Entry has one less
+	MailNewCodes      MailKind = "new-codes"      // tells To that Entry has new recovery codes
 )
 
 // A Mail is a mail to send to one address.
@@ -49,6 +53,8 @@ func (m Mail) Subject() string {
 		return "New password"
 	case MailChange, MailAdd:
 		return "Your new address"
+	case MailFactorAdded, MailFactorRemoved, MailNewCodes:
+		return "How you sign in"
 	}
 	return "New address"
 }
@@ -56,6 +62,7 @@ func (m Mail) Subject() string {
 // Text returns a text in English, to be followed by the link.
 func (m Mail) Text() string {
 	const doNothing = " If you did not ask for this, do nothing:"
+	const notYou = " If it was not you, choose a new password and look at this page:"
 	action := map[MailKind]string{MailChanging: "change your address to ", MailAdding: "add the address "}[m.Kind]
 	switch m.Kind {
 	case MailWelcome:
@@ -64,6 +71,12 @@ func (m Mail) Text() string {
 		return "This address has an account. Sign in, or choose a new password:"
 	case MailReset:
 		return "Choose a new password for your account." + doNothing
+	case MailFactorAdded:
+		return "An app that shows codes was added to your account." + notYou
+	case MailFactorRemoved:
+		return "An app that shows codes was removed from your account." + notYou
+	case MailNewCodes:
+		return "Your account has new recovery codes." + notYou
 	case MailChange, MailAdd:
 		return "Confirm that this is your address, for the account " + m.Entry.Text("name") + "." + doNothing
 	}
