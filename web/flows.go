@@ -16,9 +16,10 @@ import (
 )
 
 // Flows are the pages that every site with accounts has: sign-up, sign-in in one or two steps,
-// sign-out, a forgotten and a new password, a change of address, further addresses, and devices. An
-// application sets the fields, calls Register, and adds pages of its own with Page, Require and
-// RequireTag. Do not change the fields after Register. It needs Auth.Users, Mail and Base.
+// sign-out, a forgotten and a new password, second factors, a change of address, further addresses,
+// and devices. An application sets the fields, calls Register, and adds pages of its own with Page,
+// Require and RequireTag. Do not change the fields after Register. It needs Auth.Users, Mail and
+// Base.
 type Flows struct {
 	Auth
 	// Mail sends the mails. Close it when the server has ended.
@@ -65,6 +66,7 @@ type Paths struct {
 	Email, Confirm            string // change the address
 	Addresses, Add            string // further addresses
 	With, Links               string // other providers, with package web/oidc; linked accounts
+	Security                  string // second factors
 	Style                     string // the style sheet of the default templates
 }
 
@@ -72,8 +74,8 @@ type Paths struct {
 var DefaultPaths = Paths{
 	Home: "/", Account: "/account", SignUp: "/signup", Sent: "/sent", Welcome: "/welcome", SignIn: "/signin", Code: "/signin/code", SignOut: "/signout",
 	Forgot: "/forgot", Reset: "/reset", Password: "/account/password", Verify: "/account/verify", Devices: "/account/devices",
-	Email: "/account/email", Confirm: "/confirm", Addresses: "/account/addresses", Add: "/add", Style: "/pages/style.css",
-	With: "/signin/with", Links: "/account/links",
+	Email: "/account/email", Confirm: "/confirm", Addresses: "/account/addresses", Add: "/add",
+	Security: "/account/security", With: "/signin/with", Links: "/account/links", Style: "/pages/style.css",
 }
 
 // invitationLifetime is how long a link to sign up is valid.
@@ -91,6 +93,7 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	f.Address, f.Site = cmp.Or(f.Address, "email"), cmp.Or(f.Site, "Accounts")
 	f.Identifier = cmp.Or(f.Identifier, "E-mail address or name")
 	f.SignInPath, f.VerifyPath = cmp.Or(f.SignInPath, f.Paths.SignIn), cmp.Or(f.VerifyPath, f.Paths.Verify)
+	f.FactorsPath = cmp.Or(f.FactorsPath, f.Paths.Security)
 	if f.Render == nil {
 		f.Render = RenderTemplates(Templates())
 	}
@@ -123,7 +126,12 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	add("", p.Reset, anyone, f.Page("reset", f.peek("reset"), f.reset))
 	add("", p.Confirm, anyone, f.Page("confirm", f.peek(userdb.PurposeChange+f.Address), f.confirm(userdb.PurposeChange+f.Address, "email")))
 	add("", p.Add, anyone, f.Page("add", f.peek("add:"+f.Address), f.confirm("add:"+f.Address, "add")))
-	add("", p.Password, signedIn, f.Page("password", nil, f.password))
+	// The store changes the password of an entry with a second factor only for such visitors.
+	twoSteps := func(next http.Handler) http.Handler {
+		return f.verifiedRecently(securityAge, func(r *http.Request) bool { return r.Method != http.MethodPost && ownLevel(Entry(r.Context())) == 2 }, next)
+	}
+	add("", p.Password, twoSteps, f.Page("password", nil, f.password))
+	add("", p.Security, f.requireForSecurity, f.Page("security", f.factors, f.security))
 	add("", p.Verify, signedIn, f.Page("verify", returnTo, f.verify))
 	add("", p.Email, signedIn, f.Page("email", nil, f.email))
 	add("", p.Addresses, signedIn, f.Page("addresses", nil, f.addresses))
@@ -143,7 +151,8 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 			Name: name, Status: http.StatusOK, Me: Entry(r.Context()), Session: Session(r.Context()), Form: r.Form,
 			Site: f.Site, Paths: f.Paths, Fields: f.Fields, Identifier: f.Identifier, Address: f.Address,
 			MaxAddresses: f.maxAddresses(), CanSignUp: f.SignUp == SignUpByMail && f.Paths.SignUp != "",
-			Providers: f.Providers,
+			Providers:     f.Providers,
+			CanAddFactors: f.Users.Schema().Factors,
 		}
 		var err error
 		if r.Method == http.MethodPost && do != nil {
@@ -153,7 +162,9 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 				return
 			}
 		}
-		if load != nil && !errors.Is(err, userdb.ErrNotFound) {
+		if other, is := errors.AsType[*otherPage](err); is {
+			p.Name, p.Data, err = other.name, other.data, other.err
+		} else if load != nil && !errors.Is(err, userdb.ErrNotFound) {
 			data, missing := load(r)
 			p.Data, err = data, cmp.Or(missing, err)
 		}
@@ -283,6 +294,9 @@ func (f *Flows) enter(w http.ResponseWriter, r *http.Request, e userdb.Entry, er
 // Every flow that starts a session ends here. If the account has a second factor, the path is that
 // of the page that asks for a code, which then leads to the path to.
 func (f *Flows) afterFirstStep(to string, err error) (string, error) {
+	if errors.Is(err, userdb.ErrNotVerified) && f.Paths.Verify != "" { // a new password
+		return withReturn(f.Paths.Verify, f.Paths.Password), nil
+	}
 	if refused, is := errors.AsType[*userdb.FactorError](err); is && refused.Ticket != "" && f.Paths.Code != "" {
 		return withReturn(f.Paths.Code, to), nil
 	}

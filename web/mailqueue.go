@@ -26,6 +26,10 @@ const (
 	MailAdding     MailKind = "adding"     // tells To that Entry may also get Address
 	MailLinked     MailKind = "linked"     // tells To that the provider Address signs in
 	MailUnlinked   MailKind = "unlinked"   // tells To that it no longer does so
+
+	MailFactorAdded   MailKind = "factor-added"   // tells To that Entry has another second factor
+	MailFactorRemoved MailKind = "factor-removed" // tells To that Entry has one less
+	MailNewCodes      MailKind = "new-codes"      // tells To that Entry has new recovery codes
 )
 
 // A Mail is a mail to send to one address.
@@ -54,6 +58,8 @@ func (m Mail) Subject() string {
 		return "Your new address"
 	case MailLinked, MailUnlinked:
 		return "Your linked accounts"
+	case MailFactorAdded, MailFactorRemoved, MailNewCodes:
+		return "How you sign in"
 	}
 	return "New address"
 }
@@ -61,6 +67,7 @@ func (m Mail) Subject() string {
 // Text returns a text in English, to be followed by the link.
 func (m Mail) Text() string {
 	const doNothing = " If you did not ask for this, do nothing:"
+	const notYou = " If it was not you, choose a new password and look at this page:"
 	action := map[MailKind]string{MailChanging: "change your address to ", MailAdding: "add the address "}[m.Kind]
 	switch m.Kind {
 	case MailWelcome:
@@ -73,6 +80,12 @@ func (m Mail) Text() string {
 		return "You can now sign in with " + m.Address + ". If it was not you who linked it, choose a new password, and remove the link:"
 	case MailUnlinked:
 		return "You can no longer sign in with " + m.Address + ". If it was not you who removed the link, choose a new password:"
+	case MailFactorAdded:
+		return "An app that shows codes was added to your account." + notYou
+	case MailFactorRemoved:
+		return "An app that shows codes was removed from your account." + notYou
+	case MailNewCodes:
+		return "Your account has new recovery codes." + notYou
 	case MailChange, MailAdd:
 		return "Confirm that this is your address, for the account " + m.Entry.Text("name") + "." + doNothing
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin, code,
-// forgot, reset, confirm, add, password, email, addresses, devices, verify and gone, or the name
-// that the application passed to Flows.Page.
+// forgot, reset, confirm, add, password, email, addresses, devices, verify, security, app, codes
+// and gone, or the name that the application passed to Flows.Page.
 type Page struct {
 	Name     string
 	Status   int          // of the response
@@ -25,7 +25,8 @@ type Page struct {
 	Problems []Problem
 	// Data is what the page is about: in sent the text that was typed, in welcome a
 	// userdb.Invitation, in signin, code and verify the path to return to, in reset, confirm and
-	// add a userdb.Token, in devices what Type.Sessions returns.
+	// add a userdb.Token, in devices what Type.Sessions returns, in security what Type.Factors
+	// returns, in app a userdb.TOTPEnrolment, and in codes the recovery codes.
 	Data any
 
 	Site         string // Flows.Site
@@ -36,6 +37,8 @@ type Page struct {
 	MaxAddresses int    // how many of them an entry may have
 	CanSignUp    bool
 	Providers    []Provider
+
+	CanAddFactors bool // whether the schema allows second factors
 }
 
 // A Field describes an input for a facet.
@@ -65,6 +68,9 @@ func (p Page) fieldOf(problem Problem) string {
 	}
 	if problem.Field == "" && problem.Rule == "login" && slices.Contains([]string{"email", "addresses", "verify"}, p.Name) {
 		return "password"
+	}
+	if problem.Field == "factor" {
+		return ""
 	}
 	if p.Form.Has("old") {
 		return cmp.Or(map[string]string{"password": "new"}[problem.Field], map[string]string{"login": "old"}[problem.Rule])
@@ -99,8 +105,9 @@ func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
 var files embed.FS
 
 // Templates returns the templates of all pages of Flows, and of their parts: head, nav, notes,
-// done, bottom and field. An application parses its own templates into them, which also replaces
-// those of the same name, and passes the result to RenderTemplates.
+// done, bottom, field and qr. An application parses its own templates into them, which also
+// replaces those of the same name, and passes the result to RenderTemplates. The template qr is
+// empty; with package web/qr it can show the QR code of an authenticator app.
 func Templates() *template.Template {
 	return template.Must(template.ParseFS(files, "pages/*.html"))
 }

@@ -1,17 +1,19 @@
 // Webapp is a small site with accounts, which docs/web.md explains. Visitors sign up by mail, sign
-// in with an address, a name or a customer number, see their devices, edit their account, reset a
-// forgotten password, and change, add and remove addresses. Administrators list accounts.
+// in with an address, a name or a customer number, add a second factor, see their devices, edit
+// their account, reset a forgotten password, and change addresses. Administrators list accounts.
 package main
 
 import (
 	"context"
+	"crypto/rand"
 	"embed"
+	"encoding/base64"
 	"errors"
 	"flag"
 	"fmt"
 	"html/template"
 	"log"
-	"math/rand/v2"
+	mathrand "math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -26,25 +28,31 @@ import (
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
+	"github.com/coffeenode/userdb/web/qr"
 )
 
 //go:embed pages
 var files embed.FS
 
 // templates are the default pages, and those of this site.
-var templates = template.Must(web.Templates().ParseFS(files, "pages/*.html"))
+var templates = template.Must(web.Templates().Funcs(template.FuncMap{"picture": qr.SVG}).ParseFS(files, "pages/*.html"))
 
 // A site is the application.
 type site struct {
-	flows web.Flows
-	mail  string // the directory to write mails to
-	admin string // the administrator's address
+	flows       web.Flows
+	mail, admin string // the directory to write mails to, the administrator's address
+	key         []byte // of second factors
 }
 
 func main() {
 	s, listen, store := &site{}, flag.String("listen", "127.0.0.1:8080", "the `ADDRESS` to listen on"), flag.String("store", "memory:", "the `URL` of the accounts")
 	flag.StringVar(&s.mail, "mail", "", "the `DIR` to write mails to")
 	flag.StringVar(&s.admin, "admin", "", "give the tag admin to the account of this `ADDRESS` when it is created")
+	flag.Func("key", "the `FILE` with the key of second factors, 32 bytes in base64; accounts in memory need none", func(name string) error {
+		text, err := os.ReadFile(name)
+		s.key, _ = base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
+		return err // Open refuses a key that was not decoded
+	})
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -56,15 +64,19 @@ func main() {
 // run serves until ctx ends. Then it lets requests in progress finish, and sends the mails that
 // wait.
 func (s *site) run(ctx context.Context, listen, store string) error {
-	if info, err := os.Stat(s.mail); err != nil || !info.IsDir() || flag.NArg() > 0 {
-		return errors.Join(errors.New("want --mail DIR, an existing directory, and no arguments besides flags"), err)
+	if info, err := os.Stat(s.mail); err != nil || !info.IsDir() || flag.NArg() > 0 || s.key == nil && store != "memory:" {
+		return errors.Join(errors.New("want --mail DIR, an existing directory, --key FILE with --store, and no arguments besides flags"), err)
 	}
 	text, _ := files.Open("pages/schema.json") // embedded
 	accounts, err := schema.Load(text)
 	if err != nil {
 		return err
 	}
-	db, err := userdb.Open(ctx, store, userdb.Options{Schema: accounts})
+	if s.key == nil {
+		s.key = make([]byte, 32)
+		rand.Read(s.key) // never returns an error
+	}
+	db, err := userdb.Open(ctx, store, userdb.Options{Schema: accounts, Keys: [][]byte{s.key}})
 	if err != nil {
 		return err
 	}
@@ -118,7 +130,7 @@ func (s *site) handler(users *userdb.Type, base string) http.Handler {
 
 // complete gives a new account a customer number, and the administrator's account a tag.
 func (s *site) complete(_ *http.Request, i userdb.Invitation, n *userdb.NewEntry) error {
-	n.Facets["number"] = schema.Text(fmt.Sprintf("%08d", rand.N(100_000_000)))
+	n.Facets["number"] = schema.Text(fmt.Sprintf("%08d", mathrand.N(100_000_000)))
 	if strings.EqualFold(i.Address, s.admin) {
 		n.Tags = []string{"admin"}
 	}

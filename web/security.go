@@ -1,0 +1,169 @@
+package web
+
+import (
+	"errors"
+	"html/template"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// securityAge is how long ago visitors may have been verified when they come to the page about
+// second factors. The store allows twice as long, so there is time to scan a picture.
+const securityAge = 5 * time.Minute
+
+// An otherPage is returned by a function that processes a form, in place of an error, if another
+// page than that of the form follows without a redirect.
+type otherPage struct {
+	name string
+	data any
+	err  error // what is wrong with the form, or nil
+}
+
+func (o *otherPage) Error() string { return "the page " + o.name + " follows" }
+
+// verifiedRecently calls next for visitors who were verified within age on the level of their
+// account. It asks others to verify, and returns them to the same path.
+func (f *Flows) verifiedRecently(age time.Duration, due func(*http.Request) bool, next http.Handler) http.Handler {
+	return f.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if due(r) && f.Paths.Verify != "" && verifiedAge(Session(r.Context()), ownLevel(Entry(r.Context()))) > age {
+			http.Redirect(w, r, withReturn(f.Paths.Verify, r.URL.RequestURI()), http.StatusSeeOther)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// requireForSecurity guards the page about second factors. The store itself checks whether a change
+// is allowed.
+func (f *Flows) requireForSecurity(next http.Handler) http.Handler {
+	due := func(r *http.Request) bool {
+		do := r.PostFormValue("do")
+		return do == "" || do == "add"
+	}
+	return f.verifiedRecently(securityAge, due, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Form.Has(returnParameter) {
+			r.Form.Set(returnParameter, ReturnPath(r)) // templates link to it
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
+
+func (f *Flows) factors(r *http.Request) (any, error) { return f.Users.Factors(r.Context(), me(r)) }
+
+// security adds and removes second factors, and replaces recovery codes.
+func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error) {
+	places, err := f.Mail.reserve(1)
+	if err != nil {
+		return "", err
+	}
+	defer places.leave(r.Context())
+	var codes []string
+	done := r.PostFormValue("do")
+	switch done {
+	case "add":
+		return f.addApp(r)
+	case "confirm":
+		codes, err = f.confirmApp(w, r)
+	case "codes":
+		codes, err = f.Users.ReplaceRecoveryCodes(r.Context(), f.secret(r))
+	case "remove":
+		var c userdb.FactorChange
+		c, err = f.Users.RemoveFactor(r.Context(), f.secret(r), r.PostFormValue("id"), f.sessionOptions(r))
+		f.replaceSession(w, r, c)
+	default:
+		return f.Paths.Security, nil
+	}
+	// Codes show that the change was made, even if it was not confirmed.
+	if err == nil || len(codes) > 0 {
+		if e := Entry(r.Context()); e.Text(f.Address) != "" {
+			kind := map[string]MailKind{"confirm": MailFactorAdded, "codes": MailNewCodes, "remove": MailFactorRemoved}[done]
+			places.fill(r.Context(), Mail{Kind: kind, To: e.Text(f.Address), Link: f.Base + f.Paths.Security, Entry: e})
+		}
+	}
+	if len(codes) > 0 {
+		return "", &otherPage{name: "codes", data: codes}
+	}
+	return f.afterSecurity(f.Paths.Security+"?done="+map[string]string{"confirm": "app", "remove": "no-app"}[done], err)
+}
+
+// afterSecurity asks visitors to verify who were verified too long ago.
+func (f *Flows) afterSecurity(to string, err error) (string, error) {
+	if errors.Is(err, userdb.ErrNotVerified) && f.Paths.Verify != "" {
+		return withReturn(f.Paths.Verify, f.Paths.Security), nil
+	}
+	return to, err
+}
+
+// addApp begins to add an authenticator app.
+func (f *Flows) addApp(r *http.Request) (string, error) {
+	e := Entry(r.Context())
+	app, err := f.Users.EnrolTOTP(r.Context(), f.secret(r), userdb.TOTPOptions{
+		Name: strings.TrimSpace(r.PostFormValue("label")), Issuer: f.Site, Account: e.Text(f.Address),
+	})
+	if err != nil {
+		return f.afterSecurity("", err)
+	}
+	return "", &otherPage{name: "app", data: app}
+}
+
+// confirmApp adds an authenticator app with a code of it. If the code is wrong, the page with the
+// app's secret follows again.
+func (f *Flows) confirmApp(w http.ResponseWriter, r *http.Request) (codes []string, err error) {
+	app, err := enrolmentIn(r)
+	if err != nil {
+		return nil, err
+	}
+	c, err := f.Users.ConfirmTOTP(r.Context(), f.secret(r), app.ID, strings.TrimSpace(r.PostFormValue("code")), f.sessionOptions(r))
+	f.replaceSession(w, r, c)
+	if errors.Is(err, userdb.ErrLogin) {
+		err = &otherPage{name: "app", data: app, err: codeError{err}}
+	}
+	return c.RecoveryCodes, err
+}
+
+// replaceSession sets the cookie of the session that a change of factors started, if there is one.
+func (f *Flows) replaceSession(w http.ResponseWriter, r *http.Request, c userdb.FactorChange) {
+	if c.Secret != "" {
+		f.startCookie(w, r, c.Session, c.Secret)
+	}
+}
+
+// maxURI limits the URI of an authenticator app in a form, in bytes.
+const maxURI = 2000
+
+// enrolmentIn returns the authenticator app that a form is about.
+func enrolmentIn(r *http.Request) (userdb.TOTPEnrolment, error) {
+	e := userdb.TOTPEnrolment{ID: r.PostFormValue("id"), URI: r.PostFormValue("uri")}
+	u, err := url.Parse(e.URI)
+	if err != nil || !isAppURI(e.URI) || len(e.URI) > maxURI {
+		return userdb.TOTPEnrolment{}, userdb.ErrNotFound
+	}
+	e.Secret = u.Query().Get("secret")
+	return e, nil
+}
+
+func isAppURI(uri string) bool { return strings.HasPrefix(uri, "otpauth://totp/") }
+
+// AppLink returns the address that opens the authenticator app to be added on the same device. It
+// contains the app's secret.
+func (p Page) AppLink() template.URL {
+	e, _ := p.Data.(userdb.TOTPEnrolment)
+	if !isAppURI(e.URI) {
+		return ""
+	}
+	return template.URL(e.URI)
+}
+
+// Groups returns a text in groups of four characters, for people who type it.
+func (p Page) Groups(text string) string {
+	var groups []string
+	for group := range slices.Chunk([]byte(text), 4) {
+		groups = append(groups, string(group))
+	}
+	return strings.Join(groups, " ")
+}
