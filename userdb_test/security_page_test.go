@@ -19,6 +19,7 @@ func TestSecurityPage(t *testing.T) {
 	dirs := map[string][]string{ // by the letter with which the page abbreviates them
 		"u": {".", "../userdb"}, "s": {"../internal/store", "../internal/store/*"}, "x": {"../schema"}, "p": {"../password"}, "h": {"../internal/hashpool"},
 		"c": {"../cmd/userdb"}, "m": {"../maintain/*"}, "v": {"../serve", "../serve/*", "../serve/internal/*"}, "d": {"../deploy"},
+		"o": {"../web/oidc", "../test/clients"},
 	}
 	name := regexp.MustCompile("(?:([a-z]) )?`([A-Za-z-]+)`")
 	named := 0

@@ -267,23 +267,33 @@ func TestHangingProvider(t *testing.T) {
 	s := newSite(t, "memory:", nil, good, bad) // starts, although the provider does not answer
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
+	ask := func() {
+		req, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.server.URL+"/signin/with/op2", nil)
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}
 	for range 3 {
-		wg.Go(func() {
-			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.server.URL+"/signin/with/op2", nil)
-			if resp, err := http.DefaultClient.Do(req); err == nil {
-				resp.Body.Close()
-			}
-		})
+		wg.Go(ask)
 	}
 	s.linked("ada", good, "a")
 	b := s.browser()
 	s.through(b, good, "a", "")
 	s.wantWho("another provider", b, "ada")
+	for range maxWaiting {
+		wg.Go(ask)
+	}
+	for n := 0; n < 5000 && len(s.signIn.remotes["op2"].readers) < maxWaiting; n++ {
+		time.Sleep(time.Millisecond)
+	}
+	if status, _, _ := s.send(s.browser(), "/signin/with/op2", "x", ""); status != http.StatusServiceUnavailable {
+		t.Errorf("one more than may wait: %d", status)
+	}
 	cancel()
 	wg.Wait()
 	close(release)
 	bad.set(func(p *op) { p.hang = nil })
-	for range 100 {
+	for range 500 {
 		if status, _, _ := s.send(s.browser(), "/signin/with/op2", "x", ""); status == http.StatusSeeOther {
 			return
 		}

@@ -50,7 +50,7 @@ type Provider struct {
 const (
 	maxAnswer      = 256 << 10        // bytes
 	answerTimeout  = 10 * time.Second // for each request, and for all of one sign-in
-	maxExchanges   = 32               // sign-ins that wait for one provider
+	maxWaiting     = 32               // sign-ins that wait for one provider
 	maxSubject     = 255              // as the specification says
 	metadataAge    = 24 * time.Hour   // then it is read again
 	firstBackOff   = time.Second      // after a failure to read it
@@ -64,6 +64,7 @@ type remote struct {
 	client      *http.Client
 	now         func() time.Time
 	exchanges   chan struct{} // holds an element for each sign-in that waits for the provider
+	readers     chan struct{} // the same for requests that wait for its metadata
 
 	mu       sync.Mutex
 	known    *metadata
@@ -100,7 +101,8 @@ func newRemote(p Provider, base string, client *http.Client, now func() time.Tim
 		p.Scopes = []string{oidc.ScopeEmail}
 	}
 	return &remote{
-		Provider: p, redirectURI: base + "/" + p.Name + "/callback", client: client, now: now, exchanges: make(chan struct{}, maxExchanges),
+		Provider: p, redirectURI: base + "/" + p.Name + "/callback", client: client, now: now, exchanges: make(chan struct{}, maxWaiting),
+		readers: make(chan struct{}, maxWaiting),
 	}, nil
 }
 
@@ -162,6 +164,12 @@ func (p *remote) metadata(ctx context.Context) (*metadata, error) {
 		return known, nil
 	}
 	if reading != nil {
+		select {
+		case p.readers <- struct{}{}:
+			defer func() { <-p.readers }()
+		default:
+			return nil, errAway
+		}
 		select {
 		case <-reading:
 		case <-ctx.Done():

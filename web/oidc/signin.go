@@ -203,19 +203,36 @@ func (s *SignIn) answer(w http.ResponseWriter, r *http.Request, p *remote) (to, 
 	case err != nil:
 		return "", page, err
 	}
-	if err := f.Users.Spend(r.Context(), a.spentHash(), attemptLife+time.Minute); err != nil {
-		return "", "gone", err
-	}
 	link := userdb.Link{Field: s.Field, Identity: claims.identity(), Label: p.Name}
 	if a.Session != "" {
+		if err := s.spend(r, a); err != nil {
+			return "", "gone", err
+		}
 		to, err := s.link(r, p, link)
 		return to, page, err
 	}
-	to, err = s.signIn(w, r, p, claims, link, a.Return)
+	e, err := s.account(r, p, claims, link)
 	if errors.Is(err, web.ErrUnlinked) {
-		page = "unlinked"
+		return "", "unlinked", err
+	}
+	if err == nil || errors.Is(err, userdb.ErrFactor) {
+		if err := s.spend(r, a); err != nil {
+			return "", "gone", err
+		}
+	}
+	if to = a.Return; to == "/" {
+		to = f.Paths.Account
+	}
+	to, err = f.FirstStep(w, r, e, err, to)
+	if errors.Is(err, userdb.ErrLogin) || errors.Is(err, userdb.ErrConflict) || errors.Is(err, userdb.ErrNotFound) {
+		err = errDenied // disabled, not allowed here, or changed meanwhile
 	}
 	return to, page, err
+}
+
+// spend marks an attempt that has succeeded as spent, for longer than its cookie is accepted.
+func (s *SignIn) spend(r *http.Request, a attempt) error {
+	return s.Flows.Users.Spend(r.Context(), a.spentHash(), attemptLife+time.Minute)
 }
 
 // judge returns the claims that an answer proves.
@@ -240,30 +257,26 @@ func (s *SignIn) judge(r *http.Request, p *remote, a attempt) (Claims, error) {
 
 const maxCode = 4 << 10
 
-// signIn signs in the account that has the link, or does what is possible if none has.
-func (s *SignIn) signIn(w http.ResponseWriter, r *http.Request, p *remote, c Claims, link userdb.Link, to string) (string, error) {
+// account returns the account that has the link, or a new one. The errors are those of LoginLinked,
+// and web.ErrUnlinked.
+func (s *SignIn) account(r *http.Request, p *remote, c Claims, link userdb.Link) (userdb.Entry, error) {
 	f := s.Flows
-	if to == "/" {
-		to = f.Paths.Account
-	}
 	e, err := f.Users.LoginLinked(r.Context(), link, f.Attempt(r))
-	if errors.Is(err, userdb.ErrNotFound) {
-		u := web.Unlinked{Link: link, Address: c.Email, Owned: p.owns(c)}
-		if s.Complete != nil {
-			u.Complete = func(n *userdb.NewEntry) { s.Complete(c, n) }
-		}
-		if e, err = f.SignUpUnlinked(r, u); errors.Is(err, web.ErrUnlinked) {
-			// Another attempt of the same visitor may have created the account meanwhile.
-			if e, err = f.Users.LoginLinked(r.Context(), link, f.Attempt(r)); errors.Is(err, userdb.ErrNotFound) {
-				err = web.ErrUnlinked
-			}
+	if !errors.Is(err, userdb.ErrNotFound) {
+		return e, err
+	}
+	u := web.Unlinked{Link: link, Address: c.Email, Owned: p.owns(c)}
+	if s.Complete != nil {
+		u.Complete = func(n *userdb.NewEntry) { s.Complete(c, n) }
+	}
+	if e, err = f.SignUpUnlinked(r, u); errors.Is(err, web.ErrUnlinked) {
+		// Another attempt of the same visitor may have created the account meanwhile.
+		e, err = f.Users.LoginLinked(r.Context(), link, f.Attempt(r))
+		if errors.Is(err, userdb.ErrNotFound) {
+			err = web.ErrUnlinked
 		}
 	}
-	to, err = f.FirstStep(w, r, e, err, to)
-	if errors.Is(err, userdb.ErrLogin) || errors.Is(err, userdb.ErrConflict) || errors.Is(err, userdb.ErrNotFound) {
-		err = errDenied // disabled, not allowed here, or changed meanwhile
-	}
-	return to, err
+	return e, err
 }
 
 // link links an identity to the account of the visitor.

@@ -1,0 +1,455 @@
+package userdb_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A linkStore is the store of many executions, each of which has the entries E and F and the
+// identities x and y of its own. An operation is a method, an entry and, if it is not x, an
+// identity: "signin", "link E", "unlink E y", "end E", "delete E", "create E". Each entry has a
+// session whose owner links and unlinks.
+type linkStore struct {
+	t        *testing.T
+	users    *userdb.Type
+	raw      redis.UniversalClient
+	scenario linkScenario
+	current  *linkExecution
+}
+
+// A linkScenario says which links there are at first, such as "E x", and what the actors do.
+type linkScenario struct {
+	linked string
+	actors []string
+	last   bool // the links are the only ways to sign in
+}
+
+func (s linkScenario) String() string { return s.linked + ": " + strings.Join(s.actors, " | ") }
+
+// A linkExecution runs the operations of a scenario.
+type linkExecution struct {
+	*linkStore
+	*execution
+	running   map[int]string             // by actor
+	began     map[int]linkState          // by actor: the entries when the operation began
+	secrets   map[string]string          // of the owners' sessions, by entry
+	epochs    map[string]map[string]bool // in which the owner's sessions were valid, by entry
+	history   []linkState                // by step
+	signedIn  []signedIn
+	violation string
+}
+
+// A linkState holds the fields of E and F after a step.
+type linkState struct {
+	fields map[string]map[string]string // by entry
+	by     int                          // the actor of the step
+}
+
+// A signedIn is a session that a sign-in with x began.
+type signedIn struct{ entry, secret string }
+
+// has reports whether an entry lives and has an identity.
+func (s linkState) has(entry, identity string) bool {
+	fields := s.fields[entry]
+	return fields[store.FieldType] != "" && (fields["links"] == identity || slices.ContainsFunc(store.FurtherIn(fields, "links"), func(f store.Further) bool {
+		return f.Written == identity
+	}))
+}
+
+func newLinkStore(t *testing.T, engine string, scenario linkScenario) (*linkStore, *userdb.DB) {
+	t.Helper()
+	o := linkOptions()
+	var db *userdb.DB
+	var err error
+	if engine == "cluster" {
+		db = clusterOfOne(t, o)
+	} else {
+		db, err = userdb.Open(t.Context(), "memory:", o)
+		must(t, err)
+	}
+	s := &linkStore{t: t, users: typeOf(t, db, "user"), raw: clientOf(db), scenario: scenario}
+	s.raw.AddHook(turnHook{})
+	return s, db
+}
+
+func (d *linkExecution) uid(entry string) string { return fmt.Sprint(entry, d.number) }
+
+// identity returns what x or y stands for. Y differs from x in every execution.
+func (d *linkExecution) identity(name string) string {
+	return fmt.Sprintf("%s%063x", map[string]string{"y": "1"}[name], d.number)
+}
+
+func (d *linkExecution) link(name string) userdb.Link {
+	return userdb.Link{Field: "links", Identity: d.identity(name), Label: "op"}
+}
+
+// start makes the entries and starts the actors of an execution.
+func (s *linkStore) start(x *execution) {
+	d := &linkExecution{
+		linkStore: s, execution: x, running: map[int]string{}, began: map[int]linkState{},
+		secrets: map[string]string{}, epochs: map[string]map[string]bool{},
+	}
+	s.current = d
+	ctx := s.t.Context()
+	for _, entry := range []string{"E", "F"} {
+		must(s.t, d.create(ctx, entry))
+		e, err := s.users.Find(ctx, uid(d.uid(entry)))
+		must(s.t, err)
+		_, secret, err := s.users.StartSession(ctx, e, userdb.SessionOptions{})
+		must(s.t, err)
+		d.secrets[entry] = secret
+		for link := range strings.SplitSeq(s.scenario.linked, ", ") {
+			if of, name, _ := strings.Cut(link, " "); of == entry {
+				_, err := s.users.LinkIdentity(ctx, secret, d.link(name))
+				must(s.t, err)
+			}
+		}
+		d.epochs[entry] = map[string]bool{d.read(entry)["~epoch"]: true}
+	}
+	d.history = []linkState{d.readState(-1)}
+	x.onStep = func(who *actor) { d.history = append(d.history, d.readState(who.id)) }
+	for _, operations := range s.scenario.actors {
+		x.addActor(func(ctx context.Context, who *actor) {
+			for op := range strings.SplitSeq(operations, ", ") {
+				x.mu.Lock()
+				d.running[who.id], d.began[who.id] = op, d.history[x.steps]
+				x.mu.Unlock()
+				d.do(ctx, op)
+			}
+		})
+	}
+}
+
+func (d *linkExecution) create(ctx context.Context, entry string) error {
+	_, err := d.users.Create(ctx, userdb.NewEntry{UID: d.uid(entry), Facets: schema.Texts("name", "name of "+d.uid(entry))})
+	return err
+}
+
+// do carries out an operation, and reports an error for which there is no reason in any order.
+func (d *linkExecution) do(ctx context.Context, op string) {
+	words := append(strings.Fields(op), "", "x")
+	entry, name := words[1], words[2]
+	if name == "" {
+		name = "x"
+	}
+	d.mu.Lock()
+	secret := d.secrets[entry]
+	d.mu.Unlock()
+	var err error
+	allowed := []error{userdb.ErrNotFound}
+	switch words[0] {
+	case "signin":
+		allowed = append(allowed, userdb.ErrConflict)
+		var e userdb.Entry
+		if e, err = d.users.LoginLinked(ctx, d.link("x"), userdb.Attempt{}); err == nil {
+			var key string
+			if _, key, err = d.users.StartSession(ctx, e, userdb.SessionOptions{}); err == nil {
+				d.mu.Lock()
+				d.signedIn = append(d.signedIn, signedIn{e.UID()[:1], key})
+				d.mu.Unlock()
+			}
+		}
+	case "link":
+		allowed = append(allowed, userdb.ErrDuplicate)
+		_, err = d.users.LinkIdentity(ctx, secret, d.link(name))
+	case "unlink":
+		allowed = append(allowed, userdb.ErrConflict)
+		o := userdb.UnlinkOptions{Labels: []string{"op"}}
+		if !d.scenario.last {
+			o.Fields = []string{"name"}
+		} else {
+			allowed = append(allowed, userdb.ErrInvalid)
+		}
+		var key string
+		if _, _, key, err = d.users.UnlinkIdentity(ctx, secret, d.link(name), o); err == nil {
+			d.mu.Lock()
+			d.secrets[entry] = key
+			d.mu.Unlock()
+		}
+	case "end":
+		_, err = d.users.EndSessions(ctx, uid(d.uid(entry)))
+	case "delete":
+		err = d.users.Delete(ctx, uid(d.uid(entry)))
+	case "create":
+		err = d.create(ctx, entry)
+	default:
+		panic("unknown operation " + op)
+	}
+	if err != nil && !slices.ContainsFunc(allowed, func(target error) bool { return errors.Is(err, target) }) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.report("%s returned %v", op, err)
+	}
+}
+
+func (d *linkExecution) read(entry string) map[string]string {
+	fields, err := d.raw.HGetAll(context.Background(), "user/uid:"+d.uid(entry)).Result()
+	must(d.t, err)
+	return fields
+}
+
+// readState reads the entries after a step of an actor, and checks what the step did.
+func (d *linkExecution) readState(by int) linkState {
+	now := linkState{map[string]map[string]string{"E": d.read("E"), "F": d.read("F")}, by}
+	if by < 0 {
+		return now
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was, op := d.history[len(d.history)-1], d.running[by]
+	x := d.identity("x")
+	if now.has("E", x) && now.has("F", x) {
+		d.report("%s left the identity linked to both", op)
+	}
+	for _, entry := range []string{"E", "F"} {
+		before := was.fields[entry]["~epoch"]
+		if now.has(entry, x) && !was.has(entry, x) && (op != "link "+entry || !d.epochs[entry][before]) {
+			d.report("%s linked the identity in a session that had ended", op)
+		}
+		if after := now.fields[entry]["~epoch"]; after != before && strings.HasPrefix(op, "unlink "+entry) {
+			d.epochs[entry] = map[string]bool{after: true} // the owner goes on with a new session
+		}
+	}
+	return now
+}
+
+func (d *linkExecution) report(format string, args ...any) {
+	if d.violation == "" {
+		d.violation = fmt.Sprintf(format, args...)
+	}
+}
+
+// verify returns what is wrong after an execution, or "" if nothing is. A session that an identity
+// began is valid only while the entry has the identity, and an entry keeps a way to sign in.
+func (s *linkStore) verify() string {
+	d := s.current
+	last := d.history[len(d.history)-1]
+	for _, one := range d.signedIn {
+		e, _, err := s.users.Session(context.Background(), one.secret)
+		if err == nil && (e.UID() != d.uid(one.entry) || !last.has(one.entry, d.identity("x"))) {
+			d.report("signin has a session of %s, which does not have the identity", one.entry)
+		}
+	}
+	if s.scenario.last && last.fields["E"]["links"] == "" {
+		d.report("unlink removed the last way to sign in")
+	}
+	return d.violation
+}
+
+// linkScenarios lists what the actors of each scenario do.
+var linkScenarios = []linkScenario{
+	{"", []string{"signin", "link E"}, false},
+	{"", []string{"link E", "link F"}, false},
+	{"", []string{"link E", "end E"}, false},
+	{"", []string{"link E", "delete E, create E"}, false},
+	{"", []string{"link E, signin", "link F, signin"}, false},
+	{"", []string{"signin", "link E", "link F"}, false},
+	{"E x", []string{"signin", "unlink E"}, false},
+	{"E x", []string{"signin", "unlink E, link E"}, false},
+	{"E x", []string{"signin", "unlink E, link F"}, false},
+	{"E x", []string{"signin", "delete E, create E"}, false},
+	{"E x", []string{"signin", "delete E, create E, link F"}, false},
+	{"E x", []string{"signin", "unlink E", "link F"}, false},
+	{"E x", []string{"signin", "delete E", "link F"}, false},
+	{"E x", []string{"unlink E", "link F, signin"}, false},
+	{"E x", []string{"unlink E", "unlink E, link E"}, false},
+	{"E x", []string{"unlink E", "end E"}, false},
+	{"E x, E y", []string{"unlink E", "unlink E y"}, true},
+	{"E x, E y", []string{"unlink E", "unlink E y", "signin"}, true},
+}
+
+// exploreLinks runs a scenario in all orders. It returns a violation, or "", and the number of
+// orders.
+func exploreLinks(t *testing.T, engine string, scenario linkScenario, m *linkMutant, preemptions int) (violation string, executions int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s, db := newLinkStore(t, engine, scenario)
+		e := &explorer{
+			start: s.start, verify: s.verify, tamper: m.tamper(s),
+			preemptions: preemptions, maxExecutions: envInt("USERDB_LOGIN_PLAYS", 3000),
+		}
+		violation = e.explore()
+		if executions = e.executions; executions == e.maxExecutions {
+			t.Logf("NOT exhaustive: more than %d orders", executions)
+		}
+		must(t, db.Close())
+	})
+	return violation, executions
+}
+
+// TestLinkInterleavings runs sign-ins with an identity, and the calls that link it, remove the
+// link, and delete the entry, in all orders of their commands. It allows as many preemptions as
+// TestLoginInterleavings. No order gives a session to an identity that is not linked, or a link to
+// an entry whose owner did not ask for it in a valid session.
+func TestLinkInterleavings(t *testing.T) {
+	for _, engine := range []string{"single", "cluster"} {
+		t.Run(engine, func(t *testing.T) {
+			var total atomic.Int64
+			t.Cleanup(func() { t.Logf("%d orders", total.Load()) })
+			for _, scenario := range linkScenarios {
+				t.Run(scenario.String(), func(t *testing.T) {
+					t.Parallel()
+					preemptions := envInt("USERDB_LOGIN_PREEMPTIONS", 1) + 2 - len(scenario.actors)
+					violation, executions := exploreLinks(t, engine, scenario, nil, preemptions)
+					total.Add(int64(executions))
+					if violation != "" {
+						t.Errorf("after %d orders: %s", executions, violation)
+					}
+				})
+			}
+		})
+	}
+}
+
+// A linkMutant is a method without one of its safeguards.
+type linkMutant struct {
+	name      string
+	operation string // the method
+	scenario  linkScenario
+	// read changes what the method reads of an entry, and write what it sends.
+	read      func(d *linkExecution, entry string, now map[string]string, began linkState)
+	write     func(d *linkExecution, entry string, args []any)
+	violation string // how the violation begins
+}
+
+var linkMutants = []linkMutant{
+	{
+		name:      "a link in a session that has ended",
+		operation: "link",
+		scenario:  linkScenario{"", []string{"link E", "end E"}, false},
+		read: func(_ *linkExecution, entry string, now map[string]string, began linkState) {
+			if now["~isa"] != "" {
+				now["~epoch"] = began.fields[entry]["~epoch"]
+			}
+		},
+		violation: "link E linked the identity in a session that had ended",
+	},
+	{
+		name:      "a link over any revision",
+		operation: "link",
+		scenario:  linkScenario{"", []string{"link E", "end E"}, false},
+		write:     acceptAnyLinkRevision,
+		violation: "link E linked the identity in a session that had ended",
+	},
+	{
+		name:      "a link of what somebody else has",
+		operation: "link",
+		scenario:  linkScenario{"E x", []string{"link F", "signin"}, false},
+		write: func(d *linkExecution, _ string, args []any) {
+			claimed := "user/links:" + d.identity("x")
+			for _, arg := range args {
+				if text, is := arg.(*string); is && strings.HasPrefix(*text, claimed) {
+					*text = strings.Replace(*text, claimed, claimed+"0", 1)
+				}
+			}
+		},
+		violation: "link F left the identity linked to both",
+	},
+	{
+		name:      "a sign-in in any epoch",
+		operation: "signin",
+		scenario:  linkScenario{"E x", []string{"signin", "unlink E"}, false},
+		write: func(d *linkExecution, _ string, args []any) {
+			if len(args) == 10 {
+				*args[6].(*string) = d.history[len(d.history)-1].fields["E"]["~epoch"]
+			}
+		},
+		violation: "signin has a session of E",
+	},
+	{
+		name:      "an unlink that ends no sessions",
+		operation: "unlink",
+		scenario:  linkScenario{"E x", []string{"signin", "unlink E"}, false},
+		write: func(d *linkExecution, entry string, args []any) {
+			for i, arg := range args[:len(args)-1] {
+				name, is := arg.(*string)
+				value, isText := args[i+1].(*string)
+				if is && isText && *name == "~epoch" {
+					*value = d.history[len(d.history)-1].fields[entry]["~epoch"]
+				}
+			}
+		},
+		violation: "signin has a session of E",
+	},
+	{
+		name:      "an unlink that counts a password that is not there",
+		operation: "unlink",
+		scenario:  linkScenario{"E x, E y", []string{"unlink E, unlink E y", "signin"}, true},
+		read: func(_ *linkExecution, _ string, now map[string]string, _ linkState) {
+			if now["~isa"] != "" {
+				now["password"] = "$2a$04$" + strings.Repeat("a", 53)
+			}
+		},
+		violation: "unlink removed the last way to sign in",
+	},
+}
+
+// acceptAnyLinkRevision makes a script expect the current revision of an entry.
+func acceptAnyLinkRevision(d *linkExecution, entry string, args []any) {
+	now := d.history[len(d.history)-1].fields[entry]["~rev"]
+	for _, arg := range args {
+		text, is := arg.(*string)
+		for _, s := range d.history {
+			if rev := s.fields[entry]["~rev"]; is && len(rev) >= 12 && *text == rev[:12] {
+				*text = now[:min(12, len(now))]
+			}
+		}
+	}
+}
+
+// tamper returns the tamper that removes the mutant's safeguard. It returns nil if m is nil.
+func (m *linkMutant) tamper(s *linkStore) *tamper {
+	if m == nil {
+		return nil
+	}
+	tampered := func(d *linkExecution, who *actor) (began linkState, entry string, is bool) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		words := append(strings.Fields(d.running[who.id]), "")
+		return d.began[who.id], words[1], words[0] == m.operation
+	}
+	return &tamper{
+		before: func(who *actor, cmd redis.Cmder) {
+			if _, entry, is := tampered(s.current, who); is && m.write != nil && strings.HasPrefix(cmd.Name(), "eval") {
+				m.write(s.current, entry, cmd.Args())
+			}
+		},
+		after: func(who *actor, cmd redis.Cmder) {
+			began, entry, is := tampered(s.current, who)
+			if fields, reads := cmd.(*redis.MapStringStringCmd); reads && is && m.read != nil && cmd.Name() == "hgetall" {
+				now := maps.Clone(fields.Val())
+				m.read(s.current, entry, now, began)
+				fields.SetVal(now)
+			}
+		},
+	}
+}
+
+// TestLinkMutations runs each mutant, which lacks one safeguard. The explorer must find a
+// violation.
+func TestLinkMutations(t *testing.T) {
+	for _, engine := range []string{"single", "cluster"} {
+		for _, m := range linkMutants {
+			t.Run(engine+"/"+m.name, func(t *testing.T) {
+				t.Parallel()
+				violation, executions := exploreLinks(t, engine, m.scenario, &m, 4-len(m.scenario.actors))
+				if !strings.HasPrefix(violation, m.violation) {
+					t.Errorf("after %d orders: %q, want %q", executions, violation, m.violation)
+				}
+			})
+		}
+	}
+}
