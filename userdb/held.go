@@ -161,9 +161,9 @@ func (t *Type) isHeld(ctx context.Context, text string) (held bool, err error) {
 	return held, nil
 }
 
-// heldByOthers reports for each lookup whether another entry than own holds one of its SRKs. It takes
-// two round trips whether values are held or not, so that nobody learns more about a value that is
-// held than that it is taken. It reports none if the store does not answer.
+// heldByOthers reports for each lookup whether another entry than own holds one of its SRKs. It
+// takes two round trips whether values are held or not, so that nobody learns more about a value
+// that is held than that it is taken. It reports none if the store does not answer.
 func (t *Type) heldByOthers(ctx context.Context, own recordkey.Key, lookups []store.Lookup) []bool {
 	held := make([]bool, len(lookups))
 	holding := func(field string) bool { return t.declared.Schema.Fields[field].Hold > 0 }

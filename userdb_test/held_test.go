@@ -260,8 +260,8 @@ func TestReleaseHeldMeanwhile(t *testing.T) {
 	})
 }
 
-// TestReleaseHeldRefused checks that a release succeeds once the value is free, also if nothing that
-// comes afterwards can be written: ErrUnavailable would promise that nothing has changed.
+// TestReleaseHeldRefused checks that a release succeeds once the value is free, also if nothing
+// that comes afterwards can be written: ErrUnavailable would promise that nothing has changed.
 func TestReleaseHeldRefused(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()

@@ -213,7 +213,8 @@ func (s *session) noteOverlaps(t schema.Type, field string) error {
 }
 
 // withField returns a schema that has only the type typ of old. It adds the field called name to
-// that type, as declared says. If the field exists, it only adds the roles and the hold to the field.
+// that type, as declared says. If the field exists, it only adds the roles and the hold to the
+// field.
 func withField(old schema.Schema, typ, name string, declared schema.Field, roles schema.Role) (schema.Schema, error) {
 	t, has := old.Types[typ]
 	if !has {
