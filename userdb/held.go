@@ -160,3 +160,49 @@ func (t *Type) isHeld(ctx context.Context, text string) (held bool, err error) {
 	}
 	return held, nil
 }
+
+// heldByOthers reports for each lookup whether another entry than own holds one of its SRKs. It
+// takes two round trips whether values are held or not, so that nobody learns more about a value
+// that is held than that it is taken. It reports none if the store does not answer.
+func (t *Type) heldByOthers(ctx context.Context, own recordkey.Key, lookups []store.Lookup) []bool {
+	held := make([]bool, len(lookups))
+	holding := func(field string) bool { return t.declared.Schema.Fields[field].Hold > 0 }
+	decoy, err := t.decoyRecord()
+	if err != nil || !slices.ContainsFunc(t.declared.Secondary, holding) {
+		return held
+	}
+	var srks []recordkey.Key
+	var of []int // the lookups
+	var reads []store.RawRead
+	for i, l := range lookups {
+		for _, srk := range l.SRKs {
+			srks, of, reads = append(srks, srk), append(of, i), append(reads, store.RawRead{Key: srk.String(), As: store.RawText})
+		}
+	}
+	raws, err := t.view.Engine.ReadRaw(ctx, reads)
+	if err != nil || len(raws) == 0 {
+		return held
+	}
+	owners, keys := make([]recordkey.Key, len(raws)), make([]string, len(raws))
+	for i, raw := range raws {
+		owner, err := recordkey.Parse(store.Owner(raw.Wire))
+		if err != nil || owner.Kind() != recordkey.KindPRK || owner.Type() != t.Name() {
+			owner = decoy.Key
+		}
+		owners[i] = owner.In(t.view.NS)
+		keys[i] = owners[i].String()
+	}
+	hashes, err := store.Hashes(ctx, t.view.Engine, keys)
+	for i, h := range hashes {
+		r := store.Record{Key: owners[i], Fields: h.Fields}
+		held[of[i]] = held[of[i]] || err == nil && owners[i] != own && t.holds(r, srks[i])
+	}
+	return held
+}
+
+// holds reports whether an entry, or a tombstone, holds the value of an SRK.
+func (t *Type) holds(r store.Record, srk recordkey.Key) bool {
+	return slices.ContainsFunc(store.HeldIn(r.Fields), func(h store.Held) bool {
+		return h.Field == srk.Field() && h.Canonical == srk.Value() && h.Until.After(t.view.Now())
+	})
+}

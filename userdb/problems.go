@@ -82,10 +82,10 @@ func (t *Type) addMissingAndTaken(ctx context.Context, p problems, old store.Rec
 	return p.err()
 }
 
-// duplicateErrors returns an error for each value of a secondary field that another entry has,
-// except those of the fields in wrong. It returns none if the store does not answer.
+// duplicateErrors returns an error for each value of a secondary field that another entry has or
+// holds, except those of the fields in wrong. It returns none if the store does not answer.
 func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map[string]string, wrong []string) (errs []error) {
-	var values []error // for the value of each lookup, if it is taken
+	var values []*FieldError // for the value of each lookup, if it is taken
 	var lookups []store.Lookup
 	look := func(field, written string, number int) {
 		canonical, _ := t.declared.Schema.Identifier(written)
@@ -116,8 +116,13 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 	if err != nil {
 		return nil // the caller reports the problems found so far
 	}
+	held := t.heldByOthers(ctx, old.Key, lookups)
 	for i, f := range found {
-		if f.Err == nil && f.Record.Key != old.Key {
+		switch {
+		case f.Err == nil && f.Record.Key != old.Key:
+			errs = append(errs, values[i])
+		case held[i]:
+			values[i].Rule = store.RuleHeld
 			errs = append(errs, values[i])
 		}
 	}
@@ -126,7 +131,7 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 
 // duplicateValue returns the error for a value that another entry has. number is its number among
 // several values of the field, or 0.
-func duplicateValue(field string, number int) error {
+func duplicateValue(field string, number int) *FieldError {
 	e := &FieldError{Err: ErrDuplicate, Field: field}
 	if number > 0 {
 		e.Reason = "value " + strconv.Itoa(number)

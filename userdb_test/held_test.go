@@ -94,6 +94,40 @@ func TestHeld(t *testing.T) {
 	})
 }
 
+// TestHeldAmongProblems checks that a value that is held is among all problems of a form, like one
+// in use: otherwise a form with another mistake would tell visitors that it is held.
+func TestHeldAmongProblems(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Hour)}), "user")
+		add(t, users, "a", "name", "Ada")
+		add(t, users, "b", "name", "Bob")
+		must(t, users.Delete(ctx, hints.UID("a")))
+		want := func(what string, err error, fields ...string) {
+			t.Helper()
+			got := problemsOf(err)
+			if slices.Sort(got); !slices.Equal(got, fields) {
+				t.Errorf("%s: the problems are %q, want %q", what, got, fields)
+			}
+		}
+		for _, name := range []string{"ADA", "BOB"} {
+			_, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("code", name, "email", "no address")})
+			want("create with "+name, err, "code taken", "email email")
+		}
+		_, err := users.Create(ctx, userdb.NewEntry{Values: map[string][]string{"name": {"new", "Ada"}}})
+		refused, is := errors.AsType[*userdb.FieldError](err)
+		if !is || refused.Rule != "held" || refused.Reason != "value 2" {
+			t.Errorf("create with a held value behind another: %v, want that value 2 is held", err)
+		}
+		e, err := users.Find(ctx, hints.UID("b"))
+		must(t, err)
+		e.Put("code", schema.Text("ada"))
+		wantField(t, "check", users.Check(ctx, e), userdb.ErrDuplicate, "code")
+		_, err = users.Create(ctx, userdb.NewEntry{UID: "a", Facets: schema.Texts("name", "Ada", "email", "no address")})
+		want("create of the entry that holds the value", err, "email email")
+	})
+}
+
 // TestHeldAddress checks that a mail address is held only if it was verified.
 func TestHeldAddress(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
@@ -226,8 +260,8 @@ func TestReleaseHeldMeanwhile(t *testing.T) {
 	})
 }
 
-// TestReleaseHeldRefused checks that a release succeeds once the value is free, also if nothing that
-// comes afterwards can be written: ErrUnavailable would promise that nothing has changed.
+// TestReleaseHeldRefused checks that a release succeeds once the value is free, also if nothing
+// that comes afterwards can be written: ErrUnavailable would promise that nothing has changed.
 func TestReleaseHeldRefused(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()

@@ -177,7 +177,10 @@ entries up to that. Other programs go on meanwhile: see 'userdb help schema appl
 	choiceFlag(c, &f.Kind, "kind", "its values must be of kind `K`: email, email-dots, username, nickname,\nurl or pattern", "email", "email-dots", "username", "nickname", "url", "pattern")
 	c.Flags().StringVar(&f.Pattern, "pattern", "", "its values must match `REGEXP` (RE2); ^ and $ anchor it")
 	c.Flags().Func("hold", "for this `TIME`, such as 90d, nobody else can take a value that an entry\ngives up", func(text string) error {
-		return f.Hold.UnmarshalText([]byte(text))
+		if err := f.Hold.UnmarshalText([]byte(text)); err != nil || f.Hold > 0 {
+			return err
+		}
+		return errors.New("want a length of time such as 90d or 36h")
 	})
 	c.Flags().BoolVar(&retire, "retire", false, "never give the UID of a deleted entry of TYPE to another one")
 	return c
@@ -210,7 +213,8 @@ func (s *session) noteOverlaps(t schema.Type, field string) error {
 }
 
 // withField returns a schema that has only the type typ of old. It adds the field called name to
-// that type, as declared says. If the field exists, it only adds the roles and the hold to the field.
+// that type, as declared says. If the field exists, it only adds the roles and the hold to the
+// field.
 func withField(old schema.Schema, typ, name string, declared schema.Field, roles schema.Role) (schema.Schema, error) {
 	t, has := old.Types[typ]
 	if !has {

@@ -83,7 +83,7 @@ var tourSteps = []tourStep{
 }
 
 // tourHold shows what remains of identifiers that are given up.
-var tourHold = tourStep{"Not even one after the other: what is given up is held, if the schema says so.", []tourCommand{
+var tourHold = tourStep{"Nor one person after the other: what is given up is held, if you say so.", []tourCommand{
 	{words: []string{"schema", "add", "user", "customer", "--hold", "90d", "--retire"}},
 	{shown: "userdb set alice customer=C2042 | head -1", words: []string{"set", "alice", "customer=C2042"}, brief: true},
 	{words: []string{"create", "customer=C1042", "--no-password"}, exit: 4},
@@ -247,11 +247,26 @@ func (t tour) runCommand(ctx context.Context, c tourCommand) error {
 		text = countLines(text)
 	}
 	for line := range strings.Lines(text) {
-		if err := t.printf("   %s", line); err != nil || c.brief {
+		if err := t.printf("   %s", wrapLine(line)); err != nil || c.brief {
 			return err
 		}
 	}
 	return nil
+}
+
+// wrapLine breaks a line of output that would have over 80 columns in the tour.
+func wrapLine(line string) string {
+	const width = 77
+	var b strings.Builder
+	for len(line) > width+1 { // with its line break
+		at := strings.LastIndex(line[:width+1], " ")
+		if at <= 0 {
+			break
+		}
+		b.WriteString(line[:at] + "\n   ")
+		line = line[at+1:]
+	}
+	return b.String() + line
 }
 
 // countLines puts the number of consecutive equal lines before each, as uniq -c does.

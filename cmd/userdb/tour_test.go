@@ -111,7 +111,7 @@ func TestTourKeeps(t *testing.T) {
 	}
 	_, next, _ := strings.Cut(got.out, "To go on:")
 	list := runCommand(nil, "", "list", "--store", "file:"+tourFile)
-	login := runCommand(nil, tourPassword, "login", "c1042", "--password-stdin", "--store", "file:"+tourFile)
+	login := runCommand(nil, tourPassword, "login", "c2042", "--password-stdin", "--store", "file:"+tourFile)
 	switch {
 	case strings.Count(next, "userdb ") != 3:
 		t.Errorf("it does not print three commands:\n%s", next)

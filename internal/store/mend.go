@@ -117,9 +117,9 @@ type MoveHeld struct {
 	From, To Held // their ends do not matter
 }
 
-// Preserve makes an entry, or the tombstone of one that does not exist, hold a value (FieldHeld), or
-// retires the UID of an entry that does not exist (FieldRetired), as in the store from which both
-// come. It reports false if the UID is in use, or if the entry holds too many values.
+// Preserve makes an entry, or the tombstone of one that does not exist, hold a value (FieldHeld),
+// or retires the UID of an entry that does not exist (FieldRetired), as in the store from which
+// both come. It reports false if the UID is in use, or if the entry holds too many values.
 type Preserve struct {
 	Entry recordkey.Key
 	Facet

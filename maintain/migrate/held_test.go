@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -12,6 +13,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/check"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -141,6 +144,68 @@ func TestHoldsStay(t *testing.T) {
 				}
 				s.requireHolds(t, tt.to, tt.want)
 			})
+		}
+	})
+}
+
+// TestApplyHold checks that hold and retire enter an existing store without a change of its
+// records, and that a copy of a namespace keeps what is held and retired.
+func TestApplyHold(t *testing.T) {
+	plain := userSchema(schema.FoldCasefold)
+	holding := userSchema(schema.FoldCasefold, func(typ *schema.Type) {
+		name := typ.Fields["name"]
+		name.Hold = schema.Period(time.Hour)
+		typ.Fields["name"], typ.Retire = name, true
+	})
+	eachEngine(t, func(t *testing.T, s *site) {
+		s.flush(t)
+		s.DB = s.withSchema(t, plain)
+		from, to := testdb.Must(s.NS.Sub("from")), testdb.Must(s.NS.Sub("to"))
+		in := func(sch schema.Schema, ns recordkey.Namespace) *userdb.Type {
+			return testdb.Must(testdb.Must(s.withSchema(t, sch).In(ns)).Type("user"))
+		}
+		create := func(users *userdb.Type, uid, name string) error {
+			_, err := users.Create(s.Ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("email", uid+"@x.org", "name", name)})
+			return err
+		}
+		users := in(plain, from)
+		for _, uid := range []string{"u", "v"} {
+			if err := create(users, uid, "name of "+uid); err != nil {
+				t.Fatal(err)
+			}
+		}
+		key := from.String() + "user/uid:u"
+		before := s.Raw.HGetAll(s.Ctx, key).Val()
+		within := *s
+		site := *s.Site
+		site.NS, site.DB = from, testdb.Must(s.DB.In(from))
+		within.Site = &site
+		if plan, err := within.apply(s.Ctx, holding); err != nil || plan.Types[0].Stops || plan.Types[0].Rewritten != 0 {
+			t.Fatalf("plan %+v, %v", plan.Types, err)
+		}
+		if after := s.Raw.HGetAll(s.Ctx, key).Val(); !maps.Equal(after, before) {
+			t.Errorf("the entry was changed: %q", after)
+		}
+		testdb.Skip(time.Minute) // for which a cluster may rely on what it knows of the schema
+		users = in(holding, from)
+		_, err := users.Update(s.Ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("name", schema.Text("other")); return nil })
+		if err = cmp.Or(err, users.Delete(s.Ctx, hints.UID("v"))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := migrate.CopyNamespace(s.Ctx, s.DB, from, to); err != nil {
+			t.Fatal(err)
+		}
+		users = in(holding, to)
+		for name, uid := range map[string]string{"NAME of u": "u", "name of v": "v"} {
+			if h, err := users.FindHeld(s.Ctx, "name", name); err != nil || h.UID != uid || time.Until(h.Until) < 50*time.Minute {
+				t.Errorf("in the copy %s is held by %+v (%v), want %s", name, h, err, uid)
+			}
+			if err := create(users, "w", name); !errors.Is(err, userdb.ErrDuplicate) {
+				t.Errorf("in the copy %s was given to another entry: %v", name, err)
+			}
+		}
+		if err := create(users, "v", "new"); !errors.Is(err, userdb.ErrDuplicate) {
+			t.Errorf("in the copy the UID v was given again: %v", err)
 		}
 	})
 }

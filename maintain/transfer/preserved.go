@@ -226,8 +226,8 @@ func (im *importer) storeSchema(ctx context.Context, t *change.Type) error {
 	return nil
 }
 
-// writeOnePreserved writes what a line preserves. The error is ErrDuplicate if a UID to retire is in
-// use, or if another entry has or holds the value.
+// writeOnePreserved writes what a line preserves. The error is ErrDuplicate if a UID to retire is
+// in use, or if another entry has or holds the value.
 func (im *importer) writeOnePreserved(ctx context.Context, l *line) error {
 	p := l.preserved
 	if p.ignored {
@@ -304,8 +304,8 @@ func (im *importer) rawRecord(ctx context.Context, prk recordkey.Key) (store.Rec
 	return store.Record{Key: prk, Fields: hashes[0].Fields}, nil
 }
 
-// checkHoldable returns ErrDuplicate if another entry has or holds the value of a line, in any field
-// in which nobody else may have it.
+// checkHoldable returns ErrDuplicate if another entry has or holds the value of a line, in any
+// field in which nobody else may have it.
 func (im *importer) checkHoldable(ctx context.Context, l *line) error {
 	p := l.preserved
 	for _, field := range l.t.Rivals(p.hold.Field) {
@@ -334,8 +334,8 @@ func holds(r store.Record, field, canonical string) bool {
 	})
 }
 
-// ownerOf returns the record of the entry, or of the tombstone, that an SRK names, and the SRK as it
-// is. The record has the zero Key if the SRK names none.
+// ownerOf returns the record of the entry, or of the tombstone, that an SRK names, and the SRK as
+// it is. The record has the zero Key if the SRK names none.
 func (im *importer) ownerOf(ctx context.Context, srk recordkey.Key) (r store.Record, srv store.Text, err error) {
 	srvs, err := store.Texts(ctx, im.Engine, []string{srk.String()})
 	if err != nil || !srvs[0].Exists {
@@ -350,8 +350,8 @@ func (im *importer) ownerOf(ctx context.Context, srk recordkey.Key) (r store.Rec
 }
 
 // pointToHold makes the SRK of a value name the entry that holds it. An SRK that names the entry
-// already stays if the entry held the value before. The error is ErrDuplicate if another entry takes
-// the value meanwhile.
+// already stays if the entry held the value before. The error is ErrDuplicate if another entry
+// takes the value meanwhile.
 func (im *importer) pointToHold(ctx context.Context, l *line, held bool) error {
 	p := l.preserved
 	srk, _ := l.t.SRK(p.hold.Field, p.hold.Canonical) // preserve has checked it

@@ -82,8 +82,8 @@ func (s *site) leave(t *testing.T) {
 	}
 }
 
-// TestExportPreserves checks that a store that is made from an export gives neither a held value nor
-// a retired UID to anybody else, and that the lines may come in any order and more than once.
+// TestExportPreserves checks that a store that is made from an export gives neither a held value
+// nor a retired UID to anybody else, and that the lines may come in any order and more than once.
 func TestExportPreserves(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, keeping())

@@ -271,6 +271,7 @@ var effects = map[string]effect{
 	"delete":                     {uid: "a", done: func(p fixture) bool { return !p.find("a").Live() }},
 	"retire":                     {uid: "a", done: func(p fixture) bool { return !p.find("a").Live() }},
 	"give up a name":             {uid: "a", done: func(p fixture) bool { return p.find("a").Fields["name"] == "y" }},
+	"add an address":             {uid: "a", done: func(p fixture) bool { return p.find("a").HasValue("email", "w") }},
 	"add a tag":                  {uid: "a", done: func(p fixture) bool { return p.hasTag("green") }},
 }
 
