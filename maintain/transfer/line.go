@@ -16,6 +16,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
@@ -45,6 +46,7 @@ type line struct {
 	// incomplete is why the line cannot create an entry: it has no identifier. It may still update
 	// one. nil if it can.
 	incomplete error
+	factors    []factor.Factor // sealed for the entry that the line creates
 	leftOut
 
 	done   outcome
@@ -264,15 +266,16 @@ type reading struct {
 	facets   []facet
 	tertiary []tertiaryRecord
 	values   []fieldValues
-	verified []string // facets that the line calls verified
-	unproven bool     // the line has keyUnproven, which is true
-	flagged  []string // the names in own that begin with columnVerified
-	flat     bool     // a facet was a key of the JSON line itself
-	nested   bool     // the JSON line has facets, as in an export
-	mark     string   // the value of keyImported
-	marked   bool     // the line has keyImported
-	hashErr  error    // why the line's password cannot be used
-	leftOut           // what the product knows and no entry has
+	verified []string          // facets that the line calls verified
+	factors  map[string]string // keyFactors
+	unproven bool              // the line has keyUnproven, which is true
+	flagged  []string          // the names in own that begin with columnVerified
+	flat     bool              // a facet was a key of the JSON line itself
+	nested   bool              // the JSON line has facets, as in an export
+	mark     string            // the value of keyImported
+	marked   bool              // the line has keyImported
+	hashErr  error             // why the line's password cannot be used
+	leftOut                    // what the product knows and no entry has
 }
 
 // set sets a special column.
