@@ -1,10 +1,14 @@
 package userdb_test
 
 import (
+	"encoding/base32"
 	"maps"
+	"strings"
 	"testing"
 
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -85,5 +89,98 @@ func TestCopyFactors(t *testing.T) {
 		for name, text := range copied {
 			must(t, c.raw.HSet(ctx, "~to/~/factor/{~to/user/uid:alice}", name, text).Err())
 		}
+	})
+}
+
+// TestExportFactors checks that an export with secrets has the second factors of its entries,
+// sealed for their lines, that an import brings them back with the codes that were used, and that
+// without secrets the import says what is missing.
+func TestExportFactors(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		root := newLoginSite(s, factorOptions())
+		g := root.in(space(t, "from"))
+		g.add("alice", alicePassword)
+		g.add("bob", alicePassword)
+		a, _ := g.enrol()
+		used := a.nextCode()
+		must(t, g.prove(userdb.TOTP(used), ""))
+		must(t, g.prove(userdb.RecoveryCode(a.codes[0]), ""))
+		export := func(db *userdb.DB, secrets bool) (string, transfer.Report) {
+			t.Helper()
+			var b strings.Builder
+			r, err := transfer.Export(ctx, db, &b, transfer.ExportOptions{Secrets: secrets})
+			must(t, err)
+			return b.String(), r
+		}
+		load := func(db *userdb.DB, text string, o transfer.ImportOptions) (transfer.Report, string) {
+			t.Helper()
+			reason := ""
+			o.Refused = func(_ int64, why string) { reason = why }
+			r, err := transfer.Import(ctx, db, strings.NewReader(text), o)
+			must(t, err)
+			return r, reason
+		}
+		full, r := export(g.db, true)
+		if r.Read != 2 || r.Refused != 0 || strings.Count(full, `"factors"`) != 1 {
+			t.Errorf("exported %+v: %s", r, full)
+		}
+		if strings.Contains(full, string(a.secret)) || strings.Contains(full, base32.StdEncoding.EncodeToString(a.secret)) {
+			t.Error("the export shows a secret")
+		}
+
+		// The import.
+		c := root.in(space(t, "to"))
+		if r, why := load(c.db, full, transfer.ImportOptions{}); r.Created != 2 || len(r.Notes()) > 0 {
+			t.Errorf("imported %+v: %s", r, why)
+		}
+		c.now, a.g = g.clock(), c
+		wantErr(t, "one step", c.logIn("alice", alicePassword, ""), userdb.ErrFactor)
+		must(t, c.logIn("bob", alicePassword, ""))
+		if c.raw.HGet(ctx, "~to/user/uid:alice", "password").Val() != factor.HashMarker {
+			t.Error("the password hash lies where earlier versions accept it")
+		}
+		wantErr(t, "a code that was used", c.prove(userdb.TOTP(used), ""), userdb.ErrLogin)
+		wantErr(t, "a recovery code that was used", c.prove(userdb.RecoveryCode(a.codes[0]), ""), userdb.ErrLogin)
+		must(t, c.prove(userdb.RecoveryCode(a.codes[1]), ""))
+		must(t, c.prove(userdb.TOTP(a.nextCode()), ""))
+		// What the owner used since stays used if the import is repeated.
+		if r, _ := load(c.db, full, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}); r.Skipped != 2 || r.SecondFactor != 0 {
+			t.Errorf("repeated: %+v", r)
+		}
+		wantErr(t, "after it was repeated", c.prove(userdb.RecoveryCode(a.codes[1]), ""), userdb.ErrLogin)
+
+		// Without secrets, or for an entry that has no factor.
+		plain, _ := export(g.db, false)
+		other := root.in(space(t, "plain"))
+		if r, why := load(other.db, plain, transfer.ImportOptions{}); r.Created != 2 || r.SecondFactor != 1 || len(r.Notes()) != 2 {
+			t.Errorf("without secrets: %+v, notes %q, %s", r, r.Notes(), why)
+		}
+		if r, _ := load(other.db, full, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}); r.Updated != 2 || r.SecondFactor != 1 {
+			t.Errorf("an update of an entry without the factor: %+v", r)
+		}
+
+		// What is refused: a factor in the line of another entry, without its key, or against the
+		// schema.
+		refused := func(what string, db *userdb.DB, text, want string) {
+			t.Helper()
+			if r, why := load(db, text, transfer.ImportOptions{}); r.Refused != 1 || !strings.Contains(why, want) {
+				t.Errorf("%s: %+v, refused for %q, want %q", what, r, why, want)
+			}
+		}
+		refused("the line of another entry", root.in(space(t, "swap")).db, strings.NewReplacer(`"alice`, `"bob`, `"bob`, `"alice`).Replace(full), "wrong place")
+		if !s.has(manyClients) {
+			return
+		}
+		o := factorOptions()
+		o.Keys, o.Namespace = nil, space(t, "keyless")
+		refused("without a key", s.open(o), full, "none of the keys")
+		o.Namespace = space(t, "from")
+		if text, r := export(s.open(o), true); r.Refused != 1 || strings.Contains(text, "alice") {
+			t.Errorf("an export without keys: %+v: %s", r, text)
+		}
+		o = factorOptions()
+		o.Schema, o.Namespace = plainUser(), space(t, "closed")
+		refused("a schema without factors", s.open(o), full, "does not allow")
 	})
 }

@@ -50,6 +50,9 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 	}
 	d.Facets[t.Schema.Primary] = d.UID
 	d.Own = t.completeFurther(store.Record{}, d.Facets, d.Own)
+	if d.Facets, d.Own = hideHash(store.Record{}, d.Facets, d.Own); d.Own[factor.FieldHash] == "" {
+		delete(d.Own, factor.FieldHash)
+	}
 	c, err := t.diff(store.Record{Key: prk}, d.Facets, d.Own)
 	if err != nil {
 		return store.Change{}, err

@@ -38,10 +38,12 @@ const (
 
 // Keys of a JSON line that no column of CSV has.
 const (
-	keyVerified = "verified" // a list of facets
-	keyUnproven = "unproven" // true or false
-	keyValues   = "values"   // all values of fields that have several
-	keyImported = "imported" // the mark of an imported password, or "" if it was not imported
+	keyVerified = "verified"      // a list of facets
+	keyUnproven = "unproven"      // true or false
+	keyFactors  = "factors"       // an object of second factors
+	keySecond   = "second_factor" // true if the line leaves them out
+	keyValues   = "values"        // all values of fields that have several
+	keyImported = "imported"      // the mark of an imported password, or "" if it was not imported
 )
 
 // Columns that an import adds to rejected rows. They hold the line number of the row, the reason

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -82,7 +83,7 @@ func (im *importer) recognizeCreated(ctx context.Context, lines []*line) (taken,
 
 // createdBy reports whether a record is the result of a create, possibly with later additions.
 func createdBy(c store.Change, r store.Record) bool {
-	volatileFields := []string{store.FieldChanged, store.FieldPassword, store.FieldImported, store.FieldDisabled, store.FieldUnproven}
+	volatileFields := []string{store.FieldChanged, store.FieldPassword, store.FieldImported, store.FieldDisabled, store.FieldUnproven, factor.FieldMark, factor.FieldHash}
 	return !slices.ContainsFunc(c.Set, func(f store.Facet) bool {
 		return !slices.Contains(volatileFields, f.Field) && r.Fields[f.Field] != f.Wire
 	})
@@ -187,6 +188,7 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 		l.leftOut.replacement = true
 	}
 	l.leftOut.password = facets[store.FieldPassword] == "" && l.clearPassword == ""
+	l.secondFactor = l.secondFactor || l.draft.Own[factor.FieldMark] != string(r.Factors()) && len(l.factors) > 0
 	if l.draft.Own[store.FieldDisabled] != "" {
 		change.Disable(r, im.Now(), own)
 	}

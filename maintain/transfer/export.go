@@ -43,10 +43,12 @@ type ExportOptions struct {
 //	{"type":"user","facets":{"name":"Bob","uid":"…"},"tertiary":{"tags":{"kind":"set","value":["a"]}}}
 //
 // Facets have the form of Entry.MarshalJSON. A line also has, if they exist, "password" (a hash,
-// only with Secrets), "password_changed" and "disabled" (ISO dates), "unproven" (true for a
-// self-registered entry whose address is not verified yet), and "wire" with facets, in base64, that
-// JSON cannot express exactly. Unprintable characters are escaped. Values that a repair took out of
-// their fields are among the facets, as ~lost:FIELD.
+// only with Secrets), "factors" (second factors, encrypted with the first of Options.Keys, only
+// with Secrets; otherwise "second_factor" says that there are some), "password_changed" and
+// "disabled" (ISO dates), "unproven" (true for a self-registered entry whose address is not
+// verified yet), and "wire" with facets, in base64, that JSON cannot express exactly. Unprintable
+// characters are escaped. Values that a repair took out of their fields are among the facets, as
+// ~lost:FIELD.
 //
 // A value that an entry holds after it gave it up, and a UID that is retired, are lines of their
 // own, also if the entry was deleted, so that a store which is made from the export gives them to
@@ -227,7 +229,7 @@ func (x *exporter) write(ctx context.Context, t *change.Type, reads []store.Entr
 				gone = append(gone, some[i].PRK)
 				continue
 			}
-			if err := x.writeEntry(t, some[i], entry); err != nil {
+			if err := x.writeEntry(ctx, t, some[i], entry); err != nil {
 				return err
 			}
 		}
@@ -259,16 +261,22 @@ func (x *exporter) adapt(last []store.Entry) {
 	x.atOnce = max(1, min(2*x.atOnce, exportBatch, len(last)*exportBytes/size))
 }
 
-func (x *exporter) writeEntry(t *change.Type, read store.EntryRead, entry store.Entry) error {
+func (x *exporter) writeEntry(ctx context.Context, t *change.Type, read store.EntryRead, entry store.Entry) error {
 	err := entry.Err
 	for i, part := range entry.Parts {
 		if err == nil && part.Kind != store.KindNone && part.Kind != read.Kind[i] {
 			err = records.Corrupt(read.Keys[i], "of another Redis type than the schema says: "+records.Quoted(part.Kind))
 		}
 	}
+	var factors map[string]string
+	if err == nil && x.o.Secrets && entry.Record.Factors().Any() {
+		if factors, err = x.factorsOf(ctx, entry.Record); errors.Is(err, store.ErrUnavailable) {
+			return err
+		}
+	}
 	var line exportLine
 	if err == nil {
-		if line, err = newExportLine(t, read, entry, x.o.Secrets); err != nil {
+		if line, err = newExportLine(t, read, entry, x.o.Secrets, factors); err != nil {
 			err = fmt.Errorf("%w: %s: %w", store.ErrCorrupt, records.Relative(read.PRK), err)
 		}
 	}

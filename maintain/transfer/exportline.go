@@ -31,6 +31,10 @@ type exportLine struct {
 	Imported *string `json:"imported,omitempty"`
 	Changed  string  `json:"password_changed,omitempty"`
 	Disabled string  `json:"disabled,omitempty"`
+	// Factors holds the second factors of an entry whose Password is exported. If it is absent,
+	// SecondFactor says that the entry has factors.
+	Factors      map[string]string `json:"factors,omitempty"`
+	SecondFactor bool              `json:"second_factor,omitempty"`
 	// Unproven says that the entry was self-registered and that its address is not verified yet.
 	Unproven bool `json:"unproven,omitempty"`
 	// Verified lists addresses whose owner has proved to receive messages there.
@@ -48,13 +52,18 @@ type tertiaryRecord struct {
 	Value64   [][]byte        `json:"value64,omitempty"`
 }
 
-// newExportLine returns the line for an entry.
-func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret bool) (exportLine, error) {
-	x := exportLine{Type: t.Name, Facets: map[string]json.RawMessage{}, Wire: map[string][]byte{}, Tertiary: map[string]tertiaryRecord{}}
+// newExportLine returns the line for an entry, with its password if secret is true, and with its
+// second factors.
+func newExportLine(
+	t *change.Type, read store.EntryRead, w store.Entry, secret bool, factors map[string]string,
+) (exportLine, error) {
+	x := exportLine{Factors: factors, Type: t.Name, Facets: map[string]json.RawMessage{}, Wire: map[string][]byte{}, Tertiary: map[string]tertiaryRecord{}}
 	for field, wire := range w.Record.Fields {
 		switch {
-		case field == store.FieldPassword && secret && !w.Record.Factors().Any():
-			x.Password, x.Imported = wire, new(w.Record.Fields[store.FieldImported])
+		case field == store.FieldPassword && secret:
+			if x.Password = w.Record.PasswordHash(); x.Password != "" {
+				x.Imported = new(w.Record.Fields[store.FieldImported])
+			}
 		case store.FieldOfVerified(field) != "":
 			if facet := store.FieldOfVerified(field); utf8.ValidString(facet) && wire == store.Verified(w.Record.Fields[facet]) {
 				x.Verified = append(x.Verified, facet)
@@ -69,6 +78,7 @@ func newExportLine(t *change.Type, read store.EntryRead, w store.Entry, secret b
 	slices.Sort(x.Verified)
 	x.Values = lineValues(t, w.Record.Fields)
 	x.Changed, x.Disabled = w.Record.Fields[store.FieldChanged], w.Record.Fields[store.FieldDisabled]
+	x.SecondFactor = w.Record.Factors().Any() && len(factors) == 0
 	x.Unproven = w.Record.Fields[store.FieldUnproven] != ""
 	for i, part := range w.Parts {
 		if part.Kind != store.KindNone {

@@ -84,6 +84,11 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 			j.array(func() { r.verified = append(r.verified, j.string(name)) })
 		case keyUnproven:
 			r.unproven = decodeAs[bool](&j, name, j.value())
+		case keyFactors:
+			r.factors = map[string]string{}
+			j.objectOf(name, func(factor string) { r.factors[factor] = j.string(factor) })
+		case keySecond:
+			r.secondFactor = decodeAs[bool](&j, name, j.value())
 		case "type":
 			r.own[columnType] = j.string(name)
 		case "facets":
@@ -124,7 +129,7 @@ func (s *jsonLines) parse(l *line, r *reading) error {
 func unknownKey(name string) error {
 	keys := []string{
 		"type", "facets", "wire", "tertiary", columnHash, columnClear, columnChanged, columnDisabled,
-		keyVerified, keyUnproven, keyValues, keyImported, keyHeld, keyRetired,
+		keyVerified, keyUnproven, keyFactors, keySecond, keyValues, keyImported, keyHeld, keyRetired,
 	}
 	e := &ColumnError{Name: name, Reason: `a line of JSON has the facets of an entry under "facets"`}
 	if suggestion := change.Suggest(name, keys); suggestion != "" {

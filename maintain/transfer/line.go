@@ -16,6 +16,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
@@ -45,6 +46,7 @@ type line struct {
 	// incomplete is why the line cannot create an entry: it has no identifier. It may still update
 	// one. nil if it can.
 	incomplete error
+	factors    []factor.Factor // sealed for the entry that the line creates
 	leftOut
 
 	preserved *preserved // instead of an entry; nil if the line describes an entry
@@ -264,21 +266,21 @@ func (im *importer) makeUID(l *line, attempt int) string {
 
 // A reading holds the content of a line before the schema gives it meaning.
 type reading struct {
-	own      map[string]string // content that is not a facet, by CSV column name
-	facets   []facet
-	tertiary []tertiaryRecord
-	values   []fieldValues
-	verified []string // facets that the line calls verified
-	held     *preservedText
-	retired  *preservedText
-	unproven bool     // the line has keyUnproven, which is true
-	flagged  []string // the names in own that begin with columnVerified
-	flat     bool     // a facet was a key of the JSON line itself
-	nested   bool     // the JSON line has facets, as in an export
-	mark     string   // the value of keyImported
-	marked   bool     // the line has keyImported
-	hashErr  error    // why the line's password cannot be used
-	leftOut           // what the product knows and no entry has
+	own           map[string]string // content that is not a facet, by CSV column name
+	facets        []facet
+	tertiary      []tertiaryRecord
+	values        []fieldValues
+	verified      []string          // facets that the line calls verified
+	factors       map[string]string // keyFactors
+	held, retired *preservedText
+	unproven      bool     // the line has keyUnproven, which is true
+	flagged       []string // the names in own that begin with columnVerified
+	flat          bool     // a facet was a key of the JSON line itself
+	nested        bool     // the JSON line has facets, as in an export
+	mark          string   // the value of keyImported
+	marked        bool     // the line has keyImported
+	hashErr       error    // why the line's password cannot be used
+	leftOut                // what the product knows and no entry has
 }
 
 // set sets a special column.

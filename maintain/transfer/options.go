@@ -97,7 +97,8 @@ type Report struct {
 	NoPassword   int64 `json:"without_password,omitzero"`
 	NoIdentifier int64 `json:"without_identifier,omitzero"`
 	// SecondFactor and RequiredAction count accounts of which the product asks for a second factor,
-	// or for an action at the next login. Neither comes over.
+	// or for an action at the next login, which do not come over. SecondFactor also counts lines of
+	// exports without Secrets, and those with factors that an entry which exists lacks.
 	SecondFactor   int64 `json:"second_factor_left_out,omitzero"`
 	RequiredAction int64 `json:"required_action_left_out,omitzero"`
 	// NameLeftOut counts user names that were left out, because the rules refuse them or they are

@@ -79,7 +79,7 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 	if l.statedChange, err = ownDate(changed, im.o.Zone); err != nil {
 		return fmt.Errorf("%s: %w", columnChanged, err)
 	}
-	if err := im.addHash(l, r); err != nil {
+	if err := cmp.Or(im.addHash(l, r), im.addFactors(l, r)); err != nil {
 		return err
 	}
 	switch {

@@ -104,7 +104,7 @@ func (im *importer) finishBatch(ctx context.Context, b *batch, failed error) err
 		return saved
 	}
 	im.runFollowUps(ctx, b)
-	if err != nil {
+	if err = cmp.Or(err, im.storeFactors(ctx, b)); err != nil {
 		return err
 	}
 	return im.recordBatch(ctx, b)

@@ -1,0 +1,100 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
+	"github.com/coffeenode/userdb/maintain/internal/records"
+	"github.com/coffeenode/userdb/recordkey"
+)
+
+// A line of an export holds the second factors of its entry as they are stored, by the names of
+// their members, but with secrets that are sealed for the line: an import seals them for the entry
+// that it creates.
+
+// sealedFor says where the secret of a factor in the line of an entry is. No entry of a store has
+// such a place.
+func sealedFor(prk recordkey.Key, name string) []string {
+	return []string{"export", prk.Type(), prk.Value(), name}
+}
+
+// factorsOf returns the second factors of an entry for its line.
+func (x *exporter) factorsOf(ctx context.Context, r store.Record) (map[string]string, error) {
+	names := r.Factors().Names()
+	_, values, err := x.Engine.ReadFactors(ctx, r.Key, names, x.StoreTime())
+	if err != nil {
+		return nil, err
+	}
+	sealed := make(map[string]string, len(names))
+	for i, name := range names {
+		f, err := factor.Parse(name, values[i])
+		if err == nil {
+			f.Sealed, err = x.Config.Keys.Reseal(f.Sealed, factor.Place(r.Key, name), sealedFor(r.Key, name))
+		}
+		if err != nil {
+			return nil, records.Corrupt(r.Key, "its second factor "+records.Quoted(name)+" cannot be exported: "+err.Error())
+		}
+		sealed[name] = f.Value()
+	}
+	return sealed, nil
+}
+
+// addFactors adds the second factors of a line to its draft.
+func (im *importer) addFactors(l *line, r *reading) error {
+	if len(r.factors) == 0 {
+		return nil
+	}
+	switch {
+	case !l.t.Schema.Factors:
+		return errors.New(`the line has second factors, which the schema does not allow ("factors": true)`)
+	case len(r.factors) > factor.Max+1:
+		return fmt.Errorf("the line has over %d second factors", factor.Max+1)
+	}
+	prk, err := l.t.PRK(l.draft.UID)
+	if err != nil {
+		return errors.New("the line has second factors, and no UID")
+	}
+	names := slices.Sorted(maps.Keys(r.factors))
+	for _, name := range names {
+		f, err := factor.Parse(name, r.factors[name])
+		if err == nil {
+			f.Sealed, err = im.Config.Keys.Reseal(f.Sealed, sealedFor(prk, name), factor.Place(prk, name))
+		}
+		if err != nil {
+			return fmt.Errorf("second factor %s: %w; give the keys of the store that wrote the line", records.Quoted(name), err)
+		}
+		l.factors = append(l.factors, f)
+	}
+	mark := factor.Mark("").With(names...)
+	if mark.Without("") == "" {
+		return errors.New("the line has recovery codes alone, which are no second factor")
+	}
+	l.setOwn(factor.FieldMark, string(mark))
+	return nil
+}
+
+// storeFactors stores the second factors of the entries that a batch created. Until then such an
+// entry lets nobody in. What is stored already, by an import that was stopped, stays, because its
+// owner may have used it since.
+func (im *importer) storeFactors(ctx context.Context, b *batch) error {
+	var group errgroup.Group
+	group.SetLimit(concurrentFollowUps)
+	for _, l := range b.toWrite {
+		if l.done != createdLine || im.o.DryRun {
+			continue
+		}
+		for _, f := range l.factors {
+			group.Go(func() error {
+				return im.Engine.StoreFactors(ctx, l.create.Key, "", []factor.Factor{f}, im.StoreTime())
+			})
+		}
+	}
+	return group.Wait()
+}
