@@ -120,10 +120,12 @@ for i = ARGV[1], ARGV[2] do
   redis.call('HSET', prk, '~rev', 'abcdefghijkl', '~held:email:' .. address, string.format('%.0f', ends))
   redis.call('PEXPIRE', prk, 8000000000)
   redis.call('SET', 'user/email:' .. address .. '/~prk', prk, 'PX', 8000060000)
-end`
+end
+return 1`
 	plainScript = `for i = ARGV[1], ARGV[2] do
   local address = string.format('held%d@example.com', i)
   redis.call('HSET', string.format('x/uid:h%d', i), '~rev', 'abcdefghijkl', '~held:email:' .. address, '1')
   redis.call('SET', 'x/email:' .. address .. '/~prk', string.format('x/uid:h%d', i))
-end`
+end
+return 1`
 )
