@@ -74,6 +74,9 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
 	}
 	own = t.completeFurther(old, facets, own)
+	if err := t.checkDigests(old, facets, own); err != nil {
+		return store.Change{}, false, err
+	}
 	facets, own = hideHash(old, facets, own)
 	c, err := t.diff(old, facets, own)
 	c.Expected, c.Tokens.Known = old.Version(), old.Tokens().Any()
