@@ -21,7 +21,7 @@ import (
 // A Factor describes a second factor of an entry.
 type Factor struct {
 	ID     string
-	Method string // "totp", or "recovery" for a set of recovery codes
+	Method string // "totp", "passkey", or "recovery" for a set of recovery codes
 	Name   string // given by its owner
 	Added  time.Time
 	Used   time.Time // when a login last used it, or when it was added
@@ -239,8 +239,9 @@ func (t *Type) Factors(ctx context.Context, h hints.Hint) (all []Factor, err err
 
 // RemoveFactor removes a second factor for the owner of a session. All sessions of the entry end,
 // and the result has a new one. With the last factor, the recovery codes are removed also. The
-// errors are those of EnrolTOTP, and ErrNotFound if the entry has no such factor. Recovery codes
-// are not removed alone: see ReplaceRecoveryCodes.
+// errors are those of EnrolTOTP, ErrNotFound if the entry has no such factor, and an ErrInvalid
+// with the rule "last" for the last passkey of an entry without a password. Recovery codes are not
+// removed alone: see ReplaceRecoveryCodes.
 func (t *Type) RemoveFactor(ctx context.Context, session, id string, o SessionOptions) (c FactorChange, err error) {
 	ctx, v := t.db.begin(ctx, "RemoveFactor", &err)
 	defer v.end(&err)
@@ -256,11 +257,12 @@ func (t *Type) RemoveFactor(ctx context.Context, session, id string, o SessionOp
 	before := r.Factors()
 	r, err = t.changeFactors(ctx, r, &s, func(mark factor.Mark) (factor.Mark, error) {
 		before = mark
-		name := factor.TOTP + "/" + id
-		if !slices.Contains(mark.Names(), name) {
-			return "", ErrNotFound
+		for _, kind := range []string{factor.TOTP, factor.Passkey} {
+			if name := kind + "/" + id; slices.Contains(mark.Names(), name) {
+				return mark.Without(name), nil
+			}
 		}
-		return mark.Without(name), nil
+		return "", ErrNotFound
 	}, true)
 	if !committed(err) {
 		return FactorChange{}, err
@@ -450,9 +452,11 @@ func (t *Type) verifiedSession(ctx context.Context, secret string, names []strin
 
 // changeFactors changes the mark of an entry. It calls edit with each version of the mark that it
 // tries to change. If s is not nil, that session must be valid. If the mark changes and endSessions
-// is set, all sessions end.
+// is set, all sessions end. The same change adds the given values, and removes the digests of
+// passkeys that the mark no longer lists.
 func (t *Type) changeFactors(
 	ctx context.Context, r store.Record, s *session.Session, edit func(factor.Mark) (factor.Mark, error), endSessions bool,
+	values ...fieldText,
 ) (store.Record, error) {
 	before, changed := r, false
 	err := t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
@@ -469,7 +473,22 @@ func (t *Type) changeFactors(
 			if endSessions {
 				change.EndSessions(own)
 			}
-			return t.declared.Update(current, change.Facets(current), own)
+			facets := change.Facets(current)
+			if err := t.addTexts(current, facets, own, values); err != nil {
+				return store.Change{}, false, err
+			}
+			dropped, err := t.dropDigests(current, mark, facets, own)
+			if err == nil && dropped && s != nil {
+				err = t.checkLastPasskey(current, mark)
+			}
+			if err != nil {
+				return store.Change{}, false, err
+			}
+			c, due, err := t.declared.Update(current, facets, own)
+			if dropped && err == nil {
+				t.declared.Hold(&c, current, t.view.Now())
+			}
+			return c, due, err
 		})
 		return err
 	})

@@ -31,6 +31,7 @@ import (
 //	end         a session was ended, or all sessions of the entry if Session is ""
 //	factors     second factors were added or removed
 //	factor_lock codes of a second factor are not checked for a day, because too many were wrong
+//	passkey_clone the counter of a passkey went back: somebody has a copy of it
 //
 // An import only reports password and disable. Observers only receive the kind. In histories and
 // feeds, the kinds failure, start and end are called login_failed, session_start and session_end;

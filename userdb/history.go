@@ -57,6 +57,8 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	throttle       nothing was checked, because of too many failures before
 //	factor_lock    so many codes of the entry's second factor were wrong that no further ones are
 //	               checked for a day: from Origin, or from all that never signed in before
+//	passkey_clone  a passkey of the entry was refused, because its counter went back: somebody has
+//	               a copy of it
 //
 // These describe what operators of 'userdb serve', commands, and programs with an API key did. They
 // are recorded even if histories are not kept. Purpose is the name of what was acted on:
@@ -111,6 +113,7 @@ const (
 	EventRelease      = view.EventRelease
 	EventFactors      = view.EventFactors
 	EventFactorLock   = view.EventFactorLock
+	EventPasskeyClone = view.EventPasskeyClone
 
 	EventThrottleReset       = view.EventWaits
 	EventKeyCreate           = view.EventKeyCreate
@@ -133,7 +136,8 @@ const (
 
 // appendLogin appends a successful, failed or throttled login to its feed.
 func (db *DB) appendLogin(ctx context.Context, e Event) {
-	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle, EventFactorLock: EventFactorLock}[e.Kind]
+	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle, EventFactorLock: EventFactorLock,
+		EventPasskeyClone: EventPasskeyClone}[e.Kind]
 	v := db.view()
 	switch {
 	case kind == "" || !v.Config.History:

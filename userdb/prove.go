@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coffeenode/userdb/internal/passkeys"
 	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/factor"
@@ -19,16 +20,17 @@ import (
 
 // A Proof is what somebody shows for the second step of a login. The zero Proof proves nothing.
 type Proof struct {
-	kind string // of the factor
-	text string
+	kind   string // of the factor
+	text   string
+	answer passkeys.Answer
 }
 
 // TOTP returns the proof by a code of an authenticator app. White space in it does not count.
-func TOTP(code string) Proof { return Proof{factor.TOTP, code} }
+func TOTP(code string) Proof { return Proof{kind: factor.TOTP, text: code} }
 
 // RecoveryCode returns the proof by a recovery code. Case, white space and hyphens in it do not
 // count.
-func RecoveryCode(code string) Proof { return Proof{factor.Recovery, code} }
+func RecoveryCode(code string) Proof { return Proof{kind: factor.Recovery, text: code} }
 
 // Format writes the kind of the proof, not its code, whatever the formatting verb.
 func (p Proof) Format(f fmt.State, _ rune) { fmt.Fprint(f, "proof by "+p.kind) }
@@ -45,7 +47,8 @@ const maxProof = 64
 //
 // The error is
 //
-//   - ErrLogin if the code is wrong, or was used before. The ticket allows five attempts.
+//   - ErrLogin if the code is wrong, or was used before, or if the challenge of a passkey was made
+//     for something else. The ticket allows five attempts.
 //   - ErrNotFound if the ticket is invalid, has expired, was used, has had five attempts, or if all
 //
 // sessions of the entry have ended or its factors have changed since it was issued. The user must
@@ -64,6 +67,9 @@ func (t *Type) Prove(ctx context.Context, ticket string, p Proof, a Attempt) (e 
 	ctx, v := t.db.begin(ctx, "Prove", &err)
 	defer v.end(&err)
 	t = t.current()
+	if !p.isFor(passkeys.ForTicket, ticket) {
+		return Entry{}, ErrLogin
+	}
 	r, err := t.proveFactor(ctx, ticket, p, a.Origin)
 	if err != nil {
 		return Entry{}, err
@@ -101,9 +107,13 @@ func (t *Type) proveFactor(ctx context.Context, ticket string, p Proof, origin s
 		PRK: prk, ID: hashSecret(ticket), Generation: r.ForSessions().Generation(), Attempt: newFactorID(),
 		Guessable: p.kind == factor.TOTP, Origin: digest, Now: t.view.StoreTime(),
 	}
-	for _, name := range r.Factors().Names() {
-		if strings.HasPrefix(name, p.kind+"/") {
-			try.Factors = append(try.Factors, name)
+	if p.kind == factor.Passkey {
+		try.Factors = t.passkeyOf(r, p)
+	} else {
+		for _, name := range r.Factors().Names() {
+			if strings.HasPrefix(name, p.kind+"/") {
+				try.Factors = append(try.Factors, name)
+			}
 		}
 	}
 	tried, err := t.view.Engine.TryTicket(ctx, try)
@@ -114,7 +124,7 @@ func (t *Type) proveFactor(ctx context.Context, ticket string, p Proof, origin s
 		t.db.emit(ctx, Event{Kind: EventThrottle, Key: prk, Origin: origin, Wait: tried.Wait})
 		return store.Record{}, &WaitError{Wait: tried.Wait}
 	}
-	name, number, err := t.judge(r, try.Factors, tried, p)
+	name, number, err := t.judge(ctx, r, try.Factors, tried, p, origin)
 	if err == nil {
 		err = t.view.Engine.SpendTicket(ctx, factor.Spend{
 			PRK: prk, ID: try.ID, Generation: try.Generation, Attempt: try.Attempt, Factor: name, Number: number,
@@ -146,15 +156,20 @@ func (t *Type) proveFactor(ctx context.Context, ticket string, p Proof, origin s
 
 // judge returns the name of the factor that a proof is right for, and the number that the factor
 // accepts. The error is ErrLogin if there is none.
-func (t *Type) judge(r store.Record, names []string, tried factor.Tried, p Proof) (name string, number int64, err error) {
+func (t *Type) judge(
+	ctx context.Context, r store.Record, names []string, tried factor.Tried, p Proof, origin string,
+) (name string, number int64, err error) {
+	if p.kind == factor.Passkey {
+		return t.judgePasskey(ctx, r, names, tried.Factors, p, origin)
+	}
 	if len(p.text) > maxProof || len(names) == 0 {
 		return "", 0, ErrLogin
 	}
 	failure := ErrLogin
 	for i, name := range names {
-		f, err := factor.Parse(name, tried.Factors[i])
+		f, err := t.parseFactor(r, name, tried.Factors[i])
 		if err != nil {
-			failure = fmt.Errorf("%w: factor %s of %s is damaged or absent", ErrCorrupt, name, relativeKey(r.Key))
+			failure = err
 			continue
 		}
 		secret, err := t.open(r.Key, f.Name(), f.Sealed)
@@ -195,8 +210,9 @@ func (t *Type) ring() sealed.Ring { return t.view.Config.Keys }
 
 // RaiseSession verifies a session by the second step of a login, whose first step VerifySession
 // took within the last ten minutes. It starts another session, of level 2 and verified now, and
-// ends the old one. The errors are those of Prove and StartSession, and ErrNotVerified; ErrNotFound
-// also means that the session has ended.
+// ends the old one. A passkey takes both steps, so the session may have been verified long ago. The
+// errors are those of Prove and StartSession, and ErrNotVerified; ErrNotFound also means that the
+// session has ended.
 func (t *Type) RaiseSession(
 	ctx context.Context, secret string, p Proof, o SessionOptions,
 ) (e Entry, session Session, raised string, err error) {
@@ -207,6 +223,9 @@ func (t *Type) RaiseSession(
 	if err != nil {
 		return Entry{}, Session{}, "", err
 	}
+	if !p.isFor(passkeys.ForSession, secret) {
+		return Entry{}, Session{}, "", ErrLogin
+	}
 	r, s, err := t.session(ctx, secret)
 	if err != nil {
 		return Entry{}, Session{}, "", err
@@ -215,7 +234,7 @@ func (t *Type) RaiseSession(
 	if err != nil {
 		return Entry{}, Session{}, "", err
 	}
-	if now.Sub(s.Verified) > factorAge {
+	if p.kind != factor.Passkey && now.Sub(s.Verified) > factorAge {
 		return Entry{}, Session{}, "", ErrNotVerified
 	}
 	if !r.Factors().Any() {

@@ -100,7 +100,7 @@ func wantFactor(t *testing.T, what string, err error, wantTicket, wantDone bool)
 var ways = map[string]string{
 	"Type.Login": "refuses", "Type.LoginLinked": "refuses", "Type.Redeem": "refuses", "Type.RedeemSession": "refuses",
 	"Type.StartSession": "refuses", "Type.ResetPassword": "done",
-	"Type.Prove": "second step", "Type.RaiseSession": "second step", "Type.ResetFactors": "reads",
+	"Type.Prove": "second step", "Type.RaiseSession": "second step", "Type.LoginPasskey": "second step", "Type.ResetFactors": "reads",
 	"Type.ChangePassword": "level 2", "Type.LinkIdentity": "level 2", "Type.UnlinkIdentity": "level 2",
 	"Type.Session": "level 2", "Type.VerifySession": "level 2", "Type.Sessions": "level 2",
 	"Type.Find": "reads", "Type.FindExhaustive": "reads", "Type.FindAll": "reads", "Type.All": "reads", "Type.Former": "reads",

@@ -29,7 +29,7 @@ var layers = []layer{
 	},
 	{
 		title: "What is built on the library",
-		rooms: []string{"web", "maintain"},
+		rooms: []string{"web", "passkey", "maintain"},
 		also:  []string{"internal/coded", "userdb/metrics", "userdb/trace"},
 	},
 	{
@@ -69,7 +69,7 @@ var layers = []layer{
 	{
 		title: "Meaning: no Redis, no clock",
 		rooms: []string{"hints", "validate", "schema", "password", "recordkey"},
-		also:  []string{"internal/csvtext", "internal/filelock", "internal/hashcost", "internal/privatefile", "internal/sealed", "internal/strictjson", "internal/structs", "internal/totp"},
+		also:  []string{"internal/csvtext", "internal/filelock", "internal/hashcost", "internal/passkeys", "internal/privatefile", "internal/sealed", "internal/strictjson", "internal/structs", "internal/totp"},
 	},
 }
 

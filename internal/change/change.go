@@ -82,6 +82,9 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 			return store.Change{}, false, err
 		}
 	}
+	if err := t.checkDigests(old, facets, own); err != nil {
+		return store.Change{}, false, err
+	}
 	facets, own = hideHash(old, facets, own)
 	c, err := t.diff(old, facets, own)
 	c.Expected, c.Tokens.Known = old.Version(), old.Tokens().Any()

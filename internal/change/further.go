@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 )
@@ -102,6 +103,27 @@ func (t *Type) verifiedMark(f store.Further) store.Facet {
 		mark.Wire = store.Unverified(f.Written)
 	}
 	return mark
+}
+
+// checkDigests returns an error if a change takes from an entry the digest of a passkey and leaves
+// it the passkey, since another entry could then get the digest.
+func (t *Type) checkDigests(old store.Record, facets, own map[string]string) error {
+	mark, changes := own[factor.FieldMark]
+	if !changes {
+		mark = old.Fields[factor.FieldMark]
+	}
+	names := factor.Mark(mark).Passkeys()
+	if len(names) == 0 {
+		return nil
+	}
+	left, _ := moved(writtenValues(t.Secondary, old.Fields, store.FurtherIn(old.Fields, "")),
+		writtenValues(t.Secondary, facets, store.FurtherIn(furtherAfter(old.Fields, own), "")))
+	for _, v := range left {
+		if slices.ContainsFunc(names, func(name string) bool { return factor.IsOfDigest(name, v.value) }) {
+			return Invalid(v.field, "passkey", "the value belongs to a passkey: remove that in its place")
+		}
+	}
+	return nil
 }
 
 // furtherAfter returns the fields that hold the further values of an entry after a change of the

@@ -6,6 +6,7 @@ package sealed
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -32,6 +33,7 @@ type Ring struct {
 type key struct {
 	id   string
 	aead cipher.AEAD
+	root []byte // from which Derive derives keys
 }
 
 // New returns a Ring of keys, each of KeySize bytes.
@@ -54,7 +56,9 @@ func New(keys [][]byte) (Ring, error) {
 		if r.key(id) != nil {
 			return Ring{}, fmt.Errorf("key %d is there twice", i+1)
 		}
-		r.keys = append(r.keys, key{id, aead})
+		mac := hmac.New(sha256.New, k)
+		mac.Write([]byte("userdb derived keys"))
+		r.keys = append(r.keys, key{id, aead, mac.Sum(nil)})
 	}
 	return r, nil
 }
@@ -69,6 +73,16 @@ func (r Ring) key(id string) cipher.AEAD {
 		}
 	}
 	return nil
+}
+
+// Derive returns a key of KeySize bytes for each key of the ring, derived from it for a purpose.
+func (r Ring) Derive(purpose string) (all [][]byte) {
+	for _, k := range r.keys {
+		mac := hmac.New(sha256.New, k.root)
+		mac.Write([]byte(purpose))
+		all = append(all, mac.Sum(nil))
+	}
+	return all
 }
 
 // Seal encrypts a secret with the first key. place says where the text will be stored: only Open

@@ -193,6 +193,11 @@ type Factors interface {
 	// ticket, or if another attempt has spent it, and ErrConflict if the factor does not accept the
 	// proof, because it has accepted this one or a later one before, or does not exist.
 	SpendTicket(ctx context.Context, s factor.Spend) error
+	// AcceptPasskey stores that a passkey accepted an answer which signs in by itself, so that the
+	// answer signs in once. It returns ErrNotFound if there is no such passkey, and ErrConflict if
+	// the answer has signed in before or is too old, or if its counter is not larger than the last
+	// one. If wait is positive, the answer was not judged, since the entry has signed in too often.
+	AcceptPasskey(ctx context.Context, a factor.Accept) (wait time.Duration, err error)
 	// BeginEnrolment stores a pending factor. If there are too many, the oldest ends.
 	BeginEnrolment(ctx context.Context, prk recordkey.Key, p factor.Pending, now time.Time) error
 	// StoreFactors stores factors in place of a pending one, or of none if pending is "". It

@@ -30,6 +30,7 @@ const (
 	EventRelease      EventKind = "release"
 	EventFactors      EventKind = "factors"
 	EventFactorLock   EventKind = "factor_lock"
+	EventPasskeyClone EventKind = "passkey_clone"
 )
 
 // Kinds of events for things that operators do, or that are done to operators. They are recorded
@@ -55,7 +56,7 @@ const (
 // serve/console/words.go.
 var Kinds = []EventKind{
 	EventCreate, EventUpdate, EventDelete, EventIdentifier, EventTags, EventPassword, EventDisable, EventEnable, EventLogin, EventLoginFailed, EventThrottle,
-	EventSessionStart, EventSessionEnd, EventIssue, EventRedeem, EventRelease, EventFactors, EventFactorLock,
+	EventSessionStart, EventSessionEnd, EventIssue, EventRedeem, EventRelease, EventFactors, EventFactorLock, EventPasskeyClone,
 	EventWaits, EventKeyCreate, EventKeyRevoke, EventImport, EventExport, EventRepair,
 	EventOperatorAdd, EventOperatorDisable, EventOperatorEnable, EventOperatorPassword, EventOperatorLogin, EventOperatorLoginFailed,
 }
@@ -84,7 +85,7 @@ func (k EventKind) isWork() bool {
 // IsLogin reports whether a kind is a login or a failed login.
 func (k EventKind) IsLogin() bool {
 	switch k {
-	case EventLogin, EventLoginFailed, EventThrottle, EventFactorLock, EventOperatorLogin, EventOperatorLoginFailed:
+	case EventLogin, EventLoginFailed, EventThrottle, EventFactorLock, EventPasskeyClone, EventOperatorLogin, EventOperatorLoginFailed:
 		return true
 	}
 	return false
@@ -100,7 +101,7 @@ func FeedOf(k EventKind, by Actor) string {
 		return history.FeedGuesses
 	case k.IsOperator():
 		return history.FeedOperators
-	case k == EventLoginFailed || k == EventThrottle || k == EventFactorLock:
+	case k == EventLoginFailed || k == EventThrottle || k == EventFactorLock || k == EventPasskeyClone:
 		return history.FeedFailures
 	case k == EventLogin || k == EventSessionStart || k == EventSessionEnd:
 		return history.FeedLogins

@@ -221,6 +221,8 @@ type Hooks interface {
 	// UseCheapHashes makes the password hashes of the DB cheap, and those of DBs made from it
 	// later. It is for tests, and for the tour of the command.
 	UseCheapHashes() error
+	// DeriveKeys returns a key of 32 bytes for each of Options.Keys, derived from it for a purpose.
+	DeriveKeys(purpose string) [][]byte
 }
 
 // A Handle makes the Hooks of the DB that embeds it reachable from this package only.

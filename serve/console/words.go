@@ -149,6 +149,8 @@ func actionText(e userdb.HistoryEvent) string {
 		return "failed to sign in"
 	case "throttle":
 		return "had to wait before trying to sign in again"
+	case "passkey_clone":
+		return "was refused with a passkey of which somebody has a copy"
 	case "session_start":
 		return "started a session"
 	case "session_end":
@@ -212,6 +214,7 @@ var kindTexts = map[userdb.EventKind]string{
 	"create": "accounts created", "update": "facets changed", "identifier": "identifiers changed", "delete": "accounts deleted", "tags": "tags changed",
 	"password": "passwords set", "disable": "accounts disabled", "enable": "accounts enabled", "session_start": "sessions started", "session_end": "sessions ended",
 	"issue": "links issued", "redeem": "links used", "release": "held values released", "login": "signed in", "login_failed": "failed to sign in", "throttle": "had to wait",
+	"passkey_clone": "copies of passkeys refused",
 	userdb.EventThrottleReset: "counts of wrong guesses reset", userdb.EventKeyCreate: "API keys created", userdb.EventKeyRevoke: "API keys revoked", userdb.EventImport: "imports", userdb.EventExport: "exports",
 	userdb.EventRepair: "repairs", userdb.EventOperatorAdd: "operators created", userdb.EventOperatorDisable: "operators disabled", userdb.EventOperatorEnable: "operators enabled",
 	userdb.EventOperatorPassword: "operator passwords set", userdb.EventOperatorLogin: "operators signed in", userdb.EventOperatorLoginFailed: "operators failed to sign in",

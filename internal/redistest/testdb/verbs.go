@@ -8,9 +8,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/passkeys"
 	"github.com/coffeenode/userdb/internal/totp"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -37,6 +39,7 @@ func MarkedSchema() schema.Schema {
 	name.Hold, user.Retire, user.Factors = schema.Day, true, true
 	user.Fields["name"] = name
 	user.Fields["links"] = schema.Field{Role: schema.RoleSecondary, Many: 5, Typed: new(false)}
+	user.Fields["passkeys"] = schema.Field{Role: schema.RoleSecondary, Many: 8, Typed: new(false)}
 	user.Tertiary["settings"] = schema.Tertiary{Kind: "hash"}
 	user.Tertiary["bio"] = schema.Tertiary{Kind: "string"}
 	user.Tertiary["scores"] = schema.Tertiary{Kind: "zset"}
@@ -162,7 +165,7 @@ func VerbsOf() []Verb {
 			_, err := users.ResetPassword(ctx, markedToken.Purpose, must(users.Issue(ctx, h, markedToken)), markedOther)
 			return err
 		}},
-	}, slices.Concat(sessionVerbs(h, from), linkVerbs(h, from), factorVerbs(h, from), visitorVerbs(from), tertiaryVerbs(h), []Verb{{"Delete", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+	}, slices.Concat(sessionVerbs(h, from), linkVerbs(h, from), factorVerbs(h, from), passkeyVerbs(h, from), visitorVerbs(from), tertiaryVerbs(h), []Verb{{"Delete", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 		return users.Delete(ctx, h)
 	}}}, releaseVerbs())...)
 }
@@ -330,6 +333,41 @@ func factorVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 			return second(users.RemoveFactor(ctx, f.session, f.id, userdb.SessionOptions{}))
 		})},
 		{"ResetFactors", with(func(context.Context, *userdb.Type, enrolled) error { return nil })},
+	}
+}
+
+// passkeyVerbs calls the methods for passkeys, as package passkey does.
+func passkeyVerbs(h hints.Hint, from userdb.Attempt) []Verb {
+	digest := strings.Repeat("0123456789abcdef", 4)
+	begin := func(ctx context.Context, users *userdb.Type) (session string) {
+		_, session, _ = users.StartSession(ctx, must(users.Find(ctx, h)), userdb.SessionOptions{})
+		return session
+	}
+	with := func(do func(ctx context.Context, users *userdb.Type) error) func(context.Context, *userdb.DB, *userdb.Type) error {
+		return func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			session := begin(ctx, users)
+			_, err := users.AddPasskey(ctx, session, passkeys.Credential{
+				Field: "passkeys", Digest: digest, Name: "marked key", For: passkeys.Binding(passkeys.ForRegister, session),
+				Stored: []byte("marked credential"),
+			}, userdb.SessionOptions{})
+			if err != nil {
+				return err
+			}
+			return errors.Join(do(ctx, users), second(users.ResetFactors(ctx, h)))
+		}
+	}
+	return []Verb{
+		{"BeginPasskey", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			_, _, err := users.BeginPasskey(ctx, begin(ctx, users), "passkeys")
+			return err
+		}},
+		{"AddPasskey", with(func(context.Context, *userdb.Type) error { return nil })},
+		{"LoginPasskey", with(func(ctx context.Context, users *userdb.Type) error {
+			return second(users.LoginPasskey(ctx, userdb.PasskeyProof(passkeys.Answer{
+				Field: "passkeys", Digest: digest, Challenge: "marked", Until: time.Now().Add(time.Minute),
+				Verify: func([]byte) (uint32, error) { return 0, nil },
+			}), from))
+		})},
 	}
 }
 

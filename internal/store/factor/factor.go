@@ -9,6 +9,7 @@
 //	                  pending/ID: UNTIL NAME SEALED        a factor that is being enrolled
 //	                  tries/ORIGIN: SINCE COUNT            wrong attempts
 //	                  origin/ORIGIN: USED                  an origin that has signed in
+//	                  spent/HASH: UNTIL ATTEMPT            an answer of a passkey that signed in
 //
 // A ticket shows that its holder has taken the first step of a login, and nothing else. HASH is
 // that of the ticket's secret. UNTIL is the time in milliseconds at which it expires. The ticket is
@@ -16,8 +17,9 @@
 // ATTEMPTS are the names of the attempts at the second step, each with a period behind it.
 // ticket.lua describes these values, those of the counters, and ACCEPTED.
 //
-// A factor counts only while the mark of its entry lists it (see [Mark]). KIND is totp or recovery.
-// SEALED holds its encrypted secret.
+// A factor counts only while the mark of its entry lists it (see [Mark]). KIND is totp, recovery or
+// passkey. SEALED holds its encrypted secret, or that by which answers of a passkey are verified.
+// accept.lua describes how a passkey signs in by itself.
 package factor
 
 import (
@@ -39,6 +41,11 @@ import (
 //go:embed ticket.lua
 var TicketLua string
 
+// AcceptLua runs on the record of an entry.
+//
+//go:embed accept.lua
+var AcceptLua string
+
 // EnrolLua runs on the record of an entry.
 //
 //go:embed enrol.lua
@@ -48,7 +55,10 @@ var EnrolLua string
 const (
 	TOTP     = "totp"
 	Recovery = "recovery" // a set of recovery codes
+	Passkey  = "passkey"
 )
+
+func isKind(kind string) bool { return kind == TOTP || kind == Recovery || kind == Passkey }
 
 // Limits on factors.
 const (
@@ -179,7 +189,7 @@ type Spend struct {
 	Generation string
 	Attempt    string
 	Factor     string // the name of its member
-	Number     int64  // what the factor accepts: a step, or the place of a recovery code
+	Number     int64  // what the factor accepts: a step, the place of a recovery code, or a counter
 	Origin     string
 	Now        time.Time // zero: the server's clock
 }
@@ -187,8 +197,11 @@ type Spend struct {
 // Args returns the arguments of ticket.lua.
 func (s Spend) Args() []string {
 	order := "once"
-	if strings.HasPrefix(s.Factor, TOTP+"/") {
+	switch kind, _, _ := strings.Cut(s.Factor, "/"); kind {
+	case TOTP:
 		order = "later"
+	case Passkey:
+		order = "counter"
 	}
 	return []string{
 		"spend", arg.Time(s.Now), ticketPrefix + s.ID, s.Generation, s.Attempt, s.Factor, strconv.FormatInt(s.Number, 10), order,
@@ -288,7 +301,7 @@ var errFactor = errors.New("not a factor")
 func Parse(name, value string) (Factor, error) {
 	kind, id, _ := strings.Cut(name, "/")
 	words := strings.Split(value, " ")
-	if kind != TOTP && kind != Recovery || id == "" || len(words) != 5 || words[4] == "" {
+	if !isKind(kind) || id == "" || len(words) != 5 || words[4] == "" {
 		return Factor{}, errFactor
 	}
 	made, err1 := parseTime(words[0])

@@ -28,7 +28,7 @@ func (m Mark) Any() bool { return m != "" }
 // Names returns the names of the members that count.
 func (m Mark) Names() (names []string) {
 	for name := range strings.SplitSeq(string(m), ",") {
-		if kind, id, _ := strings.Cut(name, "/"); (kind == TOTP || kind == Recovery) && id != "" {
+		if kind, id, _ := strings.Cut(name, "/"); isKind(kind) && id != "" {
 			names = append(names, name)
 		}
 	}

@@ -18,8 +18,9 @@
 -- counted.
 --
 -- A proof is a number that a factor accepts: the step of a time-based code, which must be later
--- than the last one, or the place of a recovery code, which is accepted once. The value of a factor
--- is "MADE USED NAME ACCEPTED SEALED". ACCEPTED are pairs NUMBER:ATTEMPT with commas between them.
+-- than the last one, the place of a recovery code, which is accepted once, or the counter of a
+-- passkey, which must be larger than the last one unless that is 0. The value of a factor is "MADE
+-- USED NAME ACCEPTED SEALED". ACCEPTED are pairs NUMBER:ATTEMPT with commas between them.
 -- It shows whether an attempt that is sent again is the one whose proof was accepted.
 --
 -- The script leaves all members with other names alone, and lets a record that has any of them live
@@ -34,8 +35,8 @@
 -- ARGV[6..9]  for "try": the maximum number of attempts, the origin, and the maximum number of
 --             wrong attempts over all tickets, "" for no maximum, within a time in milliseconds
 -- ARGV[10..]  for "try": names of factors
--- ARGV[6..10] for "spend": name of the factor, number, later | once, origin, and the maximum number
---             of origins
+-- ARGV[6..10] for "spend": name of the factor, number, later | once | counter, origin, and the
+--             maximum number of origins
 -- Reply: {name, member} of the ticket; {} if there is no such ticket
 --        for "try" {name, member, time, "" | "last", value of each factor}: last if no further
 --        wrong attempt will be allowed; or {name, member, time, "refused", how long to wait in
@@ -141,6 +142,10 @@ if verb ~= 'issue' then
       if count > 0 then
         writes[#writes + 1], writes[#writes + 2] = budget, ms(since) .. ' ' .. ms(count - 1)
       end
+    elseif ARGV[8] == 'counter' then
+      local last = tonumber((string.match(accepted, '^(%d+):'))) or 0
+      if last > 0 and tonumber(number) <= last then return {name, 'used'} end
+      accepted = number .. ':' .. attempt
     else
       if string.find(',' .. accepted, ',' .. number .. ':', 1, true) then return {name, 'used'} end
       accepted = accepted .. (accepted ~= '' and ',' or '') .. number .. ':' .. attempt

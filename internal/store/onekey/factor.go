@@ -11,10 +11,11 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TicketScript and EnrolScript run on the record that an entry keeps for the second step of a
-// login.
+// TicketScript, AcceptScript and EnrolScript run on the record that an entry keeps for the second
+// step of a login.
 var (
 	TicketScript = redisx.NewScript(redisx.IsTexts, factor.TicketLua)
+	AcceptScript = redisx.NewScript(redisx.IsTexts, factor.AcceptLua)
 	EnrolScript  = redisx.NewScript(redisx.IsTexts, factor.EnrolLua)
 )
 
@@ -57,6 +58,22 @@ func (ks *Keys) SpendTicket(ctx context.Context, s factor.Spend) error {
 		return store.ErrConflict
 	}
 	return err
+}
+
+// AcceptPasskey implements [store.Factors] with one script, which may be sent again.
+func (ks *Keys) AcceptPasskey(ctx context.Context, a factor.Accept) (wait time.Duration, err error) {
+	texts, err := ks.runOnFactors(ctx, "accepting a passkey", AcceptScript, a.PRK, a.Args())
+	if err != nil {
+		return 0, err
+	}
+	wait, accepted, err := factor.ParseAccepted(texts)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%w: %w", store.ErrReply, err)
+	case wait == 0 && !accepted:
+		return 0, store.ErrConflict
+	}
+	return wait, nil
 }
 
 // BeginEnrolment implements [store.Factors] with one script, which may be sent again.

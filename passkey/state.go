@@ -1,0 +1,91 @@
+package passkey
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// A state says what a challenge was made for, so that the store keeps nothing of it. A browser
+// keeps it meanwhile, with a signature by a key derived from userdb.Options.Keys.
+type state struct {
+	Challenge string `json:"c"` // in base64url, as it is in the answer
+	For       string `json:"f,omitempty"`
+	Handle    []byte `json:"h,omitempty"` // the user handle of a new passkey
+	Until     int64  `json:"u"`           // milliseconds
+}
+
+// maxState limits the length of a state, in bytes.
+const maxState = 1 << 10
+
+// seal returns a state with its signature.
+func (p *Passkeys) seal(s state) (string, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return "", err
+	}
+	encoded := base64.RawURLEncoding.EncodeToString(text)
+	return encoded + "." + base64.RawURLEncoding.EncodeToString(p.sign(p.keys()[0], encoded)), nil
+}
+
+// open returns a state that has not expired. The error is userdb.ErrLogin for any other text.
+func (p *Passkeys) open(text string) (s state, err error) {
+	encoded, signature, _ := strings.Cut(text, ".")
+	given, err := base64.RawURLEncoding.DecodeString(signature)
+	if err != nil || len(text) > maxState {
+		return state{}, userdb.ErrLogin
+	}
+	right := false
+	for _, key := range p.keys() {
+		right = hmac.Equal(given, p.sign(key, encoded)) || right
+	}
+	if !right {
+		return state{}, userdb.ErrLogin
+	}
+	data, err := base64.RawURLEncoding.DecodeString(encoded)
+	if err == nil {
+		err = json.Unmarshal(data, &s)
+	}
+	if err != nil || view.Of(p.db).Now().UnixMilli() >= s.Until {
+		return state{}, userdb.ErrLogin
+	}
+	return s, nil
+}
+
+func (p *Passkeys) keys() [][]byte { return view.HooksOf(p.db).DeriveKeys("passkey state") }
+
+// sign returns the signature of a state, which is valid for one store, type and relying party.
+func (p *Passkeys) sign(key []byte, encoded string) []byte {
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(p.place + "\x00" + encoded))
+	return mac.Sum(nil)
+}
+
+// stateCookie is the name of the cookie for a state. Browsers accept it only over https, from the
+// host itself, and for all its paths.
+const stateCookie = "__Host-passkey"
+
+// SetState keeps the state of a challenge in a cookie of the browser, and State returns it. A page
+// on http://localhost, where browsers refuse such a cookie, sends the state in its own way.
+func SetState(w http.ResponseWriter, c Challenge) {
+	http.SetCookie(w, &http.Cookie{
+		Name: stateCookie, Value: c.State, Path: "/", MaxAge: int(ChallengeLife.Seconds()), Secure: true, HttpOnly: true,
+		SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// State returns the state that SetState has kept, and removes it. It returns "" if there is none.
+func State(w http.ResponseWriter, r *http.Request) string {
+	c, err := r.Cookie(stateCookie)
+	if err != nil {
+		return ""
+	}
+	http.SetCookie(w, &http.Cookie{Name: stateCookie, Path: "/", MaxAge: -1, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	return c.Value
+}

@@ -1,0 +1,342 @@
+package userdb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/passkeys"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
+)
+
+// PasskeyProof returns the proof by an answer of a passkey. Package passkey calls it. The methods
+// that take a Proof verify the answer with the key that is stored.
+func PasskeyProof(a passkeys.Answer) Proof { return Proof{kind: factor.Passkey, answer: a} }
+
+// isFor reports whether the proof may be used for a purpose, with the secret that the challenge of
+// a passkey was made for. Other proofs may be used for any.
+func (p Proof) isFor(purpose, secret string) bool {
+	return p.kind != factor.Passkey || p.answer.For == passkeys.Binding(purpose, secret)
+}
+
+// checkPasskeyField returns an ErrInvalid if a field cannot hold the digests of passkeys.
+func (t *Type) checkPasskeyField(field string) error {
+	if !slices.Contains(t.declared.Secondary, field) || slices.Contains(t.declared.Typed, field) {
+		return invalid(field, "passkey", `not a secondary field with "typed": false`)
+	}
+	return nil
+}
+
+// BeginPasskey checks that the owner of a session may enrol a passkey, whose digest will be in a
+// field. It returns the UID, and what is stored of the passkeys that the entry has. Package passkey
+// calls it. The errors are those of EnrolTOTP.
+func (t *Type) BeginPasskey(ctx context.Context, session, field string) (uid string, stored [][]byte, err error) {
+	ctx, v := t.db.begin(ctx, "BeginPasskey", &err)
+	defer v.end(&err)
+	t = t.current()
+	r, _, _, _, err := t.verifiedSession(ctx, session, nil)
+	if err == nil {
+		err = t.checkEnrolment(r.Factors())
+	}
+	if err == nil {
+		err = t.checkPasskeyField(field)
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	names := r.Factors().Passkeys()
+	if len(names) == 0 {
+		return r.Key.Value(), nil, nil
+	}
+	_, values, err := t.view.Engine.ReadFactors(ctx, r.Key, names, t.view.StoreTime())
+	if err != nil {
+		return "", nil, err
+	}
+	for i, name := range names {
+		f, err := t.parseFactor(r, name, values[i])
+		if err != nil {
+			return "", nil, err
+		}
+		one, err := t.open(r.Key, name, f.Sealed)
+		if err != nil {
+			return "", nil, err
+		}
+		stored = append(stored, one)
+	}
+	return r.Key.Value(), stored, nil
+}
+
+// parseFactor parses a factor of an entry as it is stored.
+func (t *Type) parseFactor(r store.Record, name, value string) (factor.Factor, error) {
+	f, err := factor.Parse(name, value)
+	if err != nil {
+		err = fmt.Errorf("%w: factor %s of %s is damaged or absent", ErrCorrupt, name, relativeKey(r.Key))
+	}
+	return f, err
+}
+
+// AddPasskey enrols a passkey for the owner of a session, in one change with its digest. Package
+// passkey calls it, after it has verified the answer that holds the passkey. If it is the first
+// factor of the entry, AddPasskey does what ConfirmTOTP does.
+//
+// The errors are those of EnrolTOTP, ErrLogin if the challenge was made for another session, and
+// ErrDuplicate if an entry has the passkey already.
+func (t *Type) AddPasskey(
+	ctx context.Context, session string, p passkeys.Credential, o SessionOptions,
+) (c FactorChange, err error) {
+	ctx, v := t.db.begin(ctx, "AddPasskey", &err)
+	defer v.end(&err)
+	t = t.current()
+	o, err = o.withDefaults()
+	if err == nil && p.For != passkeys.Binding(passkeys.ForRegister, session) {
+		err = ErrLogin
+	}
+	if err != nil {
+		return FactorChange{}, err
+	}
+	r, s, now, _, err := t.verifiedSession(ctx, session, nil)
+	if err == nil {
+		err = t.checkEnrolment(r.Factors())
+	}
+	if err == nil {
+		err = t.checkPasskeyField(p.Field)
+	}
+	if err == nil && (len(p.Stored) == 0 || len(p.Stored) > passkeys.MaxStored) {
+		err = invalid("factor", "size", "a passkey that is too large")
+	}
+	if err != nil {
+		return FactorChange{}, err
+	}
+	f := factor.Factor{
+		Kind: factor.Passkey, ID: factor.PasskeyID(p.Digest, newFactorID()[:passkeyRandom]), Made: now, Used: now,
+		Label: truncateTo(p.Name, maxFactorName), Accepted: strconv.FormatUint(uint64(p.Counter), 10) + ":" + newFactorID(),
+	}
+	f.Sealed = t.seal(r.Key, f.Name(), p.Stored)
+	added := []factor.Factor{f}
+	first := !r.Factors().Any()
+	if first {
+		set, codes := t.newRecoveryCodes(r, now)
+		added, c.RecoveryCodes = append(added, set), codes
+	}
+	if err := t.view.Engine.StoreFactors(ctx, r.Key, "", added, t.view.StoreTime()); err != nil {
+		return FactorChange{}, err
+	}
+	r, err = t.changeFactors(ctx, r, &s, func(mark factor.Mark) (factor.Mark, error) {
+		if mark.Any() == first {
+			return "", ErrConflict
+		}
+		return mark.With(namesOf(added)...), t.checkEnrolment(mark)
+	}, first, fieldText{p.Field, p.Digest})
+	return t.finishFactors(ctx, r, err, c, namesOf(added), o, first)
+}
+
+// passkeyRandom is the length of the random part of a passkey's ID.
+const passkeyRandom = 16
+
+// A fieldText is a value that a change adds to a field.
+type fieldText struct{ field, text string }
+
+// addTexts adds to facets and own the values that a change adds to an entry.
+func (t *Type) addTexts(r store.Record, facets, own map[string]string, values []fieldText) error {
+	for _, v := range values {
+		var texts []string
+		for _, f := range t.declared.Values(r.Fields, v.field) {
+			texts = append(texts, f.Written)
+		}
+		if slices.Contains(texts, v.text) {
+			return store.DuplicateField(v.field)
+		}
+		if err := t.declared.SetTexts(r, facets, own, v.field, append(texts, v.text), t.view.Now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropDigests adds to facets and own that an entry loses the digests of the passkeys which its mark
+// lists and the next one does not. It reports whether there are any.
+func (t *Type) dropDigests(r store.Record, next factor.Mark, facets, own map[string]string) (bool, error) {
+	gone := slices.DeleteFunc(r.Factors().Passkeys(), func(name string) bool { return slices.Contains(next.Names(), name) })
+	if len(gone) == 0 {
+		return false, nil
+	}
+	dropped := false
+	for _, field := range t.declared.Secondary {
+		if slices.Contains(t.declared.Typed, field) {
+			continue
+		}
+		var kept []string
+		values := t.declared.Values(r.Fields, field)
+		for _, f := range values {
+			if !slices.ContainsFunc(gone, func(name string) bool { return factor.IsOfDigest(name, f.Written) }) {
+				kept = append(kept, f.Written)
+			}
+		}
+		if len(kept) == len(values) {
+			continue
+		}
+		dropped = true
+		if err := t.declared.SetTexts(r, facets, own, field, kept, t.view.Now()); err != nil {
+			return false, err
+		}
+	}
+	return dropped, nil
+}
+
+// checkLastPasskey returns an ErrInvalid if an entry without a passkey could not sign in any more.
+func (t *Type) checkLastPasskey(r store.Record, next factor.Mark) error {
+	had := len(r.Factors().Passkeys()) > 0
+	if had && len(next.Passkeys()) == 0 && t.passwordState(r) != PasswordStored {
+		return invalid("factor", "last", "the owner could not sign in any more: first set a password or add another passkey")
+	}
+	return nil
+}
+
+// LoginPasskey returns the entry that has the passkey which gave an answer, without a first step:
+// the passkey shows that somebody has it, and its authenticator has verified who that is.
+// StartSession then starts a session of level 2. Of any number of callers with one answer, one
+// succeeds.
+//
+// The error is ErrLogin if the proof is not that of a passkey, if its challenge was made for
+// something else, if no entry has the passkey, if the entry is disabled, or if the answer is wrong,
+// was used before, or has a counter that a copy of the passkey has used. It is ErrTooManyAttempts
+// with a *WaitError if the entry has signed in by passkeys 200 times within about an hour, and
+// ErrCorrupt as for Prove.
+func (t *Type) LoginPasskey(ctx context.Context, p Proof, a Attempt) (e Entry, err error) {
+	ctx, v := t.db.begin(ctx, "LoginPasskey", &err)
+	defer v.end(&err)
+	t = t.current()
+	r, err := t.loginPasskey(ctx, p, a.Origin)
+	if errors.Is(err, ErrLogin) {
+		t.db.emit(ctx, Event{Kind: EventFailure, Key: r.Key, Origin: a.Origin})
+	}
+	if err != nil {
+		return Entry{}, err
+	}
+	if e, err = t.entry(r, nil); err != nil {
+		return Entry{}, err
+	}
+	e.proved = true
+	t.db.emit(ctx, Event{Kind: EventLogin, Key: r.Key, Origin: a.Origin})
+	return e, nil
+}
+
+func (t *Type) loginPasskey(ctx context.Context, p Proof, origin string) (r store.Record, err error) {
+	if p.kind != factor.Passkey || p.answer.For != "" {
+		return r, ErrLogin
+	}
+	if err := t.checkPasskeyField(p.answer.Field); err != nil {
+		return r, err
+	}
+	r, err = t.record(ctx, hints.Field(p.answer.Field, p.answer.Digest))
+	if errors.Is(err, ErrNotFound) {
+		return store.Record{}, ErrLogin
+	}
+	if err != nil {
+		return store.Record{}, publicError(err)
+	}
+	names := t.passkeyOf(r, p)
+	if r.Fields[store.FieldDisabled] != "" || len(names) == 0 {
+		return r, ErrLogin
+	}
+	digest := ""
+	if origin != "" {
+		if err := t.db.loadSecret(ctx); err != nil {
+			return r, err
+		}
+		digest = t.db.originDigest(origin)
+	}
+	spent := factor.SpentName(p.answer.Challenge)
+	_, values, err := t.view.Engine.ReadFactors(ctx, r.Key, append(slices.Clone(names), spent), t.view.StoreTime())
+	if err != nil {
+		return r, err
+	}
+	if values[len(names)] != "" {
+		return r, ErrLogin
+	}
+	name, counter, err := t.judgePasskey(ctx, r, names, values, p, origin)
+	if err != nil {
+		return r, err
+	}
+	wait, err := t.view.Engine.AcceptPasskey(ctx, factor.Accept{
+		PRK: r.Key, Hash: p.answer.Challenge, Until: p.answer.Until.Add(clockSkew), Attempt: newFactorID(), Factor: name,
+		Counter: uint32(counter), Origin: digest, Now: t.view.StoreTime(),
+	})
+	switch {
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		return r, ErrLogin // another caller used the answer, or the passkey was removed
+	case err != nil:
+		return r, err
+	case wait > 0:
+		t.db.emit(ctx, Event{Kind: EventThrottle, Key: r.Key, Origin: origin, Wait: wait})
+		return r, &WaitError{Wait: wait}
+	}
+	// As in Login, a change that ended the right to log in meanwhile counts.
+	current, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
+	if errors.Is(err, ErrNotFound) {
+		return r, ErrLogin
+	}
+	if err != nil {
+		return r, err
+	}
+	if !slices.Contains(t.passkeyOf(current, p), name) || current.Fields[store.FieldDisabled] != "" {
+		return r, ErrLogin
+	}
+	return current, nil
+}
+
+// clockSkew is how far the clocks of the processes and of the store may be apart for answers of
+// passkeys that sign in by themselves.
+const clockSkew = time.Hour
+
+// passkeyOf returns the name of the passkey that gave an answer, if the entry has it and the
+// digest.
+func (t *Type) passkeyOf(r store.Record, p Proof) (names []string) {
+	has := slices.ContainsFunc(t.declared.Values(r.Fields, p.answer.Field), func(f store.Further) bool {
+		return f.Written == p.answer.Digest
+	})
+	for _, name := range r.Factors().Passkeys() {
+		if has && factor.IsOfDigest(name, p.answer.Digest) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// judgePasskey returns the name of the passkey that an answer is right for, and its counter. values
+// are those of the members with the given names.
+//
+// A counter that is not larger than the last one comes from a copy of the passkey, or from the
+// passkey after a copy has signed in. It is refused, and reported as an event.
+func (t *Type) judgePasskey(
+	ctx context.Context, r store.Record, names, values []string, p Proof, origin string,
+) (name string, counter int64, err error) {
+	err = ErrLogin
+	for i, name := range names {
+		f, parseErr := t.parseFactor(r, name, values[i])
+		if parseErr != nil {
+			err = parseErr
+			continue
+		}
+		stored, openErr := t.open(r.Key, name, f.Sealed)
+		if openErr != nil {
+			err = openErr
+			continue
+		}
+		n, verifyErr := p.answer.Verify(stored)
+		if verifyErr != nil {
+			continue
+		}
+		if last := f.Last(); last > 0 && int64(n) <= last {
+			t.db.emit(ctx, Event{Kind: EventPasskeyClone, Key: r.Key, Origin: origin})
+			return "", 0, ErrLogin
+		}
+		return name, int64(n), nil
+	}
+	return "", 0, err
+}
