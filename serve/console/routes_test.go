@@ -24,17 +24,19 @@ var withoutPassword = map[string]string{
 	"/console/": "has no page", "GET /console": "leads to another page", "GET /console/{$}": "leads to another page",
 	"GET /console/find": "shows a few accounts", "GET /console/suggest": "shows a few accounts",
 	"GET /console/types/{type}": "shows a page of accounts", "GET /console/types/{type}/{uid}": "shows one account",
-	"GET /console/history": "shows no values", "GET /console/schema": "shows no accounts", "GET /console/status": "shows no accounts",
+	"GET /console/security": "shows no secrets",
+	"GET /console/history":  "shows no values", "GET /console/schema": "shows no accounts", "GET /console/status": "shows no accounts",
 	"GET /console/keys": "shows no secrets", "GET /console/import": "shows a form", "GET /console/export": "shows a form",
 	"GET /console/check": "shows a form", "GET /console/jobs/{id}": "shows progress",
 }
 
 // withForm lists forms that ask for the password only if they do more than show or try something.
 var withForm = map[string]url.Values{
-	"POST /console/types/{type}/{uid}":        {confirmName: {"true"}},
-	"POST /console/types/{type}/{uid}/values": {confirmName: {"true"}},
-	"POST /console/held":                      {confirmName: {"true"}},
-	"POST /console/check":                     {"repair": {"true"}, "confirm": {"true"}},
+	"POST /console/types/{type}/{uid}":         {confirmName: {"true"}},
+	"POST /console/types/{type}/{uid}/values":  {confirmName: {"true"}},
+	"POST /console/types/{type}/{uid}/factors": {confirmName: {"true"}},
+	"POST /console/held":                       {confirmName: {"true"}},
+	"POST /console/check":                      {"repair": {"true"}, "confirm": {"true"}},
 }
 
 // TestRoutesAskForPassword checks that all routes ask operators for their password again, except
