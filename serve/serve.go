@@ -81,6 +81,10 @@ type Options struct {
 	// Console enables the pages for operators at /console.
 	Console bool
 
+	// OperatorsFactor keeps operators without a second factor out of the console. They enrol the
+	// first one with a link made on the command line.
+	OperatorsFactor bool
+
 	// ResetLink is the URL of the application's page for a new password, with {secret} in it.
 	// Operators can make links to it. If it is empty, they cannot.
 	ResetLink string

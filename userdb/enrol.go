@@ -62,7 +62,9 @@ func (e TOTPEnrolment) LogValue() slog.Value { return slog.StringValue(e.ID) }
 func (t *Type) EnrolTOTP(ctx context.Context, session string, o TOTPOptions) (enrolment TOTPEnrolment, err error) {
 	ctx, v := t.db.begin(ctx, "EnrolTOTP", &err)
 	defer v.end(&err)
-	t = t.current()
+	if t, err = t.readSchema(ctx); err != nil {
+		return TOTPEnrolment{}, err
+	}
 	r, _, _, _, err := t.verifiedSession(ctx, session, nil)
 	if err == nil {
 		err = t.checkEnrolment(r)
@@ -82,8 +84,14 @@ func (t *Type) EnrolTOTP(ctx context.Context, session string, o TOTPOptions) (en
 	return TOTPEnrolment{ID: p.ID, Secret: totp.Text(secret), URI: totp.URI(truncate(o.Issuer), truncate(o.Account), secret)}, nil
 }
 
+// errNoFactors means that the schema in force does not allow factors.
+var errNoFactors = invalid("factor", "schema", "the stored schema does not allow second factors")
+
 // errNoKey means that Options.Keys is empty.
 var errNoKey = invalid("factor", "key", "no key was given that could encrypt the secret of a second factor")
+
+// HasKeys reports whether Options.Keys has a key. Without one, nobody can enrol a second factor.
+func (db *DB) HasKeys() bool { return db.options.ring.Any() }
 
 // maxFactorName limits the name of a factor, in bytes.
 const maxFactorName = 64
@@ -107,13 +115,21 @@ func (t *Type) checkAnother(mark factor.Mark) error {
 	}
 	switch {
 	case !t.declared.Schema.Factors:
-		return invalid("factor", "schema", "the stored schema does not allow second factors")
+		return errNoFactors
 	case !t.ring().Any():
 		return errNoKey
 	case n >= factor.Max:
 		return invalid("factor", "number", fmt.Sprintf("the entry already has %d second factors", factor.Max))
 	}
 	return nil
+}
+
+// readSchema returns the type under the stored schema, which says whether entries may enrol
+// factors. This program may declare otherwise, or may have read it long ago.
+func (t *Type) readSchema(ctx context.Context) (*Type, error) {
+	t = t.current()
+	_, err := t.db.refreshForRead(ctx, t.view, t.declared.Name)
+	return t.current(), err
 }
 
 // A FactorChange holds what a change of factors gives to the owner, who sees it once.
@@ -144,7 +160,9 @@ func (c FactorChange) LogValue() slog.Value { return slog.StringValue(c.Session.
 func (t *Type) ConfirmTOTP(ctx context.Context, session, id, code string, o SessionOptions) (c FactorChange, err error) {
 	ctx, v := t.db.begin(ctx, "ConfirmTOTP", &err)
 	defer v.end(&err)
-	t = t.current()
+	if t, err = t.readSchema(ctx); err != nil {
+		return FactorChange{}, err
+	}
 	o, err = o.withDefaults()
 	if err != nil {
 		return FactorChange{}, err
@@ -468,6 +486,9 @@ func (t *Type) changeFactors(
 			mark, err := edit(current.Factors())
 			if changed = mark != current.Factors(); err != nil || !changed {
 				return store.Change{}, false, err
+			}
+			if !t.declared.Schema.Factors && len(mark.Names()) > len(current.Factors().Names()) {
+				return store.Change{}, false, errNoFactors
 			}
 			own := map[string]string{factor.FieldMark: string(mark)}
 			if endSessions {

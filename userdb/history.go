@@ -75,6 +75,10 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	operator_disable       an operator was disabled: they may not sign in
 //	operator_enable        an operator was enabled again
 //	operator_password      the password of an operator was set
+//	operator_factor_link   a link was made with which an operator adds the first second factor
+//	operator_factor_add    an operator added a second factor
+//	operator_factor_remove a second factor of an operator was removed, or all were
+//	operator_codes         an operator replaced the recovery codes
 //	operator_login         an operator signed in
 //	operator_login_failed  a login as an operator failed
 type HistoryEvent struct {
@@ -125,6 +129,10 @@ const (
 	EventOperatorDisable     = view.EventOperatorDisable
 	EventOperatorEnable      = view.EventOperatorEnable
 	EventOperatorPassword    = view.EventOperatorPassword
+	EventOperatorLink        = view.EventOperatorLink
+	EventOperatorFactor      = view.EventOperatorFactor
+	EventOperatorNoFactor    = view.EventOperatorNoFactor
+	EventOperatorCodes       = view.EventOperatorCodes
 	EventOperatorLogin       = view.EventOperatorLogin
 	EventOperatorLoginFailed = view.EventOperatorLoginFailed
 

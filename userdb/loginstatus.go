@@ -6,6 +6,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/internal/store/token"
 )
@@ -45,14 +46,68 @@ type LoginStatus struct {
 	// in the last 90 days.
 	LastLogin time.Time
 
+	// SecondStep describes the second step of a login, if the entry has a second factor.
+	SecondStep SecondStep
+
 	// Tokens holds the tokens that can be redeemed now, the newest first.
 	Tokens []OpenToken
 }
 
 // CanLogIn reports whether Login would accept the right password now, from an unfamiliar origin
-// that has not failed with other accounts.
+// that has not failed with other accounts. If the entry has a second factor, Login then returns a
+// ticket for the second step: see SecondStep.
 func (s LoginStatus) CanLogIn() bool {
 	return !s.Disabled && s.Password == PasswordStored && s.Identifiers > 0 && s.Wait == 0
+}
+
+// A SecondStep describes the second step of a login, which Prove takes. It is the zero value if the
+// entry has no second factor.
+type SecondStep struct {
+	// Methods are those of Entry.FactorMethods.
+	Methods []string
+
+	// WrongCodes is the number of codes of authenticator apps that were wrong within a day, from
+	// origins that have not signed in with two steps before.
+	WrongCodes int
+
+	// Wait is the time until codes from such origins are checked again. It is zero if one would be
+	// checked now. Recovery codes are always checked.
+	Wait time.Duration
+
+	// RecoveryCodes is the number of recovery codes that can still be used.
+	RecoveryCodes int
+
+	// Damaged says that factors are absent or cannot be read, for example because Options.Keys
+	// lacks their key. Methods with such a factor may not work.
+	Damaged bool
+}
+
+// secondStep reads what Prove considers for an entry.
+func (t *Type) secondStep(ctx context.Context, r store.Record) (s SecondStep, err error) {
+	if !r.Factors().Any() {
+		return SecondStep{}, nil
+	}
+	s.Methods = r.Factors().Methods()
+	names := append(r.Factors().Names(), factor.StrangersTries)
+	now, values, err := t.view.Engine.ReadFactors(ctx, r.Key, names, t.view.StoreTime())
+	if err != nil {
+		return SecondStep{}, err
+	}
+	last := len(names) - 1
+	s.WrongCodes, s.Wait = factor.ParseTries(values[last], now)
+	s.Damaged = last == 0 // the mark itself
+	for i, name := range names[:last] {
+		f, err := factor.Parse(name, values[i])
+		if err == nil {
+			_, err = t.open(r.Key, name, f.Sealed)
+		}
+		if err != nil {
+			s.Damaged = true
+		} else if f.Kind == factor.Recovery {
+			s.RecoveryCodes = max(recoveryCodes-f.Uses(), 0)
+		}
+	}
+	return s, nil
 }
 
 // A FamiliarOrigin describes an origin from which an entry has logged in. The origin is stored only
@@ -96,6 +151,9 @@ func (t *Type) LoginStatus(ctx context.Context, h hints.Hint) (s LoginStatus, er
 	}
 	if len(s.Familiar) > 0 {
 		s.LastLogin = s.Familiar[0].LastLogin
+	}
+	if s.SecondStep, err = t.secondStep(ctx, r); err != nil {
+		return s, err
 	}
 	s.Tokens, err = t.openTokens(ctx, r, state.Now)
 	return s, err

@@ -224,6 +224,11 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 		if err == nil && !a.allows(e) {
 			e, err = userdb.Entry{}, userdb.ErrLogin
 		}
+		if errors.Is(err, userdb.ErrFactor) {
+			if refused := a.checkAllowed(ctx, identifier); refused != nil {
+				err = refused // whoever may not sign in learns nothing about the password
+			}
+		}
 		if err == nil {
 			err = a.Start(w, r, e)
 		} else {

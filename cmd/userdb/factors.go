@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -116,9 +117,9 @@ func rotateKeysCommand(s *session) *cobra.Command {
 		Use:   "rotate-keys",
 		Short: "Encrypt the secrets of second factors with the first key",
 		Long: `Encrypt the secrets of all second factors with the first key of the file (--key-file), and print how
-many were encrypted anew. To rotate keys, put a new one on the first line, restart all services, and
-run this command; then the other keys are not needed anymore, except for backups. It may be interrupted
-and started again.`,
+many were encrypted anew. Without --namespace and --type that includes those of operators. To rotate
+keys, put a new one on the first line, restart all services, and run this command; then the other keys
+are not needed anymore, except for backups. It may be interrupted and started again.`,
 		Example: `  userdb factor rotate-keys`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
 			n := 0
@@ -132,6 +133,18 @@ and started again.`,
 					return err
 				}
 				rotated, err := t.RotateKeys(ctx)
+				n += rotated
+				if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
+					return err
+				}
+				failure = cmp.Or(failure, err)
+			}
+			if s.Type == "" && s.Namespace == "" {
+				operators, err := admin.Operators(s.db)
+				if err != nil {
+					return err
+				}
+				rotated, err := operators.RotateKeys(ctx)
 				n += rotated
 				if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
 					return err

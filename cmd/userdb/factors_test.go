@@ -9,6 +9,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/totp"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -80,6 +81,71 @@ func TestLoginWithCode(t *testing.T) {
 			t.Errorf("no file of keys: %+v, want exit 2", got)
 		}
 		t.Setenv("USERDB_KEY_FILE", "")
+	})
+}
+
+// TestOperatorFactors checks the links and the removal of second factors of operators, which events
+// tell, and that the keys of their secrets are rotated with those of entries.
+func TestOperatorFactors(t *testing.T) {
+	runLines(t, []string{"get Alice"}, func() {
+		enrolAlice(t)
+		runCommand(nil, good+"\n", "operator", "add", "Olga", "--password-stdin")
+		for _, tt := range []struct {
+			args string
+			want int
+			text string
+		}{
+			{"operator enrol olga --json", 0, `"link":"http://127.0.0.1:8470/console/enrol?token=`},
+			{"operator enrol olga --console https://x.example/console/", 0, "https://x.example/console/enrol?token="},
+			{"operator enrol nobody", 3, "operator nobody"},
+			{"operator enrol olga --console x.example", 2, "want the address of the console"},
+			{"operator unenrol olga", 2, "add --yes"},
+			{"operator unenrol olga --yes", 4, "has no second factor"},
+			{"operator list --json", 0, `"two_steps":false`},
+		} {
+			if got := runCommand(nil, "", strings.Fields(tt.args)...); got.code != tt.want || !strings.Contains(got.out+got.err, tt.text) {
+				t.Errorf("%s: %+v, want exit %d and %q", tt.args, got, tt.want, tt.text)
+			}
+		}
+		keys, err := (&session{}).readKeys(os.Getenv("USERDB_STORE"))
+		must(t, err)
+		db, err := userdb.Open(t.Context(), os.Getenv("USERDB_STORE"), userdb.Options{Keys: keys, OnSchema: userdb.SchemaDeferred})
+		must(t, err)
+		operators, err := admin.Operators(db)
+		must(t, err)
+		e, err := operators.Find(t.Context(), hints.Any("olga"))
+		must(t, err)
+		_, secret, err := operators.StartSession(t.Context(), e, userdb.SessionOptions{})
+		must(t, err)
+		app, err := operators.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{})
+		must(t, err)
+		raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(app.Secret)
+		must(t, err)
+		_, err = operators.ConfirmTOTP(t.Context(), secret, app.ID, totp.Code(raw, totp.Step(time.Now())), userdb.SessionOptions{})
+		must(t, err)
+		must(t, db.Close())
+
+		file := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:") + ".keys"
+		must(t, os.WriteFile(file, []byte(strings.Repeat("cd", 21)+"A=\n"+strings.Repeat("ab", 21)+"A=\n"), 0o600))
+		for _, tt := range []struct {
+			args string
+			want int
+			text string
+		}{
+			{"factor rotate-keys --type user", 0, "encrypted 2 secrets"},
+			{"factor rotate-keys", 0, "encrypted 2 secrets"},
+			{"operator list --json", 0, `"two_steps":true`},
+			{"operator list", 0, "two steps"},
+			{"operator enrol olga", 4, "has a second factor already"},
+			{"operator unenrol OLGA --yes", 0, "removed the second factors of OLGA"},
+			{"operator list --json", 0, `"two_steps":false`},
+			{"events --json", 0, `"kind":"operator_factor_link"`},
+			{"events --json", 0, `"kind":"operator_factor_remove"`},
+		} {
+			if got := runCommand(nil, "", strings.Fields(tt.args)...); got.code != tt.want || !strings.Contains(got.out+got.err, tt.text) {
+				t.Errorf("%s: %+v, want exit %d and %q", tt.args, got, tt.want, tt.text)
+			}
+		}
 	})
 }
 

@@ -82,11 +82,12 @@ func parseKeys(text string) (keys [][]byte, err error) {
 	return keys, nil
 }
 
-// makeKeys makes the file of keys beside an embedded store whose schema allows second factors, if
-// there is none yet, and opens the store again with it. It prints the path of the file.
-func (s *session) makeKeys(ctx context.Context) error {
+// makeKeys makes the file of keys beside an embedded store, if there is none yet and either
+// operators use a console or the schema allows second factors. It opens the store again with the
+// file, and prints its path.
+func (s *session) makeKeys(ctx context.Context, console bool) error {
 	path := s.keyFile(s.url)
-	if path == "" || s.KeyFile != "" || s.hasKeys || !s.allowsFactors() {
+	if path == "" || s.KeyFile != "" || s.hasKeys || !console && !s.allowsFactors() {
 		return nil
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,7 +29,7 @@ deleted, because histories name them: disable one who may no longer sign in.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator list`,
 	}, addOperatorCommand(s), listOperatorsCommand(s), operatorPasswordCommand(s),
-		disableOperatorCommand(s), enableOperatorCommand(s))
+		disableOperatorCommand(s), enableOperatorCommand(s), enrolOperatorCommand(s), removeOperatorFactorsCommand(s))
 }
 
 // operators opens the store and returns the type of its operators.
@@ -75,12 +77,16 @@ type operatorLine struct {
 	Namespace string `json:"namespace,omitempty"`
 	Added     string `json:"added"`
 	Disabled  bool   `json:"disabled"`
+	TwoSteps  bool   `json:"two_steps"` // they have a second factor
 }
 
 func (o operatorLine) text() string {
 	text := printable(o.Name) + ", since " + o.Added
 	if o.Namespace != "" {
 		text += ", namespace " + printable(o.Namespace)
+	}
+	if o.TwoSteps {
+		text += ", two steps"
 	}
 	if o.Disabled {
 		text += ", disabled"
@@ -90,11 +96,14 @@ func (o operatorLine) text() string {
 
 // row returns the columns of a table of operators. since is when the operator was added.
 func (o operatorLine) row(since string) []string {
-	status := ""
-	if o.Disabled {
-		status = "disabled"
+	var status []string
+	if o.TwoSteps {
+		status = append(status, "two steps")
 	}
-	return []string{printable(o.Name), cell(o.Namespace), since, status}
+	if o.Disabled {
+		status = append(status, "disabled")
+	}
+	return []string{printable(o.Name), cell(o.Namespace), since, strings.Join(status, ", ")}
 }
 
 func listOperatorsCommand(s *session) *cobra.Command {
@@ -113,7 +122,7 @@ func listOperatorsCommand(s *session) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				line := operatorLine{Name: e.Text(admin.OperatorName), Namespace: e.Text(admin.OperatorNamespace), Disabled: e.Disabled()}
+				line := operatorLine{Name: e.Text(admin.OperatorName), Namespace: e.Text(admin.OperatorNamespace), Disabled: e.Disabled(), TwoSteps: len(e.FactorMethods()) > 0}
 				if !admin.CanSee(s.Namespace, line.Namespace) {
 					continue
 				}
@@ -211,6 +220,80 @@ links that they made in the last day, whose secrets they have seen: the accounts
 	c.Flags().BoolVar(&revoke, "revoke-keys", false, "also revoke the API keys that the operator made")
 	c.Flags().BoolVar(&endLinks, "end-links", false, "also end the links of accounts for which the operator made one")
 	return c
+}
+
+// An enrolLine holds what is printed about a link for the first second factor of an operator.
+type enrolLine struct {
+	Name    string `json:"name"`
+	Link    string `json:"link"`
+	Expires string `json:"expires"`
+}
+
+func enrolOperatorCommand(s *session) *cobra.Command {
+	console := ""
+	c := &cobra.Command{
+		Use:   "enrol NAME",
+		Short: "Make a link with which an operator adds an authenticator app",
+		Long: `Print a link with which an operator who has no second factor adds an authenticator app. It is valid for
+an hour, works once, and needs the operator's password. With 'userdb serve --operators-factor' it is
+the only way to add the first one.
+
+In a store that an earlier version made, this first allows second factors for all operators. Then
+processes of earlier versions can no longer change operators, so replace all of them before.`,
+		Example: `  userdb operator add Olga --password-stdin < secret.txt
+  userdb operator enrol olga --console https://accounts.example.com/console`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			u, err := url.Parse(console)
+			if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+				return usagef("--console %s: want the address of the console, such as https://accounts.example.com/console", printable(console))
+			}
+			var link enrolLine
+			var stored string
+			err = s.onOperator(ctx, words[0], "", "", func(t *userdb.Type, h hints.Hint) error {
+				e, err := t.Find(ctx, h)
+				if err != nil {
+					return err
+				}
+				stored = e.Text(admin.OperatorName)
+				secret, err := admin.IssueEnrolLink(ctx, s.db, h)
+				link = enrolLine{stored, strings.TrimSuffix(console, "/") + "/enrol?token=" + secret, time.Now().Add(admin.EnrolLinkLife).UTC().Format(time.RFC3339)}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			return s.printRecorded(ctx, link, link.Link, "made a link", userdb.EventOperatorLink, stored)
+		}),
+	}
+	c.Flags().StringVar(&console, "console", "http://127.0.0.1:8470/console", "the console is at `URL`")
+	return c
+}
+
+func removeOperatorFactorsCommand(s *session) *cobra.Command {
+	return s.withYes(&cobra.Command{
+		Use:   "unenrol NAME",
+		Short: "Remove all second factors of an operator, and end their sessions",
+		Long: `Remove all second factors of an operator, and end their sessions. From then on the password alone signs
+in, or nothing with 'userdb serve --operators-factor', until 'userdb operator enrol' has made a link
+and the operator has used it. Make sure first who asks for it.`,
+		Example: `  userdb operator add Olga --password-stdin < secret.txt
+  userdb operator unenrol olga --yes`,
+		RunE: s.run(func(ctx context.Context, words []string) error {
+			if !s.yes {
+				return usagef("would remove the second factors of the operator %s: add --yes", printable(words[0]))
+			}
+			return s.onOperator(ctx, words[0], "removed the second factors of", userdb.EventOperatorNoFactor, func(t *userdb.Type, h hints.Hint) error {
+				e, err := t.Find(ctx, h)
+				if err == nil && len(e.FactorMethods()) == 0 {
+					err = fmt.Errorf("the operator has no second factor: %w", userdb.ErrConflict)
+				}
+				if err == nil {
+					_, err = t.ResetFactors(ctx, h)
+				}
+				return err
+			})
+		}),
+	})
 }
 
 // endJobsOf asks the processes of an operator's running jobs to end them.

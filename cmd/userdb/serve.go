@@ -36,6 +36,7 @@ import (
 type serveFlags struct {
 	listen, cert, key, metrics, cookie string
 	behindProxy, scim, console         bool
+	operatorsFactor                    bool
 	resetLink                          string
 	userName, mapping                  string
 	tags                               map[string]string
@@ -76,6 +77,7 @@ and is valid for an hour. 'userdb operator add' creates one at any time.`,
 	})
 	c.Flags().StringVar(&v.metrics, "metrics", "", "serve metrics for Prometheus at /metrics on `ADDRESS`")
 	c.Flags().BoolVar(&v.console, "console", true, "serve the console, pages for operators, at /console")
+	c.Flags().BoolVar(&v.operatorsFactor, "operators-factor", false, "operators need a second factor; 'userdb operator enrol' makes a link for the\nfirst one")
 	c.Flags().StringVar(&v.resetLink, "reset-link", "", "`URL` of your page for a new password, with {secret} in it; operators then\nsee complete links")
 	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check reads the cookie `NAME`")
 	v.declareSCIM(c)
@@ -186,7 +188,10 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if err := within(ctx, s.timeout(), s.open); err != nil {
 		return err
 	}
-	if err := within(ctx, s.timeout(), s.makeKeys); err != nil {
+	if err := within(ctx, s.timeout(), func(ctx context.Context) error { return s.makeKeys(ctx, v.console) }); err != nil {
+		return err
+	}
+	if err := v.prepareFactors(ctx, s); err != nil {
 		return err
 	}
 	unshare, err := connect.Share(view.Of(s.db).Engine)
@@ -204,7 +209,7 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 		return err
 	}
 	o := serve.Options{
-		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured, SCIM: directories, Console: v.console, ResetLink: v.resetLink,
+		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured, SCIM: directories, Console: v.console, ResetLink: v.resetLink, OperatorsFactor: v.operatorsFactor,
 		Logger: slog.New(slog.NewJSONHandler(errs, nil)),
 	}
 	service, err := serve.New(s.db, o)
@@ -231,6 +236,19 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	}
 	fmt.Fprintf(errs, "listening on %s://%s\n", scheme, l.Addr())
 	return service.Run(ctx, l)
+}
+
+// prepareFactors lets operators enrol second factors if they need them.
+func (v serveFlags) prepareFactors(ctx context.Context, s *session) error {
+	switch {
+	case !v.operatorsFactor:
+		return nil
+	case !v.console:
+		return usagef("--operators-factor is for the console, which --console=false turns off")
+	case !s.hasKeys:
+		return usagef("--operators-factor needs keys that encrypt the secrets of second factors: give --key-file")
+	}
+	return within(ctx, s.timeout(), func(ctx context.Context) error { return admin.AllowFactors(ctx, s.db) })
 }
 
 // checkResetLink returns an error if --reset-link cannot be used.

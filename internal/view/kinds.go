@@ -46,6 +46,10 @@ const (
 	EventOperatorDisable     EventKind = "operator_disable"
 	EventOperatorEnable      EventKind = "operator_enable"
 	EventOperatorPassword    EventKind = "operator_password"
+	EventOperatorLink        EventKind = "operator_factor_link"
+	EventOperatorFactor      EventKind = "operator_factor_add"
+	EventOperatorNoFactor    EventKind = "operator_factor_remove"
+	EventOperatorCodes       EventKind = "operator_codes"
 	EventOperatorLogin       EventKind = "operator_login"
 	EventOperatorLoginFailed EventKind = "operator_login_failed"
 )
@@ -58,7 +62,8 @@ var Kinds = []EventKind{
 	EventCreate, EventUpdate, EventDelete, EventIdentifier, EventTags, EventPassword, EventDisable, EventEnable, EventLogin, EventLoginFailed, EventThrottle,
 	EventSessionStart, EventSessionEnd, EventIssue, EventRedeem, EventRelease, EventFactors, EventFactorLock, EventPasskeyClone,
 	EventWaits, EventKeyCreate, EventKeyRevoke, EventImport, EventExport, EventRepair,
-	EventOperatorAdd, EventOperatorDisable, EventOperatorEnable, EventOperatorPassword, EventOperatorLogin, EventOperatorLoginFailed,
+	EventOperatorAdd, EventOperatorDisable, EventOperatorEnable, EventOperatorPassword,
+	EventOperatorLink, EventOperatorFactor, EventOperatorNoFactor, EventOperatorCodes, EventOperatorLogin, EventOperatorLoginFailed,
 }
 
 // KindList returns all kinds, separated by commas.

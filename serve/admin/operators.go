@@ -43,7 +43,7 @@ const (
 var ErrAlreadySetUp = coded.New(userdb.CodeConflict, "there is an operator already")
 
 func declareOperator() schema.Type {
-	return schema.Type{Primary: "uid", Fold: schema.FoldCasefold, Fields: map[string]schema.Field{
+	return schema.Type{Primary: "uid", Fold: schema.FoldCasefold, Factors: true, Fields: map[string]schema.Field{
 		OperatorName:      {Role: schema.RoleSecondary | schema.RoleOrdered, Kind: "nickname", Required: true},
 		OperatorNamespace: {},
 		OperatorAdded:     {Codec: schema.CodecDate},

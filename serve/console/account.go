@@ -27,6 +27,9 @@ type account struct {
 	HasTags                bool
 	Tags                   []string
 	Devices                []userdb.Session
+	Factors                factors
+	FactorsDamaged         bool
+	NewCodes               []string // the recovery codes that were just made
 	Open                   []userdb.OpenToken
 	Addresses              []string    // fields that a link can be sent to
 	Issued                 *issuedLink // the link that was just created
@@ -95,7 +98,7 @@ func (c *Console) showAccount(w http.ResponseWriter, r *http.Request, db *userdb
 	edit(&a, &p)
 	p.Data = a
 	status := statusOf(p.Problems)
-	if a.Issued != nil {
+	if a.Issued != nil || len(a.NewCodes) > 0 {
 		status = http.StatusOK
 	}
 	c.show(w, r, status, p)
@@ -121,6 +124,13 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 			return a, err
 		}
 		slices.Sort(a.Tags)
+	}
+	if len(report.status.SecondStep.Methods) > 0 {
+		all, err := t.Factors(ctx, hint)
+		if a.FactorsDamaged = errors.Is(err, userdb.ErrCorrupt); err != nil && !a.FactorsDamaged {
+			return a, err
+		}
+		a.Factors = newFactors(all)
 	}
 	for s, err := range t.Sessions(ctx, hint) {
 		if err != nil {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -21,6 +22,9 @@ var doneMessages = map[string]string{
 	"password":     "The password has been set. All earlier sessions and links are no longer valid.",
 	"sessions/end": "The sessions have ended.",
 	"waits":        "The count of wrong guesses has been reset. Nobody has to wait.",
+	"app":          "The app has been added.",
+	"no-app":       "The app has been removed.",
+	"factors":      "The second step has been changed. All sessions of the account have ended. Tell the owner by another way than the one they asked you by.",
 	"tags":         "The tags have been changed.",
 	"key":          "The key has been revoked. Within five seconds no process accepts it any more. Sessions and links that were made with it stay valid.",
 }
@@ -34,6 +38,7 @@ type subject struct {
 	declared schema.Type
 	hint     hints.Hint
 	show     func(func(*account, *page)) // sends the page in place of the usual redirect
+	ask      func(page)                  // sends another page in place of it
 }
 
 type action func(subject) error
@@ -53,7 +58,11 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 				edit(a, p)
 			})
 		}
-		err := do(subject{r, db, t, e, db.Schema().Types[t.Name()], hints.Key(e.Key()), show})
+		ask := func(p page) {
+			shown = true
+			c.show(w, r, http.StatusOK, p)
+		}
+		err := do(subject{r, db, t, e, db.Schema().Types[t.Name()], hints.Key(e.Key()), show, ask})
 		if shown {
 			return
 		}
@@ -110,6 +119,53 @@ func changeTags(s subject) error {
 		_, err = tags.Add(s.r.Context(), add)
 	}
 	return err
+}
+
+// removeFactors removes a second factor of the account, or all of them, after a confirmation.
+func (c *Console) removeFactors(s subject) error {
+	id := s.r.PostFormValue("id")
+	if s.r.PostFormValue(confirmName) != "" {
+		var ids []string
+		if id != "" {
+			ids = append(ids, id)
+		}
+		_, err := s.t.ResetFactors(s.r.Context(), s.hint, ids...)
+		return err
+	}
+	all, err := s.t.Factors(s.r.Context(), s.hint)
+	if err != nil && !isAny(err, userdb.ErrCorrupt) {
+		return err
+	}
+	q := factorQuestion{Path: accountPath(s.e.Type(), s.e.UID()), Label: accountLabel(s.e, s.declared), ID: id, Last: true}
+	for _, app := range newFactors(all).Apps {
+		if id != "" && app.ID != id {
+			q.Last = false
+		}
+		if app.ID == id {
+			q.Name = cmp.Or(app.Name, "an authenticator app")
+		}
+	}
+	if id != "" && q.Name == "" {
+		return userdb.ErrNotFound
+	}
+	s.ask(page{Name: "factor-confirm", Title: "Remove the second step?", Data: q})
+	return nil
+}
+
+// A factorQuestion asks whether to remove a second factor, or all of them if ID is "".
+type factorQuestion struct {
+	Path, Label, ID, Name string
+	Last                  bool // nothing but the password is left
+}
+
+// replaceAccountCodes replaces the recovery codes of the account, and shows the new ones once.
+func (c *Console) replaceAccountCodes(s subject) error {
+	codes, err := s.t.ResetRecoveryCodes(s.r.Context(), s.hint)
+	if len(codes) == 0 {
+		return err
+	}
+	s.show(func(a *account, _ *page) { a.NewCodes = codes })
+	return nil
 }
 
 // linkLifetimes maps the choices of the form to lifetimes of a link.

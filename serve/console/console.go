@@ -29,6 +29,9 @@ type Options struct {
 	// ResetLink is the address of the application's page for a new password. It contains {secret}.
 	// If it is "", the console shows operators the secret itself.
 	ResetLink string
+	// RequireFactor keeps out operators without a second factor, who then enrol one only with a
+	// link made on the command line.
+	RequireFactor bool
 	// Admit reserves capacity for work; leave releases it. An error means that there is none. For
 	// WorkPage and WorkUpload, web.Entry(ctx) is the operator. If Admit is nil, there is no limit.
 	Admit func(ctx context.Context, w Work) (leave func(), err error)
@@ -83,9 +86,7 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 	c.auth = web.Auth{
 		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.fail,
 		Session: userdb.SessionOptions{Lifetime: 12 * time.Hour, IdleTimeout: 2 * time.Hour},
-		Allowed: func(operator userdb.Entry) bool {
-			return admin.CanSee(operator.Text(admin.OperatorNamespace), o.Namespace)
-		},
+		Allowed: c.allowed,
 	}
 	if c.jobs, err = newRunner(db); err != nil {
 		return nil, err
@@ -166,7 +167,7 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 			next(w, r)
 			return
 		}
-		c.auth.Require(next).ServeHTTP(w, r)
+		c.requireSession(next).ServeHTTP(w, r)
 	}
 }
 

@@ -36,6 +36,7 @@ const (
 func testSchema() schema.Schema {
 	s := schema.User()
 	t := s.Types["user"]
+	t.Factors = true
 	email := t.Fields["email"]
 	email.Many = 3
 	t.Fields["email"] = email
@@ -108,7 +109,7 @@ func openWith(t *testing.T, store string, history bool) *testConsole {
 func openSchema(t *testing.T, store string, sc schema.Schema, history bool) *testConsole {
 	t.Helper()
 	calls := &callCounter{}
-	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: sc, History: history, Observers: []userdb.Observer{calls}})
+	db, err := userdb.Open(t.Context(), store, userdb.Options{Schema: sc, History: history, Observers: []userdb.Observer{calls}, Keys: [][]byte{make([]byte, 32)}})
 	must(t, err)
 	t.Cleanup(func() {
 		for p, err := range check.Run(context.Background(), db, check.Options{}) {

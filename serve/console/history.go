@@ -70,8 +70,8 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 // eventKinds lists all kinds of events in the order of the form.
 var eventKinds = []userdb.EventKind{
 	userdb.EventCreate, userdb.EventUpdate, userdb.EventIdentifier, userdb.EventDelete, userdb.EventTags, userdb.EventPassword, userdb.EventDisable, userdb.EventEnable,
-	userdb.EventSessionStart, userdb.EventSessionEnd, userdb.EventIssue, userdb.EventRedeem, userdb.EventRelease, userdb.EventLogin, userdb.EventLoginFailed, userdb.EventThrottle,
-	userdb.EventThrottleReset, userdb.EventOperatorLogin, userdb.EventOperatorLoginFailed, userdb.EventOperatorAdd, userdb.EventOperatorDisable, userdb.EventOperatorEnable, userdb.EventOperatorPassword,
+	userdb.EventSessionStart, userdb.EventSessionEnd, userdb.EventIssue, userdb.EventRedeem, userdb.EventRelease, userdb.EventFactors, userdb.EventFactorLock, userdb.EventLogin, userdb.EventLoginFailed, userdb.EventThrottle,
+	userdb.EventThrottleReset, userdb.EventOperatorLogin, userdb.EventOperatorLoginFailed, userdb.EventOperatorAdd, userdb.EventOperatorDisable, userdb.EventOperatorEnable, userdb.EventOperatorPassword, userdb.EventOperatorLink, userdb.EventOperatorFactor, userdb.EventOperatorNoFactor, userdb.EventOperatorCodes,
 	userdb.EventKeyCreate, userdb.EventKeyRevoke, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
 }
 

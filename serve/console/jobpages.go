@@ -107,7 +107,7 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	}
 	u, err := c.jobs.receive(w, r)
 	signedIn := false
-	c.auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	c.requireSession(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		signedIn = true
 		c.beginImport(w, r, u, true, err)
 	})).ServeHTTP(w, r) // the session may have ended while the file arrived

@@ -22,7 +22,7 @@ func (c *Console) requireOperator(next http.Handler) http.Handler {
 			return
 		}
 		defer leaveLookup()
-		c.auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.requireSession(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			leaveLookup()
 			work := WorkPage
 			if isUpload(r) {

@@ -50,6 +50,12 @@ func (c *Console) table() []route {
 		{"GET /console/schema", c.schema, never},
 		{"GET /console/status", c.status, never},
 
+		{"GET /console/security", c.security, never},
+		{"POST /console/security/add", c.addApp, always},
+		{"POST /console/security/confirm", c.confirmApp, always},
+		{"POST /console/security/remove", c.removeApp, always},
+		{"POST /console/security/codes", c.replaceCodes, always},
+
 		{"GET /console/types/{type}", c.list, never},
 		{"GET " + account, c.account, never},
 		{"POST " + account, c.edit, ifConfirmed},
@@ -64,6 +70,8 @@ func (c *Console) table() []route {
 		act("password", setPassword, always),
 		act("tags", changeTags, always),
 		act("tokens", c.issue, always),
+		act("factors", c.removeFactors, ifConfirmed),
+		act("codes", c.replaceAccountCodes, always),
 
 		{"GET /console/keys", c.keys, never},
 		{"POST /console/keys", c.createKey, always},
@@ -95,6 +103,9 @@ func (c *Console) routes() http.Handler {
 	}
 	mux.Handle("/console/setup", c.logRequest(http.HandlerFunc(c.setup)))
 	mux.Handle("/console/signin", c.logRequest(http.HandlerFunc(c.signIn)))
+	mux.Handle("/console/signin/code", c.logRequest(http.HandlerFunc(c.signInCode)))
+	mux.Handle("/console/enrol", c.logRequest(http.HandlerFunc(c.enrol)))
+	mux.Handle("/console/enrol/confirm", c.logRequest(http.HandlerFunc(c.enrolConfirm)))
 	for _, rt := range c.table() {
 		// The second logRequest knows the operator; the first serves requests without one.
 		mux.Handle(rt.pattern, c.logRequest(c.requireOperator(c.logRequest(c.asOperator(c.requirePassword(rt))))))

@@ -27,16 +27,18 @@ var withoutPassword = map[string]string{
 	"GET /console/history": "shows no values", "GET /console/schema": "shows no accounts", "GET /console/status": "shows no accounts",
 	"GET /console/retired": "shows a page of UIDs",
 	"GET /console/keys":    "shows no secrets", "GET /console/import": "shows a form", "GET /console/export": "shows a form",
-	"GET /console/check": "shows a form", "GET /console/jobs/{id}": "shows progress",
+	"GET /console/security": "shows no secrets",
+	"GET /console/check":    "shows a form", "GET /console/jobs/{id}": "shows progress",
 }
 
 // withForm lists forms that ask for the password only if they do more than show or try something.
 var withForm = map[string]url.Values{
-	"POST /console/types/{type}/{uid}":        {confirmName: {"true"}},
-	"POST /console/types/{type}/{uid}/values": {confirmName: {"true"}},
-	"POST /console/held":                      {confirmName: {"true"}},
-	"POST /console/retired":                   {confirmName: {"true"}},
-	"POST /console/check":                     {"repair": {"true"}, "confirm": {"true"}},
+	"POST /console/types/{type}/{uid}":         {confirmName: {"true"}},
+	"POST /console/types/{type}/{uid}/values":  {confirmName: {"true"}},
+	"POST /console/held":                       {confirmName: {"true"}},
+	"POST /console/retired":                    {confirmName: {"true"}},
+	"POST /console/check":                      {"repair": {"true"}, "confirm": {"true"}},
+	"POST /console/types/{type}/{uid}/factors": {confirmName: {"true"}},
 }
 
 // TestRoutesAskForPassword checks that all routes ask operators for their password again, except

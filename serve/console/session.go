@@ -40,6 +40,10 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		e, err = admin.SetUp(ctx, c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
 		if err == nil {
 			c.recordAction(r, userdb.EventOperatorAdd, e.Text(admin.OperatorName), e.Text(admin.OperatorName))
+			if c.options.RequireFactor { // the link came from the command line, as that of enrol
+				c.continueSetup(w, r, e, leave)
+				return
+			}
 			err = c.auth.Start(w, r, e)
 		}
 		if err == nil {
@@ -60,7 +64,23 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, statusOf(problems), page{Name: "setup", Title: "Create the first operator", Problems: problems, Data: token})
 }
 
-// signIn signs an operator in. It is throttled like every login and does not reveal what was wrong.
+// continueSetup lets the first operator, who was just created, enrol a second factor.
+func (c *Console) continueSetup(w http.ResponseWriter, r *http.Request, e userdb.Entry, leave func()) {
+	token, err := admin.IssueEnrolLink(r.Context(), c.store, hints.Key(e.Key()))
+	var one enrolment
+	if err == nil {
+		one, err = c.enrolFirst(w, r, e, token)
+	}
+	leave()
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	c.showEnrolment(w, r, one, nil)
+}
+
+// signIn signs an operator in, or takes the first step of that. It is throttled like every login and
+// does not reveal what was wrong.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
@@ -74,18 +94,31 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer leave()
-		e, err := c.auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
+		lacksFactor := false // and may not sign in for that reason alone
+		auth := c.auth
+		auth.Allowed = func(e userdb.Entry) bool {
+			lacksFactor = c.belongs(e) && !c.allowed(e)
+			return c.allowed(e)
+		}
+		e, err := auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
 		leave() // a client that reads slowly must not keep the capacity
-		if err == nil {
+		switch p.Problems = web.Problems(err); {
+		case err == nil:
 			c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
 			http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
 			return
-		}
-		if p.Problems = web.Problems(err); isServiceProblem(p.Problems) {
+		case errors.Is(err, userdb.ErrFactor):
+			c.showSecondStep(w, r, nil)
+			return
+		case isServiceProblem(p.Problems):
 			c.fail(w, r, err)
 			return
 		}
 		c.recordGuess(r, err, c.operatorNamed(ctx, r.PostFormValue("name")))
+		if lacksFactor {
+			c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "You need a second step", Data: "Operators sign in with a password and a code here, and you have no authenticator app yet. Ask somebody with access to the command line for a link: “userdb operator enrol NAME”."})
+			return
+		}
 	}
 	c.show(w, r, statusOf(p.Problems), p)
 }
@@ -102,7 +135,7 @@ func (c *Console) recordGuess(r *http.Request, err error, name string) {
 // has no such operator. The typed text itself is never recorded, because it may be a password.
 func (c *Console) operatorNamed(ctx context.Context, typed string) string {
 	e, err := c.operators.Find(ctx, hints.Field(admin.OperatorName, typed))
-	if err != nil || !c.auth.Allowed(e) {
+	if err != nil || !c.belongs(e) {
 		return ""
 	}
 	return e.Text(admin.OperatorName)
@@ -114,12 +147,14 @@ const verifiedFor = 10 * time.Minute
 // verifyName is the name of the input for the operator's own password. No facet has such a name.
 const verifyName = "~password"
 
-// A verification asks for the operator's password and carries the submitted form. If the form sets
-// the password of an account, that password is left out, and the operator has to type it again.
+// A verification asks for the operator's password and, if they have a second factor, for a code. It
+// carries the submitted form. If the form sets the password of an account, that password is left
+// out, and the operator has to type it again.
 type verification struct {
 	Path, Back  string // Back is the page of the job whose file was requested, or ""
 	Inputs      []input
 	NewPassword bool
+	Code        bool // ask for a code also
 }
 
 // requirePassword returns the handler of a route. If the route needs the password and the operator
@@ -135,31 +170,34 @@ func (c *Console) requirePassword(rt route) http.HandlerFunc {
 			c.fail(w, r, err)
 			return
 		}
-		if now.Sub(web.Session(r.Context()).Verified) <= verifiedFor {
+		level := steps(web.Entry(r.Context()))
+		if now.Sub(web.Session(r.Context()).VerifiedAt(level)) <= verifiedFor {
 			rt.handler(w, r)
 			return
 		}
 		var problems []web.Problem
 		if given, ok := r.PostForm[verifyName]; ok {
-			err := c.auth.Verify(r, given[0])
+			again, wrong, err := c.verify(w, r, given[0], r.PostForm.Get(codeName))
 			if err == nil {
-				rt.handler(w, r)
+				rt.handler(w, again)
 				return
 			}
-			if problems = web.Problems(err); isServiceProblem(problems) {
+			if problems = wrong; isServiceProblem(problems) {
 				c.fail(w, r, err)
 				return
 			}
-			c.recordGuess(r, err, web.Entry(r.Context()).Text(admin.OperatorName))
+			if !isAny(err, userdb.ErrInvalid) { // nothing was checked
+				c.recordGuess(r, err, web.Entry(r.Context()).Text(admin.OperatorName))
+			}
 		}
 		setsPassword := strings.HasSuffix(rt.pattern, "/password") // in other forms it is a facet
-		v := verification{Path: r.URL.EscapedPath(), NewPassword: setsPassword && r.PostForm.Has("password")}
+		v := verification{Path: r.URL.EscapedPath(), NewPassword: setsPassword && r.PostForm.Has("password"), Code: level > 1}
 		if strings.HasSuffix(rt.pattern, "/files/{name}") {
 			v.Back = "/console/jobs/" + escapeSegment(r.PathValue("id"))
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
 			for _, value := range r.PostForm[name] {
-				if name != verifyName && !(setsPassword && name == "password") {
+				if name != verifyName && name != codeName && !(setsPassword && name == "password") {
 					v.Inputs = append(v.Inputs, input{Name: name, Value: value})
 				}
 			}

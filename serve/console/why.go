@@ -70,7 +70,17 @@ func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins int, n
 	if s.Identifiers == 0 {
 		reasons = append(reasons, "the account has no name or address to sign in with")
 	}
+	second, cannot := explainSecondStep(s.SecondStep, now)
+	if cannot {
+		reasons = append(reasons, second...)
+	}
 	w := explanation{Can: len(reasons) == 0, Sentence: "They can sign in with the right password."}
+	if len(s.SecondStep.Methods) > 0 {
+		w.Sentence = "They can sign in with the right password and a second step."
+		if !cannot {
+			w.Notes = second
+		}
+	}
 	if !w.Can {
 		w.Sentence = "They cannot sign in: " + strings.Join(reasons, "; ") + "."
 	}
@@ -83,6 +93,30 @@ func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins int, n
 		w.Notes = append(w.Notes, "They last signed in at "+formatClock(s.LastLogin, now)+".")
 	}
 	return w
+}
+
+// explainSecondStep says what keeps the owner of an account from taking the second step. If nobody
+// can take it, cannot is true and the texts are reasons, otherwise they are sentences.
+func explainSecondStep(s userdb.SecondStep, now time.Time) (texts []string, cannot bool) {
+	app, codes := slices.Contains(s.Methods, "totp"), s.RecoveryCodes > 0
+	switch {
+	case s.Damaged && !codes:
+		return []string{"what it keeps for the second step is missing or cannot be read here, so no code is right; the Check page says what is wrong"}, true
+	case s.Wait > 0 && !codes:
+		return []string{"after " + pluralize(s.WrongCodes, "wrong code") + " no code of their app is checked until " + formatClock(roundUpToMinute(now.Add(s.Wait)), now) + ", except where they have signed in before, and no recovery code is left"}, true
+	}
+	if s.Damaged {
+		texts = append(texts, "A part of what it keeps for the second step is missing or cannot be read here. A recovery code still works.")
+	}
+	if s.Wait > 0 {
+		texts = append(texts, "After "+pluralize(s.WrongCodes, "wrong code")+", no code of their app is checked until "+formatClock(roundUpToMinute(now.Add(s.Wait)), now)+", except where they have signed in before. A recovery code works. Somebody else may know the password.")
+	} else if s.WrongCodes > 0 {
+		texts = append(texts, "There were "+pluralize(s.WrongCodes, "wrong code")+" within a day from places where they have not signed in before.")
+	}
+	if app && !codes {
+		texts = append(texts, "They have used all their recovery codes.")
+	}
+	return texts, false
 }
 
 // formatClock formats a time, without the date if that is today.

@@ -155,6 +155,10 @@ func actionText(e userdb.HistoryEvent) string {
 		return "started a session"
 	case "session_end":
 		return "ended sessions"
+	case userdb.EventFactors:
+		return factorsText(e.Purpose)
+	case userdb.EventFactorLock:
+		return "entered too many wrong codes, so codes of the app are not checked for a day"
 	case "release":
 		return "let others take a former value of " + fields
 	case "issue":
@@ -163,6 +167,17 @@ func actionText(e userdb.HistoryEvent) string {
 		return "used " + linkText(e.Purpose)
 	}
 	return operatorActionText(e)
+}
+
+// factorsText says which second step an account has after a change. methods lists its methods.
+func factorsText(methods string) string {
+	switch {
+	case methods == "":
+		return "removed the second step"
+	case !strings.Contains(methods, "totp"):
+		return "changed the second step"
+	}
+	return "changed the second step, which is now by app" + map[bool]string{true: " or recovery code"}[strings.Contains(methods, "recovery")]
 }
 
 // operatorActionText returns what an operator did, or what was done to one.
@@ -189,6 +204,14 @@ func operatorActionText(e userdb.HistoryEvent) string {
 		return "enabled the operator " + name
 	case userdb.EventOperatorPassword:
 		return "set the password of the operator " + name
+	case userdb.EventOperatorLink:
+		return "made a link for the second step of the operator " + name
+	case userdb.EventOperatorFactor:
+		return "added an authenticator app for the second step of their own sign-in"
+	case userdb.EventOperatorNoFactor:
+		return "removed the second step of the operator " + name + ", or a part of it"
+	case userdb.EventOperatorCodes:
+		return "replaced their own recovery codes"
 	case userdb.EventOperatorLogin:
 		return "signed in to the console"
 	case userdb.EventOperatorLoginFailed:
@@ -214,10 +237,12 @@ var kindTexts = map[userdb.EventKind]string{
 	"create": "accounts created", "update": "facets changed", "identifier": "identifiers changed", "delete": "accounts deleted", "tags": "tags changed",
 	"password": "passwords set", "disable": "accounts disabled", "enable": "accounts enabled", "session_start": "sessions started", "session_end": "sessions ended",
 	"issue": "links issued", "redeem": "links used", "release": "held values released", "login": "signed in", "login_failed": "failed to sign in", "throttle": "had to wait",
-	"passkey_clone": "copies of passkeys refused",
+	"passkey_clone":     "copies of passkeys refused",
+	userdb.EventFactors: "second steps changed", userdb.EventFactorLock: "too many wrong codes",
 	userdb.EventThrottleReset: "counts of wrong guesses reset", userdb.EventKeyCreate: "API keys created", userdb.EventKeyRevoke: "API keys revoked", userdb.EventImport: "imports", userdb.EventExport: "exports",
 	userdb.EventRepair: "repairs", userdb.EventOperatorAdd: "operators created", userdb.EventOperatorDisable: "operators disabled", userdb.EventOperatorEnable: "operators enabled",
-	userdb.EventOperatorPassword: "operator passwords set", userdb.EventOperatorLogin: "operators signed in", userdb.EventOperatorLoginFailed: "operators failed to sign in",
+	userdb.EventOperatorPassword: "operator passwords set", userdb.EventOperatorLink: "links for operators’ second steps", userdb.EventOperatorFactor: "operators’ second steps added",
+	userdb.EventOperatorNoFactor: "operators’ second steps removed", userdb.EventOperatorCodes: "operators’ recovery codes replaced", userdb.EventOperatorLogin: "operators signed in", userdb.EventOperatorLoginFailed: "operators failed to sign in",
 }
 
 func prefixIfAny(before, text string) string {

@@ -319,6 +319,25 @@ func parseTime(digits string) (time.Time, error) {
 	return time.UnixMilli(int64(ms)), nil
 }
 
+// StrangersTries is the name of the member that counts wrong attempts from all origins that have
+// not signed in before.
+const StrangersTries = "tries/"
+
+// ParseTries returns how many wrong attempts a member counts at a time, and how long the store
+// refuses further ones. An absent or unreadable member counts none, as in ticket.lua.
+func ParseTries(text string, now time.Time) (count int, wait time.Duration) {
+	first, second, _ := strings.Cut(text, " ")
+	since, err1 := parseTime(first)
+	count, err2 := strconv.Atoi(second)
+	if err1 != nil || err2 != nil || !now.Before(since.Add(GuessWindow)) {
+		return 0, 0
+	}
+	if count >= MaxGuesses {
+		wait = min(since.Add(GuessWindow).Sub(now), GuessWindow)
+	}
+	return count, wait
+}
+
 // A Pending describes a factor that is being enrolled, as it is stored.
 type Pending struct {
 	ID     string

@@ -1,0 +1,97 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/coded"
+	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// EnrolLinkLife is how long a link for a first second factor is valid.
+const EnrolLinkLife = time.Hour
+
+// purposeEnrol is the purpose of the tokens in these links.
+const purposeEnrol = "enrol"
+
+// ErrHasFactor means that no link is made for an operator who has a second factor.
+var ErrHasFactor = coded.New(userdb.CodeConflict, "the operator has a second factor already")
+
+// FactorsAllowed reports whether operators may enrol second factors under the stored schema. In
+// stores that earlier versions made, they may only after AllowFactors.
+func FactorsAllowed(ctx context.Context, db *userdb.DB) (bool, error) {
+	adminDB, err := Open(db)
+	if err != nil {
+		return false, err
+	}
+	stored, err := migrate.StoredSchema(ctx, adminDB)
+	t, isStored := stored.Types[operatorType]
+	return !isStored || t.Factors, err
+}
+
+// AllowFactors lets operators enrol second factors, also in a store that an earlier version made.
+// Processes of earlier versions can no longer change operators then.
+func AllowFactors(ctx context.Context, db *userdb.DB) error {
+	adminDB, err := Open(db)
+	if err != nil {
+		return err
+	}
+	stored, err := migrate.StoredSchema(ctx, adminDB)
+	if err != nil {
+		return err
+	}
+	t, isStored := stored.Types[operatorType]
+	if !isStored || t.Factors {
+		return nil
+	}
+	t.Factors = true
+	plan, err := migrate.Plan(ctx, adminDB, schema.Schema{Types: map[string]schema.Type{operatorType: t}})
+	if err != nil {
+		return err
+	}
+	return plan.Apply(ctx, nil)
+}
+
+// IssueEnrolLink calls AllowFactors and returns the token of a link with which an operator, who
+// also needs the password, enrols the first second factor. The error is ErrHasFactor if the
+// operator has one, and ErrNotFound if there is no such operator or they are disabled.
+func IssueEnrolLink(ctx context.Context, db *userdb.DB, operator hints.Hint) (secret string, err error) {
+	if err := AllowFactors(ctx, db); err != nil {
+		return "", err
+	}
+	operators, err := Operators(db)
+	if err != nil {
+		return "", err
+	}
+	e, err := operators.Find(ctx, operator)
+	if err != nil {
+		return "", err
+	}
+	if len(e.FactorMethods()) > 0 {
+		return "", ErrHasFactor
+	}
+	return operators.Issue(ctx, operator, userdb.Token{Purpose: purposeEnrol, Lifetime: EnrolLinkLife})
+}
+
+// EnrolLinkOwner returns the operator that a link is for. The error is ErrNotFound if the link was
+// used, has expired or never existed, or if the operator has a second factor.
+func EnrolLinkOwner(ctx context.Context, operators *userdb.Type, secret string) (userdb.Entry, error) {
+	e, _, err := operators.Peek(ctx, purposeEnrol, secret)
+	if err == nil && len(e.FactorMethods()) > 0 {
+		err = userdb.ErrNotFound
+	}
+	return e, err
+}
+
+// SpendEnrolLink makes a link invalid, after its operator has enrolled a second factor.
+func SpendEnrolLink(ctx context.Context, operators *userdb.Type, secret string) error {
+	_, _, err := operators.Redeem(ctx, purposeEnrol, secret)
+	if errors.Is(err, userdb.ErrFactor) || errors.Is(err, userdb.ErrNotFound) {
+		err = nil // the link is spent
+	}
+	return err
+}

@@ -1,0 +1,158 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// codeName is the name of the input for the operator's own code. No facet has such a name.
+const codeName = "~code"
+
+// belongs reports whether an operator may use this console.
+func (c *Console) belongs(operator userdb.Entry) bool {
+	return admin.CanSee(operator.Text(admin.OperatorNamespace), c.options.Namespace)
+}
+
+// allowed reports whether an operator may be signed in here. If operators need a second factor, one
+// without may not, however they have signed in.
+func (c *Console) allowed(operator userdb.Entry) bool {
+	return c.belongs(operator) && (!c.options.RequireFactor || hasFactor(operator))
+}
+
+func hasFactor(operator userdb.Entry) bool { return len(operator.FactorMethods()) > 0 }
+
+// steps returns how many steps an operator takes to sign in.
+func steps(operator userdb.Entry) int {
+	if hasFactor(operator) {
+		return 2
+	}
+	return 1
+}
+
+// requireSession calls next for operators who are signed in, by as many steps as they can take.
+func (c *Console) requireSession(next http.Handler) http.Handler {
+	return c.auth.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if web.Session(r.Context()).Level() < steps(web.Entry(r.Context())) {
+			http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// A secondStep is the data of the page that asks for a code after the password. Name is what was
+// typed, so that a failed attempt can be recorded.
+type secondStep struct{ Return, Name string }
+
+func (c *Console) showSecondStep(w http.ResponseWriter, r *http.Request, problems []web.Problem) {
+	data := secondStep{returnPath(r), r.PostFormValue("name")}
+	c.show(w, r, statusOf(problems), page{Name: "code", Title: "Second step", Problems: problems, Data: data})
+}
+
+// signInCode takes the second step of a sign-in.
+func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
+		return
+	}
+	if r.Method != http.MethodPost {
+		http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
+		return
+	}
+	leave, ok := c.admit(w, r, WorkSignIn)
+	if !ok {
+		return
+	}
+	defer leave()
+	proof, err := typedProof(r.PostFormValue("code"))
+	var e userdb.Entry
+	if err == nil {
+		e, err = c.auth.Prove(w, r, proof)
+	}
+	var name string
+	if errors.Is(err, userdb.ErrLogin) {
+		name = c.operatorNamed(ctx, r.PostFormValue("name"))
+	}
+	leave() // a client that reads slowly must not keep the capacity
+	problems := web.Problems(err)
+	switch {
+	case err == nil:
+		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
+		http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
+	case isAny(err, userdb.ErrNotFound, userdb.ErrConflict):
+		problems = []web.Problem{{Text: "This took too long, or there were too many wrong codes. Enter your password again."}}
+		c.show(w, r, http.StatusUnauthorized, page{Name: "signin", Title: "Sign in", Problems: problems, Data: returnPath(r)})
+	case isServiceProblem(problems):
+		c.fail(w, r, err)
+	default:
+		if errors.Is(err, userdb.ErrLogin) {
+			c.recordGuess(r, err, name)
+		}
+		c.showSecondStep(w, r, problems)
+	}
+}
+
+// typedProof returns the proof by what an operator typed: six digits are a code of an app, and
+// everything else is a recovery code. An empty text is an error, so that it does not count as an
+// attempt.
+func typedProof(typed string) (userdb.Proof, error) {
+	digits := strings.Join(strings.Fields(typed), "")
+	switch {
+	case digits == "":
+		return userdb.Proof{}, &userdb.FieldError{Err: userdb.ErrInvalid, Field: "code", Rule: "required", Reason: "no code was typed"}
+	case len(digits) == 6 && strings.Trim(digits, "0123456789") == "":
+		return userdb.TOTP(digits), nil
+	}
+	return userdb.RecoveryCode(typed), nil
+}
+
+type secretKey struct{}
+
+// sessionSecret returns the secret of the session of the operator who sent a request.
+func (c *Console) sessionSecret(r *http.Request) string {
+	if secret, ok := r.Context().Value(secretKey{}).(string); ok {
+		return secret
+	}
+	return c.auth.Secret(r)
+}
+
+// verify checks the password of an operator again and, if they have a second factor, a code. The
+// code replaces the session, so use the returned request from then on.
+func (c *Console) verify(w http.ResponseWriter, r *http.Request, password, code string) (*http.Request, []web.Problem, error) {
+	ctx, two := r.Context(), hasFactor(web.Entry(r.Context()))
+	var proof userdb.Proof
+	var err error
+	if two {
+		if proof, err = typedProof(code); err != nil {
+			return r, web.Problems(err), err
+		}
+	}
+	if err = c.auth.Verify(r, password); err != nil || !two {
+		return r, web.Problems(err), err
+	}
+	_, s, secret, err := c.operators.RaiseSession(ctx, c.auth.Secret(r), proof, c.auth.SessionOptions(r))
+	if err != nil {
+		return r, codeProblems(err), err
+	}
+	c.auth.Replace(w, r, s, secret)
+	return r.WithContext(context.WithValue(ctx, secretKey{}, secret)), nil, nil
+}
+
+// codeProblems returns the problems of an error about a code.
+func codeProblems(err error) []web.Problem {
+	problems := web.Problems(err)
+	for i := range problems {
+		if problems[i].Field == "" {
+			problems[i].Field = "code"
+			problems[i].Text = web.Texts.Text(problems[i])
+		}
+	}
+	return problems
+}
