@@ -33,8 +33,11 @@ app.use((req, res, next) => {
   next()
 }, express.urlencoded({ extended: false, limit: '16kb' }))
 
-const secretOf = (req) => (req.get('Cookie') ?? '').split(/; */).find((pair) => pair.startsWith(`${cookie.name}=`))?.slice(cookie.name.length + 1)
-const setSession = (res, { session }) => res.cookie(cookie.name, session.secret, { ...cookie.options, expires: new Date(session.expires) }).redirect(303, '/')
+const cookieOf = (req, name) => (req.get('Cookie') ?? '').split(/; */).find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1)
+const secretOf = (req) => cookieOf(req, cookie.name)
+const keepSession = (res, { session }) => res.cookie(cookie.name, session.secret, { ...cookie.options, expires: new Date(session.expires) })
+  .clearCookie(cookie.ticket, cookie.options)
+const setSession = (res, answer) => keepSession(res, answer).redirect(303, '/')
 const clearSession = (res) => res.clearCookie(cookie.name, cookie.options).redirect(303, '/login')
 
 /** signedIn passes on requests with a valid session, and redirects all others to the sign-in page. */
@@ -42,6 +45,7 @@ async function signedIn(req, res, next) {
   const found = await ask('POST', '/v1/session', { secret: secretOf(req) ?? '' })
   if (!found.active) return clearSession(res)
   req.entry = found.entry
+  req.level = found.session.level
   next()
 }
 
@@ -62,7 +66,7 @@ function showAgain(res, err, page, names, more = {}) {
   send(res, err.status, page({ ...state, ...more }))
 }
 
-app.get('/', signedIn, (req, res) => send(res, 200, pages.account(req.entry, {})))
+app.get('/', signedIn, (req, res) => send(res, 200, pages.account(req.entry, { level: req.level })))
 app.get('/signup', (req, res) => send(res, 200, pages.signup({ once: randomUUID() })))
 app.get('/login', (req, res) => send(res, 200, pages.login({})))
 app.get('/forgot', (req, res) => send(res, 200, pages.forgot({})))
@@ -83,8 +87,17 @@ async function create(account, once, tries = 3) {
   }
 }
 
+/**
+ * signIn begins a session or, if the account has a second factor, leads to the page that asks for a
+ * code. Meanwhile the ticket of the first step is in a cookie.
+ */
 async function signIn(req, res, identifier, password) {
-  setSession(res, await ask('POST', '/v1/types/user/login', { identifier, password, session: {}, ...visitorOf(req) }))
+  try {
+    setSession(res, await ask('POST', '/v1/types/user/login', { identifier, password, session: {}, ...visitorOf(req) }))
+  } catch (err) {
+    if (err.code !== 'factor') throw err
+    res.cookie(cookie.ticket, err.ticket, { ...cookie.options, maxAge: 5 * 60_000 }).redirect(303, '/login/code')
+  }
 }
 
 app.post('/signup', async (req, res) => {
@@ -106,6 +119,48 @@ app.post('/login', async (req, res) => {
   }
 })
 
+app.get('/login/code', (req, res) => cookieOf(req, cookie.ticket) ? send(res, 200, pages.code({})) : res.redirect(303, '/login'))
+
+app.post('/login/code', async (req, res) => {
+  const ticket = cookieOf(req, cookie.ticket)
+  if (!ticket) return res.redirect(303, '/login')
+  const { totp, recovery_code } = input(req, 'totp', 'recovery_code')
+  const wrong = { [recovery_code ? 'recovery_code' : 'totp']: 'That is not the right code, or its time is up.' }
+  if (!totp && !recovery_code) return send(res, 422, pages.code({ wrong }))
+  try {
+    const code = recovery_code ? { recovery_code } : { totp }
+    setSession(res, await ask('POST', '/v1/types/user/login/factor', { ticket, ...code, session: {}, ...visitorOf(req) }))
+  } catch (err) {
+    showAgain(res, err, pages.code, [], { wrong })
+  }
+})
+
+// The owner of a session adds an app within ten minutes after the password was checked.
+app.post('/factors', signedIn, async (req, res) => {
+  const { own } = input(req, 'own')
+  try {
+    await ask('POST', '/v1/session/verify', { secret: secretOf(req), password: own, ...visitorOf(req) })
+    const added = { kind: 'totp', issuer: site.hostname, account: req.entry.facets.email, session: secretOf(req) }
+    send(res, 200, pages.factor(await ask('POST', `${pathOf(req.entry)}/factors`, added)))
+  } catch (err) {
+    const more = err.code === 'login' ? { message: '', wrong: { own: 'That is not your password.' } } : {}
+    showAgain(res, err, (state) => pages.account(req.entry, { level: req.level, ...state }), [], more)
+  }
+})
+
+app.post('/factors/confirm', signedIn, async (req, res) => {
+  const { id, secret, uri, totp } = input(req, 'id', 'secret', 'uri', 'totp')
+  try {
+    const change = await ask('POST', `${pathOf(req.entry)}/factors/${encodeURIComponent(id)}/confirm`, { code: totp, session: secretOf(req), ...visitorOf(req) })
+    // All sessions have ended, and this visitor gets a new one. The codes are shown only now.
+    if (change.session) send(keepSession(res, change), 200, pages.codes(change.recovery_codes))
+    else res.redirect(303, '/')
+  } catch (err) {
+    if (err.code === 'not_found') return send(res, 404, pages.account(req.entry, { level: req.level, message: 'That took too long. Add the app again.' }))
+    showAgain(res, err, (state) => pages.factor({ id, secret, uri }, state), [], { wrong: { totp: 'That is not the right code.' } })
+  }
+})
+
 app.post('/logout', async (req, res) => {
   await ask('POST', '/v1/session/end', { secret: secretOf(req) ?? '' })
   clearSession(res)
@@ -123,7 +178,7 @@ app.post('/password', signedIn, async (req, res) => {
     setSession(res, await ask('PUT', `${pathOf(req.entry)}/password`, { current, password, session: {}, ...visitorOf(req) }))
   } catch (err) {
     const more = err.code === 'login' ? { message: '', wrong: { current: 'That is not your password.' } } : {}
-    showAgain(res, err, (state) => pages.account(req.entry, state), ['password'], more)
+    showAgain(res, err, (state) => pages.account(req.entry, { level: req.level, ...state }), ['password'], more)
   }
 })
 
@@ -150,6 +205,8 @@ app.post('/reset', async (req, res) => {
   try {
     setSession(res, await ask('POST', '/v1/password-resets', { purpose: 'reset', secret, password, session: {}, ...visitorOf(req) }))
   } catch (err) {
+    // A link sets the password of an account with a second factor, but does not sign in to it.
+    if (err.code === 'factor') return res.redirect(303, '/login')
     if (err.code === 'not_found') return send(res, 404, pages.forgot({ message: 'That link was used or has expired. Ask for another one.' }))
     showAgain(res, err, pages.reset, ['password'], { secret })
   }
@@ -176,6 +233,7 @@ const server = app.listen(Number(process.env.PORT ?? 3000), process.env.HOST ?? 
   if (err) throw err
   site = new URL(process.env.SITE ?? `http://localhost:${server.address().port}`)
   const secure = !['localhost', '127.0.0.1'].includes(site.hostname)
-  cookie = { name: secure ? '__Host-session' : 'session', options: { httpOnly: true, sameSite: 'lax', secure, path: '/' } }
+  const name = secure ? '__Host-session' : 'session'
+  cookie = { name, ticket: `${name}-ticket`, options: { httpOnly: true, sameSite: 'lax', secure, path: '/' } }
   console.log(`listening on port ${server.address().port}, as ${site.origin}`)
 })

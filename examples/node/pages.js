@@ -17,6 +17,7 @@ ${body}
 const field = (name, label, type, autocomplete, { values = {}, wrong = {} }) => html`
 <p><label for="${name}">${label}</label><br>
 <input id="${name}" name="${name}" type="${type}" autocomplete="${autocomplete}" required value="${values[name]}"
+  ${autocomplete === 'one-time-code' ? html`inputmode="numeric"` : ''}
   ${autocomplete === 'email' ? html`inputmode="email" autocapitalize="none" spellcheck="false"` : ''}
   ${wrong[name] && html`aria-invalid="true" aria-describedby="${name}-wrong"`}>
 ${wrong[name] && html`<strong id="${name}-wrong">${wrong[name]}</strong>`}</p>`
@@ -37,6 +38,24 @@ export const login = (state) => page('Sign in', html`${form('/login', state, [
   field('password', 'Password', 'password', 'current-password', state)], 'Sign in')}
 <p><a href="/signup">Sign up</a> · <a href="/forgot">I forgot my password</a></p>`)
 
+const totp = (state) => field('totp', 'The 6 digits that your app shows', 'text', 'one-time-code', state)
+
+export const code = (state) => page('Enter a code', html`${form('/login/code', { ...state, message: '' }, totp(state), 'Go on')}
+<h2>Without your app</h2>${form('/login/code', {}, field('recovery_code', 'One of your recovery codes', 'text', 'off', state), 'Go on')}
+<p><a href="/login">Sign in again</a></p>`)
+
+export const factor = ({ id, secret, uri }, state = {}) => page('Add an app', html`
+<p>Type this key into an app that shows codes, or <a href="${String(uri).startsWith('otpauth://') ? uri : ''}">open it on this device</a>:</p>
+<p><code>${secret}</code></p>
+${form('/factors/confirm', { ...state, message: '' }, [
+  ...Object.entries({ id, secret, uri }).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`), totp(state)], 'Go on')}
+<p><a href="/">Cancel</a></p>`)
+
+export const codes = (all) => page('Your recovery codes', html`
+<p>Print this page, or write the codes down. Each of them works once in place of your app, and they are not shown again.</p>
+<ol>${all.map((code) => html`<li><code>${code}</code></li>`)}</ol>
+<p><a href="/">I have kept them</a></p>`)
+
 export const forgot = (state) => page('Forgotten', form('/forgot', state, field('identifier', 'Name or e-mail', 'text', 'username', state), 'Send me a link'))
 
 export const reset = (state) => page('Choose a new password', form('/reset', state, [
@@ -47,4 +66,6 @@ export const account = (entry, state) => page(`Hello, ${entry.facets.name}`, htm
 <h2>Change the password</h2>${form('/password', state, [
   field('current', 'Current password', 'password', 'current-password', state),
   field('password', 'New password', 'password', 'new-password', state)], 'Change it')}
+<h2>Sign in with a code also</h2>${state.level === 2 ? html`<p>You need your password and a code to sign in.</p>` : form('/factors', {}, [
+  field('own', 'Your password', 'password', 'current-password', state)], 'Add an app')}
 <h2>Sign out</h2>${form('/logout', {}, '', 'Sign out')}${form('/logout-everywhere', {}, '', 'Sign out everywhere')}`)

@@ -10,9 +10,11 @@ if (!key) throw new Error("USERDB_KEY is not set: create a key with 'userdb apik
  * changes between versions, and its errors list everything that is wrong with the request.
  */
 export class Refusal extends Error {
-  constructor({ status, code, title, detail, retry_after: wait, errors = [] }) {
+  constructor({ status, code, title, detail, retry_after: wait, ticket, errors = [] }) {
     super(detail ?? title)
     Object.assign(this, { status, code, wait, errors })
+    // The ticket of the code factor is a secret: console.error must not show it.
+    Object.defineProperty(this, 'ticket', { value: ticket, enumerable: false })
   }
 }
 

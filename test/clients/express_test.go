@@ -272,6 +272,85 @@ func TestExpress(t *testing.T) {
 	v.get("/", 200, "Hello, Bob")
 }
 
+// oathtool returns the code of an app that oathtool computes, at a time such as "now + 30 seconds".
+func oathtool(t *testing.T, secret, at string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "oathtool", "--totp", "-b", "--now", at, secret).CombinedOutput()
+	if err != nil {
+		t.Fatalf("oathtool: %v\n%s", err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// TestExpressFactor adds an app to an account and signs in with its codes, which oathtool computes,
+// and with a recovery code.
+func TestExpressFactor(t *testing.T) {
+	requireNode(t, example)
+	if _, err := exec.LookPath("oathtool"); err != nil {
+		t.Skip("oathtool is not installed")
+	}
+	s := startService(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), "127.0.0.1:0")
+	app := startExample(t, "USERDB_URL="+s.url, "USERDB_KEY="+s.createKey("web", "write", "login"))
+	v, other := app.visitor(), app.visitor()
+	reset := func(v *visitor, password string, to string) {
+		t.Helper()
+		v.post("/forgot", []string{"identifier", "bob"}, 200)
+		link, err := url.Parse(app.mailedLink())
+		must(t, err)
+		v.post("/reset", []string{"secret", link.Query().Get("secret"), "password", password}, 303, to)
+	}
+	v.post("/signup", v.signUpForm("Bob", "bob@example.com", password1), 303)
+	reset(v, password1, "/") // which also verifies the address
+	other.post("/login", []string{"identifier", "bob", "password", password1}, 303, "/")
+
+	v.get("/", 200, "Add an app")
+	v.post("/factors", []string{"own", "wrong"}, 401, `id="own-wrong"`)
+	page := v.post("/factors", []string{"own", password1}, 200, "otpauth://totp/localhost:bob@example.com?secret=", `inputmode="numeric"`).text
+	var form []string
+	for _, name := range []string{"id", "secret", "uri"} {
+		m := regexp.MustCompile(`name="` + name + `" value="([^"]+)"`).FindStringSubmatch(page)
+		if m == nil {
+			t.Fatalf("the page lacks the input %s: %s", name, page)
+		}
+		form = append(form, name, m[1])
+	}
+	secret := form[3]
+	v.post("/factors/confirm", append(form, "totp", "no code"), 401, `id="totp-wrong"`, secret)
+	page = v.post("/factors/confirm", append(form, "totp", oathtool(t, secret, "now - 30 seconds")), 200, "Your recovery codes").text
+	codes := regexp.MustCompile(`<li><code>([^<]+)</code>`).FindAllStringSubmatch(page, -1)
+	if len(codes) != 10 {
+		t.Fatalf("got %d recovery codes, want 10: %s", len(codes), page)
+	}
+	v.get("/", 200, "You need your password and a code")
+	other.get("/", 303, "/login") // all other sessions have ended
+	v.post("/factors/confirm", append(form, "totp", oathtool(t, secret, "now")), 404, "Add the app again")
+
+	// A password is no longer enough.
+	other.get("/login/code", 303, "/login")
+	other.post("/login/code", []string{"totp", "123456"}, 303, "/login")
+	a := other.post("/login", []string{"identifier", "bob", "password", password1}, 303, "/login/code")
+	if c := a.header.Get("Set-Cookie"); !strings.HasPrefix(c, "session-ticket=") || !strings.Contains(c, "HttpOnly") || !strings.Contains(c, "Max-Age=300") {
+		t.Errorf("got the cookie %s, want the ticket", c)
+	}
+	other.get("/", 303, "/login")
+	other.get("/login/code", 200, `autocomplete="one-time-code"`)
+	other.post("/login/code", []string{"totp", ""}, 422, `id="totp-wrong"`)
+	other.post("/login/code", []string{"totp", "no code"}, 401, `id="totp-wrong"`)
+	other.post("/login/code", []string{"recovery_code", "no code"}, 401, `id="recovery_code-wrong"`)
+	code := oathtool(t, secret, "now + 30 seconds")
+	other.post("/login/code", []string{"totp", code}, 303, "/")
+	other.get("/", 200, "Hello, Bob")
+
+	// Nor is a link, or a code that was used.
+	third := app.visitor()
+	reset(third, password2, "/login")
+	third.get("/", 303, "/login")
+	third.post("/login", []string{"identifier", "bob", "password", password2}, 303, "/login/code")
+	third.post("/login/code", []string{"totp", code}, 401, `id="totp-wrong"`)
+	third.post("/login/code", []string{"recovery_code", strings.ToUpper(codes[0][1])}, 303, "/")
+	third.get("/", 200, "You need your password and a code")
+}
+
 // TestExpressElsewhere checks that outside localhost the cookie requires TLS, that the site waits
 // for an unresponsive service no longer than configured, and that after a wrong API key it says
 // that the error is its own.
