@@ -222,7 +222,7 @@ func (h hooks) Refresh(ctx context.Context, old *view.View, typ string) (*view.V
 	return h.db.refresh(ctx, old, typ)
 }
 
-func (h hooks) DeriveKeys(purpose string) [][]byte { return h.db.options.ring.Derive(purpose) }
+func (h hooks) DeriveKeys(purpose string) [][]byte { return h.db.view().Config.Keys.Derive(purpose) }
 
 func (h hooks) WithConfig(c view.Config) (view.DB, error) {
 	return newDB(c, h.db.hashers, h.db.options)

@@ -91,7 +91,7 @@ var errNoFactors = invalid("factor", "schema", "the stored schema does not allow
 var errNoKey = invalid("factor", "key", "no key was given that could encrypt the secret of a second factor")
 
 // HasKeys reports whether Options.Keys has a key. Without one, nobody can enrol a second factor.
-func (db *DB) HasKeys() bool { return db.options.ring.Any() }
+func (db *DB) HasKeys() bool { return db.view().Config.Keys.Any() }
 
 // maxFactorName limits the name of a factor, in bytes.
 const maxFactorName = 64

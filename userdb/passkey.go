@@ -41,7 +41,7 @@ func (t *Type) BeginPasskey(ctx context.Context, session, field string) (uid str
 	t = t.current()
 	r, _, _, _, err := t.verifiedSession(ctx, session, nil)
 	if err == nil {
-		err = t.checkEnrolment(r.Factors())
+		err = t.checkEnrolment(r)
 	}
 	if err == nil {
 		err = t.checkPasskeyField(field)
@@ -101,7 +101,7 @@ func (t *Type) AddPasskey(
 	}
 	r, s, now, _, err := t.verifiedSession(ctx, session, nil)
 	if err == nil {
-		err = t.checkEnrolment(r.Factors())
+		err = t.checkEnrolment(r)
 	}
 	if err == nil {
 		err = t.checkPasskeyField(p.Field)
@@ -130,7 +130,7 @@ func (t *Type) AddPasskey(
 		if mark.Any() == first {
 			return "", ErrConflict
 		}
-		return mark.With(namesOf(added)...), t.checkEnrolment(mark)
+		return mark.With(namesOf(added)...), t.checkAnother(mark)
 	}, first, fieldText{p.Field, p.Digest})
 	return t.finishFactors(ctx, r, err, c, namesOf(added), o, first)
 }
