@@ -124,8 +124,8 @@ func (t *Type) checkAnother(mark factor.Mark) error {
 	return nil
 }
 
-// readSchema returns the type under the stored schema, which says whether entries may enrol
-// factors. This program may declare otherwise, or may have read it long ago.
+// readSchema returns the type under the stored schema, which decides whether entries may
+// enrol factors. This program may declare otherwise, or may have read it long ago.
 func (t *Type) readSchema(ctx context.Context) (*Type, error) {
 	t = t.current()
 	_, err := t.db.refreshForRead(ctx, t.view, t.declared.Name)

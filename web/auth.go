@@ -226,7 +226,7 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 		}
 		if errors.Is(err, userdb.ErrFactor) {
 			if refused := a.checkAllowed(ctx, identifier); refused != nil {
-				err = refused // whoever may not sign in learns nothing about the password
+				err = refused // who may not sign in learns nothing about the password
 			}
 		}
 		if err == nil {

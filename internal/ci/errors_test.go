@@ -99,6 +99,7 @@ var publicErrors = map[string]error{
 	"web.ErrUnlinked":           web.ErrUnlinked,
 	"transfer.ReadError":        &transfer.ReadError{Err: userdb.ErrUnavailable},
 	"admin.ErrAlreadySetUp":     admin.ErrAlreadySetUp,
+	"admin.ErrHasFactor":        admin.ErrHasFactor,
 	"admin.ErrKey":              admin.ErrKey,
 	"admin.ErrJobExists":        admin.ErrJobExists,
 	"admin.ErrOperatorDisabled": admin.ErrOperatorDisabled,

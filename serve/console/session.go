@@ -79,8 +79,8 @@ func (c *Console) continueSetup(w http.ResponseWriter, r *http.Request, e userdb
 	c.showEnrolment(w, r, one, nil)
 }
 
-// signIn signs an operator in, or takes the first step of that. It is throttled like every login and
-// does not reveal what was wrong.
+// signIn signs an operator in, or takes the first step of that. It is throttled like every login
+// and does not reveal what was wrong.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()
