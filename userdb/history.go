@@ -144,8 +144,10 @@ const (
 
 // appendLogin appends a successful, failed or throttled login to its feed.
 func (db *DB) appendLogin(ctx context.Context, e Event) {
-	kind := map[EventKind]EventKind{EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle, EventFactorLock: EventFactorLock,
-		EventPasskeyClone: EventPasskeyClone}[e.Kind]
+	kind := map[EventKind]EventKind{
+		EventLogin: EventLogin, EventFailure: EventLoginFailed, EventThrottle: EventThrottle, EventFactorLock: EventFactorLock,
+		EventPasskeyClone: EventPasskeyClone,
+	}[e.Kind]
 	v := db.view()
 	switch {
 	case kind == "" || !v.Config.History:
