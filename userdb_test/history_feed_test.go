@@ -42,8 +42,8 @@ func (g *loginSite) dropEvent(do func()) {
 	<-refused
 }
 
-// wantInFeed waits until the feed has exactly these kinds of events of an entry, in this order: on a
-// cluster, events may arrive behind newer ones, between the pages of a reader. It ignores
+// wantInFeed waits until the feed has exactly these kinds of events of an entry, in this order. On
+// a cluster, events may arrive behind newer ones, between the pages of a reader. wantInFeed ignores
 // EventRepair, which says that a repair has begun.
 func (g *loginSite) wantInFeed(what, name string, want ...string) {
 	g.t.Helper()
