@@ -579,6 +579,10 @@ func TestPasskeyElsewhere(t *testing.T) {
 		must(t, err)
 		_, err = admins.Proof(c.State, d.get(t, c))
 		wantErr(t, "another type", err, userdb.ErrLogin)
+		others, err := passkey.New(g.in(space(t, "other")).db, "user", passkey.Config{RPID: rpID, Origins: []string{rpOrigin}})
+		must(t, err)
+		_, err = others.Proof(c.State, d.get(t, c))
+		wantErr(t, "another namespace", err, userdb.ErrLogin)
 		_, err = g.answer(keys, c.State, d.get(t, c))
 		must(t, err)
 		for what, c := range map[string]passkey.Config{

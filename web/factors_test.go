@@ -530,3 +530,30 @@ func TestFlowsVerify(t *testing.T) {
 		t.Errorf("got the session %v, %v; want one that was verified now on level 2", session, err)
 	}
 }
+
+// TestFlowsPasswordWithFactor checks that the owner of an account with a second factor changes the
+// password in a session that was verified lately, and goes on in a session of level 2.
+func TestFlowsPasswordWithFactor(t *testing.T) {
+	s, clock := newFactorFlows(t)
+	a, c := enrol(t, s.users, s.create("ann"), clock.Now), s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	s.send(c, "/signin/code", "code", a.code())
+	clock.Advance(time.Hour)
+	const page = "/account/password"
+	if status, to, _ := s.send(c, page); status != 303 || !strings.HasPrefix(to, "/account/verify?") {
+		t.Errorf("an hour after the sign-in: got %d %s, want 303 to the page that asks for a code", status, to)
+	}
+	s.send(c, "/account/verify", "password", goodPassword, "code", a.code(), "return", page)
+	before := s.cookie(c, "session")
+	const next = "another correct horse"
+	if status, to, body := s.send(c, page, "old", goodPassword, "new", next); status != 303 || to != "/account?done=password" {
+		t.Fatalf("got %d %s, want 303 to the account: %s", status, to, body)
+	}
+	if _, _, err := s.users.Session(t.Context(), before); err == nil {
+		t.Error("the session before the change goes on")
+	}
+	s.wantLevel("after the change", c, 2)
+	if status, to, _ := s.send(s.client(), "/signin", "identifier", "ann", "password", next); status != 303 || !strings.HasPrefix(to, "/signin/code") {
+		t.Errorf("the new password: got %d %s, want 303 to the page that asks for a code", status, to)
+	}
+}
