@@ -110,13 +110,18 @@ func TestSecondFactor(t *testing.T) {
 	must(t, err)
 	key, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(enrolment.Secret)
 	must(t, err)
-	_, err = s.users.ConfirmTOTP(ctx, secret, enrolment.ID, totp.Code(key, totp.Step(time.Now())), userdb.SessionOptions{})
+	confirmed, err := s.users.ConfirmTOTP(ctx, secret, enrolment.ID, totp.Code(key, totp.Step(time.Now())), userdb.SessionOptions{})
 	must(t, err)
 	c := s.browser()
-	if _, to, _ := s.through(c, p, "a", ""); to == "/account" {
-		t.Error("a provider signed in to an account with a second factor")
+	status, to, _ := s.through(c, p, "a", "")
+	if status != http.StatusSeeOther || !strings.HasPrefix(to, "/signin/code?") {
+		t.Errorf("got %d %s, want 303 to the page that asks for a code", status, to)
 	}
 	s.wantWho("before the second step", c, "")
+	if status, to, body := s.send(c, to, "recovery", confirmed.RecoveryCodes[0]); status != http.StatusSeeOther {
+		t.Errorf("the second step: got %d %s: %s", status, to, body)
+	}
+	s.wantWho("after the second step", c, "ada")
 }
 
 // TestSameWords checks that the answer to an unknown identity does not depend on whether somebody
