@@ -96,11 +96,11 @@ func TestOperatorFactors(t *testing.T) {
 			text string
 		}{
 			{"operator enrol olga --json", 0, `"link":"http://127.0.0.1:8470/console/enrol?token=`},
-			{"operator enrol olga --console https://x.example/console/", 0, "https://x.example/console/enrol?token="},
+			{"operator enrol olga --url https://x.example/console/", 0, "https://x.example/console/enrol?token="},
 			{"operator enrol nobody", 3, "operator nobody"},
-			{"operator enrol olga --console x.example", 2, "want the address of the console"},
+			{"operator enrol olga --url x.example", 2, "want the address of the console"},
 			{"operator unenrol olga", 2, "add --yes"},
-			{"operator unenrol olga --yes", 4, "has no second factor"},
+			{"operator unenrol olga --yes", 0, "removed the second factors of olga"},
 			{"operator list --json", 0, `"two_steps":false`},
 		} {
 			if got := runCommand(nil, "", strings.Fields(tt.args)...); got.code != tt.want || !strings.Contains(got.out+got.err, tt.text) {

@@ -241,11 +241,11 @@ the only way to add the first one.
 In a store that an earlier version made, this first allows second factors for all operators. Then
 processes of earlier versions can no longer change operators, so replace all of them before.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
-  userdb operator enrol olga --console https://accounts.example.com/console`,
+  userdb operator enrol olga --url https://accounts.example.com/console`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			u, err := url.Parse(console)
 			if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-				return usagef("--console %s: want the address of the console, such as https://accounts.example.com/console", printable(console))
+				return usagef("--url %s: want the address of the console, such as https://accounts.example.com/console", printable(console))
 			}
 			var link enrolLine
 			var stored string
@@ -265,7 +265,7 @@ processes of earlier versions can no longer change operators, so replace all of 
 			return s.printRecorded(ctx, link, link.Link, "made a link", userdb.EventOperatorLink, stored)
 		}),
 	}
-	c.Flags().StringVar(&console, "console", "http://127.0.0.1:8470/console", "the console is at `URL`")
+	c.Flags().StringVar(&console, "url", "http://127.0.0.1:8470/console", "the console is at `URL`")
 	return c
 }
 
@@ -283,13 +283,7 @@ and the operator has used it. Make sure first who asks for it.`,
 				return usagef("would remove the second factors of the operator %s: add --yes", printable(words[0]))
 			}
 			return s.onOperator(ctx, words[0], "removed the second factors of", userdb.EventOperatorNoFactor, func(t *userdb.Type, h hints.Hint) error {
-				e, err := t.Find(ctx, h)
-				if err == nil && len(e.FactorMethods()) == 0 {
-					err = fmt.Errorf("the operator has no second factor: %w", userdb.ErrConflict)
-				}
-				if err == nil {
-					_, err = t.ResetFactors(ctx, h)
-				}
+				_, err := t.ResetFactors(ctx, h)
 				return err
 			})
 		}),
