@@ -149,6 +149,16 @@ func TestExportFactors(t *testing.T) {
 			t.Errorf("repeated: %+v", r)
 		}
 		wantErr(t, "after it was repeated", c.prove(userdb.RecoveryCode(a.codes[1]), ""), userdb.ErrLogin)
+		// An import that was stopped before it stored the factors is completed by another.
+		for _, o := range []string{transfer.DuplicateSkip, transfer.DuplicateUpdate} {
+			e, err := c.users.Find(ctx, uid("alice"))
+			must(t, err)
+			key, err := factor.Key(e.Key().In(space(t, "to")))
+			must(t, err)
+			must(t, c.raw.Del(ctx, key.String()).Err())
+			load(c.db, full, transfer.ImportOptions{OnDuplicate: o})
+			must(t, c.prove(userdb.RecoveryCode(a.codes[2]), ""))
+		}
 
 		// Without secrets, or for an entry that has no factor.
 		plain, _ := export(g.db, false)

@@ -80,21 +80,30 @@ func (im *importer) addFactors(l *line, r *reading) error {
 	return nil
 }
 
-// storeFactors stores the second factors of the entries that a batch created. Until then such an
-// entry lets nobody in. What is stored already, by an import that was stopped, stays, because its
-// owner may have used it since.
+// storeFactors stores the second factors of the entries that a batch created, or that an import
+// created which was stopped before it stored them. Until then such an entry lets nobody in. What is
+// stored already stays, because its owner may have used it since.
 func (im *importer) storeFactors(ctx context.Context, b *batch) error {
 	var group errgroup.Group
 	group.SetLimit(concurrentFollowUps)
 	for _, l := range b.toWrite {
-		if l.done != createdLine || im.o.DryRun {
+		if len(l.factors) == 0 || l.done == refusedLine || im.o.DryRun {
 			continue
 		}
-		for _, f := range l.factors {
-			group.Go(func() error {
-				return im.Engine.StoreFactors(ctx, l.create.Key, "", []factor.Factor{f}, im.StoreTime())
-			})
-		}
+		group.Go(func() error {
+			if l.done != createdLine {
+				r, err := im.rawRecord(ctx, l.create.Key)
+				if err != nil || !r.Live() || string(r.Factors()) != l.draft.Own[factor.FieldMark] {
+					return err
+				}
+			}
+			for _, f := range l.factors {
+				if err := im.Engine.StoreFactors(ctx, l.create.Key, "", []factor.Factor{f}, im.StoreTime()); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
 	}
 	return group.Wait()
 }

@@ -349,8 +349,8 @@ func (im *importer) ownerOf(ctx context.Context, srk recordkey.Key) (r store.Rec
 	return r, srvs[0].Text, err
 }
 
-// pointToHold makes the SRK of a value name the entry that holds it. An SRK that names the entry
-// already stays if the entry held the value before. The error is ErrDuplicate if another entry
+// pointToHold makes the SRK of a value name the entry that holds it, and live as long as the hold.
+// An SRK that names the entry already stays if the entry held the value before. The error is ErrDuplicate if another entry
 // takes the value meanwhile.
 func (im *importer) pointToHold(ctx context.Context, l *line, held bool) error {
 	p := l.preserved
@@ -360,10 +360,11 @@ func (im *importer) pointToHold(ctx context.Context, l *line, held bool) error {
 		if err != nil || held && owner.Key == p.entry {
 			return err
 		}
-		if srv.Exists {
-			// It may be what is left of another entry, or expire before the value is free.
+		// An SRK of another entry may be what is left of it. One that names this entry may be its
+		// claim, made since the entry was read.
+		if srv.Exists && owner.Key != p.entry {
 			remove := store.Remove{Key: srk.String(), Seen: srv}
-			if owner.Key.IsValid() && owner.Key != p.entry {
+			if owner.Key.IsValid() {
 				remove.Owner, remove.Field, remove.Value = owner.Key.String(), srk.Field(), srk.Value()
 			}
 			if _, err := im.Engine.Repair(ctx, remove); err != nil {

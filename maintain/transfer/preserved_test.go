@@ -185,3 +185,23 @@ func TestImportPreservesOnly(t *testing.T) {
 		}
 	})
 }
+
+// TestImportHeldKeepsClaims checks that a line does not remove an SRK that names its entry, nor give
+// it a time to live: the entry may have taken the value back since the import read it.
+func TestImportHeldKeepsClaims(t *testing.T) {
+	eachEngine(t, func(t *testing.T, s *site) {
+		s = s.Under(t, keeping())
+		if err := s.add(t, "a", "name", "ada"); err != nil {
+			t.Fatal(err)
+		}
+		key, claim := s.Key("user/name:back/~prk"), "user/uid:a"
+		if err := s.Raw.Set(s.Ctx, key, claim, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		line := fmt.Sprintf(`{"held":{"uid":"a","field":"name","value":"back","until":%q}}`+"\n", time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+		s.importText(t, line, transfer.ImportOptions{}, transfer.Report{Read: 1, Held: 1})
+		if got, life := s.Raw.Get(s.Ctx, key).Val(), s.Raw.TTL(s.Ctx, key).Val(); got != claim || life != -1 {
+			t.Errorf("the claim is %q and lives %v, want %q without end", got, life, claim)
+		}
+	})
+}

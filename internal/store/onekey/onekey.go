@@ -25,16 +25,17 @@ var (
 	//go:embed scripts
 	scripts embed.FS
 
-	RemoveScript   = redisx.NewScript(redisx.IsNumber, source("remove"))
-	RestateScript  = redisx.NewScript(redisx.IsNumber, source("restate"))
-	TombstoneLua   = source("tombstone")
-	BuryScript     = redisx.NewScript(redisx.IsNumber, token.Lua, TombstoneLua, source("bury"))
-	ForgetScript   = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("forget"))
-	UnholdScript   = redisx.NewScript(redisx.IsNumber, source("forgetheld"))
-	PreserveScript = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("preserve"))
-	MoveHoldScript = redisx.NewScript(redisx.IsNumber, source("movehold"))
-	PromoteScript  = redisx.NewScript(redisx.IsNumber, source("promote"))
-	FilledScript   = redisx.NewScript(redisx.IsNumber, source("filled"))
+	RemoveScript      = redisx.NewScript(redisx.IsNumber, source("remove"))
+	RestateScript     = redisx.NewScript(redisx.IsNumber, source("restate"))
+	TombstoneLua      = source("tombstone")
+	BuryScript        = redisx.NewScript(redisx.IsNumber, token.Lua, TombstoneLua, source("bury"))
+	ForgetScript      = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("forget"))
+	UnholdScript      = redisx.NewScript(redisx.IsNumber, source("forgetheld"))
+	RestoreHeldScript = redisx.NewScript(redisx.IsNumber, source("restoreheld"))
+	PreserveScript    = redisx.NewScript(redisx.IsNumber, TombstoneLua, source("preserve"))
+	MoveHoldScript    = redisx.NewScript(redisx.IsNumber, source("movehold"))
+	PromoteScript     = redisx.NewScript(redisx.IsNumber, source("promote"))
+	FilledScript      = redisx.NewScript(redisx.IsNumber, source("filled"))
 )
 
 func source(name string) string { return redisx.Source(scripts, name) }
@@ -161,15 +162,16 @@ func (ks *Keys) forget(ctx context.Context, entry recordkey.Key) (bool, error) {
 	return reply == int64(1) || unsure, err
 }
 
-// restoreHeld writes the SRK of a held value if it is absent. It has a rev that no attempt has.
+// restoreHeld writes the SRK of a held value if it is absent, or lengthens its life. A new SRK has
+// a rev that no attempt has.
 func (ks *Keys) restoreHeld(ctx context.Context, h store.RestoreHeld) (bool, error) {
-	srv := h.Entry.In(recordkey.Namespace{}).String()
+	rest := ""
 	if !ks.options.OneSlot {
-		srv += " " + ks.options.NewRev()
+		rest = " " + ks.options.NewRev()
 	}
 	life := min(time.Until(h.Until), store.MaxHold) + store.HeldMargin
-	err := ks.client.SetNX(ctx, h.SRK.String(), srv, max(life, time.Millisecond)).Err()
-	return err == nil, redisx.Fail(err)
+	args := []string{h.Entry.In(recordkey.Namespace{}).String(), rest, arg.Millis(max(life, time.Millisecond))}
+	return ks.RunBool(ctx, RestoreHeldScript, []string{h.SRK.String()}, args...)
 }
 
 // forgetHeld makes a tombstone hold a value no longer.

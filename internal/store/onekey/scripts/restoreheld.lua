@@ -1,0 +1,23 @@
+-- restoreheld writes the SRK of a value that an entry, or a tombstone, holds, if the SRK is absent.
+-- If it names the entry already, it expires no earlier than asked for. An SRK without a time to
+-- live stays: the entry has the value, or claims it.
+--
+-- KEYS[1]  the SRK      ARGV[1]  the entry
+-- ARGV[2]  what follows the entry in a new SRK      ARGV[3]  the time to live, in milliseconds
+-- Reply: 1 if the SRK names the entry, else 0
+local seen = redis.pcall('GET', KEYS[1])
+if type(seen) == 'table' then return redis.error_reply(seen.err) end
+local reply
+if not seen then
+  reply = redis.pcall('SET', KEYS[1], ARGV[1] .. ARGV[2], 'PX', ARGV[3])
+elseif seen ~= ARGV[1] and string.sub(seen, 1, #ARGV[1] + 1) ~= ARGV[1] .. ' ' then
+  return 0
+else
+  local left = redis.pcall('PTTL', KEYS[1])
+  if type(left) == 'number' and left >= 0 and left < tonumber(ARGV[3]) then
+    left = redis.pcall('PEXPIRE', KEYS[1], ARGV[3])
+  end
+  reply = left
+end
+if type(reply) == 'table' and reply.err then return redis.error_reply(reply.err) end
+return 1
