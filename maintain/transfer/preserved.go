@@ -350,8 +350,8 @@ func (im *importer) ownerOf(ctx context.Context, srk recordkey.Key) (r store.Rec
 }
 
 // pointToHold makes the SRK of a value name the entry that holds it, and live as long as the hold.
-// An SRK that names the entry already stays if the entry held the value before. The error is ErrDuplicate if another entry
-// takes the value meanwhile.
+// An SRK that names the entry already stays if the entry held the value before. The error is
+// ErrDuplicate if another entry takes the value meanwhile.
 func (im *importer) pointToHold(ctx context.Context, l *line, held bool) error {
 	p := l.preserved
 	srk, _ := l.t.SRK(p.hold.Field, p.hold.Canonical) // preserve has checked it

@@ -186,8 +186,8 @@ func TestImportPreservesOnly(t *testing.T) {
 	})
 }
 
-// TestImportHeldKeepsClaims checks that a line does not remove an SRK that names its entry, nor give
-// it a time to live: the entry may have taken the value back since the import read it.
+// TestImportHeldKeepsClaims checks that a line does not remove an SRK that names its entry, nor
+// give it a time to live: the entry may have taken the value back since the import read it.
 func TestImportHeldKeepsClaims(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, keeping())
