@@ -286,7 +286,7 @@ func (t *Type) RemoveFactor(ctx context.Context, session, id string, o SessionOp
 		return FactorChange{}, err
 	}
 	t.forgetFactors(ctx, r, before)
-	return t.finishFactors(ctx, r, err, c, nil, o, true)
+	return t.startAfter(ctx, r, err, c, o, s)
 }
 
 // ReplaceRecoveryCodes replaces the recovery codes of an entry with a second factor, for the owner
@@ -535,11 +535,20 @@ func (t *Type) finishFactors(
 	case !ended:
 		return c, err
 	}
+	return t.startAfter(ctx, r, err, c, o, session.Session{})
+}
+
+// startAfter starts the session that follows a change of factors whose error, if any, is err. It is
+// verified when before was, or now if before is the zero Session.
+func (t *Type) startAfter(
+	ctx context.Context, r store.Record, err error, c FactorChange, o SessionOptions, before session.Session,
+) (FactorChange, error) {
+	t = t.current()
 	e, readErr := t.entry(r, nil)
 	if readErr != nil {
 		return c, readErr
 	}
-	e.proved = true
+	e.proved, e.verified, e.verifiedLevel2 = true, before.Verified, before.VerifiedLevel2
 	var startErr error
 	if c.Session, c.Secret, startErr = t.startSession(ctx, e, o); startErr != nil {
 		return c, fmt.Errorf("%w: the factors were changed: %w", ErrOutcomeUnknown, startErr)

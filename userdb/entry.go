@@ -39,6 +39,9 @@ type Entry struct {
 	disable *bool // the argument of the last SetDisabled
 
 	proved bool // Prove or a method that checks as much returned the entry: both steps were taken
+	// verified and verifiedLevel2 are what a new session takes over from the one that it replaces;
+	// zero: now.
+	verified, verifiedLevel2 time.Time
 }
 
 // Key returns the Key, relative to the namespace of the view that read the entry.

@@ -153,7 +153,7 @@ func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o Unli
 	if readErr != nil {
 		return Entry{}, Session{}, "", readErr
 	}
-	e.proved = !old.VerifiedLevel2.IsZero()
+	e.proved, e.verified, e.verifiedLevel2 = !old.VerifiedLevel2.IsZero(), old.Verified, old.VerifiedLevel2
 	s, raised, startErr := t.startSession(ctx, e, o.Session)
 	return e, s, raised, errors.Join(err, startErr)
 }

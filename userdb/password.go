@@ -88,7 +88,9 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 		}
 		return nil
 	})
-	e.proved = second && committed(err)
+	if second && committed(err) {
+		e.proved, e.verifiedLevel2 = true, s.VerifiedLevel2
+	}
 	if errors.Is(err, ErrNotFound) {
 		err = ErrLogin // the entry was deleted after the old password was checked
 	}

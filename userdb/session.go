@@ -183,6 +183,7 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 		s, err = t.view.Engine.StartSession(ctx, session.Start{
 			PRK: prk, Seen: store.Record{Fields: e.fields}.ForSessions(), FirstEpoch: session.FirstEpoch(store.NewRev()),
 			ID: hashSecret(secret), Life: o.Lifetime, Idle: o.IdleTimeout, Level: level, Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
+			Verified: e.verified, VerifiedLevel2: e.verifiedLevel2,
 			Note: t.view.Note(view.WithActor(ctx, view.Actor{Origin: o.Origin}), EventSessionStart, ""),
 		})
 		return err == nil

@@ -48,8 +48,9 @@ func TestChangePasswordWithFactor(t *testing.T) {
 		_, _, err = g.users.VerifySession(ctx, secret, alicePassword, userdb.Attempt{})
 		must(t, err)
 		refused("a password alone", alicePassword, secret, userdb.ErrNotVerified)
-		_, _, raised, err := g.users.RaiseSession(ctx, secret, userdb.TOTP(a.nextCode()), userdb.SessionOptions{})
+		_, before, raised, err := g.users.RaiseSession(ctx, secret, userdb.TOTP(a.nextCode()), userdb.SessionOptions{})
 		must(t, err)
+		g.advance(9 * time.Minute)
 
 		other, token, ticket := g.startLevel(2), g.issue(userdb.Token{Purpose: "x"}), g.ticket("")
 		e, err := g.changePassword(alicePassword, raised)
@@ -64,6 +65,9 @@ func TestChangePasswordWithFactor(t *testing.T) {
 		must(t, err)
 		if g.wantSession("after the change", next); s.Level() != 2 {
 			t.Errorf("the session after the change has level %d", s.Level())
+		}
+		if !s.VerifiedLevel2.Equal(before.VerifiedLevel2) || s.Verified.Sub(before.Verified) < 9*time.Minute {
+			t.Errorf("a password renewed level 2: %+v, before %+v", s, before)
 		}
 		wantErr(t, "the old password", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
 		wantErr(t, "the new password", g.logIn("alice", newPassword, ""), userdb.ErrFactor)
@@ -124,5 +128,25 @@ func TestChangePasswordOvertaken(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// TestRemovalRenewsNothing checks that the session that follows the removal of a factor is verified
+// when the one before was.
+func TestRemovalRenewsNothing(t *testing.T) {
+	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		a, secret := g.enrol()
+		_, before, err := g.users.Session(ctx, secret)
+		must(t, err)
+		g.advance(9 * time.Minute)
+		c, err := g.users.RemoveFactor(ctx, secret, a.id, userdb.SessionOptions{})
+		must(t, err)
+		if !c.Session.Verified.Equal(before.Verified) || c.Session.Level() != 1 {
+			t.Errorf("the session after the removal is %+v, before %+v", c.Session, before)
+		}
+		g.advance(61 * time.Second)
+		_, err = g.users.EnrolTOTP(ctx, c.Secret, userdb.TOTPOptions{})
+		wantErr(t, "enrolling after ten minutes", err, userdb.ErrNotVerified)
 	})
 }

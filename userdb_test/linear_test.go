@@ -629,8 +629,8 @@ func TestLinearizable(t *testing.T) {
 			t.Logf("outcomes: %v; refused or unknown by round: %v", n.byOutcome, n.refused)
 			wantRepairable(t, db, func(p check.Problem) bool {
 				of := roundInSRK.FindStringSubmatch(p.Key)
-				// While its slot moves, a claim may remain although the reply said that the value is
-				// taken. No reader sees it.
+				// While its slot moves, a claim may remain although the reply said that the value
+				// is taken. No reader sees it.
 				return isLeftover(p) && of != nil &&
 					(tt.name == "cluster, slots move" || strings.HasPrefix(tt.name, "cluster") && n.refused[of[1]] > 0)
 			})

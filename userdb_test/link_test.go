@@ -71,8 +71,13 @@ func TestLinks(t *testing.T) {
 		must(t, err)
 		_, other, err := g.users.StartSession(ctx, e, userdb.SessionOptions{})
 		must(t, err)
-		_, s, secret, err := g.users.UnlinkIdentity(ctx, g.sessionOf("alice"), linkOf("i"), userdb.UnlinkOptions{})
+		mine := g.sessionOf("alice")
+		g.advance(9 * time.Minute)
+		_, s, secret, err := g.users.UnlinkIdentity(ctx, mine, linkOf("i"), userdb.UnlinkOptions{})
 		must(t, err)
+		if g.clock().Sub(s.Verified) < 9*time.Minute {
+			t.Errorf("the session after it was removed is verified at %v, now it is %v", s.Verified, g.clock())
+		}
 		g.wantLinked("after it was removed", "i", "")
 		g.wantEnded("a session that the link began", other)
 		if _, _, err := g.users.StartSession(ctx, e, userdb.SessionOptions{}); !errors.Is(err, userdb.ErrConflict) {

@@ -103,10 +103,13 @@ type Start struct {
 	ID         string
 	Life, Idle time.Duration
 	Level      int // 2 if the owner took two steps of a login
-	Origin     string
-	Agent      string
-	Note       history.Note
-	Now        time.Time // zero: the server's clock
+	// Verified and VerifiedLevel2 are those of a session that this one replaces, if its owner has
+	// proved nothing since; zero: now.
+	Verified, VerifiedLevel2 time.Time
+	Origin                   string
+	Agent                    string
+	Note                     history.Note
+	Now                      time.Time // zero: the server's clock
 }
 
 // EpochArgs returns the arguments of epoch.lua. Its key is the entry.
@@ -119,7 +122,8 @@ func (s Start) EpochArgs() []string {
 func (s Start) Args(epoch string) []string {
 	bound := Entry{Epoch: epoch, Changed: s.Seen.Changed}
 	return append(Args("begin", s.Now, s.ID, bound.Generation()), arg.Millis(s.Life), arg.Millis(s.Idle),
-		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(Max), strconv.Itoa(max(s.Level, 1)))
+		recordkey.Escape(s.Origin), recordkey.Escape(s.Agent), strconv.Itoa(Max), strconv.Itoa(max(s.Level, 1)),
+		arg.Time(s.Verified), arg.Time(s.VerifiedLevel2))
 }
 
 // A Verb says what a call of session.lua does.

@@ -24,9 +24,10 @@
 -- ARGV[1]  begin | seen | verify | end | list | clear      ARGV[2]  the time, "" for the server's
 -- ARGV[3]  hash of the secret
 -- ARGV[4]  generation; for "end" the name of the call, which shows that the call is sent again
--- ARGV[5..10] for "begin": milliseconds until the session ends at the latest; milliseconds after
+-- ARGV[5..12] for "begin": milliseconds until the session ends at the latest; milliseconds after
 --             which it ends if it is not used; origin; agent; the maximum number of sessions, and
---             of ended sessions, of which the newest stay; and the level, 1 or 2
+--             of ended sessions, of which the newest stay; the level, 1 or 2; and when the owner
+--             gave the password, and took two steps, or "" if that was now
 -- Reply: {hash, member, …} of the affected sessions; for "end" {hash} or {}
 local record, verb, hash, bond = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 local now = tonumber(ARGV[2])
@@ -139,8 +140,9 @@ if verb == 'begin' then
   -- would make every new login slower.
   table.sort(ended_members, function(a, b) return a.ended > b.ended end)
   for i = tonumber(ARGV[9]), #ended_members do stale[#stale + 1] = ended_members[i].name end
-  local s = {life = now + ARGV[5], idle = tonumber(ARGV[6]), seen = now, verified = now, begun = now}
-  s.rest = table.concat({bond .. (ARGV[10] == '2' and '/' .. ms(now) or ''), ARGV[7], ARGV[8]}, ' ')
+  local function earlier(time) return math.min(now, tonumber(time) or now) end
+  local s = {life = now + ARGV[5], idle = tonumber(ARGV[6]), seen = now, verified = earlier(ARGV[11]), begun = now}
+  s.rest = table.concat({bond .. (ARGV[10] == '2' and '/' .. ms(earlier(ARGV[12])) or ''), ARGV[7], ARGV[8]}, ' ')
   s.ends = math.min(s.life, now + s.idle)
   local refused = permission_error()
   if refused then return refused end
