@@ -55,8 +55,17 @@ func (f *Flows) requireForSecurity(next http.Handler) http.Handler {
 
 func (f *Flows) factors(r *http.Request) (any, error) { return f.Users.Factors(r.Context(), me(r)) }
 
+// maxSecurityChanges is how often the owner of an account changes its factors within an hour.
+const maxSecurityChanges = 20
+
 // security adds and removes second factors, and replaces recovery codes.
 func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error) {
+	if r.PostFormValue("do") != "add" { // mails the owner
+		limit := Limit{Auth: f.Auth, Name: "security", Max: maxSecurityChanges}
+		if err := limit.Allow(r); err != nil {
+			return "", err
+		}
+	}
 	places, err := f.Mail.reserve(1)
 	if err != nil {
 		return "", err

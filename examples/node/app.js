@@ -56,7 +56,7 @@ const ruleTexts = { taken: 'Somebody has that already.', min: 'That is too short
  * visitor cannot correct to the handler at the end of this file.
  */
 function showAgain(res, err, page, names, more = {}) {
-  if (!(err instanceof Refusal) || ![401, 409, 422].includes(err.status) || err.code === 'key') throw err
+  if (!(err instanceof Refusal) || !(err.code === 'unproven' || [401, 409, 422].includes(err.status)) || err.code === 'key') throw err
   const state = { wrong: {} }
   for (const { pointer = '', rule, detail } of err.errors) {
     const name = names.find((name) => pointer === `/facets/${name}` || pointer === `/${name}`)
@@ -103,7 +103,8 @@ async function signIn(req, res, identifier, password) {
 app.post('/signup', async (req, res) => {
   const { name, email, password, once } = input(req, 'name', 'email', 'password', 'once')
   try {
-    await create({ facets: { name, email }, password, origin: req.ip }, once || randomUUID())
+    // Nobody has shown that the address is theirs. Until then the account gets no second factor.
+    await create({ facets: { name, email }, password, self_registered: true, origin: req.ip }, once || randomUUID())
     await signIn(req, res, email, password)
   } catch (err) {
     showAgain(res, err, pages.signup, ['name', 'email', 'password'], { values: { name, email }, once: randomUUID() })
@@ -143,7 +144,10 @@ app.post('/factors', signedIn, async (req, res) => {
     const added = { kind: 'totp', issuer: site.hostname, account: req.entry.facets.email, session: secretOf(req) }
     send(res, 200, pages.factor(await ask('POST', `${pathOf(req.entry)}/factors`, added)))
   } catch (err) {
-    const more = err.code === 'login' ? { message: '', wrong: { own: 'That is not your password.' } } : {}
+    const more = {
+      login: { message: '', wrong: { own: 'That is not your password.' } },
+      unproven: { message: 'First show that the address is yours: choose a new password by mail.' },
+    }[err.code]
     showAgain(res, err, (state) => pages.account(req.entry, { level: req.level, ...state }), [], more)
   }
 })

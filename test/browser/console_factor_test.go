@@ -107,7 +107,7 @@ func (d *console) post(key, path, body string) (answer map[string]any) {
 
 func (d *console) removeFromAccount() {
 	d.t.Helper()
-	key := strings.TrimSpace(d.userdb("", "apikey", "create", "web", "--scope", "login"))
+	key := strings.Fields(d.userdb("", "apikey", "create", "web", "--scope", "login"))[0] // a note follows
 	const types, entry = "/v1/types/user", "/v1/types/user/entries/9a4c88dbc084"
 	signedIn := d.post(key, types+"/login", fmt.Sprintf(`{"identifier":"alice","password":%q,"origin":"192.0.2.7","session":{}}`, password))
 	session := signedIn["session"].(map[string]any)["secret"]

@@ -300,6 +300,7 @@ func TestExpressFactor(t *testing.T) {
 		v.post("/reset", []string{"secret", link.Query().Get("secret"), "password", password}, 303, to)
 	}
 	v.post("/signup", v.signUpForm("Bob", "bob@example.com", password1), 303)
+	v.post("/factors", []string{"own", password1}, 403, "First show that the address is yours")
 	reset(v, password1, "/") // which also verifies the address
 	other.post("/login", []string{"identifier", "bob", "password", password1}, 303, "/")
 

@@ -315,10 +315,13 @@ func (p *remote) exchange(ctx context.Context, a attempt, code string) (Claims, 
 // code.
 func exchangeError(err error) error {
 	refused, is := errors.AsType[*oauth2.RetrieveError](err)
-	if !is || refused.Response == nil || refused.Response.StatusCode >= 500 {
+	if !is || refused.Response == nil {
 		return fmt.Errorf("%w: %w", errAway, err)
 	}
 	// The body may repeat what was sent, so it does not belong in a log.
+	if status := refused.Response.StatusCode; status >= 500 {
+		return fmt.Errorf("%w: the code: status %d", errAway, status)
+	}
 	return errRefused(fmt.Sprintf("the code: status %d, %.64q", refused.Response.StatusCode, refused.ErrorCode))
 }
 
