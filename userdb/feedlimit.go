@@ -33,17 +33,16 @@ func (db *DB) loginLimit(prk recordkey.Key) feedLimit {
 	return feedLimit{"login " + prk.In(db.view().NS).String(), maxLoginEvents, time.Hour}
 }
 
-// throttleLimits returns the limits on attempts that were refused: one an hour from one origin, and
-// one for one account or identifier. Such attempts cost no password hash, so anybody can make any
-// number of them.
-func (db *DB) throttleLimits(e Event) []feedLimit {
+// cheapLimits returns the limits on attempts of a kind that cost no password hash, so that anybody
+// can make any number of them: one an hour from one origin, and one for one account or identifier.
+func (db *DB) cheapLimits(kind string, e Event) []feedLimit {
 	account := e.Identifier
 	if e.Key.IsValid() {
 		account = e.Key.In(db.view().NS).String()
 	}
-	all := []feedLimit{{"throttled " + account, 1, time.Hour}}
+	all := []feedLimit{{kind + " " + account, 1, time.Hour}}
 	if e.Origin != "" {
-		all = append(all, feedLimit{"throttled at " + normalOrigin(e.Origin), 1, time.Hour})
+		all = append(all, feedLimit{kind + " at " + normalOrigin(e.Origin), 1, time.Hour})
 	}
 	return all
 }

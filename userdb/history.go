@@ -152,7 +152,7 @@ func (db *DB) appendLogin(ctx context.Context, e Event) {
 	switch {
 	case kind == "" || !v.Config.History:
 		return
-	case kind == EventLogin && !db.countEvent(db.loginLimit(e.Key)), kind == EventThrottle && !db.countEvent(db.throttleLimits(e)...):
+	case kind == EventLogin && !db.countEvent(db.loginLimit(e.Key)), kind == EventThrottle && !db.countEvent(db.cheapLimits("throttled", e)...):
 		return
 	}
 	n := v.Note(view.WithActor(ctx, view.Actor{Origin: e.Origin}), kind, "")

@@ -206,14 +206,16 @@ func (t *Type) checkLastPasskey(r store.Record, next factor.Mark) error {
 // something else, if no entry has the passkey, if the entry is disabled, or if the answer is wrong,
 // was used before, or has a counter that a copy of the passkey has used. It is ErrTooManyAttempts
 // with a *WaitError if the entry has signed in by passkeys 200 times within about an hour, and
-// ErrCorrupt as for Prove.
+// ErrCorrupt as for Prove. An event tells of a failure at most once an hour for an entry, for
+// unknown passkeys together, and for an origin: a wrong answer costs its sender nothing.
 func (t *Type) LoginPasskey(ctx context.Context, p Proof, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "LoginPasskey", &err)
 	defer v.end(&err)
 	t = t.current()
 	r, err := t.loginPasskey(ctx, p, a.Origin)
-	if errors.Is(err, ErrLogin) {
-		t.db.emit(ctx, Event{Kind: EventFailure, Key: r.Key, Origin: a.Origin})
+	failure := Event{Kind: EventFailure, Key: r.Key, Origin: a.Origin}
+	if errors.Is(err, ErrLogin) && t.db.countEvent(t.db.cheapLimits("passkey", failure)...) {
+		t.db.emit(ctx, failure)
 	}
 	if err != nil {
 		return Entry{}, err

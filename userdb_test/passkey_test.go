@@ -599,3 +599,17 @@ func TestPasskeyElsewhere(t *testing.T) {
 		}
 	})
 }
+
+// TestPasskeyFailures checks that somebody without any passkey does not fill the feed of failures.
+func TestPasskeyFailures(t *testing.T) {
+	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
+		g.takeEvents()
+		for range 5 {
+			_, err := g.users.LoginPasskey(t.Context(), userdb.Proof{}, userdb.Attempt{Origin: "192.0.2.1"})
+			wantErr(t, "no answer", err, userdb.ErrLogin)
+		}
+		if events := g.takeEvents(); len(events) != 1 || events[0].Kind != userdb.EventFailure {
+			t.Errorf("five failures caused %+v, want one event", events)
+		}
+	})
+}
