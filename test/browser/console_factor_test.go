@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -107,7 +108,7 @@ func (d *console) post(key, path, body string) (answer map[string]any) {
 
 func (d *console) removeFromAccount() {
 	d.t.Helper()
-	key := strings.Fields(d.userdb("", "apikey", "create", "web", "--scope", "login"))[0] // a note follows
+	key := regexp.MustCompile(`udb_\w+`).FindString(d.userdb("", "apikey", "create", "web", "--scope", "login"))
 	const types, entry = "/v1/types/user", "/v1/types/user/entries/9a4c88dbc084"
 	signedIn := d.post(key, types+"/login", fmt.Sprintf(`{"identifier":"alice","password":%q,"origin":"192.0.2.7","session":{}}`, password))
 	session := signedIn["session"].(map[string]any)["secret"]
@@ -127,7 +128,7 @@ func (d *console) removeFromAccount() {
 func (d *console) requireLink() {
 	d.t.Helper()
 	d.userdb(password+"\n", "operator", "add", "Olga", "--password-stdin")
-	link := strings.TrimSpace(d.userdb("", "operator", "enrol", "olga", "--console", d.base+"/console"))
+	link := strings.TrimSpace(d.userdb("", "operator", "enrol", "olga", "--url", d.base+"/console"))
 	d.follow("signing out", chromedp.Click(`form[action="/console/signout"] button`, chromedp.ByQuery))
 	d.visit(link)
 	d.onPage("Set up the second step", "Olga signs in with a password and a code")
