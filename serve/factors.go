@@ -112,7 +112,7 @@ var errSessionEnded = problem(userdb.CodeLogin, "the session has ended")
 // Factor describes a second factor of an entry.
 type Factor struct {
 	ID     string    `json:"id"`
-	Kind   string    `json:"kind" enum:"totp,recovery" doc:"totp is an authenticator app, recovery a set of recovery codes"`
+	Kind   string    `json:"kind" enum:"totp,recovery,passkey" doc:"totp is an authenticator app, recovery a set of recovery codes"`
 	Name   string    `json:"name,omitempty"`
 	Added  time.Time `json:"added"`
 	Used   time.Time `json:"used" doc:"when a login last used it, or when it was added"`

@@ -410,9 +410,10 @@ func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
 // them it did.
 func (t *Type) rotate(ctx context.Context, r store.Record) (rotated int, err error) {
 	names := r.Factors().Names()
+	var failure error // of a secret that none of the keys decrypts
 	for range maxAttempts {
 		if len(names) == 0 {
-			return rotated, nil
+			return rotated, failure
 		}
 		_, values, err := t.view.Engine.ReadFactors(ctx, r.Key, names, t.view.StoreTime())
 		if err != nil {
@@ -429,7 +430,8 @@ func (t *Type) rotate(ctx context.Context, r store.Record) (rotated int, err err
 			}
 			secret, err := t.open(r.Key, name, f.Sealed)
 			if err != nil {
-				return rotated, err
+				failure = err
+				continue
 			}
 			replacement := f
 			replacement.Sealed = t.seal(r.Key, name, secret)

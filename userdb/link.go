@@ -103,8 +103,6 @@ func (t *Type) LinkIdentity(ctx context.Context, session string, l Link) (e Entr
 type UnlinkOptions struct {
 	// Labels are those of the links by which owners can sign in: the providers that are configured.
 	Labels []string
-	// Fields are other fields each of whose values signs in by itself.
-	Fields []string
 	// Session describes the session that replaces the others.
 	Session SessionOptions
 }
@@ -158,10 +156,10 @@ func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o Unli
 	return e, s, raised, errors.Join(err, startErr)
 }
 
-// canSignIn reports whether the owner of an entry can sign in by a password, by a link in the
-// field, or by a value of o.Fields.
+// canSignIn reports whether the owner of an entry can sign in by a password, by a passkey, or by a
+// link in the field.
 func (t *Type) canSignIn(r store.Record, e Entry, field string, o UnlinkOptions) bool {
-	if t.passwordState(r) == PasswordStored && t.identifiers(r) > 0 {
+	if t.hasPassword(r) || len(r.Factors().Passkeys()) > 0 {
 		return true
 	}
 	for _, v := range e.TextValues(field) {
@@ -169,7 +167,12 @@ func (t *Type) canSignIn(r store.Record, e Entry, field string, o UnlinkOptions)
 			return true
 		}
 	}
-	return slices.ContainsFunc(o.Fields, func(f string) bool { return len(e.Texts(f)) > 0 })
+	return false
+}
+
+// hasPassword reports whether an entry has a password, and an identifier to sign in with it.
+func (t *Type) hasPassword(r store.Record) bool {
+	return t.passwordState(r) == PasswordStored && t.identifiers(r) > 0
 }
 
 // changeLinks changes an entry for the owner of a session, which must be valid when the change is

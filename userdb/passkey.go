@@ -38,7 +38,9 @@ func (t *Type) checkPasskeyField(field string) error {
 func (t *Type) BeginPasskey(ctx context.Context, session, field string) (uid string, stored [][]byte, err error) {
 	ctx, v := t.db.begin(ctx, "BeginPasskey", &err)
 	defer v.end(&err)
-	t = t.current()
+	if t, err = t.readSchema(ctx); err != nil {
+		return "", nil, err
+	}
 	r, _, _, _, err := t.verifiedSession(ctx, session, nil)
 	if err == nil {
 		err = t.checkEnrolment(r)
@@ -91,7 +93,9 @@ func (t *Type) AddPasskey(
 ) (c FactorChange, err error) {
 	ctx, v := t.db.begin(ctx, "AddPasskey", &err)
 	defer v.end(&err)
-	t = t.current()
+	if t, err = t.readSchema(ctx); err != nil {
+		return FactorChange{}, err
+	}
 	o, err = o.withDefaults()
 	if err == nil && p.For != passkeys.Binding(passkeys.ForRegister, session) {
 		err = ErrLogin
@@ -191,7 +195,7 @@ func (t *Type) dropDigests(r store.Record, next factor.Mark, facets, own map[str
 // checkLastPasskey returns an ErrInvalid if an entry without a passkey could not sign in any more.
 func (t *Type) checkLastPasskey(r store.Record, next factor.Mark) error {
 	had := len(r.Factors().Passkeys()) > 0
-	if had && len(next.Passkeys()) == 0 && t.passwordState(r) != PasswordStored {
+	if had && len(next.Passkeys()) == 0 && !t.hasPassword(r) {
 		return invalid("factor", "last", "the owner could not sign in any more: first set a password or add another passkey")
 	}
 	return nil
@@ -211,7 +215,12 @@ func (t *Type) checkLastPasskey(r store.Record, next factor.Mark) error {
 func (t *Type) LoginPasskey(ctx context.Context, p Proof, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "LoginPasskey", &err)
 	defer v.end(&err)
-	t = t.current()
+	if t = t.current(); t.checkPasskeyField(p.answer.Field) != nil {
+		// The field may have been added to the stored schema lately.
+		if t, err = t.readSchema(ctx); err != nil {
+			return Entry{}, err
+		}
+	}
 	r, err := t.loginPasskey(ctx, p, a.Origin)
 	failure := Event{Kind: EventFailure, Key: r.Key, Origin: a.Origin}
 	if errors.Is(err, ErrLogin) && t.db.countEvent(t.db.cheapLimits("passkey", failure)...) {

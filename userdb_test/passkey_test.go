@@ -17,6 +17,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store/factor"
+	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/passkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -26,6 +27,7 @@ import (
 func passkeyOptions() userdb.Options {
 	o := factorOptions()
 	o.Schema.Types["user"].Fields["passkeys"] = schema.Field{Role: schema.RoleSecondary, Many: 8, Typed: new(false)}
+	o.Schema.Types["user"].Fields["links"] = schema.Field{Role: schema.RoleSecondary, Many: 3, Typed: new(false)}
 	return o
 }
 
@@ -49,10 +51,21 @@ type device struct {
 	cred virtualwebauthn.Credential
 }
 
+// newCredential returns a credential whose public key has coordinates of 32 bytes. In one of 128,
+// virtualwebauthn leaves out a zero at the beginning, and then no signature is right.
+func newCredential() virtualwebauthn.Credential {
+	const keyBytes = 77 // of a COSE key on the curve P-256
+	for {
+		if c := virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2); len(c.Key.AttestationData()) == keyBytes {
+			return c
+		}
+	}
+}
+
 func newDevice() *device {
 	return &device{
 		rp:   virtualwebauthn.RelyingParty{ID: rpID, Name: "Example", Origin: rpOrigin},
-		auth: virtualwebauthn.NewAuthenticator(), cred: virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2),
+		auth: virtualwebauthn.NewAuthenticator(), cred: newCredential(),
 	}
 }
 
@@ -286,8 +299,8 @@ func TestPasskeyRefused(t *testing.T) {
 			"no user":                      with(func(d *device) { d.auth.Options.UserNotPresent = true }),
 			"another user handle":          with(func(d *device) { d.auth.Options.UserHandle = []byte(strings.Repeat("x", 32)) }),
 			"no user handle":               with(func(d *device) { d.auth.Options.UserHandle = nil }),
-			"another key":                  with(func(d *device) { d.cred.Key = virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2).Key }),
-			"an unknown passkey":           with(func(d *device) { d.cred = virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2) }),
+			"another key":                  with(func(d *device) { d.cred.Key = newCredential().Key }),
+			"an unknown passkey":           with(func(d *device) { d.cred = newCredential() }),
 			"a passkey that became synced": with(func(d *device) { d.auth.Options.BackupEligible = true }),
 		} {
 			_, err := g.loginPasskey(keys, other)
@@ -467,6 +480,16 @@ func TestPasskeyLast(t *testing.T) {
 		if (removed[0] == nil) == (removed[1] == nil) || len(all()) != 1 {
 			t.Errorf("two removals at once: %v; %d passkeys are left", removed, len(all()))
 		}
+
+		// Beside a passkey, the last link may go.
+		e, err = g.users.Find(ctx, uid("carol"))
+		must(t, err)
+		_, secret, err := g.users.StartSession(ctx, e, userdb.SessionOptions{Level: 2})
+		must(t, err)
+		_, err = g.users.LinkIdentity(ctx, secret, linkOf("i"))
+		must(t, err)
+		_, _, _, err = g.users.UnlinkIdentity(ctx, secret, linkOf("i"), userdb.UnlinkOptions{Labels: []string{"op"}})
+		must(t, err)
 	})
 }
 
@@ -610,6 +633,40 @@ func TestPasskeyFailures(t *testing.T) {
 		}
 		if events := g.takeEvents(); len(events) != 1 || events[0].Kind != userdb.EventFailure {
 			t.Errorf("five failures caused %+v, want one event", events)
+		}
+	})
+}
+
+// TestExportPasskeys checks that an export with secrets has passkeys, with which their owners sign
+// in where the lines are imported, and that a line without the value by which a passkey is found is
+// refused.
+func TestExportPasskeys(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		root := newLoginSite(s, passkeyOptions())
+		g := root.in(space(t, "from"))
+		g.add("alice", alicePassword)
+		d, _ := g.enrolDevice(g.passkeys())
+		var b strings.Builder
+		_, err := transfer.Export(ctx, g.db, &b, transfer.ExportOptions{Secrets: true})
+		must(t, err)
+		load := func(to string, o transfer.ImportOptions) (*loginSite, transfer.Report, string) {
+			t.Helper()
+			c, reason := root.in(space(t, to)), ""
+			o.Refused = func(_ int64, why string) { reason = why }
+			r, err := transfer.Import(ctx, c.db, strings.NewReader(b.String()), o)
+			must(t, err)
+			return c, r, reason
+		}
+		c, r, why := load("to", transfer.ImportOptions{})
+		if r.Created != 1 {
+			t.Fatalf("imported %+v: %s", r, why)
+		}
+		c.now = g.clock()
+		_, err = c.loginPasskey(c.passkeys(), d)
+		must(t, err)
+		if _, r, why := load("other", transfer.ImportOptions{Ignore: []string{"passkeys"}}); r.Refused != 1 || !strings.Contains(why, "without the value") {
+			t.Errorf("without the digest: %+v, refused for %q", r, why)
 		}
 	})
 }

@@ -444,6 +444,23 @@ func TestRotateKeys(t *testing.T) {
 		}
 		wantErr(t, "the old key alone", with("a"), userdb.ErrCorrupt)
 		must(t, with("b"))
+
+		// A secret that cannot be decrypted does not keep the others of the entry from rotating.
+		e, err := g.users.Find(ctx, uid("alice"))
+		must(t, err)
+		record, err := factor.Key(e.Key())
+		must(t, err)
+		for name, value := range g.raw.HGetAll(ctx, record.String()).Val() {
+			if strings.HasPrefix(name, factor.Recovery+"/") {
+				words := strings.Split(value, " ")
+				words[len(words)-1] = strings.Repeat("A", len(words[len(words)-1]))
+				must(t, g.raw.HSet(ctx, record.String(), name, strings.Join(words, " ")).Err())
+			}
+		}
+		n, err = open("c", "b").users.RotateKeys(ctx)
+		if wantErr(t, "a damaged secret", err, userdb.ErrCorrupt); n != 1 {
+			t.Errorf("%d secrets were rotated beside a damaged one, want 1", n)
+		}
 	})
 }
 

@@ -134,7 +134,11 @@ func (s *linkStore) start(x *execution) {
 }
 
 func (d *linkExecution) create(ctx context.Context, entry string) error {
-	_, err := d.users.Create(ctx, userdb.NewEntry{UID: d.uid(entry), Facets: schema.Texts("name", "name of "+d.uid(entry))})
+	n := userdb.NewEntry{UID: d.uid(entry), Facets: schema.Texts("name", "name of "+d.uid(entry))}
+	if !d.scenario.last {
+		n.Password = alicePassword
+	}
+	_, err := d.users.Create(ctx, n)
 	return err
 }
 
@@ -168,9 +172,7 @@ func (d *linkExecution) do(ctx context.Context, op string) {
 	case "unlink":
 		allowed = append(allowed, userdb.ErrConflict)
 		o := userdb.UnlinkOptions{Labels: []string{"op"}}
-		if !d.scenario.last {
-			o.Fields = []string{"name"}
-		} else {
+		if d.scenario.last {
 			allowed = append(allowed, userdb.ErrInvalid)
 		}
 		var key string

@@ -124,32 +124,30 @@ are not needed anymore, except for backups. It may be interrupted and started ag
 		RunE: s.run(func(ctx context.Context, _ []string) error {
 			n := 0
 			var failure error
-			for _, name := range s.db.Schema().Names() {
-				if s.Type != "" && name != s.Type {
-					continue
-				}
-				t, err := s.db.Type(name)
+			rotate := func(t *userdb.Type, err error) error {
 				if err != nil {
 					return err
 				}
 				rotated, err := t.RotateKeys(ctx)
 				n += rotated
-				if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
+				if errors.Is(err, userdb.ErrCorrupt) {
+					failure = cmp.Or(failure, err)
+					return nil
+				}
+				return err
+			}
+			for _, name := range s.db.Schema().Names() {
+				if s.Type != "" && name != s.Type {
+					continue
+				}
+				if err := rotate(s.db.Type(name)); err != nil {
 					return err
 				}
-				failure = cmp.Or(failure, err)
 			}
 			if s.Type == "" && s.Namespace == "" {
-				operators, err := admin.Operators(s.db)
-				if err != nil {
+				if err := rotate(admin.Operators(s.db)); err != nil {
 					return err
 				}
-				rotated, err := operators.RotateKeys(ctx)
-				n += rotated
-				if err != nil && !errors.Is(err, userdb.ErrCorrupt) {
-					return err
-				}
-				failure = cmp.Or(failure, err)
 			}
 			return cmp.Or(s.printResult(n, "encrypted "+plural(n, "secret")+" with the first key", nil), failure)
 		}, opened, unlimited),

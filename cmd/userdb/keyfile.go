@@ -82,9 +82,8 @@ func parseKeys(text string) (keys [][]byte, err error) {
 	return keys, nil
 }
 
-// makeKeys makes the file of keys beside an embedded store, if there is none yet and either
-// operators use a console or the schema allows second factors. It opens the store again with the
-// file, and prints its path.
+// makeKeys makes the file of keys beside an embedded store that has none, if there is a console or
+// the schema allows second factors. It prints the path, and opens the store again with the file.
 func (s *session) makeKeys(ctx context.Context, console bool) error {
 	path := s.keyFile(s.url)
 	if path == "" || s.KeyFile != "" || s.hasKeys || !console && !s.allowsFactors() {

@@ -56,9 +56,11 @@ func (e *FieldError) Unwrap() error { return e.Err }
 // DuplicateField returns the error for a UID or secondary value that another entry already has.
 func DuplicateField(field string) error { return &FieldError{Err: ErrDuplicate, Field: field} }
 
-// RuleRetired is the rule of the error for a UID that belonged to a deleted entry. RuleHeld is that
-// for a value that another entry has given up and holds.
-const RuleRetired, RuleHeld = "retired", "held"
+// Rules of a FieldError for a UID or value that no entry has, and that nobody may take.
+const (
+	RuleRetired = "retired" // the UID belonged to an entry that was deleted
+	RuleHeld    = "held"    // another entry has given up the value, and holds it
+)
 
 // RetiredUID returns the error for a UID that belonged to an entry that was deleted.
 func RetiredUID(field string) error {

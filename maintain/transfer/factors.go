@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -70,6 +71,9 @@ func (im *importer) addFactors(l *line, r *reading) error {
 		if err != nil {
 			return fmt.Errorf("second factor %s: %w; give the keys of the store that wrote the line", records.Quoted(name), err)
 		}
+		if f.Kind == factor.Passkey && !l.hasDigest(name) {
+			return fmt.Errorf("the line has the passkey %s without the value by which it is found", records.Quoted(name))
+		}
 		l.factors = append(l.factors, f)
 	}
 	mark := factor.Mark("").With(names...)
@@ -78,6 +82,19 @@ func (im *importer) addFactors(l *line, r *reading) error {
 	}
 	l.setOwn(factor.FieldMark, string(mark))
 	return nil
+}
+
+// hasDigest reports whether a value of a line is the digest of a passkey. Without it the passkey
+// would sign nobody in, and another entry could have the digest.
+func (l *line) hasDigest(passkey string) bool {
+	for _, field := range l.t.Secondary {
+		if factor.IsOfDigest(passkey, l.draft.Facets[field]) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(l.values, func(v fieldValues) bool {
+		return slices.ContainsFunc(v.all, func(value change.Value) bool { return factor.IsOfDigest(passkey, value.Text) })
+	})
 }
 
 // storeFactors stores the second factors of the entries that a batch created, or that an import

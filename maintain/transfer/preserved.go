@@ -179,7 +179,7 @@ func (im *importer) preserve(l *line, r *reading) error {
 	return nil
 }
 
-// concurrentPreserves is how many lines of [preservedLine] an import writes at a time.
+// concurrentPreserves limits the held and retired lines that an import writes at a time.
 const concurrentPreserves = 16
 
 // writePreserved writes what the lines of a batch preserve. A dry run only finds out whether it

@@ -142,7 +142,7 @@ func (c *Console) removeFactors(s subject) error {
 			q.Last = false
 		}
 		if app.ID == id {
-			q.Name = cmp.Or(app.Name, "an authenticator app")
+			q.Name = cmp.Or(app.Name, "a factor without a name")
 		}
 	}
 	if id != "" && q.Name == "" {

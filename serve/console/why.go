@@ -98,18 +98,18 @@ func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins int, n
 // explainSecondStep says what keeps the owner of an account from taking the second step. If nobody
 // can take it, cannot is true and the texts are reasons, otherwise they are sentences.
 func explainSecondStep(s userdb.SecondStep, now time.Time) (texts []string, cannot bool) {
-	app, codes := slices.Contains(s.Methods, "totp"), s.RecoveryCodes > 0
+	app, codes, passkey := slices.Contains(s.Methods, "totp"), s.RecoveryCodes > 0, slices.Contains(s.Methods, "passkey")
 	switch {
 	case s.Damaged && !codes:
 		return []string{"what it keeps for the second step is missing or cannot be read here, so no code is right; the Check page says what is wrong"}, true
-	case s.Wait > 0 && !codes:
+	case s.Wait > 0 && !codes && !passkey:
 		return []string{"after " + pluralize(s.WrongCodes, "wrong code") + " no code of their app is checked until " + formatClock(roundUpToMinute(now.Add(s.Wait)), now) + ", except where they have signed in before, and no recovery code is left"}, true
 	}
 	if s.Damaged {
 		texts = append(texts, "A part of what it keeps for the second step is missing or cannot be read here. A recovery code still works.")
 	}
 	if s.Wait > 0 {
-		texts = append(texts, "After "+pluralize(s.WrongCodes, "wrong code")+", no code of their app is checked until "+formatClock(roundUpToMinute(now.Add(s.Wait)), now)+", except where they have signed in before. A recovery code works. Somebody else may know the password.")
+		texts = append(texts, "After "+pluralize(s.WrongCodes, "wrong code")+", no code of their app is checked until "+formatClock(roundUpToMinute(now.Add(s.Wait)), now)+", except where they have signed in before. "+otherWay(codes)+" works. Somebody else may know the password.")
 	} else if s.WrongCodes > 0 {
 		texts = append(texts, "There were "+pluralize(s.WrongCodes, "wrong code")+" within a day from places where they have not signed in before.")
 	}
@@ -117,6 +117,14 @@ func explainSecondStep(s userdb.SecondStep, now time.Time) (texts []string, cann
 		texts = append(texts, "They have used all their recovery codes.")
 	}
 	return texts, false
+}
+
+// otherWay names what works in place of an app's code.
+func otherWay(codes bool) string {
+	if codes {
+		return "A recovery code"
+	}
+	return "A passkey"
 }
 
 // formatClock formats a time, without the date if that is today.

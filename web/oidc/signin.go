@@ -27,9 +27,6 @@ type SignIn struct {
 	// Field is the field of links, which the schema declares with "typed": false. If "", it is
 	// links.
 	Field string
-	// Passkeys is a field each of whose values signs in by itself, so that the last link may go. If
-	// "", there is none.
-	Passkeys string
 	// Complete sets facets of an account that is created for an identity. It may be nil. What a
 	// provider claims is a hint.
 	Complete func(c Claims, n *userdb.NewEntry)
@@ -317,9 +314,6 @@ func (s *SignIn) links(r *http.Request) (any, error) {
 func (s *SignIn) unlink(w http.ResponseWriter, r *http.Request) (string, error) {
 	f, identity := s.Flows, r.PostFormValue("identity")
 	o, label := userdb.UnlinkOptions{}, ""
-	if s.Passkeys != "" {
-		o.Fields = []string{s.Passkeys}
-	}
 	for name := range s.remotes {
 		o.Labels = append(o.Labels, name)
 	}

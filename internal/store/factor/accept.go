@@ -59,7 +59,7 @@ func (m Mark) Passkeys() (names []string) {
 	return names
 }
 
-// digestPart is how much of its digest the ID of a passkey begins with.
+// digestPart is the number of digits of the digest with which the ID of a passkey begins.
 const digestPart = 32
 
 // PasskeyID returns an ID for the passkey with a digest, which consists of 64 hexadecimal digits.

@@ -53,7 +53,7 @@ if verb == 'begin' then
 elseif verb == 'confirm' then
   local stored = redis.pcall('HGET', record, ARGV[4])
   if failed(stored) then return redis.error_reply(stored.err) end
-  -- It is sent again, or an import or a copy is, whose factor may have been used since.
+  -- The call is sent again, or an import or a copy is repeated: the factor may have been used.
   if stored and (stored == ARGV[5] or name == '') then return {'ok'} end
   if name ~= '' and (stored or expires(redis.call('HGET', record, name) or '') <= now) then
     return {} -- it has expired, or another caller has confirmed it
