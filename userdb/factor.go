@@ -75,21 +75,28 @@ func (e Entry) FactorIDs() (ids []string) {
 func (t *Type) requireFactor(ctx context.Context, r store.Record, step, origin string) error {
 	refused := newFactorError(r)
 	ticket, err := newSecret(r.Key.Value())
-	if err == nil && origin != "" {
-		if err = t.db.loadSecret(ctx); err == nil {
-			origin = t.db.originDigest(origin)
-		}
-	}
 	if err == nil {
-		_, err = t.view.Engine.IssueTicket(ctx, factor.Issue{
-			PRK: r.Key, Seen: r.ForSessions(), ID: hashSecret(ticket), Step: step, Origin: origin, Now: t.view.StoreTime(),
-		})
+		err = t.issueTicket(ctx, r, hashSecret(ticket), step, origin)
 	}
 	if err != nil {
 		return fmt.Errorf("issuing a ticket for the second factor: %w", err)
 	}
 	refused.Ticket = ticket
 	return refused
+}
+
+// issueTicket stores a ticket by the hash of its secret.
+func (t *Type) issueTicket(ctx context.Context, r store.Record, id, step, origin string) error {
+	if origin != "" {
+		if err := t.db.loadSecret(ctx); err != nil {
+			return err
+		}
+		origin = t.db.originDigest(origin)
+	}
+	_, err := t.view.Engine.IssueTicket(ctx, factor.Issue{
+		PRK: r.Key, Seen: r.ForSessions(), ID: id, Step: step, Origin: origin, Now: t.view.StoreTime(),
+	})
+	return err
 }
 
 // requireFactorAfter does what requireFactor does after a change was made, whose error, if any, is

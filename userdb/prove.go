@@ -70,7 +70,11 @@ func (t *Type) Prove(ctx context.Context, ticket string, p Proof, a Attempt) (e 
 	if !p.isFor(passkeys.ForTicket, ticket) {
 		return Entry{}, ErrLogin
 	}
-	r, err := t.proveFactor(ctx, ticket, p, a.Origin)
+	prk, ok := t.secretOwner(ticket)
+	if !ok {
+		return Entry{}, ErrNotFound
+	}
+	r, err := t.proveFactor(ctx, prk, hashSecret(ticket), p, a.Origin)
 	if err != nil {
 		return Entry{}, err
 	}
@@ -82,13 +86,11 @@ func (t *Type) Prove(ctx context.Context, ticket string, p Proof, a Attempt) (e 
 	return e, nil
 }
 
-// proveFactor judges a proof and spends the ticket if it is right. It returns the entry as it is
-// afterwards.
-func (t *Type) proveFactor(ctx context.Context, ticket string, p Proof, origin string) (store.Record, error) {
-	prk, ok := t.secretOwner(ticket)
-	if !ok {
-		return store.Record{}, ErrNotFound
-	}
+// proveFactor judges a proof and spends the ticket with the given hash if the proof is right. It
+// returns the entry as it is afterwards.
+func (t *Type) proveFactor(
+	ctx context.Context, prk recordkey.Key, ticket string, p Proof, origin string,
+) (store.Record, error) {
 	r, err := t.view.FindOne(ctx, store.Lookup{PRK: prk})
 	if err != nil {
 		return store.Record{}, err
@@ -104,7 +106,7 @@ func (t *Type) proveFactor(ctx context.Context, ticket string, p Proof, origin s
 		digest = t.db.originDigest(origin)
 	}
 	try := factor.Try{
-		PRK: prk, ID: hashSecret(ticket), Generation: r.ForSessions().Generation(), Attempt: newFactorID(),
+		PRK: prk, ID: ticket, Generation: r.ForSessions().Generation(), Attempt: newFactorID(),
 		Guessable: p.kind == factor.TOTP, Origin: digest, Now: t.view.StoreTime(),
 	}
 	if p.kind == factor.Passkey {
@@ -212,7 +214,7 @@ func (t *Type) ring() sealed.Ring { return t.view.Config.Keys }
 // took within the last ten minutes. It starts another session, of level 2 and verified now, and
 // ends the old one. A passkey takes both steps, so the session may have been verified long ago. The
 // errors are those of Prove and StartSession, and ErrNotVerified; ErrNotFound also means that the
-// session has ended.
+// session has ended. Of any number of callers with one answer of a passkey, one succeeds.
 func (t *Type) RaiseSession(
 	ctx context.Context, secret string, p Proof, o SessionOptions,
 ) (e Entry, session Session, raised string, err error) {
@@ -240,12 +242,11 @@ func (t *Type) RaiseSession(
 	if !r.Factors().Any() {
 		return Entry{}, Session{}, "", ErrNotFound
 	}
-	err = t.requireFactor(ctx, r, stepSession, o.Origin)
-	refused, is := errors.AsType[*FactorError](err)
-	if !is {
+	ticket := raiseTicket(p)
+	if err := t.issueTicket(ctx, r, ticket, stepSession, o.Origin); err != nil {
 		return Entry{}, Session{}, "", err
 	}
-	if r, err = t.proveFactor(ctx, refused.Ticket, p, o.Origin); err != nil {
+	if r, err = t.proveFactor(ctx, r.Key, ticket, p, o.Origin); err != nil {
 		return Entry{}, Session{}, "", err
 	}
 	if e, err = t.entry(r, nil); err != nil {
@@ -260,6 +261,17 @@ func (t *Type) RaiseSession(
 		t.warn(ctx, "cannot end a session that was replaced", r, endErr)
 	}
 	return e, session, raised, nil
+}
+
+// raiseTicket returns the hash of the ticket for raising a session. All who have the same answer of
+// a passkey share one ticket, which is spent once. No secret has this hash, so Prove does not accept
+// the ticket.
+func raiseTicket(p Proof) string {
+	name := p.answer.Challenge
+	if p.kind != factor.Passkey {
+		name = newFactorID()
+	}
+	return hashSecret("raise " + name)
 }
 
 // factorAge is how long after its owner was verified a session allows changes of factors.
