@@ -1,6 +1,6 @@
-// Package csvtext reads and writes cells of CSV where package encoding/csv does not suffice. It tells
-// cells in quotes from others, reads and writes cells that a spreadsheet must take for text, and
-// makes cells harmless that a spreadsheet would run as formulas.
+// Package csvtext reads and writes cells of CSV where package encoding/csv does not suffice. It
+// tells cells in quotes from others, reads and writes cells that a spreadsheet must take for text,
+// and makes cells harmless that a spreadsheet would run as formulas.
 package csvtext
 
 import (
