@@ -99,7 +99,8 @@ write what can still be read to FILE, which must not exist. Changes in the
 damaged parts are missing: accounts may be gone, or as they were before, and
 deleted ones may be there again. Prefer a backup, if there is one.
 
-The keys of second factors are not in it: copy STORE.keys to FILE.keys. Then check the new store, and export it or use it in place of the damaged one.`,
+The keys of second factors are not in it: copy STORE.keys to FILE.keys. Then
+check the new store, and export it or use it in place of the damaged one.`,
 		Example: `  userdb salvage rest.db --store file:accounts.db
   userdb check --repair --store file:rest.db
   userdb export --store file:rest.db > rest.jsonl`,
