@@ -18,9 +18,9 @@ func compactCommand(s *session) *cobra.Command {
 		Use:   "compact",
 		Short: "Rewrite the file of a store without deleted records",
 		Long: `Rewrite the file of an embedded store without deleted records. Until then, it
-still holds what was deleted or replaced. The file that an older version wrote, FILE.old, is removed
-as well: it holds the accounts that were deleted since. Others may use the store
-meanwhile, through 'userdb serve'.
+still holds what was deleted or replaced. FILE.old, which an older version
+wrote, is removed as well: it still holds accounts that have been deleted since.
+Others may use the store meanwhile, through 'userdb serve'.
 
 Copies of the file, and the free blocks of the disk, may still hold deleted
 accounts.`,
