@@ -222,18 +222,32 @@ func (*beforeCommit) DialHook(next redis.DialHook) redis.DialHook { return next 
 
 func (h *beforeCommit) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		args := cmd.Args()
-		is := func(i int, text string) bool { return i < len(args) && fmt.Sprint(args[i]) == text }
-		if do := h.do; do != nil && is(0, "evalsha") && is(3, h.key) && slices.ContainsFunc(args, func(arg any) bool { return fmt.Sprint(arg) == h.arg }) {
-			h.do = nil
-			do()
-		}
+		h.look(cmd)
 		return next(ctx, cmd)
 	}
 }
 
 func (h *beforeCommit) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			h.look(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (h *beforeCommit) look(cmd redis.Cmder) {
+	var args []string
+	for _, arg := range cmd.Args() {
+		if text, is := arg.(*string); is {
+			arg = *text
+		}
+		args = append(args, fmt.Sprint(arg))
+	}
+	if do := h.do; do != nil && len(args) > 3 && args[3] == h.key && slices.Contains(args, h.arg) {
+		h.do = nil
+		do()
+	}
 }
 
 // TestImportHeldDuringCreate imports a held value after a create of the value, in another field,

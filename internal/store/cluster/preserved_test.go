@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/onekey"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -54,7 +55,11 @@ func importRetired(uid string) verb {
 // checkImported returns a check of what the first actor has imported: the hold of the value x by A.
 // If that succeeded, no other entry has the value, and A holds it until the end or has it.
 func checkImported(m state, s *simulation) string {
-	if errs := m.actors[0].at.errs; len(errs) == 0 || errs[0] != nil {
+	errs, a := m.actors[0].at.errs, s.recordOf("user/uid:A")
+	switch holds := a.Holds("email", "x", heldUntil.Add(-1)); {
+	case len(errs) > 0 && errors.Is(errs[0], store.ErrDuplicate) && holds:
+		return "I2: an import that was refused has left a hold"
+	case len(errs) == 0 || errs[0] != nil:
 		return ""
 	}
 	for _, key := range s.keys() {
@@ -67,7 +72,6 @@ func checkImported(m state, s *simulation) string {
 			}
 		}
 	}
-	a := s.recordOf("user/uid:A")
 	if a.Live() && a.HasValue("email", "x") {
 		return ""
 	}
@@ -148,6 +152,12 @@ var preservedMutants = []mutant{
 	{name: "a hold does not look at other fields", finds: "I2", in: []string{"hold: hold x | create name", "hold: live: hold x | create"}, tamper: func(a *actor, args []string) ([]string, any) {
 		if a.id == 0 && args[0] == "get" && args[1] == "user/name:x/~prk" {
 			return nil, nil
+		}
+		return args, nil
+	}},
+	{name: "a hold stays although it is refused", finds: "I2: an import that was refused", in: []string{"hold: hold x | create name"}, tamper: func(_ *actor, args []string) ([]string, any) {
+		if args[1] == onekey.MoveHoldScript.SHA {
+			return nil, int64(1)
 		}
 		return args, nil
 	}},
