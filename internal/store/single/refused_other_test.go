@@ -108,7 +108,7 @@ var otherCalls = map[string]struct {
 	},
 }
 
-// holding is a value that the entry "late", which does not exist, is to hold.
+// holding returns a value that the entry "late", which does not exist, is to hold.
 func (p fixture) holding() store.Holding {
 	prk, _ := p.users.PRK("late")
 	h := store.Holding{Entry: prk, Held: store.Held{Field: "name", Canonical: "kept", Until: time.Now().Add(time.Hour)}}
