@@ -47,7 +47,7 @@ type ListQuestion struct {
 	Verb  string `json:"verb"` // create, add, drop, first, exchange, delete, release or find
 	UID   int    `json:"uid"`
 	Field int    `json:"field"`
-	Value int    `json:"value"` // what to add, drop, put first, release or find; the first of create
+	Value int    `json:"value"` // to add, drop, put first, release or find; the first of create
 	Other int    `json:"other"` // what exchange drops; the second value of create
 }
 
