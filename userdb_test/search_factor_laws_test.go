@@ -98,12 +98,15 @@ func (d *factorExecution) checkStep() {
 	if was.mark() != "" && now.password != was.password && strings.HasPrefix(what, "change") {
 		d.report("%s changed the password without the factor", what)
 	}
-	byOwner := slices.Contains([]string{"confirm", "enrol", "addkey", "remove", "codes"}, strings.Fields(what)[0])
-	if byOwner && now.mark() != was.mark() {
-		// The end of this session alone does not stop a call that it has already permitted.
-		if s := d.history[0].sessions[hashOf(d.account.session)]; !s.ValidFor(was.entry.ForSessions()) {
-			d.report("%s changed factors in a session that had ended", what)
-		}
+	operation := strings.Fields(what)[0]
+	byOwner := operation == "replace" && now.password != was.password && was.mark() != ""
+	if slices.Contains([]string{"confirm", "enrol", "addkey", "remove", "codes"}, operation) {
+		byOwner = now.mark() != was.mark()
+	}
+	// The end of this session alone does not stop a call that it has already permitted.
+	owner := d.history[0].sessions[hashOf(d.account.session)]
+	if byOwner && !owner.ValidFor(was.entry.ForSessions()) {
+		d.report("%s was done in a session that had ended", what)
 	}
 
 	for name := range now.members {
@@ -118,9 +121,8 @@ func (d *factorExecution) checkStep() {
 		if _, has := was.sessions[id]; has || s.Generation != now.generation() || !now.admits() {
 			continue
 		}
-		operation := strings.Fields(what)
 		level2 := !s.VerifiedLevel2.IsZero()
-		switch operation[0] {
+		switch operation {
 		case "login", "prove", "key", "read":
 			if d.generationAt(d.read[now.by]) != s.Generation {
 				d.report("%s began a session although all of them had ended since", what)
@@ -132,19 +134,21 @@ func (d *factorExecution) checkStep() {
 		}
 		switch {
 		case twoSteps(what):
-			// New recovery codes end no sessions, so they may replace the old ones after the commit.
+			// New recovery codes end no sessions, so they may replace the old ones after the
+			// commit.
 			name := d.factorOf(proofOf(what))
 			if level2 && !slices.ContainsFunc(d.history[d.began[now.by]:], func(s factorState) bool {
 				return s.generation() == now.generation() && slices.Contains(s.mark().Names(), name)
 			}) {
 				d.report("%s began a session of level 2 without the factor", what)
 			}
-		case operation[0] == "remove":
-			// The session goes on as the one that it replaces, which took two steps long ago or lately.
-			if s.VerifiedLevel2.After(d.history[0].sessions[hashOf(d.account.session)].VerifiedLevel2) {
+		case operation == "remove":
+			// The session goes on as the one that it replaces, which took two steps long ago or
+			// lately.
+			if s.VerifiedLevel2.After(owner.VerifiedLevel2) {
 				d.report("%s renewed level 2", what)
 			}
-		case slices.Contains([]string{"confirm", "enrol", "anew", "addkey"}, operation[0]):
+		case slices.Contains([]string{"confirm", "enrol", "anew", "addkey"}, operation):
 		case level2 || now.mark() != "":
 			d.report("%s began a session by one step", what)
 		}
@@ -219,13 +223,13 @@ func (s *factorStore) verify() string {
 	if d.violation == "" {
 		d.verifyRecord()
 		d.verifyTickets()
-		d.verifyReplays(used)
-		d.verifyOwner()
+		d.verifyOwner(used)
 	}
 	return d.violation
 }
 
-// verifyResult checks that an operation that succeeded could, and that one that failed had a reason.
+// verifyResult checks that an operation that succeeded could, and that one that failed had a
+// reason.
 func (d *factorExecution) verifyResult(o factorResult) {
 	during, last := d.history[o.begin:o.mid+1], d.history[o.mid]
 	words := o.words()
@@ -270,8 +274,8 @@ func (d *factorExecution) verifyResult(o factorResult) {
 }
 
 // disturbed reports whether somebody else has changed what an operation depends on, before or while
-// it ran: the generation and factors of the entry, the session of its owner, what is being enrolled,
-// and its password.
+// it ran: the generation and factors of the entry, the session of its owner, what is being
+// enrolled, and its password.
 func (d *factorExecution) disturbed(o factorResult) bool {
 	first := d.history[0]
 	for _, s := range d.history[:o.end+1] {
@@ -299,8 +303,10 @@ func (d *factorExecution) rivals(o factorResult) bool {
 		if !twoSteps(o.operation) || !twoSteps(other.operation) {
 			return other.operation == o.operation
 		}
+		// A proof may have been accepted, and the entry have changed after that.
+		accepted := other.err == nil || errors.Is(other.err, userdb.ErrNotFound)
 		one, two := proofOf(o.operation), proofOf(other.operation)
-		return other.err == nil && (one == two || one[0] == two[0] && one[0] != 'r' && two != "k0")
+		return accepted && (one == two || one[0] == two[0] && one[0] != 'r' && two != "k0")
 	})
 }
 
@@ -386,11 +392,13 @@ func (d *factorExecution) verifyRecord() {
 	}
 	for name, value := range last.members {
 		kind, rest, _ := strings.Cut(name, "/")
+		// A late command may store what needs no enrolment.
+		mayBeLeft := d.scenario.delays && (kind == factor.Recovery || kind == factor.Passkey)
 		switch {
-		case slices.Contains(last.mark().Names(), name):
-		case anew && kind != "ticket" && !(d.scenario.delays && kind == factor.Recovery):
+		case slices.Contains(last.mark().Names(), name), mayBeLeft:
+		case anew && kind != "ticket":
 			d.report("the new entry has %s of the old one", kind)
-		case kind == factor.TOTP, kind == factor.Passkey, kind == factor.Recovery && !d.scenario.delays:
+		case kind == factor.TOTP, kind == factor.Recovery, kind == factor.Passkey:
 			d.report("a factor is left that counts for nothing: %s", kind)
 		case kind == "pending" && slices.Contains(last.mark().Names(), factor.TOTP+"/"+rest):
 			d.report("an enrolment can be confirmed again")
@@ -446,32 +454,11 @@ func (d *factorExecution) prove(ticket string) (userdb.Entry, error) {
 	return d.users.Prove(context.Background(), ticket, p, userdb.Attempt{})
 }
 
-// verifyReplays checks that codes that were used are good for nothing.
-func (d *factorExecution) verifyReplays(used map[string]string) {
+// verifyOwner checks that the owner can sign in at the end, with the factors that the entry has,
+// and that codes which were used are good for nothing.
+func (d *factorExecution) verifyOwner(used map[string]string) {
 	ctx, last := context.Background(), d.history[len(d.history)-1]
-	if !last.admits() || last.mark() == "" {
-		return
-	}
-	for what, operation := range used {
-		word, is := strings.CutPrefix(what, "code ")
-		if !is || !slices.Contains(last.mark().Names(), d.factorOf(word)) {
-			continue
-		}
-		ticket, err := d.firstStep(ctx, last.password)
-		if err == nil {
-			p := d.proof(word, passkeys.Binding(passkeys.ForTicket, ticket))
-			_, err = d.users.Prove(ctx, ticket, p, userdb.Attempt{})
-		}
-		if !errors.Is(err, userdb.ErrLogin) {
-			d.report("the code of %s can be used again: %v", operation, err)
-		}
-	}
-}
-
-// verifyOwner checks that the owner can sign in at the end, with the factors that the entry has.
-func (d *factorExecution) verifyOwner() {
-	ctx, last := context.Background(), d.history[len(d.history)-1]
-	if !last.admits() || d.scenario.start == "guessed" || d.violation != "" {
+	if !last.admits() || d.scenario.start == "guessed" {
 		return
 	}
 	e, err := d.users.Login(ctx, d.account.uid, passwordOf(last.password), userdb.Attempt{})
@@ -481,6 +468,17 @@ func (d *factorExecution) verifyOwner() {
 		return
 	}
 	if is {
+		for what, operation := range used {
+			word, isCode := strings.CutPrefix(what, "code ")
+			if !isCode || !d.inForce(last, word) {
+				continue
+			}
+			p := d.proof(word, passkeys.Binding(passkeys.ForTicket, refused.Ticket))
+			if _, err := d.users.Prove(ctx, refused.Ticket, p, userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
+				d.report("the code of %s can be used again: %v", operation, err)
+				return
+			}
+		}
 		e, err = d.prove(refused.Ticket)
 	}
 	var s userdb.Session

@@ -286,6 +286,14 @@ var factorMutants = []factorMutant{
 		violation: "can be confirmed again",
 	},
 	{
+		name:      "a late command brings a confirmed enrolment back",
+		scenario:  withDelay(factorsOf("plain", "enrol")),
+		script:    onekey.EnrolScript,
+		old:       "if string.match(all[i], '/(.*)$') == string.sub(name, 9) then return {'ok'} end",
+		new:       "",
+		violation: "can be confirmed again",
+	},
+	{
 		name:      "a confirmation needs no enrolment",
 		scenario:  withDelay(factorsOf("plain", "confirm b", "delete, create P")),
 		script:    onekey.EnrolScript,
@@ -532,6 +540,13 @@ var factorMutants = []factorMutant{
 		violation: "in a session that had ended",
 	},
 	{
+		name:      "a session that has ended changes the password",
+		scenario:  factorsOf("one", "replace P Q", "disable, enable"),
+		operation: "replace",
+		read:      readFirst(session.FieldEpoch),
+		violation: "in a session that had ended",
+	},
+	{
 		name:      "a session that has ended adds a factor",
 		scenario:  factorsOf("one", "confirm b", "disable, enable"),
 		operation: "confirm",
@@ -554,7 +569,8 @@ var factorMutants = []factorMutant{
 	},
 }
 
-// TestFactorMutations runs each mutant, which lacks one safeguard. The search must find a violation.
+// TestFactorMutations runs each mutant, which lacks one safeguard. The search must find a
+// violation.
 func TestFactorMutations(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		for i, m := range factorMutants {

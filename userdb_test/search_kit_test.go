@@ -326,8 +326,8 @@ func (e *explorer) explore() string {
 	return ""
 }
 
-// String returns the actor of each step as a digit, with an exclamation mark behind it if its script
-// was delayed, and a dot for each step in which time passed.
+// String returns the actor of each step as a digit, with an exclamation mark behind it if its
+// script was delayed, and a dot for each step in which time passed.
 func (x *execution) String() string {
 	var text []byte
 	for _, c := range x.choices {

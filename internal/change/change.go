@@ -145,7 +145,7 @@ func (t *Type) removal(old store.Record, now time.Time) store.Change {
 	if sessions, err := session.Key(old.Key); err == nil && old.Fields[session.FieldEpoch] != "" {
 		c.Drop = append(c.Drop, store.Container{Key: sessions})
 	}
-	// Whoever enrols a factor has a session, and a factor that was removed may have left something.
+	// An enrolment takes a session, and a factor that was removed may have left something.
 	mayHaveFactors := old.Factors().Any() || old.Fields[session.FieldEpoch] != ""
 	if factors, err := factor.Key(old.Key); err == nil && mayHaveFactors {
 		c.Drop = append(c.Drop, store.Container{Key: factors})
