@@ -727,9 +727,8 @@ func leftOut(engine string, i int) bool {
 }
 
 // TestFactorInterleavings runs sign-ins in two steps and changes of factors in all orders of their
-// commands. It allows one preemption if there are two actors, and none if there are three or if a
-// script may be delayed. make test-all allows one more on one server, unless a script is delayed,
-// and make search one more than that, also on a cluster.
+// commands. It allows one preemption, or none if there are three actors or if a script may be
+// delayed. make search allows one more.
 func TestFactorInterleavings(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		t.Run(engine, func(t *testing.T) {
@@ -741,13 +740,10 @@ func TestFactorInterleavings(t *testing.T) {
 				}
 				t.Run(scenario.String(), func(t *testing.T) {
 					t.Parallel()
-					preemptions := envInt("USERDB_LOGIN_PREEMPTIONS", 1)
-					if engine == "cluster" { // which takes three times as many steps
-						preemptions = max(1, preemptions-1)
-					}
-					preemptions -= max(2, len(scenario.actors)) - 2
-					if scenario.delays {
-						preemptions = max(0, preemptions-2)
+					// The calls have more commands than a login, so there is one preemption less.
+					preemptions := max(1, envInt("USERDB_LOGIN_PREEMPTIONS", 1)-1)
+					if len(scenario.actors) > 2 || scenario.delays {
+						preemptions--
 					}
 					violation, executions := exploreFactors(t, engine, scenario, nil, preemptions)
 					total.Add(int64(executions))
