@@ -398,8 +398,8 @@ func TestProblems(t *testing.T) {
 	}{
 		{nil, ""},
 		{err, "email email: This is not an e-mail address.; name taken: Somebody has this already. Choose another one.; " +
-			"password min: This is too short: 5 characters are fewer than 8."},
-		{&password.PolicyError{Rule: "strength", Reason: "its strength 1 is less than 3"}, "password strength: This is not allowed: its strength 1 is less than 3."},
+			"password min: At least 8 characters."},
+		{&password.PolicyError{Rule: "strength", Reason: "its strength 1 is less than 3"}, "password strength: This is too easy to guess. Add another word or two."},
 		{userdb.ErrLogin, " login: Wrong name or password."},
 		{&userdb.WaitError{Wait: 1500e6}, " wait: Too many attempts. Try again in 2 seconds."},
 		{fmt.Errorf("saving: %w", userdb.ErrConflict), " conflict: This was changed in the meantime. Check it and send it again."},
