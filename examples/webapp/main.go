@@ -83,11 +83,14 @@ func (s *site) run(ctx context.Context, listen, store string) error {
 	if err != nil {
 		return err
 	}
-	handler := s.handler(users, "")
-	return web.Serve(ctx, listen, handler, web.Ops{Close: s.flows.Mail.Close, Started: func(a net.Addr) {
-		s.flows.Base = "http://" + a.String() // of the links in mails; a real site has a name
-		fmt.Println("listening on", s.flows.Base)
-	}})
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return err
+	}
+	base := "http://" + listener.Addr().String()
+	handler := s.handler(users, base)
+	fmt.Println("listening on", base)
+	return web.Serve(ctx, listen, handler, web.Ops{Listener: listener, Close: s.flows.Mail.Close})
 }
 
 // send writes a mail to a file, which appears only when it is complete. The link is on a line of
