@@ -126,7 +126,7 @@ func TestServe(t *testing.T) {
 			fmt.Fprint(w, "whole")
 		}), web.Ops{
 			Addr: operators, Ready: func(context.Context) error { return *ready.Load() },
-			Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
+			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
 			Listener: l,
 		})
 	}()
