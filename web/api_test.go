@@ -147,7 +147,7 @@ func TestDecode(t *testing.T) {
 		{inJSON, `{"name": "bob", "born": "1990-02-03", "children": 3, "height": null, "news": false, "interests": ["x"]}`, "bob 1990-02-03 3 - false [x] member", ""},
 		{inJSON, `{"born": "1990-02-03T10:00:00Z"}`, "ann 1990-02-03 2 1.75 true [go] member", ""},
 		{inJSON, `{}`, "ann 1990-02-03 2 1.75 true [go] member", ""},
-		{inJSON, `{"role": "admin"}`, "", "role unknown: This is not allowed: cannot be set."},
+		{inJSON, `{"role": "admin"}`, "", "role field: This is not allowed: cannot be set."},
 		{inJSON, `{"children": 300, "born": 5}`, "", "born date: Not a date. Write 2026-11-20.; children number: Not a number."},
 		{inJSON, `[]`, "", " form: This is not allowed: the body is not a JSON object."},
 		{inJSON, `{"name": "` + strings.Repeat("x", 64<<10) + `"}`, "", " size: This is too long."},
@@ -236,7 +236,7 @@ func TestEnsureTagged(t *testing.T) {
 		t.Errorf("the address is not verified: got %t, %v", is, err)
 	}
 	h := hints.Key(e.Key())
-	secret, err := users.Issue(t.Context(), h, userdb.Token{Purpose: "verify", Field: "email"})
+	secret, _, err := users.IssueFor(t.Context(), h, "email", userdb.Token{Purpose: "verify"})
 	if err == nil {
 		_, _, err = users.Redeem(t.Context(), "verify", secret)
 	}
