@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,6 +120,29 @@ func TestCookieOfBrowser(t *testing.T) {
 		want := map[bool]string{true: "__Secure-session", false: "session"}[tls]
 		if c.Name != want || c.Domain != "example.com" || c.MaxAge != 0 || !c.Expires.IsZero() || c.Secure != tls {
 			t.Errorf("got %s, want %s for example.com until the browser ends", c, want)
+		}
+	}
+}
+
+// TestProgramsGetProblems checks that programs never get a page, whether a limit is used up or the
+// store does not answer.
+func TestProgramsGetProblems(t *testing.T) {
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Bearer = true })
+	for name, auth := range map[string]web.Auth{"flows": s.flows.Auth, "auth": {Users: s.users, Bearer: true}} {
+		h := web.Limit{Auth: auth, Name: name, Max: 1}.Handler(http.NotFoundHandler())
+		for _, want := range []int{404, 429} {
+			w := ask(t, h, "/")
+			if w.Code != want || want == 429 && (w.Header().Get("Content-Type") != "application/problem+json" || w.Header().Get("Retry-After") == "") {
+				t.Errorf("%s: got %d %v %s, want %d", name, w.Code, w.Header(), w.Body, want)
+			}
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		r := httptest.NewRequestWithContext(ended, http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", "Bearer x")
+		w := httptest.NewRecorder()
+		if auth.Require(http.NotFoundHandler()).ServeHTTP(w, r); w.Code != 503 || w.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: without a store: got %d %v", name, w.Code, w.Header())
 		}
 	}
 }
