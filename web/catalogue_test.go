@@ -15,7 +15,7 @@ import (
 func textsOfPages(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{"E-mail address or name": true, "Name": true} // labels that Flows sets, and of Fields
-	call := regexp.MustCompile(`\.(?:T|Field "[a-z]+") "([^"]+)"`)
+	call := regexp.MustCompile(`\.(?:T|Field "[a-z-]+") "([^"]+)"`)
 	for _, template := range web.Templates().Templates() {
 		if template.Tree == nil {
 			continue

@@ -42,7 +42,7 @@ var Texts = Catalogue{
 	"factor key":          "Second factors cannot be added here.",
 	"factor":              "This account has a second factor, which cannot be entered here.",
 	"verify":              "Prove again that it is you, then repeat this.",
-	"unproven":            "Confirm your e-mail address first.",
+	"unproven":            "Confirm your address first.",
 	"wait":                "Too many attempts. Try again in {wait}.",
 	"busy":                "Too many people are signing in. Try again in {wait}.",
 	"conflict":            "This was changed in the meantime. Check it and send it again.",
