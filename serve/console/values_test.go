@@ -82,7 +82,7 @@ func TestValues(t *testing.T) {
 		body = d.do(http.StatusOK, at)
 		d.wantText(body, "a@home.example verified", "used a link that adds another email", "The schema allows 3 values.")
 		d.wantNoText(body, "Another email")
-		d.wantText(d.values(http.StatusUnprocessableEntity, at, "field", "email", "do", "add", "value", "b@home.example"), "This is not allowed: over 3 values.")
+		d.wantText(d.values(http.StatusUnprocessableEntity, at, "field", "email", "do", "add", "value", "b@home.example"), "There are too many. Remove one first.")
 
 		question = d.values(http.StatusOK, at, "field", "email", "do", "first", "place", "2")
 		d.wantText(question, "a@home.example becomes the first value", first+" is not verified")
