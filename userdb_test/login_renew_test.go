@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -51,9 +52,12 @@ type importedHash struct {
 
 // importedHashes returns hashes to log in with, for a store with these peppers.
 func importedHashes(t *testing.T, peppers [][]byte) []importedHash {
+	otherCost := "cost"
+	if len(peppers) > 0 {
+		otherCost = "pepper"
+	}
 	all := []importedHash{
-		{"$2b$", bcryptOf(t, "b", 4, "correct horse"), "correct horse", "algorithm"},
-		{"$2y$", bcryptOf(t, "y", 4, "correct horse"), "correct horse", "algorithm"},
+		{"another cost and $2y$", bcryptOf(t, "y", 5, "correct horse"), "correct horse", otherCost},
 		{"argon2id", "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4", "password", "algorithm"},
 		{"scrypt", "$scrypt$ln=4,r=8,p=2$MDEyMzQ1Njc4OWFiY2RlZg$JYH3qqqHOmC1SgODc5iBofe43ODbjU4oo0Dz1jY/A94", "correct horse", "algorithm"},
 		{"PBKDF2", "$pbkdf2-sha256$1000$MDEyMzQ1Njc4OWFiY2RlZg$Kfxd4gVEVJAUWyEM9/KuB1B0aQFq.qVyrFi44QnyZ4k", "pässwörd", "algorithm"},
@@ -144,6 +148,29 @@ func (g *loginSite) wantRenewal(i importedHash, peppers [][]byte) {
 	if g.storedField("alice", "password") != now {
 		g.t.Errorf("%s: the hash was replaced twice", i.name)
 	}
+}
+
+// TestImportedBcryptStays checks that a login with an imported bcrypt hash of the type's cost
+// computes one hash and keeps the stored one, whichever variant of bcrypt wrote it. A password that
+// bcrypt cut at 72 bytes stays right.
+func TestImportedBcryptStays(t *testing.T) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
+		long := strings.Repeat("correct horse ", 6)
+		for _, variant := range []string{"a", "b", "y"} {
+			for _, secret := range []string{"correct horse", long} {
+				hash := bcryptOf(t, variant, 4, secret[:min(len(secret), 72)])
+				g.storeField("alice", "password", hash)
+				g.storeField("alice", store.FieldImported, store.ImportMark(hash))
+				own, other := g.countHashes(func() { must(t, g.logIn("alice", secret, "home")) })
+				if own != 1 || other != 0 {
+					t.Errorf("$2%s$, %d bytes: %d and %d hashes, want one", variant, len(secret), own, other)
+				}
+				if g.storedField("alice", "password") != hash {
+					t.Errorf("$2%s$, %d bytes: the hash was replaced", variant, len(secret))
+				}
+			}
+		}
+	})
 }
 
 // TestTwins logs in with twins: passwords that the npm package coffeenode-userdb, the original,
