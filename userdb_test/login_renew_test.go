@@ -208,7 +208,7 @@ func TestTwins(t *testing.T) {
 func TestConcurrentRenewals(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for round := range 10 {
-			g.storeField("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
+			g.storeField("alice", "password", "bcrypt$"+bcryptOf(t, "b", 4, "correct horse"))
 			job := fmt.Sprint("job ", round)
 			var wg sync.WaitGroup
 			for range 6 {
@@ -237,7 +237,7 @@ func TestConcurrentRenewals(t *testing.T) {
 func TestRenewalKeepsNewPassword(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for round := range 10 {
-			g.storeField("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
+			g.storeField("alice", "password", "bcrypt$"+bcryptOf(t, "b", 4, "correct horse"))
 			next := fmt.Sprint("another password ", round)
 			var wg sync.WaitGroup
 			for range 4 {
@@ -255,7 +255,7 @@ func TestRenewalKeepsNewPassword(t *testing.T) {
 // the log reports the failure.
 func TestFailedRenewal(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
-		hash := bcryptOf(t, "b", 4, "correct horse")
+		hash := "bcrypt$" + bcryptOf(t, "b", 4, "correct horse")
 		g.storeField("alice", "password", hash)
 		g.refuse("$2a$04$")
 		must(t, g.logIn("alice", "correct horse", ""))
@@ -367,7 +367,7 @@ func TestOvertakenRenewal(t *testing.T) {
 	for _, e := range slices.Concat(concurrentChanges, nameChanges) {
 		t.Run(e.name, func(t *testing.T) {
 			eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
-				g.storeField("alice", "password", bcryptOf(t, "b", 4, alicePassword))
+				g.storeField("alice", "password", "bcrypt$"+bcryptOf(t, "b", 4, alicePassword))
 				done := g.beforeCommand("password $2a$", func() { must(t, e.do(g)) })
 				got, err := g.users.Login(t.Context(), "alice", alicePassword, userdb.Attempt{})
 				if !done.Load() {
@@ -389,7 +389,7 @@ func TestOvertakenRenewal(t *testing.T) {
 // login must be refused.
 func TestOvertakenByARefusedWrite(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
-		g.storeField("alice", "password", bcryptOf(t, "b", 4, alicePassword))
+		g.storeField("alice", "password", "bcrypt$"+bcryptOf(t, "b", 4, alicePassword))
 		g.needs(interleaves)
 		once := &atomic.Bool{}
 		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
