@@ -96,8 +96,6 @@ func (h *Hasher) parseBcrypt(mark, hash string) (digest, error) {
 		d.pepper, d.max = &h.peppers[i], maxPepperedBytes
 	}
 	switch {
-	case hash[2] != 'a':
-		d.renew = renewAlgorithm
 	case d.pepper != h.newDigest().pepper:
 		d.renew = renewPepper
 	case cost != h.cost:
@@ -186,13 +184,13 @@ func (d digest) legacySecret(password string) ([]byte, error) {
 // checkRepeats refuses a secret that bcrypt cannot distinguish from a shorter one.
 func (d digest) checkRepeats(secret []byte) ([]byte, error) {
 	if d.foreign == nil && repeats(secret) {
-		return nil, &PolicyError{ruleNUL, "it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"}
+		return nil, &PolicyError{Rule: ruleNUL, Reason: "it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"}
 	}
 	return secret, nil
 }
 
 func tooLong(limit int) *PolicyError {
-	return &PolicyError{ruleMax, fmt.Sprintf("over %d bytes", limit)}
+	return &PolicyError{Rule: ruleMax, Reason: fmt.Sprintf("over %d bytes", limit)}
 }
 
 // repeats reports whether a shorter password has the same bcrypt hashes, as "ab" has for

@@ -27,7 +27,9 @@ func (p Proof) isFor(purpose, secret string) bool {
 // checkPasskeyField returns an ErrInvalid if a field cannot hold the digests of passkeys.
 func (t *Type) checkPasskeyField(field string) error {
 	if !slices.Contains(t.declared.Secondary, field) || slices.Contains(t.declared.Typed, field) {
-		return invalid(field, "passkey", `not a secondary field with "typed": false`)
+		return invalid(field, "passkey", fmt.Sprintf(
+			`the schema needs the field %q: {"role": "secondary", "typed": false, "many": 8} for passkeys`, field,
+		))
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ type Session struct {
 
 	Started  time.Time
 	LastSeen time.Time // when Session last returned it, to the minute
-	Verified time.Time // when the owner last gave the password: at the start or in VerifySession
+	Verified time.Time // when the owner last took one step of a login, such as a password
 	Expires  time.Time // when it expires even if it is used
 
 	// VerifiedLevel2 is when the owner last took two steps of a login. It is zero if the session
