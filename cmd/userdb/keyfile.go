@@ -82,11 +82,12 @@ func parseKeys(text string) (keys [][]byte, err error) {
 	return keys, nil
 }
 
-// makeKeys makes the file of keys beside an embedded store that has none, if there is a console or
-// the schema allows second factors. It prints the path, and opens the store again with the file.
-func (s *session) makeKeys(ctx context.Context, console bool) error {
+// makeKeys makes the file of keys beside an embedded store that has none, if a service offers
+// second factors or the schema allows them. It prints the path, and opens the store again with the
+// file.
+func (s *session) makeKeys(ctx context.Context, offered bool) error {
 	path := s.keyFile(s.url)
-	if path == "" || s.KeyFile != "" || s.hasKeys || !console && !s.allowsFactors() {
+	if path == "" || s.KeyFile != "" || s.hasKeys || !offered && !s.allowsFactors() {
 		return nil
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -104,6 +105,22 @@ func (s *session) makeKeys(ctx context.Context, console bool) error {
 		return err
 	}
 	return s.open(ctx)
+}
+
+// remindOfKeys says that a copy of the store's file needs the file of keys beside the original too,
+// if there is one.
+func (s *session) remindOfKeys(copied string) error {
+	url, err := s.storeURL()
+	if err != nil || s.KeyFile != "" {
+		return err
+	}
+	path := s.keyFile(url)
+	if _, err := os.Stat(path); err != nil {
+		return nil
+	}
+	_, err = fmt.Fprintf(s.std.err, "the keys of second factors are not in %s: before you use it, copy %s to %s\n",
+		printable(copied), printable(path), printable(copied+".keys"))
+	return err
 }
 
 // allowsFactors reports whether entries of the open store may enrol second factors.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +37,7 @@ func reportLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.En
 	if r.status, err = t.LoginStatus(ctx, hint); err != nil {
 		return r, err
 	}
-	if r.history, err = t.History(ctx, hint); err != nil {
+	if r.history, err = t.History(ctx, hint); err != nil && !errors.Is(err, userdb.ErrNoHistory) {
 		return r, err
 	}
 	var origins []string
