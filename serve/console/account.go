@@ -22,7 +22,7 @@ type account struct {
 	Primary                string // name of the field of the UID
 	Rev                    string
 	Disabled               bool
-	Found                  *foundBy // how the search box led here, if it read the text in another form
+	Found                  *foundBy // how the search box led here, if in another form
 	Why                    explanation
 	Tab                    string // the tab that is shown, "" for the overview
 	Names                  []identifier
@@ -272,7 +272,8 @@ func newEditors(e userdb.Entry, t schema.Type) (all []editor) {
 		return int(t.Fields[b].Role&schema.RoleSecondary) - int(t.Fields[a].Role&schema.RoleSecondary)
 	})
 	for _, name := range names {
-		if f := t.Fields[name]; !f.Role.Has(schema.RoleSecondary) || f.IsTyped() { // nobody types the others
+		// Nobody types the others.
+		if f := t.Fields[name]; !f.Role.Has(schema.RoleSecondary) || f.IsTyped() {
 			all = append(all, newEditor(e, name, f))
 		}
 	}

@@ -16,10 +16,10 @@ import (
 
 // A homePage holds what is worth to know before anything else.
 type homePage struct {
-	URL      string // of the service, as the operator reaches it
-	Type     string // the first type, for which accounts can be created
-	Known    bool   // the totals are known
-	Empty    bool   // there are no accounts
+	URL      string    // of the service, as the operator reaches it
+	Type     string    // the first type, for which accounts can be created
+	At       time.Time // when the totals were counted; zero if they are not known yet
+	Empty    bool      // there are no accounts
 	Warnings []inspect.Warning
 	Types    []inspect.TypeStatus
 	Today    today
@@ -49,8 +49,8 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	p := homePage{URL: ownURL(r), Type: db.Schema().Names()[0]}
 	status, at := gatherFigure(waitCtx, &c.figures, "status", figureAge, func(ctx context.Context) (inspect.Status, error) { return inspect.StatusOf(ctx, db, nil) })
-	p.Known, p.Warnings, p.Types = !at.IsZero(), status.Warnings, status.Types
-	if p.Known && !slices.ContainsFunc(p.Types, func(t inspect.TypeStatus) bool { return t.Entries != nil && *t.Entries > 0 }) {
+	p.At, p.Warnings, p.Types = at, status.Warnings, status.Types
+	if !at.IsZero() && !slices.ContainsFunc(p.Types, func(t inspect.TypeStatus) bool { return t.Entries != nil && *t.Entries > 0 }) {
 		p.Empty = c.hasNoAccounts(r.Context(), db)
 	}
 	hours, at := gatherFigure(waitCtx, &c.figures, "logins", 5*time.Second, func(ctx context.Context) (map[int64]tally, error) { return c.logins.read(ctx, db, time.Now()) })

@@ -32,11 +32,11 @@ type listing struct {
 	Choices      []choice // of columns
 	Rows         []row
 	Conditions   []condition
-	Kept         []input  // the parameters that a form for another filter or other columns keeps
+	Kept         []input  // parameters that forms keep
 	KeptColumns  []input  // the chosen columns, which a form for another filter keeps
 	FilterFields []string // fields that can be filtered by
 	Orders       []string // fields that lists can be ordered by
-	Dated        string   // the field that says when an account was added, if lists can be ordered by it
+	Dated        string   // the ordered field that says when accounts were added, or ""
 	HasTags      bool
 	Disabled     string
 	Next, Prev   string // paths, or "" if there is no such page
