@@ -96,8 +96,6 @@ func (h *Hasher) parseBcrypt(mark, hash string) (digest, error) {
 		d.pepper, d.max = &h.peppers[i], maxPepperedBytes
 	}
 	switch {
-	case hash[2] != 'a':
-		d.renew = renewAlgorithm
 	case d.pepper != h.newDigest().pepper:
 		d.renew = renewPepper
 	case cost != h.cost:
@@ -155,8 +153,8 @@ func (d digest) secret(password string) ([]byte, error) {
 // has at most three times as many bytes in its other form, composed or decomposed.
 const maxNormalized = 3 * maxPepperedBytes
 
-// secretOfOther returns the input of the hash function for the other Unicode form of a password, as
-// prepare returns it, or an error if there is none.
+// secretOfOther calls prepare with the other Unicode form of a password, and returns the input of
+// the hash function for the result. It returns an error if the password has no other form.
 func (d digest) secretOfOther(password string, prepare func(string) string) ([]byte, error) {
 	if len(password) > maxNormalized {
 		return nil, ErrHash
@@ -186,13 +184,13 @@ func (d digest) legacySecret(password string) ([]byte, error) {
 // checkRepeats refuses a secret that bcrypt cannot distinguish from a shorter one.
 func (d digest) checkRepeats(secret []byte) ([]byte, error) {
 	if d.foreign == nil && repeats(secret) {
-		return nil, &PolicyError{ruleNUL, "it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"}
+		return nil, &PolicyError{Rule: ruleNUL, Reason: "it repeats itself after a NUL byte, which bcrypt cannot tell from its first part"}
 	}
 	return secret, nil
 }
 
 func tooLong(limit int) *PolicyError {
-	return &PolicyError{ruleMax, fmt.Sprintf("over %d bytes", limit)}
+	return &PolicyError{Rule: ruleMax, Reason: fmt.Sprintf("over %d bytes", limit)}
 }
 
 // repeats reports whether a shorter password has the same bcrypt hashes, as "ab" has for

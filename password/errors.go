@@ -29,6 +29,7 @@ type PolicyError struct {
 	// from a shorter one.
 	Rule   string
 	Reason string // for people; never contains the password
+	Min    int    // for "min", Policy.Min, or 1 for an empty password
 }
 
 // Error returns "password refused" and the reason.

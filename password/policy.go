@@ -42,7 +42,7 @@ func (p Policy) Check(password string, own ...string) error {
 		if n == 1 {
 			verb = "character is"
 		}
-		return &PolicyError{ruleMin, fmt.Sprintf("%d %s fewer than %d", n, verb, p.Min)}
+		return &PolicyError{Rule: ruleMin, Reason: fmt.Sprintf("%d %s fewer than %d", n, verb, p.Min), Min: p.Min}
 	}
 	if err := p.checkKnown(fold(password), own); err != nil {
 		return err
@@ -58,11 +58,11 @@ func (p Policy) checkKnown(folded string, own []string) error {
 			return err
 		}
 		if found {
-			return &PolicyError{ruleBlocklist, "it is one of the most common passwords, which are tried first"}
+			return &PolicyError{Rule: ruleBlocklist, Reason: "it is one of the most common passwords, which are tried first"}
 		}
 	}
 	if slices.ContainsFunc(own, func(id string) bool { return isIdentifier(folded, id) }) {
-		return &PolicyError{ruleIdentifier, "it is a name, address or other identifier of its owner"}
+		return &PolicyError{Rule: ruleIdentifier, Reason: "it is a name, address or other identifier of its owner"}
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (p Policy) checkStrength(password string, own []string) error {
 	if len(r.Suggestions) > 0 {
 		reason += ": " + r.Suggestions[0]
 	}
-	return &PolicyError{ruleStrength, reason}
+	return &PolicyError{Rule: ruleStrength, Reason: reason}
 }
 
 // isIdentifier reports whether a folded password is the identifier id or its local part.

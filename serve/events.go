@@ -81,7 +81,7 @@ func getHistory(ctx context.Context, c *call, in *EntryPath) (*historyOutput, er
 		return nil, err
 	}
 	all, err := t.History(ctx, in.hint())
-	if err != nil {
+	if err != nil && !errors.Is(err, userdb.ErrNoHistory) {
 		return nil, asNotFound(err)
 	}
 	out := &historyOutput{}

@@ -173,8 +173,8 @@ func TestSharesOfKeys(t *testing.T) {
 	page, err := browser.PostForm(c.url+"/console/signin", url.Values{"name": {"olga"}, "password": {"correct horse battery"}})
 	must(t, err)
 	defer page.Body.Close()
-	if page.StatusCode != 200 || page.Request.URL.Path != "/console/find" {
-		t.Errorf("while keys have all places, an operator got %s at %s, want 200 at /console/find", page.Status, page.Request.URL.Path)
+	if page.StatusCode != 200 || page.Request.URL.Path != "/console" {
+		t.Errorf("while keys have all places, an operator got %s at %s, want 200 at /console", page.Status, page.Request.URL.Path)
 	}
 	for _, end := range ends {
 		end()

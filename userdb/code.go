@@ -147,6 +147,7 @@ var errorCodes = []struct {
 	{password.ErrHash, CodeCorrupt, ""},
 	{ErrSchemaMismatch, CodeSchemaMismatch, ""},
 	{ErrURL, CodeUsage, "invalid"},
+	{ErrNoHistory, CodeUsage, "invalid"},
 	{ErrCache, CodeUsage, "invalid"},
 	{ErrCursor, CodeUsage, "invalid"},
 	{password.ErrOptions, CodeUsage, "invalid"},

@@ -25,6 +25,9 @@ var (
 	// ErrIndexBuilding means that a query needs an index, or a search needs a field, that 'userdb
 	// schema apply' has not finished building. Try again when it has.
 	ErrIndexBuilding = store.ErrIndexBuilding
+	// ErrNoHistory means that Type.History found nothing and that the program records nothing,
+	// because Options.History is not set.
+	ErrNoHistory = errors.New("no history: Options.History is not set")
 	// ErrCursor means that a continuation text did not come from a listing.
 	ErrCursor = store.ErrCursor
 )

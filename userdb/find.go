@@ -175,6 +175,10 @@ type Query struct {
 	// Tags holds tags that the entries must have. The schema must declare "tags" as an indexed set.
 	Tags []string
 
+	// Has holds members that other sets of the entries must have, by the name of the tertiary
+	// record, which the schema must declare as an indexed set.
+	Has map[string][]string
+
 	// Limit is the maximum number of entries. If zero, All has no limit and Page has 100.
 	Limit int
 

@@ -361,7 +361,7 @@ func (hs *hashers) hash(ctx context.Context, c hashpool.Caller, t *change.Type, 
 // check checks a password against the policy.
 func (hs *hashers) check(ctx context.Context, c hashpool.Caller, t *change.Type, pw string, own []string) error {
 	if pw == "" { // refused whatever the policy, since anybody could log in
-		return &password.PolicyError{Rule: "min", Reason: "it is empty"}
+		return &password.PolicyError{Rule: "min", Reason: "it is empty", Min: max(t.Schema.Policy().Min, 1)}
 	}
 	p := t.Schema.Policy()
 	policy := password.Policy{Min: p.Min, Blocklist: p.Blocklist}

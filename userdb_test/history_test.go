@@ -91,6 +91,12 @@ func TestHistoryEndsWithEntry(t *testing.T) {
 			}
 			must(t, plain.Delete(ctx, h))
 		}
+		if s.has(manyClients) {
+			must(t, errOf(plain.Create(ctx, userdb.NewEntry{UID: "ann"})))
+			if _, err := plain.History(ctx, h); !errors.Is(err, userdb.ErrNoHistory) {
+				t.Errorf("a program that keeps no histories: got %v, want ErrNoHistory", err)
+			}
+		}
 	})
 }
 

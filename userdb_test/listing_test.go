@@ -347,6 +347,8 @@ func TestRefusedQueries(t *testing.T) {
 			{users, userdb.Query{Tags: []string{""}}, "tags"},
 			{users, userdb.Query{Tags: []string{long}}, "tags"},
 			{orders, userdb.Query{Tags: []string{"a"}}, "tags"},
+			{users, userdb.Query{Has: map[string][]string{"nobody": {"a"}}}, "nobody"},
+			{users, userdb.Query{Has: map[string][]string{"tags": {""}}}, "tags"},
 			{users, userdb.Query{Where: schema.Texts("~isa", "user")}, "~isa"},
 			{users, userdb.Query{Where: schema.Texts("password", "x")}, "password"},
 		}
@@ -360,6 +362,40 @@ func TestRefusedQueries(t *testing.T) {
 			}
 			if n != 1 {
 				t.Errorf("list %.60v yields %d times, want one error", c.q, n)
+			}
+		}
+	})
+}
+
+// TestHas checks queries for members of an indexed set other than the tags, alone and together with
+// tags.
+func TestHas(t *testing.T) {
+	withInterests := wideSchemaWith(func(t *schema.Type) { t.Tertiary["interests"] = schema.Tertiary{Kind: "set", Indexed: true} })
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx, users := t.Context(), typeOf(t, s.open(userdb.Options{Schema: withInterests}), "user")
+		for uid, interests := range map[string][]string{"ann": {"chess", "go"}, "bob": {"go"}, "cleo": nil} {
+			must(t, errOf(users.Create(ctx, userdb.NewEntry{UID: uid, Tags: []string{"chess"}})))
+			must(t, users.Set(hints.UID(uid), "interests").Replace(ctx, interests...))
+		}
+		must(t, users.Tags(hints.UID("bob")).Replace(ctx, "staff"))
+		for _, tt := range []struct {
+			q    userdb.Query
+			want []string
+		}{
+			{userdb.Query{Has: map[string][]string{"interests": {"go"}}}, []string{"ann", "bob"}},
+			{userdb.Query{Has: map[string][]string{"interests": {"go", "chess"}}}, []string{"ann"}},
+			{userdb.Query{Has: map[string][]string{"interests": {"go"}, "tags": {"staff"}}}, []string{"bob"}},
+			{userdb.Query{Has: map[string][]string{"interests": {"go"}}, Tags: []string{"chess"}}, []string{"ann"}},
+			{userdb.Query{Has: map[string][]string{"interests": nil}, Tags: []string{"chess"}}, []string{"ann", "cleo"}},
+			{userdb.Query{Has: map[string][]string{"interests": {"staff"}}}, nil},
+		} {
+			var got []string
+			for e, err := range users.All(ctx, tt.q) {
+				must(t, err)
+				got = append(got, e.UID())
+			}
+			if slices.Sort(got); !slices.Equal(got, tt.want) {
+				t.Errorf("%v: got %v, want %v", tt.q, got, tt.want)
 			}
 		}
 	})

@@ -62,8 +62,16 @@ type options struct {
 func Schema(s schema.Schema) Option { return func(o *options) { o.userdb.Schema = s } }
 
 // With sets the options that an application would pass to userdb.Open. All of them apply, except
-// CacheSize, which an embedded store does not need.
-func With(u userdb.Options) Option { return func(o *options) { o.userdb = u } }
+// CacheSize, which an embedded store does not need. If u has no schema, that of an earlier Schema
+// or With stays.
+func With(u userdb.Options) Option {
+	return func(o *options) {
+		if len(u.Schema.Types) == 0 {
+			u.Schema = o.userdb.Schema
+		}
+		o.userdb = u
+	}
+}
 
 // Fixtures names files to fill the store from, as with Store.Load.
 func Fixtures(fsys fs.FS, names ...string) Option {

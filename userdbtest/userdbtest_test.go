@@ -370,3 +370,19 @@ func BenchmarkFind(b *testing.B) {
 		}
 	}
 }
+
+// TestWithKeepsSchema checks that options without a schema keep the one that was given, in whatever
+// order.
+func TestWithKeepsSchema(t *testing.T) {
+	t.Parallel()
+	own := schema.Schema{Types: map[string]schema.Type{"member": {Primary: "uid"}}}
+	for _, options := range [][]userdbtest.Option{
+		{userdbtest.Schema(own), userdbtest.With(userdb.Options{})},
+		{userdbtest.With(userdb.Options{History: true}), userdbtest.Schema(own)},
+		{userdbtest.Schema(schema.User()), userdbtest.With(userdb.Options{Schema: own})},
+	} {
+		if _, err := userdbtest.New(t, options...).DB.Type("member"); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -24,6 +24,10 @@ type Auth struct {
 	VerifyPath, FactorsPath string
 	// Cookie describes the session cookie.
 	Cookie Cookie
+	// Bearer says that programs may send the secret of a session in the header "Authorization:
+	// Bearer SECRET" in place of the cookie; see Token. A request that has this header is not
+	// judged by its cookie.
+	Bearer bool
 	// Proxies holds the addresses of trusted proxies, see Origin. If there are none, the peer of
 	// the connection is the visitor.
 	Proxies []netip.Prefix
@@ -45,17 +49,27 @@ type Auth struct {
 // of the same domain can set it.
 type Cookie struct {
 	Name string // if "", session
+	// Transient says that the browser forgets the cookie when it is closed. The session itself
+	// still ends by Auth.Session. For "stay signed in", copy the Auth, which is a value, and set
+	// Transient of the copy for those who did not ask for it.
+	Transient bool
+	// Domain also sends the cookie to all hosts below a domain, such as example.com. Every one of
+	// them can then read and replace it, and its name begins with __Secure- in place of __Host-.
+	Domain string
 }
 
-const hostPrefix = "__Host-"
+const hostPrefix, securePrefix = "__Host-", "__Secure-"
 
 func (c Cookie) name(secure bool) string {
 	name := c.Name
 	if name == "" {
 		name = "session"
 	}
-	if secure {
+	switch {
+	case secure && c.Domain == "":
 		name = hostPrefix + name
+	case secure:
+		name = securePrefix + name
 	}
 	return name
 }
@@ -73,11 +87,14 @@ func (a Auth) CookieValue(r *http.Request, c Cookie) string {
 // removes the cookie.
 func (a Auth) SetCookie(w http.ResponseWriter, r *http.Request, c Cookie, value string, life time.Duration) {
 	secure, age := a.secure(r), int(life/time.Second)
-	if value == "" {
+	switch {
+	case value == "":
 		age = -1
+	case c.Transient:
+		age = 0
 	}
 	http.SetCookie(w, &http.Cookie{
-		Name: c.name(secure), Value: value, Path: "/", MaxAge: age,
+		Name: c.name(secure), Value: value, Path: "/", MaxAge: age, Domain: c.Domain,
 		Secure: secure, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	})
 }
@@ -117,7 +134,8 @@ func (a Auth) Visitor(next http.Handler) http.Handler {
 }
 
 // Require calls next for visitors who are signed in. It redirects others to SignInPath with 303,
-// adding the path of the request if that can be requested again (see ReturnPath).
+// adding the path of the request if that can be requested again (see ReturnPath). It answers
+// programs and scripts with a problem of RFC 9457 and 401.
 func (a Auth) Require(next http.Handler) http.Handler {
 	return a.handler(next, a.signedIn)
 }
@@ -139,7 +157,10 @@ func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 			a.fail(w, r, err)
 			return false
 		}
-		if !has {
+		switch {
+		case !has && a.isProgram(r):
+			writeProblem(w, userdb.CodeScope)
+		case !has:
 			http.Error(w, http.StatusText(http.StatusForbidden), http.StatusForbidden)
 		}
 		return has
@@ -151,6 +172,8 @@ func (a Auth) signedIn(w http.ResponseWriter, r *http.Request, v visitor) bool {
 	switch {
 	case v.entry.Key().IsValid():
 		return true
+	case a.isProgram(r):
+		writeProblem(w, userdb.CodeLogin)
 	case a.SignInPath == "":
 		http.Error(w, http.StatusText(http.StatusUnauthorized), http.StatusUnauthorized)
 	default:
@@ -186,6 +209,9 @@ func (a Auth) handler(next http.Handler, allowed func(http.ResponseWriter, *http
 			}
 		}
 		w.Header().Add("Vary", "Cookie")
+		if a.Bearer {
+			w.Header().Add("Vary", "Authorization")
+		}
 		w.Header().Set("Cache-Control", "no-store")
 		if allowed(w, r, v) {
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
@@ -200,11 +226,20 @@ func (a Auth) fail(w http.ResponseWriter, r *http.Request, err error) {
 		a.Failed(w, r, err)
 		return
 	}
+	if a.isProgram(r) {
+		WriteProblem(w, r, err)
+		return
+	}
 	http.Error(w, Texts["unavailable"], userdb.CodeOf(err).HTTPStatus())
 }
 
-// secret returns the value of the request's session cookie, or "" if it has none.
-func (a Auth) secret(r *http.Request) string { return a.CookieValue(r, a.Cookie) }
+// secret returns the secret of the request's session, or "" if it has none.
+func (a Auth) secret(r *http.Request) string {
+	if secret, sent := a.bearer(r); sent {
+		return secret
+	}
+	return a.CookieValue(r, a.Cookie)
+}
 
 // Attempt returns the userdb.Attempt to pass to Login and to other methods that act for the visitor
 // who sent the request.

@@ -2,7 +2,6 @@ package web
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -82,7 +81,7 @@ func (a Auth) Raise(w http.ResponseWriter, r *http.Request, p userdb.Proof) (use
 // signed in, not_verified, or factor if the entry has no second factor.
 func (a Auth) RequireLevel(level int, maxAge time.Duration, next http.Handler) http.Handler {
 	return a.handler(next, func(w http.ResponseWriter, r *http.Request, v visitor) bool {
-		script := fromScript(r)
+		script := a.isProgram(r)
 		switch {
 		case v.entry.Key().IsValid() && hasLevel(v.session, level, maxAge):
 			return true
@@ -144,9 +143,4 @@ func fromScript(r *http.Request) bool {
 }
 
 // writeProblem answers a request with a problem of RFC 9457.
-func writeProblem(w http.ResponseWriter, code userdb.Code) {
-	status := code.HTTPStatus()
-	w.Header().Set("Content-Type", "application/problem+json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]any{"status": status, "title": http.StatusText(status), "code": code})
-}
+func writeProblem(w http.ResponseWriter, code userdb.Code) { sendProblem(w, newProblem(code)) }

@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -43,6 +44,12 @@ type Flows struct {
 	Identifier string
 	// Providers are other providers with which visitors can sign in; package web/oidc sets them.
 	Providers []Provider
+	// Languages are the languages of the pages and mails, each with a catalogue in Catalogues. The
+	// Accept-Language header of a request chooses one of them, and the first is the default. If
+	// there are none, everything is in English.
+	Languages []string
+	// Language chooses the language for a request. If nil, Languages and the request do.
+	Language func(r *http.Request) string
 	// Paths are where the pages are. If it is the zero Paths, it is DefaultPaths.
 	Paths Paths
 }
@@ -99,6 +106,10 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	}
 	if f.Failed == nil {
 		f.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
+			if f.isProgram(r) {
+				WriteProblem(w, r, err)
+				return
+			}
 			f.Page("gone", func(*http.Request) (any, error) { return nil, err }, nil).ServeHTTP(w, r)
 		}
 	}
@@ -145,7 +156,8 @@ func (f *Flows) Register(mux *http.ServeMux) {
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Histories record the origin of a request, and no origin may fill the queue for hashing.
-		r = r.WithContext(userdb.WithActor(r.Context(), userdb.Actor{Origin: Origin(r, f.Proxies)}))
+		ctx := context.WithValue(r.Context(), languageKey{}, f.language(r))
+		r = r.WithContext(userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, f.Proxies)}))
 		_ = r.ParseForm() // Protect answers if this fails
 		p := Page{
 			Name: name, Status: http.StatusOK, Me: Entry(r.Context()), Session: Session(r.Context()), Form: r.Form,
@@ -153,6 +165,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 			MaxAddresses: f.maxAddresses(), CanSignUp: f.SignUp == SignUpByMail && f.Paths.SignUp != "",
 			Providers:     f.Providers,
 			CanAddFactors: f.Users.Schema().Factors,
+			Language:      Language(ctx), MinPassword: max(f.Users.Schema().Policy().Min, 1),
 		}
 		var err error
 		if r.Method == http.MethodPost && do != nil {
@@ -168,7 +181,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 			data, missing := load(r)
 			p.Data, err = data, cmp.Or(missing, err)
 		}
-		if p.Problems = Problems(err); err != nil {
+		if p.Problems = problemsIn(p.Language, err); err != nil {
 			p.Status = Status(err)
 			setRetryAfter(w, err)
 		}
@@ -198,7 +211,7 @@ func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Hand
 // statuses maps the rules of problems to the statuses of pages; all other rules answer 422.
 var statuses = map[string]int{
 	"gone": http.StatusGone, "busy": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable,
-	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden,
+	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden, "unproven": http.StatusForbidden,
 }
 
 // Status returns the HTTP status of a page that shows Problems(err). It is 200 for nil.
@@ -303,8 +316,8 @@ func (f *Flows) afterFirstStep(to string, err error) (string, error) {
 	return to, err
 }
 
-// awaitsCode calls next for visitors who have taken the first step of a sign-in, and lets others
-// sign in again.
+// awaitsCode calls next for visitors who have taken the first step of a sign-in, and sends others
+// to the page to sign in.
 func (f *Flows) awaitsCode(next http.Handler) http.Handler {
 	return f.Visitor(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.CookieValue(r, f.ticketCookie()) == "" {
@@ -487,9 +500,9 @@ func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, erro
 
 // SaveForm saves the facets that a visitor who is signed in changed in a form. Beside an input for
 // each field, the form has a hidden input shown-FIELD with the value that it showed, and a hidden
-// input rev with the revision of the entry. Fields that were not touched are not written, and those
-// that are not named never. If the entry has changed since, the error is ErrConflict, and
-// Page.Field returns what is stored now for fields that were not touched.
+// input rev with the revision of the entry. Fields that were not touched, or that are not
+// named, are not written. If the entry has changed since, the error is ErrConflict, and Page.Field
+// returns what is stored now for fields that were not touched.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
 	e, err := f.Users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
 		if e.Rev() != r.PostFormValue("rev") {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,53 +44,19 @@ type Mail struct {
 	// Entry belongs to the visitor who asked for the mail. It is the zero Entry unless that visitor
 	// is signed in.
 	Entry userdb.Entry
+	// Language is that of the page from which the mail was sent.
+	Language string
 }
 
-// Subject returns a subject in English.
+// Subject returns a subject in the language of the mail.
 func (m Mail) Subject() string {
-	switch m.Kind {
-	case MailWelcome:
-		return "Welcome"
-	case MailRegistered:
-		return "You have an account"
-	case MailReset:
-		return "New password"
-	case MailChange, MailAdd:
-		return "Your new address"
-	case MailLinked, MailUnlinked:
-		return "Your linked accounts"
-	case MailFactorAdded, MailFactorRemoved, MailNewCodes:
-		return "How you sign in"
-	}
-	return "New address"
+	return catalogueOf(m.Language).lookup("mail " + string(m.Kind) + " subject")
 }
 
-// Text returns a text in English, to be followed by the link.
+// Text returns a text in the language of the mail, to be followed by the link.
 func (m Mail) Text() string {
-	const doNothing = " If you did not ask for this, do nothing:"
-	const notYou = " If it was not you, choose a new password and look at this page:"
-	action := map[MailKind]string{MailChanging: "change your address to ", MailAdding: "add the address "}[m.Kind]
-	switch m.Kind {
-	case MailWelcome:
-		return "Create your account." + doNothing
-	case MailRegistered:
-		return "This address has an account. Sign in, or choose a new password:"
-	case MailReset:
-		return "Choose a new password for your account." + doNothing
-	case MailLinked:
-		return "You can now sign in with " + m.Address + ". If it was not you who linked it, choose a new password, and remove the link:"
-	case MailUnlinked:
-		return "You can no longer sign in with " + m.Address + ". If it was not you who removed the link, choose a new password:"
-	case MailFactorAdded:
-		return "An app that shows codes was added to your account." + notYou
-	case MailFactorRemoved:
-		return "An app that shows codes was removed from your account." + notYou
-	case MailNewCodes:
-		return "Your account has new recovery codes." + notYou
-	case MailChange, MailAdd:
-		return "Confirm that this is your address, for the account " + m.Entry.Text("name") + "." + doNothing
-	}
-	return "Somebody who gave your password asked to " + action + m.Address + ". If it was not you, choose a new password:"
+	account := cmp.Or(m.Entry.Text("name"), m.Entry.UID())
+	return strings.NewReplacer("{address}", m.Address, "{account}", account).Replace(catalogueOf(m.Language).lookup("mail " + string(m.Kind)))
 }
 
 // A MailQueue sends mails in the background, so that no visitor waits for a mail server or can
@@ -218,6 +185,7 @@ func (p *place) fill(ctx context.Context, m Mail) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	p.left--
+	m.Language = cmp.Or(m.Language, Language(ctx))
 	q.waiting = append(q.waiting, queuedMail{context.WithoutCancel(ctx), m})
 	if q.workers < cmp.Or(q.Workers, 4) {
 		q.workers++

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -38,7 +40,9 @@ type Page struct {
 	CanSignUp    bool
 	Providers    []Provider
 
-	CanAddFactors bool // whether the schema allows second factors
+	CanAddFactors bool   // whether the schema allows second factors
+	Language      string // of the page, see Flows.Languages
+	MinPassword   int    // how many characters a password needs
 }
 
 // A Field describes an input for a facet.
@@ -91,13 +95,14 @@ func shown(form url.Values, e userdb.Entry, field string) string {
 	return e.Text(field)
 }
 
-// Field returns an input for a template. Its value is what the visitor typed or else what is
+// Field returns an input for a template. Its label is translated, and its value is what the visitor typed or else what is
 // stored; passwords and codes are not shown again.
 func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
 	secret := kind == "password" || autocomplete == "one-time-code" || name == "recovery"
 	if sent, is := p.Form[name]; is && !secret {
 		stored = sent[0]
 	}
+	label = strings.ReplaceAll(catalogueOf(p.Language).lookup(label), "{min}", strconv.Itoa(p.MinPassword))
 	return Input{name, label, kind, autocomplete, stored, p.Of(name)}
 }
 
@@ -105,7 +110,7 @@ func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
 var files embed.FS
 
 // Templates returns the templates of all pages of Flows, and of their parts: head, nav, notes,
-// done, bottom, field and qr. An application parses its own templates into them, which also
+// bottom, field and qr. An application parses its own templates into them, which also
 // replaces those of the same name, and passes the result to RenderTemplates. The template qr is
 // empty; with package web/qr it can show the QR code of an authenticator app.
 func Templates() *template.Template {

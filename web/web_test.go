@@ -398,12 +398,15 @@ func TestProblems(t *testing.T) {
 	}{
 		{nil, ""},
 		{err, "email email: This is not an e-mail address.; name taken: Somebody has this already. Choose another one.; " +
-			"password min: This is too short: 5 characters are fewer than 8."},
-		{&password.PolicyError{Rule: "strength", Reason: "its strength 1 is less than 3"}, "password strength: This is not allowed: its strength 1 is less than 3."},
+			"password min: At least 8 characters."},
+		{&password.PolicyError{Rule: "strength", Reason: "its strength 1 is less than 3"}, "password strength: This is too easy to guess. Add another word or two."},
 		{userdb.ErrLogin, " login: Wrong name or password."},
 		{&userdb.WaitError{Wait: 1500e6}, " wait: Too many attempts. Try again in 2 seconds."},
 		{fmt.Errorf("saving: %w", userdb.ErrConflict), " conflict: This was changed in the meantime. Check it and send it again."},
 		{userdb.ErrNotFound, " gone: This is no longer valid."},
+		{&userdb.FieldError{Err: userdb.ErrUnproven, Field: "email", Rule: "unproven"}, " unproven: Confirm your address first."},
+		{&userdb.FieldError{Err: userdb.ErrInvalid, Field: "born", Rule: "codec", Reason: "not a value of codec date"}, "born date: Not a date. Write 2026-11-20."},
+		{&userdb.WaitError{Wait: 3 * time.Hour}, " wait: Too many attempts. Try again in 3 hours."},
 		{fmt.Errorf("%w: %w", userdb.ErrUnavailable, secret), " unavailable: The service is not responding. Try again in a moment."},
 		{fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, secret), " unknown: The service is not responding. Check whether this was done before you try again."},
 		{fmt.Errorf("%w: %w", userdb.ErrUnconfirmed, secret), " unknown: The service is not responding. Check whether this was done before you try again."},

@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -56,8 +57,9 @@ func releaseHeldCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "release FIELD=VALUE",
 		Short: "Let others take a value that is held",
-		Long: `Let others take a value that is held, before its time. The next owner may get what was meant for the
-former one, such as mail. Exits 3 if the value is not held. The entry is of the type that --type names.`,
+		Long: `Let others take a value that is held, before its time is up. The next owner may
+get what was meant for the former one, such as mail. Exits 3 if the value is not
+held. The entry is of the type that --type names.`,
 		Example: `  userdb set name=Alice name=Alicia
   userdb held release name=Alice`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -70,20 +72,24 @@ former one, such as mail. Exits 3 if the value is not held. The entry is of the 
 	}
 }
 
-// notHeld adds word, which names a value, to ErrNotFound. It returns any other error as it is.
+// notHeld returns an error that names the value word in place of ErrNotFound, and any other error
+// as it is.
 func notHeld(word string, err error) error {
 	if errors.Is(err, userdb.ErrNotFound) {
-		return fmt.Errorf("%s is not held: %w", printable(word), err)
+		return coded.New(userdb.CodeNotFound, printable(word)+" is not held")
 	}
 	return err
 }
 
-// parseHeld parses a word of the form FIELD=VALUE, and returns the type that --type names with it.
+// parseHeld returns the type that --type names, and both parts of a word FIELD=VALUE.
 func (s *session) parseHeld(ctx context.Context, word string) (t *userdb.Type, field, value string, err error) {
 	if err := checkFields([]string{word}); err != nil {
 		return nil, "", "", err
 	}
 	field, value, _ = strings.Cut(word, "=")
 	t, err = s.typ(ctx, s.Type)
+	if err == nil && value != "" {
+		_, err = hints.Field(field, value).Resolve(s.db.Schema(), t.Name())
+	}
 	return t, field, value, err
 }

@@ -22,7 +22,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/schema"
@@ -61,8 +60,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends. Then it lets requests in progress finish, and sends the mails that
-// wait.
+// run serves until ctx ends, and then until the mails that wait are sent.
 func (s *site) run(ctx context.Context, listen, store string) error {
 	if info, err := os.Stat(s.mail); err != nil || !info.IsDir() || flag.NArg() > 0 || s.key == nil && store != "memory:" {
 		return errors.Join(errors.New("want --mail DIR, an existing directory, --key FILE with --store, and no arguments besides flags"), err)
@@ -82,21 +80,17 @@ func (s *site) run(ctx context.Context, listen, store string) error {
 	}
 	defer db.Close()
 	users, err := db.Type("user")
-	listener, listenErr := new(net.ListenConfig).Listen(ctx, "tcp", listen)
-	if err = errors.Join(err, listenErr); err != nil {
+	if err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
 		return err
 	}
 	base := "http://" + listener.Addr().String()
-	server := http.Server{Handler: s.handler(users, base), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second, IdleTimeout: time.Minute}
+	handler := s.handler(users, base)
 	fmt.Println("listening on", base)
-	context.AfterFunc(ctx, func() { _ = server.Shutdown(context.Background()) })
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	limited, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	err = server.Shutdown(limited) // waits for the Shutdown that AfterFunc began
-	return errors.Join(err, s.flows.Mail.Close(limited))
+	return web.Serve(ctx, listen, handler, web.Ops{Listener: listener, Close: s.flows.Mail.Close})
 }
 
 // send writes a mail to a file, which appears only when it is complete. The link is on a line of

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/base32"
@@ -12,10 +13,12 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +30,17 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-func TestMain(m *testing.M) { os.Exit(hashcost.Cheap(m)) }
+// childFlags names the environment variable with the flags of a process of the example.
+const childFlags = "USERDB_TEST_WEBAPP_FLAGS"
+
+func TestMain(m *testing.M) {
+	if flags := os.Getenv(childFlags); flags != "" {
+		os.Args = append(os.Args[:1], strings.Fields(flags)...)
+		main()
+		return
+	}
+	os.Exit(hashcost.Cheap(m))
+}
 
 const password = "correct horse battery"
 
@@ -40,15 +53,17 @@ type visitor struct {
 	read   map[string]bool // files of mails that links has returned
 }
 
-// eachStore runs a test on a site with accounts in memory, and on one with accounts on Redis.
+// eachStore runs a test on sites with accounts in memory, in a file, on Redis and on a cluster.
 func eachStore(t *testing.T, test func(t *testing.T, v *visitor)) {
-	for _, name := range []string{"memory", "redis"} {
+	for name, open := range map[string]func(t *testing.T) string{
+		"memory":  func(*testing.T) string { return "memory:" },
+		"file":    func(t *testing.T) string { return "file:" + filepath.Join(t.TempDir(), "users.db") },
+		"redis":   func(t *testing.T) string { return redistest.Start(t).URL() },
+		"cluster": func(t *testing.T) string { return redistest.StartCluster(t).URL() },
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := "memory:"
-			if name == "redis" {
-				store = redistest.Start(t).URL()
-			}
+			store := open(t)
 			text, err := files.Open("pages/schema.json")
 			must(t, err)
 			accounts, err := schema.Load(text)
@@ -231,8 +246,8 @@ func TestAccount(t *testing.T) {
 		}
 		page := v.do(422, "/welcome", "token", tokenOf(welcome), "name", "", "password", "short")
 		v.checkProblem(page, "name", "This is needed.")
-		v.checkProblem(page, "password", "This is too short")
-		v.checkProblem(v.do(422, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", ""), "password", "This is too short: it is empty.")
+		v.checkProblem(page, "password", "At least 8 characters")
+		v.checkProblem(v.do(422, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", ""), "password", "At least 8 characters.")
 		if to := v.do(303, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", password); to != "/account?done=welcome" {
 			t.Errorf("redirected to %s, want /account?done=welcome", to)
 		}
@@ -254,13 +269,13 @@ func TestAccount(t *testing.T) {
 		}
 		second := rev.FindStringSubmatch(page)[1]
 		page = v.do(422, "/account/edit", "rev", second, "name", "a@b", "job", "")
-		v.checkProblem(page, "name", "This is not allowed")
+		v.checkProblem(page, "name", "Use letters, digits and single spaces.")
 		v.do(303, "/account/edit", "rev", rev.FindStringSubmatch(page)[1], "name", "annie", "job", "")
 
 		other := v.newVisitor()
 		other.do(303, "/signin", "identifier", "annie", "password", password)
 		v.checkProblem(v.do(422, "/account/password", "old", "wrong", "new", "battery staple horse"), "old", "Wrong name or password.")
-		v.checkProblem(v.do(422, "/account/password", "old", password, "new", "short"), "new", "This is too short")
+		v.checkProblem(v.do(422, "/account/password", "old", password, "new", "short"), "new", "At least 8 characters")
 		v.do(303, "/account/password", "old", password, "new", "battery staple horse")
 		v.do(200, "/account")
 		if to := other.do(303, "/account"); !strings.HasPrefix(to, "/signin?return=") {
@@ -370,7 +385,7 @@ func TestAddresses(t *testing.T) {
 		v.newVisitor().do(303, "/forgot", "identifier", work)
 		v.link(work)
 		for _, address := range []string{first, "ANN@example.com"} {
-			v.checkProblem(v.do(422, at, "do", "remove", "address", address), "", "This is not allowed: make another address the first")
+			v.checkProblem(v.do(422, at, "do", "remove", "address", address), "", "The first address must be a verified one, and it cannot be removed.")
 		}
 		v.do(303, at, "do", "first", "address", work)
 		v.wantAddresses("ann", work, first)
@@ -378,7 +393,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("the page does not show two verified addresses:\n%s", page)
 		}
 		v.do(303, at, "do", "remove", "address", first)
-		v.checkProblem(v.do(422, at, "do", "remove", "address", work), "", "This is not allowed: make another address the first")
+		v.checkProblem(v.do(422, at, "do", "remove", "address", work), "", "The first address must be a verified one, and it cannot be removed.")
 		v.wantAddresses("ann", work)
 		v.newVisitor().do(422, "/signin", "identifier", first, "password", password)
 		v.newVisitor().signUp(first, "another")
@@ -396,7 +411,7 @@ func TestUnverifiedAddress(t *testing.T) {
 		if page := v.do(200, at); strings.Count(page, ">not verified<") != 1 {
 			t.Errorf("the page does not show one address as not verified:\n%s", page)
 		}
-		v.checkProblem(v.do(422, at, "do", "first", "address", given), "", "This is not allowed: this address is not verified")
+		v.checkProblem(v.do(422, at, "do", "first", "address", given), "", "The first address must be a verified one")
 		v.newVisitor().do(422, "/signin", "identifier", given, "password", password)
 		link, _ := v.addAddress(given, first)
 		v.do(303, "/add", "token", tokenOf(link))
@@ -422,7 +437,7 @@ func TestFullAddresses(t *testing.T) {
 		if page := v.do(200, "/account/addresses"); !strings.Contains(page, "You have 5 addresses.") || strings.Contains(page, `name="email"`) {
 			t.Errorf("the page does not say that there are as many addresses as are allowed:\n%s", page)
 		}
-		v.checkProblem(v.do(422, "/add", "token", tokenOf(link)), "", "This is not allowed: over 5 values.")
+		v.checkProblem(v.do(422, "/add", "token", tokenOf(link)), "", "There are too many. Remove one first.")
 		v.do(303, "/account/addresses", "do", "remove", "address", "ann1@example.com")
 		v.do(303, "/add", "token", tokenOf(link)) // the link is still good
 		v.wantAddresses("ann", first, "ann0@example.com", "ann2@example.com", "ann3@example.com", "late@example.com")
@@ -527,7 +542,7 @@ func TestForgottenPassword(t *testing.T) {
 		v.do(303, "/forgot", "identifier", "ANN")
 		reset := v.link("ann@example.com")
 		v.do(200, reset)
-		v.checkProblem(v.do(422, "/reset", "token", tokenOf(reset), "password", "short"), "password", "This is too short")
+		v.checkProblem(v.do(422, "/reset", "token", tokenOf(reset), "password", "short"), "password", "At least 8 characters")
 		v.do(303, "/reset", "token", tokenOf(reset), "password", "battery staple horse")
 		v.do(200, "/account")
 		v.do(410, reset)
@@ -653,5 +668,40 @@ func TestLines(t *testing.T) {
 	must(t, err)
 	if n := strings.Count(string(text), "\n"); n > 170 {
 		t.Errorf("main.go has %d lines, want at most 170", n)
+	}
+}
+
+// TestTerminate starts the example, lets visitors sign up, and sends it SIGTERM: it ends by itself,
+// without an error, when all mails are sent.
+func TestTerminate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), childFlags+"=--listen 127.0.0.1:0 --mail "+dir)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	base, is := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	if !is {
+		t.Fatalf("got %q, %v", line, err)
+	}
+	const visitors = 20
+	for i := range visitors {
+		resp, err := http.PostForm(base+"/signup", url.Values{"email": {fmt.Sprintf("v%d@example.com", i)}})
+		must(t, err)
+		must(t, resp.Body.Close())
+		if resp.Request.URL.Path != "/sent" {
+			t.Fatalf("got %s", resp.Status)
+		}
+	}
+	begin := time.Now()
+	must(t, cmd.Process.Signal(syscall.SIGTERM))
+	if err := cmd.Wait(); err != nil || time.Since(begin) > 15*time.Second {
+		t.Errorf("ended with %v after %s", err, time.Since(begin))
+	}
+	mails, err := filepath.Glob(filepath.Join(dir, "mail-*.txt"))
+	if must(t, err); len(mails) != visitors {
+		t.Errorf("%d mails were sent, want %d", len(mails), visitors)
 	}
 }

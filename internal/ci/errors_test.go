@@ -69,6 +69,7 @@ var publicErrors = map[string]error{
 	"userdb.ErrNotVerified":     userdb.ErrNotVerified,
 	"userdb.ErrUnproven":        userdb.ErrUnproven,
 	"userdb.ErrTooManyAttempts": userdb.ErrTooManyAttempts,
+	"userdb.ErrNoHistory":       userdb.ErrNoHistory,
 	"userdb.WaitError":          &userdb.WaitError{},
 	"userdb.ErrUnmarshal":       userdb.ErrUnmarshal,
 	"userdb.FieldError":         &userdb.FieldError{Err: userdb.ErrDuplicate},

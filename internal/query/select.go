@@ -20,6 +20,7 @@ import (
 type Query struct {
 	Where schema.Facets
 	Tags  []string
+	Has   map[string][]string
 	Limit int
 
 	After, Before string
@@ -43,7 +44,7 @@ type Selection struct {
 	one      *store.Lookup // not nil if the query names a unique value, which at most one entry has
 	indexes  []recordkey.Key
 	where    map[string]string // wire forms of facets, or canonical secondary values
-	tags     []string
+	members  []setMember
 	disabled *bool
 	field    string      // the field whose values determine the order; "" means no order
 	order    store.Order // only if field is set
@@ -52,6 +53,9 @@ type Selection struct {
 	left     *int        // how many more entries may be read; nil means no limit
 	bytes    *int        // how many more bytes of entries may be read; nil means no limit
 }
+
+// A setMember is a member that a tertiary set of the entries must have.
+type setMember struct{ set, value string }
 
 // keysPerRead is the number of scanned keys that count as much as one entry read.
 const keysPerRead = 100
@@ -95,24 +99,19 @@ func (s Selection) countRead(found []store.Found) {
 // Select checks a query. It refuses fields that are neither indexed nor unique, because only
 // reading every entry could find them.
 func Select(t *change.Type, q Query) (Selection, error) {
-	s := Selection{Type: t, tags: q.Tags, where: map[string]string{}, disabled: q.Disabled}
+	s := Selection{Type: t, where: map[string]string{}, disabled: q.Disabled}
 	for _, field := range slices.Sorted(maps.Keys(q.Where)) {
 		if err := s.selectField(field, q.Where[field]); err != nil {
 			return Selection{}, err
 		}
 	}
-	if len(q.Tags) > 0 && !t.Schema.Tertiary[change.TagsName].Indexed {
-		return Selection{}, change.Invalid(change.TagsName, "query", "the schema declares no indexed set of that name")
+	if err := s.selectMembers(change.TagsName, q.Tags); err != nil {
+		return Selection{}, err
 	}
-	if len(q.Tags) > 0 && t.Building.Has(change.TagsName, schema.RoleIndexed) {
-		return Selection{}, errBuilding(change.TagsName)
-	}
-	for _, tag := range q.Tags {
-		key, ok := t.IndexKey(change.TagsName, tag)
-		if !ok {
-			return Selection{}, change.Invalid(change.TagsName, "key", "not a tag that an index can hold")
+	for _, set := range slices.Sorted(maps.Keys(q.Has)) {
+		if err := s.selectMembers(set, q.Has[set]); err != nil {
+			return Selection{}, err
 		}
-		s.indexes = append(s.indexes, key)
 	}
 	if q.MaxRead > 0 {
 		s.left = &q.MaxRead
@@ -125,6 +124,26 @@ func Select(t *change.Type, q Query) (Selection, error) {
 		return Selection{}, store.ErrCursor
 	}
 	return s, s.orderBy(q)
+}
+
+// selectMembers adds the members that a tertiary set of the entries must have.
+func (s *Selection) selectMembers(set string, members []string) error {
+	switch {
+	case len(members) == 0:
+		return nil
+	case !s.Type.Schema.Tertiary[set].Indexed:
+		return change.Invalid(set, "query", "the schema declares no indexed set of that name")
+	case s.Type.Building.Has(set, schema.RoleIndexed):
+		return errBuilding(set)
+	}
+	for _, member := range members {
+		key, ok := s.Type.IndexKey(set, member)
+		if !ok {
+			return change.Invalid(set, "key", "not a member that an index can hold")
+		}
+		s.indexes, s.members = append(s.indexes, key), append(s.members, setMember{set, member})
+	}
+	return nil
 }
 
 // joinFields returns a list of fields for the end of an error message.
@@ -238,7 +257,7 @@ func (rd *Reader) filter(ctx context.Context, s Selection, candidates ...store.L
 	found = slices.DeleteFunc(found, func(f store.Found) bool {
 		return f.Err == store.ErrNotFound || f.Err == nil && !s.matches(f.Record)
 	})
-	return rd.withTags(ctx, s, found)
+	return rd.withMembers(ctx, s, found)
 }
 
 func lookups(prks []recordkey.Key) []store.Lookup {
@@ -265,19 +284,22 @@ func (s Selection) matches(r store.Record) bool {
 	return true
 }
 
-// withTags returns the entries that have all tags of the selection.
-func (rd *Reader) withTags(ctx context.Context, s Selection, found []store.Found) ([]store.Found, error) {
-	if len(s.tags) == 0 {
+// withMembers returns the entries whose sets have all members of the selection.
+func (rd *Reader) withMembers(ctx context.Context, s Selection, found []store.Found) ([]store.Found, error) {
+	if len(s.members) == 0 {
 		return found, nil
 	}
 	var members []store.Member
 	for _, f := range found {
-		set, err := f.Record.Key.Tertiary(change.TagsName)
-		if f.Err != nil || err != nil {
+		if f.Err != nil {
 			continue
 		}
-		for _, tag := range s.tags {
-			members = append(members, store.Member{Set: set, Value: tag})
+		for _, m := range s.members {
+			set, err := f.Record.Key.Tertiary(m.set)
+			if err != nil {
+				return nil, err
+			}
+			members = append(members, store.Member{Set: set, Value: m.value})
 		}
 	}
 	has, err := rd.Engine.HasMembers(ctx, members, false)
@@ -288,8 +310,8 @@ func (rd *Reader) withTags(ctx context.Context, s Selection, found []store.Found
 		if f.Err != nil {
 			return false
 		}
-		hasTags := has[:len(s.tags)] // the answers for this entry
-		has = has[len(s.tags):]
-		return slices.Contains(hasTags, false)
+		hasAll := has[:len(s.members)] // the answers for this entry
+		has = has[len(s.members):]
+		return slices.Contains(hasAll, false)
 	}), nil
 }

@@ -79,6 +79,9 @@ func VerbsOf() []Verb {
 		}},
 		{"History", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			_, err := users.History(ctx, h)
+			if errors.Is(err, userdb.ErrNoHistory) {
+				err = nil
+			}
 			return err
 		}},
 		{"Events", func(ctx context.Context, db *userdb.DB, _ *userdb.Type) error {

@@ -1,0 +1,225 @@
+package userdbtest
+
+import (
+	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+
+	"golang.org/x/net/html"
+)
+
+// A Browser visits the pages of a site in a test. It keeps cookies, follows redirects, and fills in
+// forms as a visitor does, with their hidden inputs. It runs no scripts. Each Browser is another
+// visitor. It is not safe for concurrent use.
+type Browser struct {
+	// Header is added to each request, such as Accept-Language.
+	Header http.Header
+	// Addr is the address and port of the visitor.
+	Addr string
+
+	Status int    // of the page
+	Path   string // of the page, with its query
+	Body   string // of the page, or of the last answer to Do
+
+	t    TB
+	site http.Handler
+	jar  http.CookieJar
+	page *html.Node
+}
+
+// NewBrowser returns a browser for a site, which it visits over https. The browser shows no page
+// yet.
+func NewBrowser(t TB, site http.Handler) *Browser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatalf("userdbtest: %v", err)
+	}
+	return &Browser{Header: http.Header{}, Addr: "192.0.2.1:1234", t: t, site: site, jar: jar}
+}
+
+// maxRedirects is how many redirects a browser follows for one page.
+const maxRedirects = 10
+
+// Open opens the page at a path. It may be a whole URL, such as the link of a mail, whose host is
+// ignored.
+func (b *Browser) Open(path string) *Browser {
+	b.t.Helper()
+	return b.load(http.MethodGet, path, "")
+}
+
+// Send fills in a form of the page and sends it. If button is not "", the form is the first one
+// that has a button with this text; otherwise it is the first one that has all inputs. fields are
+// names of inputs and their values; a value that is given twice is sent twice. Inputs that are not
+// named are sent as the page has them. If there is no such form, Send ends the test.
+func (b *Browser) Send(button string, fields ...string) *Browser {
+	b.t.Helper()
+	form, pressed := b.find(button, fields)
+	if form == nil {
+		b.t.Fatalf("userdbtest: %s has no form with the button %q and the fields %q:\n%s", b.Path, button, fields, b.Text())
+		return b
+	}
+	values := url.Values{}
+	var named []string
+	for i := 0; i+1 < len(fields); i += 2 {
+		named = append(named, fields[i])
+		values.Add(fields[i], fields[i+1])
+	}
+	for input := range form.Descendants() {
+		name := attribute(input, "name")
+		if name == "" || slices.Contains(named, name) {
+			continue
+		}
+		switch kind := attribute(input, "type"); {
+		case input.Data == "button" && input == pressed,
+			input.Data == "input" && kind != "submit" && (kind != "checkbox" && kind != "radio" || has(input, "checked")):
+			values.Add(name, attribute(input, "value"))
+		case input.Data == "textarea":
+			values.Add(name, textOf(input))
+		case input.Data == "select":
+			for option := range input.Descendants() {
+				if option.Data == "option" && has(option, "selected") {
+					values.Add(name, attribute(option, "value"))
+				}
+			}
+		}
+	}
+	action := attribute(form, "action")
+	if action == "" {
+		action = b.Path
+	}
+	if !strings.EqualFold(attribute(form, "method"), http.MethodPost) {
+		path, _, _ := strings.Cut(action, "?")
+		return b.load(http.MethodGet, path+"?"+values.Encode(), "")
+	}
+	return b.load(http.MethodPost, action, values.Encode())
+}
+
+// Want fails the test unless the page has the status and shows all of the texts.
+func (b *Browser) Want(status int, texts ...string) *Browser {
+	b.t.Helper()
+	shown := b.Text()
+	if b.Status != status {
+		b.t.Errorf("userdbtest: %s: got status %d, want %d:\n%s", b.Path, b.Status, status, shown)
+	}
+	for _, text := range texts {
+		if !strings.Contains(shown, text) {
+			b.t.Errorf("userdbtest: %s does not show %q:\n%s", b.Path, text, shown)
+		}
+	}
+	return b
+}
+
+// Text returns the text of the page without tags, with white space as a single space.
+func (b *Browser) Text() string { return textOf(b.page) }
+
+// Do sends a request as a program does, such as with a body in JSON and a bearer token. It follows
+// no redirects, and does not change the page. The host of the request is ignored.
+func (b *Browser) Do(r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	for name, values := range b.Header {
+		if r.Header.Get(name) == "" {
+			r.Header[name] = values
+		}
+	}
+	r.RemoteAddr = b.Addr
+	b.site.ServeHTTP(w, r)
+	return w
+}
+
+func (b *Browser) load(method, path, body string) *Browser {
+	b.t.Helper()
+	for range maxRedirects {
+		u, err := url.Parse(path)
+		if err != nil {
+			b.t.Fatalf("userdbtest: %v", err)
+			return b
+		}
+		target := &url.URL{Scheme: "https", Host: "example.com", Path: u.Path, RawQuery: u.RawQuery}
+		r := httptest.NewRequest(method, target.String(), strings.NewReader(body))
+		r.Header.Set("Accept", "text/html")
+		r.Header.Set("Sec-Fetch-Site", "same-origin")
+		r.Header.Set("Sec-Fetch-Mode", "navigate")
+		if method == http.MethodPost {
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
+		for _, cookie := range b.jar.Cookies(target) {
+			r.AddCookie(cookie)
+		}
+		w := b.Do(r)
+		b.jar.SetCookies(target, w.Result().Cookies())
+		b.Status, b.Path, b.Body = w.Code, target.RequestURI(), w.Body.String()
+		if b.page, err = html.Parse(strings.NewReader(b.Body)); err != nil {
+			b.t.Fatalf("userdbtest: %s: %v", b.Path, err)
+			return b
+		}
+		if w.Code != http.StatusSeeOther && w.Code != http.StatusFound {
+			return b
+		}
+		method, path, body = http.MethodGet, w.Header().Get("Location"), ""
+	}
+	b.t.Fatalf("userdbtest: %s redirects again and again", b.Path)
+	return b
+}
+
+// find returns the form to send and the button that is pressed.
+func (b *Browser) find(button string, fields []string) (form, pressed *html.Node) {
+	if b.page == nil {
+		return nil, nil
+	}
+	for form := range b.page.Descendants() {
+		if form.Data != "form" {
+			continue
+		}
+		var names []string
+		pressed = nil
+		for n := range form.Descendants() {
+			names = append(names, attribute(n, "name"))
+			if n.Data == "button" && pressed == nil && (button == "" || textOf(n) == button) {
+				pressed = n
+			}
+		}
+		missing := pressed == nil && button != ""
+		for i := 0; i < len(fields); i += 2 {
+			missing = missing || !slices.Contains(names, fields[i])
+		}
+		if !missing {
+			return form, pressed
+		}
+	}
+	return nil, nil
+}
+
+func attribute(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+// has reports whether an element has an attribute.
+func has(n *html.Node, name string) bool {
+	return slices.ContainsFunc(n.Attr, func(a html.Attribute) bool { return a.Key == name })
+}
+
+// textOf returns the text in an element.
+func textOf(n *html.Node) string {
+	if n == nil {
+		return ""
+	}
+	var text strings.Builder
+	for d := range n.Descendants() {
+		if d.Type == html.TextNode && d.Parent.Data != "style" && d.Parent.Data != "script" {
+			text.WriteString(d.Data)
+		}
+		if d.Type == html.ElementNode {
+			text.WriteByte(' ')
+		}
+	}
+	return strings.Join(strings.Fields(text.String()), " ")
+}

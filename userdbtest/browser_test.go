@@ -1,0 +1,73 @@
+package userdbtest_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/userdbtest"
+	"github.com/coffeenode/userdb/web"
+)
+
+// TestBrowser signs up and in at a site with the default pages.
+func TestBrowser(t *testing.T) {
+	t.Parallel()
+	s, mails := userdbtest.New(t), userdbtest.NewMails(t)
+	flows := &web.Flows{
+		Auth: web.Auth{Users: s.Type("user")}, SignUp: web.SignUpByMail, Mail: &web.MailQueue{Send: mails.Send}, Base: "https://example.com",
+		Fields: []web.Field{{Name: "name", Label: "Name", Autocomplete: "username"}},
+	}
+	mux := http.NewServeMux()
+	flows.Register(mux)
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`<form action="/sent"><input name="to" value="x"><input type="checkbox" name="a" value="1" checked>` +
+			`<input type="checkbox" name="b" value="1"><textarea name="c">long</textarea><select name="d"><option value="1"><option value="2" selected></select>` +
+			`<button name="e" value="1">One</button><button name="e" value="2">Two</button></form>`))
+	})
+	mux.Handle("GET /account", flows.Require(http.NotFoundHandler()))
+	site := web.Protect(mux)
+
+	b := userdbtest.NewBrowser(t, site)
+	b.Open("/signup").Want(200, "Sign up").Send("", "email", "ann@example.com").Want(200, "Check your mail", "ann@example.com")
+	b.Open(mails.To("ann@example.com").Link).Want(200, "Create your account")
+	b.Send("Create the account", "name", "ann", "password", "short").Want(422, "At least 8 characters.")
+	b.Send("Create the account", "name", "ann", "password", alicePassword).Want(404)
+	if b.Path != "/account?done=welcome" {
+		t.Errorf("ended at %s", b.Path)
+	}
+	userdbtest.NewBrowser(t, site).Open("/account").Want(200, "Sign in").Send("Sign in", "identifier", "ann", "password", "wrong").Want(422, "Wrong name or password.")
+
+	if b.Open("/").Send("Two", "to", "y", "to", "z"); b.Path != "/sent?a=1&c=long&d=2&e=2&to=y&to=z" {
+		t.Errorf("sent %s", b.Path)
+	}
+	if w := b.Do(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/nothing", nil)); w.Code != 404 || len(mails.Left()) != 0 {
+		t.Errorf("got %d, and %d mails are left", w.Code, len(mails.Left()))
+	}
+}
+
+// TestBrowserFails checks what a test says if a form, a text or a mail is absent.
+func TestBrowserFails(t *testing.T) {
+	site := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/round" {
+			http.Redirect(w, r, "/round", http.StatusSeeOther)
+		}
+		_, _ = w.Write([]byte("<style>hidden</style><p>Hello</p><form><button>Go</button></form>"))
+	})
+	for _, tt := range []struct {
+		do   func(*userdbtest.Browser)
+		want string
+	}{
+		{func(b *userdbtest.Browser) { b.Send("Go") }, "no form"},
+		{func(b *userdbtest.Browser) { b.Open("/").Send("Stop") }, "no form"},
+		{func(b *userdbtest.Browser) { b.Open("/").Send("Go", "name", "x") }, "no form"},
+		{func(b *userdbtest.Browser) { b.Open("/").Want(200, "hidden") }, `does not show "hidden"`},
+		{func(b *userdbtest.Browser) { b.Open("/").Want(404) }, "got status 200, want 404"},
+		{func(b *userdbtest.Browser) { b.Open("/round") }, "again and again"},
+		{func(b *userdbtest.Browser) { b.Open("/%") }, "invalid URL escape"},
+	} {
+		if got := strings.Join(new(recorder).run(func(r *recorder) { tt.do(userdbtest.NewBrowser(r, site)) }), "\n"); !strings.Contains(got, tt.want) {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}

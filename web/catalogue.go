@@ -1,0 +1,135 @@
+package web
+
+import (
+	"context"
+	"html/template"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/text/language"
+)
+
+// A Catalogue holds the texts for visitors in one language. These are its keys:
+//
+//   - For problems a field and a rule ("email taken"), a rule, or "". The first of these that
+//     exists is used.
+//   - For messages after a form "done" and the word that the path has as parameter done, such as
+//     "done welcome".
+//   - For mails "mail" and the kind, such as "mail reset", and the same with "subject" after it.
+//   - For everything else on pages the English text.
+//   - "date layout" and "time layout" are layouts for time.Format, and "seconds", "minutes" and "hours" say how
+//     long to wait.
+//
+// A text contains the names of parameters in {braces}. Texts of pages may contain HTML.
+type Catalogue map[string]string
+
+// Catalogues holds the texts by language. Change them, or parts of them, and add further languages
+// before serving. Texts that a catalogue lacks are taken from English.
+var Catalogues = map[string]Catalogue{"en": Texts, "de": german, "fr": french, "es": spanish}
+
+// ChooseLanguage returns the language among those offered that suits the Accept-Language header of
+// a request best, or the first of them.
+func ChooseLanguage(r *http.Request, offered ...string) string {
+	if len(offered) < 2 {
+		return append(offered, "en")[0]
+	}
+	tags := make([]language.Tag, len(offered))
+	for i, name := range offered {
+		tags[i] = language.Make(name)
+	}
+	wanted, _, _ := language.ParseAcceptLanguage(r.Header.Get("Accept-Language"))
+	_, i, _ := language.NewMatcher(tags).Match(wanted...)
+	return offered[i]
+}
+
+// catalogueOf returns the catalogue of a language.
+func catalogueOf(name string) Catalogue {
+	if c, has := Catalogues[name]; has {
+		return c
+	}
+	return Texts
+}
+
+// lookup returns the text of the first key that c or the English catalogue has, or the last key if
+// none of them has a text.
+func (c Catalogue) lookup(keys ...string) string {
+	for _, catalogue := range []Catalogue{c, Texts} {
+		for _, key := range keys {
+			if text, has := catalogue[key]; has {
+				return text
+			}
+		}
+	}
+	return keys[len(keys)-1]
+}
+
+// Text returns the text for a problem.
+func (c Catalogue) Text(p Problem) string {
+	var parameters []string
+	for name, value := range p.Params {
+		parameters = append(parameters, "{"+name+"}", value)
+	}
+	if n, err := strconv.Atoi(p.Params["seconds"]); err == nil {
+		parameters = append(parameters, "{wait}", c.wait(n))
+	}
+	return strings.NewReplacer(parameters...).Replace(c.lookup(strings.TrimSpace(p.Field+" "+p.Rule), p.Rule, ""))
+}
+
+// wait says for how long to wait, rounded up. It never says 1, so that every text is in the plural.
+func (c Catalogue) wait(n int) string {
+	unit := "seconds"
+	for _, next := range []string{"minutes", "hours"} {
+		if n > 120 {
+			n, unit = (n+59)/60, next
+		}
+	}
+	return strings.ReplaceAll(c.lookup(unit), "{number}", strconv.Itoa(max(n, 2)))
+}
+
+// T returns a text of the page's catalogue. args are names of parameters and their values, which
+// are escaped.
+func (p Page) T(text string, args ...any) template.HTML {
+	var parameters []string
+	for pair := range slices.Chunk(args, 2) {
+		parameters = append(parameters, "{"+template.HTMLEscaper(pair[0])+"}", template.HTMLEscaper(pair[1:]...))
+	}
+	return template.HTML(strings.NewReplacer(parameters...).Replace(catalogueOf(p.Language).lookup(text)))
+}
+
+// Date and Time return a time in UTC in the page's language.
+func (p Page) Date(t time.Time) string {
+	return t.UTC().Format(catalogueOf(p.Language).lookup("date layout"))
+}
+
+// Time is documented at Date.
+func (p Page) Time(t time.Time) string {
+	return t.UTC().Format(catalogueOf(p.Language).lookup("time layout"))
+}
+
+// Done returns the message that the parameter done of the path asks for, or "".
+func (p Page) Done() string {
+	key := "done " + p.Form.Get("done")
+	if _, has := Texts[key]; !has && catalogueOf(p.Language)[key] == "" {
+		return ""
+	}
+	return catalogueOf(p.Language).lookup(key)
+}
+
+type languageKey struct{}
+
+// Language returns the language of the page that a handler of Flows.Page answers with, or "".
+func Language(ctx context.Context) string {
+	name, _ := ctx.Value(languageKey{}).(string)
+	return name
+}
+
+// language returns the language in which to answer a request.
+func (f *Flows) language(r *http.Request) string {
+	if f.Language != nil {
+		return f.Language(r)
+	}
+	return ChooseLanguage(r, f.Languages...)
+}

@@ -1,0 +1,135 @@
+package web_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/web"
+)
+
+// textsOfPages returns the texts that the templates of Flows show.
+func textsOfPages(t *testing.T) map[string]bool {
+	t.Helper()
+	found := map[string]bool{"E-mail address or name": true, "Name": true} // labels that Flows sets, and of Fields
+	call := regexp.MustCompile(`\.(?:T|Field "[a-z-]+") "([^"]+)"`)
+	for _, template := range web.Templates().Templates() {
+		if template.Tree == nil {
+			continue
+		}
+		for _, match := range call.FindAllStringSubmatch(template.Tree.Root.String(), -1) {
+			found[match[1]] = true
+		}
+		source := regexp.MustCompile(`(?s)\{\{.*?\}\}|<[^>]*>`).ReplaceAllString(template.Tree.Root.String(), "")
+		if left := regexp.MustCompile(`[A-Za-z]{2}[^\n]*`).FindString(source); left != "" {
+			t.Errorf("template %s has a text that is not translated: %q", template.Name(), left)
+		}
+	}
+	return found
+}
+
+// TestCatalogues checks that every catalogue has every text, and no other, and that a translation
+// has the placeholders and tags of the English text.
+func TestCatalogues(t *testing.T) {
+	english := map[string]string{}
+	for key, text := range web.Texts {
+		english[key] = strings.ReplaceAll(text, "{reason}", "") // reasons are in English
+	}
+	for text := range textsOfPages(t) {
+		if _, has := english[text]; !has {
+			english[text] = text
+		}
+	}
+	marks := regexp.MustCompile(`\{[a-z]+\}|</?[a-z]+>`)
+	marksOf := func(text string) []string { return slices.Sorted(slices.Values(marks.FindAllString(text, -1))) }
+	for _, name := range []string{"de", "fr", "es"} {
+		catalogue := web.Catalogues[name]
+		for key, text := range english {
+			translated, has := catalogue[key]
+			switch {
+			case !has:
+				t.Errorf("%s: no text for %q", name, key)
+			case !slices.Equal(marksOf(text), marksOf(translated)):
+				t.Errorf("%s: %q has %v, want %v", name, key, marksOf(translated), marksOf(text))
+			case strings.TrimSpace(translated) == "":
+				t.Errorf("%s: %q is empty", name, key)
+			}
+		}
+		for key := range catalogue {
+			if _, has := english[key]; !has {
+				t.Errorf("%s: nothing shows the text %q", name, key)
+			}
+		}
+	}
+}
+
+// TestKindsOfMails checks that there are a subject and a text for each kind of mail.
+func TestKindsOfMails(t *testing.T) {
+	for _, kind := range []web.MailKind{
+		web.MailWelcome, web.MailRegistered, web.MailReset, web.MailChange, web.MailAdd, web.MailChanging, web.MailAdding,
+		web.MailLinked, web.MailUnlinked, web.MailFactorAdded, web.MailFactorRemoved, web.MailNewCodes,
+	} {
+		m := web.Mail{Kind: kind, Address: "new@example.com", Language: "de"}
+		if strings.HasPrefix(m.Subject(), "mail ") || strings.HasPrefix(m.Text(), "mail ") || strings.Contains(m.Text(), "{address}") {
+			t.Errorf("%s: got %q, %q", kind, m.Subject(), m.Text())
+		}
+	}
+}
+
+func TestChooseLanguage(t *testing.T) {
+	for _, tt := range []struct {
+		header  string
+		offered []string
+		want    string
+	}{
+		{"de", nil, "en"},
+		{"", []string{"fr", "de"}, "fr"},
+		{"de-AT,de;q=0.9,en;q=0.5", []string{"en", "de", "fr", "es"}, "de"},
+		{"pt, es;q=0.8, en;q=0.7", []string{"en", "es"}, "es"},
+		{"ja", []string{"de", "en"}, "de"},
+		{"en;q=0.1, fr;q=0.9", []string{"en", "fr"}, "fr"},
+		{"\x00;;;q=x", []string{"es", "en"}, "es"},
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
+		r.Header.Set("Accept-Language", tt.header)
+		if got := web.ChooseLanguage(r, tt.offered...); got != tt.want {
+			t.Errorf("%q of %v: got %q, want %q", tt.header, tt.offered, got, tt.want)
+		}
+	}
+}
+
+// TestFlowsLanguage checks that pages, problems and mails are in the language of the visitor, and
+// that what a visitor types does not become HTML.
+func TestFlowsLanguage(t *testing.T) {
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Languages = []string{"en", "de"} })
+	c := s.client()
+	c.Transport = withHeader{"Accept-Language", "de-CH, en;q=0.5"}
+	if _, _, body := s.send(c, "/signup", "email", "x"); !strings.Contains(body, `<html lang="de">`) || !strings.Contains(body, "Das ist keine E-Mail-Adresse.") || !strings.Contains(body, "Registrieren") {
+		t.Errorf("the page is not in German:\n%s", body)
+	}
+	if _, _, body := s.send(s.client(), "/signup", "email", "x"); !strings.Contains(body, `<html lang="en">`) || !strings.Contains(body, "This is not an e-mail address.") {
+		t.Errorf("the page is not in English:\n%s", body)
+	}
+	if _, _, body := s.send(c, "/sent?to="+`<script>{site}</script>`); strings.Contains(body, "<script>") || !strings.Contains(body, "&lt;script&gt;{site}") {
+		t.Errorf("the page shows HTML that a visitor typed:\n%s", body)
+	}
+	if _, _, body := s.send(c, "/?done=<b>"); strings.Contains(body, "done") {
+		t.Errorf("the page shows an unknown message:\n%s", body)
+	}
+	s.send(c, "/signup", "email", "new@example.com")
+	if s.sent(); len(s.mails) != 1 || s.mails[0].Subject() != "Willkommen" || !strings.HasPrefix(s.mails[0].Text(), "Legen Sie") {
+		t.Errorf("got the mails %+v, want one in German", s.mails)
+	}
+}
+
+// withHeader adds a header to each request.
+type withHeader [2]string
+
+func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(h[0], h[1])
+	return http.DefaultTransport.RoundTrip(r)
+}

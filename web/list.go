@@ -1,0 +1,97 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// maxList is the largest number of entries that ListQuery lets a visitor ask for.
+const maxList = 100
+
+// ListQuery returns the query that the parameters of a request describe, for a page that lists
+// entries of a type: order, which names an ordered field or, after a "-", lists from the greatest
+// down; prefix, after, before and limit, as in userdb.Query; tag, which may be repeated; and names
+// of fields with a value. allowed are the fields, and the word tag, that visitors may use; other
+// parameters are ignored, so that no visitor finds others by what is private. The query reads a
+// bounded number of entries.
+func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Query, error) {
+	params := r.URL.Query()
+	q := userdb.Query{After: params.Get("after"), Before: params.Get("before"), Limit: 20, MaxRead: 10_000}
+	if n, err := strconv.Atoi(params.Get("limit")); err == nil && n > 0 {
+		q.Limit = min(n, maxList)
+	}
+	if order, reverse := strings.CutPrefix(params.Get("order"), "-"); slices.Contains(allowed, order) {
+		q.Order, q.Reverse = order, reverse
+		q.Prefix = strings.ToLower(strings.TrimSpace(params.Get("prefix")))
+	}
+	var wrong []error
+	for _, name := range allowed {
+		switch values := params[name]; {
+		case len(values) == 0 || values[0] == "":
+		case name == "tag":
+			q.Tags = values
+		default:
+			value, err := schema.Decode(users.Schema().Fields[name].Codec, values[0])
+			if err != nil {
+				wrong = append(wrong, notRead("codec", name, "not a value of the field"))
+				continue
+			}
+			if q.Where == nil {
+				q.Where = schema.Facets{}
+			}
+			q.Where[name] = value
+		}
+	}
+	return q, errors.Join(wrong...)
+}
+
+// PageLinks returns the paths of the pages before and after a page of the query of ListQuery, with
+// the other parameters of the request. A path is "" if there is no such page.
+func PageLinks(r *http.Request, p userdb.Page) (prev, next string) {
+	link := func(name, cursor string) string {
+		if cursor == "" {
+			return ""
+		}
+		params := r.URL.Query()
+		params.Del("after")
+		params.Del("before")
+		params.Set(name, cursor)
+		return r.URL.Path + "?" + params.Encode()
+	}
+	return link("before", p.Prev), link("after", p.Next)
+}
+
+// EnsureTagged gives a tag to the entry that has a value in a field, such as the first
+// administrator when a program starts. If the field holds mail addresses, the address must be
+// verified, so that nobody becomes administrator by typing somebody's address. It reports whether
+// there is such an entry.
+func EnsureTagged(ctx context.Context, users *userdb.Type, field, value, tag string) (bool, error) {
+	e, err := users.Find(ctx, hints.Field(field, value))
+	switch {
+	case errors.Is(err, userdb.ErrNotFound):
+		return false, nil
+	case err != nil:
+		return false, err
+	case users.Schema().Fields[field].HasAddresses() && !verifiedAddress(users, e, field, value):
+		return false, nil
+	}
+	_, err = users.Tags(hints.Key(e.Key())).Add(ctx, tag)
+	return err == nil, err
+}
+
+// verifiedAddress reports whether an entry has verified an address, in any spelling.
+func verifiedAddress(users *userdb.Type, e userdb.Entry, field, value string) bool {
+	wanted, _ := users.Schema().Identifier(value)
+	return slices.ContainsFunc(e.Texts(field), func(text string) bool {
+		same, _ := users.Schema().Identifier(text)
+		return same == wanted && e.VerifiedText(field, text)
+	})
+}
