@@ -18,8 +18,8 @@ func TestInputsKeepWhatTheyShow(t *testing.T) {
 		t.Run(fmt.Sprintf("scripts-%v", scripts), func(t *testing.T) {
 			d := openConsole(t, consoleWindows[3], scripts)
 			d.setUp()
-			d.userdb("", "create", "user", "uid=a0b1c2d3e4f5", "name=Jo", "email=Größe@straße.example",
-				"job=  Νικολάου ς\u200d\u200c e\u0301 \u202eabc\u202c 👩‍👩‍👧  ", "bio=one \n\n two\t\n", "age=0.10", "added=2026-02-16T23:59:59Z")
+			d.userdb(password+"\n", "create", "user", "uid=a0b1c2d3e4f5", "name=Jo", "email=Größe@straße.example",
+				"job=  Νικολάου ς\u200d\u200c e\u0301 \u202eabc\u202c 👩‍👩‍👧  ", "bio=one \n\n two\t\n", "age=0.10", "added=2026-02-16T23:59:59Z", "--password-stdin")
 			before := d.userdb("", "get", "uid=a0b1c2d3e4f5", "--json")
 			for _, paste := range []bool{false, true} {
 				d.visit(at)
