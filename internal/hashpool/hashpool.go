@@ -341,7 +341,7 @@ func (p *Pool) isLate(lane int, now time.Time) func(*waiter) bool {
 				ahead += min(len(p.lanes[i].waiting), before+1)
 			}
 		}
-		end := now.Add(p.mean*time.Duration(ahead+1)/time.Duration(p.workers) + p.mean)
+		end := now.Add(p.mean * time.Duration(ahead/p.workers+1)) // a worker is free now
 		if before < p.workers || !w.limited || !end.After(w.deadline) {
 			before++
 			return false
