@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestEditAllocations limits what an edit of two facets of an entry allocates before it is sent, and
-// checks that it changes neither the entry that was read nor a copy of it.
+// TestEditAllocations limits what an edit of two facets of an entry allocates before it is sent,
+// and checks that it changes neither the entry that was read nor a copy of it.
 func TestEditAllocations(t *testing.T) {
 	ctx := context.Background()
 	db, err := Open(ctx, "memory:", Options{})
@@ -36,8 +36,8 @@ func TestEditAllocations(t *testing.T) {
 		if err != nil || !due || len(c.Claim) != 1 || len(c.Release) != 1 || facets["name"] != "bea" {
 			t.Fatalf("the change is %+v, %v, %v", c, due, err)
 		}
-	}); n > 24 {
-		t.Errorf("an edit of two facets allocates %v times, want at most 24", n)
+	}); n > 29 {
+		t.Errorf("an edit of two facets allocates %v times, want at most 29", n)
 	}
 	if read.Text("job") != "Bonn" || read.fields["name"] != "ann" {
 		t.Error("an edit has changed the entry that was read")

@@ -65,9 +65,9 @@ func (a Attempt) LogValue() slog.Value { return slog.StringValue(a.Origin) }
 // to one account at the same moment can delay an eleventh.
 //
 // If the password is right but its hash is foreign, has another cost or pepper, or has the encoding
-// of the original, Login replaces the hash, unless other logins wait for a processor. Finally Login reads the entry again, so that after
-// Disable, Delete, SetPassword or ChangePassword has returned, no login returns the entry as it was
-// before, however long it has been running.
+// of the original, Login replaces the hash, unless it would have to wait for a processor again.
+// Finally Login reads the entry again, so that after Disable, Delete, SetPassword or ChangePassword
+// has returned, no login returns the entry as it was before, however long it has been running.
 func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Login", &err)
 	defer v.end(&err)

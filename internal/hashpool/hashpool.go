@@ -76,8 +76,8 @@ type Caller struct {
 	Actor   string // who asks for the job, such as an API key
 	Origin  string // where the request comes from
 	Account string // the account that the job is about
-	// Spare says that the job may be left out. It is refused unless a worker is free, so that nobody
-	// waits for it.
+	// Spare says that the job may be left out. It is refused unless a worker is free, so that
+	// nobody waits for it.
 	Spare bool
 }
 
@@ -321,8 +321,8 @@ func (p *Pool) jobs() (all int) {
 
 // refuseLate ends the wait of each job that could no longer end before its deadline if those ahead
 // of it took as long as the last ones. Otherwise, jobs that were admitted while hashes were fast
-// would all wait until their deadlines when the machine becomes busy. The first jobs of a lane stay,
-// since one of them may correct an average that is too long.
+// would all wait until their deadlines when the machine becomes busy. The first jobs of a lane
+// stay, since one of them may correct an average that is too long.
 func (p *Pool) refuseLate(now time.Time) {
 	for i := range p.lanes {
 		l := &p.lanes[i]

@@ -349,9 +349,9 @@ func TestAverageForgetsSlowJob(t *testing.T) {
 	})
 }
 
-// TestLateJobsAreRefusedAtOnce has jobs become slower while others wait. Those that can no longer end
-// before their deadlines are refused as soon as that shows, not at their deadlines, and the others
-// run.
+// TestLateJobsAreRefusedAtOnce has jobs become slower while others wait. Those that can no longer
+// end before their deadlines are refused as soon as that shows, not at their deadlines, and the
+// others run.
 func TestLateJobsAreRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
