@@ -40,6 +40,7 @@ var templateFuncs = template.FuncMap{
 // that was. formatMoment adds the time of day to the date. The title has the exact time. console.js
 // shows all of it in the reader's time zone.
 func formatTime(at time.Time) template.HTML { return timeElement(at, time.Now(), "2 Jan 2006", "") }
+
 func formatMoment(at time.Time) template.HTML {
 	return timeElement(at, time.Now(), "2 Jan 2006 15:04", " data-clock")
 }
