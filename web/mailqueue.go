@@ -20,6 +20,7 @@ const (
 	MailWelcome    MailKind = "welcome"    // the link creates an account for To
 	MailRegistered MailKind = "registered" // To has an account; the link leads to the sign-in
 	MailReset      MailKind = "reset"      // the link sets a new password
+	MailProve      MailKind = "prove"      // the link verifies To, which Entry was created with
 	MailChange     MailKind = "change"     // the link makes To the address of Entry
 	MailAdd        MailKind = "add"        // the link adds To to the addresses of Entry
 	MailChanging   MailKind = "changing"   // tells To that Address may become the address of Entry
@@ -30,6 +31,9 @@ const (
 	MailFactorAdded   MailKind = "factor-added"   // tells To that Entry has another second factor
 	MailFactorRemoved MailKind = "factor-removed" // tells To that Entry has one less
 	MailNewCodes      MailKind = "new-codes"      // tells To that Entry has new recovery codes
+
+	MailPasskeyAdded   MailKind = "passkey-added"   // tells To that Entry has another passkey
+	MailPasskeyRemoved MailKind = "passkey-removed" // tells To that Entry has one less
 )
 
 // A Mail is a mail to send to one address.
@@ -54,11 +58,13 @@ func (m Mail) Subject() string {
 		return "You have an account"
 	case MailReset:
 		return "New password"
+	case MailProve:
+		return "Confirm your address"
 	case MailChange, MailAdd:
 		return "Your new address"
 	case MailLinked, MailUnlinked:
 		return "Your linked accounts"
-	case MailFactorAdded, MailFactorRemoved, MailNewCodes:
+	case MailFactorAdded, MailFactorRemoved, MailNewCodes, MailPasskeyAdded, MailPasskeyRemoved:
 		return "How you sign in"
 	}
 	return "New address"
@@ -76,6 +82,8 @@ func (m Mail) Text() string {
 		return "This address has an account. Sign in, or choose a new password:"
 	case MailReset:
 		return "Choose a new password for your account." + doNothing
+	case MailProve:
+		return "Somebody signed up with this address. Confirm that it is yours." + doNothing
 	case MailLinked:
 		return "You can now sign in with " + m.Address + ". If it was not you who linked it, choose a new password, and remove the link:"
 	case MailUnlinked:
@@ -84,6 +92,10 @@ func (m Mail) Text() string {
 		return "An app that shows codes was added to your account." + notYou
 	case MailFactorRemoved:
 		return "An app that shows codes was removed from your account." + notYou
+	case MailPasskeyAdded:
+		return "A passkey was added to your account." + notYou
+	case MailPasskeyRemoved:
+		return "A passkey was removed from your account." + notYou
 	case MailNewCodes:
 		return "Your account has new recovery codes." + notYou
 	case MailChange, MailAdd:

@@ -13,9 +13,9 @@ import (
 // A Problem describes one thing that is wrong with a form.
 type Problem struct {
 	Code  userdb.Code // the code of the error; its HTTPStatus is the status to answer with
-	Field string      // the facet, or "password", or "code", or "" for the whole form
+	Field string      // the facet, or "password", "code" or "passkey", or "" for the whole form
 	// Rule is the rule of the *userdb.FieldError or *password.PolicyError, or one of "taken",
-	// "login", "factor", "verify", "wait", "busy", "conflict", "gone", "unknown" and "unavailable".
+	// "login", "factor", "unproven", "verify", "wait", "busy", "conflict", "gone", "unknown" and "unavailable".
 	Rule string
 	// Params holds values for the text: "reason", in English, and "seconds" for "wait" and "busy".
 	Params map[string]string
@@ -44,7 +44,12 @@ var Texts = Catalogue{
 	"code login":          "This is not the right code, or it was used before.",
 	"code wait":           "There were too many wrong codes. Use a recovery code, or try again tomorrow.",
 	"code gone":           "This is no longer valid. Sign in again.",
-	"factor number":       "You have as many apps as are allowed. Remove one first.",
+	"passkey login":       "This passkey was not accepted. Try again, or go on without it.",
+	"passkey taken":       "This passkey is in use already.",
+	"passkey gone":        "This is no longer valid. Sign in again.",
+	"factor number":       "You have as many passkeys and apps as are allowed. Remove one first.",
+	"factor last":         "You could not sign in any more. Set a password or add another passkey first.",
+	"unproven":            "Confirm your address first.",
 	"factor schema":       "Second factors cannot be added here.",
 	"factor key":          "Second factors cannot be added here.",
 	"factor":              "This account has a second factor, which cannot be entered here.",
@@ -109,12 +114,17 @@ func problem(code userdb.Code, err error) Problem {
 		p.Rule = "login"
 	case code == userdb.CodeFactor:
 		p.Rule = "factor"
+	case code == userdb.CodeUnproven:
+		p.Field, p.Rule = "", "unproven"
 	case code == userdb.CodeNotVerified:
 		p.Rule = "verify"
 	case code == userdb.CodeConflict:
 		p.Rule = "conflict"
 	case code == userdb.CodeNotFound:
 		p.Rule = "gone"
+	}
+	if _, is := errors.AsType[passkeyError](err); is {
+		p.Field = "passkey"
 	}
 	p.Text = Texts.Text(p)
 	return p
