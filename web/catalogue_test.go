@@ -16,7 +16,7 @@ import (
 func textsOfPages(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{"E-mail address or name": true, "Name": true} // labels that Flows sets, and of Fields
-	call := regexp.MustCompile(`\.(?:T|Field "[a-z]+") "([^"]+)"`)
+	call := regexp.MustCompile(`\.(?:T|Field "[a-z-]+") "([^"]+)"`)
 	visible := regexp.MustCompile(`>[^<{]*[A-Za-z]{2}[^<{]*<`)
 	for _, template := range web.Templates().Templates() {
 		if template.Tree == nil {
@@ -94,6 +94,7 @@ func TestKindsOfMails(t *testing.T) {
 	for _, kind := range []web.MailKind{
 		web.MailWelcome, web.MailRegistered, web.MailReset, web.MailChange, web.MailAdd, web.MailChanging, web.MailAdding,
 		web.MailLinked, web.MailUnlinked, web.MailFactorAdded, web.MailFactorRemoved, web.MailNewCodes,
+		web.MailProve, web.MailPasskeyAdded, web.MailPasskeyRemoved,
 	} {
 		m := web.Mail{Kind: kind, Address: "new@example.com", Language: "de"}
 		if strings.HasPrefix(m.Subject(), "mail ") || strings.HasPrefix(m.Text(), "mail ") || strings.Contains(m.Text(), "{address}") {

@@ -63,7 +63,10 @@ func backupCommand(s *session) *cobra.Command {
 		Short: "Copy the file of a store in use",
 		Long: `Copy the file of an embedded store to FILE, which must not exist and which only
 this user can read. Others may use the store meanwhile. The copy is checked, and
-is itself a store: file:FILE.`,
+is itself a store: file:FILE.
+
+The keys of second factors are not in it. Keep a copy of STORE.keys too, in
+another place, and put it beside a copy that you use, as FILE.keys.`,
 		Example: `  userdb backup accounts-monday.db
   userdb count user --store file:accounts-monday.db`,
 		Args: cobra.ExactArgs(1),
@@ -77,7 +80,7 @@ is itself a store: file:FILE.`,
 			if err != nil {
 				return fileError(err)
 			}
-			return s.out.print(backupOutput{to, n}, fmt.Sprintf("%s: %d bytes", printable(to), n))
+			return errors.Join(s.out.print(backupOutput{to, n}, fmt.Sprintf("%s: %d bytes", printable(to), n)), s.remindOfKeys(to))
 		}, unlimited, reading),
 	}
 }
@@ -96,7 +99,7 @@ write what can still be read to FILE, which must not exist. Changes in the
 damaged parts are missing: accounts may be gone, or as they were before, and
 deleted ones may be there again. Prefer a backup, if there is one.
 
-Then check the new store, and export it or use it in place of the damaged one.`,
+The keys of second factors are not in it: copy STORE.keys to FILE.keys. Then check the new store, and export it or use it in place of the damaged one.`,
 		Example: `  userdb salvage rest.db --store file:accounts.db
   userdb check --repair --store file:rest.db
   userdb export --store file:rest.db > rest.jsonl`,
@@ -111,8 +114,9 @@ Then check the new store, and export it or use it in place of the damaged one.`,
 			if err != nil {
 				return fileError(err)
 			}
-			return s.out.print(salvageOutput{to, salvaged.Records, salvaged.Lost},
+			err = s.out.print(salvageOutput{to, salvaged.Records, salvaged.Lost},
 				fmt.Sprintf("%s: %s; %d bytes of %s could not be read", printable(to), plural(salvaged.Records, "record"), salvaged.Lost, printable(path)))
+			return errors.Join(err, s.remindOfKeys(to))
 		}, unlimited, reading),
 	}
 }

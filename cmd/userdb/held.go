@@ -3,11 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -70,10 +71,11 @@ former one, such as mail. Exits 3 if the value is not held. The entry is of the 
 	}
 }
 
-// notHeld adds word, which names a value, to ErrNotFound. It returns any other error as it is.
+// notHeld returns an error that names the value word in place of ErrNotFound, and any other error
+// as it is.
 func notHeld(word string, err error) error {
 	if errors.Is(err, userdb.ErrNotFound) {
-		return fmt.Errorf("%s is not held: %w", printable(word), err)
+		return coded.New(userdb.CodeNotFound, printable(word)+" is not held")
 	}
 	return err
 }
@@ -85,5 +87,8 @@ func (s *session) parseHeld(ctx context.Context, word string) (t *userdb.Type, f
 	}
 	field, value, _ = strings.Cut(word, "=")
 	t, err = s.typ(ctx, s.Type)
+	if err == nil && value != "" {
+		_, err = hints.Field(field, value).Resolve(s.db.Schema(), t.Name())
+	}
 	return t, field, value, err
 }

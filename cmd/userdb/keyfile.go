@@ -106,6 +106,22 @@ func (s *session) makeKeys(ctx context.Context, console bool) error {
 	return s.open(ctx)
 }
 
+// remindOfKeys says that a copy of the store's file needs the file of keys beside the original too,
+// if there is one.
+func (s *session) remindOfKeys(copied string) error {
+	url, err := s.storeURL()
+	if err != nil || s.KeyFile != "" {
+		return err
+	}
+	path := s.keyFile(url)
+	if _, err := os.Stat(path); err != nil {
+		return nil
+	}
+	_, err = fmt.Fprintf(s.std.err, "the keys of second factors are not in %s: before you use it, copy %s to %s\n",
+		printable(copied), printable(path), printable(copied+".keys"))
+	return err
+}
+
 // allowsFactors reports whether entries of the open store may enrol second factors.
 func (s *session) allowsFactors() bool {
 	for _, t := range s.db.Schema().Types {
