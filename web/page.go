@@ -44,7 +44,7 @@ type Page struct {
 	CanAddFactors bool   // whether the schema allows second factors
 	Language      string // of the page, see Flows.Languages
 	MinPassword   int    // how many characters a password needs
-	Passkeys      bool // whether visitors can use passkeys
+	Passkeys      bool   // whether visitors can use passkeys
 	// Links are the linked accounts of the visitor, in the page security.
 	Links []LinkedIdentity
 }

@@ -27,9 +27,8 @@ type Ops struct {
 	// Close is called when no request is left, such as MailQueue.Close. Its context ends with
 	// Grace.
 	Close func(context.Context) error
-	// Started is called with the address on which Serve listens, before it answers requests. If
-	// nil, the address is logged.
-	Started func(net.Addr)
+	// Listener, if not nil, is where visitors are served, in place of the address; Serve closes it.
+	Listener net.Listener
 }
 
 // Serve serves visitors at an address until ctx ends, or until a server fails. It limits how long a
@@ -37,7 +36,10 @@ type Ops struct {
 // finished, Ops.Close is called, and the error says what was not done in time. End ctx with
 // signal.NotifyContext.
 func Serve(ctx context.Context, addr string, h http.Handler, o Ops) error {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	listener, err := o.Listener, error(nil)
+	if listener == nil {
+		listener, err = new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	}
 	if err != nil {
 		return err
 	}
@@ -53,11 +55,7 @@ func Serve(ctx context.Context, addr string, h http.Handler, o Ops) error {
 		servers = append(servers, newServer(o.handler(&ending)))
 		go func() { ended <- servers[1].Serve(operations) }()
 	}
-	if o.Started != nil {
-		o.Started(listener.Addr())
-	} else {
-		slog.InfoContext(ctx, "listening", slog.String("address", listener.Addr().String()))
-	}
+	slog.InfoContext(ctx, "listening", slog.String("address", listener.Addr().String()))
 	go func() { ended <- site.Serve(listener) }()
 	select {
 	case <-ctx.Done():

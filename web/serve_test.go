@@ -14,6 +14,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -46,9 +47,9 @@ func TestServeProcess(t *testing.T) {
 	flows := &web.Flows{Auth: web.Auth{Users: users}, SignUp: web.SignUpByMail, Mail: queue, Base: "https://example.com"}
 	mux := http.NewServeMux()
 	flows.Register(mux)
-	err := web.Serve(ctx, "127.0.0.1:0", web.Protect(mux), web.Ops{
-		Grace: 3 * time.Second, Close: queue.Close, Started: func(a net.Addr) { fmt.Println("listening on", a) },
-	})
+	l := listen(t)
+	fmt.Println("listening on", l.Addr())
+	err := web.Serve(ctx, "", web.Protect(mux), web.Ops{Grace: 3 * time.Second, Close: queue.Close, Listener: l})
 	fmt.Println("ended:", err)
 }
 
@@ -107,23 +108,28 @@ func TestServeEnds(t *testing.T) {
 
 // TestServe checks the pages for operators, and that requests in progress are finished.
 func TestServe(t *testing.T) {
-	ready := errors.New("not yet")
-	started, ended := make(chan string, 1), make(chan error)
+	var ready atomic.Pointer[error]
+	notYet := errors.New("not yet")
+	ready.Store(&notYet)
+	ended := make(chan error)
 	ctx, cancel := context.WithCancel(t.Context())
 	slow := make(chan struct{})
-	operators := freeAddr(t)
+	l, free := listen(t), listen(t)
+	site, operators := l.Addr().String(), free.Addr().String()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
 	go func() {
-		ended <- web.Serve(ctx, "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		ended <- web.Serve(ctx, "", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			close(slow)
 			time.Sleep(200 * time.Millisecond)
 			fmt.Fprint(w, "whole")
 		}), web.Ops{
-			Addr: operators, Ready: func(context.Context) error { return ready },
-			Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
-			Started: func(a net.Addr) { started <- a.String() },
+			Addr: operators, Ready: func(context.Context) error { return *ready.Load() },
+			Metrics:  http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
+			Listener: l,
 		})
 	}()
-	site := <-started
 	get := func(url string) string {
 		resp, err := http.Get(url)
 		if err != nil {
@@ -133,12 +139,18 @@ func TestServe(t *testing.T) {
 		body, _ := io.ReadAll(resp.Body)
 		return strings.TrimSpace(fmt.Sprint(resp.StatusCode, " ", string(body)))
 	}
+	for range 100 { // until the server has begun
+		if get("http://"+operators+"/livez") == "200" {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 	for path, want := range map[string]string{"/livez": "200", "/readyz": "503 Service Unavailable", "/metrics": "200 metrics"} {
 		if got := get("http://" + operators + path); got != want {
 			t.Errorf("%s: got %q, want %q", path, got, want)
 		}
 	}
-	ready = nil
+	ready.Store(new(error))
 	if got := get("http://" + operators + "/readyz"); got != "200" {
 		t.Errorf("/readyz: got %q, want 200", got)
 	}
@@ -157,13 +169,11 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// freeAddr returns an address on which nobody listens.
-func freeAddr(t *testing.T) string {
+func listen(t *testing.T) net.Listener {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	return l.Addr().String()
+	return l
 }
