@@ -121,8 +121,8 @@ func (t *Type) freeHeld(ctx context.Context, h Held, r store.Record, srv store.R
 	return nil
 }
 
-// noteRelease records that something which the tombstone of an entry kept from others was freed.
-// The history of the entry is gone, so only the feed has it.
+// noteRelease records that others can take what the tombstone of an entry kept from them. The
+// history of the entry is gone, so only the feed has that event.
 func (t *Type) noteRelease(ctx context.Context, prk recordkey.Key, field string) {
 	if !t.view.Config.History {
 		return

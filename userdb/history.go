@@ -165,8 +165,8 @@ func (db *DB) appendLogin(ctx context.Context, e Event) {
 // most a hundred events of the last 90 days. It holds every acknowledged change exactly once, and
 // nothing that was not done. On a cluster, a command on a tertiary record is recorded right after
 // it is done; if the process crashes in between, the event is missing, but then the command was
-// never acknowledged either. The error is ErrNotFound if there is no such entry, and ErrNoHistory if
-// nothing was recorded because Options.History is not set.
+// never acknowledged either. The error is ErrNotFound if there is no such entry, and ErrNoHistory
+// if nothing was recorded because Options.History is not set.
 func (t *Type) History(ctx context.Context, h hints.Hint) (all []HistoryEvent, err error) {
 	ctx, v := t.db.begin(ctx, "History", &err)
 	defer v.end(&err)

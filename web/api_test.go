@@ -1,6 +1,7 @@
 package web_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -123,6 +124,29 @@ func TestCookieOfBrowser(t *testing.T) {
 	}
 }
 
+// TestProgramsGetProblems checks that programs never get a page, whether a limit is used up or the
+// store does not answer.
+func TestProgramsGetProblems(t *testing.T) {
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Bearer = true })
+	for name, auth := range map[string]web.Auth{"flows": s.flows.Auth, "auth": {Users: s.users, Bearer: true}} {
+		h := web.Limit{Auth: auth, Name: name, Max: 1}.Handler(http.NotFoundHandler())
+		for _, want := range []int{404, 429} {
+			w := ask(t, h, "/")
+			if w.Code != want || want == 429 && (w.Header().Get("Content-Type") != "application/problem+json" || w.Header().Get("Retry-After") == "") {
+				t.Errorf("%s: got %d %v %s, want %d", name, w.Code, w.Header(), w.Body, want)
+			}
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		r := httptest.NewRequestWithContext(ended, http.MethodGet, "/", nil)
+		r.Header.Set("Authorization", "Bearer x")
+		w := httptest.NewRecorder()
+		if auth.Require(http.NotFoundHandler()).ServeHTTP(w, r); w.Code != 503 || w.Header().Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: without a store: got %d %v", name, w.Code, w.Header())
+		}
+	}
+}
+
 type profile struct {
 	UID       string     `userdb:"uid,primary"`
 	Name      string     `userdb:"name,secondary"`
@@ -147,7 +171,7 @@ func TestDecode(t *testing.T) {
 		{inJSON, `{"name": "bob", "born": "1990-02-03", "children": 3, "height": null, "news": false, "interests": ["x"]}`, "bob 1990-02-03 3 - false [x] member", ""},
 		{inJSON, `{"born": "1990-02-03T10:00:00Z"}`, "ann 1990-02-03 2 1.75 true [go] member", ""},
 		{inJSON, `{}`, "ann 1990-02-03 2 1.75 true [go] member", ""},
-		{inJSON, `{"role": "admin"}`, "", "role unknown: This is not allowed: cannot be set."},
+		{inJSON, `{"role": "admin"}`, "", "role field: This is not allowed: cannot be set."},
 		{inJSON, `{"children": 300, "born": 5}`, "", "born date: Not a date. Write 2026-11-20.; children number: Not a number."},
 		{inJSON, `[]`, "", " form: This is not allowed: the body is not a JSON object."},
 		{inJSON, `{"name": "` + strings.Repeat("x", 64<<10) + `"}`, "", " size: This is too long."},
@@ -236,7 +260,7 @@ func TestEnsureTagged(t *testing.T) {
 		t.Errorf("the address is not verified: got %t, %v", is, err)
 	}
 	h := hints.Key(e.Key())
-	secret, err := users.Issue(t.Context(), h, userdb.Token{Purpose: "verify", Field: "email"})
+	secret, _, err := users.IssueFor(t.Context(), h, "email", userdb.Token{Purpose: "verify"})
 	if err == nil {
 		_, _, err = users.Redeem(t.Context(), "verify", secret)
 	}

@@ -33,8 +33,9 @@ const maxBody = 64 << 10
 // bool and a []string are checkboxes.
 //
 // The error joins a *userdb.FieldError for each value that does not fit, with the rule date,
-// number, boolean or form, so that Problems lists all of them. The body is kept, so that Decode can
-// be called again, for example by a function that Update repeats.
+// number, boolean or form, or field for one that may not be set, so that Problems lists all of
+// them. The body is kept, so that Decode can be called again, for example by a function that Update
+// repeats.
 func Decode[T any](r *http.Request, v *T, fields ...string) error {
 	all, bad := structs.Fields(reflect.TypeFor[T]())
 	if bad != nil {
@@ -52,7 +53,7 @@ func Decode[T any](r *http.Request, v *T, fields ...string) error {
 	var wrong []error
 	for name := range object {
 		if !slices.Contains(fields, name) {
-			wrong = append(wrong, notRead("unknown", name, "cannot be set"))
+			wrong = append(wrong, notRead("field", name, "cannot be set"))
 		}
 	}
 	for _, name := range fields {
@@ -87,10 +88,10 @@ func jsonIn(r *http.Request) (object map[string]json.RawMessage, is bool, err er
 		return nil, false, nil
 	}
 	body, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), r.Body))
 	if err != nil || len(body) > maxBody {
 		return nil, true, notRead("size", "", "the body cannot be read or is over 64 KiB")
 	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
 	if err := json.Unmarshal(body, &object); err != nil || object == nil {
 		return nil, true, notRead("form", "", "the body is not a JSON object")
 	}

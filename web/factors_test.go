@@ -465,21 +465,21 @@ func TestRequireLevel(t *testing.T) {
 	}{
 		{"nobody", pages, 2, 0, "", "GET", "navigate", "303 /signin?return=%2Fpage%3Fx%3D1"},
 		{"nobody, a form", pages, 2, 0, "", "POST", "", "303 /signin"},
-		{"nobody, a script", pages, 2, 0, "", "GET", "cors", `401 {"code":"login","status":401,"title":"Unauthorized"}`},
+		{"nobody, a script", pages, 2, 0, "", "GET", "cors", `401 {"code":"login","status":401,"title":"Unauthorized","type":"urn:userdb:error:login"}`},
 		{"level 2", pages, 2, 0, old, "GET", "", "200"},
 		{"level 2, just now", pages, 2, time.Minute, fresh, "GET", "", "200"},
 		{"level 2, an hour ago", pages, 2, time.Minute, old, "GET", "", "303 /verify?return=%2Fpage%3Fx%3D1"},
 		{"level 2, an hour ago, a form", pages, 2, time.Minute, old, "POST", "navigate", "303 /verify"},
-		{"level 2, an hour ago, a script", pages, 2, time.Minute, old, "POST", "same-origin", `403 {"code":"not_verified","status":403,"title":"Forbidden"}`},
+		{"level 2, an hour ago, a script", pages, 2, time.Minute, old, "POST", "same-origin", `403 {"code":"not_verified","status":403,"title":"Forbidden","type":"urn:userdb:error:not_verified"}`},
 		{"level 1, just now, of an entry with a factor", pages, 1, time.Minute, old, "GET", "", "200"},
 		{"no factor", pages, 2, 0, plain, "GET", "", "303 /security?return=%2Fpage%3Fx%3D1"},
-		{"no factor, a script", pages, 2, 0, plain, "GET", "cors", `401 {"code":"factor","status":401,"title":"Unauthorized"}`},
+		{"no factor, a script", pages, 2, 0, plain, "GET", "cors", `401 {"code":"factor","status":401,"title":"Unauthorized","type":"urn:userdb:error:factor"}`},
 		{"no factor, level 1, two hours ago", pages, 1, time.Minute, plain, "GET", "", "303 /verify?return=%2Fpage%3Fx%3D1"},
 		{"no factor, level 1", pages, 1, 0, plain, "GET", "", "200"},
 		{"level 2 by the application", pages, 2, 0, byApplication, "GET", "", "200"},
 		{"no pages, nobody", none, 2, 0, "", "GET", "", "401 Unauthorized"},
-		{"no pages, an hour ago", none, 2, time.Minute, old, "GET", "", `403 {"code":"not_verified","status":403,"title":"Forbidden"}`},
-		{"no pages, no factor", none, 2, time.Minute, plain, "GET", "", `401 {"code":"factor","status":401,"title":"Unauthorized"}`},
+		{"no pages, an hour ago", none, 2, time.Minute, old, "GET", "", `403 {"code":"not_verified","status":403,"title":"Forbidden","type":"urn:userdb:error:not_verified"}`},
+		{"no pages, no factor", none, 2, time.Minute, plain, "GET", "", `401 {"code":"factor","status":401,"title":"Unauthorized","type":"urn:userdb:error:factor"}`},
 	} {
 		if got := answer(tt.auth, tt.level, tt.maxAge, tt.secret, tt.method, tt.mode); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.what, got, tt.want)

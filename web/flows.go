@@ -114,6 +114,10 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	}
 	if f.Failed == nil {
 		f.Failed = func(w http.ResponseWriter, r *http.Request, err error) {
+			if f.isProgram(r) {
+				WriteProblem(w, r, err)
+				return
+			}
 			f.Page("gone", func(*http.Request) (any, error) { return nil, err }, nil).ServeHTTP(w, r)
 		}
 	}

@@ -38,7 +38,7 @@ func (l Limit) Allow(r *http.Request) error {
 }
 
 // Handler counts each request, and calls next if the limit allows it. Otherwise it answers 429 with
-// the header Retry-After, by Auth.Failed if that is set.
+// the header Retry-After, by Auth.Failed if that is set; a program gets a problem of RFC 9457.
 func (l Limit) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := l.Allow(r)
@@ -48,6 +48,8 @@ func (l Limit) Handler(next http.Handler) http.Handler {
 		}
 		setRetryAfter(w, err)
 		switch {
+		case l.Auth.Failed == nil && l.Auth.isProgram(r):
+			WriteProblem(w, r, err)
 		case l.Auth.Failed != nil || !errors.Is(err, userdb.ErrTooManyAttempts):
 			l.Auth.fail(w, r, err)
 		default:
