@@ -74,7 +74,7 @@ func New(db *userdb.DB, typ string, c Config) (*Passkeys, error) {
 	if c.Name == "" {
 		c.Name = c.RPID
 	}
-	if err := c.check(); err != nil {
+	if err := c.Check(); err != nil {
 		return nil, err
 	}
 	required := true
@@ -109,8 +109,8 @@ func invalid(rule, reason string) error {
 	return &userdb.FieldError{Err: userdb.ErrInvalid, Field: "passkey", Rule: rule, Reason: reason}
 }
 
-// check returns an ErrInvalid if the configuration could let in another site.
-func (c Config) check() error {
+// Check returns the ErrInvalid that New returns if the configuration could let in another site.
+func (c Config) Check() error {
 	if c.RPID == "" || c.RPID != strings.ToLower(c.RPID) || strings.ContainsAny(c.RPID, ":/ ") {
 		return invalid("rp", "the relying party must be a domain in lower case, such as example.com")
 	}
@@ -221,6 +221,8 @@ type Registration struct {
 	Account string
 	// DisplayName is the name of the user. If "", it is Account.
 	DisplayName string
+	// Name helps the owner to tell factors apart, unless Register is given another one.
+	Name string
 }
 
 // BeginRegistration returns a challenge for a new passkey of the owner of a session. The errors are
@@ -256,15 +258,20 @@ func (p *Passkeys) BeginRegistration(ctx context.Context, session string, r Regi
 	}
 	return p.challenge(options, state{
 		Challenge: session2.Challenge, For: passkeys.Binding(passkeys.ForRegister, session), Handle: u.handle,
+		Name: strings.ToValidUTF8(r.Name[:min(len(r.Name), maxName)], ""),
 	})
 }
 
 // handleBytes is the length of a user handle, which is random.
 const handleBytes = 32
 
+// maxName limits the name of a passkey in a state, in bytes.
+const maxName = 64
+
 // Register enrols the passkey in an answer to the challenge of BeginRegistration, for the owner of
-// the same session. name helps the owner to tell factors apart. The result and the errors are those
-// of userdb.Type.AddPasskey, and ErrLogin also means that the answer is wrong.
+// the same session. name helps the owner to tell factors apart; if it is "", it is that of the
+// Registration. The result and the errors are those of userdb.Type.AddPasskey, and ErrLogin also
+// means that the answer is wrong.
 func (p *Passkeys) Register(
 	ctx context.Context, session, stateText string, answer []byte, name string, o userdb.SessionOptions,
 ) (userdb.FactorChange, error) {
@@ -286,6 +293,9 @@ func (p *Passkeys) Register(
 	if flags := credential.Flags; !flags.UserVerified || !flags.UserPresent || parsed.Response.CollectedClientData.CrossOrigin ||
 		!slices.Contains(p.config.Origins, parsed.Response.CollectedClientData.Origin) || len(credential.ID) > maxCredentialID {
 		return userdb.FactorChange{}, userdb.ErrLogin
+	}
+	if name == "" {
+		name = s.Name
 	}
 	return p.users.AddPasskey(ctx, session, passkeys.Credential{
 		Field: p.config.Field, Digest: p.digest(credential.ID), Name: name, Counter: credential.Authenticator.SignCount,

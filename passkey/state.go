@@ -18,6 +18,7 @@ type state struct {
 	Challenge string `json:"c"` // in base64url, as it is in the answer
 	For       string `json:"f,omitempty"`
 	Handle    []byte `json:"h,omitempty"` // the user handle of a new passkey
+	Name      string `json:"n,omitempty"` // that its owner gives it
 	Until     int64  `json:"u"`           // milliseconds
 }
 

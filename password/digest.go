@@ -96,8 +96,6 @@ func (h *Hasher) parseBcrypt(mark, hash string) (digest, error) {
 		d.pepper, d.max = &h.peppers[i], maxPepperedBytes
 	}
 	switch {
-	case hash[2] != 'a':
-		d.renew = renewAlgorithm
 	case d.pepper != h.newDigest().pepper:
 		d.renew = renewPepper
 	case cost != h.cost:

@@ -137,7 +137,7 @@ func TestVerifyImported(t *testing.T) {
 	if got, _ := h.VerifyImported(twin, "慢捤敦杨ㄲ"); got.OK {
 		t.Error("VerifyImported accepts the original's encoding")
 	}
-	if got, _ := h.VerifyImported(raw(t, "y", cost, "short"), "short"); got != (Result{true, renewAlgorithm}) {
+	if got, _ := h.VerifyImported(raw(t, "y", cost, "short"), "short"); got != (Result{true, renewPepper}) {
 		t.Errorf("a short password: %+v; want OK and a reason to renew", got)
 	}
 }

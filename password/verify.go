@@ -20,7 +20,7 @@ const (
 type Result struct {
 	OK bool
 	// Renew says why the hash should be replaced by Hash(password), or is "". The reasons are
-	// "algorithm", the hash is not $2a$; "encoding", it uses CoffeeNode UserDB's encoding of text
+	// "algorithm", the hash is not plain bcrypt; "encoding", it uses CoffeeNode UserDB's encoding of text
 	// beyond ASCII; "pepper", it was made without a pepper, or not with the first one; "cost", it
 	// has a different bcrypt cost. Renew is set only if OK is true, if Hash accepts the password,
 	// and if the owner cannot have set a different password.

@@ -17,8 +17,8 @@ func (s *Service) registerFactors() {
 	handle(s, route{id: "loginFactor", method: "POST", path: typePrefix + "/login/factor", scopes: login, summary: "Take the second step of a login, with the ticket of the first, and begin a session on request"}, logInFactor)
 	handle(s, route{id: "raiseSession", method: "POST", path: "/v1/session/factor", scopes: login, summary: "Replace a session, whose password was checked within ten minutes, by one with a second step taken now"}, raiseSession)
 	handle(s, route{id: "listFactors", method: "GET", path: factors, scopes: read, summary: "List the second factors of an entry, without secrets"}, listFactors)
-	handle(s, route{id: "enrolFactor", method: "POST", path: factors, scopes: login, summary: "Begin to enrol an authenticator app", status: http.StatusCreated}, enrolFactor)
-	handle(s, route{id: "confirmFactor", method: "POST", path: factors + "/{id}/confirm", scopes: login, summary: "Enrol an authenticator app, with a code of it; the first one ends all other sessions"}, confirmFactor)
+	handle(s, route{id: "enrolFactor", method: "POST", path: factors, scopes: login, summary: "Begin to enrol an authenticator app or a passkey", status: http.StatusCreated}, enrolFactor)
+	handle(s, route{id: "confirmFactor", method: "POST", path: factors + "/{id}/confirm", scopes: login, summary: "Enrol an authenticator app with a code of it, or a passkey with its answer; the first factor ends all other sessions"}, confirmFactor)
 	handle(s, route{id: "removeFactor", method: "DELETE", path: factors + "/{id}", scopes: login, summary: "Remove a second factor and end all sessions; without the session of the owner, this needs the scope admin"}, removeFactor)
 	handle(s, route{id: "replaceRecoveryCodes", method: "POST", path: typePrefix + "/entries/{uid}/recovery-codes", scopes: login, summary: "Replace the recovery codes; without the session of the owner, this needs the scope admin"}, replaceRecoveryCodes)
 }
@@ -27,13 +27,32 @@ func (s *Service) registerFactors() {
 type SecondStep struct {
 	TOTP         string `json:"totp,omitempty" maxLength:"64" example:"123456" doc:"a code of an authenticator app"`
 	RecoveryCode string `json:"recovery_code,omitempty" maxLength:"64" example:"0a1b2-c3d4e"`
+
+	Passkey *PasskeyAnswer `json:"passkey,omitempty" doc:"the answer to a challenge for this step"`
 }
 
-// proof returns the proof. The error says if there is not exactly one.
-func (s SecondStep) proof() (userdb.Proof, error) {
+// check returns an error unless there is exactly one proof, whose length is acceptable.
+func (s SecondStep) check() error {
+	n := 0
+	for _, given := range []bool{s.TOTP != "", s.RecoveryCode != "", s.Passkey != nil} {
+		if given {
+			n++
+		}
+	}
 	switch {
-	case (s.TOTP == "") == (s.RecoveryCode == ""):
-		return userdb.Proof{}, usageProblem("want totp or recovery_code")
+	case n != 1:
+		return usageProblem("want totp, recovery_code or passkey")
+	case s.Passkey != nil:
+		return s.Passkey.check()
+	}
+	return nil
+}
+
+// proof returns the proof that there is after check.
+func (s SecondStep) proof(c *call, t *userdb.Type) (userdb.Proof, error) {
+	switch {
+	case s.Passkey != nil:
+		return s.Passkey.proof(c, t)
 	case s.TOTP != "":
 		return userdb.TOTP(s.TOTP), nil
 	}
@@ -51,15 +70,18 @@ type loginFactorInput struct {
 }
 
 func logInFactor(ctx context.Context, c *call, in *loginFactorInput) (*signedOutput, error) {
+	if err := in.Body.SecondStep.check(); err != nil {
+		return nil, err
+	}
 	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
 	}
-	p, err := in.Body.proof()
-	if err != nil {
+	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
 		return nil, err
 	}
-	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
+	p, err := in.Body.proof(c, t)
+	if err != nil {
 		return nil, err
 	}
 	e, err := t.Prove(ctx, in.Body.Ticket, p, in.Body.attempt())
@@ -82,8 +104,7 @@ type raiseInput struct {
 }
 
 func raiseSession(ctx context.Context, c *call, in *raiseInput) (*signedOutput, error) {
-	p, err := in.Body.proof()
-	if err != nil {
+	if err := in.Body.SecondStep.check(); err != nil {
 		return nil, err
 	}
 	o, err := in.Body.parseOptions(in.Body.SessionOptions)
@@ -94,6 +115,10 @@ func raiseSession(ctx context.Context, c *call, in *raiseInput) (*signedOutput, 
 	if errors.Is(err, userdb.ErrNotFound) {
 		err = errSessionEnded
 	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := in.Body.proof(c, t)
 	if err != nil {
 		return nil, err
 	}
@@ -165,19 +190,20 @@ func ownSession(ctx context.Context, t *userdb.Type, at EntryPath, secret string
 type enrolInput struct {
 	EntryPath
 	Body struct {
-		Kind    string `json:"kind" enum:"totp"`
+		Kind    string `json:"kind" enum:"totp,passkey"`
 		Name    string `json:"name,omitempty" maxLength:"64" example:"my phone" doc:"helps the owner to tell factors apart"`
-		Issuer  string `json:"issuer,omitempty" maxLength:"256" example:"Example" doc:"the service, as the app shows it"`
-		Account string `json:"account,omitempty" maxLength:"256" example:"ada@example.com" doc:"the user, as the app shows them; the UID if absent"`
+		Issuer  string `json:"issuer,omitempty" maxLength:"256" example:"Example" doc:"for totp, the service, as the app shows it"`
+		Account string `json:"account,omitempty" maxLength:"256" example:"ada@example.com" doc:"the user, as the app or the browser shows them; the UID if absent"`
 		Session string `json:"session" maxLength:"1024" doc:"the secret of the owner's session, verified within ten minutes; on level 2 if the entry has a factor"`
 	}
 }
 
 type enrolOutput struct {
 	Body struct {
-		ID     string `json:"id" doc:"for confirm, within an hour"`
-		Secret string `json:"secret" doc:"in base32, to be typed into the app"`
-		URI    string `json:"uri" example:"otpauth://totp/…" doc:"for a QR code"`
+		ID     string `json:"id" doc:"for confirm, within an hour; for a passkey, passkey"`
+		Secret string `json:"secret,omitempty" doc:"for totp, in base32, to be typed into the app"`
+		URI    string `json:"uri,omitempty" example:"otpauth://totp/…" doc:"for totp, for a QR code"`
+		Challenge
 	}
 }
 
@@ -188,6 +214,9 @@ func enrolFactor(ctx context.Context, c *call, in *enrolInput) (*enrolOutput, er
 	}
 	if err != nil {
 		return nil, err
+	}
+	if in.Body.Kind == "passkey" {
+		return beginPasskey(ctx, c, t, in)
 	}
 	e, err := t.EnrolTOTP(ctx, in.Body.Session, userdb.TOTPOptions{Name: in.Body.Name, Issuer: in.Body.Issuer, Account: in.Body.Account})
 	if err != nil {
@@ -209,8 +238,9 @@ type confirmInput struct {
 	Body struct {
 		Visitor
 		SessionOptions
-		Code    string `json:"code" maxLength:"64" example:"123456"`
-		Session string `json:"session" maxLength:"1024" doc:"the secret of the owner's session"`
+		Code    string         `json:"code,omitempty" maxLength:"64" example:"123456" doc:"of the authenticator app"`
+		Passkey *PasskeyAnswer `json:"passkey,omitempty" doc:"the new passkey"`
+		Session string         `json:"session" maxLength:"1024" doc:"the secret of the owner's session"`
 	}
 }
 
@@ -232,6 +262,14 @@ func factorChangeOf(c userdb.FactorChange) *factorChangeOutput {
 
 func confirmFactor(ctx context.Context, c *call, in *confirmInput) (*factorChangeOutput, error) {
 	ctx = in.Body.withOrigin(ctx)
+	switch {
+	case (in.Body.Code == "") == (in.Body.Passkey == nil):
+		return nil, usageProblem("want code or passkey")
+	case in.Body.Passkey != nil:
+		if err := in.Body.Passkey.check(); err != nil {
+			return nil, err
+		}
+	}
 	t, err := c.findType(ctx, in.Type)
 	if err != nil {
 		return nil, err
@@ -243,7 +281,12 @@ func confirmFactor(ctx context.Context, c *call, in *confirmInput) (*factorChang
 	if err != nil {
 		return nil, err
 	}
-	change, err := t.ConfirmTOTP(ctx, in.Body.Session, in.ID, in.Body.Code, o)
+	var change userdb.FactorChange
+	if in.Body.Passkey != nil {
+		change, err = confirmPasskey(ctx, c, t, in, o)
+	} else {
+		change, err = t.ConfirmTOTP(ctx, in.Body.Session, in.ID, in.Body.Code, o)
+	}
 	if len(change.RecoveryCodes) > 0 {
 		err = nil // the factor was added, and its owner sees the codes now or never
 	}

@@ -181,12 +181,13 @@ func TestSelfRegistered(t *testing.T) {
 //   - reads: an entry, to a key with the right scope, which the caller must not take for a login
 //   - vouched: a session only if the caller says that it has made sure of the second step
 //   - second step: an entry or session after the second step
+//   - both steps: an entry or session, for a passkey whose authenticator has verified its user
 //   - level 2: only the holder of a session of level 2 gets anything
 //   - creates: a new entry, which has no second factor
 var factorRoutes = map[string]string{
 	"login": "refused", "setPassword": "level 2", "redeemToken": "refused", "resetPassword": "refused",
 	"startSession": "vouched", "loginFactor": "second step", "raiseSession": "second step",
-	"confirmFactor": "level 2", "removeFactor": "level 2",
+	"confirmFactor": "level 2", "removeFactor": "level 2", "loginPasskey": "both steps",
 	"session": "level 2", "verifySession": "level 2", "checkSession": "level 2",
 	"acceptInvitation": "creates",
 }
@@ -203,7 +204,7 @@ func TestFactorRoutes(t *testing.T) {
 	}
 	harmless := []string{
 		"endSession", "endSessionByID", "endSessions", "enrolFactor", "replaceRecoveryCodes",
-		"invite", "issueToken", "peekInvitation", "peekToken",
+		"invite", "issueToken", "challengePasskey", "challengeFactor", "challengeSession", "peekInvitation", "peekToken",
 	}
 	for _, id := range signIn {
 		if _, listed := factorRoutes[id]; !listed && !slices.Contains(harmless, id) {

@@ -31,7 +31,7 @@ type Problem struct {
 	RetryAfter int64          `json:"retry_after,omitempty" doc:"seconds to wait before trying again"`
 	RequestID  string         `json:"request_id"`
 	Ticket     string         `json:"ticket,omitempty" doc:"with code factor: a secret for the second step of a login, good for five minutes"`
-	Methods    []string       `json:"methods,omitempty" doc:"with code factor: the methods of the second step, such as totp and recovery"`
+	Methods    []string       `json:"methods,omitempty" doc:"with code factor: the methods of the second step, such as totp, recovery and passkey"`
 	Done       bool           `json:"done,omitempty" doc:"with code factor: the change was made, and only nobody was signed in"`
 	Errors     []FieldProblem `json:"errors,omitempty" doc:"everything that is wrong with the request"`
 
@@ -281,7 +281,7 @@ var bodyFields = []string{"uid", "tags", "password", "purpose", "life", "idle", 
 func pointerOf(field string) string {
 	escaped := escapePointer(field)
 	switch {
-	case field == "" || field == "factor": // whatever the body says
+	case field == "" || field == "factor" || field == "passkey": // whatever the body says
 		return ""
 	case slices.Contains(bodyFields, field):
 		return "/" + escaped

@@ -152,6 +152,7 @@ func (s *Service) registerRoutes() (http.Handler, error) {
 	s.registerValues()
 	s.registerHeld()
 	s.registerFactors()
+	s.registerPasskeys()
 	s.registerListings()
 	s.registerLogins()
 	s.registerTokens()

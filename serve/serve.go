@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/coffeenode/userdb/maintain/migrate"
+	"github.com/coffeenode/userdb/passkey"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/admin"
@@ -85,6 +86,10 @@ type Options struct {
 	// first one with a link made on the command line.
 	OperatorsFactor bool
 
+	// Passkeys enables passkeys, for types with the field for them. If it is nil, the routes for
+	// passkeys refuse. All namespaces have the same relying party.
+	Passkeys *passkey.Config
+
 	// ResetLink is the URL of the application's page for a new password, with {secret} in it.
 	// Operators can make links to it. If it is empty, they cannot.
 	ResetLink string
@@ -129,6 +134,11 @@ func New(db *userdb.DB, o Options) (*Service, error) {
 	}
 	if o.SessionCookie == "" {
 		o.SessionCookie = "session"
+	}
+	if o.Passkeys != nil {
+		if err := o.Passkeys.Check(); err != nil {
+			return nil, err
+		}
 	}
 	budgets := newBudgets()
 	keys, err := newKeyCache(db, &budgets.lookups)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/change"
@@ -24,9 +25,7 @@ type Entry struct {
 	t      *change.Type
 	fields map[string]string // every field as read, except the password; never modified
 
-	// edits holds the facets that Put has set, and nil for those that Drop has removed. Put and
-	// Drop replace the map and never modify it.
-	edits map[string]*schema.Value
+	edits edits // what Put and Drop have changed
 
 	// texts holds all values of the secondary fields that SetTexts and similar methods have
 	// changed; edits has the first of them. The map is never modified.
@@ -85,7 +84,7 @@ func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 // token from IssueFor. A new value is not verified. VerifiedText reports the same for one of
 // several values.
 func (e Entry) Verified(field string) bool {
-	_, edited := e.edits[field]
+	_, edited := e.edits.of(field)
 	if _, several := e.texts[field]; edited && !several {
 		return false
 	}
@@ -106,9 +105,9 @@ func (e Entry) Facets() schema.Facets {
 			facets[field] = v
 		}
 	}
-	for field, v := range e.edits {
-		if v != nil {
-			facets[field] = *v
+	for _, ed := range e.edits {
+		if !ed.drop {
+			facets[ed.field] = ed.v
 		}
 	}
 	return facets
@@ -122,9 +121,9 @@ func (e Entry) encodedFields() map[string]string {
 	}
 	encoded := make(map[string]string, len(e.fields)+len(e.edits))
 	maps.Copy(encoded, e.fields)
-	for field, v := range e.edits {
-		if delete(encoded, field); v != nil {
-			encoded[field] = v.Wire()
+	for _, ed := range e.edits {
+		if delete(encoded, ed.field); !ed.drop {
+			encoded[ed.field] = ed.v.Wire()
 		}
 	}
 	return encoded
@@ -132,11 +131,8 @@ func (e Entry) encodedFields() map[string]string {
 
 // Get returns a facet and reports whether the entry has it.
 func (e Entry) Get(field string) (schema.Value, bool) {
-	switch v, is := e.edits[field]; {
-	case v != nil:
-		return *v, true
-	case is:
-		return schema.Value{}, false
+	if ed, is := e.edits.of(field); is {
+		return ed.v, !ed.drop
 	}
 	wire, ok := e.fields[field]
 	if !ok || store.OwnField(field) {
@@ -161,11 +157,47 @@ func (e *Entry) Put(field string, v schema.Value) { e.edit(field, &v) }
 func (e *Entry) Drop(field string) { e.edit(field, nil) }
 
 func (e *Entry) edit(field string, v *schema.Value) {
-	edits := make(map[string]*schema.Value, len(e.edits)+1)
-	maps.Copy(edits, e.edits)
-	edits[field] = v
-	e.edits = edits
-	e.putText(field, v)
+	ed := edit{field: field, drop: v == nil}
+	if v != nil {
+		ed.v = *v
+	}
+	e.edits = e.edits.with(ed)
+	e.putText(ed)
+}
+
+// An edit is a facet that Put has set or, with drop, one that Drop has removed.
+type edit struct {
+	field string
+	v     schema.Value
+	drop  bool
+}
+
+// An edits holds at most one edit of each field, sorted by field. It is never modified.
+type edits []edit
+
+// find returns where the edit of a field is or belongs, and reports whether there is one.
+func (es edits) find(field string) (int, bool) {
+	return slices.BinarySearchFunc(es, field, func(ed edit, field string) int { return strings.Compare(ed.field, field) })
+}
+
+// of returns the edit of a field, and reports whether there is one.
+func (es edits) of(field string) (edit, bool) {
+	i, has := es.find(field)
+	if !has {
+		return edit{}, false
+	}
+	return es[i], true
+}
+
+// with returns the edits with another one, which replaces that of the same field.
+func (es edits) with(ed edit) edits {
+	i, has := es.find(ed.field)
+	after := make(edits, 0, len(es)+1)
+	after = append(append(after, es[:i]...), ed)
+	if has {
+		i++
+	}
+	return append(after, es[i:]...)
 }
 
 // MarshalJSON returns the facets that Flat returns as JSON.
@@ -184,7 +216,7 @@ func (e Entry) Flat() schema.Facets {
 	}
 	flat := e.Facets()
 	for field, wire := range e.fields {
-		if _, dropped := e.edits[field]; store.IsLost(field) && !dropped {
+		if _, dropped := e.edits.of(field); store.IsLost(field) && !dropped {
 			flat[field] = schema.Text(wire)
 		}
 	}
@@ -245,8 +277,8 @@ func (e Entry) readable() error {
 		return err
 	}
 	r.Fields = maps.Clone(e.fields)
-	for field := range e.edits {
-		delete(r.Fields, field)
+	for _, ed := range e.edits {
+		delete(r.Fields, ed.field)
 	}
 	return e.t.CheckReadable(r)
 }

@@ -69,7 +69,7 @@ func (a Attempt) LogValue() slog.Value { return slog.StringValue(a.Origin) }
 // to one account at the same moment can delay an eleventh.
 //
 // If the password is right but its hash is foreign, has another cost or pepper, or has the encoding
-// of the original, Login replaces the hash. Finally Login reads the entry again, so that after
+// of the original, Login replaces the hash, unless other logins wait for a processor. Finally Login reads the entry again, so that after
 // Disable, Delete, SetPassword or ChangePassword has returned, no login returns the entry as it was
 // before, however long it has been running.
 func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (e Entry, err error) {
@@ -158,9 +158,15 @@ func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err 
 }
 
 // replaceHash tries to store a new hash and returns it. If another login was faster or the entry
-// has changed, the entry stays as it is.
+// has changed, the entry stays as it is, and also if the login would have to wait for a worker once
+// more.
 func (p *proof) replaceHash(ctx context.Context, pw string) string {
-	hash, err := p.t.db.hashers.hashUnchecked(ctx, p.caller(ctx), p.t.declared, pw)
+	c := p.caller(ctx)
+	c.Spare = true
+	hash, err := p.t.db.hashers.hashUnchecked(ctx, c, p.t.declared, pw)
+	if errors.Is(err, hashpool.ErrBusy) {
+		return "" // a later login replaces it
+	}
 	if err == nil {
 		err = p.t.retryOnSchemaChange(ctx, func(t *Type) error {
 			encoded := change.Facets(p.r)

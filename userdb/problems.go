@@ -178,7 +178,7 @@ func (t *Type) Check(ctx context.Context, e Entry) (err error) {
 			return notOfType(t)
 		}
 		r := store.Record{Key: e.key.In(t.view.NS), Fields: e.fields}
-		if _, _, err := t.editChange(ctx, r, e); err != nil {
+		if _, _, _, err := t.editChange(ctx, r, e); err != nil {
 			return publicError(err)
 		}
 		own := map[string]string{}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/typed"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -221,9 +222,10 @@ func (e Entry) VerifiedText(field, text string) bool {
 
 // putText applies Put or Drop of a facet to the values that other methods have set. Drop removes
 // all values, and a later Put does not bring them back.
-func (e *Entry) putText(field string, v *schema.Value) {
+func (e *Entry) putText(ed edit) {
+	field := ed.field
 	texts, edited := e.texts[field]
-	drops := v == nil && e.t != nil && slices.Contains(e.t.Secondary, field)
+	drops := ed.drop && e.t != nil && slices.Contains(e.t.Secondary, field)
 	several := (edited || drops) && len(store.FurtherIn(e.fields, field)) > 0
 	if !edited && !several {
 		return
@@ -233,16 +235,16 @@ func (e *Entry) putText(field string, v *schema.Value) {
 		all = map[string][]string{}
 	}
 	switch {
-	case v == nil:
+	case ed.drop:
 		all[field] = nil
 	case len(texts) == 0 && !several:
 		delete(all, field)
 	default:
 		rest := slices.Clone(texts[min(1, len(texts)):])
-		if i := e.indexOf(rest, v.Text()); i >= 0 {
+		if i := e.indexOf(rest, ed.v.Text()); i >= 0 {
 			rest = slices.Delete(rest, i, i+1)
 		}
-		all[field] = append([]string{v.Text()}, rest...)
+		all[field] = append([]string{ed.v.Text()}, rest...)
 	}
 	e.texts = all
 }
@@ -290,7 +292,7 @@ func (t *Type) bond(field, written string) string {
 	if written == "" || t.declared.Schema.Fields[field].MaxValues() < 2 {
 		return field
 	}
-	return store.ValueBond(field, written)
+	return token.Value{Field: field, Written: written}.Bond()
 }
 
 // addressFor returns the value of a field that a secret is sent to, or "" if the entry has none

@@ -252,7 +252,13 @@ func (t *Type) addNewProblems(ctx context.Context, wrong problems, uid string, f
 }
 
 func sortedKeys[V any](m map[string]V) []string {
-	keys := slices.AppendSeq(make([]string, 0, len(m)), maps.Keys(m))
+	if len(m) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
 	slices.Sort(keys)
 	return keys
 }
@@ -279,7 +285,7 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 			if err != nil {
 				return c, false, err
 			}
-			c, due, err = t.editChange(ctx, current, e)
+			c, _, due, err = t.editChange(ctx, current, e)
 			collected = err != nil
 			return c, due, err
 		})
@@ -312,12 +318,12 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 		return Entry{}, notOfType(t)
 	}
 	r := store.Record{Key: e.key.In(t.view.NS), Fields: e.fields}
-	c, due, err := t.editChange(ctx, r, e)
+	c, facets, due, err := t.editChange(ctx, r, e)
 	if err != nil {
 		return Entry{}, publicError(err)
 	}
 	if due {
-		after, err := t.apply(ctx, c, r)
+		after, err := t.applyEdit(ctx, c, r, facets)
 		if errors.Is(err, ErrDuplicate) {
 			err = t.allEditProblems(ctx, err, r, e)
 		}
@@ -337,34 +343,35 @@ func notOfType(t *Type) error {
 	return invalid(store.FieldType, "type", "not an entry of type "+t.Name())
 }
 
-// editChange returns the change that turns a record into the edited entry, and reports whether
-// there is anything to write. The password hash, which an Entry does not hold, stays.
-func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store.Change, due bool, err error) {
+// editChange returns the change that turns a record into the edited entry, the facets that the
+// entry then has, and reports whether there is anything to write. The password hash, which an Entry
+// does not hold, stays.
+func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store.Change, facets map[string]string, due bool, err error) {
 	if len(e.edits) == 0 && e.disable == nil {
-		return c, false, nil
+		return c, nil, false, nil
 	}
 	own := t.ownChange(r, e)
-	encoded, wrong, err := t.encodeFacets(r, e, own)
+	facets, wrong, err := t.encodeFacets(r, e, own)
 	if err != nil {
-		return c, false, err
+		return c, nil, false, err
 	}
 	if len(wrong) > 0 {
-		return c, false, t.addMissingAndTaken(ctx, wrong, r, change.WithFurther(r, encoded, own))
+		return c, nil, false, t.addMissingAndTaken(ctx, wrong, r, change.WithFurther(r, facets, own))
 	}
-	if c, due, err = t.declared.Update(r, encoded, own); err != nil {
-		return c, due, t.allProblems(ctx, err, r, change.WithFurther(r, encoded, own))
+	if c, due, err = t.declared.Update(r, facets, own); err != nil {
+		return c, nil, due, t.allProblems(ctx, err, r, change.WithFurther(r, facets, own))
 	}
 	t.declared.Hold(&c, r, t.view.Now())
-	return c, due, nil
+	return c, facets, due, nil
 }
 
 // ownChange returns the store's own fields that an edit changes: those that disable or enable the
 // entry, and lost values that Drop has removed.
 func (t *Type) ownChange(r store.Record, e Entry) map[string]string {
 	own := map[string]string{}
-	for field, v := range e.edits {
-		if v == nil && store.IsLost(field) {
-			own[field] = ""
+	for _, ed := range e.edits {
+		if ed.drop && store.IsLost(ed.field) {
+			own[ed.field] = ""
 		}
 	}
 	disabled := r.Fields[store.FieldDisabled] != ""
@@ -397,8 +404,8 @@ func (t *Type) afterDisabledChange(ctx context.Context, before, after store.Reco
 // the changes of further values to own.
 func (t *Type) encodeFacets(r store.Record, e Entry, own map[string]string) (encoded map[string]string, wrong problems, err error) {
 	encoded = change.Facets(r)
-	for _, field := range sortedKeys(e.edits) {
-		v := e.edits[field]
+	for _, ed := range e.edits {
+		field := ed.field
 		texts, several := e.texts[field]
 		switch {
 		case several:
@@ -407,8 +414,8 @@ func (t *Type) encodeFacets(r store.Record, e Entry, own map[string]string) (enc
 				refused = t.declared.SetLabels(r, encoded, own, field, e.labels[field])
 			}
 			err = wrong.add(refused)
-		case v != nil:
-			err = wrong.add(t.declared.EncodeFacet(encoded, field, *v, r.Fields))
+		case !ed.drop:
+			err = wrong.add(t.declared.EncodeFacet(encoded, field, ed.v, r.Fields))
 		case field == store.FieldPassword:
 			err = invalid(field, "name", "the password is not a facet")
 		default:
@@ -543,6 +550,18 @@ func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store
 	v, err := t.view.Apply(ctx, t.declared, c)
 	if committed(err) {
 		r = change.Apply(c, v, r.Fields)
+		t.emitChange(ctx, c)
+	}
+	return r, err
+}
+
+// applyEdit does the same as apply for a change that editChange returned together with facets, from
+// which it makes the record after the change.
+func (t *Type) applyEdit(ctx context.Context, c store.Change, r store.Record, facets map[string]string) (store.Record, error) {
+	v, err := t.view.Apply(ctx, t.declared, c)
+	if committed(err) {
+		change.AddOwnFields(facets, r.Fields)
+		r = change.ApplyInPlace(facets, c, v)
 		t.emitChange(ctx, c)
 	}
 	return r, err

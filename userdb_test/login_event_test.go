@@ -34,7 +34,7 @@ var eventCases = []struct {
 		"login user/uid:alice",
 	}},
 	{"a hash that is replaced", func(_ context.Context, g *loginSite) error {
-		g.storeField("alice", "password", bcryptOf(g.t, "b", 4, "correct horse"))
+		g.storeField("alice", "password", "bcrypt$"+bcryptOf(g.t, "b", 4, "correct horse"))
 		return g.logIn("alice", "correct horse", "")
 	}, []string{"login user/uid:alice renewed:algorithm"}},
 	{"a wrong password", func(_ context.Context, g *loginSite) error { return g.logIn("alice", wrongPassword, "1.2.3.4") }, []string{

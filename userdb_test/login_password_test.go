@@ -277,7 +277,7 @@ func TestUnconfirmed(t *testing.T) {
 		if !errors.Is(err, userdb.ErrUnconfirmed) {
 			t.Fatalf("create: %v", err)
 		}
-		g.storeField("alice", "password", bcryptOf(t, "b", 4, alicePassword))
+		g.storeField("alice", "password", "bcrypt$"+bcryptOf(t, "b", 4, alicePassword))
 		must(t, g.logIn("alice", alicePassword, ""))
 		secret := g.issue(userdb.Token{Purpose: "change:email", Value: "new@example.com"})
 		e, _, err := g.users.Redeem(t.Context(), "change:email", secret)

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/password"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -51,9 +52,12 @@ type importedHash struct {
 
 // importedHashes returns hashes to log in with, for a store with these peppers.
 func importedHashes(t *testing.T, peppers [][]byte) []importedHash {
+	otherCost := "cost"
+	if len(peppers) > 0 {
+		otherCost = "pepper"
+	}
 	all := []importedHash{
-		{"$2b$", bcryptOf(t, "b", 4, "correct horse"), "correct horse", "algorithm"},
-		{"$2y$", bcryptOf(t, "y", 4, "correct horse"), "correct horse", "algorithm"},
+		{"another cost and $2y$", bcryptOf(t, "y", 5, "correct horse"), "correct horse", otherCost},
 		{"argon2id", "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4", "password", "algorithm"},
 		{"scrypt", "$scrypt$ln=4,r=8,p=2$MDEyMzQ1Njc4OWFiY2RlZg$JYH3qqqHOmC1SgODc5iBofe43ODbjU4oo0Dz1jY/A94", "correct horse", "algorithm"},
 		{"PBKDF2", "$pbkdf2-sha256$1000$MDEyMzQ1Njc4OWFiY2RlZg$Kfxd4gVEVJAUWyEM9/KuB1B0aQFq.qVyrFi44QnyZ4k", "pässwörd", "algorithm"},
@@ -146,6 +150,29 @@ func (g *loginSite) wantRenewal(i importedHash, peppers [][]byte) {
 	}
 }
 
+// TestImportedBcryptStays checks that a login with an imported bcrypt hash of the type's cost
+// computes one hash and keeps the stored one, whichever variant of bcrypt wrote it. A password that
+// bcrypt cut at 72 bytes stays right.
+func TestImportedBcryptStays(t *testing.T) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
+		long := strings.Repeat("correct horse ", 6)
+		for _, variant := range []string{"a", "b", "y"} {
+			for _, secret := range []string{"correct horse", long} {
+				hash := bcryptOf(t, variant, 4, secret[:min(len(secret), 72)])
+				g.storeField("alice", "password", hash)
+				g.storeField("alice", store.FieldImported, store.ImportMark(hash))
+				own, other := g.countHashes(func() { must(t, g.logIn("alice", secret, "home")) })
+				if own != 1 || other != 0 {
+					t.Errorf("$2%s$, %d bytes: %d and %d hashes, want one", variant, len(secret), own, other)
+				}
+				if g.storedField("alice", "password") != hash {
+					t.Errorf("$2%s$, %d bytes: the hash was replaced", variant, len(secret))
+				}
+			}
+		}
+	})
+}
+
 // TestTwins logs in with twins: passwords that the npm package coffeenode-userdb, the original,
 // could not tell from the owner's, because both have the same bytes in its encoding. If this store
 // set the password, the twin must be refused. If the original set it, the twin must be accepted, as
@@ -181,7 +208,7 @@ func TestTwins(t *testing.T) {
 func TestConcurrentRenewals(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for round := range 10 {
-			g.storeField("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
+			g.storeField("alice", "password", "bcrypt$"+bcryptOf(t, "b", 4, "correct horse"))
 			job := fmt.Sprint("job ", round)
 			var wg sync.WaitGroup
 			for range 6 {
@@ -210,7 +237,7 @@ func TestConcurrentRenewals(t *testing.T) {
 func TestRenewalKeepsNewPassword(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for round := range 10 {
-			g.storeField("alice", "password", bcryptOf(t, "b", 4, "correct horse"))
+			g.storeField("alice", "password", "bcrypt$"+bcryptOf(t, "b", 4, "correct horse"))
 			next := fmt.Sprint("another password ", round)
 			var wg sync.WaitGroup
 			for range 4 {
@@ -228,7 +255,7 @@ func TestRenewalKeepsNewPassword(t *testing.T) {
 // the log reports the failure.
 func TestFailedRenewal(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
-		hash := bcryptOf(t, "b", 4, "correct horse")
+		hash := "bcrypt$" + bcryptOf(t, "b", 4, "correct horse")
 		g.storeField("alice", "password", hash)
 		g.refuse("$2a$04$")
 		must(t, g.logIn("alice", "correct horse", ""))
@@ -340,7 +367,7 @@ func TestOvertakenRenewal(t *testing.T) {
 	for _, e := range slices.Concat(concurrentChanges, nameChanges) {
 		t.Run(e.name, func(t *testing.T) {
 			eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
-				g.storeField("alice", "password", bcryptOf(t, "b", 4, alicePassword))
+				g.storeField("alice", "password", "bcrypt$"+bcryptOf(t, "b", 4, alicePassword))
 				done := g.beforeCommand("password $2a$", func() { must(t, e.do(g)) })
 				got, err := g.users.Login(t.Context(), "alice", alicePassword, userdb.Attempt{})
 				if !done.Load() {
@@ -362,7 +389,7 @@ func TestOvertakenRenewal(t *testing.T) {
 // login must be refused.
 func TestOvertakenByARefusedWrite(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
-		g.storeField("alice", "password", bcryptOf(t, "b", 4, alicePassword))
+		g.storeField("alice", "password", "bcrypt$"+bcryptOf(t, "b", 4, alicePassword))
 		g.needs(interleaves)
 		once := &atomic.Bool{}
 		g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {

@@ -3,8 +3,13 @@ package userdb_test
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"maps"
 	"net"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -14,14 +19,22 @@ import (
 
 // An explorer runs the calls of several actors in many orders of their commands. A preemption stops
 // an actor before a command while others continue. The explorer tries all orders with at most the
-// given number of preemptions. Every order is a new execution, on an entry of its own.
+// given number of preemptions. Every order is a new execution.
+//
+// A delay is a fault: a script does not arrive, its sender gets an error, and it arrives at a later
+// moment, which may be before the sender sends it again, after that, or after the sender has ended.
+// If it arrives before anything else happens, only its reply was lost.
 type explorer struct {
 	start         func(*execution) // starts the actors of an execution
 	verify        func() string    // returns what is wrong after an execution, or ""
 	tamper        *tamper          // nil for none
 	preemptions   int
+	mayDelay      func(redis.Cmder) bool // which scripts may be delayed, one in each execution
 	maxExecutions int
 	executions    int
+	// seen maps the digest of a state to the number of preemptions with which it was first reached.
+	// If it is not nil, no state is continued twice.
+	seen map[uint64]int
 }
 
 // A tamper changes what an actor sends, or the reply that it gets.
@@ -31,13 +44,18 @@ type tamper struct {
 
 // An execution runs the commands of its actors in one order.
 type execution struct {
-	mu      sync.Mutex
-	tamper  *tamper
-	number  int
-	actors  []*actor
-	choices []choice
-	steps   int
-	onStep  func(*actor) // called after every step of an actor
+	mu       sync.Mutex
+	process  func(context.Context, redis.Cmder) error // sends what was delayed
+	tamper   *tamper
+	number   int
+	actors   []*actor
+	choices  []choice
+	steps    int
+	onStep   func(*actor)           // called after every step of an actor
+	mayDelay func(redis.Cmder) bool // nil if no further script may be delayed
+	ticks    int                    // how often time has passed
+	order    order
+	known    int // the first choice in a state that an earlier execution has reached; -1: none
 }
 
 // A choice is a moment of an execution: who could continue, and who did.
@@ -48,8 +66,18 @@ type choice struct {
 	preemptions int   // before this choice
 }
 
-// timePasses is the option in which no actor continues and time passes.
-const timePasses = -1
+const (
+	timePasses = -1  // the option in which no actor continues and time passes
+	delayed    = 100 // what is added to an actor for the option in which its script is delayed
+)
+
+// preempts reports whether an option stops the actor of the last step.
+func (c choice) preempts(option int) bool {
+	return c.mayPreempt && c.options[option]%delayed != c.options[0]
+}
+
+// errLost is the error of a command that was delayed.
+var errLost = &net.OpError{Op: "read", Err: errors.New("connection reset")}
 
 // An actor makes calls, one after the other.
 type actor struct {
@@ -57,12 +85,14 @@ type actor struct {
 	execution *execution
 	pending   []*pendingCommand
 	ended     bool
+	delayedBy *actor // of an actor that sends a delayed script: whose it was
 }
 
 // A pendingCommand waits for its turn.
 type pendingCommand struct {
 	cmd      redis.Cmder
 	text     string
+	delay    bool
 	send     chan struct{}
 	sent     chan struct{}
 	observed chan struct{} // closed after onStep has seen the effect
@@ -135,13 +165,40 @@ func (who *actor) send(cmd redis.Cmder, next func() error) error {
 	if t := x.tamper; t != nil && t.before != nil {
 		t.before(who, cmd)
 	}
-	err := next()
+	var err error = errLost
+	if !p.delay {
+		err = next()
+	} else {
+		x.addDelayed(who, cmd)
+		cmd.SetErr(err)
+	}
 	if t := x.tamper; t != nil && t.after != nil && err == nil {
 		t.after(who, cmd)
 	}
 	close(p.sent)
 	<-p.observed
 	return err
+}
+
+// addDelayed adds an actor that sends a delayed command.
+func (x *execution) addDelayed(by *actor, cmd redis.Cmder) {
+	args := slices.Clone(cmd.Args())
+	for i, arg := range args {
+		if p, ok := arg.(*string); ok {
+			args[i] = *p
+		}
+	}
+	late := redis.NewCmd(context.Background(), args...)
+	x.mu.Lock()
+	who := &actor{id: len(x.actors), execution: x, ended: true, delayedBy: by}
+	x.actors = append(x.actors, who)
+	x.mu.Unlock()
+	go func() {
+		_ = who.send(late, func() error {
+			_ = x.process(context.Background(), late)
+			return nil
+		})
+	}()
 }
 
 // firstPending returns the next command of an actor. If several are pending, it returns the same
@@ -170,17 +227,27 @@ func (x *execution) options(last int) []int {
 	if asleep {
 		ready = append(ready, timePasses)
 	}
+	for _, id := range ready {
+		if id != timePasses && x.mayDelay != nil && !x.actors[id].ended && x.mayDelay(x.actors[id].firstPending().cmd) {
+			ready = append(ready, delayed+id)
+		}
+	}
 	return ready
 }
 
 // step lets an actor send one command, or lets time pass for those that sleep.
 func (x *execution) step(id int) {
 	if id == timePasses {
+		x.ticks++
 		time.Sleep(time.Second)
 	} else {
-		who := x.actors[id]
+		who := x.actors[id%delayed]
 		x.mu.Lock()
 		next := who.firstPending()
+		if next.delay = id >= delayed; next.delay {
+			x.mayDelay = nil
+		}
+		x.order.add(who.id, next, x.ticks)
 		who.pending = slices.DeleteFunc(who.pending, func(o *pendingCommand) bool { return o == next })
 		x.steps++
 		x.mu.Unlock()
@@ -193,20 +260,27 @@ func (x *execution) step(id int) {
 }
 
 // run makes the choices of prefix, and then continues without a preemption to the end.
-func (x *execution) run(prefix []int) {
+func (x *execution) run(prefix []int, seen map[uint64]int) {
 	synctest.Wait()
 	last, used := 0, 0
 	for options := x.options(last); len(options) > 0; options = x.options(last) {
 		c := choice{options: options, mayPreempt: options[0] == last, preemptions: used}
 		if at := len(x.choices); at < len(prefix) {
 			c.chosen = min(prefix[at], len(options)-1)
+		} else if seen != nil && x.known < 0 {
+			sum := x.order.sum(last, x.ticks)
+			if before, is := seen[sum]; is && before <= used {
+				x.known = at
+			} else {
+				seen[sum] = used
+			}
 		}
 		x.choices = append(x.choices, c)
-		if c.mayPreempt && c.chosen > 0 {
+		if c.preempts(c.chosen) {
 			used++
 		}
 		if next := options[c.chosen]; next != timePasses {
-			last = next
+			last = next % delayed
 		}
 		x.step(options[c.chosen])
 	}
@@ -214,17 +288,23 @@ func (x *execution) run(prefix []int) {
 
 // nextPrefix returns the choices with which the next execution begins, or nil after the last one.
 func (x *execution) nextPrefix(maxPreemptions int) []int {
-	for at := len(x.choices) - 1; at >= 0; at-- {
+	at := len(x.choices) - 1
+	if x.known >= 0 {
+		at = x.known - 1
+	}
+	for ; at >= 0; at-- {
 		c := x.choices[at]
-		if c.chosen+1 >= len(c.options) || c.mayPreempt && c.chosen == 0 && c.preemptions >= maxPreemptions {
-			continue
+		for option := c.chosen + 1; option < len(c.options); option++ {
+			if c.preempts(option) && c.preemptions >= maxPreemptions {
+				continue
+			}
+			prefix := make([]int, at+1)
+			for i := range at {
+				prefix[i] = x.choices[i].chosen
+			}
+			prefix[at] = option
+			return prefix
 		}
-		prefix := make([]int, at+1)
-		for i := range at {
-			prefix[i] = x.choices[i].chosen
-		}
-		prefix[at] = c.chosen + 1
-		return prefix
 	}
 	return nil
 }
@@ -232,26 +312,103 @@ func (x *execution) nextPrefix(maxPreemptions int) []int {
 // explore returns a violation, or "" after it has run all orders.
 func (e *explorer) explore() string {
 	for prefix := []int{}; prefix != nil && e.executions < e.maxExecutions; {
-		x := &execution{number: e.executions, tamper: e.tamper}
+		x := &execution{number: e.executions, tamper: e.tamper, mayDelay: e.mayDelay, known: -1, order: newOrder()}
 		e.start(x)
-		x.run(prefix)
+		x.run(prefix, e.seen)
 		e.executions++
-		if violation := e.verify(); violation != "" {
-			return violation + " in the order " + x.String()
+		if x.known < 0 {
+			if violation := e.verify(); violation != "" {
+				return violation + " in the order " + x.String()
+			}
 		}
 		prefix = x.nextPrefix(e.preemptions)
 	}
 	return ""
 }
 
-// String returns the actor of each step as a digit, and a dot for each step in which time passed.
+// String returns the actor of each step as a digit, with an exclamation mark behind it if its
+// script was delayed, and a dot for each step in which time passed.
 func (x *execution) String() string {
-	text := make([]byte, len(x.choices))
-	for i, c := range x.choices {
-		text[i] = '.'
-		if id := c.options[c.chosen]; id != timePasses {
-			text[i] = byte('0' + id)
+	var text []byte
+	for _, c := range x.choices {
+		switch id := c.options[c.chosen]; {
+		case id == timePasses:
+			text = append(text, '.')
+		case id >= delayed:
+			text = append(text, byte('0'+id-delayed), '!')
+		default:
+			text = append(text, byte('0'+id))
 		}
 	}
 	return string(text)
+}
+
+// An order identifies the state after some steps by what each actor has done and has learnt,
+// whatever the random values in it. Two orders that differ only in steps that do not affect one
+// another lead to the same state.
+type order struct {
+	actors map[int]uint64    // digests of the steps of each actor, with what they depended on
+	writes map[string]uint64 // digest of the last write to each key
+}
+
+func newOrder() order { return order{actors: map[int]uint64{}, writes: map[string]uint64{}} }
+
+// add adds the next step of an actor.
+func (o order) add(who int, p *pendingCommand, ticks int) {
+	keys, writes := touches(p)
+	sum := mixed(o.actors[who], uint64(ticks))
+	for _, key := range keys {
+		sum = mixed(sum, o.writes[key])
+	}
+	if p.delay {
+		sum++
+	}
+	o.actors[who] = sum
+	for _, key := range keys {
+		if writes {
+			o.writes[key] = mixed(sum, uint64(who))
+		}
+	}
+}
+
+// sum returns the digest of a state.
+func (o order) sum(last, ticks int) uint64 {
+	sum := mixed(uint64(last), uint64(ticks))
+	for _, who := range slices.Sorted(maps.Keys(o.actors)) {
+		sum = mixed(mixed(sum, uint64(who)), o.actors[who])
+	}
+	return sum
+}
+
+// touches returns the keys that a step reads or writes, and reports whether it may write.
+func touches(p *pendingCommand) (keys []string, writes bool) {
+	words := strings.SplitN(p.text, " ", 40)
+	switch {
+	case p.delay, len(words) < 2:
+		return nil, false // it arrives later
+	case strings.HasPrefix(words[0], "eval"):
+		words = strings.Split(p.text, " ")
+		if words[0] == "eval" { // its source has spaces
+			args := p.cmd.Args()
+			n, _ := args[2].(int)
+			for _, arg := range args[3 : 3+n] {
+				keys = append(keys, fmt.Sprint(arg))
+				if p, ok := arg.(*string); ok {
+					keys[len(keys)-1] = *p
+				}
+			}
+			return keys, args[1] != "return redis.call('TIME')"
+		}
+		n, _ := strconv.Atoi(words[2])
+		return words[3 : 3+n], words[3+n] != "read"
+	case slices.Contains([]string{"hgetall", "hget", "hmget", "get", "exists", "smembers", "time"}, words[0]):
+		return words[1:2], false
+	}
+	return words[1:], true
+}
+
+func mixed(h, x uint64) uint64 {
+	h = (h*0x9e3779b97f4a7c15 + x + 1) * 0xbf58476d1ce4e5b9 // + 1, because digests begin with 0
+	h = (h ^ h>>29) * 0x94d049bb133111eb
+	return h ^ h>>32
 }

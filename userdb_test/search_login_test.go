@@ -346,7 +346,7 @@ var scenarios = [][]string{
 
 // initialHashes returns a hash that the next login replaces, and one that it keeps.
 func initialHashes(t *testing.T) map[string]string {
-	return map[string]string{"replaced": bcryptOf(t, "b", 4, passwordOf("P")), "kept": hashWith(t, passwordOf("P"))}
+	return map[string]string{"replaced": "bcrypt$" + bcryptOf(t, "b", 4, passwordOf("P")), "kept": hashWith(t, passwordOf("P"))}
 }
 
 func envInt(name string, otherwise int) int {

@@ -128,6 +128,11 @@ func TestCookieOfBrowser(t *testing.T) {
 // store does not answer.
 func TestProgramsGetProblems(t *testing.T) {
 	s := newFlows(t, "memory:", func(f *web.Flows) { f.Bearer = true })
+	s.create("ann")
+	secret, _, err := s.flows.Token(httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil), "ann", goodPassword)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, auth := range map[string]web.Auth{"flows": s.flows.Auth, "auth": {Users: s.users, Bearer: true}} {
 		h := web.Limit{Auth: auth, Name: name, Max: 1}.Handler(http.NotFoundHandler())
 		for _, want := range []int{404, 429} {
@@ -139,7 +144,7 @@ func TestProgramsGetProblems(t *testing.T) {
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		r := httptest.NewRequestWithContext(ended, http.MethodGet, "/", nil)
-		r.Header.Set("Authorization", "Bearer x")
+		r.Header.Set("Authorization", "Bearer "+secret)
 		w := httptest.NewRecorder()
 		if auth.Require(http.NotFoundHandler()).ServeHTTP(w, r); w.Code != 503 || w.Header().Get("Content-Type") != "application/problem+json" {
 			t.Errorf("%s: without a store: got %d %v", name, w.Code, w.Header())

@@ -82,11 +82,12 @@ func parseKeys(text string) (keys [][]byte, err error) {
 	return keys, nil
 }
 
-// makeKeys makes the file of keys beside an embedded store that has none, if there is a console or
-// the schema allows second factors. It prints the path, and opens the store again with the file.
-func (s *session) makeKeys(ctx context.Context, console bool) error {
+// makeKeys makes the file of keys beside an embedded store that has none, if a service offers
+// second factors or the schema allows them. It prints the path, and opens the store again with the
+// file.
+func (s *session) makeKeys(ctx context.Context, offered bool) error {
 	path := s.keyFile(s.url)
-	if path == "" || s.KeyFile != "" || s.hasKeys || !console && !s.allowsFactors() {
+	if path == "" || s.KeyFile != "" || s.hasKeys || !offered && !s.allowsFactors() {
 		return nil
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)

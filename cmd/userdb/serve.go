@@ -24,6 +24,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/passkey"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/serve"
 	"github.com/coffeenode/userdb/serve/admin"
@@ -37,6 +38,8 @@ type serveFlags struct {
 	listen, cert, key, metrics, cookie string
 	behindProxy, scim, console         bool
 	operatorsFactor                    bool
+	passkeyRP                          string
+	passkeyOrigins                     []string
 	resetLink                          string
 	userName, mapping                  string
 	tags                               map[string]string
@@ -78,6 +81,11 @@ and is valid for an hour. 'userdb operator add' creates one at any time.`,
 	c.Flags().StringVar(&v.metrics, "metrics", "", "serve metrics for Prometheus at /metrics on `ADDRESS`")
 	c.Flags().BoolVar(&v.console, "console", true, "serve the console, pages for operators, at /console")
 	c.Flags().BoolVar(&v.operatorsFactor, "operators-factor", false, "operators need a second factor; 'userdb operator enrol' makes a link for the\nfirst one")
+	c.Flags().StringVar(&v.passkeyRP, "passkey-rp", "", "`DOMAIN` of your site, for which passkeys are made; it can never change")
+	c.Flags().Func("passkey-origin", "`URL` of your pages that use passkeys, such as https://login.example.com;\nmay be repeated", func(text string) error {
+		v.passkeyOrigins = append(v.passkeyOrigins, text)
+		return nil
+	})
 	c.Flags().StringVar(&v.resetLink, "reset-link", "", "`URL` of your page for a new password, with {secret} in it; operators then\nsee complete links")
 	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check reads the cookie `NAME`")
 	v.declareSCIM(c)
@@ -170,6 +178,10 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if err := v.checkResetLink(); err != nil {
 		return err
 	}
+	passkeys, err := v.passkeyConfig()
+	if err != nil {
+		return err
+	}
 	l, secured, err := v.listener(ctx)
 	if err != nil {
 		return err
@@ -188,11 +200,14 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if err := within(ctx, s.timeout(), s.open); err != nil {
 		return err
 	}
-	if err := within(ctx, s.timeout(), func(ctx context.Context) error { return s.makeKeys(ctx, v.console) }); err != nil {
+	if err := within(ctx, s.timeout(), func(ctx context.Context) error { return s.makeKeys(ctx, v.console || passkeys != nil) }); err != nil {
 		return err
 	}
 	if err := v.prepareFactors(ctx, s); err != nil {
 		return err
+	}
+	if passkeys != nil && !s.hasKeys {
+		return usagef("--passkey-rp needs keys that encrypt what is stored of passkeys: give --key-file")
 	}
 	unshare, err := connect.Share(view.Of(s.db).Engine)
 	if errors.Is(err, connect.ErrShared) {
@@ -209,7 +224,7 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 		return err
 	}
 	o := serve.Options{
-		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured, SCIM: directories, Console: v.console, ResetLink: v.resetLink, OperatorsFactor: v.operatorsFactor,
+		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured, SCIM: directories, Console: v.console, ResetLink: v.resetLink, OperatorsFactor: v.operatorsFactor, Passkeys: passkeys,
 		Logger: slog.New(slog.NewJSONHandler(errs, nil)),
 	}
 	service, err := serve.New(s.db, o)
@@ -249,6 +264,22 @@ func (v serveFlags) prepareFactors(ctx context.Context, s *session) error {
 		return usagef("--operators-factor needs keys that encrypt the secrets of second factors: give --key-file")
 	}
 	return within(ctx, s.timeout(), func(ctx context.Context) error { return admin.AllowFactors(ctx, s.db) })
+}
+
+// passkeyConfig returns the configuration of passkeys, or nil without --passkey-rp and
+// --passkey-origin.
+func (v serveFlags) passkeyConfig() (*passkey.Config, error) {
+	if v.passkeyRP == "" && len(v.passkeyOrigins) == 0 {
+		return nil, nil
+	}
+	if v.passkeyRP == "" || len(v.passkeyOrigins) == 0 {
+		return nil, usagef("--passkey-rp and --passkey-origin need each other")
+	}
+	c := &passkey.Config{RPID: v.passkeyRP, Origins: v.passkeyOrigins}
+	if err := c.Check(); err != nil {
+		return nil, usagef("--passkey-rp and --passkey-origin: %v", err)
+	}
+	return c, nil
 }
 
 // checkResetLink returns an error if --reset-link cannot be used.

@@ -145,7 +145,9 @@ func (t *Type) removal(old store.Record, now time.Time) store.Change {
 	if sessions, err := session.Key(old.Key); err == nil && old.Fields[session.FieldEpoch] != "" {
 		c.Drop = append(c.Drop, store.Container{Key: sessions})
 	}
-	if factors, err := factor.Key(old.Key); err == nil && old.Factors().Any() {
+	// An enrolment takes a session, and a factor that was removed may have left something.
+	mayHaveFactors := old.Factors().Any() || old.Fields[session.FieldEpoch] != ""
+	if factors, err := factor.Key(old.Key); err == nil && mayHaveFactors {
 		c.Drop = append(c.Drop, store.Container{Key: factors})
 	}
 	if historyKey, err := history.Key(old.Key); err == nil { // other programs may write it
@@ -244,7 +246,7 @@ func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Chan
 		return c, missing[0]
 	}
 	was, further := store.FurtherIn(old.Fields, ""), store.FurtherIn(furtherAfter(old.Fields, own), "")
-	err := t.checkCounts(old, further)
+	err := t.checkCounts(was, further)
 	if err == nil {
 		err = t.diffSecondaries(&c, old, was, facets, further)
 	}
@@ -313,8 +315,9 @@ func (t *Type) diffSecondaries(c *store.Change, old store.Record, was []store.Fu
 	if c.Claim, without = keysOf(joined, t.SRK); without != nil {
 		return Invalid(without.field, "key", "not a value that a record key can hold")
 	}
-	if left, _ = moved(writtenValues(t.Secondary, old.Fields, was), writtenValues(t.Secondary, facets, further)); len(left) > 0 {
-		c.Tokens.Gone = gone(left)
+	left, _ = moved(writtenValues(t.Secondary, old.Fields, was), writtenValues(t.Secondary, facets, further))
+	for _, v := range left {
+		c.Tokens.Gone = append(c.Tokens.Gone, token.Value{Field: v.field, Written: v.value})
 	}
 	t.addElsewhere(c)
 	return nil
@@ -325,13 +328,12 @@ func setSKV(c *store.Change, old store.Record, field, canonical string, keep boo
 	if !keep && len(old.Fields) == 0 {
 		return
 	}
-	name := store.FieldSKV(field)
-	was, had := old.Fields[name]
+	was, had := old.Fields[store.FieldSKV(field)]
 	switch {
 	case keep && (!had || was != canonical):
-		c.Set = append(c.Set, store.Facet{Field: name, Wire: canonical})
+		c.Set = append(c.Set, store.Facet{Field: store.FieldSKV(field), Wire: canonical})
 	case had && !keep:
-		c.Unset = append(c.Unset, name)
+		c.Unset = append(c.Unset, store.FieldSKV(field))
 	}
 }
 

@@ -162,9 +162,9 @@ func WithFurther(old store.Record, facets, own map[string]string) map[string]str
 }
 
 // checkCounts returns an error if an entry has more values in a field than the schema allows, or
-// too many over all fields. An entry that already has more may keep what it has.
-func (t *Type) checkCounts(old store.Record, after []store.Further) error {
-	before := store.FurtherIn(old.Fields, "")
+// too many over all fields. before and after are its further values. An entry that already has more
+// may keep what it has.
+func (t *Type) checkCounts(before, after []store.Further) error {
 	if len(after) > max(store.MaxFurther, len(before)) {
 		return Invalid(after[0].Field, "many", "over "+strconv.Itoa(store.MaxFurther)+" further values in all fields")
 	}
@@ -212,6 +212,9 @@ func moved(before, after []fieldValue) (left, joined []fieldValue) {
 
 // writtenValues returns the values of an entry in some fields, as they are written.
 func writtenValues(fields []string, facets map[string]string, further []store.Further) (all []fieldValue) {
+	if len(fields) > 0 {
+		all = make([]fieldValue, 0, len(fields)+len(further))
+	}
 	for _, field := range fields {
 		if wire, has := facets[field]; has {
 			all = append(all, fieldValue{field, wire})
@@ -445,16 +448,11 @@ func (t *Type) VerifyValue(fields, facets, own map[string]string, field, written
 	}
 }
 
-// gone returns the bonds of tokens to the values that an entry loses.
-func gone(left []fieldValue) (bonds []string) {
-	for _, v := range left {
-		bonds = append(bonds, store.ValueBond(v.field, v.value))
-	}
-	return bonds
-}
-
 // keysOf returns the keys of values, and the first value that has none.
 func keysOf(values []fieldValue, key func(field, value string) (recordkey.Key, bool)) (keys []recordkey.Key, without *fieldValue) {
+	if len(values) > 0 {
+		keys = make([]recordkey.Key, 0, len(values))
+	}
 	for i, v := range values {
 		k, ok := key(v.field, v.value)
 		if !ok {

@@ -43,10 +43,12 @@ func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 // at the same UID gave the value up, and this one took it back. The tombstone then holds it until
 // that hold ends.
 func (t *Type) keepHold(c *store.Change, old store.Record, srk recordkey.Key) {
-	for _, h := range store.HeldIn(old.Fields) {
-		if c.Delete && h.Field == srk.Field() && h.Canonical == srk.Value() {
-			c.Hold = append(c.Hold, store.HeldKeyOf(srk, h.Until))
-			return
+	if c.Delete {
+		for _, h := range store.HeldIn(old.Fields) {
+			if h.Field == srk.Field() && h.Canonical == srk.Value() {
+				c.Hold = append(c.Hold, store.HeldKeyOf(srk, h.Until))
+				return
+			}
 		}
 	}
 	c.Release = append(c.Release, srk)

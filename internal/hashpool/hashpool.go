@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,6 +76,9 @@ type Caller struct {
 	Actor   string // who asks for the job, such as an API key
 	Origin  string // where the request comes from
 	Account string // the account that the job is about
+	// Spare says that the job may be left out. It is refused unless a worker is free, so that nobody
+	// waits for it.
+	Spare bool
 }
 
 // A Pool runs a limited number of jobs at once. It is safe for concurrent use. The zero Pool is not
@@ -99,8 +103,17 @@ type lane struct {
 
 	// Protected by Pool.mu.
 
-	jobs                      int   // running or waiting
-	actors, origins, accounts tally // the same jobs, by their callers
+	waiting                   []*waiter // in order of arrival
+	jobs                      int       // running or waiting
+	actors, origins, accounts tally     // the same jobs, by their callers
+}
+
+// A waiter is a job that waits.
+type waiter struct {
+	deadline time.Time
+	limited  bool   // there is a deadline
+	stop     func() // ends the wait
+	late     bool   // the wait was ended because the deadline cannot be met
 }
 
 func newLane(limit int) lane {
@@ -156,18 +169,25 @@ func New(workers int) *Pool {
 // well. Once job has started, Do waits for it even if ctx ends, so that what job wrote is complete
 // when Do returns.
 //
-// Do returns ErrBusy and ErrClosed at once, without running job. It also returns ErrClosed if the
-// pool is closed while job waits.
+// Do returns ErrBusy and ErrClosed at once, without running job. It also returns them while job
+// waits: ErrClosed if the pool is closed, and ErrBusy as soon as jobs that ended meanwhile took so
+// long that job could not end before its deadline.
 func (p *Pool) Do(ctx context.Context, c Caller, job func()) error {
 	l := &p.lanes[c.Lane]
-	if err := p.enter(ctx, l, c); err != nil {
+	w := &waiter{}
+	w.deadline, w.limited = ctx.Deadline()
+	wait, stop := context.WithCancel(ctx)
+	defer stop()
+	w.stop = stop
+	if err := p.enter(ctx, l, c, w); err != nil {
 		return err
 	}
-	defer p.leave(l, c)
-	if err := p.wait(ctx, l); err != nil {
-		return err
+	defer p.leave(l, c, w)
+	if !p.wait(wait, stop, l) {
+		return p.waitError(ctx, l, w)
 	}
 	defer p.turns.Release(1)
+	p.stopWaiting(l, w)
 	if err := p.refusal(ctx); err != nil {
 		return err
 	}
@@ -177,19 +197,29 @@ func (p *Pool) Do(ctx context.Context, c Caller, job func()) error {
 	return nil
 }
 
-// wait waits in a lane for a turn, which the caller must give back.
-func (p *Pool) wait(ctx context.Context, l *lane) error {
-	wait, stop := context.WithCancel(ctx)
-	defer stop()
+// wait waits in a lane for a turn, which the caller must give back. It reports whether it got one
+// before ctx ended. It ends ctx if the pool is closed.
+func (p *Pool) wait(ctx context.Context, stop func(), l *lane) bool {
 	defer context.AfterFunc(p.open, stop)()
-	if l.head.Acquire(wait, 1) != nil {
-		return p.waitError(ctx, l)
+	if l.head.Acquire(ctx, 1) != nil {
+		return false
 	}
 	defer l.head.Release(1)
-	if p.turns.Acquire(wait, 1) != nil {
-		return p.waitError(ctx, l)
+	return p.turns.Acquire(ctx, 1) == nil
+}
+
+// stopWaiting removes a job from those that wait.
+func (p *Pool) stopWaiting(l *lane, w *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.remove(w)
+}
+
+// remove removes a job from those that wait, if it is among them.
+func (l *lane) remove(w *waiter) {
+	if i := slices.Index(l.waiting, w); i >= 0 {
+		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
-	return nil
 }
 
 // initialProcs returns GOMAXPROCS as it was before the first pool.
@@ -236,14 +266,17 @@ func (p *Pool) refusal(ctx context.Context) error {
 }
 
 // waitError returns why a job did not get its turn.
-func (p *Pool) waitError(ctx context.Context, l *lane) error {
-	err := p.refusal(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		err = fmt.Errorf("%w: %w", &BusyError{p.ahead(l)}, err)
+func (p *Pool) waitError(ctx context.Context, l *lane, w *waiter) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch err := p.refusal(ctx); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%w: %w", &BusyError{p.ahead(l)}, err)
+	case err == nil && w.late:
+		return &BusyError{p.ahead(l)}
+	default:
+		return err
 	}
-	return err
 }
 
 // Close refuses all further jobs, including those that are waiting, and returns when the running
@@ -257,23 +290,66 @@ func (p *Pool) Close() {
 }
 
 // enter counts one more job in a lane, or returns why the pool refuses it.
-func (p *Pool) enter(ctx context.Context, l *lane, c Caller) error {
+func (p *Pool) enter(ctx context.Context, l *lane, c Caller, w *waiter) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.refusal(ctx); err != nil {
 		return err
 	}
-	if l.isFull(c, sharePerWorker*p.workers) || p.tooLate(ctx, l) {
+	if l.isFull(c, sharePerWorker*p.workers) || p.tooLate(ctx, l) || c.Spare && p.jobs() >= p.workers {
 		return &BusyError{p.ahead(l)}
 	}
 	l.add(c, 1)
+	l.waiting = append(l.waiting, w)
 	return nil
 }
 
-func (p *Pool) leave(l *lane, c Caller) {
+func (p *Pool) leave(l *lane, c Caller, w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.add(c, -1)
+	l.remove(w)
+}
+
+// jobs returns how many jobs run or wait in all lanes.
+func (p *Pool) jobs() (all int) {
+	for i := range p.lanes {
+		all += p.lanes[i].jobs
+	}
+	return all
+}
+
+// refuseLate ends the wait of each job that could no longer end before its deadline if those ahead
+// of it took as long as the last ones. Otherwise, jobs that were admitted while hashes were fast
+// would all wait until their deadlines when the machine becomes busy. The first jobs of a lane stay,
+// since one of them may correct an average that is too long.
+func (p *Pool) refuseLate(now time.Time) {
+	for i := range p.lanes {
+		l := &p.lanes[i]
+		l.waiting = slices.DeleteFunc(l.waiting, p.isLate(i, now))
+	}
+}
+
+// isLate returns a function that must be called for each job that waits in a lane, in their order.
+// It reports whether the job is late, and ends its wait.
+func (p *Pool) isLate(lane int, now time.Time) func(*waiter) bool {
+	before := 0 // in this lane
+	return func(w *waiter) bool {
+		ahead := before
+		for i := range p.lanes {
+			if i != lane {
+				ahead += min(len(p.lanes[i].waiting), before+1)
+			}
+		}
+		end := now.Add(p.mean*time.Duration(ahead+1)/time.Duration(p.workers) + p.mean)
+		if before < p.workers || !w.limited || !end.After(w.deadline) {
+			before++
+			return false
+		}
+		w.late = true
+		w.stop()
+		return true
+	}
 }
 
 // tooLate reports whether one more job would end after its deadline. It returns false if a worker
@@ -290,27 +366,28 @@ func (p *Pool) tooLate(ctx context.Context, l *lane) bool {
 
 // ahead returns how long one more job of a lane would wait, or 0 if a worker is free.
 func (p *Pool) ahead(l *lane) time.Duration {
-	all, first := 0, 0
+	first := 0
 	for i := range p.lanes {
 		jobs := p.lanes[i].jobs
-		all += jobs
 		// As the lanes take turns, only one more job of another lane comes first than of this one.
 		first += min(jobs, l.jobs+1)
 	}
-	waiting := min(all-p.workers, first)
+	waiting := min(p.jobs()-p.workers, first)
 	if waiting < 0 {
 		return 0
 	}
 	return p.mean * time.Duration(waiting+1) / time.Duration(p.workers)
 }
 
-// addDuration updates the average with the duration of one job. The last eight jobs dominate it.
+// addDuration updates the average with the duration of one job, and refuses jobs that are late by
+// it. The last eight jobs dominate the average.
 func (p *Pool) addDuration(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mean == 0 {
 		p.mean = d
-		return
+	} else {
+		p.mean += (d - p.mean) / 8
 	}
-	p.mean += (d - p.mean) / 8
+	p.refuseLate(time.Now())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -348,6 +349,61 @@ func TestAverageForgetsSlowJob(t *testing.T) {
 	})
 }
 
+// TestLateJobsAreRefusedAtOnce has jobs become slower while others wait. Those that can no longer end
+// before their deadlines are refused as soon as that shows, not at their deadlines, and the others
+// run.
+func TestLateJobsAreRefusedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(1)
+		defer p.Close()
+		flood(t, p, 1)() // so that the pool takes jobs of a second for granted
+		begin := time.Now()
+		go func() { _ = p.Do(t.Context(), Caller{}, func() { time.Sleep(17 * time.Second) }) }()
+		synctest.Wait()
+		var mu sync.Mutex
+		ended := map[time.Duration]int{}
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				err := p.Do(within(t, 40*time.Second), Caller{}, second)
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					ended[0]++
+				} else if ended[time.Since(begin)]++; !errors.Is(err, ErrBusy) || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("refused with %v, want ErrBusy alone", err)
+				}
+			})
+		}
+		wg.Wait()
+		// The average is then 3 s: 23 s are left for the job itself and for six before it.
+		if want := map[time.Duration]int{0: 6, 17 * time.Second: 14}; !maps.Equal(ended, want) {
+			t.Errorf("jobs were done (0) or refused after %v, want %v", ended, want)
+		}
+		if n := p.counted(); n != 0 {
+			t.Errorf("%d jobs are left", n)
+		}
+	})
+}
+
+// TestSpareJobs checks that a job which may be left out waits for nobody, and nobody for it.
+func TestSpareJobs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(2)
+		defer p.Close()
+		wait := flood(t, p, 1)
+		if err := p.Do(t.Context(), Caller{Spare: true}, second); err != nil {
+			t.Errorf("with a free worker: %v", err)
+		}
+		wait()
+		wait = flood(t, p, 2)
+		if err := p.Do(t.Context(), Caller{Spare: true}, second); !errors.Is(err, ErrBusy) {
+			t.Errorf("without a free worker: %v, want ErrBusy", err)
+		}
+		wait()
+	})
+}
+
 // TestDeadlineInQueue has jobs become slower, so that a deadline passes while a job waits.
 func TestDeadlineInQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -515,7 +571,7 @@ func TestEveryJobIsAccountedFor(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(jobs[len(jobs)-1-i])*time.Millisecond)
 					defer cancel()
 					ran := 0
-					c := Caller{Lane(ms % int(laneCount)), fmt.Sprint(ms % 7), fmt.Sprint(ms % 3), fmt.Sprint(ms % 5)}
+					c := Caller{Lane(ms % int(laneCount)), fmt.Sprint(ms % 7), fmt.Sprint(ms % 3), fmt.Sprint(ms % 5), ms%2 == 0}
 					err := p.Do(ctx, c, func() { ran++; time.Sleep(time.Duration(ms) * time.Millisecond) })
 					if (err == nil) != (ran == 1) || ran > 1 {
 						t.Errorf("job %d: ran %d times, %v", i, ran, err)

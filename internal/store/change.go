@@ -208,11 +208,12 @@ func (g Guard) Containers(prk recordkey.Key) []Container {
 		return nil
 	}
 	all := make([]Container, 0, len(g.Tertiary))
-	for _, name := range slices.Sorted(maps.Keys(g.Tertiary)) {
+	for name, indexed := range g.Tertiary {
 		if key, err := prk.Tertiary(name); err == nil {
-			all = append(all, Container{Key: key, Indexed: g.Tertiary[name]})
+			all = append(all, Container{Key: key, Indexed: indexed})
 		}
 	}
+	slices.SortFunc(all, func(a, b Container) int { return strings.Compare(a.Key.Name(), b.Key.Name()) })
 	return all
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
 )
 
@@ -202,15 +203,10 @@ func (r Record) HasWritten(field, wire string) bool {
 	return slices.ContainsFunc(FurtherIn(r.Fields, field), func(f Further) bool { return f.Written == wire })
 }
 
-// A token may be bound to one value of a field. It then names the value in place of the field.
-const bondPrefix = "~value:"
-
-// ValueBond returns the name by which a token is bound to a value of a field, as it is written.
-func ValueBond(field, written string) string { return bondPrefix + field + ":" + Verified(written) }
-
-// ParseBond parses a result of [ValueBond]. For the name of a facet it returns that name and "".
+// ParseBond parses a result of [token.Value.Bond]. For the name of a facet it returns that name and
+// "".
 func ParseBond(bond string) (field, digest string) {
-	rest, is := strings.CutPrefix(bond, bondPrefix)
+	rest, is := strings.CutPrefix(bond, token.BondPrefix)
 	at := strings.LastIndexByte(rest, ':')
 	if !is || at < 0 {
 		return bond, ""

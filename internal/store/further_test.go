@@ -3,6 +3,8 @@ package store
 import (
 	"slices"
 	"testing"
+
+	"github.com/coffeenode/userdb/internal/store/token"
 )
 
 func TestFurther(t *testing.T) {
@@ -80,15 +82,15 @@ func TestBonds(t *testing.T) {
 	}{
 		{"email", "a", true},
 		{"name", "", false},
-		{ValueBond("email", "a"), "a", true},
-		{ValueBond("email", "B"), "B", true},
-		{ValueBond("email", "b"), "", false},
+		{token.Value{Field: "email", Written: "a"}.Bond(), "a", true},
+		{token.Value{Field: "email", Written: "B"}.Bond(), "B", true},
+		{token.Value{Field: "email", Written: "b"}.Bond(), "", false},
 	} {
 		if written, ok := r.BoundValue(tt.bond); written != tt.written || ok != tt.ok {
 			t.Errorf("%s is bound to %q, %v; want %q, %v", tt.bond, written, ok, tt.written, tt.ok)
 		}
 	}
-	if field, digest := ParseBond(ValueBond("a:b", "x")); field != "a:b" || digest != Verified("x") {
+	if field, digest := ParseBond(token.Value{Field: "a:b", Written: "x"}.Bond()); field != "a:b" || digest != Verified("x") {
 		t.Errorf("got %q, %q", field, digest)
 	}
 }

@@ -83,10 +83,7 @@ func FieldVerified(field string) string { return verifiedPrefix + field }
 const verifiedPrefix = "~verified:"
 
 // Verified returns the digest of a value that the field of [FieldVerified] holds.
-func Verified(wire string) string {
-	sum := sha256.Sum256([]byte(wire))
-	return base64.RawURLEncoding.EncodeToString(sum[:9])
-}
+func Verified(wire string) string { return token.Digest(wire) }
 
 // Unverified returns what the field of [FieldVerified] holds if the value was a further value of
 // the field and was not verified when it became the facet.

@@ -1,9 +1,11 @@
 package console
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -17,13 +19,19 @@ import (
 // An account holds what the page of an account shows.
 type account struct {
 	Type, UID, Path, Label string
+	Primary                string // name of the field of the UID
 	Rev                    string
 	Disabled               bool
+	Found                  *foundBy // how the search box led here, if it read the text in another form
 	Why                    explanation
+	Tab                    string // the tab that is shown, "" for the overview
+	Names                  []identifier
+	Shown                  []cell   // the facets to read
+	Unset                  []string // names of facets without a value
+	Editing                bool     // show the form
 	Fields                 []editor
 	Lists                  []valueList // the values of fields that may have several
 	Held                   []userdb.Held
-	Undeclared             []cell // facets that cannot be edited
 	HasTags                bool
 	Tags                   []string
 	Devices                []userdb.Session
@@ -31,19 +39,26 @@ type account struct {
 	FactorsDamaged         bool
 	NewCodes               []string // the recovery codes that were just made
 	Open                   []userdb.OpenToken
-	Addresses              []string    // fields that a link can be sent to
-	Issued                 *issuedLink // the link that was just created
+	Addresses              []identifier // mail addresses that a link can be for
+	Issued                 *issuedLink  // the link that was just created
 	History                []event
+	SignIns                []event // that succeeded or failed, on their tab
+	Older                  string  // path of the page with older sign-ins, or ""
 	Conflict               bool
 	Taken                  []match // the accounts that hold the values that were refused as taken
 }
 
-// FieldNames returns the names of all inputs of the page.
-func (a account) FieldNames() []string {
-	all := []string{"password"}
+// facetNames returns the names of the inputs for facets.
+func (a account) facetNames() (all []string) {
 	for _, f := range a.Fields {
 		all = append(all, f.Name)
 	}
+	return all
+}
+
+// FieldNames returns the names of all inputs of the page.
+func (a account) FieldNames() []string {
+	all := append(a.facetNames(), "password")
 	for _, l := range a.Lists {
 		all = append(all, rowsName(l.Field))
 		if !l.Full() {
@@ -52,6 +67,24 @@ func (a account) FieldNames() []string {
 	}
 	return all
 }
+
+// A tab is a part of the page of an account. The name of the first is "".
+type tab struct{ Name, Text string }
+
+// Tabs returns the tabs in their order.
+func (account) Tabs() []tab {
+	return []tab{{"", "Overview"}, {"signins", "Sign-ins"}, {"devices", "Devices"}, {"history", "History"}}
+}
+
+// An identifier is one that people type, with the number of further values of its field.
+type identifier struct {
+	Field, Text string
+	Verified    bool
+	More        int
+}
+
+// A foundBy says how a search led to an account. Path is that of the page that explains it.
+type foundBy struct{ Query, ReadAs, Path string }
 
 // An editor describes the input for one facet.
 type editor struct {
@@ -84,7 +117,14 @@ func (c *Console) account(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	c.showAccount(w, r, db, t, e, func(*account, *page) {})
+	c.showAccount(w, r, db, t, e, func(a *account, p *page) {
+		p.Undo = undoOf(a.Path, r.URL.Query())
+		if q := r.URL.Query().Get("q"); q != "" && len(q) <= maxQuery {
+			if readAs := db.Schema().Types[t.Name()].Canonical(q); readAs != q {
+				a.Found = &foundBy{q, readAs, findPath(q)}
+			}
+		}
+	})
 }
 
 // showAccount sends the page of an account. edit may change what it shows.
@@ -94,8 +134,10 @@ func (c *Console) showAccount(w http.ResponseWriter, r *http.Request, db *userdb
 		c.fail(w, r, err)
 		return
 	}
-	p := page{Name: "account", Title: a.Label, Done: doneMessages[r.URL.Query().Get("done")]}
+	p := page{Name: "account", Title: a.Label, Place: r.URL.Path, Done: doneMessages[r.URL.Query().Get("done")]}
 	edit(&a, &p)
+	a.Editing = a.Editing || a.Conflict || len(p.Problems) > len(p.OtherProblems(a.facetNames()))
+	c.opened.add(r, e)
 	p.Data = a
 	status := statusOf(p.Problems)
 	if a.Issued != nil || len(a.NewCodes) > 0 {
@@ -109,8 +151,13 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 	ctx, hint, declared := r.Context(), hints.Key(e.Key()), db.Schema().Types[e.Type()]
 	a := account{
 		Type: e.Type(), UID: e.UID(), Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, declared), Rev: e.Rev(), Disabled: e.Disabled(),
-		Fields: newEditors(e, declared), Lists: newValueLists(e, declared), Held: e.Held(), Undeclared: undeclaredCells(e, declared), HasTags: declared.Tertiary["tags"].Kind == "set",
+		Primary: declared.Primary, Names: identifiersOf(e, declared),
+		Fields: newEditors(e, declared), Lists: newValueLists(e, declared), Held: e.Held(), HasTags: declared.Tertiary["tags"].Kind == "set",
 	}
+	if r.Method == http.MethodGet && slices.ContainsFunc(a.Tabs(), func(t tab) bool { return t.Name == r.FormValue("tab") }) {
+		a.Tab = r.FormValue("tab")
+	}
+	a.Shown, a.Unset = readFacets(e, declared, a.Fields)
 	report, err := reportLogin(ctx, db, t, e)
 	if err != nil {
 		return a, err
@@ -118,6 +165,22 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 	a.Why, a.Open = report.why, report.status.Tokens
 	for _, h := range report.history {
 		a.History = append(a.History, event{HistoryEvent: h})
+	}
+	a.Addresses = mailAddresses(a.Names, declared)
+	switch a.Tab {
+	case "devices":
+		for s, err := range t.Sessions(ctx, hint) {
+			if err != nil {
+				return a, err
+			}
+			a.Devices = append(a.Devices, s)
+		}
+		return a, nil
+	case "signins":
+		return a, a.readSignIns(ctx, db, e, r.FormValue("after"))
+	case "history":
+		a.History = group(a.History)
+		return a, nil
 	}
 	if a.HasTags {
 		if a.Tags, err = t.Tags(hint).Members(ctx); err != nil {
@@ -132,33 +195,65 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 		}
 		a.Factors = newFactors(all)
 	}
-	for s, err := range t.Sessions(ctx, hint) {
-		if err != nil {
-			return a, err
-		}
-		a.Devices = append(a.Devices, s)
-	}
-	a.Addresses = addressFields(e, declared)
 	return a, nil
 }
 
-// addressFields returns the identifying fields that an entry has, beginning with email addresses.
-func addressFields(e userdb.Entry, t schema.Type) (all []string) {
-	for _, field := range t.Secondary() {
-		if e.Text(field) != "" {
-			all = append(all, field)
+// identifiersOf returns the identifiers of an entry that people type, in the order of labelFields.
+func identifiersOf(e userdb.Entry, t schema.Type) (all []identifier) {
+	for _, field := range labelFields(t) {
+		if text := e.Text(field); text != "" && t.Fields[field].IsTyped() {
+			all = append(all, identifier{field, text, e.Verified(field), max(len(e.Texts(field))-1, 0)})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b string) int {
-		rank := func(field string) int { // email addresses come first
-			if t.Fields[field].HasAddresses() {
-				return 0
-			}
-			return 1
-		}
-		return rank(a) - rank(b)
-	})
 	return all
+}
+
+// mailAddresses returns those of the identifiers that are mail addresses.
+func mailAddresses(all []identifier, t schema.Type) (some []identifier) {
+	for _, one := range all {
+		if t.Fields[one.Field].HasAddresses() {
+			some = append(some, one)
+		}
+	}
+	return some
+}
+
+// signInKinds are the kinds of events on the tab for sign-ins.
+var signInKinds = []userdb.EventKind{userdb.EventLogin, userdb.EventLoginFailed, userdb.EventThrottle, userdb.EventFactorLock, userdb.EventPasskeyClone}
+
+// readSignIns reads a page of the sign-ins of an entry, successes and failures.
+func (a *account) readSignIns(ctx context.Context, db *userdb.DB, e userdb.Entry, after string) error {
+	found, err := db.Events(ctx, userdb.EventQuery{Latest: true, After: after, Kinds: signInKinds, Key: e.Key(), Limit: maxGuesses})
+	if isAny(err, userdb.ErrCursor) {
+		return nil // nothing is as old as that any more
+	}
+	if err != nil {
+		return err
+	}
+	for _, one := range found.Events {
+		a.SignIns = append(a.SignIns, event{HistoryEvent: one})
+	}
+	a.SignIns = group(a.SignIns)
+	if found.Next != "" {
+		a.Older = a.Path + "?" + url.Values{"tab": {"signins"}, "after": {found.Next}}.Encode()
+	}
+	return nil
+}
+
+// readFacets returns the facets to read: those with a value, and the names of those without.
+// Undeclared facets come last.
+func readFacets(e userdb.Entry, t schema.Type, editors []editor) (shown []cell, unset []string) {
+	for _, one := range editors {
+		v, ok := e.Get(one.Name)
+		if !ok || one.Stored == "" {
+			unset = append(unset, one.Name)
+			continue
+		}
+		c := cell{Column: one.Name, Text: one.Stored}
+		c.At, _ = v.Time()
+		shown = append(shown, c)
+	}
+	return append(shown, undeclaredCells(e, t)...), unset
 }
 
 // fieldNames returns the sorted names of the declared fields.
@@ -177,7 +272,9 @@ func newEditors(e userdb.Entry, t schema.Type) (all []editor) {
 		return int(t.Fields[b].Role&schema.RoleSecondary) - int(t.Fields[a].Role&schema.RoleSecondary)
 	})
 	for _, name := range names {
-		all = append(all, newEditor(e, name, t.Fields[name]))
+		if f := t.Fields[name]; !f.Role.Has(schema.RoleSecondary) || f.IsTyped() { // nobody types the others
+			all = append(all, newEditor(e, name, f))
+		}
 	}
 	if t.Open {
 		for name := range e.Fields() {
@@ -374,8 +471,8 @@ func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schem
 	return q, t.Check(r.Context(), after)
 }
 
-// applyTyped copies what was typed into an entry. A text that the codec cannot parse is stored as
-// JSON, so that it is refused together with everything else that is wrong.
+// applyTyped copies what was typed into an entry. A text that the codec cannot parse is refused
+// together with everything else that is wrong.
 func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
 	for _, one := range editors {
 		typed, changed := typedChange(form, one)
@@ -390,18 +487,24 @@ func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[strin
 			}
 			continue
 		}
-		if !strings.Contains(one.Stored, "\r") {
-			typed = lineEnds.Replace(typed)
-		}
-		v, err := schema.ParseText(t.Codec(one.Name), typed)
-		if err != nil {
-			text, _ := json.Marshal(typed) // a string can always be encoded
-			if v, err = schema.JSON(text); err != nil {
-				v = schema.Null()
-			}
-		}
-		e.Put(one.Name, v)
+		e.Put(one.Name, parseTyped(t, one, typed))
 	}
+}
+
+// parseTyped returns the value that was typed for a facet, or the text as JSON if the codec cannot
+// parse it.
+func parseTyped(t schema.Type, one editor, typed string) schema.Value {
+	if !strings.Contains(one.Stored, "\r") {
+		typed = lineEnds.Replace(typed)
+	}
+	v, err := schema.ParseText(t.Codec(one.Name), typed)
+	if err != nil {
+		text, _ := json.Marshal(typed) // a string can always be encoded
+		if v, err = schema.JSON(text); err != nil {
+			v = schema.Null()
+		}
+	}
+	return v
 }
 
 // lineEnds replaces the line ends that forms send, which have two characters, with one.

@@ -24,7 +24,7 @@ func TestActions(t *testing.T) {
 		_, secret, err := d.users.StartSession(t.Context(), e, userdb.SessionOptions{Agent: "Firefox on a train", Origin: "192.0.2.7"})
 		must(t, err)
 		const at = "/console/types/user/u1"
-		d.wantText(d.do(http.StatusOK, at), "Firefox on a train", "from 192.0.2.7", "They can sign in")
+		d.wantText(d.do(http.StatusOK, at+"?tab=devices"), "Firefox on a train", "from 192.0.2.7", "They can sign in")
 		for _, action := range []struct{ path, done, kind string }{
 			{"/sessions/end", "The sessions have ended.", "session_end"},
 			{"/disable", "is disabled", "disable"},
@@ -72,7 +72,8 @@ func TestOneDevice(t *testing.T) {
 	gone, _, err := d.users.StartSession(t.Context(), e, userdb.SessionOptions{})
 	must(t, err)
 	for range 2 { // the second time it has ended already
-		d.do(http.StatusSeeOther, "/console/types/user/u1/sessions/end", "id", gone.ID)
+		to := d.do(http.StatusSeeOther, "/console/types/user/u1/sessions/end", "id", gone.ID)
+		d.wantText(d.do(http.StatusOK, to), "The sessions have ended.", "An unknown device")
 	}
 	if _, s, err := d.users.Session(t.Context(), secret); err != nil || s.ID != kept.ID {
 		t.Errorf("the other session: got %+v, %v; want %s", s, err, kept.ID)

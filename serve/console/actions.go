@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -22,6 +23,8 @@ var doneMessages = map[string]string{
 	"password":     "The password has been set. All earlier sessions and links are no longer valid.",
 	"sessions/end": "The sessions have ended.",
 	"waits":        "The count of wrong guesses has been reset. Nobody has to wait.",
+	"new":          "The account has been created. It has no password yet.",
+	"delete":       "The account has been deleted.",
 	"app":          "The app has been added.",
 	"no-app":       "The app has been removed.",
 	"factors":      "The second step has been changed. All sessions of the account have ended. Tell the owner by another way than the one they asked you by.",
@@ -67,7 +70,7 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 			return
 		}
 		if err == nil {
-			http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done="+name, http.StatusSeeOther)
+			http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done="+name+doneParams(name, r.PostForm), http.StatusSeeOther)
 			return
 		}
 		problems := web.Problems(err)
@@ -77,6 +80,35 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 		}
 		show(func(_ *account, p *page) { p.Problems = problems })
 	}
+}
+
+// doneParams returns the parameters, besides the name, of the page that follows an action: the tab
+// on which it was, and what undoOf needs.
+func doneParams(name string, form url.Values) string {
+	add, remove := strings.TrimSpace(form.Get("add")), form.Get("remove")
+	switch {
+	case name == "sessions/end" && form.Get("id") != "":
+		return "&tab=devices"
+	case name == "tags" && (add == "") != (remove == ""):
+		return "&" + url.Values{"added": {add}, "removed": {remove}}.Encode()
+	}
+	return ""
+}
+
+// undoOf returns the form that takes back what the page says was done, or nil if it cannot be. A
+// tag that was already there before, or was not, is the same after both.
+func undoOf(path string, params url.Values) *undo {
+	switch added, removed := params.Get("added"), params.Get("removed"); {
+	case params.Get("done") == "disable":
+		return &undo{Path: path + "/enable"}
+	case params.Get("done") == "enable":
+		return &undo{Path: path + "/disable"}
+	case params.Get("done") == "tags" && added != "":
+		return &undo{path + "/tags", "remove", added}
+	case params.Get("done") == "tags" && removed != "":
+		return &undo{path + "/tags", "add", removed}
+	}
+	return nil
 }
 
 func disable(s subject) error { return s.t.Disable(s.r.Context(), s.hint) }
@@ -181,9 +213,9 @@ func (c *Console) issue(s subject) error {
 	if token.Purpose == "" {
 		token.Purpose = resetPurpose
 	}
-	field, addresses := s.r.PostFormValue("field"), addressFields(s.e, s.declared)
+	field, addresses := s.r.PostFormValue("field"), mailAddresses(identifiersOf(s.e, s.declared), s.declared)
 	if field == "" && len(addresses) > 0 {
-		field = addresses[0]
+		field = addresses[0].Field
 	}
 	one := issuedLink{Purpose: token.Purpose}
 	ctx := s.r.Context()

@@ -53,6 +53,7 @@ type Console struct {
 	figures   figures.Cache
 	now       func(ctx context.Context, operator userdb.Entry) (time.Time, error)
 	logins    loginCounter
+	opened    openedAccounts
 	handler   http.Handler
 }
 
@@ -243,10 +244,18 @@ type page struct {
 	Done     string // message about what was done, shown with role="status"
 	Data     any
 
-	Operator string   // name of the operator who is signed in, or ""
-	Types    []string // types of the schema, for the navigation
-	Path     string
-	Form     map[string][]string
+	Undo *undo // takes back what Done says
+
+	Operator  string   // name of the operator who is signed in, or ""
+	Types     []string // types of the schema, for the navigation
+	Path      string
+	Place     string  // path of the place in the rail to which the page belongs
+	Trail     []crumb // the pages above this one
+	Above     []crumb // more of them, after the place
+	Query     string  // in the search box
+	Searching bool    // the search box has the focus
+	Full      bool    // the page is as wide as the window
+	Form      map[string][]string
 }
 
 // ProblemsOf returns the problems of a field. Problems of the field "" concern the whole form.
@@ -312,6 +321,7 @@ func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, p pag
 			p.Types = db.Schema().Names()
 		}
 	}
+	p.locate()
 	var text bytes.Buffer
 	if err := templates.ExecuteTemplate(&text, "layout", p); err != nil {
 		c.options.OnFailure(r, err)
@@ -376,10 +386,6 @@ func isServiceProblem(problems []web.Problem) bool {
 	return slices.ContainsFunc(problems, func(p web.Problem) bool {
 		return p.Rule == "unavailable" || p.Rule == "unknown" || p.Rule == "busy"
 	})
-}
-
-func (c *Console) home(w http.ResponseWriter, r *http.Request) {
-	http.Redirect(w, r, "/console/find", http.StatusSeeOther)
 }
 
 // notFound handles paths that have no page.

@@ -144,7 +144,7 @@ func (d *testConsole) newBrowser() *testConsole {
 
 func (d *testConsole) signIn(name, password string) {
 	d.t.Helper()
-	if to := d.do(http.StatusSeeOther, "/console/signin", "name", name, "password", password); to != "/console/find" {
+	if to := d.do(http.StatusSeeOther, "/console/signin", "name", name, "password", password); to != "/console" {
 		d.t.Fatalf("signing in redirects to %q", to)
 	}
 }

@@ -47,11 +47,12 @@ func TestAccountFactors(t *testing.T) {
 		d.wantNoText(d.do(http.StatusOK, at), "Second step")
 		_, _, err := d.users.StartSession(t.Context(), e, userdb.SessionOptions{})
 		must(t, err)
-		d.wantText(d.do(http.StatusOK, at), "by one step")
+		d.wantText(d.do(http.StatusOK, at+"?tab=devices"), "by one step")
 		a, codes, session := d.enrolAccount(e)
 		body := d.do(http.StatusOK, at)
-		d.wantText(body, "Second step", "my <b>phone</b>", "10 of ten are left", "by two steps", "They can sign in with the right password and a second step.",
-			"The application changed the second step, which is now by app or recovery code")
+		d.wantText(body, "Second step", "my <b>phone</b>", "10 of ten are left", "They can sign in with the right password and a second step.")
+		d.wantText(d.do(http.StatusOK, at+"?tab=devices"), "by two steps")
+		d.wantText(d.do(http.StatusOK, at+"?tab=history"), "The application changed the second step, which is now by app or recovery code")
 		for _, secret := range append(slices.Clone(codes), a.secret, session) {
 			if strings.Contains(body, secret) {
 				t.Error("the page shows a secret")
@@ -71,7 +72,8 @@ func TestAccountFactors(t *testing.T) {
 		must(t, err) // nothing has been done yet
 		d.do(http.StatusNotFound, at+"/factors", "id", "nosuch")
 		to := d.do(http.StatusSeeOther, at+"/factors", "id", a.id, confirmName, "true")
-		d.wantText(d.do(http.StatusOK, to), "The second step has been changed.", "Operator Olga removed the second step")
+		d.wantText(d.do(http.StatusOK, to), "The second step has been changed.")
+		d.wantText(d.do(http.StatusOK, at+"?tab=history"), "Operator Olga removed the second step")
 		if _, _, err = d.users.Session(t.Context(), session); !isAny(err, userdb.ErrNotFound) {
 			t.Errorf("a session after the removal: %v", err)
 		}

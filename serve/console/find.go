@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -47,7 +48,7 @@ type match struct {
 
 func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	q := r.FormValue("q")
-	p := page{Name: "find", Title: "Find an account", Data: searchResult{Query: q}}
+	p := page{Name: "find", Title: "Search", Query: q, Searching: true, Data: searchResult{Query: q}}
 	if strings.TrimSpace(q) != "" && len(q) <= maxQuery {
 		db, err := c.view(r.Context())
 		var f searchResult
@@ -58,10 +59,21 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 			c.fail(w, r, err)
 			return
 		}
+		if r.FormValue("open") != "" && len(f.Found) == 1 && len(f.Held) == 0 {
+			params := ""
+			if f.ReadAs != "" {
+				params = "?" + url.Values{"q": {q}}.Encode()
+			}
+			http.Redirect(w, r, accountPath(f.Found[0].Type, f.Found[0].UID)+params, http.StatusSeeOther)
+			return
+		}
 		p.Data = f
 	}
 	c.show(w, r, http.StatusOK, p)
 }
+
+// findPath returns the path of the page that explains what a text leads to.
+func findPath(q string) string { return "/console/find?" + url.Values{"q": {q}}.Encode() }
 
 // search returns the accounts that have q as an identifier or, if there are none, those with a
 // similar one. It also returns accounts with an identifier that begins with q.

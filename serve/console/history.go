@@ -2,13 +2,17 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
 )
 
 // eventsPerPage is the number of events on a page.
@@ -19,9 +23,95 @@ type historyPage struct {
 	Events []event
 	Kinds  []userdb.EventKind // the kinds to choose from
 	Kind   userdb.EventKind   // the chosen kind, or "" for all
-	Newest string             // path of the newest page
-	Older  string             // path of the page with older events, or ""
-	Since  string             // position to ask for newer events from; "" unless on the newest page
+	Filter eventFilter
+	Newest string // path of the newest page
+	Older  string // path of the page with older events, or ""
+	Since  string // position to ask for newer events from; "" unless on the newest page
+}
+
+// An eventFilter holds what was typed to select events besides their kind.
+type eventFilter struct {
+	Account, By, Origin, Until string
+	end                        time.Time // Until, or the end of that day
+}
+
+// newEventFilter reads a filter and adds it to the parameters of links.
+func newEventFilter(r *http.Request, only url.Values) (f eventFilter, err error) {
+	for name, field := range map[string]*string{"account": &f.Account, "by": &f.By, "origin": &f.Origin, "until": &f.Until} {
+		if *field = strings.TrimSpace(r.FormValue(name)); *field != "" {
+			only.Set(name, *field)
+		}
+	}
+	if f.Until == "" {
+		return f, nil
+	}
+	if day, err := time.Parse(time.DateOnly, f.Until); err == nil {
+		f.end = day.AddDate(0, 0, 1)
+		return f, nil
+	}
+	if f.end, err = time.Parse(time.RFC3339, f.Until); err != nil {
+		err = errUntil
+	}
+	return f, err
+}
+
+var errUntil = errors.New("not a date: write 2026-11-20 or 2026-11-20T08:02:40Z")
+
+// selects reports whether an event is one of those that the filter is for. The account is part of
+// the query instead.
+func (f eventFilter) selects(e userdb.HistoryEvent) bool {
+	_, name, _ := strings.Cut(e.Actor, ":")
+	return (f.By == "" || strings.EqualFold(name, f.By)) && (f.Origin == "" || e.Origin == f.Origin) && (f.end.IsZero() || e.Time.Before(f.end))
+}
+
+// isEmpty reports whether the filter selects all events.
+func (f eventFilter) isEmpty() bool { return f == eventFilter{} }
+
+// maxEventPages is how many pages of events are read for one with a filter.
+const maxEventPages = 5
+
+// readEvents reads a page of the events that a filter selects, the newest first, which may be
+// short.
+func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f eventFilter) (p userdb.EventPage, err error) {
+	if f.isEmpty() || !q.Latest {
+		return db.Events(ctx, q)
+	}
+	q.Limit = 200
+	for range maxEventPages {
+		found, err := db.Events(ctx, q)
+		if err != nil {
+			return p, err
+		}
+		for _, e := range found.Events {
+			if f.selects(e) {
+				p.Events = append(p.Events, e)
+			}
+		}
+		p.Next, q.After = found.Next, found.Next
+		if p.Next == "" || len(p.Events) >= eventsPerPage {
+			break
+		}
+	}
+	return p, nil
+}
+
+// keyOf returns the key of the account that has a text as an identifier or UID.
+func keyOf(ctx context.Context, db *userdb.DB, text string) (recordkey.Key, error) {
+	for _, name := range db.Schema().Names() {
+		t, err := db.Type(name)
+		if err != nil {
+			return recordkey.Key{}, err
+		}
+		for e, err := range t.FindAll(ctx, hints.Any(text), hints.UID(text)) {
+			if err == nil {
+				return e.Key(), nil
+			}
+			if !isAbsent(err) {
+				return recordkey.Key{}, err
+			}
+		}
+	}
+	return recordkey.Key{}, nil
 }
 
 func (c *Console) history(w http.ResponseWriter, r *http.Request) {
@@ -37,11 +127,31 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		q.Kinds = []userdb.EventKind{kind}
 		only.Set("kind", string(kind))
 	}
+	filter, wrong := newEventFilter(r, only)
+	if filter.Account != "" {
+		q.Key, err = keyOf(r.Context(), db, filter.Account)
+	}
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	var problems []web.Problem
+	switch {
+	case wrong != nil:
+		problems = []web.Problem{{Code: userdb.CodeInvalid, Text: capitalize(wrong.Error()) + "."}}
+	case filter.Account != "" && !q.Key.IsValid():
+		problems = []web.Problem{{Code: userdb.CodeNotFound, Text: "Nobody has “" + filter.Account + "”."}}
+	}
+	if len(problems) > 0 {
+		p := historyPage{Kinds: eventKinds, Kind: kind, Filter: filter, Newest: "/console/history"}
+		c.show(w, r, statusOf(problems), page{Name: "history", Title: "History", Data: p, Problems: problems})
+		return
+	}
 	since := r.FormValue("since")
 	if since != "" {
 		q.After, q.Latest = since, false
 	}
-	found, err := db.Events(r.Context(), q)
+	found, err := readEvents(r.Context(), db, q, filter)
 	if isAny(err, userdb.ErrCursor) {
 		http.Redirect(w, r, "/console/history", http.StatusSeeOther)
 		return
@@ -50,7 +160,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	p := historyPage{Events: withLabels(r.Context(), db, found.Events), Kinds: eventKinds, Kind: kind, Newest: "/console/history?" + only.Encode()}
+	p := historyPage{Events: group(withLabels(r.Context(), db, found.Events)), Kinds: eventKinds, Kind: kind, Filter: filter, Newest: "/console/history?" + only.Encode()}
 	if since != "" {
 		slices.Reverse(p.Events)
 		p.Since = found.Next
@@ -61,7 +171,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		only.Set("after", found.Next)
 		p.Older = "/console/history?" + only.Encode()
 	}
-	if r.FormValue("after") == "" {
+	if r.FormValue("after") == "" && filter.isEmpty() {
 		p.Since = found.End
 	}
 	c.show(w, r, http.StatusOK, page{Name: "history", Title: "History", Data: p})

@@ -322,13 +322,16 @@ func (c *Console) job(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p := jobPage{Job: j, Percent: j.Percent(), ListPath: "/console/" + j.Kind}
+	if j.Kind == bulkKind {
+		p.ListPath = ""
+	}
 	p.detail, p.IsLocal = c.jobs.details(j.ID)
 	p.CanImport = p.IsLocal && p.canImport(j)
 	for code, n := range p.Codes {
 		p.Counts = append(p.Counts, fmt.Sprintf("%s: %s", code, formatNumber(n)))
 	}
 	slices.Sort(p.Counts)
-	c.show(w, r, http.StatusOK, page{Name: "job", Title: j.Title, Data: p})
+	c.show(w, r, http.StatusOK, page{Name: "job", Title: j.Title, Place: p.ListPath, Data: p})
 }
 
 func (c *Console) stopJob(w http.ResponseWriter, r *http.Request) {

@@ -25,15 +25,19 @@ const (
 
 // A listing holds one page of the accounts of a type.
 type listing struct {
-	Path         string
-	Columns      []string
+	Type, Path   string
+	NewPath      string // path of the form for a new account
+	Label        header // of the column with the labels
+	Columns      []header
+	Choices      []choice // of columns
 	Rows         []row
 	Conditions   []condition
+	Kept         []input  // the parameters that a form for another filter or other columns keeps
+	KeptColumns  []input  // the chosen columns, which a form for another filter keeps
 	FilterFields []string // fields that can be filtered by
 	Orders       []string // fields that lists can be ordered by
+	Dated        string   // the field that says when an account was added, if lists can be ordered by it
 	HasTags      bool
-	Order        string
-	Reverse      bool
 	Disabled     string
 	Next, Prev   string // paths, or "" if there is no such page
 	Count        string
@@ -42,7 +46,18 @@ type listing struct {
 	CountPath    string // path of the page that counts them, if this one does not
 }
 
+// A header is that of a column. Path sorts by it, or in the other direction; it is "" if lists
+// cannot be ordered by it.
+type header struct{ Name, Path, Sort string }
+
+// A choice is a column that can be shown.
+type choice struct {
+	Name  string
+	Shown bool
+}
+
 type row struct {
+	UID         string
 	Path, Label string
 	Disabled    bool
 	Cells       []cell
@@ -64,33 +79,36 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	params := r.URL.Query()
-	// The form for a new filter sends the parameters by and value.
-	if by, value := params.Get("by"), params.Get("value"); by != "" || value != "" {
-		if params.Del("by"); value != "" {
-			params.Add("where", by+":"+value)
-		}
-		http.Redirect(w, r, r.URL.EscapedPath()+"?"+cleanParams(params, "value", "after").Encode(), http.StatusSeeOther)
+	declared := db.Schema().Types[t.Name()]
+	dated := dateOrder(declared)
+	if params.Has("by") {
+		http.Redirect(w, r, r.URL.EscapedPath()+"?"+filterParams(params, dated).Encode(), http.StatusSeeOther)
 		return
 	}
-	declared := db.Schema().Types[t.Name()]
+	if dated != "" && isUnfiltered(params) { // newest first
+		params.Set("order", dated)
+		params.Set("reverse", "true")
+	}
 	q, err := parseQuery(params, declared)
 	var found userdb.Page
 	if err == nil {
 		found, err = t.Page(r.Context(), q)
 	}
 	l := listing{
-		Path: typePath(t.Name()), Columns: listColumns(declared), FilterFields: filterFields(declared), Orders: declared.Ordered(), Order: params.Get("order"),
-		Reverse: params.Get("reverse") == "true", Disabled: params.Get("disabled"), HasTags: slices.Contains(declared.IndexedTertiary(), "tags"),
+		Type: t.Name(), Path: typePath(t.Name()), NewPath: "/console/new?" + url.Values{"type": {t.Name()}}.Encode(), FilterFields: filterFields(declared), Orders: declared.Ordered(), Dated: dated,
+		Disabled: params.Get("disabled"), HasTags: slices.Contains(declared.IndexedTertiary(), "tags"),
 		Conditions: activeConditions(typePath(t.Name()), params),
+		Kept:       keptInputs(params, "where", "tag", "disabled", "order", "reverse", "prefix", "gte", "lte"), KeptColumns: keptInputs(params, "col"),
 	}
+	columns := l.chooseColumns(declared, params, found.Entries)
 	if declared.Retire {
 		l.RetiredPath = retiredPath(t.Name(), "")
 	}
 	for _, e := range found.Entries {
-		l.Rows = append(l.Rows, newRow(e, declared, l.Columns))
+		l.Rows = append(l.Rows, newRow(e, declared, columns))
 	}
 	l.Next, l.Prev = pagePath(l.Path, params, "n.", found.Next), pagePath(l.Path, params, "p.", found.Prev)
-	p, status := page{Name: "list", Title: "Accounts: " + t.Name()}, http.StatusOK
+	p, status := page{Name: "list", Title: "Accounts: " + t.Name(), Full: true, Done: doneMessages[params.Get("done")]}, http.StatusOK
 	switch {
 	case isAny(err, userdb.ErrCorrupt): // the other accounts are fine
 		p.Problems = []web.Problem{{Text: "A damaged account has been left out. The Check page says which."}}
@@ -107,11 +125,111 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		case isIndexed(q) || params.Has("count"):
 			l.Count = c.countText(r.Context(), t, q, cleanParams(params, "after", "order", "reverse", "count").Encode())
 		default:
-			l.CountPath = l.Path + "?" + cleanParams(url.Values{"count": {"true"}, "where": params["where"], "tag": params["tag"], "disabled": params["disabled"], "order": params["order"], "reverse": params["reverse"]}).Encode()
+			l.CountPath = l.Path + "?" + cleanParams(url.Values{"count": {"true"}, "where": params["where"], "tag": params["tag"], "disabled": params["disabled"], "order": params["order"], "reverse": params["reverse"], "prefix": params["prefix"], "gte": params["gte"], "lte": params["lte"], "col": params["col"]}).Encode()
 		}
 	}
 	p.Data = l
 	c.show(w, r, status, p)
+}
+
+// dateOrder returns the field that says when an account was added, if lists can be ordered by it.
+func dateOrder(t schema.Type) string {
+	if slices.Contains(t.Ordered(), "added") && t.Fields["added"].Codec == schema.CodecDate {
+		return "added"
+	}
+	return ""
+}
+
+// isUnfiltered reports whether a list has all accounts, in no order that was asked for.
+func isUnfiltered(params url.Values) bool {
+	for _, name := range []string{"where", "tag", "disabled", "order", "prefix", "gte", "lte"} {
+		if params.Get(name) != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// filterParams returns the parameters of a list after a form for another filter, which sends a
+// field as by, a value, whether it has to be the whole value, and two dates.
+func filterParams(params url.Values, dated string) url.Values {
+	by, value, from, to := params.Get("by"), params.Get("value"), params.Get("from"), params.Get("to")
+	if value != "" && params.Get("match") == "prefix" {
+		params.Set("order", by)
+		params.Set("prefix", value)
+		params.Del("reverse")
+	} else if value != "" {
+		params.Add("where", by+":"+value)
+	}
+	if dated != "" && (from != "" || to != "") {
+		params.Set("order", dated)
+		params.Set("reverse", "true")
+		params.Set("gte", from)
+		params.Set("lte", to)
+	}
+	return cleanParams(params, "by", "value", "match", "from", "to", "after", "count")
+}
+
+// keptInputs returns inputs with some parameters.
+func keptInputs(params url.Values, names ...string) (all []input) {
+	for _, name := range names {
+		for _, value := range params[name] {
+			if value != "" {
+				all = append(all, input{Name: name, Value: value})
+			}
+		}
+	}
+	return all
+}
+
+// chooseColumns sets the columns of a list: those that were chosen or else, of the usual ones,
+// those that are not empty on this page. It returns their names.
+func (l *listing) chooseColumns(t schema.Type, params url.Values, entries []userdb.Entry) (names []string) {
+	usual := listColumns(t)
+	all := usual
+	for _, field := range fieldNames(t) {
+		if !slices.Contains(all, field) {
+			all = append(all, field)
+		}
+	}
+	if fields := labelFields(t); len(fields) > 0 {
+		l.Label = l.header(t, params, fields[0])
+		all = slices.DeleteFunc(all, func(field string) bool { return field == fields[0] })
+	}
+	for _, field := range all {
+		empty := !slices.ContainsFunc(entries, func(e userdb.Entry) bool { return e.Text(field) != "" })
+		shown := slices.Contains(params["col"], field)
+		if len(params["col"]) == 0 {
+			shown = slices.Contains(usual, field) && !empty
+		}
+		l.Choices = append(l.Choices, choice{field, shown})
+		if shown {
+			names = append(names, field)
+			l.Columns = append(l.Columns, l.header(t, params, field))
+		}
+	}
+	return names
+}
+
+// header returns the header of the column of a field.
+func (l *listing) header(t schema.Type, params url.Values, field string) header {
+	h := header{Name: field}
+	if !slices.Contains(t.Ordered(), field) {
+		return h
+	}
+	next := cleanParams(params, "after", "order", "reverse", "prefix", "gte", "lte")
+	next.Set("order", field)
+	if params.Get("order") == field {
+		h.Sort = "ascending"
+		next = cleanParams(params, "after", "reverse")
+		if params.Get("reverse") == "true" {
+			h.Sort = "descending"
+		} else {
+			next.Set("reverse", "true")
+		}
+	}
+	h.Path = l.Path + "?" + next.Encode()
+	return h
 }
 
 // maxConditions is how many fields, and how many tags, a list can be filtered by.
@@ -140,6 +258,9 @@ func parseQuery(params url.Values, t schema.Type) (userdb.Query, error) {
 			q.Where[field] = v
 		}
 	}
+	if err := parseBounds(&q, params, t); err != nil {
+		return q, err
+	}
 	switch params.Get("disabled") {
 	case "true":
 		q.Disabled = new(true)
@@ -152,6 +273,33 @@ func parseQuery(params url.Values, t schema.Type) (userdb.Query, error) {
 		q.After = strings.TrimPrefix(after, "n.")
 	}
 	return q, nil
+}
+
+// parseBounds parses the parameters that are about the order of a list. A date without a time of
+// day stands for the whole day.
+func parseBounds(q *userdb.Query, params url.Values, t schema.Type) error {
+	if q.Order == "" {
+		return nil
+	}
+	q.Prefix = t.Canonical(params.Get("prefix"))
+	for name, bound := range map[string]**schema.Value{"gte": &q.GTE, "lte": &q.LTE} {
+		text := params.Get(name)
+		if text == "" {
+			continue
+		}
+		if day, err := time.Parse(time.DateOnly, text); err == nil && t.Codec(q.Order) == schema.CodecDate {
+			if name == "lte" {
+				day = day.AddDate(0, 0, 1).Add(-time.Millisecond)
+			}
+			text = day.Format(time.RFC3339Nano)
+		}
+		v, err := schema.ParseText(t.Codec(q.Order), text)
+		if err != nil {
+			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: q.Order, Rule: "codec", Reason: err.Error()}
+		}
+		*bound = &v
+	}
+	return nil
 }
 
 // cleanParams returns a copy of params without the given names and without empty values.
@@ -194,6 +342,15 @@ func activeConditions(path string, params url.Values) (all []condition) {
 			}
 		}
 	}
+	for name, words := range map[string]string{"prefix": " begins with ", "gte": " from ", "lte": " until "} {
+		if text := params.Get(name); text != "" && params.Get("order") != "" {
+			all = append(all, condition{name, text, params.Get("order") + words + text, path + "?" + cleanParams(params, "after", name).Encode()})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b condition) int { return strings.Compare(a.Name, b.Name) })
+	if status := map[string]string{"true": "disabled", "false": "not disabled"}[params.Get("disabled")]; status != "" {
+		all = append(all, condition{"disabled", params.Get("disabled"), status, path + "?" + cleanParams(params, "after", "disabled").Encode()})
+	}
 	return all
 }
 
@@ -225,7 +382,7 @@ func filterFields(t schema.Type) []string {
 }
 
 func newRow(e userdb.Entry, t schema.Type, columns []string) row {
-	r := row{Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, t), Disabled: e.Disabled()}
+	r := row{UID: e.UID(), Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, t), Disabled: e.Disabled()}
 	for _, field := range columns {
 		one := cell{Column: field, Text: truncate(e.Text(field))}
 		if v, ok := e.Get(field); ok {
@@ -246,7 +403,9 @@ func truncate(text string) string {
 
 // countText returns how many accounts a query selects, as far as is known.
 func (c *Console) countText(ctx context.Context, t *userdb.Type, q userdb.Query, name string) string {
-	q.After, q.Before, q.Limit, q.Order, q.Reverse = "", "", 0, "", false
+	if q.After, q.Before, q.Limit, q.Reverse = "", "", 0, false; isUnbounded(q) {
+		q.Order = ""
+	}
 	ctx, cancel := withFigureTimeout(ctx)
 	defer cancel()
 	total, at := gatherFigure(ctx, &c.figures, "count/"+t.Name()+"?"+name, figureAge, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
@@ -272,7 +431,12 @@ func accountsText(n int64) string {
 
 // isIndexed reports whether the size of a single index is the number of entries that a query
 // selects.
-func isIndexed(q userdb.Query) bool { return q.Disabled == nil && len(q.Where)+len(q.Tags) <= 1 }
+func isIndexed(q userdb.Query) bool {
+	return q.Disabled == nil && len(q.Where)+len(q.Tags) <= 1 && isUnbounded(q)
+}
+
+// isUnbounded reports whether the order of a query leaves out no entries.
+func isUnbounded(q userdb.Query) bool { return q.Prefix == "" && q.GTE == nil && q.LTE == nil }
 
 // queryProblem returns what is wrong with a query.
 func queryProblem(err error) string {

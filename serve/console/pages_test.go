@@ -38,7 +38,7 @@ func TestSetup(t *testing.T) {
 	}
 	form = d.do(http.StatusUnprocessableEntity, "/console/setup", filled(form, "", "short")...)
 	d.wantText(form, "This is needed.", "At least ")
-	if to := d.do(http.StatusSeeOther, "/console/setup", filled(form, "root", goodPassword)...); to != "/console/find" {
+	if to := d.do(http.StatusSeeOther, "/console/setup", filled(form, "root", goodPassword)...); to != "/console" {
 		t.Errorf("the setup redirects to %q", to)
 	}
 	d.wantText(d.do(http.StatusOK, "/console/find"), "root", "Sign out")

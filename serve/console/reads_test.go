@@ -58,21 +58,27 @@ func (*callCounter) Hash(context.Context) (func(), func(userdb.Outcome)) {
 
 func (*callCounter) Event(context.Context, string) {}
 
-// TestAccountPageReadsOnce checks that the page of an account reads each thing once.
+// TestAccountPageReadsOnce checks that the page of an account reads each thing once, and only what
+// the tab shows.
 func TestAccountPageReadsOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		d.addValues("u1", "email", "alice@work.example", "alice@home.example")
 		d.do(http.StatusOK, "/console/types/user/u1") // what the first page of a session does
-		d.calls.reset()
-		d.do(http.StatusOK, "/console/types/user/u1")
-		got := d.calls.reset()
-		maps.DeleteFunc(got, func(name string, _ int) bool { // the operator's own session
-			return name == "Session" || name == "VerifySession"
-		})
-		want := map[string]int{"Find": 1, "LoginStatus": 1, "History": 1, "Set.Members": 1, "Sessions": 1}
-		if !maps.Equal(got, want) {
-			t.Errorf("the page calls %v, want %v", got, want)
+		for tab, also := range map[string]string{"": "Set.Members", "signins": "Events", "devices": "Sessions", "history": ""} {
+			d.calls.reset()
+			d.do(http.StatusOK, "/console/types/user/u1?tab="+tab)
+			got := d.calls.reset()
+			maps.DeleteFunc(got, func(name string, _ int) bool { // the operator's own session
+				return name == "Session" || name == "VerifySession"
+			})
+			want := map[string]int{"Find": 1, "LoginStatus": 1, "History": 1}
+			if also != "" {
+				want[also] = 1
+			}
+			if !maps.Equal(got, want) {
+				t.Errorf("the tab %q calls %v, want %v", tab, got, want)
+			}
 		}
 	})
 }

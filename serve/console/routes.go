@@ -42,6 +42,10 @@ func (c *Console) table() []route {
 	return []route{
 		{"GET /console", c.home, never},
 		{"GET /console/{$}", c.home, never},
+		{"GET /console/new", c.newAccount, never},
+		{"POST /console/new", c.createAccount, always},
+		{"POST /console/bulk", c.bulk, ifConfirmed},
+		{"GET /console/operators", c.listOperators, never},
 		{"/console/", c.notFound, never},
 		{"POST /console/signout", c.signOut, never},
 		{"GET /console/find", c.find, never},
@@ -65,6 +69,7 @@ func (c *Console) table() []route {
 		{"POST /console/retired", c.forgetUID, ifConfirmed},
 		act("disable", disable, never),
 		act("sessions/end", endSessions, never),
+		{"POST " + account + "/delete", c.deleteAccount, always},
 		act("enable", enable, always),
 		act("waits", resetThrottle, always),
 		act("password", setPassword, always),

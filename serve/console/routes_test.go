@@ -21,14 +21,15 @@ var withoutPassword = map[string]string{
 	"POST /console/keys/revoke":                     "only takes access away",
 	"POST /console/jobs/{id}/stop":                  "only stops a job",
 
-	"/console/": "has no page", "GET /console": "leads to another page", "GET /console/{$}": "leads to another page",
+	"/console/": "has no page", "GET /console": "shows a few accounts", "GET /console/{$}": "shows a few accounts",
 	"GET /console/find": "shows a few accounts", "GET /console/suggest": "shows a few accounts",
 	"GET /console/types/{type}": "shows a page of accounts", "GET /console/types/{type}/{uid}": "shows one account",
 	"GET /console/history": "shows no values", "GET /console/schema": "shows no accounts", "GET /console/status": "shows no accounts",
 	"GET /console/retired": "shows a page of UIDs",
 	"GET /console/keys":    "shows no secrets", "GET /console/import": "shows a form", "GET /console/export": "shows a form",
-	"GET /console/security": "shows no secrets",
-	"GET /console/check":    "shows a form", "GET /console/jobs/{id}": "shows progress",
+	"GET /console/new":      "shows a form",
+	"GET /console/security": "shows no secrets", "GET /console/operators": "shows no accounts",
+	"GET /console/check": "shows a form", "GET /console/jobs/{id}": "shows progress",
 }
 
 // withForm lists forms that ask for the password only if they do more than show or try something.
@@ -36,6 +37,7 @@ var withForm = map[string]url.Values{
 	"POST /console/types/{type}/{uid}":         {confirmName: {"true"}},
 	"POST /console/types/{type}/{uid}/values":  {confirmName: {"true"}},
 	"POST /console/held":                       {confirmName: {"true"}},
+	"POST /console/bulk":                       {confirmName: {"true"}},
 	"POST /console/retired":                    {confirmName: {"true"}},
 	"POST /console/check":                      {"repair": {"true"}, "confirm": {"true"}},
 	"POST /console/types/{type}/{uid}/factors": {confirmName: {"true"}},

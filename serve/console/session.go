@@ -47,7 +47,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 			err = c.auth.Start(w, r, e)
 		}
 		if err == nil {
-			http.Redirect(w, r, "/console/find", http.StatusSeeOther)
+			http.Redirect(w, r, "/console", http.StatusSeeOther)
 			return
 		}
 		problems = web.Problems(err)
@@ -210,7 +210,7 @@ func (c *Console) requirePassword(rt route) http.HandlerFunc {
 func returnPath(r *http.Request) string {
 	to := web.ReturnPath(r)
 	if to != "/console" && !strings.HasPrefix(to, "/console/") {
-		return "/console/find"
+		return "/console"
 	}
 	return to
 }

@@ -17,6 +17,7 @@ type valueList struct {
 	Field     string
 	Values    []valueRow
 	Addresses bool // the values are mail addresses
+	Linked    bool // the values are identities at other providers, which nobody types
 	Required  bool // the last value cannot be removed
 	Limit     int  // how many values the schema allows
 }
@@ -37,7 +38,7 @@ func newValueLists(e userdb.Entry, t schema.Type) (lists []valueList) {
 	all := e.FieldValues()
 	for _, field := range fieldNames(t) {
 		f := t.Fields[field]
-		l := valueList{Field: field, Addresses: f.HasAddresses(), Required: f.Required, Limit: f.MaxValues()}
+		l := valueList{Field: field, Addresses: f.HasAddresses(), Required: f.Required, Limit: f.MaxValues(), Linked: f.Role.Has(schema.RoleSecondary) && !f.IsTyped()}
 		for i, v := range all[field] {
 			verified := !v.Verified.IsZero()
 			if i == 0 {

@@ -80,7 +80,8 @@ func TestValues(t *testing.T) {
 		_, _, err = d.users.Redeem(t.Context(), userdb.PurposeAdd+"email", secret)
 		must(t, err)
 		body = d.do(http.StatusOK, at)
-		d.wantText(body, "a@home.example verified", "used a link that adds another email", "The schema allows 3 values.")
+		d.wantText(body, "a@home.example verified", "The schema allows 3 values.")
+		d.wantText(d.do(http.StatusOK, at+"?tab=history"), "used a link that adds another email")
 		d.wantNoText(body, "Another email")
 		d.wantText(d.values(http.StatusUnprocessableEntity, at, "field", "email", "do", "add", "value", "b@home.example"), "There are too many. Remove one first.")
 

@@ -40,17 +40,17 @@ func reportLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.En
 	if r.history, err = t.History(ctx, hint); err != nil && !errors.Is(err, userdb.ErrNoHistory) {
 		return r, err
 	}
-	origins := 0
-	if r.status.Wait > 0 {
-		origins = countGuessOrigins(ctx, db, e)
+	var origins []string
+	if r.status.Failures > 0 {
+		origins = guessOrigins(ctx, db, e)
 	}
 	r.why = explain(r.status, r.history, origins, time.Now())
 	return r, nil
 }
 
-// explain puts a login status into words. origins is the number of origins that wrong passwords
-// came from, or 0 if unknown.
-func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins int, now time.Time) explanation {
+// explain puts a login status into words. origins are those that wrong passwords came from, as far
+// as is known, the latest first.
+func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins []string, now time.Time) explanation {
 	var reasons []string
 	if s.Disabled {
 		reasons = append(reasons, "the account is disabled"+byWhom(history, "disable"))
@@ -66,7 +66,7 @@ func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins int, n
 		if familiar := countFamiliar(s); familiar > 0 {
 			text += ", except at " + pluralize(familiar, "place") + " where they have signed in before,"
 		}
-		reasons = append(reasons, text+" after "+pluralize(s.Failures, "wrong guess")+prefixIfAny(" from ", originsText(origins)))
+		reasons = append(reasons, text+" after "+pluralize(s.Failures, "wrong guess")+prefixIfAny(" from ", originsText(len(origins))))
 	}
 	if s.Identifiers == 0 {
 		reasons = append(reasons, "the account has no name or address to sign in with")
@@ -84,6 +84,9 @@ func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins int, n
 	}
 	if !w.Can {
 		w.Sentence = "They cannot sign in: " + strings.Join(reasons, "; ") + "."
+	}
+	if s.Failures > 0 {
+		w.Notes = append(w.Notes, guessesText(s.Failures, origins))
 	}
 	if link := resetLinkText(s, history, now); link != "" {
 		w.Notes = append(w.Notes, link)
@@ -160,6 +163,31 @@ func lowerFirst(text string) string {
 	return string(unicode.ToLower(first)) + text[n:]
 }
 
+// maxOriginsShown is how many origins of wrong guesses a page names.
+const maxOriginsShown = 3
+
+// guessesText says how many guesses were wrong, and where they came from.
+func guessesText(n int, origins []string) string {
+	text := capitalize(pluralize(n, "wrong guess"))
+	if len(origins) == 0 {
+		return text + " lately."
+	}
+	text += " lately, from " + pluralize(len(origins), "address") + ": " + strings.Join(origins[:min(len(origins), maxOriginsShown)], ", ")
+	if len(origins) > maxOriginsShown {
+		text += " and others"
+	}
+	return text + "."
+}
+
+// capitalize returns text with its first letter in upper case.
+func capitalize(text string) string {
+	first, n := utf8.DecodeRuneInString(text)
+	if n == 0 || first == utf8.RuneError {
+		return text
+	}
+	return string(unicode.ToUpper(first)) + text[n:]
+}
+
 func originsText(n int) string {
 	if n == 0 {
 		return ""
@@ -181,23 +209,22 @@ func countFamiliar(s userdb.LoginStatus) (n int) {
 // maxGuesses limits how many of the latest logins are searched for the origins of guesses.
 const maxGuesses = 1000
 
-// countGuessOrigins returns the number of origins from which somebody has tried passwords of an
-// account since its last login.
-func countGuessOrigins(ctx context.Context, db *userdb.DB, e userdb.Entry) int {
+// guessOrigins returns the origins from which somebody has tried passwords of an account since its
+// last login, the latest first.
+func guessOrigins(ctx context.Context, db *userdb.DB, e userdb.Entry) (origins []string) {
 	page, err := db.Events(ctx, userdb.EventQuery{Latest: true, Kinds: []userdb.EventKind{userdb.EventLogin, userdb.EventLoginFailed}, Key: e.Key(), Limit: maxGuesses})
 	if err != nil {
-		return 0 // the page leaves it out
+		return nil // the page leaves them out
 	}
-	origins := map[string]bool{}
 	for _, event := range page.Events {
 		if event.Kind == "login" {
 			break
 		}
-		if event.Origin != "" {
-			origins[event.Origin] = true
+		if event.Origin != "" && !slices.Contains(origins, event.Origin) {
+			origins = append(origins, event.Origin)
 		}
 	}
-	return len(origins)
+	return origins
 }
 
 // resetLinkText describes what became of the last link for a new password.

@@ -18,6 +18,7 @@ import (
 // templateFuncs holds the functions that templates call.
 var templateFuncs = template.FuncMap{
 	"time":   formatTime,
+	"moment": formatMoment,
 	"path":   accountPath,
 	"types":  typePath,
 	"action": actionText,
@@ -35,14 +36,33 @@ var templateFuncs = template.FuncMap{
 	"join":   func(words []string) string { return strings.Join(words, ", ") },
 }
 
-// formatTime returns a time element, which console.js shows in the reader's time zone.
-func formatTime(at time.Time) template.HTML {
+// formatTime returns a time element with the date or, if the time has just passed, how long ago
+// that was. formatMoment adds the time of day to the date. The title has the exact time. console.js
+// shows all of it in the reader's time zone.
+func formatTime(at time.Time) template.HTML { return timeElement(at, time.Now(), "2 Jan 2006", "") }
+func formatMoment(at time.Time) template.HTML {
+	return timeElement(at, time.Now(), "2 Jan 2006 15:04", " data-clock")
+}
+
+func timeElement(at, now time.Time, layout, mark string) template.HTML {
 	if at.IsZero() {
 		return "never"
 	}
 	at = at.UTC()
+	text := at.Format(layout)
+	switch age := now.Sub(at); {
+	case at.Truncate(24 * time.Hour).Equal(at): // a date, which is the same in all time zones
+		text, mark = at.Format("2 Jan 2006"), " data-date"
+	case age < 0, age >= 24*time.Hour:
+	case age < time.Minute:
+		text = "just now"
+	case age < time.Hour:
+		text = fmt.Sprintf("%d min ago", int(age.Minutes()))
+	default:
+		text = fmt.Sprintf("%d h ago", int(age.Hours()))
+	}
 	// Nothing needs escaping: formatted times consist of letters, digits and harmless punctuation.
-	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s</time>`, at.Format(time.RFC3339), at.Format("2 Jan 2006 15:04 UTC"))) //nolint:gosec
+	return template.HTML(fmt.Sprintf(`<time datetime="%s" title="%s"%s>%s</time>`, at.Format(time.RFC3339), at.Format("2 Jan 2006 15:04:05 UTC"), mark, text)) //nolint:gosec
 }
 
 // formatNumber formats n with a comma between groups of three digits.
@@ -105,6 +125,32 @@ func labelFields(t schema.Type) []string {
 type event struct {
 	userdb.HistoryEvent
 	Path, Label string // of the account, or "" if the event has none
+	Count       int    // how many events that differ only in their time this one stands for
+}
+
+// Times says how often an event happened, or is "" if once.
+func (e event) Times() string {
+	if e.Count < 2 {
+		return ""
+	}
+	return formatNumber(e.Count) + " times"
+}
+
+// group joins events in a row that differ only in their time. The first of them stays.
+func group(all []event) (grouped []event) {
+	for _, e := range all {
+		e.Count = max(e.Count, 1)
+		if n := len(grouped) - 1; n >= 0 && sameEvent(grouped[n].HistoryEvent, e.HistoryEvent) {
+			grouped[n].Count += e.Count
+			continue
+		}
+		grouped = append(grouped, e)
+	}
+	return grouped
+}
+
+func sameEvent(a, b userdb.HistoryEvent) bool {
+	return a.Kind == b.Kind && a.Actor == b.Actor && a.Origin == b.Origin && a.Key == b.Key && a.Purpose == b.Purpose && slices.Equal(a.Fields, b.Fields)
 }
 
 // actorText returns the subject of a sentence about an event: who did it.
@@ -144,9 +190,9 @@ func actionText(e userdb.HistoryEvent) string {
 	case "enable":
 		return "enabled the account"
 	case "login":
-		return "signed in"
+		return "signed in" + throughKey(e)
 	case "login_failed":
-		return "failed to sign in"
+		return "failed to sign in" + throughKey(e)
 	case "throttle":
 		return "had to wait before trying to sign in again"
 	case "passkey_clone":
@@ -167,6 +213,15 @@ func actionText(e userdb.HistoryEvent) string {
 		return "used " + linkText(e.Purpose)
 	}
 	return operatorActionText(e)
+}
+
+// throughKey names the API key by which a visitor signed in, if it was by one.
+func throughKey(e userdb.HistoryEvent) string {
+	name, ok := strings.CutPrefix(e.Actor, "key:")
+	if !ok {
+		return ""
+	}
+	return " through API key " + name
 }
 
 // factorsText says which second step an account has after a change. methods lists its methods.

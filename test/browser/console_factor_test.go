@@ -115,13 +115,16 @@ func (d *console) removeFromAccount() {
 	app := d.post(key, entry+"/factors", fmt.Sprintf(`{"kind":"totp","name":"Alice’s phone","session":%q}`, session))
 	d.post(key, fmt.Sprintf("%s/factors/%s/confirm", entry, app["id"]), fmt.Sprintf(`{"code":%q,"session":%q}`, appCode(d.t, app["secret"].(string), 0), session))
 	d.visit(alice)
-	d.onPage("Alice", "They can sign in with the right password and a second step.", "Alice’s phone", "10 of ten are left", "by two steps")
+	d.onPage("Alice", "They can sign in with the right password and a second step.", "Alice’s phone", "10 of ten are left")
+	d.openTab("devices", "by two steps")
+	d.visit(alice)
 	d.press("/codes")
 	d.onPage("Alice", "These recovery codes are shown only once.")
 	d.press("/factors")
 	d.onPage("Remove the second step?", "All sessions of the account end.", "Make sure first who asks for this")
 	d.submit(alice + "/factors")
-	d.onPage("Alice", "The second step has been changed.", "They are not signed in on any device.")
+	d.onPage("Alice", "The second step has been changed.")
+	d.openTab("devices", "They are not signed in on any device.")
 }
 
 // requireLink opens a link of the command line for the second step of another operator.

@@ -99,15 +99,18 @@ func (d *console) setUp() {
 	d.wantProblem("name", "This is needed.")
 	d.wantProblem("password", "At least 8 characters")
 	d.submit("/console/setup", "name", "root", "password", password)
-	d.onPage("Find an account", "root")
+	d.onPage("Home", "root")
 	d.visit(d.setup)
 	d.onPage("This link is no longer valid")
 }
 
+// consoleWindows are the windows in which the console is looked at.
+var consoleWindows = []window{{"console-390-light", 390, "light"}, {"console-390-dark", 390, "dark"}, {"console-1000-light", 1000, "light"}, {"console-1440-dark", 1440, "dark"}}
+
 // TestConsole carries out every task of the console in every kind of window, half of them without
 // scripts.
 func TestConsole(t *testing.T) {
-	for i, w := range windows {
+	for i, w := range consoleWindows {
 		for _, scripts := range []bool{false, true} {
 			// This runs each window once, and each width both with and without scripts.
 			if scripts != (i%2 == 0) {
@@ -135,24 +138,66 @@ func (d *console) find() {
 	d.t.Helper()
 	d.visit("/console/find")
 	d.submit("/console/find", "q", "ＡＬＩＣＥ")
-	d.onPage("Find an account", "ＡＬＩＣＥ is read as alice and belongs to this account.", "They can sign in")
+	d.onPage("Alice", "ＡＬＩＣＥ is read as alice.", "They can sign in")
+	d.follow("asking why", chromedp.Click(`main a[href^="/console/find"]`, chromedp.ByQuery))
+	d.onPage("Search", "ＡＬＩＣＥ is read as alice and belongs to this account.", "They can sign in")
 	d.submit("/console/find", "q", "alcie")
-	d.onPage("Find an account", "Nobody has alcie. One letter away:")
+	d.onPage("Search", "Nobody has alcie. One letter away:")
 	d.submit("/console/find", "q", "person 0")
-	d.onPage("Find an account", "Others that begin with this", "Person 07")
+	d.onPage("Search", "Others that begin with this", "Person 07")
 	if d.scripts {
 		d.run("typing", chromedp.Evaluate(`document.querySelector("#q").value = ""; 0`, nil), chromedp.SendKeys("#q", "perso", chromedp.ByQuery))
 		d.until("waiting for the suggestions", `String(document.querySelectorAll("#suggestions option").length)`, "8")
 	}
-	d.submit("/console/find", "q", "alice@EXAMPLE.com")
-	d.follow("opening the account", chromedp.Click("article h2 a", chromedp.ByQuery))
-	d.onPage("Alice", "They can sign in", "created the account")
+	d.submit("/console/find", "q", "alice@example.com")
+	d.onPage("Alice", "They can sign in")
+	d.openTab("history", "created the account")
+	d.openTab("signins", "There is no record of a sign-in")
+	d.openTab("devices", "They are not signed in on any device.")
+	d.visit(alice)
+	d.onPage("Alice")
+}
+
+// openTab opens a tab of the account on the page, and checks that it contains words.
+func (d *console) openTab(name string, words ...string) {
+	d.t.Helper()
+	d.follow("opening the tab "+name, chromedp.Click(fmt.Sprintf(".tabs a[href$=%q]", "?tab="+name), chromedp.ByQuery))
+	d.onPage("Alice", words...)
 }
 
 // press presses the button of the form whose action ends with action, such as /disable.
 func (d *console) press(action string) {
 	d.t.Helper()
-	d.follow("pressing "+action, chromedp.Click(fmt.Sprintf("form[action$=%q] button", action), chromedp.ByQuery))
+	form := fmt.Sprintf("form[action$=%q]", action)
+	d.unfold(form)
+	d.follow("pressing "+action, chromedp.Click(form+" button", chromedp.ByQuery))
+}
+
+// unfold opens the part of the page that hides the first form of a selector.
+func (d *console) unfold(form string) {
+	d.t.Helper()
+	var hidden bool
+	d.run("looking for "+form, chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q)?.closest("details:not([open])") != null`, form), &hidden))
+	if hidden {
+		d.run("unfolding "+form, chromedp.Click(fmt.Sprintf("details:not([open]):has(%s) > summary", form), chromedp.ByQuery))
+	}
+}
+
+// submit does what that of a browser does, with the form whose action is path, if there is one. The
+// form may be folded.
+func (d *console) submit(path string, fields ...string) {
+	d.t.Helper()
+	form := fmt.Sprintf("form[action=%q]", path)
+	var exact bool
+	d.run("looking for "+form, chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q) != null", form), &exact))
+	if !exact {
+		form = fmt.Sprintf("form[action^=%q]", path)
+	}
+	d.unfold(form)
+	for i := 0; i+1 < len(fields); i += 2 {
+		d.fill("#"+fields[i], fields[i+1])
+	}
+	d.follow("sending "+form, chromedp.Click(form+" button", chromedp.ByQuery))
 }
 
 const alice = "/console/types/user/9a4c88dbc084"
@@ -160,7 +205,7 @@ const alice = "/console/types/user/9a4c88dbc084"
 func (d *console) manageAccount() {
 	d.t.Helper()
 	d.press("/disable")
-	d.onPage("Alice", "They cannot sign in: the account is disabled, by operator root at", "The account is disabled.", "Operator root disabled the account")
+	d.onPage("Alice", "They cannot sign in: the account is disabled, by operator root at", "The account is disabled.")
 	d.press("/enable")
 	d.onPage("Alice", "They can sign in", "The account may sign in again.")
 	d.press("/waits")
@@ -263,14 +308,31 @@ func (d *console) listAccounts() {
 	d.t.Helper()
 	d.visit("/console/types/user")
 	d.onPage("Accounts: user", "31 accounts.", "Person")
-	d.run("choosing a field and an order", chromedp.SetValue("#by", "job", chromedp.ByQuery), chromedp.SetValue("#order", "name", chromedp.ByQuery))
+	d.choosing("#by", "job")
 	d.submit("/console/types/user", "value", "cook")
-	d.onPage("Accounts: user", "30 accounts.", "Person 24", "job is cook")
+	d.onPage("Accounts: user", "30 accounts.", "job is cook")
+	d.follow("sorting by name", chromedp.Click(`thead a[href*="order=name"]`, chromedp.ByQuery))
+	d.onPage("Accounts: user", "30 accounts.", "Person 00", "Person 24", "job is cook")
 	d.follow("opening the next page", chromedp.Click(`.pages a`, chromedp.ByQuery))
 	d.onPage("Accounts: user", "Person 29")
-	d.run("choosing disabled accounts", chromedp.SetValue("#disabled", "true", chromedp.ByQuery))
+	d.choosing("#disabled", "true")
 	d.submit("/console/types/user")
 	d.onPage("Accounts: user", "There are none.")
+	d.visit("/console/types/user?order=name&where=job:cook")
+	d.run("selecting accounts", chromedp.Click(`[name=uid][value=u03]`, chromedp.ByQuery), chromedp.Click(`[name=uid][value=u04]`, chromedp.ByQuery))
+	d.follow("disabling them", chromedp.Click(`form[action="/console/bulk"] button[value=disable]`, chromedp.ByQuery))
+	d.onPage("Disable 2 accounts?", "Nobody can sign in to 2 accounts")
+	d.submit("/console/bulk")
+	d.waitForJob("Done for 2 accounts.")
+	d.visit("/console/types/user?disabled=true")
+	d.onPage("Accounts: user", "2 accounts.", "Person 03", "Person 04")
+}
+
+// choosing chooses an option of the form for a filter, which may be folded.
+func (d *console) choosing(selector, value string) {
+	d.t.Helper()
+	d.unfold(`form[action="/console/types/user"]`)
+	d.run("choosing "+value, chromedp.SetValue(selector, value, chromedp.ByQuery))
 }
 
 func (d *console) viewPages() {
@@ -377,33 +439,31 @@ func TestConsoleByKeyboard(t *testing.T) {
 	d.tabTo("name")
 	d.keys("root", kb.Tab, password)
 	d.enter(kb.Enter)
-	d.onPage("Find an account")
+	d.onPage("Home")
 	d.run("removing the focus", chromedp.Evaluate(`document.activeElement.blur(); 0`, nil))
-	d.tabTo("q")
-	d.keys("alice")
-	d.enter(kb.Enter)
-	d.onPage("Find an account", "this account")
-	d.tabTo("Alice")
+	d.keys("/", "alice")
 	d.enter(kb.Enter)
 	d.onPage("Alice", "They can sign in")
+	d.unfoldByKey("Edit")
 	d.tabTo("f-job")
 	d.keys(kb.End, "!")
 	d.enter(kb.Enter)
 	d.onPage("Alice", "The account has been changed.")
+	d.unfoldByKey("Disable …")
 	d.choose("Disable the account")
 	d.onPage("Alice", "They cannot sign in")
-	d.choose("Create link")
-	d.onPage("Alice", "a disabled account cannot have links")
-	d.choose("Enable the account")
+	d.choose("Undo")
 	d.onPage("Alice", "They can sign in")
+	d.unfoldByKey("End sessions …")
 	d.choose("End all sessions")
 	d.onPage("Alice", "The sessions have ended.")
 	d.choose("Reset wrong guesses")
 	d.onPage("Alice", "Nobody has to wait")
+	d.unfoldByKey("Make a link …")
 	d.tabTo("life")
-	d.keys("s", kb.Tab)
-	d.enter(kb.Enter)
+	d.choose("Make the link")
 	d.onPage("Alice", "This link is shown only once")
+	d.unfoldByKey("Set a password …")
 	d.tabTo("password")
 	d.keys("another long password")
 	d.enter(kb.Enter)
@@ -446,6 +506,7 @@ func (d *console) viewPagesByKeyboard() {
 	d.t.Helper()
 	d.choose("Accounts")
 	d.onPage("Accounts: user", "31 accounts.")
+	d.unfoldByKey("Filter …")
 	d.tabTo("by")
 	d.keys("j")
 	d.tabTo("value")
@@ -470,7 +531,7 @@ func (d *console) viewPagesByKeyboard() {
 // use the keyboard to choose the file, because that dialog belongs to the operating system.
 func (d *console) maintainByKeyboard() {
 	d.t.Helper()
-	d.choose("Keys")
+	d.choose("API keys")
 	d.onPage("API keys")
 	d.tabTo("name")
 	d.keys("webshop")
@@ -512,6 +573,13 @@ func (d *console) choose(text string) {
 	d.t.Helper()
 	d.tabTo(text)
 	d.enter(kb.Enter)
+}
+
+// unfoldByKey opens the part of the page with this summary.
+func (d *console) unfoldByKey(summary string) {
+	d.t.Helper()
+	d.tabTo(summary)
+	d.keys(kb.Enter)
 }
 
 // enter presses a key that leads to another page.

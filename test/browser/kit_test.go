@@ -217,11 +217,16 @@ func (b *browser) submit(path string, fields ...string) {
 func (b *browser) submitForm(form string, fields ...string) {
 	b.t.Helper()
 	for i := 0; i+1 < len(fields); i += 2 {
-		id := "#" + fields[i]
-		b.run("filling in "+id, chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q).value = ''", id), nil),
-			chromedp.SendKeys(id, fields[i+1], chromedp.ByQuery))
+		b.fill("#"+fields[i], fields[i+1])
 	}
 	b.follow("sending "+form, chromedp.Click(form+" button", chromedp.ByQuery))
+}
+
+// fill types a text into an input in place of what it contains.
+func (b *browser) fill(input, text string) {
+	b.t.Helper()
+	b.run("filling in "+input, chromedp.Evaluate(fmt.Sprintf("document.querySelector(%q).value = ''", input), nil),
+		chromedp.SendKeys(input, text, chromedp.ByQuery))
 }
 
 // wantProblem checks that an error message is shown for a field, and that it is marked for
@@ -241,7 +246,7 @@ func (b *browser) wantProblem(field, text string) {
 // is visible.
 func (b *browser) tabTo(name string) {
 	b.t.Helper()
-	for range 60 {
+	for range 150 {
 		b.keys(kb.Tab)
 		var at, outline string
 		b.run("reading the focus", chromedp.Evaluate(`(e => e.id || e.textContent.trim())(document.activeElement)`, &at),

@@ -34,7 +34,11 @@ if verb == 'begin' then
   if failed(all) then return redis.error_reply(all.err) end
   local pending, stale, factors = {}, {}, false
   for i = 1, #all, 2 do
-    if is_factor(all[i]) then factors = true end
+    if is_factor(all[i]) then
+      factors = true
+      -- The call comes late: the factor was confirmed.
+      if string.match(all[i], '/(.*)$') == string.sub(name, 9) then return {'ok'} end
+    end
     if string.sub(all[i], 1, 8) == 'pending/' and all[i] ~= name then
       local kept = expires(all[i + 1]) > now and pending or stale
       kept[#kept + 1] = {name = all[i], ends = expires(all[i + 1])}

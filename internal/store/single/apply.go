@@ -87,14 +87,16 @@ func isShort(c *store.Change) bool {
 
 // applyShort runs create.lua or update.lua, which make the whole change or none of it.
 func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (outcome, error) {
-	keys := make([]string, 2, 2+len(c.Claim)+len(c.Elsewhere)+len(c.Release))
-	keys[0], keys[1] = c.Key.String(), c.Schema.Key.String()
-	keys = appendKeys(appendKeys(keys, c.Claim), c.Elsewhere)
+	named := make([]recordkey.Key, 0, 16)
+	named = append(append(append(named, c.Key, c.Schema.Key), c.Claim...), c.Elsewhere...)
 	if c.Create {
 		for _, d := range c.Schema.Containers(c.Key) { // a create that failed may have left them
-			keys = append(keys, d.Key.String())
+			named = append(named, d.Key)
 		}
+	} else {
+		named = append(named, c.Release...)
 	}
+	keys := appendKeys(make([]string, 0, len(named)+4), named)
 	prk := keys[0][len(c.Key.Namespace().String()):]
 	args := make([]string, 0, 10+2*len(c.Set)+len(c.Unset))
 	args = append(args, c.Schema.Fingerprint, prk, strconv.Itoa(len(c.Claim)))
@@ -105,7 +107,6 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 		args = append(args, line, arg.Time(c.Note.Now), e.MaxFeedEntries(history.FeedChanges), store.FieldRev, rev)
 	} else {
 		s = updateScript
-		keys = appendKeys(keys, c.Release)
 		args = append(args, strconv.Itoa(len(c.Elsewhere)), c.Expected.Rev, rev, strconv.Itoa(len(c.Unset)))
 		args = append(args, c.Unset...)
 	}
@@ -135,9 +136,21 @@ func appendList(args, items []string) []string {
 	return append(append(args, strconv.Itoa(len(items))), items...)
 }
 
+// appendKeys appends the texts of keys. They share one piece of memory.
 func appendKeys(keys []string, more []recordkey.Key) []string {
+	if len(more) == 0 {
+		return keys
+	}
+	var buf [1 << 10]byte
+	b := buf[:0]
+	ends := make([]int, 0, 16)
 	for _, k := range more {
-		keys = append(keys, k.String())
+		b, _ = k.AppendText(b) // every key of a change is valid
+		ends = append(ends, len(b))
+	}
+	texts, at := string(b), 0
+	for _, end := range ends {
+		keys, at = append(keys, texts[at:end]), end
 	}
 	return keys
 }

@@ -25,7 +25,9 @@ package token
 
 import (
 	"cmp"
+	"crypto/sha256"
 	_ "embed"
+	"encoding/base64"
 	"encoding/hex"
 	"maps"
 	"slices"
@@ -176,14 +178,33 @@ type Ending struct {
 	Spend string
 	// Purpose is that token's purpose. All tokens with this purpose end.
 	Purpose string
-	// Gone holds the names by which tokens are bound to values that the entry loses.
-	Gone []string
+	// Gone holds the values that the entry loses, to which tokens may be bound.
+	Gone []Value
 	Now  time.Time // zero: the server's clock
 }
 
 // Args returns the ending as arguments of scripts: all, now, spend, purpose and gone.
 func (e Ending) Args() []string {
-	return []string{arg.Bool(e.All), arg.Time(e.Now), e.Spend, recordkey.Escape(e.Purpose), hexNames(e.Gone)}
+	gone := make([]string, len(e.Gone))
+	for i, v := range e.Gone {
+		gone[i] = v.Bond()
+	}
+	return []string{arg.Bool(e.All), arg.Time(e.Now), e.Spend, recordkey.Escape(e.Purpose), hexNames(gone)}
+}
+
+// A Value is one value of a field, as it is written.
+type Value struct{ Field, Written string }
+
+// BondPrefix begins the names that Bond returns.
+const BondPrefix = "~value:"
+
+// Bond returns the name by which a token is bound to the value, in place of the field.
+func (v Value) Bond() string { return BondPrefix + v.Field + ":" + Digest(v.Written) }
+
+// Digest returns the digest by which records name a value.
+func Digest(written string) string {
+	sum := sha256.Sum256([]byte(written))
+	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
 // hexNames returns names in hexadecimal digits, separated by slashes.

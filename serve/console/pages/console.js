@@ -1,5 +1,5 @@
-// This script adds suggestions, live events, the progress of jobs, and times in the reader's time
-// zone. All pages work without it.
+// This script adds suggestions, live events, the progress of jobs, buttons that copy, and times in
+// the reader's time zone. All pages work without it.
 "use strict";
 
 const get = async (url) => {
@@ -9,13 +9,22 @@ const get = async (url) => {
 };
 const parsed = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
 
-// localTimes shows times, which pages contain in UTC, in the reader's time zone.
+// localTimes shows times, which pages contain in UTC, in the reader's time zone. Dates without a
+// time of day stay as they are.
+const day = { day: "numeric", month: "short", year: "numeric" };
+const clock = { hour: "2-digit", minute: "2-digit" };
 const localTimes = (within) => {
-  for (const time of within.querySelectorAll("time[datetime]")) {
+  for (const time of within.querySelectorAll("time[datetime]:not([data-date])")) {
     const at = new Date(time.dateTime);
-    if (!time.title && !Number.isNaN(at.getTime())) {
-      time.title = time.textContent;
-      time.textContent = at.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+    if (Number.isNaN(at.getTime())) continue;
+    const minutes = (Date.now() - at) / 60000;
+    time.title = at.toLocaleString("en-GB", { ...day, ...clock, second: "2-digit", timeZoneName: "short" });
+    if (minutes >= 0 && minutes < 1) time.textContent = "just now";
+    else if (minutes >= 0 && minutes < 60) time.textContent = Math.floor(minutes) + " min ago";
+    else if (minutes >= 0 && minutes < 1440) time.textContent = Math.floor(minutes / 60) + " h ago";
+    else {
+      time.textContent = at.toLocaleDateString("en-GB", day);
+      if ("clock" in time.dataset) time.textContent += " " + at.toLocaleTimeString("en-GB", clock);
     }
   }
 };
@@ -83,17 +92,52 @@ const watch = (job) => {
 // copyable adds a button that copies the text of the element.
 const copyable = (code) => {
   if (!navigator.clipboard) return;
-  const button = Object.assign(document.createElement("button"), { type: "button", className: "second", textContent: "Copy" });
+  const button = Object.assign(document.createElement("button"), { type: "button", className: "second copy", textContent: "Copy" });
+  const name = document.createElement("span");
+  name.className = "hidden";
+  name.textContent = " " + code.dataset.copy;
+  button.append(name);
   button.addEventListener("click", async () => {
     await navigator.clipboard.writeText(code.textContent);
-    button.textContent = "Copied";
+    button.firstChild.textContent = "Copied";
   });
   code.after(" ", button);
 };
 
+// onlyChanged leaves out the facets of a form that are as the page showed them.
+const onlyChanged = (form) => form.addEventListener("formdata", ({ formData }) => {
+  for (const name of [...formData.keys()]) {
+    const facet = name.startsWith("~shown:") ? name.slice(7) : "";
+    if (facet === "" || facet === "rev" || formData.get(name) !== formData.get(facet)) continue;
+    formData.delete(name);
+    formData.delete(facet);
+  }
+});
+
+// The slash puts the cursor into the search box.
+addEventListener("keydown", (event) => {
+  const box = document.getElementById("q");
+  const typing = event.target.closest("input, textarea, select, [contenteditable]");
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || typing || !box) return;
+  event.preventDefault();
+  box.focus();
+  box.select();
+});
+
+// selectAll is a box that selects all rows of its table.
+const selectAll = (box) => {
+  box.hidden = false;
+  box.addEventListener("change", () => {
+    for (const other of box.closest("table").querySelectorAll("tbody input[type=checkbox]")) other.checked = box.checked;
+  });
+};
+
 localTimes(document);
+setInterval(() => localTimes(document), 30000);
+document.querySelectorAll("form[data-changed]").forEach(onlyChanged);
 document.querySelectorAll("[data-suggest]").forEach(suggest);
 document.querySelectorAll("[data-since]").forEach(follow);
+document.querySelectorAll("[data-all]").forEach(selectAll);
 document.querySelectorAll("[data-job]").forEach(watch);
 document.querySelectorAll("[data-copy]").forEach(copyable);
 

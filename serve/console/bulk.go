@@ -1,0 +1,148 @@
+package console
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// bulkKind is the kind of jobs that change several accounts.
+const bulkKind = "accounts"
+
+// maxSelected is how many accounts a form can name: those of a page, and a few more.
+const maxSelected = 200
+
+// A bulkQuestion asks whether to do something to several accounts.
+type bulkQuestion struct {
+	Do, Question, Button, Back string
+	Inputs                     []input
+}
+
+// A bulkWork is what to do to several accounts of a type.
+type bulkWork struct {
+	do, tag string
+	uids    []string
+}
+
+// newBulkWork reads a form of selected accounts.
+func newBulkWork(r *http.Request) bulkWork {
+	w := bulkWork{r.PostFormValue("do"), strings.TrimSpace(r.PostFormValue("add")), nil}
+	for _, uid := range r.PostForm["uid"] {
+		if !slices.Contains(w.uids, uid) && len(w.uids) < maxSelected {
+			w.uids = append(w.uids, uid)
+		}
+	}
+	return w
+}
+
+// question says in words what the work does, or is "" if there is nothing to do.
+func (b bulkWork) question() (question, button string) {
+	n := accountsText(int64(len(b.uids)))
+	switch {
+	case len(b.uids) == 0:
+		return "", ""
+	case b.do == "disable":
+		return "Nobody can sign in to " + n + " until they are enabled again. All their sessions and links end now.", "Disable " + n
+	case b.do == "enable":
+		return "The owners of " + n + " can sign in again, with the password that they had.", "Enable " + n
+	case b.do == "tag" && b.tag != "":
+		return "The tag “" + b.tag + "” is added to " + n + ". Applications may give rights by tags.", "Add the tag to " + n
+	case b.do == "export":
+		return "A file with all that is stored about " + n + ", as JSON lines and without passwords, is made for you to download.", "Export " + n
+	}
+	return "", ""
+}
+
+// bulk does something to the selected accounts, as one job. It asks for confirmation first.
+func (c *Console) bulk(w http.ResponseWriter, r *http.Request) {
+	db, t, err := c.namedType(r, r.PostFormValue("type"))
+	if err != nil {
+		c.fail(w, r, err)
+		return
+	}
+	work := newBulkWork(r)
+	question, button := work.question()
+	switch {
+	case question == "":
+		c.show(w, r, http.StatusUnprocessableEntity, page{Name: "message", Title: "Nothing was done", Place: "/console/types/" + t.Name(), Data: "Select accounts in the list, and name the tag if you add one."})
+		return
+	case r.PostFormValue(confirmName) == "":
+		q := bulkQuestion{Do: work.do, Question: question, Button: button, Back: typePath(t.Name())}
+		q.Inputs = []input{{Name: "type", Value: t.Name()}, {Name: "do", Value: work.do}, {Name: "add", Value: work.tag}, {Name: jobInput, Value: admin.NewJobID()}}
+		for _, uid := range work.uids {
+			q.Inputs = append(q.Inputs, input{Name: "uid", Value: uid})
+		}
+		c.show(w, r, http.StatusOK, page{Name: "bulk-confirm", Title: button + "?", Place: "/console/types/" + t.Name(), Data: q})
+		return
+	}
+	by := web.Entry(r.Context()).Text(admin.OperatorName)
+	j, err := c.jobs.bulkJob(r.Context(), db, t, admin.Job{ID: r.PostFormValue(jobInput), Kind: bulkKind, By: by, Title: button}, work)
+	if errors.Is(err, errBusy) {
+		c.show(w, r, http.StatusTooManyRequests, page{Name: "message", Title: "Nothing was done", Data: "Four jobs are already running. Wait for one to end, or stop one."})
+		return
+	}
+	c.respondStarted(w, r, j, err, bulkKind, "")
+}
+
+// bulkJob starts a job that does something to several accounts.
+func (r *runner) bulkJob(ctx context.Context, db *userdb.DB, t *userdb.Type, j admin.Job, b bulkWork) (admin.Job, error) {
+	if b.do == "export" {
+		j.Kind = "export"
+	}
+	return r.begin(ctx, j, detail{}, func(ctx context.Context, w *task) (string, error) {
+		do := func(h hints.Hint) error { return b.apply(ctx, t, h) }
+		if b.do == "export" {
+			file, err := r.create(w.ID, exportFile)
+			if err != nil {
+				return "", err
+			}
+			defer file.Close()
+			out := bufio.NewWriterSize(file, 1<<16)
+			do = func(h hints.Hint) error {
+				_, err := transfer.Export(ctx, db, out, transfer.ExportOptions{Only: h, Type: t.Name()})
+				return errors.Join(err, out.Flush())
+			}
+		}
+		done, missing := 0, 0
+		for i, uid := range b.uids {
+			switch err := do(hints.UID(uid)); {
+			case err == nil:
+				done++
+			case isAny(err, userdb.ErrNotFound, userdb.ErrCorrupt): // the others are fine
+				missing++
+			default:
+				return "", err
+			}
+			w.setProgress(int64(i+1), int64(len(b.uids)))
+		}
+		if b.do == "export" {
+			w.update(func(d *detail) { d.Files = []string{exportFile} })
+		}
+		text := "Done for " + accountsText(int64(done)) + "."
+		if missing > 0 {
+			text += " " + accountsText(int64(missing)) + " no longer exist or cannot be read."
+		}
+		return text, nil
+	})
+}
+
+// apply does the work to one account.
+func (b bulkWork) apply(ctx context.Context, t *userdb.Type, h hints.Hint) (err error) {
+	switch b.do {
+	case "disable":
+		return t.Disable(ctx, h)
+	case "enable":
+		return t.Enable(ctx, h)
+	}
+	_, err = t.Tags(h).Add(ctx, b.tag)
+	return err
+}

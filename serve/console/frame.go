@@ -1,0 +1,73 @@
+package console
+
+import (
+	"html/template"
+	"strings"
+)
+
+// A crumb is a link to a page above the one that is shown. Path is "" for a group of the rail.
+type crumb struct{ Text, Path string }
+
+// An undo is a form that takes back what was just done. Name and Value are of its input, if any.
+type undo struct{ Path, Name, Value string }
+
+// A place is a page that the rail links to, and the group in which it stands.
+type place struct{ path, text, group string }
+
+// places lists the places besides those of types.
+var places = []place{
+	{"/console/history", "History", "Activity"},
+	{"/console/import", "Import", "Data"},
+	{"/console/export", "Export", "Data"},
+	{"/console/check", "Check", "Data"},
+	{"/console/schema", "Schema", "Settings"},
+	{"/console/keys", "API keys", "Settings"},
+	{"/console/operators", "Operators", "Settings"},
+	{"/console/status", "Status", "Settings"},
+}
+
+// locate sets what the frame says about where the page is. A page that is not in the rail and not
+// that of an account sets Place itself.
+func (p *page) locate() {
+	if p.Place == "" {
+		p.Place = p.Path
+	}
+	for _, one := range places {
+		if p.Place != one.path {
+			continue
+		}
+		p.Trail = []crumb{{Text: one.group}}
+		if p.Path != one.path || p.Title == "" {
+			p.Trail = append(p.Trail, crumb{one.text, one.path})
+		}
+	}
+	for _, name := range p.Types {
+		list, of := "/console/types/"+name, typePath(name)
+		switch {
+		case p.Place == list && p.Path == list:
+			p.Trail, p.Path = []crumb{{Text: "Accounts"}}, of
+		case p.Place != list && !strings.HasPrefix(p.Place, list+"/"):
+			continue
+		case len(p.Types) > 1:
+			p.Trail = []crumb{{Text: "Accounts"}, {name, of}}
+		default:
+			p.Trail = []crumb{{"Accounts", of}}
+		}
+		p.Place = of
+	}
+	p.Trail = append(p.Trail, p.Above...)
+	if len(p.Trail) == 0 && p.Path != "/console" {
+		p.Trail = []crumb{{"Home", "/console"}}
+	}
+}
+
+// Current returns the attribute that marks the link to the place that is shown.
+func (p page) Current(path string) template.HTMLAttr {
+	switch path {
+	case p.Path:
+		return ` aria-current="page"`
+	case p.Place:
+		return ` aria-current="true"`
+	}
+	return ""
+}

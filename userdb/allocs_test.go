@@ -1,0 +1,54 @@
+package userdb
+
+import (
+	"context"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+)
+
+// TestEditAllocations limits what an edit of two facets of an entry allocates before it is sent, and
+// checks that it changes neither the entry that was read nor a copy of it.
+func TestEditAllocations(t *testing.T) {
+	ctx := context.Background()
+	db, err := Open(ctx, "memory:", Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	users, err := db.Type("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := users.Create(ctx, NewEntry{UID: "u1", Facets: schema.Texts("email", "u1@x.org", "name", "ann", "job", "Bonn")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := store.Record{Key: read.key.In(recordkey.Namespace{}), Fields: read.fields}
+	if n := testing.AllocsPerRun(100, func() {
+		e := read
+		e.Put("job", schema.Text("Köln"))
+		e.Put("name", schema.Text("bea"))
+		c, facets, due, err := users.editChange(ctx, r, e)
+		if err != nil || !due || len(c.Claim) != 1 || len(c.Release) != 1 || facets["name"] != "bea" {
+			t.Fatalf("the change is %+v, %v, %v", c, due, err)
+		}
+	}); n > 24 {
+		t.Errorf("an edit of two facets allocates %v times, want at most 24", n)
+	}
+	if read.Text("job") != "Bonn" || read.fields["name"] != "ann" {
+		t.Error("an edit has changed the entry that was read")
+	}
+	e := read
+	e.Put("job", schema.Text("Köln"))
+	saved, err := users.Save(ctx, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := users.record(ctx, hints.Key(saved.Key())); err != nil || len(found.Fields) != len(saved.fields) || e.fields["job"] != "Bonn" {
+		t.Errorf("Save returned the fields %v, %v are stored, %v", saved.fields, found.Fields, err)
+	}
+}
