@@ -15,7 +15,8 @@ type Problem struct {
 	Code  userdb.Code // the code of the error; its HTTPStatus is the status to answer with
 	Field string      // the facet, or "password", "code" or "passkey", or "" for the whole form
 	// Rule is the rule of the *userdb.FieldError or *password.PolicyError, or one of "taken",
-	// "login", "factor", "unproven", "verify", "wait", "busy", "conflict", "gone", "unknown" and "unavailable".
+	// "login", "factor", "unproven", "verify", "wait", "busy", "conflict", "gone", "unknown" and
+	// "unavailable".
 	Rule string
 	// Params holds values for the text: "reason", in English, and "seconds" for "wait" and "busy".
 	Params map[string]string
