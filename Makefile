@@ -156,7 +156,7 @@ KIND ?= cluster
 SEED ?=
 chaos: redis
 	@minutes='$(MINUTES)'; USERDB_CHAOS_MINUTES=$$minutes USERDB_CHAOS_SEED='$(SEED)' USERDB_CHAOS_KIND='$(KIND)' \
-		$(PROGRESS) go test -v -count=1 -timeout $$(( $${minutes%.*} + 15 ))m -run '^TestChaos$$' \
+		$(PROGRESS) go test -v -count=1 -timeout $$(( $${minutes%.*} + 15 ))m -run '^TestChaos(Lists)?$$' \
 		$(if $(filter file,$(KIND)),./internal/embedded,./test/chaos)
 
 # The tests of the store on Valkey, if it is installed.

@@ -155,8 +155,8 @@ func (d digest) secret(password string) ([]byte, error) {
 // has at most three times as many bytes in its other form, composed or decomposed.
 const maxNormalized = 3 * maxPepperedBytes
 
-// secretOfOther returns the input of the hash function for the other Unicode form of a password, as
-// prepare returns it, or an error if there is none.
+// secretOfOther calls prepare with the other Unicode form of a password, and returns the input of
+// the hash function for the result. It returns an error if the password has no other form.
 func (d digest) secretOfOther(password string, prepare func(string) string) ([]byte, error) {
 	if len(password) > maxNormalized {
 		return nil, ErrHash

@@ -66,7 +66,7 @@ func (p Pattern) Match(k Key) bool {
 }
 
 // Glob escapes text so that a SCAN pattern matches it literally. It does not escape it for a key:
-// for a crumb in a pattern call Glob(Escape(crumb)).
+// for a part of a key, such as a value, call Glob(Escape(part)).
 func Glob(text string) string {
 	if !strings.ContainsAny(text, globChars) {
 		return text

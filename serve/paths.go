@@ -34,8 +34,8 @@ var repeatableParams = []string{"where", "tag", "kind"}
 // checkQuery refuses a query if a part of it, such as a filter or dry_run, would be ignored: if the
 // query cannot be parsed, or if it repeats a parameter that takes one value. Directories may repeat
 // any parameter. It also refuses what no value can have: bytes that are not UTF-8, and control
-// characters, except for line breaks and tabs in the text of a field. What a filter of a directory
-// can have, its parser says.
+// characters, except for line breaks and tabs in the text of a field. It leaves filters of
+// directories to their parser.
 func checkQuery(r *http.Request) error {
 	if r.URL.RawQuery == "" {
 		return nil

@@ -565,7 +565,7 @@ func (t *Type) forgetFactors(ctx context.Context, r store.Record, before factor.
 }
 
 // forget removes members of an entry's record of factors, which count for nothing. If that fails,
-// they stay until check removes them.
+// they stay as long as the entry.
 func (t *Type) forget(ctx context.Context, r store.Record, names []string) {
 	if len(names) == 0 {
 		return

@@ -14,24 +14,24 @@ import (
 // An Event describes something that concerns an account or its security. It never holds a password,
 // a hash, a token or the value of a facet. These are the kinds:
 //
-//	create      an entry was created
-//	update      the facets or tertiary records in Fields were changed
-//	identifier  the facets in Fields, by which the entry can be found, were changed
-//	delete      the entry was deleted
-//	login       a login succeeded
-//	failure     the identifier or the password was wrong
-//	throttle    nothing was checked, because of too many failures before
-//	password    the password was set or changed
-//	disable     the entry was disabled: it may not log in
-//	enable      the entry was enabled again
-//	issue       a token was issued
-//	redeem      a token was redeemed
-//	refuse      a token was refused
-//	start       a session began
-//	end         a session was ended, or all sessions of the entry if Session is ""
-//	factors     second factors were added or removed
-//	factor_lock codes of a second factor are not checked for a day, because too many were wrong
-//	passkey_clone the counter of a passkey went back: somebody has a copy of it
+//	create         an entry was created
+//	update         the facets or tertiary records in Fields were changed
+//	identifier     the facets in Fields, by which the entry can be found, were changed
+//	delete         the entry was deleted
+//	login          a login succeeded
+//	failure        the identifier, the password or the proof of a second factor was wrong
+//	throttle       nothing was checked, because of too many failures before
+//	password       the password was set or changed
+//	disable        the entry was disabled: it may not log in
+//	enable         the entry was enabled again
+//	issue          a token was issued
+//	redeem         a token was redeemed
+//	refuse         a token was refused
+//	start          a session began
+//	end            a session was ended, or all sessions of the entry if Session is ""
+//	factors        second factors were added or removed
+//	factor_lock    codes of authenticator apps are not checked for a day: too many were wrong
+//	passkey_clone  the counter of a passkey went back: somebody has a copy of it
 //
 // An import only reports password and disable. Observers only receive the kind. In histories and
 // feeds, the kinds failure, start and end are called login_failed, session_start and session_end;

@@ -121,8 +121,8 @@ func (t *Type) freeHeld(ctx context.Context, h Held, r store.Record, srv store.R
 	return nil
 }
 
-// noteRelease records that something which the tombstone of an entry kept from others was freed.
-// The history of the entry is gone, so only the feed has it.
+// noteRelease records that others can take what the tombstone of an entry kept from them. The
+// history of the entry is gone, so only the feed has that event.
 func (t *Type) noteRelease(ctx context.Context, prk recordkey.Key, field string) {
 	if !t.view.Config.History {
 		return
@@ -195,14 +195,7 @@ func (t *Type) heldByOthers(ctx context.Context, own recordkey.Key, lookups []st
 	hashes, err := store.Hashes(ctx, t.view.Engine, keys)
 	for i, h := range hashes {
 		r := store.Record{Key: owners[i], Fields: h.Fields}
-		held[of[i]] = held[of[i]] || err == nil && owners[i] != own && t.holds(r, srks[i])
+		held[of[i]] = held[of[i]] || err == nil && owners[i] != own && r.Holds(srks[i].Field(), srks[i].Value(), t.view.Now())
 	}
 	return held
-}
-
-// holds reports whether an entry, or a tombstone, holds the value of an SRK.
-func (t *Type) holds(r store.Record, srk recordkey.Key) bool {
-	return slices.ContainsFunc(store.HeldIn(r.Fields), func(h store.Held) bool {
-		return h.Field == srk.Field() && h.Canonical == srk.Value() && h.Until.After(t.view.Now())
-	})
 }

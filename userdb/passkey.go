@@ -210,8 +210,8 @@ func (t *Type) checkLastPasskey(r store.Record, next factor.Mark) error {
 // something else, if no entry has the passkey, if the entry is disabled, or if the answer is wrong,
 // was used before, or has a counter that a copy of the passkey has used. It is ErrTooManyAttempts
 // with a *WaitError if the entry has signed in by passkeys 200 times within about an hour, and
-// ErrCorrupt as for Prove. An event tells of a failure at most once an hour for an entry, for
-// unknown passkeys together, and for an origin: a wrong answer costs its sender nothing.
+// ErrCorrupt as for Prove. A wrong answer costs its sender nothing, so an event tells of a failure
+// at most once an hour for each entry, for each origin, and for all unknown passkeys together.
 func (t *Type) LoginPasskey(ctx context.Context, p Proof, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "LoginPasskey", &err)
 	defer v.end(&err)

@@ -47,19 +47,15 @@ const maxProof = 64
 //
 // The error is
 //
-//   - ErrLogin if the code is wrong, or was used before, or if the challenge of a passkey was made
+//   - ErrLogin if the code is wrong or was used before, or if the challenge of a passkey was made
 //     for something else. The ticket allows five attempts.
-//   - ErrNotFound if the ticket is invalid, has expired, was used, has had five attempts, or if all
-//
-// sessions of the entry have ended or its factors have changed since it was issued. The user must
-//
-//	log in again.
-//
-// - ErrTooManyAttempts with a *WaitError if too many codes of authenticator apps were wrong within
-// a day: 20 from an origin that has signed in to the entry with two steps before, or 20 from all
-//
-//	  other origins together. Recovery codes are still accepted.
-//	- ErrCorrupt if the factors of the entry are damaged, or Options.Keys lacks their key.
+//   - ErrNotFound if the ticket is invalid, has expired, was used or has had five attempts, or if
+//     since then all sessions of the entry ended or its factors changed. The user must log in
+//     again.
+//   - ErrTooManyAttempts with a *WaitError if too many codes of authenticator apps were wrong
+//     within a day: 20 from an origin that has signed in to the entry with two steps before, or 20
+//     from all other origins together. Recovery codes are still accepted.
+//   - ErrCorrupt if the factors of the entry are damaged, or Options.Keys lacks their key.
 //
 // The code of an authenticator app is accepted within half a minute before and after its time by
 // the store's clock, and only if it is later than the last one that was accepted.

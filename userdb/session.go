@@ -143,14 +143,12 @@ func truncateTo(text string, maximum int) string {
 //
 //   - ErrFactor with a *FactorError if the entry has a second factor: the entry does not show that
 //     both steps of a login were taken.
-//   - ErrConflict if all sessions of the entry have ended since it was read, because its password
-//
-// was set, a second factor was added, it was disabled and enabled, or deleted and created again, or
-// if it changed more
-//
-//	  than three times before its first session. The user must log in again.
-//	- ErrNotFound if the entry was deleted or is disabled.
-//	- ErrInvalid if an option is out of range or the UID has over 200 bytes.
+//   - ErrConflict if all sessions of the entry have ended since it was read: its password was set,
+//     a second factor was added, or it was disabled and enabled, or deleted and created again. Also
+//     if the entry changed more than three times before its first session. The user must log in
+//     again.
+//   - ErrNotFound if the entry was deleted or is disabled.
+//   - ErrInvalid if an option is out of range or the UID has over 200 bytes.
 func (t *Type) StartSession(ctx context.Context, e Entry, o SessionOptions) (s Session, secret string, err error) {
 	ctx, v := t.db.begin(ctx, "StartSession", &err)
 	defer v.end(&err)

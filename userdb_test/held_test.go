@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -159,6 +160,13 @@ func TestHeldEnds(t *testing.T) {
 		_, err := users.Update(ctx, hints.UID("a"), putText("name", "Augusta"))
 		must(t, err)
 		must(t, users.Delete(ctx, hints.UID("b")))
+		for key, most := range map[string]time.Duration{
+			"user/name:ada/~prk": time.Second + store.HeldMargin, "user/name:bob/~prk": time.Second + store.HeldMargin, "user/uid:b": 24 * time.Hour,
+		} {
+			if life := s.raw.PTTL(ctx, key).Val(); life <= 0 || life > most+time.Second {
+				t.Errorf("%s lives %v, want at most %v", key, life, most)
+			}
+		}
 		for _, text := range []string{"Ada", "Bob"} {
 			eventually(t, text+" is free", func() bool {
 				_, err := users.Create(ctx, userdb.NewEntry{UID: "of" + text, Facets: schema.Texts("code", text)})
@@ -403,8 +411,8 @@ func TestHeldLaws(t *testing.T) {
 				}
 			default:
 				next, nextCode := slices.Clone(names), code
-				at := slices.Index(names, text)
-				how := rnd.IntN(5)
+				at, other := slices.Index(names, text), texts[rnd.IntN(len(texts))]
+				how := rnd.IntN(7)
 				what = fmt.Sprint("edit ", how, " ", text)
 				_, err = users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error {
 					switch how {
@@ -418,10 +426,23 @@ func TestHeldLaws(t *testing.T) {
 						e.Put("code", schema.Text(text))
 					case 4:
 						e.Drop("code")
+					case 5: // the name becomes another one
+						e.Put("name", schema.Text(text))
+					case 6: // one name is exchanged for another
+						e.DropText("name", other)
+						e.AddText("name", text)
 					}
 					return nil
 				})
 				switch {
+				case how == 5:
+					rest := slices.DeleteFunc(next[min(1, len(next)):], func(name string) bool { return name == text })
+					next = append([]string{text}, rest...)
+				case how == 6:
+					next = slices.DeleteFunc(next, func(name string) bool { return name == other })
+					if !slices.Contains(next, text) {
+						next = append(next, text)
+					}
 				case how == 0 && at < 0:
 					next = append(next, text)
 				case how == 1 && at >= 0:
@@ -441,7 +462,7 @@ func TestHeldLaws(t *testing.T) {
 					want = userdb.ErrNotFound
 				case len(next) > 3:
 					want = userdb.ErrInvalid
-				case (how == 0 || how == 2 || how == 3) && !m.may(uid, text):
+				case how != 1 && how != 4 && !m.may(uid, text):
 					want = userdb.ErrDuplicate
 				default:
 					m.become(uid, next, nextCode)
@@ -453,6 +474,7 @@ func TestHeldLaws(t *testing.T) {
 			counts[fmt.Sprint(want)]++
 		}
 		t.Logf("%v", counts)
+		s.inspect(t)
 		held := map[string]string{}
 		for key, r := range s.dump(ctx) {
 			for name, end := range r.fields {

@@ -328,8 +328,8 @@ func (f *Flows) afterFirstStep(to string, err error) (string, error) {
 	return to, err
 }
 
-// awaitsCode calls next for visitors who have taken the first step of a sign-in, and lets others
-// sign in again.
+// awaitsCode calls next for visitors who have taken the first step of a sign-in, and sends others
+// to the page to sign in.
 func (f *Flows) awaitsCode(next http.Handler) http.Handler {
 	return f.Visitor(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if f.CookieValue(r, f.ticketCookie()) == "" {
@@ -524,9 +524,9 @@ func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, erro
 
 // SaveForm saves the facets that a visitor who is signed in changed in a form. Beside an input for
 // each field, the form has a hidden input shown-FIELD with the value that it showed, and a hidden
-// input rev with the revision of the entry. Fields that were not touched are not written, and those
-// that are not named never. If the entry has changed since, the error is ErrConflict, and
-// Page.Field returns what is stored now for fields that were not touched.
+// input rev with the revision of the entry. Fields that were not touched, or that are not
+// named, are not written. If the entry has changed since, the error is ErrConflict, and Page.Field
+// returns what is stored now for fields that were not touched.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
 	e, err := f.Users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
 		if e.Rev() != r.PostFormValue("rev") {

@@ -85,8 +85,8 @@ func (l *csvLines) add(e userdb.Entry) error {
 	return l.write(row)
 }
 
-// joinValues returns a cell with values, as 'userdb import --split' reads it. Values that it would
-// read otherwise are in quotes.
+// joinValues returns a cell with values, as 'userdb import --split' reads it. It quotes values that
+// an import would otherwise trim or leave out.
 func joinValues(texts []string, separator rune) string {
 	var cell strings.Builder
 	quote := func(text string) bool { return text == "" || text != strings.TrimSpace(text) }

@@ -88,9 +88,9 @@ func removeFactorCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "remove HINT [ID]",
 		Short: "Remove a second factor of an entry, or all of them",
-		Long: `Remove a second factor of an entry, or all of them, and end its sessions. From then on its password
-alone logs in, or a link by mail. So make sure first who asks for it: this is what somebody wants who
-has learnt the password.`,
+		Long: `Remove a second factor of an entry, or all of them, and end its sessions. From
+then on its password alone logs in, or a link by mail. So first make sure who is
+asking: somebody who has learnt the password would ask for just this.`,
 		Example: `  userdb factor remove email=alice@example.com --yes`,
 		RunE: s.runOn(func(ctx context.Context, p subject, ids []string) error {
 			e, err := p.typ.Find(ctx, p.hint)

@@ -18,9 +18,9 @@ func compactCommand(s *session) *cobra.Command {
 		Use:   "compact",
 		Short: "Rewrite the file of a store without deleted records",
 		Long: `Rewrite the file of an embedded store without deleted records. Until then, it
-still holds what was deleted or replaced. The file that an older version wrote, FILE.old, is removed
-as well: it holds the accounts that were deleted since. Others may use the store
-meanwhile, through 'userdb serve'.
+still holds what was deleted or replaced. FILE.old, which an older version
+wrote, is removed as well: it still holds accounts that have been deleted since.
+Others may use the store meanwhile, through 'userdb serve'.
 
 Copies of the file, and the free blocks of the disk, may still hold deleted
 accounts.`,
@@ -99,7 +99,8 @@ write what can still be read to FILE, which must not exist. Changes in the
 damaged parts are missing: accounts may be gone, or as they were before, and
 deleted ones may be there again. Prefer a backup, if there is one.
 
-The keys of second factors are not in it: copy STORE.keys to FILE.keys. Then check the new store, and export it or use it in place of the damaged one.`,
+The keys of second factors are not in it: copy STORE.keys to FILE.keys. Then
+check the new store, and export it or use it in place of the damaged one.`,
 		Example: `  userdb salvage rest.db --store file:accounts.db
   userdb check --repair --store file:rest.db
   userdb export --store file:rest.db > rest.jsonl`,

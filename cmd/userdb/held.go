@@ -57,8 +57,9 @@ func releaseHeldCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "release FIELD=VALUE",
 		Short: "Let others take a value that is held",
-		Long: `Let others take a value that is held, before its time. The next owner may get what was meant for the
-former one, such as mail. Exits 3 if the value is not held. The entry is of the type that --type names.`,
+		Long: `Let others take a value that is held, before its time is up. The next owner may
+get what was meant for the former one, such as mail. Exits 3 if the value is not
+held. The entry is of the type that --type names.`,
 		Example: `  userdb set name=Alice name=Alicia
   userdb held release name=Alice`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -80,7 +81,7 @@ func notHeld(word string, err error) error {
 	return err
 }
 
-// parseHeld parses a word of the form FIELD=VALUE, and returns the type that --type names with it.
+// parseHeld returns the type that --type names, and both parts of a word FIELD=VALUE.
 func (s *session) parseHeld(ctx context.Context, word string) (t *userdb.Type, field, value string, err error) {
 	if err := checkFields([]string{word}); err != nil {
 		return nil, "", "", err

@@ -500,8 +500,8 @@ func (s *session) onSubject(text string, f func(context.Context, subject) error)
 	}
 }
 
-// runOn returns a RunE function that passes f the subject that the first word names, and the other
-// words.
+// runOn returns a RunE function that calls f with the subject that the first word names and with
+// the other words.
 func (s *session) runOn(
 	f func(ctx context.Context, p subject, words []string) error, traits ...trait,
 ) func(*cobra.Command, []string) error {

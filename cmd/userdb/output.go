@@ -149,8 +149,8 @@ func (s *session) printEntry(e userdb.Entry, err error) error {
 // printFacets prints the facets of an entry as a flat object, or in lines for people.
 func (s *session) printFacets(all schema.Facets) error { return s.out.print(all, formatEntry(all)) }
 
-// noteSilence tells a person at a terminal what happened if a command prints nothing else, because
-// nothing could look like a mistake.
+// noteSilence tells a person at a terminal why a command prints nothing else. No output at all
+// could look like a mistake.
 func (s *session) noteSilence(what string) {
 	if s.std.width > 0 && !s.JSON {
 		fmt.Fprintln(s.std.err, "userdb: "+what)

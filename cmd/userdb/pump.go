@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// maxLines is how many lines wait in a pump at most.
+// maxLines limits how many lines wait in a pump.
 const maxLines = 4096
 
 // A pump writes the lines of a log to an output that may block, such as a full pipe. Lines wait in

@@ -261,8 +261,9 @@ values of a field that is removed or no longer an identifier become ~lost:FIELD.
 If the schema only adds to the stored one, other programs go on. They maintain new fields and
 indexes at once, and queries can use them when all entries are done. Otherwise nobody else can write
 entries of the changed types until the change is done, even while it is interrupted; reads go on as
-before; --plan says which of the two it is, and the second needs --yes. The change may be stopped: the same command continues
-it, also without --schema. On a cluster it first waits 15 s for other programs to notice.
+before; --plan says which of the two it is, and the second needs --yes. The change may be stopped:
+the same command continues it, also without --schema. On a cluster it first waits 15 s for other
+programs to notice.
 
 To remove a field, leave it out of what 'userdb schema show' prints. A name that is removed is
 retired, which also needs --yes: programs that declare it are refused, running ones included, and

@@ -18,7 +18,7 @@ func blockSuspend() func() {
 }
 
 // discards reports whether f was closed when the process began. Go then opens the null device in
-// its place, for reading and writing, where "> /dev/null" opens it only for writing.
+// its place, for reading and writing, whereas "> /dev/null" opens it only for writing.
 func discards(f *os.File) bool {
 	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
 	if err != nil || flags&unix.O_ACCMODE != unix.O_RDWR {

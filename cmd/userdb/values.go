@@ -143,7 +143,8 @@ func (s *session) parseSet(typ *userdb.Type, words, first []string) (entryEdit, 
 	}, nil
 }
 
-// splitRepeated splits the fields that texts FIELD=VALUE give several times from the rest.
+// splitRepeated returns the values of the fields that several of the texts FIELD=VALUE name, and
+// the rest of the texts.
 func splitRepeated(t schema.Type, texts []string) (values map[string][]string, rest []string, err error) {
 	given := map[string][]string{}
 	for _, text := range texts {

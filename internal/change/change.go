@@ -115,8 +115,8 @@ func (t *Type) Delete(old store.Record, now time.Time) store.Change {
 	return c
 }
 
-// DeleteFree returns the change that Delete returns, except that it holds none of the values that
-// the entry has. What the entry held before, its tombstone holds.
+// DeleteFree returns the change that Delete returns, except that the values that the entry has are
+// free at once. The tombstone goes on holding the values that the entry gave up before.
 func (t *Type) DeleteFree(old store.Record, now time.Time) store.Change {
 	c := t.removal(old, now)
 	released := c.Release

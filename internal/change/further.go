@@ -105,8 +105,8 @@ func (t *Type) verifiedMark(f store.Further) store.Facet {
 	return mark
 }
 
-// checkDigests returns an error if a change takes from an entry the digest of a passkey and leaves
-// it the passkey, since another entry could then get the digest.
+// checkDigests returns an error if a change removes the digest of a passkey from an entry that
+// keeps the passkey. Otherwise another entry could get the digest.
 func (t *Type) checkDigests(old store.Record, facets, own map[string]string) error {
 	mark, changes := own[factor.FieldMark]
 	if !changes {

@@ -39,8 +39,9 @@ func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 	})
 }
 
-// keepHold releases a value. If c is a delete and the tombstone will hold the value, because an
-// entry that was made anew had taken it back, the value is held for the rest of that time.
+// keepHold releases a value, unless c is a delete and old has a hold of the value: an earlier entry
+// at the same UID gave the value up, and this one took it back. The tombstone then holds it until
+// that hold ends.
 func (t *Type) keepHold(c *store.Change, old store.Record, srk recordkey.Key) {
 	for _, h := range store.HeldIn(old.Fields) {
 		if c.Delete && h.Field == srk.Field() && h.Canonical == srk.Value() {

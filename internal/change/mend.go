@@ -109,10 +109,10 @@ func (t *Type) repairSecondary(c *store.Change, old store.Record, field string, 
 	}
 }
 
-// repairFurther brings further values in line with what they say: each is in the field that its
-// canonical form under the schema names, none repeats the first value, and a field has a first
-// value if it has any: the first that is verified, or the first of all. A value that belongs to
-// another entry is lost as a facet would be.
+// repairFurther mends further values: each is then stored under the canonical form that the schema
+// gives it, none repeats the first value, and a field that has values has a first one: the first
+// that is verified, or the first of all. A value that belongs to another entry is lost as a facet
+// would be.
 func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m RepairLimits) {
 	owned := map[fieldValue]bool{} // values that the entry has after the repair
 	for _, field := range t.Secondary {
@@ -314,8 +314,8 @@ func owns(r store.Record, field, canonical string) bool {
 	return further || r.SKV(field) == canonical
 }
 
-// reshapeFurther adds to c the further values of an entry as the schema of t has them. Those of
-// before stay, so that the entry is still found by them, until RemoveOldForms removes them. Of
+// reshapeFurther adds to c the further values of an entry as the schema of t has them. Their old
+// forms stay, so that the entry is still found by them, until RemoveOldForms removes them. Of
 // several that are the same value under the schema of t, the first is added. facets are the entry's
 // fields under their new names.
 func (t *Type) reshapeFurther(c *store.Change, old store.Record, facets map[string]string, namesEntry func(recordkey.Key) bool) {

@@ -136,8 +136,8 @@ func (t *Type) WithSchema(in schema.Type, generation, text string) (*Type, error
 	return next, nil
 }
 
-// Adopting returns t as if the program had declared it as it is stored. It returns t itself if the
-// program has.
+// Adopting returns the type as if the program had declared what is stored. It returns t itself if
+// the program has declared just that.
 func (t *Type) Adopting(stored schema.Type) (*Type, error) {
 	stored.Orders = "" // as in Compile
 	next, err := newType(t.Name, stored, t.ns)

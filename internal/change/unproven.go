@@ -8,9 +8,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store/factor"
 )
 
-// ErrUnproven means that nobody has proved yet to own the identifier under which an entry was
-// self-registered. Somebody else may have registered it, who must not be able to add anything that
-// lets them in once its owner has the entry.
+// ErrUnproven means that an entry was self-registered, and that nobody has proved yet that its
+// address is theirs. A stranger may have registered it, and must not add anything that lets them in
+// after the owner of the address has taken over the entry.
 var ErrUnproven = errors.New("the address is not verified yet")
 
 func unproven(field, reason string) error {

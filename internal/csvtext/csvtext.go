@@ -1,5 +1,6 @@
-// Package csvtext reads and writes cells of CSV in the forms that package encoding/csv does not
-// distinguish: in quotes or not, as text of a spreadsheet, and where a spreadsheet would run them.
+// Package csvtext reads and writes cells of CSV where package encoding/csv does not suffice. It
+// tells cells in quotes from others, reads and writes cells that a spreadsheet must take for text,
+// and makes cells harmless that a spreadsheet would run as formulas.
 package csvtext
 
 import (

@@ -90,6 +90,7 @@ func TestChaos(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the socket needs Unix")
 	}
+	t.Parallel()
 	length := 3 * time.Second
 	if minutes, err := strconv.ParseFloat(os.Getenv("USERDB_CHAOS_MINUTES"), 64); err == nil {
 		length = time.Duration(minutes * float64(time.Minute))

@@ -124,8 +124,8 @@ func (c *compaction) tailSize() (n int) {
 	return n
 }
 
-// copyTail appends the changes made so far to the new file in the background. While it does so,
-// fewer are made.
+// copyTail appends the changes made so far to the new file in the background. It takes less time
+// than they took, so the next tail is shorter.
 func (c *compaction) copyTail(s *Store) {
 	tail := c.tail
 	c.tail, c.done = nil, make(chan struct{})

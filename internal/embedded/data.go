@@ -12,7 +12,7 @@ import (
 type root struct {
 	keys     *btree.Map[string, *object]
 	due      *btree.Set[string] // dueKey of all records that expire
-	limited  [numClasses]crowd  // those that strangers can cause
+	limited  [numClasses]crowd  // the records that strangers can cause, of which only so many stay
 	arrivals uint64             // the number of the newest token in limited
 	size     int                // approximate number of bytes in a file
 }

@@ -72,7 +72,7 @@ var (
 	ErrExposed = errors.New("embedded: file is exposed")
 
 	// ErrUnsaved is returned if the file could not be written; it wraps the cause. The change is
-	// undone. There is one exception: if the disk does not take it back either, and the system
+	// undone. There is one exception: if what was written cannot be cut off either, and the system
 	// crashes before the next write, the change may be there again.
 	ErrUnsaved = errors.New("embedded: change not saved")
 

@@ -78,8 +78,8 @@ func classOf(key string) int {
 // escaped, then a colon and the name of the request.
 const requestPrefix = "{~~userdb/once/name"
 
-// requestOf returns the key of the requestToken that may rely on the token with a name in the
-// record at key, which reserves a UID for the request of that name.
+// requestOf returns the key of the requestToken of the request with a name. The record at key
+// reserves a UID for that request, if it is a reservation at all.
 func requestOf(key, name string) string {
 	ns := namespaceOf(key)
 	ns = recordkey.Escape(ns[max(0, len(ns)-1000):])

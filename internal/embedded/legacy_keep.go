@@ -14,8 +14,8 @@ import (
 // legacySuffix ends the name under which a file of JSON lines is kept after a new file replaced it.
 const legacySuffix = ".old"
 
-// A keptFile tells a file of JSON lines that was kept from all others, by its size in bytes and its
-// CRC-32C. The zero value means that there is none.
+// A keptFile identifies a file of JSON lines that was kept, by its size in bytes and its CRC-32C.
+// The zero value means that there is none.
 type keptFile struct {
 	size int64
 	sum  uint32
@@ -36,7 +36,7 @@ func (s *Store) keepLegacy() error {
 	case err == nil && s.isKept(old): // a process was killed after it did this
 		return s.disk.syncDir(filepath.Dir(old))
 	case err == nil:
-		return fmt.Errorf("the file %s would be kept as %s, where another one is: move that away", s.path, old)
+		return fmt.Errorf("the file %s would be kept as %s, where another one is: move that one away", s.path, old)
 	case ignoreMissing(err) != nil:
 		return err
 	}

@@ -8,8 +8,9 @@ import (
 	"runtime"
 )
 
-// createFile writes the first file, or one that replaces a file of JSON lines. That one stays
-// beside it. The new file holds the same records, so that it may stay if the next write fails.
+// createFile writes the first file, or one that replaces a file of JSON lines, which stays beside
+// it. The file holds the records as they are before the next write, so that nothing is wrong if
+// that write fails.
 func (s *Store) createFile(all root) error {
 	if err := s.checkUnchanged(); err != nil {
 		return err

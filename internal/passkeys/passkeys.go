@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A Credential describes a passkey that is to be enrolled. The answer that holds it is verified.
+// A Credential describes a passkey that is to be enrolled. The answer that brought it has been
+// verified.
 type Credential struct {
 	Field   string // the secondary field whose values are digests
 	Digest  string // the SHA-256 of relying party and credential ID, in hexadecimal digits

@@ -111,7 +111,7 @@ func (r Ring) Open(text string, place ...string) ([]byte, error) {
 	return secret, nil
 }
 
-// Reseal returns what a text that was sealed for one place holds, sealed for another place.
+// Reseal opens a text that was sealed for one place, and seals what it holds for another.
 func (r Ring) Reseal(text string, from, to []string) (string, error) {
 	secret, err := r.Open(text, from...)
 	if err != nil {

@@ -2,6 +2,9 @@ package store
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,6 +74,13 @@ func HeldIn(fields map[string]string) (all []Held) {
 	return all
 }
 
+// Holds reports whether an entry, or its tombstone, holds a value at a time.
+func (r Record) Holds(field, canonical string, now time.Time) bool {
+	return slices.ContainsFunc(HeldIn(r.Fields), func(h Held) bool {
+		return h.Field == field && h.Canonical == canonical && h.Until.After(now)
+	})
+}
+
 // Name returns the name of the field that holds h.
 func (h Held) Name() string { return FieldHeld(h.Field, h.Canonical) }
 
@@ -86,4 +96,110 @@ type HeldKey struct {
 // HeldKeyOf returns the SRK of a value that is held until a time.
 func HeldKeyOf(srk recordkey.Key, until time.Time) HeldKey {
 	return HeldKey{Key: srk, End: until.Add(HeldMargin).UnixMilli()}
+}
+
+// A Holding is a value that an entry, or the tombstone of one that does not exist, is to hold as in
+// the store from which the value comes.
+type Holding struct {
+	Entry recordkey.Key
+	Held
+	SRK    recordkey.Key
+	Rivals []recordkey.Key // the SRKs of the value in the other fields in which it must be unique
+}
+
+// maxHoldTries is how often Hold finds that others want the value before it gives up.
+const maxHoldTries = 8
+
+// Hold makes an entry, or a tombstone, hold a value. It reports false if the entry holds too many
+// values. The error is ErrDuplicate if another entry has or holds the value.
+//
+// As a create does, Hold first writes what others must find, and then looks at what others have
+// written: the entry holds the value before the SRK names the entry, and the SRK names it before
+// Hold reads the rivals. So of Hold and a create of the value in any field, at least one finds the
+// other. If a rival names an entry that does not have the value yet, Hold removes the rival, and on
+// a cluster fences that entry first, so that a create that has checked the SRK too early cannot
+// commit.
+func Hold(ctx context.Context, e Maintenance, h Holding) (bool, error) {
+	kept, err := e.Repair(ctx, Preserve{Entry: h.Entry, Facet: Facet{Field: h.Name(), Wire: h.Text()}})
+	if err != nil || !kept {
+		return false, err
+	}
+	err = claimHeld(ctx, e, h)
+	if errors.Is(err, ErrDuplicate) {
+		if _, failed := e.Repair(ctx, MoveHeld{Entry: h.Entry, From: h.Held, Seen: h.Text()}); failed != nil {
+			err = failed
+		}
+	}
+	return err == nil, err
+}
+
+// claimHeld makes the SRK of a value name the entry that holds it.
+func claimHeld(ctx context.Context, e Maintenance, h Holding) error {
+	for range maxHoldTries {
+		named, err := e.Repair(ctx, RestoreHeld{Entry: h.Entry, SRK: h.SRK, Until: h.Until})
+		if err != nil {
+			return err
+		}
+		stale, err := othersOf(ctx, e, h)
+		if err != nil || named && len(stale) == 0 {
+			return err
+		}
+		for _, r := range stale {
+			if _, err := e.Repair(ctx, r); err != nil {
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("%w: others want a value that is held", ErrConflict)
+}
+
+// CheckHold returns ErrDuplicate if another entry has or holds a value.
+func CheckHold(ctx context.Context, e Maintenance, h Holding) error {
+	_, err := othersOf(ctx, e, h)
+	return err
+}
+
+// othersOf returns the steps that remove the SRKs of a value which name other entries, although
+// these neither have nor hold the value. It returns ErrDuplicate if one does.
+func othersOf(ctx context.Context, e Maintenance, h Holding) (stale []Remove, err error) {
+	srks := append([]recordkey.Key{h.SRK}, h.Rivals...)
+	raw := make([]string, len(srks))
+	for i, srk := range srks {
+		raw[i] = srk.String()
+	}
+	srvs, err := Texts(ctx, e, raw)
+	if err != nil {
+		return nil, err
+	}
+	for i, srk := range srks {
+		remove := Remove{Key: raw[i], Seen: srvs[i].Text}
+		owner, err := recordkey.Parse(h.Entry.Namespace().String() + Owner(srvs[i].Wire))
+		switch {
+		case !srvs[i].Exists || err == nil && owner == h.Entry:
+			continue
+		case err == nil && owner.Kind() == recordkey.KindPRK:
+			if err := checkHolder(ctx, e, owner, srk, h.Field); err != nil {
+				return nil, err
+			}
+			remove.Owner, remove.Field, remove.Value = owner.String(), srk.Field(), srk.Value()
+		}
+		stale = append(stale, remove)
+	}
+	return stale, nil
+}
+
+// checkHolder returns ErrDuplicate for a field if an entry has or holds the value of an SRK.
+func checkHolder(ctx context.Context, e Maintenance, entry, srk recordkey.Key, field string) error {
+	hashes, err := Hashes(ctx, e, []string{entry.String()})
+	if err != nil {
+		return err
+	}
+	r := Record{Key: entry, Fields: hashes[0].Fields}
+	if r.Live() && r.HasValue(srk.Field(), srk.Value()) {
+		return DuplicateField(field)
+	}
+	if r.Holds(srk.Field(), srk.Value(), time.Now()) {
+		return &FieldError{Err: ErrDuplicate, Field: field, Rule: RuleHeld}
+	}
+	return nil
 }

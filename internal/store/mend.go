@@ -113,10 +113,11 @@ type ForgetHeld struct {
 
 // MoveHeld makes an entry, or a tombstone, hold a value under another field or canonical form, or
 // no longer if To is the zero value. It reports whether the entry held the value. Nobody else may
-// write meanwhile.
+// write meanwhile, unless Seen says what is moved.
 type MoveHeld struct {
 	Entry    recordkey.Key
-	From, To Held // their ends do not matter
+	From, To Held   // their ends do not matter
+	Seen     string // if not empty, the text that the field must have
 }
 
 // Preserve makes an entry, or the tombstone of one that does not exist, hold a value (FieldHeld),

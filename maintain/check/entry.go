@@ -42,6 +42,9 @@ func (c *checker) checkEntries(ctx context.Context, r *report, items []item) (es
 			e := &entry{at: i, key: items[i].key, prk: records.Relative(items[i].key), t: c.ByName[items[i].key.Type()], fields: h.Fields}
 			holds = append(holds, e.holds()...)
 		}
+		if c.fix != nil && !h.WrongType {
+			c.sweepHolds(ctx, r, items[i].key, h.Fields)
+		}
 	}
 	c.checkTombstones(ctx, r, items, dead)
 	c.checkHolds(ctx, r, holds)

@@ -39,7 +39,7 @@ type TypeChange struct {
 	// Online reports whether the schema only adds to the stored one. Programs then continue to
 	// write, and Apply keeps what others add to the schema meanwhile.
 	Online bool `json:"online"`
-	// Stops reports whether nobody else can write entries of the type while Apply runs.
+	// Stops reports whether Apply keeps all other programs from writing entries of the type.
 	Stops bool `json:"stops_writers"`
 	// Retired lists names that are removed. Programs that declare them are refused from then on.
 	Retired []string `json:"retired,omitempty"`

@@ -43,8 +43,8 @@ type line struct {
 	table         bool         // it is not a line of an export
 	statedChange  time.Time    // when the password was set, as the line says; zero if it does not
 	sameClear     bool         // clearPassword is the password of the entry that the line updates
-	// incomplete is why the line cannot create an entry: it has no identifier. It may still update
-	// one. nil if it can.
+	// incomplete is the error of a line without an identifier, which cannot create an entry but may
+	// update one. It is nil for other lines.
 	incomplete error
 	factors    []factor.Factor // sealed for the entry that the line creates
 	leftOut
@@ -56,7 +56,7 @@ type line struct {
 	update *store.Change // the change made to an existing entry
 }
 
-// A leftOut says what of a line does not become part of its entry.
+// A leftOut says which parts of a line its entry does not get.
 type leftOut struct {
 	password       bool // the entry has no password
 	secondFactor   bool
@@ -280,7 +280,7 @@ type reading struct {
 	mark          string   // the value of keyImported
 	marked        bool     // the line has keyImported
 	hashErr       error    // why the line's password cannot be used
-	leftOut                // what the product knows and no entry has
+	leftOut                // what the product exported and an entry cannot hold
 }
 
 // set sets a special column.

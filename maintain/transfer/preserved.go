@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -244,9 +243,13 @@ func (im *importer) writeOnePreserved(ctx context.Context, l *line) error {
 		l.finish(skippedLine)
 		return nil
 	}
-	err = im.checkHoldable(ctx, l)
+	h := l.holding(r)
+	err = store.CheckHold(ctx, im.Engine, h)
 	if err == nil && !im.o.DryRun {
-		err = im.hold(ctx, l, r)
+		var kept bool
+		if kept, err = store.Hold(ctx, im.Engine, h); err == nil && !kept {
+			err = change.Invalid(h.Field, "hold", "the entry holds too many values")
+		}
 	}
 	if err == nil {
 		l.finish(heldLine)
@@ -271,28 +274,25 @@ func (im *importer) retire(ctx context.Context, l *line, r store.Record) (err er
 	return nil
 }
 
-// hold makes an entry, or a tombstone, hold the value of a line. r is what is stored there. The
-// error is ErrDuplicate if another entry takes the value meanwhile.
-func (im *importer) hold(ctx context.Context, l *line, r store.Record) error {
-	p, held := l.preserved, false
-	for _, h := range store.HeldIn(r.Fields) {
-		if h.Name() == p.hold.Name() && !h.Until.Before(p.hold.Until) {
-			p.hold, held = h, true
+// holding returns what the entry of a line is to hold. r is what is stored there: if it holds the
+// value for longer, it goes on doing so.
+func (l *line) holding(r store.Record) store.Holding {
+	h := store.Holding{Entry: l.preserved.entry, Held: l.preserved.hold}
+	for _, held := range store.HeldIn(r.Fields) {
+		if held.Name() == h.Name() && held.Until.After(h.Until) {
+			h.Held = held
 		}
 	}
-	kept, err := im.Engine.Repair(ctx, store.Preserve{Entry: p.entry, Facet: store.Facet{Field: p.hold.Name(), Wire: p.hold.Text()}})
-	if err == nil && !kept {
-		err = change.Invalid(p.hold.Field, "hold", "the entry holds too many values")
-	}
-	if err == nil {
-		err = im.pointToHold(ctx, l, held)
-	}
-	if errors.Is(err, store.ErrDuplicate) {
-		if _, undo := im.Engine.Repair(ctx, store.MoveHeld{Entry: p.entry, From: p.hold}); undo != nil {
-			return undo
+	for _, field := range l.t.Rivals(h.Field) {
+		srk, ok := l.t.SRK(field, h.Canonical)
+		switch {
+		case field == h.Field:
+			h.SRK = srk // preserve has checked it
+		case ok:
+			h.Rivals = append(h.Rivals, srk)
 		}
 	}
-	return err
+	return h
 }
 
 // rawRecord returns the record of an entry or a tombstone. It has no fields if there is none.
@@ -302,82 +302,4 @@ func (im *importer) rawRecord(ctx context.Context, prk recordkey.Key) (store.Rec
 		return store.Record{}, err
 	}
 	return store.Record{Key: prk, Fields: hashes[0].Fields}, nil
-}
-
-// checkHoldable returns ErrDuplicate if another entry has or holds the value of a line, in any
-// field in which nobody else may have it.
-func (im *importer) checkHoldable(ctx context.Context, l *line) error {
-	p := l.preserved
-	for _, field := range l.t.Rivals(p.hold.Field) {
-		srk, ok := l.t.SRK(field, p.hold.Canonical)
-		if !ok {
-			continue
-		}
-		owner, _, err := im.ownerOf(ctx, srk)
-		switch {
-		case err != nil:
-			return err
-		case owner.Key == p.entry:
-		case owner.Live() && owner.HasValue(field, p.hold.Canonical):
-			return store.DuplicateField(p.hold.Field)
-		case holds(owner, field, p.hold.Canonical):
-			return &store.FieldError{Err: store.ErrDuplicate, Field: p.hold.Field, Rule: store.RuleHeld}
-		}
-	}
-	return nil
-}
-
-// holds reports whether an entry, or a tombstone, holds a value.
-func holds(r store.Record, field, canonical string) bool {
-	return slices.ContainsFunc(store.HeldIn(r.Fields), func(h store.Held) bool {
-		return h.Field == field && h.Canonical == canonical && h.Until.After(time.Now())
-	})
-}
-
-// ownerOf returns the record of the entry, or of the tombstone, that an SRK names, and the SRK as
-// it is. The record has the zero Key if the SRK names none.
-func (im *importer) ownerOf(ctx context.Context, srk recordkey.Key) (r store.Record, srv store.Text, err error) {
-	srvs, err := store.Texts(ctx, im.Engine, []string{srk.String()})
-	if err != nil || !srvs[0].Exists {
-		return r, srv, err
-	}
-	key, err := recordkey.Parse(im.NS.String() + store.Owner(srvs[0].Wire))
-	if err != nil || key.Kind() != recordkey.KindPRK {
-		return r, srvs[0].Text, nil
-	}
-	r, err = im.rawRecord(ctx, key)
-	return r, srvs[0].Text, err
-}
-
-// pointToHold makes the SRK of a value name the entry that holds it, and live as long as the hold.
-// An SRK that names the entry already stays if the entry held the value before. The error is
-// ErrDuplicate if another entry takes the value meanwhile.
-func (im *importer) pointToHold(ctx context.Context, l *line, held bool) error {
-	p := l.preserved
-	srk, _ := l.t.SRK(p.hold.Field, p.hold.Canonical) // preserve has checked it
-	for range maxRebuilds {
-		owner, srv, err := im.ownerOf(ctx, srk)
-		if err != nil || held && owner.Key == p.entry {
-			return err
-		}
-		// An SRK of another entry may be what is left of it. One that names this entry may be its
-		// claim, made since the entry was read.
-		if srv.Exists && owner.Key != p.entry {
-			remove := store.Remove{Key: srk.String(), Seen: srv}
-			if owner.Key.IsValid() {
-				remove.Owner, remove.Field, remove.Value = owner.Key.String(), srk.Field(), srk.Value()
-			}
-			if _, err := im.Engine.Repair(ctx, remove); err != nil {
-				return err
-			}
-		}
-		if _, err := im.Engine.Repair(ctx, store.RestoreHeld{Entry: p.entry, SRK: srk, Until: p.hold.Until}); err != nil {
-			return err
-		}
-		if err := im.checkHoldable(ctx, l); err != nil {
-			return err
-		}
-		held = true
-	}
-	return fmt.Errorf("%w: others want a value that is held", store.ErrConflict)
 }

@@ -1,6 +1,7 @@
 package transfer_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,7 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/maintain/check"
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/schema"
@@ -204,4 +209,76 @@ func TestImportHeldKeepsClaims(t *testing.T) {
 			t.Errorf("the claim is %q and lives %v, want %q without end", got, life, claim)
 		}
 	})
+}
+
+// A beforeCommit is a hook that calls do before the first script that has key as its first key and
+// an argument.
+type beforeCommit struct {
+	key, arg string
+	do       func()
+}
+
+func (*beforeCommit) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *beforeCommit) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.look(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *beforeCommit) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		for _, cmd := range cmds {
+			h.look(cmd)
+		}
+		return next(ctx, cmds)
+	}
+}
+
+func (h *beforeCommit) look(cmd redis.Cmder) {
+	var args []string
+	for _, arg := range cmd.Args() {
+		if text, is := arg.(*string); is {
+			arg = *text
+		}
+		args = append(args, fmt.Sprint(arg))
+	}
+	if do := h.do; do != nil && len(args) > 3 && args[3] == h.key && slices.Contains(args, h.arg) {
+		h.do = nil
+		do()
+	}
+}
+
+// TestImportHeldDuringCreate imports a held value after a create of the value, in another field,
+// has claimed it and looked at the first field. Both must not succeed.
+func TestImportHeldDuringCreate(t *testing.T) {
+	s := newSite(testdb.AsCluster(t, keeping()))
+	if err := s.add(t, "first", "code", "any"); err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(s.Raw.Options())
+	defer client.Close()
+	line := fmt.Sprintf(`{"held":{"uid":"gone","field":"name","value":"wanted","until":%q}}`+"\n", time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	hook := &beforeCommit{key: "user/uid:x", arg: "create", do: func() {
+		s.importText(t, line, transfer.ImportOptions{}, transfer.Report{Read: 1, Held: 1})
+	}}
+	client.AddHook(hook)
+	db, err := view.Reconfigure(s.DB, func(c *view.Config) { c.Engine = testdb.Hurried(client) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	users, err := db.Type("user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = users.Create(s.Ctx, userdb.NewEntry{UID: "x", Facets: schema.Texts("nick", "wanted")})
+	if hook.do != nil {
+		t.Fatal("the create has sent no commit")
+	}
+	if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "held" {
+		t.Errorf("the create returned %v, although the value was held meanwhile", err)
+	}
+	s.wantRule(t, "held", "y", "code", "wanted")
+	s.wantSound(t)
 }

@@ -34,8 +34,8 @@ type product struct {
 	// check returns an error for an object that is not an account of a person. It moves the id and
 	// other names to where keys and names expect them.
 	check func(s *productUsers, a account) error
-	// parse takes the password and everything else that is not a facet out of an account, in which
-	// ignored names are missing. The names then map what remains in the account.
+	// parse removes the password and everything else that is not a facet from an account. The names
+	// that the options ignore were removed before, and those that remain are mapped to fields.
 	parse func(s *productUsers, a account, r *reading) error
 }
 

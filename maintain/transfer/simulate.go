@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -115,11 +116,15 @@ func (im *importer) findPreserved(ctx context.Context, lines []*line, lookups []
 		case len(srks) == 0:
 			k.first = cmp.Or(k.first, store.RetiredUID(c.Key.Field()))
 		default:
-			owner, _, err := im.ownerOf(ctx, srks[0])
+			key, err := recordkey.Parse(im.NS.String() + store.Owner(raw.Wire))
+			if err != nil || key.Kind() != recordkey.KindPRK || key == c.Key {
+				continue
+			}
+			owner, err := im.rawRecord(ctx, key)
 			if err != nil {
 				return err
 			}
-			if owner.Key != c.Key && holds(owner, srks[0].Field(), srks[0].Value()) {
+			if owner.Holds(srks[0].Field(), srks[0].Value(), time.Now()) {
 				err := store.HeldOf(*c, srks[0])
 				k.first, k.byOther = cmp.Or(k.first, err), cmp.Or(k.byOther, err)
 			}

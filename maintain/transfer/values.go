@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/maintain/internal/records"
 )
 
-// A lineValue is one of several values of a field. In a line it is a string, or an object if there
-// is more to say:
+// A lineValue is one of several values of a field. In a line it is a string, or an object if it has
+// attributes:
 //
 //	"values": {"email": [
 //	    "ada@example.com",
@@ -58,9 +58,9 @@ func newLineValue(text string) lineValue {
 // maxTime is the latest time that JSON can express, in seconds since 1970.
 const maxTime = 253402300799
 
-// lineValues returns the values of the fields of an entry that have several, or of which the first
-// has more to say. It leaves out values that are the same as one before them, which no import would
-// accept. If a field has lost its first value, the next one takes its place, as in a repair.
+// lineValues returns the values of the fields of an entry that have several values, or whose first
+// value has attributes. It leaves out values that are the same as one before them, which no import
+// would accept. If a field has lost its first value, the next one takes its place, as in a repair.
 func lineValues(t *change.Type, fields map[string]string) map[string][]lineValue {
 	all := map[string][]lineValue{}
 	listed := map[string]map[string]bool{} // canonical values, by field
@@ -161,7 +161,7 @@ func (s *scanner) fieldValue() (v change.Value) {
 	return v
 }
 
-// setValues makes the values of a line those of an entry, in place of the values that it has.
+// setValues replaces the values of an entry with those of a line.
 func (l *line) setValues(old store.Record, facets, own map[string]string, now time.Time) error {
 	for _, v := range l.values {
 		if len(v.all) == 0 {

@@ -151,7 +151,7 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 		u.Import = admin.NewJobID()
 		title, id, d = "Dry run of "+u.Name+" as type "+u.Type, "", detail{Upload: u}
 	}
-	// The file stays open even if begin removes it, because later dry runs have ended.
+	// The file is opened first, because begin removes it if enough later dry runs have ended.
 	file, err := os.Open(u.Path)
 	if errors.Is(err, os.ErrNotExist) {
 		err = errElsewhere

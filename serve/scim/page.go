@@ -10,10 +10,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// maxSteps limits the number of reads of entries for one page of a list, of which all but the first
-// follow only if entries are damaged or large. A request that reaches the limit returns the entries
-// that it has found, or errTooFar if it has found none. The next request continues from there.
-// Tests lower it.
+// maxSteps limits how often entries are read for one page of a list. One read is enough unless
+// entries are damaged or large. A request that reaches the limit returns the entries that it has
+// found, or errTooFar if it has found none. The next request continues from there. Tests lower it.
 var maxSteps = 8
 
 // A position is a place in a list. A list has the entries in the order in which they were added,
@@ -37,8 +36,8 @@ const (
 	maxPositions = 1000
 )
 
-// savePosition stores the position of a list at start. The page that begins there then follows on
-// the page before, although other entries may have been deleted or added meanwhile.
+// savePosition stores the position of a list at start. The page that begins there then continues
+// where the page before it ended, even if entries were deleted or added meanwhile.
 func (h *Handler) savePosition(name string, start int64, pos position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,8 +77,8 @@ var errTooFar = fmt.Errorf("%w: the page begins with too many damaged records fo
 
 // page returns up to count entries beginning at start, and the number of all entries. It leaves out
 // damaged entries. There may be more entries even if it returns fewer than count. A client that
-// asks for pages until it has as many entries as there are gets each entry that stays exactly once,
-// although others come and go.
+// asks for pages until it has all entries gets each of them once, even if other entries are added
+// or deleted meanwhile.
 func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, total int64, err error) {
 	// The name of the type is not enough: the types of users and of groups may have the same name.
 	name := fmt.Sprint(c.name, "\x00", t == c.groups)

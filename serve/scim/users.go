@@ -45,8 +45,8 @@ func (c *call) userResource(_ search, e userdb.Entry) (resource, error) {
 }
 
 // facets returns the facets that an edit sets, by field; nil removes the facet. If userName and
-// emails are mapped to the same field, userName takes precedence. If emails is not mapped, it only
-// shows that field. If emails may have several values, editAddresses sets that field.
+// emails share a field, userName takes precedence; unless the mapping names that field for emails,
+// emails only show it. If the field of emails may have several values, editAddresses sets it.
 func (c *call) facets(e *edit) map[string]*string {
 	all := map[string]*string{}
 	for attribute, text := range e.attributes {

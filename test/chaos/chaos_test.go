@@ -21,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
@@ -52,6 +53,7 @@ type run struct {
 	openSlots map[int64]bool // half-open slots: those that are moving to another shard
 	db        *userdb.DB
 	users     *userdb.Type
+	members   *userdb.Type
 
 	follower *follower
 
@@ -144,6 +146,8 @@ func (r *run) start() {
 	r.must(err)
 	r.db = db
 	r.users, err = db.Type("user")
+	r.must(err)
+	r.members, err = db.Type(testdb.ListType)
 	r.must(err)
 	r.follower = newFollower(db)
 	r.t.Cleanup(func() {

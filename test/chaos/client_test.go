@@ -20,6 +20,7 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/userdb/redisdb"
@@ -50,7 +51,9 @@ type client struct {
 	config
 	t     *testing.T
 	proxy *redistest.Proxy
-	users *userdb.Type
+
+	users, members *userdb.Type
+
 	rec   recorder
 	rnd   *rand.Rand
 	pool  *pool
@@ -115,7 +118,9 @@ func (c *client) openStore(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		c.users, err = db.Type("user")
+		if c.users, err = db.Type("user"); err == nil {
+			c.members, err = db.Type(testdb.ListType)
+		}
 		return err
 	}
 }
@@ -238,7 +243,7 @@ func (c *client) ask(ctx context.Context, epoch int, q question) answer {
 	c.must(c.rec.write(line{N: n, Epoch: epoch, At: now(), Ask: &q}))
 	var a answer
 	late := c.pulse.timeCall(userdb.WithActor(ctx, userdb.Actor{Name: whoOf(c.name(), n)}), timeout, func(ctx context.Context) {
-		a = caller{c.users, epoch, how, c.Services, c.Key}.do(ctx, q)
+		a = caller{c.users, c.members, epoch, how, c.Services, c.Key}.do(ctx, q)
 	})
 	if !slices.Contains(hashing, q.Verb) {
 		a.Late = late

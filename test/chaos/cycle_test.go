@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/maintain/check"
 )
 
@@ -125,6 +126,9 @@ func (r *run) judgeEpoch(e int, ops []op) {
 		if o.Answer.What == "ok" {
 			r.ok[o.Ask.Verb]++
 		}
+		if o.Answer.What == "ok" && o.Ask.List != nil {
+			r.ok["list "+o.Ask.List.Verb]++
+		}
 	}
 	v := judge(ops)
 	r.verdict.histories += v.histories
@@ -182,7 +186,9 @@ func (r *run) readBack(e int) (ops []op) {
 }
 
 // caller returns a caller for the parent's own questions.
-func (r *run) caller(epoch int) caller { return caller{r.users, epoch, 0, r.serviceAddrs, r.key} }
+func (r *run) caller(epoch int) caller {
+	return caller{r.users, r.members, epoch, 0, r.serviceAddrs, r.key}
+}
 
 // checkSessions reports each listed session whose secret no client got.
 func (r *run) checkSessions(e int, ops []op) {
@@ -236,6 +242,7 @@ func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error
 		}
 		found := damage(all, repaired)
 		for e, epochOps := range ops {
+			found = append(found, testdb.ListFacts(e, listOps(epochOps), func(key string) map[string]string { return all[key].hash })...)
 			for uid := range accounts {
 				name := "user/uid:" + uidOf(e, uid)
 				// There is no such entry, or its tags are not in place yet.
@@ -299,7 +306,12 @@ func (r *run) check(repair bool) (problems []string) {
 // checkCoverage fails a run in which too little happened to prove anything.
 func (r *run) checkCoverage(n *nemesis, cuts int, minutes float64) {
 	good := 0
-	for _, verb := range []string{"create", "update", "delete", "find", "get", "password", "login", "disable", "enable", "tag", "replace", "tags", "begin", "check", "end", "endid", "endall", "issue", "redeem", "invite", "accept", "once"} {
+	for _, verb := range []string{"create", "add", "drop", "first", "exchange", "delete", "release", "find"} {
+		if r.ok["list "+verb] == 0 {
+			r.t.Errorf("no %s of a list succeeded", verb)
+		}
+	}
+	for _, verb := range []string{"create", "update", "delete", "find", "get", "password", "login", "disable", "enable", "tag", "replace", "tags", "begin", "check", "end", "endid", "endall", "issue", "redeem", "invite", "accept", "once", "list"} {
 		if good += r.ok[verb]; r.ok[verb] == 0 {
 			r.t.Errorf("no %s succeeded", verb)
 		}

@@ -49,6 +49,10 @@
 //   - Sessions, tokens and invitations: none works after its end. No token or invitation works
 //     twice. None is rejected unless somebody ended it. No session is listed if its start was
 //     refused.
+//   - Lists of identifiers (testdb.ListViolations): nobody gets a value while another entry that
+//     gave it up holds it, and no UID is given twice. Clients add values, drop them, put them
+//     first, exchange them, release them, and delete their entries. At the end of each cycle the
+//     raw records must show what was acknowledged: what is held, and which UIDs are retired.
 //   - Idempotency keys: all requests with the same key make one entry. When all faults are
 //     repaired, both services answer the request, though the clock of one is ahead and that of the
 //     other behind.
@@ -64,8 +68,8 @@
 //   - The follower gets each event once, even if the newest events are deleted from the feed, as
 //     by a failover, and whether it then reads before or after new ones are added.
 //   - Raw records (raw_test.go), read with plain commands and parsed by code that shares nothing
-//     with the project: the invariants I1, I2 and I3, and tags again. Damage counts only if it is
-//     still there when the records are read again.
+//     with the project: the invariants I1, I2 and I3, for lists and held values as well, and tags
+//     again. Damage counts only if it is still there when the records are read again.
 //   - Identifiers: through the library, each entry is found by each of its own identifiers.
 //   - The end: after check.Run has repaired the store, neither check.Run nor the raw records show
 //     any problem, not even a leftover.

@@ -12,6 +12,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
 )
 
 const (
@@ -40,6 +42,8 @@ type question struct {
 	Secret   string   `json:"secret,omitempty"`
 	ID       string   `json:"id,omitempty"`   // of a session
 	Name     string   `json:"name,omitempty"` // idempotency key of once
+
+	List *testdb.ListQuestion `json:"list,omitempty"` // for list
 }
 
 // An answer holds what a call returned, in words that the judge compares. What is one of
@@ -64,8 +68,9 @@ type answer struct {
 	Tags     []string `json:"tags,omitempty"`
 	Secret   string   `json:"secret,omitempty"` // the secret that the call returned
 	// ID is the ID of a session, or the UID of an entry that is not one of the accounts.
-	ID   string `json:"id,omitempty"`
-	Text string `json:"text,omitempty"` // of the error
+	ID   string             `json:"id,omitempty"`
+	Text string             `json:"text,omitempty"` // of the error
+	List *testdb.ListAnswer `json:"list,omitempty"`
 	// Late is how many milliseconds the call went on after its context ended, or 0 for less than
 	// grace.
 	Late int64 `json:"late,omitempty"`
@@ -122,6 +127,8 @@ func (q question) String() string {
 		return fmt.Sprintf("%s %s of account %d", q.Verb, q.Secret, q.UID)
 	case "once":
 		return "once " + q.Name
+	case "list":
+		return fmt.Sprintf("list %+v", *q.List)
 	}
 	return fmt.Sprintf("%s account %d", q.Verb, q.UID)
 }
@@ -145,6 +152,9 @@ func (a answer) String() string {
 	}
 	if a.Secret+a.ID != "" {
 		text += " " + a.Secret + " " + a.ID
+	}
+	if a.List != nil {
+		text += fmt.Sprintf(" %+v", *a.List)
 	}
 	if a.Late > 0 {
 		text += fmt.Sprintf(" %d ms late", a.Late)

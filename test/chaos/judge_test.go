@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
 )
 
 // A verdict holds what the judge found in an epoch, or in all of them.
@@ -43,7 +45,23 @@ func judge(ops []op) (v verdict) {
 	}
 	v.violations = append(v.violations, secretViolations(ops)...)
 	v.violations = append(v.violations, keyViolations(ops)...)
+	v.violations = append(v.violations, testdb.ListViolations(listOps(ops))...)
 	return v
+}
+
+// listOps returns the operations about lists.
+func listOps(ops []op) (lists []testdb.ListOp) {
+	for _, o := range ops {
+		if o.Ask.List == nil {
+			continue
+		}
+		l := testdb.ListOp{Begin: o.Begin, End: o.End, Ask: *o.Ask.List, OK: o.Answer.What == "ok", Unknown: o.Answer.What == "unknown"}
+		if o.Answer.List != nil {
+			l.Answer = *o.Answer.List
+		}
+		lists = append(lists, l)
+	}
+	return lists
 }
 
 // checkHistory checks that some order of the operations explains all answers about subject, and

@@ -20,6 +20,8 @@ func (o op) lineBounds() (least, most int) {
 	switch o.Ask.Verb {
 	case "find", "get", "tags", "check", "invite", "once":
 		return 0, 0
+	case "list": // it may have changed nothing
+		return 0, o.mostLines()
 	case "login":
 		// A login changes nothing. If its event cannot be added to the feed, it is only logged.
 		return 0, 1

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -16,7 +17,7 @@ import (
 // wrote.
 func chaosSchema(cost int) schema.Schema {
 	secondary := schema.Field{Role: schema.RoleSecondary}
-	return schema.Schema{Types: map[string]schema.Type{"user": {
+	return schema.Schema{Types: map[string]schema.Type{testdb.ListType: testdb.ListSchema(), "user": {
 		Primary: "uid", Fold: schema.FoldCasefold,
 		Fields:   map[string]schema.Field{"email": secondary, "name": secondary, "nick": secondary},
 		Tertiary: map[string]schema.Tertiary{"tags": {Kind: "set", Indexed: true}},

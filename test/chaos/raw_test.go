@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
 )
 
 // This file reads the records of Redis and parses them by the grammar in the documentation of
@@ -102,11 +104,15 @@ func (k key) prk() string { return escaped(k.typ) + "/" + escaped(k.field) + ":"
 // damage describes what is wrong with records. An interrupted operation may leave records behind
 // that have no effect. They count only if repaired is set.
 func damage(all map[string]record, repaired bool) (found []string) {
-	owners := map[string]string{}
+	owners, lists, srks := map[string]string{}, map[string]map[string]string{}, map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		k, ok := parseKey(name)
 		r := all[name]
 		switch {
+		case ok && k.typ == testdb.ListType && k.rest == "":
+			lists[name] = r.hash
+		case ok && k.typ == testdb.ListType && k.rest == "~prk":
+			srks[name] = r.text
 		case !ok || k.typ != "user":
 			found = append(found, "invalid key: "+name)
 		case k.rest == "":
@@ -121,7 +127,7 @@ func damage(all map[string]record, repaired bool) (found []string) {
 			found = append(found, fmt.Sprintf("after the repair %s %v still exists, but its entry does not", name, r.members))
 		}
 	}
-	return found
+	return append(found, testdb.ListDamage(lists, srks)...)
 }
 
 // secondary returns the canonical value of a field of an entry.

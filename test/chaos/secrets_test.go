@@ -14,7 +14,7 @@ func irrelevant(o op) bool {
 	switch o.Ask.Verb {
 	case "begin", "check", "issue", "redeem":
 		return o.Answer.What != "ok"
-	case "end", "endid", "invite", "accept", "once":
+	case "end", "endid", "invite", "accept", "once", "list":
 		return true
 	}
 	return false

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -17,12 +18,13 @@ import (
 // verbs lists what clients ask. A verb that is listed twice is asked twice as often. Most are named
 // after a method of the library. The others are: begin, check, end, endid and endall for sessions
 // (endid ends one by its ID, endall all of an account); issue and redeem for tokens; invite and
-// accept for invitations; once for a request with an idempotency key; and swap, for which
-// client.swap asks several others.
+// accept for invitations; once for a request with an idempotency key; list for a change of a list
+// of identifiers (testdb.ListQuestion); and swap, for which client.swap asks several others.
 var verbs = []string{
 	"create", "create", "create", "create", "create", "update", "update", "update", "update", "update", "update", "delete", "delete", "delete",
 	"find", "find", "find", "find", "get", "get", "swap", "password", "login", "login", "disable", "enable", "enable", "tag", "tag", "replace", "tags", "tags",
 	"begin", "begin", "begin", "check", "check", "check", "check", "end", "end", "endid", "endid", "endall", "issue", "redeem", "redeem", "invite", "accept", "accept", "once", "once",
+	"list", "list", "list", "list", "list", "list", "list", "list", "list", "list", "list", "list", "list", "list", "list", "list",
 }
 
 // randomQuestion returns a random question. It calls tag for each new tag.
@@ -59,13 +61,17 @@ func randomQuestion(rnd *rand.Rand, tag func() string) question {
 		}
 	case "invite", "accept", "once":
 		q.UID = noAccount
+	case "list":
+		list := testdb.RandomListQuestion(rnd)
+		q.UID, q.List = noAccount, &list
 	}
 	return q
 }
 
 // A caller asks questions about one epoch.
 type caller struct {
-	users *userdb.Type
+	users, members *userdb.Type
+
 	epoch int
 	how   int // selects the spelling of values, and the service to ask
 
@@ -111,6 +117,10 @@ func (c caller) do(ctx context.Context, q question) answer {
 		e, _, err = c.users.Session(ctx, q.Secret)
 	case "begin", "issue", "invite", "accept":
 		err = c.askForSecret(ctx, q, &a)
+	case "list":
+		var list testdb.ListAnswer
+		list, err = testdb.AskList(ctx, c.members, c.epoch, *q.List)
+		a.List = &list
 	default:
 		err = c.askSimple(ctx, q)
 	}

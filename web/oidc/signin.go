@@ -88,9 +88,9 @@ func (s *SignIn) Register(mux *http.ServeMux) (err error) {
 
 func returnPath(r *http.Request) (any, error) { return web.ReturnPath(r), nil }
 
-// begin returns what the form that begins a sign-in or a linking does. The redirect to the provider
-// comes from a page of its own: forms may lead only to this site (form-action of the site's Content
-// Security Policy), and browsers that check this also check redirects.
+// begin returns the function that processes the form with which a visitor begins to sign in or to
+// link. It leads to a page of this site, which leads to the provider: forms may lead only to this
+// site (form-action of the Content Security Policy), and some browsers check redirects as well.
 func (s *SignIn) begin(p *remote) func(http.ResponseWriter, *http.Request) (string, error) {
 	return func(w http.ResponseWriter, r *http.Request) (string, error) {
 		f, session := s.Flows, ""
@@ -127,7 +127,7 @@ func (s *SignIn) verifyPath(from string) string {
 	return s.Flows.Paths.Verify + "?" + url.Values{"return": {s.linksPath(from)}}.Encode()
 }
 
-// authURL returns what loads the page that leads to the provider.
+// authURL returns the function that loads the data of that page: the URL of the provider.
 func (s *SignIn) authURL(p *remote) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		a, err := findAttempt(r, s.Flows.Auth, s.ring, p.Name, r.FormValue("attempt"), s.now())

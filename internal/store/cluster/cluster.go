@@ -66,7 +66,7 @@ type Engine struct {
 	lineQueues   map[string]*[history.FeedParts]*lineQueue // by feed
 	// completers limits how many entries readers complete at once.
 	completers chan struct{}
-	// reloaded holds the time of the last reload; who receives it may reload.
+	// reloaded holds the time of the last reload; the one that receives it may reload.
 	reloaded chan time.Time
 }
 

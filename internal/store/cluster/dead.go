@@ -18,7 +18,7 @@ import (
 // tags of the old one, or lose its own to a late removal. The process sends nothing once finishTime
 // has passed since it sent the mark. A mark that is older than dyingTime, by the clock of the
 // entry's node, therefore belongs to a process that has died. A create then does the rest of that
-// process' work, and removes the mark. Only tertiary records depend on that clock: SRKs are
+// process's work, and removes the mark. Only tertiary records depend on that clock: SRKs are
 // compared with the value that was read, and commits check the rev.
 const (
 	dyingTime    = finishTime + 5*time.Second
@@ -53,8 +53,9 @@ func (e *Engine) runWhileDead(ctx context.Context, entry recordkey.Key, others s
 	return true, err
 }
 
-// withoutHistory returns the records to drop without the history. It is for a delete that adds a
-// line: its commit makes the history expire in a day, because the feed is written from it.
+// withoutHistory returns the records that a delete drops, except the history. A delete that adds a
+// line to the history must keep it, because the feed is written from it; its commit makes the
+// history expire in a day.
 func withoutHistory(c store.Change) []store.Container {
 	historyKey, _ := history.Key(c.Key) // every PRK has one
 	return slices.DeleteFunc(slices.Clone(c.Drop), func(d store.Container) bool { return d.Key == historyKey })

@@ -517,4 +517,8 @@ var scriptNames = []struct {
 	{"feed", onekey.FeedScript},
 	{"session", onekey.SessionScript},
 	{"issue", onekey.IssueScript},
+	{"preserve", onekey.PreserveScript},
+	{"restoreheld", onekey.RestoreHeldScript},
+	{"movehold", onekey.MoveHoldScript},
+	{"remove", onekey.RemoveScript},
 }

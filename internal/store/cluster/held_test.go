@@ -47,14 +47,18 @@ func rename(uid, words string) verb {
 
 // dropHeld returns a verb that drops a value of the field email, which is held.
 func dropHeld(uid, value string) verb {
-	return editHeld("drop held "+uid+" "+value, uid, func(r store.Record, facets, own map[string]string) error {
+	return editHeldValues("drop "+uid+" "+value, uid, "", func(values []string) []string { return without(values, value) })
+}
+
+// editHeldValues works like editValues, and holds the values that the entry gives up.
+func editHeldValues(name, uid, words string, edit func(values []string) []string) verb {
+	return editHeld("held: "+name, uid, func(r store.Record, facets, own map[string]string) error {
 		var values []string
 		for _, f := range holding.Values(r.Fields, "email") {
-			if f.Written != value {
-				values = append(values, f.Written)
-			}
+			values = append(values, f.Written)
 		}
-		return holding.SetTexts(r, facets, own, "email", values, time.Unix(1000, 0))
+		maps.Copy(facets, pairs(words))
+		return holding.SetTexts(r, facets, own, "email", edit(values), time.Unix(1000, 0))
 	})
 }
 
@@ -108,6 +112,33 @@ func checkHeld(s *simulation) string {
 	}
 	if r := s.recordOf("user/uid:A"); r.Live() && !r.HasValue("email", "a") && r.Fields[store.FieldHeld("email", "a")] == "" {
 		return fmt.Sprintf("I2: A neither has nor holds its value: %q", r.Fields)
+	}
+	return ""
+}
+
+// checkHolders checks that no entry has a value that another one holds.
+func (s *simulation) checkHolders() string {
+	holders := map[string]string{}
+	for _, key := range s.keys() {
+		if k, _ := recordkey.Parse(key); k.Kind() != recordkey.KindPRK {
+			continue
+		}
+		r := s.recordOf(key)
+		for _, h := range store.HeldIn(r.Fields) {
+			if h.Until.UnixMilli() > s.world.now && !(r.Live() && r.HasValue(h.Field, h.Canonical)) {
+				holders[h.Canonical] = key
+			}
+		}
+	}
+	for _, key := range s.keys() {
+		if k, _ := recordkey.Parse(key); k.Kind() != recordkey.KindPRK || !s.recordOf(key).Live() {
+			continue
+		}
+		for _, owned := range ownedValues(s.recordOf(key)) {
+			if by := holders[owned.Canonical]; by != "" && by != key {
+				return fmt.Sprintf("I2: %s has %q, which %s holds", key, owned.Canonical, by)
+			}
+		}
 	}
 	return ""
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A lineQueue holds lines that are yet to be added to one part of a feed in which not all lines of
-// histories are: that of logins or that of failures. Each has a queue of its own, so that strangers
-// who fill the one leave room in the other.
+// A lineQueue holds lines that wait to be added to one part of the feed of logins or of the feed of
+// failures, which may lack lines. Each feed has queues of its own, so that strangers who fill those
+// of failures leave room for logins.
 type lineQueue struct {
 	queued chan struct{} // holds one element for each note until it is added
 	turn   chan struct{} // holds an element while a note is being added
@@ -46,9 +46,9 @@ func (q *lineQueue) take() queuedNote {
 	return first
 }
 
-// AppendFeed implements [store.Engine]. It returns before lines are in the feed of logins or in
-// that of failures, so that a login or a session needs no record of another master. If too many
-// lines wait, or if a master does not answer for a minute, those feeds lack some.
+// AppendFeed implements [store.Engine]. For the feeds of logins and of failures, it only queues the
+// line, so that no login or session waits for another master. If too many lines wait, or if a
+// master does not answer for a minute, these feeds lack some.
 func (e *Engine) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error {
 	queues, ok := e.lineQueues[feed]
 	if !ok {

@@ -308,7 +308,7 @@ func scenarios() []scenario {
 	stored := with(tagged, storedSchema, hash("fingerprint="+people.Guard.Fingerprint))
 	dead := func(words string) *cell { return ending(hash(words), 1_000_000+300_000) }
 	one := func(v ...verb) []verb { return v }
-	return append(slices.Concat(tokenScenarios(), sessionScenarios(), growingScenarios(), historyScenarios(), fillScenarios(), halfScenarios(), largeScenarios(), manyScenarios(), retiredScenarios(), heldScenarios(), untypedScenarios()), []scenario{
+	return append(slices.Concat(tokenScenarios(), sessionScenarios(), growingScenarios(), historyScenarios(), fillScenarios(), halfScenarios(), largeScenarios(), manyScenarios(), retiredScenarios(), heldScenarios(), preservedScenarios(), untypedScenarios()), []scenario{
 		{name: "create email=x | create email=x", start: noRecords, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "email=x"))}, wins: 1},
 		{name: "create email=x | create name=x", start: noRecords, actors: [][]verb{one(create("P", "email=x")), one(create("Q", "name=x"))}, wins: 1},
 		{name: "create x,y | create y,x crosswise", start: noRecords, actors: [][]verb{one(create("P", "email=x name=y")), one(create("Q", "email=y name=x"))}, wins: 1},

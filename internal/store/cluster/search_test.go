@@ -141,6 +141,15 @@ func withoutElsewhere(_ *actor, args []string) ([]string, any) {
 	return args, nil
 }
 
+// withoutFences makes actors only look where they should fence.
+func withoutFences(_ *actor, args []string) ([]string, any) {
+	if _, is := isFence(args); is {
+		args = slices.Clone(args)
+		args[7] = "look"
+	}
+	return args, nil
+}
+
 // mutants holds the mutants of docs/design/cluster_protocol.py, under the names they have there,
 // and mutants for safeguards that only the engine has.
 var mutants = []mutant{
@@ -161,13 +170,7 @@ var mutants = []mutant{
 		}
 		return args, nil
 	}},
-	{name: "nofence: nothing is fenced", finds: "I1", in: []string{"create email=x | create email=x"}, tamper: func(_ *actor, args []string) ([]string, any) {
-		if _, is := isFence(args); is {
-			args = slices.Clone(args)
-			args[7] = "look"
-		}
-		return args, nil
-	}},
+	{name: "nofence: nothing is fenced", finds: "I1", in: []string{"create email=x | create email=x"}, tamper: withoutFences},
 	{name: "notomb: a delete leaves no tombstone", finds: "I", in: []string{"3: create P", "delete and create"}, rewrite: replace(
 		"refused = write('PERSIST')", "if true then redis.call('UNLINK', KEYS[1]) return {'ok'} end\n    refused = write('PERSIST')")},
 	{name: "nopast: only the newest rev is remembered", finds: "I7", in: []string{"update a->x | update a->y", "update a->x | the same", "update email a->x"}, rewrite: newestRevOnly},
@@ -255,7 +258,7 @@ var budgets = []struct{ preemptions, faults int }{{1, 0}, {1, 1}, {2, 0}, {2, 1}
 
 // TestMutants removes one safeguard at a time. The search must find a violation.
 func TestMutants(t *testing.T) {
-	for _, m := range slices.Concat(mutants, historyMutants, tokenMutants, fillMutants, refusedMutants, largeMutants, manyMutants, retiredMutants, heldMutants, untypedMutants) {
+	for _, m := range slices.Concat(mutants, historyMutants, tokenMutants, fillMutants, refusedMutants, largeMutants, manyMutants, retiredMutants, heldMutants, preservedMutants, untypedMutants) {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -296,6 +299,7 @@ type walk struct {
 	sim   *simulation
 	rnd   *rand.Rand
 	names []string
+	holds bool // what entries give up is held
 }
 
 // quickWalks returns the number of walks without USERDB_WALKS.
@@ -341,6 +345,9 @@ func (w *walk) start() map[string]*cell {
 }
 
 func (w *walk) verb() verb {
+	if w.holds {
+		return w.heldVerb()
+	}
 	uid, v, f := pick(w.rnd, "ABPQ"), pick(w.rnd, "abxAX"), []string{"email", "name"}[w.rnd.IntN(2)]
 	words := f + "=" + v
 	switch w.rnd.IntN(10) {
@@ -349,11 +356,13 @@ func (w *walk) verb() verb {
 	case 2:
 		words = f + "= job=" + []string{"cook", "baker"}[w.rnd.IntN(2)]
 	}
-	switch w.rnd.IntN(9) {
+	switch w.rnd.IntN(12) {
 	case 0, 1, 2:
 		return update(uid, words)
 	case 3, 4:
 		return remove(uid)
+	case 9, 10, 11:
+		return w.listVerb(uid, editValues)
 	case 5:
 		return tag(uid, "red")
 	case 6:
@@ -362,11 +371,40 @@ func (w *walk) verb() verb {
 	return create(uid, words, []string{"red", "blue"}[:w.rnd.IntN(3)]...)
 }
 
+// listVerb returns a verb that changes the values of an entry in the field email.
+func (w *walk) listVerb(uid string, edit func(name, uid, words string, edit func([]string) []string) verb) verb {
+	v, other := pick(w.rnd, "abx"), pick(w.rnd, "abx")
+	switch w.rnd.IntN(4) {
+	case 0:
+		return edit("add "+uid+" "+v, uid, "", func(values []string) []string { return append(without(values, v), v) })
+	case 1:
+		return edit("drop "+uid+" "+v, uid, "", func(values []string) []string { return without(values, v) })
+	case 2:
+		return edit("first "+uid+" "+v, uid, "", func(values []string) []string { return append([]string{v}, without(values, v)...) })
+	}
+	return edit("exchange "+uid+" "+other+" "+v, uid, "", func(values []string) []string { return append(without(without(values, other), v), v) })
+}
+
+// heldVerb returns a verb under a schema that holds what entries give up.
+func (w *walk) heldVerb() verb {
+	uid, v, f := pick(w.rnd, "ABPQ"), pick(w.rnd, "abx"), []string{"email", "name"}[w.rnd.IntN(2)]
+	switch w.rnd.IntN(9) {
+	case 0, 1:
+		return rename(uid, f+"="+v)
+	case 2:
+		return removeHeld(uid)
+	case 3, 4, 5:
+		return w.listVerb(uid, editHeldValues)
+	}
+	return create(uid, f+"="+v)
+}
+
 // run makes one random run. It returns the first violation, or "" if there is none.
 func (w *walk) run() string {
 	s := w.sim
 	s.reset(w.start())
 	defer s.close()
+	w.holds = w.rnd.IntN(3) == 0
 	for range 2 + w.rnd.IntN(3) {
 		var verbs []verb
 		for range 1 + w.rnd.IntN(3) {
@@ -390,7 +428,7 @@ func (w *walk) run() string {
 		} else if !w.step(faults) {
 			break
 		}
-		if v := s.violation(); v != "" {
+		if v := cmp.Or(s.violation(), s.checkHolders()); v != "" {
 			return v
 		}
 	}

@@ -20,8 +20,8 @@
 -- A proof is a number that a factor accepts: the step of a time-based code, which must be later
 -- than the last one, the place of a recovery code, which is accepted once, or the counter of a
 -- passkey, which must be larger than the last one unless that is 0. The value of a factor is "MADE
--- USED NAME ACCEPTED SEALED". ACCEPTED are pairs NUMBER:ATTEMPT with commas between them.
--- It shows whether an attempt that is sent again is the one whose proof was accepted.
+-- USED NAME ACCEPTED SEALED". ACCEPTED are pairs NUMBER:ATTEMPT with commas between them. By the
+-- pairs, the script recognizes an attempt whose proof it accepted before and that is sent again.
 --
 -- The script leaves all members with other names alone, and lets a record that has any of them live
 -- forever. It does not read the entry, because in a slot that is being migrated, no node serves two

@@ -1,6 +1,6 @@
--- feed appends the lines of an entry's history that are missing in one part of a cluster's feed,
--- the oldest first, without those whose mark keeps them out of it. It needs the functions of
--- history.lua.
+-- feed appends to one part of a cluster's feed the lines of an entry's history that it lacks, the
+-- oldest first. It leaves out lines whose marks end with a hyphen (history.lua), and needs the
+-- functions of history.lua.
 --
 -- KEYS[1]  the names of the lines added last, separated by spaces, in the slot of the part
 -- KEYS[2]  the part, a stream

@@ -8,6 +8,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 
@@ -169,8 +170,12 @@ func (ks *Keys) restoreHeld(ctx context.Context, h store.RestoreHeld) (bool, err
 	if !ks.options.OneSlot {
 		rest = " " + ks.options.NewRev()
 	}
-	life := min(time.Until(h.Until), store.MaxHold) + store.HeldMargin
-	args := []string{h.Entry.In(recordkey.Namespace{}).String(), rest, arg.Millis(max(life, time.Millisecond))}
+	until := h.Until
+	if longest := time.Now().Add(store.MaxHold); until.After(longest) {
+		until = longest
+	}
+	end := strconv.FormatInt(store.HeldKeyOf(h.SRK, until).End, 10)
+	args := []string{h.Entry.In(recordkey.Namespace{}).String(), rest, end}
 	return ks.RunBool(ctx, RestoreHeldScript, []string{h.SRK.String()}, args...)
 }
 
@@ -186,7 +191,7 @@ func (ks *Keys) moveHeld(ctx context.Context, m store.MoveHeld) (bool, error) {
 	if m.To != (store.Held{}) {
 		to = m.To.Name()
 	}
-	reply, unsure, err := ks.client.Write(ctx, MoveHoldScript, []string{m.Entry.String()}, []string{m.From.Name(), to})
+	reply, unsure, err := ks.client.Write(ctx, MoveHoldScript, []string{m.Entry.String()}, []string{m.From.Name(), to, m.Seen})
 	return reply == int64(1) || unsure, redisx.IgnoreUnknownOutcome(err)
 }
 

@@ -24,11 +24,14 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// EpochLua runs on an entry, and Lua, which [history.Lua] must precede, on the record of the
-// entry's sessions.
 var (
+	// Lua runs on the record of an entry's sessions. [history.Lua] must precede it.
+	//
 	//go:embed session.lua
 	Lua string
+
+	// EpochLua runs on an entry.
+	//
 	//go:embed epoch.lua
 	EpochLua string
 )

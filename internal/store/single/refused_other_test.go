@@ -59,6 +59,42 @@ var otherCalls = map[string]struct {
 		},
 		func(p fixture) bool { return p.engine.client.Exists(p.t.Context(), "user/name:lost/~prk").Val() == 0 },
 	},
+	"hold a value for an import": {
+		2, true, nil,
+		func(p fixture, e *Engine) error {
+			_, err := store.Hold(p.t.Context(), e, p.holding())
+			return err
+		},
+		func(p fixture) bool {
+			r, srk := p.engine.client.HGetAll(p.t.Context(), "user/uid:late").Val(), p.engine.client.Get(p.t.Context(), "user/name:kept/~prk").Val()
+			return r[store.FieldHeld("name", "kept")] != "" && srk == "user/uid:late"
+		},
+	},
+	"retire a UID for an import": {
+		1, false, nil,
+		func(p fixture, e *Engine) error {
+			prk, _ := p.users.PRK("late")
+			_, err := e.Repair(p.t.Context(), store.Preserve{Entry: prk, Facet: store.Facet{Field: store.FieldRetired, Wire: "2026-11-28T20:00:00.000Z"}})
+			return err
+		},
+		func(p fixture) bool {
+			return p.engine.client.HExists(p.t.Context(), "user/uid:late", store.FieldRetired).Val()
+		},
+	},
+	"release what a deleted entry holds": {
+		1, false, func(p fixture) error {
+			_, err := store.Hold(p.t.Context(), p.engine, p.holding())
+			return err
+		},
+		func(p fixture, e *Engine) error {
+			h := p.holding()
+			_, err := e.Repair(p.t.Context(), store.ForgetHeld{Entry: h.Entry, Field: h.Field, Value: h.Canonical})
+			return err
+		},
+		func(p fixture) bool {
+			return !p.engine.client.HExists(p.t.Context(), "user/uid:late", store.FieldHeld("name", "kept")).Val()
+		},
+	},
 	"finish a delete": {
 		2, false, func(p fixture) error {
 			return p.engine.client.HSet(p.t.Context(), "user/uid:half", "~isa", "", "~rev", "x", "name", "half").Err()
@@ -70,6 +106,16 @@ var otherCalls = map[string]struct {
 		},
 		func(p fixture) bool { return p.engine.client.TTL(p.t.Context(), "user/uid:half").Val() > 0 },
 	},
+}
+
+// holding returns a value that the entry "late", which does not exist, is to hold.
+func (p fixture) holding() store.Holding {
+	prk, _ := p.users.PRK("late")
+	h := store.Holding{Entry: prk, Held: store.Held{Field: "name", Canonical: "kept", Until: time.Now().Add(time.Hour)}}
+	h.SRK, _ = p.users.SRK("name", "kept")
+	email, _ := p.users.SRK("email", "kept")
+	h.Rivals = []recordkey.Key{email}
+	return h
 }
 
 func (p fixture) counter(name string) recordkey.Key {

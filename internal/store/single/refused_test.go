@@ -57,6 +57,7 @@ local redis = {error_reply = real.error_reply, pcall = function(command, ...) re
 var allScripts = []redisx.Script{
 	changeScript, createScript, updateScript, notedScript, createsScript, tertiaryScript, onekey.RestateScript, onekey.EpochScript, onekey.SessionScript, onekey.IssueScript,
 	onekey.InviteScript, onekey.LimitScript, onekey.RemoveScript, onekey.BuryScript, onekey.ThrottleScript,
+	onekey.PreserveScript, onekey.RestoreHeldScript, onekey.UnholdScript,
 }
 
 func (r *refuser) rewrite(cmd redis.Cmder) {
@@ -466,6 +467,15 @@ func (p fixture) checkKept(what, name string, refused bool) {
 			p.report("%s: the name is not held: %v, %v", what, client.Get(ctx, srk).Val(), client.TTL(ctx, srk).Val())
 		}
 		p.checkTaken(what, "x")
+	case "hold a value for an import":
+		if client.TTL(ctx, "user/uid:late").Val() <= 0 {
+			p.report("%s: the tombstone has no end", what)
+		}
+		p.checkTaken(what, "kept")
+	case "retire a UID for an import":
+		if err := p.applyNoted(p.engine, p.draft("late", "another", nil)); !errors.Is(err, store.ErrDuplicate) {
+			p.report("%s: the UID was given again: %v", what, err)
+		}
 	case "add an address":
 		p.checkTaken(what, "w")
 	}

@@ -16,9 +16,11 @@ if q[5] then
 end
 if ARGV[4] == 'look' then return 0 end
 -- An absent entry becomes a tombstone. A damaged hash gets no time to live. A tombstone that lives
--- longer, because it has held values, goes on doing so.
+-- longer, because it has held values, goes on doing so. A hash that has nothing but ~fence, and no
+-- time to live, was left by a fence whose last command was refused.
 local life = redis.call('PTTL', KEYS[1])
 local n = redis.pcall('HINCRBY', KEYS[1], '~fence', 1)
 if type(n) == 'table' then return redis.error_reply(n.err) end
+if life == -1 and not q[1] and #redis.call('HKEYS', KEYS[1]) == 1 then life = 0 end
 if life ~= -1 and life < ARGV[5] * 1000 then redis.call('EXPIRE', KEYS[1], ARGV[5]) end
 return 0

@@ -1,0 +1,6 @@
+package embedded
+
+// For tests outside of the package.
+var DialServed = dialServed
+
+const ServingEnv = servingEnv

@@ -1,0 +1,181 @@
+package embedded_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdb/redisdb"
+)
+
+// listClients is how many clients change lists at the same time.
+const listClients = 6
+
+// TestChaosLists serves a store from a process that is killed and whose disk is full or slow at
+// times, while clients change lists of identifiers. At the end, the raw records must show that
+// every value has one owner, that what was given up is held, and that UIDs are retired.
+//
+//	make chaos KIND=file MINUTES=30
+func TestChaosLists(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the socket needs Unix")
+	}
+	t.Parallel()
+	length := 3 * time.Second
+	if minutes, err := strconv.ParseFloat(os.Getenv("USERDB_CHAOS_MINUTES"), 64); err == nil {
+		length = time.Duration(minutes * float64(time.Minute))
+	}
+	path, began := filepath.Join(t.TempDir(), "f"), time.Now()
+	ctx, stop := context.WithTimeout(t.Context(), length)
+	defer stop()
+	l := &lists{t: t, path: path, epoch: func() int { return int(time.Since(began) / time.Second) }, ops: map[int][]testdb.ListOp{}}
+	var clients sync.WaitGroup
+	for range listClients {
+		clients.Go(func() { l.client(ctx) })
+	}
+	for ctx.Err() == nil {
+		l.serve(ctx)
+	}
+	clients.Wait()
+	s, err := embedded.Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	hashes, texts := map[string]map[string]string{}, map[string]string{}
+	for _, key := range s.Client().Keys(t.Context(), testdb.ListType+"/*").Val() {
+		if strings.HasSuffix(key, "/~prk") {
+			texts[key] = s.Client().Get(t.Context(), key).Val()
+		} else {
+			hashes[key] = s.Client().HGetAll(t.Context(), key).Val()
+		}
+	}
+	found, succeeded := testdb.ListDamage(hashes, texts), map[string]int{}
+	for epoch, ops := range l.ops {
+		found = append(found, testdb.ListViolations(ops)...)
+		found = append(found, testdb.ListFacts(epoch, ops, func(key string) map[string]string { return hashes[key] })...)
+		for _, o := range ops {
+			if o.OK {
+				succeeded[o.Ask.Verb]++
+			}
+		}
+	}
+	for _, violation := range found {
+		t.Error(violation)
+	}
+	t.Log("succeeded:", succeeded)
+	for _, verb := range []string{"create", "add", "drop", "first", "exchange", "delete", "release", "find"} {
+		if succeeded[verb] == 0 {
+			t.Errorf("no %s succeeded", verb)
+		}
+	}
+}
+
+// A lists holds the state of a run.
+type lists struct {
+	t     *testing.T
+	path  string
+	epoch func() int
+	mu    sync.Mutex
+	ops   map[int][]testdb.ListOp // by epoch
+}
+
+// serve runs the process that has the file for a while, and then kills or stops it.
+func (l *lists) serve(ctx context.Context) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), embedded.ServingEnv+"="+l.path)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		l.t.Error(err)
+		return
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		l.t.Error(err)
+		return
+	}
+	lines := bufio.NewScanner(out)
+	if lines.Scan(); lines.Text() != "serving" {
+		l.t.Errorf("the process that has the file said %q", lines.Text())
+	}
+	for range 1 + rand.IntN(4) {
+		fmt.Fprintln(in, []string{"good", "good", "full", "slow"}[rand.IntN(4)])
+		select {
+		case <-time.After(rand.N(400 * time.Millisecond)):
+		case <-ctx.Done():
+		}
+	}
+	if rand.IntN(4) > 0 {
+		_ = cmd.Process.Kill()
+	}
+	in.Close()
+	for lines.Scan() {
+		l.t.Errorf("the process that has the file said %q", lines.Text())
+	}
+	_ = cmd.Wait() // the kill is an error
+}
+
+// client asks questions until ctx ends.
+func (l *lists) client(ctx context.Context) {
+	rnd := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	for ctx.Err() == nil {
+		client := embedded.DialServed(ctx, l.path)
+		if client == nil {
+			time.Sleep(5 * time.Millisecond)
+			continue
+		}
+		db, err := redisdb.New(ctx, client, userdb.Options{Schema: schema.Schema{Types: map[string]schema.Type{testdb.ListType: testdb.ListSchema()}}})
+		for err == nil && ctx.Err() == nil {
+			err = l.ask(ctx, db, rnd)
+		}
+		client.Close() // the process was killed, or is full
+	}
+}
+
+// ask asks a question. It returns an error if the store was not available.
+func (l *lists) ask(ctx context.Context, db *userdb.DB, rnd *rand.Rand) error {
+	members, err := db.Type(testdb.ListType)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	epoch := l.epoch()
+	o := testdb.ListOp{Begin: time.Now().UnixNano(), Ask: testdb.RandomListQuestion(rnd)}
+	o.Answer, err = testdb.AskList(ctx, members, epoch, o.Ask)
+	o.End, o.OK = time.Now().UnixNano(), err == nil
+	for _, known := range []error{userdb.ErrDuplicate, userdb.ErrNotFound, userdb.ErrConflict} {
+		if errors.Is(err, known) {
+			err = nil
+		}
+	}
+	switch {
+	case errors.Is(err, userdb.ErrOutcomeUnknown), errors.Is(err, context.DeadlineExceeded):
+		o.Unknown, o.End = true, math.MaxInt64
+	case err != nil && !errors.Is(err, userdb.ErrUnavailable):
+		l.t.Errorf("%+v: %v", o.Ask, err)
+	}
+	l.mu.Lock()
+	l.ops[epoch] = append(l.ops[epoch], o)
+	l.mu.Unlock()
+	return err
+}
