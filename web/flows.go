@@ -80,7 +80,7 @@ type Paths struct {
 	Addresses, Add            string // further addresses
 	With, Links               string // other providers, with package web/oidc; linked accounts
 	Security                  string // second factors, and linked accounts
-	Passkey, Script           string // challenges for passkeys, with package passkey/pages; its script
+	Passkey, Script           string // challenges for passkeys, and their script
 	Style                     string // the style sheet of the default templates
 }
 

@@ -16,8 +16,8 @@ import (
 )
 
 // A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin, code,
-// forgot, reset, confirm, add, prove, password, email, addresses, devices, verify, security, app, codes
-// and gone, or the name that the application passed to Flows.Page.
+// forgot, reset, confirm, add, prove, password, email, addresses, devices, verify, security, app,
+// codes and gone, or the name that the application passed to Flows.Page.
 type Page struct {
 	Name     string
 	Status   int          // of the response

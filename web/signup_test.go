@@ -61,7 +61,7 @@ func TestSignUpAtOnce(t *testing.T) {
 	if _, _, body := s.send(c, "/signup"); !strings.Contains(body, `id="password"`) || !strings.Contains(body, `id="name"`) {
 		t.Errorf("the page does not ask for everything:\n%s", body)
 	}
-	for _, form := range [][]string{{"email", "x", "password", goodPassword}, {"name", "ann", "password", goodPassword}, {"email", "ann@example.com", "name", "ann"}} {
+	for _, form := range [][]string{{"email", "x", "password", goodPassword}, {"email", "no address", "name", "ann", "password", goodPassword}, {"email", "ann@example.com", "name", "ann"}} {
 		if status, _, body := s.send(c, "/signup", form...); status != 422 || !strings.Contains(body, `role="alert"`) {
 			t.Errorf("%q: got %d, want 422:\n%s", form, status, body)
 		}

@@ -190,6 +190,8 @@ var german = Catalogue{
 	"This does not work":                                                                    "Das geht nicht",
 	"This site does not offer that.":                                                        "Diese Website bietet das nicht an.",
 	"To sign in, you need your password and a code.":                                        "Zum Anmelden brauchen Sie Ihr Passwort und einen Code.",
+	"To sign in, you need your password or a linked account and a code.":                    "Zum Anmelden brauchen Sie Ihr Passwort oder ein verknüpftes Konto und einen Code.",
+	"You sign in with your password or a linked account alone.":                             "Sie melden sich nur mit Ihrem Passwort oder einem verknüpften Konto an.",
 	"Use a recovery code instead":                                                           "Stattdessen einen Wiederherstellungscode verwenden",
 	"Use your app instead":                                                                  "Stattdessen die App verwenden",
 	"We will ask you to confirm it by mail, and notify the first address.":                  "Wir bitten Sie per E-Mail um eine Bestätigung und benachrichtigen die erste Adresse.",

@@ -190,6 +190,8 @@ var spanish = Catalogue{
 	"This does not work":                                                                    "Esto no funciona",
 	"This site does not offer that.":                                                        "Este sitio no lo ofrece.",
 	"To sign in, you need your password and a code.":                                        "Para iniciar sesión necesita su contraseña y un código.",
+	"To sign in, you need your password or a linked account and a code.":                    "Para iniciar sesión necesita su contraseña o una cuenta vinculada y un código.",
+	"You sign in with your password or a linked account alone.":                             "Inicia sesión solo con su contraseña o con una cuenta vinculada.",
 	"Use a recovery code instead":                                                           "Usar un código de recuperación",
 	"Use your app instead":                                                                  "Usar su aplicación",
 	"We will ask you to confirm it by mail, and notify the first address.":                  "Le pediremos que la confirme por correo y avisaremos a la primera dirección.",

@@ -190,6 +190,8 @@ var french = Catalogue{
 	"This does not work":                                                                    "Cela ne fonctionne pas",
 	"This site does not offer that.":                                                        "Ce site ne le propose pas.",
 	"To sign in, you need your password and a code.":                                        "Pour vous connecter, il faut votre mot de passe et un code.",
+	"To sign in, you need your password or a linked account and a code.":                    "Pour vous connecter, il faut votre mot de passe ou un compte lié, et un code.",
+	"You sign in with your password or a linked account alone.":                             "Vous vous connectez avec votre seul mot de passe ou un compte lié.",
 	"Use a recovery code instead":                                                           "Utiliser plutôt un code de secours",
 	"Use your app instead":                                                                  "Utiliser plutôt votre application",
 	"We will ask you to confirm it by mail, and notify the first address.":                  "Nous vous demanderons de la confirmer par e-mail et préviendrons l’adresse principale.",
