@@ -225,7 +225,7 @@ func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Hand
 // statuses maps the rules of problems to the statuses of pages; all other rules answer 422.
 var statuses = map[string]int{
 	"gone": http.StatusGone, "busy": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable,
-	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden, "unproven": http.StatusForbidden,
+	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden,
 }
 
 // Status returns the HTTP status of a page that shows Problems(err). It is 200 for nil.

@@ -125,7 +125,7 @@ func TestSignUpAtOnceByStranger(t *testing.T) {
 	if _, _, body := s.send(owner, "/prove?token="+secret); !strings.Contains(body, "Somebody signed up with your address.") || !strings.Contains(body, `id="password"`) {
 		t.Errorf("the page does not ask for a password:\n%s", body)
 	}
-	if status, _, body := s.send(owner, "/prove", "token", secret, "password", "short"); status != 422 || !strings.Contains(body, "This is too short") {
+	if status, _, body := s.send(owner, "/prove", "token", secret, "password", "short"); status != 422 || !strings.Contains(body, "At least 8 characters") {
 		t.Errorf("a short password: got %d, want 422:\n%s", status, body)
 	}
 	if status, to, body := s.send(owner, "/prove", "token", secret, "password", "brand new horse"); status != http.StatusSeeOther || to != "/account?done=password" {
