@@ -71,8 +71,8 @@ func TestLanguages(t *testing.T) {
 // TestGo runs the program in README and compiles all other Go code.
 func TestGo(t *testing.T) {
 	imports := "package main\n\nimport (\n\t\"context\"\n\t\"database/sql\"\n\t\"encoding/json\"\n\t\"errors\"\n\t\"fmt\"\n\t\"io\"\n\t\"net/http\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
-		"\t\"github.com/coffeenode/userdb/passkey\"\n\t\"github.com/coffeenode/userdb/schema\"\n\t\"github.com/coffeenode/userdb/userdb\"\n\t\"github.com/coffeenode/userdb/web\"\n\t\"github.com/coffeenode/userdb/web/oidc\"\n)\n\n" +
-		"var _ = []any{context.Background, errors.Is, fmt.Sprint, io.EOF, http.Get, sql.ErrNoRows, json.Valid, time.Second, hints.Any, schema.Text, userdb.Open, web.Texts, oidc.SignIn{}, passkey.New}\n\nfunc main() {}\n\n"
+		"\t\"github.com/coffeenode/userdb/passkey\"\n\t\"github.com/coffeenode/userdb/passkey/pages\"\n\t\"github.com/coffeenode/userdb/schema\"\n\t\"github.com/coffeenode/userdb/userdb\"\n\t\"github.com/coffeenode/userdb/web\"\n\t\"github.com/coffeenode/userdb/web/oidc\"\n)\n\n" +
+		"var _ = []any{context.Background, errors.Is, fmt.Sprint, io.EOF, http.Get, sql.ErrNoRows, json.Valid, time.Second, hints.Any, schema.Text, userdb.Open, web.Texts, oidc.SignIn{}, passkey.New, pages.Register}\n\nfunc main() {}\n\n"
 	seen := 0
 	for _, page := range pages(t) {
 		for _, code := range blocks(t, page, "go") {

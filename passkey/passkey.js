@@ -32,48 +32,49 @@
 
   // put sets a field of a form, which it adds if necessary.
   function put(form, name, value) {
-    let input = form.elements.namedItem(name);
-    if (!input) {
-      input = Object.assign(document.createElement("input"), { type: "hidden", name });
-      form.append(input);
-    }
-    input.value = value;
+    const add = () => form.appendChild(Object.assign(document.createElement("input"), { type: "hidden", name }));
+    (form.elements.namedItem(name) || add()).value = value;
   }
 
   let waiting; // ends the ceremony that waits in a list of suggestions
+  const renewal = 4 * 60e3; // a challenge is good for five minutes
 
   async function run(form, mediation) {
     if (waiting) waiting.abort();
-    waiting = new AbortController();
-    const signal = waiting.signal;
+    const { signal } = waiting = new AbortController();
     const reply = await fetch(form.dataset.options, {
-      method: "POST", body: new URLSearchParams(new FormData(form)), credentials: "same-origin",
+      method: "POST", body: new URLSearchParams(new FormData(form)), credentials: "same-origin", signal,
     });
+    if (reply.redirected) return location.assign(reply.url); // to prove first who is there
     if (!reply.ok) throw new Error("no challenge: " + reply.status);
     const { publicKey, state } = await reply.json();
     const ask = { publicKey: options(publicKey), signal };
     if (mediation) ask.mediation = mediation;
-    const kind = form.dataset.passkey === "create" ? "create" : "get";
-    put(form, "passkey", answer(await navigator.credentials[kind](ask)));
+    put(form, "passkey", answer(await navigator.credentials[form.dataset.passkey](ask)));
     if (state) put(form, "state", state);
     form.submit();
   }
 
+  function suggest(form) { // until the form is sent
+    const offer = () => run(form, "conditional").catch(() => {});
+    const timer = setInterval(offer, renewal);
+    form.addEventListener("submit", () => clearInterval(timer));
+    offer();
+  }
+
+  if (!window.PublicKeyCredential) return;
   const show = (form, failed) => form.querySelectorAll("[data-passkey-error]")
     .forEach((e) => { e.hidden = !failed; });
-
+  document.querySelectorAll("[data-passkey-missing]").forEach((e) => { e.hidden = true; });
   for (const form of document.querySelectorAll("form[data-passkey]")) {
-    if (!window.PublicKeyCredential) continue;
     form.hidden = false;
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       show(form, false);
       run(form).catch(() => show(form, true));
     });
-    const conditional = PublicKeyCredential.isConditionalMediationAvailable;
-    if ("conditional" in form.dataset && conditional) {
-      conditional.call(PublicKeyCredential)
-        .then((can) => can && run(form, "conditional")).catch(() => {});
-    }
+    const failed = form.querySelector("[data-passkey-error]:not([hidden])");
+    const conditional = "conditional" in form.dataset && PublicKeyCredential.isConditionalMediationAvailable;
+    if (conditional && !failed) conditional.call(PublicKeyCredential).then((can) => can && suggest(form)).catch(() => {});
   }
 })();

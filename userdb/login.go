@@ -29,6 +29,10 @@ type Attempt struct {
 	// Session is the secret of the visitor's session. Only ChangePassword uses it, if the entry has
 	// a second factor.
 	Session string
+
+	// Proven says that the caller has made sure that the visitor owns the address, such as by the
+	// word of a provider. Only Invite uses it: it counts such visitors apart from all others.
+	Proven bool
 }
 
 // Format writes the origin, not the secret of the session, whatever the formatting verb.

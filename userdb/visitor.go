@@ -116,7 +116,16 @@ func (t *Type) admitOrigin(ctx context.Context, typed string, a Attempt) error {
 	if err := t.db.loadSecret(ctx); err != nil || a.Origin == "" {
 		return err
 	}
-	return t.limit(ctx, "origin", t.db.originDigest(a.Origin), maxPerOrigin, t.throttleEvent(typed, a))
+	return t.limit(ctx, a.counter("origin"), t.db.originDigest(a.Origin), maxPerOrigin, t.throttleEvent(typed, a))
+}
+
+// counter returns the kind of the counters of an attempt. Strangers who type an address must not
+// use up what its proven owner may do.
+func (a Attempt) counter(kind string) string {
+	if a.Proven {
+		return "proven-" + kind
+	}
+	return kind
 }
 
 // admitVisitor counts a visitor's request for a token against the limits of the account, whichever
@@ -254,7 +263,7 @@ type Invitation struct {
 // Invite uses only two fields of tk: Value, which PeekInvitation returns, and Lifetime, which says
 // how long the invitation is valid. The error is ErrInvalid if the facet cannot have the address.
 // If it is ErrTooManyAttempts, give the visitor the usual answer and send nothing, as with
-// IssueForVisitor.
+// IssueForVisitor. Set a.Proven for a visitor who has shown to own the address.
 func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Attempt) (i Invitation, err error) {
 	ctx, v := t.db.begin(ctx, "Invite", &err)
 	defer v.end(&err)
@@ -274,7 +283,7 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	}
 	r, err := t.findConstantTime(ctx, address)
 	if err == nil {
-		err = t.admitMail(ctx, "invitation", address, a.Origin)
+		err = t.admitMail(ctx, a.counter("invitation"), address, a.Origin)
 	}
 	if err != nil {
 		return Invitation{}, err

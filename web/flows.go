@@ -50,6 +50,10 @@ type Flows struct {
 	Languages []string
 	// Language chooses the language for a request. If nil, Languages and the request do.
 	Language func(r *http.Request) string
+	// Links returns the linked accounts of an entry; package web/oidc sets it.
+	Links func(e userdb.Entry) []LinkedIdentity
+	// Passkeys, if not nil, lets visitors use passkeys; package passkey/pages sets it.
+	Passkeys Passkeys
 	// Paths are where the pages are. If it is the zero Paths, it is DefaultPaths.
 	Paths Paths
 }
@@ -60,6 +64,7 @@ type SignUp int
 const (
 	SignUpClosed SignUp = iota // visitors cannot sign up
 	SignUpByMail               // a link in a mail leads to the page that creates the account
+	SignUpAtOnce               // the page creates the account, whose address a mail then verifies
 )
 
 // Paths are the paths of pages. A page without a path does not exist. Home and Account are pages of
@@ -67,22 +72,25 @@ const (
 type Paths struct {
 	Home, Account             string
 	SignUp, Sent, Welcome     string
+	Prove                     string // verifies the address of an account that was created at once
 	SignIn, Code, SignOut     string // Code asks for the second step
 	Forgot, Reset             string
 	Password, Verify, Devices string
 	Email, Confirm            string // change the address
 	Addresses, Add            string // further addresses
 	With, Links               string // other providers, with package web/oidc; linked accounts
-	Security                  string // second factors
+	Security                  string // second factors, and linked accounts
+	Passkey, Script           string // challenges for passkeys, and their script
 	Style                     string // the style sheet of the default templates
 }
 
 // DefaultPaths are the paths of all pages.
 var DefaultPaths = Paths{
-	Home: "/", Account: "/account", SignUp: "/signup", Sent: "/sent", Welcome: "/welcome", SignIn: "/signin", Code: "/signin/code", SignOut: "/signout",
+	Home: "/", Account: "/account", SignUp: "/signup", Sent: "/sent", Welcome: "/welcome", Prove: "/prove", SignIn: "/signin", Code: "/signin/code", SignOut: "/signout",
 	Forgot: "/forgot", Reset: "/reset", Password: "/account/password", Verify: "/account/verify", Devices: "/account/devices",
 	Email: "/account/email", Confirm: "/confirm", Addresses: "/account/addresses", Add: "/add",
 	Security: "/account/security", With: "/signin/with", Links: "/account/links", Style: "/pages/style.css",
+	Passkey: "/passkey", Script: "/pages/passkey.js",
 }
 
 // invitationLifetime is how long a link to sign up is valid.
@@ -124,9 +132,11 @@ func (f *Flows) Register(mux *http.ServeMux) {
 			http.ServeFileFS(w, r, files, "pages/style.css")
 		})
 	}
-	if f.SignUp == SignUpByMail {
-		add("", p.SignUp, anyone, f.Page("signup", nil, f.signUp))
+	if f.SignUp != SignUpClosed {
+		signUp := map[SignUp]func(http.ResponseWriter, *http.Request) (string, error){SignUpByMail: f.signUp, SignUpAtOnce: f.signUpAtOnce}
+		add("", p.SignUp, anyone, f.Page("signup", nil, signUp[f.SignUp]))
 		add("", p.Welcome, anyone, f.Page("welcome", f.invitation, f.welcome))
+		add("", p.Prove, anyone, f.Page("prove", f.proving, f.prove))
 	}
 	add("GET ", p.Sent, anyone, f.Page("sent", func(r *http.Request) (any, error) { return r.FormValue("to"), nil }, nil))
 	returnTo := func(r *http.Request) (any, error) { return ReturnPath(r), nil }
@@ -162,10 +172,13 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		p := Page{
 			Name: name, Status: http.StatusOK, Me: Entry(r.Context()), Session: Session(r.Context()), Form: r.Form,
 			Site: f.Site, Paths: f.Paths, Fields: f.Fields, Identifier: f.Identifier, Address: f.Address,
-			MaxAddresses: f.maxAddresses(), CanSignUp: f.SignUp == SignUpByMail && f.Paths.SignUp != "",
-			Providers:     f.Providers,
+			MaxAddresses: f.maxAddresses(), CanSignUp: f.SignUp != SignUpClosed && f.Paths.SignUp != "", AtOnce: f.SignUp == SignUpAtOnce,
+			Providers: f.Providers, Passkeys: f.Passkeys != nil,
 			CanAddFactors: f.Users.Schema().Factors,
 			Language:      Language(ctx), MinPassword: max(f.Users.Schema().Policy().Min, 1),
+		}
+		if f.Links != nil {
+			p.Links = f.Links(p.Me)
 		}
 		var err error
 		if r.Method == http.MethodPost && do != nil {
@@ -191,6 +204,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		if p.Status == http.StatusServiceUnavailable {
 			slog.WarnContext(r.Context(), "userdb: a page was not shown", slog.String("path", r.URL.Path), slog.Any("error", err))
 		}
+		f.allowScript(w, p.Name)
 		f.Render(w, r, p)
 	})
 }
@@ -211,7 +225,7 @@ func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Hand
 // statuses maps the rules of problems to the statuses of pages; all other rules answer 422.
 var statuses = map[string]int{
 	"gone": http.StatusGone, "busy": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable,
-	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden, "unproven": http.StatusForbidden,
+	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden,
 }
 
 // Status returns the HTTP status of a page that shows Problems(err). It is 200 for nil.
@@ -264,7 +278,20 @@ func (f *Flows) welcome(w http.ResponseWriter, r *http.Request) (string, error) 
 	secret := r.PostFormValue("token")
 	i, err := f.Users.PeekInvitation(r.Context(), secret)
 	var e userdb.Entry
-	for n := 0; err == nil && n < maxNew; n++ {
+	if err == nil {
+		e, err = f.createTyped(r, i, func(n userdb.NewEntry) (userdb.Entry, error) {
+			return f.Users.AcceptInvitation(r.Context(), secret, n)
+		})
+	}
+	return f.enter(w, r, e, err, "welcome")
+}
+
+// createTyped calls create with an account that has what the visitor typed and what New sets. It
+// does so again if somebody has what New set.
+func (f *Flows) createTyped(
+	r *http.Request, i userdb.Invitation, create func(userdb.NewEntry) (userdb.Entry, error),
+) (e userdb.Entry, err error) {
+	for range maxNew {
 		account := userdb.NewEntry{Facets: schema.Facets{}, Password: r.PostFormValue("password"), RequirePassword: true}
 		for _, field := range f.Fields {
 			if typed := r.PostFormValue(field.Name); typed != "" {
@@ -275,15 +302,13 @@ func (f *Flows) welcome(w http.ResponseWriter, r *http.Request) (string, error) 
 			err = f.New(r, i, &account)
 		}
 		if err == nil {
-			e, err = f.Users.AcceptInvitation(r.Context(), secret, account)
+			e, err = create(account)
 		}
-		if err != nil && f.onlyGeneratedTaken(err) && n < maxNew-1 {
-			err = nil
-			continue
+		if err == nil || !f.onlyGeneratedTaken(err) {
+			break
 		}
-		break
 	}
-	return f.enter(w, r, e, err, "welcome")
+	return e, err
 }
 
 // onlyGeneratedTaken reports whether the only problems are that somebody has a facet that New made.
@@ -311,7 +336,7 @@ func (f *Flows) afterFirstStep(to string, err error) (string, error) {
 		return withReturn(f.Paths.Verify, f.Paths.Password), nil
 	}
 	if refused, is := errors.AsType[*userdb.FactorError](err); is && refused.Ticket != "" && f.Paths.Code != "" {
-		return withReturn(f.Paths.Code, to), nil
+		return withMethods(withReturn(f.Paths.Code, to), refused.Methods), nil
 	}
 	return to, err
 }
@@ -335,19 +360,25 @@ func (f *Flows) signInAgain(r *http.Request) string {
 
 // code takes the second step of a sign-in.
 func (f *Flows) code(w http.ResponseWriter, r *http.Request) (string, error) {
-	proof, err := proofIn(r)
+	proof, err := f.proofIn(w, r)
 	if err == nil {
 		_, err = f.Prove(w, r, proof)
 	}
 	if errors.Is(err, userdb.ErrNotFound) || errors.Is(err, userdb.ErrConflict) {
 		return f.signInAgain(r), nil
 	}
+	if f.hasPasskey(r) {
+		err = ofPasskey(err)
+	}
 	return ReturnPath(r), err
 }
 
-// proofIn returns what the visitor typed into a form for the second step. If that is nothing, it
-// returns an error, so that it does not count as an attempt.
-func proofIn(r *http.Request) (userdb.Proof, error) {
+// proofIn returns what the visitor typed into a form for the second step, or the proof by a
+// passkey. If that is nothing, it returns an error, so that it does not count as an attempt.
+func (f *Flows) proofIn(w http.ResponseWriter, r *http.Request) (userdb.Proof, error) {
+	if f.hasPasskey(r) {
+		return f.Passkeys.Proof(w, r)
+	}
 	code, recovery := strings.TrimSpace(r.PostFormValue("code")), strings.TrimSpace(r.PostFormValue("recovery"))
 	switch {
 	case recovery != "":
@@ -359,6 +390,9 @@ func proofIn(r *http.Request) (userdb.Proof, error) {
 }
 
 func (f *Flows) signIn(w http.ResponseWriter, r *http.Request) (string, error) {
+	if f.hasPasskey(r) {
+		return ReturnPath(r), f.signInByPasskey(w, r)
+	}
 	_, err := f.Auth.SignIn(w, r, r.PostFormValue("identifier"), r.PostFormValue("password"))
 	return f.afterFirstStep(ReturnPath(r), err)
 }
@@ -424,7 +458,10 @@ func (f *Flows) verify(w http.ResponseWriter, r *http.Request) (string, error) {
 	if ownLevel(Entry(r.Context())) == 1 {
 		return ReturnPath(r), f.Auth.Verify(r, r.PostFormValue("password"))
 	}
-	proof, err := proofIn(r)
+	if f.hasPasskey(r) {
+		return ReturnPath(r), f.raiseByPasskey(w, r)
+	}
+	proof, err := f.proofIn(w, r)
 	if err == nil {
 		err = f.Auth.Verify(r, r.PostFormValue("password"))
 	}

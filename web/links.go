@@ -18,6 +18,12 @@ type Provider struct {
 	Path  string // begins a sign-in when a form is sent there, or with link=1 the linking
 }
 
+// A LinkedIdentity is a link as pages show it.
+type LinkedIdentity struct {
+	Identity string
+	Label    string // of the provider, or its name if it is not configured any more
+}
+
 // Link links an identity of another provider to the account of a visitor who is signed in. The
 // errors are those of [userdb.Type.LinkIdentity].
 func (a Auth) Link(r *http.Request, l userdb.Link) (userdb.Entry, error) {
@@ -78,7 +84,7 @@ var ErrUnlinked error = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "unlink
 // the address what Flows mails to somebody who signs up with it. The link is not a part of that:
 // the reader of the mail might be another person.
 func (f *Flows) SignUpUnlinked(r *http.Request, u Unlinked) (userdb.Entry, error) {
-	if f.SignUp != SignUpByMail || f.Paths.Welcome == "" || u.Address == "" {
+	if f.SignUp == SignUpClosed || f.Paths.Welcome == "" || u.Address == "" {
 		return userdb.Entry{}, ErrUnlinked
 	}
 	places, err := f.Mail.reserve(1)
@@ -86,7 +92,9 @@ func (f *Flows) SignUpUnlinked(r *http.Request, u Unlinked) (userdb.Entry, error
 		return userdb.Entry{}, err
 	}
 	defer places.leave(r.Context())
-	i, err := f.Users.Invite(r.Context(), f.Address, u.Address, userdb.Token{Lifetime: invitationLifetime}, f.Attempt(r))
+	a := f.Attempt(r)
+	a.Proven = u.Owned
+	i, err := f.Users.Invite(r.Context(), f.Address, u.Address, userdb.Token{Lifetime: invitationLifetime}, a)
 	switch {
 	case errors.Is(err, userdb.ErrTooManyAttempts), errors.Is(err, userdb.ErrInvalid):
 		return userdb.Entry{}, ErrUnlinked
@@ -162,11 +170,9 @@ func (f *Flows) ChangeLinks(r *http.Request, kind MailKind, label string, change
 	}
 	defer places.leave(r.Context())
 	e := Entry(r.Context())
-	if err := change(); err != nil {
-		return err
-	}
-	if to := e.Text(f.Address); to != "" {
+	err = change()
+	if to := e.Text(f.Address); made(err) && to != "" {
 		places.fill(r.Context(), Mail{Kind: kind, To: to, Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Address: label, Entry: e})
 	}
-	return nil
+	return err
 }

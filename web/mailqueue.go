@@ -21,6 +21,7 @@ const (
 	MailWelcome    MailKind = "welcome"    // the link creates an account for To
 	MailRegistered MailKind = "registered" // To has an account; the link leads to the sign-in
 	MailReset      MailKind = "reset"      // the link sets a new password
+	MailProve      MailKind = "prove"      // the link verifies To, which Entry was created with
 	MailChange     MailKind = "change"     // the link makes To the address of Entry
 	MailAdd        MailKind = "add"        // the link adds To to the addresses of Entry
 	MailChanging   MailKind = "changing"   // tells To that Address may become the address of Entry
@@ -31,6 +32,9 @@ const (
 	MailFactorAdded   MailKind = "factor-added"   // tells To that Entry has another second factor
 	MailFactorRemoved MailKind = "factor-removed" // tells To that Entry has one less
 	MailNewCodes      MailKind = "new-codes"      // tells To that Entry has new recovery codes
+
+	MailPasskeyAdded   MailKind = "passkey-added"   // tells To that Entry has another passkey
+	MailPasskeyRemoved MailKind = "passkey-removed" // tells To that Entry has one less
 )
 
 // A Mail is a mail to send to one address.

@@ -16,8 +16,8 @@ import (
 )
 
 // A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin, code,
-// forgot, reset, confirm, add, password, email, addresses, devices, verify, security, app, codes
-// and gone, or the name that the application passed to Flows.Page.
+// forgot, reset, confirm, add, prove, password, email, addresses, devices, verify, security, app,
+// codes and gone, or the name that the application passed to Flows.Page.
 type Page struct {
 	Name     string
 	Status   int          // of the response
@@ -28,7 +28,7 @@ type Page struct {
 	// Data is what the page is about: in sent the text that was typed, in welcome a
 	// userdb.Invitation, in signin, code and verify the path to return to, in reset, confirm and
 	// add a userdb.Token, in devices what Type.Sessions returns, in security what Type.Factors
-	// returns, in app a userdb.TOTPEnrolment, and in codes the recovery codes.
+	// returns, in app a userdb.TOTPEnrolment, in codes the recovery codes, and in prove a Proving.
 	Data any
 
 	Site         string // Flows.Site
@@ -38,11 +38,15 @@ type Page struct {
 	Address      string // the facet of addresses
 	MaxAddresses int    // how many of them an entry may have
 	CanSignUp    bool
+	AtOnce       bool // the page signup creates the account
 	Providers    []Provider
 
 	CanAddFactors bool   // whether the schema allows second factors
 	Language      string // of the page, see Flows.Languages
 	MinPassword   int    // how many characters a password needs
+	Passkeys      bool   // whether visitors can use passkeys
+	// Links are the linked accounts of the visitor, in the page security.
+	Links []LinkedIdentity
 }
 
 // A Field describes an input for a facet.

@@ -13,7 +13,7 @@ import (
 // A Problem describes one thing that is wrong with a form.
 type Problem struct {
 	Code  userdb.Code // the code of the error; its HTTPStatus is the status to answer with
-	Field string      // the facet, or "password", or "code", or "" for the whole form
+	Field string      // the facet, or "password", "code" or "passkey", or "" for the whole form
 	// Rule is the rule of the *userdb.FieldError or *password.PolicyError, or one of "taken",
 	// "login", "factor", "verify", "unproven", "wait", "busy", "conflict", "gone", "unknown",
 	// "unavailable", and "date", "number" and "boolean" for a value that the field's codec refuses.
@@ -79,14 +79,17 @@ func problem(code userdb.Code, err error) Problem {
 		p.Rule = "login"
 	case code == userdb.CodeFactor:
 		p.Rule = "factor"
+	case code == userdb.CodeUnproven:
+		p.Field, p.Rule = "", "unproven"
 	case code == userdb.CodeNotVerified:
 		p.Rule = "verify"
-	case code == userdb.CodeUnproven:
-		p.Rule = "unproven"
 	case code == userdb.CodeConflict:
 		p.Rule = "conflict"
 	case code == userdb.CodeNotFound:
 		p.Rule = "gone"
+	}
+	if _, is := errors.AsType[passkeyError](err); is {
+		p.Field = "passkey"
 	}
 	p.Text = Texts.Text(p)
 	return p

@@ -72,33 +72,53 @@ func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error)
 	}
 	defer places.leave(r.Context())
 	var codes []string
-	done := r.PostFormValue("do")
+	done, kind := r.PostFormValue("do"), ""
 	switch done {
+	case "prove":
+		return f.mailProofAgain(r, places)
 	case "add":
 		return f.addApp(r)
 	case "confirm":
 		codes, err = f.confirmApp(w, r)
+	case "passkey":
+		codes, err = f.addPasskey(w, r)
 	case "codes":
 		codes, err = f.Users.ReplaceRecoveryCodes(r.Context(), f.secret(r))
 	case "remove":
 		var c userdb.FactorChange
+		kind = f.factorKind(r, r.PostFormValue("id"))
 		c, err = f.Users.RemoveFactor(r.Context(), f.secret(r), r.PostFormValue("id"), f.sessionOptions(r))
 		f.replaceSession(w, r, c)
 	default:
 		return f.Paths.Security, nil
 	}
+	if kind == "passkey" {
+		done = "remove-passkey"
+	}
 	// Codes show that the change was made, even if it was not confirmed.
-	if err == nil || len(codes) > 0 {
+	if made(err) || len(codes) > 0 {
 		if e := Entry(r.Context()); e.Text(f.Address) != "" {
-			kind := map[string]MailKind{"confirm": MailFactorAdded, "codes": MailNewCodes, "remove": MailFactorRemoved}[done]
-			places.fill(r.Context(), Mail{Kind: kind, To: e.Text(f.Address), Link: f.Base + f.Paths.Security, Entry: e})
+			places.fill(r.Context(), Mail{Kind: securityMails[done], To: e.Text(f.Address), Link: f.Base + f.Paths.Security, Entry: e})
 		}
 	}
 	if len(codes) > 0 {
 		return "", &otherPage{name: "codes", data: codes}
 	}
-	return f.afterSecurity(f.Paths.Security+"?done="+map[string]string{"confirm": "app", "remove": "no-app"}[done], err)
+	return f.afterSecurity(f.Paths.Security+"?done="+securityNotes[done], err)
 }
+
+// securityMails and securityNotes tell what was done: the owner by mail, and the visitor on the
+// page.
+var (
+	securityMails = map[string]MailKind{
+		"confirm": MailFactorAdded, "remove": MailFactorRemoved, "codes": MailNewCodes,
+		"passkey": MailPasskeyAdded, "remove-passkey": MailPasskeyRemoved,
+	}
+	securityNotes = map[string]string{"confirm": "app", "remove": "no-app", "passkey": "passkey", "remove-passkey": "no-passkey"}
+)
+
+// made reports whether a change was made, although a replica may not have it yet.
+func made(err error) bool { return err == nil || errors.Is(err, userdb.ErrUnconfirmed) }
 
 // afterSecurity asks visitors to verify who were verified too long ago.
 func (f *Flows) afterSecurity(to string, err error) (string, error) {

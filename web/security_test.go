@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/userdbtest"
@@ -219,5 +220,38 @@ func TestFlowsRequireLevel(t *testing.T) {
 	store.Clock.Advance(time.Hour)
 	if status, to, _ := s.send(c, "/vault"); status != 303 || to != "/account/verify?return=%2Fvault" {
 		t.Errorf("an hour later: got %d %s, want 303 to verify", status, to)
+	}
+}
+
+// TestUnconfirmedNotice removes an app while no replica confirms changes. It is removed, so the
+// owner gets the mail.
+func TestUnconfirmedNotice(t *testing.T) {
+	url := redistest.Start(t).URL()
+	users := openUsers(t, url, factorOptions())
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Users = users })
+	s.users = users
+	a, c := enrol(t, users, s.create("ann"), time.Now), s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	if status, to, body := s.send(c, "/signin/code", "code", a.code()); status != http.StatusSeeOther {
+		t.Fatalf("signing in: got %d %s, want 303:\n%s", status, to, body)
+	}
+	o := factorOptions()
+	o.Replicas, o.ReplicaTimeout = 1, time.Millisecond
+	mux := http.NewServeMux()
+	unconfirmed := &web.Flows{Auth: web.Auth{Users: openUsers(t, url, o)}, Base: s.flows.Base, Mail: s.flows.Mail}
+	unconfirmed.Register(mux)
+	s.server.Config.Handler = web.Protect(mux)
+	all, err := users.Factors(t.Context(), hints.Any("ann"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, _, body := s.send(c, "/account/security", "do", "remove", "id", all[0].ID); status != http.StatusServiceUnavailable {
+		t.Errorf("removing the app: got %d, want 503:\n%s", status, body)
+	}
+	if left, err := users.Factors(t.Context(), hints.Any("ann")); err != nil || len(left) > 0 {
+		t.Errorf("the account has %d factors, %v; want none", len(left), err)
+	}
+	if got := fmt.Sprint(s.sent()); got != "[factor-removed ann@example.com]" {
+		t.Errorf("got the mails %s, want the notice", got)
 	}
 }

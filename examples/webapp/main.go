@@ -1,6 +1,7 @@
 // Webapp is a small site with accounts, which docs/web.md explains. Visitors sign up by mail, sign
-// in with an address, a name or a customer number, add a second factor, see their devices, edit
-// their account, reset a forgotten password, and change addresses. Administrators list accounts.
+// in with an address, a name, a customer number, a passkey or an account of another provider, add a
+// second factor, see their devices, edit their account, reset a forgotten password, and change
+// addresses. Administrators list accounts.
 package main
 
 import (
@@ -24,9 +25,12 @@ import (
 	"syscall"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/passkey"
+	"github.com/coffeenode/userdb/passkey/pages"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
+	"github.com/coffeenode/userdb/web/oidc"
 	"github.com/coffeenode/userdb/web/qr"
 )
 
@@ -41,6 +45,9 @@ type site struct {
 	flows       web.Flows
 	mail, admin string // the directory to write mails to, the administrator's address
 	key         []byte // of second factors
+	url         string // of the site, as browsers see it
+	atOnce      bool   // accounts are created without a mail
+	provider    oidc.Provider
 }
 
 func main() {
@@ -51,6 +58,16 @@ func main() {
 		text, err := os.ReadFile(name)
 		s.key, _ = base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
 		return err // Open refuses a key that was not decoded
+	})
+	flag.StringVar(&s.url, "url", "", "the `URL` of the site in browsers, which decides where passkeys work; if empty, http://localhost and the port")
+	flag.BoolVar(&s.atOnce, "at-once", false, "create accounts at once, and verify addresses afterwards")
+	flag.StringVar(&s.provider.Issuer, "issuer", "", "the `URL` of an OpenID provider with which visitors can sign in")
+	flag.StringVar(&s.provider.ClientID, "client", "", "the `ID` of this site at the provider")
+	flag.StringVar(&s.provider.Label, "provider", "OpenID", "the `NAME` of the provider for visitors")
+	flag.Func("secret", "the `FILE` with the secret of this site at the provider", func(name string) error {
+		text, err := os.ReadFile(name)
+		s.provider.ClientSecret = strings.TrimSpace(string(text))
+		return err
 	})
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -87,9 +104,14 @@ func (s *site) run(ctx context.Context, listen, store string) error {
 	if err != nil {
 		return err
 	}
-	base := "http://" + listener.Addr().String()
-	handler := s.handler(users, base)
-	fmt.Println("listening on", base)
+	if s.url == "" {
+		s.url = fmt.Sprint("http://localhost:", listener.Addr().(*net.TCPAddr).Port)
+	}
+	handler, err := s.handler(db, users, s.url)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	fmt.Println("listening on", s.url)
 	return web.Serve(ctx, listen, handler, web.Ops{Listener: listener, Close: s.flows.Mail.Close})
 }
 
@@ -107,11 +129,14 @@ func (s *site) send(_ context.Context, m web.Mail) error {
 	return err
 }
 
-func (s *site) handler(users *userdb.Type, base string) http.Handler {
+func (s *site) handler(db *userdb.DB, users *userdb.Type, base string) (http.Handler, error) {
 	s.flows = web.Flows{
 		Auth: web.Auth{Users: users}, Mail: &web.MailQueue{Send: s.send}, Base: base, Site: "Webapp", Render: web.RenderTemplates(templates),
 		SignUp: web.SignUpByMail, Fields: []web.Field{{Name: "name", Label: "Name", Autocomplete: "username"}}, New: s.complete,
 		Identifier: "E-mail address, name or customer number",
+	}
+	if s.atOnce {
+		s.flows.SignUp = web.SignUpAtOnce
 	}
 	mux, f := http.NewServeMux(), &s.flows
 	f.Register(mux)
@@ -119,7 +144,29 @@ func (s *site) handler(users *userdb.Type, base string) http.Handler {
 	mux.Handle("GET /account", f.Require(f.Page("account", s.tags, nil)))
 	mux.Handle("/account/edit", f.Require(f.Page("edit", nil, s.edit)))
 	mux.Handle("/admin", f.RequireTag("admin", f.Page("admin", s.list, s.setDisabled)))
-	return web.Protect(mux)
+	return web.Protect(mux), errors.Join(s.addPasskeys(mux, db), s.addProvider(mux))
+}
+
+// addPasskeys lets visitors use passkeys, unless the site has no domain but only an address.
+func (s *site) addPasskeys(mux *http.ServeMux, db *userdb.DB) error {
+	u, err := url.Parse(s.flows.Base)
+	if err != nil || net.ParseIP(u.Hostname()) != nil {
+		return err
+	}
+	keys, err := passkey.New(db, "user", passkey.Config{RPID: u.Hostname(), Name: s.flows.Site, Origins: []string{s.flows.Base}})
+	if err != nil {
+		return err
+	}
+	return pages.Register(mux, &s.flows, keys)
+}
+
+// addProvider lets visitors sign in with another provider, if there is one.
+func (s *site) addProvider(mux *http.ServeMux) error {
+	if s.provider.Issuer == "" {
+		return nil
+	}
+	s.provider.Name = "provider"
+	return (&oidc.SignIn{Flows: &s.flows, Keys: [][]byte{s.key}, Providers: []oidc.Provider{s.provider}}).Register(mux)
 }
 
 // complete gives a new account a customer number, and the administrator's account a tag.

@@ -206,11 +206,16 @@ func (b *browser) visit(path string) {
 	b.run("visiting "+path, chromedp.Navigate(path))
 }
 
-// submit fills in the form whose action begins with path, and submits it. fields holds pairs of the
-// id of an input and the text to type.
+// submit fills in the form whose action begins with path and which is not for passkeys, and submits
+// it. fields holds pairs of the id of an input and the text to type.
 func (b *browser) submit(path string, fields ...string) {
 	b.t.Helper()
-	form := fmt.Sprintf("form[action^=%q]", path)
+	b.submitForm(fmt.Sprintf("form[action^=%q]:not([data-passkey])", path), fields...)
+}
+
+// submitForm fills in the form that a selector selects, and submits it.
+func (b *browser) submitForm(form string, fields ...string) {
+	b.t.Helper()
 	for i := 0; i+1 < len(fields); i += 2 {
 		b.fill("#"+fields[i], fields[i+1])
 	}

@@ -23,9 +23,17 @@ import (
 )
 
 // webapp starts the example and sets b.base.
-func webapp(b *browser) {
+func webapp(b *browser) { webappWith()(b) }
+
+// webappWith returns a function that starts the example with more flags, and sets b.base.
+func webappWith(flags ...string) func(b *browser) {
+	return func(b *browser) { b.startWebapp(flags) }
+}
+
+func (b *browser) startWebapp(flags []string) {
 	b.t.Helper()
-	cmd := exec.Command(b.build("./examples/webapp"), "--listen", "127.0.0.1:0", "--mail", b.mails, "--admin", "root@example.com")
+	args := append([]string{"--listen", "127.0.0.1:0", "--mail", b.mails, "--admin", "root@example.com"}, flags...)
+	cmd := exec.Command(b.build("./examples/webapp"), args...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -346,15 +354,8 @@ func (b *browser) testFactors() {
 	}
 	b.visit("/account/security")
 	b.onPage("Security", "You sign in with your password alone.")
-	b.submit("/account/security", "label", "phone")
-	b.onPage("Add an app", "Scan this picture")
-	var uri string
-	b.run("reading the key", chromedp.Value("[name=uri]", &uri, chromedp.ByQuery))
-	app, err := url.Parse(uri)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	secret, now := app.Query().Get("secret"), time.Now()
+	b.wantPasskeyForm()
+	secret, now := b.beginApp(), time.Now()
 	b.submit("/account/security", "code", "no code")
 	b.onPage("Add an app", "Scan this picture")
 	b.wantProblem("code", "This is not the right code")
@@ -392,6 +393,30 @@ func (b *browser) testFactors() {
 	b.visit("/account/security")
 	press("button[value=remove]")
 	b.onPage("Security", "The app has been removed.", "You sign in with your password alone.")
+}
+
+// beginApp begins to add an app, and returns its key.
+func (b *browser) beginApp() (secret string) {
+	b.t.Helper()
+	b.submit("/account/security", "label", "phone")
+	b.onPage("Add an app", "Scan this picture")
+	var uri string
+	b.run("reading the key", chromedp.Value("[name=uri]", &uri, chromedp.ByQuery))
+	app, err := url.Parse(uri)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return app.Query().Get("secret")
+}
+
+// addApp adds an app as the first second factor, and returns the recovery codes.
+func (b *browser) addApp() (codes []string) {
+	b.t.Helper()
+	b.visit("/account/security")
+	b.submit("/account/security", "code", codeAt(b.t, b.beginApp(), time.Now()))
+	b.onPage("Your recovery codes")
+	b.run("reading the codes", chromedp.Evaluate(`[...document.querySelectorAll(".codes code")].map(c => c.textContent)`, &codes))
+	return codes
 }
 
 // checkPrint checks that the recovery codes are on the page as it is printed, and the links of the

@@ -31,16 +31,14 @@ type attempt struct {
 const (
 	attemptLife = 10 * time.Minute
 	maxAttempts = 5 // cookies of one browser
-	maxReturn   = 1000
 	cookieStart = "oidc-"
-	maxCookie   = 4 << 10
+	// maxCookie limits the value of a cookie, in bytes. Browsers keep no cookie of over 4 KiB, and
+	// proxies refuse a request whose cookies have over 8 KiB together.
+	maxCookie = 1400
 )
 
 // newAttempt returns an attempt for the holder of a session, or a sign-in if session is "".
 func newAttempt(session, returnTo string, now time.Time) attempt {
-	if len(returnTo) > maxReturn {
-		returnTo = "/"
-	}
 	return attempt{
 		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
 		Session: session, Return: returnTo, Until: now.Add(attemptLife).Unix(),
@@ -54,9 +52,20 @@ func cookieOf(state string) web.Cookie {
 	return web.Cookie{Name: cookieStart + hex.EncodeToString(sum[:6])}
 }
 
+// seal returns the value of the cookie of an attempt. An attempt whose path is too long for a
+// cookie returns to the account.
+func (a attempt) seal(ring sealed.Ring, provider string) string {
+	text, _ := json.Marshal(a) // marshaling texts cannot fail
+	value := ring.Seal(text, place(provider)...)
+	if len(value) > maxCookie && a.Return != "/" {
+		a.Return = "/"
+		return a.seal(ring, provider)
+	}
+	return value
+}
+
 // keep sets the cookie of an attempt. If the browser has too many, it removes them.
 func (a attempt) keep(w http.ResponseWriter, r *http.Request, auth web.Auth, ring sealed.Ring, provider string) {
-	text, _ := json.Marshal(a) // marshaling texts cannot fail
 	var others []string
 	for _, c := range r.Cookies() {
 		if name := strings.TrimPrefix(c.Name, "__Host-"); strings.HasPrefix(name, cookieStart) {
@@ -68,7 +77,7 @@ func (a attempt) keep(w http.ResponseWriter, r *http.Request, auth web.Auth, rin
 			auth.SetCookie(w, r, web.Cookie{Name: name}, "", 0)
 		}
 	}
-	auth.SetCookie(w, r, cookieOf(a.State), ring.Seal(text, place(provider)...), attemptLife)
+	auth.SetCookie(w, r, cookieOf(a.State), a.seal(ring, provider), attemptLife)
 }
 
 // place says where sealed attempts of a provider belong, so that keys can have other uses.

@@ -184,7 +184,7 @@ func TestRedirects(t *testing.T) {
 	s.linked("ada", p, "a")
 	for to, want := range map[string]string{
 		"/orders?x=1": "/orders?x=1", "": "/account", "https://evil.example": "/account", "//evil.example": "/account", `/\evil.example`: "/account",
-		"/" + strings.Repeat("x", maxReturn): "/account", "javascript:alert(1)": "/account", "/a\tb": "/account", "evil": "/account",
+		"/" + strings.Repeat("x", maxCookie): "/account", "javascript:alert(1)": "/account", "/a\tb": "/account", "evil": "/account",
 	} {
 		status, got, _ := s.through(s.browser(), p, "a", "", "return", to)
 		if status != http.StatusSeeOther || got != want {

@@ -62,7 +62,7 @@ func (s *SignIn) Register(mux *http.ServeMux) (err error) {
 		return fmt.Errorf(`oidc: the schema does not declare the field %s with "typed": false`, s.Field)
 	}
 	client := newClient(s.Transport)
-	f.Providers = nil
+	f.Providers, f.Links = nil, s.links
 	for _, p := range s.Providers {
 		remote, err := newRemote(p, f.Base+f.Paths.With, client, s.now)
 		switch {
@@ -81,7 +81,7 @@ func (s *SignIn) Register(mux *http.ServeMux) (err error) {
 		mux.Handle("GET "+path+"/callback", web.Protect(f.Visitor(s.callback(remote))))
 	}
 	if f.Paths.Links != "" {
-		mux.Handle(f.Paths.Links, web.Protect(f.Require(f.Page("links", s.links, s.unlink))))
+		mux.Handle(f.Paths.Links, web.Protect(f.Require(f.Page("links", nil, s.unlink))))
 	}
 	return nil
 }
@@ -99,7 +99,7 @@ func (s *SignIn) begin(p *remote) func(http.ResponseWriter, *http.Request) (stri
 				return f.Paths.SignIn, nil
 			}
 			if !s.verified(r) {
-				return s.verifyPath(), nil
+				return s.verifyPath(web.ReturnPath(r)), nil
 			}
 		}
 		a := newAttempt(session, web.ReturnPath(r), s.now())
@@ -122,9 +122,9 @@ func (s *SignIn) verified(r *http.Request) bool {
 }
 
 // verifyPath returns the path of the page that asks who the visitor is, and then returns to the
-// page of linked accounts.
-func (s *SignIn) verifyPath() string {
-	return s.Flows.Paths.Verify + "?" + url.Values{"return": {s.Flows.Paths.Links}}.Encode()
+// page of linked accounts that the visitor came from.
+func (s *SignIn) verifyPath(from string) string {
+	return s.Flows.Paths.Verify + "?" + url.Values{"return": {s.linksPath(from)}}.Encode()
 }
 
 // authURL returns the function that loads the data of that page: the URL of the provider.
@@ -154,12 +154,6 @@ func (s *SignIn) callback(p *remote) http.Handler {
 			return
 		}
 		load := func(*http.Request) (any, error) { return "/", err }
-		if page == "links" {
-			load = func(r *http.Request) (any, error) {
-				all, _ := s.links(r)
-				return all, err
-			}
-		}
 		s.Flows.Page(page, load, nil).ServeHTTP(w, r)
 	})
 }
@@ -205,7 +199,7 @@ func (s *SignIn) answer(w http.ResponseWriter, r *http.Request, p *remote) (to, 
 		if err := s.spend(r, a); err != nil {
 			return "", "gone", err
 		}
-		to, err := s.link(r, p, link)
+		to, err := s.link(r, p, a, link)
 		return to, page, err
 	}
 	e, err := s.account(r, p, claims, link)
@@ -277,7 +271,7 @@ func (s *SignIn) account(r *http.Request, p *remote, c Claims, link userdb.Link)
 }
 
 // link links an identity to the account of the visitor.
-func (s *SignIn) link(r *http.Request, p *remote, link userdb.Link) (string, error) {
+func (s *SignIn) link(r *http.Request, p *remote, a attempt, link userdb.Link) (string, error) {
 	f := s.Flows
 	err := f.ChangeLinks(r, web.MailLinked, p.Label, func() error {
 		_, err := f.Link(r, link)
@@ -287,27 +281,29 @@ func (s *SignIn) link(r *http.Request, p *remote, link userdb.Link) (string, err
 	case errors.Is(err, userdb.ErrDuplicate):
 		return "", errOther
 	case errors.Is(err, userdb.ErrNotVerified):
-		return s.verifyPath(), nil
+		return s.verifyPath(a.Return), nil
 	}
-	return f.Paths.Links + "?done=linked", err
+	return s.linksPath(a.Return) + "?done=linked", err
 }
 
-// A LinkedIdentity is a link as the page of linked accounts shows it.
-type LinkedIdentity struct {
-	Identity string
-	Label    string // of the provider, or its name if it is not configured any more
-}
-
-func (s *SignIn) links(r *http.Request) (any, error) {
-	var all []LinkedIdentity
-	for _, v := range web.Entry(r.Context()).TextValues(s.Field) {
-		l := LinkedIdentity{v.Text, cmp.Or(v.Label, "Another provider")}
+// links returns the linked accounts of an entry.
+func (s *SignIn) links(e userdb.Entry) (all []web.LinkedIdentity) {
+	for _, v := range e.TextValues(s.Field) {
+		l := web.LinkedIdentity{Identity: v.Text, Label: cmp.Or(v.Label, "Another provider")}
 		if p := s.remotes[v.Label]; p != nil {
 			l.Label = p.Label
 		}
 		all = append(all, l)
 	}
-	return all, nil
+	return all
+}
+
+// linksPath returns the page that follows a change of links: the one that the visitor came from.
+func (s *SignIn) linksPath(from string) string {
+	if from != "" && from == s.Flows.Paths.Security {
+		return from
+	}
+	return s.Flows.Paths.Links
 }
 
 // unlink removes a link from the account of the visitor, unless it is the last way to sign in.
@@ -317,8 +313,7 @@ func (s *SignIn) unlink(w http.ResponseWriter, r *http.Request) (string, error) 
 	for name := range s.remotes {
 		o.Labels = append(o.Labels, name)
 	}
-	all, _ := s.links(r)
-	for _, l := range all.([]LinkedIdentity) {
+	for _, l := range s.links(web.Entry(r.Context())) {
 		if l.Identity == identity {
 			label = l.Label
 		}
@@ -332,7 +327,7 @@ func (s *SignIn) unlink(w http.ResponseWriter, r *http.Request) (string, error) 
 	case is && refused.Rule == errLast.Rule:
 		err = errLast
 	case errors.Is(err, userdb.ErrNotVerified):
-		return s.verifyPath(), nil
+		return s.verifyPath(web.ReturnPath(r)), nil
 	}
-	return f.Paths.Links + "?done=unlinked", err
+	return s.linksPath(web.ReturnPath(r)) + "?done=unlinked", err
 }

@@ -1,0 +1,145 @@
+package web
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Passkeys lets the visitors of Flows use passkeys. Package passkey/pages implements it, so that
+// only programs that import that package compile its modules.
+type Passkeys interface {
+	// Proof returns the proof by the answer of a passkey in a form.
+	Proof(w http.ResponseWriter, r *http.Request) (userdb.Proof, error)
+	// Enrol adds the passkey in a form to the account of a visitor who is signed in. The errors are
+	// those of [userdb.Type.AddPasskey].
+	Enrol(w http.ResponseWriter, r *http.Request) (userdb.FactorChange, error)
+}
+
+// Ticket returns the ticket for the second step of the visitor's sign-in, or "" if the visitor has
+// not taken the first.
+func (a Auth) Ticket(r *http.Request) string { return a.CookieValue(r, a.ticketCookie()) }
+
+// A passkeyError is an error about the passkey in a form.
+type passkeyError struct{ error }
+
+func (e passkeyError) Unwrap() error { return e.error }
+
+// ofPasskey returns err as an error about the passkey in a form, if visitors can do something about
+// it.
+func ofPasskey(err error) error {
+	switch userdb.CodeOf(err) {
+	case userdb.CodeLogin, userdb.CodeDuplicate, userdb.CodeThrottled, userdb.CodeConflict, userdb.CodeNotFound:
+		return passkeyError{err}
+	}
+	return err
+}
+
+// hasPasskey reports whether a form has the answer of a passkey.
+func (f *Flows) hasPasskey(r *http.Request) bool {
+	return f.Passkeys != nil && r.PostForm.Has("passkey")
+}
+
+// signInByPasskey signs a visitor in who has shown a passkey, which is both steps.
+func (f *Flows) signInByPasskey(w http.ResponseWriter, r *http.Request) error {
+	ctx, cancel := withTimeout(r)
+	defer cancel()
+	proof, err := f.Passkeys.Proof(w, r)
+	var e userdb.Entry
+	if err == nil {
+		e, err = f.Users.LoginPasskey(ctx, proof, f.Attempt(r))
+	}
+	if err == nil && !f.allows(e) {
+		err = userdb.ErrLogin
+	}
+	if err == nil {
+		err = f.Start(w, r, e)
+	}
+	return ofPasskey(err)
+}
+
+// raiseByPasskey verifies a visitor who is signed in, by a passkey alone.
+func (f *Flows) raiseByPasskey(w http.ResponseWriter, r *http.Request) error {
+	proof, err := f.Passkeys.Proof(w, r)
+	if err == nil {
+		_, err = f.Raise(w, r, proof)
+	}
+	return ofPasskey(err)
+}
+
+// addPasskey adds a passkey, and returns recovery codes if it is the first factor.
+func (f *Flows) addPasskey(w http.ResponseWriter, r *http.Request) ([]string, error) {
+	if !f.hasPasskey(r) {
+		return nil, passkeyError{userdb.ErrLogin}
+	}
+	c, err := f.Passkeys.Enrol(w, r)
+	f.replaceSession(w, r, c)
+	return c.RecoveryCodes, ofPasskey(err)
+}
+
+// factorKind returns the method of one of the visitor's factors, or "" if there is no such factor.
+func (f *Flows) factorKind(r *http.Request, id string) string {
+	all, _ := f.Users.Factors(r.Context(), me(r))
+	for _, one := range all {
+		if one.ID == id {
+			return one.Method
+		}
+	}
+	return ""
+}
+
+// methodsParameter names the form value that says which methods the second step offers, if they
+// are not those of an authenticator app.
+const methodsParameter = "by"
+
+// withMethods adds to the path of a page the methods by which the second step can be taken.
+func withMethods(to string, methods []string) string {
+	if !slices.Contains(methods, "passkey") {
+		return to
+	}
+	return to + "&" + methodsParameter + "=" + strings.Join(methods, "+")
+}
+
+// By reports whether the second step can be taken by a method: "totp", "recovery" or "passkey". In
+// the page code it is what the first step has found.
+func (p Page) By(method string) bool {
+	methods := p.Me.FactorMethods()
+	if p.Name == "code" {
+		methods = strings.Fields(p.Methods())
+	}
+	return slices.Contains(methods, method) && (method != "passkey" || p.Passkeys)
+}
+
+// Methods returns the methods of the second step in the page code, for its form.
+func (p Page) Methods() string {
+	if given := p.Form.Get(methodsParameter); given != "" {
+		return given
+	}
+	return "recovery totp"
+}
+
+// ByRecoveryCode reports whether a page asks for a recovery code rather than for a code of an app.
+func (p Page) ByRecoveryCode() bool { return p.Form.Has("recovery") || !p.By("totp") }
+
+// passkeyPages are the pages that have a form for passkeys.
+var passkeyPages = []string{"signin", "code", "verify", "security"}
+
+// passkeyPolicy lets pages run the script for passkeys, and the script ask for challenges.
+const passkeyPolicy = "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// allowScript lets a page run the script for passkeys, if it has a form for them.
+func (f *Flows) allowScript(w http.ResponseWriter, name string) {
+	if f.Passkeys != nil && slices.Contains(passkeyPages, name) {
+		w.Header().Set("Content-Security-Policy", passkeyPolicy)
+	}
+}
+
+// ForIdentifier returns the attribute autocomplete of the input for an identifier.
+func (p Page) ForIdentifier() string {
+	if p.Passkeys {
+		return "username webauthn"
+	}
+	return "username"
+}

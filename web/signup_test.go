@@ -1,0 +1,157 @@
+package web_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/userdbtest"
+	"github.com/coffeenode/userdb/web"
+)
+
+// newAtOnce returns a site at which visitors sign up without a mail.
+func newAtOnce(t *testing.T) (*flowSite, *userdbtest.Clock) {
+	t.Helper()
+	store := userdbtest.New(t, userdbtest.With(factorOptions()))
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Users, f.SignUp = store.Type("user"), web.SignUpAtOnce })
+	s.users = store.Type("user")
+	return s, store.Clock
+}
+
+// proof returns the secret in the last mail, which must be about proving an address.
+func (s *flowSite) proof() string {
+	s.t.Helper()
+	s.sent()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.mails[len(s.mails)-1]
+	secret, is := strings.CutPrefix(m.Link, "https://example.com/prove?token=")
+	if !is || m.Kind != web.MailProve || m.Subject() != "Confirm your address" || !strings.Contains(m.Text(), "do nothing") {
+		s.t.Fatalf("got the mail %s %q with the link %s", m.Kind, m.Subject(), m.Link)
+	}
+	return secret
+}
+
+func (s *flowSite) signUpAtOnce(c *http.Client, name string) {
+	s.t.Helper()
+	status, to, body := s.send(c, "/signup", "email", name+"@example.com", "name", name, "password", goodPassword)
+	if status != http.StatusSeeOther || to != "/account?done=welcome" {
+		s.t.Fatalf("signing up: got %d %s, want 303 to the account:\n%s", status, to, body)
+	}
+}
+
+func (s *flowSite) find(name string) userdb.Entry {
+	s.t.Helper()
+	e, err := s.users.Find(s.t.Context(), hints.Any(name))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return e
+}
+
+// TestSignUpAtOnce signs up without a mail. The account gets no second factor and no further
+// address until its owner has proved the address.
+func TestSignUpAtOnce(t *testing.T) {
+	s, clock := newAtOnce(t)
+	c := s.client()
+	if _, _, body := s.send(c, "/signup"); !strings.Contains(body, `id="password"`) || !strings.Contains(body, `id="name"`) {
+		t.Errorf("the page does not ask for everything:\n%s", body)
+	}
+	for _, form := range [][]string{{"email", "x", "password", goodPassword}, {"email", "no address", "name", "ann", "password", goodPassword}, {"email", "ann@example.com", "name", "ann"}} {
+		if status, _, body := s.send(c, "/signup", form...); status != 422 || !strings.Contains(body, `role="alert"`) {
+			t.Errorf("%q: got %d, want 422:\n%s", form, status, body)
+		}
+	}
+	s.signUpAtOnce(c, "ann")
+	s.wantLevel("after signing up", c, 1)
+	if e := s.find("ann"); !e.Unproven() || e.Verified("email") {
+		t.Errorf("the account is unproven: %v, verified: %v", e.Unproven(), e.Verified("email"))
+	}
+	if status, _, body := s.send(s.client(), "/signup", "email", "Ann@example.com", "name", "other", "password", goodPassword); status != 422 || !strings.Contains(body, "Somebody has this already") {
+		t.Errorf("the address again: got %d, want 422:\n%s", status, body)
+	}
+
+	_, _, body := s.send(c, "/account/security")
+	if !strings.Contains(body, "confirm your address first") || strings.Contains(body, "Add an app") {
+		t.Errorf("the page offers what the account cannot have:\n%s", body)
+	}
+	const first = "Confirm your address first."
+	if status, _, body := s.send(c, "/account/security", "do", "add", "label", "phone"); status != 422 || !strings.Contains(body, first) {
+		t.Errorf("adding an app: got %d, want 422:\n%s", status, body)
+	}
+	if status, _, body := s.send(c, "/account/addresses", "do", "add", "email", "a@example.org", "password", goodPassword); status != 422 || !strings.Contains(body, first) {
+		t.Errorf("adding an address: got %d, want 422:\n%s", status, body)
+	}
+	for n := range 4 {
+		status, _, body := s.send(c, "/account/security", "do", "prove")
+		if want := map[bool]int{true: http.StatusSeeOther, false: http.StatusTooManyRequests}[n < 3]; status != want {
+			t.Errorf("asking for mail %d: got %d, want %d:\n%s", n+1, status, want, body)
+		}
+	}
+	secret := s.proof()
+	if _, _, body := s.send(c, "/prove?token="+secret); !strings.Contains(body, "ann@example.com") || strings.Contains(body, `id="password"`) {
+		t.Errorf("the page does not ask the owner of the session:\n%s", body)
+	}
+	if status, to, body := s.send(c, "/prove", "token", secret); status != http.StatusSeeOther || to != "/account?done=proved" {
+		t.Errorf("proving: got %d %s, want 303 to the account:\n%s", status, to, body)
+	}
+	s.wantLevel("after proving", c, 1)
+	if e := s.find("ann"); e.Unproven() || !e.Verified("email") {
+		t.Errorf("the account is unproven: %v, verified: %v", e.Unproven(), e.Verified("email"))
+	}
+	a, form := s.addAppAfter(c, clock)
+	if status, _, body := s.send(c, "/account/security", append(form, "code", a.code())...); status != 200 {
+		t.Errorf("adding an app afterwards: got %d:\n%s", status, body)
+	}
+}
+
+func (s *flowSite) addAppAfter(c *http.Client, clock *userdbtest.Clock) (*app, []string) {
+	s.t.Helper()
+	clock.Advance(time.Second)
+	return s.addApp(c, clock.Now, "phone")
+}
+
+// TestSignUpAtOnceByStranger opens the mail of an account that a stranger created. Nothing of the
+// stranger is left.
+func TestSignUpAtOnceByStranger(t *testing.T) {
+	s, _ := newAtOnce(t)
+	stranger, owner := s.client(), s.client()
+	s.signUpAtOnce(stranger, "ann")
+	secret := s.proof()
+	if _, _, body := s.send(owner, "/prove?token="+secret); !strings.Contains(body, "Somebody signed up with your address.") || !strings.Contains(body, `id="password"`) {
+		t.Errorf("the page does not ask for a password:\n%s", body)
+	}
+	if status, _, body := s.send(owner, "/prove", "token", secret, "password", "short"); status != 422 || !strings.Contains(body, "At least 8 characters") {
+		t.Errorf("a short password: got %d, want 422:\n%s", status, body)
+	}
+	if status, to, body := s.send(owner, "/prove", "token", secret, "password", "brand new horse"); status != http.StatusSeeOther || to != "/account?done=password" {
+		t.Errorf("proving: got %d %s, want 303 to the account:\n%s", status, to, body)
+	}
+	s.wantLevel("the owner", owner, 1)
+	s.wantLevel("the stranger", stranger, 0)
+	if status, _, _ := s.send(stranger, "/signin", "identifier", "ann", "password", goodPassword); status != 422 {
+		t.Errorf("the password of the stranger: got %d, want 422", status)
+	}
+	if status, _, _ := s.send(owner, "/prove", "token", secret, "password", "brand new horse 2"); status != http.StatusGone {
+		t.Errorf("the link again: got %d, want 410", status)
+	}
+	if status, _, _ := s.send(owner, "/prove?token=made-up"); status != http.StatusGone {
+		t.Errorf("a link that was made up: got %d, want 410", status)
+	}
+}
+
+// TestSignUpAtOnceLimit checks that one origin creates only so many accounts.
+func TestSignUpAtOnceLimit(t *testing.T) {
+	s, _ := newAtOnce(t)
+	for n := range 21 {
+		want := map[bool]int{true: http.StatusSeeOther, false: http.StatusTooManyRequests}[n < 20]
+		name := fmt.Sprint("visitor", n)
+		if status, _, body := s.send(s.client(), "/signup", "email", name+"@example.com", "name", name, "password", goodPassword); status != want {
+			t.Fatalf("account %d: got %d, want %d:\n%s", n+1, status, want, body)
+		}
+	}
+}
