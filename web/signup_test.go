@@ -16,7 +16,11 @@ import (
 // newAtOnce returns a site at which visitors sign up without a mail.
 func newAtOnce(t *testing.T) (*flowSite, *userdbtest.Clock) {
 	t.Helper()
-	store := userdbtest.New(t, userdbtest.With(factorOptions()))
+	o := factorOptions()
+	email := o.Schema.Types["user"].Fields["email"]
+	email.Many = 3
+	o.Schema.Types["user"].Fields["email"] = email
+	store := userdbtest.New(t, userdbtest.With(o))
 	s := newFlows(t, "memory:", func(f *web.Flows) { f.Users, f.SignUp = store.Type("user"), web.SignUpAtOnce })
 	s.users = store.Type("user")
 	return s, store.Clock
