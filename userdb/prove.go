@@ -259,9 +259,9 @@ func (t *Type) RaiseSession(
 	return e, session, raised, nil
 }
 
-// raiseTicket returns the hash of the ticket for raising a session. All who have the same answer of
-// a passkey share one ticket, which is spent once. No secret has this hash, so Prove does not accept
-// the ticket.
+// raiseTicket returns the hash of the ticket for raising a session. All calls with the same answer
+// of a passkey share one ticket, which is spent once. No secret has this hash, so Prove does not
+// accept the ticket.
 func raiseTicket(p Proof) string {
 	name := p.answer.Challenge
 	if p.kind != factor.Passkey {

@@ -236,7 +236,7 @@ func TestListQuery(t *testing.T) {
 		}
 	}
 	if _, err := web.ListQuery(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?added=x", nil), users, "added"); !errors.Is(err, userdb.ErrInvalid) {
-		t.Errorf("a date that is none: %v", err)
+		t.Errorf("x as a date: %v", err)
 	}
 }
 

@@ -20,8 +20,8 @@ import (
 //     "done welcome".
 //   - For mails "mail" and the kind, such as "mail reset", and the same with "subject" after it.
 //   - For everything else on pages the English text.
-//   - "date layout" and "time layout" are layouts for time.Format, and "seconds", "minutes" and "hours" say how
-//     long to wait.
+//   - "date layout" and "time layout" are layouts for time.Format, and "seconds", "minutes" and
+//     "hours" say how long to wait.
 //
 // A text contains the names of parameters in {braces}. Texts of pages may contain HTML.
 type Catalogue map[string]string
@@ -104,7 +104,7 @@ func (p Page) Date(t time.Time) string {
 	return t.UTC().Format(catalogueOf(p.Language).lookup("date layout"))
 }
 
-// Time is documented at Date.
+// Time returns a time, in UTC and in the language of the page.
 func (p Page) Time(t time.Time) string {
 	return t.UTC().Format(catalogueOf(p.Language).lookup("time layout"))
 }

@@ -14,7 +14,8 @@ import (
 // textsOfPages returns the texts that the templates of Flows show.
 func textsOfPages(t *testing.T) map[string]bool {
 	t.Helper()
-	found := map[string]bool{"E-mail address or name": true, "Name": true} // labels that Flows sets, and of Fields
+	// Flows sets the first label, and the second is that of a field.
+	found := map[string]bool{"E-mail address or name": true, "Name": true}
 	call := regexp.MustCompile(`\.(?:T|Field "[a-z-]+") "([^"]+)"`)
 	for _, template := range web.Templates().Templates() {
 		if template.Tree == nil {

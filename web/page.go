@@ -99,8 +99,8 @@ func shown(form url.Values, e userdb.Entry, field string) string {
 	return e.Text(field)
 }
 
-// Field returns an input for a template. Its label is translated, and its value is what the visitor typed or else what is
-// stored; passwords and codes are not shown again.
+// Field returns an input for a template. Its label is translated, and its value is what the visitor
+// typed, or else what is stored. Passwords and codes are not shown again.
 func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
 	secret := kind == "password" || autocomplete == "one-time-code" || name == "recovery"
 	if sent, is := p.Form[name]; is && !secret {

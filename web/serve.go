@@ -17,7 +17,8 @@ type Ops struct {
 	// Addr is where /livez, /readyz and /metrics are served, such as 127.0.0.1:9090. Visitors must
 	// not reach it. If "", they are not served.
 	Addr string
-	// Ready says whether requests can be answered now, such as userdb.DB.Ping. If nil, they can.
+	// Ready returns an error if requests cannot be answered now, as userdb.DB.Ping does. If nil, they
+	// always can.
 	Ready func(context.Context) error
 	// Metrics serves /metrics, such as promhttp.Handler(). If nil, there are none.
 	Metrics http.Handler

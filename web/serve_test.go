@@ -26,7 +26,7 @@ import (
 // serveMails names the environment variable with the directory for the mails of TestServeProcess.
 const serveMails = "USERDB_TEST_SERVE_MAILS"
 
-// TestServeProcess is the process that TestServeEnds starts: a site whose mailer takes 50 ms for
+// TestServeProcess runs a site, in the process that TestServeEnds starts. Its mailer takes 50 ms for
 // each mail, or hangs.
 func TestServeProcess(t *testing.T) {
 	dir := os.Getenv(serveMails)

@@ -151,7 +151,7 @@ var french = Catalogue{
 	"From now on, mail goes to <strong>{address}</strong>, and you sign in with that address.": "Désormais, les e-mails iront à <strong>{address}</strong>, et vous vous connecterez avec cette adresse.",
 	"Go on":            "Continuer",
 	"I have kept them": "Je les ai conservés",
-	"If <strong>{to}</strong> can be reached, a mail with instructions is on its way.": "Si <strong>{to}</strong> peut être joint, un e-mail avec la marche à suivre est en route.",
+	"If <strong>{to}</strong> can be reached, a mail with instructions is on its way.": "Si l’adresse <strong>{to}</strong> existe, un e-mail avec la marche à suivre est en route.",
 	"If you have an account here, sign in first, and then link it.":                    "Si vous avez un compte ici, connectez-vous d’abord, puis liez-le.",
 	"If you have none, look for a mail with a link, or sign up.":                       "Si vous n’en avez pas, cherchez un e-mail contenant un lien ou inscrivez-vous.",
 	"Linked accounts":    "Comptes liés",
