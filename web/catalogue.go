@@ -99,7 +99,7 @@ func (p Page) T(text string, args ...any) template.HTML {
 	return template.HTML(strings.NewReplacer(parameters...).Replace(catalogueOf(p.Language).lookup(text)))
 }
 
-// Date and Time return a time in UTC in the page's language.
+// Date returns the date of a time, in UTC and in the language of the page.
 func (p Page) Date(t time.Time) string {
 	return t.UTC().Format(catalogueOf(p.Language).lookup("date layout"))
 }
