@@ -11,7 +11,7 @@ func TestSignUpAtOnce(t *testing.T) {
 			b.onPage("Sign up")
 			b.submit("/signup", "email", "ann@example.com", "name", "ann", "password", "short")
 			b.onPage("Sign up")
-			b.wantProblem("password", "This is too short")
+			b.wantProblem("password", "At least 8 characters.")
 			b.submit("/signup", "password", password)
 			b.onPage("Your account", "ann@example.com", "Welcome. Your account has been created.")
 			b.visit("/account/security")
