@@ -178,6 +178,7 @@ func TestDecode(t *testing.T) {
 		{inJSON, `{}`, "ann 1990-02-03 2 1.75 true [go] member", ""},
 		{inJSON, `{"role": "admin"}`, "", "role field: This is not allowed: cannot be set."},
 		{inJSON, `{"children": 300, "born": 5}`, "", "born date: Not a date. Write 2026-11-20.; children number: Not a number."},
+		{"text/plain", `{"name": "bob"}`, "", " form: This is not allowed: the body is neither a form nor JSON: see its Content-Type."},
 		{inJSON, `[]`, "", " form: This is not allowed: the body is not a JSON object."},
 		{inJSON, `{"name": "` + strings.Repeat("x", 64<<10) + `"}`, "", " size: This is too long."},
 	} {
@@ -198,7 +199,15 @@ func TestDecode(t *testing.T) {
 			}
 		}
 	}
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(""))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader("interests=go"))
+	r.Header.Set("Content-Type", form)
+	var pointed struct {
+		UID       string    `userdb:"uid,primary"`
+		Interests *[]string `userdb:"interests"`
+	}
+	if err := web.Decode(r, &pointed, "interests"); err != nil || pointed.Interests == nil || len(*pointed.Interests) != 1 {
+		t.Errorf("a pointer to values: %v, %v", pointed.Interests, err)
+	}
 	if err := web.Decode(r, &before, "nmae"); err == nil || userdb.CodeOf(err) != userdb.CodeOther {
 		t.Errorf("a name that the struct does not have: %v", err)
 	}

@@ -140,8 +140,9 @@ func (a Auth) Require(next http.Handler) http.Handler {
 	return a.handler(next, a.signedIn)
 }
 
-// RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag. It
-// takes one more round trip.
+// RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag, or whose
+// address is not verified although somebody registered the entry with it; see
+// userdb.NewEntry.SelfRegistered. It takes one more round trip.
 func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 	return a.handler(next, func(w http.ResponseWriter, r *http.Request, v visitor) bool {
 		if !a.signedIn(w, r, v) {
@@ -150,6 +151,7 @@ func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 		ctx, cancel := withTimeout(r)
 		defer cancel()
 		has, err := a.Users.Tags(hints.Key(v.entry.Key())).Has(ctx, tag)
+		has = has && !v.entry.Unproven()
 		switch {
 		case errors.Is(err, userdb.ErrNotFound): // deleted meanwhile
 			has = false

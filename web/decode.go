@@ -25,7 +25,7 @@ const maxBody = 64 << 10
 
 // Decode reads fields of a form or of a JSON object into a struct with `userdb` tags. fields are
 // the names in the tags that the sender may set; JSON with others is refused, and others in a form
-// are ignored. Text is taken without white space around it. An empty input is the zero value, or
+// are ignored. Text of a form is taken without white space around it. An empty input is the zero value, or
 // nil for a pointer. The type of the Go field says what is accepted: a bool is true if its checkbox
 // is ticked, a []string has all values of its inputs, a time.Time is written 2026-11-20 or as in
 // RFC 3339, and a type that implements encoding.TextUnmarshaler reads its text. A field that is
@@ -46,6 +46,9 @@ func Decode[T any](r *http.Request, v *T, fields ...string) error {
 		return err
 	}
 	if !isJSON {
+		if !hasForm(r) {
+			return notRead("form", "", "the body is neither a form nor JSON: see its Content-Type")
+		}
 		if err := r.ParseForm(); err != nil {
 			return notRead("form", "", err.Error())
 		}
@@ -78,6 +81,12 @@ func Decode[T any](r *http.Request, v *T, fields ...string) error {
 
 func notRead(rule, field, reason string) error {
 	return &userdb.FieldError{Err: userdb.ErrInvalid, Field: field, Rule: rule, Reason: reason}
+}
+
+// hasForm reports whether r.ParseForm reads the body of a request that is not in JSON.
+func hasForm(r *http.Request) bool {
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return kind == "application/x-www-form-urlencoded" && (r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch)
 }
 
 // jsonIn returns the members of the JSON object in the body of a request, and whether the request
@@ -123,6 +132,10 @@ func decodeForm(into reflect.Value, values []string, sent bool) (rule string) {
 			if text = strings.TrimSpace(text); text != "" {
 				texts = append(texts, text)
 			}
+		}
+		if pointer {
+			into.Set(reflect.New(base))
+			into = into.Elem()
 		}
 		into.Set(reflect.ValueOf(texts))
 		return ""

@@ -31,6 +31,19 @@ func (l Limit) Allow(r *http.Request) error {
 	} else if visitor == "origin " {
 		return nil
 	}
+	return l.count(r, visitor)
+}
+
+// allowOrigin does what Allow does, and counts a visitor by the origin of the request even if the
+// visitor is signed in.
+func (l Limit) allowOrigin(r *http.Request) error {
+	if origin := Origin(r, l.Auth.Proxies); origin != "" {
+		return l.count(r, "origin "+origin)
+	}
+	return nil
+}
+
+func (l Limit) count(r *http.Request, visitor string) error {
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()
 	uses := userdb.Limit{Name: cmp.Or(l.Name, "requests"), Max: cmp.Or(l.Max, 60), Window: cmp.Or(l.Window, time.Hour)}

@@ -22,10 +22,10 @@ type Ops struct {
 	Ready func(context.Context) error
 	// Metrics serves /metrics, such as promhttp.Handler(). If nil, there are none.
 	Metrics http.Handler
-	// Grace limits the time for requests in progress and, after them, Close. If zero, it is 10
-	// seconds. The process should be killed only some seconds after that.
+	// Grace limits the time for requests in progress, and then the time for Close. If zero, it is 10
+	// seconds. The process should be killed only some seconds after both.
 	Grace time.Duration
-	// Close is called when no request is left, such as MailQueue.Close. Its context ends with
+	// Close is called when no request is left, such as MailQueue.Close. Its context ends after
 	// Grace.
 	Close func(context.Context) error
 	// Listener, if not nil, is where visitors are served, in place of the address; Serve closes it.
@@ -63,18 +63,23 @@ func Serve(ctx context.Context, addr string, h http.Handler, o Ops) error {
 	case err = <-ended:
 	}
 	ending.Store(true)
-	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(o.Grace, 10*time.Second))
-	defer cancel()
-	if left := site.Shutdown(limited); left != nil {
+	if left := o.within(ctx, site.Shutdown); left != nil {
 		err = errors.Join(err, fmt.Errorf("requests were cut off: %w", left), site.Close())
 	}
-	if o.Close != nil {
-		err = errors.Join(err, o.Close(limited))
+	if o.Close != nil { // slow requests must not take its time
+		err = errors.Join(err, o.within(ctx, o.Close))
 	}
 	for _, s := range servers[1:] {
 		err = errors.Join(err, s.Close())
 	}
 	return err
+}
+
+// within calls f with a context that ends after Grace, and not with ctx.
+func (o Ops) within(ctx context.Context, f func(context.Context) error) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), cmp.Or(o.Grace, 10*time.Second))
+	defer cancel()
+	return f(limited)
 }
 
 // newServer returns a server on which slow clients cannot hold connections.

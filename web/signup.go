@@ -21,7 +21,7 @@ const (
 
 // signUpAtOnce creates an account whose address nobody has verified, and mails a link that does.
 func (f *Flows) signUpAtOnce(w http.ResponseWriter, r *http.Request) (string, error) {
-	if err := (Limit{Auth: f.Auth, Name: "sign-ups", Max: maxAtOnce}).Allow(r); err != nil {
+	if err := (Limit{Auth: f.Auth, Name: "sign-ups", Max: maxAtOnce}).allowOrigin(r); err != nil {
 		return "", err
 	}
 	places, err := f.Mail.reserve(1)
@@ -92,5 +92,8 @@ func (f *Flows) prove(w http.ResponseWriter, r *http.Request) (string, error) {
 		return f.Paths.Account + "?done=proved", err
 	}
 	e, err := f.Users.ResetPassword(r.Context(), purposeProve, secret, r.PostFormValue("password"))
+	if doneWithoutEntry(err) {
+		return f.Paths.SignIn + "?done=password", nil
+	}
 	return f.enter(w, r, e, err, "password")
 }

@@ -3,6 +3,8 @@ package web_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -151,11 +153,47 @@ func TestSignUpAtOnceByStranger(t *testing.T) {
 // TestSignUpAtOnceLimit checks that one origin creates only so many accounts.
 func TestSignUpAtOnceLimit(t *testing.T) {
 	s, _ := newAtOnce(t)
+	visitor := s.client() // being signed in to another account does not matter
 	for n := range 21 {
 		want := map[bool]int{true: http.StatusSeeOther, false: http.StatusTooManyRequests}[n < 20]
 		name := fmt.Sprint("visitor", n)
-		if status, _, body := s.send(s.client(), "/signup", "email", name+"@example.com", "name", name, "password", goodPassword); status != want {
+		if status, _, body := s.send(visitor, "/signup", "email", name+"@example.com", "name", name, "password", goodPassword); status != want {
 			t.Fatalf("account %d: got %d, want %d:\n%s", n+1, status, want, body)
 		}
+	}
+}
+
+// TestUnprovenHasNoRights checks that a tag counts only once the address is verified with which
+// somebody registered the account.
+func TestUnprovenHasNoRights(t *testing.T) {
+	s, _ := newAtOnce(t)
+	s.flows.New = func(_ *http.Request, i userdb.Invitation, n *userdb.NewEntry) error {
+		n.Tags = []string{"admin"} // by an address that anybody can type
+		return nil
+	}
+	c := s.client()
+	s.signUpAtOnce(c, "ann")
+	admin := s.flows.RequireTag("admin", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	visit := func() int {
+		u, err := url.Parse(s.server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/admin", nil)
+		for _, cookie := range c.Jar.Cookies(u) {
+			r.AddCookie(cookie)
+		}
+		w := httptest.NewRecorder()
+		admin.ServeHTTP(w, r)
+		return w.Code
+	}
+	if status := visit(); status != http.StatusForbidden {
+		t.Errorf("before the address is verified: got %d, want 403", status)
+	}
+	if status, to, body := s.send(c, "/prove", "token", s.proof()); status != http.StatusSeeOther {
+		t.Fatalf("verifying: got %d %s:\n%s", status, to, body)
+	}
+	if status := visit(); status != http.StatusOK {
+		t.Errorf("afterwards: got %d, want 200", status)
 	}
 }

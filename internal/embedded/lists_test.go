@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,12 +38,13 @@ func TestChaosLists(t *testing.T) {
 		t.Skip("the socket needs Unix")
 	}
 	t.Parallel()
-	length := 3 * time.Second
+	length, most := 3*time.Second, 3*time.Minute // most until every verb has succeeded
 	if minutes, err := strconv.ParseFloat(os.Getenv("USERDB_CHAOS_MINUTES"), 64); err == nil {
 		length = time.Duration(minutes * float64(time.Minute))
+		most = length
 	}
 	path, began := filepath.Join(t.TempDir(), "f"), time.Now()
-	ctx, stop := context.WithTimeout(t.Context(), length)
+	ctx, stop := context.WithTimeout(t.Context(), most)
 	defer stop()
 	l := &lists{t: t, path: path, epoch: func() int { return int(time.Since(began) / time.Second) }, ops: map[int][]testdb.ListOp{}}
 	var clients sync.WaitGroup
@@ -51,6 +53,9 @@ func TestChaosLists(t *testing.T) {
 	}
 	for ctx.Err() == nil {
 		l.serve(ctx)
+		if most > length && time.Since(began) > length && !slices.Contains(l.succeeded(), 0) {
+			stop()
+		}
 	}
 	clients.Wait()
 	s, err := embedded.Open(t.Context(), path)
@@ -66,25 +71,38 @@ func TestChaosLists(t *testing.T) {
 			hashes[key] = s.Client().HGetAll(t.Context(), key).Val()
 		}
 	}
-	found, succeeded := testdb.ListDamage(hashes, texts), map[string]int{}
+	found := testdb.ListDamage(hashes, texts)
 	for epoch, ops := range l.ops {
 		found = append(found, testdb.ListViolations(ops)...)
 		found = append(found, testdb.ListFacts(epoch, ops, func(key string) map[string]string { return hashes[key] })...)
-		for _, o := range ops {
-			if o.OK {
-				succeeded[o.Ask.Verb]++
-			}
-		}
 	}
 	for _, violation := range found {
 		t.Error(violation)
 	}
-	t.Log("succeeded:", succeeded)
-	for _, verb := range []string{"create", "add", "drop", "first", "exchange", "delete", "release", "find"} {
-		if succeeded[verb] == 0 {
+	succeeded := l.succeeded()
+	t.Log("succeeded:", listVerbs, succeeded)
+	for i, verb := range listVerbs {
+		if succeeded[i] == 0 {
 			t.Errorf("no %s succeeded", verb)
 		}
 	}
+}
+
+var listVerbs = []string{"create", "add", "drop", "first", "exchange", "delete", "release", "find"}
+
+// succeeded returns how often each of listVerbs has succeeded.
+func (l *lists) succeeded() []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := make([]int, len(listVerbs))
+	for _, ops := range l.ops {
+		for _, o := range ops {
+			if i := slices.Index(listVerbs, o.Ask.Verb); o.OK && i >= 0 {
+				n[i]++
+			}
+		}
+	}
+	return n
 }
 
 // A lists holds the state of a run.
