@@ -42,7 +42,7 @@ test: redis
 # all packages, so go test need not vet them again.
 test-all: redis
 	USERDB_STATES=25000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
-		$(PROGRESS) go test -vet=off -p 3 -parallel 4 -timeout 30m $(PACKAGES)
+		$(PROGRESS) go test -vet=off -p 3 -parallel 4 -timeout 45m $(PACKAGES)
 	$(PROGRESS) bash -c 'cd bench && go test .'
 	$(PROGRESS) bash -c 'cd bench/peers && go test .'
 
