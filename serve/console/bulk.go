@@ -117,30 +117,37 @@ func (r *runner) bulkJob(ctx context.Context, db *userdb.DB, t *userdb.Type, j a
 				return errors.Join(err, out.Flush())
 			}
 		}
-		var res bulkResult
-		for i, uid := range b.uids {
-			err := do(hints.UID(uid))
-			refused, isRefused := errors.AsType[*userdb.FieldError](err)
-			switch {
-			case err == nil:
-				res.done++
-			case isAny(err, userdb.ErrNotFound, userdb.ErrCorrupt): // the others are fine
-				res.missing++
-			case isRefused: // so are they
-				res.refused++
-				res.reason = cmp.Or(res.reason, refused.Reason)
-			case b.do == "export": // its file is removed
-				return "", err
-			default:
-				return res.text(), err
-			}
-			w.setProgress(int64(i+1), int64(len(b.uids)))
-		}
-		if b.do == "export" {
+		res, err := b.each(do, func(n int) { w.setProgress(int64(n), int64(len(b.uids))) })
+		switch {
+		case b.do == "export" && err != nil: // its file is removed
+			return "", err
+		case b.do == "export":
 			w.update(func(d *detail) { d.Files = []string{exportFile} })
 		}
-		return res.text(), nil
+		return res.text(), err
 	})
+}
+
+// each does something to each account, and reports how many it has come to. An account that is
+// missing or refused does not keep it from the others.
+func (b bulkWork) each(do func(hints.Hint) error, progress func(int)) (res bulkResult, err error) {
+	for i, uid := range b.uids {
+		err := do(hints.UID(uid))
+		refused, isRefused := errors.AsType[*userdb.FieldError](err)
+		switch {
+		case err == nil:
+			res.done++
+		case isAny(err, userdb.ErrNotFound, userdb.ErrCorrupt):
+			res.missing++
+		case isRefused:
+			res.refused++
+			res.reason = cmp.Or(res.reason, refused.Reason)
+		default:
+			return res, err
+		}
+		progress(i + 1)
+	}
+	return res, nil
 }
 
 // A bulkResult counts accounts by what became of them. reason says why the first was refused.
