@@ -25,25 +25,25 @@ const (
 
 // A listing holds one page of the accounts of a type.
 type listing struct {
-	Type, Path   string
-	NewPath      string // path of the form for a new account
-	Label        header // of the column with the labels
-	Columns      []header
-	Choices      []choice // of columns
-	Rows         []row
-	Conditions   []condition
-	Kept         []input  // parameters that forms keep
-	KeptColumns  []input  // the chosen columns, which a form for another filter keeps
-	Filters      []filter // what a form for another filter offers
-	Orders       []string // fields that lists can be ordered by
-	Dated        string   // the ordered field that says when accounts were added, or ""
-	HasTags      bool
-	Disabled     string
-	Next, Prev   string // paths, or "" if there is no such page
-	Count        string
-	Short        bool   // the page is not full, but later pages may have more accounts
-	RetiredPath  string // path of the page that lists retired UIDs, if the type has them
-	CountPath    string // path of the page that counts them, if this one does not
+	Type, Path  string
+	NewPath     string // path of the form for a new account
+	Label       header // of the column with the labels
+	Columns     []header
+	Choices     []choice // of columns
+	Rows        []row
+	Conditions  []condition
+	Kept        []input  // parameters that forms keep
+	KeptColumns []input  // the chosen columns, which a form for another filter keeps
+	Filters     []filter // what a form for another filter offers
+	Orders      []string // fields that lists can be ordered by
+	Dated       string   // the ordered field that says when accounts were added, or ""
+	HasTags     bool
+	Disabled    string
+	Next, Prev  string // paths, or "" if there is no such page
+	Count       string
+	Short       bool   // the page is not full, but later pages may have more accounts
+	RetiredPath string // path of the page that lists retired UIDs, if the type has them
+	CountPath   string // path of the page that counts them, if this one does not
 }
 
 // A filter is an option of the form for another filter. By is what the form sends.
@@ -194,7 +194,7 @@ func filterParams(params url.Values, dated string) (rest url.Values, ok bool) {
 	}
 	rest = cleanParams(params, "by", "value", "from", "to", "after", "count")
 	ranged := rest.Has("prefix") || rest.Has("gte") || rest.Has("lte")
-	if (rest.Has("where") || rest.Has("tag")) && !ranged { // an order would keep indexes from being used
+	if (rest.Has("where") || rest.Has("tag")) && !ranged { // an order would be used instead of indexes
 		rest.Del("order")
 		rest.Del("reverse")
 	}
