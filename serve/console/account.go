@@ -44,6 +44,7 @@ type account struct {
 	History                []event
 	SignIns                []event // that succeeded or failed, on their tab
 	Older                  string  // path of the page with older sign-ins, or ""
+	Paged                  bool    // there were sign-ins on a page before
 	Conflict               bool
 	Taken                  []match // the accounts that hold the values that were refused as taken
 }
@@ -118,12 +119,24 @@ func (c *Console) account(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c.showAccount(w, r, db, t, e, func(a *account, p *page) {
-		p.Undo = undoOf(a.Path, r.URL.Query())
+		if r.URL.Query().Has("done") {
+			if now, err := c.now(r.Context(), web.Entry(r.Context())); err == nil {
+				p.Undo = undoOf(r, *a, now)
+			}
+		}
 		if q := r.URL.Query().Get("q"); q != "" && len(q) <= maxQuery {
-			if readAs := db.Schema().Types[t.Name()].Canonical(q); readAs != q {
+			declared := db.Schema().Types[t.Name()]
+			if readAs := declared.Canonical(q); readAs != q && hasText(e, declared, readAs) {
 				a.Found = &foundBy{q, readAs, findPath(q)}
 			}
 		}
+	})
+}
+
+// hasText reports whether a text in canonical form is the UID or an identifier of an entry.
+func hasText(e userdb.Entry, t schema.Type, canonical string) bool {
+	return t.Canonical(e.UID()) == canonical || slices.ContainsFunc(t.Typed(), func(field string) bool {
+		return slices.ContainsFunc(e.Texts(field), func(text string) bool { return t.Canonical(text) == canonical })
 	})
 }
 
@@ -223,6 +236,7 @@ var signInKinds = []userdb.EventKind{userdb.EventLogin, userdb.EventLoginFailed,
 
 // readSignIns reads a page of the sign-ins of an entry, successes and failures.
 func (a *account) readSignIns(ctx context.Context, db *userdb.DB, e userdb.Entry, after string) error {
+	a.Paged = after != ""
 	found, err := db.Events(ctx, userdb.EventQuery{Latest: true, After: after, Kinds: signInKinds, Key: e.Key(), Limit: maxGuesses})
 	if isAny(err, userdb.ErrCursor) {
 		return nil // nothing is as old as that any more

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,6 +43,7 @@ type subject struct {
 	hint     hints.Hint
 	show     func(func(*account, *page)) // sends the page in place of the usual redirect
 	ask      func(page)                  // sends another page in place of it
+	then     url.Values                  // parameters of the page that follows, besides the action
 }
 
 type action func(subject) error
@@ -65,12 +67,13 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 			shown = true
 			c.show(w, r, http.StatusOK, p)
 		}
-		err := do(subject{r, db, t, e, db.Schema().Types[t.Name()], hints.Key(e.Key()), show, ask})
+		then := url.Values{}
+		err := do(subject{r, db, t, e, db.Schema().Types[t.Name()], hints.Key(e.Key()), show, ask, then})
 		if shown {
 			return
 		}
 		if err == nil {
-			http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done="+name+doneParams(name, r.PostForm), http.StatusSeeOther)
+			http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done="+name+prefixIfAny("&", then.Encode()), http.StatusSeeOther)
 			return
 		}
 		problems := web.Problems(err)
@@ -82,38 +85,54 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 	}
 }
 
-// doneParams returns the parameters, besides the name, of the page that follows an action: the tab
-// on which it was, and what undoOf needs.
-func doneParams(name string, form url.Values) string {
-	add, remove := strings.TrimSpace(form.Get("add")), form.Get("remove")
-	switch {
-	case name == "sessions/end" && form.Get("id") != "":
-		return "&tab=devices"
-	case name == "tags" && (add == "") != (remove == ""):
-		return "&" + url.Values{"added": {add}, "removed": {remove}}.Encode()
+// undoFor is how long an action can be taken back from the page that follows it.
+const undoFor = 10 * time.Minute
+
+// undoOf returns the form that takes back what the page says was done, or nil if it cannot be.
+// Anybody can make a link to the page, so only the history tells that the operator has just done
+// it, and that nobody has done anything of that kind since.
+func undoOf(r *http.Request, a account, now time.Time) *undo {
+	params, did := r.URL.Query(), userdb.EventTags
+	added, removed := params.Get("added"), params.Get("removed")
+	var u undo
+	switch done := params.Get("done"); {
+	case done == "disable" && params.Get("changed") != "" && a.Disabled:
+		u, did = undo{Path: a.Path + "/enable"}, userdb.EventDisable
+	case done == "enable" && params.Get("changed") != "" && !a.Disabled:
+		u, did = undo{Path: a.Path + "/disable"}, userdb.EventEnable
+	case done == "tags" && added != "" && removed == "" && slices.Contains(a.Tags, added):
+		u = undo{a.Path + "/tags", "remove", added}
+	case done == "tags" && removed != "" && added == "" && !slices.Contains(a.Tags, removed):
+		u = undo{a.Path + "/tags", "add", removed}
+	default:
+		return nil
 	}
-	return ""
+	last := slices.IndexFunc(a.History, func(e event) bool { // the newest event comes first
+		return e.Kind == did || did != userdb.EventTags && (e.Kind == userdb.EventDisable || e.Kind == userdb.EventEnable)
+	})
+	if last < 0 {
+		return nil
+	}
+	e := a.History[last]
+	if e.Kind != did || e.Actor != actorName(r) || now.Sub(e.Time) > undoFor {
+		return nil
+	}
+	return &u
 }
 
-// undoOf returns the form that takes back what the page says was done, or nil if it cannot be. A
-// tag that was already there before, or was not, is the same after both.
-func undoOf(path string, params url.Values) *undo {
-	switch added, removed := params.Get("added"), params.Get("removed"); {
-	case params.Get("done") == "disable":
-		return &undo{Path: path + "/enable"}
-	case params.Get("done") == "enable":
-		return &undo{Path: path + "/disable"}
-	case params.Get("done") == "tags" && added != "":
-		return &undo{path + "/tags", "remove", added}
-	case params.Get("done") == "tags" && removed != "":
-		return &undo{path + "/tags", "add", removed}
+func disable(s subject) error {
+	if !s.e.Disabled() {
+		s.then.Set("changed", "true")
 	}
-	return nil
+	return s.t.Disable(s.r.Context(), s.hint)
 }
 
-func disable(s subject) error { return s.t.Disable(s.r.Context(), s.hint) }
-
-func enable(s subject) error { return s.t.Enable(s.r.Context(), s.hint) }
+func enable(s subject) error {
+	if s.e.Disabled() {
+		s.then.Set("changed", "true")
+	}
+	return s.t.Enable(s.r.Context(), s.hint)
+}
 
 func resetThrottle(s subject) error { return s.t.ResetThrottle(s.r.Context(), s.hint) }
 
@@ -124,6 +143,7 @@ func endSessions(s subject) error {
 		_, err := s.t.EndSessions(s.r.Context(), s.hint)
 		return err
 	}
+	s.then.Set("tab", "devices")
 	err := s.t.EndSessionID(s.r.Context(), s.hint, id)
 	if isAny(err, userdb.ErrNotFound) { // it has ended meanwhile
 		err = nil
@@ -140,17 +160,29 @@ func setPassword(s subject) error {
 	return err
 }
 
-// changeTags removes a tag, adds one, or does both.
+// changeTags removes a tag, adds one, or does both. The page that follows is told which, unless it
+// was so before.
 func changeTags(s subject) error {
 	tags, add, remove := s.t.Tags(s.hint), strings.TrimSpace(s.r.PostFormValue("add")), s.r.PostFormValue("remove")
-	var err error
 	if remove != "" {
-		_, err = tags.Remove(s.r.Context(), remove)
+		n, err := tags.Remove(s.r.Context(), remove)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			s.then.Set("removed", remove)
+		}
 	}
-	if err == nil && add != "" {
-		_, err = tags.Add(s.r.Context(), add)
+	if add != "" {
+		n, err := tags.Add(s.r.Context(), add)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			s.then.Set("added", add)
+		}
 	}
-	return err
+	return nil
 }
 
 // removeFactors removes a second factor of the account, or all of them, after a confirmation.

@@ -2,6 +2,7 @@ package console
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -46,12 +47,16 @@ func newBulkWork(r *http.Request) bulkWork {
 
 // question says in words what the work does, or is "" if there is nothing to do.
 func (b bulkWork) question() (question, button string) {
-	n := accountsText(int64(len(b.uids)))
+	n, one := accountsText(int64(len(b.uids))), len(b.uids) == 1
 	switch {
 	case len(b.uids) == 0:
 		return "", ""
+	case b.do == "disable" && one:
+		return "Nobody can sign in to " + n + " until it is enabled again. All its sessions and links end now.", "Disable " + n
 	case b.do == "disable":
 		return "Nobody can sign in to " + n + " until they are enabled again. All their sessions and links end now.", "Disable " + n
+	case b.do == "enable" && one:
+		return "The owner of " + n + " can sign in again, with the password that they had.", "Enable " + n
 	case b.do == "enable":
 		return "The owners of " + n + " can sign in again, with the password that they had.", "Enable " + n
 	case b.do == "tag" && b.tag != "":
@@ -112,27 +117,60 @@ func (r *runner) bulkJob(ctx context.Context, db *userdb.DB, t *userdb.Type, j a
 				return errors.Join(err, out.Flush())
 			}
 		}
-		done, missing := 0, 0
-		for i, uid := range b.uids {
-			switch err := do(hints.UID(uid)); {
-			case err == nil:
-				done++
-			case isAny(err, userdb.ErrNotFound, userdb.ErrCorrupt): // the others are fine
-				missing++
-			default:
-				return "", err
-			}
-			w.setProgress(int64(i+1), int64(len(b.uids)))
-		}
-		if b.do == "export" {
+		res, err := b.each(do, func(n int) { w.setProgress(int64(n), int64(len(b.uids))) })
+		switch {
+		case b.do == "export" && err != nil: // its file is removed
+			return "", err
+		case b.do == "export":
 			w.update(func(d *detail) { d.Files = []string{exportFile} })
 		}
-		text := "Done for " + accountsText(int64(done)) + "."
-		if missing > 0 {
-			text += " " + accountsText(int64(missing)) + " no longer exist or cannot be read."
-		}
-		return text, nil
+		return res.text(), err
 	})
+}
+
+// each does something to each account, and reports how many it has come to. An account that is
+// missing or refused does not keep it from the others.
+func (b bulkWork) each(do func(hints.Hint) error, progress func(int)) (res bulkResult, err error) {
+	for i, uid := range b.uids {
+		err := do(hints.UID(uid))
+		refused, isRefused := errors.AsType[*userdb.FieldError](err)
+		switch {
+		case err == nil:
+			res.done++
+		case isAny(err, userdb.ErrNotFound, userdb.ErrCorrupt):
+			res.missing++
+		case isRefused:
+			res.refused++
+			res.reason = cmp.Or(res.reason, refused.Reason)
+		default:
+			return res, err
+		}
+		progress(i + 1)
+	}
+	return res, nil
+}
+
+// A bulkResult counts accounts by what became of them. reason says why the first was refused.
+type bulkResult struct {
+	done, missing, refused int
+	reason                 string
+}
+
+func (r bulkResult) text() string {
+	text := "Done for " + accountsText(int64(r.done)) + "."
+	switch {
+	case r.missing == 1:
+		text += " 1 account no longer exists or cannot be read."
+	case r.missing > 1:
+		text += " " + accountsText(int64(r.missing)) + " no longer exist or cannot be read."
+	}
+	switch {
+	case r.refused == 1:
+		text += " 1 account was refused: " + r.reason + "."
+	case r.refused > 1:
+		text += " " + accountsText(int64(r.refused)) + " were refused, the first because: " + r.reason + "."
+	}
+	return text
 }
 
 // apply does the work to one account.

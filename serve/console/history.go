@@ -160,9 +160,11 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
+	if since != "" { // the newest of equal events stands for them
+		slices.Reverse(found.Events)
+	}
 	p := historyPage{Events: group(withLabels(r.Context(), db, found.Events)), Kinds: eventKinds, Kind: kind, Filter: filter, Newest: "/console/history?" + only.Encode()}
 	if since != "" {
-		slices.Reverse(p.Events)
 		p.Since = found.Next
 		c.show(w, r, http.StatusOK, page{Name: "news", Data: p})
 		return
@@ -180,7 +182,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 // eventKinds lists all kinds of events in the order of the form.
 var eventKinds = []userdb.EventKind{
 	userdb.EventCreate, userdb.EventUpdate, userdb.EventIdentifier, userdb.EventDelete, userdb.EventTags, userdb.EventPassword, userdb.EventDisable, userdb.EventEnable,
-	userdb.EventSessionStart, userdb.EventSessionEnd, userdb.EventIssue, userdb.EventRedeem, userdb.EventRelease, userdb.EventFactors, userdb.EventFactorLock, userdb.EventLogin, userdb.EventLoginFailed, userdb.EventThrottle,
+	userdb.EventSessionStart, userdb.EventSessionEnd, userdb.EventIssue, userdb.EventRedeem, userdb.EventRelease, userdb.EventFactors, userdb.EventFactorLock, userdb.EventLogin, userdb.EventLoginFailed, userdb.EventThrottle, userdb.EventPasskeyClone,
 	userdb.EventThrottleReset, userdb.EventOperatorLogin, userdb.EventOperatorLoginFailed, userdb.EventOperatorAdd, userdb.EventOperatorDisable, userdb.EventOperatorEnable, userdb.EventOperatorPassword, userdb.EventOperatorLink, userdb.EventOperatorFactor, userdb.EventOperatorNoFactor, userdb.EventOperatorCodes,
 	userdb.EventKeyCreate, userdb.EventKeyRevoke, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
 }

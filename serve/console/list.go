@@ -25,26 +25,29 @@ const (
 
 // A listing holds one page of the accounts of a type.
 type listing struct {
-	Type, Path   string
-	NewPath      string // path of the form for a new account
-	Label        header // of the column with the labels
-	Columns      []header
-	Choices      []choice // of columns
-	Rows         []row
-	Conditions   []condition
-	Kept         []input  // parameters that forms keep
-	KeptColumns  []input  // the chosen columns, which a form for another filter keeps
-	FilterFields []string // fields that can be filtered by
-	Orders       []string // fields that lists can be ordered by
-	Dated        string   // the ordered field that says when accounts were added, or ""
-	HasTags      bool
-	Disabled     string
-	Next, Prev   string // paths, or "" if there is no such page
-	Count        string
-	Short        bool   // the page is not full, but later pages may have more accounts
-	RetiredPath  string // path of the page that lists retired UIDs, if the type has them
-	CountPath    string // path of the page that counts them, if this one does not
+	Type, Path  string
+	NewPath     string // path of the form for a new account
+	Label       header // of the column with the labels
+	Columns     []header
+	Choices     []choice // of columns
+	Rows        []row
+	Conditions  []condition
+	Kept        []input  // parameters that forms keep
+	KeptColumns []input  // the chosen columns, which a form for another filter keeps
+	Filters     []filter // what a form for another filter offers
+	Orders      []string // fields that lists can be ordered by
+	Dated       string   // the ordered field that says when accounts were added, or ""
+	HasTags     bool
+	Disabled    string
+	Next, Prev  string // paths, or "" if there is no such page
+	Count       string
+	Short       bool   // the page is not full, but later pages may have more accounts
+	RetiredPath string // path of the page that lists retired UIDs, if the type has them
+	CountPath   string // path of the page that counts them, if this one does not
 }
+
+// A filter is an option of the form for another filter. By is what the form sends.
+type filter struct{ By, Text string }
 
 // A header is that of a column. Path sorts by it, or in the other direction; it is "" if lists
 // cannot be ordered by it.
@@ -79,28 +82,31 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	params := r.URL.Query()
+	done := params.Get("done")
+	params.Del("done") // no link of the page repeats the message
 	declared := db.Schema().Types[t.Name()]
 	dated := dateOrder(declared)
 	if params.Has("by") {
-		http.Redirect(w, r, r.URL.EscapedPath()+"?"+filterParams(params, dated).Encode(), http.StatusSeeOther)
+		rest, ok := filterParams(params, dated)
+		if !ok {
+			c.show(w, r, http.StatusUnprocessableEntity, page{Name: "message", Title: "Nothing was filtered", Place: typePath(t.Name()), Data: "A list has either the values that begin with a text or the accounts that were added between two dates. Leave one of them out."})
+			return
+		}
+		http.Redirect(w, r, r.URL.EscapedPath()+"?"+rest.Encode(), http.StatusSeeOther)
 		return
-	}
-	if dated != "" && isUnfiltered(params) { // newest first
-		params.Set("order", dated)
-		params.Set("reverse", "true")
 	}
 	q, err := parseQuery(params, declared)
 	var found userdb.Page
 	if err == nil {
-		found, err = t.Page(r.Context(), q)
+		found, err = readPage(r.Context(), t, &q, dated)
 	}
 	l := listing{
-		Type: t.Name(), Path: typePath(t.Name()), NewPath: "/console/new?" + url.Values{"type": {t.Name()}}.Encode(), FilterFields: filterFields(declared), Orders: declared.Ordered(), Dated: dated,
+		Type: t.Name(), Path: typePath(t.Name()), NewPath: "/console/new?" + url.Values{"type": {t.Name()}}.Encode(), Filters: listFilters(declared), Orders: declared.Ordered(), Dated: dated,
 		Disabled: params.Get("disabled"), HasTags: slices.Contains(declared.IndexedTertiary(), "tags"),
 		Conditions: activeConditions(typePath(t.Name()), params),
 		Kept:       keptInputs(params, "where", "tag", "disabled", "order", "reverse", "prefix", "gte", "lte"), KeptColumns: keptInputs(params, "col"),
 	}
-	columns := l.chooseColumns(declared, params, found.Entries)
+	columns := l.chooseColumns(declared, params, q, found.Entries)
 	if declared.Retire {
 		l.RetiredPath = retiredPath(t.Name(), "")
 	}
@@ -108,7 +114,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		l.Rows = append(l.Rows, newRow(e, declared, columns))
 	}
 	l.Next, l.Prev = pagePath(l.Path, params, "n.", found.Next), pagePath(l.Path, params, "p.", found.Prev)
-	p, status := page{Name: "list", Title: "Accounts: " + t.Name(), Full: true, Done: doneMessages[params.Get("done")]}, http.StatusOK
+	p, status := page{Name: "list", Title: "Accounts: " + t.Name(), Full: true, Done: doneMessages[done]}, http.StatusOK
 	switch {
 	case isAny(err, userdb.ErrCorrupt): // the other accounts are fine
 		p.Problems = []web.Problem{{Text: "A damaged account has been left out. The Check page says which."}}
@@ -140,34 +146,59 @@ func dateOrder(t schema.Type) string {
 	return ""
 }
 
-// isUnfiltered reports whether a list has all accounts, in no order that was asked for.
-func isUnfiltered(params url.Values) bool {
-	for _, name := range []string{"where", "tag", "disabled", "order", "prefix", "gte", "lte"} {
-		if params.Get(name) != "" {
-			return false
-		}
+// readPage reads a page of a list. If the list has no order, the field dated orders it, the newest
+// first, unless an index finds what the list is filtered by: then all that is in the order would be
+// read, instead of the few accounts that the index names. The order is set in q.
+func readPage(ctx context.Context, t *userdb.Type, q *userdb.Query, dated string) (userdb.Page, error) {
+	if q.Order != "" || dated == "" || len(q.Where)+len(q.Tags) > 0 {
+		return t.Page(ctx, *q)
 	}
-	return true
+	plain := *q
+	q.Order, q.Reverse = dated, true
+	found, err := t.Page(ctx, *q)
+	if isAny(err, userdb.ErrIndexBuilding) {
+		*q = plain
+		found, err = t.Page(ctx, *q)
+	}
+	return found, err
 }
 
+// beginsWith precedes the name of a field in what the form for another filter sends, if the value
+// is only the beginning of that of the field. No field has such a name.
+const beginsWith = "~prefix:"
+
 // filterParams returns the parameters of a list after a form for another filter, which sends a
-// field as by, a value, whether it has to be the whole value, and two dates.
-func filterParams(params url.Values, dated string) url.Values {
-	by, value, from, to := params.Get("by"), params.Get("value"), params.Get("from"), params.Get("to")
-	if value != "" && params.Get("match") == "prefix" {
+// field as by, a value and two dates. An index in order has one range, so the last one that was
+// chosen replaces an earlier one, and ok is false if both are chosen at once.
+func filterParams(params url.Values, dated string) (rest url.Values, ok bool) {
+	value, from, to := params.Get("value"), params.Get("from"), params.Get("to")
+	by, begins := strings.CutPrefix(params.Get("by"), beginsWith)
+	begins = begins && value != ""
+	dates := dated != "" && (from != "" || to != "")
+	switch {
+	case begins && dates:
+		return nil, false
+	case begins:
+		params = cleanParams(params, "reverse", "gte", "lte")
 		params.Set("order", by)
 		params.Set("prefix", value)
-		params.Del("reverse")
-	} else if value != "" {
-		params.Add("where", by+":"+value)
-	}
-	if dated != "" && (from != "" || to != "") {
+	case dates:
+		params = cleanParams(params, "prefix")
 		params.Set("order", dated)
 		params.Set("reverse", "true")
 		params.Set("gte", from)
 		params.Set("lte", to)
 	}
-	return cleanParams(params, "by", "value", "match", "from", "to", "after", "count")
+	if value != "" && !begins {
+		params.Add("where", by+":"+value)
+	}
+	rest = cleanParams(params, "by", "value", "from", "to", "after", "count")
+	ranged := rest.Has("prefix") || rest.Has("gte") || rest.Has("lte")
+	if (rest.Has("where") || rest.Has("tag")) && !ranged { // an order would be used instead of indexes
+		rest.Del("order")
+		rest.Del("reverse")
+	}
+	return rest, true
 }
 
 // keptInputs returns inputs with some parameters.
@@ -184,7 +215,7 @@ func keptInputs(params url.Values, names ...string) (all []input) {
 
 // chooseColumns sets the columns of a list: those that were chosen or else, of the usual ones,
 // those that are not empty on this page. It returns their names.
-func (l *listing) chooseColumns(t schema.Type, params url.Values, entries []userdb.Entry) (names []string) {
+func (l *listing) chooseColumns(t schema.Type, params url.Values, q userdb.Query, entries []userdb.Entry) (names []string) {
 	usual := listColumns(t)
 	all := usual
 	for _, field := range fieldNames(t) {
@@ -193,7 +224,7 @@ func (l *listing) chooseColumns(t schema.Type, params url.Values, entries []user
 		}
 	}
 	if fields := labelFields(t); len(fields) > 0 {
-		l.Label = l.header(t, params, fields[0])
+		l.Label = l.header(t, params, q, fields[0])
 		all = slices.DeleteFunc(all, func(field string) bool { return field == fields[0] })
 	}
 	for _, field := range all {
@@ -205,29 +236,29 @@ func (l *listing) chooseColumns(t schema.Type, params url.Values, entries []user
 		l.Choices = append(l.Choices, choice{field, shown})
 		if shown {
 			names = append(names, field)
-			l.Columns = append(l.Columns, l.header(t, params, field))
+			l.Columns = append(l.Columns, l.header(t, params, q, field))
 		}
 	}
 	return names
 }
 
-// header returns the header of the column of a field.
-func (l *listing) header(t schema.Type, params url.Values, field string) header {
+// header returns the header of the column of a field, in a list that q has read.
+func (l *listing) header(t schema.Type, params url.Values, q userdb.Query, field string) header {
 	h := header{Name: field}
 	if !slices.Contains(t.Ordered(), field) {
 		return h
 	}
 	next := cleanParams(params, "after", "order", "reverse", "prefix", "gte", "lte")
-	next.Set("order", field)
-	if params.Get("order") == field {
+	if q.Order == field {
 		h.Sort = "ascending"
 		next = cleanParams(params, "after", "reverse")
-		if params.Get("reverse") == "true" {
+		if q.Reverse {
 			h.Sort = "descending"
 		} else {
 			next.Set("reverse", "true")
 		}
 	}
+	next.Set("order", field)
 	h.Path = l.Path + "?" + next.Encode()
 	return h
 }
@@ -373,12 +404,20 @@ func listColumns(t schema.Type) []string {
 	return all[:min(len(all), maxColumns)]
 }
 
-// filterFields returns the fields that a list can be filtered by: the primary field, identifying
-// fields and indexed fields.
-func filterFields(t schema.Type) []string {
-	all := append([]string{t.Primary}, append(t.Secondary(), t.Indexed()...)...)
-	slices.Sort(all)
-	return slices.Compact(all)
+// listFilters returns what a list can be filtered by: values of the primary field, of identifying
+// fields and of indexed fields, and beginnings of the texts in ordered fields.
+func listFilters(t schema.Type) (all []filter) {
+	fields := append([]string{t.Primary}, append(t.Secondary(), t.Indexed()...)...)
+	slices.Sort(fields)
+	for _, field := range slices.Compact(fields) {
+		all = append(all, filter{field, field + " is"})
+	}
+	for _, field := range t.Ordered() {
+		if c := t.Codec(field); c == schema.CodecText || c == schema.CodecIdentity {
+			all = append(all, filter{beginsWith + field, field + " begins with"})
+		}
+	}
+	return all
 }
 
 func newRow(e userdb.Entry, t schema.Type, columns []string) row {

@@ -71,6 +71,7 @@ func TestAccountTabs(t *testing.T) {
 		const at = "/console/types/user/u1"
 		d.createAccount("u1", "name", "Alice")
 		d.createAccount("u2", "name", "Bob")
+		d.createAccount("u3", "name", "Carol")
 		_, err := d.users.Login(t.Context(), "alice", goodPassword, userdb.Attempt{Origin: "192.0.2.1"})
 		must(t, err)
 		for range 3 {
@@ -83,7 +84,8 @@ func TestAccountTabs(t *testing.T) {
 		d.wantText(body, "A visitor failed to sign in 3 times from 192.0.2.7", "A visitor signed in from 192.0.2.1")
 		d.wantNoText(body, "192.0.2.9", "created the account")
 		d.wantText(d.do(http.StatusOK, at+"?tab=history"), "The application created the account")
-		d.wantText(d.do(http.StatusOK, at+"?tab=signins&after=junk"), "There is no record of a sign-in")
+		d.wantText(d.do(http.StatusOK, at+"?tab=signins&after=junk"), "There are no older ones.")
+		d.wantText(d.do(http.StatusOK, "/console/types/user/u3?tab=signins"), "There is no record of a sign-in")
 		d.wantText(d.do(http.StatusOK, at+"?tab=nothing"), "Details")
 	})
 }
@@ -255,7 +257,7 @@ func TestListTool(t *testing.T) {
 			}
 		}
 		for query, chip := range map[string]string{
-			"?by=name&match=prefix&value=name&from=&to=": "name begins with name remove", "?by=name&value=&from=2026-02-11&to=2026-02-12": "added from 2026-02-11 remove", "?by=name&value=&disabled=false": "not disabled remove",
+			"?by=~prefix:name&value=name&from=&to=": "name begins with name remove", "?by=name&value=&from=2026-02-11&to=2026-02-12": "added from 2026-02-11 remove", "?by=name&value=&disabled=false": "not disabled remove",
 		} {
 			d.wantText(d.do(http.StatusOK, d.do(http.StatusSeeOther, at+query)), chip)
 		}

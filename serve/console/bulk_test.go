@@ -1,0 +1,101 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestBulkGoesOn checks that a refused account does not end a job, and that the result of a job
+// that ends early says how far it came.
+func TestBulkGoesOn(t *testing.T) {
+	refused := &userdb.FieldError{Err: userdb.ErrInvalid, Field: "tags", Rule: "size", Reason: "too long"}
+	for _, test := range []struct {
+		errs []error
+		want string
+		end  error
+	}{
+		{[]error{nil, refused, nil}, "Done for 2 accounts. 1 account was refused: too long.", nil},
+		{[]error{refused, userdb.ErrNotFound, refused}, "Done for 0 accounts. 1 account no longer exists or cannot be read. 2 accounts were refused, the first because: too long.", nil},
+		{[]error{nil, userdb.ErrNotFound, userdb.ErrCorrupt}, "Done for 1 account. 2 accounts no longer exist or cannot be read.", nil},
+		{[]error{nil, refused, context.Canceled, nil}, "Done for 1 account. 1 account was refused: too long.", context.Canceled},
+	} {
+		work, n := bulkWork{uids: make([]string, len(test.errs))}, 0
+		res, err := work.each(func(hints.Hint) error { n++; return test.errs[n-1] }, func(int) {})
+		if got := res.text(); got != test.want || err != test.end { //nolint:errorlint
+			t.Errorf("%v: got %q, %v, want %q, %v", test.errs, got, err, test.want, test.end)
+		}
+	}
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	work := bulkWork{do: "tag", tag: strings.Repeat("x", 70_000), uids: []string{"u1"}}
+	j, err := d.console.jobs.bulkJob(t.Context(), d.db, d.users, admin.Job{ID: admin.NewJobID(), Kind: bulkKind, By: operatorName, Title: "t"}, work)
+	must(t, err)
+	d.wantText(d.waitForJob("/console/jobs/"+j.ID), "Done for 0 accounts. 1 account was refused:")
+	for do, question := range map[string]string{"disable": "until it is enabled again. All its sessions", "enable": "The owner of 1 account can"} {
+		d.wantText(d.do(http.StatusOK, "/console/bulk", "type", "user", "do", do, "uid", "u1"), question)
+	}
+}
+
+// TestNewsAreGrouped checks that the newest of equal events stands for them.
+func TestNewsAreGrouped(t *testing.T) {
+	d := open(t, "memory:")
+	_, since, _ := strings.Cut(d.do(http.StatusOK, "/console/history"), `data-since="`)
+	since, _, _ = strings.Cut(since, `"`)
+	at := func(body string) string {
+		_, at, _ := strings.Cut(body, `datetime="`)
+		at, _, _ = strings.Cut(at, `"`)
+		return at
+	}
+	d.createAccount("u1", "name", "Alice")
+	for i := range 2 {
+		if i > 0 {
+			waitForNextSecond()
+		}
+		_, _ = d.users.Login(t.Context(), "Alice", "wrong", userdb.Attempt{Origin: "192.0.2.7"})
+	}
+	news := d.do(http.StatusOK, "/console/history?since="+since)
+	d.wantText(news, "failed to sign in 2 times")
+	if all := d.do(http.StatusOK, "/console/history"); at(news) != at(all) {
+		t.Errorf("the news have the time %s, want that of the newest event, %s", at(news), at(all))
+	}
+}
+
+// TestKindsToChoose checks that the history can be filtered by every kind that it can show.
+func TestKindsToChoose(t *testing.T) {
+	for kind := range kindTexts {
+		if !slices.Contains(eventKinds, kind) {
+			t.Errorf("%s cannot be chosen", kind)
+		}
+	}
+}
+
+// TestReadAs checks that the page of an account says how a text is read only if the text is one of
+// the account's. It also checks that an empty store has no empty paragraph, and that nothing hidden
+// is shown.
+func TestReadAs(t *testing.T) {
+	d := open(t, "memory:")
+	if strings.Contains(d.do(http.StatusOK, "/console"), "<p></p>") {
+		t.Error("there is an empty paragraph")
+	}
+	d.createAccount("u1", "name", "Alice")
+	d.wantText(d.do(http.StatusOK, "/console/types/user/u1?q=ALICE"), "ALICE is read as alice")
+	d.wantNoText(d.do(http.StatusOK, "/console/types/user/u1?q=MALLORY"), "is read as")
+	style, err := files.ReadFile("pages/style.css")
+	if must(t, err); !strings.Contains(string(style), "[hidden] { display: none !important; }") {
+		t.Error("style.css shows what is hidden")
+	}
+}
+
+// waitForNextSecond returns when another second of the clock has begun.
+func waitForNextSecond() {
+	now := time.Now()
+	time.Sleep(now.Truncate(time.Second).Add(time.Second + 10*time.Millisecond).Sub(now))
+}

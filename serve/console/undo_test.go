@@ -1,0 +1,90 @@
+package console
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestSignInsNotRead checks that the tab with the sign-ins of an account does not deny those that
+// it did not come to, and leads to them.
+func TestSignInsNotRead(t *testing.T) {
+	d := open(t, "memory:")
+	logIn := func(name string) {
+		t.Helper()
+		_, err := d.users.Login(t.Context(), name, goodPassword, userdb.Attempt{Origin: "192.0.2.1"})
+		must(t, err)
+	}
+	d.createAccount("u", "name", "Alice")
+	logIn("Alice")
+	for i := range 25 {
+		name := fmt.Sprint("Name ", i)
+		d.createAccount(fmt.Sprint("u", i), "name", name)
+		for range 50 {
+			logIn(name)
+		}
+	}
+	body := d.do(http.StatusOK, "/console/types/user/u?tab=signins")
+	d.wantText(body, "None among those that were read.")
+	d.wantNoText(body, "There is no record of a sign-in, neither")
+	older := regexp.MustCompile(`href="([^"]*)">Older sign-ins`).FindStringSubmatch(body)
+	if older == nil {
+		t.Fatal("there is no link to older sign-ins")
+	}
+	d.wantText(d.do(http.StatusOK, html.UnescapeString(older[1])), "A visitor signed in from 192.0.2.1")
+}
+
+// TestUndoIsOwn checks that a page takes back only what its operator has just done and nobody has
+// done since, whatever its URL says.
+func TestUndoIsOwn(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	const at = "/console/types/user/u1"
+	offers := func(path string, want bool) {
+		t.Helper()
+		body := d.do(http.StatusOK, path)
+		if got := strings.Contains(pageText(body), "Undo"); got != want {
+			t.Errorf("%s: offers to undo it: %v, want %v", path, got, want)
+		}
+	}
+	for _, forged := range []string{"?done=disable&changed=true", "?done=enable&changed=true", "?done=tags&removed=admin", "?done=tags&added=admin"} {
+		offers(at+forged, false)
+	}
+	users, ctx := d.users, t.Context()
+	must(t, users.Disable(ctx, hintOf("u1")))
+	offers(at+"?done=disable&changed=true", false) // somebody else did
+	offers(d.post(http.StatusSeeOther, at+"/disable"), false)
+	enabled := d.post(http.StatusSeeOther, at+"/enable")
+	offers(enabled, true)
+	offers(d.post(http.StatusSeeOther, at+"/enable"), false) // it was enabled before
+	disabled := d.post(http.StatusSeeOther, at+"/disable")
+	offers(disabled, true)
+	offers(enabled, false)
+	d.advance(undoFor + time.Minute)
+	offers(disabled, false)
+	d.advance(0)
+	must(t, users.Enable(ctx, hintOf("u1")))
+	must(t, users.Disable(ctx, hintOf("u1")))
+	offers(disabled, false)
+
+	added := d.do(http.StatusSeeOther, at+"/tags", "add", "vip")
+	offers(added, true)
+	offers(at+"?done=tags&removed=vip", false)
+	offers(d.do(http.StatusSeeOther, at+"/tags", "add", "vip"), false) // it was there before
+	offers(d.do(http.StatusSeeOther, at+"/tags", "remove", "other"), false)
+	removed := d.do(http.StatusSeeOther, at+"/tags", "remove", "vip")
+	offers(removed, true)
+	_, err := users.Tags(hintOf("u1")).Add(ctx, "other")
+	must(t, err)
+	offers(removed, false)
+
+	silent := openWith(t, "memory:", false)
+	silent.createAccount("u1", "name", "Alice")
+	silent.wantNoText(silent.do(http.StatusOK, silent.post(http.StatusSeeOther, at+"/disable")), "Undo")
+}
