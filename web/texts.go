@@ -23,7 +23,7 @@ var Texts = Catalogue{
 	"reserved":            "This is reserved. Choose another one.",
 	"size":                "This is too long.",
 	"max":                 "There are too many. Remove some first.",
-	"many":                "There are too many. Remove one first.",
+	"many":                "You have this already, or as many as are allowed.",
 	"key":                 "This is too long or contains characters that are not allowed.",
 	"first":               "The first address must be a verified one, and it cannot be removed.",
 	"password min":        "At least {min} characters.",

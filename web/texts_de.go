@@ -23,7 +23,7 @@ var german = Catalogue{
 	"reserved":            "Das ist reserviert. Bitte wählen Sie etwas anderes.",
 	"size":                "Das ist zu lang.",
 	"max":                 "Das sind zu viele. Entfernen Sie zuerst einige.",
-	"many":                "Das sind zu viele. Entfernen Sie zuerst einen Eintrag.",
+	"many":                "Das haben Sie schon, oder es sind schon so viele, wie erlaubt sind.",
 	"key":                 "Das ist zu lang oder enthält Zeichen, die nicht erlaubt sind.",
 	"first":               "Die erste Adresse muss bestätigt sein und kann nicht entfernt werden.",
 	"password min":        "Mindestens {min} Zeichen.",

@@ -23,7 +23,7 @@ var spanish = Catalogue{
 	"reserved":            "Está reservado. Elija otro valor.",
 	"size":                "Es demasiado largo.",
 	"max":                 "Hay demasiados. Quite algunos primero.",
-	"many":                "Hay demasiados. Quite uno primero.",
+	"many":                "Ya lo tiene, o ha alcanzado el número permitido.",
 	"key":                 "Es demasiado largo o contiene caracteres no permitidos.",
 	"first":               "La primera dirección debe estar confirmada y no se puede quitar.",
 	"password min":        "Al menos {min} caracteres.",

@@ -23,7 +23,7 @@ var french = Catalogue{
 	"reserved":            "Cette valeur est réservée. Choisissez-en une autre.",
 	"size":                "C’est trop long.",
 	"max":                 "Il y en a trop. Supprimez-en d’abord.",
-	"many":                "Il y en a trop. Supprimez-en d’abord un.",
+	"many":                "Vous l’avez déjà, ou le nombre permis est atteint.",
 	"key":                 "C’est trop long ou contient des caractères interdits.",
 	"first":               "L’adresse principale doit être confirmée et ne peut pas être supprimée.",
 	"password min":        "Au moins {min} caractères.",

@@ -438,7 +438,7 @@ func TestFullAddresses(t *testing.T) {
 		if page := v.do(200, "/account/addresses"); !strings.Contains(page, "You have 5 addresses.") || strings.Contains(page, `name="email"`) {
 			t.Errorf("the page does not say that there are as many addresses as are allowed:\n%s", page)
 		}
-		v.checkProblem(v.do(422, "/add", "token", tokenOf(link)), "", "There are too many. Remove one first.")
+		v.checkProblem(v.do(422, "/add", "token", tokenOf(link)), "", "You have this already, or as many as are allowed.")
 		v.do(303, "/account/addresses", "do", "remove", "address", "ann1@example.com")
 		v.do(303, "/add", "token", tokenOf(link)) // the link is still good
 		v.wantAddresses("ann", first, "ann0@example.com", "ann2@example.com", "ann3@example.com", "late@example.com")

@@ -98,7 +98,7 @@ func (v valueChange) apply(e *userdb.Entry) error {
 		return &userdb.FieldError{Err: userdb.ErrInvalid, Field: v.field, Rule: "required", Reason: "there is no value"}
 	case v.do == "add":
 		if e.AddText(v.field, v.typed); len(e.Texts(v.field)) == len(texts) {
-			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: v.field, Rule: "many", Reason: "this account has it already"}
+			return &userdb.FieldError{Err: userdb.ErrInvalid, Field: v.field, Rule: "same", Reason: "this account has it already"}
 		}
 	case v.place < 0 || v.place >= len(texts):
 		return userdb.ErrConflict

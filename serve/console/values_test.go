@@ -83,7 +83,7 @@ func TestValues(t *testing.T) {
 		d.wantText(body, "a@home.example verified", "The schema allows 3 values.")
 		d.wantText(d.do(http.StatusOK, at+"?tab=history"), "used a link that adds another email")
 		d.wantNoText(body, "Another email")
-		d.wantText(d.values(http.StatusUnprocessableEntity, at, "field", "email", "do", "add", "value", "b@home.example"), "There are too many. Remove one first.")
+		d.wantText(d.values(http.StatusUnprocessableEntity, at, "field", "email", "do", "add", "value", "b@home.example"), "You have this already, or as many as are allowed.")
 
 		question = d.values(http.StatusOK, at, "field", "email", "do", "first", "place", "2")
 		d.wantText(question, "a@home.example becomes the first value", first+" is not verified")
