@@ -71,7 +71,7 @@ func (w *recorder) Client(_ redis.UniversalClient, opened bool) {
 // openObserved opens a store with observers and discards the lines recorded so far.
 func openObserved(t *testing.T, ws ...userdb.Observer) (*userdb.DB, *userdb.Type) {
 	t.Helper()
-	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testdb.MarkedSchema(), Keys: testdb.MarkedKeys(), Observers: ws})
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testdb.MarkedSchema(), Keys: testdb.MarkedKeys(), History: true, Observers: ws})
 	if err != nil {
 		t.Fatal(err)
 	}
