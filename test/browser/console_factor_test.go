@@ -52,7 +52,7 @@ func appCode(t *testing.T, secret string, steps int64) string {
 func (d *console) addOwnApp() (codes []string) {
 	d.t.Helper()
 	d.visit("/console/find")
-	d.follow("opening the own page", chromedp.Click(`header .out a`, chromedp.ByQuery))
+	d.follow("opening the own page", click(`header .out a`))
 	d.onPage("Your sign-in", "You sign in with your password alone.")
 	d.submit("/console/security/add", "label", "my phone")
 	d.onPage("Add an authenticator app", "Scan this code")
@@ -67,14 +67,14 @@ func (d *console) addOwnApp() (codes []string) {
 	if len(codes) != 10 {
 		d.t.Fatalf("got the recovery codes %q, want ten", codes)
 	}
-	d.follow("going on", chromedp.Click("main a.button", chromedp.ByQuery))
+	d.follow("going on", click("main a.button"))
 	d.onPage("Your sign-in", "my phone", "10 of ten are left")
 	return codes
 }
 
 func (d *console) signInWithCodes(codes []string) {
 	d.t.Helper()
-	d.follow("signing out", chromedp.Click(`form[action="/console/signout"] button`, chromedp.ByQuery))
+	d.follow("signing out", click(`form[action="/console/signout"] button`))
 	d.visit(alice)
 	d.onPage("Sign in")
 	d.submit("/console/signin", "name", "root", "password", password)
@@ -132,7 +132,7 @@ func (d *console) requireLink() {
 	d.t.Helper()
 	d.userdb(password+"\n", "operator", "add", "Olga", "--password-stdin")
 	link := strings.TrimSpace(d.userdb("", "operator", "enrol", "olga", "--url", d.base+"/console"))
-	d.follow("signing out", chromedp.Click(`form[action="/console/signout"] button`, chromedp.ByQuery))
+	d.follow("signing out", click(`form[action="/console/signout"] button`))
 	d.visit(link)
 	d.onPage("Set up the second step", "Olga signs in with a password and a code")
 	d.submit("/console/enrol", "password", "wrong")

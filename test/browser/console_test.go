@@ -139,7 +139,7 @@ func (d *console) find() {
 	d.visit("/console/find")
 	d.submit("/console/find", "q", "ＡＬＩＣＥ")
 	d.onPage("Alice", "ＡＬＩＣＥ is read as alice.", "They can sign in")
-	d.follow("asking why", chromedp.Click(`main a[href^="/console/find"]`, chromedp.ByQuery))
+	d.follow("asking why", click(`main a[href^="/console/find"]`))
 	d.onPage("Search", "ＡＬＩＣＥ is read as alice and belongs to this account.", "They can sign in")
 	d.submit("/console/find", "q", "alcie")
 	d.onPage("Search", "Nobody has alcie. One letter away:")
@@ -161,7 +161,7 @@ func (d *console) find() {
 // openTab opens a tab of the account on the page, and checks that it contains words.
 func (d *console) openTab(name string, words ...string) {
 	d.t.Helper()
-	d.follow("opening the tab "+name, chromedp.Click(fmt.Sprintf(".tabs a[href$=%q]", "?tab="+name), chromedp.ByQuery))
+	d.follow("opening the tab "+name, click(fmt.Sprintf(".tabs a[href$=%q]", "?tab="+name)))
 	d.onPage("Alice", words...)
 }
 
@@ -170,7 +170,7 @@ func (d *console) press(action string) {
 	d.t.Helper()
 	form := fmt.Sprintf("form[action$=%q]", action)
 	d.unfold(form)
-	d.follow("pressing "+action, chromedp.Click(form+" button", chromedp.ByQuery))
+	d.follow("pressing "+action, click(form+" button"))
 }
 
 // unfold opens the part of the page that hides the first form of a selector.
@@ -179,7 +179,7 @@ func (d *console) unfold(form string) {
 	var hidden bool
 	d.run("looking for "+form, chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q)?.closest("details:not([open])") != null`, form), &hidden))
 	if hidden {
-		d.run("unfolding "+form, chromedp.Click(fmt.Sprintf("details:not([open]):has(%s) > summary", form), chromedp.ByQuery))
+		d.run("unfolding "+form, click(fmt.Sprintf("details:not([open]):has(%s) > summary", form)))
 	}
 }
 
@@ -197,7 +197,7 @@ func (d *console) submit(path string, fields ...string) {
 	for i := 0; i+1 < len(fields); i += 2 {
 		d.fill("#"+fields[i], fields[i+1])
 	}
-	d.follow("sending "+form, chromedp.Click(form+" button", chromedp.ByQuery))
+	d.follow("sending "+form, click(form+" button"))
 }
 
 const alice = "/console/types/user/9a4c88dbc084"
@@ -220,7 +220,7 @@ func (d *console) manageAccount() {
 	d.submit(alice+"/password", "password", "another long password")
 	d.onPage("Alice", "The password has been set.", "became invalid when a password was set")
 	d.run("writing a tag", chromedp.SendKeys("#add", "<b>new</b>", chromedp.ByQuery))
-	d.follow("adding the tag", chromedp.Click(`form:has(#add) button`, chromedp.ByQuery))
+	d.follow("adding the tag", click(`form:has(#add) button`))
 	d.onPage("Alice", "The tags have been changed.", "<b>new</b>", "vip")
 	d.press("/tags")
 	d.onPage("Alice", "The tags have been changed.")
@@ -277,7 +277,7 @@ func (d *console) changeValues() {
 		d.t.Helper()
 		d.run("filling in the address", chromedp.Evaluate(`document.querySelector("#a-email").value = ""; 0`, nil),
 			chromedp.SendKeys("#a-email", typed, chromedp.ByQuery))
-		d.follow("adding the address", chromedp.Click(`form:has(#a-email) button`, chromedp.ByQuery))
+		d.follow("adding the address", click(`form:has(#a-email) button`))
 	}
 	add("no address")
 	d.onPage("Alice")
@@ -291,11 +291,11 @@ func (d *console) changeValues() {
 	d.onPage("Alice", "The account has been changed.", "Alice@straße.example")
 	d.submit(alice, "f-job", "baker")
 	d.onPage("Alice", "The account has been changed.", "alice@example.org", "Alice@straße.example")
-	d.follow("making it the first", chromedp.Click(`.values button[value=first]`, chromedp.ByQuery))
+	d.follow("making it the first", click(`.values button[value=first]`))
 	d.onPage(question, "Alice@straße.example becomes the first value")
 	d.submit(alice)
 	d.onPage("Alice", "The account has been changed.")
-	d.follow("removing the other", chromedp.Click(`.values li:last-child button[value=remove]`, chromedp.ByQuery))
+	d.follow("removing the other", click(`.values li:last-child button[value=remove]`))
 	d.onPage(question, "alice@example.org is removed")
 	d.submit(alice)
 	d.onPage("Alice", "The account has been changed.")
@@ -311,16 +311,16 @@ func (d *console) listAccounts() {
 	d.choosing("#by", "job")
 	d.submit("/console/types/user", "value", "cook")
 	d.onPage("Accounts: user", "30 accounts.", "job is cook")
-	d.follow("sorting by name", chromedp.Click(`thead a[href*="order=name"]`, chromedp.ByQuery))
+	d.follow("sorting by name", click(`thead a[href*="order=name"]`))
 	d.onPage("Accounts: user", "30 accounts.", "Person 00", "Person 24", "job is cook")
-	d.follow("opening the next page", chromedp.Click(`.pages a`, chromedp.ByQuery))
+	d.follow("opening the next page", click(`.pages a`))
 	d.onPage("Accounts: user", "Person 29")
 	d.choosing("#disabled", "true")
 	d.submit("/console/types/user")
 	d.onPage("Accounts: user", "There are none.")
 	d.visit("/console/types/user?order=name&where=job:cook")
-	d.run("selecting accounts", chromedp.Click(`[name=uid][value=u03]`, chromedp.ByQuery), chromedp.Click(`[name=uid][value=u04]`, chromedp.ByQuery))
-	d.follow("disabling them", chromedp.Click(`form[action="/console/bulk"] button[value=disable]`, chromedp.ByQuery))
+	d.run("selecting accounts", click(`[name=uid][value=u03]`), click(`[name=uid][value=u04]`))
+	d.follow("disabling them", click(`form[action="/console/bulk"] button[value=disable]`))
 	d.onPage("Disable 2 accounts?", "Nobody can sign in to 2 accounts")
 	d.submit("/console/bulk")
 	d.waitForJob("Done for 2 accounts.")
@@ -358,7 +358,7 @@ func (d *console) manageKeys() {
 	d.visit("/console/keys")
 	d.submit("/console/keys", "name", "webshop")
 	d.onPage("API keys", "Choose at least one.")
-	d.run("choosing a scope", chromedp.Click("#scope-read", chromedp.ByQuery))
+	d.run("choosing a scope", click("#scope-read"))
 	d.submit("/console/keys", "name", "webshop")
 	d.onPage("API keys", "The key webshop has been created.", "udb_")
 	d.press("/revoke")
@@ -396,7 +396,7 @@ func (d *console) maintain() {
 	d.submit("/console/check")
 	d.waitForJob("Nothing is wrong.")
 	d.visit("/console/check")
-	d.follow("repairing", chromedp.Click(`form:has([name=repair]) button`, chromedp.ByQuery))
+	d.follow("repairing", click(`form:has([name=repair]) button`))
 	d.onPage("Repair all accounts?", "It deletes no facets.")
 	d.submit("/console/check")
 	d.waitForJob("Nothing is wrong.")
@@ -404,7 +404,7 @@ func (d *console) maintain() {
 
 func (d *console) signOutAndIn() {
 	d.t.Helper()
-	d.follow("signing out", chromedp.Click(`form[action="/console/signout"] button`, chromedp.ByQuery))
+	d.follow("signing out", click(`form[action="/console/signout"] button`))
 	d.onPage("Sign in")
 	d.submit("/console/signin", "name", "root", "password", "wrong")
 	d.onPage("Sign in", "Wrong name or password.")
@@ -440,6 +440,7 @@ func TestConsoleByKeyboard(t *testing.T) {
 	d.keys("root", kb.Tab, password)
 	d.enter(kb.Enter)
 	d.onPage("Home")
+	d.until("waiting for the focus", `document.activeElement?.id ?? ""`, "q") // which comes late
 	d.run("removing the focus", chromedp.Evaluate(`document.activeElement.blur(); 0`, nil))
 	d.keys("/", "alice")
 	d.enter(kb.Enter)

@@ -229,6 +229,13 @@ func (b *browser) fill(input, text string) {
 		chromedp.SendKeys(input, text, chromedp.ByQuery))
 }
 
+// click returns the action of clicking an element that was first scrolled to the middle, where no
+// bar covers it.
+func click(selector string) chromedp.Action {
+	scroll := fmt.Sprintf(`document.querySelector(%q)?.scrollIntoView({block: "center"}); 0`, selector)
+	return chromedp.Tasks{chromedp.Evaluate(scroll, nil), chromedp.Click(selector, chromedp.ByQuery)}
+}
+
 // wantProblem checks that an error message is shown for a field, and that it is marked for
 // assistive software.
 func (b *browser) wantProblem(field, text string) {
