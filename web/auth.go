@@ -140,8 +140,8 @@ func (a Auth) Require(next http.Handler) http.Handler {
 	return a.handler(next, a.signedIn)
 }
 
-// RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag, or whose
-// address is not verified although somebody registered the entry with it; see
+// RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag, or
+// whose address is not verified although somebody registered the entry with it; see
 // userdb.NewEntry.SelfRegistered. It takes one more round trip.
 func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 	return a.handler(next, func(w http.ResponseWriter, r *http.Request, v visitor) bool {

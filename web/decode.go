@@ -25,12 +25,12 @@ const maxBody = 64 << 10
 
 // Decode reads fields of a form or of a JSON object into a struct with `userdb` tags. fields are
 // the names in the tags that the sender may set; JSON with others is refused, and others in a form
-// are ignored. Text of a form is taken without white space around it. An empty input is the zero value, or
-// nil for a pointer. The type of the Go field says what is accepted: a bool is true if its checkbox
-// is ticked, a []string has all values of its inputs, a time.Time is written 2026-11-20 or as in
-// RFC 3339, and a type that implements encoding.TextUnmarshaler reads its text. A field that is
-// absent from JSON, or an input that is absent from a form and is no checkbox, stays as it is: a
-// bool and a []string are checkboxes.
+// are ignored. Text of a form is taken without white space around it. An empty input is the zero
+// value, or nil for a pointer. The type of the Go field says what is accepted: a bool is true if
+// its checkbox is ticked, a []string has all values of its inputs, a time.Time is written
+// 2026-11-20 or as in RFC 3339, and a type that implements encoding.TextUnmarshaler reads its text.
+// A field that is absent from JSON, or an input that is absent from a form and is no checkbox,
+// stays as it is: a bool and a []string are checkboxes.
 //
 // The error joins a *userdb.FieldError for each value that does not fit, with the rule date,
 // number, boolean or form, or field for one that may not be set, so that Problems lists all of

@@ -17,13 +17,13 @@ type Ops struct {
 	// Addr is where /livez, /readyz and /metrics are served, such as 127.0.0.1:9090. Visitors must
 	// not reach it. If "", they are not served.
 	Addr string
-	// Ready returns an error if requests cannot be answered now, as userdb.DB.Ping does. If nil, they
-	// always can.
+	// Ready returns an error if requests cannot be answered now, as userdb.DB.Ping does. If nil,
+	// they always can.
 	Ready func(context.Context) error
 	// Metrics serves /metrics, such as promhttp.Handler(). If nil, there are none.
 	Metrics http.Handler
-	// Grace limits the time for requests in progress, and then the time for Close. If zero, it is 10
-	// seconds. The process should be killed only some seconds after both.
+	// Grace limits the time for requests in progress, and then the time for Close. If zero, it is
+	// 10 seconds. The process should be killed only some seconds after both.
 	Grace time.Duration
 	// Close is called when no request is left, such as MailQueue.Close. Its context ends after
 	// Grace.

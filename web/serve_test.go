@@ -26,8 +26,8 @@ import (
 // serveMails names the environment variable with the directory for the mails of TestServeProcess.
 const serveMails = "USERDB_TEST_SERVE_MAILS"
 
-// TestServeProcess runs a site, in the process that TestServeEnds starts. Its mailer takes 50 ms for
-// each mail, or hangs.
+// TestServeProcess runs a site, in the process that TestServeEnds starts. Its mailer takes 50 ms
+// for each mail, or hangs.
 func TestServeProcess(t *testing.T) {
 	dir := os.Getenv(serveMails)
 	if dir == "" {

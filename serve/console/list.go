@@ -194,7 +194,8 @@ func filterParams(params url.Values, dated string) (rest url.Values, ok bool) {
 	}
 	rest = cleanParams(params, "by", "value", "from", "to", "after", "count")
 	ranged := rest.Has("prefix") || rest.Has("gte") || rest.Has("lte")
-	if (rest.Has("where") || rest.Has("tag")) && !ranged { // an order would be used instead of indexes
+	if (rest.Has("where") || rest.Has("tag")) && !ranged {
+		// With an order, the query would walk it and use no index.
 		rest.Del("order")
 		rest.Del("reverse")
 	}
