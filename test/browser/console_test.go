@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -442,7 +443,9 @@ func TestConsoleByKeyboard(t *testing.T) {
 	d.onPage("Home")
 	d.until("waiting for the focus", `document.activeElement?.id ?? ""`, "q") // which comes late
 	d.run("removing the focus", chromedp.Evaluate(`document.activeElement.blur(); 0`, nil))
-	d.keys("/", "alice")
+	// KeyEvent would send the character by itself, also to the box that has just got the focus.
+	d.run("pressing /", input.DispatchKeyEvent(input.KeyDown).WithKey("/").WithText("/"), input.DispatchKeyEvent(input.KeyUp).WithKey("/"))
+	d.keys("alice")
 	d.enter(kb.Enter)
 	d.onPage("Alice", "They can sign in")
 	d.unfoldByKey("Edit")
