@@ -11,8 +11,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// passkeyWindows are those in which new pages are looked at.
-var passkeyWindows = []window{{"1440-light", 1440, "light"}, {"1440-dark", 1440, "dark"}, {"390-light", 390, "light"}, {"390-dark", 390, "dark"}}
+// passkeyWindows are those in which the pages with passkeys and linked accounts are tested.
+var passkeyWindows = []window{{"1440-light", 1440, "light"}, {"390-dark", 390, "dark"}}
 
 // An authenticator is a virtual one of Chromium.
 type authenticator struct {
