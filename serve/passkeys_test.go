@@ -138,7 +138,7 @@ func TestPasskeys(t *testing.T) {
 		r = c.do("200", "POST", raise, fmt.Sprintf(`{"secret":%q,%s}`, session, answer))
 		c.do("401 login", "POST", raise, fmt.Sprintf(`{"secret":%q,%s}`, session, answer))
 		session = r.str("session.secret")
-		r = c.do("200", "DELETE", path+"/factors/"+one["id"].(string), fmt.Sprintf(`{"session":%q}`, session))
+		c.do("200", "DELETE", path+"/factors/"+one["id"].(string), fmt.Sprintf(`{"session":%q}`, session))
 		c.do("401 login", "POST", alone, fmt.Sprintf(`{%s}`, c.answer(challenge(), d.Get)))
 		bobs = c.do("200", "POST", logIn, strings.Replace(first, `"ada"`, `"bob"`, 1)).str("session.secret")
 		c.enrolPasskey(d, other, bobs)
