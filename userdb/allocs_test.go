@@ -2,6 +2,7 @@ package userdb
 
 import (
 	"context"
+	"maps"
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
@@ -48,7 +49,7 @@ func TestEditAllocations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := users.record(ctx, hints.Key(saved.Key())); err != nil || len(found.Fields) != len(saved.fields) || e.fields["job"] != "Bonn" {
-		t.Errorf("Save returned the fields %v, %v are stored, %v", saved.fields, found.Fields, err)
+	if found, err := users.Find(ctx, hints.Key(saved.Key())); err != nil || !maps.Equal(found.fields, saved.fields) || e.fields["job"] != "Bonn" {
+		t.Errorf("Save returned the fields %v, %v are stored, %v", saved.fields, found.fields, err)
 	}
 }

@@ -112,7 +112,7 @@ func TestChaos(t *testing.T) {
 	}
 	kills := 0
 	for ctx.Err() == nil {
-		c.serve(ctx)
+		serveForAWhile(ctx, t, c.path, "good", "full", "slow")
 		kills++
 	}
 	clients.Wait()
@@ -135,37 +135,38 @@ func TestChaos(t *testing.T) {
 
 func (c *chaos) key(i int) string { return fmt.Sprint("counter/", i) }
 
-// serve runs the process that has the file for a while, and then kills or stops it.
-func (c *chaos) serve(ctx context.Context) {
+// serveForAWhile runs a process that has the file, on a disk that is in one of some states at a
+// time, and then kills or stops it.
+func serveForAWhile(ctx context.Context, t *testing.T, path string, disk ...string) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), servingEnv+"="+c.path)
+	cmd.Env = append(os.Environ(), servingEnv+"="+path)
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		c.t.Error(err)
+		t.Error(err)
 		return
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		c.t.Error(err)
+		t.Error(err)
 		return
 	}
 	if err := cmd.Start(); err != nil {
-		c.t.Error(err)
+		t.Error(err)
 		return
 	}
 	lines := bufio.NewScanner(out)
 	if lines.Scan(); lines.Text() != "serving" {
-		c.t.Errorf("the process that has the file said %q", lines.Text())
+		t.Errorf("the process that has the file said %q", lines.Text())
 	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for lines.Scan() {
-			c.t.Errorf("the process that has the file said %q", lines.Text())
+			t.Errorf("the process that has the file said %q", lines.Text())
 		}
 	}()
 	for range 1 + rand.IntN(4) {
-		fmt.Fprintln(in, []string{"good", "full", "slow"}[rand.IntN(3)])
+		fmt.Fprintln(in, disk[rand.IntN(len(disk))])
 		select {
 		case <-time.After(rand.N(400 * time.Millisecond)):
 		case <-ctx.Done():

@@ -1,6 +1,7 @@
 package embedded
 
 // For tests outside of the package.
-var DialServed = dialServed
-
-const ServingEnv = servingEnv
+var (
+	DialServed     = dialServed
+	ServeForAWhile = serveForAWhile
+)

@@ -1,14 +1,11 @@
 package embedded_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -52,7 +49,7 @@ func TestChaosLists(t *testing.T) {
 		clients.Go(func() { l.client(ctx) })
 	}
 	for ctx.Err() == nil {
-		l.serve(ctx)
+		embedded.ServeForAWhile(ctx, t, path, "good", "good", "full", "slow")
 		if most > length && time.Since(began) > length && !slices.Contains(l.succeeded(), 0) {
 			stop()
 		}
@@ -112,44 +109,6 @@ type lists struct {
 	epoch func() int
 	mu    sync.Mutex
 	ops   map[int][]testdb.ListOp // by epoch
-}
-
-// serve runs the process that has the file for a while, and then kills or stops it.
-func (l *lists) serve(ctx context.Context) {
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), embedded.ServingEnv+"="+l.path)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		l.t.Error(err)
-		return
-	}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		l.t.Error(err)
-		return
-	}
-	lines := bufio.NewScanner(out)
-	if lines.Scan(); lines.Text() != "serving" {
-		l.t.Errorf("the process that has the file said %q", lines.Text())
-	}
-	for range 1 + rand.IntN(4) {
-		fmt.Fprintln(in, []string{"good", "good", "full", "slow"}[rand.IntN(4)])
-		select {
-		case <-time.After(rand.N(400 * time.Millisecond)):
-		case <-ctx.Done():
-		}
-	}
-	if rand.IntN(4) > 0 {
-		_ = cmd.Process.Kill()
-	}
-	in.Close()
-	for lines.Scan() {
-		l.t.Errorf("the process that has the file said %q", lines.Text())
-	}
-	_ = cmd.Wait() // the kill is an error
 }
 
 // client asks questions until ctx ends.

@@ -35,7 +35,6 @@ type listing struct {
 	Kept        []input  // parameters that forms keep
 	KeptColumns []input  // the chosen columns, which a form for another filter keeps
 	Filters     []filter // what a form for another filter offers
-	Orders      []string // fields that lists can be ordered by
 	Dated       string   // the ordered field that says when accounts were added, or ""
 	HasTags     bool
 	Disabled    string
@@ -101,7 +100,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		found, err = readPage(r.Context(), t, &q, dated)
 	}
 	l := listing{
-		Type: t.Name(), Path: typePath(t.Name()), NewPath: "/console/new?" + url.Values{"type": {t.Name()}}.Encode(), Filters: listFilters(declared), Orders: declared.Ordered(), Dated: dated,
+		Type: t.Name(), Path: typePath(t.Name()), NewPath: "/console/new?" + url.Values{"type": {t.Name()}}.Encode(), Filters: listFilters(declared), Dated: dated,
 		Disabled: params.Get("disabled"), HasTags: slices.Contains(declared.IndexedTertiary(), "tags"),
 		Conditions: activeConditions(typePath(t.Name()), params),
 		Kept:       keptInputs(params, "where", "tag", "disabled", "order", "reverse", "prefix", "gte", "lte"), KeptColumns: keptInputs(params, "col"),
@@ -218,7 +217,7 @@ func keptInputs(params url.Values, names ...string) (all []input) {
 // those that are not empty on this page. It returns their names.
 func (l *listing) chooseColumns(t schema.Type, params url.Values, q userdb.Query, entries []userdb.Entry) (names []string) {
 	usual := listColumns(t)
-	all := usual
+	all := slices.Clone(usual)
 	for _, field := range fieldNames(t) {
 		if !slices.Contains(all, field) {
 			all = append(all, field)
