@@ -78,15 +78,16 @@ func WithPassword(ctx context.Context, changed time.Time) context.Context {
 // operator's password has changed since the time of [WithPassword]. It returns nil for names that
 // no operator has, because not only operators make jobs and keys.
 //
-// Call it after storing a new key, link or job, and remove that again if checkOperator fails.
-// Whoever disables an operator searches for the operator's keys, links and jobs only afterwards. So
-// either checkOperator sees that the operator is disabled, or the search finds the new record.
+// Call it after storing a new key, link or job, and remove that again if checkOperator fails. To
+// disable an operator, first mark the operator as disabled and then search for the operator's keys,
+// links and jobs. So either checkOperator sees that the operator is disabled, or the search finds
+// the new record.
 func checkOperator(ctx context.Context, operators *userdb.Type, name string) error {
 	changed, _ := ctx.Value(passwordKey{}).(time.Time)
 	return checkOperatorSince(ctx, operators, name, changed)
 }
 
-// checkOperatorSince is checkOperator with a time in place of the context's. It returns
+// checkOperatorSince does the work of checkOperator with a given time. It returns
 // ErrOperatorDisabled if the operator's password was not set at that time, unless the time is zero.
 func checkOperatorSince(ctx context.Context, operators *userdb.Type, name string, passwordChanged time.Time) error {
 	if name == "" {

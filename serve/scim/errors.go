@@ -34,7 +34,7 @@ func (e *Error) ErrorCode() userdb.Code {
 	return userdb.CodeUsage
 }
 
-// Write writes the error as the response. It keeps headers that are set already.
+// Write writes the error as the response. It keeps headers that are already set.
 func (e *Error) Write(w http.ResponseWriter) {
 	body := map[string]any{"schemas": []string{urnError}, "status": strconv.Itoa(e.Status), "detail": e.Detail}
 	if e.Type != "" {

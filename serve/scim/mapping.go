@@ -26,7 +26,7 @@ const (
 // A groupKey identifies a group by the namespace and the type of its users, and by its id or name.
 type groupKey struct{ namespace, typ, idOrName string }
 
-// withName returns g with the given id or name in lower case: the case makes no difference.
+// withName returns g with the given id or name, case-folded.
 func (g groupKey) withName(idOrName string) groupKey {
 	g.idOrName = schema.Type{Fold: schema.FoldCasefold}.Canonical(idOrName)
 	return g

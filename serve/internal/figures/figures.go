@@ -72,7 +72,7 @@ func Gather[T any](ctx context.Context, f *Cache, name string, age time.Duration
 	return GatherFor(ctx, f, "", name, age, gather)
 }
 
-// GatherFor is [Gather] on behalf of a holder, such as an API key. If another figure is being
+// GatherFor calls [Gather] on behalf of a holder, such as an API key. If another figure is being
 // gathered for that holder, GatherFor first waits for that one, so that no holder can keep out the
 // others. The holder "" has no such limit.
 func GatherFor[T any](ctx context.Context, f *Cache, holder, name string, age time.Duration, gather func(context.Context) (T, error)) (Value[T], error) {
