@@ -154,8 +154,8 @@ are not needed anymore, except for backups. It may be interrupted and started ag
 	}
 }
 
-// proofOf returns the proof by what somebody typed: six digits are a code of an app, and everything
-// else is a recovery code.
+// proofOf returns the proof for a typed code. Six digits are a code of an app, and everything else
+// is a recovery code.
 func proofOf(typed string) userdb.Proof {
 	digits := strings.Join(strings.Fields(typed), "")
 	if len(digits) == 6 && strings.Trim(digits, "0123456789") == "" {

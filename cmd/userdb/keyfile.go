@@ -107,8 +107,8 @@ func (s *session) makeKeys(ctx context.Context, offered bool) error {
 	return s.open(ctx)
 }
 
-// remindOfKeys says that a copy of the store's file needs the file of keys beside the original too,
-// if there is one.
+// remindOfKeys prints that a copy of the store's file also needs the file of keys, if the original
+// has one beside it.
 func (s *session) remindOfKeys(copied string) error {
 	url, err := s.storeURL()
 	if err != nil || s.KeyFile != "" {
