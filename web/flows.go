@@ -424,11 +424,39 @@ func (f *Flows) peek(purpose string) func(*http.Request) (any, error) {
 }
 
 func (f *Flows) reset(w http.ResponseWriter, r *http.Request) (string, error) {
-	e, err := f.Users.ResetPassword(r.Context(), "reset", r.PostFormValue("token"), r.PostFormValue("password"))
+	return f.resetPassword(w, r, "reset")
+}
+
+// resetPassword sets a new password for the owner of a token, signs the owner in unless the account
+// has a second factor, and mails a notice.
+func (f *Flows) resetPassword(w http.ResponseWriter, r *http.Request, purpose string) (string, error) {
+	secret := r.PostFormValue("token")
+	notice, err := f.reserveNotice()
+	if err != nil {
+		return "", err
+	}
+	defer notice.leave(r.Context())
+	before, _, err := f.Users.Peek(r.Context(), purpose, secret)
+	if err != nil {
+		return "", err
+	}
+	e, err := f.Users.ResetPassword(r.Context(), purpose, secret, r.PostFormValue("password"))
+	if made(err) || doneWithoutEntry(err) {
+		owner := e
+		if !e.Key().IsValid() { // the account has a second factor
+			owner = before
+		}
+		f.mailNotice(r.Context(), notice, f.passwordNotice(owner))
+	}
 	if doneWithoutEntry(err) {
 		return f.Paths.SignIn + "?done=password", nil
 	}
 	return f.enter(w, r, e, err, "password")
+}
+
+// passwordNotice returns the mail that tells the owner of an account of its new password.
+func (f *Flows) passwordNotice(e userdb.Entry) Mail {
+	return Mail{Kind: MailPassword, Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Entry: e}
 }
 
 // doneWithoutEntry reports whether a change was made although err is not nil: the entry has a
@@ -448,10 +476,23 @@ func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Re
 	}
 }
 
+// maxPasswordNotices limits the notices of new passwords that the owner of an account causes within
+// an hour.
+const maxPasswordNotices = 20
+
 func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error) {
+	notice, err := f.reserveNotice()
+	if err != nil {
+		return "", err
+	}
+	defer notice.leave(r.Context())
 	a := f.Attempt(r)
 	a.Session = f.secret(r)
 	e, err := f.Users.ChangePassword(r.Context(), me(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
+	limit := Limit{Auth: f.Auth, Name: "password notices", Max: maxPasswordNotices}
+	if made(err) && limit.Allow(r) == nil {
+		f.mailNotice(r.Context(), notice, f.passwordNotice(Entry(r.Context())))
+	}
 	return f.enter(w, r, e, err, "password")
 }
 

@@ -66,7 +66,7 @@ func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error)
 			return "", err
 		}
 	}
-	places, err := f.Mail.reserve(1)
+	places, err := f.reserveNotice()
 	if err != nil {
 		return "", err
 	}
@@ -97,9 +97,7 @@ func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error)
 	}
 	// Codes show that the change was made, even if it was not confirmed.
 	if made(err) || len(codes) > 0 {
-		if e := Entry(r.Context()); e.Text(f.Address) != "" {
-			places.fill(r.Context(), Mail{Kind: securityMails[done], To: e.Text(f.Address), Link: f.Base + f.Paths.Security, Entry: e})
-		}
+		f.mailNotice(r.Context(), places, Mail{Kind: securityMails[done], Link: f.Base + f.Paths.Security, Entry: Entry(r.Context())})
 	}
 	if len(codes) > 0 {
 		return "", &otherPage{name: "codes", data: codes}

@@ -90,6 +90,8 @@ var Texts = Catalogue{
 	"mail registered":              "This address has an account. Sign in, or choose a new password:",
 	"mail reset subject":           "New password",
 	"mail reset":                   "Choose a new password for your account. If you did not ask for this, do nothing:",
+	"mail password subject":        "Your password",
+	"mail password":                "The password of your account was changed. If it was not you, choose another one:",
 	"mail prove subject":           "Confirm your address",
 	"mail prove":                   "Somebody signed up with this address. Confirm that it is yours. If you did not ask for this, do nothing:",
 	"mail change subject":          "Your new address",

@@ -90,6 +90,8 @@ var german = Catalogue{
 	"mail registered":              "Zu dieser Adresse gibt es ein Konto. Melden Sie sich an oder wählen Sie ein neues Passwort:",
 	"mail reset subject":           "Neues Passwort",
 	"mail reset":                   "Wählen Sie ein neues Passwort für Ihr Konto. Wenn Sie das nicht angefordert haben, brauchen Sie nichts zu tun:",
+	"mail password subject":        "Ihr Passwort",
+	"mail password":                "Das Passwort Ihres Kontos wurde geändert. Wenn Sie das nicht waren, wählen Sie ein anderes:",
 	"mail prove subject":           "Bestätigen Sie Ihre Adresse",
 	"mail prove":                   "Jemand hat sich mit dieser Adresse registriert. Bestätigen Sie, dass sie Ihnen gehört. Wenn Sie das nicht angefordert haben, brauchen Sie nichts zu tun:",
 	"mail change subject":          "Ihre neue Adresse",

@@ -90,6 +90,8 @@ var spanish = Catalogue{
 	"mail registered":              "Esta dirección ya tiene una cuenta. Inicie sesión o elija una contraseña nueva:",
 	"mail reset subject":           "Contraseña nueva",
 	"mail reset":                   "Elija una contraseña nueva para su cuenta. Si no lo ha pedido, no haga nada:",
+	"mail password subject":        "Su contraseña",
+	"mail password":                "Se ha cambiado la contraseña de su cuenta. Si no fue usted, elija otra:",
 	"mail prove subject":           "Confirme su dirección",
 	"mail prove":                   "Alguien se ha registrado con esta dirección. Confirme que es suya. Si no lo ha pedido, no haga nada:",
 	"mail change subject":          "Su dirección nueva",

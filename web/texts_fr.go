@@ -90,6 +90,8 @@ var french = Catalogue{
 	"mail registered":              "Un compte existe pour cette adresse. Connectez-vous ou choisissez un nouveau mot de passe :",
 	"mail reset subject":           "Nouveau mot de passe",
 	"mail reset":                   "Choisissez un nouveau mot de passe pour votre compte. Si vous n’avez rien demandé, ne faites rien :",
+	"mail password subject":        "Votre mot de passe",
+	"mail password":                "Le mot de passe de votre compte a été modifié. Si ce n’était pas vous, choisissez-en un autre :",
 	"mail prove subject":           "Confirmez votre adresse",
 	"mail prove":                   "Quelqu’un s’est inscrit avec cette adresse. Confirmez qu’elle est la vôtre. Si vous n’avez rien demandé, ne faites rien :",
 	"mail change subject":          "Votre nouvelle adresse",

@@ -278,6 +278,9 @@ func TestAccount(t *testing.T) {
 		v.checkProblem(v.do(422, "/account/password", "old", "wrong", "new", "battery staple horse"), "old", "Wrong name or password.")
 		v.checkProblem(v.do(422, "/account/password", "old", password, "new", "short"), "new", "At least 8 characters")
 		v.do(303, "/account/password", "old", password, "new", "battery staple horse")
+		if got, want := v.link("ann@example.com"), v.server.URL+"/forgot"; got != want {
+			t.Errorf("the mail about the new password leads to %s, want %s", got, want)
+		}
 		v.do(200, "/account")
 		if to := other.do(303, "/account"); !strings.HasPrefix(to, "/signin?return=") {
 			t.Errorf("after a new password another device was redirected to %s, want /signin", to)
