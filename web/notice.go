@@ -9,10 +9,11 @@ import (
 // maxNotices limits the addresses that receive a notice of one change.
 const maxNotices = 8
 
+// maxNotices returns how many mails a notice to the addresses of one account has at most.
+func (f *Flows) maxNotices() int { return min(f.maxAddresses(), maxNotices) }
+
 // reserveNotice takes places in the queue for a notice to the addresses of one account.
-func (f *Flows) reserveNotice() (*place, error) {
-	return f.Mail.reserve(min(f.maxAddresses(), maxNotices))
-}
+func (f *Flows) reserveNotice() (*place, error) { return f.Mail.reserve(f.maxNotices()) }
 
 // mailNotice tells the owner of m.Entry that something was changed by which they sign in. It mails
 // m to each of the addresses that receive notices.

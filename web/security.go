@@ -120,8 +120,8 @@ func made(err error) bool { return err == nil || errors.Is(err, userdb.ErrUnconf
 
 // afterSecurity asks visitors to verify who were verified too long ago.
 func (f *Flows) afterSecurity(to string, err error) (string, error) {
-	if errors.Is(err, userdb.ErrNotVerified) && f.Paths.Verify != "" {
-		return withReturn(f.Paths.Verify, f.Paths.Security), nil
+	if errors.Is(err, userdb.ErrNotVerified) {
+		return f.askForSteps(f.Paths.Security)
 	}
 	return to, err
 }

@@ -350,8 +350,8 @@ func (v *visitor) wantAddresses(name string, want ...string) {
 func (v *visitor) addAddress(address, first string) (link, page string) {
 	v.t.Helper()
 	page = v.do(200, v.do(303, "/account/addresses", "do", "add", "email", address, "password", password))
-	links := v.links()
-	if len(links) != 2 || !strings.HasSuffix(links[first], "/forgot") || !strings.Contains(links[address], "/add?token=") {
+	links := v.links() // also notices to other addresses that are verified
+	if !strings.HasSuffix(links[first], "/forgot") || !strings.Contains(links[address], "/add?token=") {
 		v.t.Fatalf("got mails with the links %v, want one to %s and one to %s", links, address, first)
 	}
 	return links[address], strings.ReplaceAll(page, address, "ADDRESS")
