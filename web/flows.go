@@ -216,7 +216,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 // it in Require.
 func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if verifiedAge(Session(r.Context()), ownLevel(Entry(r.Context()))) <= maxAge {
+		if VerifiedWithin(r.Context(), maxAge) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -526,7 +526,7 @@ const maxStepsAge = 10 * time.Minute
 // needsSteps reports whether a visitor has a second factor and must take both steps again before a
 // change of addresses: who takes over the mailbox of an account gets in by it.
 func needsSteps(r *http.Request) bool {
-	return ownLevel(Entry(r.Context())) == 2 && verifiedAge(Session(r.Context()), 2) > maxStepsAge
+	return ownLevel(Entry(r.Context())) == 2 && !VerifiedWithin(r.Context(), maxStepsAge)
 }
 
 // askForSteps returns the path of the page that asks for both steps and then returns to a path.

@@ -30,7 +30,7 @@ func (o *otherPage) Error() string { return "the page " + o.name + " follows" }
 // account. It asks others to verify, and returns them to the same path.
 func (f *Flows) verifiedRecently(age time.Duration, due func(*http.Request) bool, next http.Handler) http.Handler {
 	return f.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if due(r) && f.Paths.Verify != "" && verifiedAge(Session(r.Context()), ownLevel(Entry(r.Context()))) > age {
+		if due(r) && f.Paths.Verify != "" && !VerifiedWithin(r.Context(), age) {
 			http.Redirect(w, r, withReturn(f.Paths.Verify, r.URL.RequestURI()), http.StatusSeeOther)
 			return
 		}
