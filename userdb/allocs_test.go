@@ -53,7 +53,8 @@ func TestEditAllocations(t *testing.T) {
 	if err != nil || found.Rev() != saved.Rev() {
 		t.Fatalf("found the revision %s, %v; want %s", found.Rev(), err, saved.Rev())
 	}
-	found.fields[store.FieldRev] = saved.fields[store.FieldRev] // what is stored is longer than the revision
+	// The stored field holds more than the revision.
+	found.fields[store.FieldRev] = saved.fields[store.FieldRev]
 	if !maps.Equal(found.fields, saved.fields) || e.fields["job"] != "Bonn" {
 		t.Errorf("Save returned the fields %v, %v are stored", saved.fields, found.fields)
 	}
