@@ -149,6 +149,46 @@ func TestOperatorFactors(t *testing.T) {
 	})
 }
 
+// TestFactorKeysMissing checks that a service does not start, and makes no new key, if the key that
+// encrypted the second factors of its store is missing, and that it does once they are removed.
+func TestFactorKeysMissing(t *testing.T) {
+	runLines(t, []string{"get Alice"}, func() {
+		enrolAlice(t)
+		file := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:") + ".keys"
+		right, err := os.ReadFile(file)
+		must(t, err)
+		// It fails after the keys were checked and made.
+		const serve = "serve --listen 127.0.0.1:0 --operators-factor --console=false --passkey-rp x.example --passkey-origin https://x.example"
+		for _, tt := range []struct{ what, keys, args, want string }{
+			{"the right key", string(right), serve, "--operators-factor is for the console"},
+			{"another key", strings.Repeat("cd", 21) + "A=\n", serve, "none of the keys in "},
+			{"another key", strings.Repeat("cd", 21) + "A=\n", "factor rotate-keys", "none of the keys in "},
+			{"no file", "", serve, "with their key is missing: bring it back"},
+			{"no file", "", "factor rotate-keys", "with their key is missing: bring it back"},
+		} {
+			_ = os.Remove(file)
+			if tt.keys != "" {
+				must(t, os.WriteFile(file, []byte(tt.keys), 0o600))
+			}
+			got := runCommand(nil, "", strings.Fields(tt.args)...)
+			if got.code != 2 || !strings.Contains(got.err, tt.want) {
+				t.Errorf("%s, %s: %+v, want exit 2 and %q", tt.what, tt.args, got, tt.want)
+			}
+			if text, _ := os.ReadFile(file); string(text) != tt.keys {
+				t.Errorf("%s, %s: the file of keys was written", tt.what, tt.args)
+			}
+		}
+		for _, args := range []string{"factor list Alice", "factor remove Alice --yes"} {
+			if got := runCommand(nil, "", strings.Fields(args)...); got.code != 0 {
+				t.Errorf("%s without the key: %+v, want exit 0", args, got)
+			}
+		}
+		if got := runCommand(nil, "", strings.Fields(serve)...); !strings.Contains(got.err, "made "+file) || !strings.Contains(got.err, "is for the console") {
+			t.Errorf("after the factors were removed: %+v, want a new file of keys", got)
+		}
+	})
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
