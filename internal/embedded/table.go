@@ -130,6 +130,15 @@ func (t *table[V]) descendFrom(from string, yield func(key string, value V) bool
 	}
 }
 
+// keyAt returns the key of the element at an index.
+func (t *table[V]) keyAt(i int) string {
+	if t.big == nil {
+		return t.small[i].key
+	}
+	key, _, _ := t.big.GetAt(i)
+	return key
+}
+
 // slice returns a copy of the elements from the index first to the one before last.
 func (t *table[V]) slice(first, last int) []pair[V] {
 	if t.big == nil {

@@ -128,8 +128,8 @@ const countBatch = 5000
 
 // Count returns the number of selected entries, and calls unreadable for each entry that cannot be
 // read. If all entries are selected, it reads only those without a type, and counts damaged entries
-// instead. Then it also returns the number of retired UIDs.
-func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)) (n, retired int64, err error) {
+// instead.
+func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)) (n int64, err error) {
 	judge := func(found []store.Found) {
 		for _, f := range found {
 			if f.Err == nil {
@@ -139,18 +139,18 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 			}
 		}
 	}
-	if !s.selectsAll() {
+	if !s.SelectsAll() {
 		for found, err := range rd.Batches(ctx, s) {
 			if err != nil {
-				return 0, 0, err
+				return 0, err
 			}
 			judge(found)
 		}
-		return n, 0, nil
+		return n, nil
 	}
 	for batch, err := range rd.tally(ctx, s.Type) {
 		if err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		var unknown []store.Lookup
 		for _, r := range batch.others {
@@ -160,12 +160,11 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 		}
 		found, err := rd.filter(ctx, s, unknown...)
 		if err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		n += batch.live + int64(len(found))
-		retired += int64(len(batch.others) - len(unknown))
 	}
-	return n, retired, nil
+	return n, nil
 }
 
 // Retired yields the keys of the retired UIDs of a type, each with only the field FieldRetired. It

@@ -87,6 +87,9 @@ type Indexes interface {
 	Scan(ctx context.Context, s Scan) (found []string, next string, err error)
 	// Order returns the next members of an ordered index between two bounds.
 	Order(ctx context.Context, o Order) ([]string, error)
+	// CountOrder returns the number of members of an ordered index between two bounds. It ignores
+	// o.Reverse, o.Skip and o.Count.
+	CountOrder(ctx context.Context, o Order) (int64, error)
 	// Cardinalities returns the number of members of each index set or ordered index, and for the
 	// zero key the approximate number of records on the server.
 	Cardinalities(ctx context.Context, indexes []recordkey.Key) ([]int64, error)

@@ -103,7 +103,7 @@ func TestStatusOfStores(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.jsonl")
 	right := redistest.Config("appendonly yes", "appendfsync always")
 	one := redistest.Start(t, right)
-	wrong := redistest.Start(t, redistest.Config("maxmemory-policy allkeys-lru", "user app on nopass ~* +@all -config -time -dbsize -scan"))
+	wrong := redistest.Start(t, redistest.Config("maxmemory-policy allkeys-lru", "user app on nopass ~* +@all -config -time -dbsize -scan -zcard"))
 	sentinel, nodes := redistest.StartSentinel(t), redistest.StartCluster(t, right)
 	for _, test := range []struct {
 		name, url, store string
@@ -115,7 +115,7 @@ func TestStatusOfStores(t *testing.T) {
 		{name: "one server", url: one.URL(), store: "redis", names: []string{one.Addr()}},
 		{name: "wrong settings", url: wrong.URL(), store: "redis", names: []string{wrong.Addr()}, warnings: "evicts not_persistent"},
 		{
-			name: "CONFIG and SCAN are forbidden", url: strings.Replace(wrong.URL(), "//", "//app:any@", 1), store: "redis",
+			name: "CONFIG, SCAN and ZCARD are forbidden", url: strings.Replace(wrong.URL(), "//", "//app:any@", 1), store: "redis",
 			names: []string{wrong.Addr()}, warnings: "evicts not_learned not_learned",
 		},
 		{name: "Sentinels", url: sentinel.URL(), store: "sentinel", names: []string{sentinel.Master.Addr()}, warnings: "not_persistent"},
