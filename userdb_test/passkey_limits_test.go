@@ -20,7 +20,7 @@ import (
 )
 
 // createCrossOrigin answers a challenge for a new passkey as create does, but without an
-// attestation, and says whether the page is a frame in a page of another site.
+// attestation, and reports whether the page is a frame in a page of another site.
 func (d *device) createCrossOrigin(t *testing.T, c passkey.Challenge, crossOrigin bool) []byte {
 	t.Helper()
 	var options struct {

@@ -30,9 +30,10 @@ func listCommand(s *session) *cobra.Command {
 		Long: `List entries of a type. Without --order they come in the order in which they are found. With --order
 they come by the values of an ordered field, compared as the schema says, after those without a
 value, which bounds leave out. The key of an entry that may not log in is followed by the word
-disabled. On a terminal the list is a table as wide as the terminal, in which … replaces what does
-not fit. Elsewhere it has one line per entry. All values of a field are shown, in their order; CSV
-shows only the first, unless --split names the field. Without TYPE it lists the only type or, if there are several, user.`,
+disabled. On a terminal the list is a table as wide as the terminal, in which … marks text that
+is cut. Elsewhere it has one line per entry. All values of a field are shown, in their order; CSV
+shows only the first, unless --split names the field. Without TYPE it lists the only type or, if
+there are several, user.`,
 		Example: `  userdb list user
   userdb list user --where email=ALICE@example.com --json
   userdb list user --limit 2 --fields name,email

@@ -17,8 +17,9 @@ func isFactorRecord(key recordkey.Key) bool {
 	return err == nil && key == recordKey
 }
 
-// checkPasswordHash checks that the password hash of an entry lies where it belongs: apart if the
-// entry has a second factor, so that programs of earlier versions do not let it in by its password.
+// checkPasswordHash checks that the password hash of an entry is in the right field. If the entry
+// has a second factor, programs of earlier versions must not find the hash, because they would let
+// the entry in by its password alone.
 func (e *entry) checkPasswordHash(r *report) {
 	_, apart := e.fields[factor.FieldHash]
 	hash, marked := e.fields[store.FieldPassword], e.fields[factor.FieldMark] != ""
@@ -67,7 +68,7 @@ func (e *entry) checkPasskeys(r *report) {
 	}
 }
 
-// checkFactors checks that the second factors which entries list are in their records.
+// checkFactors checks that the second factors that entries list are in their records.
 func (c *checker) checkFactors(ctx context.Context, r *report, es []*entry) {
 	var marked []*entry
 	var keys []string
@@ -94,8 +95,8 @@ func (c *checker) checkFactors(ctx context.Context, r *report, es []*entry) {
 	}
 }
 
-// checkFactorRecords checks that each record of second factors belongs to a live entry. Records
-// that expire are what is left of removed factors, or of tickets.
+// checkFactorRecords checks that each record of second factors belongs to a live entry. It ignores
+// records that expire, which hold only removed factors or tickets.
 func (c *checker) checkFactorRecords(ctx context.Context, r *report, items []item) {
 	reads := make([]store.RawRead, len(items))
 	for i, it := range items {

@@ -109,6 +109,10 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	signedIn := false
 	c.requireSession(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		signedIn = true
+		if err == nil && u.CSV {
+			c.beginMapping(w, r, u)
+			return
+		}
 		c.beginImport(w, r, u, true, err)
 	})).ServeHTTP(w, r) // the session may have ended while the file arrived
 	if !signedIn {
@@ -142,7 +146,7 @@ func (c *Console) beginImport(w http.ResponseWriter, r *http.Request, u upload, 
 	by := web.Entry(r.Context()).Text(admin.OperatorName)
 	db, viewErr := c.view(r.Context())
 	if err == nil && viewErr == nil && !slices.Contains(db.Schema().Names(), u.Type) {
-		err = errUpload("Choose one of the types.")
+		err = errType
 	}
 	var j admin.Job
 	if err = errors.Join(err, viewErr); err == nil {
@@ -167,6 +171,8 @@ func (c *Console) beginImport(w http.ResponseWriter, r *http.Request, u upload, 
 type errUpload string
 
 func (e errUpload) Error() string { return string(e) }
+
+const errType = errUpload("Choose one of the types.")
 
 const errElsewhere = errUpload("The file is in another process of the service or no longer exists. Upload it again.")
 
