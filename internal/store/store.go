@@ -25,7 +25,7 @@ import (
 )
 
 // An Engine stores and finds records. All methods are safe for concurrent use and return when their
-// context ends. Code that needs only some of them asks for the roles it uses.
+// context ends. Code that needs only some of them should take the roles that it uses.
 type Engine interface {
 	Connection
 	Entries

@@ -71,7 +71,7 @@ const (
 const ResendLimit = 30 * time.Second
 
 const (
-	room      = "throttle" // begins the keys of counters of login attempts
+	keyStart  = "throttle" // begins the keys of counters of login attempts
 	ofAccount = "uid"
 	ofUnknown = "nobody"
 	ofOrigin  = "origin"
@@ -79,17 +79,17 @@ const (
 
 // Key returns the key of the counters of an entry.
 func Key(prk recordkey.Key) (recordkey.Key, error) {
-	return key(prk.Namespace(), room, prk.Type(), ofAccount, prk.Value())
+	return key(prk.Namespace(), keyStart, prk.Type(), ofAccount, prk.Value())
 }
 
 // UnknownKey returns the key of the counters of an identifier that no entry of a type has.
 func UnknownKey(ns recordkey.Namespace, typ, digest string) (recordkey.Key, error) {
-	return key(ns, room, typ, ofUnknown, digest)
+	return key(ns, keyStart, typ, ofUnknown, digest)
 }
 
 // OriginKey returns the key of the counters of an origin, over all accounts of a type.
 func OriginKey(ns recordkey.Namespace, typ, digest string) (recordkey.Key, error) {
-	return key(ns, room, typ, ofOrigin, digest)
+	return key(ns, keyStart, typ, ofOrigin, digest)
 }
 
 // VisitsKey returns the key of the counter of one kind of request.
@@ -105,7 +105,7 @@ func key(ns recordkey.Namespace, parts ...string) (recordkey.Key, error) {
 // IsKey reports whether k is the key of counters of login attempts.
 func IsKey(k recordkey.Key) bool {
 	parts := k.Parts()
-	return len(parts) == 4 && parts[0] == room
+	return len(parts) == 4 && parts[0] == keyStart
 }
 
 // Counters names the counters for one login attempt.
