@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// enrolAlice gives Alice of the store in USERDB_STORE an authenticator app, whose key is in the
-// file beside the store. It returns the recovery codes.
+// enrolAlice gives Alice of the store in USERDB_STORE an authenticator app and returns the recovery
+// codes. The file beside the store holds the key.
 func enrolAlice(t *testing.T) []string {
 	t.Helper()
 	file := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:") + ".keys"
@@ -39,8 +39,8 @@ func enrolAlice(t *testing.T) []string {
 	return c.RecoveryCodes
 }
 
-// TestLoginWithCode checks how the command signs in an entry with a second factor: at a terminal
-// and in a script, and not without a code.
+// TestLoginWithCode checks that an entry with a second factor can sign in at a terminal and in a
+// script, but not without a code.
 func TestLoginWithCode(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		codes := enrolAlice(t)
@@ -84,8 +84,8 @@ func TestLoginWithCode(t *testing.T) {
 	})
 }
 
-// TestOperatorFactors checks the links and the removal of second factors of operators, which events
-// tell, and that the keys of their secrets are rotated with those of entries.
+// TestOperatorFactors checks the links for operators' second factors, their removal and its events,
+// and that their secrets change keys together with those of entries.
 func TestOperatorFactors(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		enrolAlice(t)

@@ -19,8 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// summary returns what tests compare: types, namespaces, and the codes of warnings about the
-// schema.
+// summary returns the parts of a status that tests compare: types, namespaces, and the codes of
+// warnings about the schema.
 func (s *site) summary(t *testing.T) string {
 	t.Helper()
 	st, err := inspect.StatusOf(s.Ctx, s.DB, nil)
@@ -157,7 +157,7 @@ func TestStatusOfStores(t *testing.T) {
 	}
 }
 
-// TestStatusUnavailable checks the error if the server does not answer.
+// TestStatusUnavailable checks the error for a server that does not answer.
 func TestStatusUnavailable(t *testing.T) {
 	server := redistest.Start(t)
 	db := testdb.Must(userdb.Open(t.Context(), server.URL(), userdb.Options{}))

@@ -43,9 +43,9 @@ type account struct {
 	Issued                 *issuedLink  // the link that was just created
 	History                []event
 	recorded               []userdb.HistoryEvent // the history, before equal events are grouped
-	SignIns                []event // that succeeded or failed, on their tab
-	Older                  string  // path of the page with older sign-ins, or ""
-	Paged                  bool    // there were sign-ins on a page before
+	SignIns                []event               // that succeeded or failed, on their tab
+	Older                  string                // path of the page with older sign-ins, or ""
+	Paged                  bool                  // there were sign-ins on a page before
 	Conflict               bool
 	Taken                  []match // the accounts that hold the values that were refused as taken
 }
