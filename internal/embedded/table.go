@@ -15,7 +15,7 @@ var maxSmall = 64
 // two changes.
 type table[V any] struct {
 	small  []pair[V]
-	shared bool // small belongs to a copy as well
+	shared bool // a copy also uses small
 	big    *btree.Map[string, V]
 }
 

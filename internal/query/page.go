@@ -191,8 +191,8 @@ const (
 	maxRetiredScan = 100_000
 )
 
-// RetiredPage returns up to want records of those that Retired yields, after a continuation or, if
-// after is "", from the start. next is the continuation for the rest, or "" at the end. A page may
+// RetiredPage returns up to want of the records that Retired yields, after a continuation, or from
+// the start if after is "". next is the continuation for the rest, or "" at the end. A page may
 // have fewer records, or none, if few of many keys are of retired UIDs.
 func (rd *Reader) RetiredPage(ctx context.Context, t *change.Type, after string, want int) (found []store.Record, next string, err error) {
 	at, err := parseBookmark(after, false)
@@ -244,7 +244,7 @@ func tallyScan(t *change.Type, count int) (store.Scan, error) {
 	return store.Scan{Pattern: t.Guard.Entries, Tally: strings.TrimSuffix(prefix.String(), "x"), Count: count}, err
 }
 
-// A tallied holds what a batch of PRKs leads to.
+// A tallied holds the result of tallying a batch of PRKs.
 type tallied struct {
 	live   int64          // the number of live entries
 	others []store.Record // tombstones and damaged records, with only the field FieldRetired
