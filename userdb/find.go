@@ -62,7 +62,7 @@ func (db *DB) find(ctx context.Context, h hints.Hint, typ string) (Entry, error)
 }
 
 // resolve converts a hint to a lookup, and returns the view to continue with. A search by a field
-// is only valid if all entries can be found by it. If the program does not know whether that is so,
+// is only valid if all entries can be found by it. If the program does not know whether they can,
 // resolve reads the stored schema.
 func (db *DB) resolve(ctx context.Context, v *view.View, h hints.Hint, typ string) (*view.View, *change.Type, store.Lookup, error) {
 	t, l, err := v.Resolve(h, typ)
@@ -295,7 +295,7 @@ func (t *Type) compileQuery(ctx context.Context, q Query) (*Type, query.Selectio
 	return t, s, err
 }
 
-// A Page holds some entries of a listing, in its order.
+// A Page holds some entries of a listing, in the order of the listing.
 type Page struct {
 	Entries []Entry
 	Next    string // Query.After for the next page; "" if this is the last
@@ -340,7 +340,7 @@ func (t *Type) Page(ctx context.Context, q Query) (p Page, err error) {
 	return p, unreadable.err()
 }
 
-// skippedEntries counts the entries that a listing leaves out, and keeps the error of the first.
+// skippedEntries counts the entries that a listing leaves out, and keeps the first error.
 type skippedEntries struct {
 	n     int
 	first error
@@ -365,7 +365,7 @@ type Total struct {
 	// Otherwise it is 0.
 	Retired int64
 	// Estimate reports whether Entries may be too high. On a cluster, an index may have members
-	// of changes that are still running or were interrupted; check.Run removes the latter.
+	// from changes that are still running or were interrupted; check.Run removes the latter.
 	Estimate bool
 }
 
@@ -378,9 +378,9 @@ type Total struct {
 // and may count an entry twice for the reasons that All may yield one twice.
 //
 // For any other query, Count reads the entries as All does, which is for people, not for a hot
-// path. Damaged records that are no longer entries are not counted; the error is then ErrCorrupt
-// and names the first of them, and the count is that of the others. Entries with a damaged facet
-// are counted.
+// path. Damaged records that are no longer entries are not counted. The error is then ErrCorrupt
+// and names the first of them; the count of the others is valid. Entries with a damaged facet are
+// counted.
 func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 	ctx, v := t.db.begin(ctx, "Count", &err)
 	defer v.end(&err)

@@ -133,10 +133,10 @@ func (a Auth) send(w http.ResponseWriter, r *http.Request, to string, script boo
 	sendProblem(w, body)
 }
 
-// VerifiedWithin reports whether a visitor who is signed in proved within maxAge who they are, on the
-// highest level that their account has: by a password, or by two steps if it has a second factor.
-// It goes by the store's clock; if the clock of this process differs, it is wrong by at most a
-// minute.
+// VerifiedWithin reports whether a visitor who is signed in proved within maxAge who they are, on
+// the highest level that their account has: by a password, or by two steps if it has a second
+// factor. It goes by the store's clock; if the clock of this process differs, it is wrong by at
+// most a minute.
 func VerifiedWithin(ctx context.Context, maxAge time.Duration) bool {
 	s, level := Session(ctx), ownLevel(Entry(ctx))
 	return !s.VerifiedAt(level).IsZero() && verifiedAge(s, level) <= maxAge
