@@ -37,8 +37,8 @@ type row struct {
 	value schema.Value
 }
 
-// compareRows orders rows as the store does, but compares them in another way. Among texts with the
-// same canonical form, those that are written in that form come last.
+// compareRows orders rows like the store, but with other code. Among texts with the same canonical
+// form, those that are written in that form come last.
 func compareRows(a, b row) int {
 	as, bs := a.value.Text(), b.value.Text()
 	return cmp.Or(compareValues(a.value, b.value), boolInt(canonical(as) == as)-boolInt(canonical(bs) == bs), strings.Compare(as, bs),
