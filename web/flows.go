@@ -519,8 +519,8 @@ func (f *Flows) email(_ http.ResponseWriter, r *http.Request) (string, error) {
 	return f.confirmByMail(r, f.Paths.Email, userdb.PurposeChange+f.Address, f.Paths.Confirm, MailChange, MailChanging)
 }
 
-// maxStepsAge is how long ago the owner of an account with a second factor may have taken both steps
-// before a change of addresses. It is as long as the store allows for a change of factors.
+// maxStepsAge is how long ago the owner of an account with a second factor may have taken both
+// steps before a change of addresses. It is as long as the store allows for a change of factors.
 const maxStepsAge = 10 * time.Minute
 
 // needsSteps reports whether a visitor has a second factor and must take both steps again before a
