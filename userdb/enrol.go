@@ -1,6 +1,7 @@
 package userdb
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/passkeys"
+	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/session"
@@ -30,7 +33,7 @@ type Factor struct {
 
 // TOTPOptions describes an authenticator app to enrol.
 type TOTPOptions struct {
-	// Name helps the owner to tell factors apart. It is cut to 64 bytes.
+	// Name helps the owner to tell factors apart. It has at most 64 bytes.
 	Name string
 	// Issuer names the service, and Account the user. The app shows both beside its codes. If
 	// Account is "", the UID is used.
@@ -57,8 +60,8 @@ func (e TOTPEnrolment) LogValue() slog.Value { return slog.StringValue(e.ID) }
 // The session must be verified within the last ten minutes, on level 2 if the entry has a factor;
 // otherwise the error is ErrNotVerified. The error is ErrNotFound if the session has ended,
 // ErrUnproven if the entry was self-registered and its address is not verified yet, and ErrInvalid
-// if the stored schema does not allow factors (schema.Type.Factors), if Options.Keys is
-// empty, or if the entry has eight factors.
+// if the name is too long, if the stored schema does not allow factors (schema.Type.Factors), if
+// Options.Keys is empty, or if the entry has eight factors.
 func (t *Type) EnrolTOTP(ctx context.Context, session string, o TOTPOptions) (enrolment TOTPEnrolment, err error) {
 	ctx, v := t.db.begin(ctx, "EnrolTOTP", &err)
 	defer v.end(&err)
@@ -69,10 +72,11 @@ func (t *Type) EnrolTOTP(ctx context.Context, session string, o TOTPOptions) (en
 	if err == nil {
 		err = t.checkEnrolment(r)
 	}
-	if err != nil {
+	name, wrong := factorName(o.Name)
+	if err = cmp.Or(err, wrong); err != nil {
 		return TOTPEnrolment{}, err
 	}
-	p := factor.Pending{ID: newFactorID(), Label: truncateTo(o.Name, maxFactorName)}
+	p := factor.Pending{ID: newFactorID(), Label: name}
 	secret := totp.NewSecret()
 	p.Sealed = t.seal(r.Key, p.Name(), secret)
 	if err := t.view.Engine.BeginEnrolment(ctx, r.Key, p, t.view.StoreTime()); err != nil {
@@ -93,8 +97,14 @@ var errNoKey = invalid("factor", "key", "no key was given that could encrypt the
 // HasKeys reports whether Options.Keys has a key. Without one, nobody can enrol a second factor.
 func (db *DB) HasKeys() bool { return db.view().Config.Keys.Any() }
 
-// maxFactorName limits the name of a factor, in bytes.
-const maxFactorName = 64
+// factorName returns the name of a factor as it is stored: valid UTF-8.
+func factorName(name string) (string, error) {
+	name = strings.ToValidUTF8(name, "\ufffd")
+	if len(name) > passkeys.MaxName {
+		return "", invalid("factor", "name", fmt.Sprintf("the name has over %d bytes", passkeys.MaxName))
+	}
+	return name, nil
+}
 
 // checkEnrolment returns an error if an entry may not enrol another factor.
 func (t *Type) checkEnrolment(r store.Record) error {
@@ -157,8 +167,9 @@ func (c FactorChange) LogValue() slog.Value { return slog.StringValue(c.Session.
 // codes and a new session of level 2.
 //
 // The errors are those of EnrolTOTP. The error is ErrLogin if the code is wrong, and ErrNotFound if
-// the enrolment has expired or was confirmed. If it is ErrOutcomeUnknown, the factor may have been
-// added; if the result then has recovery codes, it was.
+// the enrolment has expired, was confirmed, or began with a key that is no longer in Options.Keys.
+// If it is ErrOutcomeUnknown, the factor may have been added; if the result then has recovery
+// codes, it was.
 func (t *Type) ConfirmTOTP(ctx context.Context, session, id, code string, o SessionOptions) (c FactorChange, err error) {
 	ctx, v := t.db.begin(ctx, "ConfirmTOTP", &err)
 	defer v.end(&err)
@@ -182,6 +193,9 @@ func (t *Type) ConfirmTOTP(ctx context.Context, session, id, code string, o Sess
 		return FactorChange{}, ErrNotFound
 	}
 	secret, err := t.open(r.Key, p.Name(), p.Sealed)
+	if errors.Is(err, sealed.ErrKey) { // it was removed meanwhile; RotateKeys passes over this one
+		err = ErrNotFound
+	}
 	if err != nil {
 		return FactorChange{}, err
 	}
@@ -383,8 +397,10 @@ func (t *Type) ResetFactors(ctx context.Context, h hints.Hint, ids ...string) (e
 
 // RotateKeys encrypts the secrets of all factors of the type with the first of Options.Keys, and
 // returns how many it encrypted again. Afterwards the other keys are no longer needed, unless
-// another process still encrypts with one of them. RotateKeys may be interrupted and called again.
-// If a secret cannot be read, RotateKeys continues and returns ErrCorrupt at the end.
+// another process still encrypts with one of them. RotateKeys leaves pending enrolments: without
+// the key with which an enrolment began, ConfirmTOTP returns ErrNotFound, and the owner begins
+// again. RotateKeys may be interrupted and called again. If a secret cannot be read, RotateKeys
+// continues and returns ErrCorrupt at the end.
 func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
 	ctx, v := t.db.begin(ctx, "RotateKeys", &err)
 	defer v.end(&err)

@@ -112,6 +112,10 @@ func (t *Type) AddPasskey(
 	if err == nil {
 		err = t.checkPasskeyField(p.Field)
 	}
+	name, wrong := factorName(p.Name)
+	if err == nil {
+		err = wrong
+	}
 	if err == nil && (len(p.Stored) == 0 || len(p.Stored) > passkeys.MaxStored) {
 		err = invalid("factor", "size", "a passkey that is too large")
 	}
@@ -120,7 +124,7 @@ func (t *Type) AddPasskey(
 	}
 	f := factor.Factor{
 		Kind: factor.Passkey, ID: factor.PasskeyID(p.Digest, newFactorID()[:passkeyRandom]), Made: now, Used: now,
-		Label: truncateTo(p.Name, maxFactorName), Accepted: strconv.FormatUint(uint64(p.Counter), 10) + ":" + newFactorID(),
+		Label: name, Accepted: strconv.FormatUint(uint64(p.Counter), 10) + ":" + newFactorID(),
 	}
 	f.Sealed = t.seal(r.Key, f.Name(), p.Stored)
 	added := []factor.Factor{f}

@@ -38,6 +38,7 @@ var Texts = Catalogue{
 	"code wait":           "There were too many wrong codes. Use a recovery code, or try again tomorrow.",
 	"code gone":           "This is no longer valid. Sign in again.",
 	"factor number":       "You have as many passkeys and apps as are allowed. Remove one first.",
+	"factor name":         "This name is too long. Choose a shorter one.",
 	"factor last":         "You could not sign in any more. Set a password or add another passkey first.",
 	"passkey login":       "This passkey was not accepted. Try again, or go on without it.",
 	"passkey taken":       "This passkey is in use already.",

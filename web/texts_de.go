@@ -38,6 +38,7 @@ var german = Catalogue{
 	"code wait":           "Es wurden zu viele falsche Codes eingegeben. Verwenden Sie einen Wiederherstellungscode oder versuchen Sie es morgen wieder.",
 	"code gone":           "Das ist nicht mehr gültig. Bitte melden Sie sich noch einmal an.",
 	"factor number":       "Mehr Passkeys und Apps sind nicht erlaubt. Entfernen Sie zuerst einen Eintrag.",
+	"factor name":         "Dieser Name ist zu lang. Wählen Sie einen kürzeren.",
 	"factor last":         "Sie könnten sich dann nicht mehr anmelden. Setzen Sie zuerst ein Passwort oder fügen Sie einen anderen Passkey hinzu.",
 	"passkey login":       "Dieser Passkey wurde nicht angenommen. Versuchen Sie es noch einmal oder ohne ihn.",
 	"passkey taken":       "Dieser Passkey wird schon verwendet.",

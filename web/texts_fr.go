@@ -38,6 +38,7 @@ var french = Catalogue{
 	"code wait":           "Trop de codes incorrects. Utilisez un code de secours ou réessayez demain.",
 	"code gone":           "Ce n’est plus valable. Connectez-vous à nouveau.",
 	"factor number":       "Vous avez atteint le nombre maximal de clés d’accès et d’applications. Supprimez-en d’abord une.",
+	"factor name":         "Ce nom est trop long. Choisissez-en un plus court.",
 	"factor last":         "Vous ne pourriez plus vous connecter. Définissez d’abord un mot de passe ou ajoutez une autre clé d’accès.",
 	"passkey login":       "Cette clé d’accès n’a pas été acceptée. Réessayez ou continuez sans elle.",
 	"passkey taken":       "Cette clé d’accès est déjà utilisée.",

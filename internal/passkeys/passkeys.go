@@ -23,6 +23,9 @@ type Credential struct {
 	Stored  []byte // what later answers are verified by; it is stored encrypted
 }
 
+// MaxName limits the name of a factor, in bytes.
+const MaxName = 64
+
 // MaxStored limits the length of Credential.Stored.
 const MaxStored = 8 << 10
 
