@@ -43,11 +43,15 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 	}
 	data := jobsPage{Types: db.Schema().Names(), NewID: admin.NewJobID()}
 	for _, j := range all {
-		if j.Kind == kind {
+		if kind == "" || j.Kind == kind {
 			data.Jobs = append(data.Jobs, j)
 		}
 	}
-	c.show(w, r, statusOf(problems), page{Name: kind, Title: title, Data: data, Problems: problems})
+	name := kind
+	if kind == "" { // the page with all jobs
+		name = "jobs-page"
+	}
+	c.show(w, r, statusOf(problems), page{Name: name, Title: title, Data: data, Problems: problems})
 }
 
 // jobInput is the name of the input with the ID of the job that a form starts. It makes a browser
@@ -329,7 +333,7 @@ func (c *Console) job(w http.ResponseWriter, r *http.Request) {
 	}
 	p := jobPage{Job: j, Percent: j.Percent(), ListPath: "/console/" + j.Kind}
 	if j.Kind == bulkKind {
-		p.ListPath = ""
+		p.ListPath = "/console/jobs"
 	}
 	p.detail, p.IsLocal = c.jobs.details(j.ID)
 	p.CanImport = p.IsLocal && p.canImport(j)

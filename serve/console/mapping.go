@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -126,8 +127,9 @@ type mappingPage struct {
 	Summary                string // what would become of these accounts
 }
 
-// A mappedColumn is a column of the file. To is what it becomes, or "" if it is left out.
-type mappedColumn struct{ Name, Example, To string }
+// A mappedColumn is a column of the file. To is what it becomes, or "" if it is left out, and Input
+// the name of the input for that.
+type mappedColumn struct{ Input, Name, Example, To string }
 
 // A choiceGroup holds what a column can become.
 type choiceGroup struct {
@@ -229,7 +231,7 @@ func (c *Console) withPending(w http.ResponseWriter, r *http.Request, dry bool) 
 	p := mappingPage{Path: "/console/import/" + id, Type: one.Type, Groups: columnChoices(declared, len(db.Schema().Types) > 1)}
 	p.Duplicates = map[string]string{"skip": "are left unchanged", "update": "are updated"}[one.Duplicate]
 	p.Duplicates = cmp.Or(p.Duplicates, "are refused")
-	p.mapColumns(sample, r.PostForm["c"])
+	p.mapColumns(sample, r)
 	one.Columns = p.columns(sample.Header)
 	report, problem, err := p.preview(r.Context(), db, one.upload, sample)
 	if err == nil && dry && problem == "" {
@@ -262,22 +264,28 @@ func maySelect(name string) bool {
 	return name != "" && (!strings.HasPrefix(name, "~") || name == "~isa" || name == "~disabled")
 }
 
-// mapColumns sets what each column becomes: what was chosen, in the order of the columns, or else
+// columnInput precedes the number of a column, from 0, in the name of the input that says what it
+// becomes.
+const columnInput = "c-"
+
+// mapColumns sets what each column becomes: what the form says or, if it says nothing about any,
 // the field of the same name.
-func (p *mappingPage) mapColumns(sample transfer.Sample, chosen []string) {
-	at := 0
+func (p *mappingPage) mapColumns(sample transfer.Sample, r *http.Request) {
+	guess := true
+	for name := range r.PostForm {
+		guess = guess && !strings.HasPrefix(name, columnInput)
+	}
 	for i, name := range sample.Header {
 		if !maySelect(name) {
 			p.LeftOut = "Columns without a name are left out, and columns whose name begins with ~ are those of an export."
 			continue
 		}
-		one := mappedColumn{Name: name}
-		if len(chosen) == 0 {
+		one := mappedColumn{Input: columnInput + strconv.Itoa(i), Name: name}
+		if guess {
 			one.To = p.guess(name)
-		} else if at < len(chosen) && p.hasChoice(chosen[at]) {
-			one.To = chosen[at]
+		} else if to := r.PostFormValue(one.Input); p.hasChoice(to) {
+			one.To = to
 		}
-		at++
 		if len(sample.Rows) > 0 && i < len(sample.Rows[0].Cells) {
 			one.Example = truncate(sample.Rows[0].Cells[i])
 		}

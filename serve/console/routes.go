@@ -90,6 +90,7 @@ func (c *Console) table() []route {
 		{"POST /console/export", c.startExport, always},
 		{"GET /console/check", c.jobList("check", "Check"), never},
 		{"POST /console/check", c.startCheck, ifRepairConfirmed},
+		{"GET /console/jobs", c.jobList("", "Jobs"), never},
 		{"GET /console/jobs/{id}", c.job, never},
 		{"POST /console/jobs/{id}/stop", c.stopJob, never},
 		{"GET " + file, c.download, always},

@@ -31,7 +31,7 @@ var withoutPassword = map[string]string{
 	"POST /console/import/{id}": "shows ten lines of the operator's own upload, or tries it",
 	"GET /console/new":          "shows a form",
 	"GET /console/security":     "shows no secrets", "GET /console/operators": "shows no accounts",
-	"GET /console/check": "shows a form", "GET /console/jobs/{id}": "shows progress",
+	"GET /console/check": "shows a form", "GET /console/jobs": "shows progress", "GET /console/jobs/{id}": "shows progress",
 }
 
 // withForm lists forms that ask for the password only if they do more than show or try something.
