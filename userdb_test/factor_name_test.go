@@ -62,8 +62,8 @@ func TestFactorNames(t *testing.T) {
 	})
 }
 
-// TestRotateKeysWhileEnrolling checks that an app which is being enrolled while the keys are rotated
-// is confirmed as long as its key is given, and has expired without it.
+// TestRotateKeysWhileEnrolling checks that an app which is being enrolled while the keys are
+// rotated is confirmed as long as its key is given, and has expired without it.
 func TestRotateKeysWhileEnrolling(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {
