@@ -84,7 +84,7 @@ func (t *Type) Prove(ctx context.Context, ticket string, p Proof, a Attempt) (e 
 }
 
 // proveFactor judges a proof and spends the ticket with the given hash if the proof is right. It
-// returns the entry at that time.
+// returns the entry as read after that.
 func (t *Type) proveFactor(
 	ctx context.Context, prk recordkey.Key, ticket string, p Proof, origin string,
 ) (store.Record, error) {

@@ -77,7 +77,7 @@ const (
 
 // Limits on tickets.
 const (
-	MaxTickets = 8               // of an entry; another one replaces the oldest of an origin
+	MaxTickets = 8               // tickets of an entry; a new one replaces the oldest of an origin
 	MaxTries   = 5               // attempts at the second step with one ticket
 	TicketLife = 5 * time.Minute // how long a ticket is valid
 
