@@ -22,7 +22,7 @@ import (
 )
 
 // DefaultField is the field for the digests of passkeys if Config does not name another one.
-const DefaultField = "passkeys"
+const DefaultField = passkeys.DefaultField
 
 // ChallengeLife is how long the answer to a challenge is accepted.
 const ChallengeLife = 5 * time.Minute

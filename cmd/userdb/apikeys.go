@@ -194,11 +194,11 @@ func revokeAPIKeyCommand(s *session) *cobra.Command {
 		Short: "Revoke an API key: within five seconds every service refuses it",
 		Long: `Revoke an API key: within five seconds every service refuses it.
 
-What was made with the key stays: entries, sessions, tokens and invitations. If somebody else may
-have used it, look with 'userdb events --kind session_start --kind issue' for the accounts of which
-'by key:NAME' made sessions and tokens. 'userdb session end HINT --all' ends the sessions of an
-account; 'userdb passwd HINT' and 'userdb disable HINT' also end its tokens. An invitation is valid
-until it is used or expires, at most 30 days. With --history=false there are no such events.`,
+Entries, sessions, tokens and invitations that were made with the key stay. If somebody else may have
+used it, 'userdb events --kind session_start --kind issue' shows which sessions and tokens were made
+'by key:NAME', unless the service ran with --history=false. 'userdb session end HINT --all' ends the
+sessions of an account; 'userdb passwd HINT' and 'userdb disable HINT' also end its tokens. An
+invitation is valid until it is used or expires, at most 30 days.`,
 		Example: `  userdb apikey create webshop --scope read > key.txt
   userdb apikey revoke webshop`,
 		RunE: s.withAPIKeys(func(ctx context.Context, keys *admin.Keys, words []string) error {

@@ -135,7 +135,7 @@ func areOrIs(names []string) string {
 }
 
 func (l *csvLines) end() error {
-	err := l.header() // also if there is no entry
+	err := l.header() // even if there is no entry
 	if len(l.records) > 0 {
 		fmt.Fprintf(l.err, "userdb: note: %s left out; 'userdb export' has everything\n", areOrIs(l.records))
 	}

@@ -215,9 +215,9 @@ func unsetCommand(s *session) *cobra.Command {
 		Use:   "unset HINT FIELD…",
 		Short: "Unset facets of an entry",
 		Long: `Unset facets of an entry in one change. Prints the changed entry. Declared facets that it does not
-have are ignored. If a field has several values, all of them go; 'userdb set HINT FIELD-=VALUE'
-removes one. ~lost:FIELD is a value that 'userdb check --repair' took out of a field because another
-entry keeps it.`,
+have are ignored. If a field has several values, all of them are removed; 'userdb set HINT
+FIELD-=VALUE' removes one. ~lost:FIELD is a value that 'userdb check --repair' removed from a field
+because another entry keeps it.`,
 		Example: `  userdb unset email=alice@example.com job name
   userdb unset 17c07627d35e '~lost:name'`,
 	}, func(names []string) (parseEdit, error) {
@@ -304,7 +304,7 @@ func deleteCommand(s *session) *cobra.Command {
 Prints the key of the deleted entry. Here a bare word is always a UID, never a name.
 
 If the schema has "hold" for a field, nobody else can take the values of the entry for that time. With
---release, others can take them at once, and may get what was meant for the former owner, such as mail.`,
+--release, others can take them at once, and may get mail that is meant for the former owner.`,
 		Example: `  userdb delete email=bob@example.com --yes`,
 		RunE: s.runOnKey("deleted", func(ctx context.Context, p subject) error {
 			if !s.yes {

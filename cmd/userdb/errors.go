@@ -244,8 +244,8 @@ func within(ctx context.Context, limit time.Duration, f func(context.Context) er
 	return err
 }
 
-// A failure is what is printed about an error with --json. Errors is nil unless several things are
-// wrong.
+// A failure holds the JSON that is printed about an error. Errors is nil unless there are several
+// errors.
 type failure struct {
 	Code    userdb.Code `json:"code"`
 	Message string      `json:"message"`

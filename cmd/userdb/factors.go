@@ -122,6 +122,9 @@ keys, put a new one on the first line, restart all services, and run this comman
 are not needed anymore, except for backups. It may be interrupted and started again.`,
 		Example: `  userdb factor rotate-keys`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
+			if err := s.checkKeys(ctx); err != nil {
+				return err
+			}
 			n := 0
 			var failure error
 			rotate := func(t *userdb.Type, err error) error {
@@ -154,8 +157,8 @@ are not needed anymore, except for backups. It may be interrupted and started ag
 	}
 }
 
-// proofOf returns the proof by what somebody typed: six digits are a code of an app, and everything
-// else is a recovery code.
+// proofOf returns the proof for a typed code. Six digits are a code of an app, and everything else
+// is a recovery code.
 func proofOf(typed string) userdb.Proof {
 	digits := strings.Join(strings.Fields(typed), "")
 	if len(digits) == 6 && strings.Trim(digits, "0123456789") == "" {

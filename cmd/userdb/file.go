@@ -18,8 +18,8 @@ func compactCommand(s *session) *cobra.Command {
 		Use:   "compact",
 		Short: "Rewrite the file of a store without deleted records",
 		Long: `Rewrite the file of an embedded store without deleted records. Until then, it
-still holds what was deleted or replaced. FILE.old, which an older version
-wrote, is removed as well: it still holds accounts that have been deleted since.
+still holds deleted and replaced records. FILE.old, which an older version
+wrote, is also removed: it holds accounts that have been deleted since.
 Others may use the store meanwhile, through 'userdb serve'.
 
 Copies of the file, and the free blocks of the disk, may still hold deleted
@@ -65,7 +65,7 @@ func backupCommand(s *session) *cobra.Command {
 this user can read. Others may use the store meanwhile. The copy is checked, and
 is itself a store: file:FILE.
 
-The keys of second factors are not in it. Keep a copy of STORE.keys too, in
+The keys of second factors are not in it. Also keep a copy of STORE.keys, in
 another place, and put it beside a copy that you use, as FILE.keys.`,
 		Example: `  userdb backup accounts-monday.db
   userdb count user --store file:accounts-monday.db`,

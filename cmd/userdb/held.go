@@ -58,8 +58,7 @@ func releaseHeldCommand(s *session) *cobra.Command {
 		Use:   "release FIELD=VALUE",
 		Short: "Let others take a value that is held",
 		Long: `Let others take a value that is held, before its time is up. The next owner may
-get what was meant for the former one, such as mail. Exits 3 if the value is not
-held. The entry is of the type that --type names.`,
+get mail that is meant for the former one. Exits 3 if the value is not held. The entry is of the type that --type names.`,
 		Example: `  userdb set name=Alice name=Alicia
   userdb held release name=Alice`,
 		RunE: s.run(func(ctx context.Context, words []string) error {

@@ -275,7 +275,7 @@ func removeOperatorFactorsCommand(s *session) *cobra.Command {
 		Short: "Remove all second factors of an operator, and end their sessions",
 		Long: `Remove all second factors of an operator, and end their sessions. From then on the password alone signs
 in, or nothing with 'userdb serve --operators-factor', until 'userdb operator enrol' has made a link
-and the operator has used it. Make sure first who asks for it.`,
+and the operator has used it. First make sure who is asking.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator unenrol olga --yes`,
 		RunE: s.run(func(ctx context.Context, words []string) error {

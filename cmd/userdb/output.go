@@ -157,7 +157,7 @@ func (s *session) noteSilence(what string) {
 	}
 }
 
-// note prints what else a person should know, unless the output is JSON.
+// note prints a note for a person, unless the output is JSON.
 func (s *session) note(format string, args ...any) {
 	if !s.JSON {
 		fmt.Fprintln(s.std.err, "userdb: note: "+fmt.Sprintf(format, args...))
@@ -296,7 +296,7 @@ func joinsEmoji(r rune) bool {
 	return unicode.In(r, unicode.So, unicode.Sk) && r >= 0x2000 || r == emojiVariation
 }
 
-// oneLine escapes what is not printable in a message, so that it fits one line of a terminal.
+// oneLine escapes unprintable characters in a message, so that it fits one line of a terminal.
 func oneLine(text string) string {
 	var b strings.Builder
 	for _, r := range text {

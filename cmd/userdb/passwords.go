@@ -114,8 +114,8 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 	return s.withStdin(c)
 }
 
-// ignoreMissingPassword removes from err what is wrong with the password, which nobody has typed
-// yet. If nothing else is wrong, it returns nil.
+// ignoreMissingPassword removes errors about the password from err, because nobody has typed it
+// yet. It returns nil if there are no others.
 func ignoreMissingPassword(err error) error {
 	var rest []error
 	for _, one := range joinedErrors(err) {
@@ -270,7 +270,7 @@ func purposeFlag(c *cobra.Command, to *string, usage string) {
 	c.MarkFlagRequired("purpose") // it is declared, so this cannot fail
 }
 
-// errToken replaces the library's ErrNotFound, because what was not found is a token, not an entry.
+// errToken replaces the library's ErrNotFound, because a token was not found, not an entry.
 var errToken = coded.New(userdb.CodeLogin, "wrong token: it was used, has expired, is void or is for another purpose")
 
 func redeemCommand(s *session) *cobra.Command {

@@ -73,7 +73,7 @@ and is valid for an hour. 'userdb operator add' creates one at any time.`,
 	c.Flags().StringVar(&v.cert, "tls-cert", "", "`FILE` with the certificate and its chain")
 	c.Flags().StringVar(&v.key, "tls-key", "", "`FILE` with the key of the certificate")
 	c.Flags().BoolVar(&v.behindProxy, "behind-proxy", false, "a proxy provides TLS: listen without it, even beyond this machine")
-	c.Flags().Func("proxy", "believe X-Forwarded-For from proxies in `CIDR`; may be repeated;\ngateway means this network's gateway, as for a published container port", func(text string) error {
+	c.Flags().Func("proxy", "trust X-Forwarded-For from proxies in `CIDR`; may be repeated;\ngateway means this network's gateway, as for a published container port", func(text string) error {
 		prefix, err := parseProxy(text)
 		v.proxies = append(v.proxies, prefix)
 		return err
@@ -200,6 +200,9 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if err := within(ctx, s.timeout(), s.open); err != nil {
 		return err
 	}
+	if err := within(ctx, s.timeout(), s.checkKeys); err != nil {
+		return err
+	}
 	if err := within(ctx, s.timeout(), func(ctx context.Context) error { return s.makeKeys(ctx, v.console || passkeys != nil) }); err != nil {
 		return err
 	}
@@ -207,7 +210,7 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 		return err
 	}
 	if passkeys != nil && !s.hasKeys {
-		return usagef("--passkey-rp needs keys that encrypt what is stored of passkeys: give --key-file")
+		return usagef("--passkey-rp needs keys that encrypt passkeys: give --key-file")
 	}
 	unshare, err := connect.Share(view.Of(s.db).Engine)
 	if errors.Is(err, connect.ErrShared) {

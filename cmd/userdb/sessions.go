@@ -91,11 +91,11 @@ func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 var errNoSession = coded.New(userdb.CodeNotFound, "the entry has no such session")
 
 func noSessionError(id string) error {
-	return fmt.Errorf("%w: %s; 'userdb session list' prints those there are", errNoSession, printable(id))
+	return fmt.Errorf("%w: %s; 'userdb session list' prints all sessions", errNoSession, printable(id))
 }
 
-// completeIDs returns those of all IDs that begin with the given texts. Each text must be the
-// beginning of exactly one.
+// completeIDs returns, for each text, the ID in all that begins with it. Each text must begin
+// exactly one ID.
 func completeIDs(all, texts []string) (ids []string, err error) {
 	for _, text := range texts {
 		var found []string

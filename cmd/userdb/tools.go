@@ -113,7 +113,7 @@ func recordKeyCommand(s *session) *cobra.Command {
 		textCommand(s, &cobra.Command{
 			Use:     "unescape [TEXT…]",
 			Short:   "Unescape text from a key",
-			Long:    `Unescape text from a key. What is not a valid escape stays as it is.`,
+			Long:    `Unescape text from a key. Invalid escapes are left as they are.`,
 			Example: `  userdb recordkey unescape Just+_A.+_User --json`,
 		}, func(text string) (any, error) { return recordkey.UnescapeLoose(text), nil }),
 	)

@@ -69,7 +69,7 @@ var tourSteps = []tourStep{
 		{words: []string{"tags", "add", "alice", "editor"}},
 		{words: []string{"list", "--tag", "editor", "--fields", "name"}},
 	}},
-	{"Guesses of a password wait longer and longer, by whatever identifier.", []tourCommand{
+	{"Each guess at a password has to wait longer, by any identifier.", []tourCommand{
 		{shown: "echo 'letmein123' > guess.txt"},
 		{
 			shown: "userdb login --password-stdin alice@hotmail.com < guess.txt",
@@ -83,7 +83,7 @@ var tourSteps = []tourStep{
 }
 
 // tourHold shows what remains of identifiers that are given up.
-var tourHold = tourStep{"Nor one person after the other: what is given up is held, if you say so.", []tourCommand{
+var tourHold = tourStep{"An identifier that is given up can be held, so that nobody else gets it.", []tourCommand{
 	{words: []string{"schema", "add", "user", "customer", "--hold", "90d", "--retire"}},
 	{shown: "userdb set alice customer=C2042 | head -1", words: []string{"set", "alice", "customer=C2042"}, brief: true},
 	{words: []string{"create", "customer=C1042", "--no-password"}, exit: 4},
@@ -282,8 +282,8 @@ func countLines(text string) string {
 	return b.String()
 }
 
-// run runs a command line on the store of the tour. It returns what the command prints, also to
-// standard error, and its exit code.
+// run runs a command line on the store of the tour. It returns the exit code and the output,
+// including that to standard error.
 func (t tour) run(ctx context.Context, stdin string, words []string) (text string, exit int) {
 	var all bytes.Buffer
 	s := newSession(stdio{in: strings.NewReader(stdin), out: &all, err: &all})
@@ -297,8 +297,8 @@ func (t tour) run(ctx context.Context, stdin string, words []string) (text strin
 	return all.String(), exit
 }
 
-// drawRecords lists the keys of all records of accounts, and draws how those of identifiers lead to
-// the account.
+// drawRecords lists the keys of all records of accounts, and draws how the keys of identifiers lead
+// to the account.
 func (t tour) drawRecords(ctx context.Context, number int) error {
 	if err := t.printf("%d. What Redis holds: a key for each identifier, which leads to the account.\n\n", number); err != nil {
 		return err
@@ -310,7 +310,7 @@ func (t tour) drawRecords(ctx context.Context, number int) error {
 	if err := t.printf("   $ userdb keys 'user/*'\n   %s\n\n", strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n   ")); err != nil {
 		return err
 	}
-	if err := t.printf("   Drawn, with what else belongs to the account:\n\n"); err != nil {
+	if err := t.printf("   Drawn, with the other records of the account:\n\n"); err != nil {
 		return err
 	}
 	entries := map[string]*drawing{}

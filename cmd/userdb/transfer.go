@@ -27,8 +27,8 @@ func exportCommand(s *session) *cobra.Command {
 		Short: "Write entries as JSON lines",
 		Long: `Write one entry with everything that is stored about it, or all entries. Each is one JSON line with
 its type, its facets, its tertiary records and, if it is disabled, since when. 'userdb import' reads
-these lines. Entries come in no order, and nothing is locked. Values that are held and UIDs that are
-retired have lines of their own, so that nobody else gets them where the lines are imported.`,
+these lines. Entries come in no order, and nothing is locked. Held values and retired UIDs have
+their own lines, so that nobody else gets them in a store that imports the lines.`,
 		Example: `  userdb export > users.jsonl
   userdb export email=alice@example.com
   userdb export --secrets > backup.jsonl`,
@@ -99,10 +99,10 @@ func importCommand(s *session) *cobra.Command {
 from CSV with a header (.csv); - is standard input. Each entry is written completely or not at all.
 
 CSV columns are facets by name, sets as words or JSON, and password (a hash), clear_password,
-disabled (a date, or true or false), verified:FIELD (likewise) and ~isa (the type). As targets of
---map there are also !disabled and disabled_until. If a cell holds several values of a field, --split
-says so: the first becomes the facet, and a value that has the separator is in quotes. If the schema does not know a column or a facet,
-the whole file is refused.
+disabled (a date, or true or false), verified:FIELD (likewise) and ~isa (the type). --map can also
+map to !disabled and disabled_until. With --split, a cell holds several values of a field: the first
+becomes the facet, and a value that contains the separator is in quotes. If the schema does not know
+a column or a facet, the whole file is refused.
 
 Refused lines go to a file, with the reasons, for you to correct and import again; the first ten are
 also reported, without their values. The exit code is then 1. FILE.import records the progress
@@ -395,8 +395,8 @@ func (r *importRun) printRefused(line int64, reason string) {
 	_ = errorOutput(r.s.std.err, r.s.JSON).print(map[string]refused{"refused": {line, reason}}, text)
 }
 
-// finish prints what the import did and returns its error. It removes the state file if the import
-// is complete.
+// finish prints the result of the import and returns its error. It removes the state file if the
+// import is complete.
 func (r *importRun) finish(report transfer.Report, err error) error {
 	if err != nil {
 		return r.fail(err)

@@ -32,8 +32,8 @@ func (v valueEdit) words() string {
 	return printable(v.field) + v.op + "VALUE"
 }
 
-// apply changes a copy of an entry. It returns an error if the entry has the value already, or
-// lacks it.
+// apply changes a copy of an entry. It returns an error if the entry already has the value to add,
+// or lacks the value to remove or move.
 func (v valueEdit) apply(e *userdb.Entry) error {
 	before, reason := len(e.Texts(v.field)), ""
 	switch v.op {
@@ -171,8 +171,7 @@ func splitRepeated(t schema.Type, texts []string) (values map[string][]string, r
 	return values, rest, nil
 }
 
-// valuesField is the name under which a flat entry has all values of the fields that may have
-// several.
+// valuesField is the key under which a flat entry holds all values of fields that may have several.
 const valuesField = "~values"
 
 // severalValues returns the values under valuesField, by field.

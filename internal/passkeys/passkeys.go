@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// DefaultField is the field for digests if an application does not name another one.
+const DefaultField = "passkeys"
+
 // A Credential describes a passkey that is to be enrolled. The answer that brought it has been
 // verified.
 type Credential struct {

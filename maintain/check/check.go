@@ -212,8 +212,7 @@ type item struct {
 
 func newItem(k recordkey.Key) item { return item{raw: k.String(), key: k} }
 
-// A checkFunc reads what it needs to judge some items, and adds what is wrong with them to the
-// report.
+// A checkFunc checks some items, and adds the problems that it finds to the report.
 type checkFunc func(ctx context.Context, r *report, items []item)
 
 func (f checkFunc) run(ctx context.Context, items []item) (findings, error) {

@@ -2,8 +2,8 @@
 // view, or in those of one entry. It sees only the records of the view's namespace, not those of
 // namespaces inside it.
 //
-// A check reads records with SCAN, page by page, reads what it needs to judge them, and checks
-// again whatever seems wrong. It then repairs the problem, if asked to, and reports it.
+// A check reads records with SCAN, page by page, and everything on which their soundness depends.
+// It checks a second time whatever seems wrong, repairs the problem if asked to, and reports it.
 //
 // # Codes
 //
@@ -50,6 +50,8 @@
 //	own_secret           0 o  ~/secret cannot be a secret: logins stop
 //	own_throttle         0 r  unreadable login counters: logins of an account or origin stop
 //	own_types            0 o  ~/types does not list the types with a schema: all commands stop
+//	passkey_lost         0    an entry has a passkey, but not the digest by which it is found
+//	passkey_orphan       0    a digest belongs to no passkey of its entry
 //	primary_wrong        3 e  the primary facet is missing or differs from the key
 //	prk_kind             3    a record under a PRK is not a Redis hash
 //	prk_wrong            3 e  ~prk is missing or differs from the key
@@ -74,7 +76,7 @@
 //	value_unkeyable      1    no SRK can hold a secondary value: empty, or over 1 KiB
 //
 // A check compares values under the schema in force. It computes the canonical form of a facet with
-// schema.Type.Canonical and does not rely on ~skv:FIELD. If ~skv:FIELD differs, that is damage too
+// schema.Type.Canonical and does not rely on ~skv:FIELD. A ~skv:FIELD that differs is also damage
 // (skv_wrong).
 //
 // # What is not damage

@@ -106,7 +106,7 @@ func entryAt(r *report, t *change.Type, at int, key recordkey.Key, h store.Raw) 
 	return &entry{at: at, key: key, prk: records.Relative(key), t: t, fields: h.Fields}
 }
 
-// check reports what is wrong with the entry itself, and collects the claims of its values.
+// check reports problems of the entry itself, and collects the claims of its values.
 func (e *entry) check(r *report) {
 	switch isa := e.fields[store.FieldType]; isa {
 	case e.t.Name:
@@ -128,6 +128,7 @@ func (e *entry) check(r *report) {
 	}
 	e.checkFurther(r)
 	e.checkPasswordHash(r)
+	e.checkPasskeys(r)
 	for _, field := range e.t.Required {
 		if _, has := e.fields[field]; !has && !e.t.Building.Requires(field) {
 			e.add(r, requiredMissing, e.key, records.Quoted(field)).seen += " " + field

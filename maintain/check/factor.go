@@ -2,7 +2,9 @@ package check
 
 import (
 	"context"
+	"slices"
 
+	"github.com/coffeenode/userdb/internal/passkeys"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -15,8 +17,9 @@ func isFactorRecord(key recordkey.Key) bool {
 	return err == nil && key == recordKey
 }
 
-// checkPasswordHash checks that the password hash of an entry lies where it belongs: apart if the
-// entry has a second factor, so that programs of earlier versions do not let it in by its password.
+// checkPasswordHash checks that the password hash of an entry is in the right field. If the entry
+// has a second factor, programs of earlier versions must not find the hash, because they would let
+// the entry in by its password alone.
 func (e *entry) checkPasswordHash(r *report) {
 	_, apart := e.fields[factor.FieldHash]
 	hash, marked := e.fields[store.FieldPassword], e.fields[factor.FieldMark] != ""
@@ -30,7 +33,42 @@ func (e *entry) checkPasswordHash(r *report) {
 	}
 }
 
-// checkFactors checks that the second factors which entries list are in their records.
+// checkPasskeys compares the passkeys that an entry lists with the digests by which they are found.
+// A field holds digests if one of its values is that of a passkey, or if it has the default name.
+func (e *entry) checkPasskeys(r *report) {
+	listed := factor.Mark(e.fields[factor.FieldMark]).Passkeys()
+	found := map[string]bool{}
+	for _, field := range e.t.Secondary {
+		if slices.Contains(e.t.Typed, field) {
+			continue
+		}
+		holdsDigests := field == passkeys.DefaultField && e.t.Schema.Factors
+		var orphans []string
+		for _, value := range e.t.Values(e.fields, field) {
+			i := slices.IndexFunc(listed, func(name string) bool {
+				return factor.IsOfDigest(name, value.Written)
+			})
+			if i < 0 {
+				orphans = append(orphans, value.Written)
+			} else {
+				found[listed[i]], holdsDigests = true, true
+			}
+		}
+		if !holdsDigests {
+			continue
+		}
+		for _, digest := range orphans {
+			e.add(r, passkeyOrphan, e.key, records.Quoted(digest), records.Quoted(field)).seen += " " + digest
+		}
+	}
+	for _, name := range listed {
+		if !found[name] {
+			e.add(r, passkeyLost, e.key, records.Quoted(name)).seen += " " + name
+		}
+	}
+}
+
+// checkFactors checks that the second factors that entries list are in their records.
 func (c *checker) checkFactors(ctx context.Context, r *report, es []*entry) {
 	var marked []*entry
 	var keys []string
@@ -57,8 +95,8 @@ func (c *checker) checkFactors(ctx context.Context, r *report, es []*entry) {
 	}
 }
 
-// checkFactorRecords checks that each record of second factors belongs to a live entry. Records
-// that expire are what is left of removed factors, or of tickets.
+// checkFactorRecords checks that each record of second factors belongs to a live entry. It ignores
+// records that expire, which hold only removed factors or tickets.
 func (c *checker) checkFactorRecords(ctx context.Context, r *report, items []item) {
 	reads := make([]store.RawRead, len(items))
 	for i, it := range items {

@@ -46,7 +46,7 @@ func (c *checker) checkHolds(ctx context.Context, r *report, holds []hold) {
 	}
 }
 
-// sweepHolds removes the fields of holds that have ended. The next write of an entry does so too,
+// sweepHolds removes the fields of holds that have ended. The next write of an entry also does so,
 // but nothing is written to the tombstone of a retired UID, which stays forever.
 func (c *checker) sweepHolds(ctx context.Context, r *report, key recordkey.Key, fields map[string]string) {
 	for _, h := range store.HeldIn(fields) {

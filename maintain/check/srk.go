@@ -31,7 +31,7 @@ type owner struct {
 	fields  map[string]string
 }
 
-// matches reports whether the entry is live and one of its values, or that it has none, fits.
+// matches reports whether the entry is live and one of its values, or the lack of a value, fits.
 func (o owner) matches() bool {
 	facet, has := o.fields[o.field]
 	return o.matched || o.live && (o.fits(facet, has) || o.further != nil && o.further(o.fields))
@@ -80,8 +80,8 @@ func (c *checker) readOwners(ctx context.Context, r *report, owners []owner) {
 	}
 }
 
-// parseOwner returns the entry that an SRV or a member of an index set names, or the code of what
-// is wrong with it.
+// parseOwner returns the entry that an SRV or a member of an index set names, or the code of its
+// problem.
 func parseOwner(t *change.Type, ns recordkey.Namespace, srv string) (key recordkey.Key, wrong *code) {
 	key, err := recordkey.Parse(store.Owner(srv))
 	switch {
@@ -173,8 +173,8 @@ func expectedOwner(t *change.Type, key recordkey.Key, field, value string) owner
 	}
 }
 
-// checkSRK checks an SRK against its owner. A finding is identified by the whole SRV as well, since
-// on a cluster each attempt to create an entry has an SRV of its own, and an entry that does not
+// checkSRK checks an SRK against its owner. The whole SRV is part of what identifies a finding,
+// because on a cluster each attempt to create an entry has its own SRV, and an entry that does not
 // exist has no rev.
 func checkSRK(r *report, at int, it item, o owner, srv store.Text) {
 	prk, field, seen := records.Printable(records.Relative(o.key)), it.key.Field(), o.seen()+" "+srv.Wire

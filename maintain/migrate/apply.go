@@ -153,7 +153,8 @@ func (s *migration) applyStep(ctx context.Context, step store.RepairStep) error 
 
 // convertEntries converts all entries and keeps the keys by which they were found before. If an
 // entry gets a value that another entry has under the old schema only, it is converted after that
-// entry. If it gets one that another entry holds, that hold ends: the entry has the value already.
+// entry. If it gets one that another entry holds, that hold ends, because the entry already had the
+// value in another form.
 func (s *migration) convertEntries(ctx context.Context) error {
 	var mu sync.Mutex
 	var postponed []recordkey.Key
@@ -305,8 +306,8 @@ func (s *migration) forEachEntry(ctx context.Context, f func(context.Context, re
 }
 
 // removeGuarded removes something that the new schema does not have, but only while the stored
-// schema is unchanged. Another process may have finished the change, and what is removed here may
-// have been added again since.
+// schema is unchanged. Otherwise another process may have finished the change, and somebody may
+// have added the record again.
 func (s *migration) removeGuarded(ctx context.Context, r store.Remove) error {
 	r.Schema = s.currentType().Guard
 	return s.applyStep(ctx, r)

@@ -12,12 +12,11 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// convertHolds makes all entries and tombstones hold, under the new schema, what they hold under
-// the old one, so that nobody gets a held value early. Holds of fields that are no longer secondary
-// end. It runs after the entries were converted: a value that an entry has needs no hold. Nobody
-// else writes meanwhile.
+// convertHolds converts the holds of all entries and tombstones to the new schema, so that nobody
+// gets a held value early. Holds of fields that are no longer secondary end. It runs after the
+// entries were converted: a value that an entry has needs no hold. Nobody else writes meanwhile.
 func (s *migration) convertHolds(ctx context.Context) error {
-	var mu sync.Mutex // two entries may hold what becomes one value
+	var mu sync.Mutex // two entries may hold values that become one
 	return s.forEachEntry(ctx, func(ctx context.Context, prk recordkey.Key) error {
 		r, err := s.read(ctx, prk)
 		if err != nil {
@@ -77,8 +76,8 @@ func (s *migration) convertHold(ctx context.Context, r store.Record, h store.Hel
 }
 
 // freeSRK removes the SRK by which an entry is to hold a value, if it names another entry or has
-// another time to live. It reports false if some entry has the value, or another one holds it for a
-// longer time. A hold of another one that is shorter ends.
+// another time to live. It returns false if an entry has the value, or another entry holds it for
+// longer. A shorter hold of another entry ends.
 func (s *migration) freeSRK(ctx context.Context, r store.Record, h store.Held, srk recordkey.Key) (free bool, err error) {
 	srvs, err := store.Texts(ctx, s.Engine, []string{srk.String()})
 	if err != nil || !srvs[0].Exists {
@@ -128,8 +127,8 @@ func (s *migration) moveHold(ctx context.Context, prk recordkey.Key, h, next sto
 	return s.removeGuarded(ctx, store.Remove{Key: raw, Seen: srvs[0].Text})
 }
 
-// endRivalHolds ends the holds of values that an entry gets under the new schema and that it had in
-// another form before: what was another value became the same. It reports whether there were any.
+// endRivalHolds ends other entries' holds of the values that an entry has under the new schema, if
+// the entry had these values in another form before. It reports whether it ended any.
 func (s *migration) endRivalHolds(ctx context.Context, prk recordkey.Key) (ended bool, err error) {
 	r, err := s.read(ctx, prk)
 	if err != nil {

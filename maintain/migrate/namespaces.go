@@ -101,9 +101,8 @@ func forEachKey(ctx context.Context, v *view.View, ns recordkey.Namespace, f fun
 // copied unchanged, with their times to live. Single-use tokens are left out, since a token is
 // valid in one namespace only. The secrets of second factors are encrypted anew, for the target,
 // with the first of Options.Keys. If CopyNamespace was stopped, calling it again continues the
-// copy.
-// Records that are written meanwhile may or may not be copied: stop writers to the source, or check
-// the copy. To move a namespace, copy it and then drop it.
+// copy. Records that are written meanwhile may or may not be copied: stop writers to the source, or
+// check the copy. To move a namespace, copy it and then drop it.
 //
 // It returns ErrNotEmpty if the target holds records, which are left alone; ErrNamespace if the
 // source is the whole store, either is the store's own, or one is inside the other; ErrNotFound if
@@ -124,7 +123,7 @@ func CopyNamespace(ctx context.Context, db *userdb.DB, from, to recordkey.Namesp
 	}
 	n, err := forEachKey(ctx, v, from, func(ctx context.Context, key string) (bool, error) {
 		if own, err := recordkey.Parse(key); err == nil && own.Kind() == recordkey.KindOwn && own.PRK().IsValid() {
-			// It belongs to an entry, as its tokens do.
+			// It belongs to an entry, such as the entry's tokens.
 			if factors, err := factor.Key(own.PRK()); err != nil || own != factors {
 				return false, nil
 			}

@@ -208,8 +208,8 @@ func (s *migration) rewrite(
 	return nil, errContention
 }
 
-// convertAll waits until no writer uses the schema without what is being built, and then converts
-// all entries, if what is being built concerns them. If values collide, it rolls back.
+// convertAll waits until every writer uses the schema with the addition, and then converts all
+// entries, if the addition concerns them. If values collide, it rolls back.
 func (s *migration) convertAll(ctx context.Context) error {
 	if err := s.applyStep(ctx, store.AwaitSchema{}); err != nil {
 		return err
@@ -233,8 +233,8 @@ func (s *migration) convertAll(ctx context.Context) error {
 	return err
 }
 
-// rollBack converts the entries back to the schema without what is being built. Other writers are
-// stopped meanwhile.
+// rollBack converts the entries back to the schema without the addition. Other writers are stopped
+// meanwhile.
 func (s *migration) rollBack(ctx context.Context) error {
 	stored, err := s.readStored(ctx)
 	if err != nil || stored.Type.Building == nil {
@@ -265,8 +265,8 @@ func (s *migration) rollBack(ctx context.Context) error {
 	return back.apply(ctx)
 }
 
-// finishBuilding stores what was being built as complete, if it is still what the entries were
-// converted to.
+// finishBuilding stores the addition as complete, if the entries were converted to exactly that
+// addition.
 func (s *migration) finishBuilding(ctx context.Context, id string) (bool, error) {
 	for range maxRetries {
 		stored, err := s.readStored(ctx)

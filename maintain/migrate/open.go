@@ -97,9 +97,9 @@ func additions(ctx context.Context, db *userdb.DB) (schema.Schema, error) {
 	return due, nil
 }
 
-// withStoredPolicy returns t with what is a policy in the stored type, which takes precedence: the
-// rules for passwords, reserved values, the limits of tertiary records, how long values are held,
-// whether UIDs are retired, and whether entries may enrol factors.
+// withStoredPolicy returns t with the policy of the stored type, which takes precedence: the rules
+// for passwords, reserved values, the limits of tertiary records, how long values are held, whether
+// UIDs are retired, and whether entries may enrol factors.
 func withStoredPolicy(stored, t schema.Type) schema.Type {
 	t.Password, t.Retire, t.Factors = stored.Password, stored.Retire, stored.Factors
 	for name, f := range t.Fields {

@@ -54,8 +54,8 @@ type migration struct {
 	// nothing else writes.
 	t      *change.Type
 	fields map[string]string // fields of ~/schema/TYPE
-	// from is the stored schema. If there is none, it has what is known of the schema of CoffeeNode
-	// UserDB, the original program.
+	// from is the stored schema. If there is none, it holds the known part of the schema of
+	// CoffeeNode UserDB, the original program.
 	from    schema.Type
 	stored  bool              // the database has a schema
 	resumed bool              // an earlier Apply was interrupted
@@ -67,7 +67,7 @@ type migration struct {
 	newSRKs, newRequired           []string // fields
 	newTyped, newUntyped           []string // fields whose values become typed, or no longer are
 	moreValues, fewerValues        []string // fields that may have more values, or fewer
-	oldSRKs, oldIndexes, oldOrders []string // what only the old schema has
+	oldSRKs, oldIndexes, oldOrders []string // only the old schema has these
 }
 
 // newMigration reads the stored schema for a type of the new schema.
@@ -157,8 +157,9 @@ func removedNames(from, to schema.Type) (names []string) {
 	return slices.Compact(names)
 }
 
-// compareSchemas determines what the new schema adds to the old one and what it drops. whole is the
-// schema that all entries conform to already, so it lacks what is still being built.
+// compareSchemas determines the additions of the new schema to the old one, and the parts that it
+// drops. whole is the schema to which all entries already conform, without additions that are still
+// being built.
 func (s *migration) compareSchemas(to, whole schema.Type) {
 	clear(s.renames)
 	for name, f := range to.Fields {
@@ -241,9 +242,9 @@ func (s *migration) changesRecords() bool {
 		len(s.renames)+len(s.newOrders)+len(s.newRequired)+len(s.newTyped) > 0
 }
 
-// stopsWriters reports whether nobody else may write while the change is made. Besides changes of
-// records, these are the first Many of a field, which programs may not know that are still writing,
-// and a smaller one, so that no entry gets more values meanwhile.
+// stopsWriters reports whether nobody else may write while the change is made. That is so for
+// changes of records, for the first Many of a field, because running programs may not know Many,
+// and for a smaller Many, so that no entry gets more values meanwhile.
 func (s *migration) stopsWriters() bool {
 	first := func(name string) bool { return s.fieldBefore(name).MaxValues() == 1 }
 	return s.changesRecords() || len(s.fewerValues) > 0 || slices.ContainsFunc(s.moreValues, first)

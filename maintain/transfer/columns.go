@@ -305,8 +305,8 @@ func (im *importer) resolveHeader(s *csvRows) error {
 	return cmp.Or(refused, im.checkSplit(s.names))
 }
 
-// checkIsHeader returns an error if the first line may be a row. The error quotes nothing of the
-// line, because that may be a secret.
+// checkIsHeader returns an error if the first line may be a row. The error does not quote the line,
+// which may be a secret.
 func (im *importer) checkIsHeader(s *csvRows) error {
 	names := slices.Clone(headerNames)
 	for _, typ := range im.Types.Schema.Names() {
@@ -348,7 +348,7 @@ var delimiters = []struct {
 	name string
 }{{';', "semicolons"}, {'\t', "tabs"}, {'|', "vertical bars"}, {',', "commas"}, {':', "colons"}}
 
-// looksLikeValue reports whether a text in the place of a name is rather a value: an address, a
+// looksLikeValue reports whether a text that should be a name looks like a value: an address, a
 // hash, a number, a date, an ID or a long text.
 func looksLikeValue(text string) bool { return len(text) > 64 || valueLike.MatchString(text) }
 

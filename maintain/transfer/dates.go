@@ -16,7 +16,7 @@ var (
 	// write the name of the zone after its offset.
 	databaseDate = regexp.MustCompile(`^(\d{4})[-/](\d\d)[-/](\d\d)[Tt ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))? ?` +
 		`(?:([Zz]|UTC|GMT|[+-]\d\d(?::?\d\d)?)(?: [A-Z]{3,5}|\[[\w/+-]+\])?)?$`)
-	// zeroDate matches what MySQL stores in place of no date.
+	// zeroDate matches the text that MySQL stores for a missing date.
 	zeroDate = regexp.MustCompile(`^0000-00-00(?:[T ]00:00:00(?:\.0+)?Z?)?$`)
 	// directoryDate matches the generalized time of directories, the short form of ISO 8601, and
 	// the timestamp of MediaWiki, which names no zone.
@@ -97,7 +97,7 @@ func parseDate(text string, zone *time.Location) (at time.Time, none bool, reaso
 	return at, false, reason
 }
 
-// nullWord is why the word NULL in a cell is not no value: it is also the name of people.
+// nullWord is the reason for refusing the word NULL in a cell, which may be somebody's name.
 const nullWord = "the word NULL, which means no value only by request (userdb import --null NULL)"
 
 const zoneMissing = "a time without a time zone; write it with its zone, such as +00, or name the zone (userdb import --zone)"
@@ -131,8 +131,9 @@ func parseDatabaseDate(m []string, zone *time.Location) (at time.Time, reason st
 	return at.Add(time.Duration(nanos)), ""
 }
 
-// parseEpoch parses seconds, milliseconds, microseconds or nanoseconds since 1970. The 100
-// nanoseconds since 1601 of directories have 18 digits, and no unit since 1970 has.
+// parseEpoch parses seconds, milliseconds, microseconds or nanoseconds since 1970. Directories
+// count units of 100 nanoseconds since 1601: these numbers have 18 digits, unlike those of any unit
+// since 1970.
 func parseEpoch(m []string) (at time.Time, reason string) {
 	n, _ := strconv.ParseInt(m[1], 10, 64) // too many digits give the largest number
 	switch {
@@ -149,8 +150,8 @@ func parseEpoch(m []string) (at time.Time, reason string) {
 	return at, "a number that is neither seconds nor milliseconds since 1970, or is before 1990"
 }
 
-// dateValue parses the date of a facet that its own parser has refused, in the other forms that an
-// input may have. It returns Null for a text that stands for no date.
+// dateValue parses a date that the codec has refused, in the other forms that an input may have. It
+// returns Null for a text that stands for no date.
 func dateValue(text string, zone *time.Location) (schema.Value, string) {
 	text = unwrapExtended(text)
 	if strings.HasPrefix(text, `"`) {

@@ -18,8 +18,8 @@ import (
 // uidAttempts limits how many UIDs are generated for a line before the line is refused.
 const uidAttempts = 16
 
-// resolve decides what becomes of the lines of a batch that failed because a UID or an identifier
-// is taken.
+// resolve decides the outcome of the lines of a batch that failed because a UID or an identifier is
+// taken.
 func (im *importer) resolve(ctx context.Context, b *batch) error {
 	lines := b.toWrite
 	for attempt := 1; ; attempt++ {
@@ -218,8 +218,8 @@ const (
 )
 
 // passwordIn returns which password an entry has after the line has updated it. A login may have
-// replaced the hash that an import has set, so the mark of the import is compared, too. A password
-// that no import has set stays, unless the line says that its own was set later.
+// replaced the hash that an import has set, so the mark of the import is also compared. A password
+// that no import has set stays, unless the line says that its password was set later.
 func (l *line) passwordIn(r store.Record) passwordChoice {
 	hash, mark := l.draft.Facets[store.FieldPassword], r.Fields[store.FieldImported]
 	set := r.Fields[store.FieldChanged] != "" && mark == ""
@@ -315,7 +315,7 @@ func (im *importer) runFollowUps(ctx context.Context, b *batch) {
 // An existingEntry is the entry that a line is about. It has no fields if there is none.
 type existingEntry struct {
 	store.Found
-	missing bool // the entry, or nobody, lacks an identifier of the line
+	missing bool // no entry has one of the identifiers of the line
 }
 
 // complete reports whether an entry has the line's UID or, if the line has none, all its

@@ -47,12 +47,11 @@ type ExportOptions struct {
 // with Secrets; otherwise "second_factor" says that there are some), "password_changed" and
 // "disabled" (ISO dates), "unproven" (true for a self-registered entry whose address is not
 // verified yet), and "wire" with facets, in base64, that JSON cannot express exactly. Unprintable
-// characters are escaped. Values that a repair took out of their fields are among the facets, as
+// characters are escaped. Values that a repair removed from their fields are among the facets, as
 // ~lost:FIELD.
 //
-// A value that an entry holds after it gave it up, and a UID that is retired, are lines of their
-// own, also if the entry was deleted, so that a store which is made from the export gives them to
-// nobody else:
+// Held values and retired UIDs, including those of deleted entries, have their own lines, so that a
+// store that is made from the export gives them to nobody else:
 //
 //	{"type":"user","held":{"uid":"…","field":"name","value":"ada","until":"2027-02-01T…"}}
 //	{"type":"user","retired":{"uid":"…","at":"2026-11-29T…"}}
@@ -299,9 +298,9 @@ func (x *exporter) writeEntry(ctx context.Context, t *change.Type, read store.En
 }
 
 // PasswordHash returns the stored password hash of the entry that h points to, or "" if it has
-// none. It is also "" for an entry with a second factor, which would not need the factor where its
-// hash came to. It is for operators who move entries elsewhere; nothing else reveals hashes. typ is
-// the type for h if the hint names none. The errors are those of userdb.Type.Find.
+// none. It is also "" for an entry with a second factor, because the factor would not protect the
+// hash elsewhere. It is for operators who move entries elsewhere; nothing else reveals hashes. typ
+// is the type for h if the hint names none. The errors are those of userdb.Type.Find.
 func PasswordHash(ctx context.Context, db *userdb.DB, typ string, h hints.Hint) (string, error) {
 	_, r, err := view.Of(db).Find(ctx, h, typ)
 	if err != nil {

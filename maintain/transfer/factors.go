@@ -20,8 +20,8 @@ import (
 // their members, but with secrets that are sealed for the line: an import seals them for the entry
 // that it creates.
 
-// sealedFor says where the secret of a factor in the line of an entry is. No entry of a store has
-// such a place.
+// sealedFor returns the place for which the secret of a factor in an export line is sealed. No
+// entry of a store has this place.
 func sealedFor(prk recordkey.Key, name string) []string {
 	return []string{"export", prk.Type(), prk.Value(), name}
 }
@@ -97,9 +97,9 @@ func (l *line) hasDigest(passkey string) bool {
 	})
 }
 
-// storeFactors stores the second factors of the entries that a batch created, or that an import
-// created which was stopped before it stored them. Until then such an entry lets nobody in. What is
-// stored already stays, because its owner may have used it since.
+// storeFactors stores the second factors of the entries that a batch created, or that an
+// interrupted import created without them. Until then such an entry lets nobody in. Factors that
+// are already stored stay, because their owner may have used them since.
 func (im *importer) storeFactors(ctx context.Context, b *batch) error {
 	var group errgroup.Group
 	group.SetLimit(concurrentFollowUps)

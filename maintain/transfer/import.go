@@ -94,10 +94,10 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // other input it imports the lines before the undeclared name. All names in Map must occur in the
 // input, and in CSV also those in Ignore.
 //
-// A line about a held value or a retired UID of another store (see Export) keeps that from others
-// here. Import refuses it if another entry has or holds the value or has the UID, or if the schema
-// does not hold values of the field or retire UIDs. It skips a hold that has ended, and one of a
-// value that the entry has again.
+// A line about a held value or a retired UID of another store (see Export) keeps the value or UID
+// from other entries of this store. Import refuses it if another entry has or holds the value or
+// has the UID, or if the schema does not hold values of the field or retire UIDs. It skips a hold
+// that has ended, and one of a value that the entry has again.
 //
 // Memory use stays flat: Import holds some thousand lines at a time. It finishes lines in the order
 // of the input. The report counts all lines so far, including those before Resume. When ctx ends,
@@ -226,7 +226,7 @@ func (im *importer) fingerprint(ctx context.Context) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// parseOptions validates the options and prepares what reading needs.
+// parseOptions validates the options and prepares the importer to read.
 func (im *importer) parseOptions() (err error) {
 	_, known := productsByName[im.o.From]
 	switch {

@@ -138,7 +138,7 @@ var (
 		`"(users|accounts|data|rows|results|items|records|documents|entries|members|content|value|Users|Resources|Items)"\s*:\s*\[\s*[{\[\]]`)
 )
 
-// forms are files of other kinds that people have, by how they begin, and what to do about them.
+// forms lists other kinds of files by their first bytes, and what to do about each.
 var forms = []struct{ begin, what string }{
 	{"PK\x03\x04", "a spreadsheet or another archive: save the sheet as CSV"},
 	{"\xd0\xcf\x11\xe0", "a spreadsheet: save the sheet as CSV"},
@@ -185,7 +185,7 @@ func otherForm(in *bufio.Reader) error {
 
 var phpMyAdmin = regexp.MustCompile(`^\[\s*\{"type":"header"`)
 
-// productMarks are names in the exports of products by which the first account is recognized.
+// productMarks match the names by which the first account in the export of a product is recognized.
 var productMarks = []struct {
 	product string
 	mark    *regexp.Regexp
@@ -240,8 +240,8 @@ func cutSepLine(in *bufio.Reader) (text string, delimiter rune) {
 	return text, delimiter
 }
 
-// A jsonList reads an input whose objects are what lines hold in JSON lines: a list of them, the
-// list "users" of an object, or objects of several lines each.
+// A jsonList reads objects like those of JSON lines, but from a list, from the list "users" of an
+// object, or with several lines for each object.
 type jsonList struct {
 	*productUsers
 	lines *jsonLines

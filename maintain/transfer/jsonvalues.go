@@ -46,7 +46,7 @@ func unwrapExtended(raw string) string {
 func isEmptyJSON(raw string) bool { return raw == "null" || raw == `""` }
 
 // parseFlat parses a member of a flat object, as databases and scripts write it. A number becomes
-// its digits where the field holds text.
+// its digits if the field holds text.
 func parseFlat(c schema.Codec, raw string) (schema.Value, error) {
 	raw = unwrapExtended(raw)
 	isText := c == "" || c == schema.CodecText || c == schema.CodecIdentity || c == schema.CodecDate

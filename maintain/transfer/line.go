@@ -164,15 +164,15 @@ func (im *importer) checkPassword(ctx context.Context, l *line, own []string) er
 	return whenFree(ctx, func() error { return im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own) })
 }
 
-// An import waits while others have all the places that imports get in the queue for passwords.
-// After maxBusy it ends, so that it can be resumed.
+// An import waits while other imports take all places for imports in the queue for passwords. After
+// maxBusy it ends, so that it can be resumed.
 const (
 	maxBusy     = 10 * time.Minute
 	minBusyWait = 100 * time.Millisecond
 	maxBusyWait = 5 * time.Second
 )
 
-// whenFree calls do again, after a while, as long as it returns a *userdb.BusyError.
+// whenFree calls do, and repeats the call after a while as long as do returns a *userdb.BusyError.
 func whenFree(ctx context.Context, do func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxBusy)
 	defer cancel()
@@ -273,7 +273,7 @@ type reading struct {
 	verified      []string          // facets that the line calls verified
 	factors       map[string]string // keyFactors
 	held, retired *preservedText
-	unproven      bool     // the line has keyUnproven, which is true
+	unproven      bool     // the line has keyUnproven with the value true
 	flagged       []string // the names in own that begin with columnVerified
 	flat          bool     // a facet was a key of the JSON line itself
 	nested        bool     // the JSON line has facets, as in an export
@@ -396,7 +396,7 @@ func (l *line) addFacet(f facet, zone *time.Location) error {
 	return nil
 }
 
-// addLost adds a value that a repair has taken out of its field. No rule of the field applies to
+// addLost adds a value that a repair has removed from its field. No rule of the field applies to
 // it, since it identifies nobody, but it counts in the size of the entry.
 func (l *line) addLost(field string, v schema.Value) error {
 	if _, again := l.draft.Own[field]; again {

@@ -50,8 +50,8 @@ type ImportOptions struct {
 	// KeepIDs keeps the prefix auth0| of an Auth0 user ID, which applications may have stored.
 	KeepIDs bool
 	// Prepared says how a product changes a password before it hashes it, as the form of
-	// password.Prepared, and Pepper is what the form "append" appends. Empty means that hashes are
-	// of the passwords themselves.
+	// password.Prepared, and Pepper is the text that the form "append" appends. Empty means that
+	// hashes are of the passwords themselves.
 	Prepared, Pepper string
 	// WithoutPassword imports accounts whose password cannot be used without it: the hash is of a
 	// kind that login cannot verify, or the policy refuses the clear password. Without it such
@@ -87,8 +87,8 @@ type Report struct {
 	Skipped int64 `json:"skipped"`
 	Refused int64 `json:"refused"`
 
-	// Held and Retired count the values that are held and the UIDs that are retired as a line of an
-	// export says, or as an export writes.
+	// Held and Retired count the lines about held values and retired UIDs that an import applied or
+	// an export wrote.
 	Held    int64 `json:"held,omitzero"`
 	Retired int64 `json:"retired,omitzero"`
 
@@ -96,9 +96,9 @@ type Report struct {
 	// created entries that have no secondary facet, so that nobody can log in to them.
 	NoPassword   int64 `json:"without_password,omitzero"`
 	NoIdentifier int64 `json:"without_identifier,omitzero"`
-	// SecondFactor and RequiredAction count accounts of which the product asks for a second factor,
-	// or for an action at the next login, which do not come over. SecondFactor also counts lines of
-	// exports without Secrets, and those with factors that an entry which exists lacks.
+	// SecondFactor and RequiredAction count accounts whose product requires a second factor, or an
+	// action at the next login, which are not imported. SecondFactor also counts lines of exports
+	// without Secrets, and lines with factors that an existing entry lacks.
 	SecondFactor   int64 `json:"second_factor_left_out,omitzero"`
 	RequiredAction int64 `json:"required_action_left_out,omitzero"`
 	// NameLeftOut counts user names that were left out, because the rules refuse them or they are
@@ -108,8 +108,7 @@ type Report struct {
 	PasswordKept int64 `json:"password_kept,omitzero"`
 }
 
-// Notes returns one line of text for each count that says what an import kept from others or left
-// out. It returns none if nothing was.
+// Notes returns a line of text for each count below Refused that is not zero.
 func (r Report) Notes() (notes []string) {
 	for _, n := range []struct {
 		count int64

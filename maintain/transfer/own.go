@@ -94,12 +94,12 @@ func (im *importer) addOwnFields(l *line, r *reading) error {
 // withoutPassword is the advice on a password that cannot be used.
 const withoutPassword = "; userdb import --without-password imports the account without it"
 
-// markOfClear marks passwords that an import has hashed. It is the mark of no hash.
+// markOfClear marks passwords that an import has hashed. No hash has this mark.
 const markOfClear = "clear"
 
 // addHash adds the password of a line to the draft.
 func (im *importer) addHash(l *line, r *reading) error {
-	// No hash begins or ends with white space, which people paste along.
+	// No hash begins or ends with white space, but people may paste some with it.
 	hash, advice, err := unwrapXenForo(strings.TrimSpace(r.own[columnHash])), "", r.hashErr
 	if isNoPassword(hash) {
 		hash = ""

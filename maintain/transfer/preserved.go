@@ -18,9 +18,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A preservedLine is a line of an export that describes no entry, but what an entry has left
-// behind: a value that it holds, or its UID, which is retired. Texts that are not UTF-8 are in
-// base64.
+// A preservedLine is a line of an export that describes a held value or a retired UID, not an
+// entry. Texts that are not UTF-8 are in base64.
 type preservedLine struct {
 	Type    string         `json:"type"`
 	Held    *preservedText `json:"held,omitempty"`
@@ -67,7 +66,8 @@ func preservedLines(t *change.Type, r store.Record) (all []preservedLine) {
 	return all
 }
 
-// writePreserved writes what entries, or tombstones, have left behind.
+// writePreserved writes the lines for the held values and the retired UID of an entry or a
+// tombstone.
 func (x *exporter) writePreserved(t *change.Type, r store.Record) error {
 	for _, line := range preservedLines(t, r) {
 		if line.Held != nil {
@@ -86,7 +86,7 @@ func (x *exporter) writePreserved(t *change.Type, r store.Record) error {
 	return nil
 }
 
-// writeTombstones writes what is left of entries that were deleted.
+// writeTombstones writes the lines for the held values and retired UIDs of deleted entries.
 func (x *exporter) writeTombstones(ctx context.Context, t *change.Type, prks []recordkey.Key) error {
 	hashes, err := store.Hashes(ctx, x.Engine, records.Map(prks, recordkey.Key.String))
 	for i, h := range hashes {
@@ -123,7 +123,7 @@ func (s *scanner) preserved(name string) *preservedText {
 	return &p
 }
 
-// A preserved is what a line preserves: a held value, or a retired UID if hold is the zero Held.
+// A preserved holds the held value of a line, or its retired UID if hold is the zero Held.
 type preserved struct {
 	entry   recordkey.Key
 	hold    store.Held
@@ -181,8 +181,8 @@ func (im *importer) preserve(l *line, r *reading) error {
 // concurrentPreserves limits the held and retired lines that an import writes at a time.
 const concurrentPreserves = 16
 
-// writePreserved writes what the lines of a batch preserve. A dry run only finds out whether it
-// can. An error ends the import.
+// writePreserved writes the held values and retired UIDs of a batch. A dry run only checks whether
+// it could. An error ends the import.
 func (im *importer) writePreserved(ctx context.Context, b *batch) error {
 	var g errgroup.Group
 	g.SetLimit(concurrentPreserves)
@@ -225,8 +225,8 @@ func (im *importer) storeSchema(ctx context.Context, t *change.Type) error {
 	return nil
 }
 
-// writeOnePreserved writes what a line preserves. The error is ErrDuplicate if a UID to retire is
-// in use, or if another entry has or holds the value.
+// writeOnePreserved writes the held value or retired UID of a line. The error is ErrDuplicate if a
+// UID to retire is in use, or if another entry has or holds the value.
 func (im *importer) writeOnePreserved(ctx context.Context, l *line) error {
 	p := l.preserved
 	if p.ignored {
@@ -257,7 +257,7 @@ func (im *importer) writeOnePreserved(ctx context.Context, l *line) error {
 	return err
 }
 
-// retire retires the UID of a line. r is what is stored there.
+// retire retires the UID of a line. r is the record that is stored there.
 func (im *importer) retire(ctx context.Context, l *line, r store.Record) (err error) {
 	retired := !r.Live()
 	if retired && !im.o.DryRun {
@@ -274,8 +274,8 @@ func (im *importer) retire(ctx context.Context, l *line, r store.Record) (err er
 	return nil
 }
 
-// holding returns what the entry of a line is to hold. r is what is stored there: if it holds the
-// value for longer, it goes on doing so.
+// holding returns the value that the entry of a line is to hold. It ends as the line says or as r,
+// the stored record, says, whichever is later.
 func (l *line) holding(r store.Record) store.Holding {
 	h := store.Holding{Entry: l.preserved.entry, Held: l.preserved.hold}
 	for _, held := range store.HeldIn(r.Fields) {

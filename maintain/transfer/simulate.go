@@ -172,7 +172,7 @@ func (im *importer) simulate(ctx context.Context, l *line, existing existingEntr
 // linesBefore records the keys of a line under the number of the first line that is about the same
 // entry. It returns the error for a key that lines before it have taken, or nil, and reports
 // whether one of them is about the same entry. contested is the error for a value that such a line
-// gives to another entry. own holds values that the entry of the line has already.
+// gives to another entry. own holds the values that the entry of the line already has.
 func (im *importer) linesBefore(l *line, own map[recordkey.Key]bool) (taken, contested error, same bool) {
 	no, claims := im.seenInInput("", l.create.Key.String()), l.create.Claim
 	if l.draft.UID == "" {
@@ -213,18 +213,18 @@ func (im *importer) linesBefore(l *line, own map[recordkey.Key]bool) (taken, con
 // half million keys.
 const maxSeen = 500_000
 
-// seenInInput returns the number under which lines before have recorded an entry, or a value of a
+// seenInInput returns the number under which earlier lines have recorded an entry, or a value of a
 // type. It returns 0 if none has.
 func (im *importer) seenInInput(typ, value string) int64 { return im.seen[records.Digest(typ, value)] }
 
-// see records an entry, or a value of a type, unless a line before has.
+// see records an entry, or a value of a type, unless an earlier line has done so.
 func (im *importer) see(typ, value string, no int64) {
 	if d := records.Digest(typ, value); im.seen[d] == 0 && len(im.seen) < maxSeen {
 		im.seen[d] = no
 	}
 }
 
-// count adds to the report what was left out of a line.
+// count adds the parts that were left out of a line to the report.
 func (im *importer) count(l *line) {
 	r := &im.state.Report
 	add := func(to *int64, is bool) {
@@ -242,8 +242,8 @@ func (im *importer) count(l *line) {
 	add(&r.PasswordKept, l.done != refusedLine && l.replacement)
 }
 
-// try checks the account of a trial, if it is in a line. A line that would be imported counts more
-// than one that would be refused. An error ends the import.
+// try checks the account of a trial, if it is in a line. A line that would be imported takes
+// precedence over one that would be refused. An error ends the import.
 func (im *importer) try(ctx context.Context, l *line, t *Trial) (err error) {
 	wanted := l.t.Schema.Canonical(t.Identifier)
 	is := slices.ContainsFunc(l.t.SRKs(l.draft.Fields()), func(srk recordkey.Key) bool {
@@ -279,7 +279,7 @@ func (im *importer) try(ctx context.Context, l *line, t *Trial) (err error) {
 }
 
 // signsIn reports whether the owner of a new entry may log in with one of its identifiers. A
-// further mail address must be verified before.
+// further mail address must be verified first.
 func (l *line) signsIn(canonical string) bool {
 	fields := maps.Clone(l.draft.Own)
 	if fields == nil {

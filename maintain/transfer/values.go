@@ -59,8 +59,8 @@ func newLineValue(text string) lineValue {
 const maxTime = 253402300799
 
 // lineValues returns the values of the fields of an entry that have several values, or whose first
-// value has attributes. It leaves out values that are the same as one before them, which no import
-// would accept. If a field has lost its first value, the next one takes its place, as in a repair.
+// value has attributes. It leaves out values that repeat an earlier one, which no import would
+// accept. If a field has lost its first value, the next one takes its place, as in a repair.
 func lineValues(t *change.Type, fields map[string]string) map[string][]lineValue {
 	all := map[string][]lineValue{}
 	listed := map[string]map[string]bool{} // canonical values, by field
@@ -127,7 +127,7 @@ func (s *scanner) values(field string) fieldValues {
 	return v
 }
 
-// fieldValue reads a value with what is known about it.
+// fieldValue reads a value with its attributes.
 func (s *scanner) fieldValue() (v change.Value) {
 	hasText := false
 	s.object(func(name string) {

@@ -22,7 +22,7 @@ const purposeEnrol = "enrol"
 var ErrHasFactor = coded.New(userdb.CodeConflict, "the operator has a second factor already")
 
 // FactorsAllowed reports whether operators may enrol second factors under the stored schema. In
-// stores that earlier versions made, they may only after AllowFactors.
+// stores that earlier versions made, they may do so only after AllowFactors.
 func FactorsAllowed(ctx context.Context, db *userdb.DB) (bool, error) {
 	adminDB, err := Open(db)
 	if err != nil {
@@ -33,8 +33,8 @@ func FactorsAllowed(ctx context.Context, db *userdb.DB) (bool, error) {
 	return !isStored || t.Factors, err
 }
 
-// AllowFactors lets operators enrol second factors, also in a store that an earlier version made.
-// Processes of earlier versions can no longer change operators then.
+// AllowFactors lets operators enrol second factors, even in a store that an earlier version made.
+// After that, processes of earlier versions can no longer change operators.
 func AllowFactors(ctx context.Context, db *userdb.DB) error {
 	adminDB, err := Open(db)
 	if err != nil {
@@ -56,9 +56,9 @@ func AllowFactors(ctx context.Context, db *userdb.DB) error {
 	return plan.Apply(ctx, nil)
 }
 
-// IssueEnrolLink calls AllowFactors and returns the token of a link with which an operator, who
-// also needs the password, enrols the first second factor. The error is ErrHasFactor if the
-// operator has one, and ErrNotFound if there is no such operator or they are disabled.
+// IssueEnrolLink calls AllowFactors and returns the token of a link with which an operator enrols
+// the first second factor. The operator also needs the password. The error is ErrHasFactor if the
+// operator has a factor, and ErrNotFound if the operator does not exist or is disabled.
 func IssueEnrolLink(ctx context.Context, db *userdb.DB, operator hints.Hint) (secret string, err error) {
 	if err := AllowFactors(ctx, db); err != nil {
 		return "", err

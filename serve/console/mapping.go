@@ -82,8 +82,8 @@ func (p *pendingUploads) find(id string, operator recordkey.Key, now time.Time) 
 	return *one, true
 }
 
-// begin calls start, which begins the dry run of an upload and takes over its file. If it fails, the
-// upload stays. An upload is tried once: after that, begin returns the ID of the job.
+// begin calls start, which begins the dry run of an upload and takes over its file. If that fails,
+// the upload stays. An upload is tried once: after that, begin returns the ID of the job.
 func (p *pendingUploads) begin(id string, start func(upload) (admin.Job, error)) (admin.Job, error) {
 	p.mu.Lock()
 	one := p.all[id]
@@ -380,7 +380,7 @@ func (p *mappingPage) preview(ctx context.Context, db *userdb.DB, u upload, samp
 			}
 			row.Cells = append(row.Cells, cell{Column: name, Text: text})
 		}
-		for _, field := range p.Fields[min(len(row.Cells), len(p.Fields)):] { // the line was not split
+		for _, field := range p.Fields[min(len(row.Cells), len(p.Fields)):] { // not split
 			row.Cells = append(row.Cells, cell{Column: field})
 		}
 		p.Rows = append(p.Rows, row)

@@ -130,7 +130,7 @@ func TestPendingUploads(t *testing.T) {
 		must(t, os.Mkdir(folder, 0o700))
 		pending.add(upload{Path: filepath.Join(folder, "file")}, key, time.Now().Add(time.Minute))
 	}
-	d.wantText(d.do(http.StatusUnprocessableEntity, second), "Upload it again.") // it was the oldest
+	d.wantText(d.do(http.StatusUnprocessableEntity, second), "Upload it again.") // the oldest
 	if n := left(); n != maxUploads {
 		t.Errorf("%d files are left, want %d", n, maxUploads)
 	}

@@ -140,7 +140,7 @@ type upload struct {
 	Path, Name      string
 	Type, Duplicate string
 	CSV             bool
-	Columns         map[string]string // what columns of CSV become, by their names; "" leaves one out
+	Columns         map[string]string // what columns of CSV become, by name; "" leaves one out
 	Import          string            // ID of the job that imports it after the dry run
 }
 
