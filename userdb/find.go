@@ -390,7 +390,9 @@ func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 		return Total{}, publicError(err)
 	}
 	if s.SelectsAll() && !t.view.Config.Steps {
-		t, s = t.selectByOrder(ctx, s, q)
+		if n, err := t.countByOrder(ctx, q); n > 0 || err != nil {
+			return Total{Entries: n}, err
+		}
 	}
 	if index := s.Decides(); index.IsValid() {
 		sizes, err := t.view.Engine.Cardinalities(ctx, []recordkey.Key{index})
@@ -414,14 +416,20 @@ func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 	return Total{Entries: n}, unreadable.err()
 }
 
-// selectByOrder replaces a selection of all entries by one in the order of a field whose index
-// holds every entry, if the type has one.
-func (t *Type) selectByOrder(ctx context.Context, s query.Selection, q Query) (*Type, query.Selection) {
+// countByOrder returns the size of an ordered index, which holds every entry of the type. It
+// returns 0 if there is no such index or nothing is in it: no index holds the entries of a store
+// without a schema, which another program wrote.
+func (t *Type) countByOrder(ctx context.Context, q Query) (int64, error) {
 	for _, q.Order = range t.declared.Ordered {
 		in, ordered, err := t.compileQuery(ctx, q)
-		if err == nil && ordered.Decides().IsValid() {
-			return in, ordered
+		if err != nil || !ordered.Decides().IsValid() {
+			continue
 		}
+		sizes, err := in.view.Engine.Cardinalities(ctx, []recordkey.Key{ordered.Decides()})
+		if err != nil {
+			return 0, err
+		}
+		return sizes[0], nil
 	}
-	return t, s
+	return 0, nil
 }

@@ -205,6 +205,34 @@ func TestSchemaOfOriginalData(t *testing.T) {
 	})
 }
 
+// TestOrderOfOriginalData counts and writes under a schema with ordered fields in a store whose
+// entries have no stored schema, so that no index holds them. All are counted, and none is added
+// beside them.
+func TestOrderOfOriginalData(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		open := func(fold schema.Fold) *userdb.Type {
+			return typeOf(t, s.open(userdb.Options{Schema: schema.Schema{Types: map[string]schema.Type{"user": {
+				Primary: "uid", Fold: fold, Fields: map[string]schema.Field{"name": {Role: schema.RoleSecondary | schema.RoleOrdered}},
+			}}}}), "user")
+		}
+		all, ctx := []*userdb.Type{open(schema.FoldExact), open(schema.FoldCasefold)}, t.Context()
+		must(t, s.raw.HSet(ctx, "user/uid:u", "~isa", "user", "~prk", "user/uid:u", "uid", "u", "name", "n").Err())
+		must(t, s.raw.Set(ctx, "user/name:n/~prk", "user/uid:u", 0).Err())
+		s.wantUnchanged("ordered", func() {
+			for _, users := range all {
+				if total, err := users.Count(ctx, userdb.Query{}); err != nil || total.Entries != 1 {
+					t.Errorf("counted %d, %v; want 1", total.Entries, err)
+				}
+				_, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "m")})
+				wantErr(t, "create", err, userdb.ErrSchemaMismatch, "without ordered fields", "userdb schema apply")
+			}
+		})
+		for _, key := range []string{"user/uid:u", "user/name:n/~prk"} {
+			must(t, s.raw.Del(ctx, key).Err())
+		}
+	})
+}
+
 // TestSchemaAmongWriters lets writers with two schemas begin at once in an empty store. All writers
 // of one schema must succeed, and all others must be refused.
 func TestSchemaAmongWriters(t *testing.T) {

@@ -118,8 +118,19 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 	}
 	return store.Guard{
 		Key: key, Types: types.In(ns), Fingerprint: Generation(text), JSON: text, Tertiary: tertiary,
-		Exact: st.Fold == schema.FoldExact, Entries: entries.String(),
+		Exact: st.Fold == schema.FoldExact && !ordersAny(st), Entries: entries.String(),
 	}, nil
+}
+
+// ordersAny reports whether a field is ordered. An ordered index holds every entry, so a schema with
+// one cannot be stored beside entries that no index holds.
+func ordersAny(st schema.Type) bool {
+	for _, field := range st.Fields {
+		if field.Role.Has(schema.RoleOrdered) {
+			return true
+		}
+	}
+	return false
 }
 
 // Rivals returns the fields, sorted, in which other entries may not have an entry's values of a

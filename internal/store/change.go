@@ -194,8 +194,9 @@ type Guard struct {
 	// Tertiary has the names of the tertiary records that the schema declares. The value is true
 	// for indexed ones.
 	Tertiary map[string]bool
-	// Exact allows the schema to be stored even if entries exist although no schema was stored.
-	// Entries is the SCAN pattern that finds such entries.
+	// Exact allows the schema to be stored even if entries exist although no schema was stored. It
+	// needs the fold "exact" and no ordered fields. Entries is the SCAN pattern that finds such
+	// entries.
 	Exact   bool
 	Entries string
 }

@@ -173,7 +173,7 @@ func explainMismatch(t *change.Type, err error) error {
 		return err
 	}
 	if mismatch.Stored == "" {
-		return fmt.Errorf("%w: type %s: the database has entries that no stored schema describes, and only a schema with fold %q may write to them; "+
+		return fmt.Errorf("%w: type %s: the database has entries that no stored schema describes, and only a schema with fold %q and without ordered fields may write to them; "+
 			"use such a schema, or bring them over with 'userdb schema apply'", mismatch, t.Name, schema.FoldExact)
 	}
 	stored, err := change.ParseType(t.Name, mismatch.Stored)
