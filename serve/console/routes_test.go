@@ -29,6 +29,7 @@ var withoutPassword = map[string]string{
 	"GET /console/keys":    "shows no secrets", "GET /console/import": "shows a form", "GET /console/export": "shows a form",
 	"GET /console/new":      "shows a form",
 	"GET /console/security": "shows no secrets", "GET /console/operators": "shows no accounts",
+	"POST /console/passkey/add": "the library asks for a session that was verified", "POST /console/passkey/verify": "proves nothing by itself",
 	"GET /console/check": "shows a form", "GET /console/jobs/{id}": "shows progress",
 }
 
