@@ -71,8 +71,8 @@ func (p *pages) begin(w http.ResponseWriter, r *http.Request) {
 	Send(w, r, p.flows.Auth, c)
 }
 
-// Send answers passkey.Script with a challenge, and keeps its state in a cookie of the browser. State
-// finds it when the form comes. Flows need neither of them.
+// Send answers passkey.Script with a challenge, and keeps its state in a cookie of the browser.
+// State finds it when the form comes. Flows need neither of them.
 func Send(w http.ResponseWriter, r *http.Request, auth web.Auth, c passkey.Challenge) {
 	options := map[string]json.RawMessage{}
 	if err := json.Unmarshal(c.Options, &options); err != nil {

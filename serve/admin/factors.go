@@ -64,9 +64,10 @@ func allowFactors(ctx context.Context, db *userdb.DB, extend func(schema.Type) s
 	return plan.Apply(ctx, nil)
 }
 
-// IssueEnrolLink lets operators enrol second factors, also passkeys, and returns the token of a link
-// with which an operator, who also needs the password, enrols the first second factor. The error is ErrHasFactor if the
-// operator has one, and ErrNotFound if there is no such operator or they are disabled.
+// IssueEnrolLink lets operators enrol second factors, also passkeys, and returns the token of a
+// link with which an operator, who also needs the password, enrols the first second factor. The
+// error is ErrHasFactor if the operator has one, and ErrNotFound if there is no such operator or
+// they are disabled.
 func IssueEnrolLink(ctx context.Context, db *userdb.DB, operator hints.Hint) (secret string, err error) {
 	if err := allowFactors(ctx, db, withPasskeys); err != nil {
 		return "", err

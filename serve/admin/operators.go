@@ -52,9 +52,9 @@ func declareOperator() schema.Type {
 	}}
 }
 
-// PasskeyField is the field of operators for the digests of their passkeys. The stored schema has it
-// if this version made the first operator. In other stores [IssueEnrolLink] adds it, which takes a
-// pass over the store.
+// PasskeyField is the field of operators for the digests of their passkeys. The stored schema has
+// it if this version made the first operator. In other stores [IssueEnrolLink] adds it, which takes
+// a pass over the store.
 const PasskeyField = "passkeys"
 
 // withPasskeys returns a copy of the type of operators that has the field for passkeys.

@@ -212,7 +212,8 @@ func (c *Console) unpackForm(w http.ResponseWriter, r *http.Request, setsPasswor
 	if c.passkeys == nil || !r.PostForm.Has(packedName) {
 		return nil
 	}
-	form, _ := url.ParseQuery(r.PostForm.Get(packedName)) // if that is damaged, some of it is missing
+	// If it is damaged, some of it is missing.
+	form, _ := url.ParseQuery(r.PostForm.Get(packedName))
 	if setsPassword {
 		form["password"] = r.PostForm["password"]
 	}

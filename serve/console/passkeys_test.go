@@ -115,8 +115,8 @@ func TestPasskey(t *testing.T) {
 	})
 }
 
-// TestChallengeStoresNothing checks that challenges for visitors cost no call of the store, and take
-// the places of visitors.
+// TestChallengeStoresNothing checks that challenges for visitors cost no call of the store, and
+// take the places of visitors.
 func TestChallengeStoresNothing(t *testing.T) {
 	d := open(t, "memory:")
 	var work []Work
@@ -130,8 +130,8 @@ func TestChallengeStoresNothing(t *testing.T) {
 	}
 }
 
-// TestPasskeyIsFactor checks that a passkey alone satisfies RequireFactor, that an operator adds the
-// first with a link, and that disabling and ResetFactors end it.
+// TestPasskeyIsFactor checks that a passkey alone satisfies RequireFactor, that an operator adds
+// the first with a link, and that disabling and ResetFactors end it.
 func TestPasskeyIsFactor(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.console.options.RequireFactor = true
@@ -189,7 +189,8 @@ func TestPasskeyOldStore(t *testing.T) {
 	paul.signIn("paul", goodPassword)
 	paul.wantText(paul.do(http.StatusOK, "/console/security"), "No passkey can be added yet", "userdb operator enrol NAME")
 	paul.do(http.StatusOK, "/console/security/passkey", "", "")
-	_, err = other.console.operators.SetPassword(t.Context(), hints.Any("olga"), goodPassword) // reads the schema
+	// The other process reads the schema.
+	_, err = other.console.operators.SetPassword(t.Context(), hints.Any("olga"), goodPassword)
 	must(t, err)
 	_, err = admin.IssueEnrolLink(t.Context(), db, hints.Any("olga"))
 	must(t, err)

@@ -47,8 +47,8 @@ func (c *Console) requireSession(next http.Handler) http.Handler {
 	}))
 }
 
-// A secondStep is the data of the page that asks for the second step. Name is what was typed, so that
-// a failed attempt can be recorded. By lists the methods, and App and Passkey are among them.
+// A secondStep is the data of the page that asks for the second step. Name is what was typed, so
+// that a failed attempt can be recorded. By lists the methods, and App and Passkey are among them.
 type secondStep struct {
 	Return, Name, By string
 	App, Passkey     bool
@@ -159,8 +159,8 @@ func (c *Console) verify(w http.ResponseWriter, r *http.Request, password, code 
 	return r, codeProblems(err), err
 }
 
-// raise replaces the session of an operator by one of level 2 that is verified now. Use the returned
-// request from then on.
+// raise replaces the session of an operator by one of level 2 that is verified now. Use the
+// returned request from then on.
 func (c *Console) raise(w http.ResponseWriter, r *http.Request, proof userdb.Proof) (*http.Request, error) {
 	_, s, secret, err := c.operators.RaiseSession(r.Context(), c.auth.Secret(r), proof, c.auth.SessionOptions(r))
 	if err != nil {

@@ -48,8 +48,8 @@ func (f factors) HasPasskey() bool {
 }
 
 // An enrolment shows an app that an operator is adding. If Token is not "", that is of a link, the
-// operator has no second factor yet, and Passkeys says whether they may add a passkey in place of
-// the app.
+// operator has no second factor yet, and they may add a passkey in place of the app if Passkeys is
+// set.
 type enrolment struct {
 	Path, Token, ID string
 	Secret          string        // in groups of four, or "" if it was shown before

@@ -79,7 +79,7 @@ func (c *Console) continueSetup(w http.ResponseWriter, r *http.Request, e userdb
 	c.showEnrolment(w, r, one, nil)
 }
 
-// A signInPage is the data of the page to sign in. Passkeys says whether it offers passkeys.
+// A signInPage is the data of the page to sign in. If Passkeys is set, it offers passkeys.
 type signInPage struct {
 	Return   string
 	Passkeys bool
