@@ -16,6 +16,6 @@ hash=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
 cat >redis.acl <<'ACL'
 user default off ~* &* +@all
 ACL
-printf 'user userdb on #%s %s\n' "$hash" '~* resetchannels -@all +cluster|slots +eval +evalsha +exists +expire +get +hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hset +hsetnx +info +llen +lrange +memory|usage +mset +persist +pexpire +ping +pttl +rename +sadd +scan +scard +set +sismember +smembers +smismember +srem +sscan +sunionstore +time +type +unlink +xadd +xlen +xrange +xrevrange +xtrim +zadd +zcard +zrange +zrangebylex +zrem +zrevrangebylex +copy +dbsize +dump +exec +getrange +hlen +hscan +mget +multi +restore +strlen +zscore' >>redis.acl
+printf 'user userdb on #%s %s\n' "$hash" '~* resetchannels -@all +cluster|slots +eval +evalsha +exists +expire +get +hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hset +hsetnx +info +llen +lrange +memory|usage +mset +persist +pexpire +ping +pttl +rename +sadd +scan +scard +set +sismember +smembers +smismember +srem +sscan +sunionstore +time +type +unlink +xadd +xlen +xrange +xrevrange +xtrim +zadd +zcard +zlexcount +zrange +zrangebylex +zrem +zrevrangebylex +copy +dbsize +dump +exec +getrange +hlen +hscan +mget +multi +restore +strlen +zscore' >>redis.acl
 umask 077
 printf 'USERDB_STORE=redis://userdb:%s@redis:6379/0\n' "$password" >userdb.env

@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// ErrHint matches every *Error: a hint cannot be parsed, or has no meaning under the schema. It
-// does not mean that a valid hint leads to no entry.
+// ErrHint matches every *Error: a hint cannot be parsed, or has no meaning under the schema. A
+// valid hint that leads to no entry is not an ErrHint.
 var ErrHint = errors.New("hints: bad hint")
 
-// Error describes why a hint is refused.
+// Error says why a hint is refused.
 type Error struct {
 	// Hint is the operator's text or the key, quoted as in Go and cut after 80 bytes. For other
 	// hints it names only their form, such as field "email", * or {…}, because a visitor's text
@@ -20,7 +20,7 @@ type Error struct {
 	Reason string
 }
 
-// Error returns the texts of Hint and Reason.
+// Error returns a text with Hint and Reason.
 func (e *Error) Error() string {
 	if e.Hint == "" {
 		return "hints: " + e.Reason

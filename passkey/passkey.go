@@ -22,7 +22,7 @@ import (
 )
 
 // DefaultField is the field for the digests of passkeys if Config does not name another one.
-const DefaultField = "passkeys"
+const DefaultField = passkeys.DefaultField
 
 // ChallengeLife is how long the answer to a challenge is accepted.
 const ChallengeLife = 5 * time.Minute
@@ -221,13 +221,19 @@ type Registration struct {
 	Account string
 	// DisplayName is the name of the user. If "", it is Account.
 	DisplayName string
-	// Name helps the owner to tell factors apart, unless Register is given another one.
+	// Name helps the owner to tell factors apart, unless Register is given another one. It has at
+	// most 64 bytes.
 	Name string
 }
 
 // BeginRegistration returns a challenge for a new passkey of the owner of a session. The errors are
 // those of userdb.Type.EnrolTOTP.
 func (p *Passkeys) BeginRegistration(ctx context.Context, session string, r Registration) (Challenge, error) {
+	if len(r.Name) > passkeys.MaxName {
+		return Challenge{}, &userdb.FieldError{
+			Field: "factor", Rule: "name", Err: userdb.ErrInvalid, Reason: fmt.Sprintf("the name has over %d bytes", passkeys.MaxName),
+		}
+	}
 	uid, stored, err := p.users.BeginPasskey(ctx, session, p.config.Field)
 	if err != nil {
 		return Challenge{}, err
@@ -258,15 +264,12 @@ func (p *Passkeys) BeginRegistration(ctx context.Context, session string, r Regi
 	}
 	return p.challenge(options, state{
 		Challenge: session2.Challenge, For: passkeys.Binding(passkeys.ForRegister, session), Handle: u.handle,
-		Name: strings.ToValidUTF8(r.Name[:min(len(r.Name), maxName)], ""),
+		Name: r.Name,
 	})
 }
 
 // handleBytes is the length of a user handle, which is random.
 const handleBytes = 32
-
-// maxName limits the name of a passkey in a state, in bytes.
-const maxName = 64
 
 // Register enrols the passkey in an answer to the challenge of BeginRegistration, for the owner of
 // the same session. name helps the owner to tell factors apart; if it is "", it is that of the

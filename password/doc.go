@@ -41,20 +41,20 @@
 // Better Auth and Lucia normalize passwords to NFKC. A password in another form verifies, but the
 // hash is not renewed, because the owner may type either form.
 //
-// WordPress removes white space around a password, and adds backslashes to a password that comes
-// through one of its forms. Such a password verifies with and without the backslashes. If WordPress
+// WordPress removes white space around a password, and adds backslashes to a password that is typed
+// into one of its forms. Such a password verifies with and without the backslashes. If WordPress
 // would also accept a different password, the password verifies but the hash is not renewed,
 // because the owner may type the other one.
 //
-// A keyboard may send "ä" as one code point or as two. So a password is also compared in its other
-// form, composed (NFC) or decomposed (NFD), and does not renew the hash if only that is right. The
-// original hashed text beyond ASCII in an encoding of its own. Verifying a password beyond ASCII
-// therefore costs three hashes, and an ASCII password one. The cost is the same for every
-// identifier: [Hasher.Dummy] does the same work for an identifier that does not exist, and extra
-// work makes up for a stored hash of a lower cost. There are three exceptions. An imported hash
-// with a higher cost takes longer. A hash of another algorithm takes that algorithm's time until
-// the first successful login: once, or twice for a password beyond ASCII. And a hash of WordPress
-// takes that once more for a password with quotes or backslashes.
+// A keyboard may send "ä" as one code point or as two. A password is therefore also compared in its
+// other form, composed (NFC) or decomposed (NFD). If only that form is right, the hash is not
+// renewed. The original hashed text beyond ASCII in an encoding of its own. Verifying a password
+// beyond ASCII therefore costs three hashes, and an ASCII password one. The cost is the same for
+// every identifier: [Hasher.Dummy] does the same work for an identifier that does not exist, and
+// extra work makes up for a stored hash of a lower cost. There are three exceptions. An imported
+// hash with a higher cost takes longer. A hash of another algorithm takes that algorithm's time
+// until the first successful login: once, or twice for a password beyond ASCII. And a hash of
+// WordPress takes that once more for a password with quotes or backslashes.
 //
 // Different texts can have the same encoding in the original ("慢捤" equals "abcd"), or one text in
 // our encoding can equal another in the original's ("ä" equals "Ã¤"). So only

@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// Some products change a password before they hash it: Meteor passes the hexadecimal SHA-256 of it
-// to bcrypt, and Devise appends a pepper. Such a hash is stored as prepared:FORM:HASH, or as
+// Some products change a password before they hash it: Meteor passes its hexadecimal SHA-256 to
+// bcrypt, and Devise appends a pepper. Such a hash is stored as prepared:FORM:HASH, or as
 // prepared:append:PEPPER:HASH with the pepper in base64, so that one store can hold several forms.
 const preparedPrefix = "prepared:"
 

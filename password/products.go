@@ -63,7 +63,7 @@ func (h *Hasher) parseProduct(stored string) (d digest, ok bool, err error) {
 // and in its first, $bcrypt-sha256$2b,12$SALT$HASH.
 var passlibShape = regexp.MustCompile(`^\$bcrypt-sha256\$(v=2,t=)?(2[ab]),(?:r=)?(\d{1,2})\$([A-Za-z0-9./]{22})\$([A-Za-z0-9./]{31})$`)
 
-// passlibSecret returns a function that returns the bytes that passlib passes to bcrypt.
+// passlibSecret returns a function that prepares a password for bcrypt as passlib does.
 func passlibSecret(second bool, salt string) func([]byte) []byte {
 	return func(password []byte) []byte {
 		sum := sha256.New()

@@ -16,7 +16,7 @@ const (
 	maxOwn      = 32  // identifiers to consider
 )
 
-// A Report says how hard a password is to guess for an attacker who has its hash and tries 10,000
+// A Report says how hard a password is to guess for an attacker who has its hash and makes 10,000
 // guesses a second. It has the fields of the report of CoffeeNode UserDB, the original of this
 // store.
 type Report struct {
@@ -52,8 +52,8 @@ func (r Report) MarshalJSON() ([]byte, error) {
 
 // Strength estimates how hard the first 100 code points of a password are to guess. own holds
 // identifiers of its owner, which attackers guess early; Strength considers the first 32. Most
-// passwords take a few milliseconds, but hostile text takes a second or two: limit how many calls
-// run at once, as for hashing.
+// passwords take a few milliseconds, but hostile text takes a second or two. Limit the number of
+// concurrent calls, as for hashing.
 func Strength(password string, own ...string) Report {
 	replacements := standIns{}
 	inputs := make([]string, 0, maxOwn)

@@ -35,8 +35,8 @@ type Result struct {
 // Verify does the work of one hash at h's cost, or of three if password is not ASCII, whatever the
 // result, even for an error. It does extra work to make up for a stored hash of a lower cost. A
 // hash of a higher cost takes its own time. A hash of another algorithm takes the time of one such
-// hash, and of one more if the password is not ASCII, and of one more if the hash is from WordPress
-// and the password has quotes or backslashes.
+// hash, of one more if the password is not ASCII, and of one more if the hash is from WordPress and
+// the password has quotes or backslashes.
 //
 // The error matches ErrHash if stored cannot be used or if its pepper is not in Options.Peppers. It
 // is meant for the operator, not for the visitor.
@@ -54,7 +54,7 @@ func (h *Hasher) VerifyOriginal(stored, password string) (Result, error) {
 
 // VerifyImported does the same as Verify, with the same work, for a hash that another product wrote
 // and that is stored as it was imported. Many products pass a longer password to bcrypt, which
-// ignores everything after 72 bytes. So VerifyImported compares only the first 72 bytes of a
+// ignores everything after 72 bytes. VerifyImported therefore compares only the first 72 bytes of a
 // password with a bcrypt hash. It does not renew such a hash for a password of 72 bytes or more,
 // because the owner may type the rest differently or not at all.
 func (h *Hasher) VerifyImported(stored, password string) (Result, error) {

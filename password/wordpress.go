@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// WordPress removes white space around a password. If a password comes through one of its forms, it
-// also puts a backslash before some characters, both when the password is set and when it is
-// checked. Passwords that come from its commands or from plugins get no backslashes. So a password
-// is tried with and without backslashes if the two differ.
+// WordPress removes white space around a password. If a password is typed into one of its forms,
+// WordPress also puts a backslash before some characters, both when the password is set and when it
+// is checked. Passwords from its commands or plugins get no backslashes. A password is therefore
+// tried with and without backslashes if the two differ.
 //
 // If WordPress would also accept a different password, the given password is correct but the hash
 // is not renewed: a new hash would lock out an owner who types the other password.

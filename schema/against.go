@@ -31,9 +31,9 @@ const (
 // Compare compares t, a program's declaration, with the stored declaration of the same type. It
 // returns the relation and explains it for people: `codec of "age": stored number; here text`.
 //
-// It ignores what the stored declaration alone decides: password policies, reserved values, how
-// long values are held, whether UIDs are retired, whether entries may enrol factors, and limits of
-// tertiary records. It also ignores the versions of the canonical form and of ordered indexes.
+// It ignores the parts that the stored declaration alone decides: password policies, reserved
+// values, holds, retired UIDs, second factors, and limits of tertiary records. It also ignores the
+// versions of the canonical form and of ordered indexes.
 func (t Type) Compare(stored Type) (Relation, string) {
 	c := comparison{differences: map[Relation][]string{}}
 	c.compareText("primary field", stored.Primary, t.Primary)

@@ -1,5 +1,5 @@
-// Package schema describes what an account store keeps and how it writes each value. It consists of
-// data and pure functions.
+// Package schema describes the contents of an account store and how it writes each value. It
+// consists of data and pure functions.
 //
 // A [Schema] has types, and a [Type] has fields. A schema comes from a file ([Load]), from the
 // program ([From] derives a type from the tags of a struct), or is the built-in one ([User]):

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Period is a length of time of whole seconds. In JSON it is a text such as "90d", "36h" or
+// A Period is a length of time in whole seconds. In JSON it is a text such as "90d", "36h" or
 // "1d12h", in which a day has 24 hours.
 type Period time.Duration
 

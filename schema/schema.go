@@ -39,8 +39,8 @@ type Type struct {
 	// Password is the policy for passwords of the type's entries. Nil means DefaultPassword; see
 	// Policy.
 	Password *Password `json:"password,omitempty"`
-	// Retire says that the UID of a deleted entry is not given to another one. It counts when the
-	// entry is deleted: UIDs of entries that were deleted before are free.
+	// Retire says that the UID of a deleted entry is not given to another one. It applies at the
+	// time of the delete: UIDs of entries that were deleted earlier are free.
 	Retire bool `json:"retire,omitempty"`
 	// Factors allows entries to enrol a second factor. Entries that have one keep it, and need it
 	// to sign in, whether or not Factors is set.
@@ -53,7 +53,7 @@ type Type struct {
 	Building *Building `json:"building,omitempty"`
 }
 
-// A Building describes a migration of the entries of a type during which programs go on writing.
+// A Building describes a migration of the entries of a type during which programs keep writing.
 // Writers already maintain the roles and rules in it. Queries use them only after all entries have
 // been migrated.
 type Building struct {
@@ -84,8 +84,7 @@ func (b *Building) BecomesTyped(field string) bool {
 }
 
 // AllowsMany reports whether a field is getting its first Many. Entries may not have several values
-// in the field yet, because programs may still be writing that do not know such values. b may be
-// nil.
+// in the field yet, because there may still be writers that do not know such values. b may be nil.
 func (b *Building) AllowsMany(field string) bool {
 	return b != nil && slices.Contains(b.What[field], ManyRule)
 }
@@ -99,15 +98,15 @@ func (b *Building) PlacesUnset(field string) bool {
 // RequiredRule names the rule of a required field: every live entry must have the field.
 const RequiredRule = "required"
 
-// TypedRule names the rule of a typed secondary field: no value is in it and in another such field
-// of another entry.
+// TypedRule names the rule of a typed secondary field: another entry cannot have the same value in
+// this or another typed field.
 const (
 	TypedRule = "typed"
 	// ManyRule names the rule of a secondary field that may have several values.
 	ManyRule = "many"
 )
 
-// UnsetRule names the rule of an ordered field: entries without a value are in its index, too.
+// UnsetRule names the rule of an ordered field: its index also has the entries without a value.
 const UnsetRule = "unset"
 
 // A Field declares one field. The zero Field is a text facet without rules.
@@ -131,9 +130,9 @@ type Field struct {
 	Required bool `json:"required,omitempty"`
 	// Reserved lists values that no entry may take. They are compared in canonical form.
 	Reserved []string `json:"reserved,omitempty"`
-	// Hold is how long a value of a secondary field that an entry gives up remains out of reach for
-	// other entries, at most ten years. A mail address is held only if it was verified. 0 means
-	// that the value is free at once.
+	// Hold is how long no other entry can take a value of a secondary field that an entry has given
+	// up, at most ten years. A mail address is held only if it was verified. 0 means that the value
+	// is free at once.
 	Hold Period `json:"hold,omitempty"`
 	// Many is the maximum number of values that an entry may have in a secondary field, from 1 to
 	// 100. All of them are identifiers. The first one is the facet. 0 means 1.
@@ -260,8 +259,8 @@ func (r *Role) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// roleOf returns the role with a name. RoleSecondary has two names, of which MarshalJSON writes the
-// first: secondary and identifier.
+// roleOf returns the role with a name. RoleSecondary has two names: secondary, which MarshalJSON
+// writes, and identifier.
 func roleOf(name string) (role Role, known bool) {
 	if name == "identifier" {
 		return RoleSecondary, true

@@ -150,11 +150,11 @@ const MaxFacet = 64 << 10
 const maxQuoted = 6*MaxFacet + 2
 
 // Decode returns the value of codec c with the given wire form; c "" means CodecText. It accepts
-// what CoffeeNode UserDB, the original of this store, accepts and keeps the wire form unchanged.
-// For CodecNumber it accepts any text (see Value.Number), and for CodecIdentity it returns a text.
-// It is stricter than the original in three cases: a date must be an ISO date with a time zone or
-// without a time, a boolean must be true, false or null (null is Null), and a null must be null.
-// The error is a *ValueError.
+// every form that CoffeeNode UserDB, the original of this store, accepts, and keeps the wire form
+// unchanged. For CodecNumber it accepts any text (see Value.Number), and for CodecIdentity it
+// returns a text. It is stricter than the original in three cases: a date must be an ISO date with
+// a time zone or without a time, a boolean must be true, false or null (null is Null), and a null
+// must be null. The error is a *ValueError.
 func Decode(c Codec, wire string) (Value, error) {
 	reason := ""
 	switch c {

@@ -18,7 +18,7 @@ import (
 // means no error.
 type Code string
 
-// The codes, in order of precedence: if several apply to an error, [CodeOf] returns the first.
+// The codes in order of precedence: if several apply to an error, [CodeOf] returns the first.
 // Problems with the store come first, then with the request, then with the stored data, then with
 // logins.
 const (
@@ -132,7 +132,7 @@ var errorCodes = []struct {
 	outcome Outcome
 }{
 	{errPanicked, CodeOther, "panicked"},
-	{ErrFileDamaged, CodeCorrupt, ""}, // it is also ErrUnavailable
+	{ErrFileDamaged, CodeCorrupt, ""}, // also wraps ErrUnavailable
 	{ErrOutcomeUnknown, CodeUnavailable, "outcome_unknown"},
 	{ErrUnconfirmed, CodeUnavailable, "unconfirmed"},
 	{ErrFileFull, CodeUnavailable, "file_full"},
@@ -170,8 +170,8 @@ var errorCodes = []struct {
 }
 
 // CodeOf returns the code of err: "" for nil, and CodeOther for an unknown error. If err wraps or
-// joins several errors, CodeOf returns the code that comes first in the order of precedence. There
-// is one exception: ErrFileDamaged, which comes with ErrUnavailable, is CodeCorrupt.
+// joins several errors, CodeOf returns the code that comes first in the order of precedence. The
+// exception is ErrFileDamaged, which also wraps ErrUnavailable: its code is CodeCorrupt.
 //
 // An error of another package can choose its code with a method ErrorCode() Code.
 func CodeOf(err error) Code {

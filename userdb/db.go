@@ -28,7 +28,7 @@ type DB struct {
 // handle lets DB embed a view.Handle in a field that is not exported.
 type handle = view.Handle
 
-// Open connects to the store at url and pings it. These are the forms of url:
+// Open connects to the store at url and pings it. The url has one of these forms:
 //
 //	memory:                                      embedded; gone after Close
 //	file:PATH                                    embedded; kept in one file
@@ -76,8 +76,8 @@ func checkNamespace(ns recordkey.Namespace) error {
 	return nil
 }
 
-// open returns a DB that uses engine. owned reports whether engine was opened for this DB, and so
-// whether the DB owns its client.
+// open returns a DB that uses engine. If owned is set, the engine was opened for this DB, which
+// then owns its client.
 func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB, error) {
 	if err := checkNamespace(o.Namespace); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB,
 	return db, db.compareSchema(ctx)
 }
 
-// adoptStored makes the stored types those of a program that declares none. The built-in type stays
-// if it is not stored, and types whose schema cannot be read are left out.
+// adoptStored uses the stored types for a program that declares none. It keeps the built-in type if
+// that is not stored, and leaves out types whose schema cannot be read.
 func (db *DB) adoptStored(ctx context.Context) error {
 	old := db.view()
 	stored, unreadable, err := storedschema.Readable(ctx, old.Engine, old.NS)
@@ -136,7 +136,7 @@ func (db *DB) adoptStored(ctx context.Context) error {
 }
 
 // compareSchema compares the schema that the program declares with the stored one, and installs the
-// view to use from now on.
+// resulting view.
 func (db *DB) compareSchema(ctx context.Context) error {
 	if db.options.ApplySchema != nil {
 		if err := db.options.ApplySchema(ctx, db); err != nil {

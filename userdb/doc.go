@@ -17,14 +17,14 @@
 //
 // A facet is a field of an entry with its value. The primary facet, the UID, is part of the key. A
 // secondary facet, such as a name or an e-mail address, also identifies the entry; secondary values
-// are compared in a canonical form, which may ignore case. An entry is live until it is deleted,
-// although a tombstone may stay at its key for some time. A tertiary record is a set, list, hash,
-// string or sorted set that belongs to an entry. Package schema describes all of them, and package
-// hints describes how callers say which entry they mean.
+// are compared in a canonical form, which may ignore case. An entry is live until it is deleted;
+// its key may then hold a tombstone for some time. A tertiary record is a set, list, hash, string
+// or sorted set that belongs to an entry. Package schema describes all of these. Package hints
+// describes how callers name an entry.
 //
 // A PRK is a primary record key, the key of an entry; an SRK is a secondary record key, which leads
 // from a secondary value to a PRK. Records under "~/" belong to the store itself. On a cluster, the
-// records of one entry's tokens and sessions are in the hash slot of the entry.
+// tokens and sessions of an entry are in the entry's hash slot.
 //
 // The field ~rev of an entry begins with its revision, twelve characters that are new with every
 // change, followed by the three revisions before it. ~skv:FIELD holds the canonical form of a

@@ -1,6 +1,7 @@
 package userdb
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/change"
+	"github.com/coffeenode/userdb/internal/passkeys"
+	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/session"
@@ -28,16 +31,16 @@ type Factor struct {
 	Left   int       // for "recovery", how many codes can still be used
 }
 
-// TOTPOptions describe an authenticator app that an entry enrols.
+// TOTPOptions describes an authenticator app to enrol.
 type TOTPOptions struct {
-	// Name helps the owner to tell factors apart, cut to 64 bytes.
+	// Name helps the owner to tell factors apart. It has at most 64 bytes.
 	Name string
-	// Issuer and Account are what the app shows beside its codes: the service, and the user. If
-	// Account is "", it is the UID.
+	// Issuer names the service, and Account the user. The app shows both beside its codes. If
+	// Account is "", the UID is used.
 	Issuer, Account string
 }
 
-// A TOTPEnrolment holds the secret of an authenticator app that was not confirmed yet. Only its
+// A TOTPEnrolment holds the secret of an authenticator app that is not confirmed yet. Only its
 // owner may see it.
 type TOTPEnrolment struct {
 	ID     string
@@ -57,8 +60,8 @@ func (e TOTPEnrolment) LogValue() slog.Value { return slog.StringValue(e.ID) }
 // The session must be verified within the last ten minutes, on level 2 if the entry has a factor;
 // otherwise the error is ErrNotVerified. The error is ErrNotFound if the session has ended,
 // ErrUnproven if the entry was self-registered and its address is not verified yet, and ErrInvalid
-// if the stored schema does not allow factors (schema.Type.Factors), if Options.Keys is
-// empty, or if the entry has eight factors.
+// if the name is too long, if the stored schema does not allow factors (schema.Type.Factors), if
+// Options.Keys is empty, or if the entry has eight factors.
 func (t *Type) EnrolTOTP(ctx context.Context, session string, o TOTPOptions) (enrolment TOTPEnrolment, err error) {
 	ctx, v := t.db.begin(ctx, "EnrolTOTP", &err)
 	defer v.end(&err)
@@ -69,10 +72,11 @@ func (t *Type) EnrolTOTP(ctx context.Context, session string, o TOTPOptions) (en
 	if err == nil {
 		err = t.checkEnrolment(r)
 	}
-	if err != nil {
+	name, wrong := factorName(o.Name)
+	if err = cmp.Or(err, wrong); err != nil {
 		return TOTPEnrolment{}, err
 	}
-	p := factor.Pending{ID: newFactorID(), Label: truncateTo(o.Name, maxFactorName)}
+	p := factor.Pending{ID: newFactorID(), Label: name}
 	secret := totp.NewSecret()
 	p.Sealed = t.seal(r.Key, p.Name(), secret)
 	if err := t.view.Engine.BeginEnrolment(ctx, r.Key, p, t.view.StoreTime()); err != nil {
@@ -93,8 +97,14 @@ var errNoKey = invalid("factor", "key", "no key was given that could encrypt the
 // HasKeys reports whether Options.Keys has a key. Without one, nobody can enrol a second factor.
 func (db *DB) HasKeys() bool { return db.view().Config.Keys.Any() }
 
-// maxFactorName limits the name of a factor, in bytes.
-const maxFactorName = 64
+// factorName returns the name of a factor as it is stored: valid UTF-8.
+func factorName(name string) (string, error) {
+	name = strings.ToValidUTF8(name, "\ufffd")
+	if len(name) > passkeys.MaxName {
+		return "", invalid("factor", "name", fmt.Sprintf("the name has over %d bytes", passkeys.MaxName))
+	}
+	return name, nil
+}
 
 // checkEnrolment returns an error if an entry may not enrol another factor.
 func (t *Type) checkEnrolment(r store.Record) error {
@@ -124,39 +134,42 @@ func (t *Type) checkAnother(mark factor.Mark) error {
 	return nil
 }
 
-// readSchema returns the type under the stored schema, which decides whether entries may
-// enrol factors. This program may declare otherwise, or may have read it long ago.
+// readSchema reads the stored schema and returns the type under it. The stored schema decides
+// whether entries may enrol factors; the schema of this program may differ or be out of date.
 func (t *Type) readSchema(ctx context.Context) (*Type, error) {
 	t = t.current()
 	_, err := t.db.refreshForRead(ctx, t.view, t.declared.Name)
 	return t.current(), err
 }
 
-// A FactorChange holds what a change of factors gives to the owner, who sees it once.
+// A FactorChange holds the secrets that a change of factors gives to the owner, who sees them once.
 type FactorChange struct {
-	// RecoveryCodes are the new recovery codes, if there are any.
+	// RecoveryCodes holds the new recovery codes, if any.
 	RecoveryCodes []string
 
-	// Session and Secret are those of a new session if all earlier ones ended, and otherwise zero.
+	// Session and Secret describe the new session, if all earlier ones ended. Otherwise they are
+	// zero.
 	Session Session
 	Secret  string
 }
 
-// Format writes whether there are codes and a secret, and not these, whatever the formatting verb.
+// Format writes the number of codes and the ID of the session, never the codes or the secret,
+// whatever the formatting verb.
 func (c FactorChange) Format(f fmt.State, _ rune) {
 	fmt.Fprintf(f, "%d recovery codes, session %q", len(c.RecoveryCodes), c.Session.ID)
 }
 
-// LogValue returns the ID of the session, and neither codes nor its secret.
+// LogValue returns the ID of the session, without the codes and the secret.
 func (c FactorChange) LogValue() slog.Value { return slog.StringValue(c.Session.ID) }
 
-// ConfirmTOTP enrols an authenticator app, with a code of it. If it is the first factor of the
-// entry, then all sessions of the entry and all logins under way end, and the result has ten
-// recovery codes and a new session of level 2.
+// ConfirmTOTP enrols an authenticator app if code is one of its codes. If this is the first factor
+// of the entry, all its sessions and all logins under way end, and the result has ten recovery
+// codes and a new session of level 2.
 //
 // The errors are those of EnrolTOTP. The error is ErrLogin if the code is wrong, and ErrNotFound if
-// the enrolment has expired or was confirmed. If it is ErrOutcomeUnknown, the factor may have been
-// added; if the result then has recovery codes, it was.
+// the enrolment has expired, was confirmed, or began with a key that is no longer in Options.Keys.
+// If it is ErrOutcomeUnknown, the factor may have been added; if the result then has recovery
+// codes, it was.
 func (t *Type) ConfirmTOTP(ctx context.Context, session, id, code string, o SessionOptions) (c FactorChange, err error) {
 	ctx, v := t.db.begin(ctx, "ConfirmTOTP", &err)
 	defer v.end(&err)
@@ -180,6 +193,9 @@ func (t *Type) ConfirmTOTP(ctx context.Context, session, id, code string, o Sess
 		return FactorChange{}, ErrNotFound
 	}
 	secret, err := t.open(r.Key, p.Name(), p.Sealed)
+	if errors.Is(err, sealed.ErrKey) { // it was removed meanwhile; RotateKeys passes over this one
+		err = ErrNotFound
+	}
 	if err != nil {
 		return FactorChange{}, err
 	}
@@ -256,10 +272,10 @@ func (t *Type) Factors(ctx context.Context, h hints.Hint) (all []Factor, err err
 }
 
 // RemoveFactor removes a second factor for the owner of a session. All sessions of the entry end,
-// and the result has a new one. With the last factor, the recovery codes are removed also. The
-// errors are those of EnrolTOTP, ErrNotFound if the entry has no such factor, and an ErrInvalid
-// with the rule "last" for the last passkey of an entry without a password. Recovery codes are not
-// removed alone: see ReplaceRecoveryCodes.
+// and the result has a new one. The recovery codes are removed together with the last factor, but
+// never alone: see ReplaceRecoveryCodes. The errors are those of EnrolTOTP. The error is also
+// ErrNotFound if the entry has no such factor, and ErrInvalid with the rule "last" for the last
+// passkey of an entry without a password.
 func (t *Type) RemoveFactor(ctx context.Context, session, id string, o SessionOptions) (c FactorChange, err error) {
 	ctx, v := t.db.begin(ctx, "RemoveFactor", &err)
 	defer v.end(&err)
@@ -290,8 +306,8 @@ func (t *Type) RemoveFactor(ctx context.Context, session, id string, o SessionOp
 }
 
 // ReplaceRecoveryCodes replaces the recovery codes of an entry with a second factor, for the owner
-// of a session, and returns the new ones. The errors are those of EnrolTOTP, and ErrNotFound if the
-// entry has no factor.
+// of a session, and returns the new codes. The errors are those of EnrolTOTP. The error is also
+// ErrNotFound if the entry has no factor.
 func (t *Type) ReplaceRecoveryCodes(ctx context.Context, session string) (codes []string, err error) {
 	ctx, v := t.db.begin(ctx, "ReplaceRecoveryCodes", &err)
 	defer v.end(&err)
@@ -303,8 +319,8 @@ func (t *Type) ReplaceRecoveryCodes(ctx context.Context, session string) (codes 
 	return t.replaceRecoveryCodes(ctx, r, now, &s)
 }
 
-// ResetRecoveryCodes does what ReplaceRecoveryCodes does, for an operator who has made sure who the
-// owner is.
+// ResetRecoveryCodes does what ReplaceRecoveryCodes does, for an operator who has verified the
+// identity of the owner.
 func (t *Type) ResetRecoveryCodes(ctx context.Context, h hints.Hint) (codes []string, err error) {
 	ctx, v := t.db.begin(ctx, "ResetRecoveryCodes", &err)
 	defer v.end(&err)
@@ -349,9 +365,9 @@ func (t *Type) replaceRecoveryCodes(ctx context.Context, r store.Record, now tim
 	return codes, err
 }
 
-// ResetFactors removes second factors of an entry by their IDs, or all of them if there are no IDs,
-// and ends the sessions of the entry. It is for an operator who has made sure who the owner is. An
-// entry that has none of the factors stays as it is. The errors are those of Update.
+// ResetFactors removes the second factors with the given IDs, or all if no IDs are given, and ends
+// the sessions of the entry. It is for an operator who has verified the identity of the owner. If
+// the entry has none of the factors, nothing changes. The errors are those of Update.
 func (t *Type) ResetFactors(ctx context.Context, h hints.Hint, ids ...string) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "ResetFactors", &err)
 	defer v.end(&err)
@@ -379,10 +395,12 @@ func (t *Type) ResetFactors(ctx context.Context, h hints.Hint, ids ...string) (e
 	return t.entry(r, err)
 }
 
-// RotateKeys encrypts all secrets of factors in the type with the first of Options.Keys, and
-// returns how many it encrypted anew. Afterwards nothing needs the other keys, unless another
-// process still encrypts with one of them. RotateKeys may be interrupted and called again. If
-// secrets cannot be read, it goes on, and returns an ErrCorrupt at the end.
+// RotateKeys encrypts the secrets of all factors of the type with the first of Options.Keys, and
+// returns how many it encrypted again. Afterwards the other keys are no longer needed, unless
+// another process still encrypts with one of them. RotateKeys leaves pending enrolments: without
+// the key with which an enrolment began, ConfirmTOTP returns ErrNotFound, and the owner begins
+// again. RotateKeys may be interrupted and called again. If a secret cannot be read, RotateKeys
+// continues and returns ErrCorrupt at the end.
 func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
 	ctx, v := t.db.begin(ctx, "RotateKeys", &err)
 	defer v.end(&err)
@@ -406,11 +424,11 @@ func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
 	return rotated, failure
 }
 
-// rotate encrypts the secrets of an entry's factors with the first key, and returns how many of
-// them it did.
+// rotate encrypts the secrets of an entry's factors with the first key, and returns how many it
+// encrypted.
 func (t *Type) rotate(ctx context.Context, r store.Record) (rotated int, err error) {
 	names := r.Factors().Names()
-	var failure error // of a secret that none of the keys decrypts
+	var failure error // for a secret that no key decrypts
 	for range maxAttempts {
 		if len(names) == 0 {
 			return rotated, failure
@@ -449,8 +467,8 @@ func (t *Type) rotate(ctx context.Context, r store.Record) (rotated int, err err
 	return rotated, ErrConflict
 }
 
-// verifiedSession returns the record, session and time of somebody who may change factors, and the
-// values of members of the record of factors.
+// verifiedSession returns the entry and the session of an owner who may change factors, the time of
+// the store, and the values of the named members of the factor record.
 func (t *Type) verifiedSession(ctx context.Context, secret string, names []string) (
 	r store.Record, s session.Session, now time.Time, values []string, err error,
 ) {
@@ -522,8 +540,8 @@ func (t *Type) changeFactors(
 	return r, err
 }
 
-// finishFactors ends a change of factors whose error, if any, is err. It removes factors that were
-// added in vain, or starts a session if all of them ended.
+// finishFactors completes a change of factors that returned err, which may be nil. If the change
+// failed, it removes the added factors; if all sessions ended, it starts a new one.
 func (t *Type) finishFactors(
 	ctx context.Context, r store.Record, err error, c FactorChange, added []string, o SessionOptions, ended bool,
 ) (FactorChange, error) {
@@ -540,8 +558,8 @@ func (t *Type) finishFactors(
 	return t.startAfter(ctx, r, err, c, o, session.Session{})
 }
 
-// startAfter starts the session that follows a change of factors whose error, if any, is err. It is
-// verified when before was, or now if before is the zero Session.
+// startAfter starts a session after a change of factors that returned err, which may be nil. The
+// session counts as verified when before was, or now if before is the zero Session.
 func (t *Type) startAfter(
 	ctx context.Context, r store.Record, err error, c FactorChange, o SessionOptions, before session.Session,
 ) (FactorChange, error) {
@@ -558,14 +576,14 @@ func (t *Type) startAfter(
 	return c, err
 }
 
-// forgetFactors removes the factors that a mark lists and the entry no longer does.
+// forgetFactors removes the factors that before lists and the entry no longer has.
 func (t *Type) forgetFactors(ctx context.Context, r store.Record, before factor.Mark) {
 	listed := r.Factors().Names()
 	t.forget(ctx, r, slices.DeleteFunc(before.Names(), func(name string) bool { return slices.Contains(listed, name) }))
 }
 
-// forget removes members of an entry's record of factors, which count for nothing. If that fails,
-// they stay as long as the entry.
+// forget removes unused members of an entry's factor record. If that fails, they stay as long as
+// the entry, without effect.
 func (t *Type) forget(ctx context.Context, r store.Record, names []string) {
 	if len(names) == 0 {
 		return
@@ -575,7 +593,7 @@ func (t *Type) forget(ctx context.Context, r store.Record, names []string) {
 	}
 }
 
-// newRecoveryCodes returns a set of recovery codes as it is stored, and the codes.
+// newRecoveryCodes returns new recovery codes, and the set in its stored form.
 func (t *Type) newRecoveryCodes(r store.Record, now time.Time) (set factor.Factor, codes []string) {
 	set = factor.Factor{Kind: factor.Recovery, ID: newFactorID(), Made: now, Used: now}
 	var hashes []byte

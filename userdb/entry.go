@@ -25,7 +25,7 @@ type Entry struct {
 	t      *change.Type
 	fields map[string]string // every field as read, except the password; never modified
 
-	edits edits // what Put and Drop have changed
+	edits edits // made by Put and Drop
 
 	// texts holds all values of the secondary fields that SetTexts and similar methods have
 	// changed; edits has the first of them. The map is never modified.
@@ -37,13 +37,13 @@ type Entry struct {
 
 	disable *bool // the argument of the last SetDisabled
 
-	proved bool // Prove or a method that checks as much returned the entry: both steps were taken
-	// verified and verifiedLevel2 are what a new session takes over from the one that it replaces;
-	// zero: now.
+	proved bool // Prove, or a method that checks as much, returned the entry
+	// verified and verifiedLevel2 are the times that a new session takes over from the session that
+	// it replaces. If zero, they are now.
 	verified, verifiedLevel2 time.Time
 }
 
-// Key returns the Key, relative to the namespace of the view that read the entry.
+// Key returns the key, relative to the namespace of the view that read the entry.
 func (e Entry) Key() recordkey.Key { return e.key }
 
 // Type returns the name of the entry's type.
@@ -79,10 +79,9 @@ func (e Entry) Unproven() bool { return e.fields[store.FieldUnproven] != "" }
 // Disable or Enable does, in the same change as the facets.
 func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 
-// Verified reports whether the owner of the entry has proved that they receive what is sent to the
-// address in this facet, by using AcceptInvitation, a token of PurposeChange or PurposeAdd, or a
-// token from IssueFor. A new value is not verified. VerifiedText reports the same for one of
-// several values.
+// Verified reports whether the owner of the entry has proved to receive mail at the address in this
+// facet, by AcceptInvitation, a token of PurposeChange or PurposeAdd, or a token from IssueFor. A
+// new value is not verified. VerifiedText reports the same for one of several values.
 func (e Entry) Verified(field string) bool {
 	_, edited := e.edits.of(field)
 	if _, several := e.texts[field]; edited && !several {
@@ -148,12 +147,12 @@ func (e Entry) Text(field string) string {
 	return v.Text()
 }
 
-// Put sets a facet in this copy. Earlier copies of e do not change. Of a field with several values
-// it replaces only the first; after Drop, it sets the only one.
+// Put sets a facet in this copy. Earlier copies of e do not change. If the field has several
+// values, Put replaces only the first; after Drop, it sets the only one.
 func (e *Entry) Put(field string, v schema.Value) { e.edit(field, &v) }
 
-// Drop removes a facet from this copy, and all other values of the field. Earlier copies of e do
-// not change. Drop also removes a value that Flat returns as ~lost:FIELD.
+// Drop removes a facet and all other values of the field from this copy. Earlier copies of e do not
+// change. Drop also removes a value that Flat returns as ~lost:FIELD.
 func (e *Entry) Drop(field string) { e.edit(field, nil) }
 
 func (e *Entry) edit(field string, v *schema.Value) {
@@ -165,7 +164,7 @@ func (e *Entry) edit(field string, v *schema.Value) {
 	e.putText(ed)
 }
 
-// An edit is a facet that Put has set or, with drop, one that Drop has removed.
+// An edit describes a facet that Put has set or, with drop, that Drop has removed.
 type edit struct {
 	field string
 	v     schema.Value
@@ -175,7 +174,8 @@ type edit struct {
 // An edits holds at most one edit of each field, sorted by field. It is never modified.
 type edits []edit
 
-// find returns where the edit of a field is or belongs, and reports whether there is one.
+// find returns the position at which the edit of a field is or belongs, and reports whether there
+// is one.
 func (es edits) find(field string) (int, bool) {
 	return slices.BinarySearchFunc(es, field, func(ed edit, field string) int { return strings.Compare(ed.field, field) })
 }
@@ -200,7 +200,7 @@ func (es edits) with(ed edit) edits {
 	return append(after, es[i:]...)
 }
 
-// MarshalJSON returns the facets that Flat returns as JSON.
+// MarshalJSON returns the facets of Flat as JSON.
 func (e Entry) MarshalJSON() ([]byte, error) { return json.Marshal(e.Flat()) }
 
 // fieldValues is the name under which Flat returns all values of the fields that may have several.
@@ -208,8 +208,8 @@ const fieldValues = "~values"
 
 // Flat returns the entry as one flat object: the facets by name, ~isa, ~prk and ~rev, and
 // "~disabled":true if the entry is disabled. If the type has fields that may have several values,
-// ~values holds what Values returns, as JSON. A value that a repair took out of a field, because
-// another entry keeps it, is ~lost:FIELD. For the zero Entry Flat is empty.
+// ~values holds what Values returns, as JSON. A value that a repair removed from a field, because
+// another entry has it, is ~lost:FIELD. For the zero Entry, Flat is empty.
 func (e Entry) Flat() schema.Facets {
 	if !e.key.IsValid() {
 		return schema.Facets{}

@@ -37,8 +37,8 @@ var (
 	// ErrDuplicate means that another entry already has one of the secondary values or the UID. A
 	// *FieldError names the field, never the entry.
 	ErrDuplicate = store.ErrDuplicate
-	// ErrConflict means that the entry has changed since the caller read it (I6), or that it kept
-	// changing while a method retried.
+	// ErrConflict means that the entry has changed since the caller read it (I6), or kept changing
+	// while a method retried.
 	ErrConflict = store.ErrConflict
 	// ErrInvalid means that a value breaks a rule. A *FieldError names the field and the rule.
 	ErrInvalid = change.ErrInvalid
@@ -58,7 +58,7 @@ var (
 	ErrOutcomeUnknown = store.ErrOutcomeUnknown
 	// ErrUnsuitable means that the invariants cannot be guaranteed with the client or server: the
 	// client reads from replicas or from a cache or alters commands, or the records of one server
-	// are spread over several. Open and redisdb.New say what to change.
+	// are spread over several. The error texts of Open and redisdb.New say what to change.
 	ErrUnsuitable = store.ErrUnsuitable
 	// ErrURL means that the URL does not name a store. The text says what is wrong with it.
 	ErrURL = connect.ErrURL
@@ -74,18 +74,18 @@ var (
 	ErrFileLocked = embedded.ErrLocked
 	// ErrFileFull means that the disk of the file has no room for a change. Nothing was changed.
 	ErrFileFull = embedded.ErrFull
-	// ErrFileDamaged means that the file is not as it was written. It is left unchanged.
+	// ErrFileDamaged means that the contents of the file are damaged. The file is left unchanged.
 	ErrFileDamaged = embedded.ErrDamaged
-	// ErrFileExposed means that users other than this one and root can read or write the file. It
-	// is neither trusted nor changed.
+	// ErrFileExposed means that users other than this one and root can read or write the file. The
+	// file is neither trusted nor changed.
 	ErrFileExposed = embedded.ErrExposed
 )
 
 // ErrUnconfirmed means that a change was made, but not confirmed completely. Either it may not be
 // on as many replicas as Options.Replicas demands, or a node of a cluster refused a write that
 // follows the change, such as one to an index, for lack of permission or memory. check.Run repairs
-// the latter. The other results of the method describe what was written. Repeating the call would
-// make a second change.
+// the latter. The other results of the method describe the entry as written. Repeating the call
+// would make a second change.
 var ErrUnconfirmed = store.ErrUnconfirmed
 
 // Errors of logging in.
@@ -93,17 +93,17 @@ var (
 	// ErrLogin means that the identifier or the password is wrong, or that the entry has no
 	// password or is disabled. The error does not say which.
 	ErrLogin = errors.New("wrong identifier or password")
-	// ErrFactor means that the entry has a second factor and that only one step of a login was
-	// taken. A *FactorError has a ticket for the second step.
+	// ErrFactor means that the entry has a second factor and only one step of the login was taken.
+	// A *FactorError has a ticket for the second step.
 	ErrFactor = errors.New("a second factor is required")
-	// ErrNotVerified means that the owner of a session must prove again who they are, by
-	// VerifySession or RaiseSession, because that was more than ten minutes ago.
+	// ErrNotVerified means that the owner of a session was last verified more than ten minutes ago
+	// and must call VerifySession or RaiseSession first.
 	ErrNotVerified = errors.New("the session was not verified within ten minutes")
 	// ErrUnproven means that the entry was self-registered (NewEntry.SelfRegistered) and that
-	// nobody has proved yet to own its address. Until then it gets no second factor and no further
-	// identifier. A *FieldError names the field.
+	// nobody has proved yet to own its address. Until then, no second factor and no further
+	// identifier can be added. A *FieldError names the field.
 	ErrUnproven = change.ErrUnproven
-	// ErrTooManyAttempts means that nothing was checked, because too many attempts came before. A
+	// ErrTooManyAttempts means that nothing was checked because of too many earlier attempts. A
 	// *WaitError says how long to wait.
 	ErrTooManyAttempts = errors.New("too many attempts")
 )
@@ -121,7 +121,7 @@ func (e *WaitError) Error() string {
 func (e *WaitError) Unwrap() error { return ErrTooManyAttempts }
 
 // A BusyError says that more passwords are waiting for a processor than can be hashed or checked in
-// time, or that one origin, account or actor has used up its share of the queue. It wraps
+// time, or that the origin, account or actor has used up its share of the queue. It wraps
 // ErrUnavailable. Nothing was counted or changed.
 type BusyError struct {
 	Wait time.Duration // estimated time until the jobs in the queue are done
@@ -132,8 +132,8 @@ func (e *BusyError) Error() string { return ErrUnavailable.Error() + ": too many
 // Unwrap returns ErrUnavailable.
 func (e *BusyError) Unwrap() error { return ErrUnavailable }
 
-// A FieldError names the field that an ErrDuplicate, ErrInvalid, ErrUnproven or ErrUnmarshal is
-// about. It never says which entry holds a value.
+// A FieldError names the field that caused an ErrDuplicate, ErrInvalid, ErrUnproven or
+// ErrUnmarshal. It never says which entry holds a value.
 type FieldError struct {
 	// Err is ErrDuplicate, ErrInvalid, ErrUnproven or ErrUnmarshal.
 	Err error
@@ -143,9 +143,9 @@ type FieldError struct {
 	Field string
 
 	// Rule names the rule that the value breaks: one of a schema, or a word such as "key", "size",
-	// "kind" or "query". For ErrDuplicate it is "", or says that no entry has the value: "retired"
-	// for a UID that is never given again, and "held" for a value that another entry has given up
-	// and holds (schema.Field.Hold). Tell this to operators and never to visitors: it says that an
+	// "kind" or "query". For ErrDuplicate it is "" if an entry has the value, "retired" for a UID
+	// that is never given again, and "held" for a value that another entry has given up and still
+	// holds (schema.Field.Hold). Show it to operators but never to visitors, as it reveals that an
 	// account existed.
 	Rule string
 

@@ -12,7 +12,7 @@ import (
 )
 
 // An Event describes something that concerns an account or its security. It never holds a password,
-// a hash, a token or the value of a facet. These are the kinds:
+// a hash, a token or the value of a facet. The kinds are:
 //
 //	create         an entry was created
 //	update         the facets or tertiary records in Fields were changed
@@ -20,7 +20,7 @@ import (
 //	delete         the entry was deleted
 //	login          a login succeeded
 //	failure        the identifier, the password or the proof of a second factor was wrong
-//	throttle       nothing was checked, because of too many failures before
+//	throttle       nothing was checked, because of too many earlier failures
 //	password       the password was set or changed
 //	disable        the entry was disabled: it may not log in
 //	enable         the entry was enabled again

@@ -20,19 +20,19 @@ const (
 	stepLink        = "link"        // by LoginLinked
 )
 
-// A FactorError says that an entry has a second factor, so that one step does not sign in to it. It
-// wraps ErrFactor. Methods return it in place of the entry.
+// A FactorError says that an entry has a second factor, so that one step does not suffice to sign
+// in. It wraps ErrFactor. Methods return it in place of the entry.
 type FactorError struct {
 	// Methods lists the methods by which the second step can be taken, such as "totp" and
 	// "recovery".
 	Methods []string
 
-	// Ticket shows for five minutes that the first step was taken. It is a secret. It is "" after
+	// Ticket proves for five minutes that the first step was taken. It is a secret. It is "" after
 	// ResetPassword, which is not a step of a login.
 	Ticket string
 
-	// Done says that the method did what it was asked for, such as redeeming a token or setting a
-	// password, and only did not sign in.
+	// Done says that the method made its change, such as redeeming a token or setting a password,
+	// and only did not sign in.
 	Done bool
 }
 
@@ -70,8 +70,8 @@ func (e Entry) FactorIDs() (ids []string) {
 }
 
 // requireFactor issues a ticket to a caller who took the first step of a login to an entry with a
-// factor, and returns the *FactorError that holds it. Whatever ends the sessions of the entry as it
-// was read also ends the ticket.
+// factor, and returns the *FactorError that holds it. Everything that ends the sessions of the
+// entry after it was read also ends the ticket.
 func (t *Type) requireFactor(ctx context.Context, r store.Record, step, origin string) error {
 	refused := newFactorError(r)
 	ticket, err := newSecret(r.Key.Value())
@@ -85,7 +85,7 @@ func (t *Type) requireFactor(ctx context.Context, r store.Record, step, origin s
 	return refused
 }
 
-// issueTicket stores a ticket by the hash of its secret.
+// issueTicket stores a ticket under id, the hash of its secret.
 func (t *Type) issueTicket(ctx context.Context, r store.Record, id, step, origin string) error {
 	if origin != "" {
 		if err := t.db.loadSecret(ctx); err != nil {
@@ -99,8 +99,8 @@ func (t *Type) issueTicket(ctx context.Context, r store.Record, id, step, origin
 	return err
 }
 
-// requireFactorAfter does what requireFactor does after a change was made, whose error, if any, is
-// unconfirmed.
+// requireFactorAfter does what requireFactor does, after a change that returned unconfirmed, which
+// may be nil.
 func (t *Type) requireFactorAfter(ctx context.Context, r store.Record, step, origin string, unconfirmed error) error {
 	err := t.requireFactor(ctx, r, step, origin)
 	refused, is := errors.AsType[*FactorError](err)
@@ -110,8 +110,7 @@ func (t *Type) requireFactorAfter(ctx context.Context, r store.Record, step, ori
 	return doneWithoutLogin(refused, unconfirmed)
 }
 
-// doneWithoutLogin returns a FactorError that says that the change was made, together with the
-// error that it is not confirmed, if there is one.
+// doneWithoutLogin returns refused with Done set, joined with unconfirmed if that is not nil.
 func doneWithoutLogin(refused *FactorError, unconfirmed error) error {
 	refused.Done = true
 	if unconfirmed == nil {

@@ -16,8 +16,8 @@ import (
 
 // An EventQuery selects a page of a feed. The zero EventQuery selects the 100 oldest events.
 type EventQuery struct {
-	// After is EventPage.Next of an earlier page of the same query, or EventsEnd to skip everything
-	// that has happened so far. If "", reading starts at the oldest event.
+	// After is EventPage.Next of an earlier page of the same query, or EventsEnd to skip all events
+	// so far. If "", reading starts at the oldest event.
 	After string
 
 	// Until is EventPage.Next of another page; nothing after that page is read. If "", there is no
@@ -59,24 +59,29 @@ type EventPage struct {
 	End string
 }
 
-// Events reads the feed of what has happened in the namespace since Options.History was set, oldest
-// first, or newest first with q.Latest. The feed has everything that histories have, and logins.
-// The changes of one entry come in the order in which they happened; logins and sessions are placed
-// by their time. Changes are kept for 90 days and up to 256 MiB, successful logins and sessions for
-// 7 days and up to 48 MiB, failed logins for 7 days and up to 16 MiB, what operators do for 90 days
-// and up to 16 MiB, and failed logins of operators for 7 days and up to 16 MiB, so that none of
-// them displaces the others. An embedded store keeps 2,000 of each. Of the logins and sessions of
-// one entry, each process records at most 60 events in an hour. Of the tokens that IssueForVisitor
-// issues, it records only as many in a day as fill a fiftieth of the feed of changes, for each
-// type. Histories have all sessions and tokens.
+// Events reads the feed of events in the namespace since Options.History was set, oldest first, or
+// newest first with q.Latest. The feed has the events of all histories, and logins. The changes of
+// one entry come in the order in which they happened; logins and sessions are sorted
+// by their time. An embedded store keeps 2,000 events of each of the following kinds; other stores
+// keep
+//
+//   - changes for 90 days and up to 256 MiB,
+//   - successful logins and sessions for 7 days and up to 48 MiB,
+//   - failed logins for 7 days and up to 16 MiB,
+//   - actions of operators for 90 days and up to 16 MiB, and
+//   - failed logins of operators for 7 days and up to 16 MiB,
+//
+// so that no kind displaces another. Each process records at most 60 logins and sessions of one
+// entry in an hour. For each type, it records the tokens that IssueForVisitor issues until they
+// fill a fiftieth of the feed of changes in a day. Histories have all sessions and tokens.
 //
 // The error is ErrCursor if q.After or q.Until is invalid.
 //
 // On one server, an event is written by the same command as the change. On a cluster, it is written
 // right after the change. If the process crashes in between, or a master does not answer for a
 // minute, the event is missing until the next change of the entry, or until check.Run repairs the
-// entry; a login or an event of a session stays missing. If the entry was deleted, that repair must
-// run within a day.
+// entry; a login or an event of a session stays missing. For a deleted entry, check.Run must run
+// within a day.
 func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err error) {
 	ctx, v := db.begin(ctx, "Events", &err)
 	defer v.end(&err)
@@ -97,7 +102,7 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 		if err != nil && len(r.page.Events) == 0 {
 			return EventPage{}, err
 		}
-		if err != nil { // so that a reader of a slow store gets on
+		if err != nil { // so that readers of a slow store make progress
 			more, err = true, nil
 			break
 		}
@@ -111,15 +116,15 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 	return r.page, nil
 }
 
-// maxReads is the maximum number of reads of the feed for one page, and maxReadLines about how many
-// lines of each part one of them reads. So a page keeps at most some megabytes in memory, although
-// a cluster has eighty parts. Together they suffice for a page of 1000 events.
+// maxReads limits the reads of the feed for one page, and maxReadLines the lines of each part that
+// one read returns. A page then takes a few megabytes of memory at most, although a cluster has
+// eighty parts. Both suffice for a page of 1000 events.
 const (
 	maxReads     = 10
 	maxReadLines = 100
 )
 
-// feeds are the feeds that Events reads as one.
+// feeds lists the feeds that Events merges.
 var feeds = [...]string{history.FeedChanges, history.FeedLogins, history.FeedFailures, history.FeedOperators, history.FeedGuesses}
 
 // A feedReader reads one page of the feed.

@@ -11,13 +11,14 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// maxLoginEvents limits how many successful logins to one account, and beginnings and ends of its
-// sessions, the feed records in an hour. Otherwise, somebody who keeps logging in to one account
-// would push out the logins to all others.
+// maxLoginEvents limits the successful logins to one account, and the starts and ends of its
+// sessions, that the feed records in an hour. Otherwise, repeated logins to one account would push
+// out the logins to all others.
 const maxLoginEvents = 60
 
-// visitorShare divides the feed of changes: the tokens that visitors ask for may fill one such part
-// of it in a day, for each type. Otherwise, they would push out what operators and owners do.
+// visitorShare limits the tokens that visitors ask for: in a day, those of one type may fill
+// 1/visitorShare of the feed of changes. Otherwise, they would push out the changes of operators
+// and owners.
 const visitorShare = 50
 
 // A feedLimit limits how many events of one kind the feed records in a period.
@@ -27,14 +28,14 @@ type feedLimit struct {
 	period time.Duration
 }
 
-// loginLimit returns the limit on the logins to an account, and on beginnings and ends of its
-// sessions.
+// loginLimit returns the limit on the logins to an account, and on starts and ends of its sessions.
 func (db *DB) loginLimit(prk recordkey.Key) feedLimit {
 	return feedLimit{"login " + prk.In(db.view().NS).String(), maxLoginEvents, time.Hour}
 }
 
-// cheapLimits returns the limits on attempts of a kind that cost no password hash, so that anybody
-// can make any number of them: one an hour from one origin, and one for one account or identifier.
+// cheapLimits returns the limits on attempts that cost no password hash, so that anybody can make
+// any number of them. The feed records one an hour for each origin, and one for each account or
+// identifier.
 func (db *DB) cheapLimits(kind string, e Event) []feedLimit {
 	account := e.Identifier
 	if e.Key.IsValid() {
@@ -54,7 +55,7 @@ func (t *Type) visitorLimit() feedLimit {
 }
 
 // recorded calls do, which records an event in a history and, unless the limit is reached, in the
-// feed. do reports whether there was an event; one that was not there does not count.
+// feed. do reports whether there was an event to count.
 func (db *DB) recorded(ctx context.Context, l feedLimit, do func(context.Context) bool) {
 	now := db.view().Now()
 	if !db.options.recorded.allows(l, now) {
@@ -80,17 +81,17 @@ func (db *DB) countEvent(limits ...feedLimit) bool {
 }
 
 // An eventTally counts the events that a process has recorded in feeds. Counting in the store would
-// cost a round trip and a record for each event, and anybody can cause any number of events. It is
+// cost a round trip and a record for each event, and anybody can cause any number of them. It is
 // safe for concurrent use.
 type eventTally struct {
 	seed maphash.Seed
 
 	mu sync.Mutex
-	// young holds the names that were counted last. When it has maxTallied names, it replaces old.
+	// young holds the names that were counted last. When it has maxTallied names, it becomes old.
 	young, old map[uint64]tallied
 }
 
-// A tallied holds how many events with one name were counted since begun.
+// A tallied holds the number n of events with one name since begun.
 type tallied struct {
 	begun time.Time
 	n     int

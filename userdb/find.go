@@ -62,7 +62,7 @@ func (db *DB) find(ctx context.Context, h hints.Hint, typ string) (Entry, error)
 }
 
 // resolve converts a hint to a lookup, and returns the view to continue with. A search by a field
-// is only valid if all entries can be found by it. If the program does not know whether that is so,
+// is only valid if all entries can be found by it. If the program does not know whether they can,
 // resolve reads the stored schema.
 func (db *DB) resolve(ctx context.Context, v *view.View, h hints.Hint, typ string) (*view.View, *change.Type, store.Lookup, error) {
 	t, l, err := v.Resolve(h, typ)
@@ -295,7 +295,7 @@ func (t *Type) compileQuery(ctx context.Context, q Query) (*Type, query.Selectio
 	return t, s, err
 }
 
-// A Page holds some entries of a listing, in its order.
+// A Page holds some entries of a listing, in the order of the listing.
 type Page struct {
 	Entries []Entry
 	Next    string // Query.After for the next page; "" if this is the last
@@ -340,7 +340,7 @@ func (t *Type) Page(ctx context.Context, q Query) (p Page, err error) {
 	return p, unreadable.err()
 }
 
-// skippedEntries counts the entries that a listing leaves out, and keeps the error of the first.
+// skippedEntries counts the entries that a listing leaves out, and keeps the first error.
 type skippedEntries struct {
 	n     int
 	first error
@@ -361,32 +361,36 @@ func (l *skippedEntries) err() error {
 // A Total says how many entries a query selects.
 type Total struct {
 	Entries int64
-	// Retired is the number of retired UIDs (see schema.Type), if the query selects all entries.
-	// Otherwise it is 0.
-	Retired int64
 	// Estimate reports whether Entries may be too high. On a cluster, an index may have members
-	// of changes that are still running or were interrupted; check.Run removes the latter.
+	// from changes that are still running or were interrupted; check.Run removes the latter.
 	Estimate bool
 }
 
 // Count returns the number of live entries that a query selects, after q.After and within its
 // bounds. It ignores q.Limit.
 //
-// If a single index holds the answer, as for one value of an indexed field, for one tag or for an
-// Order without bounds, Count returns the size of the index, with one command. To count all entries
-// of a type, Count scans their keys. It then also counts damaged entries, which check.Run finds,
-// and may count an entry twice for the reasons that All may yield one twice.
+// If a single index holds the answer, Count returns the size of the index or of a part of it, with
+// one command. That is so for one value of an indexed field, for one tag, and for an Order with or
+// without a prefix and bounds. It is also so for all entries of a type that has an ordered field,
+// except on a cluster, where the index gives an estimate: there, set Order for the estimate.
+//
+// Without such an index, Count scans the keys to count all entries of a type. It may then count an
+// entry twice for the reasons that All may yield one twice. Either way it also counts damaged
+// entries, which check.Run finds.
 //
 // For any other query, Count reads the entries as All does, which is for people, not for a hot
-// path. Damaged records that are no longer entries are not counted; the error is then ErrCorrupt
-// and names the first of them, and the count is that of the others. Entries with a damaged facet
-// are counted.
+// path. Damaged records that are no longer entries are not counted. The error is then ErrCorrupt
+// and names the first of them; the count of the others is valid. Entries with a damaged facet are
+// counted.
 func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 	ctx, v := t.db.begin(ctx, "Count", &err)
 	defer v.end(&err)
 	t, s, err := t.compileQuery(ctx, q)
 	if err != nil {
 		return Total{}, publicError(err)
+	}
+	if s.SelectsAll() && !t.view.Config.Steps {
+		t, s = t.selectByOrder(ctx, s, q)
 	}
 	if index := s.Decides(); index.IsValid() {
 		sizes, err := t.view.Engine.Cardinalities(ctx, []recordkey.Key{index})
@@ -395,10 +399,29 @@ func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 		}
 		return Total{Entries: sizes[0], Estimate: t.view.Config.Steps}, nil
 	}
+	if part, ok := s.Range(); ok {
+		n, err := t.view.Engine.CountOrder(ctx, part)
+		if err != nil {
+			return Total{}, publicError(err)
+		}
+		return Total{Entries: n, Estimate: t.view.Config.Steps}, nil
+	}
 	var unreadable skippedEntries
-	n, retired, err := t.view.Count(ctx, s, unreadable.add)
+	n, err := t.view.Count(ctx, s, unreadable.add)
 	if err != nil {
 		return Total{}, err
 	}
-	return Total{Entries: n, Retired: retired}, unreadable.err()
+	return Total{Entries: n}, unreadable.err()
+}
+
+// selectByOrder replaces a selection of all entries by one in the order of a field whose index
+// holds every entry, if the type has one.
+func (t *Type) selectByOrder(ctx context.Context, s query.Selection, q Query) (*Type, query.Selection) {
+	for _, q.Order = range t.declared.Ordered {
+		in, ordered, err := t.compileQuery(ctx, q)
+		if err == nil && ordered.Decides().IsValid() {
+			return in, ordered
+		}
+	}
+	return t, s
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Held is a value that an entry has given up and that no other entry may have yet; see
+// A Held describes a value that an entry has given up and that no other entry may take yet; see
 // schema.Field.Hold.
 type Held struct {
 	UID   string // of the entry, which may have been deleted
@@ -20,8 +20,8 @@ type Held struct {
 	Until time.Time
 }
 
-// Held returns the values that the entry has given up and that no other entry may have yet, the one
-// that ends first first.
+// Held returns the values that the entry has given up and that no other entry may take yet, sorted
+// by the time at which they become free.
 func (e Entry) Held() (all []Held) {
 	for _, h := range store.HeldIn(e.fields) {
 		if h.Until.After(time.Now()) {
@@ -31,8 +31,8 @@ func (e Entry) Held() (all []Held) {
 	return all
 }
 
-// FindHeld returns the held value that is text in a field, and the entry that gave it up. The error
-// is ErrNotFound if the value is not held, for example because an entry has it.
+// FindHeld returns the held value of a field that matches text. The error is ErrNotFound if the
+// value is not held, for example because an entry has it.
 func (t *Type) FindHeld(ctx context.Context, field, text string) (h Held, err error) {
 	ctx, v := t.db.begin(ctx, "FindHeld", &err)
 	defer v.end(&err)
@@ -40,8 +40,8 @@ func (t *Type) FindHeld(ctx context.Context, field, text string) (h Held, err er
 	return h, publicError(err)
 }
 
-// findHeld returns a held value, the entry or the tombstone that holds it, and its SRK as it is. It
-// takes two round trips whether the value is held or not.
+// findHeld returns a held value, the entry or the tombstone that holds it, and its SRK as stored.
+// It takes two round trips whether the value is held or not.
 func (t *Type) findHeld(ctx context.Context, field, text string) (h Held, r store.Record, srv store.Raw, err error) {
 	canonical := t.declared.Schema.Canonical(text)
 	srk, ok := t.declared.SRK(field, canonical)
@@ -94,8 +94,8 @@ func (t *Type) releaseHeld(ctx context.Context, field, text string) error {
 	})
 }
 
-// freeHeld releases a value that findHeld has found. The error is ErrNotFound if r has changed so
-// that the value must be found again.
+// freeHeld releases a value that findHeld has found. The error is ErrNotFound if r has changed and
+// the value must be looked up again.
 func (t *Type) freeHeld(ctx context.Context, h Held, r store.Record, srv store.Raw) error {
 	if r.Live() {
 		_, err := t.rewriteRead(ctx, r, func(current store.Record) (c store.Change, due bool, err error) {
@@ -115,14 +115,14 @@ func (t *Type) freeHeld(ctx context.Context, h Held, r store.Record, srv store.R
 		return err
 	}
 	t.noteRelease(ctx, r.Key, h.Field)
-	// The value is free now, and its SRK has no meaning any more. If it cannot be removed, it
-	// expires, and an entry that takes the value replaces it.
+	// The value is free now, and its SRK means nothing. If the SRK cannot be removed, it expires or
+	// is replaced by the next entry that takes the value.
 	_, _ = t.view.Engine.Repair(ctx, store.Remove{Key: srv.Key, Seen: srv.Text, Owner: r.Key.String(), Field: h.Field, Value: h.Value})
 	return nil
 }
 
-// noteRelease records that others can take what the tombstone of an entry kept from them. The
-// history of the entry is gone, so only the feed has that event.
+// noteRelease records that a value that a deleted entry held is free. Only the feed has that event,
+// because the history of the entry is gone.
 func (t *Type) noteRelease(ctx context.Context, prk recordkey.Key, field string) {
 	if !t.view.Config.History {
 		return
@@ -147,7 +147,7 @@ func (t *Type) Former(ctx context.Context, field, text string) (e Entry, err err
 	return t.entry(r, publicError(err))
 }
 
-// isHeld reports whether a value is held in some field. It does the same work whether it is or not.
+// isHeld reports whether a value is held in some field. It does the same work in both cases.
 func (t *Type) isHeld(ctx context.Context, text string) (held bool, err error) {
 	for _, field := range t.declared.Secondary {
 		if t.declared.Schema.Fields[field].Hold == 0 {
@@ -162,8 +162,8 @@ func (t *Type) isHeld(ctx context.Context, text string) (held bool, err error) {
 }
 
 // heldByOthers reports for each lookup whether another entry than own holds one of its SRKs. It
-// takes two round trips whether values are held or not, so that nobody learns more about a value
-// that is held than that it is taken. It reports none if the store does not answer.
+// takes two round trips whether values are held or not, so that a held value cannot be told from
+// one that is taken. It reports none if the store does not answer.
 func (t *Type) heldByOthers(ctx context.Context, own recordkey.Key, lookups []store.Lookup) []bool {
 	held := make([]bool, len(lookups))
 	holding := func(field string) bool { return t.declared.Schema.Fields[field].Hold > 0 }

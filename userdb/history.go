@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An Actor says who does something, for histories and for the queue of passwords to hash, of which
-// each name and each origin gets only a share.
+// An Actor says who makes a call. Histories record it, and each name and each origin gets only a
+// share of the queue of passwords to hash.
 type Actor struct {
 	// Name names the actor, such as "key:web" or "operator:Alice". Histories cut it to 80 bytes. If
 	// it is "", they record "library", and the calls count towards no actor's share.
@@ -24,14 +24,14 @@ type Actor struct {
 	Origin string
 }
 
-// WithActor returns a copy of ctx for calls by the actor a. If a field of a is "", the copy keeps
-// the one of ctx.
+// WithActor returns a copy of ctx for calls by the actor a. Empty fields of a keep their values
+// from ctx.
 func WithActor(ctx context.Context, a Actor) context.Context {
 	return view.WithActor(ctx, view.Actor(a))
 }
 
 // A HistoryEvent describes something that was done to an entry. It holds names of fields, never
-// values. These are the kinds in histories and feeds:
+// values. Histories and feeds have these kinds:
 //
 //	create         the entry was created with Fields
 //	update         Fields were changed
@@ -45,8 +45,8 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	session_end    one session was ended, or all were
 //	issue          a token for Purpose, bound to Fields, was issued
 //	redeem         a token for Purpose was redeemed
-//	release        values of Fields that the entry, which may have been deleted, had held were
-//	               freed before their time, or its UID was
+//	release        values of Fields that the entry, which may have been deleted, had held, or its
+//	               UID, were freed before their time
 //	factors        second factors were added or removed; Purpose lists the methods that the entry
 //	               has now, such as "recovery,totp", or is ""
 //
@@ -54,14 +54,15 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //
 //	login          a login succeeded
 //	login_failed   the identifier (then Key is zero) or the password was wrong
-//	throttle       nothing was checked, because of too many failures before
-//	factor_lock    so many codes of the entry's second factor were wrong that no further ones are
-//	               checked for a day: from Origin, or from all that never signed in before
+//	throttle       nothing was checked, because of too many earlier failures
+//	factor_lock    too many codes of the entry's second factor were wrong: for a day, no further
+//	               codes from Origin, or from all origins that never signed in, are checked
 //	passkey_clone  a passkey of the entry was refused, because its counter went back: somebody has
 //	               a copy of it
 //
-// These describe what operators of 'userdb serve', commands, and programs with an API key did. They
-// are recorded even if histories are not kept. Purpose is the name of what was acted on:
+// These describe the actions of operators of 'userdb serve', of commands, and of programs with an
+// API key. They are recorded even if histories are not kept. Purpose names the object of the
+// action:
 //
 //	waits                  the failed logins of an entry were cleared
 //	key_create             an API key was created
@@ -75,7 +76,7 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	operator_disable       an operator was disabled: they may not sign in
 //	operator_enable        an operator was enabled again
 //	operator_password      the password of an operator was set
-//	operator_factor_link   a link was made with which an operator adds the first second factor
+//	operator_factor_link   a link was made by which an operator adds the first second factor
 //	operator_factor_add    an operator added a second factor
 //	operator_factor_remove a second factor of an operator was removed, or all were
 //	operator_codes         an operator replaced the recovery codes
@@ -96,8 +97,8 @@ type HistoryEvent struct {
 // An EventKind says what happened. The comments of [Event] and [HistoryEvent] list the kinds.
 type EventKind = view.EventKind
 
-// Kinds of events. The last four are only passed to Options.OnEvent; feeds use other kinds for
-// them or do not have them.
+// Kinds of events. The last four are only passed to Options.OnEvent; feeds use other kinds instead,
+// or none.
 const (
 	EventCreate       = view.EventCreate
 	EventUpdate       = view.EventUpdate
@@ -163,7 +164,7 @@ func (db *DB) appendLogin(ctx context.Context, e Event) {
 
 // History returns what was done to an entry since Options.History was set, the latest first: at
 // most a hundred events of the last 90 days. It holds every acknowledged change exactly once, and
-// nothing that was not done. On a cluster, a command on a tertiary record is recorded right after
+// no change that was not made. On a cluster, a command on a tertiary record is recorded right after
 // it is done; if the process crashes in between, the event is missing, but then the command was
 // never acknowledged either. The error is ErrNotFound if there is no such entry, and ErrNoHistory
 // if nothing was recorded because Options.History is not set.

@@ -7,14 +7,14 @@ import (
 	"github.com/coffeenode/userdb/internal/store/throttle"
 )
 
-// A Limit says how often one visitor may do something, such as write a comment.
+// A Limit says how often a visitor may do something, such as write a comment.
 type Limit struct {
 	Name   string        // of the counters; limits with the same name count together
 	Max    int           // uses in one Window, from 1 to 100,000
 	Window time.Duration // from a second to 30 days; it begins with the first use
 }
 
-// Limits of a Limit.
+// Limits on the fields of a Limit, and on the key.
 const (
 	maxUses       = 100_000
 	maxUseName    = 256
@@ -24,12 +24,12 @@ const (
 	maxCountedKey = 4 << 10
 )
 
-// Admit counts one use by a visitor. If the visitor has used up the limit, it returns a *WaitError,
-// which wraps ErrTooManyAttempts. key names the visitor or what else is limited, such as a UID or
-// an origin, and is stored as a keyed hash only. The counters lie in the store and are exact: all
-// processes together admit no more than Max uses in a Window. If a reply is lost, a use may be
-// counted twice. An embedded store keeps 6,000 counters, of which the one whose Window ends first
-// makes room for the next.
+// Admit counts one use by a visitor. If the visitor has used up the limit, Admit returns a
+// *WaitError, which wraps ErrTooManyAttempts. key names the visitor or whatever else is limited,
+// such as a UID or an origin. It is stored only as a keyed hash. The counters lie in the store and
+// are exact: all processes together admit no more than Max uses in a Window. If a reply is lost, a
+// use may be counted twice. An embedded store keeps 6,000 counters. Further ones replace those
+// whose Window ends first.
 //
 // The error is ErrInvalid if a field of the limit is out of range or key is "" or over 4 KiB long.
 func (t *Type) Admit(ctx context.Context, l Limit, key string) (err error) {

@@ -15,13 +15,13 @@ import (
 	"github.com/coffeenode/userdb/internal/store/session"
 )
 
-// A Link is an identity of its owner at another provider, which signs in to the entry that has it.
-// It is a value of a secondary field whose schema says "typed": false, so that no two entries have
-// the same identity and nobody finds an entry by typing one. Package web/oidc makes links.
+// A Link represents an identity at another provider by which the owner of an entry signs in. It is
+// a value of a secondary field whose schema says "typed": false, so that no two entries have the
+// same identity and nobody finds an entry by typing one. Package web/oidc makes links.
 type Link struct {
 	Field string // of the schema
-	// Identity is what only this identity has, such as the SHA-256, in lower-case hexadecimal
-	// digits, of its provider and its name there. It must be in canonical form, so that identities
+	// Identity identifies it among all providers, such as by the SHA-256, in lower-case hexadecimal
+	// digits, of the provider and the name there. It must be in canonical form, so that identities
 	// that differ by case stay apart.
 	Identity string
 	Label    string // of the value, which says where the identity is from; see Entry.SetLabel
@@ -42,7 +42,7 @@ func (l Link) check(t *Type) error {
 }
 
 // LoginLinked returns the entry that has the link. It takes the first step of a login for somebody
-// whose identity the caller has made sure of. The Label of the link does not count.
+// whose identity the caller has verified. It ignores the Label of the link.
 //
 // The error is ErrNotFound if no entry has the link, ErrLogin if the entry that has it is disabled,
 // and ErrFactor with a *FactorError if the entry has a second factor.
@@ -98,22 +98,22 @@ func (t *Type) LinkIdentity(ctx context.Context, session string, l Link) (e Entr
 	return t.current().entry(r, publicError(err))
 }
 
-// UnlinkOptions say by what the owner of an entry can still sign in without a link, and describe
-// the session that goes on.
+// UnlinkOptions says by which other links the owner can still sign in, and describes the new
+// session.
 type UnlinkOptions struct {
-	// Labels are those of the links by which owners can sign in: the providers that are configured.
+	// Labels holds the labels of links by which owners can sign in: the configured providers.
 	Labels []string
 	// Session describes the session that replaces the others.
 	Session SessionOptions
 }
 
-// UnlinkIdentity removes a link for the owner of a session. All sessions of the entry end, and also
-// logins that are under way, since the link may have begun them. The results are the entry
-// and a new session of the same level.
+// UnlinkIdentity removes a link for the owner of a session. All sessions of the entry end, and all
+// logins under way, since the link may have begun them. The results are the entry and a new session
+// of the same level.
 //
-// The errors are those of LinkIdentity. The error is ErrNotFound if the entry does not have the
-// link, and an ErrInvalid with the rule "last" if the owner could not sign in any more: the entry
-// has no password that can be checked and nothing that o counts.
+// The errors are those of LinkIdentity. The error is also ErrNotFound if the entry does not have
+// the link, and ErrInvalid with the rule "last" if the owner could no longer sign in: the entry
+// would have no usable password, no passkey and no link with one of o.Labels.
 func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o UnlinkOptions) (e Entry, s Session, raised string, err error) {
 	ctx, v := t.db.begin(ctx, "UnlinkIdentity", &err)
 	defer v.end(&err)
@@ -176,7 +176,7 @@ func (t *Type) hasPassword(r store.Record) bool {
 }
 
 // changeLinks changes an entry for the owner of a session, which must be valid when the change is
-// made. edit changes the entry as it is, or the store's own fields.
+// made. edit changes the current entry, or the store's own fields.
 func (t *Type) changeLinks(
 	ctx context.Context, r store.Record, s session.Session,
 	edit func(t *Type, current store.Record, e *Entry, own map[string]string) error,
@@ -208,11 +208,12 @@ func (t *Type) changeLinks(
 	return r, err
 }
 
-// Spend marks as spent what may be used once and belongs to no entry, such as the answer of another
-// provider, and returns ErrNotFound if it was spent before. hash is the SHA-256 of what is spent,
-// in lower-case hexadecimal digits. The mark stays for the given time, up to a day, after which
-// something else must refuse what is spent. Of any number of callers, only one spends it. Write
-// only what has succeeded, so that strangers cannot fill the store.
+// Spend marks a single-use value that belongs to no entry, such as the answer of another provider,
+// as spent. It returns ErrNotFound if the value was spent before; of any number of callers, only
+// one spends it. hash is the SHA-256 of the value, in lower-case hexadecimal digits. The mark stays
+// for the time life, up to a day; afterwards the caller must refuse the value for another reason.
+// Spend a value only after all other checks have succeeded, so that strangers cannot fill the
+// store.
 func (t *Type) Spend(ctx context.Context, hash string, life time.Duration) (err error) {
 	ctx, v := t.db.begin(ctx, "Spend", &err)
 	defer v.end(&err)

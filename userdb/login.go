@@ -30,8 +30,8 @@ type Attempt struct {
 	// a second factor.
 	Session string
 
-	// Proven says that the caller has made sure that the visitor owns the address, such as by the
-	// word of a provider. Only Invite uses it: it counts such visitors apart from all others.
+	// Proven says that the caller has verified that the visitor owns the address, for example by
+	// asking a provider. Only Invite uses it: it counts such visitors apart from all others.
 	Proven bool
 }
 
@@ -47,17 +47,17 @@ func (a Attempt) LogValue() slog.Value { return slog.StringValue(a.Origin) }
 // The error is
 //
 //   - ErrLogin if the identifier is unknown, the password is wrong, or the entry has no password or
-//     is disabled. The error does not say which, and Login does the same work in each case. A mail
-//     address that is not the first of its field, or was not the first when it was added, counts as
+//     is disabled. The error does not say which, and Login does the same work in each case. If a
+//     mail address is not the first of its field, or was not when it was added, it counts as
 //     unknown until it is verified.
 //   - ErrFactor with a *FactorError if the password is right and the entry has a second factor.
 //   - ErrTooManyAttempts if too many attempts have failed. The password was not checked. A
 //     *WaitError says how long to wait.
 //   - ErrUnavailable with a *BusyError if more logins are waiting for a processor than can be
 //     served before the deadline of ctx, or if this origin, this account or the actor of ctx has
-//     its whole share of the queue.
-//   - ErrCorrupt if the entry cannot be read, or if a record that the store itself needs to judge
-//     attempts is damaged. The error names the record.
+//     used up its share of the queue.
+//   - ErrCorrupt if the entry, or a record of the store that counts attempts, is damaged. The error
+//     names the record.
 //
 // Login counts failures for each account and, over all accounts, for each origin. An identifier
 // that nobody has counts as an account. After ten failures in a day, attempts on an account are
@@ -99,13 +99,12 @@ func (t *Type) Login(ctx context.Context, identifier, pw string, a Attempt) (e E
 	return e, nil
 }
 
-// maxProofs bounds how often a password is checked again because another call has changed the
-// hash.
+// maxProofs limits how often a password is checked because another call has changed the hash.
 const maxProofs = 4
 
-// prove checks a password and, if it was right, whether it still is: while the attempt waited for a
-// worker, the owner may have set another password or an operator may have disabled the entry. It
-// returns why the hash should be replaced, or "".
+// prove checks a password. If it was right, prove reads the entry again, because the owner may have
+// set another password, or an operator may have disabled the entry, while the attempt waited for a
+// worker. It returns why the hash should be replaced, or "".
 func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) {
 	for range maxProofs {
 		result, err := p.check(ctx, pw)
@@ -121,9 +120,9 @@ func (p *proof) prove(ctx context.Context, pw string) (renew string, err error) 
 	return "", ErrConflict
 }
 
-// reread reads the entry again and reports whether its hash is one of those for which the password
-// is right. Every login ends with reread, so that it fails if the entry lost the right to log in
-// meanwhile.
+// reread reads the entry again and reports whether its hash is one of right, the hashes that the
+// password matches. Every login ends with reread, so that it fails if the entry lost the right to
+// log in meanwhile.
 func (p *proof) reread(ctx context.Context, right ...string) (bool, error) {
 	current, err := p.t.view.FindOne(ctx, store.Lookup{PRK: p.r.Key})
 	switch {
@@ -157,9 +156,8 @@ func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err 
 	return why, nil
 }
 
-// replaceHash tries to store a new hash and returns it. If another login was faster or the entry
-// has changed, the entry stays as it is, and also if the login would have to wait for a worker once
-// more.
+// replaceHash tries to store a new hash and returns it. It changes nothing if another login was
+// faster, if the entry has changed, or if the login would have to wait for a worker again.
 func (p *proof) replaceHash(ctx context.Context, pw string) string {
 	c := p.caller(ctx)
 	c.Spare = true
@@ -285,8 +283,8 @@ func (p *proof) unknownDigest() string {
 	return p.digest
 }
 
-// caller returns the caller for whom a job of the attempt runs. An identifier that nobody has
-// counts as an account. The counters must have been read.
+// caller returns the caller on whose behalf the attempt uses the pool. An identifier that nobody
+// has counts as an account. The counters must have been read.
 func (p *proof) caller(ctx context.Context) hashpool.Caller {
 	account := p.r.Key.String()
 	if !p.r.Live() {
@@ -314,7 +312,7 @@ func (p *proof) counters(ctx context.Context) (throttle.Counters, error) {
 	return a, err
 }
 
-// warn logs what operators should know and visitors should not.
+// warn logs a problem for operators that visitors should not see.
 func (t *Type) warn(ctx context.Context, what string, r store.Record, err error) {
 	t.view.Config.Log.WarnContext(ctx, what, slog.String("prk", relativeKey(r.Key)), slog.Any("error", err))
 }

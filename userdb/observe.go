@@ -8,9 +8,9 @@ import (
 	"github.com/coffeenode/userdb/internal/hashpool"
 )
 
-// An Observer is notified of what a DB does, but not of the accounts it concerns. It receives names
-// of methods, kinds of events and classes of outcomes, never an identifier, a value, a key, a
-// secret or the text of an error. Packages metrics and trace implement it. An Observer that also
+// An Observer is notified of what a DB does, but not for which accounts. It receives names of
+// methods, kinds of events and classes of outcomes, never an identifier, a value, a key, a secret
+// or the text of an error. Packages metrics and trace implement it. An Observer that also
 // implements redisdb.Observer is notified of Redis clients as well.
 //
 // The methods of an Observer are called on the goroutines of the DB's callers, many at the same
@@ -21,14 +21,14 @@ type Observer interface {
 	// calls ended once when it returns; a listing calls it when the caller's loop ends.
 	Call(ctx context.Context, name string) (callCtx context.Context, ended func(Outcome))
 	// Hash is called when a job for the workers of Options.HashWorkers, such as hashing a password,
-	// enters the queue. began is called when the job gets a worker, and not if the job is refused.
-	// ended is called once.
+	// enters the queue. began is called when the job gets a worker; it is not called if the job is
+	// refused. ended is called once.
 	Hash(ctx context.Context) (began func(), ended func(Outcome))
 	// Event is called for each Event, with its kind.
 	Event(ctx context.Context, kind string)
 }
 
-// An Outcome says in one word how a method ended. These are the words:
+// An Outcome says in one word how a method ended. The words are:
 //
 //	ok               without an error
 //	not_found        ErrNotFound
@@ -67,7 +67,7 @@ var failures = []Outcome{
 // or caller must expect, such as not_found or login, are not faults.
 func (o Outcome) Failed() bool { return slices.Contains(failures, o) }
 
-// errPanicked is the error of an observed method until it returns.
+// errPanicked is the error that an observed method reports unless it returns.
 var errPanicked = errors.New("did not return")
 
 // observation represents an observed method that has begun. The zero value represents a method of a

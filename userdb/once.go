@@ -22,7 +22,7 @@ import (
 // onceLife is how long CreateOnce remembers a request by its name.
 const onceLife = 24 * time.Hour
 
-// onceLease is how long other calls leave a request to the call that began it, which may still be
+// onceLease is how long other calls wait for the call that began a request, as it may still be
 // running.
 const onceLease = 10 * time.Second
 
@@ -43,8 +43,8 @@ const purposeOnce = "once"
 //     once.
 //   - ErrNotFound if the request created the entry, which has been deleted since, even if another
 //     entry has its UID now.
-//   - a *FieldError with the rule "once" if the earlier request was a different one. Only the
-//     password may differ, as it is not stored.
+//   - a *FieldError with the rule "once" if the earlier request with the name was different. Only
+//     the password may differ, as it is not stored.
 //
 // A request that is refused, because of an invalid or duplicate value, is forgotten.
 func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry, err error) {
@@ -67,9 +67,9 @@ func (t *Type) CreateOnce(ctx context.Context, name string, n NewEntry) (e Entry
 
 // A onceRequest represents a request of CreateOnce for an entry at prk.
 //
-// A reservation is a token where the tokens of the entry will be. The change that creates the entry
-// spends it, and stores the mark of the request in the entry as [store.FieldOnce]. So only one of
-// the calls that try to create the entry can succeed, the token shows whether the entry was
+// A reservation is a token at the key of the entry's future tokens. The change that creates the
+// entry spends it, and stores the mark of the request in the entry as [store.FieldOnce]. So only
+// one of the calls that try to create the entry can succeed, the token shows whether the entry was
 // created, and the mark shows whether an entry at prk is the one that the request created.
 type onceRequest struct {
 	*Type
@@ -82,7 +82,7 @@ type onceRequest struct {
 	storedRequest
 }
 
-// A storedRequest is what the store holds of a request.
+// A storedRequest holds a request as stored.
 type storedRequest struct {
 	digest      string // digest of the name and the request
 	beganBy     string // identifies the call that began the request
@@ -92,8 +92,8 @@ type storedRequest struct {
 }
 
 // openOnce returns the stored request with a name. If there is none, it begins one, but only after
-// it has checked the entry and hashed its password: what is refused stores nothing, however often
-// somebody asks for it while the queue for passwords is full.
+// it has checked the entry and hashed its password. A refused request stores nothing, however often
+// it is repeated while the queue for passwords is full.
 func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o onceRequest, err error) {
 	if name == "" || len(name) > 1024 {
 		return o, invalid(purposeOnce, "size", "the name must have 1 to 1,024 bytes")
@@ -134,20 +134,20 @@ func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o
 // errOtherRequest is the error for a name under which another request is stored.
 var errOtherRequest = invalid(purposeOnce, purposeOnce, "the name belongs to another request")
 
-// onceKey returns the key under which the request with a name is stored. With the caller of a
-// request as the name, it returns the key of the mark that this call has given up the request.
+// onceKey returns the key under which the request with a name is stored. With a caller as the name,
+// it returns the key of the mark that this caller has given up its request.
 //
-// The key names the namespace of t, or the end of a long one, so that an embedded store that drops
-// requests takes them from the namespace that has most. Two namespaces never share a name, which is
-// a digest made with the secret of the namespace.
+// The key names the namespace of t, or the end of a long one, so that an embedded store that must
+// drop requests drops them from the namespace that has the most. Two namespaces never share a name,
+// which is a digest made with the secret of the namespace.
 func (t *Type) onceKey(name string) (recordkey.Key, error) {
 	ns := t.view.NS.String()
 	key, err := recordkey.PRK(purposeOnce, "name"+ns[max(0, len(ns)-1000):], name)
 	return key.In(view.Reserved), err
 }
 
-// encodeRequest returns an unambiguous encoding of a request, without its password and whether one
-// is required.
+// encodeRequest returns an unambiguous encoding of a request, without the password and
+// RequirePassword.
 func encodeRequest(n NewEntry) string {
 	var b strings.Builder
 	add := func(text string) { fmt.Fprintf(&b, "%d:%s", len(text), text) }
@@ -211,7 +211,7 @@ func (o onceRequest) requestToken(r storedRequest) token.Token {
 }
 
 // begin reserves the UID that the entry will have, and then stores the request. A crash in between
-// leaves only the reservation, which no later call takes for a request.
+// leaves only the reservation, which later calls do not mistake for a request.
 func (o *onceRequest) begin(ctx context.Context, uid string) error {
 	o.begun = true
 	r, err := o.reserveUID(ctx, uid)
@@ -312,8 +312,7 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedReques
 			return r, err
 		}
 		r.reservation = strings.TrimPrefix(tk.Purpose, purposeOnce+"-")
-		// Look for the entry afterwards: one that another call creates from now on spends the
-		// token.
+		// Look for the entry only now: a call that creates it later must spend the token.
 		found, err := o.view.FindOne(ctx, store.Lookup{PRK: r.prk})
 		switch {
 		case err == nil:
@@ -341,8 +340,8 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedReques
 const chosenUID = "chosen"
 
 // takeOver removes the reservation of a chosen UID if the call that made it has given up or is
-// considered dead. It removes that call's request first: if that is repeated, it begins anew and is
-// refused. If it creates the entry meanwhile, the entry's mark shows that.
+// considered dead. It removes that call's request first. If the request is repeated, it begins
+// again and is refused. If the call creates the entry meanwhile, the entry's mark shows that.
 func (o onceRequest) takeOver(ctx context.Context, prk recordkey.Key) error {
 	key, err := token.Key(prk)
 	if err != nil {
@@ -369,8 +368,8 @@ func (o onceRequest) takeOver(ctx context.Context, prk recordkey.Key) error {
 		if err != nil {
 			return err
 		}
-		// The first step lets the reservation be removed. The last step finds a request that was
-		// stored meanwhile; one that is stored later finds that its reservation is gone.
+		// A reservation is only removed after the requests that rely on it. A request that was
+		// stored meanwhile is removed last; one that is stored later finds its reservation gone.
 		if err := other.removeRequests(ctx); err != nil {
 			return err
 		}
@@ -424,16 +423,15 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 }
 
 // wasTakenOver reports whether the request is no longer stored, so that a call that repeats it
-// begins anew.
+// begins again.
 func (o onceRequest) wasTakenOver(ctx context.Context) bool {
 	now := onceRequest{Type: o.Type, record: o.record, storedRequest: storedRequest{digest: o.digest}}
 	err := now.read(ctx)
 	return errors.Is(err, ErrNotFound) || err == nil && now.reservation != o.reservation
 }
 
-// mark returns what an entry that the request creates holds. It names the request as well as the
-// reservation, since a corrected request with the same name may rely on the reservation of the one
-// that was refused.
+// mark returns the mark of the entry that the request creates. It names the request as well as the
+// reservation, since a corrected request may rely on the reservation of the refused one.
 func (o onceRequest) mark() string { return o.reservation + o.digest[:16] }
 
 // create creates the entry, or returns it if an earlier call has done so.
@@ -474,8 +472,8 @@ func (o onceRequest) createReserved(ctx context.Context, n NewEntry) (Entry, err
 	return o.createWithToken(ctx, d, o.token(o.reservation))
 }
 
-// giveUp ends a call that failed with err. A request that was refused is forgotten; any other can
-// be taken over by the next call at once.
+// giveUp ends a call that failed with err. A refused request is forgotten. Any other request can be
+// taken over by the next call at once.
 func (o onceRequest) giveUp(ctx context.Context, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceGiveUpTimeout)
 	defer cancel()
@@ -505,7 +503,7 @@ func (o onceRequest) wasGivenUp(ctx context.Context) bool {
 	return err == nil
 }
 
-// isRefusal reports whether err only says that the request is refused.
+// isRefusal reports whether err says that the request was refused, and not that the store failed.
 func isRefusal(err error) bool {
 	return (errors.Is(err, ErrDuplicate) || errors.Is(err, ErrInvalid) || errors.Is(err, password.ErrPolicy)) && !errors.Is(err, ErrUnavailable)
 }
@@ -524,8 +522,8 @@ func (o onceRequest) forget(ctx context.Context) {
 	o.removeReservation(ctx, o.storedRequest)
 }
 
-// removeToken removes a token at prk, of any value if tk has none, if it is the only one there. If
-// that fails, the token expires within a day.
+// removeToken removes tk from prk if it is the only token there. If tk has no value, any value
+// matches. If that fails, the token expires within a day.
 func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk token.Token) {
 	key, err := token.Key(prk)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Options configure a DB. The zero value is ready to use.
+// Options configures a DB. The zero value is ready to use.
 type Options struct {
-	// Schema declares the types of entries. If zero, the DB follows the stored schema, whatever it
-	// is, and stores schema.User() if there is none.
+	// Schema declares the types of entries. If zero, the DB adopts the stored schema, and stores
+	// schema.User() if there is none.
 	Schema  schema.Schema
 	builtin bool // Schema was zero
 
@@ -30,8 +30,8 @@ type Options struct {
 	OnSchema OnSchema
 
 	// ApplySchema, if set, is called by Open and redisdb.New before they compare the schemas. Set
-	// it to migrate.AtOpen to give existing entries the roles that only Schema has, while other
-	// programs go on working. One process at a time does this, before its Open returns.
+	// it to migrate.AtOpen to apply roles that only Schema declares to existing entries, while
+	// other programs keep working. One process at a time does this, before its Open returns.
 	ApplySchema func(ctx context.Context, db *DB) error
 
 	// NewUID generates the UIDs of entries that are created without one. If nil, RandomUID(12) is
@@ -56,19 +56,18 @@ type Options struct {
 	// to Logger.
 	OnEvent func(context.Context, Event)
 
-	// Observers are notified of what the DB does, for metrics and traces, but not of the accounts
-	// it concerns: see packages metrics and trace. Without observers this costs nothing.
+	// Observers are notified of what the DB does, but not for which accounts. Packages metrics and
+	// trace implement them. Having none costs nothing.
 	Observers []Observer
 
 	// Peppers are secret keys that are mixed into password hashes. New hashes use the first; all of
-	// them can verify. If empty, hashes have no pepper.
+	// them verify. If empty, hashes have no pepper.
 	Peppers [][]byte
 
 	// Keys encrypt the secrets of second factors, each key with 32 random bytes. The first
 	// encrypts, and all of them decrypt; Type.RotateKeys moves everything to the first. If empty,
-	// nobody can enrol a factor, and codes of factors cannot be judged. Keep the keys apart from
-	// the store and its backups: somebody who has both can sign in as anybody whose password they
-	// know.
+	// nobody can enrol a factor, and codes cannot be checked. Keep the keys apart from the store
+	// and its backups: somebody who has both can sign in to every account whose password they know.
 	Keys [][]byte
 
 	// History records every change beside its entry and in a feed, for Type.History and DB.Events.
@@ -78,8 +77,8 @@ type Options struct {
 
 	// Replicas is the number of replicas of every server involved that must acknowledge a change
 	// within ReplicaTimeout. Otherwise the method returns ErrUnconfirmed beside its result. Waiting
-	// costs one more round trip. If zero, no method waits, and a failover may lose changes that
-	// were acknowledged.
+	// costs one more round trip. If zero, no method waits, and a failover may lose acknowledged
+	// changes.
 	//
 	// Methods do not wait for tertiary records, for the beginning and end of a single session or
 	// token, or, on a cluster, for fencing other writers and releasing values that are no longer
@@ -97,14 +96,14 @@ type Options struct {
 	// cache. Absent entries are not cached.
 	//
 	// A cached entry is dropped when the server reports that it changed, a few milliseconds after
-	// the change, and at once if the connection breaks. Find may therefore return an entry as it
-	// was a moment ago: not yet disabled or deleted, or older than what another method has just
-	// returned. Save then returns ErrConflict, after which Find is fresh. Find always returns what
-	// this DB itself wrote. If the network loses the server's report, the entry is served until it
-	// is CacheMaxAge old.
+	// the change, and at once if the connection breaks. Find may therefore return an outdated
+	// entry: not yet disabled or deleted, or older than the result of another method. Save then
+	// returns ErrConflict, and the next Find is up to date. Find always returns what this DB itself
+	// wrote. If the network loses the server's report, the entry is served until it is CacheMaxAge
+	// old.
 	//
-	// The cache needs a server that Open connects to by URL (redis:, rediss:, unix:), its database
-	// 0, RESP3, and CLIENT TRACKING, which Redis has since version 6; otherwise Open and
+	// The cache needs a server that Open connects to by URL (redis:, rediss:, unix:), database 0,
+	// RESP3, and CLIENT TRACKING, which Redis supports since version 6; otherwise Open and
 	// redisdb.New return ErrCache. Embedded stores ignore CacheSize, as they are in this process
 	// anyway.
 	//
@@ -121,16 +120,16 @@ type Options struct {
 // OnSchema says what to do if the schema of a program differs from the one stored in the database,
 // which is in force for every program.
 //
-// A DB adopts what only the stored schema has, but it does not write fields that its own schema
-// does not declare. Open and redisdb.New return ErrSchemaMismatch if the program's schema gives a
-// field a role that is not stored, requires a field that is not required there, or contradicts the
-// stored schema. A DB notices a later change of the stored schema at its next write.
+// A DB adopts fields that only the stored schema declares, but does not write them. Open and
+// redisdb.New return ErrSchemaMismatch if the program's schema gives a field a role that is not
+// stored, requires a field that is not required there, or contradicts the stored schema. A DB
+// notices a later change of the stored schema at its next write.
 type OnSchema int
 
 const (
 	// SchemaExtend, the default, adds to the stored schema what only the program's schema declares,
-	// if no record has to change for it: fields without a role, tertiary records, an open type. If
-	// two programs add different things, both end up with all of them.
+	// provided that no record has to change: fields without a role, tertiary records, an open type.
+	// If two programs add different parts, both end up with all of them.
 	SchemaExtend = OnSchema(view.Extend)
 	// SchemaRefuse makes Open and redisdb.New return ErrSchemaMismatch instead of extending the
 	// stored schema.
@@ -172,7 +171,7 @@ func (o Options) Format(f fmt.State, _ rune) { fmt.Fprint(f, describe(o)) }
 // LogValue returns the options for a log, without the peppers and keys.
 func (o Options) LogValue() slog.Value { return slog.StringValue(describe(o)) }
 
-// MarshalJSON returns the options with the numbers of peppers and keys instead of these.
+// MarshalJSON returns the options with the numbers of peppers and keys in place of the secrets.
 func (o Options) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
 		Types       []string `json:"types,omitempty"`

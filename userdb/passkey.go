@@ -14,12 +14,12 @@ import (
 	"github.com/coffeenode/userdb/internal/store/factor"
 )
 
-// PasskeyProof returns the proof by an answer of a passkey. Package passkey calls it. The methods
-// that take a Proof verify the answer with the key that is stored.
+// PasskeyProof returns the proof by a passkey's answer. Package passkey calls it. Methods that take
+// a Proof verify the answer with the stored key.
 func PasskeyProof(a passkeys.Answer) Proof { return Proof{kind: factor.Passkey, answer: a} }
 
-// isFor reports whether the proof may be used for a purpose, with the secret that the challenge of
-// a passkey was made for. Other proofs may be used for any.
+// isFor reports whether the proof may be used for a purpose. The challenge of a passkey is made for
+// one purpose and secret; other proofs may be used for any purpose.
 func (p Proof) isFor(purpose, secret string) bool {
 	return p.kind != factor.Passkey || p.answer.For == passkeys.Binding(purpose, secret)
 }
@@ -34,9 +34,9 @@ func (t *Type) checkPasskeyField(field string) error {
 	return nil
 }
 
-// BeginPasskey checks that the owner of a session may enrol a passkey, whose digest will be in a
-// field. It returns the UID, and what is stored of the passkeys that the entry has. Package passkey
-// calls it. The errors are those of EnrolTOTP.
+// BeginPasskey checks that the owner of a session may enrol a passkey, whose digest the field will
+// hold. It returns the UID, and the stored form of the entry's passkeys. Package passkey calls it.
+// The errors are those of EnrolTOTP.
 func (t *Type) BeginPasskey(ctx context.Context, session, field string) (uid string, stored [][]byte, err error) {
 	ctx, v := t.db.begin(ctx, "BeginPasskey", &err)
 	defer v.end(&err)
@@ -75,7 +75,7 @@ func (t *Type) BeginPasskey(ctx context.Context, session, field string) (uid str
 	return r.Key.Value(), stored, nil
 }
 
-// parseFactor parses a factor of an entry as it is stored.
+// parseFactor parses the stored form of a factor.
 func (t *Type) parseFactor(r store.Record, name, value string) (factor.Factor, error) {
 	f, err := factor.Parse(name, value)
 	if err != nil {
@@ -88,8 +88,8 @@ func (t *Type) parseFactor(r store.Record, name, value string) (factor.Factor, e
 // passkey calls it, after it has verified the answer that holds the passkey. If it is the first
 // factor of the entry, AddPasskey does what ConfirmTOTP does.
 //
-// The errors are those of EnrolTOTP, ErrLogin if the challenge was made for another session, and
-// ErrDuplicate if an entry has the passkey already.
+// The errors are those of EnrolTOTP. The error is also ErrLogin if the challenge was made for
+// another session, and ErrDuplicate if an entry already has the passkey.
 func (t *Type) AddPasskey(
 	ctx context.Context, session string, p passkeys.Credential, o SessionOptions,
 ) (c FactorChange, err error) {
@@ -112,6 +112,10 @@ func (t *Type) AddPasskey(
 	if err == nil {
 		err = t.checkPasskeyField(p.Field)
 	}
+	name, wrong := factorName(p.Name)
+	if err == nil {
+		err = wrong
+	}
 	if err == nil && (len(p.Stored) == 0 || len(p.Stored) > passkeys.MaxStored) {
 		err = invalid("factor", "size", "a passkey that is too large")
 	}
@@ -120,7 +124,7 @@ func (t *Type) AddPasskey(
 	}
 	f := factor.Factor{
 		Kind: factor.Passkey, ID: factor.PasskeyID(p.Digest, newFactorID()[:passkeyRandom]), Made: now, Used: now,
-		Label: truncateTo(p.Name, maxFactorName), Accepted: strconv.FormatUint(uint64(p.Counter), 10) + ":" + newFactorID(),
+		Label: name, Accepted: strconv.FormatUint(uint64(p.Counter), 10) + ":" + newFactorID(),
 	}
 	f.Sealed = t.seal(r.Key, f.Name(), p.Stored)
 	added := []factor.Factor{f}
@@ -164,8 +168,8 @@ func (t *Type) addTexts(r store.Record, facets, own map[string]string, values []
 	return nil
 }
 
-// dropDigests adds to facets and own that an entry loses the digests of the passkeys which its mark
-// lists and the next one does not. It reports whether there are any.
+// dropDigests removes from facets and own the digests of the passkeys that the mark of r lists and
+// next does not. It reports whether there are any.
 func (t *Type) dropDigests(r store.Record, next factor.Mark, facets, own map[string]string) (bool, error) {
 	gone := slices.DeleteFunc(r.Factors().Passkeys(), func(name string) bool { return slices.Contains(next.Names(), name) })
 	if len(gone) == 0 {
@@ -194,7 +198,8 @@ func (t *Type) dropDigests(r store.Record, next factor.Mark, facets, own map[str
 	return dropped, nil
 }
 
-// checkLastPasskey returns an ErrInvalid if an entry without a passkey could not sign in any more.
+// checkLastPasskey returns an ErrInvalid if a change removes the last passkey of an entry that
+// could then no longer sign in.
 func (t *Type) checkLastPasskey(r store.Record, next factor.Mark) error {
 	had := len(r.Factors().Passkeys()) > 0
 	if had && len(next.Passkeys()) == 0 && !t.hasPassword(r) {
@@ -203,22 +208,22 @@ func (t *Type) checkLastPasskey(r store.Record, next factor.Mark) error {
 	return nil
 }
 
-// LoginPasskey returns the entry that has the passkey which gave an answer, without a first step:
-// the passkey shows that somebody has it, and its authenticator has verified who that is.
-// StartSession then starts a session of level 2. Of any number of callers with one answer, one
-// succeeds.
+// LoginPasskey returns the entry whose passkey gave the answer. It needs no first step, because the
+// answer proves possession of the passkey and the authenticator has verified its user. StartSession
+// then starts a session of level 2. Of any number of callers with one answer, one succeeds.
 //
-// The error is ErrLogin if the proof is not that of a passkey, if its challenge was made for
-// something else, if no entry has the passkey, if the entry is disabled, or if the answer is wrong,
-// was used before, or has a counter that a copy of the passkey has used. It is ErrTooManyAttempts
-// with a *WaitError if the entry has signed in by passkeys 200 times within about an hour, and
-// ErrCorrupt as for Prove. A wrong answer costs its sender nothing, so an event tells of a failure
-// at most once an hour for each entry, for each origin, and for all unknown passkeys together.
+// The error is ErrLogin if the proof is not by a passkey, if its challenge was made for another
+// purpose, if no entry has the passkey, if the entry is disabled, or if the answer is wrong, was
+// used before, or has a counter that a copy of the passkey has used. It is ErrTooManyAttempts with
+// a *WaitError if the entry has signed in by passkeys 200 times within about an hour, and
+// ErrCorrupt as for Prove. As wrong answers cost their sender nothing, a failure is reported as an
+// event at most once an hour for each entry, for each origin, and for all unknown passkeys
+// together.
 func (t *Type) LoginPasskey(ctx context.Context, p Proof, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "LoginPasskey", &err)
 	defer v.end(&err)
 	if t = t.current(); t.checkPasskeyField(p.answer.Field) != nil {
-		// The field may have been added to the stored schema lately.
+		// The field may be new in the stored schema.
 		if t, err = t.readSchema(ctx); err != nil {
 			return Entry{}, err
 		}
@@ -303,12 +308,12 @@ func (t *Type) loginPasskey(ctx context.Context, p Proof, origin string) (r stor
 	return current, nil
 }
 
-// clockSkew is how far the clocks of the processes and of the store may be apart for answers of
-// passkeys that sign in by themselves.
+// clockSkew is the tolerated difference between the clocks of the processes and of the store, for
+// answers to LoginPasskey.
 const clockSkew = time.Hour
 
-// passkeyOf returns the name of the passkey that gave an answer, if the entry has it and the
-// digest.
+// passkeyOf returns the names of the entry's passkeys that may have given the answer: those with
+// its digest, if the entry has that digest.
 func (t *Type) passkeyOf(r store.Record, p Proof) (names []string) {
 	has := slices.ContainsFunc(t.declared.Values(r.Fields, p.answer.Field), func(f store.Further) bool {
 		return f.Written == p.answer.Digest
@@ -321,8 +326,8 @@ func (t *Type) passkeyOf(r store.Record, p Proof) (names []string) {
 	return names
 }
 
-// judgePasskey returns the name of the passkey that an answer is right for, and its counter. values
-// are those of the members with the given names.
+// judgePasskey returns the name of the passkey that gave the answer, and its counter. values holds
+// the stored factors with the given names.
 //
 // A counter that is not larger than the last one comes from a copy of the passkey, or from the
 // passkey after a copy has signed in. It is refused, and reported as an event.

@@ -20,12 +20,11 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// SetPassword sets the password of an entry. It ends all single-use tokens and sessions of the
-// entry and clears its failed logins. It returns the entry, which the caller can use to start a new
-// session.
+// SetPassword sets the password of an entry, ends its single-use tokens and sessions, and clears
+// its failed logins. It returns the entry, with which the caller can start a new session.
 //
 // The error is a *password.PolicyError if the policy refuses the password, for example because it
-// has over 72 bytes (1,024 with a pepper). The bytes are hashed as they are: nothing is trimmed,
+// has over 72 bytes (1,024 with a pepper). The password is hashed as given: it is not trimmed,
 // folded or normalized. Login also accepts the password in its other Unicode form, composed or
 // decomposed.
 func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entry, err error) {
@@ -41,16 +40,17 @@ func (t *Type) SetPassword(ctx context.Context, h hints.Hint, pw string) (e Entr
 // ChangePassword sets the password of an entry as SetPassword does, after checking the old one.
 //
 // If the entry has a second factor, a.Session must be the secret of one of its sessions that was
-// verified on level 2 within ten minutes. That session ends like all others; StartSession starts
-// another of level 2 for the entry returned.
+// verified on level 2 within ten minutes. That session ends like all others; with the returned
+// entry, StartSession starts a new one of level 2.
 //
 // The error is ErrLogin if the old password is wrong, which counts as a failed login, or if the
 // entry is disabled or has just been disabled or deleted. It is ErrConflict if the password or its
 // hash was changed, a second factor was added or removed, or all sessions ended, at the same
-// moment. The hint comes from the application, which knows the user; so unlike Login,
-// ChangePassword returns ErrNotFound if there is no such entry. If the entry has a second factor,
-// the error is a *FactorError without a.Session, ErrNotFound if that session has ended or is that
-// of another entry, and ErrNotVerified if it was verified too long ago. Nothing is changed then.
+// moment. Unlike Login, ChangePassword returns ErrNotFound if there is no such entry, since the
+// hint comes from the application, which knows the user. If the entry has a second factor, the
+// error is a *FactorError if a.Session is "", ErrNotFound if that session has ended or belongs to
+// another entry, and ErrNotVerified if it was verified too long ago. In these cases nothing
+// changes.
 func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "ChangePassword", &err)
 	defer v.end(&err)
@@ -100,8 +100,8 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 	return e, err
 }
 
-// setPassword replaces the hash of a record; c is the caller for whom it hashes. It calls allow
-// with each version of the record that it tries to change, and stops if that returns an error.
+// setPassword replaces the hash of a record; c is the caller for the pool. It calls allow with each
+// version of the record that it tries to change, and stops if that returns an error.
 func (t *Type) setPassword(
 	ctx context.Context, r store.Record, pw string, c hashpool.Caller, origin string, allow func(current store.Record) error,
 ) (Entry, error) {
@@ -269,9 +269,9 @@ func (hs *hashers) HasherFor(t *change.Type) *password.Hasher {
 	return hs.byCost[t.Schema.Policy().Cost]
 }
 
-// callerIn returns the caller of a job that waits in a lane, or in that of operators if an operator
-// asks for it. If origin is "", it is the origin of the context's actor. account is the account, ""
-// if there is none.
+// callerIn returns the caller of a job in a lane, or in the lane of operators if the actor of ctx
+// is an operator. If origin is "", the actor's origin is used. account is "" if there is no
+// account.
 func callerIn(ctx context.Context, lane hashpool.Lane, origin, account string) hashpool.Caller {
 	actor := view.ActorOf(ctx)
 	if actor.IsOperator() {
@@ -293,9 +293,9 @@ func importCaller(ctx context.Context) hashpool.Caller {
 }
 
 // onPool runs a CPU-bound job on the pool, which limits how many run at the same time. A call that
-// waits for the pool needs no place among the calls that are being served, since the pool limits
-// how many wait. Operators sign in through a lane of their own, so that they can do so during a
-// flood of other logins.
+// waits for the pool gives up its place among the calls being served, since the pool limits how
+// many wait. Operators have a lane of their own, so that they can sign in during a flood of other
+// logins.
 func (hs *hashers) onPool(ctx context.Context, c hashpool.Caller, job func() error) error {
 	if view.IsReserved(hs.db.view().NS) {
 		c.Lane = hashpool.Operators

@@ -83,7 +83,7 @@ func (t *Type) addMissingAndTaken(ctx context.Context, p problems, old store.Rec
 }
 
 // duplicateErrors returns an error for each value of a secondary field that another entry has or
-// holds, except those of the fields in wrong. It returns none if the store does not answer.
+// holds, except for the fields in wrong. It returns none if the store does not answer.
 func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map[string]string, wrong []string) (errs []error) {
 	var values []*FieldError // for the value of each lookup, if it is taken
 	var lookups []store.Lookup
@@ -129,8 +129,8 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 	return errs
 }
 
-// duplicateValue returns the error for a value that another entry has. number is its number among
-// several values of the field, or 0.
+// duplicateValue returns the error for a value that another entry has. number counts the values of
+// the field from 1; it is 0 if the field has only one.
 func duplicateValue(field string, number int) *FieldError {
 	e := &FieldError{Err: ErrDuplicate, Field: field}
 	if number > 0 {
@@ -139,8 +139,8 @@ func duplicateValue(field string, number int) *FieldError {
 	return e
 }
 
-// numberDuplicate returns err, which says that a value is taken, with the number of the value if
-// the field has several.
+// numberDuplicate adds the number of the taken value to err, if err is an ErrDuplicate for a field
+// with several values.
 func (t *Type) numberDuplicate(ctx context.Context, err error, old store.Record, facets map[string]string) error {
 	taken, is := publicError(err).(*FieldError)
 	if !is || !errors.Is(err, ErrDuplicate) || len(store.FurtherIn(facets, taken.Field)) == 0 {

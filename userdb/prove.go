@@ -18,18 +18,19 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Proof is what somebody shows for the second step of a login. The zero Proof proves nothing.
+// A Proof holds the evidence for the second step of a login, such as a code. The zero Proof proves
+// nothing.
 type Proof struct {
 	kind   string // of the factor
 	text   string
 	answer passkeys.Answer
 }
 
-// TOTP returns the proof by a code of an authenticator app. White space in it does not count.
+// TOTP returns the proof by a code of an authenticator app. White space in the code is ignored.
 func TOTP(code string) Proof { return Proof{kind: factor.TOTP, text: code} }
 
-// RecoveryCode returns the proof by a recovery code. Case, white space and hyphens in it do not
-// count.
+// RecoveryCode returns the proof by a recovery code. Case, white space and hyphens in the code are
+// ignored.
 func RecoveryCode(code string) Proof { return Proof{kind: factor.Recovery, text: code} }
 
 // Format writes the kind of the proof, not its code, whatever the formatting verb.
@@ -48,9 +49,9 @@ const maxProof = 64
 // The error is
 //
 //   - ErrLogin if the code is wrong or was used before, or if the challenge of a passkey was made
-//     for something else. The ticket allows five attempts.
+//     for another purpose. The ticket allows five attempts.
 //   - ErrNotFound if the ticket is invalid, has expired, was used or has had five attempts, or if
-//     since then all sessions of the entry ended or its factors changed. The user must log in
+//     all sessions of the entry have ended or its factors have changed since. The user must log in
 //     again.
 //   - ErrTooManyAttempts with a *WaitError if too many codes of authenticator apps were wrong
 //     within a day: 20 from an origin that has signed in to the entry with two steps before, or 20
@@ -83,7 +84,7 @@ func (t *Type) Prove(ctx context.Context, ticket string, p Proof, a Attempt) (e 
 }
 
 // proveFactor judges a proof and spends the ticket with the given hash if the proof is right. It
-// returns the entry as it is afterwards.
+// returns the entry as it is then.
 func (t *Type) proveFactor(
 	ctx context.Context, prk recordkey.Key, ticket string, p Proof, origin string,
 ) (store.Record, error) {
@@ -152,8 +153,8 @@ func (t *Type) proveFactor(
 	return current, nil
 }
 
-// judge returns the name of the factor that a proof is right for, and the number that the factor
-// accepts. The error is ErrLogin if there is none.
+// judge returns the name of the factor that accepts a proof, and the number to record as used. The
+// error is ErrLogin if no factor does.
 func (t *Type) judge(
 	ctx context.Context, r store.Record, names []string, tried factor.Tried, p Proof, origin string,
 ) (name string, number int64, err error) {
@@ -206,11 +207,11 @@ func (t *Type) seal(prk recordkey.Key, name string, secret []byte) string {
 
 func (t *Type) ring() sealed.Ring { return t.view.Config.Keys }
 
-// RaiseSession verifies a session by the second step of a login, whose first step VerifySession
-// took within the last ten minutes. It starts another session, of level 2 and verified now, and
-// ends the old one. A passkey takes both steps, so the session may have been verified long ago. The
-// errors are those of Prove and StartSession, and ErrNotVerified; ErrNotFound also means that the
-// session has ended. Of any number of callers with one answer of a passkey, one succeeds.
+// RaiseSession takes the second step of a login for a session that VerifySession has verified
+// within the last ten minutes; otherwise the error is ErrNotVerified. It starts another session, of
+// level 2 and verified now, and ends the old one. A passkey takes both steps, so that VerifySession
+// is not needed. The other errors are those of Prove and StartSession; ErrNotFound also means that
+// the session has ended. Of any number of callers with one answer of a passkey, one succeeds.
 func (t *Type) RaiseSession(
 	ctx context.Context, secret string, p Proof, o SessionOptions,
 ) (e Entry, session Session, raised string, err error) {
@@ -270,10 +271,11 @@ func raiseTicket(p Proof) string {
 	return hashSecret("raise " + name)
 }
 
-// factorAge is how long after its owner was verified a session allows changes of factors.
+// factorAge limits the time since the verification of a session in which it allows changes of
+// factors.
 const factorAge = 10 * time.Minute
 
-// Recovery codes have 50 bits: ten digits of base 32, without letters that look like others.
+// Recovery codes have 50 bits: ten digits in base 32, without letters that look like digits.
 const (
 	recoveryCodes  = 10
 	recoveryDigits = 10
@@ -281,8 +283,8 @@ const (
 	codeHashBytes  = 16
 )
 
-// normalCode returns a recovery code as it was made, whatever its case, with white space and
-// hyphens and with letters for the digits that look like them.
+// normalCode removes white space and hyphens from a recovery code in lower case, and replaces
+// letters by the digits that they look like.
 var normalCode = strings.NewReplacer(" ", "", "-", "", "\t", "", "o", "0", "i", "1", "l", "1")
 
 // hashCode returns the hash of a recovery code.

@@ -11,7 +11,7 @@ import (
 )
 
 // A RetiredUID is the UID of an entry that was deleted while its type had schema.Type.Retire. No
-// other entry may have it.
+// other entry may get it.
 type RetiredUID struct {
 	UID string
 	At  time.Time // when the entry was deleted
@@ -19,7 +19,7 @@ type RetiredUID struct {
 
 // RetiredUIDs yields the retired UIDs of the type, in no particular order. It scans the keys of all
 // entries, which is for people, not for a hot path. It may yield a UID twice if the server's tables
-// grow or shrink meanwhile. After an error it ends.
+// grow or shrink meanwhile. It ends after an error.
 func (t *Type) RetiredUIDs(ctx context.Context) iter.Seq2[RetiredUID, error] {
 	return func(yield func(RetiredUID, error) bool) {
 		var err error
@@ -46,10 +46,10 @@ func retiredUID(r store.Record) RetiredUID {
 	return retired
 }
 
-// RetiredPage returns up to limit retired UIDs of the type, after a continuation that an earlier
-// page returned or, if after is "", from the start. next is the continuation for the rest, or "" at
-// the end. A page reads about 100,000 keys, so it may have fewer UIDs than limit, or none, and a
-// next. The error is ErrCursor if after is no such continuation.
+// RetiredPage returns up to limit retired UIDs of the type. after is the next of an earlier page,
+// or "" for the first page. next is "" after the last page. A page reads about 100,000 keys, so it
+// may have fewer UIDs than limit, or none, although it has a next. The error is ErrCursor if after
+// is invalid.
 func (t *Type) RetiredPage(ctx context.Context, after string, limit int) (page []RetiredUID, next string, err error) {
 	ctx, v := t.db.begin(ctx, "RetiredPage", &err)
 	defer v.end(&err)
@@ -78,7 +78,7 @@ func (t *Type) checkRetired(ctx context.Context, prk recordkey.Key) error {
 }
 
 // ForgetUID makes a retired UID free for another entry. The error is ErrNotFound if the UID is not
-// retired. On a cluster it can be given again at once.
+// retired. On a cluster also, the UID can be given again at once.
 func (t *Type) ForgetUID(ctx context.Context, uid string) (err error) {
 	ctx, v := t.db.begin(ctx, "ForgetUID", &err)
 	defer v.end(&err)

@@ -17,9 +17,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Session lets the holder of its secret act as an entry until it ends. It ends with EndSession,
-// EndSessionID or EndSessions, with a new password, with Disable and Delete, and when it expires.
-// An entry has at most 100 sessions; starting another ends the oldest.
+// A Session lets the holder of its secret act as an entry until it ends. It ends by EndSession,
+// EndSessionID, EndSessions, a new password, Disable or Delete, or when it expires. An entry has at
+// most 100 sessions; starting another ends the oldest.
 type Session struct {
 	// ID identifies the session among those of its entry. The secret cannot be derived from it.
 	ID string
@@ -51,8 +51,8 @@ func (s Session) Level() int {
 	return 0
 }
 
-// VerifiedAt returns when the owner last proved that the session has a level, or the zero time if
-// it does not have it.
+// VerifiedAt returns when the owner was last verified on a level, or the zero time if the session
+// does not have that level.
 func (s Session) VerifiedAt(level int) time.Time {
 	switch level {
 	case 1:
@@ -63,7 +63,7 @@ func (s Session) VerifiedAt(level int) time.Time {
 	return time.Time{}
 }
 
-// SessionOptions say how long a session lives and where it comes from.
+// SessionOptions says how long a session lives and where it comes from.
 type SessionOptions struct {
 	// Lifetime is how long the session lives. If zero, it is 30 days; at most it is 400 days.
 	Lifetime time.Duration
@@ -75,9 +75,9 @@ type SessionOptions struct {
 	// Origin is where the session comes from, as in Attempt, cut to 256 bytes.
 	Origin string
 
-	// Level is 2 if the application itself has made sure that the owner took two steps of a login,
-	// by means that this package does not know. If zero, the session has the level of the steps
-	// that this package saw: 2 if Prove returned the entry, otherwise 1.
+	// Level is 2 if the application itself has verified that the owner took two steps of a login.
+	// If zero, the session has the level of the steps that this package verified: 2 if Prove
+	// returned the entry, otherwise 1.
 	Level int
 
 	// Agent tells the owner which device the session is on, such as the User-Agent header, cut to
@@ -116,7 +116,7 @@ func (o SessionOptions) withDefaults() (SessionOptions, error) {
 	return o, nil
 }
 
-// truncate returns a text as sessions and events hold it: valid UTF-8, cut to maxOrigin bytes.
+// truncate returns a text as valid UTF-8, cut to maxOrigin bytes.
 func truncate(text string) string { return truncateTo(text, maxOrigin) }
 
 // truncateTo returns a text as valid UTF-8, cut to a maximum number of bytes.
@@ -141,12 +141,12 @@ func truncateTo(text string, maximum int) string {
 //
 // The error is
 //
-//   - ErrFactor with a *FactorError if the entry has a second factor: the entry does not show that
-//     both steps of a login were taken.
+//   - ErrFactor with a *FactorError if the entry has a second factor and was not returned by Prove
+//     or another method that checks both steps.
 //   - ErrConflict if all sessions of the entry have ended since it was read: its password was set,
-//     a second factor was added, or it was disabled and enabled, or deleted and created again. Also
-//     if the entry changed more than three times before its first session. The user must log in
-//     again.
+//     a second factor was added, or it was disabled and enabled, or deleted and created again. The
+//     error is also ErrConflict if the entry changed more than three times before its first
+//     session. The user must log in again.
 //   - ErrNotFound if the entry was deleted or is disabled.
 //   - ErrInvalid if an option is out of range or the UID has over 200 bytes.
 func (t *Type) StartSession(ctx context.Context, e Entry, o SessionOptions) (s Session, secret string, err error) {
@@ -198,7 +198,7 @@ func sessionOf(s session.Session) Session {
 }
 
 // Session returns the session that has the secret, and its entry. It takes one round trip, and once
-// a minute a second one to record that the session was seen. Once a method that ends the session
+// a minute a second one to record that the session was seen. After a method that ends the session
 // has returned, no process gets it anymore. The error is ErrNotFound if the session has ended or
 // the secret is invalid; it does not say which.
 func (t *Type) Session(ctx context.Context, secret string) (e Entry, session Session, err error) {
@@ -300,9 +300,9 @@ func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (fo
 	return found, err
 }
 
-// EndSessions ends all sessions of an entry, and prevents sessions from being started with an entry
-// that was returned by an earlier login. It changes the entry and returns it, so that the caller
-// can start a new session.
+// EndSessions ends all sessions of an entry, and prevents StartSession with an entry that an
+// earlier login returned. It changes the entry and returns it, so that the caller can start a new
+// session.
 func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "EndSessions", &err)
 	defer v.end(&err)
@@ -331,8 +331,8 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 }
 
 // clearSessions removes the records of the sessions that a change has ended. The sessions are
-// already invalid, but the records hold addresses and devices. Records that cannot be removed stay
-// until they expire.
+// already invalid, but their records hold addresses and devices. Records that cannot be removed
+// stay until they expire.
 func (t *Type) clearSessions(ctx context.Context, before, after store.Record) {
 	generation := before.ForSessions().Generation()
 	if before.Fields[session.FieldEpoch] == "" || generation == after.ForSessions().Generation() {

@@ -144,8 +144,8 @@ func optionalText(reply store.Reply, err error) (string, bool, error) {
 // record, and the record is gone when its last element is removed. Writes do not change the
 // revision of the entry.
 //
-// Every method takes one round trip if the hint is a PRK or a UID, and two otherwise. These are the
-// errors:
+// Every method takes one round trip if the hint is a PRK or a UID, and two otherwise. The errors
+// are:
 //
 //   - ErrNotFound: there is no live entry.
 //   - *schema.Error: the schema does not declare the name with this type.
@@ -228,8 +228,8 @@ func (l List) Append(ctx context.Context, items ...string) (int64, error) {
 	return l.push(ctx, "RPUSH", items)
 }
 
-// Prepend adds items one by one at the front, so that the last one comes first, and returns the new
-// length of the list. If the reply is lost, the error is ErrOutcomeUnknown.
+// Prepend adds items one by one at the front, so that the last of them ends up first, and returns
+// the new length of the list. If the reply is lost, the error is ErrOutcomeUnknown.
 func (l List) Prepend(ctx context.Context, items ...string) (int64, error) {
 	return l.push(ctx, "LPUSH", items)
 }

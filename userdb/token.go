@@ -24,19 +24,19 @@ import (
 // purposeInvite is the prefix of the purpose of an invitation; the field follows.
 const purposeInvite = "invite:"
 
-// sentMark is the last of the fields that a stored token names if the token was sent to an address
-// of its entry, as by IssueFor. The first of them is the field that holds that address. A token
-// ends when one of its fields changes, but no entry has a field with the name of sentMark.
+// sentMark is the last of a stored token's fields if the token was sent to an address of its entry,
+// as by IssueFor. The first field then holds that address. A token ends when one of its fields
+// changes; no entry has a field named sentMark.
 const sentMark = "~sent"
 
-// A Token lets the holder of its secret do one thing once, such as prove that an address is theirs,
-// set a new password, or log in with a link. The application chooses the purposes, except those
-// that begin with PurposeChange.
+// A Token lets the holder of its secret do one thing once, such as prove to own an address, set a
+// new password, or log in with a link. The application chooses the purposes, except those that
+// begin with PurposeChange.
 //
 // The tokens of an entry end with a new password, with Disable and with Delete. When one is
 // redeemed, all tokens of the same purpose end. An entry has at most 16 tokens; issuing another
 // ends the oldest of the most frequent kind. A kind is a purpose with the facets that a token is
-// bound to, so strangers who keep asking for tokens end no others.
+// bound to, so that strangers who keep asking for tokens of one kind end no others.
 type Token struct {
 	// Purpose is required and has at most 256 bytes.
 	Purpose string
@@ -64,9 +64,9 @@ const PurposeChange = "change:"
 // PurposeAdd is the prefix of the purpose of a token that adds a value to a secondary field with
 // several values when it is redeemed: "add:email" adds the token's Value, without white space
 // around it, after the other values, and marks it as verified. If the entry has the value already,
-// it is only marked. Like a value of PurposeChange, it is claimed only then. Give the secret only
-// to the address: a visitor who could add an address without reading its mail would receive the
-// secrets of the person whose address it is. The limit of PurposeChange counts these tokens also.
+// it is only marked. As with PurposeChange, the value is claimed only then. Send the secret only to
+// the new address: a visitor who could add an address without reading its mail would receive the
+// secrets of its owner. These tokens also count towards the limit of PurposeChange.
 const PurposeAdd = "add:"
 
 const (
@@ -99,12 +99,13 @@ func (t *Type) Issue(ctx context.Context, h hints.Hint, tk Token) (secret string
 // may be equal only in their canonical form and lead to different mailboxes. When the address
 // changes, the token ends; when the token is redeemed, the address is verified.
 //
-// A facet that was a further value of its field, and was not verified when it became the facet, may
-// be the address of another person. The secret is then for the first verified value. To verify the
-// facet itself, mail it a token of PurposeAdd or PurposeChange with its value.
+// If a further value of a field became the facet without being verified, it may be the address of
+// another person. The secret is then for the first verified value instead. To verify the facet
+// itself, mail it a token of PurposeAdd or PurposeChange with its value.
 //
-// The errors are those of Issue, and ErrInvalid if the entry has no such facet, if no value of the
-// field may receive a secret, or for PurposeAdd, whose secret goes to the new value.
+// The errors are those of Issue. The error is also ErrInvalid if the entry has no such facet, if no
+// value of the field may receive a secret, or if the purpose is a PurposeAdd, whose secret goes to
+// the new value.
 func (t *Type) IssueFor(ctx context.Context, h hints.Hint, field string, tk Token) (secret, address string, err error) {
 	ctx, v := t.db.begin(ctx, "IssueFor", &err)
 	defer v.end(&err)
@@ -178,10 +179,9 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, sent bool) (se
 	return secret, address, nil
 }
 
-// bonds returns the names to which a stored token of an entry is bound, and sentMark at the end.
-// bound is the value of Token.Field that the token is bound to, and changed the one that a token of
-// PurposeChange replaces. Such a token ends when another value becomes the facet, even if the entry
-// keeps the earlier one.
+// bonds returns the names of the values to which a token is bound, followed by sentMark. bound is
+// the value of Token.Field; changed is the value that a token of PurposeChange replaces. Such a
+// token ends when another value becomes the facet, even if the entry keeps the earlier one.
 func (t *Type) bonds(tk Token, bound, changed string) (all []string) {
 	if tk.Field != "" {
 		all = append(all, t.bond(tk.Field, bound))
@@ -305,10 +305,10 @@ type RedeemOption func(*redemption)
 
 type redemption struct{ session string }
 
-// InSession says that the visitor who redeems the token has a session with this secret. If it is
-// one of the entry, the person who reads the mail is the one who registered it, so the password,
-// sessions and tokens of a self-registered entry stay. A session of another entry, or one that has
-// ended, has no effect.
+// InSession says that the visitor who redeems the token has a session with this secret. If the
+// session belongs to the entry, the reader of the mail is the person who registered it, so the
+// password, sessions and tokens of a self-registered entry stay. A session of another entry, or one
+// that has ended, has no effect.
 func InSession(secret string) RedeemOption { return func(o *redemption) { o.session = secret } }
 
 func (t *Type) redeem(ctx context.Context, purpose, secret string, o redemption) (Entry, Token, error) {
@@ -355,9 +355,9 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string, o redemption)
 	return e, publicToken(stored), err
 }
 
-// applyToken adds to facets and own what redeeming a token changes in an entry. It marks as
-// verified the value to which the token was sent: a value of the entry, unless this change replaces
-// it, or the new value. It returns the field of that value, or "".
+// applyToken applies the redemption of a token to facets and own. It marks the value to which the
+// token was sent as verified: the new value, or a value of the entry that this change does not
+// replace. It returns the field of the verified value, or "".
 func (t *Type) applyToken(current store.Record, stored token.Token, facets, own map[string]string) (verified string, err error) {
 	field, changes := strings.CutPrefix(stored.Purpose, PurposeChange)
 	added, adds := strings.CutPrefix(stored.Purpose, PurposeAdd)
@@ -388,8 +388,8 @@ func (t *Type) applyToken(current store.Record, stored token.Token, facets, own 
 	return t.verifyProved(current, stored, facets, own), nil
 }
 
-// verifyProved adds to own the mark that the value to which a token was sent is verified, if the
-// entry has it after the change. It returns the field of that value, or "".
+// verifyProved marks the value to which a token was sent as verified in own, if the entry has the
+// value after the change. It returns the field of that value, or "".
 func (t *Type) verifyProved(current store.Record, stored token.Token, facets, own map[string]string) string {
 	proved := provedBond(stored)
 	if proved == "" {
@@ -451,7 +451,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 }
 
 // RedeemSession redeems a token and then starts a session, for logins with a link. key is the
-// secret of the session. However many callers have the token, it starts one session.
+// secret of the session. Of any number of callers with one token, only one starts a session.
 //
 // The errors are those of Redeem. If the token was redeemed but its session may not have started,
 // the error is ErrOutcomeUnknown, or ErrNotFound if the entry was disabled or deleted, or all its
@@ -499,8 +499,8 @@ func publicToken(stored token.Token) Token {
 	return tk
 }
 
-// findToken returns the token of a secret and the record of its entry. It returns ErrNotFound
-// unless the caller has a valid token of the entry.
+// findToken returns the token of a secret and the record of its entry. The error is ErrNotFound
+// unless the secret is that of a valid token.
 func (t *Type) findToken(ctx context.Context, purpose, secret string) (store.Record, token.Token, error) {
 	uid, _ := secretUID(secret)
 	prk, err := t.declared.PRK(uid)
@@ -573,7 +573,7 @@ const (
 // secretText is the encoding of secrets. It is strict, so that every secret has exactly one text.
 var secretText = base64.RawURLEncoding.Strict()
 
-// newSecret returns a new secret: random bytes followed by the UID, which tells where the token or
+// newSecret returns a new secret: random bytes followed by the UID, which says where the token or
 // session is stored. A secret that begins with a hyphen would look like an option on a command
 // line, so newSecret draws another.
 func newSecret(uid string) (string, error) {

@@ -15,7 +15,7 @@ import (
 // A Typed is a view of one type of entries as structs. It is made by Of and is safe for concurrent
 // use. Its methods are those of Type, with the same errors and round trips.
 //
-// This is how fields of the struct map to facets:
+// Fields of the struct map to facets as follows:
 //
 //	Go type                     zero value         facet
 //	string                      facet is absent    text; an empty one is read as ""
@@ -31,7 +31,7 @@ import (
 // for a number that may be unknown, use a pointer. The primary field holds the UID; if it is empty,
 // Create generates one.
 //
-// A facet for which the struct has no field stays as it is. A stored facet that does not fit its
+// A facet for which the struct has no field does not change. A stored facet that does not fit its
 // field, such as 300 in an int8, is ErrUnmarshal. A value that cannot be stored, such as NaN or
 // text that is not UTF-8, is ErrInvalid. In both cases a *FieldError names the facet and the Go
 // field.
@@ -90,7 +90,7 @@ func (r Revision) Entry() Entry {
 // MarshalText returns the same text as String.
 func (r Revision) MarshalText() ([]byte, error) { return []byte(r.rev), nil }
 
-// UnmarshalText accepts the text that String returns.
+// UnmarshalText sets r from the text that String returns. It returns no error.
 func (r *Revision) UnmarshalText(text []byte) error {
 	*r = Revision{rev: string(text)}
 	return nil
@@ -106,8 +106,8 @@ func (t *Typed[T]) NewEntry(v T) (NewEntry, error) {
 	return NewEntry{UID: uid, Facets: facets, Values: values}, nil
 }
 
-// FromEntry returns an entry as a struct. It is for entries that other methods return, such as
-// Type.Login. Facets that Put has set in e are included, and Save of the struct writes them.
+// FromEntry returns an entry as a struct. It is for entries that methods of Type return, such as
+// Login. The struct includes facets that Put has set in e, and Save writes them.
 func (t *Typed[T]) FromEntry(e Entry) (T, error) {
 	var v T
 	err := t.fill(&v, e)

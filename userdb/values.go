@@ -13,9 +13,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Texts returns the values of a secondary field, which may have several if the schema says so with
-// Many. The first one is the facet, which Text returns. Texts returns nil if there is none. For any
-// other text field, it returns the facet.
+// Texts returns the values of a secondary field, which may have several if the schema sets Many.
+// The first one is the facet, which Text returns. Texts returns nil if there is none. For any other
+// text field, it returns the facet.
 func (e Entry) Texts(field string) []string {
 	if texts, edited := e.texts[field]; edited {
 		return slices.Clone(texts)
@@ -52,16 +52,17 @@ func (e Entry) Values() map[string][]string {
 type FieldValue struct {
 	Text string
 
-	// Verified is when the value was verified. It is the zero time for a value that is not verified
-	// and for the facet; Entry.Verified reports whether the facet is verified.
+	// Verified is when the value was verified. It is zero for unverified values and always for the
+	// facet, for which Entry.Verified reports whether it is verified.
 	Verified time.Time
 
-	// Unverified reports whether the facet is a mail address that was added beside another one and
-	// became the facet without a proof, so that it neither signs in nor receives secrets. It is
-	// false for further values, which do so only if they are Verified.
+	// Unverified reports whether the value is the facet and a mail address that was added beside
+	// another one and became the facet without being verified. Such an address neither signs in nor
+	// receives secrets. Further values do so only if Verified is set; for them, Unverified is
+	// false.
 	Unverified bool
 
-	// Label says what kind of value it is for its owner, such as "work". It is "" for none.
+	// Label is the owner's name for the kind of value, such as "work", or "".
 	Label string
 }
 
@@ -92,7 +93,7 @@ func (e Entry) FieldValues() map[string][]FieldValue {
 
 // SetTexts replaces all values of a secondary field in this copy. The first text becomes the facet.
 // Without texts, the field has no value. Save and Update refuse more texts than the schema allows,
-// and two that are the same value. Earlier copies of e do not change.
+// and texts with the same canonical form. Earlier copies of e do not change.
 func (e *Entry) SetTexts(field string, texts ...string) {
 	all := maps.Clone(e.texts)
 	if all == nil {
@@ -116,7 +117,7 @@ func (e *Entry) AddText(field, text string) {
 }
 
 // DropText removes a value of a secondary field from this copy, in whatever spelling. If that was
-// the facet, the next value that is verified becomes the facet, or the next of all if none is.
+// the facet, the next verified value becomes the facet, or the next value if none is verified.
 func (e *Entry) DropText(field, text string) {
 	texts := e.Texts(field)
 	i := e.indexOf(texts, text)
@@ -138,9 +139,9 @@ func (e *Entry) DropText(field, text string) {
 }
 
 // PutFirst makes a value of a secondary field the facet in this copy. The other values follow in
-// their order. A value that the field does not have yet is added. A mail address that the entry has
-// and that is not verified does not sign in and receives no secrets as the facet either, until it
-// is verified.
+// their order. A value that the field does not have yet is added. If an unverified mail address of
+// the entry becomes the facet, it still does not sign in and receives no secrets until it is
+// verified.
 func (e *Entry) PutFirst(field, text string) {
 	texts := e.Texts(field)
 	if i := e.indexOf(texts, text); i >= 0 {
@@ -153,7 +154,7 @@ func (e *Entry) PutFirst(field, text string) {
 // A TextValue is one value of a secondary field.
 type TextValue struct {
 	Text     string
-	Label    string // what kind of value it is for its owner, such as "work"; "" for none
+	Label    string // the owner's name for the kind of value, such as "work", or ""
 	Verified bool   // see VerifiedText
 }
 
@@ -201,7 +202,7 @@ func (e *Entry) SetLabel(field, text, label string) {
 	e.labels = labels
 }
 
-// indexOf returns the index of the text that is the same value, or -1.
+// indexOf returns the index of the text with the same canonical form, or -1.
 func (e Entry) indexOf(texts []string, text string) int {
 	if i := slices.Index(texts, text); i >= 0 || e.t == nil {
 		return i
@@ -210,8 +211,8 @@ func (e Entry) indexOf(texts []string, text string) int {
 	return slices.IndexFunc(texts, func(other string) bool { return e.t.Schema.Canonical(other) == canonical })
 }
 
-// VerifiedText reports whether the owner of the entry has proved that they receive what is sent to
-// a value of a field, the facet or another one; see Verified.
+// VerifiedText reports whether the owner of the entry has proved to receive mail at a value of a
+// field, the facet or another one; see Verified.
 func (e Entry) VerifiedText(field, text string) bool {
 	texts := e.Texts(field)
 	i := e.indexOf(texts, text)
@@ -249,7 +250,7 @@ func (e *Entry) putText(ed edit) {
 	e.texts = all
 }
 
-// source returns e as structs are read from it.
+// source returns e as a source for structs.
 func (e Entry) source() typed.Source {
 	from := typed.Source{Wires: e.encodedFields()}
 	if len(e.t.Many) > 0 {
@@ -259,10 +260,10 @@ func (e Entry) source() typed.Source {
 	return from
 }
 
-// signsIn reports whether its owner may sign in with the identifier that a lookup has found the
-// entry by. A value that somebody else has entered, such as a directory, may be the address of
-// another person. So the further values of a field with mail addresses count only if they are
-// verified, and so does a facet that was one of them.
+// signsIn reports whether the owner of r may sign in with the identifier by which l has found it. A
+// value that somebody else entered, such as a directory, may be the address of another person.
+// Further values of a field with mail addresses therefore count only if they are verified, as does
+// a facet that was one of them.
 func (t *Type) signsIn(l store.Lookup, r store.Record) bool {
 	if len(l.SRKs) == 0 {
 		return l.Matches(r)
@@ -296,8 +297,9 @@ func (t *Type) bond(field, written string) string {
 }
 
 // addressFor returns the value of a field that a secret is sent to, or "" if the entry has none
-// that may receive it. It is the value with a canonical form, which the visitor typed, if that is
-// verified; else the first value, unless that must be verified first; else the first verified one.
+// that may receive it. It prefers the value that the visitor typed, whose form is canonical, if
+// that is verified. Otherwise it returns the first value, unless that must be verified, or else the
+// first verified one.
 func (t *Type) addressFor(r store.Record, field, canonical string) string {
 	if written, ok := t.receiving(r, field, canonical); ok {
 		return written
@@ -313,9 +315,9 @@ func (t *Type) addressFor(r store.Record, field, canonical string) string {
 	return ""
 }
 
-// receiving returns the value of a field with a canonical form as the entry has it. It returns
-// false if the entry lacks the value or no secrets may be sent to it. It folds no values: strangers
-// could tell by the time whether there are any.
+// receiving returns the stored spelling of the value with a canonical form. It returns false if the
+// entry lacks the value or if no secrets may be sent to it. It folds no values, as the time would
+// reveal whether there are any.
 func (t *Type) receiving(r store.Record, field, canonical string) (written string, ok bool) {
 	if r.SKV(field) == canonical {
 		return r.Fields[field], !t.facetUnverified(r, field)

@@ -39,8 +39,8 @@ const (
 // identifiers, as for Login. It does the same work whether or not such an entry exists and may have
 // a token.
 //
-// The error is ErrNotFound if nobody has the identifier, or if the entry is disabled, has no such
-// facet or none that may receive a secret, or has a UID of over 200 bytes. Give the visitor the
+// The error is ErrNotFound if nobody has the identifier, or if the entry is disabled, has no value
+// in the field that may receive a secret, or has a UID of over 200 bytes. Give the visitor the
 // usual answer and send nothing. Do the same for ErrTooManyAttempts, which is returned after three
 // tokens of one purpose, or twelve of all purposes, for one account in an hour, whichever of its
 // identifiers were typed, or after thirty tokens and invitations from one origin.
@@ -119,8 +119,8 @@ func (t *Type) admitOrigin(ctx context.Context, typed string, a Attempt) error {
 	return t.limit(ctx, a.counter("origin"), t.db.originDigest(a.Origin), maxPerOrigin, t.throttleEvent(typed, a))
 }
 
-// counter returns the kind of the counters of an attempt. Strangers who type an address must not
-// use up what its proven owner may do.
+// counter returns the kind of counters for an attempt. Strangers who type an address must not use
+// up the limit of its proven owner.
 func (a Attempt) counter(kind string) string {
 	if a.Proven {
 		return "proven-" + kind
@@ -173,7 +173,7 @@ func (t *Type) identifierDigest(typed string) string {
 }
 
 // admitChange counts a token that would change a facet of any account to an address. Such tokens
-// are limited because each means a mail to somebody who may not want it.
+// are limited because each of them sends a mail to somebody who may not want it.
 func (t *Type) admitChange(ctx context.Context, address string) error {
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err
@@ -250,7 +250,7 @@ type Invitation struct {
 	Secret     string // the secret for AcceptInvitation; "" if Registered or Held
 	Registered bool   // an entry has the address or an identifier with the same canonical form
 	// Held says that an entry gave up the address, or an identifier with the same canonical form,
-	// and that nobody else may have it yet; see schema.Field.Hold. Send no mail: the mailbox may
+	// and that no other entry may take it yet; see schema.Field.Hold. Send no mail: the mailbox may
 	// belong to another person by now.
 	Held bool
 }

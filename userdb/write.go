@@ -28,24 +28,24 @@ type NewEntry struct {
 	// UID is the primary value. If "", Create uses the next one from Options.NewUID that is free.
 	UID string
 
-	// Facets are the facets without the primary one.
+	// Facets holds the facets without the primary one.
 	Facets schema.Facets
 
-	// Values are all values of secondary fields that may have several, by field. The first one is
+	// Values holds all values of secondary fields that may have several, by field. The first one is
 	// the facet, which may be missing in Facets.
 	Values map[string][]string
 
-	// Labels are the labels of Values, by field and value; see SetLabel.
+	// Labels holds the labels of Values, by field and value; see SetLabel.
 	Labels map[string]map[string]string
 
-	// Tags are the members of the tertiary set "tags", which the schema must declare.
+	// Tags holds the members of the tertiary set "tags", which the schema must declare.
 	Tags []string
 
-	// Password is the password. If it is "", Create refuses it if RequirePassword is set; otherwise
-	// the entry cannot log in until SetPassword is called.
+	// Password is the password. If it is "" and RequirePassword is not set, the entry cannot log in
+	// until SetPassword is called.
 	Password string
 
-	// RequirePassword says that somebody typed Password, so that an empty one is refused.
+	// RequirePassword makes Create refuse an empty Password.
 	RequirePassword bool
 
 	// Disabled says that the entry cannot log in until Enable.
@@ -53,9 +53,9 @@ type NewEntry struct {
 
 	// SelfRegistered says that a visitor created the entry without having proved to own its
 	// identifiers. Set it for a sign-up without mail, so that nobody who registers the address of
-	// another person keeps a way in: until an address is verified, the entry gets no second factor
-	// and no further identifier (ErrUnproven), and the first token that is redeemed by mail removes
-	// its password and ends its sessions and other tokens; see Redeem and InSession.
+	// another person keeps access. Until an address is verified, no second factor and no further
+	// identifier can be added (ErrUnproven). The first token that is redeemed by mail removes the
+	// password and ends the sessions and other tokens of the entry; see Redeem and InSession.
 	// AcceptInvitation, which verifies an address, ignores it.
 	SelfRegistered bool
 }
@@ -222,7 +222,7 @@ func (t *Type) hashNew(ctx context.Context, n NewEntry, facets map[string]string
 	if n.UID != "" {
 		c.Account = t.newRecordAt(n.UID).Key.String()
 	}
-	own := append(t.declared.Identifiers(facets), n.UID) // what the password may not be
+	own := append(t.declared.Identifiers(facets), n.UID) // the password must differ from these
 	if other := wrong.add(t.db.hashers.check(ctx, c, t.declared, n.Password, own)); other != nil {
 		return "", other
 	}
@@ -232,8 +232,8 @@ func (t *Type) hashNew(ctx context.Context, n NewEntry, facets map[string]string
 	return t.db.hashers.hashUnchecked(ctx, c, t.declared, n.Password)
 }
 
-// addNewProblems adds to wrong what else would keep an entry with a UID, which may be "", and
-// facets from being created: a UID that is taken or retired, and values that are missing or taken.
+// addNewProblems adds the other problems of a new entry to wrong: a UID that is taken or retired,
+// and values that are missing or taken. uid may be "".
 func (t *Type) addNewProblems(ctx context.Context, wrong problems, uid string, facets map[string]string) error {
 	r := t.newRecordAt(uid)
 	if uid != "" && r.Key.IsValid() {
@@ -264,9 +264,9 @@ func sortedKeys[V any](m map[string]V) []string {
 }
 
 // Update reads an entry, calls f to change its copy, and writes the difference. If another change
-// comes in between, Update starts again, so f may be called more than once and should do nothing
-// else. If f returns an error, Update returns it and writes nothing. If f changes nothing, nothing
-// is written.
+// comes in between, Update starts again, so f may be called more than once and should have no other
+// effects. If f returns an error, Update returns it and writes nothing. If f changes nothing,
+// nothing is written.
 //
 // A facet that cannot be read is absent in the copy. If f neither sets nor drops it, the error is
 // ErrCorrupt.
@@ -443,16 +443,16 @@ type DeleteOption func(*deletion)
 
 type deletion struct{ release bool }
 
-// ReleaseAtOnce makes Delete free the values of the entry at once, also those that it held before,
-// instead of holding them; see schema.Field.Hold. Its UID is retired nevertheless.
+// ReleaseAtOnce makes Delete free the values of the entry at once instead of holding them,
+// including those that it already held; see schema.Field.Hold. The UID may still be retired.
 func ReleaseAtOnce() DeleteOption { return func(d *deletion) { d.release = true } }
 
 // Delete deletes an entry with its SRKs, index members and tertiary records, in one change. If
 // another change comes first, Delete deletes the changed entry. Its values are held and its UID is
 // retired if the schema says so.
 //
-// With ReleaseAtOnce, an error other than ErrNotFound may mean that the entry was deleted and that
-// values which it had held before are still held. ReleaseHeld frees them.
+// With ReleaseAtOnce, an error other than ErrNotFound may mean that the entry was deleted but that
+// values that it already held are still held. ReleaseHeld frees them.
 func (t *Type) Delete(ctx context.Context, h hints.Hint, options ...DeleteOption) (err error) {
 	ctx, v := t.db.begin(ctx, "Delete", &err)
 	defer v.end(&err)
@@ -520,8 +520,8 @@ type buildFunc func(current store.Record) (c store.Change, due bool, err error)
 
 // rewrite reads an entry, calls build, and applies the change that build returns. After a conflict
 // it starts again. If the record read has fields, the first attempt uses it and does not read the
-// entry. rewrite returns the record as written, even if the change is unconfirmed, or as it was
-// before if there was nothing to change.
+// entry. rewrite returns the record as written, even if the change is unconfirmed, or the unchanged
+// record if there was nothing to change.
 func (t *Type) rewrite(ctx context.Context, h hints.Hint, read store.Record, build buildFunc) (r store.Record, err error) {
 	err = retryOnConflict(ctx, func() (conflict bool, err error) {
 		if r, read.Fields = read, nil; r.Fields == nil {
@@ -555,8 +555,8 @@ func (t *Type) apply(ctx context.Context, c store.Change, r store.Record) (store
 	return r, err
 }
 
-// applyEdit does the same as apply for a change that editChange returned together with facets, from
-// which it makes the record after the change.
+// applyEdit does the same as apply for the results of editChange. It reuses facets for the
+// resulting record.
 func (t *Type) applyEdit(ctx context.Context, c store.Change, r store.Record, facets map[string]string) (store.Record, error) {
 	v, err := t.view.Apply(ctx, t.declared, c)
 	if committed(err) {
@@ -571,7 +571,7 @@ func (t *Type) applyEdit(ctx context.Context, c store.Change, r store.Record, fa
 const maxAttempts = 100
 
 // retryOnConflict calls attempt until it ends without a conflict. Between calls it waits for a
-// random and increasing time, so that writers of one entry get out of step.
+// random and increasing time, so that competing writers get out of step.
 func retryOnConflict(ctx context.Context, attempt func() (conflict bool, err error)) error {
 	for n := range maxAttempts {
 		if conflict, err := attempt(); !conflict {

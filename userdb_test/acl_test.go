@@ -39,7 +39,7 @@ func aclSchema() schema.Schema {
 	return s
 }
 
-// callHolding calls the methods about what is held and retired, and stops at the first error.
+// callHolding calls the methods for held values and retired UIDs, and stops at the first error.
 func callHolding(ctx context.Context, db *userdb.DB) error {
 	orders, err := db.Type("order")
 	if err != nil {
@@ -130,6 +130,10 @@ func callApplicationMethods(ctx context.Context, db *userdb.DB) error {
 		func() error { _, err := users.Tags(h).Members(ctx); return err },
 		func() error { _, err := users.Tags(h).Remove(ctx, "u"); return err },
 		func() error { _, err := users.Count(ctx, userdb.Query{}); return err },
+		func() error {
+			_, err := users.Count(ctx, userdb.Query{Order: "rank", GTE: new(schema.Text("a"))})
+			return err
+		},
 		func() error { return drain(users.All(ctx, userdb.Query{})) },
 		func() error { return drain(users.All(ctx, userdb.Query{Where: schema.Texts("job", "boss")})) },
 		func() error { return drain(users.All(ctx, userdb.Query{Order: "rank"})) },
@@ -331,7 +335,7 @@ func TestIndexRefused(t *testing.T) {
 	}
 }
 
-// wantRefusal checks that err is what a method returns without a right, and that the error or the
+// wantRefusal checks that err is the error of a method without a right, and that the error or the
 // server's ACL LOG names the command.
 func (w *aclServer) wantRefusal(right string, err error) {
 	w.t.Helper()

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestAdmit checks that Admit admits exactly as many uses as a limit allows, also if many callers
-// come at once, and that names, keys and windows have counters of their own.
+// TestAdmit checks that Admit admits exactly as many uses as a limit allows, even if many callers
+// come at the same time, and that names, keys and windows have separate counters.
 func TestAdmit(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		users := s.Type(t, "user")

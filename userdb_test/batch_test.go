@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestManyCallers makes many calls at once, whose commands may be sent in one batch, while
-// connections break. Each call must return what really happened, and no change may be made twice.
+// TestManyCallers makes many calls at the same time while connections break. Their commands may be
+// sent in one batch. Each call must return what really happened, and no change may be made twice.
 func TestManyCallers(t *testing.T) {
 	s, proxy := startProxied(t)
 	users, ctx := s.wide(), t.Context()
@@ -66,11 +66,11 @@ func TestManyCallers(t *testing.T) {
 	}
 }
 
-// appendResults counts how the appends of one note ended.
+// appendResults counts the outcomes of the appends of one note.
 type appendResults struct{ done, unknown int }
 
 // callMethods creates an entry, updates it, finds it, and appends a note to the entry u. It counts
-// in results how the append ended.
+// the outcome of the append in results.
 func callMethods(ctx context.Context, users *userdb.Type, i int, results *appendResults) error {
 	name := "n" + itoa(i)
 	_, err := users.Create(ctx, userdb.NewEntry{UID: name, Facets: schema.Texts("name", name)})

@@ -46,7 +46,7 @@ func wantInOrder(t *testing.T, what string, users *userdb.Type, want ...string) 
 }
 
 // TestBuiltinFollowsStored opens a store of an older program without a schema. The stored schema
-// must stay as it is, and must be followed in everything, also after it changes.
+// must stay unchanged, and the program must follow it in everything, even after it changes.
 func TestBuiltinFollowsStored(t *testing.T) {
 	older := func() schema.Schema {
 		s := plainUser()
@@ -79,7 +79,7 @@ func TestBuiltinFollowsStored(t *testing.T) {
 		add(t, users, "a", "name", "Anton", "email", "anton@example.com")
 		_, err := users.Update(t.Context(), hints.UID("b"), putText("city", "Ulm"))
 		must(t, err)
-		if s.has(manyClients) { // without, this program has compared no schema yet
+		if s.has(manyClients) { // in other stores, this program has not compared schemas yet
 			add(t, typeOf(t, db, "firm"), "g", "code", "y")
 			if stored := db.Schema().Types["user"]; len(stored.Ordered()) > 0 {
 				t.Errorf("ordered fields: %q, want none", stored.Ordered())

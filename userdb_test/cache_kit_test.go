@@ -12,8 +12,8 @@ import (
 )
 
 // A cachedSite is a store that is read through a cache, and through a proxy that can withhold the
-// server's invalidation messages. others and othersDB are the same store as another program sees
-// it: connected to the server directly, without a cache.
+// server's invalidation messages. others and othersDB are the same store in the view of another
+// program: connected to the server directly, without a cache.
 type cachedSite struct {
 	*site
 	proxy    *redistest.Proxy
@@ -74,7 +74,7 @@ func (h *cachedSite) find(u string) string {
 	return e.String()
 }
 
-// findUncached does what find does, but reads past the cache.
+// findUncached returns the same as find, but reads past the cache.
 func (h *cachedSite) findUncached(u string) string {
 	h.t.Helper()
 	for e, err := range h.users.FindAll(h.t.Context(), uid(u)) {
@@ -86,7 +86,7 @@ func (h *cachedSite) findUncached(u string) string {
 	return ""
 }
 
-// commandsDuring returns how many commands the server executes while do runs.
+// commandsDuring returns the number of commands that the server executes while do runs.
 func (h *cachedSite) commandsDuring(do func()) int {
 	h.t.Helper()
 	before := h.commandCount()
@@ -94,8 +94,8 @@ func (h *cachedSite) commandsDuring(do func()) int {
 	return h.commandCount() - before
 }
 
-// commandCount returns how many commands the server has executed since it started. It leaves out
-// INFO and the commands with which clients connect.
+// commandCount returns the number of commands that the server has executed since it started. It
+// leaves out INFO and the commands by which clients connect.
 func (h *cachedSite) commandCount() (n int) {
 	h.t.Helper()
 	info, err := h.raw.Info(h.t.Context(), "commandstats").Result()

@@ -268,8 +268,8 @@ func (h *cachedSite) countUp(field string, rounds int) error {
 }
 
 // TestCacheNotUsedForDecisions changes an entry that a store has cached, and withholds the
-// invalidation message. Methods that decide something must not use the stale copy, and must leave
-// it in the cache.
+// invalidation message. Methods that make decisions must not use the stale copy, and must leave it
+// in the cache.
 func TestCacheNotUsedForDecisions(t *testing.T) {
 	for _, c := range []struct {
 		what   string
@@ -373,7 +373,7 @@ func TestCacheConnectionBreaks(t *testing.T) {
 	}
 }
 
-// TestCacheWithoutServer checks that copies are not used once the server is gone.
+// TestCacheWithoutServer checks that copies are not used after the server is gone.
 func TestCacheWithoutServer(t *testing.T) {
 	s := startServer(t)
 	db := s.open(userdb.Options{CacheSize: 100, CacheMaxAge: time.Hour})

@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A cost describes how many round trips a method call takes. The call acts on the entry u, which
-// has name n, e-mail e, job j, and tags a and b.
+// A cost is the number of round trips of a method call. The call acts on the entry u, which has
+// name n, e-mail e, job j, and tags a and b.
 type cost struct {
 	call string
 	want int64 // round trips once the server has loaded the scripts

@@ -348,7 +348,7 @@ func (c *caller) countRound(send func() error) error {
 	return err
 }
 
-// contend returns how many rounds the first successful caller needed.
+// contend returns the number of rounds that the first successful caller needed.
 func contend(t *testing.T, s *site, users *userdb.Type, callers int, value string, fields []string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -375,8 +375,8 @@ func contend(t *testing.T, s *site, users *userdb.Type, callers int, value strin
 	return first
 }
 
-// countRounds returns how many rounds do takes. Commands that overlap in time are one round. Each
-// command takes a millisecond of simulated time.
+// countRounds returns the number of rounds that do takes. Commands that overlap in time are one
+// round. Each command takes a millisecond of simulated time.
 func countRounds(tapped *tap, do func()) int {
 	var mu sync.Mutex
 	inFlight, rounds := 0, 0

@@ -116,7 +116,7 @@ func createDamaged(t *testing.T, s *site, d corruption) *userdb.Type {
 }
 
 // TestDamage finds and lists entries, one of which is damaged. Only the damaged entry may fail,
-// with an error that says what is wrong, and the audit of the tests and check.Run must find all of
+// with an error that names the damage, and the audit of the tests and check.Run must find all of
 // the damage.
 func TestDamage(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestSecretsOfOthers checks that somebody who can write to Redis gains nothing by putting the
-// secret of their own factor into the record of another account.
+// TestSecretsOfOthers checks that somebody who can write to Redis gains nothing by storing the
+// secret of their own factor in the record of another account.
 func TestSecretsOfOthers(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -39,7 +39,7 @@ func TestSecretsOfOthers(t *testing.T) {
 		must(t, g.raw.HSet(ctx, alices, bName, foreign, aName, original).Err())
 		g.storeField("alice", factor.FieldMark, bName)
 		wantErr(t, "the factor of another account", g.prove(userdb.TOTP(b.nextCode()), ""), userdb.ErrCorrupt)
-		// Nor does a factor count that is in the record and not in the mark.
+		// A factor that is in the record but not in the mark does not count either.
 		g.storeField("alice", factor.FieldMark, mark)
 		wantErr(t, "a factor that the entry does not list", g.prove(userdb.TOTP(b.nextCode()), ""), userdb.ErrLogin)
 		must(t, g.raw.HDel(ctx, alices, bName).Err())
@@ -73,8 +73,8 @@ func TestTicketsElsewhere(t *testing.T) {
 	})
 }
 
-// TestClocksApart checks that codes are judged by the clock of the store: that of the program may
-// be an hour wrong, and if that of the store is, recovery codes still work.
+// TestClocksApart checks that codes are compared with the clock of the store. The program's clock
+// may be an hour wrong. If the store's clock is wrong, recovery codes must still work.
 func TestClocksApart(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		a, _ := g.enrol()
@@ -100,8 +100,8 @@ func TestClocksApart(t *testing.T) {
 	})
 }
 
-// TestRotationDuringLogins encrypts the secrets anew, with one key and the other, while somebody
-// signs in twenty times. Each login succeeds once.
+// TestRotationDuringLogins encrypts the secrets again and again, with one key and the other, while
+// somebody signs in twenty times. Each login must succeed.
 func TestRotationDuringLogins(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {

@@ -32,7 +32,7 @@ func (g *loginSite) in(ns recordkey.Namespace) *loginSite {
 }
 
 // TestCopyFactors checks that a copy of a namespace has the second factors of its entries,
-// encrypted anew, with the codes that were used, and nothing of their tickets.
+// encrypted again, and their used codes, but none of their tickets.
 func TestCopyFactors(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -93,8 +93,8 @@ func TestCopyFactors(t *testing.T) {
 }
 
 // TestExportFactors checks that an export with secrets has the second factors of its entries,
-// sealed for their lines, that an import brings them back with the codes that were used, and that
-// without secrets the import says what is missing.
+// sealed for their lines, that an import restores them and their used codes, and that without
+// secrets the import reports what is missing.
 func TestExportFactors(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -144,7 +144,7 @@ func TestExportFactors(t *testing.T) {
 		wantErr(t, "a recovery code that was used", c.prove(userdb.RecoveryCode(a.codes[0]), ""), userdb.ErrLogin)
 		must(t, c.prove(userdb.RecoveryCode(a.codes[1]), ""))
 		must(t, c.prove(userdb.TOTP(a.nextCode()), ""))
-		// What the owner used since stays used if the import is repeated.
+		// Codes that the owner used since then stay used if the import is repeated.
 		if r, _ := load(c.db, full, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}); r.Skipped != 2 || r.SecondFactor != 0 {
 			t.Errorf("repeated: %+v", r)
 		}
@@ -170,8 +170,8 @@ func TestExportFactors(t *testing.T) {
 			t.Errorf("an update of an entry without the factor: %+v", r)
 		}
 
-		// What is refused: a factor in the line of another entry, without its key, or against the
-		// schema.
+		// Refused are a factor in the line of another entry, one without its key, and one against
+		// the schema.
 		refused := func(what string, db *userdb.DB, text, want string) {
 			t.Helper()
 			if r, why := load(db, text, transfer.ImportOptions{}); r.Refused != 1 || !strings.Contains(why, want) {

@@ -81,9 +81,9 @@ func TestChangePasswordWithFactor(t *testing.T) {
 	})
 }
 
-// TestChangePasswordOvertaken makes other changes at each moment of ChangePassword at which it
-// reads the clock. It must fail if the session that it was given ended before its change, unless
-// the entry had lost its factor before its password was checked.
+// TestChangePasswordOvertaken makes other changes each time that ChangePassword reads the clock.
+// ChangePassword must fail if its session ended before its change, unless the entry lost its factor
+// before its password was checked.
 func TestChangePasswordOvertaken(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -131,8 +131,8 @@ func TestChangePasswordOvertaken(t *testing.T) {
 	})
 }
 
-// TestRemovalRenewsNothing checks that the session that follows the removal of a factor is verified
-// when the one before was.
+// TestRemovalRenewsNothing checks that the session after the removal of a factor keeps the
+// verification time of the session before.
 func TestRemovalRenewsNothing(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

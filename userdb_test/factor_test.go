@@ -88,8 +88,8 @@ func wantFactor(t *testing.T, what string, err error, wantTicket, wantDone bool)
 	}
 }
 
-// ways lists every method that returns an entry or a session, and what it gives to somebody who has
-// taken one step, or none, and whose entry has a second factor.
+// ways lists every method that returns an entry or a session, and its result for somebody whose
+// entry has a second factor and who has taken one step or none.
 //
 //   - refuses: a *FactorError with a ticket in place of the entry
 //   - done: the same without a ticket, since it made a change but is no step of a login
@@ -127,8 +127,8 @@ func TestFactorWays(t *testing.T) {
 	}
 }
 
-// TestFactorRefuses checks that one step gives no entry and no session to an entry with a second
-// factor, by none of the ways that sign in.
+// TestFactorRefuses checks that, if an entry has a second factor, no way to sign in gives an entry
+// or a session after only one step.
 func TestFactorRefuses(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -298,8 +298,8 @@ func TestFactorSessions(t *testing.T) {
 	})
 }
 
-// TestFactorMarks checks that a mark counts whichever field holds the hash and whatever it holds,
-// and that no verifier of this or an earlier version accepts what stands in the facet.
+// TestFactorMarks checks that a mark counts whatever field holds the hash and whatever the mark
+// holds, and that no verifier of this or an earlier version accepts the content of the facet.
 func TestFactorMarks(t *testing.T) {
 	h, err := password.New(password.Options{Cost: 4})
 	must(t, err)
@@ -322,7 +322,7 @@ func TestFactorMarks(t *testing.T) {
 			}
 		}
 		g.storeField("alice", factor.FieldMark, someMark)
-		g.storeField("alice", "password", plain) // as an earlier version would set a password
+		g.storeField("alice", "password", plain) // like an earlier version that sets a password
 		wantFactor(t, "hash in the facet", g.logIn("alice", alicePassword, ""), true, false)
 		_, err := g.users.EndSessions(t.Context(), uid("alice"))
 		must(t, err)

@@ -22,12 +22,12 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A load is a group of writers that run until they are stopped. It records what was acknowledged.
+// A load is a group of writers that run until they are stopped. It records acknowledged writes.
 type load struct {
 	writers    int
 	mu         sync.Mutex
-	created    map[string]time.Time // when each create began that was acknowledged, by name
-	failed     map[string]bool      // names whose create was not
+	created    map[string]time.Time // start of each acknowledged create, by name
+	failed     map[string]bool      // names whose create was not acknowledged
 	last       map[int]time.Time    // when each writer last succeeded
 	unexpected []error
 	stop       context.CancelFunc
@@ -157,8 +157,8 @@ func TestClusterMasterDies(t *testing.T) {
 	})
 }
 
-// servedBy returns a function that reports whether a key lies on a master of a cluster, as the
-// slots are now.
+// servedBy returns a function that reports whether a key lies on a master of a cluster, with the
+// slots of this moment.
 func servedBy(t *testing.T, c *redistest.Cluster, master *redistest.Server) func(key string) bool {
 	t.Helper()
 	id, err := master.Client().ClusterMyID(t.Context()).Result()
@@ -288,7 +288,7 @@ func moveSlot(t *testing.T, from, to *redis.Client, addr string, slot int64) {
 }
 
 // TestSentinelFailover kills the master that Sentinels watch under load. The client must continue
-// with the new master, also after the old one has come back as a replica.
+// with the new master, even after the old one has come back as a replica.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	st := redistest.StartSentinel(t, redistest.FailsOver, redistest.AppendOnly("always"))

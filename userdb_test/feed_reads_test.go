@@ -37,7 +37,7 @@ func (h *rangeHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 // TestSlowFeed checks that a page has the events that were read before the store stopped answering,
-// so that a reader of a slow store gets on.
+// so that a reader of a slow store makes progress.
 func TestSlowFeed(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s.Edit(t, func(c *view.Config) { c.History = true })

@@ -8,8 +8,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestFieldValues checks what is known about the values of an entry, and of a copy that was changed
-// and not saved.
+// TestFieldValues checks the details of the values of an entry, and of a copy that was changed but
+// not saved.
 func TestFieldValues(t *testing.T) {
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
 		ctx, start := t.Context(), time.Now().Add(-time.Hour)

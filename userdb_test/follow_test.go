@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// program opens the store again, as another program with its own schema would.
+// program opens the store again, like another program with its own schema.
 func (s *site) program(sc schema.Schema) *userdb.DB {
 	s.t.Helper()
 	return s.open(userdb.Options{Schema: sc})
@@ -29,8 +29,8 @@ func (s *site) storedType(t *testing.T) schema.Type {
 }
 
 // TestProgramsExtendSchema opens the store with programs that each add something else to the
-// schema. The stored schema must end with all additions, in whatever order they came, and each
-// program must still refuse to write what it does not declare.
+// schema. In the end, the stored schema must have all additions, in any order, and each program
+// must still refuse to write fields that it does not declare.
 func TestProgramsExtendSchema(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")
@@ -179,7 +179,7 @@ func TestSchemaExtendedMeanwhile(t *testing.T) {
 	})
 }
 
-// storeSchema stores a new schema of type user, as another program that extends it would.
+// storeSchema stores a new schema of type user, like another program that extends it.
 func (s *site) storeSchema(t *testing.T, to schema.Type) {
 	t.Helper()
 	v := view.Of(s.first)

@@ -95,8 +95,8 @@ func (w *aclServer) checkHalfDeleted(what string, db *userdb.DB, deleteErr error
 }
 
 // TestCreateOverHalfDeleted starts from a delete that could not remove the facets. No method may
-// take what is left for an account or for damage, and the next account with that UID must have none
-// of it.
+// treat the leftovers as an account or as damage, and the next account with that UID must have none
+// of them.
 func TestCreateOverHalfDeleted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()

@@ -78,7 +78,7 @@ func signallerOf(t *testing.T, server redis.Cmdable) func(syscall.Signal) {
 	}
 }
 
-// longDelay is how long after its context a call may end on a busy machine.
+// longDelay is the longest time from the end of its context to the end of a call on a busy machine.
 const longDelay = 4 * time.Second
 
 // TestSilentMaster suspends one master of a cluster that keeps a history. Every call must end with

@@ -49,8 +49,8 @@ func (s *site) wantFree(users *userdb.Type, free bool, field, text string) {
 	}
 }
 
-// TestHeld checks on every kind of store that values which an entry gives up by an edit, by Drop or
-// by Delete are refused to others in every field, and that the entry takes them back at once.
+// TestHeld checks on every kind of store that values that an entry gives up by an edit, by Drop or
+// by Delete are refused to others in every field, and that the entry can take them back at once.
 func TestHeld(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -78,7 +78,7 @@ func TestHeld(t *testing.T) {
 		for _, text := range []string{"Ada", "Augusta", "Countess"} {
 			s.wantFree(users, false, "name", text)
 		}
-		// An entry that is made anew at the UID is the one that released them.
+		// A new entry with the UID counts as the one that released them.
 		add(t, users, "a", "name", "Ada")
 		s.wantFree(users, false, "name", "Augusta")
 		h, err := users.FindHeld(ctx, "name", "AUGUSTA")
@@ -95,8 +95,8 @@ func TestHeld(t *testing.T) {
 	})
 }
 
-// TestHeldAmongProblems checks that a value that is held is among all problems of a form, like one
-// in use: otherwise a form with another mistake would tell visitors that it is held.
+// TestHeldAmongProblems checks that a held value is among all problems of a form, like one in use.
+// Otherwise a form with another mistake would tell visitors that the value is held.
 func TestHeldAmongProblems(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -150,7 +150,7 @@ func TestHeldAddress(t *testing.T) {
 }
 
 // TestHeldEnds checks that a held value is free after its time, without a change of the entry that
-// held it, and that nothing is left of it.
+// held it, and that no record of it is left.
 func TestHeldEnds(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -183,8 +183,8 @@ func TestHeldEnds(t *testing.T) {
 	})
 }
 
-// TestDeleteRelease checks that a delete with ReleaseAtOnce holds no value of the entry, not even
-// one that it had held before, and that the release of it is in the feed.
+// TestDeleteRelease checks that after a delete with ReleaseAtOnce no value of the entry is held,
+// not even one that it had held before, and that the release is in the feed.
 func TestDeleteRelease(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -210,8 +210,8 @@ func TestDeleteRelease(t *testing.T) {
 	})
 }
 
-// TestReleaseHeldOnce checks that of many who release a value of a deleted entry, one is told that
-// it did so.
+// TestReleaseHeldOnce checks that if many callers release a value of a deleted entry, exactly one
+// learns that it did so.
 func TestReleaseHeldOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Hour)}), "user")
@@ -239,8 +239,8 @@ func TestReleaseHeldOnce(t *testing.T) {
 	})
 }
 
-// TestReleaseHeldMeanwhile checks that a release frees the value if the entry that holds it is
-// deleted, or made anew at its UID, between the steps of the release.
+// TestReleaseHeldMeanwhile checks that a release frees the value even if, between its steps, the
+// entry that holds the value is deleted or created again.
 func TestReleaseHeldMeanwhile(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -268,8 +268,8 @@ func TestReleaseHeldMeanwhile(t *testing.T) {
 	})
 }
 
-// TestReleaseHeldRefused checks that a release succeeds once the value is free, also if nothing
-// that comes afterwards can be written: ErrUnavailable would promise that nothing has changed.
+// TestReleaseHeldRefused checks that a release succeeds when the value is free, even if later
+// writes of the call fail: ErrUnavailable would promise that nothing has changed.
 func TestReleaseHeldRefused(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -299,7 +299,7 @@ func TestReleaseHeldRefused(t *testing.T) {
 	})
 }
 
-// TestHeldMany checks that renaming in a loop leaves only the last names held.
+// TestHeldMany checks that after renaming in a loop only the last names are held.
 func TestHeldMany(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -324,7 +324,7 @@ func TestHeldMany(t *testing.T) {
 	})
 }
 
-// A heldModel holds what entries must have and hold. Only names are held.
+// A heldModel has the values that entries must have and hold. Only names are held.
 type heldModel struct {
 	names map[string][]string // by UID
 	codes map[string]string   // by UID
@@ -344,7 +344,7 @@ func (m heldModel) may(uid, text string) bool {
 	return true
 }
 
-// become makes names and code the values of an entry.
+// become replaces the values of an entry by names and code.
 func (m heldModel) become(uid string, names []string, code string) {
 	before := m.names[uid]
 	m.names[uid], m.codes[uid] = names, code
@@ -480,7 +480,7 @@ func TestHeldLaws(t *testing.T) {
 			for name, end := range r.fields {
 				text, is := strings.CutPrefix(name, "~held:name:")
 				uid := strings.TrimPrefix(key, "user/uid:")
-				// An entry that was made anew may have the value again.
+				// An entry that was created again may have the value again.
 				if is && end != "1" && !slices.Contains(m.names[uid], text) {
 					held[text] += uid
 				}

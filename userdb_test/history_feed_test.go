@@ -229,8 +229,8 @@ func TestFloodOfVisitorTokens(t *testing.T) {
 	}
 }
 
-// TestTokensStayOutOfFeed checks, for tokens for which the feed has no room, that later events of
-// the entry are in the feed without them.
+// TestTokensStayOutOfFeed checks that if the feed has no room for the tokens of an entry, it still
+// gets later events of the entry.
 func TestTokensStayOutOfFeed(t *testing.T) {
 	o := loginOptions()
 	o.History = true
@@ -312,7 +312,7 @@ func TestFloodOfSessions(t *testing.T) {
 }
 
 // TestFloodsHideNoOperator checks, in an embedded store, whose feeds are short, that neither
-// account holders nor strangers push out what operators did or guesses at the console.
+// account holders nor strangers push out the acts of operators or guesses at the console.
 func TestFloodsHideNoOperator(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it makes tens of thousands of changes")

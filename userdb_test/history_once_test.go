@@ -49,8 +49,8 @@ func sessionsLast(events []string) []string {
 	return append(others, slices.DeleteFunc(slices.Clone(events), func(event string) bool { return !isSession(event) })...)
 }
 
-// TestFeedHasEachEventOnce checks that the feed has each event once and in order, whatever follows
-// a create.
+// TestFeedHasEachEventOnce checks that the feed has each event once and in order, whatever happens
+// after a create.
 func TestFeedHasEachEventOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})

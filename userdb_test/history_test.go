@@ -207,7 +207,7 @@ func TestFloodOfFailures(t *testing.T) {
 }
 
 // TestFloodOfLogins checks that the feed records at most sixty successful logins to one account in
-// an hour, so that those to others stay.
+// an hour, so that logins to other accounts stay.
 func TestFloodOfLogins(t *testing.T) {
 	eachLoginSite(t, userdb.Options{History: true}, func(t *testing.T, g *loginSite) {
 		g.add("bob", alicePassword)
@@ -238,7 +238,7 @@ func TestFloodOfLogins(t *testing.T) {
 }
 
 // TestHistory checks that each event adds one line to the entry's history and to the feed. A line
-// names the actor and what changed, but holds no values.
+// names the actor and the changed fields, but holds no values.
 func TestHistory(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -364,7 +364,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestHistoryOfLostValue removes a value that a repair took out of its field.
+// TestHistoryOfLostValue removes a value that a repair moved out of its field.
 func TestHistoryOfLostValue(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{History: true}), "user")

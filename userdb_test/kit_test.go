@@ -60,14 +60,14 @@ const (
 type site struct {
 	t        *testing.T
 	url      string
-	lacks    map[trait]string  // why it lacks each trait
+	lacks    map[trait]string  // the reason why it lacks each trait
 	server   *redistest.Server // nil without ownProcess
 	first    *userdb.DB        // the view that was opened first
 	opened   []*userdb.DB
 	raw      redis.UniversalClient // reads and writes records past the store
 	tap      *tap                  // sees the commands of all clients
 	views    map[recordkey.Namespace]*userdb.DB
-	expected map[string]bool // damage that the test leaves behind, as audit words it
+	expected map[string]bool // damage that the test leaves behind, in the words of audit
 }
 
 func newSite(t *testing.T, url string, lacks map[trait]string) *site {
@@ -120,8 +120,8 @@ func turn(t *testing.T) string {
 	return []string{"redis", "cluster"}[h.Sum32()>>8&1]
 }
 
-// eachStoreAndRights does what eachStore does, and also runs test on Redis as a user who has only
-// the rights of an application, except with -short.
+// eachStoreAndRights calls eachStore. Except with -short, it also runs test on Redis as a user who
+// has only the rights of an application.
 func eachStoreAndRights(t *testing.T, test func(t *testing.T, s *site)) {
 	t.Helper()
 	eachStore(t, test)

@@ -27,7 +27,7 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// A request describes what one caller asks of the store, and an outcome what the store answered.
+// A request is a caller's call to the store, and an outcome is the store's answer.
 type (
 	request struct {
 		// method is create, update, delete, find, holder, which asks who holds a value, release, or
@@ -67,7 +67,7 @@ func linearSchema() schema.Schema {
 // The times for which users and guests hold a name.
 const (
 	longHold  = time.Hour
-	shortHold = time.Second // a schema can say no less
+	shortHold = time.Second // the minimum of a schema
 )
 
 // A linearEntry is the state of an entry. A value is a letter, and the values of a field are in
@@ -77,8 +77,8 @@ type linearEntry struct {
 	email, name   string
 }
 
-// A linearHold says which entry holds a name. The hold ends at some moment from..until, in
-// nanoseconds since the round began: the hold began while a call was under way.
+// A linearHold is an entry's hold of a name. It ends at an unknown moment between from and until,
+// in nanoseconds since the round began, because it began at an unknown moment of a call.
 type linearHold struct {
 	held        bool
 	uid         int
@@ -97,12 +97,12 @@ type linearOp struct {
 	begin, end int64
 	hold       time.Duration
 
-	// lossy says that replies may be lost. Then a release or forget that is sent again, and finds
-	// nothing to free, says that it freed something.
+	// lossy means that replies may be lost. Then a release or forget may be sent again. If it then
+	// finds nothing to free, it still reports that it freed something.
 	lossy bool
 }
 
-// owner returns which entry has a value, or -1.
+// owner returns the entry that has a value, or -1.
 func (s linearState) owner(value string) int {
 	return slices.IndexFunc(s.entries[:], func(e linearEntry) bool { return strings.Contains(e.email+e.name, value) })
 }
@@ -120,7 +120,7 @@ func (s linearState) may(o linearOp, value string) (take, refused bool) {
 	return o.end >= h.from, o.begin <= h.until
 }
 
-// become returns the state after an entry got other values.
+// become returns the state after a change of an entry's values.
 func (s linearState) become(o linearOp, now linearEntry) linearState {
 	was := s.entries[o.uid]
 	s.entries[o.uid] = now
@@ -225,7 +225,7 @@ func (s linearState) next(o linearOp, got outcome) (after []linearState) {
 	return after
 }
 
-// nothingToFree returns the possible outcomes of a release or forget of what is free.
+// nothingToFree returns the possible outcomes of a release or forget that finds nothing to free.
 func (s linearState) nothingToFree(o linearOp) map[string]linearState {
 	if o.lossy {
 		return map[string]linearState{"absent": s, "ok": s}
@@ -233,7 +233,7 @@ func (s linearState) nothingToFree(o linearOp) map[string]linearState {
 	return map[string]linearState{"absent": s}
 }
 
-// write returns the possible outcomes of a create or an update that makes now of an entry.
+// write returns the possible outcomes of a create or an update that turns an entry into now.
 func (s linearState) write(o linearOp, now linearEntry) map[string]linearState {
 	e := s.entries[o.uid]
 	switch create := o.method == "create"; {
@@ -291,7 +291,8 @@ func (h *recorder) uid(i int) string { return fmt.Sprintf("r%s-%d", h.round, i) 
 
 func (h *recorder) text(value string) string { return value + h.round }
 
-// linearMethods lists what callers ask. A method that is listed twice is asked twice as often.
+// linearMethods lists the methods that callers call. A method that is listed twice is called twice
+// as often.
 var linearMethods = []string{
 	"create", "create", "create", "update", "update", "update", "update", "update", "update", "update", "update", "delete",
 	"find", "find", "find", "holder", "release", "release", "forget", "forget",
@@ -312,8 +313,7 @@ func (h *recorder) random(rnd *rand.Rand) request {
 	return r
 }
 
-// exchange returns requests that exchange a value of one entry for one of another. Any of them may
-// be refused.
+// exchange returns requests that exchange values between two entries. Any of them may be refused.
 func exchange(rnd *rand.Rand) []request {
 	a, b := rnd.IntN(linearUIDs), rnd.IntN(linearUIDs)
 	v, w := linearValues[rnd.IntN(len(linearValues)):][:1], linearValues[rnd.IntN(len(linearValues)):][:1]
@@ -371,7 +371,7 @@ func (h *recorder) ask(ctx context.Context, r request) outcome {
 	return outcome{answerOf(err), found}
 }
 
-// edit changes an entry as an update asks; see linearEntry.edited.
+// edit carries out the change of an update on an entry; see linearEntry.edited.
 func (h *recorder) edit(e *userdb.Entry, r request) {
 	text, other := h.text(r.value), "name"
 	if r.field == "name" {
@@ -487,8 +487,8 @@ func checkLinearizable(t *testing.T, db *userdb.DB, rounds int, lossy bool) (n t
 	return n
 }
 
-// shrink returns a part of operations that are not linearizable which is not linearizable either.
-// It leaves out what came later, and operations that changed nothing.
+// shrink returns a part of operations that are not linearizable. The part is not linearizable
+// either. It leaves out later operations, and operations that changed nothing.
 func shrink(ops []porcupine.Operation) []porcupine.Operation {
 	illegal := func(ops []porcupine.Operation) bool {
 		return porcupine.CheckOperationsTimeout(linearModel(), ops, 5*time.Second) == porcupine.Illegal

@@ -41,7 +41,7 @@ func (g *loginSite) link(name, identity string) error {
 	return err
 }
 
-// wantLinked checks that a link signs in to an entry, or to none if name is "".
+// wantLinked checks that a link signs in to the entry with a name, or to no entry if name is "".
 func (g *loginSite) wantLinked(what, identity, name string) {
 	g.t.Helper()
 	e, err := g.users.LoginLinked(g.t.Context(), linkOf(identity), userdb.Attempt{})
@@ -50,8 +50,8 @@ func (g *loginSite) wantLinked(what, identity, name string) {
 	}
 }
 
-// TestLinks checks what links do: they sign in to the entry that has them and to no other, and end
-// with everything that they began.
+// TestLinks checks that links sign in only to the entry that has them, and that the end of a link
+// ends the sessions that it began.
 func TestLinks(t *testing.T) {
 	eachLoginSite(t, linkOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -148,8 +148,8 @@ func TestWhoLinks(t *testing.T) {
 	})
 }
 
-// TestLastLink checks that the last way to sign in is not removed: not the last link of an entry
-// without a password, and neither by callers at the same time.
+// TestLastLink checks that the last link of an entry without a password cannot be removed, not even
+// by concurrent callers, because it is the last way to sign in.
 func TestLastLink(t *testing.T) {
 	eachLoginSite(t, linkOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -173,7 +173,7 @@ func TestLastLink(t *testing.T) {
 
 		for range 5 {
 			must(t, g.link("bob", "i"))
-			must(t, g.link("bob", "k")) // the first time it is there already
+			must(t, g.link("bob", "k")) // in the first round the link already exists
 			secret := g.sessionOf("bob")
 			var wg sync.WaitGroup
 			for _, identity := range []string{"i", "k"} {
@@ -193,7 +193,8 @@ func TestLastLink(t *testing.T) {
 	})
 }
 
-// TestParallelLinks checks that one of two owners gets an identity that both link at once.
+// TestParallelLinks checks that only one of two owners gets an identity that both link at the same
+// time.
 func TestParallelLinks(t *testing.T) {
 	eachLoginSite(t, linkOptions(), func(t *testing.T, g *loginSite) {
 		g.add("bob", alicePassword)
@@ -222,7 +223,7 @@ func TestParallelLinks(t *testing.T) {
 	})
 }
 
-// TestSpend checks that of many callers one spends a hash, and that the mark expires.
+// TestSpend checks that only one of many callers spends a hash, and that the mark expires.
 func TestSpend(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

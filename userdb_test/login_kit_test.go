@@ -195,7 +195,7 @@ func (g *loginSite) exhaust(identifier, origin string) (checked int) {
 	return 0
 }
 
-// waitOf returns err, and how long it says to wait if it is a *userdb.WaitError.
+// waitOf returns err and, if err is a *userdb.WaitError, the wait that it demands.
 func waitOf(err error) (time.Duration, error) {
 	var w *userdb.WaitError
 	if errors.As(err, &w) && errors.Is(err, userdb.ErrTooManyAttempts) {
@@ -245,7 +245,7 @@ func (g *loginSite) storeField(uid, field, text string) {
 	must(g.t, g.raw.HSet(g.t.Context(), "user/uid:"+uid, field, text).Err())
 }
 
-// keysUnder returns the keys of all records that begin with a prefix.
+// keysUnder returns the keys of all records whose keys begin with a prefix.
 func (g *loginSite) keysUnder(prefix string) (keys []string) {
 	g.t.Helper()
 	for _, k := range g.keys(g.t.Context()) {

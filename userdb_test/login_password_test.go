@@ -265,8 +265,8 @@ func (g *loginSite) current(round int) string {
 	return "battery staple " + strings.Repeat("x", round)
 }
 
-// TestUnconfirmed checks that changes that no replica confirms in time are made and reported as
-// events all the same.
+// TestUnconfirmed checks that changes that no replica confirms in time are still made and reported
+// as events.
 func TestUnconfirmed(t *testing.T) {
 	o := loginOptions()
 	o.Replicas, o.ReplicaTimeout = 1000, time.Millisecond

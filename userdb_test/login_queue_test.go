@@ -62,10 +62,10 @@ const strongPassword = alicePassword + " staple"
 const queueLength = 128
 
 // TestThrottledAreNotQueued checks that throttled attempts are refused at once and are not queued,
-// so that they keep nobody else out. The error of a full queue must say how long to wait.
+// so that they keep nobody else out. The error of a full queue must contain the time to wait.
 func TestThrottledAreNotQueued(t *testing.T) {
 	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
-		must(t, g.logIn("alice", alicePassword, "home")) // the pool learns how long a hash takes
+		must(t, g.logIn("alice", alicePassword, "home")) // the pool measures the time of a hash
 		g.exhaust("mallory", "attacker")
 		release := g.blockWorker()
 		var refused sync.WaitGroup
@@ -159,9 +159,9 @@ func (c *crowd) finish(want map[string]int) {
 }
 
 // TestFullQueue checks that callers who find the queue full are refused at once, with an error that
-// says nothing about the password, neither the old nor the new one. Those in the queue must be
-// served. Operators, SetPassword and the holders of tokens must get places, of which one account
-// has only its share. Reads must not wait.
+// says nothing about the old or the new password. Callers in the queue must be served. Operators,
+// SetPassword and the holders of tokens must get places, but one account only its share of them.
+// Reads must not wait.
 func TestFullQueue(t *testing.T) {
 	s := schema.User()
 	s.Types["user"].Password.Strength = 3
@@ -257,8 +257,8 @@ func TestShareOfQueue(t *testing.T) {
 }
 
 // TestActorsShareTheQueue checks that an actor, such as an API key, leaves places in the queue to
-// others, whatever it asks for and however many accounts and origins it names, and that operators
-// sign in whatever actors ask for.
+// others, whatever it calls and however many accounts and origins it names, and that operators can
+// sign in meanwhile.
 func TestActorsShareTheQueue(t *testing.T) {
 	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
 		as := func(name string) context.Context { return userdb.WithActor(t.Context(), userdb.Actor{Name: name}) }

@@ -32,8 +32,8 @@ func bcryptOf(t *testing.T, variant string, cost int, secret string) string {
 	return "$2" + variant + string(hash[3:])
 }
 
-// hashWith returns the hash that a store with these peppers computes for a password, at the cost
-// that the tests use.
+// hashWith returns the hash that a store with these peppers computes for a password, at the cost of
+// the tests.
 func hashWith(t *testing.T, pw string, peppers ...[]byte) string {
 	t.Helper()
 	h, err := password.New(password.Options{Peppers: peppers})
@@ -43,11 +43,11 @@ func hashWith(t *testing.T, pw string, peppers ...[]byte) string {
 	return hash
 }
 
-// An importedHash describes a hash that came from elsewhere, or that the store would make
-// differently today.
+// An importedHash is a hash from another program, or one that the store would make differently
+// today.
 type importedHash struct {
 	name, hash, password string
-	renewed              string // why a login replaces it, "" if it stays
+	renewed              string // the reason why a login replaces it, or "" if it stays
 }
 
 // importedHashes returns hashes to log in with, for a store with these peppers.
@@ -290,7 +290,8 @@ func TestPepperedPasswords(t *testing.T) {
 	})
 }
 
-// A concurrentChange is made to alice during her login. It says which error the login must return.
+// A concurrentChange is made to alice during her login. It contains the error that the login must
+// return.
 type concurrentChange struct {
 	name string
 	do   func(g *loginSite) error
@@ -314,7 +315,7 @@ var concurrentChanges = []concurrentChange{
 	{"another facet", func(g *loginSite) error { return g.putFacet("job", "cook") }, nil},
 }
 
-// nameChanges lists changes after which alice's name is not hers any more.
+// nameChanges lists changes after which alice no longer has her name.
 var nameChanges = []concurrentChange{
 	{"created again with another name", func(g *loginSite) error { return g.recreate("bob", alicePassword) }, userdb.ErrLogin},
 	{"renamed", func(g *loginSite) error { return g.putFacet("name", "bob") }, userdb.ErrLogin},
@@ -361,8 +362,8 @@ func (g *loginSite) beforeCommand(text string, do func()) (done *atomic.Bool) {
 	return done
 }
 
-// TestOvertakenRenewal changes the entry while a login replaces the hash. The login must be decided
-// by the entry as it is after the change.
+// TestOvertakenRenewal changes the entry while a login replaces the hash. The changed entry must
+// decide the result of the login.
 func TestOvertakenRenewal(t *testing.T) {
 	for _, e := range slices.Concat(concurrentChanges, nameChanges) {
 		t.Run(e.name, func(t *testing.T) {
@@ -425,8 +426,8 @@ func TestOvertakenNewPassword(t *testing.T) {
 	}
 }
 
-// TestOvertakenLogin changes the entry while a login waits for a worker. The login must be decided
-// by the entry as it is after the password was checked.
+// TestOvertakenLogin changes the entry while a login waits for a worker. The entry at the time
+// after the check of the password must decide the result of the login.
 func TestOvertakenLogin(t *testing.T) {
 	for _, tt := range slices.Concat(concurrentChanges, externalChanges, nameChanges) {
 		t.Run(tt.name, func(t *testing.T) {
@@ -448,7 +449,7 @@ func TestOvertakenLogin(t *testing.T) {
 }
 
 // TestOvertakenOldPassword changes the entry while ChangePassword waits for a worker. The old
-// password must be checked against the entry as it is after the change.
+// password must be checked against the changed entry.
 func TestOvertakenOldPassword(t *testing.T) {
 	for _, tt := range slices.Concat(concurrentChanges, externalChanges) {
 		t.Run(tt.name, func(t *testing.T) {

@@ -174,7 +174,7 @@ func TestLoginStatusDetails(t *testing.T) {
 	})
 }
 
-// TestClaims checks that Claims returns the records of a value as they are stored.
+// TestClaims checks that Claims returns the stored records of a value.
 func TestClaims(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{})

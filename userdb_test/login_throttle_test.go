@@ -23,8 +23,9 @@ const (
 	ownFailures  = 8
 )
 
-// guessConcurrently tries n wrong passwords at the same time. It returns how many were checked and
-// how many were told to wait. A guess that finds the queue full is repeated; it was not counted.
+// guessConcurrently tries n wrong passwords at the same time. It returns the number that was
+// checked and the number that was told to wait. A guess that finds the queue full does not count
+// and is repeated.
 func (g *loginSite) guessConcurrently(n int, identifier, origin string) (checked, waiting int) {
 	g.t.Helper()
 	var mu sync.Mutex
@@ -58,8 +59,8 @@ func isBusy(err error) bool {
 	return is
 }
 
-// TestParallelGuesses makes 500 guesses at once. No more of them may be checked than if they came
-// one after the other.
+// TestParallelGuesses makes 500 guesses at the same time. No more of them may be checked than of
+// guesses one after the other.
 func TestParallelGuesses(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		must(t, g.logIn("alice", alicePassword, "home"))

@@ -100,7 +100,7 @@ func TestTokenSecrets(t *testing.T) {
 	})
 }
 
-// TestTokenRules checks which tokens cannot be issued.
+// TestTokenRules checks that invalid tokens cannot be issued.
 func TestTokenRules(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for _, tt := range []struct {
@@ -197,8 +197,8 @@ func TestVoidTokens(t *testing.T) {
 	}
 }
 
-// TestTokenOfLostValue takes an address away from an entry as a repair or another program does. A
-// token that was sent to it must be void.
+// TestTokenOfLostValue removes an address from an entry in the way of a repair or another program.
+// A token that was sent to the address must be void.
 func TestTokenOfLostValue(t *testing.T) {
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
 		secret := g.issue(userdb.Token{Purpose: "reset", Field: "email"})
@@ -249,8 +249,8 @@ func TestTokensStayValid(t *testing.T) {
 	})
 }
 
-// TestTokensOfStrangers checks that tokens that somebody keeps asking for push out older ones of
-// their own kind only, and not the link of an operator or a change of the owner's address.
+// TestTokensOfStrangers checks that the many tokens of a visitor who keeps asking push out only
+// older ones of their own kind, and not the link of an operator or a change of the owner's address.
 func TestTokensOfStrangers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx, h := t.Context(), hints.UID("ann")
@@ -358,7 +358,7 @@ func TestChangeOfAddress(t *testing.T) {
 		wantErr(t, "with the old address", g.logIn(before, alicePassword, ""), userdb.ErrLogin)
 		g.wantVoid("an older token for the same address", "change:email", second)
 		same := g.issue(userdb.Token{Purpose: "change:email", Value: after})
-		g.wantRedeem("change:email", same, after) // the address is the same already
+		g.wantRedeem("change:email", same, after) // the address is already the same
 
 		taken := g.issue(userdb.Token{Purpose: "change:email", Value: "bob@example.com"})
 		g.add("bob", "")

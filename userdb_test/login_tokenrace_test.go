@@ -34,8 +34,8 @@ var tokenMethods = []struct {
 	}},
 }
 
-// TestLostRedeems loses requests and replies of tokenMethods. A call that is sent again must
-// succeed although its token is spent by then, and must spend no token twice (I7).
+// TestLostRedeems loses requests and replies of tokenMethods. A repeated call must succeed even if
+// its token has been spent meanwhile, and no token may be spent twice (I7).
 func TestLostRedeems(t *testing.T) {
 	for _, v := range tokenMethods {
 		t.Run(v.name, func(t *testing.T) {
@@ -194,7 +194,7 @@ func (g *loginSite) raceAt(name string, at int, do, other func(ctx context.Conte
 	return true
 }
 
-// raceProblem returns what is wrong after two methods ran at the same time, or "" if nothing is.
+// raceProblem returns the problem after two methods ran at the same time, or "" if there is none.
 func (g *loginSite) raceProblem(name string, ours, theirs error) string {
 	method, other, _ := strings.Cut(name, " | ")
 	for _, err := range []error{ours, theirs} {

@@ -9,7 +9,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// passwordForms lists kinds of passwords, and how many hashes a check of each computes.
+// passwordForms lists kinds of passwords, and the number of hashes that a check of each computes.
 var passwordForms = []struct {
 	name, password string
 	hashes         uint64

@@ -15,8 +15,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A lossyCase describes a call that is made while requests or replies are lost, on the store that
-// lossyStore prepares.
+// A lossyCase describes a call on the store of lossyStore while requests or replies are lost.
 type lossyCase struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type) error
@@ -84,8 +83,8 @@ func lossyStore(t *testing.T, s *site) *userdb.Type {
 	return users
 }
 
-// comparableRecords returns the records after a call, without what differs from run to run:
-// revisions, random UIDs and hashes.
+// comparableRecords returns the records after a call, without the parts that differ from run to
+// run: revisions, random UIDs and hashes.
 func (s *site) comparableRecords() map[string]string {
 	s.t.Helper()
 	records := s.dump(context.Background())
@@ -214,8 +213,8 @@ func othersTake(value string) otherWrites {
 	}
 }
 
-// lossesAmongOthers lists calls whose first attempt gets no reply, what other callers write before
-// the next attempt, and the error that the call must return.
+// lossesAmongOthers lists calls whose first attempt gets no reply, the writes of other callers
+// before the next attempt, and the error that the call must return.
 var lossesAmongOthers = []struct {
 	method string
 	others otherWrites

@@ -214,7 +214,7 @@ func (x *machine) recordWrite(t *rapid.T, a *account, e userdb.Entry) {
 	x.seen = append(x.seen, e)
 }
 
-// wantEntry checks that an entry is what the model has under the UID.
+// wantEntry checks that an entry equals the model's account with the UID.
 func (x *machine) wantEntry(t *rapid.T, e userdb.Entry, uid string) {
 	a := x.m.accounts[uid]
 	got := map[string]string{}
@@ -278,7 +278,8 @@ func (x *machine) checkUpdate(t *rapid.T, a *account, next map[string]string, e 
 	x.wantEntry(t, e, uid)
 }
 
-// save saves an entry as it was at any earlier time. A stale one must change nothing (I6).
+// save saves an entry that was read or written at any earlier time. A stale one must change nothing
+// (I6).
 func (x *machine) save(t *rapid.T) {
 	if len(x.seen) == 0 {
 		t.Skip("nothing was read")

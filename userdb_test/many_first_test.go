@@ -22,7 +22,7 @@ func (g *loginSite) editAlice(edit func(e *userdb.Entry)) userdb.Entry {
 	return e
 }
 
-// verify adds an address to alice, or marks it as verified, as its owner does.
+// verify adds an address to alice, or marks it as verified, in the way of its owner.
 func (g *loginSite) verify(address string) {
 	g.t.Helper()
 	secret := g.issue(userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: address})
@@ -54,7 +54,7 @@ func (g *loginSite) wantLogin(why, identifier string, want bool) {
 	}
 }
 
-// wantSent checks which address a secret is sent to, for visitors who type an identifier and for
+// wantSent checks the address that a secret is sent to, for visitors who type an identifier and for
 // the application. If want is "", no address gets one.
 func (g *loginSite) wantSent(why, typed, want string) {
 	g.t.Helper()
@@ -112,8 +112,8 @@ func TestManyChangeToken(t *testing.T) {
 	}
 }
 
-// TestManyFirstGoes checks which value follows the first, and that a value that nobody has verified
-// gains nothing by that.
+// TestManyFirstGoes checks which value becomes the first when the first is removed, and that an
+// unverified value gains nothing by that.
 func TestManyFirstGoes(t *testing.T) {
 	const work, home, club = "alice@work.example", "alice@home.example", "alice@club.example"
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
@@ -152,7 +152,8 @@ func TestManyFirstGoes(t *testing.T) {
 		}
 		g.wantRedeem("verify", secret, "")
 
-		// Nothing but a proof changes that: neither another spelling nor the loss of the others.
+		// Only a verification changes that, and neither another spelling nor the loss of the other
+		// values does.
 		g.editAlice(func(e *userdb.Entry) { e.DropText("email", home); e.DropText("email", club) })
 		for _, spelling := range []string{work, "Alice@work.example", "alice@WORK.example"} {
 			g.editAlice(func(e *userdb.Entry) { e.Put("email", schema.Text(spelling)) })
@@ -195,7 +196,7 @@ func TestManyFirstGoes(t *testing.T) {
 	})
 }
 
-// TestManyRepairedFirst checks which value a repair makes the first, and with which marks.
+// TestManyRepairedFirst checks the first value after a repair, and its marks.
 func TestManyRepairedFirst(t *testing.T) {
 	const work, home = "alice@work.example", "alice@home.example"
 	bob, _ := recordkey.PRK("user", "uid", "bob")

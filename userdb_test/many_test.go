@@ -18,7 +18,7 @@ import (
 )
 
 // manySchema returns a schema with two fields that may have several values, one that may not, and
-// one with several values that nobody types.
+// an untyped field with several values.
 func manySchema() schema.Schema {
 	return schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Password: &schema.Password{},
@@ -138,7 +138,7 @@ func (m *manySteps) edit(e *userdb.Entry, fields map[string][]string) {
 	fields[field] = texts
 }
 
-// step makes one change. It reports what happened.
+// step makes one change and reports the outcome.
 func (m *manySteps) step(ctx context.Context) {
 	uid := fmt.Sprint("u", m.rnd.IntN(4))
 	was, exists := m.model[uid]
@@ -287,9 +287,9 @@ func TestManyRaces(t *testing.T) {
 	})
 }
 
-// TestManyWanted lets 64 callers want one value, as the first or a further value of new and of old
-// entries, in two fields. One of them gets it. Readers find only an entry that has it, and find it
-// as soon as a caller knows that it has it.
+// TestManyWanted lets 64 callers compete for one value, as the first or a further value of new and
+// of existing entries, in two fields. Exactly one must get it. Readers must find only an entry that
+// has the value, and must find it as soon as its caller has the answer.
 func TestManyWanted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -350,8 +350,8 @@ func TestManyWanted(t *testing.T) {
 	})
 }
 
-// TestUntypedValues checks that values that nobody types neither sign in nor are found by a search
-// in any field, even if another entry has them elsewhere.
+// TestUntypedValues checks that untyped values cannot sign in and are not found by a search in any
+// field, even if another entry has them in another field.
 func TestUntypedValues(t *testing.T) {
 	o := loginOptions()
 	o.Schema.Types["user"].Fields["ext"] = schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered, Typed: new(false), Many: 3}
@@ -403,7 +403,7 @@ func manyLogins() userdb.Options {
 	return o
 }
 
-// TestManySignIn checks which of several values sign in, and which of them secrets are sent to.
+// TestManySignIn checks which of several values can sign in, and to which of them secrets are sent.
 func TestManySignIn(t *testing.T) {
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -475,7 +475,7 @@ func TestManySignIn(t *testing.T) {
 	})
 }
 
-// TestManyAdd checks which tokens that add a value are issued and redeemed.
+// TestManyAdd checks the issue and the redemption of tokens that add a value.
 func TestManyAdd(t *testing.T) {
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

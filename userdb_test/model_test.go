@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A model holds what a store must hold, in plain maps.
+// A model holds the expected content of a store, in plain maps.
 type model struct {
 	ns       recordkey.Namespace
 	fold     schema.Fold

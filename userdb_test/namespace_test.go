@@ -102,7 +102,7 @@ func wantOwn(t *testing.T, users *userdb.Type, path string, q userdb.Query) {
 }
 
 // TestRemoveInNamespace empties one namespace after another. The records of all others must stay
-// as they are, byte by byte.
+// unchanged, byte by byte.
 func TestRemoveInNamespace(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		views := fillNamespaces(t, s)

@@ -247,7 +247,7 @@ func (g *loginSite) delayCommand(late, at int) (more, sooner, created bool) {
 
 // TestCreateOnceForgotten checks a corrected request that relies on the reservation of the request
 // that it corrects, while another call forgets that one and a delayed command of it arrives. The
-// corrected request never returns an entry that it did not ask for.
+// corrected request must never return an entry of another request.
 func TestCreateOnceForgotten(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		g.needs(manyClients)
@@ -318,10 +318,10 @@ func (g *loginSite) forgetMeanwhile(late, forgotten, at int) (more, again, soone
 	return more, again, sooner
 }
 
-// TestCreateOnceTakenOver delays one command of a request that chooses a UID until another request,
-// of another name, wants the same UID. The first call counts as dead by then, and its command
-// arrives before one of the other's commands. One of the two requests must get the UID, whichever
-// is repeated, and the other one must be refused.
+// TestCreateOnceTakenOver delays one command of a request that chooses a UID until a request with
+// another name wants the same UID. By then the first call counts as dead. Its command arrives
+// before one of the other's commands. One of the two requests must get the UID, whichever is
+// repeated, and the other one must be refused.
 func TestCreateOnceTakenOver(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		g.needs(manyClients)

@@ -312,9 +312,9 @@ func (g *loginSite) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
 	return true
 }
 
-// TestCreateOnceCutOffAfterSchemaChange does what TestCreateOnceCutOff does with calls that fail,
-// after the stored schema has changed. The first attempt of such a call begins the request, and a
-// later one fails.
+// TestCreateOnceCutOffAfterSchemaChange repeats the failing calls of TestCreateOnceCutOff after the
+// stored schema has changed. The first attempt of such a call begins the request, and a later one
+// fails.
 func TestCreateOnceCutOffAfterSchemaChange(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		g.needs(manyClients)

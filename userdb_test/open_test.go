@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// TestOpenRefuses opens stores that do not exist or cannot be used. The error must say what is
-// wrong, without the password.
+// TestOpenRefuses opens stores that do not exist or cannot be used. The error must name the
+// problem, without the password.
 func TestOpenRefuses(t *testing.T) {
 	cases := []struct {
 		url   string

@@ -2,6 +2,7 @@ package userdb_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"pgregory.net/rapid"
 
 	"github.com/coffeenode/userdb/hints"
@@ -35,8 +37,8 @@ type row struct {
 	value schema.Value
 }
 
-// compareRows orders rows as the store does, but compares them in another way. Among texts with the
-// same canonical form, those that are written in that form come last.
+// compareRows orders rows like the store, but with other code. Among texts with the same canonical
+// form, those that are written in that form come last.
 func compareRows(a, b row) int {
 	as, bs := a.value.Text(), b.value.Text()
 	return cmp.Or(compareValues(a.value, b.value), boolInt(canonical(as) == as)-boolInt(canonical(bs) == bs), strings.Compare(as, bs),
@@ -214,6 +216,49 @@ func wantBack(rt *rapid.T, t *testing.T, typ *userdb.Type, q userdb.Query, page 
 	}
 }
 
+// TestCountByOrder checks that entries are counted by an ordered index, with one command and without
+// a scan. On a cluster this is an estimate, and all entries are counted exactly by default.
+func TestCountByOrder(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		typ := typeOf(t, s.open(userdb.Options{Schema: orderedSchema()}), "user")
+		for _, uid := range []string{"u1", "u2", "u3"} {
+			add(t, typ, uid, "name", "name of "+uid)
+		}
+		_, err := typ.Update(ctx, hints.UID("u3"), putText("last", "Zorn"))
+		must(t, err)
+		for _, c := range []struct {
+			q       userdb.Query
+			command string
+			want    int64
+		}{
+			{userdb.Query{}, "zcard", 3},
+			{userdb.Query{Limit: 1}, "zcard", 3},
+			{userdb.Query{Order: "last"}, "zcard", 3},
+			{userdb.Query{Order: "last", Prefix: "zo"}, "zlexcount", 1},
+			{userdb.Query{Order: "last", LT: new(schema.Text("a"))}, "zlexcount", 0},
+		} {
+			var commands []string
+			s.tap.set(func(_ context.Context, sent []redis.Cmder, send func() error) error {
+				for _, cmd := range sent {
+					commands = append(commands, cmd.Name())
+				}
+				return send()
+			})
+			total, err := typ.Count(ctx, c.q)
+			s.tap.set(nil)
+			must(t, err)
+			scans := !s.has(oneScript) && c.q.Order == ""
+			if want := (userdb.Total{Entries: c.want, Estimate: !s.has(oneScript) && !scans}); total != want {
+				t.Errorf("%+v: got %+v, want %+v", c.q, total, want)
+			}
+			if !scans && !slices.Equal(commands, []string{c.command}) {
+				t.Errorf("%+v: sent %q, want only %s", c.q, commands, c.command)
+			}
+		}
+	})
+}
+
 // TestOrderedChanges checks that an ordered index follows the changes of its entries.
 func TestOrderedChanges(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
@@ -248,6 +293,19 @@ func TestOrderedChanges(t *testing.T) {
 		want("without a value", listed(userdb.Query{}), "u3 u2 u1")
 		want("without a value, reverse", listed(userdb.Query{Reverse: true}), "u1 u2 u3")
 		want("without a value, bounded", listed(userdb.Query{LTE: new(schema.Text("z"))}), "u2")
+		for _, q := range []userdb.Query{
+			{LTE: new(schema.Text("z"))},
+			{GT: new(schema.Text("zorn"))},
+			{Prefix: "z"},
+			{Prefix: "zo", Reverse: true},
+			{GTE: new(schema.Text("z")), LT: new(schema.Text("a"))},
+		} {
+			names := strings.Fields(listed(q))
+			q.Order = "last"
+			if total, err := typ.Count(ctx, q); err != nil || total.Entries != int64(len(names)) {
+				t.Errorf("%+v: counted %+v, %v, want %d", q, total, err, len(names))
+			}
+		}
 		want("after two", listed(userdb.Query{Skip: 2}), "u1")
 		want("after two, reverse", listed(userdb.Query{Skip: 2, Reverse: true}), "u3")
 		want("after all", listed(userdb.Query{Skip: 3}), "")

@@ -56,8 +56,7 @@ var createDeviations = []deviation{
 	{call: "create_user#111 ", what: "create", got: "name", reason: "the value is another entry's e-mail address (I2); the original accepted it"},
 }
 
-// newEntry returns an entry with the values that the original wrote, and with the password that the
-// call gave.
+// newEntry returns an entry with the values that the original wrote and the password of the call.
 func (c call) newEntry(t *testing.T, typ schema.Type) (userdb.NewEntry, error) {
 	t.Helper()
 	n := userdb.NewEntry{UID: c.Outcome.UID, Facets: schema.Facets{}}
@@ -91,8 +90,8 @@ func fieldOf(err error) string {
 }
 
 // TestOriginalCreates repeats the calls of the original. Apart from createDeviations, the store
-// must accept what the original accepted and write the same. After that, no other entry can take
-// any of the values.
+// must accept the same calls as the original and write the same records. After that, no other entry
+// can take any of the values.
 func TestOriginalCreates(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{Schema: originalSchema(t)})
@@ -121,8 +120,8 @@ func TestOriginalCreates(t *testing.T) {
 	})
 }
 
-// wantAsWritten checks that the entries are stored as the original wrote them, apart from the
-// password hash and the store's own fields.
+// wantAsWritten checks that the stored entries equal those of the original, apart from the password
+// hash and the store's own fields.
 func (s *site) wantAsWritten(taken []call) {
 	s.t.Helper()
 	records := s.dump(s.t.Context())

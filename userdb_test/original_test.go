@@ -103,7 +103,7 @@ func (s *site) loadOriginal() map[string]fixture {
 	return all
 }
 
-// An answer is what the original returned: a value with its JavaScript types, or an error.
+// An answer is a result of the original: a value with its JavaScript types, or an error.
 type answer struct {
 	Result json.RawMessage
 	Error  string
@@ -169,7 +169,7 @@ type read struct {
 	Wrong        answer `json:"authenticate_wrong"`
 }
 
-// A deviation describes an answer that differs from the original's on purpose.
+// A deviation describes an answer that deliberately differs from the original's.
 type deviation struct {
 	call, what, got, reason string
 	used                    bool
@@ -207,7 +207,7 @@ var readDeviations = []deviation{
 	{call: "create_user#109 ", what: "wrong password", got: refused, reason: over72},
 }
 
-// originalDamage lists what audit finds in the original's records.
+// originalDamage lists the damage that audit finds in the original's records.
 var originalDamage = []string{
 	"I1 user/name:+(user+)/~prk", "I1 user/name:+(x+)/~prk", "I4 user/name:{user}/~prk", "I4 user/name:{x}/~prk",
 	"I1 user/name:tab+x09here/~prk", "I4 user/name:tab\there/~prk",

@@ -6,8 +6,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestPasskeyRaisesOnce checks that one of 20 callers with one answer of a passkey raises a
-// session, whether the passkey counts its answers or not.
+// TestPasskeyRaisesOnce checks that only one of 20 callers with the same answer of a passkey raises
+// a session, whether or not the passkey counts its answers.
 func TestPasskeyRaisesOnce(t *testing.T) {
 	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
 		ctx, keys := t.Context(), g.passkeys()

@@ -35,7 +35,7 @@ type app struct {
 	g      *loginSite
 	id     string
 	secret []byte
-	codes  []string // recovery codes that were not used
+	codes  []string // unused recovery codes
 }
 
 // code returns the code that the app shows now.
@@ -43,7 +43,7 @@ func (a *app) code() string { return a.codeAt(a.g.clock()) }
 
 func (a *app) codeAt(at time.Time) string { return totp.Code(a.secret, totp.Step(at)) }
 
-// wrong returns a code that the app shows at no time near now.
+// wrong returns a code that the app does not show at any time near now.
 func (a *app) wrong() string {
 	for n := 0; ; n++ {
 		code := fmt.Sprintf("%06d", n)
@@ -57,7 +57,7 @@ func (a *app) wrong() string {
 	}
 }
 
-// nextCode returns a code that was not used yet, after it has advanced the clock to its time.
+// nextCode advances the clock to the time of the next unused code and returns that code.
 func (a *app) nextCode() string {
 	a.g.advance(30 * time.Second)
 	return a.code()
@@ -70,7 +70,7 @@ func (g *loginSite) enrol() (a *app, secret string) {
 	return g.enrolIn(secret)
 }
 
-// enrolIn does the same from a session. The secret returned is that of the session which is then
+// enrolIn does the same in a session. The returned secret is that of the session that is then
 // valid.
 func (g *loginSite) enrolIn(session string) (a *app, secret string) {
 	g.t.Helper()
@@ -112,7 +112,7 @@ func (g *loginSite) prove(p userdb.Proof, origin string) error {
 	return err
 }
 
-// TestTOTP checks how somebody enrols an authenticator app, signs in with it, and removes it.
+// TestTOTP enrols an authenticator app, signs in with it, and removes it.
 func TestTOTP(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -176,8 +176,8 @@ func TestTOTP(t *testing.T) {
 	})
 }
 
-// TestRecoveryCodes checks that each recovery code is good once, however it is typed, and that new
-// ones replace all of them.
+// TestRecoveryCodes checks that each recovery code is valid once, in every way of typing it, and
+// that new codes replace all of them.
 func TestRecoveryCodes(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -203,8 +203,8 @@ func TestRecoveryCodes(t *testing.T) {
 	})
 }
 
-// TestOneCodeOneLogin checks that of many callers with one code, each with a ticket of its own, one
-// succeeds, and of many with one ticket also.
+// TestOneCodeOneLogin checks that only one of many callers with the same code succeeds, with a
+// ticket for each and with one ticket for all.
 func TestOneCodeOneLogin(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		a, _ := g.enrol()
@@ -255,8 +255,8 @@ func TestOneCodeOneLogin(t *testing.T) {
 	})
 }
 
-// TestGuessedCodes checks how many codes can be guessed: five with a ticket, and twenty over all
-// tickets, and that strangers cannot lock out the owner.
+// TestGuessedCodes checks that at most five codes can be guessed with one ticket and twenty with
+// all tickets, and that strangers cannot lock out the owner.
 func TestGuessedCodes(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -294,7 +294,7 @@ func TestGuessedCodes(t *testing.T) {
 		wantErr(t, "the right code from elsewhere", g.prove(userdb.TOTP(a.nextCode()), "203.0.113.1"), userdb.ErrTooManyAttempts)
 		must(t, g.prove(userdb.TOTP(a.nextCode()), "192.0.2.1"))
 		must(t, g.prove(userdb.RecoveryCode(a.codes[0]), "203.0.113.1"))
-		must(t, g.prove(userdb.TOTP(a.nextCode()), "203.0.113.1")) // it is known since
+		must(t, g.prove(userdb.TOTP(a.nextCode()), "203.0.113.1")) // now this origin is familiar
 		_, err := g.users.ResetPassword(ctx, "reset", g.issue(userdb.Token{Purpose: "reset"}), alicePassword)
 		wantErr(t, "ResetPassword", err, userdb.ErrFactor)
 		wantErr(t, "from elsewhere, after a reset", g.prove(userdb.TOTP(a.nextCode()), "203.0.113.77"), userdb.ErrTooManyAttempts)
@@ -303,8 +303,8 @@ func TestGuessedCodes(t *testing.T) {
 	})
 }
 
-// TestWhoChangesFactors checks that only a session that was verified lately, on the level of the
-// entry, changes factors.
+// TestWhoChangesFactors checks that only a recently verified session, on the level of the entry,
+// can change factors.
 func TestWhoChangesFactors(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -363,8 +363,8 @@ func TestWhoChangesFactors(t *testing.T) {
 	})
 }
 
-// TestTicketsOfOthers checks that a ticket is good for the entry, type and namespace that it was
-// issued for only, for five minutes, and ends with the sessions of the entry.
+// TestTicketsOfOthers checks that a ticket is valid for five minutes and only for its entry, type
+// and namespace, and that it ends with the sessions of the entry.
 func TestTicketsOfOthers(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -445,7 +445,8 @@ func TestRotateKeys(t *testing.T) {
 		wantErr(t, "the old key alone", with("a"), userdb.ErrCorrupt)
 		must(t, with("b"))
 
-		// A secret that cannot be decrypted does not keep the others of the entry from rotating.
+		// A secret that cannot be decrypted does not stop the rotation of the entry's other
+		// secrets.
 		e, err := g.users.Find(ctx, uid("alice"))
 		must(t, err)
 		record, err := factor.Key(e.Key())
@@ -464,8 +465,8 @@ func TestRotateKeys(t *testing.T) {
 	})
 }
 
-// TestFactorsNeedSchema checks that nobody enrols a factor unless the stored schema allows it, so
-// that all programs know what it means.
+// TestFactorsNeedSchema checks that a factor can be enrolled only if the stored schema allows it,
+// so that all programs know factors.
 func TestFactorsNeedSchema(t *testing.T) {
 	o := factorOptions()
 	o.Schema = plainUser()
@@ -476,8 +477,8 @@ func TestFactorsNeedSchema(t *testing.T) {
 	})
 }
 
-// TestConfirmTwice has an authenticator app confirmed by two calls at the same time, as by a second
-// click. One of them must fail and leave the factors of the other alone.
+// TestConfirmTwice confirms an authenticator app by two calls at the same time, like a double
+// click. One of them must fail and must not change the factors of the other.
 func TestConfirmTwice(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -533,7 +534,7 @@ func TestFactorsStay(t *testing.T) {
 	})
 }
 
-// TestFactorSecrets checks that no secret is stored, logged or printed as it is.
+// TestFactorSecrets checks that no secret is stored, logged or printed in clear.
 func TestFactorSecrets(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A record is a Redis record as it is stored.
+// A record is a stored Redis record.
 type record struct {
 	kind    string // string, hash, set, list, zset, or another type of the server
 	text    string // of a string
@@ -137,7 +137,7 @@ func formatRecords(records map[string]record, prefix string) map[string]string {
 	return lines
 }
 
-// diffRecords describes how two dumps differ. It returns "" if they do not.
+// diffRecords describes the differences between two dumps, or returns "" if there are none.
 func diffRecords(before, after map[string]string) string {
 	var lines []string
 	for _, k := range slices.Sorted(maps.Keys(before)) {
@@ -237,7 +237,7 @@ func hasFacets(r record) bool {
 	return live(r) || r.kind == "hash" && slices.ContainsFunc(slices.Collect(maps.Keys(r.fields)), isFacet)
 }
 
-// secondary returns the canonical form of an entry's value, as it was when its SRK was written.
+// secondary returns the canonical form of an entry's value at the time when its SRK was written.
 func secondary(r record, field string) string {
 	if v, ok := r.fields["~skv:"+field]; ok {
 		return v
@@ -308,7 +308,7 @@ func furtherValue(name, text string) (field, value, written string, is bool) {
 
 func isFacet(field string) bool { return !strings.HasPrefix(field, "~") }
 
-// secondary checks a value of an entry, which is kept as its canonical form value.
+// secondary checks a value of an entry. The entry stores its canonical form in value.
 func (a *auditor) secondary(key recordkey.Key, typ schema.Type, field, value, written string) {
 	if value != typ.Canonical(written) {
 		a.report(1, key.String())

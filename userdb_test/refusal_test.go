@@ -24,7 +24,7 @@ type refusal struct {
 	begin       func(s *site, admin *redis.Conn)
 	end         func(s *site, admin *redis.Conn)
 	reads       bool   // the server also refuses reads
-	methods     string // which of refusedMethods are refused, with spaces between their names
+	methods     string // the refused ones of refusedMethods, with spaces between their names
 }
 
 // runCommands sends each command on a connection that the server does not refuse. A command has
@@ -217,7 +217,7 @@ func TestRefusingServer(t *testing.T) {
 	}
 }
 
-// noticeClosedConnections makes the client notice which connections the server has closed. If a
+// noticeClosedConnections makes the client notice the connections that the server has closed. If a
 // call used one of them, its outcome would be unknown.
 func (s *site) noticeClosedConnections() {
 	for range 20 {

@@ -25,7 +25,7 @@ func wideSchemaWith(change func(*schema.Type)) schema.Schema {
 var schemaChanges = []struct {
 	name   string
 	schema schema.Schema
-	words  []string // of the error; none if the schema can be used
+	words  []string // words of the error; none if the schema can be used
 }{
 	{"the same", wideSchemaWith(func(*schema.Type) {}), nil},
 	{"a new plain field", wideSchemaWith(func(t *schema.Type) { t.Fields["city"] = schema.Field{} }), nil},

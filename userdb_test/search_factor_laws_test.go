@@ -18,11 +18,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A factorState is what the store holds of the entry after a step.
+// A factorState holds the store's records of the entry after a step.
 type factorState struct {
 	by       int // the actor of the step
 	entry    store.Record
-	password string // the letter of the one that was set last
+	password string // the letter of the latest password
 	members  map[string]string
 	sessions map[string]session.Session
 }
@@ -36,7 +36,7 @@ func (s factorState) admits() bool {
 
 func (s factorState) mark() factor.Mark { return factor.Mark(s.entry.Fields[factor.FieldMark]) }
 
-// readState reads what the store holds of the entry after a step.
+// readState reads the store's records of the entry after a step.
 func (d *factorExecution) readState(by int) factorState {
 	ctx := context.Background()
 	key := d.account.read.Key()
@@ -74,7 +74,7 @@ func (d *factorExecution) report(format string, args ...any) {
 	}
 }
 
-// checkStep checks what must be true after every step, even if all actors stopped there.
+// checkStep checks the rules that must hold after every step, even if all actors stopped there.
 func (d *factorExecution) checkStep() {
 	was, now := d.history[len(d.history)-2], d.history[len(d.history)-1]
 	d.mu.Lock()
@@ -82,7 +82,7 @@ func (d *factorExecution) checkStep() {
 	at, what := len(d.history)-1, d.running[now.by]
 	d.checkEntry(what, now)
 
-	// What ends the sessions and tickets of an entry gives it another generation.
+	// A change that ends the sessions and tickets of an entry gives it another generation.
 	lost := slices.ContainsFunc(was.mark().Names(), func(name string) bool {
 		return !strings.HasPrefix(name, factor.Recovery) && !slices.Contains(now.mark().Names(), name)
 	})
@@ -165,8 +165,8 @@ func (d *factorExecution) generationAt(rev string) string {
 	return ""
 }
 
-// checkEntry checks that a process that reads the entry and its factors finds all of it, so that
-// its owner is not locked out.
+// checkEntry checks that a process that reads the entry and its factors finds all their parts, so
+// that the owner is not locked out.
 func (d *factorExecution) checkEntry(what string, s factorState) {
 	if !s.entry.Live() {
 		return
@@ -190,7 +190,7 @@ func (d *factorExecution) unreported() string {
 	return ", and check does not report it"
 }
 
-// verify returns what is wrong after an execution, or "" if nothing is.
+// verify returns the problem after an execution, or "" if there is none.
 func (s *factorStore) verify() string {
 	d := s.current
 	used := map[string]string{} // operations that used a code or a ticket
@@ -228,8 +228,7 @@ func (s *factorStore) verify() string {
 	return d.violation
 }
 
-// verifyResult checks that an operation that succeeded could, and that one that failed had a
-// reason.
+// verifyResult checks that a successful operation was possible, and that a failed one had a reason.
 func (d *factorExecution) verifyResult(o factorResult) {
 	during, last := d.history[o.begin:o.mid+1], d.history[o.mid]
 	words := o.words()
@@ -273,9 +272,9 @@ func (d *factorExecution) verifyResult(o factorResult) {
 	}
 }
 
-// disturbed reports whether somebody else has changed what an operation depends on, before or while
-// it ran: the generation and factors of the entry, the session of its owner, what is being
-// enrolled, and its password.
+// disturbed reports whether somebody else has changed a dependency of an operation, before or while
+// it ran: the generation, factors and password of the entry, the session of its owner, or the
+// factor that is being enrolled.
 func (d *factorExecution) disturbed(o factorResult) bool {
 	first := d.history[0]
 	for _, s := range d.history[:o.end+1] {
@@ -310,7 +309,7 @@ func (d *factorExecution) rivals(o factorResult) bool {
 	})
 }
 
-// inForce reports whether the factor that a proof is for lets somebody sign in.
+// inForce reports whether the factor of a proof lets somebody sign in.
 func (d *factorExecution) inForce(s factorState, proof string) bool {
 	return s.admits() && slices.Contains(s.mark().Names(), d.factorOf(proof))
 }
@@ -333,7 +332,7 @@ func (d *factorExecution) verifyProve(o factorResult, last factorState) {
 	if o.err == nil && issued.Generation != last.generation() {
 		d.report("%s succeeded with a ticket of before", o.operation)
 	}
-	sound := true // nothing hinders the owner
+	sound := true // nothing stops the owner
 	for _, s := range d.history[min(born, o.end) : o.end+1] {
 		sound = sound && s.admits() && s.generation() == issued.Generation && s.mark() == d.history[born].mark()
 	}
@@ -377,7 +376,7 @@ func (d *factorExecution) verifyKey(o factorResult, last factorState) {
 	}
 }
 
-// verifyRecord checks what is left in the record of factors.
+// verifyRecord checks the final record of factors.
 func (d *factorExecution) verifyRecord() {
 	ctx := context.Background()
 	last := d.history[len(d.history)-1]
@@ -419,8 +418,7 @@ func (d *factorExecution) verifyRecord() {
 	}
 }
 
-// verifyTickets checks that tickets of an earlier generation are worth nothing, even with a right
-// code.
+// verifyTickets checks that tickets of an earlier generation are useless, even with a right code.
 func (d *factorExecution) verifyTickets() {
 	last := d.history[len(d.history)-1]
 	if len(d.ended) == 0 {
@@ -455,7 +453,7 @@ func (d *factorExecution) prove(ticket string) (userdb.Entry, error) {
 }
 
 // verifyOwner checks that the owner can sign in at the end, with the factors that the entry has,
-// and that codes which were used are good for nothing.
+// and that used codes are useless.
 func (d *factorExecution) verifyOwner(used map[string]string) {
 	ctx, last := context.Background(), d.history[len(d.history)-1]
 	if !last.admits() || d.scenario.start == "guessed" {
@@ -494,7 +492,7 @@ func (d *factorExecution) verifyOwner(used map[string]string) {
 	}
 }
 
-// verifyCodes checks that the owner has recovery codes that are good.
+// verifyCodes checks that the owner's recovery codes are valid.
 func (d *factorExecution) verifyCodes(refused *userdb.FactorError, last factorState) {
 	ctx := context.Background()
 	sets := [][]string{d.account.codes}

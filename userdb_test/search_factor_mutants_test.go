@@ -14,12 +14,12 @@ import (
 	"github.com/coffeenode/userdb/internal/store/session"
 )
 
-// A factorMutant is the store without one safeguard: a script is another one, or an operation gets
+// A factorMutant is the store without one safeguard: a script is replaced, or an operation gets
 // other replies or sends other arguments.
 type factorMutant struct {
 	name      string
 	scenario  factorScenario
-	operation string // prefix of those that lack the safeguard
+	operation string // prefix of the operations that lack the safeguard
 	script    redisx.Script
 	old, new  string // texts in the script
 	read      func(d *factorExecution, who *actor, entry map[string]string)
@@ -58,7 +58,7 @@ func (m *factorMutant) tamper(s *factorStore) *tamper {
 	}
 }
 
-// hideFactors makes an entry look as to a program that does not know factors.
+// hideFactors shows an entry without factors, like a program that does not know factors.
 func hideFactors(_ *factorExecution, _ *actor, entry map[string]string) {
 	if entry[factor.FieldMark] != "" {
 		entry[store.FieldPassword] = entry[factor.FieldHash]
@@ -93,7 +93,7 @@ func keepGeneration(d *factorExecution, args []any) {
 	}
 }
 
-// keepRecord makes a change leave the record of factors alone.
+// keepRecord makes a change keep the record of factors.
 func keepRecord(d *factorExecution, args []any) {
 	key, err := factor.Key(d.account.read.Key())
 	must(d.t, err)

@@ -57,7 +57,7 @@ func (s factorScenario) String() string {
 	return s.start + ": " + strings.Join(s.actors, " | ")
 }
 
-// A factorAccount is an entry with what its owner knows, before an execution.
+// A factorAccount is an entry before an execution, with the secrets that its owner knows.
 type factorAccount struct {
 	uid     string
 	records []factorRecord
@@ -72,7 +72,7 @@ type factorAccount struct {
 	read    userdb.Entry      // as a login returned it before the entry had a factor
 }
 
-// A factorRecord is a record as it was before an execution.
+// A factorRecord is a record before an execution.
 type factorRecord struct {
 	key, kind string
 	fields    map[string]string
@@ -81,7 +81,7 @@ type factorRecord struct {
 	life      time.Duration
 }
 
-// A factorResult describes an operation that has ended, and between which steps it ran.
+// A factorResult describes an ended operation and the steps between which it ran.
 type factorResult struct {
 	operation  string
 	who        int
@@ -290,7 +290,7 @@ func (s *factorStore) keys() (all []string) {
 	return all
 }
 
-// save keeps the records of the entry, and restore writes them again.
+// save stores the records of the entry in memory, and restore writes them again.
 func (s *factorStore) save() {
 	ctx := s.t.Context()
 	for _, key := range s.keys() {
@@ -385,10 +385,9 @@ func hashOf(secret string) string {
 
 func ticketName(secret string) string { return "ticket/" + hashOf(secret) }
 
-// proof returns the proof that a word stands for: the code of an app for the step before, at or
-// after the clock's, as in "a-", "a" and "a+"; a recovery code, as in "r0"; the answer of the
-// passkey with a counter, as in "k7", for a purpose; or a wrong code, as "x" of an app or "y" of
-// recovery.
+// proof returns the proof for a word: "a-", "a" and "a+" are the code of app a for the step before,
+// at and after the clock's; "r0" is a recovery code; "k7" is the answer of the passkey with a
+// counter, for a purpose; "x" is a wrong code of an app, and "y" a wrong recovery code.
 func (s *factorStore) proof(word, purpose string) userdb.Proof {
 	if n, is := strings.CutPrefix(word, "k"); is {
 		return s.answer(purpose, purpose+word, n)
@@ -424,7 +423,7 @@ func (s *factorStore) code(word string) string {
 	return totp.Code(s.account.secrets[word[:1]], s.account.step+int64(steps))
 }
 
-// factorOf returns the member that a proof is for.
+// factorOf returns the member of a proof's factor.
 func (s *factorStore) factorOf(word string) string {
 	if strings.HasPrefix(word, "r") || word == "y" {
 		for name := range s.account.factors() {
@@ -572,7 +571,7 @@ func (d *factorExecution) do(ctx context.Context, o *factorResult) {
 	}
 }
 
-// enrolInto enrols another app in a session, and keeps what its owner is given.
+// enrolInto enrols another app in a session, and keeps the owner's secrets.
 func (d *factorExecution) enrolInto(ctx context.Context, o *factorResult, session string) error {
 	e, err := d.users.EnrolTOTP(ctx, session, userdb.TOTPOptions{})
 	if err != nil {

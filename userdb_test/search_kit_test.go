@@ -26,7 +26,7 @@ import (
 // If it arrives before anything else happens, only its reply was lost.
 type explorer struct {
 	start         func(*execution) // starts the actors of an execution
-	verify        func() string    // returns what is wrong after an execution, or ""
+	verify        func() string    // returns the problem after an execution, or ""
 	tamper        *tamper          // nil for none
 	preemptions   int
 	mayDelay      func(redis.Cmder) bool // which scripts may be delayed, one in each execution
@@ -58,7 +58,7 @@ type execution struct {
 	known    int // the first choice in a state that an earlier execution has reached; -1: none
 }
 
-// A choice is a moment of an execution: who could continue, and who did.
+// A choice is a moment of an execution: the actors that could continue, and the one that did.
 type choice struct {
 	options     []int // actors, beginning with that of the last step, and timePasses
 	chosen      int   // index into options
@@ -68,7 +68,7 @@ type choice struct {
 
 const (
 	timePasses = -1  // the option in which no actor continues and time passes
-	delayed    = 100 // what is added to an actor for the option in which its script is delayed
+	delayed    = 100 // added to an actor for the option in which its script is delayed
 )
 
 // preempts reports whether an option stops the actor of the last step.
@@ -85,7 +85,7 @@ type actor struct {
 	execution *execution
 	pending   []*pendingCommand
 	ended     bool
-	delayedBy *actor // of an actor that sends a delayed script: whose it was
+	delayedBy *actor // for an actor that sends a delayed script: the script's first sender
 }
 
 // A pendingCommand waits for its turn.
@@ -343,9 +343,9 @@ func (x *execution) String() string {
 	return string(text)
 }
 
-// An order identifies the state after some steps by what each actor has done and has learnt,
-// whatever the random values in it. Two orders that differ only in steps that do not affect one
-// another lead to the same state.
+// An order identifies the state after some steps by the commands and replies of each actor, without
+// their random values. Two orders that differ only in steps that do not affect one another lead to
+// the same state.
 type order struct {
 	actors map[int]uint64    // digests of the steps of each actor, with what they depended on
 	writes map[string]uint64 // digest of the last write to each key

@@ -18,10 +18,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A linkStore is the store of many executions, each of which has the entries E and F and the
-// identities x and y of its own. An operation is a method, an entry and, if it is not x, an
-// identity: "signin", "link E", "unlink E y", "end E", "delete E", "create E". Each entry has a
-// session whose owner links and unlinks.
+// A linkStore is the store of many executions. Each has its own entries E and F and identities x
+// and y. An operation is a method, an entry and, if it is not x, an identity: "signin", "link E",
+// "unlink E y", "end E", "delete E", "create E". Each entry has a session whose owner links and
+// unlinks.
 type linkStore struct {
 	t        *testing.T
 	users    *userdb.Type
@@ -30,7 +30,7 @@ type linkStore struct {
 	current  *linkExecution
 }
 
-// A linkScenario says which links there are at first, such as "E x", and what the actors do.
+// A linkScenario holds the first links, such as "E x", and the operations of the actors.
 type linkScenario struct {
 	linked string
 	actors []string
@@ -87,7 +87,7 @@ func newLinkStore(t *testing.T, engine string, scenario linkScenario) (*linkStor
 
 func (d *linkExecution) uid(entry string) string { return fmt.Sprint(entry, d.number) }
 
-// identity returns what x or y stands for. Y differs from x in every execution.
+// identity returns the identity for x or y. They differ in every execution.
 func (d *linkExecution) identity(name string) string {
 	return fmt.Sprintf("%s%063x", map[string]string{"y": "1"}[name], d.number)
 }
@@ -142,7 +142,7 @@ func (d *linkExecution) create(ctx context.Context, entry string) error {
 	return err
 }
 
-// do carries out an operation, and reports an error for which there is no reason in any order.
+// do carries out an operation, and reports an error that no order explains.
 func (d *linkExecution) do(ctx context.Context, op string) {
 	words := append(strings.Fields(op), "", "x")
 	entry, name := words[1], words[2]
@@ -203,7 +203,7 @@ func (d *linkExecution) read(entry string) map[string]string {
 	return fields
 }
 
-// readState reads the entries after a step of an actor, and checks what the step did.
+// readState reads the entries after a step of an actor, and checks the effect of the step.
 func (d *linkExecution) readState(by int) linkState {
 	now := linkState{map[string]map[string]string{"E": d.read("E"), "F": d.read("F")}, by}
 	if by < 0 {
@@ -234,7 +234,7 @@ func (d *linkExecution) report(format string, args ...any) {
 	}
 }
 
-// verify returns what is wrong after an execution, or "" if nothing is. A session that an identity
+// verify returns the problem after an execution, or "" if there is none. A session that an identity
 // began is valid only while the entry has the identity, and an entry keeps a way to sign in.
 func (s *linkStore) verify() string {
 	d := s.current
@@ -251,7 +251,7 @@ func (s *linkStore) verify() string {
 	return d.violation
 }
 
-// linkScenarios lists what the actors of each scenario do.
+// linkScenarios lists the operations of the actors of each scenario.
 var linkScenarios = []linkScenario{
 	{"", []string{"signin", "link E"}, false},
 	{"", []string{"link E", "link F"}, false},
@@ -321,7 +321,8 @@ type linkMutant struct {
 	name      string
 	operation string // the method
 	scenario  linkScenario
-	// read changes what the method reads of an entry, and write what it sends.
+	// read changes the fields that the method reads of an entry, and write the commands that it
+	// sends.
 	read      func(d *linkExecution, entry string, now map[string]string, began linkState)
 	write     func(d *linkExecution, entry string, args []any)
 	violation string // how the violation begins

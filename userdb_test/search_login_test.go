@@ -25,7 +25,7 @@ import (
 // "session P" is a login and the start of a session.
 type operation string
 
-// A completedOperation describes an operation that has ended, and between which steps it ran.
+// A completedOperation describes an ended operation and the steps between which it ran.
 type completedOperation struct {
 	operation
 	who        int
@@ -35,11 +35,11 @@ type completedOperation struct {
 	secret     string // of the session that it started
 }
 
-// An entryState is an entry as it was after a step.
+// An entryState is an entry after a step.
 type entryState struct {
 	live, disabled      bool
 	hash, name, changed string
-	password            string // the one that was set last
+	password            string // the latest password
 	rev                 string
 	fields              map[string]string
 	by                  int // the actor of the step
@@ -94,7 +94,7 @@ func newLoginStore(t *testing.T, engine, hash string, scenario []string) (*login
 	return s, db
 }
 
-// passwordOf returns the password that a letter stands for.
+// passwordOf returns the password for a letter.
 func passwordOf(letter string) string { return letter + "password" }
 
 // start creates an entry and starts the actors of an execution.
@@ -205,7 +205,7 @@ func (d *loginExecution) report(format string, args ...any) {
 	}
 }
 
-// verify returns what is wrong after an execution, or "" if nothing is.
+// verify returns the problem after an execution, or "" if there is none.
 func (s *loginStore) verify() string {
 	d := s.current
 	for _, one := range d.completed {

@@ -9,7 +9,7 @@ import (
 )
 
 // TestLostSecretComesBack checks that a running process restores ~/secret if Redis has lost it, and
-// uses another one that it finds there, as after a restored backup.
+// uses another secret that it finds in Redis, as after a restored backup.
 func TestLostSecretComesBack(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		client := clientOf(g.db)
@@ -55,8 +55,8 @@ func TestLostSecretComesBack(t *testing.T) {
 	})
 }
 
-// TestChangedAddressIsTrimmed checks that a token that changes an address holds it without the
-// white space that a visitor typed around it.
+// TestChangedAddressIsTrimmed checks that a token that changes an address stores the address
+// without the white space that a visitor typed around it.
 func TestChangedAddressIsTrimmed(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		secret := g.issue(userdb.Token{Purpose: "change:email", Value: " new@example.com\t"})

@@ -281,7 +281,7 @@ func TestSessionFromReturnedEntry(t *testing.T) {
 func TestSessionTimes(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		_, idle := g.startSession(userdb.SessionOptions{IdleTimeout: 10 * time.Minute})
-		for range 20 { // its use keeps it alive
+		for range 20 { // use keeps the session alive
 			g.advance(9 * time.Minute)
 			g.wantSession("seen", idle)
 		}
@@ -322,7 +322,7 @@ func TestSessionTimes(t *testing.T) {
 	})
 }
 
-// TestEndedSessionsIfClockGoesBack ends sessions that have expired already, and then sets the clock
+// TestEndedSessionsIfClockGoesBack ends sessions that have already expired, and then sets the clock
 // back. The sessions must stay ended.
 func TestEndedSessionsIfClockGoesBack(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
@@ -389,7 +389,7 @@ func TestEndedSessionRecords(t *testing.T) {
 	})
 }
 
-// TestVerifySession checks that VerifySession stores the time at which the password was given
+// TestVerifySession checks that VerifySession stores the time at which the password was entered
 // again.
 func TestVerifySession(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {

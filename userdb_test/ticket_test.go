@@ -26,7 +26,7 @@ type ticketDesk struct {
 	now    time.Time
 }
 
-// ticketEntry is the entry as all first steps read it.
+// ticketEntry is the entry that all first steps read.
 var ticketEntry = session.Entry{Epoch: "e", Changed: "2026 x"}
 
 func newTicketDesk(t *testing.T, s *site, uid string) *ticketDesk {
@@ -89,7 +89,7 @@ func (d *ticketDesk) expect(all []string, want ...string) {
 	}
 }
 
-// TestTickets checks how long a ticket is valid, and how often it can be used.
+// TestTickets checks the lifetime of a ticket, and the number of its uses.
 func TestTickets(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *site) {
@@ -148,8 +148,8 @@ func TestTickets(t *testing.T) {
 	})
 }
 
-// TestTicketLimits checks which tickets go if there are too many, and that spent ones do not make
-// the record grow.
+// TestTicketLimits checks which tickets are dropped if there are too many, and that spent ones do
+// not make the record grow.
 func TestTicketLimits(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *site) {
@@ -222,8 +222,8 @@ func TestTicketRaces(t *testing.T) {
 	})
 }
 
-// TestTicketNeighbors checks that tickets leave other members of the record alone, and do not let
-// them expire.
+// TestTicketNeighbors checks that tickets neither change other members of the record nor let them
+// expire.
 func TestTicketNeighbors(t *testing.T) {
 	t.Parallel()
 	eachStore(t, func(t *testing.T, s *site) {

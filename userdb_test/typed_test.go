@@ -23,7 +23,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A profile is a struct like those of applications.
+// A profile is a struct in the way of an application.
 type profile struct {
 	UID   string          `json:"uid"   userdb:"uid,primary"`
 	Rev   userdb.Revision `json:"rev"   userdb:"~rev"`
@@ -146,7 +146,7 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 		must(t, err)
 		e := mine.Rev.Entry()
 		e.Put("city", schema.Text("the city of alice"))
-		day, err := schema.Decode(schema.CodecDate, "2023-11-14") // as another program writes it
+		day, err := schema.Decode(schema.CodecDate, "2023-11-14") // in the form of another program
 		must(t, err)
 		e.Put("since", day)
 		_, err = users.Save(t.Context(), e)
@@ -209,7 +209,7 @@ func (s *site) sentArgs(do func()) string {
 	return b.String()
 }
 
-// TestTypedRefusals checks which changes Save, Update and Create refuse, and that they write
+// TestTypedRefusals checks the changes that Save, Update and Create refuse, and that they write
 // nothing.
 func TestTypedRefusals(t *testing.T) {
 	errStop := errors.New("stop")
@@ -546,7 +546,7 @@ func wantOf[T any](t *testing.T, users *userdb.Type, want string) {
 	}
 }
 
-// TestTypedOf checks which structs fit the schema of a type.
+// TestTypedOf checks that Of accepts the structs that fit the schema of a type, and no others.
 func TestTypedOf(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.users()

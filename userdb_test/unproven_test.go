@@ -25,7 +25,7 @@ func selfOptions() userdb.Options {
 	return o
 }
 
-// A hijacker has registered the address of another person, and keeps what they can get.
+// A hijacker has registered the address of another person, and keeps every way in.
 type hijacker struct {
 	g       *loginSite
 	session string
@@ -35,7 +35,7 @@ type hijacker struct {
 
 const victim, attacker = "victim@example.com", "attacker@example.net"
 
-// selfRegister creates the account mallory with the address of the victim, as a visitor does.
+// selfRegister creates the account mallory with the address of the victim, in the way of a visitor.
 func (g *loginSite) selfRegister() *hijacker {
 	g.t.Helper()
 	ctx := g.t.Context()
@@ -58,7 +58,7 @@ func (g *loginSite) selfRegister() *hijacker {
 	return h
 }
 
-// wantNothing checks that the hijacker has no way in anymore.
+// wantNothing checks that the hijacker no longer has a way in.
 func (h *hijacker) wantNothing(what string) {
 	t, ctx := h.g.t, h.g.t.Context()
 	t.Helper()
@@ -159,8 +159,8 @@ func (g *loginSite) wantWorks(h *hijacker) {
 	must(g.t, g.logIn("mallory", alicePassword, ""))
 }
 
-// TestUnprovenEnds checks that the person who verifies the address of a self-registered entry
-// has it alone, by each way to do so.
+// TestUnprovenEnds checks, for each way to verify the address of a self-registered entry, that
+// afterwards only the person who verified it has the entry.
 func TestUnprovenEnds(t *testing.T) {
 	ways := map[string]func(g *loginSite, h *hijacker) (userdb.Entry, error){
 		"Redeem": func(g *loginSite, h *hijacker) (e userdb.Entry, err error) {
@@ -246,8 +246,8 @@ func TestUnprovenInSession(t *testing.T) {
 	})
 }
 
-// TestUnprovenStays checks what does not verify the address of an entry: tokens that were not sent
-// to it, other identifiers, and new passwords.
+// TestUnprovenStays checks that the address of an entry is not verified by tokens that were not
+// sent to it, by other identifiers, or by new passwords.
 func TestUnprovenStays(t *testing.T) {
 	eachLoginSite(t, selfOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -272,8 +272,8 @@ func TestUnprovenStays(t *testing.T) {
 	})
 }
 
-// TestSelfRegisteredOnce checks that a repeated request creates one unproven entry, and that one
-// with another origin of the account is another request. Invitations verify an address.
+// TestSelfRegisteredOnce checks that a repeated request creates only one unproven entry, that a
+// request that is not self-registered is another request, and that invitations verify an address.
 func TestSelfRegisteredOnce(t *testing.T) {
 	eachLoginSite(t, selfOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

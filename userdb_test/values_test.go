@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// naughty returns the Big List of Naughty Strings, and strings that mean something in record keys,
-// globs and fields.
+// naughty returns the Big List of Naughty Strings, and strings with a special meaning in record
+// keys, globs and fields.
 func naughty(t *testing.T, s *site) []string {
 	t.Helper()
 	raw, err := os.ReadFile("../test/testdata/blns.json")
@@ -46,7 +46,7 @@ func isRefusal(err error) bool {
 }
 
 // TestNaughtyStrings uses naughty strings as UIDs, tags, field names and values. Each must be
-// refused by a rule, or be returned as it was written.
+// refused by a rule, or be returned unchanged.
 func TestNaughtyStrings(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()

@@ -31,7 +31,8 @@ func (g *loginSite) countTrips(do func()) string {
 	return fmt.Sprintf("%d round trips, %d commands", trips.Load(), commands.Load())
 }
 
-// visitors lists what visitors type, and whether it identifies an account that gets a token.
+// visitors lists texts that visitors type, and whether each identifies an account that gets a
+// token.
 var visitors = []struct {
 	typed string
 	known bool
@@ -173,8 +174,8 @@ func TestMailsOfOneAccount(t *testing.T) {
 	})
 }
 
-// TestPurposesAreLimitedApart checks that tokens of one purpose do not use up those of another, up
-// to a limit for all purposes, whether or not there is an account.
+// TestPurposesAreLimitedApart checks that tokens of one purpose do not count towards the limit of
+// another, up to a limit for all purposes, whether or not there is an account.
 func TestPurposesAreLimitedApart(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ask := func(n int, purpose string, typed ...string) (granted int) {
@@ -203,9 +204,9 @@ func TestPurposesAreLimitedApart(t *testing.T) {
 	})
 }
 
-// TestInvitationsToOneMailbox checks that white space around an address, however much, does not
-// make it another one for the limit of invitations, and does not hide that somebody has it. Case
-// does not make it another one either, even if the type's identifiers are compared byte by byte.
+// TestInvitationsToOneMailbox checks that white space and case make no difference to the limit of
+// invitations to an address, even if the type's identifiers are compared byte by byte. White space
+// does not hide that somebody has the address.
 func TestInvitationsToOneMailbox(t *testing.T) {
 	for _, fold := range []schema.Fold{schema.FoldCasefold, schema.FoldExact} {
 		s := schema.User()
@@ -341,7 +342,7 @@ func TestVisitorLimits(t *testing.T) {
 	})
 }
 
-// TestVisitorRules checks which invitations and tokens visitors cannot get.
+// TestVisitorRules checks the invitations and tokens that visitors cannot get.
 func TestVisitorRules(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

@@ -12,8 +12,8 @@ import (
 )
 
 // A Browser visits the pages of a site in a test. It keeps cookies, follows redirects, and fills in
-// forms as a visitor does, with their hidden inputs. It runs no scripts. Each Browser is another
-// visitor. It is not safe for concurrent use.
+// forms as a visitor does, with their hidden inputs. It runs no scripts. Each Browser represents
+// another visitor. It is not safe for concurrent use.
 type Browser struct {
 	// Header is added to each request, such as Accept-Language.
 	Header http.Header
@@ -41,7 +41,7 @@ func NewBrowser(t TB, site http.Handler) *Browser {
 	return &Browser{Header: http.Header{}, Addr: "192.0.2.1:1234", t: t, site: site, jar: jar}
 }
 
-// maxRedirects is how many redirects a browser follows for one page.
+// maxRedirects limits the redirects that a browser follows for one page.
 const maxRedirects = 10
 
 // Open opens the page at a path. It may be a whole URL, such as the link of a mail, whose host is
@@ -52,9 +52,9 @@ func (b *Browser) Open(path string) *Browser {
 }
 
 // Send fills in a form of the page and sends it. If button is not "", the form is the first one
-// that has a button with this text; otherwise it is the first one that has all inputs. fields are
-// names of inputs and their values; a value that is given twice is sent twice. Inputs that are not
-// named are sent as the page has them. If there is no such form, Send ends the test.
+// that has a button with this text; otherwise it is the first one that has all inputs. fields holds
+// names of inputs, each followed by a value; a name that is given twice is sent twice. Other inputs
+// are sent as the page has them. If there is no such form, Send ends the test.
 func (b *Browser) Send(button string, fields ...string) *Browser {
 	b.t.Helper()
 	form, pressed := b.find(button, fields)
@@ -116,7 +116,7 @@ func (b *Browser) Want(status int, texts ...string) *Browser {
 // Text returns the text of the page without tags, with white space as a single space.
 func (b *Browser) Text() string { return textOf(b.page) }
 
-// Do sends a request as a program does, such as with a body in JSON and a bearer token. It follows
+// Do sends a request as a program does, for example with a JSON body and a bearer token. It follows
 // no redirects, and does not change the page. The host of the request is ignored.
 func (b *Browser) Do(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()

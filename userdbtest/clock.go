@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A Clock is the clock of a store. It determines how long tokens and sessions live, how long logins
-// are delayed, and when changes were made. It starts at the current time and stands still until a
-// test advances it. It is safe for concurrent use.
+// A Clock is the clock of a store. It determines the lifetimes of tokens and sessions, the delays
+// of logins, and the times of changes. It starts at the current time and stands still until a test
+// advances it. It is safe for concurrent use.
 type Clock struct {
 	t   TB
 	mu  sync.Mutex

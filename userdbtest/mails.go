@@ -10,13 +10,13 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// Mails receives the mails that an application sends in a test. Its method Send is for
+// Mails receives the mails that an application sends in a test. Use its method Send as
 // web.MailQueue.Send. It is safe for concurrent use.
 type Mails struct {
 	t    TB
 	mu   sync.Mutex
 	left []web.Mail
-	came chan struct{} // closed when a mail comes
+	came chan struct{} // closed when a mail arrives
 }
 
 // NewMails returns a mailbox that gets the mails to all addresses.
@@ -36,7 +36,7 @@ func (m *Mails) Send(_ context.Context, mail web.Mail) error {
 const mailTimeout = 10 * time.Second
 
 // To returns the earliest mail to an address that it has not returned before. It waits for the mail
-// if there is none yet, and ends the test if none comes.
+// if there is none yet, and ends the test if none arrives.
 func (m *Mails) To(address string) web.Mail {
 	m.t.Helper()
 	late := time.After(mailTimeout)
@@ -60,7 +60,7 @@ func (m *Mails) To(address string) web.Mail {
 	}
 }
 
-// Left returns the mails that To has not returned. Close the queue first, so that none is on its
+// Left returns the mails that To has not returned. Close the queue first, so that no mail is on its
 // way.
 func (m *Mails) Left() []web.Mail {
 	m.mu.Lock()

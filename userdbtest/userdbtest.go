@@ -62,8 +62,8 @@ type options struct {
 func Schema(s schema.Schema) Option { return func(o *options) { o.userdb.Schema = s } }
 
 // With sets the options that an application would pass to userdb.Open. All of them apply, except
-// CacheSize, which an embedded store does not need. If u has no schema, that of an earlier Schema
-// or With stays.
+// CacheSize, which an embedded store does not need. If u has no schema, the schema of an earlier
+// Schema or With remains.
 func With(u userdb.Options) Option {
 	return func(o *options) {
 		if len(u.Schema.Types) == 0 {

@@ -28,9 +28,8 @@
 //	home  pattern ^https?://.+
 //
 // The proof works on regular expressions (internal/overlap). A kind is code, but every value that
-// it accepts also matches the expressions that describe it. So if no value matches the expressions
-// of both kinds, no value is of both kinds. A value that matches the expressions counts as an
-// overlap only if the code also accepts it. The work is limited: the result may be "not decided",
-// but it is never wrong. Lookups do not depend on the proof: [Rules.Candidates] uses the kinds of
-// the fields.
+// it accepts also matches the expressions that describe it. If no value matches the expressions of
+// both kinds, no value is of both kinds. A value that matches the expressions counts as an overlap
+// only if the code also accepts it. The work is limited: the result may be "not decided", but it is
+// never wrong. Lookups do not depend on the proof: [Rules.Candidates] uses the kinds of the fields.
 package validate

@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/validate/internal/overlap"
 )
 
-// A Verdict is what the prover found about two fields. The zero Verdict is not a verdict.
+// A Verdict is the prover's conclusion about two fields. The zero Verdict is not a verdict.
 type Verdict string
 
 const (

@@ -13,8 +13,8 @@ import (
 )
 
 // MaxEntry is the maximum length of an entry in bytes: the wire form of its facets with their
-// names, without the password. Values that a repair took out of their fields count as facets, and
-// may take the entry over the maximum by 64 KiB.
+// names, without the password. Values that a repair removed from their fields count as facets, and
+// may exceed the maximum by 64 KiB.
 const MaxEntry = 1 << 20
 
 // Rules holds the rules of one type. It never changes and is safe for concurrent use. Compile
@@ -133,8 +133,8 @@ func (r *rule) checkVisible(text string) error {
 	return nil
 }
 
-// checkWire checks that v can be read back from the database unchanged, and under FoldExact, which
-// is that of the original, also by JavaScript. A text field, or a field without a rule, accepts the
+// checkWire checks that v can be read back from the database unchanged, and under FoldExact, the
+// fold of the original, also by JavaScript. A text field, or a field without a rule, accepts the
 // wire form of any value.
 func (r *rule) checkWire(field string, v schema.Value, exact bool) error {
 	wire := v.Wire()

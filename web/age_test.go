@@ -20,3 +20,10 @@ func TestVerifiedAge(t *testing.T) {
 		}
 	}
 }
+
+// TestVerifiedWithin checks that nobody is verified who is not signed in, however long ago may be.
+func TestVerifiedWithin(t *testing.T) {
+	if VerifiedWithin(t.Context(), time.Hour) {
+		t.Error("nobody is signed in, and is verified")
+	}
+}

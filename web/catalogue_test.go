@@ -72,7 +72,7 @@ func TestKindsOfMails(t *testing.T) {
 	for _, kind := range []web.MailKind{
 		web.MailWelcome, web.MailRegistered, web.MailReset, web.MailChange, web.MailAdd, web.MailChanging, web.MailAdding,
 		web.MailLinked, web.MailUnlinked, web.MailFactorAdded, web.MailFactorRemoved, web.MailNewCodes,
-		web.MailProve, web.MailPasskeyAdded, web.MailPasskeyRemoved,
+		web.MailProve, web.MailPassword, web.MailPasskeyAdded, web.MailPasskeyRemoved,
 	} {
 		m := web.Mail{Kind: kind, Address: "new@example.com", Language: "de"}
 		if strings.HasPrefix(m.Subject(), "mail ") || strings.HasPrefix(m.Text(), "mail ") || strings.Contains(m.Text(), "{address}") {

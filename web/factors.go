@@ -2,7 +2,9 @@ package web
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -76,9 +78,13 @@ func (a Auth) Raise(w http.ResponseWriter, r *http.Request, p userdb.Proof) (use
 // one step of a sign-in, such as a password, and level 2 is two steps.
 //
 // It redirects visitors to VerifyPath if they can prove the level again. An entry without a second
-// factor never has level 2: its visitors are redirected to FactorsPath to add one. Requests of
-// scripts are not redirected: the answer is a problem of RFC 9457, whose code is login if nobody is
-// signed in, not_verified, or factor if the entry has no second factor.
+// factor never has level 2: its visitors are redirected to FactorsPath to add one.
+//
+// Requests of scripts are not redirected: the answer is a problem of RFC 9457. Its code is login,
+// with status 401, if nobody is signed in; factor, with 403, if the entry has no second factor; and
+// otherwise not_verified, with 403. A bearer token that is valid and whose session is not verified
+// enough gets not_verified with 401 and the challenge of RFC 9470, with the error
+// insufficient_user_authentication and, if there is a maxAge, max_age: a new token is accepted.
 func (a Auth) RequireLevel(level int, maxAge time.Duration, next http.Handler) http.Handler {
 	return a.handler(next, func(w http.ResponseWriter, r *http.Request, v visitor) bool {
 		script := a.isProgram(r)
@@ -91,20 +97,48 @@ func (a Auth) RequireLevel(level int, maxAge time.Duration, next http.Handler) h
 		case level > 1 && len(v.entry.FactorMethods()) == 0:
 			a.send(w, r, a.FactorsPath, script, userdb.CodeFactor)
 		default:
+			if _, sent := a.bearer(r); sent {
+				w.Header().Set("WWW-Authenticate", stepUp(maxAge))
+			}
 			a.send(w, r, a.VerifyPath, script, userdb.CodeNotVerified)
 		}
 		return false
 	})
 }
 
-// send redirects a visitor to a page. A script, or any visitor if the page does not exist, gets a
-// problem with the code.
+// stepUp returns the challenge of RFC 9470 for a token whose owner must sign in again. It names no
+// acr_values: there are none for the levels of sessions.
+func stepUp(maxAge time.Duration) string {
+	challenge := `Bearer realm="userdb", error="insufficient_user_authentication", error_description="sign in again"`
+	if maxAge > 0 {
+		challenge += fmt.Sprintf(`, max_age="%d"`, int64(maxAge/time.Second))
+	}
+	return challenge
+}
+
+// send redirects a visitor who is signed in to a page. A script, or any visitor if the page does
+// not exist, gets a problem with the code. Its status is 401 if there is a challenge, and otherwise
+// 403: no other credentials of this entry would help.
 func (a Auth) send(w http.ResponseWriter, r *http.Request, to string, script bool, code userdb.Code) {
-	if to == "" || script {
-		writeProblem(w, code)
+	if to != "" && !script {
+		redirectAndReturn(w, r, to)
 		return
 	}
-	redirectAndReturn(w, r, to)
+	status := http.StatusForbidden
+	if w.Header().Get("WWW-Authenticate") != "" {
+		status = http.StatusUnauthorized
+	}
+	body := newProblem(code)
+	body["status"], body["title"] = status, http.StatusText(status)
+	sendProblem(w, body)
+}
+
+// VerifiedWithin reports whether a visitor who is signed in proved within maxAge who they are: by a
+// password, or by two steps if their account has a second factor. It goes by the store's clock; if
+// the clock of this process differs, it is wrong by at most a minute.
+func VerifiedWithin(ctx context.Context, maxAge time.Duration) bool {
+	s, level := Session(ctx), ownLevel(Entry(ctx))
+	return !s.VerifiedAt(level).IsZero() && verifiedAge(s, level) <= maxAge
 }
 
 // hasLevel reports whether the owner of a session proved within maxAge that it has a level.

@@ -3,6 +3,7 @@ package web_test
 import (
 	"bytes"
 	"encoding/base32"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -473,16 +474,49 @@ func TestRequireLevel(t *testing.T) {
 		{"level 2, an hour ago, a script", pages, 2, time.Minute, old, "POST", "same-origin", `403 {"code":"not_verified","status":403,"title":"Forbidden","type":"urn:userdb:error:not_verified"}`},
 		{"level 1, just now, of an entry with a factor", pages, 1, time.Minute, old, "GET", "", "200"},
 		{"no factor", pages, 2, 0, plain, "GET", "", "303 /security?return=%2Fpage%3Fx%3D1"},
-		{"no factor, a script", pages, 2, 0, plain, "GET", "cors", `401 {"code":"factor","status":401,"title":"Unauthorized","type":"urn:userdb:error:factor"}`},
+		{"no factor, a script", pages, 2, 0, plain, "GET", "cors", `403 {"code":"factor","status":403,"title":"Forbidden","type":"urn:userdb:error:factor"}`},
 		{"no factor, level 1, two hours ago", pages, 1, time.Minute, plain, "GET", "", "303 /verify?return=%2Fpage%3Fx%3D1"},
 		{"no factor, level 1", pages, 1, 0, plain, "GET", "", "200"},
 		{"level 2 by the application", pages, 2, 0, byApplication, "GET", "", "200"},
 		{"no pages, nobody", none, 2, 0, "", "GET", "", "401 Unauthorized"},
 		{"no pages, an hour ago", none, 2, time.Minute, old, "GET", "", `403 {"code":"not_verified","status":403,"title":"Forbidden","type":"urn:userdb:error:not_verified"}`},
-		{"no pages, no factor", none, 2, time.Minute, plain, "GET", "", `401 {"code":"factor","status":401,"title":"Unauthorized","type":"urn:userdb:error:factor"}`},
+		{"no pages, no factor", none, 2, time.Minute, plain, "GET", "", `403 {"code":"factor","status":403,"title":"Forbidden","type":"urn:userdb:error:factor"}`},
 	} {
 		if got := answer(tt.auth, tt.level, tt.maxAge, tt.secret, tt.method, tt.mode); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.what, got, tt.want)
+		}
+	}
+
+	// A bearer token that is too old, and one that no other token of its owner could replace.
+	programs := web.Auth{Users: users, Bearer: true, SignInPath: "/signin", VerifyPath: "/verify", FactorsPath: "/security"}
+	const again = `Bearer realm="userdb", error="insufficient_user_authentication", error_description="sign in again"`
+	for _, tt := range []struct {
+		what      string
+		level     int
+		maxAge    time.Duration
+		secret    string
+		status    int
+		code      string
+		challenge string
+	}{
+		{"a token that is made up", 2, time.Minute, "made up", 401, "login", `Bearer realm="userdb"`},
+		{"level 2, just now", 2, time.Minute, fresh, 200, "", ""},
+		{"level 2, an hour ago", 2, 10 * time.Minute, old, 401, "not_verified", again + `, max_age="600"`},
+		{"level 1, two hours ago", 1, time.Minute, plain, 401, "not_verified", again + `, max_age="60"`},
+		{"no factor", 2, time.Minute, plain, 403, "factor", ""},
+	} {
+		w := ask(t, programs.RequireLevel(tt.level, tt.maxAge, page), "/page", "Authorization", "Bearer "+tt.secret)
+		var problem struct {
+			Code   string
+			Status int
+		}
+		if tt.code != "" {
+			if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || problem.Status != tt.status {
+				t.Errorf("a bearer token, %s: got %s, %v", tt.what, w.Body, err)
+			}
+		}
+		if got := w.Header().Get("WWW-Authenticate"); w.Code != tt.status || problem.Code != tt.code || got != tt.challenge {
+			t.Errorf("a bearer token, %s: got %d %q %q, want %d %q %q", tt.what, w.Code, problem.Code, got, tt.status, tt.code, tt.challenge)
 		}
 	}
 }

@@ -148,14 +148,15 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	add("", p.Reset, anyone, f.Page("reset", f.peek("reset"), f.reset))
 	add("", p.Confirm, anyone, f.Page("confirm", f.peek(userdb.PurposeChange+f.Address), f.confirm(userdb.PurposeChange+f.Address, "email")))
 	add("", p.Add, anyone, f.Page("add", f.peek("add:"+f.Address), f.confirm("add:"+f.Address, "add")))
-	// The store changes the password of an entry with a second factor only for such visitors.
+	// The store changes the password of an entry with a second factor only for such visitors, and
+	// the page email the address.
 	twoSteps := func(next http.Handler) http.Handler {
 		return f.verifiedRecently(securityAge, func(r *http.Request) bool { return r.Method != http.MethodPost && ownLevel(Entry(r.Context())) == 2 }, next)
 	}
 	add("", p.Password, twoSteps, f.Page("password", nil, f.password))
 	add("", p.Security, f.requireForSecurity, f.Page("security", f.factors, f.security))
 	add("", p.Verify, signedIn, f.Page("verify", returnTo, f.verify))
-	add("", p.Email, signedIn, f.Page("email", nil, f.email))
+	add("", p.Email, twoSteps, f.Page("email", nil, f.email))
 	add("", p.Addresses, signedIn, f.Page("addresses", nil, f.addresses))
 	add("", p.Devices, signedIn, f.Page("devices", func(r *http.Request) (any, error) { return f.Users.Sessions(r.Context(), me(r)), nil }, f.endDevices))
 }
@@ -215,7 +216,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 // it in Require.
 func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if verifiedAge(Session(r.Context()), ownLevel(Entry(r.Context()))) <= maxAge {
+		if VerifiedWithin(r.Context(), maxAge) {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -424,11 +425,39 @@ func (f *Flows) peek(purpose string) func(*http.Request) (any, error) {
 }
 
 func (f *Flows) reset(w http.ResponseWriter, r *http.Request) (string, error) {
-	e, err := f.Users.ResetPassword(r.Context(), "reset", r.PostFormValue("token"), r.PostFormValue("password"))
+	return f.resetPassword(w, r, "reset")
+}
+
+// resetPassword sets a new password for the owner of a token, signs the owner in unless the account
+// has a second factor, and mails a notice.
+func (f *Flows) resetPassword(w http.ResponseWriter, r *http.Request, purpose string) (string, error) {
+	secret := r.PostFormValue("token")
+	notice, err := f.reserveNotice()
+	if err != nil {
+		return "", err
+	}
+	defer notice.leave(r.Context())
+	before, _, err := f.Users.Peek(r.Context(), purpose, secret)
+	if err != nil {
+		return "", err
+	}
+	e, err := f.Users.ResetPassword(r.Context(), purpose, secret, r.PostFormValue("password"))
+	if made(err) || doneWithoutEntry(err) {
+		owner := e
+		if !e.Key().IsValid() { // the account has a second factor
+			owner = before
+		}
+		f.mailNotice(r.Context(), notice, f.passwordNotice(owner))
+	}
 	if doneWithoutEntry(err) {
 		return f.Paths.SignIn + "?done=password", nil
 	}
 	return f.enter(w, r, e, err, "password")
+}
+
+// passwordNotice returns the mail that tells the owner of an account of its new password.
+func (f *Flows) passwordNotice(e userdb.Entry) Mail {
+	return Mail{Kind: MailPassword, Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Entry: e}
 }
 
 // doneWithoutEntry reports whether a change was made although err is not nil: the entry has a
@@ -448,10 +477,23 @@ func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Re
 	}
 }
 
+// maxPasswordNotices limits the notices of new passwords that the owner of an account causes within
+// an hour.
+const maxPasswordNotices = 20
+
 func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error) {
+	notice, err := f.reserveNotice()
+	if err != nil {
+		return "", err
+	}
+	defer notice.leave(r.Context())
 	a := f.Attempt(r)
 	a.Session = f.secret(r)
 	e, err := f.Users.ChangePassword(r.Context(), me(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
+	limit := Limit{Auth: f.Auth, Name: "password notices", Max: maxPasswordNotices}
+	if made(err) && limit.Allow(r) == nil {
+		f.mailNotice(r.Context(), notice, f.passwordNotice(Entry(r.Context())))
+	}
 	return f.enter(w, r, e, err, "password")
 }
 
@@ -474,20 +516,44 @@ func (f *Flows) verify(w http.ResponseWriter, r *http.Request) (string, error) {
 
 // email mails a link that changes the address.
 func (f *Flows) email(_ http.ResponseWriter, r *http.Request) (string, error) {
-	return f.confirmByMail(r, userdb.PurposeChange+f.Address, f.Paths.Confirm, MailChange, MailChanging)
+	return f.confirmByMail(r, f.Paths.Email, userdb.PurposeChange+f.Address, f.Paths.Confirm, MailChange, MailChanging)
 }
 
-// confirmByMail mails a link with a token to an address that was typed, and a notice to the first
-// address of the account. It asks for the password again: somebody at an open session may not be
-// its owner, and an address gives access to the account. The mail goes to the address that will be
-// stored, without the spaces that were typed around it. It is sent whether or not somebody has the
-// address, which only those who read the mail learn.
-func (f *Flows) confirmByMail(r *http.Request, purpose, path string, link, notice MailKind) (string, error) {
-	ctx, to, e := r.Context(), strings.TrimSpace(r.PostFormValue("email")), Entry(r.Context())
-	if err := f.Auth.Verify(r, r.PostFormValue("password")); err != nil {
-		return "", err
+// maxStepsAge is how long ago the owner of an account with a second factor may have taken both
+// steps before a change of addresses. It is as long as the store allows for a change of factors.
+const maxStepsAge = 10 * time.Minute
+
+// needsSteps reports whether a visitor has a second factor and must take both steps again before a
+// change of addresses: who takes over the mailbox of an account gets in by it.
+func needsSteps(r *http.Request) bool {
+	return ownLevel(Entry(r.Context())) == 2 && !VerifiedWithin(r.Context(), maxStepsAge)
+}
+
+// askForSteps returns the path of the page that asks for both steps and then returns to a path.
+func (f *Flows) askForSteps(to string) (string, error) {
+	if f.Paths.Verify == "" {
+		return "", userdb.ErrNotVerified
 	}
-	places, err := f.Mail.reserve(2)
+	return withReturn(f.Paths.Verify, to), nil
+}
+
+// confirmByMail mails a link with a token to an address that was typed, and a notice to the
+// addresses of the account. It asks for the password again, or for both steps if the account has a
+// second factor: somebody at an open session may not be its owner, and an address gives access to
+// the account. The mail goes to the address that will be stored, without the spaces that were typed
+// around it. It is sent whether or not somebody has the address, which only those who read the mail
+// learn. form is the path of the page, and path is that of the link.
+func (f *Flows) confirmByMail(r *http.Request, form, purpose, path string, link, notice MailKind) (string, error) {
+	ctx, to, e := r.Context(), strings.TrimSpace(r.PostFormValue("email")), Entry(r.Context())
+	if needsSteps(r) {
+		return f.askForSteps(form + "?email=" + url.QueryEscape(to))
+	}
+	if ownLevel(e) == 1 {
+		if err := f.Auth.Verify(r, r.PostFormValue("password")); err != nil {
+			return "", err
+		}
+	}
+	places, err := f.Mail.reserve(1 + f.maxNotices())
 	if err != nil {
 		return "", err
 	}
@@ -495,7 +561,7 @@ func (f *Flows) confirmByMail(r *http.Request, purpose, path string, link, notic
 	secret, err := f.Users.Issue(ctx, me(r), userdb.Token{Purpose: purpose, Value: to})
 	if err == nil {
 		places.fill(ctx, Mail{Kind: link, To: to, Link: f.link(path, secret), Entry: e})
-		places.fill(ctx, Mail{Kind: notice, To: e.Text(f.Address), Link: f.Base + f.Paths.Forgot, Address: to, Entry: e})
+		f.mailNotice(ctx, places, Mail{Kind: notice, Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Address: to, Entry: e})
 	}
 	return f.sent(to), conceal(err)
 }
@@ -506,7 +572,10 @@ func (f *Flows) confirmByMail(r *http.Request, purpose, path string, link, notic
 func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error) {
 	do, address := r.PostFormValue("do"), r.PostFormValue("address")
 	if do == "add" {
-		return f.confirmByMail(r, "add:"+f.Address, f.Paths.Add, MailAdd, MailAdding)
+		return f.confirmByMail(r, f.Paths.Addresses, "add:"+f.Address, f.Paths.Add, MailAdd, MailAdding)
+	}
+	if needsSteps(r) {
+		return f.askForSteps(f.Paths.Addresses)
 	}
 	_, err := f.Users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
 		first, reason := e.Text(f.Address), ""

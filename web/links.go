@@ -162,17 +162,17 @@ func (f *Flows) mailInvitation(ctx context.Context, places *place, i userdb.Invi
 }
 
 // ChangeLinks calls change, which links an identity of another provider to the account of a visitor
-// or removes it, and mails a notice to the first address of the account. label names the provider.
+// or removes it, and mails a notice to the addresses of the account. label names the provider.
 func (f *Flows) ChangeLinks(r *http.Request, kind MailKind, label string, change func() error) error {
-	places, err := f.Mail.reserve(1)
+	notice, err := f.reserveNotice()
 	if err != nil {
 		return err
 	}
-	defer places.leave(r.Context())
-	e := Entry(r.Context())
+	defer notice.leave(r.Context())
 	err = change()
-	if to := e.Text(f.Address); made(err) && to != "" {
-		places.fill(r.Context(), Mail{Kind: kind, To: to, Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Address: label, Entry: e})
+	if made(err) {
+		link := f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn)
+		f.mailNotice(r.Context(), notice, Mail{Kind: kind, Link: link, Address: label, Entry: Entry(r.Context())})
 	}
 	return err
 }

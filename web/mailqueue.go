@@ -21,6 +21,7 @@ const (
 	MailWelcome    MailKind = "welcome"    // the link creates an account for To
 	MailRegistered MailKind = "registered" // To has an account; the link leads to the sign-in
 	MailReset      MailKind = "reset"      // the link sets a new password
+	MailPassword   MailKind = "password"   // tells To that Entry has a new password
 	MailProve      MailKind = "prove"      // the link verifies To, which Entry was created with
 	MailChange     MailKind = "change"     // the link makes To the address of Entry
 	MailAdd        MailKind = "add"        // the link adds To to the addresses of Entry
@@ -46,7 +47,7 @@ type Mail struct {
 	// provider that MailLinked and MailUnlinked are about.
 	Address string
 	// Entry belongs to the visitor who asked for the mail. It is the zero Entry unless that visitor
-	// is signed in.
+	// is signed in or has just set its password.
 	Entry userdb.Entry
 	// Language is that of the page from which the mail was sent.
 	Language string

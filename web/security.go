@@ -30,7 +30,7 @@ func (o *otherPage) Error() string { return "the page " + o.name + " follows" }
 // account. It asks others to verify, and returns them to the same path.
 func (f *Flows) verifiedRecently(age time.Duration, due func(*http.Request) bool, next http.Handler) http.Handler {
 	return f.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if due(r) && f.Paths.Verify != "" && verifiedAge(Session(r.Context()), ownLevel(Entry(r.Context()))) > age {
+		if due(r) && f.Paths.Verify != "" && !VerifiedWithin(r.Context(), age) {
 			http.Redirect(w, r, withReturn(f.Paths.Verify, r.URL.RequestURI()), http.StatusSeeOther)
 			return
 		}
@@ -66,7 +66,7 @@ func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error)
 			return "", err
 		}
 	}
-	places, err := f.Mail.reserve(1)
+	places, err := f.reserveNotice()
 	if err != nil {
 		return "", err
 	}
@@ -97,9 +97,7 @@ func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error)
 	}
 	// Codes show that the change was made, even if it was not confirmed.
 	if made(err) || len(codes) > 0 {
-		if e := Entry(r.Context()); e.Text(f.Address) != "" {
-			places.fill(r.Context(), Mail{Kind: securityMails[done], To: e.Text(f.Address), Link: f.Base + f.Paths.Security, Entry: e})
-		}
+		f.mailNotice(r.Context(), places, Mail{Kind: securityMails[done], Link: f.Base + f.Paths.Security, Entry: Entry(r.Context())})
 	}
 	if len(codes) > 0 {
 		return "", &otherPage{name: "codes", data: codes}
@@ -122,8 +120,8 @@ func made(err error) bool { return err == nil || errors.Is(err, userdb.ErrUnconf
 
 // afterSecurity asks visitors to verify who were verified too long ago.
 func (f *Flows) afterSecurity(to string, err error) (string, error) {
-	if errors.Is(err, userdb.ErrNotVerified) && f.Paths.Verify != "" {
-		return withReturn(f.Paths.Verify, f.Paths.Security), nil
+	if errors.Is(err, userdb.ErrNotVerified) {
+		return f.askForSteps(f.Paths.Security)
 	}
 	return to, err
 }

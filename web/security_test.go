@@ -255,3 +255,89 @@ func TestUnconfirmedNotice(t *testing.T) {
 		t.Errorf("got the mails %s, want the notice", got)
 	}
 }
+
+// TestChangeOfAddressTwoSteps checks that the addresses of an account with a second factor are
+// changed only by a visitor who took both steps lately, for whom that takes the place of the
+// password.
+func TestChangeOfAddressTwoSteps(t *testing.T) {
+	s, clock := newAtOnce(t)
+	ann := s.create("ann")
+	s.addAddresses(ann, "ann@work.example", "other@example.com")
+	a, c := enrol(t, s.users, s.find("ann"), clock.Now), s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	s.send(c, "/signin/code", "code", a.code())
+	clock.Advance(11 * time.Minute)
+	// The password alone renews only the first step.
+	if _, _, err := s.users.VerifySession(t.Context(), s.cookie(c, "session"), goodPassword, userdb.Attempt{}); err != nil {
+		t.Fatal(err)
+	}
+	const verify = "/account/verify?return="
+	before := s.find("ann").Rev()
+	for _, tt := range []struct {
+		form []string
+		want string
+	}{
+		{[]string{"/account/email"}, verify + "%2Faccount%2Femail"},
+		{[]string{"/account/email", "email", "new@example.com", "password", goodPassword}, verify + "%2Faccount%2Femail%3Femail%3Dnew%2540example.com"},
+		{
+			[]string{"/account/addresses", "do", "add", "email", "new@example.com", "password", goodPassword},
+			verify + "%2Faccount%2Faddresses%3Femail%3Dnew%2540example.com",
+		},
+		{[]string{"/account/addresses", "do", "first", "address", "ann@work.example"}, verify + "%2Faccount%2Faddresses"},
+		{[]string{"/account/addresses", "do", "remove", "address", "ann@work.example"}, verify + "%2Faccount%2Faddresses"},
+	} {
+		if status, to, body := s.send(c, tt.form[0], tt.form[1:]...); status != 303 || to != tt.want {
+			t.Errorf("%q after eleven minutes: got %d %s, want 303 to %s: %s", tt.form, status, to, tt.want, body)
+		}
+	}
+	if got := s.newMails(); len(got) > 0 || s.find("ann").Rev() != before {
+		t.Errorf("got the mails %q, or a change of the account; want neither", got)
+	}
+
+	clock.Advance(time.Minute)
+	const typed = "/account/email?email=new%40example.com"
+	if status, to, body := s.send(c, "/account/verify", "password", goodPassword, "code", a.code(), "return", typed); status != 303 || to != typed {
+		t.Fatalf("verifying: got %d %s, want 303 to %s: %s", status, to, typed, body)
+	}
+	if _, _, body := s.send(c, typed); !strings.Contains(body, `value="new@example.com"`) || strings.Contains(body, `name="password"`) {
+		t.Errorf("the page does not show what was typed, or asks for the password again:\n%s", body)
+	}
+	if _, _, body := s.send(c, "/account/addresses"); strings.Contains(body, `name="password"`) {
+		t.Errorf("the page asks for the password again:\n%s", body)
+	}
+	clock.Advance(9 * time.Minute)
+	if status, to, body := s.send(c, "/account/email", "email", "new@example.com"); status != 303 || to != "/sent?to=new%40example.com" {
+		t.Errorf("changing the address: got %d %s, want 303: %s", status, to, body)
+	}
+	want := "[change new@example.com changing ann@example.com changing ann@work.example]"
+	if got := fmt.Sprint(s.newMails()); got != want {
+		t.Errorf("got the mails %s, want %s", got, want)
+	}
+	if status, to, body := s.send(c, "/account/addresses", "do", "first", "address", "ann@work.example"); status != 303 || to != "/account/addresses?done=first" {
+		t.Errorf("another first address: got %d %s, want 303: %s", status, to, body)
+	}
+	clock.Advance(2 * time.Minute)
+	if status, to, _ := s.send(c, "/account/email", "email", "new@example.com"); status != 303 || !strings.HasPrefix(to, verify) {
+		t.Errorf("eleven minutes later: got %d %s, want 303 to the page that asks for both steps", status, to)
+	}
+}
+
+// TestChangeOfAddressWithoutVerify checks that a site without a page that asks for both steps
+// changes no address of an account that needs them.
+func TestChangeOfAddressWithoutVerify(t *testing.T) {
+	store := userdbtest.New(t, userdbtest.With(factorOptions()))
+	users := store.Type("user")
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Users, f.Paths = users, web.DefaultPaths; f.Paths.Verify = "" })
+	s.users = users
+	a, c := enrol(t, users, s.create("ann"), store.Clock.Now), s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	s.send(c, "/signin/code", "code", a.code())
+	store.Clock.Advance(time.Hour)
+	status, _, body := s.send(c, "/account/email", "email", "new@example.com", "password", goodPassword)
+	if status != 403 || !strings.Contains(body, `role="alert"`) {
+		t.Errorf("got %d, want 403: %s", status, body)
+	}
+	if got := s.newMails(); len(got) > 0 {
+		t.Errorf("got the mails %q, want none", got)
+	}
+}

@@ -91,9 +91,5 @@ func (f *Flows) prove(w http.ResponseWriter, r *http.Request) (string, error) {
 		_, _, err := f.Users.Redeem(r.Context(), purposeProve, secret, userdb.InSession(f.secret(r)))
 		return f.Paths.Account + "?done=proved", err
 	}
-	e, err := f.Users.ResetPassword(r.Context(), purposeProve, secret, r.PostFormValue("password"))
-	if doneWithoutEntry(err) {
-		return f.Paths.SignIn + "?done=password", nil
-	}
-	return f.enter(w, r, e, err, "password")
+	return f.resetPassword(w, r, purposeProve)
 }

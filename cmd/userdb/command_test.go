@@ -25,7 +25,7 @@ import (
 // testRoot returns the declared command line.
 func testRoot() *cobra.Command { return newRoot(newSession(stdio{out: io.Discard, err: io.Discard})) }
 
-// parseLine reads a command line and returns the session that it sets up.
+// parseLine reads a command line and returns its session.
 func parseLine(args ...string) (*session, error) {
 	s := newSession(stdio{out: io.Discard, err: io.Discard})
 	return s, s.parse(args)
@@ -118,7 +118,7 @@ func TestFlagsAreOfOneKind(t *testing.T) {
 	for _, leaf := range leafCommands(testRoot()) {
 		leaf.Flags().VisitAll(func(flag *pflag.Flag) {
 			if flag.Name == "keep" && leaf.Name() == "tour" {
-				return // check has one with a value; arrange takes that of the command
+				return // --keep of check has a value; arrange uses the command's own flag
 			}
 			kind := fmt.Sprint(flag.NoOptDefVal, takesMore(flag))
 			if was, ok := kinds[flag.Name]; ok && was != kind {
@@ -132,7 +132,7 @@ func TestFlagsAreOfOneKind(t *testing.T) {
 	}
 }
 
-// TestInvalidUTF8 checks that bytes that are not UTF-8 are kept unchanged, and are refused where a
+// TestInvalidUTF8 checks that bytes that are not UTF-8 are kept unchanged, and are refused if a
 // rule requires text.
 func TestInvalidUTF8(t *testing.T) {
 	useFile(t)
@@ -234,7 +234,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// completions returns what a shell is offered to complete the last word of a line.
+// completions returns the completions of the last word of a line.
 func completions(t *testing.T, line string) (words []string) {
 	t.Helper()
 	args := strings.Split(line, " ")
@@ -313,8 +313,8 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
-// splitWords splits a line as a shell does. It knows only what the examples need: white space,
-// single quotes, and at the end a file for standard input (<) or output (>).
+// splitWords splits a line as a shell does. It supports only the syntax of the examples: white
+// space, single quotes, and at the end a file for standard input (<) or output (>).
 func splitWords(line string) (args []string, stdin, stdout string) {
 	word, quoted, begun := "", false, false
 	end := func() {
@@ -375,8 +375,8 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// runLines runs command lines one after the other, in a folder with the files that examples name
-// and on a store with Alice and Bob in it that prepare may change. Then it checks the store.
+// runLines runs command lines one after the other. They run in a folder with the files that
+// examples name, on a store with Alice and Bob that prepare may change. Then it checks the store.
 func runLines(t *testing.T, lines []string, prepare func()) {
 	t.Helper()
 	if len(lines) == 0 {

@@ -67,7 +67,7 @@ func TestExitStatus(t *testing.T) {
 	}
 }
 
-// TestRefusalAdvice checks what errors say about a connection that cannot work as the URL has it.
+// TestRefusalAdvice checks the advice in errors for a connection that cannot work with its URL.
 func TestRefusalAdvice(t *testing.T) {
 	for text, want := range map[string]string{
 		"no answer to a TLS handshake (EOF)": "write redis:// in place of rediss://",
@@ -182,8 +182,8 @@ func TestContextError(t *testing.T) {
 	}
 }
 
-// TestStoreIsNotEchoed checks that no output contains the password in a store URL, whatever else is
-// mistyped about it.
+// TestStoreIsNotEchoed checks that no output contains the password in a store URL, even if other
+// parts of the URL are mistyped.
 func TestStoreIsNotEchoed(t *testing.T) {
 	useFile(t)
 	for _, store := range []string{

@@ -122,6 +122,9 @@ keys, put a new one on the first line, restart all services, and run this comman
 are not needed anymore, except for backups. It may be interrupted and started again.`,
 		Example: `  userdb factor rotate-keys`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
+			if err := s.checkKeys(ctx); err != nil {
+				return err
+			}
 			n := 0
 			var failure error
 			rotate := func(t *userdb.Type, err error) error {

@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// enrolAlice gives Alice of the store in USERDB_STORE an authenticator app, whose key is in the
-// file beside the store. It returns the recovery codes.
+// enrolAlice gives Alice of the store in USERDB_STORE an authenticator app and returns the recovery
+// codes. The file beside the store holds the key.
 func enrolAlice(t *testing.T) []string {
 	t.Helper()
 	file := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:") + ".keys"
@@ -39,8 +39,8 @@ func enrolAlice(t *testing.T) []string {
 	return c.RecoveryCodes
 }
 
-// TestLoginWithCode checks how the command signs in an entry with a second factor: at a terminal
-// and in a script, and not without a code.
+// TestLoginWithCode checks that an entry with a second factor can sign in at a terminal and in a
+// script, but not without a code.
 func TestLoginWithCode(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		codes := enrolAlice(t)
@@ -84,8 +84,8 @@ func TestLoginWithCode(t *testing.T) {
 	})
 }
 
-// TestOperatorFactors checks the links and the removal of second factors of operators, which events
-// tell, and that the keys of their secrets are rotated with those of entries.
+// TestOperatorFactors checks the links for operators' second factors, their removal and its events,
+// and that their secrets change keys together with those of entries.
 func TestOperatorFactors(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		enrolAlice(t)
@@ -145,6 +145,46 @@ func TestOperatorFactors(t *testing.T) {
 			if got := runCommand(nil, "", strings.Fields(tt.args)...); got.code != tt.want || !strings.Contains(got.out+got.err, tt.text) {
 				t.Errorf("%s: %+v, want exit %d and %q", tt.args, got, tt.want, tt.text)
 			}
+		}
+	})
+}
+
+// TestFactorKeysMissing checks that a service does not start, and makes no new key, if the key that
+// encrypted the second factors of its store is missing, and that it does once they are removed.
+func TestFactorKeysMissing(t *testing.T) {
+	runLines(t, []string{"get Alice"}, func() {
+		enrolAlice(t)
+		file := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:") + ".keys"
+		right, err := os.ReadFile(file)
+		must(t, err)
+		// It fails after the keys were checked and made.
+		const serve = "serve --listen 127.0.0.1:0 --operators-factor --console=false --passkey-rp x.example --passkey-origin https://x.example"
+		for _, tt := range []struct{ what, keys, args, want string }{
+			{"the right key", string(right), serve, "--operators-factor is for the console"},
+			{"another key", strings.Repeat("cd", 21) + "A=\n", serve, "none of the keys in "},
+			{"another key", strings.Repeat("cd", 21) + "A=\n", "factor rotate-keys", "none of the keys in "},
+			{"no file", "", serve, "with their key is missing: bring it back"},
+			{"no file", "", "factor rotate-keys", "with their key is missing: bring it back"},
+		} {
+			_ = os.Remove(file)
+			if tt.keys != "" {
+				must(t, os.WriteFile(file, []byte(tt.keys), 0o600))
+			}
+			got := runCommand(nil, "", strings.Fields(tt.args)...)
+			if got.code != 2 || !strings.Contains(got.err, tt.want) {
+				t.Errorf("%s, %s: %+v, want exit 2 and %q", tt.what, tt.args, got, tt.want)
+			}
+			if text, _ := os.ReadFile(file); string(text) != tt.keys {
+				t.Errorf("%s, %s: the file of keys was written", tt.what, tt.args)
+			}
+		}
+		for _, args := range []string{"factor list Alice", "factor remove Alice --yes"} {
+			if got := runCommand(nil, "", strings.Fields(args)...); got.code != 0 {
+				t.Errorf("%s without the key: %+v, want exit 0", args, got)
+			}
+		}
+		if got := runCommand(nil, "", strings.Fields(serve)...); !strings.Contains(got.err, "made "+file) || !strings.Contains(got.err, "is for the console") {
+			t.Errorf("after the factors were removed: %+v, want a new file of keys", got)
 		}
 	})
 }

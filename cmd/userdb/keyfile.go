@@ -14,6 +14,7 @@ import (
 	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/privatefile"
 	"github.com/coffeenode/userdb/internal/sealed"
+	"github.com/coffeenode/userdb/serve/admin"
 )
 
 // maxKeyFile limits a file of keys, in bytes.
@@ -80,6 +81,26 @@ func parseKeys(text string) (keys [][]byte, err error) {
 		return nil, errors.New("the file has no key")
 	}
 	return keys, nil
+}
+
+// checkKeys returns an error if the store has second factors and the keys that encrypt them are
+// missing: a service would make or use another key, and no app would work any more. A server whose
+// service has no keys gets a warning: the programs that use factors may be others.
+func (s *session) checkKeys(ctx context.Context) error {
+	missing, err := admin.FactorKeysMissing(ctx, s.db)
+	if err != nil || !missing {
+		return err
+	}
+	const remedy = "if the key is lost, remove the factors: 'userdb factor remove', 'userdb operator unenrol'"
+	path := s.keyFile(s.url)
+	switch {
+	case s.hasKeys:
+		return usagef("the store has second factors, and none of the keys in %s encrypted them: put the right key into it; %s", printable(path), remedy)
+	case path != "":
+		return usagef("the store has second factors, and %s with their key is missing: bring it back from its copy; %s", printable(path), remedy)
+	}
+	fmt.Fprintln(s.std.err, "userdb: warning: the store has second factors, and without their key (--key-file) nobody who has one can sign in here")
+	return nil
 }
 
 // makeKeys makes the file of keys beside an embedded store that has none, if a service offers

@@ -299,10 +299,11 @@ func countCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "count [TYPE]",
 		Short: "Count entries of a type",
-		Long: `Count entries of a type. One value of an indexed field, or one tag, is counted by its index at once.
-Everything else takes a SCAN, which may take long on a large server but does not block it. Without
-conditions, entries are counted by their keys, damaged ones included; with conditions, they are
-read. Without TYPE it counts the only type or, if there are several, user.`,
+		Long: `Count entries of a type. One value of an indexed field, one tag or, except on a cluster, all entries
+of a type with an ordered field are counted by an index at once. Everything else takes a SCAN, which
+may take long on a large server but does not block it. Without conditions, entries are counted by
+their keys, damaged ones included; with conditions, they are read. Without TYPE it counts the only
+type or, if there are several, user.`,
 		Example: `  userdb count user
   userdb count user --tag admin`,
 		RunE: s.run(func(ctx context.Context, words []string) error {

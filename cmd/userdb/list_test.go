@@ -80,7 +80,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestGetWithDamagedTags checks that an entry is printed although its tags cannot be read.
+// TestGetWithDamagedTags checks that an entry is printed even if its tags cannot be read.
 func TestGetWithDamagedTags(t *testing.T) {
 	server := redistest.Shared(t)
 	t.Setenv("USERDB_STORE", server.URL())

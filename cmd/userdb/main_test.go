@@ -25,7 +25,8 @@ type runs func() int
 
 func (r runs) Run() int { return r() }
 
-// program names the command that runs userdb in a process of its own, for tests that need one.
+// program is the name of the command that runs userdb in a separate process, for tests that need
+// one.
 const program = "userdb-process"
 
 func TestMain(m *testing.M) {
@@ -48,7 +49,7 @@ func TestScriptsOnRedis(t *testing.T) {
 	runScripts(t, "script", true)
 }
 
-// Scripts in testdata/file and testdata/redis show what only one of the stores can show.
+// Scripts in testdata/file and testdata/redis run only on that kind of store.
 func TestFileScripts(t *testing.T)  { runScripts(t, "file", false) }
 func TestRedisScripts(t *testing.T) { runScripts(t, "redis", true) }
 
@@ -81,8 +82,7 @@ func runScript(t *testing.T, file, store string) {
 	})
 }
 
-// damage implements the command damage FILE TEXT, which changes a byte of TEXT where FILE has it
-// first.
+// damage implements the command damage FILE TEXT, which changes a byte of the first TEXT in FILE.
 func damage(ts *testscript.TestScript, _ bool, args []string) {
 	path := ts.MkAbs(args[0])
 	data, err := os.ReadFile(path)
@@ -95,8 +95,7 @@ func damage(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(path, data, 0o600))
 }
 
-// setup gives a script a home folder of its own, so that its default store is a fresh embedded
-// file.
+// setup gives a script a new home folder, so that its default store is a new embedded file.
 func setup(env *testscript.Env, store string) error {
 	env.Setenv("HOME", filepath.Join(env.WorkDir, "home"))
 	env.Setenv("XDG_DATA_HOME", filepath.Join(env.WorkDir, "data"))
@@ -160,8 +159,8 @@ func throttles(ts *testscript.TestScript, _ bool, args []string) {
 var environment = []string{"HOME", "XDG_DATA_HOME", "USERDB_STORE", "USERDB_SCHEMA", "USERDB_NAMESPACE"}
 
 // enterScript gives this process the environment and the folder of a script until the returned
-// function is called. Only one script at a time can have them. A process for each command would
-// take ten times as long.
+// function is called. Only one script can use them at a time. A process for each command would take
+// ten times as long.
 func enterScript(ts *testscript.TestScript) func() {
 	was := map[string]string{}
 	for _, name := range environment {
@@ -239,7 +238,7 @@ func runCommand(term terminal, stdin string, args ...string) result {
 	return result{code, out.String(), errs.String()}
 }
 
-// useFile makes a fresh embedded file the store of a test.
+// useFile makes a new embedded file the store of a test.
 func useFile(t *testing.T) {
 	t.Helper()
 	t.Setenv("USERDB_STORE", fmt.Sprintf("file:%s", filepath.Join(t.TempDir(), "users.jsonl")))

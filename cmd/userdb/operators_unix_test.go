@@ -22,8 +22,8 @@ import (
 
 var setupLink = regexp.MustCompile(`^first operator: http://127\.0\.0\.1:\d+(/console/setup\?token=[\w-]{35})\n$`)
 
-// TestSetupLink checks that each process prints where accounts and console are and, as long as
-// there is no operator, a set-up link, each on a line of its own before it is ready.
+// TestSetupLink checks that each process prints, before it is ready, the addresses of accounts and
+// console and, as long as there is no operator, a set-up link. Each is on its own line.
 func TestSetupLink(t *testing.T) {
 	store := redistest.Start(t).URL()
 	begin := func() (s *serviceProcess, link []string) {
@@ -178,7 +178,7 @@ func TestKeysOfDisabledOperator(t *testing.T) {
 }
 
 // TestLinksOfDisabledOperator checks that disabling an operator lists the accounts for which the
-// operator made links, and can end these.
+// operator made links, and can end the links.
 func TestLinksOfDisabledOperator(t *testing.T) {
 	store, db := storeOfOlga(t)
 	users, err := db.Type("user")
@@ -239,7 +239,8 @@ func TestPasswordEndsJobs(t *testing.T) {
 }
 
 // TestUnrecorded checks that an action is completed and its result printed even if the Redis user
-// may not write events. The error says that it was done, and that its event was not recorded.
+// may not write events. The error says that the action was done and that its event was not
+// recorded.
 func TestUnrecorded(t *testing.T) {
 	server := redistest.Start(t)
 	admin := server.Client()

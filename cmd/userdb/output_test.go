@@ -24,8 +24,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestSecretWithoutWarning checks that secrets are printed although the warning that others may
-// read them cannot be written.
+// TestSecretWithoutWarning checks that secrets are printed even if the warning that others may read
+// them cannot be written.
 func TestSecretWithoutWarning(t *testing.T) {
 	useFile(t)
 	if got := runCommand(nil, "correct horse battery\n", "create", "uid=a", "email=a@example.com", "--password-stdin"); got.code != 0 {
@@ -51,8 +51,8 @@ func TestSecretWithoutWarning(t *testing.T) {
 	}
 }
 
-// TestTextAfterBooleanFlag checks that no message has the text after a flag that takes none, which
-// may be a password.
+// TestTextAfterBooleanFlag checks that no message repeats the value given to a flag without values.
+// It may be a password.
 func TestTextAfterBooleanFlag(t *testing.T) {
 	useFile(t)
 	for _, line := range []string{
@@ -237,7 +237,7 @@ func TestPlural(t *testing.T) {
 }
 
 // controlsTerminal reports whether a line contains a character that could control a terminal. The
-// joiners of emoji and of Arabic and Indic words do not.
+// joiners in emoji and in Arabic and Indic words cannot.
 func controlsTerminal(line string) bool {
 	return !utf8.ValidString(line) || strings.ContainsFunc(line, func(r rune) bool {
 		return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) && r != zeroWidthJoiner && r != zeroWidthNonJoiner || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r)
@@ -303,7 +303,7 @@ func firstControl(output string) (rune, bool) {
 }
 
 // nastyStore fills a store with nasty in every place that takes a text. It returns the path of the
-// schema, whose pattern for the field alias also contains such characters, and its folder.
+// schema and its folder. The schema's pattern for the field alias also contains such characters.
 func nastyStore(t *testing.T) (schemaFile string, dir string) {
 	t.Helper()
 	useFile(t)
@@ -409,8 +409,8 @@ func TestNothingIsPrintedRaw(t *testing.T) {
 	}
 }
 
-// TestSecretsInExposedFiles checks that commands warn if others may read the file that a secret is
-// written to, and only then. Commands that fail print no secret, so they do not warn.
+// TestSecretsInExposedFiles checks that commands warn if, and only if, others may read the file
+// that a secret is written to. Commands that fail print no secret, so they do not warn.
 func TestSecretsInExposedFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("modes of files say nothing there")

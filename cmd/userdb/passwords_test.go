@@ -88,8 +88,7 @@ func TestPrompts(t *testing.T) {
 	}
 }
 
-// TestPromptHoldsNoLock checks that other commands can use the file while somebody thinks about a
-// password.
+// TestPromptHoldsNoLock checks that other commands can use the file during a password prompt.
 func TestPromptHoldsNoLock(t *testing.T) {
 	useFile(t)
 	ty := &typist{answers: []string{good, good}}
@@ -241,7 +240,7 @@ func TestNoTwoWordsGrant(t *testing.T) {
 }
 
 // TestHelpWithoutFlag checks that the help command shows the help of commands that refuse --help,
-// and that the error about --help says so.
+// and that their error about --help names that command.
 func TestHelpWithoutFlag(t *testing.T) {
 	useFile(t)
 	for _, name := range []string{"login", "passwd", "token redeem"} {
@@ -323,7 +322,7 @@ func TestExamplesGuardWords(t *testing.T) {
 	}
 }
 
-// TestPasswordFile checks that a new password that nobody could type is refused: one from a file
+// TestPasswordFile checks that new passwords that nobody could type are refused: those from a file
 // with a byte order mark, in UTF-16 or in Latin-1.
 func TestPasswordFile(t *testing.T) {
 	useFile(t)

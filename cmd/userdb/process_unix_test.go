@@ -23,8 +23,8 @@ import (
 	"github.com/coffeenode/userdb/internal/embedded"
 )
 
-// newProcess returns a command that runs the program in a process of its own, and the buffer that
-// gets its standard error.
+// newProcess returns a command that runs the program in a separate process, and the buffer of its
+// standard error.
 func newProcess(t *testing.T, store string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	t.Helper()
 	cmd := exec.Command(program, args...)
@@ -79,8 +79,7 @@ func exitCode(err error) int {
 	return 0
 }
 
-// TestInterrupt checks that an interrupted command exits 130 with one line, whatever it is waiting
-// for.
+// TestInterrupt checks that an interrupted command exits 130 with one line, whatever it waits for.
 func TestInterrupt(t *testing.T) {
 	deaf, called := deafServer(t)
 	locked := lockedFile(t)
@@ -154,8 +153,8 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestWaitingForFile checks that a command that waits for a file says which process has it open,
-// but not with --json, whose standard error has errors alone.
+// TestWaitingForFile checks that a command that waits for a file names the process that has it
+// open. With --json it does not, because standard error then has only errors.
 func TestWaitingForFile(t *testing.T) {
 	defer func(before time.Duration) { patience = before }(patience)
 	patience = time.Millisecond

@@ -95,8 +95,9 @@ func TestNamespaceDropWaits(t *testing.T) {
 	}
 }
 
-// TestNamespaceDropWaitsAgain checks that a drop waits although the keys were revoked before, that
-// it removes what was made meanwhile, and that it does not wait in a store that was never served.
+// TestNamespaceDropWaitsAgain checks that a drop waits even if the keys were revoked before, that
+// it removes keys that were made meanwhile, and that it does not wait in a store that was never
+// served.
 func TestNamespaceDropWaitsAgain(t *testing.T) {
 	drop := func(during func()) (waits int) {
 		t.Helper()
@@ -130,7 +131,7 @@ func TestNamespaceDropWaitsAgain(t *testing.T) {
 	do("apikey create old --namespace acme --scope write")
 	do("apikey revoke old")
 	if waits := drop(func() { do("apikey create late --namespace acme --scope write") }); waits != 2 {
-		t.Errorf("waited %d times, want once for the old key and once for the one that was made meanwhile", waits)
+		t.Errorf("waited %d times, want once for the old key and once for the key made meanwhile", waits)
 	}
 	if keys := do("apikey list"); strings.Contains(keys, "late") {
 		t.Errorf("keys are left: %s", keys)

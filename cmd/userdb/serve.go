@@ -200,6 +200,9 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if err := within(ctx, s.timeout(), s.open); err != nil {
 		return err
 	}
+	if err := within(ctx, s.timeout(), s.checkKeys); err != nil {
+		return err
+	}
 	if err := within(ctx, s.timeout(), func(ctx context.Context) error { return s.makeKeys(ctx, v.console || passkeys != nil) }); err != nil {
 		return err
 	}

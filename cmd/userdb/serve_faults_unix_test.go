@@ -20,7 +20,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// eachServed runs a test with a store on Redis and with one in a file, for which server is nil.
+// eachServed runs a test with a store on Redis, and with one in a file. For the file, server is
+// nil.
 func eachServed(t *testing.T, test func(t *testing.T, store string, server *redistest.Server)) {
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
@@ -190,8 +191,8 @@ func TestServeKilledInImport(t *testing.T) {
 	})
 }
 
-// TestServeStoreAway checks that a service whose Redis goes away answers 503, after a short while
-// even to API keys that it has cached, and works again when Redis is back.
+// TestServeStoreAway checks that a service answers 503 while Redis is away, after a short while
+// even for cached API keys, and works again when Redis is back.
 func TestServeStoreAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.AppendOnly("always"))
@@ -308,7 +309,7 @@ func (s *serviceProcess) followCreates(key, after string, heard map[string]int, 
 		if line != "" {
 			continue
 		}
-		// The event is complete. A client that took its ID before would miss one that broke off.
+		// The event is complete. A client that used its ID earlier would miss an incomplete event.
 		if after = id; uid != "" {
 			heard[uid]++
 			uid = ""

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestGateway finds the gateway in routing tables as Linux prints them.
+// TestGateway finds the gateway in routing tables in the format of Linux.
 func TestGateway(t *testing.T) {
 	const head = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
 	for _, tt := range []struct{ name, routes, want string }{

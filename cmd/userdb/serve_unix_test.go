@@ -28,7 +28,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// A serviceProcess is 'userdb serve' in a process of its own.
+// A serviceProcess is 'userdb serve' in a separate process.
 type serviceProcess struct {
 	t     *testing.T
 	cmd   *exec.Cmd
@@ -180,7 +180,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("after the service ended there are %s entries, want 2", got)
 	}
 	for range 3 {
-		<-s.lines // where accounts and console are, and the link that makes the first operator
+		<-s.lines // addresses of accounts and console, and the set-up link
 	}
 	for line := range s.lines {
 		if strings.Contains(line, "alice") || strings.Contains(line, "udb_") || !json.Valid([]byte(line)) {
@@ -217,7 +217,7 @@ func certificate(t *testing.T, dir string) (cert, key string) {
 	return cert, key
 }
 
-// TestServeTLS checks that a service with a certificate answers with TLS only.
+// TestServeTLS checks that a service with a certificate answers only with TLS.
 func TestServeTLS(t *testing.T) {
 	cert, key := certificate(t, t.TempDir())
 	s := serveOn(t, "memory:", "--tls-cert", cert, "--tls-key", key)
@@ -255,8 +255,8 @@ func TestServeExamples(t *testing.T) {
 	}
 }
 
-// TestServeRefuses checks that serve and apikey refuse bad addresses, bad values of flags and flags
-// without those that they need. serve must not listen beyond this machine without TLS.
+// TestServeRefuses checks that serve and apikey refuse bad addresses, bad values of flags, and
+// flags without other flags that they need. serve must not listen beyond this machine without TLS.
 func TestServeRefuses(t *testing.T) {
 	for _, line := range []string{
 		"serve --listen :0", "serve --listen 0.0.0.0:0", "serve --listen [::]:0", "serve --listen nosuch", "serve --tls-cert x", "serve --tls-cert x --tls-key y",
@@ -311,7 +311,7 @@ func TestServeRefuses(t *testing.T) {
 }
 
 // TestServeKilled checks that each create with an idempotency key, sent until it is answered, makes
-// exactly one entry, although the services are killed again and again.
+// exactly one entry, even if the services are killed again and again.
 func TestServeKilled(t *testing.T) {
 	for _, name := range []string{"redis", "file"} {
 		t.Run(name, func(t *testing.T) {

@@ -10,8 +10,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/inspect"
 )
 
-// TestStatusOfSettings checks that warnings about a server come last, and that the exit code is 0
-// in spite of them.
+// TestStatusOfSettings checks that warnings about a server come last and leave the exit code 0.
 func TestStatusOfSettings(t *testing.T) {
 	server := redistest.Start(t, redistest.Config("appendonly yes", "save 900 1"))
 	c, ctx := server.Client(), t.Context()
@@ -61,7 +60,7 @@ namespaces          none
 		t.Errorf("status --json: %+v, want one server with the warnings evicts and not_persistent", js)
 	}
 
-	// For a user who may not read settings, the status says that they are not known.
+	// If the user may not read settings, the status says that they are unknown.
 	if err := c.Do(ctx, "acl", "setuser", "app", "on", ">secret", "~*", "+@all", "-config", "-time").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -81,8 +81,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestTableAfterSample checks that entries after the first sampleSize, which determine the columns,
-// are cut to fit them, and that an ellipsis marks a field without a column.
+// TestTableAfterSample checks that the first sampleSize entries determine the columns, that later
+// entries are cut to fit them, and that an ellipsis marks a field without a column.
 func TestTableAfterSample(t *testing.T) {
 	useFile(t)
 	file := filepath.Join(t.TempDir(), "schema.json")
@@ -109,7 +109,7 @@ func TestTableAfterSample(t *testing.T) {
 }
 
 // TestGrids shows the other lists on terminals of two widths. Look at the golden file when it
-// changes: what a person copies, such as the ID of a session, must be whole.
+// changes: texts that people copy, such as the ID of a session, must be whole.
 func TestGrids(t *testing.T) {
 	useFile(t)
 	for _, args := range [][]string{
@@ -187,5 +187,5 @@ func TestTallGrid(t *testing.T) {
 	}
 }
 
-// changing matches what differs from run to run: times and IDs of sessions.
+// changing matches texts that differ from run to run: times and IDs of sessions.
 var changing = regexp.MustCompile(`(20\d\d-)?\d\d-\d\d( \d\d:\d\d(:\d\d)?Z)?|(?m:^[A-Za-z0-9_-]{12}  )`)

@@ -44,7 +44,7 @@ func newKeyboard(t *testing.T) *keyboard {
 	return &keyboard{t: t, own: own, tty: tty}
 }
 
-// echoes reports whether the terminal shows what is typed.
+// echoes reports whether the terminal shows typed text.
 func (k *keyboard) echoes() bool {
 	state, err := unix.IoctlGetTermios(int(k.tty.Fd()), unix.TCGETS)
 	if err != nil {
@@ -112,8 +112,8 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestCSVAtTerminal checks that values cannot control a terminal, and that a file has them as they
-// are.
+// TestCSVAtTerminal checks that values cannot control a terminal, and that a file has them
+// unchanged.
 func TestCSVAtTerminal(t *testing.T) {
 	useFile(t)
 	const job = "\x1b[2JCook"
@@ -132,6 +132,6 @@ func TestCSVAtTerminal(t *testing.T) {
 		}
 	}
 	if got := runCommand(nil, "", args...); got.out != "uid,job\na1,"+job+"\n" {
-		t.Errorf("a file has %q, want the value as it is", got.out)
+		t.Errorf("a file has %q, want the value unchanged", got.out)
 	}
 }

@@ -37,8 +37,8 @@ func TestBatchLines(t *testing.T) {
 	}
 }
 
-// TestBatchReadError checks that a failure of standard input ends a batch, wherever in a line it
-// occurs.
+// TestBatchReadError checks that a failure of standard input ends a batch, even in the middle of a
+// line.
 func TestBatchReadError(t *testing.T) {
 	for _, text := range []string{"", `"a`, "\"a\"\n", `"` + strings.Repeat("x", maxLine) + "\n", `"` + strings.Repeat("x", 2*maxLine)} {
 		var out, errs bytes.Buffer
@@ -50,7 +50,7 @@ func TestBatchReadError(t *testing.T) {
 	}
 }
 
-// A failOnce fails once and then is at its end.
+// A failOnce is a reader that fails once and is then at its end.
 type failOnce struct{ err error }
 
 func (o *failOnce) Read([]byte) (int, error) {

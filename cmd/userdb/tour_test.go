@@ -14,12 +14,12 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// varying matches what differs from tour to tour: a revision, a time, the seconds to wait and, on a
-// slow machine, the number of guesses.
+// varying matches texts that differ from tour to tour: a revision, a time, the seconds to wait and,
+// on a slow machine, the number of guesses.
 var varying = regexp.MustCompile(`(~rev +)\S{12}|(added +)\S+Z|(seq )\d+|(wait )\d+s|(until )\S+Z|(?m:^ +)\d+( userdb: wrong)`)
 
-// TestTour compares the tour with a golden file. It ignores every setting of the environment, and
-// leaves nothing behind.
+// TestTour compares the tour with a golden file. The tour must ignore every setting of the
+// environment and leave nothing behind.
 func TestTour(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -30,7 +30,7 @@ func TestTour(t *testing.T) {
 	t.Setenv("USERDB_SCHEMA", filepath.Join(dir, "no-such-schema.json"))
 	name := os.Args[0]
 	t.Cleanup(func() { os.Args[0] = name })
-	os.Args[0] = "userdb" // what it prints depends on how it was started
+	os.Args[0] = "userdb" // the tour prints the name by which it was started
 	got := runCommand(nil, "", "tour")
 	if got.code != 0 || got.err != "" {
 		t.Fatalf("exit code %d: %s", got.code, got.err)
@@ -65,8 +65,8 @@ func checkTour(t *testing.T, out string) {
 // sources is the folder of this package.
 var sources, _ = os.Getwd()
 
-// TestTwoTours lets a tour wait for the store of another one, which did not exist when both began.
-// The tour that gets it afterwards refuses it, and leaves it alone.
+// TestTwoTours lets a tour wait for the store of another tour. The store did not exist when both
+// began. The second tour refuses the store and leaves it unchanged.
 func TestTwoTours(t *testing.T) {
 	t.Chdir(t.TempDir())
 	t.Setenv("USERDB_STORE", "")
@@ -78,7 +78,7 @@ func TestTwoTours(t *testing.T) {
 	}
 	second := make(chan error, 1)
 	go func() { second <- newSession(quiet).tourOn(ctx, url, true) }()
-	// What the first tour writes while the second one is on its way.
+	// The first tour writes this while the second one waits.
 	users, err := first.Type("user")
 	if err == nil {
 		_, err = users.Create(ctx, userdb.NewEntry{UID: "kept"})
@@ -140,8 +140,8 @@ func TestBrokenTourKeepsNothing(t *testing.T) {
 	}
 }
 
-// TestTourStops checks that a command of the tour is not repeated if it fails in a way that is not
-// shown, and that a tour whose context has ended says only that.
+// TestTourStops checks that a command of the tour is not repeated if it fails unexpectedly, and
+// that a tour whose context has ended reports only that.
 func TestTourStops(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 	if err != nil {

@@ -34,7 +34,7 @@ func makeFolder(t *testing.T, files map[string]string) (dir, store string) {
 	return dir, os.Getenv("USERDB_STORE")
 }
 
-// runProcess runs the program in a process of its own and waits for its end.
+// runProcess runs the program in a separate process and waits for its end.
 func runProcess(t *testing.T, dir, store string, args ...string) result {
 	t.Helper()
 	cmd, errs := newProcess(t, store, args...)
@@ -146,8 +146,8 @@ func openPipe(t *testing.T, dir, name string) *os.File {
 	return w
 }
 
-// TestImportInterruptedAndResumed checks that an import that waits for its pipe can be interrupted,
-// that --resume continues it, and that the refused lines of both runs are kept.
+// TestImportInterruptedAndResumed checks that an import can be interrupted while it waits for its
+// pipe, that --resume continues it, and that the refused lines of both runs are kept.
 func TestImportInterruptedAndResumed(t *testing.T) {
 	lines := `{"facets":{"uid":"a0","name":"@"}}` + "\n"
 	for i := range 99 { // the size of the first batch
@@ -288,8 +288,8 @@ func TestCheckIntoClosedOutput(t *testing.T) {
 	}
 }
 
-// interruptedImport runs an import that stops at its third line, which cannot be read, after it
-// refused the second one. Then it corrects the input.
+// interruptedImport runs an import that refuses its second line and stops at the third, which
+// cannot be read. Then it corrects the input.
 func interruptedImport(t *testing.T) (dir, store string) {
 	t.Helper()
 	dir, store = makeFolder(t, map[string]string{"users.csv": "uid,name\n1,Ann\n2,@\n3,\"Cid\n"})
@@ -314,8 +314,9 @@ func mode(t *testing.T, parts ...string) string {
 	return info.Mode().String()
 }
 
-// TestImportFilesAreMadeAnew checks that an import replaces whatever has the names of its files. It
-// does not write through links, and only this user may read the files that it leaves.
+// TestImportFilesAreMadeAnew checks that an import replaces any file, link or folder with the name
+// of one of its files. It does not write through links, and only this user may read the files that
+// it leaves.
 func TestImportFilesAreMadeAnew(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"nothing":       func(string) error { return nil },
@@ -387,7 +388,8 @@ func TestResumeRefusesReplacedFiles(t *testing.T) {
 	}
 }
 
-// TestRejectsAreNotTheInput checks that refused lines cannot go to the input, by whatever name.
+// TestRejectsAreNotTheInput checks that refused lines cannot go to the input, under any of its
+// names.
 func TestRejectsAreNotTheInput(t *testing.T) {
 	dir, store := makeFolder(t, map[string]string{"users.csv": "uid,name\n1,@\n"})
 	if err := os.Symlink("users.csv", filepath.Join(dir, "link")); err != nil {
@@ -409,7 +411,7 @@ func TestRejectsAreNotTheInput(t *testing.T) {
 	}
 }
 
-// TestExposedFile checks that an embedded store is not read if other users may read or write its
+// TestExposedFile checks that an embedded store is not opened if other users may read or write its
 // file.
 func TestExposedFile(t *testing.T) {
 	for _, tt := range []struct {

@@ -63,7 +63,7 @@ func TestHundredValues(t *testing.T) {
 	}
 }
 
-// TestValuesInTable checks that a table shows all values of a field as far as they fit.
+// TestValuesInTable checks that a table shows as many values of a field as fit.
 func TestValuesInTable(t *testing.T) {
 	useFile(t)
 	schema := filepath.Join(t.TempDir(), "schema.json")

@@ -77,7 +77,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends, and then until the mails that wait are sent.
+// run serves until ctx ends, and then sends the waiting mails.
 func (s *site) run(ctx context.Context, listen, store string) error {
 	if info, err := os.Stat(s.mail); err != nil || !info.IsDir() || flag.NArg() > 0 || s.key == nil && store != "memory:" {
 		return errors.Join(errors.New("want --mail DIR, an existing directory, --key FILE with --store, and no arguments besides flags"), err)

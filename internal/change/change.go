@@ -116,7 +116,7 @@ func (t *Type) Delete(old store.Record, now time.Time) store.Change {
 }
 
 // DeleteFree returns the change that Delete returns, except that the values that the entry has are
-// free at once. The tombstone goes on holding the values that the entry gave up before.
+// free at once. The tombstone keeps holding the values that the entry gave up earlier.
 func (t *Type) DeleteFree(old store.Record, now time.Time) store.Change {
 	c := t.removal(old, now)
 	released := c.Release
@@ -145,7 +145,7 @@ func (t *Type) removal(old store.Record, now time.Time) store.Change {
 	if sessions, err := session.Key(old.Key); err == nil && old.Fields[session.FieldEpoch] != "" {
 		c.Drop = append(c.Drop, store.Container{Key: sessions})
 	}
-	// An enrolment takes a session, and a factor that was removed may have left something.
+	// An enrolment takes a session, and removed factors may have left members.
 	mayHaveFactors := old.Factors().Any() || old.Fields[session.FieldEpoch] != ""
 	if factors, err := factor.Key(old.Key); err == nil && mayHaveFactors {
 		c.Drop = append(c.Drop, store.Container{Key: factors})
@@ -170,8 +170,8 @@ const (
 	lostBytes  = 64 << 10
 )
 
-// An extent is the number and the size of the fields of an entry that hold what people give it: its
-// facets and its lost values. The password is not among them, since a new hash may be longer.
+// An extent holds the number and the size of an entry's facets and lost values. It excludes the
+// password, since a new hash may be longer.
 type extent struct {
 	facets, facetBytes int
 	fields, bytes      int // with the lost values
@@ -430,7 +430,7 @@ func (c Content) memberCount(values int) int {
 
 // SetTertiary adds tertiary records to a change. A new entry is created with them. In a live entry
 // they replace the records of the same names, and a Content without values only removes its record.
-// SetTertiary refuses whatever Redis would refuse in the middle of the change.
+// SetTertiary refuses values that Redis would refuse in the middle of the change.
 func (t *Type) SetTertiary(c *store.Change, contents []Content) error {
 	for _, content := range contents {
 		values, err := encodeElements(content)

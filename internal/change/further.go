@@ -31,9 +31,8 @@ func hasFurther(fields map[string]string) bool {
 }
 
 // completeFurther returns own with the changes of further values that a change of facets causes.
-// Further values go if their facet goes, and a further value that becomes the facet is no longer a
-// further one. One that repeated the facet before had no meaning, and gets none when the facet
-// changes.
+// Further values are removed with their facet, and a further value that becomes the facet is no
+// longer a further one. A further value that repeated the old facet had no meaning and is removed.
 func (t *Type) completeFurther(old store.Record, facets, own map[string]string) map[string]string {
 	if !aboutValues(old) && !hasFurther(own) {
 		return own
@@ -92,8 +91,8 @@ func (t *Type) keepAttributes(old store.Record, field, facet string, own map[str
 	}
 }
 
-// verifiedMark returns the mark of verification of a further value that becomes the facet. A mail
-// address that is not verified gets one that says so. Wire is "" if there is no mark.
+// verifiedMark returns the mark of verification of a further value that becomes the facet. For an
+// unverified mail address, the mark says that it is not verified. Wire is "" if there is no mark.
 func (t *Type) verifiedMark(f store.Further) store.Facet {
 	mark := store.Facet{Field: store.FieldVerified(f.Field)}
 	switch {
@@ -163,7 +162,7 @@ func WithFurther(old store.Record, facets, own map[string]string) map[string]str
 
 // checkCounts returns an error if an entry has more values in a field than the schema allows, or
 // too many over all fields. before and after are its further values. An entry that already has more
-// may keep what it has.
+// may keep them.
 func (t *Type) checkCounts(before, after []store.Further) error {
 	if len(after) > max(store.MaxFurther, len(before)) {
 		return Invalid(after[0].Field, "many", "over "+strconv.Itoa(store.MaxFurther)+" further values in all fields")
@@ -301,11 +300,11 @@ func (t *Type) SetTexts(old store.Record, facets, own map[string]string, field s
 	return t.SetValues(old, facets, own, field, values, now)
 }
 
-// SetValues adds to facets and own everything that makes values the values of a secondary field, in
-// this order. The first of them becomes the facet. Without values, the field has none. Values that
-// the entry has as the same text keep their marks of verification, and all that it has their
-// labels; now is the time for the mark of a facet that becomes a further value. New values must
-// obey the rules of the field. Values that only another schema knows stay as they are.
+// SetValues makes values the values of a secondary field, in this order, in facets and own. The
+// first of them becomes the facet. Without values, the field has none. Values that the entry
+// already has keep their labels and, if the text is the same, their marks of verification; now is
+// the time for the mark of a facet that becomes a further value. New values must obey the rules of
+// the field. Values that only another schema knows do not change.
 func (t *Type) SetValues(old store.Record, facets, own map[string]string, field string, values []Value, now time.Time) error {
 	if !slices.Contains(t.Secondary, field) {
 		if reason := t.RefusalReason(field); reason != "" {
@@ -399,7 +398,7 @@ func (t *Type) SetLabels(old store.Record, facets, own map[string]string, field 
 	return nil
 }
 
-// setFirst adds to facets and own what makes f, which was given as v, the facet of its field.
+// setFirst makes f, which was given as v, the facet of its field in facets and own.
 func (t *Type) setFirst(old store.Record, facets, own map[string]string, f store.Further, v Value) {
 	facets[f.Field] = f.Written
 	mark := store.FieldVerified(f.Field)
@@ -414,7 +413,7 @@ func (t *Type) setFirst(old store.Record, facets, own map[string]string, f store
 	}
 }
 
-// ofValue adds to an error the number of the value that it is about, if there are several.
+// ofValue adds the number of the value to an error about it, if there are several values.
 func ofValue(err error, i, values int) error {
 	wrong, is := errors.AsType[*store.FieldError](err)
 	if !is || values < 2 {

@@ -8,9 +8,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Hold changes c so that values which the entry gives up are held, if the schema says so. old is
-// the entry as it was read. It also removes holds that have ended, and those of values that the
-// entry takes back. Only changes that people make hold values: edits and deletes.
+// Hold changes c so that values that the entry gives up are held, if the schema says so. old is the
+// entry as it was read. It also removes holds that have ended, and those of values that the entry
+// takes back. Only changes by people hold values: edits and deletes.
 func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 	var held []store.Held
 	released := c.Release
@@ -34,7 +34,7 @@ func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 			t.freeHold(c, old, h)
 		}
 	}
-	c.Unset = slices.DeleteFunc(c.Unset, func(name string) bool { // a hold that begins anew
+	c.Unset = slices.DeleteFunc(c.Unset, func(name string) bool { // a hold that begins again
 		return store.IsHeld(name) && slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == name })
 	})
 }
@@ -54,8 +54,8 @@ func (t *Type) keepHold(c *store.Change, old store.Record, srk recordkey.Key) {
 	c.Release = append(c.Release, srk)
 }
 
-// holds reports whether a value that c releases is to be held: a value that the entry does not keep
-// in another field, and if it is a mail address, only a verified one.
+// holds reports whether a value that c releases should be held: the entry does not keep it in
+// another field and, if it is a mail address, it is verified.
 func (t *Type) holds(c store.Change, old store.Record, srk recordkey.Key, released []recordkey.Key) bool {
 	field := t.Schema.Fields[srk.Field()]
 	if field.Hold == 0 || field.HasAddresses() && !t.verified(old, srk.Field(), srk.Value()) {
@@ -92,7 +92,7 @@ func (t *Type) dropHolds(c *store.Change, old store.Record, now time.Time) (kept
 	for _, h := range store.HeldIn(old.Fields) {
 		srk, ok := t.SRK(h.Field, h.Canonical)
 		switch {
-		// An entry that was made anew at its tombstone may have the value.
+		// An entry that was created again over its tombstone may have the value.
 		case ok && slices.Contains(c.Claim, srk), old.HasValue(h.Field, h.Canonical):
 			c.Unset = append(c.Unset, h.Name())
 		case !ok || !h.Until.After(now):
@@ -117,8 +117,8 @@ func (t *Type) freeHold(c *store.Change, old store.Record, h store.Held) {
 	}
 }
 
-// FreeHold returns the change by which a live entry holds a value no longer. It reports false if
-// the entry does not hold the value.
+// FreeHold returns the change that removes a held value from a live entry. It reports false if the
+// entry does not hold the value.
 func (t *Type) FreeHold(old store.Record, field, canonical string) (store.Change, bool, error) {
 	h := store.Held{Field: field, Canonical: canonical}
 	if _, has := old.Fields[h.Name()]; !has {

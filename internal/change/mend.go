@@ -109,10 +109,9 @@ func (t *Type) repairSecondary(c *store.Change, old store.Record, field string, 
 	}
 }
 
-// repairFurther mends further values: each is then stored under the canonical form that the schema
-// gives it, none repeats the first value, and a field that has values has a first one: the first
-// that is verified, or the first of all. A value that belongs to another entry is lost as a facet
-// would be.
+// repairFurther repairs further values: afterwards, each is stored under its canonical form, none
+// repeats the first value, and a field with values has a first one, preferably a verified one. A
+// value that belongs to another entry is lost, as a facet would be.
 func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m RepairLimits) {
 	owned := map[fieldValue]bool{} // values that the entry has after the repair
 	for _, field := range t.Secondary {
@@ -169,7 +168,7 @@ func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m Re
 }
 
 // repairAttributes adds to c the label and the mark of verification of a further value that becomes
-// the facet, in place of those of the facet before.
+// the facet, in place of those of the old facet.
 func (t *Type) repairAttributes(c *store.Change, old store.Record, f store.Further) {
 	label := store.Facet{Field: store.FieldLabel(f.Field)}
 	if f.Label != "" {
@@ -265,10 +264,10 @@ func RenameFacets(r store.Record, renames map[string]string) map[string]string {
 	return facets
 }
 
-// Reshape returns the change that brings a live entry to the schema of t, whatever schema wrote it:
-// it renames facets (old name → new name), with their marks of verification and their labels, and
-// updates canonical values and their SRKs. The values by which the entry was found before, and
-// their SRKs, are kept in ~was:FIELD until RemoveOldForms removes them.
+// Reshape returns the change that converts a live entry to the schema of t: it renames facets (old
+// name → new name), with their marks of verification and their labels, and updates canonical values
+// and their SRKs. The values by which the entry was found before, and their SRKs, are kept in
+// ~was:FIELD until RemoveOldForms removes them.
 //
 // namesEntry reports whether an SRK names the entry. Reshape claims the SRK of a value that the
 // entry does not have yet even if the SRK names the entry, since another attempt may have claimed
@@ -315,8 +314,8 @@ func owns(r store.Record, field, canonical string) bool {
 }
 
 // reshapeFurther adds to c the further values of an entry as the schema of t has them. Their old
-// forms stay, so that the entry is still found by them, until RemoveOldForms removes them. Of
-// several that are the same value under the schema of t, the first is added. facets are the entry's
+// forms stay, so that the entry is still found by them, until RemoveOldForms removes them. If
+// several are the same value under the schema of t, the first is added. facets holds the entry's
 // fields under their new names.
 func (t *Type) reshapeFurther(c *store.Change, old store.Record, facets map[string]string, namesEntry func(recordkey.Key) bool) {
 	for _, f := range store.FurtherIn(facets, "") {

@@ -102,8 +102,8 @@ func StoredText(t schema.Type) string {
 	return string(text)
 }
 
-// NextText returns the JSON that FieldNext holds. It has the former names of fields, so that a
-// change that was interrupted goes on to rename them.
+// NextText returns the JSON that FieldNext holds. It has the former names of fields, so that an
+// interrupted change continues to rename them.
 func NextText(t schema.Type) string {
 	text, _ := json.Marshal(t) // cannot fail for texts and numbers
 	return string(text)
@@ -136,8 +136,8 @@ func (t *Type) WithSchema(in schema.Type, generation, text string) (*Type, error
 	return next, nil
 }
 
-// Adopting returns the type as if the program had declared what is stored. It returns t itself if
-// the program has declared just that.
+// Adopting returns the type as if the program had declared the stored schema. It returns t itself
+// if the program declared exactly that.
 func (t *Type) Adopting(stored schema.Type) (*Type, error) {
 	stored.Orders = "" // as in Compile
 	next, err := newType(t.Name, stored, t.ns)

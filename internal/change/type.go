@@ -122,8 +122,8 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 	}, nil
 }
 
-// Rivals returns the fields in which no other entry may have the values that an entry has in a
-// secondary field, sorted: all typed fields if it is one of them, and else the field alone.
+// Rivals returns the fields, sorted, in which other entries may not have an entry's values of a
+// secondary field: all typed fields if the field is typed, or else the field alone.
 func (t *Type) Rivals(field string) []string { return rivals(t.crossing, field) }
 
 // SettledRivals returns the Rivals of a field without those whose values are becoming typed.
@@ -137,8 +137,8 @@ func rivals(typed []string, field string) []string {
 	return []string{field}
 }
 
-// MaxValues returns how many values an entry may have in a field: one, as long as some programs may
-// not have read yet that the schema allows more.
+// MaxValues returns the maximum number of values of an entry in a field. It is one while some
+// programs may not yet know that the schema allows more.
 func (t *Type) MaxValues(field string) int {
 	if t.Building.AllowsMany(field) {
 		return 1

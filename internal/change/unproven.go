@@ -8,18 +8,18 @@ import (
 	"github.com/coffeenode/userdb/internal/store/factor"
 )
 
-// ErrUnproven means that an entry was self-registered, and that nobody has proved yet that its
-// address is theirs. A stranger may have registered it, and must not add anything that lets them in
-// after the owner of the address has taken over the entry.
+// ErrUnproven means that an entry was self-registered, and that nobody has proved yet to own its
+// address. A stranger may have registered it, and must not add anything that lets them in after the
+// owner of the address has taken over the entry.
 var ErrUnproven = errors.New("the address is not verified yet")
 
 func unproven(field, reason string) error {
 	return &store.FieldError{Err: ErrUnproven, Field: field, Rule: "unproven", Reason: reason}
 }
 
-// CheckUnproven returns an error if a change of an unproven entry, or of one that is to be created
-// as such, adds a second factor, a further value, a second address, or an identifier that nobody
-// types, such as that of a passkey. Values may be replaced.
+// CheckUnproven returns an error if a change of an unproven entry, or of a new one, adds a second
+// factor, a further value, a second address, or an identifier that nobody types, such as that of a
+// passkey. Values may be replaced.
 func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) error {
 	if mark := own[factor.FieldMark]; mark != "" && mark != old.Fields[factor.FieldMark] {
 		return unproven("factor", "it has no second factor until then")
@@ -51,11 +51,11 @@ func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) er
 	return nil
 }
 
-// EndUnproven adds to facets and own what changes when somebody has proved to own a value of a
-// field of an unproven entry: it is no longer unproven. Unless keep is true, everything ends that
-// the person who registered it may still have: the password, sessions and tokens.
+// EndUnproven changes facets and own after somebody has proved to own a value of an unproven entry,
+// which is then no longer unproven. Unless keep is true, it also ends the access of the person who
+// registered the entry: the password, sessions and tokens.
 //
-// A value that is no address proves nothing about an entry that has an address.
+// If the entry has an address, a value that is not an address proves nothing.
 func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, field string, now time.Time, keep bool) {
 	if old.Fields[store.FieldUnproven] == "" || !t.Schema.Fields[field].HasAddresses() && t.hasAddress(facets) {
 		return

@@ -232,7 +232,7 @@ func (t *Type) UndeclaredReason(field string, accepted ...string) string {
 	return fmt.Sprintf("type %q has no such field%s", t.Name, near)
 }
 
-// maxListed is how many names a message lists.
+// maxListed limits the names that a message lists.
 const maxListed = 12
 
 // listFields joins names for a message. It leaves out those beyond maxListed.

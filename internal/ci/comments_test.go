@@ -15,8 +15,8 @@ import (
 // maxColumns limits lines of comments and of Markdown. A tab counts as four columns.
 const maxColumns = 100
 
-// TestComments checks that comments say what functions do, not what they are, and that no line of a
-// comment or of Markdown is too long.
+// TestComments checks that comments of functions begin with a verb, and that no line of a comment
+// or of Markdown is too long.
 func TestComments(t *testing.T) {
 	for path, text := range sources(t) {
 		for _, p := range commentProblems(path, text) {
@@ -65,7 +65,7 @@ func goProblems(text string, lines []string) (problems []string) {
 	}
 	for _, group := range file.Comments {
 		for _, c := range group.List {
-			if c.Text == "// Output:" { // go test compares what follows
+			if c.Text == "// Output:" { // go test compares the lines that follow
 				break
 			}
 			if directive.MatchString(c.Text) {
@@ -164,7 +164,7 @@ func appendLong(problems []string, number int, line string) []string {
 	return append(problems, fmt.Sprintf("%d: the line has %d columns, want at most %d", number, columns, maxColumns))
 }
 
-// TestCommentProblems checks that each rule finds what violates it, and nothing else.
+// TestCommentProblems checks that each rule finds its violations, and nothing else.
 func TestCommentProblems(t *testing.T) {
 	const pkg = "package a\n\n"
 	long := strings.Repeat("word ", 20) // of 100 columns, the last of them a space

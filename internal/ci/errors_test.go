@@ -42,7 +42,7 @@ import (
 )
 
 // publicErrors holds all errors of the packages that programs can import, by package and name.
-// docs/errors.md says which code each has.
+// docs/errors.md lists their codes.
 var publicErrors = map[string]error{
 	"userdb.ErrOutcomeUnknown":  userdb.ErrOutcomeUnknown,
 	"userdb.ErrUnconfirmed":     userdb.ErrUnconfirmed,

@@ -44,7 +44,7 @@ func sources(t *testing.T) map[string]string {
 	return files
 }
 
-// phrases maps patterns of words to avoid, because they make a reader stop, to better words.
+// phrases maps patterns of words that make a reader stop to better words.
 var phrases = map[string]string{
 	`passengers?`: "call",
 	`crowded`:     "busy",
@@ -75,8 +75,8 @@ func TestPhrases(t *testing.T) {
 	}
 }
 
-// imports returns, by folder, which packages of this module each package imports. Imports of tests
-// do not count.
+// imports returns, by folder, the packages of this module that each package imports. Imports of
+// tests do not count.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,GoFiles", "../../...")
@@ -105,8 +105,8 @@ func imports(t *testing.T) map[string][]string {
 	return imported
 }
 
-// row matches a row of the table of packages in CONTRIBUTING.md, which names a folder, says what it
-// is for, and lists its imports.
+// row matches a row of the table of packages in CONTRIBUTING.md: a folder, its purpose and its
+// imports.
 var row = regexp.MustCompile("(?m)^(\\| `([a-z_/]+)/` \\|[^|]*\\| )([^|]*)( \\|)$")
 
 // TestPackageTable compares the table of packages in CONTRIBUTING.md with the imports of the

@@ -203,12 +203,12 @@ func (sentinelHook) DialHook(dial redis.DialHook) redis.DialHook {
 	}
 }
 
-// noSentinel is how go-redis begins its error if no Sentinel names the master.
+// noSentinel begins the error of go-redis if no Sentinel names the master.
 const noSentinel = "redis: all sentinels specified in configuration are unreachable: "
 
 // sentinelError returns the error to report when dialing fails with err. If err comes from
-// Sentinels, it says so in one line. What a Sentinel replies must not be mistaken for a reply of
-// the server: a nil, for an unknown master, would mean there that a key does not exist.
+// Sentinels, it says so in one line. A reply of a Sentinel must not be mistaken for one of the
+// server: a nil, which means an unknown master, would mean that a key does not exist.
 func sentinelError(err error) error {
 	switch {
 	case err == nil:

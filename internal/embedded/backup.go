@@ -12,10 +12,11 @@ import (
 )
 
 // Backup copies the store in the file at path to a new file, which only this user can read, and
-// returns its size in bytes. Other processes may use the store meanwhile: the copy holds all
-// changes that were answered before the call, and each later one wholly or not at all, perhaps even
-// one that could not be saved and was undone. Backup checks what it copies. It fails with
-// ErrDamaged if the file is damaged, and with [os.ErrExist] if a file at to exists.
+// returns its size in bytes. Other processes may use the store meanwhile. The copy holds all
+// changes that were answered before the call. It holds each later change entirely or not at all,
+// and may even hold one that could not be saved and was undone. Backup checks the data that it
+// copies. It fails with ErrDamaged if the file is damaged, and with [os.ErrExist] if there is
+// already a file at to.
 func Backup(path, to string) (int64, error) {
 	from, err := openForReading(path)
 	if err != nil {
@@ -44,9 +45,9 @@ func openForReading(path string) (*os.File, error) {
 // maxCopies limits how often a file is copied again because it changed meanwhile.
 const maxCopies = 10
 
-// copyLog copies the frames of the file at path, which another process may be writing to. That
-// process may take back the last frame if it could not be made durable. Then the copy is not whole,
-// and copyLog begins again.
+// copyLog copies the frames of the file at path, to which another process may be writing. That
+// process may remove the last frame if it could not be made durable. The copy is then incomplete,
+// and copyLog starts again.
 func copyLog(out *logFile, from diskFile, path string) error {
 	ignore := func([]byte) error { return nil }
 	for copies := 1; ; copies++ {
@@ -120,15 +121,15 @@ func withPath(err error, path string) error {
 	return err
 }
 
-// A Salvaged says what Salvage found.
+// A Salvaged holds the result of Salvage.
 type Salvaged struct {
 	Records int
 	Lost    int64 // bytes of the file that could not be read
 }
 
-// Salvage reads what can still be read of a damaged file and writes it to a new store. Changes in
-// the damaged parts are lost: records may be missing or out of date, and deleted records may
-// reappear.
+// Salvage writes the readable records of a damaged file to a new store. It fails with ErrDamaged if
+// there are none. Changes in the damaged parts are lost: records may be missing or out of date, and
+// deleted records may reappear.
 func Salvage(path, to string) (Salvaged, error) {
 	from, err := openForReading(path)
 	if err != nil {
@@ -160,8 +161,8 @@ func Salvage(path, to string) (Salvaged, error) {
 	return s, err
 }
 
-// salvage applies all frames of a log that are whole, and returns the number of other bytes. It
-// takes the key from the first page, or from the first frame if that page is damaged.
+// salvage applies all valid frames of a log and returns the number of the other bytes. It takes the
+// key from the first page, or from the first frame if that page is damaged.
 func (d *data) salvage(file io.ReaderAt, size int64) (lost int64, err error) {
 	lost = max(0, size-pageSize)
 	for _, at := range []int64{idAt, pageSize + int64(len(frameMagic))} {
@@ -192,7 +193,7 @@ func (d *data) salvageFrames(file io.ReaderAt, size int64, key string) (whole in
 		case err != nil:
 			return whole, err
 		}
-		_ = d.applyEach(changes, nil) // a change may need one that is lost
+		_ = d.applyEach(changes, nil) // a change may depend on a lost one
 		n := int64(frameHead + len(changes))
 		at, whole = at+n, whole+n
 	}
@@ -217,7 +218,7 @@ func frameAt(file io.ReaderAt, at, size int64, key string) ([]byte, error) {
 	return changes, h.checkSum(changes)
 }
 
-// indexFrom returns the offset of text in a file, at or after from, or size if it is not there.
+// indexFrom returns the offset of text in a file, at or after from, or size if it is missing.
 func indexFrom(file io.ReaderAt, from, size int64, text string) (int64, error) {
 	buf := make([]byte, 1<<20)
 	for {
@@ -242,8 +243,8 @@ func ignoreEnd(err error) error {
 	return err
 }
 
-// salvageLegacy adds to d the records of all lines that can be read. It ignores their checksums,
-// because each depends on the lines before it.
+// salvageLegacy adds the records of all readable lines to d. It ignores their checksums, because
+// each depends on the lines before it.
 func (d *data) salvageLegacy(in io.Reader) (lost int64, err error) {
 	file, err := io.ReadAll(in)
 	if err != nil {

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// A command is a Redis command that the store knows, or one of its own, such as SCANKEYS. Redis
-// commands answer as in Redis 7, except that replies that are unordered there are sorted.
+// A command is a Redis command that the store supports, or one of its own, such as SCANKEYS.
+// Replies are those of Redis 7, except that unordered replies are sorted.
 type command struct {
 	min, max int // number of arguments; a negative max means any number
-	// run carries the command out. It changes nothing if it returns an errorReply.
+	// run executes the command. It changes nothing if it returns an errorReply.
 	run func(d *data, args []string) any
 }
 
 const anyNumber = -1
 
-// commands holds the commands that work on records, by their names in capitals.
+// commands holds the commands that work on records, by their names in upper case.
 var commands = map[string]command{
 	"PING":   {0, 1, func(_ *data, a []string) any { return ping(a) }},
 	"ECHO":   {1, 1, func(_ *data, a []string) any { return a[0] }},
@@ -78,6 +78,7 @@ var commands = map[string]command{
 	"ZADD":           {3, anyNumber, addScores},
 	"ZCARD":          {1, 1, countScores},
 	"ZINCRBY":        {3, 3, incrementScore},
+	"ZLEXCOUNT":      {3, 3, countByLex},
 	"ZRANGE":         {3, 5, rangeByRank},
 	"ZRANGEBYLEX":    {3, 6, func(d *data, a []string) any { return rangeByLex(d, a, false) }},
 	"ZRANGEBYSCORE":  {3, 7, rangeByScore},
@@ -102,7 +103,7 @@ var commands = map[string]command{
 	"XTRIM":     {3, anyNumber, trimStream},
 }
 
-// run carries out a command.
+// run executes a command.
 func (d *data) run(words []string) any {
 	name := strings.ToUpper(words[0])
 	c, known := commands[name]
@@ -133,7 +134,7 @@ func selectDatabase(_ *data, args []string) any {
 	return okReply
 }
 
-// count returns the number of the arguments that are true.
+// count returns the number of true arguments.
 func count(all ...bool) int64 {
 	n := int64(0)
 	for _, is := range all {
@@ -144,8 +145,8 @@ func count(all ...bool) int64 {
 	return n
 }
 
-// valueOf returns the value at key. If there is none it returns the zero value, and if it has
-// another type an errorReply.
+// valueOf returns the value at key. If there is none, it returns the zero value. If the value has
+// another type, err is an errorReply.
 func valueOf[T any](d *data, key string) (value T, err any) {
 	o := d.get(key)
 	if o == nil {
@@ -158,7 +159,7 @@ func valueOf[T any](d *data, key string) (value T, err any) {
 	return value, nil
 }
 
-// errorOrEmpty returns err, or an empty reply if it is nil.
+// errorOrEmpty returns err, or an empty reply if err is nil.
 func errorOrEmpty[T any](err any) any {
 	if err == nil {
 		var empty T

@@ -108,8 +108,7 @@ func getHash(d *data, args []string) any {
 	return all
 }
 
-// scanFields carries out HSCAN. Like the other scans of a record, it returns everything in one
-// step.
+// scanFields implements HSCAN. Like the other scans of a record, it returns everything in one step.
 func scanFields(d *data, args []string) any {
 	all := getHash(d, args)
 	if all == wrongType {

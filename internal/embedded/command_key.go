@@ -29,8 +29,7 @@ func matchKeys(d *data, args []string) any {
 	return keys
 }
 
-// scanAll carries out SCAN. It returns all keys in one step, since a cursor of Redis is only a
-// number.
+// scanAll implements SCAN. It returns all keys in one step, since a Redis cursor is only a number.
 func scanAll(d *data, args []string) any {
 	pattern, err := scanPattern(args[1:])
 	if err != nil {
@@ -57,9 +56,9 @@ func scanPattern(options []string) (pattern string, err any) {
 	return pattern, nil
 }
 
-// scanKeys carries out SCANKEYS PATTERN AFTER COUNT, a command of this store. It looks at COUNT
-// keys after the key AFTER and returns the last of them, "" at the end, followed by those that
-// match. It begins at the first key that can match.
+// scanKeys implements SCANKEYS PATTERN AFTER COUNT, a command of this store. It examines COUNT keys
+// after the key AFTER. The reply begins with the last of them, or "" at the end, and the matching
+// keys follow. The scan begins at the first key that can match.
 func scanKeys(d *data, args []string) any {
 	d.registerReadAll()
 	pattern, after := args[0], args[1]
@@ -128,7 +127,7 @@ func typeOfKey(d *data, args []string) any {
 	return statusReply("stream")
 }
 
-// memoryUsage returns about how many bytes a record takes in a file.
+// memoryUsage returns the approximate size of a record in a file, in bytes.
 func memoryUsage(d *data, args []string) any {
 	if !strings.EqualFold(args[0], "USAGE") {
 		return syntaxError

@@ -46,8 +46,8 @@ func popItem(d *data, key string, first bool) any {
 	return item
 }
 
-// removeItems carries out LREM KEY COUNT ITEM. It removes items from the front if COUNT is
-// positive, from the end if it is negative, and all equal ones if it is 0.
+// removeItems implements LREM KEY COUNT ITEM. It removes the first COUNT items that equal ITEM if
+// COUNT is positive, the last -COUNT if it is negative, and all if it is 0.
 func removeItems(d *data, args []string) any {
 	l, err := valueOf[*list](d, args[0])
 	n, failed := strconv.Atoi(args[1])
@@ -127,7 +127,7 @@ func (id streamID) String() string {
 	return strconv.FormatUint(id.ms, 10) + "-" + strconv.FormatUint(id.seq, 10)
 }
 
-// addEntry carries out XADD KEY [MAXLEN|MINID [=|~] N] ID FIELD VALUE ….
+// addEntry implements XADD KEY [MAXLEN|MINID [=|~] N] ID FIELD VALUE ….
 func addEntry(d *data, args []string) any {
 	limit, rest, err := parseTrim(args[1:])
 	if err != nil {
@@ -161,7 +161,7 @@ func addEntry(d *data, args []string) any {
 	return id.String()
 }
 
-// A trimLimit says which entries of a stream stay.
+// A trimLimit limits the entries of a stream.
 type trimLimit struct {
 	maxLen int      // -1 for any number
 	minID  streamID // the zero ID for any
@@ -272,7 +272,7 @@ func countEntries(d *data, args []string) any {
 	return int64(s.len())
 }
 
-// rangeOfEntries carries out XRANGE and, with reverse, XREVRANGE.
+// rangeOfEntries implements XRANGE and, with reverse, XREVRANGE.
 func rangeOfEntries(d *data, key, low, high string, options []string, reverse bool) any {
 	limit := -1
 	if len(options) > 0 {

@@ -92,8 +92,8 @@ func scanMembersAll(d *data, args []string) any {
 	return arrayReply{"0", textsReply(s.keys())}
 }
 
-// scanMembers carries out SCANMEMBERS KEY AFTER COUNT, a command of this store. It returns up to
-// COUNT members after the member AFTER; the last of them comes first, or "" at the end.
+// scanMembers implements SCANMEMBERS KEY AFTER COUNT, a command of this store. The reply holds up
+// to COUNT members after the member AFTER. The last of them, or "" at the end, precedes them.
 func scanMembers(d *data, args []string) any {
 	s, err := valueOf[*set](d, args[0])
 	limit, failed := strconv.Atoi(args[2])

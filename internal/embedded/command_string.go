@@ -36,7 +36,7 @@ func stringLength(d *data, args []string) any {
 	return int64(len(text))
 }
 
-// parseStored parses a number that a command increments. It has only one form.
+// parseStored parses a number to be incremented, which must be in its canonical decimal form.
 func parseStored(text string) (n int64, ok bool) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	return n, err == nil && strconv.FormatInt(n, 10) == text
@@ -103,7 +103,7 @@ func setStrings(d *data, args []string) any {
 	return okReply
 }
 
-// setString carries out SET. It returns nil if a condition is not fulfilled.
+// setString implements SET. It returns nil if a condition is not met.
 func setString(d *data, args []string) any {
 	o := d.get(args[0])
 	until, onlyNew, onlyOld := int64(0), false, false

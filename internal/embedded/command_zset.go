@@ -3,6 +3,7 @@ package embedded
 import (
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -69,8 +70,8 @@ func incrementScore(d *data, args []string) any {
 
 const notFloat = errorReply("ERR value is not a valid float")
 
-// rangeByScore carries out ZRANGEBYSCORE KEY LOW HIGH [WITHSCORES] [LIMIT OFFSET COUNT]. Both ends
-// belong to the range.
+// rangeByScore implements ZRANGEBYSCORE KEY LOW HIGH [WITHSCORES] [LIMIT OFFSET COUNT]. The range
+// includes both ends.
 func rangeByScore(d *data, args []string) any {
 	options := args[3:]
 	withScores := len(options) > 0 && strings.EqualFold(options[0], "WITHSCORES")
@@ -153,7 +154,7 @@ func scoreOf(d *data, args []string) any {
 	return nil
 }
 
-// rangeByRank carries out ZRANGE KEY FIRST LAST [REV] [WITHSCORES].
+// rangeByRank implements ZRANGE KEY FIRST LAST [REV] [WITHSCORES].
 func rangeByRank(d *data, args []string) any {
 	withScores, reverse := false, false
 	for _, option := range args[3:] {
@@ -190,8 +191,8 @@ func rangeByRank(d *data, args []string) any {
 	return membersReply(pairs, withScores)
 }
 
-// ranks returns the members of a range of ranks. If all scores are 0, its cost does not depend on
-// where the range begins.
+// ranks returns the members of a range of ranks. If all scores are 0, the cost does not depend on
+// first.
 func (z *zset) ranks(first, last int) []pair[float64] {
 	if z.scored > 0 {
 		return z.byRank()[first:last]
@@ -242,7 +243,7 @@ func rangeOf(from, to string, n int) (first, last int, failed any) {
 // A lexBound is one end of a range of members.
 type lexBound struct {
 	text           string
-	open           bool // text itself is outside
+	open           bool // text itself is excluded
 	lowest, isLast bool // "-" and "+"
 }
 
@@ -270,8 +271,8 @@ func (b lexBound) before(member string) bool {
 	return b.isLast || !b.lowest && (member < b.text || member == b.text && !b.open)
 }
 
-// rangeByLex carries out ZRANGEBYLEX and, with reverse, ZREVRANGEBYLEX, on a set whose scores are
-// all the same.
+// rangeByLex implements ZRANGEBYLEX and, with reverse, ZREVRANGEBYLEX, for zsets whose scores are
+// all equal.
 func rangeByLex(d *data, args []string, reverse bool) any {
 	low, high := args[1], args[2]
 	if reverse {
@@ -294,7 +295,7 @@ func rangeByLex(d *data, args []string, reverse bool) any {
 	yield := func(member string, _ float64) bool {
 		switch inFrom, inTo := from.after(member), to.before(member); {
 		case !inFrom && !reverse || !inTo && reverse:
-			return true // the open end where the range begins
+			return true // the excluded end at which the range begins
 		case !inFrom || !inTo || limit == 0:
 			return false
 		case offset > 0:
@@ -315,6 +316,22 @@ func rangeByLex(d *data, args []string, reverse bool) any {
 		z.descendFrom(to.text, yield)
 	}
 	return found
+}
+
+// countByLex carries out ZLEXCOUNT, on a set whose scores are all the same.
+func countByLex(d *data, args []string) any {
+	from, ok1 := parseLex(args[1])
+	to, ok2 := parseLex(args[2])
+	if !ok1 || !ok2 {
+		return errorReply("ERR min or max not valid string range item")
+	}
+	z, err := valueOf[*zset](d, args[0])
+	if z == nil {
+		return errorOrEmpty[int64](err)
+	}
+	first := sort.Search(z.len(), func(i int) bool { return from.after(z.keyAt(i)) })
+	end := sort.Search(z.len(), func(i int) bool { return !to.before(z.keyAt(i)) })
+	return int64(max(0, end-first))
 }
 
 func parseLimit(options []string) (offset, limit int, err any) {

@@ -9,17 +9,17 @@ import (
 	"sync/atomic"
 )
 
-// A file is rewritten if it is larger than twice the size of the records by compactSlack bytes
-// while the store is in use, or by startSlack bytes when the store is opened. Tests change both.
+// A file is rewritten if it exceeds twice the size of the records by compactSlack bytes while the
+// store is in use, or by startSlack bytes when the store is opened. Tests change both.
 var compactSlack, startSlack = 16 << 20, pageSize + 256
 
-// syncEvery is the number of bytes of a new file after which it is synced, so that the writes of
-// others need not wait for much.
+// syncEvery is the number of bytes of a new file after which it is synced, so that other writes do
+// not wait long.
 const syncEvery = 4 << 20
 
-// A compaction writes the records, without what was deleted, into a new file, while changes go on
-// being appended to the old one. The goroutine that writes batches begins and ends it. The fields
-// belong to that goroutine, apart from done and err.
+// A compaction writes the current records into a new file, while changes are still appended to the
+// old one. The goroutine that writes batches begins and ends it. The fields belong to that
+// goroutine, except done and err.
 type compaction struct {
 	running bool
 	tail    [][]byte      // changes since the new file was begun
@@ -27,13 +27,13 @@ type compaction struct {
 	log     *logFile      // nil if writing it failed
 	err     error
 	stop    atomic.Bool
-	next    int64 // size of the file at which the next one begins
+	next    int64 // size of the file that starts the next compaction
 
 	// asked and waiting receive the outcome of the compaction that runs, and of the next one.
 	asked, waiting []chan<- error
 }
 
-// saved keeps what was written for a compaction that runs, and begins one if it is due.
+// saved keeps a written batch for the running compaction, or begins a compaction if one is due.
 func (c *compaction) saved(s *Store, b *batch) {
 	c.waiting = append(c.waiting, b.compact...)
 	switch {
@@ -69,7 +69,7 @@ func (c *compaction) begin(s *Store, all root) {
 	}()
 }
 
-// finish puts a file that is ready into its place. If that fails, the old file stays.
+// finish replaces the file with a new one that is ready. If that fails, the old file stays.
 func (c *compaction) finish(s *Store) {
 	if !c.running {
 		return
@@ -88,7 +88,7 @@ func (c *compaction) finish(s *Store) {
 		c.err = c.install(s)
 	}
 	if c.err == nil {
-		// Until then, a power failure may bring the old file back, with all that was deleted.
+		// Until then, a power failure may bring the old file back, with all deleted records.
 		c.err = s.syncDir()
 	}
 	if c.err != nil {
@@ -107,14 +107,13 @@ func (c *compaction) answer(err error) {
 	c.asked = nil
 }
 
-// fail sends err to all that wait for a compaction, because no batch can be written.
+// fail sends err to everybody who waits for a compaction, because no batch can be written.
 func (c *compaction) fail(err error) {
 	c.asked, c.waiting = slices.Concat(c.asked, c.waiting), nil
 	c.answer(err)
 }
 
-// maxTail is the number of bytes that other changes may have to wait for while a new file is put
-// into its place.
+// maxTail limits the bytes that are copied while other changes wait for a new file.
 const maxTail = 256 << 10
 
 func (c *compaction) tailSize() (n int) {
@@ -124,8 +123,8 @@ func (c *compaction) tailSize() (n int) {
 	return n
 }
 
-// copyTail appends the changes made so far to the new file in the background. It takes less time
-// than they took, so the next tail is shorter.
+// copyTail appends the changes made so far to the new file in the background. Copying them takes
+// less time than making them did, so the next tail is shorter.
 func (c *compaction) copyTail(s *Store) {
 	tail := c.tail
 	c.tail, c.done = nil, make(chan struct{})
@@ -156,7 +155,7 @@ func (c *compaction) install(s *Store) error {
 	return nil
 }
 
-// cancel ends a compaction that runs. No batch may be written after that.
+// cancel ends a running compaction. No batch may be written afterwards.
 func (c *compaction) cancel(s *Store) {
 	if !c.running {
 		return
@@ -164,12 +163,12 @@ func (c *compaction) cancel(s *Store) {
 	c.stop.Store(true)
 	<-c.done
 	if c.err == nil {
-		_ = s.discard(c.log) // the next compaction removes what is left
+		_ = s.discard(c.log) // the next compaction removes the file
 	}
 }
 
-// abort ends a compaction that runs and removes its file, which frees the disk space that the file
-// takes. It reports whether one was running.
+// abort ends a running compaction and removes its file, to free disk space. It reports whether a
+// compaction was running.
 func (c *compaction) abort(s *Store) bool {
 	if !c.running {
 		return false
@@ -199,15 +198,15 @@ func (s *Store) compact(ctx context.Context) error {
 	}
 }
 
-// A Compacted says what Compact did.
+// A Compacted holds the result of Compact.
 type Compacted struct {
 	Before, After int64  // sizes of the file in bytes
 	Removed       string // the file of JSON lines that was removed, "" if there was none
 }
 
-// Compact rewrites the file, so that it no longer holds anything that was deleted or replaced, or
-// has expired. It also removes the file in an older form that this one replaced, because that still
-// holds records that have since been deleted. Others may use the store meanwhile.
+// Compact rewrites the file without deleted, replaced and expired data. It also removes the file of
+// JSON lines that this file replaced, because it may still hold deleted records. Others may use the
+// store meanwhile. A store in memory does not change.
 func (s *Store) Compact(ctx context.Context) (Compacted, error) {
 	if s.path == "" {
 		return Compacted{}, nil

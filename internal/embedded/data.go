@@ -7,20 +7,20 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// root holds all records. Copying it takes no time: the copies share their records until one of
-// them changes.
+// root holds all records. Copying it is cheap: the copies share their records until one of them
+// changes.
 type root struct {
 	keys     *btree.Map[string, *object]
-	due      *btree.Set[string] // dueKey of all records that expire
-	limited  [numClasses]crowd  // the records that strangers can cause, of which only so many stay
-	arrivals uint64             // the number of the newest token in limited
-	size     int                // approximate number of bytes in a file
+	due      *btree.Set[string]       // dueKey of all records that expire
+	limited  [numClasses]classRecords // records that strangers can cause, limited in number
+	arrivals uint64                   // the number of the newest token in limited
+	size     int                      // approximate number of bytes in a file
 }
 
 func newRoot() root {
 	r := root{keys: btree.NewMap[string, *object](treeDegree), due: new(btree.Set[string])}
 	for i := range r.limited {
-		r.limited[i] = newCrowd()
+		r.limited[i] = newClassRecords()
 	}
 	return r
 }
@@ -45,11 +45,11 @@ type data struct {
 	epoch   uint64 // incremented by every copy
 	now     int64  // Unix time in milliseconds, set before every command
 	journal journal
-	names   map[string]string // field names, so that records share them
+	names   map[string]string // field names that records share
 	// lastKey and last are the key and the object that edit returned last, unless last is nil.
 	lastKey string
 	last    *object
-	// replaying means that the changes come from a file, and so do not go into the journal.
+	// replaying means that the changes come from a file, and are not added to the journal.
 	replaying bool
 	unsaved   bool // there is no file: no journal is kept
 	// read and changed are called with the key of every record that is read or changed.
@@ -61,7 +61,7 @@ func newData() *data {
 	return &data{root: newRoot(), epoch: 1, names: map[string]string{}, read: ignore, changed: ignore}
 }
 
-// freeze returns a copy that does not change any more.
+// freeze returns an immutable copy.
 func (d *data) freeze() root {
 	d.nextEpoch()
 	return d.root.copy()
@@ -129,8 +129,9 @@ func (d *data) edit(key string, fresh func() any) *object {
 	return o
 }
 
-// baseSize returns the approximate number of bytes that a file needs for a record beside its value.
-// An estimate below half the true size would cause the file to be rewritten at each start.
+// baseSize returns the approximate number of bytes that a file needs for a record in addition to
+// its value. An estimate below half the true size would cause the file to be rewritten at each
+// start.
 func baseSize(key string, until int64) int {
 	n := 12 + len(key)
 	if until != 0 {
@@ -144,7 +145,7 @@ func (d *data) grow(o *object, n int) {
 	d.size += n
 }
 
-// delete removes the record at key, even one that has expired.
+// delete removes the record at key, even if it has expired.
 func (d *data) delete(key string) {
 	if d.drop(key) {
 		d.log(opDelete, key)
@@ -197,7 +198,7 @@ func (d *data) setField(key, field, value string) bool {
 	return !found
 }
 
-// maxNames limits how many field names are shared.
+// maxNames limits the number of shared field names.
 const maxNames = 4096
 
 func (d *data) shareName(name string) string {
@@ -373,7 +374,7 @@ func (d *data) setUntil(key string, until int64) {
 	d.log(opUntil, key, string(binary.BigEndian.AppendUint64(nil, uint64(until))))
 }
 
-// rename moves the record at from, which must exist, over that at to.
+// rename moves the record at from, which must exist, to the key to, and replaces a record there.
 func (d *data) rename(from, to string) {
 	o := d.edit(from, nil)
 	d.drop(from)
@@ -393,7 +394,7 @@ func (d *data) put(key string, o *object) {
 	}
 }
 
-// copyTo copies the record at from, which must exist, over that at to.
+// copyTo copies the record at from, which must exist, to the key to, and replaces a record there.
 func (d *data) copyTo(from, to string) {
 	o, _ := d.keys.Get(from)
 	c := *o

@@ -30,7 +30,7 @@ func (osDisk) remove(path string) error { return os.Remove(path) }
 
 func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
 
-// syncDir makes a rename survive a power failure, if the system can do that.
+// syncDir makes renames in a directory durable, if the system supports that.
 func (osDisk) syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
 		return nil
@@ -47,7 +47,7 @@ func (osDisk) syncDir(dir string) error {
 	return err
 }
 
-// isFull reports whether err means that the disk, or the user's share of it, has no more room.
+// isFull reports whether err means that the disk is full or the user's quota is used up.
 func isFull(err error) bool {
 	if runtime.GOOS == "windows" {
 		const handleDiskFull, diskFull = syscall.Errno(39), syscall.Errno(112)

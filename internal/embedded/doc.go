@@ -1,32 +1,32 @@
 // Package embedded holds the records of a small site in this process and keeps them in one file.
 //
-// It answers the commands of Redis that package single sends, with Lua scripts, from memory.
-// Nothing listens on the network. The client that [Store.Client] returns talks to the engine in
-// memory, so no other user of the machine can reach the records.
+// It answers the Redis commands of package single, including Lua scripts, from memory. Nothing
+// listens on the network. The client that [Store.Client] returns talks to the engine in memory, so
+// no other user of the machine can reach the records.
 //
 // # Durability
 //
 // A command that changes records is answered once the change is in the file. Commands that wait at
-// the same time share one write and one sync of the file (saving.go). A command that read a change
-// that is not in the file yet also waits. [Store.Bulk] puts many changes into one write, and the
-// changes of a context of [Lazy] wait for none.
+// the same time share one write and one sync of the file (saving.go). A command that reads a change
+// that is not yet in the file also waits. [Store.Bulk] puts many changes into one write. Commands
+// with a context of [Lazy] do not wait.
 //
 // If a write fails, for example because the disk is full, all commands that wait for it return
 // [ErrUnsaved] and their changes are undone. Commands that only read run again. The records in
-// memory are trees that share what they have in common with their copies (data.go), so that the
-// records as they are in the file are always at hand.
+// memory are trees that share nodes with their copies (data.go), so that the store can also keep
+// the records of the file in memory.
 //
-// After a sync has failed, a system may never write to the disk what it holds in memory. So a
-// failed write is cut off the file, and the file is synced. A store that is opened writes what
-// follows the durable part again before anybody reads it. powerloss_test.go simulates that,
-// together with kills and power failures at each step.
+// After a failed sync, a system may never write its cached data to the disk. A failed write is
+// therefore removed from the file, and the file is synced. Opening a store writes the data after
+// the durable part again before anybody reads them. powerloss_test.go simulates that, together with
+// kills and power failures at each step.
 //
 // # The file
 //
 // The first page of 4,096 bytes begins with a line of JSON, which older programs understand. Two
 // slots, written in turn, record the durable length. Frames follow, one for each write. A frame has
-// a checksum, the one of the frame before it, a number, and changes of single records, fields or
-// members (journal.go), in the order in which they were made. Numbers are little-endian.
+// a checksum, the checksum of the frame before it, a number, and changes of single records, fields
+// or members (journal.go), in the order in which they were made. Numbers are little-endian.
 //
 //	first page  line of JSON, zeros, identity at 512, slot at 1,024, slot at 2,048
 //	identity    key (8 bytes), size (8) and checksum (4) of the file that was kept
@@ -36,22 +36,20 @@
 //	frame       "udb\x02", key (8), checksum of the rest (4), checksum of the frame before it (4),
 //	            length of the changes (4), number (8), changes
 //
-// The key is random, new in each file, and never shown. So no text that somebody stores in a record
-// can look like a frame, even to a program that reads what is left of a damaged file. Checksums are
-// CRC-32C. What follows the durable part and is not valid is a write that a crash interrupted: it
-// is ignored, and the next write replaces it. Anything else that is not valid is damage: the file
-// is refused and not changed.
+// The key is random, new in each file, and never shown. No stored text can therefore look like a
+// frame, even to a program that reads the rest of a damaged file. Checksums are CRC-32C. Invalid
+// data after the durable part come from a write that a crash interrupted: they are ignored, and the
+// next write replaces them. Other invalid data are damage: the file is refused and not changed.
 //
-// Changes of records that were changed again later remain in the file until it is rewritten. That
-// happens while the store is in use, if the file has grown to more than twice the size of its
-// records (compact.go), and when a store is opened, if more than half of its file is no longer
-// needed.
+// Outdated changes remain in the file until it is rewritten. That happens while the store is in
+// use, if the file has grown to more than twice the size of its records (compact.go), and when a
+// store is opened, if more than half of its file is no longer needed.
 //
 // # Limits
 //
 // One process at a time opens the file; it may let others use it (socket.go). All records are in
 // memory. Records that strangers can cause have limits (expiring.go). There is only database 0, and
-// there are only strings, hashes, lists, sets, zsets and streams.
+// records are strings, hashes, lists, sets, zsets or streams.
 package embedded
 
 import (
@@ -72,17 +70,17 @@ var (
 	ErrExposed = errors.New("embedded: file is exposed")
 
 	// ErrUnsaved is returned if the file could not be written; it wraps the cause. The change is
-	// undone. There is one exception: if what was written cannot be cut off either, and the system
-	// crashes before the next write, the change may be there again.
+	// undone, with one exception: if the written data cannot be removed either, and the system
+	// crashes before the next write, the change may reappear.
 	ErrUnsaved = errors.New("embedded: change not saved")
 
 	// ErrPartlySaved is returned by a pipeline, and by the end of a bulk, if the file could not be
-	// written but some of the changes were in it before. The others are undone.
+	// written but already held some of the changes. The others are undone.
 	ErrPartlySaved = errors.New("embedded: only a part of the changes is saved")
 
 	// ErrWaiting is returned if a context ends while a change waits for the write of the file. The
-	// change has been made and the write goes on: the change will be saved, or undone if the write
-	// fails.
+	// change has been made and the write continues: the change will be saved, or undone if the
+	// write fails.
 	ErrWaiting = errors.New("embedded: change not saved yet")
 
 	// ErrClosed is returned by every use of a store after Close.

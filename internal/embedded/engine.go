@@ -15,12 +15,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// An engine holds the records in memory and carries out commands, one at a time.
+// An engine holds the records in memory and executes commands, one at a time.
 type engine struct {
 	now   func() time.Time
 	calls sync.Map // *call by tag
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	data    *data
 	scripts *scripting
 	call    *call // of the command that runs now
@@ -28,18 +28,18 @@ type engine struct {
 	saving
 }
 
-// A call is what one caller sends at once: a command, a pipeline or a transaction.
+// A call is a single request of a caller: a command, a pipeline or a transaction.
 type call struct {
 	lazy   bool  // its changes need not be durable when it is answered
 	span   *span // its own, or that of its bulk; nil before the first command
 	wrote  bool
 	batch  *batch // the last one that it changed, or whose changes it read
-	undone error  // changes were undone while it ran
+	undone error  // set if changes were undone while it ran
 }
 
 type clockKey struct{}
 
-// WithClock returns a context in which Open opens a store whose records expire by a test's clock.
+// WithClock returns a context with which Open opens a store that uses now as its clock, for tests.
 func WithClock(ctx context.Context, now func() time.Time) context.Context {
 	return context.WithValue(ctx, clockKey{}, now)
 }
@@ -56,7 +56,7 @@ func newEngine(ctx context.Context) *engine {
 	return e
 }
 
-// do carries out commands, without others in between, for a caller.
+// do executes the commands of a call, without other commands in between.
 func (e *engine) do(c *call, commands ...[]string) ([]any, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -83,8 +83,8 @@ func (e *engine) do(c *call, commands ...[]string) ([]any, error) {
 	return replies, nil
 }
 
-// endProcess ends the process if a command panics, because it was carried out in part. The file
-// stays as it was. It must be deferred.
+// endProcess ends the process if a command panics, because the command may have made only some of
+// its changes. The file does not change. endProcess must be deferred.
 func endProcess() {
 	if p := recover(); p != nil {
 		go panic(p)
@@ -92,14 +92,14 @@ func endProcess() {
 	}
 }
 
-// sweep removes some of the records that have expired or are too many. Nobody waits for that.
+// sweep removes some of the expired and excess records. Nobody waits for the removal.
 func (e *engine) sweep() {
 	e.call = &call{lazy: true}
 	e.data.sweep()
 	e.call = nil
 }
 
-// removeExpired removes all records that have expired, in steps between which others run.
+// removeExpired removes all expired records in steps. Other commands may run between the steps.
 func (e *engine) removeExpired() {
 	step := func() (more bool) {
 		e.mu.Lock()
@@ -179,7 +179,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	return c.out.Read(b)
 }
 
-// run carries out a command and writes the answer.
+// run executes a command and writes the answer.
 func (c *conn) run(words []string) error {
 	if text, is := strings.CutPrefix(words[0], tagMark); is && !c.remote {
 		name, command, _ := strings.Cut(text, "\x00")
@@ -222,16 +222,16 @@ func (c *conn) answer(words []string) (any, error) {
 	return replies[0], nil
 }
 
-// tagMark begins the name of a command that names its call as well.
+// tagMark begins the name of a command that also names its call.
 const tagMark = "\x00call "
 
-// A tag is the name of a command together with that of its call. As text it is only the name, so
-// that hooks of the client see nothing else.
+// A tag holds the name of a command and the name of its call. String returns only the name of the
+// command, so that hooks of the client see nothing else.
 type tag struct{ call, name string }
 
 var _ encoding.BinaryMarshaler = tag{}
 
-// MarshalBinary returns what is sent.
+// MarshalBinary returns both names, as they are sent to the engine.
 func (t tag) MarshalBinary() ([]byte, error) { return []byte(tagMark + t.call + "\x00" + t.name), nil }
 
 func (t tag) String() string { return t.name }

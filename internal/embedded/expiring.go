@@ -12,15 +12,14 @@ import (
 )
 
 // The classes of expiring records that strangers can cause, for example by guessing passwords, in
-// the order in which they give way.
+// the order in which they are evicted.
 //
-// Tokens have three classes, so that none of them can push out the others: an application that
-// sends thousands of invitations ends no sign-ups and no requests that are recognized by their
-// idempotency key.
+// Tokens have three classes, so that none of them can evict the others: an application that sends
+// thousands of invitations evicts neither sign-ups nor requests with an idempotency key.
 //
-// Failed logins at accounts and at identifiers that no entry has are one class, and give way in the
-// same order. Otherwise strangers who cause too many of them would see which identifiers exist:
-// those at which they must still wait.
+// Failed logins at accounts and at unknown identifiers share one class and one order. Otherwise
+// strangers who cause too many of them would see which identifiers exist: those at which they must
+// still wait.
 const (
 	orphanHistory = iota // histories of entries that do not exist
 	longToken            // tokens of entries that do not exist and that live for over a day
@@ -33,19 +32,21 @@ const (
 )
 
 // classLimits holds the maximum number of records of each class, and maxStrangers that of all
-// classes together. They leave memory for entries, and for the records of entries. Only histories
-// give way to other classes.
+// classes together. They leave memory for entries and their records. Only histories are evicted to
+// make room for other classes.
 var (
 	classLimits  = [numClasses]int{20_000, 4_000, 4_000, 4_000, 20_000, 6_000, 6_000}
 	maxStrangers = 44_000
 )
 
-// longLife is the longest life of a shortToken. A reservation of CreateOnce lives that long.
+// longLife is the maximum lifetime of a shortToken, and the lifetime of a reservation of
+// CreateOnce.
 const longLife = 24 * time.Hour
 
-// classOf returns the class of the record at key, or -1. Histories and tokens are of a class only
-// while their entry does not exist, and the counters of an account only while they hold failures of
-// strangers. A shortToken may also be a longToken, which only its lifetime tells.
+// classOf returns the class of the record at key, or -1. Histories and tokens belong to a class
+// only while their entry does not exist, and the counters of an account only while they hold
+// failures of strangers. A token reported as a shortToken may be a longToken, depending on its
+// lifetime.
 func classOf(key string) int {
 	kind, rest, _ := strings.Cut(ownPart(key), "/")
 	switch kind {
@@ -78,16 +79,16 @@ func classOf(key string) int {
 // escaped, then a colon and the name of the request.
 const requestPrefix = "{~~userdb/once/name"
 
-// requestOf returns the key of the requestToken of the request with a name. The record at key
-// reserves a UID for that request, if it is a reservation at all.
+// requestOf returns the key of the requestToken of the request with a name. The record at key, if
+// it is a reservation, reserves a UID for that request.
 func requestOf(key, name string) string {
 	ns := namespaceOf(key)
 	ns = recordkey.Escape(ns[max(0, len(ns)-1000):])
 	return "~~userdb/~/token/" + requestPrefix + ns + ":" + recordkey.Escape(name) + "}"
 }
 
-// ownPart returns what follows "~/" in the key of a record of the store itself, in any namespace,
-// or "".
+// ownPart returns the part after "~/" of the key of an internal record, in any namespace, or "" for
+// other keys.
 func ownPart(key string) string {
 	for {
 		if own, is := strings.CutPrefix(key, "~/"); is {
@@ -104,8 +105,8 @@ func ownPart(key string) string {
 	}
 }
 
-// namespaceOf returns the namespace that caused the record at key of the store itself, with a
-// slash, or "". That of a requestToken is escaped.
+// namespaceOf returns the namespace of the internal record at key, with a slash, or "". The
+// namespace of a requestToken is escaped.
 func namespaceOf(key string) string {
 	own := ownPart(key)
 	if request, is := strings.CutPrefix(own, "token/"+requestPrefix); is {
@@ -115,7 +116,8 @@ func namespaceOf(key string) string {
 	return strings.TrimSuffix(key, "~/"+own)
 }
 
-// ownerOf returns the key of the entry whose tokens or history are at key: it stands in braces.
+// ownerOf returns the key of the entry whose tokens or history are at key, which contains it in
+// braces.
 func ownerOf(key string) string {
 	_, owner, _ := strings.Cut(key, "{")
 	return strings.TrimSuffix(owner, "}")
@@ -149,7 +151,7 @@ func (o *object) isEntry() bool {
 	return typ != ""
 }
 
-// schedule moves a record in the indexes by time.
+// schedule updates the indexes by time after the expiry of a record has changed. 0 means never.
 func (d *data) schedule(key string, from, to int64) {
 	if from == to {
 		return
@@ -174,14 +176,15 @@ func (d *data) schedule(key string, from, to int64) {
 	}
 }
 
-// The fields of login counters that count the failures of strangers, as package throttle has them.
+// Fields of login counters that count the failures of strangers, as in package throttle.
 // windowField holds the end of their window.
 const windowField = "su"
 
 var guessFields = []string{"sn", windowField, "sa"}
 
-// countGuesses counts the record at key, which expires at until, among those of guessCounter while
-// it holds failures of strangers. The records whose windows began first give way first.
+// countGuesses adds the record at key, which expires at until, to the class guessCounter if it
+// holds failures of strangers, or else removes it. Records whose windows began first are evicted
+// first.
 func (d *data) countGuesses(key string, until int64) {
 	d.uncount(guessCounter, key)
 	o, found := d.keys.Get(key)
@@ -205,7 +208,7 @@ func isUnknown(key string) bool {
 }
 
 // scheduleRecords moves the history and the tokens of the entry at key into their class, or out of
-// it, after the entry has come to exist or has ceased to.
+// it, after the entry was created or deleted.
 func (d *data) scheduleRecords(key string) {
 	exists := d.isEntry(key)
 	for _, record := range recordsOf(key) {
@@ -221,9 +224,9 @@ func (d *data) scheduleRecords(key string) {
 	}
 }
 
-// count adds the record at key, which expires at until, to a class. The oldest tokens give way
-// first, so that a new one stays for a while, however short its life. Other records give way in the
-// order in which they expire: counters that have counted more live longer.
+// count adds the record at key, which expires at until, to a class. The oldest tokens are evicted
+// first, so that a new one stays for a while, however short its lifetime. Other records are evicted
+// in the order in which they expire: counters with higher counts live longer.
 func (d *data) count(class int, key string, until int64) {
 	d.uncount(class, key)
 	if class == shortToken && until-d.now > longLife.Milliseconds() {
@@ -245,32 +248,37 @@ func (d *data) uncount(class int, key string) {
 	}
 }
 
-// A crowd holds the records of a class. Copying it takes no time. If there are too many, the
-// namespace that has most of them loses the one with the least number.
-type crowd struct {
+// A classRecords holds the records of a class. Copying it is cheap. If there are too many records,
+// the namespace with the most of them loses the one with the lowest number.
+type classRecords struct {
 	numbers    *btree.Map[string, uint64] // by key
 	inOrder    *btree.Set[string]         // namespace, NUL, number and key of each record
 	namespaces *btree.Map[string, int]    // the number of records in each namespace
 	bySize     *btree.Set[string]         // number of records and namespace
 }
 
-func newCrowd() crowd {
-	return crowd{new(btree.Map[string, uint64]), new(btree.Set[string]), new(btree.Map[string, int]), new(btree.Set[string])}
+func newClassRecords() classRecords {
+	return classRecords{
+		numbers:    new(btree.Map[string, uint64]),
+		inOrder:    new(btree.Set[string]),
+		namespaces: new(btree.Map[string, int]),
+		bySize:     new(btree.Set[string]),
+	}
 }
 
-func (c crowd) copy() crowd {
-	return crowd{c.numbers.Copy(), c.inOrder.Copy(), c.namespaces.Copy(), c.bySize.Copy()}
+func (c classRecords) copy() classRecords {
+	return classRecords{c.numbers.Copy(), c.inOrder.Copy(), c.namespaces.Copy(), c.bySize.Copy()}
 }
 
-func (c crowd) len() int { return c.numbers.Len() }
+func (c classRecords) len() int { return c.numbers.Len() }
 
-func (c crowd) add(key string, number uint64) {
+func (c classRecords) add(key string, number uint64) {
 	c.numbers.Set(key, number)
 	c.inOrder.Insert(namespaceOf(key) + "\x00" + dueKey(int64(number), key))
 	c.resize(namespaceOf(key), 1)
 }
 
-func (c crowd) remove(key string) {
+func (c classRecords) remove(key string) {
 	if number, found := c.numbers.Delete(key); found {
 		c.inOrder.Delete(namespaceOf(key) + "\x00" + dueKey(int64(number), key))
 		c.resize(namespaceOf(key), -1)
@@ -278,7 +286,7 @@ func (c crowd) remove(key string) {
 }
 
 // resize changes the number of records in a namespace.
-func (c crowd) resize(namespace string, by int) {
+func (c classRecords) resize(namespace string, by int) {
 	old, _ := c.namespaces.Get(namespace)
 	c.bySize.Delete(dueKey(int64(old), namespace))
 	if old+by == 0 {
@@ -289,8 +297,8 @@ func (c crowd) resize(namespace string, by int) {
 	c.bySize.Insert(dueKey(int64(old+by), namespace))
 }
 
-// first returns the key of the record that gives way first, or "" if there is none.
-func (c crowd) first() (key string) {
+// first returns the key of the next record to evict, or "" if there is none.
+func (c classRecords) first() (key string) {
 	largest, found := c.bySize.Max()
 	if !found {
 		return ""
@@ -303,10 +311,10 @@ func (c crowd) first() (key string) {
 	return key
 }
 
-// maxSwept limits how many records one command removes for each reason.
+// maxSwept limits the records that one command removes for each reason.
 const maxSwept = 100
 
-// sweep removes records that have expired, and those that are too many.
+// sweep removes some of the expired and excess records.
 func (d *data) sweep() {
 	for n := 0; n < maxSwept && d.anyExpired(); n++ {
 		first, _ := d.due.Min()
@@ -327,8 +335,8 @@ func (d *data) anyExpired() bool {
 	return found && int64(binary.BigEndian.Uint64([]byte(first))) <= d.now
 }
 
-// removeFirst removes up to n records of a class, but not more than maxSwept, and returns how many
-// it removed.
+// removeFirst removes up to n records of a class, but not more than maxSwept, and returns their
+// number.
 func (d *data) removeFirst(class, n int) int {
 	n = min(n, d.limited[class].len(), maxSwept)
 	for range n {
@@ -361,7 +369,7 @@ func (d *data) forgetRequests(key string) {
 }
 
 // forgetGuesses removes the failures of strangers from the counters of an account. Origins that
-// logged in before stay, or else strangers could lock out the owner.
+// logged in before stay; otherwise strangers could lock out the owner.
 func (d *data) forgetGuesses(key string) {
 	for _, field := range guessFields {
 		o, found := d.keys.Get(key)

@@ -7,7 +7,7 @@ import (
 	"math"
 )
 
-// The changes that a journal holds. Each has a key and more arguments.
+// Types of changes in a journal. Each change has a key and further arguments.
 const (
 	opDelete   = 'd' // key
 	opString   = 's' // key, value
@@ -27,8 +27,9 @@ const (
 	opCopy     = 'c' // from, to
 )
 
-// A journal holds changes. Each begins with its op in one byte and the number of its arguments in
-// four; each argument follows its length as uvarint. Numbers in arguments are big-endian.
+// A journal holds changes. Each begins with its op (1 byte) and the number of its arguments (4
+// bytes, little-endian). The arguments follow, each after its length as a uvarint. Numbers in
+// arguments are big-endian.
 type journal struct {
 	buf  []byte
 	last struct { // the change that the next one may extend
@@ -74,8 +75,8 @@ var errChange = errors.New("a change that cannot be made")
 // apply makes the changes of a journal.
 func (d *data) apply(changes []byte) error { return d.applyEach(changes, errChange) }
 
-// applyEach makes changes. If one of them does not fit the records, it returns refused, or goes on
-// with the next one if refused is nil.
+// applyEach makes changes. If one of them does not fit the records, it returns refused, or
+// continues with the next one if refused is nil.
 func (d *data) applyEach(changes []byte, refused error) error {
 	d.replaying = true
 	defer func() { d.replaying = false }()
@@ -205,7 +206,7 @@ func number(text string) uint64 {
 // maxChunk is the size in bytes at which records calls its function.
 const maxChunk = 64 << 10
 
-// records calls write with the changes that make all records, in pieces of about maxChunk bytes.
+// records calls write with the changes that create all records, in pieces of about maxChunk bytes.
 func (r root) records(write func(changes []byte) error) (err error) {
 	var j journal
 	add := func(op byte, args ...string) bool {

@@ -11,7 +11,7 @@ import (
 	"strconv"
 )
 
-// Until version 2, a file held one record in each line:
+// Before version 2, a file held one record in each line:
 //
 //	{"userdb":"embedded","version":1,"crc":"…"}
 //	{"key":"user/name:Bob/~prk","string":"user/uid:17c0","crc":"…"}
@@ -35,7 +35,7 @@ func readLegacy(file diskFile, path string, d *data) error {
 	}
 	size, tooLarge := info.Size(), info.Size() > maxFile
 	if tooLarge {
-		size = pageSize // to find out whether the first line is right
+		size = pageSize // enough to check the first line
 	}
 	all, err := io.ReadAll(io.NewSectionReader(file, 0, size))
 	if err != nil {
@@ -100,7 +100,7 @@ type decoder struct {
 // errNewer is not damage: a later version of this program can read the file.
 var errNewer = errors.New("embedded: the file was written by a newer userdb; update this one")
 
-// decode reads a whole file. If it fails, line is the line at fault.
+// decode reads a whole file. If it fails, line is the number of the faulty line.
 func decode(file []byte) (records []record, line int, err error) {
 	d := &decoder{rest: file}
 	err = d.header()

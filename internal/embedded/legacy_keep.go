@@ -85,7 +85,7 @@ func (s *Store) removeLegacy() (string, error) {
 	return old, s.disk.syncDir(filepath.Dir(old))
 }
 
-// isKept reports whether the file at path is the one that was kept, or will be.
+// isKept reports whether the file at path is the one that s.kept identifies.
 func (s *Store) isKept(path string) bool {
 	info, err := os.Lstat(path)
 	if s.kept == (keptFile{}) || err != nil || !info.Mode().IsRegular() || info.Size() != s.kept.size {

@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
-// lockFile locks the store whose data file is at the path dataFile. The lock is a file of its own,
+// lockFile locks the store whose data file is at the path dataFile. The lock is a separate file,
 // because compaction replaces the data file. lockFile waits for other holders until ctx ends.
 // Closing the returned file, or the death of the process, releases the lock. The lock file stays,
 // since removing it would let two processes lock two files of the same name. If the process that
@@ -53,7 +53,7 @@ func lockFile(ctx context.Context, dataFile string) (*os.File, *redis.Client, er
 }
 
 // writeHolder writes the name and the number of this process into a lock file that it has locked.
-// If it fails, others cannot tell who holds the file.
+// If this fails, other processes cannot tell who holds the lock.
 func writeHolder(f *os.File) {
 	name := fmt.Sprintf("%s (process %d)\n", filepath.Base(os.Args[0]), os.Getpid())
 	if f.Truncate(0) == nil {
@@ -72,7 +72,7 @@ func Holder(path string) string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close() // and gives the lock back
+	defer f.Close() // also releases the lock
 	if locked, err := filelock.TryLock(f); locked || err != nil {
 		return ""
 	}

@@ -22,13 +22,12 @@ const (
 	frameHead = 32
 )
 
-// idAt is where the identity of a file begins.
+// idAt is the offset of the identity in a file.
 const idAt = 512
 
-// An identity holds what is written once on the first page of a file.
+// An identity holds the data that are written once, on the first page of a file.
 type identity struct {
-	// key holds random bytes with which each frame begins, so that no text that somebody stores can
-	// look like a frame.
+	// key holds random bytes that each frame repeats, so that no stored text can look like a frame.
 	key  string
 	kept keptFile
 }
@@ -45,24 +44,24 @@ func identityOf(page []byte) identity {
 	return identity{string(b[:keySize]), keptFile{int64(binary.LittleEndian.Uint64(b[keySize:])), binary.LittleEndian.Uint32(b[keySize+8:])}}
 }
 
-// slotAt holds where the slots begin. They are in different sectors, so that a torn write damages
-// only one of them.
+// slotAt holds the offsets of the slots. They are in different sectors, so that a torn write
+// damages only one of them.
 var slotAt = [2]int{1024, 2048}
 
 const frameMagic = "udb\x02"
 
-// A logFile is an open file that changes are appended to. Its zero value is not usable. It is not
+// A logFile is an open file to which changes are appended. Its zero value is not usable. It is not
 // safe for concurrent use.
 type logFile struct {
 	identity
 	file  diskFile
-	end   int64  // the length that is durable
+	end   int64  // the durable length
 	sum   uint32 // checksum of the last frame
 	seq   uint64 // number of the last frame, even of one that could not be written
 	slots int    // slots written so far
 	torn  bool   // there may be bytes after end
 	known int64  // the length in the newest slot when the file was opened
-	// unsynced means that the last slot, or what another process wrote, may not be durable.
+	// unsynced means that the last slot, or data of another process, may not be durable.
 	unsynced bool
 }
 
@@ -136,12 +135,12 @@ func (l *logFile) commit(changes []byte) error {
 		return err
 	}
 	// The slot need not be durable before the next commit. If it cannot be written, an older slot
-	// still records a shorter length, which is durable too.
+	// still records a shorter length, which is also durable.
 	_ = l.writeSlot()
 	return nil
 }
 
-// finish makes everything that was appended durable.
+// finish makes all appended changes durable.
 func (l *logFile) finish() error {
 	if err := l.writeSlot(); err != nil {
 		return err
@@ -151,8 +150,8 @@ func (l *logFile) finish() error {
 	return err
 }
 
-// clearTorn removes what an earlier commit may have left after the end, and makes that durable:
-// otherwise a crash could bring back changes that were refused.
+// clearTorn removes data that a failed commit may have left after the end, and makes the removal
+// durable: otherwise a crash could bring back refused changes.
 func (l *logFile) clearTorn() error {
 	if !l.torn {
 		return nil
@@ -165,8 +164,8 @@ func (l *logFile) clearTorn() error {
 	return err
 }
 
-// writeSlot records in one of the two slots up to where the file is durable. If that part is later
-// missing or not valid, the file is damaged; only what follows it may be a torn write.
+// writeSlot records the durable length of the file in one of the two slots. If that part of the
+// file is later missing or invalid, the file is damaged; only data after it may be a torn write.
 func (l *logFile) writeSlot() error {
 	slot := make([]byte, slotSize)
 	binary.LittleEndian.PutUint64(slot, l.seq)
@@ -182,19 +181,20 @@ func (l *logFile) writeSlot() error {
 	return nil
 }
 
-// slotSum returns the checksum of a slot, which covers the identity as well.
+// slotSum returns the checksum of a slot, which also covers the identity.
 func slotSum(slot []byte, id identity) uint32 {
 	return crc32.Update(crc32.Checksum(slot[:20], castagnoli), castagnoli, id.encode())
 }
 
-// A slot says up to where a file was durable.
+// A slot records the durable length of a file.
 type slot struct {
 	seq uint64
 	end int64
 	sum uint32
 }
 
-// readPage checks the first page of a file and returns its newest slot, and the index of the other.
+// readPage checks the first page of a file and returns its newest slot and the index of the other
+// one.
 func readPage(page []byte) (newest slot, other int, err error) {
 	id := identityOf(page)
 	want := firstPage(id)
@@ -216,7 +216,7 @@ func readPage(page []byte) (newest slot, other int, err error) {
 }
 
 // openLog reads a log and calls apply with the changes of each frame. It ignores a torn write at
-// the end. Nothing is written. If the file is damaged, it returns a DamageError without a path.
+// the end. It writes nothing. If the file is damaged, it returns a DamageError without a path.
 func openLog(file diskFile, apply func(changes []byte) error) (*logFile, error) {
 	// The size is read after the slots, since another process may be writing: by then, everything
 	// up to the newest slot's end is in the file.
@@ -267,8 +267,8 @@ func damageAt(offset int64, err error) error {
 	return &DamageError{Offset: offset, Reason: err.Error()}
 }
 
-// settle makes durable what a process that was killed wrote after the newest slot. It writes it
-// again, because a sync that fails may leave data in memory that no later sync writes to the disk.
+// settle makes data durable that a killed process wrote after the newest slot. It writes them
+// again, because a failed sync may leave data in memory that no later sync writes to the disk.
 func (l *logFile) settle() error {
 	if !l.unsynced {
 		return nil
@@ -310,7 +310,7 @@ func (e *frameError) Error() string { return e.reason }
 type frameReader struct {
 	in   *bufio.Reader
 	key  string
-	left int64 // bytes of the file
+	left int64 // bytes not read yet
 	seq  uint64
 	buf  []byte
 }
@@ -328,8 +328,8 @@ func (h head) last() uint32 { return binary.LittleEndian.Uint32(h[16:]) }
 func (h head) size() int64  { return int64(binary.LittleEndian.Uint32(h[20:])) }
 func (h head) seq() uint64  { return binary.LittleEndian.Uint64(h[24:]) }
 
-// check returns an error if no frame begins with h, or if the rest of it cannot be in the bytes
-// that are left.
+// check returns an error if no frame begins with h, or if the frame is longer than the bytes that
+// are left.
 func (h head) check(key string, left int64) error {
 	switch {
 	case string(h[:4]) != frameMagic || string(h[4:12]) != key:
@@ -349,8 +349,7 @@ func (h head) checkSum(changes []byte) error {
 }
 
 // next returns the next frame, whose changes are valid until the next call. last is the checksum of
-// the frame before it. It returns io.EOF at the end, and a frameError for a frame that is not
-// valid.
+// the frame before it. It returns io.EOF at the end, and a frameError for an invalid frame.
 func (r *frameReader) next(last uint32) (frame, error) {
 	if r.left == 0 {
 		return frame{}, io.EOF
@@ -393,7 +392,7 @@ func (r *frameReader) read(b []byte) error {
 	return err
 }
 
-// isLog reports whether a file begins as a log does.
+// isLog reports whether a file begins like a log.
 func isLog(file io.ReaderAt) bool {
 	want, _, _ := bytes.Cut(firstPage(identity{}), []byte("\n"))
 	line := make([]byte, len(want))

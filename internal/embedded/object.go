@@ -2,7 +2,7 @@ package embedded
 
 import "encoding/binary"
 
-// An object is the record at a key. It is not changed once its data were copied: see data.edit.
+// An object is the record at a key. It no longer changes after its data were copied: see data.edit.
 type object struct {
 	epoch uint64 // of the data when the object was made
 	until int64  // Unix time in milliseconds at which the record expires; 0 means never

@@ -46,7 +46,7 @@ var shapes = []string{
 
 // lexShapes are the commands that Redis defines only for sets whose scores are the same.
 var lexShapes = []string{
-	"ZADD <key 0 <member", "ZADD <key 0 <member 0 <member", "ZREM <key <member", "ZRANGEBYLEX <key <bound <bound", "ZREVRANGEBYLEX <key <bound <bound",
+	"ZADD <key 0 <member", "ZADD <key 0 <member 0 <member", "ZREM <key <member", "ZRANGEBYLEX <key <bound <bound", "ZLEXCOUNT <key <bound <bound", "ZREVRANGEBYLEX <key <bound <bound",
 	"ZRANGEBYLEX <key <bound <bound LIMIT 1 2", "ZRANGEBYLEX <key <bound <bound LIMIT <number <number", "ZREVRANGEBYLEX <key <bound <bound LIMIT 0 1", "ZRANGE <key 0 -1", "ZRANGE <key <number <number REV", "SADD <key <member", "DEL <key",
 }
 

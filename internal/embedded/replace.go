@@ -8,9 +8,9 @@ import (
 	"runtime"
 )
 
-// createFile writes the first file, or one that replaces a file of JSON lines, which stays beside
-// it. The file holds the records as they are before the next write, so that nothing is wrong if
-// that write fails.
+// createFile writes the first file, or replaces a file of JSON lines, which it keeps under another
+// name. The new file holds the records before the next write, so that it is right even if that
+// write fails.
 func (s *Store) createFile(all root) error {
 	if err := s.checkUnchanged(); err != nil {
 		return err
@@ -34,8 +34,8 @@ func (s *Store) createFile(all root) error {
 
 var errReplaced = errors.New("another file is in its place")
 
-// checkUnchanged returns an error if the path does not hold what it held when the store was opened:
-// a file of JSON lines, or none.
+// checkUnchanged returns an error if the path no longer holds the same file as when the store was
+// opened: a file of JSON lines, or none.
 func (s *Store) checkUnchanged() error {
 	there, err := os.Lstat(s.path)
 	switch {

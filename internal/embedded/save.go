@@ -54,8 +54,8 @@ func bulkError(err error) error {
 
 type lazyKey struct{}
 
-// Lazy returns a context whose commands are answered before their changes are in the file. They get
-// there within a second or so, and are lost if the process dies before that.
+// Lazy returns a context whose commands are answered before their changes are in the file. The
+// changes are written within about a second, and are lost if the process dies before.
 func Lazy(ctx context.Context) context.Context { return context.WithValue(ctx, lazyKey{}, true) }
 
 // A hook makes the client's commands wait until their changes, and those that they read, are in the
@@ -76,7 +76,7 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	}
 }
 
-// maxReads limits how often a read is made again because it saw changes that were then undone.
+// maxReads limits how often a read is repeated because it saw changes that were then undone.
 const maxReads = 10
 
 // process sets the error of each of cmds if their changes could not be saved.
@@ -99,7 +99,7 @@ func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error
 	}
 }
 
-// send sends commands. err says why their answers do not count.
+// send sends commands. If err is not nil, the answers must not be used.
 func (h hook) send(ctx context.Context, c *call, cmds []redis.Cmder, next func() error) (answer, err error) {
 	if ctx.Err() != nil {
 		return nil, contextError(ctx)
@@ -127,7 +127,7 @@ func (h hook) send(ctx context.Context, c *call, cmds []redis.Cmder, next func()
 func (s *Store) commit(b *batch) error {
 	err := s.commitTo(b)
 	if isFull(err) && s.compaction.abort(s) {
-		err = s.commitTo(b) // in the room that the new file took
+		err = s.commitTo(b) // in the space that the new file took
 	}
 	if isFull(err) {
 		err = fmt.Errorf("%w: %w", ErrFull, err)
@@ -160,9 +160,9 @@ func (s *Store) commitTo(b *batch) error {
 }
 
 // checkPlace returns an error if the file that is open is not the one at the path, for example
-// because its directory was moved: what is written there would not stay. It also returns an error
-// if another process has written to the file, for example because the lock file was deleted: the
-// two processes would overwrite each other's changes.
+// because its directory was moved: data written there would be lost. It also returns an error if
+// another process has written to the file, for example because the lock file was deleted: the two
+// processes would overwrite each other's changes.
 func (s *Store) checkPlace() error {
 	here, err := s.log.file.Stat()
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// saving writes changes to the file. Those that come while a write runs are collected in a batch,
-// which the next write makes durable.
+// saving writes changes to the file. Changes that arrive while a write runs are collected in a
+// batch, which the next write makes durable.
 type saving struct {
 	// write makes the changes of a batch durable. It is nil for a store that has no file. Only one
 	// write runs at a time.
 	write func(*batch) error
 
-	durable root // the records as they are in the file
+	durable root // the records in the file
 	current *batch
 	writing *batch // nil if no write runs
 	// pending maps the key of each record with a change that is not durable to its batch.
 	pending map[string]*batch
-	undos   uint64 // how many times changes were undone
+	undos   uint64 // the number of times that changes were undone
 	undone  error  // why they were undone last
 }
 
@@ -37,7 +37,7 @@ type batch struct {
 	after   root // the records after the changes
 
 	done chan struct{} // closed when the write has ended
-	err  error         // set before
+	err  error         // set before done is closed
 }
 
 // saved reports whether the write of b has ended without an error.
@@ -82,7 +82,7 @@ func (s *saving) init() {
 	s.current, s.pending = newBatch(), map[string]*batch{}
 }
 
-// lazyDelay is how long a change that nobody waits for may stay out of the file.
+// lazyDelay is the maximum delay before a change that nobody waits for is written.
 const lazyDelay = time.Second
 
 // noteRead notes that the running call reads the record at key, or all records if key is "".
@@ -144,7 +144,7 @@ func (e *engine) want(b *batch) {
 }
 
 // requestCompaction makes sure that the changes made so far are written and that the file is then
-// rewritten. outcome, which must have room in its buffer, receives the error of either step.
+// rewritten. outcome, which must be buffered, receives the error of either step.
 func (e *engine) requestCompaction(outcome chan<- error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -234,7 +234,7 @@ func (e *engine) wait(ctx context.Context, c *call) error {
 	}
 }
 
-// flush makes the changes of a span durable, and all others.
+// flush makes all changes durable and returns the error for a span.
 func (e *engine) flush(ctx context.Context, s *span) error {
 	e.mu.Lock()
 	c := &call{span: s, undone: e.proceed(s), batch: e.last()}
@@ -250,8 +250,7 @@ func (e *engine) last() *batch {
 	return e.writing
 }
 
-// finish makes all changes of a closed engine durable, and returns once nothing is written any
-// more.
+// finish makes all changes of a closed engine durable, and returns when no write runs any more.
 func (e *engine) finish() (err error) {
 	for {
 		e.mu.Lock()

@@ -11,7 +11,7 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// A scripting runs Lua scripts, one at a time. All share one Lua state, as they do in Redis, and
+// A scripting runs Lua scripts, one at a time. All scripts share one Lua state, as in Redis, and
 // each is compiled once.
 type scripting struct {
 	data    *data
@@ -96,8 +96,8 @@ func (s *scripting) load(source string) (sha string, failed any) {
 	return sha, nil
 }
 
-// eval carries out EVAL and EVALSHA. args are the script or its SHA-1, the number of keys, the
-// keys, and further arguments.
+// eval implements EVAL and EVALSHA. args are the script or its SHA-1, the number of keys, the keys,
+// and further arguments.
 func (s *scripting) eval(bySHA bool, args []string) any {
 	n, err := strconv.Atoi(args[1])
 	switch {
@@ -179,7 +179,8 @@ func (s *scripting) call(l *lua.LState, raise bool) int {
 	return 1
 }
 
-// run carries out a command of a script. Lua would turn a panic into an error.
+// run executes a command of a script. A panic ends the process, since Lua would turn it into an
+// error.
 func (s *scripting) run(words []string) any {
 	defer endProcess()
 	return s.data.run(words)
@@ -256,7 +257,7 @@ func fromLua(value lua.LValue) any {
 	return nil
 }
 
-// script carries out SCRIPT.
+// script implements SCRIPT.
 func (s *scripting) script(args []string) any {
 	switch sub := strings.ToUpper(args[0]); {
 	case sub == "LOAD" && len(args) == 2:

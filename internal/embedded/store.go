@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
-// A Store is an open embedded store. It is safe for concurrent use. Close it: until then no other
-// process can use the file.
+// A Store is an open embedded store. It is safe for concurrent use. Until it is closed, no other
+// process can open the file.
 type Store struct {
 	path   string // with links resolved; "" means memory only
 	disk   disk
@@ -115,7 +115,7 @@ func (s *Store) load(ctx context.Context) error {
 			return fmt.Errorf("reading the embedded store: %w", err)
 		}
 	}
-	for _, left := range []string{".tmp", legacySuffix + ".tmp"} { // by a process that was killed
+	for _, left := range []string{".tmp", legacySuffix + ".tmp"} { // left by a killed process
 		_ = s.disk.remove(s.path + left)
 	}
 	if s.log != nil && s.log.end > int64(2*d.size+startSlack) {
@@ -125,7 +125,7 @@ func (s *Store) load(ctx context.Context) error {
 	return nil
 }
 
-// readFile reads the file at the store's path, in either form, if there is one.
+// readFile reads the file at the store's path, in either format, if there is one.
 func (s *Store) readFile(d *data) error {
 	file, err := s.disk.open(s.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +198,7 @@ func (s *Store) shut() error {
 		}
 	}
 	err = cmp.Or(err, s.client.Close())
-	s.lock.Close() // a nil lock is fine, and what the lock file holds need not last
+	s.lock.Close() // a nil lock is fine, and the contents of the lock file need not last
 	return err
 }
 

@@ -15,7 +15,7 @@ var maxSmall = 64
 // two changes.
 type table[V any] struct {
 	small  []pair[V]
-	shared bool // small belongs to a copy as well
+	shared bool // a copy also uses small
 	big    *btree.Map[string, V]
 }
 
@@ -128,6 +128,15 @@ func (t *table[V]) descendFrom(from string, yield func(key string, value V) bool
 			return
 		}
 	}
+}
+
+// keyAt returns the key of the element at an index.
+func (t *table[V]) keyAt(i int) string {
+	if t.big == nil {
+		return t.small[i].key
+	}
+	key, _, _ := t.big.GetAt(i)
+	return key
 }
 
 // slice returns a copy of the elements from the index first to the one before last.

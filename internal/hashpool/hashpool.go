@@ -2,17 +2,18 @@
 //
 // A hash keeps a processor busy for a quarter of a second. A [Pool] runs one job for each of its
 // workers, lets others wait in order of arrival, and immediately refuses jobs that it cannot finish
-// before their deadline. So a flood of logins neither fills memory nor delays everything else.
+// before their deadline. A flood of logins therefore neither fills memory nor delays everything
+// else.
 //
-// Jobs wait in lanes, by who needs them. While jobs wait in several lanes, the lanes take turns.
-// Nobody can fill a lane alone: each origin and each account has a small share of it, and an actor,
-// such as an API key, has at most as many places as it leaves free.
+// Jobs wait in lanes, depending on who needs them. While jobs wait in several lanes, the lanes take
+// turns. Nobody can fill a lane alone: each origin and each account has a small share of it, and an
+// actor, such as an API key, has at most as many places as it leaves free.
 //
 // Hashing does not slow down other work. Go polls the network when one of its processors
 // (GOMAXPROCS) is idle, or else every 10 ms. If all processors are hashing, a read from Redis waits
 // for several such polls. A pool with as many workers as Go has processors therefore raises
-// GOMAXPROCS by one. And on Linux a hash runs on a thread of lower priority (nice 10), which yields
-// to other work.
+// GOMAXPROCS by one. On Linux, a hash runs on a thread of lower priority (nice 10), which yields to
+// other work.
 //
 // Do passes a panic or runtime.Goexit of a job on to its caller.
 package hashpool
@@ -60,17 +61,16 @@ const (
 	laneCount
 )
 
-// queuePerWorker limits the jobs that wait in a lane, for each worker. An actor that is alone gets
-// half of them, so 64 of the general lane: at a quarter of a second each, the last of these waits
-// for 16 seconds, and up to four times as long if jobs arrive in all the other lanes meanwhile.
+// queuePerWorker limits the jobs that wait in a lane, for each worker. A single actor gets half of
+// them, which is 64 in the general lane: at a quarter of a second each, the last of these waits for
+// 16 seconds, and up to four times as long if jobs arrive in all the other lanes meanwhile.
 var queuePerWorker = [laneCount]int{General: 128, Proved: 32, Imports: 16, Operators: 32}
 
 // sharePerWorker limits the jobs of one origin, and those of one account, that run or wait in a
 // lane, for each worker. At a quarter of a second each, they delay others by two seconds.
 const sharePerWorker = 8
 
-// A Caller says for whom a job runs. Parts that are unknown are "" and have no share that limits
-// them.
+// A Caller says on whose behalf a job runs. Unknown parts are "" and are not limited.
 type Caller struct {
 	Lane    Lane   // where the job waits
 	Actor   string // who asks for the job, such as an API key
@@ -129,8 +129,8 @@ func (l *lane) add(c Caller, n int) {
 }
 
 // isFull reports whether a caller gets no further place. An actor has at most as many places as are
-// free, so that however many actors want all places, there are some for the next one. share limits
-// the places of an origin and of an account.
+// free, so that there is always room for another actor. share limits the places of an origin and of
+// an account.
 func (l *lane) isFull(c Caller, share int) bool {
 	free := l.limit - l.jobs
 	return free <= l.actors[c.Actor] || share <= l.origins[c.Origin] || share <= l.accounts[c.Account]
@@ -379,8 +379,8 @@ func (p *Pool) ahead(l *lane) time.Duration {
 	return p.mean * time.Duration(waiting+1) / time.Duration(p.workers)
 }
 
-// addDuration updates the average with the duration of one job, and refuses jobs that are late by
-// it. The last eight jobs dominate the average.
+// addDuration updates the average with the duration of one job, and refuses jobs that are late
+// according to it. The last eight jobs dominate the average.
 func (p *Pool) addDuration(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

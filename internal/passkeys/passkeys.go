@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// DefaultField is the field for digests if an application does not name another one.
+const DefaultField = "passkeys"
+
 // A Credential describes a passkey that is to be enrolled. The answer that brought it has been
 // verified.
 type Credential struct {
@@ -19,6 +22,9 @@ type Credential struct {
 	For     string // what the challenge was made for: a Binding to a session
 	Stored  []byte // what later answers are verified by; it is stored encrypted
 }
+
+// MaxName limits the name of a factor, in bytes.
+const MaxName = 64
 
 // MaxStored limits the length of Credential.Stored.
 const MaxStored = 8 << 10

@@ -41,8 +41,8 @@ func (rd *Reader) KeysWithTag(ctx context.Context, t *change.Type, tag string) i
 	}
 }
 
-// LiveKeys returns those of the PRKs at which there is a live entry, in the same order. It does not
-// read the entries.
+// LiveKeys returns the PRKs that have a live entry, in the same order. It does not read the
+// entries.
 func (rd *Reader) LiveKeys(ctx context.Context, prks []recordkey.Key) ([]recordkey.Key, error) {
 	if len(prks) == 0 {
 		return nil, nil
@@ -75,7 +75,7 @@ func (rd *Reader) LiveKeys(ctx context.Context, prks []recordkey.Key) ([]recordk
 	return live, nil
 }
 
-// filterByTag returns those of the PRKs whose entries have a tag.
+// filterByTag returns the PRKs whose entries have a tag.
 func (rd *Reader) filterByTag(ctx context.Context, prks []recordkey.Key, tag string) (withTag []recordkey.Key, err error) {
 	members := make([]store.Member, len(prks))
 	for i, prk := range prks {

@@ -156,8 +156,8 @@ func (s Selection) orderDigest() []uint64 { return []uint64{digest(s.order.Key)}
 func (s Selection) Backwards() bool { return strings.HasPrefix(s.from, backward) }
 
 // Around returns the continuations that lead forward and backward from a page. rest is the
-// continuation that was returned with the page. For an empty page, they lead back to where the
-// reader came from.
+// continuation that was returned with the page. For an empty page, they lead back to the previous
+// position.
 func (s Selection) Around(page []store.Record, rest string) (next, before string) {
 	at := func(cursor, place string) string {
 		return bookmark{cursor: cursor, last: place, taken: s.orderDigest()}.String()

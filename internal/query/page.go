@@ -128,8 +128,8 @@ const countBatch = 5000
 
 // Count returns the number of selected entries, and calls unreadable for each entry that cannot be
 // read. If all entries are selected, it reads only those without a type, and counts damaged entries
-// instead. Then it also returns the number of retired UIDs.
-func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)) (n, retired int64, err error) {
+// instead.
+func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)) (n int64, err error) {
 	judge := func(found []store.Found) {
 		for _, f := range found {
 			if f.Err == nil {
@@ -139,18 +139,18 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 			}
 		}
 	}
-	if !s.selectsAll() {
+	if !s.SelectsAll() {
 		for found, err := range rd.Batches(ctx, s) {
 			if err != nil {
-				return 0, 0, err
+				return 0, err
 			}
 			judge(found)
 		}
-		return n, 0, nil
+		return n, nil
 	}
 	for batch, err := range rd.tally(ctx, s.Type) {
 		if err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		var unknown []store.Lookup
 		for _, r := range batch.others {
@@ -160,12 +160,11 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 		}
 		found, err := rd.filter(ctx, s, unknown...)
 		if err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		n += batch.live + int64(len(found))
-		retired += int64(len(batch.others) - len(unknown))
 	}
-	return n, retired, nil
+	return n, nil
 }
 
 // Retired yields the keys of the retired UIDs of a type, each with only the field FieldRetired. It
@@ -192,8 +191,8 @@ const (
 	maxRetiredScan = 100_000
 )
 
-// RetiredPage returns up to want records of those that Retired yields, after a continuation or, if
-// after is "", from the start. next is the continuation for the rest, or "" at the end. A page may
+// RetiredPage returns up to want of the records that Retired yields, after a continuation, or from
+// the start if after is "". next is the continuation for the rest, or "" at the end. A page may
 // have fewer records, or none, if few of many keys are of retired UIDs.
 func (rd *Reader) RetiredPage(ctx context.Context, t *change.Type, after string, want int) (found []store.Record, next string, err error) {
 	at, err := parseBookmark(after, false)
@@ -245,7 +244,7 @@ func tallyScan(t *change.Type, count int) (store.Scan, error) {
 	return store.Scan{Pattern: t.Guard.Entries, Tally: strings.TrimSuffix(prefix.String(), "x"), Count: count}, err
 }
 
-// A tallied holds what a batch of PRKs leads to.
+// A tallied holds the result of tallying a batch of PRKs.
 type tallied struct {
 	live   int64          // the number of live entries
 	others []store.Record // tombstones and damaged records, with only the field FieldRetired

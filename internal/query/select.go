@@ -214,8 +214,16 @@ func (s Selection) Decides() recordkey.Key {
 	return recordkey.Key{}
 }
 
-// selectsAll reports whether every entry of the type is selected.
-func (s Selection) selectsAll() bool {
+// Range returns the part of an ordered index whose members are exactly the selected entries. It
+// reports false if there is none, or if it is the whole index.
+func (s Selection) Range() (part store.Order, ok bool) {
+	bounded := s.order.Min.Set || s.order.Max.Set
+	unconditional := s.from == "" && s.disabled == nil && len(s.where)+len(s.indexes) == 0
+	return s.order, bounded && unconditional
+}
+
+// SelectsAll reports whether every entry of the type is selected.
+func (s Selection) SelectsAll() bool {
 	return len(s.indexes) == 0 && s.from == "" && s.one == nil && s.disabled == nil && s.field == ""
 }
 

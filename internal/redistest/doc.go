@@ -1,10 +1,10 @@
 // Package redistest starts temporary Redis servers, clusters and Sentinels for tests, and a proxy
 // that loses requests and replies.
 //
-// Everything it starts ends with the test, and also if the test process dies in any other way. The
-// package does not touch servers that it did not start. Functions that start a server skip the test
-// if no server program is found, or fail it if USERDB_REQUIRE_REDIS=1. The program is the one named
-// by USERDB_REDIS_SERVER, or else redis-server or valkey-server.
+// Everything that it starts ends with the test, even if the test process is killed. The package
+// does not touch servers that it did not start. Functions that start a server skip the test if no
+// server program is found, or fail it if USERDB_REQUIRE_REDIS=1. The variable USERDB_REDIS_SERVER
+// names the program; without it, the program is redis-server or valkey-server.
 //
 // Methods report failures to the test that they were made for, so call them on its goroutine unless
 // their comment says otherwise.

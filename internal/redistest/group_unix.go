@@ -7,6 +7,6 @@ import (
 	"syscall"
 )
 
-// ownGroup starts cmd in a process group of its own, so that Ctrl-C does not reach it. cmd is the
-// shell script that runs a server. If it ended first, the server would go on running.
+// ownGroup starts cmd in its own process group, so that Ctrl-C does not reach it. cmd is the shell
+// script that runs a server. If it ended first, the server would go on running.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

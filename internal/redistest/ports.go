@@ -18,7 +18,7 @@ const (
 
 var usedPorts struct {
 	sync.Mutex
-	ports map[int]bool // those that this process has used; a port is never used twice
+	ports map[int]bool // the ports that this process has used; it never uses a port twice
 }
 
 // freePort returns a port that nobody listens on. With bus, nobody listens on its cluster bus port

@@ -29,7 +29,7 @@ type Proxy struct {
 
 type fault struct {
 	replies    bool // cut the reply instead of the request
-	left       int  // how many more cuts; below 0 means unlimited
+	left       int  // how many more cuts; negative means unlimited
 	containing []byte
 }
 
@@ -93,8 +93,8 @@ func loopback(ctx context.Context) (client, ours net.Conn, err error) {
 func (p *Proxy) Pass() { p.set(fault{}); p.Delay(0); p.LosePushes(false) }
 
 // CutRequests closes the connection instead of forwarding the next n requests that contain the
-// text. If n is below 0 it cuts all of them; an empty text matches every request. It replaces
-// earlier cuts.
+// text. If n is negative, it cuts all of them. An empty text matches every request. CutRequests
+// replaces earlier cuts.
 func (p *Proxy) CutRequests(n int, containing string) {
 	p.set(fault{left: n, containing: []byte(containing)})
 }
@@ -105,7 +105,7 @@ func (p *Proxy) CutReplies(n int, containing string) {
 	p.set(fault{replies: true, left: n, containing: []byte(containing)})
 }
 
-// Delay delays every request and every reply by d, one after the other on each connection.
+// Delay delays every request and every reply by d. The delays of one connection add up.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

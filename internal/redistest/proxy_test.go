@@ -68,7 +68,7 @@ func TestProxyCuts(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			p, c, direct := startProxied(t)
-			if err := c.Ping(t.Context()).Err(); err != nil { // so that the handshake is done
+			if err := c.Ping(t.Context()).Err(); err != nil { // completes the handshake
 				t.Fatal(err)
 			}
 			test.cut(p)
@@ -161,8 +161,8 @@ func TestProxyDialer(t *testing.T) {
 	}
 }
 
-// TestProxyDialerBreaks checks that a client retries on connections that were cut while idle, as it
-// does with sockets.
+// TestProxyDialerBreaks checks that a client retries on connections that were cut while idle, as
+// with sockets.
 func TestProxyDialerBreaks(t *testing.T) {
 	s := Start(t)
 	p := NewProxy(t, s)

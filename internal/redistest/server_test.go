@@ -65,7 +65,7 @@ func TestKillAndRestart(t *testing.T) {
 				t.Errorf("%d keys after Restart, want %d", got, test.want)
 			}
 			s.Stop()
-			s.Stop() // has ended already
+			s.Stop() // has already ended
 		})
 	}
 }

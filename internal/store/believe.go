@@ -16,8 +16,8 @@ type Lookup struct {
 	Cached bool // a slightly old copy in this process is good enough; only for a lookup by PRK
 }
 
-// Found holds the answer to a Lookup. If there is no such entry, Err is ErrNotFound; if the entry
-// cannot be read, it is ErrCorrupt.
+// Found holds the answer to a Lookup. Err is ErrNotFound if there is no such entry, and ErrCorrupt
+// if the entry cannot be read.
 type Found struct {
 	Record Record
 	Err    error
@@ -45,8 +45,7 @@ type Part struct {
 	Values []string
 }
 
-// A Candidate holds what was found through one SRK: the PRK that the SRK names and the hash at that
-// PRK, or a problem.
+// A Candidate holds the PRK that one SRK names and the hash at that PRK, or a problem.
 type Candidate struct {
 	SRK     recordkey.Key
 	Owner   string // the PRK, relative to the namespace of the SRK

@@ -19,8 +19,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A Change describes everything that one operation, for example a create, does to one entry. All
-// its keys are in the namespace of Key.
+// A Change describes everything that one operation, such as a create, does to one entry. All its
+// keys are in the namespace of Key.
 type Change struct {
 	Key    recordkey.Key // the PRK
 	Create bool          // the entry must not be live; otherwise it must be live and as Expected
@@ -85,10 +85,9 @@ func (c Change) Replaces(m Members) bool {
 }
 
 // RedundantCanonicals returns the fields of canonical values (FieldSKV) that the change removes
-// because their facets are now written in canonical form. Each comes with the new value of its
-// facet. Such a field is written together with the facet and removed afterwards. If the server
-// refuses the removal, the field only repeats the facet, and nobody else can take the value (I1,
-// I2).
+// because their facets are now in canonical form, each with the new value of its facet. Such a
+// field is written together with the facet and then removed. If the server refuses the removal, the
+// field repeats the facet, and nobody else can take the value (I1, I2).
 func (c *Change) RedundantCanonicals() (all []Facet) {
 	for _, field := range c.Unset {
 		facet, ok := strings.CutPrefix(field, FieldSKV(""))
@@ -104,8 +103,8 @@ func (c *Change) RedundantCanonicals() (all []Facet) {
 	return all
 }
 
-// CheckFields returns an error if the change sets and unsets the same field: the engines would then
-// differ in whether the entry has it.
+// CheckFields returns an error if the change sets and unsets the same field. Engines would differ
+// in which of the two wins.
 func (c *Change) CheckFields() error {
 	if len(c.Unset) == 0 || len(c.Set) == 0 {
 		return nil
@@ -128,9 +127,9 @@ type Container struct {
 	Indexed bool
 }
 
-// A KeySet holds the keys of entries and SRKs that changes need: those that they take or give up,
-// and those that creates require to be absent. It stores digests, which are an eighth of the size.
-// If two keys share a digest, the later change merely runs on its own.
+// A KeySet holds the keys of entries and SRKs that changes take, give up, or require to be absent.
+// It stores digests, which take an eighth of the space. If two keys share a digest, the later
+// change runs on its own.
 type KeySet map[uint64]struct{}
 
 var keySeed = maphash.MakeSeed()
@@ -158,8 +157,8 @@ func (s KeySet) Intersects(other KeySet) bool {
 }
 
 // ApplyEach calls f with the index of every change, and makes up to atOnce calls at a time. Creates
-// that need a key of an earlier create come last, one after the other in their order, so that the
-// first of them wins.
+// that need a key of an earlier create run last, one by one in order, so that the first of them
+// wins.
 func ApplyEach(cs []Change, atOnce int, f func(i int)) {
 	var group errgroup.Group
 	group.SetLimit(atOnce)
@@ -218,8 +217,8 @@ func (g Guard) Containers(prk recordkey.Key) []Container {
 }
 
 // Leftovers returns the records that an earlier entry with the key of a create may have left
-// behind: those that the schema declares, and the counters of logins. None of them belongs to the
-// new entry.
+// behind: those that the schema declares, and the counters of logins. They do not belong to the new
+// entry.
 func (c *Change) Leftovers() []Container {
 	all := c.Schema.Containers(c.Key)
 	if counters, err := throttle.Key(c.Key); err == nil {
@@ -229,8 +228,8 @@ func (c *Change) Leftovers() []Container {
 }
 
 // CheckNoEntries returns a MismatchError if any entry matches pattern, which is the Entries of a
-// Guard. Callers use it before they store the first schema: no stored schema describes such an
-// entry.
+// Guard. Callers use it before they store the first schema, because no stored schema describes such
+// an entry.
 func CheckNoEntries(ctx context.Context, e Indexes, pattern string) error {
 	for keys, err := range ScanAll(ctx, e, Scan{Pattern: pattern, Count: 1000}) {
 		if err != nil {

@@ -29,13 +29,13 @@ var (
 	ErrUnconfirmed = errors.New("committed, not confirmed")
 )
 
-// ErrReply reports a reply of a kind that the command never returns, or that the client returned
+// ErrReply means that the command never returns a reply of this kind, or that the client returned
 // neither a reply nor an error. Either the client changes what it sends, or the other end is not a
 // Redis server. ErrReply never means "no": the command may or may not have been carried out.
 var ErrReply = errors.New("reply of an unexpected kind")
 
-// A FieldError names the field that an ErrDuplicate or a change.ErrInvalid is about, and for the
-// latter also the rule. It never says which entry has a value.
+// A FieldError names the field that caused an ErrDuplicate or a change.ErrInvalid, and the rule. It
+// never says which entry has a value.
 type FieldError struct {
 	Err         error
 	Field, Rule string
@@ -67,9 +67,9 @@ func RetiredUID(field string) error {
 	return &FieldError{Err: ErrDuplicate, Field: field, Rule: RuleRetired, Reason: "it belonged to an entry that was deleted"}
 }
 
-// DuplicateOf returns the error for an SRK that another entry holds, and that c claims or checks
-// under another field. It names the field for which c claims the value, and does not reveal the
-// other entry's field.
+// DuplicateOf returns the error for an SRK that another entry has and that c claims, or checks for
+// a value that it claims under another field. The error names the field under which c claims the
+// value, and does not reveal the other entry's field.
 func DuplicateOf(c Change, srk recordkey.Key) error { return DuplicateField(fieldClaimed(c, srk)) }
 
 // fieldClaimed returns the field under which c claims the value of an SRK that it claims or checks.
@@ -88,8 +88,8 @@ func HeldOf(c Change, srk recordkey.Key) error {
 	return &FieldError{Err: ErrDuplicate, Field: fieldClaimed(c, srk), Rule: RuleHeld}
 }
 
-// A MismatchError carries the schema in the database. Stored is "" if entries exist but no schema
-// is stored.
+// A MismatchError holds the schema in the database. Stored is "" if entries exist but no schema is
+// stored.
 type MismatchError struct{ Stored string }
 
 func (e *MismatchError) Error() string { return ErrSchemaMismatch.Error() }
@@ -134,8 +134,8 @@ func StoreError(err error) error {
 	return err
 }
 
-// IsWrongType reports whether a server answered that a record has another Redis type than the
-// command needs.
+// IsWrongType reports whether a server answered that a record has the wrong Redis type for a
+// command.
 func IsWrongType(err error) bool {
 	reply, is := errors.AsType[interface {
 		error

@@ -17,8 +17,8 @@ import (
 //	~also:FIELD:CANONICAL   PLACE VERIFIED LABEL [WRITTEN]
 //
 // CANONICAL is the canonical form, under which the value has its SRK. Scripts read exactly that
-// field to find out whether an entry holds a value, so the form is never computed anew. PLACE is an
-// integer; further values are listed in ascending order of it. VERIFIED is the time in seconds
+// field to find out whether an entry holds a value, so the form is never computed again. PLACE is
+// an integer; further values are listed in ascending order of it. VERIFIED is the time in seconds
 // since 1970 at which the value was marked as verified, or "-". LABEL is an escaped text, or "-".
 // WRITTEN is the value as it was written, and is missing if that is CANONICAL.
 //
@@ -41,7 +41,7 @@ type Further struct {
 	Written   string
 	Place     int
 	Verified  int64  // seconds since 1970; 0 if the value is not verified
-	Label     string // what kind of value it is for its owner, such as "work"; "" for none
+	Label     string // the owner's name for the kind of value, such as "work", or ""
 }
 
 // FieldAlso returns the name of the field that holds a further value of a secondary field.

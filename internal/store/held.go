@@ -14,50 +14,49 @@ import (
 )
 
 // If the schema says so, a value that an entry gives up is held for some time: no other entry can
-// take it, in any field. The entry, or its tombstone, then has the field
+// take it, in any field. The commit that gives up the value then writes, to the entry or its
+// tombstone, the field
 //
 //	~held:FIELD:CANONICAL   END
 //
-// which the commit writes that gives the value up. END is a time in milliseconds since 1970. The
-// SRK of the value goes on naming the entry, so that everybody who wants the value asks that entry.
-// The SRK expires a little later than the field ends. Readers do not find the entry by it, because
-// the entry does not have the value any more.
+// END is a time in milliseconds since 1970. The SRK of the value keeps naming the entry, so that
+// everybody who wants the value asks that entry. The SRK expires a little later than the field
+// ends. Readers do not find the entry by it, because the entry no longer has the value.
 const heldPrefix = "~held:"
 
 // MaxHeld is the maximum number of values that edits of an entry leave held. If there are more, the
-// one that would end first is free at once.
+// one that would end first becomes free at once.
 const MaxHeld = 16
 
-// MaxHold is longer than any schema holds a value.
+// MaxHold exceeds the longest time for which a schema can hold a value.
 const MaxHold = 20 * 365 * 24 * time.Hour
 
-// HeldMargin is how much longer than its field the SRK of a held value lives. The clocks of servers
-// may differ.
+// HeldMargin is how much longer the SRK of a held value lives than its field, because the clocks of
+// servers may differ.
 const HeldMargin = time.Minute
 
-// FieldHeld returns the name of the field that holds a value which the entry has given up.
+// FieldHeld returns the name of the field for a value that the entry has given up and holds.
 func FieldHeld(field, canonical string) string { return heldPrefix + field + ":" + canonical }
 
-// IsHeld reports whether a field is one of [FieldHeld].
+// IsHeld reports whether own is the name of a field for a held value; see [FieldHeld].
 func IsHeld(own string) bool { return strings.HasPrefix(own, heldPrefix) }
 
-// A Held is a value that an entry has given up and that no other entry may have yet.
+// A Held describes a value that an entry has given up and that no other entry may take yet.
 type Held struct {
 	Field     string
 	Canonical string
 	Until     time.Time
 }
 
-// ParseHeld returns the held value that the name of a field names. It returns false for any other
-// field.
+// ParseHeld parses the name of a field for a held value. It returns false for any other field.
 func ParseHeld(own string) (h Held, ok bool) {
 	rest, ok := strings.CutPrefix(own, heldPrefix)
 	h.Field, h.Canonical, _ = strings.Cut(rest, ":")
 	return h, ok
 }
 
-// HeldIn returns the held values in the fields of an entry or its tombstone, the one that ends
-// first first. It includes those that have ended.
+// HeldIn returns the held values in the fields of an entry or its tombstone, sorted by their end.
+// It includes those that have ended.
 func HeldIn(fields map[string]string) (all []Held) {
 	for name, text := range fields {
 		h, is := ParseHeld(name)
@@ -98,8 +97,8 @@ func HeldKeyOf(srk recordkey.Key, until time.Time) HeldKey {
 	return HeldKey{Key: srk, End: until.Add(HeldMargin).UnixMilli()}
 }
 
-// A Holding is a value that an entry, or the tombstone of one that does not exist, is to hold as in
-// the store from which the value comes.
+// A Holding describes a value that an entry, or a tombstone, should hold because it did so in the
+// store from which it is copied.
 type Holding struct {
 	Entry recordkey.Key
 	Held
@@ -107,18 +106,18 @@ type Holding struct {
 	Rivals []recordkey.Key // the SRKs of the value in the other fields in which it must be unique
 }
 
-// maxHoldTries is how often Hold finds that others want the value before it gives up.
+// maxHoldTries limits how often Hold tries again because others want the value.
 const maxHoldTries = 8
 
 // Hold makes an entry, or a tombstone, hold a value. It reports false if the entry holds too many
 // values. The error is ErrDuplicate if another entry has or holds the value.
 //
-// As a create does, Hold first writes what others must find, and then looks at what others have
-// written: the entry holds the value before the SRK names the entry, and the SRK names it before
-// Hold reads the rivals. So of Hold and a create of the value in any field, at least one finds the
-// other. If a rival names an entry that does not have the value yet, Hold removes the rival, and on
-// a cluster fences that entry first, so that a create that has checked the SRK too early cannot
-// commit.
+// Like a create, Hold first writes the records that others must find, and then reads those of
+// others: the entry holds the value before the SRK names the entry, and the SRK names it before
+// Hold reads the rivals. Of Hold and a create with the value in any field, at least one therefore
+// finds the other. If a rival names an entry that does not have the value yet, Hold removes the
+// rival, and on a cluster fences that entry first, so that a create that has checked the SRK too
+// early cannot commit.
 func Hold(ctx context.Context, e Maintenance, h Holding) (bool, error) {
 	kept, err := e.Repair(ctx, Preserve{Entry: h.Entry, Facet: Facet{Field: h.Name(), Wire: h.Text()}})
 	if err != nil || !kept {
@@ -159,8 +158,8 @@ func CheckHold(ctx context.Context, e Maintenance, h Holding) error {
 	return err
 }
 
-// othersOf returns the steps that remove the SRKs of a value which name other entries, although
-// these neither have nor hold the value. It returns ErrDuplicate if one does.
+// othersOf returns the steps that remove those SRKs of a value that name other entries that neither
+// have nor hold the value. It returns ErrDuplicate if one of these entries does.
 func othersOf(ctx context.Context, e Maintenance, h Holding) (stale []Remove, err error) {
 	srks := append([]recordkey.Key{h.SRK}, h.Rivals...)
 	raw := make([]string, len(srks))

@@ -5,7 +5,7 @@ import "context"
 // RawKind says what to read of a raw record.
 type RawKind uint8
 
-// What to read of a record.
+// Kinds of reads.
 const (
 	RawType  RawKind = iota // only its Redis type
 	RawText                 // a string
@@ -25,7 +25,7 @@ type RawRead struct {
 	Count int
 }
 
-// A Raw is a record as Redis holds it, as far as it was read.
+// A Raw holds a record as stored in Redis, as far as it was read.
 type Raw struct {
 	Key       string
 	Text                        // from RawText and RawField, and from RawAll for a string

@@ -13,13 +13,13 @@ import (
 // client waits while the server carries out the call.
 const MemberBatch = 1000
 
-// ErrFull reports that an [Op] was not carried out because it would leave a record with more than
+// ErrFull means that an [Op] was not carried out, because the record would then have more than
 // Op.MaxMembers members.
 var ErrFull = errors.New("the record is full")
 
 // When a change replaces or drops an indexed set of more than MemberBatch members, it first moves
 // the set away, in the same step, to ~/drop/REV/{KEY} in the slot of the record. Neither readers
-// nor a later entry with that UID see it any more. Its members are then removed in batches, each
+// nor a later entry with that UID see it anymore. Its members are then removed in batches, each
 // after its index member. On one server, the field ~drop of the entry or of its tombstone names the
 // records that are left, as "REV:NAME REV:NAME …". On a cluster, ~fill names them.
 const dropPrefix = "~/drop/"

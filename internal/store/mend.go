@@ -35,7 +35,7 @@ func (AwaitSchema) step()   {}
 //
 // With Vacate, Align removes At from an ordered index, because an entry with At.Facet belongs in
 // another place. It leaves At if the entry is live and its value has changed, because the entry may
-// belong there by now. The zero Entry means that there is no entry.
+// now belong there. The zero Entry means that there is no entry.
 type Align struct {
 	Entry  recordkey.Key
 	At     Ranked // in an index set, the member that stands for the entry
@@ -87,9 +87,8 @@ type PlacePrepared struct {
 type Drain struct{ Dropped }
 
 // FinishDelete finishes a delete that a server refused halfway, or the fencing of an absent entry.
-// It removes the facets of a deleted entry and gives its tombstone a time to live, until the last
-// of its held values ends, or removes that if the UID is retired. It reports whether there is a
-// tombstone.
+// It removes the facets of a deleted entry. It gives the tombstone a time to live that lasts until
+// its last held value ends, or none if the UID is retired. It reports whether there is a tombstone.
 type FinishDelete struct{ Entry recordkey.Key }
 
 // ForgetUID makes the retired UID of a deleted entry free again. It reports whether the UID was
@@ -104,7 +103,7 @@ type RestoreHeld struct {
 	Until      time.Time // when the value is free
 }
 
-// ForgetHeld makes the tombstone of a deleted entry hold a value no longer. It reports whether the
+// ForgetHeld removes a held value from the tombstone of a deleted entry. It reports whether the
 // tombstone held the value.
 type ForgetHeld struct {
 	Entry        recordkey.Key
@@ -112,17 +111,17 @@ type ForgetHeld struct {
 }
 
 // MoveHeld makes an entry, or a tombstone, hold a value under another field or canonical form, or
-// no longer if To is the zero value. It reports whether the entry held the value. Nobody else may
-// write meanwhile, unless Seen says what is moved.
+// removes the held value if To is zero. It reports whether the entry held the value. Unless Seen is
+// set, nobody else may write meanwhile.
 type MoveHeld struct {
 	Entry    recordkey.Key
 	From, To Held   // their ends do not matter
 	Seen     string // if not empty, the text that the field must have
 }
 
-// Preserve makes an entry, or the tombstone of one that does not exist, hold a value (FieldHeld),
-// or retires the UID of an entry that does not exist (FieldRetired), as in the store from which
-// both come. It reports false if the UID is in use, or if the entry holds too many values.
+// Preserve copies a held value (FieldHeld) from another store to an entry or a tombstone, or
+// retires the UID of an entry that does not exist (FieldRetired). It reports false if the UID is in
+// use, or if the entry holds too many values.
 type Preserve struct {
 	Entry recordkey.Key
 	Facet
@@ -199,7 +198,7 @@ func ParseFill(entry recordkey.Key, text string) Fill {
 	return f
 }
 
-// PreparedLife is the time to live of a prepared record. It is so long that a check will find the
+// PreparedLife is the time to live of a prepared record. It is long enough for a check to find the
 // record before it expires. The time that remains shows when the record was prepared.
 const PreparedLife = 10 * 365 * 24 * time.Hour
 

@@ -27,18 +27,16 @@ const (
 	// FieldChanged is the time at which the password was last set.
 	FieldChanged = "~passwd"
 	// FieldImported says that an import set the password. It holds the result of [ImportMark] for
-	// the hash in the input, which stays when a login replaces the hash, and which SetPassword
-	// removes.
+	// the imported hash. It stays when a login replaces the hash; SetPassword removes it.
 	FieldImported = "~imported"
-	// FieldOnce identifies, if CreateOnce created the entry, the request and the reservation that
-	// was spent for it.
+	// FieldOnce identifies the request and the reservation by which CreateOnce created the entry.
 	FieldOnce = "~once"
 	// FieldDisabled is the time since which the entry may not log in.
 	FieldDisabled = "~disabled"
 	// FieldUnproven says that the entry was self-registered and that nobody has proved yet to own
-	// the identifier under which it was.
+	// its identifier.
 	FieldUnproven = "~unproven"
-	// FieldRetired is, in the tombstone of an entry whose UID is retired, the time of the delete.
+	// FieldRetired is the time of the delete, in the tombstone of an entry whose UID is retired.
 	// Such a tombstone has no time to live.
 	FieldRetired  = "~retired"
 	FieldPassword = "password"
@@ -61,14 +59,13 @@ type Record struct {
 // differs from the facet.
 func FieldSKV(field string) string { return "~skv:" + field }
 
-// FieldLost returns the name of the field that keeps a facet after its value was found to belong to
-// another entry.
+// FieldLost returns the name of the field that keeps a facet whose value belongs to another entry.
 func FieldLost(field string) string { return lostPrefix + field }
 
 const lostPrefix = "~lost:"
 
-// IsLost reports whether a field is one of [FieldLost]. Of the store's own fields, people see and
-// remove only these.
+// IsLost reports whether own is the name of a field for a lost facet; see [FieldLost]. These are
+// the only fields of the store that people see and can remove.
 func IsLost(own string) bool { return strings.HasPrefix(own, lostPrefix) }
 
 // FieldOldSKV returns the name of the field that holds, during a schema change, the canonical value
@@ -85,12 +82,12 @@ const verifiedPrefix = "~verified:"
 // Verified returns the digest of a value that the field of [FieldVerified] holds.
 func Verified(wire string) string { return token.Digest(wire) }
 
-// Unverified returns what the field of [FieldVerified] holds if the value was a further value of
+// Unverified returns the text of the field of [FieldVerified] if the value was a further value of
 // the field and was not verified when it became the facet.
 func Unverified(wire string) string { return "-" + Verified(wire) }
 
-// FacetUnverified reports whether a facet was a further value of its field and was not verified
-// when it became the facet, nor since.
+// FacetUnverified reports whether a facet was a further value of its field and has not been
+// verified, neither before it became the facet nor since.
 func (r Record) FacetUnverified(field string) bool {
 	mark := r.Fields[FieldVerified(field)]
 	return strings.HasPrefix(mark, "-") && mark == Unverified(r.Fields[field])
@@ -112,15 +109,15 @@ func IsImportMark(text string) bool {
 	return err == nil && len(sum) == 9 && len(text) == 12
 }
 
-// HashImported reports whether the password hash of r is one that an import wrote.
+// HashImported reports whether an import wrote the password hash of r.
 func (r Record) HashImported() bool {
 	mark := r.Fields[FieldImported]
 	return mark != "" && mark == ImportMark(r.PasswordHash())
 }
 
 // PasswordHash returns the password hash of r, or "" if it has none. The hash of an entry with a
-// factor lies in a field of its own, unless a program that does not know factors has set another
-// one since.
+// factor is in a separate field, unless a program that does not know factors has set another hash
+// since.
 func (r Record) PasswordHash() string {
 	if hash := r.Fields[FieldPassword]; hash != factor.HashMarker {
 		return hash
@@ -128,7 +125,7 @@ func (r Record) PasswordHash() string {
 	return r.Fields[factor.FieldHash]
 }
 
-// Factors returns what the entry says about its second factors.
+// Factors returns the mark that lists the entry's second factors.
 func (r Record) Factors() factor.Mark {
 	mark := factor.Mark(r.Fields[factor.FieldMark])
 	if !mark.Any() && r.Fields[FieldPassword] == factor.HashMarker {
@@ -137,7 +134,7 @@ func (r Record) Factors() factor.Mark {
 	return mark
 }
 
-// FieldOfVerified returns the facet that a field of [FieldVerified] is about, or "" for other
+// FieldOfVerified returns the facet to which a field of [FieldVerified] belongs, or "" for other
 // fields.
 func FieldOfVerified(own string) string {
 	field, ok := strings.CutPrefix(own, verifiedPrefix)
@@ -171,10 +168,10 @@ func (r Record) Version() Version {
 	return Version{Rev: Rev(r.Fields[FieldRev]), Fence: r.Fields[FieldFence]}
 }
 
-// Tokens returns what the entry says about its tokens.
+// Tokens returns the entry's mark about its tokens.
 func (r Record) Tokens() token.Mark { return token.Mark(r.Fields[token.FieldTokens]) }
 
-// ForSessions returns what sessions of the entry depend on.
+// ForSessions returns the fields on which sessions of the entry depend.
 func (r Record) ForSessions() session.Entry {
 	return session.Entry{
 		Rev: Rev(r.Fields[FieldRev]), Epoch: r.Fields[session.FieldEpoch],
@@ -192,7 +189,7 @@ func (r Record) SKV(field string) string {
 }
 
 // Tombstone reports whether a delete or a fence left the record behind. In such a record, ~isa is
-// empty, which only a delete writes, or ~isa is missing and only the store's own fields are left.
+// empty, which only a delete writes, or ~isa is missing and all fields are the store's own.
 func Tombstone(fields map[string]string) bool {
 	if isa, ok := fields[FieldType]; ok {
 		return isa == ""

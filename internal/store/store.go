@@ -25,7 +25,7 @@ import (
 )
 
 // An Engine stores and finds records. All methods are safe for concurrent use and return when their
-// context ends. Code that needs only some of them asks for the roles it uses.
+// context ends. Code that needs only some of them should take the roles that it uses.
 type Engine interface {
 	Connection
 	Entries
@@ -45,7 +45,7 @@ type Connection interface {
 	Ping(ctx context.Context) error
 	// Survey describes the servers behind the engine. It returns ErrUnsuitable if they can never
 	// work. If closely is true, it also asks for their settings and clocks, which an application's
-	// least privileges do not cover. Survey leaves out whatever a server forbids it to ask.
+	// least privileges do not cover. Survey leaves out everything that a server forbids it to ask.
 	Survey(ctx context.Context, closely bool) (Survey, error)
 	// Time returns the time by the server's clock. On a cluster it asks the server that holds key.
 	// Processes whose own clocks differ agree on it.
@@ -68,10 +68,9 @@ type Entries interface {
 	// ApplyAll makes changes as Apply does, many at a time. If creates exclude each other, the
 	// first one wins.
 	ApplyAll(ctx context.Context, cs []Change) []error
-	// Bulk begins a run of changes. A store that is kept in a file saves the changes of a run
-	// together: a change made with the returned context is answered before it is saved, and end
-	// saves all of them. If end fails, none of them was made. Other stores save every change at
-	// once.
+	// Bulk begins a run of changes. A store in a file saves the changes of a run together: a change
+	// made with the returned context is answered before it is saved, and end saves all of them. If
+	// end fails, none of them was made. Other stores save every change at once.
 	Bulk(ctx context.Context) (bulk context.Context, end func(context.Context) error)
 	// Tertiary runs one command on a tertiary record of a live entry. If it returns ErrFull,
 	// nothing was added. SMEMBERS and HGETALL read a record of more than about MemberBatch members
@@ -82,11 +81,14 @@ type Entries interface {
 // Indexes lists keys, and reads indexes.
 type Indexes interface {
 	// Scan returns the next batch of a listing. An empty cursor starts it; an empty next ends it.
-	// Whatever exists during the whole listing is returned at least once. Other things may be
-	// returned as well, and anything may be returned twice.
+	// Keys and members that exist during the whole listing are returned at least once. Others may
+	// also be returned, and any may be returned twice.
 	Scan(ctx context.Context, s Scan) (found []string, next string, err error)
 	// Order returns the next members of an ordered index between two bounds.
 	Order(ctx context.Context, o Order) ([]string, error)
+	// CountOrder returns the number of members of an ordered index between two bounds. It ignores
+	// o.Reverse, o.Skip and o.Count.
+	CountOrder(ctx context.Context, o Order) (int64, error)
 	// Cardinalities returns the number of members of each index set or ordered index, and for the
 	// zero key the approximate number of records on the server.
 	Cardinalities(ctx context.Context, indexes []recordkey.Key) ([]int64, error)
@@ -97,14 +99,13 @@ type Indexes interface {
 
 // Maintenance reads records as they are, and repairs them.
 type Maintenance interface {
-	// ReadRaw reads many raw records at a time, for callers that judge them. It trusts nothing: a
-	// record of another Redis type is an answer, not an error. Answers are in the order of the
-	// questions.
+	// ReadRaw reads many raw records at a time, for callers that judge them. A record of another
+	// Redis type is a result, not an error. Results are in the order of at.
 	ReadRaw(ctx context.Context, at []RawRead) ([]Raw, error)
-	// Settle waits before a caller looks again at records that may be damaged, or may be part of a
-	// change under way. n is the number of earlier calls for these records. Settle returns false if
-	// there is no need to look again, because every writer whose change was seen has finished or
-	// died. Under [WithoutOtherWriters] it does not wait.
+	// Settle waits before a caller reads records again that may be damaged or part of a change
+	// under way. n is the number of earlier calls for these records. Settle returns false if there
+	// is no need to read again, because every writer whose change was seen has finished or died.
+	// Under [WithoutOtherWriters] it does not wait.
 	Settle(ctx context.Context, n int) (bool, error)
 	// Repair carries out one repair step and reports the result that the step defines.
 	Repair(ctx context.Context, s RepairStep) (bool, error)
@@ -113,7 +114,7 @@ type Maintenance interface {
 	Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error)
 }
 
-// Throttle counts login attempts and other uses that are limited.
+// Throttle counts login attempts and other limited uses.
 type Throttle interface {
 	// Admit counts a login attempt as a failure, which Undo takes back if the login succeeds, or
 	// returns how long to wait before the next attempt. It is exact: concurrent attempts never
@@ -137,8 +138,8 @@ type Throttle interface {
 // Tokens stores single-use tokens of entries, and invitations.
 type Tokens interface {
 	// Issue stores a single-use token of a live entry without changing the entry's rev. It returns
-	// ErrConflict if the entry has another rev by now, and ErrNotFound if it is gone. Only a Change
-	// ends a token.
+	// ErrConflict if the entry's rev has changed, and ErrNotFound if the entry is gone. Only a
+	// Change ends a token.
 	Issue(ctx context.Context, i token.Issue) error
 	// Peek returns the token that was issued under the hash of a secret, and how long it remains
 	// valid, or ErrNotFound. It does not check that the entry has any valid tokens.
@@ -146,12 +147,12 @@ type Tokens interface {
 	// PeekIssued is like Peek for a token of a live entry, and also finds a token that is still
 	// stored in the entry itself.
 	PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (token.Token, error)
-	// Invite stores an invitation and returns its token. If there is a valid one with the same
-	// hash, Invite returns that one and stores nothing. The error is ErrDuplicate if another token
-	// of the entry is still valid. The Change that creates the entry ends the invitation.
+	// Invite stores an invitation and returns its token. If there is a valid invitation with the
+	// same hash, Invite returns its token and stores nothing. The error is ErrDuplicate if another
+	// token of the entry is still valid. The Change that creates the entry ends the invitation.
 	Invite(ctx context.Context, i token.Invitation) (token.Token, error)
 	// Spend marks a hash as spent for a time, and reports whether it was not marked before. It is
-	// exact, and a call that is sent again gets the same answer.
+	// exact, and a call that is sent again returns the same result.
 	Spend(ctx context.Context, ns recordkey.Namespace, hash string, life time.Duration) (bool, error)
 }
 
@@ -177,38 +178,39 @@ type Sessions interface {
 	ClearSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) error
 }
 
-// Factors stores what entries keep for the second step of a login: their factors, and tickets, each
-// of which shows that its holder has taken the first step.
+// Factors stores the records of entries for the second step of a login: their factors, and tickets,
+// each of which shows that its holder has taken the first step.
 type Factors interface {
-	// IssueTicket stores a ticket. If the entry already has factor.MaxTickets tickets, one of the
-	// most frequent origin ends. It returns ErrNotFound if the ticket was spent before.
+	// IssueTicket stores a ticket. If the entry already has factor.MaxTickets tickets, the oldest
+	// of the most frequent origin ends. It returns ErrNotFound if the ticket was spent before.
 	IssueTicket(ctx context.Context, i factor.Issue) (factor.Ticket, error)
 	// TryTicket counts an attempt at the second step, and returns the ticket and factors. It
 	// returns ErrNotFound if the entry has no ticket with that ID and generation, or if
-	// factor.MaxTries other attempts were counted. It is exact, and counts an attempt once however
-	// often it is sent.
+	// factor.MaxTries other attempts were counted. It is exact, and counts an attempt once even if
+	// the call is sent again.
 	TryTicket(ctx context.Context, t factor.Try) (factor.Tried, error)
-	// SpendTicket spends a ticket for an attempt that was counted and has succeeded, and stores in
-	// the same step that the factor accepted its proof. It returns ErrNotFound if there is no such
-	// ticket, or if another attempt has spent it, and ErrConflict if the factor does not accept the
-	// proof, because it has accepted this one or a later one before, or does not exist.
+	// SpendTicket spends a ticket for a counted attempt that has succeeded, and in the same step
+	// records that the factor accepted the proof. It returns ErrNotFound if there is no such ticket
+	// or if another attempt has spent it. It returns ErrConflict if the factor does not exist, or
+	// does not accept the proof because it has already accepted this one or a later one.
 	SpendTicket(ctx context.Context, s factor.Spend) error
-	// AcceptPasskey stores that a passkey accepted an answer which signs in by itself, so that the
-	// answer signs in once. It returns ErrNotFound if there is no such passkey, and ErrConflict if
+	// AcceptPasskey records that a passkey accepted an answer without a ticket, so that the answer
+	// signs in only once. It returns ErrNotFound if there is no such passkey, and ErrConflict if
 	// the answer has signed in before or is too old, or if its counter is not larger than the last
-	// one. If wait is positive, the answer was not judged, since the entry has signed in too often.
+	// one. If wait is positive, nothing was recorded, since the entry has signed in too often.
 	AcceptPasskey(ctx context.Context, a factor.Accept) (wait time.Duration, err error)
 	// BeginEnrolment stores a pending factor. If there are too many, the oldest ends.
 	BeginEnrolment(ctx context.Context, prk recordkey.Key, p factor.Pending, now time.Time) error
-	// StoreFactors stores factors in place of a pending one, or of none if pending is "". It
-	// returns ErrNotFound if there is no such pending factor.
+	// StoreFactors stores factors in place of a pending one, if pending is not "". It returns
+	// ErrNotFound if there is no such pending factor.
 	StoreFactors(ctx context.Context, prk recordkey.Key, pending string, factors []factor.Factor, now time.Time) error
 	// ForgetFactors removes factors by the names of their members.
 	ForgetFactors(ctx context.Context, prk recordkey.Key, names []string) error
-	// ReplaceFactor replaces a factor. It returns ErrConflict if the stored one is another.
+	// ReplaceFactor replaces a factor. It returns ErrConflict if the stored factor differs from
+	// old.
 	ReplaceFactor(ctx context.Context, prk recordkey.Key, old, replacement factor.Factor) error
-	// ReadFactors returns the time, and the values of members of the record by their names, "" if
-	// they are absent.
+	// ReadFactors returns the time and the values of the named members of the record. The value of
+	// an absent member is "".
 	ReadFactors(ctx context.Context, prk recordkey.Key, names []string, now time.Time) (time.Time, []string, error)
 }
 
@@ -228,10 +230,9 @@ type Histories interface {
 	AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error
 }
 
-// A Cache limits the copies of entries in this process: about how many there are, and how old one
-// may get. The zero Cache keeps none. A copy is dropped when the server reports that the entry has
-// changed, which is a moment after the change. The engine's own writes are visible as soon as they
-// return.
+// A Cache limits the copies of entries in this process: their approximate number and their age. The
+// zero Cache keeps none. A copy is dropped when the server reports a change of the entry, shortly
+// after the change. The engine's own writes are visible as soon as they return.
 type Cache struct {
 	Entries int
 	Age     time.Duration

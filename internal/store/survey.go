@@ -13,8 +13,8 @@ type Survey struct {
 	// MultiStep reports whether a change is made in several steps, between which records look
 	// damaged.
 	MultiStep bool
-	// SavesBulks reports whether the store has saved each bulk before the next one begins. That
-	// also holds for a store that saves every change at once.
+	// SavesBulks reports whether the store has saved each bulk before the next one begins. It is
+	// also set for a store that saves every change at once.
 	SavesBulks bool
 }
 
@@ -27,8 +27,8 @@ const (
 	OnCluster  = "cluster"
 )
 
-// A Server holds what a Redis server says about itself. A field is "" or nil if the server does not
-// say, or does not let this user ask.
+// A Server holds information that a Redis server reports about itself. A field is "" or nil if the
+// server does not report it, or does not let this user ask.
 type Server struct {
 	Name        string // its address
 	Version     string // "redis 7.0.15", "valkey 8.0.1"
@@ -40,7 +40,7 @@ type Server struct {
 	LastSave    string // result of the last snapshot: ok or err
 	LastAppend  string // result of the last write to the append-only file: ok or err
 	Replicas    *int64 // number of connected replicas
-	MinReplicas *int64 // number of connected replicas without which it refuses writes
+	MinReplicas *int64 // fewer connected replicas make it refuse writes
 	Clock       *Clock
 }
 
@@ -62,7 +62,7 @@ func ClockOf(reported, before, after time.Time) Clock {
 }
 
 // MayLose describes the acknowledged changes that a crash may lose. It returns "" if the server
-// does not say enough.
+// does not report enough.
 func (s Server) MayLose() string {
 	switch {
 	case s.AppendOnly == "yes" && s.AppendFsync == "always":
@@ -114,7 +114,7 @@ func Warnings(servers []Server) (all []Warning) {
 	return append(all, clockWarning(servers)...)
 }
 
-// MaxClockSkew is the most by which the clocks of a cluster's nodes may differ.
+// MaxClockSkew is the maximum difference between the clocks of a cluster's nodes.
 const MaxClockSkew = 2 * time.Second
 
 // clockWarning returns a warning about the two clocks that differ most, if they differ by more than

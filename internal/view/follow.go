@@ -12,10 +12,10 @@ import (
 )
 
 // The schema that a program declares is a claim about the stored one, which is in force for
-// everybody. To follow a schema means to use the stored one, and to extend it by whatever the claim
-// adds without changing records.
+// everybody. To follow a schema means to use the stored one, and to extend it by everything that
+// the claim adds without changing records.
 //
-// This is how a schema change reaches running programs: the store refuses a write that was built
+// A schema change reaches running programs as follows: the store refuses a write that was built
 // under an older schema (IsSchemaChanged), the program follows the stored schema, and tries again.
 
 // OnSchema has the values of userdb.OnSchema.

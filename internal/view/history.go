@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An Actor says, for histories, who does something and from where.
+// An Actor says who makes a call and from where, for histories.
 type Actor struct{ Name, Origin string }
 
 // OperatorPrefix begins the Name of an Actor that is a console operator.
@@ -80,9 +80,9 @@ func feedFor(ctx context.Context, kind EventKind) string {
 	return FeedOf(kind, ActorOf(ctx))
 }
 
-// NoteAct adds an event to the feed of the namespace, whether or not histories are kept: something
-// that an operator did, or that was done to an operator. The event concerns the entry at prk or, if
-// prk is the zero key, the thing that about names.
+// NoteAct adds an event by or about an operator to the feed of the namespace, whether or not
+// histories are kept. The event concerns the entry at prk or, if prk is the zero key, the object
+// that about names.
 func (v *View) NoteAct(ctx context.Context, kind EventKind, prk recordkey.Key, about string) error {
 	actor := ActorOf(ctx)
 	if actor.Origin == "" {
@@ -110,7 +110,7 @@ func (v *View) WarnMissing(ctx context.Context, kind EventKind, err error) {
 	v.Config.Log.WarnContext(ctx, "an event is missing from the feed", "kind", string(kind), "error", err)
 }
 
-// newLine returns the line for something that an actor did.
+// newLine returns the line for an action of an actor.
 func newLine(a Actor, kind EventKind, purpose string, fields []string) string {
 	return history.Line{Kind: string(kind), Who: a.Name, Origin: a.Origin, Fields: fields, Purpose: purpose}.String()
 }
@@ -205,7 +205,7 @@ func ChangedFacets(c *store.Change) (fields []string) {
 	return slices.Compact(fields)
 }
 
-// fieldsReleased returns the fields of which a change frees held values, sorted.
+// fieldsReleased returns the fields whose held values a change frees, sorted.
 func fieldsReleased(c *store.Change) (fields []string) {
 	for _, name := range c.Unset {
 		if h, is := store.ParseHeld(name); is {

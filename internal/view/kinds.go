@@ -33,8 +33,8 @@ const (
 	EventPasskeyClone EventKind = "passkey_clone"
 )
 
-// Kinds of events for things that operators do, or that are done to operators. They are recorded
-// only in feeds, whether or not histories are kept.
+// Kinds of events by and about operators. They are recorded only in feeds, whether or not histories
+// are kept.
 const (
 	EventWaits               EventKind = "waits" // the failed logins of an account were cleared
 	EventKeyCreate           EventKind = "key_create"
@@ -75,8 +75,7 @@ func KindList() string {
 	return strings.Join(all, ", ")
 }
 
-// IsOperator reports whether events of a kind are something that an operator did, or that was done
-// to one.
+// IsOperator reports whether events of a kind are by or about operators.
 func (k EventKind) IsOperator() bool {
 	return slices.Index(Kinds, k) >= slices.Index(Kinds, EventWaits)
 }
@@ -97,7 +96,7 @@ func (k EventKind) IsLogin() bool {
 }
 
 // FeedOf returns the feed for events of a kind by an actor. It depends on who can cause them, so
-// that nobody displaces what others did.
+// that nobody displaces the events of others.
 func FeedOf(k EventKind, by Actor) string {
 	switch {
 	case k.isWork() && !by.isTrusted():

@@ -1,5 +1,5 @@
-// Package view is what packages userdb and maintain share: an open store, seen as the records of
-// one namespace under one schema, with the methods that change them.
+// Package view provides the open store that packages userdb and maintain share: the records of one
+// namespace under one schema, with the methods that change them.
 package view
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// A Config holds everything that a View consists of.
+// A Config holds the settings of a View.
 type Config struct {
 	Engine store.Engine
 	Schema schema.Schema
@@ -40,24 +40,23 @@ type Config struct {
 	Keys        sealed.Ring // of the secrets of second factors
 	History     bool        // changes leave notes in histories
 	OnSchema    OnSchema
-	// Builtin says that Schema is not the program's own. If another one is stored, the program
-	// follows that as if it had declared it.
+	// Builtin says that Schema is not the program's own. If another schema is stored, the program
+	// uses it as if it had declared it.
 	Builtin bool
 	// Steps says that the engine makes changes in several steps, between which indexes may have
 	// extra members.
 	Steps bool
 }
 
-// Hashing is the part of package userdb that deals with passwords.
+// Hashing hashes and checks passwords. Package userdb implements it.
 type Hashing interface {
 	// Hash checks a new password against the policy of a type, and returns its hash. own holds the
 	// owner's identifiers.
 	Hash(ctx context.Context, t *change.Type, password string, own []string) (string, error)
 	// Check returns the error that Hash would return, without computing the hash.
 	Check(ctx context.Context, t *change.Type, password string, own []string) error
-	// Matches reports whether a password is that of a stored hash, which an import may have
-	// written. A hash that cannot be verified matches nothing. The error says why nothing was
-	// compared.
+	// Matches reports whether a password matches a stored hash, which an import may have written. A
+	// hash that cannot be verified matches nothing. The error says why nothing was compared.
 	Matches(ctx context.Context, t *change.Type, hash string, imported bool, password string) (bool, error)
 	// HasherFor returns the hasher that makes and verifies the hashes of a type.
 	HasherFor(t *change.Type) *password.Hasher
@@ -256,7 +255,7 @@ func Reconfigure[D DB](db D, edit func(*Config)) (D, error) {
 const secretBytes = 32
 
 // Secret returns the secret of the view's namespace, which is stored at ~/secret. If there is none,
-// it stores last, which is what Secret returned earlier, or a new one if last is "".
+// it stores last, the result of an earlier call, or a new one if last is "".
 func (v *View) Secret(ctx context.Context, last string) (string, error) {
 	key, err := recordkey.Own("secret")
 	if err != nil {

@@ -43,7 +43,7 @@ var (
 // Under returns the same store with another schema.
 func (s *site) Under(t *testing.T, sch schema.Schema) *site { return quietSite(s.Site.Under(t, sch)) }
 
-// damage damages entry n as d describes and returns the problems that must be reported.
+// damage damages entry n as d describes and returns the problems that a check must report.
 func (s *site) damage(t testdb.Tester, d damage, n int) []string {
 	t.Helper()
 	for _, c := range d.do {
@@ -52,7 +52,7 @@ func (s *site) damage(t testdb.Tester, d damage, n int) []string {
 			if words[i] = expand(w, n); i == 0 {
 				words[i] = w
 			}
-			// The key of a record of factors has that of its entry in it, with the namespace.
+			// The key of a record of factors contains its entry's key with the namespace.
 			if prk, is := strings.CutPrefix(words[i], "~/factor/{"); is {
 				words[i] = "~/factor/{" + s.Key(strings.TrimSuffix(prk, "}")) + "}"
 			}
@@ -263,9 +263,9 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// TestCheckOriginal checks records that CoffeeNode UserDB, the original program, wrote, with the
-// schema that it used. Each line of the golden file is damage that the original caused: it takes
-// values from other users, writes empty values, and leaves white space and braces in keys.
+// TestCheckOriginal checks records that CoffeeNode UserDB, the original program, wrote under its
+// own schema. Each line of the golden file is damage that the original caused: it takes values from
+// other users, writes empty values, and leaves white space and braces in keys.
 func TestCheckOriginal(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, testdb.OriginalSchema(t))

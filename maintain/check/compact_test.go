@@ -29,11 +29,11 @@ func fields(n int, f schema.Field) map[string]schema.Field {
 	return all
 }
 
-// longName is too long for a field name only with ~skv: before it.
+// longName is too long for a field name, but only with ~skv: before it.
 var longName = strings.Repeat("n", 60)
 
-// These tests rely on the number of fields of an entry: in addition to those of its schema, it can
-// have 10, and a folded secondary field takes two.
+// These tests rely on the number of fields of an entry: it can have 10 more than its schema, and a
+// folded secondary field takes two.
 var notCompactTests = []struct {
 	what, typ string
 	t         schema.Type

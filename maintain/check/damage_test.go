@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// A damage is a way to break an entry behind the store's back, with the codes and keys that a check
-// must then report, no more and no less. U stands for the UID of the entry, and F for an unused UID
-// of its own. Keys are relative.
+// A damage is a way to break an entry behind the store's back, with exactly the codes and keys that
+// a check must then report. U stands for the UID of the entry, and F for an unused UID of the same
+// damage. Keys are relative.
 type damage struct {
 	name string
 	do   [][]string // Redis commands
@@ -26,7 +26,7 @@ const (
 	emailF   = "user/email:F@x.org/~prk"
 )
 
-// orphaned lists what a check finds if only the entry is gone.
+// orphaned lists the problems that a check finds if only the entry is gone.
 var orphaned = []string{
 	"srk_orphan " + name, "srk_orphan " + email, "index_orphan " + cook, "index_orphan " + goTag, "index_orphan " + uTag,
 	"tertiary_orphan " + prk + "/tags", "tertiary_orphan " + prk + "/notes",
@@ -47,8 +47,7 @@ func cmd(words ...string) []string { return words }
 
 func cmds(c ...[]string) [][]string { return c }
 
-// twinCommands returns commands that create another entry, complete except that its name has no
-// SRK.
+// twinCommands returns commands that create another entry. It lacks only the SRK of its name.
 func twinCommands(name string) [][]string {
 	return cmds(
 		cmd("HSET", "user/uid:F", "~isa", "user", "~prk", "user/uid:F", "uid", "F", "email", "F@x.org", "name", name),

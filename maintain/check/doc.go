@@ -50,6 +50,8 @@
 //	own_secret           0 o  ~/secret cannot be a secret: logins stop
 //	own_throttle         0 r  unreadable login counters: logins of an account or origin stop
 //	own_types            0 o  ~/types does not list the types with a schema: all commands stop
+//	passkey_lost         0    an entry has a passkey, but not the digest by which it is found
+//	passkey_orphan       0    a digest belongs to no passkey of its entry
 //	primary_wrong        3 e  the primary facet is missing or differs from the key
 //	prk_kind             3    a record under a PRK is not a Redis hash
 //	prk_wrong            3 e  ~prk is missing or differs from the key

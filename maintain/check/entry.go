@@ -128,6 +128,7 @@ func (e *entry) check(r *report) {
 	}
 	e.checkFurther(r)
 	e.checkPasswordHash(r)
+	e.checkPasskeys(r)
 	for _, field := range e.t.Required {
 		if _, has := e.fields[field]; !has && !e.t.Building.Requires(field) {
 			e.add(r, requiredMissing, e.key, records.Quoted(field)).seen += " " + field

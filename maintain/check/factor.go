@@ -2,7 +2,9 @@ package check
 
 import (
 	"context"
+	"slices"
 
+	"github.com/coffeenode/userdb/internal/passkeys"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/maintain/internal/records"
@@ -28,6 +30,41 @@ func (e *entry) checkPasswordHash(r *report) {
 		e.add(r, factorHash, e.key, "the entry has a second factor, and its password hash is incomplete")
 	case !marked && (hash == factor.HashMarker || apart):
 		e.add(r, factorHash, e.key, "the entry has a password hash for a second factor, and no second factor")
+	}
+}
+
+// checkPasskeys compares the passkeys that an entry lists with the digests by which they are found.
+// A field holds digests if one of its values is that of a passkey, or if it has the default name.
+func (e *entry) checkPasskeys(r *report) {
+	listed := factor.Mark(e.fields[factor.FieldMark]).Passkeys()
+	found := map[string]bool{}
+	for _, field := range e.t.Secondary {
+		if slices.Contains(e.t.Typed, field) {
+			continue
+		}
+		holdsDigests := field == passkeys.DefaultField && e.t.Schema.Factors
+		var orphans []string
+		for _, value := range e.t.Values(e.fields, field) {
+			i := slices.IndexFunc(listed, func(name string) bool {
+				return factor.IsOfDigest(name, value.Written)
+			})
+			if i < 0 {
+				orphans = append(orphans, value.Written)
+			} else {
+				found[listed[i]], holdsDigests = true, true
+			}
+		}
+		if !holdsDigests {
+			continue
+		}
+		for _, digest := range orphans {
+			e.add(r, passkeyOrphan, e.key, records.Quoted(digest), records.Quoted(field)).seen += " " + digest
+		}
+	}
+	for _, name := range listed {
+		if !found[name] {
+			e.add(r, passkeyLost, e.key, records.Quoted(name)).seen += " " + name
+		}
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A fault breaks the connection at one round trip and at all that follow.
+// A fault breaks the connection at one round trip and at all later ones.
 type fault struct {
 	remaining atomic.Int64 // round trips that still succeed
 	failed    atomic.Bool
@@ -61,7 +61,7 @@ func (f *fault) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 }
 
 // TestFaults breaks the connection at every round trip in turn. Each operation must return the
-// error, and never end as if it had succeeded.
+// error and must never report success.
 func TestFaults(t *testing.T) {
 	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)

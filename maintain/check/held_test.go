@@ -10,8 +10,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestSweepHolds checks that a repair removes the fields of holds that have ended, from entries and
-// from what is left of deleted ones, and no others. They are no problem, so a check reports none.
+// TestSweepHolds checks that a repair removes the fields of holds that have ended, and no others,
+// from entries and from the records that deleted entries left. Ended holds are no problem, so a
+// check reports none.
 func TestSweepHolds(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		sch := testdb.House()
@@ -40,7 +41,7 @@ func TestSweepHolds(t *testing.T) {
 			t.Error("a hold that has ended is left")
 		}
 		if !has("user/uid:gone", lasting) || !has("user/uid:gone", "~retired") {
-			t.Error("the repair has removed what still holds")
+			t.Error("the repair has removed a hold that has not ended")
 		}
 	})
 }

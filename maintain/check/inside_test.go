@@ -64,7 +64,7 @@ func TestConfirm(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		rounds []findings // what each check finds; the last one repeats
+		rounds []findings // the findings of each check; the last one repeats
 		want   string
 		count  int
 	}{
@@ -136,8 +136,8 @@ func TestLooksLikeOurs(t *testing.T) {
 	}
 }
 
-// TestContestEnded checks that an entry that gave up its value while all entries were read is no
-// longer a holder.
+// TestContestEnded checks that an entry is no longer a holder if it gives up its value while all
+// entries are read.
 func TestContestEnded(t *testing.T) {
 	ctx := t.Context()
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})

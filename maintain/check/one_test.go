@@ -20,13 +20,13 @@ var notOfEntry = []string{
 	"a record of second factors without an entry", "endless tombstone", "a retired UID that ends", "a held value without an SRK", "a tombstone that ends before a value that it holds",
 }
 
-// wantOfEntry returns what a check of only the damaged entry must report.
+// wantOfEntry returns the problems that a check of only the damaged entry must report.
 func wantOfEntry(d damage) []string {
 	switch {
 	case slices.Contains(notOfEntry, d.name):
 		return nil
 	case d.name == "shared, no SRK":
-		return d.want[:1] // the second problem is one of the other entry
+		return d.want[:1] // the second problem belongs to the other entry
 	case slices.Contains(d.want, orphaned[5]): // the tags belong to no entry, so it is gone
 		return concat(d.want, "entry_missing "+prk)
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// TestOwnRecords breaks each of the store's own records. A check must report it and a repair fix
-// it, after which operations and logins work again.
+// TestOwnRecords breaks each of the store's own records. A check must report it and a repair must
+// fix it. After that, operations and logins must work again.
 func TestOwnRecords(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		damage [][]string
 		want   []string
-		// restorable is set if a repair without Restate suffices.
+		// restorable means that a repair without Restate suffices.
 		restorable bool
 	}{
 		{"~/types of another Redis type", [][]string{{"del", "~/types"}, {"set", "~/types", "x"}}, []string{"own_types ~/types"}, true},
@@ -93,7 +93,7 @@ func (s *site) testBrokenOwn(t *testing.T, damage [][]string, want []string, res
 	}
 }
 
-// requireRefusesOther checks that Restate does not store a schema that the records do not fit.
+// requireRefusesOther checks that Restate does not store a schema that does not fit the records.
 func (s *site) requireRefusesOther(t *testing.T, want []string) {
 	t.Helper()
 	other := testdb.House()

@@ -115,7 +115,11 @@ var (
 		"the secret of the namespace cannot be one that this store made; the next login creates another")
 	ownThrottle = define("own_throttle", 0, fixRecord,
 		"not counters that this store could have written; logins are refused until they are removed, and then counted from zero")
-	ownTypes        = define("own_types", 0, fixFirst, "%s")
+	ownTypes    = define("own_types", 0, fixFirst, "%s")
+	passkeyLost = define("passkey_lost", 0, needsDecision,
+		"its passkey %s has no digest by which it is found, so nobody can use it: 'userdb factor remove' removes it")
+	passkeyOrphan = define("passkey_orphan", 0, needsDecision,
+		"%s in %s belongs to no passkey of the entry, so nobody can use it: 'userdb set HINT FIELD-=VALUE' removes it")
 	primaryWrong    = define("primary_wrong", 3, fixEntry, "%s is %s")
 	prkKind         = define("prk_kind", 3, needsDecision, "an entry is a hash, but this is not")
 	prkWrong        = define("prk_wrong", 3, fixEntry, "~prk is %s")

@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// leftByDamage lists what remains of a damage after a repair: what a person must decide, and
-// warnings. Nothing remains of other damages.
+// leftByDamage lists the problems that remain of a damage after a repair: decisions for a person,
+// and warnings. Nothing remains of other damages.
 var leftByDamage = map[string][]string{
 	"entry of another Redis type":              {"prk_kind " + prk},
 	"hash under a field that is not primary":   {"key_field user/nick:F"},
@@ -72,8 +72,8 @@ func wantLeft(d damage, n int) []string {
 }
 
 // facets returns the key and value of every facet of every entry. With own, it includes those in
-// fields of the store's own. Entries that are half deleted are left out, since a repair removes
-// their facets.
+// the store's own fields. It leaves out half-deleted entries, because a repair removes their
+// facets.
 func (s *site) facets(t testdb.Tester, own bool) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -95,9 +95,9 @@ func (s *site) facets(t testdb.Tester, own bool) map[string]bool {
 	return all
 }
 
-// TestEachDamage checks that every damage is reported, also by a check of the damaged entry alone,
-// and is repaired. Unlike other tests, it lets the first check of a cluster wait for writers,
-// although there are none.
+// TestEachDamage checks that every damage is repaired, and is reported by a check of the store and
+// by a check of the damaged entry alone. Unlike other tests, it lets the first check of a cluster
+// wait for writers, although there are none.
 func TestEachDamage(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, d := range damages {
@@ -244,7 +244,7 @@ func TestRepairMessages(t *testing.T) {
 	}
 }
 
-// TestLostValues reads and removes the values that a repair took out of their fields.
+// TestLostValues reads and removes the values that a repair moved out of their fields.
 func TestLostValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.User(t, 1)
@@ -285,8 +285,8 @@ func TestLostValues(t *testing.T) {
 	})
 }
 
-// TestRepairStopped stops repairs after any number of commands. The next repair completes the work,
-// and no facet is lost on the way.
+// TestRepairStopped stops repairs after any number of commands. The next repair must complete the
+// work, and no facet may be lost.
 func TestRepairStopped(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}

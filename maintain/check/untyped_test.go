@@ -11,15 +11,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// untypedSchema returns the schema of the house with a field whose values nobody types.
+// untypedSchema returns the schema of the house with an untyped field.
 func untypedSchema() schema.Schema {
 	s := testdb.House()
 	s.Types["user"].Fields["ext"] = schema.Field{Role: schema.RoleSecondary, Typed: new(false), Many: 3}
 	return s
 }
 
-// untypedUsers creates two entries. Each of them has a value that nobody types, and that the other
-// has in a typed field.
+// untypedUsers creates two entries. Each has a value in the untyped field that the other has in a
+// typed field.
 func (s *site) untypedUsers(t testdb.Tester) {
 	t.Helper()
 	for _, e := range []userdb.NewEntry{
@@ -70,7 +70,8 @@ func TestCheckUntyped(t *testing.T) {
 }
 
 // TestRepairKeepsUntyped gives a value that two entries have in an untyped field to one of them.
-// The entry that loses it keeps the same value in a typed field, and the other way round.
+// The other entry must keep the same value in a typed field. Then it does the same with the two
+// fields exchanged.
 func TestRepairKeepsUntyped(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, untypedSchema())

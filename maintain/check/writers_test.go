@@ -88,11 +88,11 @@ func (s *site) rewrite(ctx context.Context, n, i int) error {
 	return user.Delete(ctx, hints.UID(temporary.UID))
 }
 
-// A pacer lets the commands of writers through one by one, after the check has sent some commands
-// of its own. This simulates a network that is slow for either side, in the same way in every run.
+// A pacer lets the commands of writers through one by one, each time after the check has sent some
+// commands. This simulates a network that is slow for either side, in the same way in every run.
 type pacer struct {
 	pass    chan struct{} // lets a command be sent
-	done    chan struct{} // reports that it was answered
+	done    chan struct{} // reports that the command was answered
 	stopped chan struct{}
 	mu      sync.Mutex
 	pending int // commands of the check since a writer's last one
@@ -138,8 +138,8 @@ func (p *pacer) wait() (done func()) {
 	}
 }
 
-// A hook calls around before every command or pipeline, and the function that it returns
-// afterwards.
+// A hook calls around before every command or pipeline. Afterwards it calls the function that
+// around returned.
 type hook struct{ around func() func() }
 
 func (h hook) DialHook(next redis.DialHook) redis.DialHook { return next }

@@ -99,11 +99,11 @@ func TestDumpStream(t *testing.T) {
 	}
 	got := s.dump(t, inspect.Options{Pattern: "long"})
 	if !strings.HasPrefix(got, "long  stream, 120\n") || !strings.HasSuffix(got, "    2-100  n=x\n    … 20 more\n") {
-		t.Errorf("got\n%s\nwant 100 of the 120 elements, and how many more there are", got)
+		t.Errorf("got\n%s\nwant 100 of the 120 elements, and the number of the others", got)
 	}
 }
 
-// TestDumpMany dumps the largest number of records that a dump sorts, and more than that.
+// TestDumpMany dumps the largest number of records that a dump sorts, and a larger number.
 func TestDumpMany(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, n := range []int{10_000, 10_100} {

@@ -88,8 +88,8 @@ type TypeStatus struct {
 	// Entries is the number of entries as counted by userdb.Type.Count, or nil if they could not be
 	// counted.
 	Entries *int64 `json:"entries,omitempty"`
-	// Retired is the number of UIDs of deleted entries that no other entry may have, or 0 if they
-	// could not be counted.
+	// Retired is the number of UIDs of deleted entries that no other entry may have. It is 0 if the
+	// type does not have schema.Type.Retire, or they could not be counted.
 	Retired int64 `json:"retired,omitempty"`
 }
 
@@ -222,20 +222,34 @@ func (st *Status) warnMismatch(name string, own, stored schema.Type) {
 	}
 }
 
-// countEntries counts the entries of a type.
+// countEntries counts the entries of a type and, if it retires UIDs, those.
 func (st *Status) countEntries(ctx context.Context, db *userdb.DB, s *TypeStatus, t schema.Type) error {
 	var n userdb.Total
+	retired := int64(0)
 	in, err := db.With(schema.Schema{Types: map[string]schema.Type{s.Type: t}})
 	if err == nil {
 		var entries *userdb.Type
 		if entries, err = in.Type(s.Type); err == nil {
 			n, err = entries.Count(ctx, userdb.Query{})
 		}
+		if err == nil && t.Retire {
+			retired, err = countRetired(ctx, entries)
+		}
 	}
 	if err == nil {
-		s.Entries, s.Retired = &n.Entries, n.Retired
+		s.Entries, s.Retired = &n.Entries, retired
 	}
 	return st.noteFailure(ctx, db, "the entries of type "+s.Type, err)
+}
+
+func countRetired(ctx context.Context, t *userdb.Type) (n int64, err error) {
+	for _, err := range t.RetiredUIDs(ctx) {
+		if err != nil {
+			return 0, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // countNamespaces counts the records of each namespace.

@@ -19,8 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// summary returns what tests compare: types, namespaces, and the codes of warnings about the
-// schema.
+// summary returns the parts of a status that tests compare: types, namespaces, and the codes of
+// warnings about the schema.
 func (s *site) summary(t *testing.T) string {
 	t.Helper()
 	st, err := inspect.StatusOf(s.Ctx, s.DB, nil)
@@ -103,7 +103,7 @@ func TestStatusOfStores(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.jsonl")
 	right := redistest.Config("appendonly yes", "appendfsync always")
 	one := redistest.Start(t, right)
-	wrong := redistest.Start(t, redistest.Config("maxmemory-policy allkeys-lru", "user app on nopass ~* +@all -config -time -dbsize -scan"))
+	wrong := redistest.Start(t, redistest.Config("maxmemory-policy allkeys-lru", "user app on nopass ~* +@all -config -time -dbsize -scan -zcard"))
 	sentinel, nodes := redistest.StartSentinel(t), redistest.StartCluster(t, right)
 	for _, test := range []struct {
 		name, url, store string
@@ -115,7 +115,7 @@ func TestStatusOfStores(t *testing.T) {
 		{name: "one server", url: one.URL(), store: "redis", names: []string{one.Addr()}},
 		{name: "wrong settings", url: wrong.URL(), store: "redis", names: []string{wrong.Addr()}, warnings: "evicts not_persistent"},
 		{
-			name: "CONFIG and SCAN are forbidden", url: strings.Replace(wrong.URL(), "//", "//app:any@", 1), store: "redis",
+			name: "CONFIG, SCAN and ZCARD are forbidden", url: strings.Replace(wrong.URL(), "//", "//app:any@", 1), store: "redis",
 			names: []string{wrong.Addr()}, warnings: "evicts not_learned not_learned",
 		},
 		{name: "Sentinels", url: sentinel.URL(), store: "sentinel", names: []string{sentinel.Master.Addr()}, warnings: "not_persistent"},
@@ -157,7 +157,7 @@ func TestStatusOfStores(t *testing.T) {
 	}
 }
 
-// TestStatusUnavailable checks the error if the server does not answer.
+// TestStatusUnavailable checks the error for a server that does not answer.
 func TestStatusUnavailable(t *testing.T) {
 	server := redistest.Start(t)
 	db := testdb.Must(userdb.Open(t.Context(), server.URL(), userdb.Options{}))

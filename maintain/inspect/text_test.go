@@ -25,7 +25,7 @@ func TestHeading(t *testing.T) {
 	}
 }
 
-// TestUnknownType checks that only the type of a module's data is shown.
+// TestUnknownType checks that a dump shows only the type of a module's data.
 func TestUnknownType(t *testing.T) {
 	var b bytes.Buffer
 	d := dumper{w: bufio.NewWriter(&b)}

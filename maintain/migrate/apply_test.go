@@ -181,8 +181,8 @@ func (s *site) apply(ctx context.Context, to schema.Schema) (migrate.Change, err
 	return ch, ch.Apply(ctx, nil)
 }
 
-// requireMigrated checks that the records are as if people had been created under the schema sch:
-// there is no damage, nothing is left over, and everybody is found by every value.
+// requireMigrated checks that the records equal those of people created under the schema sch: there
+// is no damage, nothing is left over, and everybody is found by every value.
 func (s *site) requireMigrated(t testdb.Tester, what string, sch schema.Schema, people map[string]map[string]string) {
 	t.Helper()
 	s.DB = s.withSchema(t, sch)
@@ -268,7 +268,7 @@ func TestApply(t *testing.T) {
 				}
 				stored := testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"]
 				if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is && stored.Fingerprint() == ch.from.Types["user"].Fingerprint() {
-					return // for some seconds, the engine may still use the schema that it has read
+					return // the engine may use a schema that it has read for some seconds
 				}
 				relation, _ := ch.from.Types["user"].Compare(stored)
 				_, err = testdb.Must(old.Type("user")).Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error {
@@ -362,7 +362,7 @@ func TestApplyCollisions(t *testing.T) {
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !strings.HasSuffix(err.Error(), tt.want) {
 				t.Errorf("%s: apply: got %v, want ErrCollision: %s", tt.name, err, tt.want)
 			}
-			// A collision that arises after the plan is found once nobody writes any more.
+			// A collision that arises after the plan is found when nobody writes any more.
 			plan.Types[0].Collisions = nil
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) {
 				t.Errorf("%s: apply of an old plan: got %v, want ErrCollision", tt.name, err)

@@ -24,7 +24,8 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// storeFirstForm stores a schema as a program of the first canonical form did: without a version.
+// storeFirstForm stores a schema in the way of a program of the first canonical form: without a
+// version.
 func (s *site) storeFirstForm(t testdb.Tester, sch schema.Schema) {
 	t.Helper()
 	for name, typ := range sch.Types {
@@ -38,8 +39,8 @@ func (s *site) storeFirstForm(t testdb.Tester, sch schema.Schema) {
 	}
 }
 
-// writeEntry writes an entry as another program does. canonical holds the canonical value that the
-// other program made for each field.
+// writeEntry writes an entry in the way of another program. canonical holds the other program's
+// canonical value for each field.
 func (s *site) writeEntry(t testdb.Tester, uid string, facets, canonical map[string]string) {
 	t.Helper()
 	prk := "user/uid:" + uid
@@ -54,8 +55,8 @@ func (s *site) writeEntry(t testdb.Tester, uid string, facets, canonical map[str
 	s.Do(t, words...)
 }
 
-// createFirstForm creates entries of the first form, including the given number of pairs. When a
-// pair is converted, one entry gets the value that the other one loses.
+// createFirstForm creates entries of the first form, including the given number of pairs. The
+// conversion of a pair gives one entry the value that the other one loses.
 func (s *site) createFirstForm(t testdb.Tester, pairs int) map[string]map[string]string {
 	t.Helper()
 	s.storeFirstForm(t, userSchema(schema.FoldCasefold))
@@ -327,8 +328,8 @@ func (s *site) copy(t *testing.T, to redis.UniversalClient) {
 	}
 }
 
-// TestOtherFormInterrupted stops the change after every number of commands. Nobody can write
-// meanwhile, and the next run continues.
+// TestOtherFormInterrupted stops the change after every number of commands. Nobody may be able to
+// write meanwhile, and the next run must continue.
 func TestOtherFormInterrupted(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
@@ -358,9 +359,9 @@ func TestOtherFormInterrupted(t *testing.T) {
 	})
 }
 
-// TestOtherFormWithPendingClaim converts an entry whose new value was already claimed for it by a
-// program that stopped before it changed the entry. When that claim is released later, the entry
-// must still be found.
+// TestOtherFormWithPendingClaim converts an entry after another program claimed its new value and
+// stopped before it changed the entry. When that claim is released later, the entry must still be
+// found.
 func TestOtherFormWithPendingClaim(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		s.flush(t)

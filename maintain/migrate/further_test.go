@@ -61,8 +61,8 @@ func (s *site) addTexts(db *userdb.DB, uid string, texts ...string) error {
 	return err
 }
 
-// TestFurtherValuesAreKept changes a schema so that a field no longer has some of its further
-// values. They become ~lost:FIELD, and the plan counts them.
+// TestFurtherValuesAreKept changes a schema so that a field loses some of its further values. They
+// move to ~lost:FIELD, and the plan counts them.
 func TestFurtherValuesAreKept(t *testing.T) {
 	four := schema.Field{Role: schema.RoleSecondary | schema.RoleIndexed, Many: 4}
 	folded := userSchema(schema.FoldCasefold, field("email", four))
@@ -153,8 +153,8 @@ func TestFurtherValuesAreKept(t *testing.T) {
 	})
 }
 
-// TestFurtherValueWithoutKey checks that a schema is refused under which one value of a field has
-// no key, the first or a further one.
+// TestFurtherValueWithoutKey checks that a schema is refused if some value of a field, the first or
+// a further one, would have no key.
 func TestFurtherValueWithoutKey(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		exact, folded := userSchema(schema.FoldExact, severalEmails), userSchema(schema.FoldCasefold, severalEmails)
@@ -181,7 +181,7 @@ func TestFurtherValueWithoutKey(t *testing.T) {
 }
 
 // TestFurtherValuesInterrupted stops a change of the fold, the name and the number of values of a
-// field after every number of commands. The next run continues, with the same schema or without
+// field after every number of commands. The next run must continue, with the same schema or without
 // one.
 func TestFurtherValuesInterrupted(t *testing.T) {
 	from := userSchema(schema.FoldExact, field("email", schema.Field{Role: schema.RoleSecondary, Many: 4}))
@@ -222,8 +222,8 @@ func TestFurtherValuesInterrupted(t *testing.T) {
 	})
 }
 
-// TestFirstMany checks that no entry gets several values before every program that writes has read
-// that the schema allows them. A program of an earlier version, which does not know further values,
+// TestFirstMany checks that no entry gets several values before every writing program has read the
+// schema that allows them. A program of an earlier version, which does not know further values,
 // could give them to another entry.
 func TestFirstMany(t *testing.T) {
 	one, several := userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, severalEmails)
@@ -254,8 +254,8 @@ func TestFirstMany(t *testing.T) {
 	})
 }
 
-// TestFirstManyInterrupted stops a process that allows several values. Other programs go on with
-// one, and the next run continues.
+// TestFirstManyInterrupted stops a process that allows several values. Other programs must go on
+// with one, and the next run must continue.
 func TestFirstManyInterrupted(t *testing.T) {
 	one, several := userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, severalEmails)
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -290,8 +290,8 @@ func TestFirstManyInterrupted(t *testing.T) {
 	})
 }
 
-// TestFewerValuesMeanwhile has a program add a value after the plan for fewer of them. The change
-// must notice that, and leave everything as it was.
+// TestFewerValuesMeanwhile adds a value after the plan for fewer values. The change must notice
+// that and leave everything unchanged.
 func TestFewerValuesMeanwhile(t *testing.T) {
 	one, several := userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, severalEmails)
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -312,8 +312,8 @@ func TestFewerValuesMeanwhile(t *testing.T) {
 	})
 }
 
-// TestRollBackOfMany makes two entries collide while a field is added that may have several values.
-// Everything must then be as before.
+// TestRollBackOfMany makes two entries collide during the addition of a field that may have several
+// values. Everything must then be as before.
 func TestRollBackOfMany(t *testing.T) {
 	one := userSchema(schema.FoldCasefold, field("nick", schema.Field{}))
 	several := userSchema(schema.FoldCasefold, severalEmails, field("nick", schema.Field{Role: schema.RoleSecondary, Many: 3}))

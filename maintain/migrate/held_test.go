@@ -19,8 +19,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestHoldsEnd checks that neither an entry nor a deleted one holds anything in a field that is no
-// longer secondary, and that check finds no damage then, or when the field is secondary again.
+// TestHoldsEnd checks that nothing is held in a field that is no longer secondary, neither by live
+// nor by deleted entries, and that check finds no damage then, or when the field is secondary
+// again.
 func TestHoldsEnd(t *testing.T) {
 	held := schema.Field{Role: schema.RoleSecondary, Many: 4, Hold: schema.Period(time.Hour)}
 	from := userSchema(schema.FoldCasefold, field("email", held))
@@ -104,7 +105,7 @@ func (s *site) requireHolds(t *testing.T, sch schema.Schema, want map[string]str
 }
 
 // TestHoldsStay checks that values stay held if the field is renamed, or if values are compared in
-// another way. What an entry has, no other one holds any more.
+// another way. If an entry then has a value, no other entry holds it any more.
 func TestHoldsStay(t *testing.T) {
 	held := schema.Field{Role: schema.RoleSecondary, Many: 4, Hold: schema.Period(time.Hour)}
 	renamed := held
@@ -148,8 +149,8 @@ func TestHoldsStay(t *testing.T) {
 	})
 }
 
-// TestApplyHold checks that hold and retire enter an existing store without a change of its
-// records, and that a copy of a namespace keeps what is held and retired.
+// TestApplyHold checks that hold and retire can be added to an existing store without a change of
+// its records, and that a copy of a namespace keeps held values and retired UIDs.
 func TestApplyHold(t *testing.T) {
 	plain := userSchema(schema.FoldCasefold)
 	holding := userSchema(schema.FoldCasefold, func(typ *schema.Type) {
@@ -186,7 +187,7 @@ func TestApplyHold(t *testing.T) {
 		if after := s.Raw.HGetAll(s.Ctx, key).Val(); !maps.Equal(after, before) {
 			t.Errorf("the entry was changed: %q", after)
 		}
-		testdb.Skip(time.Minute) // for which a cluster may rely on what it knows of the schema
+		testdb.Skip(time.Minute) // a cluster may trust the schema that it has read for some seconds
 		users = in(holding, from)
 		_, err := users.Update(s.Ctx, hints.UID("u"), func(e *userdb.Entry) error { e.Put("name", schema.Text("other")); return nil })
 		if err = cmp.Or(err, users.Delete(s.Ctx, hints.UID("v"))); err != nil {

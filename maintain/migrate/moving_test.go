@@ -22,7 +22,7 @@ import (
 
 const originalFixture = "../../test/testdata/original/original_fixture.jsonl"
 
-// An original is an entry as CoffeeNode UserDB, the original program, wrote it.
+// An original is an entry that CoffeeNode UserDB, the original program, wrote.
 type original struct {
 	key    string
 	fields map[string]string
@@ -60,7 +60,7 @@ func readOriginals(t *testing.T) []original {
 	return all
 }
 
-// errorCodes returns how often a check reports each code as an error.
+// errorCodes returns the number of errors that a check reports for each code.
 func (s *site) errorCodes(t *testing.T, o check.Options) map[string]int {
 	t.Helper()
 	codes := map[string]int{}
@@ -94,7 +94,7 @@ func TestMoving(t *testing.T) {
 		}
 		s.requireUnchanged(t, all)
 		_, err := s.Type(t, "user").Update(s.Ctx, hints.UID("bd897df88169").Of("user"), func(e *userdb.Entry) error {
-			e.Put("rating", schema.Null()) // it was undefined, which is not JSON
+			e.Put("rating", schema.Null()) // it was undefined, which JSON does not have
 			return nil
 		})
 		if err != nil {
@@ -159,7 +159,7 @@ func (s *site) loginAll(t *testing.T, all []original, oneIn int) {
 			t.Errorf("logging in as %q: got %v, %v; want %s", identifier, e.Key(), err, o.key)
 		}
 		if n%20 != 0 || len(o.clear) == 72 {
-			continue // a refusal takes as long as a login
+			continue // a refused login is as slow as a successful one
 		}
 		if _, err := user.Login(s.Ctx, identifier, o.clear+"x", userdb.Attempt{}); !errors.Is(err, userdb.ErrLogin) {
 			t.Errorf("%s: login with a wrong password: want ErrLogin", o.key)

@@ -22,12 +22,12 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// paths lists namespaces whose names have a common prefix, are nested, or contain characters that
-// have a meaning in keys and patterns.
+// paths lists namespaces whose names have a common prefix, are nested, or contain special
+// characters of keys and patterns.
 var paths = []string{"a", "ab", "a/b", "~a", "a*", "[a]", "a+.b", "a/~+,"}
 
-// fillNamespaces creates two entries, with everything that belongs to an entry, in each of these
-// namespaces and outside them. Then it deletes the second entry, which leaves a tombstone.
+// fillNamespaces creates two entries, with every kind of record that belongs to an entry, in each
+// of these namespaces and outside them. Then it deletes the second entry, which leaves a tombstone.
 func (s *site) fillNamespaces(t testdb.Tester) {
 	t.Helper()
 	s.flush(t)
@@ -109,7 +109,7 @@ func (e markedEngine) Secret(ctx context.Context, key recordkey.Key, fresh strin
 }
 
 // TestCopyMeetsAnotherCopy runs a copy into a namespace that was empty until a second copy marked
-// it as its own target. The first copy must fail and copy nothing.
+// it as its target. The first copy must fail and copy nothing.
 func TestCopyMeetsAnotherCopy(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s *site) {
 		s.fillNamespaces(t)
@@ -162,7 +162,7 @@ func TestCopyAndDropNamespace(t *testing.T) {
 	})
 }
 
-// TestCopyResumes stops copies after any number of commands. The next copy continues.
+// TestCopyResumes stops copies after any number of commands. The next copy must continue.
 func TestCopyResumes(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}

@@ -24,7 +24,7 @@ func largerSchema() schema.Schema {
 }
 
 // queries returns functions by name. Each runs a query that needs largerSchema, and returns the
-// number of entries found.
+// number of entries that it found.
 func queries(t testdb.Tester, db *userdb.DB, s *site) map[string]func() (int, error) {
 	user := testdb.Must(db.Type("user"))
 	all := func(q userdb.Query) func() (int, error) {
@@ -57,8 +57,8 @@ func queries(t testdb.Tester, db *userdb.DB, s *site) map[string]func() (int, er
 }
 
 // TestOnline applies an addition while a program writes. The program must not be stopped, no query
-// may use an incomplete index, and lookups must find what they found before. Afterwards everything
-// is complete.
+// may use an incomplete index, and lookups must find the same entries as before. Afterwards
+// everything must be complete.
 func TestOnline(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		people := s.createPeople(t, userSchema(schema.FoldCasefold))
@@ -103,8 +103,8 @@ func TestOnline(t *testing.T) {
 	})
 }
 
-// TestRollBack makes two entries collide while a field is added. Everything must then be as before,
-// and programs must be able to write.
+// TestRollBack makes two entries collide during the addition of a field. Everything must then be as
+// before, and programs must be able to write.
 func TestRollBack(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold))
@@ -242,12 +242,12 @@ func TestRetired(t *testing.T) {
 }
 
 // TestStoppingChange checks that during a change for which writers must stop, a program with the
-// new schema never gets part of an index, whenever it was opened.
+// new schema never gets part of an index, whether it opened the store before or during the change.
 func TestStoppingChange(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold))
 		next := largerSchema()
-		delete(next.Types["user"].Fields, "age") // so that the change does not only add
+		delete(next.Types["user"].Fields, "age") // so that the change also removes something
 		db := s.withSchema(t, userSchema(schema.FoldCasefold))
 		_, err := testdb.Must(db.Type("user")).Create(s.Ctx, userdb.NewEntry{UID: "b", Facets: schema.Texts("city", "Bonn", "nick", "bonny")})
 		if err != nil {
@@ -332,7 +332,7 @@ func TestStoppingChangeOfIndexes(t *testing.T) {
 }
 
 // TestRollBackIndex checks that a program that opens the store during a rollback gets no part of
-// what was being built.
+// the index that was being built.
 func TestRollBackIndex(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		people := s.createPeople(t, userSchema(schema.FoldCasefold))

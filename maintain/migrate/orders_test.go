@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// storeFirstOrders makes the records of users those of a program whose ordered indexes did not have
-// the entries without a value.
+// storeFirstOrders turns the records of users into those of an earlier program, whose ordered
+// indexes lacked entries without a value.
 func (s *site) storeFirstOrders(t testdb.Tester, fields ...string) {
 	t.Helper()
 	stored := testdb.Must(s.Raw.HGet(s.Ctx, s.Key("~/schema/user"), "schema").Result())
@@ -37,8 +37,8 @@ func (s *site) storeFirstOrders(t testdb.Tester, fields ...string) {
 	}
 }
 
-// TestApplyOrders brings the entries without a value into orders that a program made without them,
-// while a program that opened the store before goes on writing.
+// TestApplyOrders adds the entries without a value to orders that lack them, while a program that
+// opened the store before goes on writing.
 func TestApplyOrders(t *testing.T) {
 	sch := userSchema(schema.FoldCasefold,
 		field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}), field("city", schema.Field{Role: schema.RoleOrdered}))

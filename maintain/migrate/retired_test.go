@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestApplyRetire checks that retire enters an existing store, and leaves it again, without a
-// change of its records, that a program which does not know it obeys it, and that UIDs stay
+// TestApplyRetire checks that retire can be added to an existing store and removed again without a
+// change of its records, that a program that does not know retire obeys it, and that UIDs stay
 // retired.
 func TestApplyRetire(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -42,7 +42,7 @@ func TestApplyRetire(t *testing.T) {
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].Stops || plan.Types[0].Rewritten != 0 || !strings.Contains(plan.Types[0].What, "not given again") {
 			t.Fatalf("plan %+v, %v", plan.Types, err)
 		}
-		testdb.Skip(time.Minute) // for which a cluster may rely on what it knows of the schema
+		testdb.Skip(time.Minute) // a cluster may trust the schema that it has read for some seconds
 		if err := remake("kept"); !errors.Is(err, userdb.ErrDuplicate) {
 			t.Errorf("a UID that was deleted after apply: %v, want ErrDuplicate", err)
 		}

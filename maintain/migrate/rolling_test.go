@@ -68,7 +68,7 @@ func TestProgram(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		t.Fatal(err)
 	}
-	// stopping is set when the input ends: the parent wants the process to stop, or has ended.
+	// stopping is set at the end of the input: the parent wants the process to stop, or has ended.
 	var stopping atomic.Bool
 	go func() { io.Copy(io.Discard, os.Stdin); stopping.Store(true) }()
 	report := func(format string, args ...any) { fmt.Printf("program: "+format+"\n", args...) }
@@ -157,7 +157,7 @@ func (p program) writeUnknownField(ctx context.Context, users *userdb.Type, uid 
 	return fmt.Errorf("writing an undeclared field: got %v, want a FieldError of the rule undeclared", err)
 }
 
-// query uses what is new in schema 2. It must return all entries, or an error while the index is
+// query uses the additions of schema 2. It must return all entries, or an error while the index is
 // being built.
 func (p program) query(ctx context.Context, users *userdb.Type, uid string) error {
 	if p.Version == 1 {
@@ -186,7 +186,7 @@ func (p program) query(ctx context.Context, users *userdb.Type, uid string) erro
 	return nil
 }
 
-// A process is a running program, as the test sees it.
+// A process is a running program, seen from the test.
 type process struct {
 	program
 	cmd    *exec.Cmd
@@ -218,7 +218,7 @@ func startProgram(t *testing.T, p program) *process {
 				r.rounds.Add(1)
 			}
 		}
-		r.cmd.Wait() // kill and stop know how it ended
+		r.cmd.Wait() // kill and stop know the result
 	}()
 	t.Cleanup(r.kill)
 	return r
@@ -232,7 +232,7 @@ func (r *process) kill() {
 	<-r.ended
 }
 
-// stop closes the input of the process, at which it ends, and waits for it.
+// stop closes the input of the process, which makes it end, and waits for it.
 func (r *process) stop() {
 	r.input.Close()
 	<-r.ended
@@ -251,10 +251,10 @@ func waitRounds(t *testing.T, rs []*process, rounds int64) {
 	}
 }
 
-// TestRollingDeploy runs programs of two schemas as processes that write while entries are
-// converted from one schema to the other. Programs are killed or suspended meanwhile, and so is the
-// one that converts the entries. No call may fail, except for writing a field that the program does
-// not know, and no query may use an incomplete index.
+// TestRollingDeploy runs programs of two schemas as processes that write while another process
+// converts entries from one schema to the other. Meanwhile it kills or suspends some of them, even
+// the converting process. No call may fail, except for writing a field that the program does not
+// know, and no query may use an incomplete index.
 func TestRollingDeploy(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds an earlier version, and runs both on three kinds of server")
@@ -333,7 +333,7 @@ func checkResult(t *testing.T, url string) {
 	if stored := testdb.Must(migrate.StoredSchema(t.Context(), db)).Types["user"]; stored.Building != nil {
 		t.Errorf("by the stored schema, an addition is still being built: %+v", stored.Building)
 	}
-	// Repair what killed programs leave on a cluster.
+	// On a cluster, repair the damage of killed programs.
 	repair := check.Options{Repair: strings.HasPrefix(url, "redis+cluster:")}
 	for range 2 {
 		for p, err := range check.Run(t.Context(), db, repair) {

@@ -19,8 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A pausedEngine calls others before one repair step, as if its process had paused there while
-// other processes worked.
+// A pausedEngine calls others before one repair step. This simulates a process that pauses there
+// while other processes work.
 type pausedEngine struct {
 	store.Engine
 	before func(store.RepairStep) bool // whether to pause before the step; used once
@@ -74,8 +74,8 @@ func TestApplierTakesOver(t *testing.T) {
 	})
 }
 
-// TestStalledApplier stalls a process that removes what its schema lacks, until others have
-// finished that change and reverted it. The process must then remove nothing.
+// TestStalledApplier stalls a process during the removals of a change until others have finished
+// that change and reverted it. The process must then remove nothing.
 func TestStalledApplier(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		rich := userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}), field("nick", secondary))
@@ -200,8 +200,8 @@ func argText(arg any) string {
 	return fmt.Sprint(arg)
 }
 
-// TestPlannedOnline checks that a change planned as online stops nobody, and reverts nothing that
-// others have stored since.
+// TestPlannedOnline checks that a change planned as online stops nobody, and does not revert later
+// changes of others.
 func TestPlannedOnline(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold))

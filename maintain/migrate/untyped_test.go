@@ -81,8 +81,8 @@ func TestUntyped(t *testing.T) {
 			t.Errorf("a value in its own field: %v, want ErrDuplicate", err)
 		}
 
-		// A program that declares them as typed does not break the promise: it finds nobody by a
-		// value that two entries have, and cannot write.
+		// A program that declares them as typed is safe: it finds nobody by a value that two
+		// entries have, and cannot write.
 		if e, err := testdb.Must(old.Type("user")).Find(s.Ctx, hints.Any("a").Of("user")); !errors.Is(err, userdb.ErrCorrupt) {
 			t.Errorf("an older program finds %q, %v; want ErrCorrupt", e.UID(), err)
 		}
@@ -123,9 +123,9 @@ func TestUntyped(t *testing.T) {
 	})
 }
 
-// TestTypedMeanwhile checks that a value that is shared just before writers compare it is found,
-// that writers compare the values while they become typed, and that no search in any field looks
-// there before all entries are surveyed.
+// TestTypedMeanwhile makes a field typed while programs write. A value that two entries share just
+// before writers compare values must be found. Then writers must compare them. A search in any
+// field must not use the field before all entries have been surveyed.
 func TestTypedMeanwhile(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for name, also := range map[string]func(*schema.Type){
@@ -146,7 +146,7 @@ func TestTypedMeanwhile(t *testing.T) {
 					}
 					return err
 				}
-				raw := func(uid, email string) { // as a writer under the schema before has it
+				raw := func(uid, email string) { // writes under the previous schema
 					s.Do(t, "SET", "user/email:"+email+"/~prk", "user/uid:"+uid)
 					s.Do(t, "HSET", "user/uid:"+uid, "~isa", "user", "~prk", "user/uid:"+uid, "~rev", "r"+uid+"__________", "uid", uid, "email", email)
 				}
@@ -191,8 +191,8 @@ func TestTypedMeanwhile(t *testing.T) {
 }
 
 // TestTypedBeforeBuilt checks a field that one process adds as untyped, and that another process
-// adds as typed just before the first declares it complete. No process has looked for values that
-// two entries share by then, so the first must not declare the field typed.
+// adds as typed just before the first declares it complete. By then no process has searched for
+// values that two entries share, so the first must not declare the field typed.
 func TestTypedBeforeBuilt(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A cancelingHashing calls cancel when a password is compared for the first time, and finds the
-// processors busy.
+// A cancelingHashing calls cancel at the first comparison of a password, and then reports busy
+// processors.
 type cancelingHashing struct {
 	view.Hashing
 	cancel   func()
@@ -55,8 +55,8 @@ func TestImportComparesNoMore(t *testing.T) {
 	})
 }
 
-// A stallHook calls cancel when a script is sent, if it is armed, and lets the script wait until
-// its context ends or release is called.
+// An armed stallHook calls cancel when a script is sent, and delays the script until its context
+// ends or release is called.
 type stallHook struct {
 	cancel           func()
 	armed            atomic.Bool
@@ -108,7 +108,7 @@ func (h *stallHook) stall(ctx context.Context, cmds ...redis.Cmder) error {
 }
 
 // TestImportEndsAlthoughStoreStalls checks that a canceled import waits only for a limited time
-// until the store has done what the import has started.
+// until the store has completed the started writes.
 func TestImportEndsAlthoughStoreStalls(t *testing.T) {
 	defer transfer.SetFinishTimeout(50 * time.Millisecond)()
 	eachEngine(t, func(t *testing.T, s *site) {

@@ -19,13 +19,13 @@ func requireColumnError(t *testing.T, err error, want transfer.ColumnError) {
 	}
 }
 
-// The fields that a message lists if no name is similar to an undeclared one.
+// A message lists these fields if none has a name similar to the undeclared one.
 const (
 	userFields = "; it has uid, active, added, age, email, job, motto, name, rating, score, and 'userdb schema add' adds others"
 	firmFields = "; it has id, name, and 'userdb schema add' adds others"
 )
 
-// TestImportUnknownNames checks that an undeclared name refuses the input before anything is
+// TestImportUnknownNames checks that an input with an undeclared name is refused before anything is
 // written. If the input cannot be read twice, the lines before the name are imported.
 func TestImportUnknownNames(t *testing.T) {
 	good := `{"facets":{"uid":"1","name":"Ann"}}` + "\n"
@@ -76,7 +76,7 @@ func TestImportUnknownNames(t *testing.T) {
 	}
 }
 
-// TestImportMaps checks that columns are renamed, left out, or kept although the schema does not
+// TestImportMaps checks that columns are renamed, left out, or kept even if the schema does not
 // declare them.
 func TestImportMaps(t *testing.T) {
 	open := full()

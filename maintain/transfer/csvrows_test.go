@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestLongestRow checks that a row may be as long as a JSON line, wherever it is and however it
-// ends.
+// TestLongestRow checks that a row may be as long as a JSON line, at any place in the input and
+// with any line ending.
 func TestLongestRow(t *testing.T) {
 	for _, before := range []string{"", "1," + strings.Repeat("A", 4000) + "\n"} {
 		for _, tt := range []struct{ begin, end, after string }{

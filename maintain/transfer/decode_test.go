@@ -37,8 +37,8 @@ func decodeLine(t *change.Type, text string) (values int, err error) {
 	return values, err
 }
 
-// allocated returns how many bytes f allocates. If that is over limit, it calls f again and returns
-// the lower figure, since others may allocate meanwhile.
+// allocated returns the number of bytes that f allocates. If that is over limit, it calls f again
+// and returns the lower number, because others may allocate meanwhile.
 func allocated(limit int, f func()) (least int) {
 	for try := range 2 {
 		var before, after runtime.MemStats
@@ -110,7 +110,8 @@ func TestLineIsNotDecodedBeyondLimits(t *testing.T) {
 	}
 }
 
-// TestDecodedMembers decodes tertiary records of as many members as they may have, and of one more.
+// TestDecodedMembers decodes tertiary records with the largest number of members, and with one
+// more.
 func TestDecodedMembers(t *testing.T) {
 	typ, limit := typeWithLimit(5), 5
 	list := func(element string) func(n int) string {
@@ -126,7 +127,7 @@ func TestDecodedMembers(t *testing.T) {
 		{"list", "value", limit, list(`"x"`), 1},
 		{"hash", "value", limit, func(n int) string { return "{" + numbered(`"%d":"x"`, len(`,"0":"x"`)*n) + "}" }, 2},
 		{"zset", "value", limit, list(`["x",1]`), 2},
-		{"set", "value", maxMembers, list(`"x"`), 1}, // a change counts those that differ
+		{"set", "value", maxMembers, list(`"x"`), 1}, // a change counts only different members
 		{"list", "value64", limit, list(`"eA=="`), 1},
 		{"hash", "value64", limit, twice, 2},
 		{"zset", "value64", limit, twice, 2},
@@ -150,7 +151,7 @@ func TestDecodedMembers(t *testing.T) {
 	}
 }
 
-// TestLateErrors checks the errors for base64 that cannot be decoded, which only appear once the
+// TestLateErrors checks the errors for base64 that cannot be decoded. They appear only when the
 // schema is known.
 func TestLateErrors(t *testing.T) {
 	typ := typeWithLimit(0)
@@ -179,8 +180,8 @@ func TestLateErrors(t *testing.T) {
 	}
 }
 
-// TestManyCells checks that a row of CSV with too many cells ends the input before they are split,
-// and that rows with fewer do not count together.
+// TestManyCells checks that a row of CSV with too many cells ends the input before it is split, and
+// that the limit is for each row and not for all rows together.
 func TestManyCells(t *testing.T) {
 	const good, quoted = "1,Ann\n", 499_000
 	open := func(text string) (*csvRows, error) {
@@ -219,8 +220,8 @@ func TestManyCells(t *testing.T) {
 	}
 }
 
-// TestLongLineIsCopiedOnce checks that a line longer than the buffer of its reader is not copied
-// for each part.
+// TestLongLineIsCopiedOnce checks that a line longer than its reader's buffer is copied only once,
+// and not for each part.
 func TestLongLineIsCopiedOnce(t *testing.T) {
 	in := bytes.Repeat([]byte("x"), maxImportLine)
 	for over := range 2 {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestExportOfOneEntry checks that the export of one entry has the tertiary records that another
-// program's schema declares, and takes no SCAN.
+// program's schema declares, and sends no SCAN.
 func TestExportOfOneEntry(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		other := full()
@@ -50,8 +50,8 @@ func TestExportOfOneEntry(t *testing.T) {
 	})
 }
 
-// TestExportOfCreateOnce checks that an export does not have the mark of the request that created
-// an entry: the request is known only in its own store.
+// TestExportOfCreateOnce checks that an export omits the mark of the request that created an entry.
+// The request is known only in its own store.
 func TestExportOfCreateOnce(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())

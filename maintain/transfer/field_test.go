@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestInputForms checks that an input in another form than the options say is refused whole, with
-// one error that says what to do and quotes nothing of the input.
+// TestInputForms checks that an input in another format than that of the options is refused as a
+// whole. The only error must give advice and must not quote the input.
 func TestInputForms(t *testing.T) {
 	const secret = "Geheim-2024"
 	names := map[string]string{"id": "uid"}
@@ -93,7 +93,7 @@ func TestInputForms(t *testing.T) {
 	}
 }
 
-// TestTables imports tables as spreadsheets, databases and scripts write them.
+// TestTables imports tables in the formats of spreadsheets, databases and scripts.
 func TestTables(t *testing.T) {
 	const ann = `{"type":"user","facets":{"email":"ann@x.org","name":"Ann"}}`
 	withUID := func(uid string) string { return strings.Replace(ann, `"Ann"`, `"Ann","uid":"`+uid+`"`, 1) }
@@ -152,7 +152,7 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// importOne imports an input of one entry, and returns its export or why it was refused.
+// importOne imports an input of one entry, and returns its export or the reason of its refusal.
 func (s *site) importOne(t *testing.T, in string, o transfer.ImportOptions) string {
 	t.Helper()
 	reason := ""
@@ -167,7 +167,7 @@ func (s *site) importOne(t *testing.T, in string, o transfer.ImportOptions) stri
 	return strings.TrimSpace(s.export(t, transfer.ExportOptions{})) + reason
 }
 
-// TestTableRejects checks that the rejects of a table with a line sep= can be imported as they are,
+// TestTableRejects checks that the rejects of a table with a line sep= can be imported unchanged,
 // and that they name the lines of the table.
 func TestTableRejects(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -183,8 +183,8 @@ func TestTableRejects(t *testing.T) {
 	})
 }
 
-// TestRejectedNull checks that a text in quotes that would mean no value without them keeps its
-// quotes in the rejects.
+// TestRejectedNull checks that a quoted text that equals the word for no value keeps its quotes in
+// the rejects.
 func TestRejectedNull(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -200,8 +200,8 @@ func TestRejectedNull(t *testing.T) {
 	})
 }
 
-// TestRejectedFormulas checks that no spreadsheet runs a cell of the rejects, and that importing
-// them brings the values as they were.
+// TestRejectedFormulas checks that no spreadsheet runs a cell of the rejects, and that an import of
+// the rejects stores the original values.
 func TestRejectedFormulas(t *testing.T) {
 	const in = "uid;added;name;job;@col\n1;soon;=A1;\"'=x\";'y\n2;soon;=\"+49\";\"=\"\"=\"\"\"\"x\"\"\"\"\"\"\";-1\n"
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -237,9 +237,8 @@ func TestMySQLBackslashes(t *testing.T) {
 	})
 }
 
-// TestOpenQuotes checks that the lines inside a cell never become rows of their own, although a
-// cell ="TEXT" or one with a stray quote stands before it. Otherwise, the author of that text could
-// make accounts.
+// TestOpenQuotes checks that the lines inside a cell never become separate rows, even after a cell
+// ="TEXT" or one with a stray quote. Otherwise, the author of that text could make accounts.
 func TestOpenQuotes(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -253,7 +252,7 @@ func TestOpenQuotes(t *testing.T) {
 	})
 }
 
-// TestDates imports a date in each form that people have, and refuses those that are ambiguous.
+// TestDates imports a date in each common format, and checks that ambiguous dates are refused.
 func TestDates(t *testing.T) {
 	berlin := time.FixedZone("+01:00", 3600)
 	const second = "2024-01-02T03:04:05.000Z"
@@ -345,8 +344,8 @@ func TestDates(t *testing.T) {
 	})
 }
 
-// TestFlatJSON imports the objects of databases and scripts: lists, numbers, null, and the values
-// of MongoDB.
+// TestFlatJSON imports objects in the formats of databases and scripts: lists, numbers, null, and
+// the values of MongoDB.
 func TestFlatJSON(t *testing.T) {
 	o := func(pairs ...string) transfer.ImportOptions {
 		o := transfer.ImportOptions{Map: map[string]string{}}
@@ -405,7 +404,7 @@ func TestFlatJSON(t *testing.T) {
 }
 
 // TestKeycloakCredentials imports the credentials of older versions of Keycloak, and clear
-// passwords as people write them for an import.
+// passwords that people wrote for an import.
 func TestKeycloakCredentials(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -434,7 +433,7 @@ func TestKeycloakCredentials(t *testing.T) {
 	})
 }
 
-// TestKeepIDs checks that the IDs of Auth0 can be kept as they are.
+// TestKeepIDs checks that the IDs of Auth0 can be kept unchanged.
 func TestKeepIDs(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())

@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/maintain/transfer"
 )
 
-// TestFieldFiles imports the files of testdata/field whose form is the question, and checks what
-// comes over, which lines are refused, or with which error the file is.
+// TestFieldFiles imports files of testdata/field in different formats, and checks the imported
+// values, the refused lines, or the error that refuses the file.
 func TestFieldFiles(t *testing.T) {
 	flat := map[string]string{"id": "uid", "email": "email", "name": "name", "job": "job", "hash": "password"}
 	only := func(names ...string) map[string]string {
@@ -27,7 +27,7 @@ func TestFieldFiles(t *testing.T) {
 		file string
 		o    transfer.ImportOptions
 		want string // the outcome, with each refused line, or the error
-		log  string // who logs in with Sommerhaus-2024, or with the clear password of the file
+		log  string // who logs in with Sommerhaus-2024 or the file's clear password
 	}{
 		{"spaces.csv", transfer.ImportOptions{}, "2 read, 2 created", "anna@example.com bert@example.com"},
 		{"emptycols.csv", transfer.ImportOptions{}, "2 read, 2 created", "anna@example.com bert@example.com"},
@@ -105,7 +105,7 @@ func (s *site) importField(t *testing.T, file string, o transfer.ImportOptions, 
 }
 
 // TestAddressesWithoutSpace checks that addresses of a table are stored without white space around
-// them, and that other texts are stored as they are.
+// them, and that other texts are stored unchanged.
 func TestAddressesWithoutSpace(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -149,7 +149,8 @@ func TestWholeSupabaseTable(t *testing.T) {
 	})
 }
 
-// TestCarriersMailboxes imports the mailboxes of carriers, whose dots the kind email refuses.
+// TestCarriersMailboxes imports the mailboxes of mobile carriers. The kind email refuses their
+// dots.
 func TestCarriersMailboxes(t *testing.T) {
 	for kind, want := range map[string]string{
 		"email":      "6 read, 2 created, 2 email, 3 email, 6 email, 7 email",

@@ -62,7 +62,8 @@ func TestImportSchemaChange(t *testing.T) {
 	})
 }
 
-// TestExportStoredSchema checks that an export includes what only the stored schema declares.
+// TestExportStoredSchema checks that an export includes fields and records that only the stored
+// schema declares.
 func TestExportStoredSchema(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		db := testdb.Must(s.DB.With(schema.User()))

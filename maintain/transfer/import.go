@@ -284,20 +284,12 @@ func (im *importer) parseOptions() (err error) {
 
 // openSource starts to read an input.
 func (im *importer) openSource(r io.Reader) (source, error) {
-	in, markSize := bufio.NewReaderSize(r, 1<<20), 0
-	mark, err := in.Peek(len(byteOrderMark))
-	switch {
-	case err != nil && err != io.EOF:
-		return nil, &ReadError{Line: 1, Err: err}
-	case strings.HasPrefix(string(mark), "\xff\xfe"), strings.HasPrefix(string(mark), "\xfe\xff"), strings.Contains(string(mark), "\x00"):
-		return nil, fmt.Errorf("%w: it is UTF-16: save it as UTF-8", ErrInput)
-	case string(mark) == byteOrderMark:
-		markSize, _ = in.Discard(len(mark)) // cannot fail: the bytes are buffered
-	}
-	im.headerBytes = int64(markSize)
-	if err := otherForm(in); err != nil {
+	in := bufio.NewReaderSize(r, 1<<20)
+	markSize, err := skipMark(in)
+	if err != nil {
 		return nil, err
 	}
+	im.headerBytes = markSize
 	if im.o.From != "" {
 		return newProductUsers(in, im.headerBytes, im), nil
 	}
@@ -311,17 +303,37 @@ func (im *importer) openSource(r io.Reader) (source, error) {
 	case form == formLines:
 		return lines, nil
 	}
-	sep, delimiter := cutSepLine(in)
-	im.headerBytes += int64(len(sep))
-	s, err := newCSVRows(in, csvOptions{
-		delimiter: cmp.Or(im.o.Delimiter, delimiter, ','), null: im.o.Null, sep: sep,
-		offset: im.headerBytes, headerWritten: im.resumed && im.state.Report.Refused > 0,
-	})
+	s, err := openCSV(in, im.o, markSize, im.resumed && im.state.Report.Refused > 0)
 	if err == nil {
-		im.headerBytes += s.size
+		im.headerBytes = s.offset + s.size
 		err = im.resolveHeader(s)
 	}
 	return s, err
+}
+
+// skipMark skips the byte order mark of an input, and returns its size. It returns an error if the
+// input is in another encoding, or in a form that no import reads.
+func skipMark(in *bufio.Reader) (size int64, err error) {
+	mark, err := in.Peek(len(byteOrderMark))
+	switch {
+	case err != nil && err != io.EOF:
+		return 0, &ReadError{Line: 1, Err: err}
+	case strings.HasPrefix(string(mark), "\xff\xfe"), strings.HasPrefix(string(mark), "\xfe\xff"), strings.Contains(string(mark), "\x00"):
+		return 0, fmt.Errorf("%w: it is UTF-16: save it as UTF-8", ErrInput)
+	case string(mark) == byteOrderMark:
+		n, _ := in.Discard(len(mark)) // cannot fail: the bytes are buffered
+		size = int64(n)
+	}
+	return size, otherForm(in)
+}
+
+// openCSV reads the header of an input of CSV, which begins at offset.
+func openCSV(in *bufio.Reader, o ImportOptions, offset int64, headerWritten bool) (*csvRows, error) {
+	sep, delimiter := cutSepLine(in)
+	return newCSVRows(in, csvOptions{
+		delimiter: cmp.Or(o.Delimiter, delimiter, ','), null: o.Null, sep: sep,
+		offset: offset + int64(len(sep)), headerWritten: headerWritten,
+	})
 }
 
 // validDelimiter reports whether a character can separate columns.

@@ -57,7 +57,7 @@ func (s *site) export(t testdb.Tester, o transfer.ExportOptions) string {
 	return strings.Join(lines, "")
 }
 
-// A measuringEngine records the most bytes of lists that one call of Read returned.
+// A measuringEngine records the largest number of bytes of lists that one call of Read returned.
 type measuringEngine struct {
 	store.Engine
 	most int
@@ -102,12 +102,13 @@ func TestExportOfLargeEntries(t *testing.T) {
 	})
 }
 
-// counts returns a report without what an import left out.
+// counts returns a report without the list of parts that an import left out.
 func counts(r transfer.Report) transfer.Report {
 	return transfer.Report{Read: r.Read, Created: r.Created, Updated: r.Updated, Skipped: r.Skipped, Refused: r.Refused}
 }
 
-// importText imports in and checks the report. It checks what was left out only if want says so.
+// importText imports in and checks the report. It checks the parts that were left out only if want
+// has some.
 func (s *site) importText(t testdb.Tester, in string, o transfer.ImportOptions, want transfer.Report) {
 	t.Helper()
 	if o.Refused == nil && want.Refused == 0 {
@@ -393,8 +394,8 @@ func TestImportResume(t *testing.T) {
 	}
 }
 
-// TestImportInterrupted checks that a canceled import finishes what it has started and reports how
-// far it came.
+// TestImportInterrupted checks that a canceled import finishes the started batch and reports the
+// lines that are done.
 func TestImportInterrupted(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -409,7 +410,7 @@ func TestImportInterrupted(t *testing.T) {
 }
 
 // TestImportOverLeftovers checks that leftovers of a deleted entry do not become part of an
-// imported one.
+// imported entry.
 func TestImportOverLeftovers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())

@@ -18,8 +18,8 @@ func parseLine(text string) (r reading, err error) {
 	return r, err
 }
 
-// checkParse checks that a line is parsed as encoding/json parses it, and that a line that is not
-// JSON is refused for that reason. It reports whether the line was accepted.
+// checkParse checks that a line is parsed with the same result as by encoding/json, and that a line
+// that is not JSON is refused for that reason. It reports whether the line was accepted.
 func checkParse(t *testing.T, text string) (accepted bool) {
 	t.Helper()
 	got, err := parseLine(text)
@@ -217,8 +217,8 @@ func TestParseLineExactNames(t *testing.T) {
 	}
 }
 
-// TestScannerRandom checks that the scanner finds the members that encoding/json finds, in the same
-// pseudo-random objects in every run.
+// TestScannerRandom checks that the scanner finds the same members as encoding/json, in objects
+// that are pseudo-random but the same in every run.
 func TestScannerRandom(t *testing.T) {
 	tokens := []string{
 		"{", "}", "[", "]", ":", ",", ` `, "\t", `"`, `\`, `"a"`, `"b\"}"`, `"\\"`, `"\u0061"`, `"]"`, "null", "true", "-1.5e3", "{}", "[]",

@@ -396,7 +396,7 @@ func (l *line) addFacet(f facet, zone *time.Location) error {
 	return nil
 }
 
-// addLost adds a value that a repair has taken out of its field. No rule of the field applies to
+// addLost adds a value that a repair has removed from its field. No rule of the field applies to
 // it, since it identifies nobody, but it counts in the size of the entry.
 func (l *line) addLost(field string, v schema.Value) error {
 	if _, again := l.draft.Own[field]; again {

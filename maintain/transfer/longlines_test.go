@@ -10,10 +10,10 @@ import (
 	"github.com/coffeenode/userdb/maintain/transfer"
 )
 
-// A lineReader reads lines, no more than one at a time, and counts those that it has begun.
+// A lineReader reads lines, at most one at a time, and counts the lines that it has begun.
 type lineReader struct {
 	lines []string
-	rest  string // of the line that was begun last
+	rest  string // of the current line
 	begun atomic.Int64
 }
 

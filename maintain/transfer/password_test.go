@@ -30,7 +30,7 @@ func (s *site) stopClock(t *testing.T) {
 }
 
 // lockedSite creates the user u1 with a token, and locks it by failed logins. It returns the type,
-// the secret of the token, and the log of everything that happens afterwards.
+// the secret of the token, and the log of all later events.
 func lockedSite(t *testing.T, s *site) (typ *userdb.Type, secret string, log *bytes.Buffer) {
 	t.Helper()
 	s.stopClock(t)
@@ -70,7 +70,7 @@ func (s *site) passwordChanged(t *testing.T) time.Time {
 }
 
 // TestImportSetsPasswords checks that a new password has the effect of SetPassword: its time is
-// now, whatever the line says, tokens are void, failures are forgotten, and an event is logged.
+// now, whatever the line has, tokens are void, failures are forgotten, and an event is logged.
 func TestImportSetsPasswords(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -180,8 +180,8 @@ func TestImportFutureDates(t *testing.T) {
 	})
 }
 
-// TestImportChecksPasswordPolicy checks a clear password against the identifiers of the existing
-// entry, even if the line does not mention them.
+// TestImportChecksPasswordPolicy checks that a clear password is compared with the identifiers of
+// the existing entry, even if the line does not contain them.
 func TestImportChecksPasswordPolicy(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())
@@ -258,7 +258,7 @@ func TestImportWaitsForProcessors(t *testing.T) {
 		t.Run(fmt.Sprint("dry run ", dry), func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
 				s = s.Under(t, full())
-				// u1 has an identifier that the lines above lack, and no password that was set
+				// u1 has an identifier that the lines above lack, and its password was not set
 				// here.
 				const before = `{"facets":{"uid":"u1","email":"u1@example.com"},"clear_password":"correct horse"}`
 				s.importText(t, before, transfer.ImportOptions{}, transfer.Report{Read: 1, Created: 1})
@@ -368,8 +368,8 @@ func TestImportDisabledColumn(t *testing.T) {
 	})
 }
 
-// TestVerifiedRoundTrip checks that an export names verified addresses and that an import keeps
-// them, for new and for existing entries.
+// TestVerifiedRoundTrip checks that an export marks verified addresses and that an import keeps the
+// marks, for new and for existing entries.
 func TestVerifiedRoundTrip(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		line := `{"type":"user","facets":{"uid":"v","name":"vera","email":"v@x.org"},"verified":["email"]}` + "\n"
@@ -419,8 +419,8 @@ func TestVerifiedRoundTrip(t *testing.T) {
 	})
 }
 
-// TestImportEndsSessions checks that a new hash ends the sessions of an entry, and so does
-// disabling it. Other updates and repeated ones do not.
+// TestImportEndsSessions checks that a new hash or disabling ends the sessions of an entry, and
+// that other updates and repeated ones do not.
 func TestImportEndsSessions(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.User(t, 1)

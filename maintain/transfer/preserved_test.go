@@ -60,7 +60,7 @@ func (s *site) wantSound(t *testing.T) {
 	}
 }
 
-// leave makes users that hold values, of whom one was deleted, and retires three UIDs.
+// leave makes users that hold values, deletes one of them, and retires three UIDs.
 func (s *site) leave(t *testing.T) {
 	t.Helper()
 	users := s.Type(t, "user")
@@ -87,8 +87,8 @@ func (s *site) leave(t *testing.T) {
 	}
 }
 
-// TestExportPreserves checks that a store that is made from an export gives neither a held value
-// nor a retired UID to anybody else, and that the lines may come in any order and more than once.
+// TestExportPreserves checks that a store made from an export gives neither a held value nor a
+// retired UID to anybody else, and that the lines may come in any order and more than once.
 func TestExportPreserves(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, keeping())
@@ -129,8 +129,8 @@ func TestExportPreserves(t *testing.T) {
 	})
 }
 
-// TestExportOnePreserves checks that an export of one entry has what that entry holds, and nothing
-// of others.
+// TestExportOnePreserves checks that an export of one entry has the values that this entry holds,
+// and nothing of others.
 func TestExportOnePreserves(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, keeping())
@@ -142,8 +142,8 @@ func TestExportOnePreserves(t *testing.T) {
 	})
 }
 
-// TestImportPreservesOnly checks that an import holds no value that another entry has or holds,
-// retires no UID that is in use, and refuses lines that the schema does not allow.
+// TestImportPreservesOnly checks that an import does not hold values that another entry has or
+// holds, does not retire UIDs that are in use, and refuses lines that the schema does not allow.
 func TestImportPreservesOnly(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, keeping())
@@ -164,7 +164,7 @@ func TestImportPreservesOnly(t *testing.T) {
 				s.importText(t, in, transfer.ImportOptions{DryRun: dry}, refused)
 			}
 		}
-		// Nor does a line about an entry take what is held or retired.
+		// Nor does a line of an entry take a held value or a retired UID.
 		for _, in := range []string{
 			`{"facets":{"uid":"y","name":"BOB"}}`, `{"facets":{"uid":"y","code":"bert"}}`, `{"facets":{"uid":"c","code":"y"}}`,
 			`{"facets":{"uid":"y"},"values":{"name":["y","Bob"]}}`,
@@ -191,8 +191,9 @@ func TestImportPreservesOnly(t *testing.T) {
 	})
 }
 
-// TestImportHeldKeepsClaims checks that a line does not remove an SRK that names its entry, nor
-// give it a time to live: the entry may have taken the value back since the import read it.
+// TestImportHeldKeepsClaims checks that a line neither removes an SRK that names its entry nor
+// gives it a time to live, because the entry may have taken the value back since the import read
+// it.
 func TestImportHeldKeepsClaims(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, keeping())
@@ -250,8 +251,8 @@ func (h *beforeCommit) look(cmd redis.Cmder) {
 	}
 }
 
-// TestImportHeldDuringCreate imports a held value after a create of the value, in another field,
-// has claimed it and looked at the first field. Both must not succeed.
+// TestImportHeldDuringCreate imports a held value after a create has claimed the value in another
+// field and searched the first field. At most one of the two may succeed.
 func TestImportHeldDuringCreate(t *testing.T) {
 	s := newSite(testdb.AsCluster(t, keeping()))
 	if err := s.add(t, "first", "code", "any"); err != nil {

@@ -22,8 +22,8 @@ func sample(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestImportProducts imports an export of each product, after which each account can log in with
-// its password. The samples follow the documentation that testdata/README.md names.
+// TestImportProducts imports an export of each product. Afterwards each account must be able to log
+// in with its password. The samples follow the documentation that testdata/README.md names.
 func TestImportProducts(t *testing.T) {
 	const secret = "correct horse battery staple"
 	for _, tt := range []struct {
@@ -128,8 +128,8 @@ func TestImportProductRejects(t *testing.T) {
 	})
 }
 
-// TestImportProductErrors checks that an export that ends too early, or continues after its end, is
-// an error with the line number. The accounts before the error are imported.
+// TestImportProductErrors checks that an export that ends too early, or continues after its end,
+// leads to an error with the line number. The accounts before the error are imported.
 func TestImportProductErrors(t *testing.T) {
 	const one = `{"localId":"1","email":"a@x.org"}`
 	for _, tt := range []struct {
@@ -227,8 +227,8 @@ func TestImportProductAccounts(t *testing.T) {
 	}
 }
 
-// TestImportFirebaseParams checks that the parameters of a project are read completely, or refused
-// before anything is written.
+// TestImportFirebaseParams checks that the parameters of a project are either read completely or
+// refused before anything is written.
 func TestImportFirebaseParams(t *testing.T) {
 	good := sample(t, "firebase-params.txt")
 	for _, tt := range []struct{ params, want string }{

@@ -27,8 +27,8 @@ func TestImportReadError(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		csv    bool
-		good   string // what can be read
-		rest   string // what follows once the input is repaired
+		good   string // the readable part
+		rest   string // the rest after the input was repaired
 		broken bool   // the reader fails after good
 		bad    string // replaces rest in the first import
 		lines  int64  // number of lines before the error
@@ -84,7 +84,7 @@ func TestImportReadError(t *testing.T) {
 	}
 }
 
-// TestImportUnclosedQuote checks the errors for quotes that turn whole rows into part of a cell.
+// TestImportUnclosedQuote checks the errors for quotes that turn whole rows into a part of a cell.
 func TestImportUnclosedQuote(t *testing.T) {
 	const in = "uid,job\n1,\"Ann\n2,Ben\n3,\"Cid\"\n4,Dan\n5,\"E\n\"\n6,Fay,\"\n\"\n"
 	eachEngine(t, func(t *testing.T, s *site) {

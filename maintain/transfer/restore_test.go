@@ -40,9 +40,9 @@ func (s *site) hasSession(t *testing.T, secret string) bool {
 	return err == nil
 }
 
-// TestImportKeepsNewerPasswords imports a table again and again, while its accounts are in use. A
-// password that was set here stays, an unchanged account keeps its sessions, and a password that
-// was changed at the product comes over.
+// TestImportKeepsNewerPasswords imports a table again and again, while its accounts are in use. It
+// checks that a password set here stays, that an unchanged account keeps its sessions, and that a
+// password changed at the product is imported.
 func TestImportKeepsNewerPasswords(t *testing.T) {
 	const old, fresh = "Sommerhaus-2024", "Winterhaus-2025"
 	delta := sample(t, "field/delta.csv")
@@ -84,8 +84,8 @@ func TestImportKeepsNewerPasswords(t *testing.T) {
 	}
 }
 
-// TestBackupKeepsPasswordOrigins checks that after a restored backup, imports still know which
-// passwords were set here.
+// TestBackupKeepsPasswordOrigins checks that imports recognize passwords that were set here even
+// after a backup was restored.
 func TestBackupKeepsPasswordOrigins(t *testing.T) {
 	const old, fresh = "Sommerhaus-2024", "Winterhaus-2025"
 	delta := sample(t, "field/delta.csv")
@@ -106,8 +106,8 @@ func TestBackupKeepsPasswordOrigins(t *testing.T) {
 	})
 }
 
-// TestBackupKeepsUnproven checks that a restored backup knows which entries were self-registered
-// with an address that nobody has verified.
+// TestBackupKeepsUnproven checks that a restored backup keeps the mark of self-registered entries
+// whose address nobody has verified.
 func TestBackupKeepsUnproven(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "a", Facets: schema.Texts("email", "a@example.com"), SelfRegistered: true})
@@ -129,8 +129,8 @@ func TestBackupKeepsUnproven(t *testing.T) {
 	})
 }
 
-// TestBackupKeepsLostValues exports values that a repair took out of their fields, and imports them
-// again, also into entries that exist.
+// TestBackupKeepsLostValues exports values that a repair moved out of their fields, and imports
+// them again, into new and into existing entries.
 func TestBackupKeepsLostValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		with := `{"type":"user","facets":{"name":"Ann","uid":"a","~lost:name":"two words!","~lost:name:2":"x"}}` + "\n"
@@ -164,8 +164,8 @@ func TestBackupKeepsLostValues(t *testing.T) {
 	})
 }
 
-// TestIgnoreOfProducts checks that --ignore leaves out whatever it names, and that a name that
-// cannot be left out is refused.
+// TestIgnoreOfProducts checks that --ignore leaves out every name that it lists, and that a name
+// that cannot be left out is refused.
 func TestIgnoreOfProducts(t *testing.T) {
 	for _, tt := range []struct {
 		from, ignore, in, want string
@@ -234,8 +234,8 @@ func (s *site) uids(t *testing.T, is func(userdb.Entry) bool) string {
 	return strings.Join(found, " ")
 }
 
-// TestImportDisabledForms checks the forms in which databases and spreadsheets say that an account
-// is disabled.
+// TestImportDisabledForms checks the texts by which databases and spreadsheets mark disabled
+// accounts.
 func TestImportDisabledForms(t *testing.T) {
 	for _, tt := range []struct {
 		name, in string
@@ -366,12 +366,12 @@ func TestImportVerified(t *testing.T) {
 }
 
 // TestImportWithoutPassword checks that an account whose password cannot be used is refused with
-// advice, and comes without its password if the options ask for that.
+// advice, and is imported without its password if the options ask for that.
 func TestImportWithoutPassword(t *testing.T) {
 	for name, tt := range map[string]struct {
 		in   string
 		o    transfer.ImportOptions
-		good int64 // accounts whose password can be used, or that have none
+		good int64 // accounts with a usable password or none
 		all  int64
 	}{
 		"Auth0":               {sample(t, "field/a0_weak.json"), transfer.ImportOptions{From: "auth0"}, 0, 1},

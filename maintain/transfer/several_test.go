@@ -30,8 +30,8 @@ func several(fold schema.Fold, kind string, role schema.Role) schema.Schema {
 	}}}}
 }
 
-// records returns what the store has of a user, without revisions and with its further values as if
-// all had the same place, and the keys of all secondary values.
+// records returns the records of a user, without revisions and without the places of further
+// values, and the keys of all secondary values.
 func (s *site) records(t testdb.Tester, uid string) (fields map[string]string, keys []string) {
 	t.Helper()
 	fields = s.Raw.HGetAll(s.Ctx, s.Key("user/uid:"+recordkey.Escape(uid))).Val()
@@ -57,8 +57,8 @@ func (s *site) requireSound(t testdb.Tester) {
 	testdb.Same(t, "check", found, nil)
 }
 
-// TestSeveralRoundTrip checks that an import accepts what an export writes, and makes the same
-// records of it, whatever the values, their order, their marks and their labels are.
+// TestSeveralRoundTrip checks that an import accepts every export and restores the same records,
+// whatever the values, their order, their marks and their labels are.
 func TestSeveralRoundTrip(t *testing.T) {
 	values := map[string]*rapid.Generator[string]{
 		"email": rapid.Custom(func(t *rapid.T) string {
@@ -142,8 +142,8 @@ func TestSeveralRoundTrip(t *testing.T) {
 	}
 }
 
-// TestExactValues checks that values around which the input has white space are written without it
-// under spelling exact, too.
+// TestExactValues checks that values are stored without the white space around them even under
+// spelling exact.
 func TestExactValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, several(schema.FoldExact, "", 0))
@@ -160,7 +160,7 @@ func TestExactValues(t *testing.T) {
 }
 
 // TestExportOfDamagedValues checks that an import accepts the export of an entry whose values
-// another program or a crash has left in disorder.
+// another program or a crash has damaged.
 func TestExportOfDamagedValues(t *testing.T) {
 	for _, tt := range []struct {
 		what   string
@@ -189,8 +189,8 @@ func TestExportOfDamagedValues(t *testing.T) {
 	}
 }
 
-// TestHiddenValues checks that setting the values of a field keeps those that only another schema
-// knows.
+// TestHiddenValues checks that setting the values of a field keeps the values that only another
+// schema declares.
 func TestHiddenValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		n := userdb.NewEntry{UID: "u", Values: map[string][]string{"email": {"a@x.org", "b@x.org"}}}
@@ -211,8 +211,8 @@ func TestHiddenValues(t *testing.T) {
 	})
 }
 
-// TestValuesOfFirst checks that an import writes what a line says of the first value, and makes no
-// value less verified than it is.
+// TestValuesOfFirst checks that an import writes a line's mark and label of the first value, and
+// never makes a verified value unverified.
 func TestValuesOfFirst(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		line := func(first string) string {
@@ -239,8 +239,8 @@ func TestValuesOfFirst(t *testing.T) {
 	})
 }
 
-// TestValuesNames checks that --map and --ignore apply to fields with several values, and that a
-// field that the schema does not know refuses the whole input.
+// TestValuesNames checks that --map and --ignore apply to fields with several values, and that an
+// undeclared field refuses the whole input.
 func TestValuesNames(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		const text = `{"type":"user","facets":{"uid":"u"},"values":{"mail":["a@x.org","b@x.org"]}}`
@@ -256,8 +256,8 @@ func TestValuesNames(t *testing.T) {
 	})
 }
 
-// TestDryRunOfValues checks that a dry run finds the same duplicates among further values as the
-// import.
+// TestDryRunOfValues checks that a dry run and the import find the same duplicates among further
+// values.
 func TestDryRunOfValues(t *testing.T) {
 	const entry = `{"type":"user","facets":{"uid":"%s"},"values":{"email":["%s","%s"]}}`
 	line := func(uid, first, further string) string { return fmt.Sprintf(entry, uid, first, further) }
@@ -299,7 +299,7 @@ func TestDryRunOfValues(t *testing.T) {
 	}
 }
 
-// TestTrialOfFurtherValue checks that a trial knows which of several values log in.
+// TestTrialOfFurtherValue checks that a trial names those of several values that can log in.
 func TestTrialOfFurtherValue(t *testing.T) {
 	const text = `{"type":"user","facets":{"uid":"u","email":"a@x.org"},"clear_password":"correct horse battery",` +
 		`"values":{"email":["a@x.org","b@x.org",{"value":"c@x.org","verified":"2024-01-02T03:04:05Z"}]}}`
@@ -322,7 +322,7 @@ func TestTrialOfFurtherValue(t *testing.T) {
 	})
 }
 
-// TestSplit checks how cells with several values are read.
+// TestSplit checks the reading of cells with several values.
 func TestSplit(t *testing.T) {
 	many := strings.Repeat("a;", 1001)
 	for _, tt := range []struct {
@@ -365,7 +365,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestSplitOptions checks that an import refuses to split what cannot be split.
+// TestSplitOptions checks that an import refuses to split columns that cannot be split.
 func TestSplitOptions(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, tt := range []struct {
@@ -398,7 +398,7 @@ func TestSplitOptions(t *testing.T) {
 	})
 }
 
-// TestHundredValues checks a field with as many values as it may have.
+// TestHundredValues checks a field with the largest number of values.
 func TestHundredValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, several(schema.FoldCasefold, "", 0))

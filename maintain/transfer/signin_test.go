@@ -31,8 +31,8 @@ func (s *site) hashOf(t *testing.T, email string) string {
 	return hash
 }
 
-// TestImportLongPasswords checks that owners of passwords over 72 bytes, of which their product
-// passed all to bcrypt, can log in until they set another password.
+// TestImportLongPasswords checks that owners of passwords over 72 bytes can log in until they set
+// another password, if their product passed all bytes to bcrypt.
 func TestImportLongPasswords(t *testing.T) {
 	for email, long := range map[string]string{
 		"anna@example.com": "correct horse battery staple and a long tail that goes on and on until eighty chars!!",
@@ -97,8 +97,8 @@ func TestImportPrepared(t *testing.T) {
 	})
 }
 
-// TestImportReportsWhatIsMissing checks the counts of accounts that come without something, in an
-// import and in its dry run.
+// TestImportReportsWhatIsMissing checks the counts of accounts with missing parts, in an import and
+// in its dry run.
 func TestImportReportsWhatIsMissing(t *testing.T) {
 	for _, tt := range []struct {
 		name, in string
@@ -170,8 +170,8 @@ func TestImportReportsWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestImportLeavesOutOwnAddress checks that a user name that is the account's own address is left
-// out even if the rules allow it, and that another person's address is not.
+// TestImportLeavesOutOwnAddress checks that a user name is left out if it is the account's own
+// address, even if the rules allow it, and is kept if it is another person's address.
 func TestImportLeavesOutOwnAddress(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		sch := full()
@@ -199,7 +199,7 @@ func TestReportNotes(t *testing.T) {
 	}
 }
 
-// TestTrial checks what a dry run says about one account.
+// TestTrial checks the result of a trial of one account in a dry run.
 func TestTrial(t *testing.T) {
 	in := "uid,email,name,password,clear_password,disabled\n" +
 		"1,anna@example.com,Anna,$2y$05$abcdefghijklmnopqrstuuBPv9YvLj96w2JnLiboGeXujWjL/kLUK,,\n" +
@@ -241,8 +241,8 @@ func TestTrial(t *testing.T) {
 	}
 }
 
-// TestXenForo imports credentials of XenForo: bcrypt and phpass in an array that PHP has
-// serialized, or in JSON. The vectors are those of Openwall's crypt_blowfish and phpass.
+// TestXenForo imports credentials of XenForo: bcrypt and phpass in a serialized PHP array or in
+// JSON. The vectors are those of Openwall's crypt_blowfish and phpass.
 func TestXenForo(t *testing.T) {
 	const bcrypt, phpass = "$2a$05$CCCCCCCCCCCCCCCCCCCCC.E5YPO9kmyuRGyh0XouQYb4YMJKvyOeW", "$P$9IQRaTwmfeRo7ud9Fh4E2PdI0S3r.L0"
 	for _, tt := range []struct{ data, password, refused string }{
@@ -267,8 +267,8 @@ func TestXenForo(t *testing.T) {
 	}
 }
 
-// TestPasswordAfterApostrophe checks that a clear password may be a number after an apostrophe,
-// which other columns of a table refuse.
+// TestPasswordAfterApostrophe checks that a clear password may be a number after an apostrophe.
+// Other columns of a table refuse such a value.
 func TestPasswordAfterApostrophe(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, full())

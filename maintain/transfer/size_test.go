@@ -29,8 +29,8 @@ func facetsLine(facets map[string]string) string {
 	return string(text) + "\n"
 }
 
-// TestLostValuesCount adds lost values to an entry, line by line and import by import. They count
-// in its size, so that it never becomes much larger than 1 MiB.
+// TestLostValuesCount adds lost values to an entry, line by line and import by import. They must
+// count in its size, so that the entry never becomes much larger than 1 MiB.
 func TestLostValuesCount(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.importText(t, facetsLine(map[string]string{"uid": "a", "name": "Ann"}), transfer.ImportOptions{}, created(1))

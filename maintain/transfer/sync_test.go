@@ -14,18 +14,18 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// writes returns how many writes are in the file of an embedded store, each of which was synced.
+// writes returns the number of writes in the file of an embedded store. Each of them was synced.
 func writes(t *testing.T, path string) int {
 	t.Helper()
 	file, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	return bytes.Count(file, []byte("udb\x02")) // begins each of them
+	return bytes.Count(file, []byte("udb\x02")) // the first bytes of each write
 }
 
-// TestImportSyncs checks that an embedded store writes to its file only once per batch, for new
-// entries and for updates, and once for the secret by which an import recognizes its store.
+// TestImportSyncs checks that an embedded store writes to its file only once for each batch of new
+// entries or updates, and once for the secret by which an import recognizes its store.
 func TestImportSyncs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
 	db, err := userdb.Open(t.Context(), "file:"+path, userdb.Options{Schema: full()})

@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestValuesRoundTrip checks that an export has all values of a field that has several, and that an
-// import writes them as they were, for new and for existing entries.
+// TestValuesRoundTrip checks that an export has all values of a field with several, and that an
+// import restores them, for new and for existing entries.
 func TestValuesRoundTrip(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		const values = `"values":{"email":["v@x.org",{"value":"V@work.org","verified":"2024-01-02T03:04:05Z","label":"at work"},"v@y.org"]}`
@@ -76,8 +76,8 @@ func TestValuesRoundTrip(t *testing.T) {
 	})
 }
 
-// TestFirstValueRoundTrip checks that an export has what an entry keeps of its first value, and
-// that an import into another entry writes it.
+// TestFirstValueRoundTrip checks that an export has the mark and label of an entry's first value,
+// and that an import into another entry restores them.
 func TestFirstValueRoundTrip(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, value := range []string{

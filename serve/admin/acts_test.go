@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestFloodOfSignIns checks that what operators did stays in the feed, however often somebody fails
-// to sign in.
+// TestFloodOfSignIns checks that the acts of operators stay in the feed, however often somebody
+// fails to sign in.
 func TestFloodOfSignIns(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{})
 	must(t, err)

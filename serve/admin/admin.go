@@ -45,7 +45,7 @@ func openWithOperators(db *userdb.DB, name string) (adminDB *userdb.DB, t, opera
 	return adminDB, t, operators, err
 }
 
-// CanSee reports whether an operator of the namespace viewer may see what belongs to the namespace
+// CanSee reports whether an operator of the namespace viewer may see the records of the namespace
 // target. Operators see their own namespace and those inside it, so operators of the root, "", see
 // everything. Both names are in the form that recordkey.ParseNamespace reads.
 func CanSee(viewer, target string) bool {
@@ -58,8 +58,7 @@ func CanSee(viewer, target string) bool {
 func namespaceOf(db *userdb.DB) string { return view.Of(db).NS.Path() }
 
 // RecordEvent appends an event to the feed of db's namespace, even if histories are disabled. The
-// event is something that an operator did or that was done to an operator. about names what it
-// concerns.
+// event is an act of an operator or a change to an operator. about names its object.
 func RecordEvent(ctx context.Context, db *userdb.DB, kind userdb.EventKind, about string) error {
 	return view.Of(db).NoteAct(ctx, kind, recordkey.Key{}, about)
 }

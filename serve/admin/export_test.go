@@ -1,6 +1,6 @@
 package admin
 
-// SetMaxKeys sets how many keys a namespace may have.
+// SetMaxKeys sets the maximum number of keys of a namespace until undo is called.
 func SetMaxKeys(n int) (undo func()) {
 	maxKeys = n
 	return func() { maxKeys = MaxKeys }

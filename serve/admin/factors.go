@@ -22,8 +22,8 @@ const purposeEnrol = "enrol"
 var ErrHasFactor = coded.New(userdb.CodeConflict, "the operator has a second factor already")
 
 // FactorsAllowed reports whether operators may enrol second factors under the stored schema, and
-// whether passkeys are among these. In stores that earlier versions made, they may only after
-// AllowFactors and IssueEnrolLink.
+// whether passkeys are among these. In stores that earlier versions made, they may do so only
+// after AllowFactors and IssueEnrolLink.
 func FactorsAllowed(ctx context.Context, db *userdb.DB) (any, passkeys bool, err error) {
 	adminDB, err := Open(db)
 	if err != nil {
@@ -35,8 +35,8 @@ func FactorsAllowed(ctx context.Context, db *userdb.DB) (any, passkeys bool, err
 	return !isStored || t.Factors, !isStored || t.Factors && passkeys, err
 }
 
-// AllowFactors lets operators enrol second factors, also in a store that an earlier version made.
-// Processes of earlier versions can no longer change operators then.
+// AllowFactors lets operators enrol second factors, even in a store that an earlier version made.
+// After that, processes of earlier versions can no longer change operators.
 func AllowFactors(ctx context.Context, db *userdb.DB) error {
 	return allowFactors(ctx, db, func(t schema.Type) schema.Type { return t })
 }

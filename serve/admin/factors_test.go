@@ -25,7 +25,7 @@ func openWithKeys(t *testing.T, url string) *userdb.DB {
 	return db
 }
 
-// enrol adds an authenticator app to an operator who has just given the password.
+// enrol signs an operator in with the password and adds an authenticator app.
 func enrol(t *testing.T, operators *userdb.Type, name string) error {
 	t.Helper()
 	e, err := operators.Login(t.Context(), name, goodPassword, userdb.Attempt{})
@@ -42,8 +42,8 @@ func enrol(t *testing.T, operators *userdb.Type, name string) error {
 	return err
 }
 
-// TestOldStore checks that a store whose operators were made by an earlier version opens and is
-// changed as before, that nobody can enrol a second factor in it, and that AllowFactors lets them.
+// TestOldStore checks a store whose operators were made by an earlier version: it opens and accepts
+// changes as before, nobody can enrol a second factor, and after AllowFactors operators can.
 func TestOldStore(t *testing.T) {
 	url := redistest.Start(t).URL()
 	old := openWithKeys(t, url)

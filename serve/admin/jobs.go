@@ -39,19 +39,19 @@ type Job struct {
 	ID            string    `userdb:"id,primary"`
 	Kind          string    `userdb:"kind"`
 	By            string    `userdb:"by"`        // the operator's name
-	Namespace     string    `userdb:"namespace"` // of the console in which it was started
-	Title         string    `userdb:"title"`     // what it is about
+	Namespace     string    `userdb:"namespace"` // of the console that started it
+	Title         string    `userdb:"title"`     // such as the name of a file
 	Host          string    `userdb:"host"`      // the process that runs it and has its files
 	Began         time.Time `userdb:"began,ordered"`
 	LastHeartbeat time.Time `userdb:"heard"` // when its process last reported
-	Ended         time.Time `userdb:"ended"` // zero if it has not
+	Ended         time.Time `userdb:"ended"` // zero while it runs
 	State         string    `userdb:"state"`
 	Done          float64   `userdb:"done"`  // in the unit of Total
 	Total         float64   `userdb:"about"` // in entries, records or bytes; 0 if unknown
 	Result        string    `userdb:"text"`  // for people to read
 	Stop          bool      `userdb:"stop"`  // somebody has asked for it to stop
-	// PasswordChanged is when the password was set with which the operator had signed in. It is
-	// zero if the job was not started by an operator who was signed in.
+	// PasswordChanged is the time at which the operator's password was set, as of the sign-in. It
+	// is zero if no signed-in operator started the job.
 	PasswordChanged time.Time `userdb:"password_changed"`
 }
 
@@ -116,19 +116,19 @@ func (js *Jobs) SessionTime(ctx context.Context, operator userdb.Entry) (time.Ti
 	return js.view.Engine.Time(ctx, operator.Key().In(js.view.NS))
 }
 
-// NewJobID returns an ID for a job that is to begin.
+// NewJobID returns an ID for a new job.
 func NewJobID() string { return strings.ToLower(rand.Text()) }
 
 var jobIDs = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// ErrJobExists means that a job with the ID has begun before.
+// ErrJobExists means that a job with the ID has already begun.
 var ErrJobExists = coded.New(userdb.CodeConflict, "the job has already begun")
 
-// Begin records the start of a job. It sets the job's namespace, state and times, and its ID unless
-// it has one from NewJobID, and removes the oldest ended jobs of the namespace if there are too
-// many. It returns ErrJobExists if there is a job with the ID, and ErrNotFound if NewJobID cannot
-// have returned the ID. If the operator who starts the job has been disabled or has been given
-// another password, it records the job as stopped and returns ErrOperatorDisabled.
+// Begin records the start of a job. It sets the job's namespace, state and times, and an ID if the
+// job has none. If the namespace then has too many ended jobs, Begin removes the oldest. It returns
+// ErrJobExists if the ID is taken, and ErrNotFound if the ID is not in the form of NewJobID. If the
+// operator who starts the job has been disabled or has been given another password, it records the
+// job as stopped and returns ErrOperatorDisabled.
 func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
 	if j.ID == "" {
 		j.ID = NewJobID()
@@ -149,7 +149,7 @@ func (js *Jobs) Begin(ctx context.Context, j Job) (Job, error) {
 		}
 		return Job{}, err
 	}
-	// An attempt to begin the oldest job again must find it, so it comes before prune.
+	// Create comes before prune, so that an attempt to begin the oldest job again finds it.
 	if err = js.prune(ctx); err == nil {
 		err = js.checkOperator(ctx, j)
 	}
@@ -181,9 +181,9 @@ func (js *Jobs) prune(ctx context.Context) error {
 	return nil
 }
 
-// Heartbeat records that a job is still running, and how much of it is done. stop reports whether
-// the job must end, because somebody has asked for that or because its operator has been disabled
-// or has been given another password. The error is ErrNotFound if the job has been removed.
+// Heartbeat records that a job is still running, and its progress. stop reports whether the job
+// must end: somebody has asked for that, or its operator has been disabled or has been given
+// another password. The error is ErrNotFound if the job has been removed.
 func (js *Jobs) Heartbeat(ctx context.Context, id string, done, total int64) (stop bool, err error) {
 	now, err := js.now(ctx)
 	if err != nil {
@@ -222,7 +222,7 @@ func (js *Jobs) End(ctx context.Context, id, state, text string, done, total int
 	return err
 }
 
-// RequestStop asks the process of a job to end it, which it does within seconds.
+// RequestStop asks the process of a job to end it. The process does so within seconds.
 func (js *Jobs) RequestStop(ctx context.Context, id string) error {
 	if _, err := js.Find(ctx, id); err != nil {
 		return err
@@ -281,7 +281,7 @@ func (js *Jobs) All(ctx context.Context) (all []Job, err error) {
 	return all, nil
 }
 
-// asOf returns the job as it is at the given time: it is lost if it has not reported for too long.
+// asOf returns the job as of the given time: it is lost if its last report is too old.
 func (j Job) asOf(now time.Time) Job {
 	if j.State == JobRunning && now.Sub(j.LastHeartbeat) > jobSilence {
 		j.State = JobLost

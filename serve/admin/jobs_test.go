@@ -15,8 +15,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestJobs checks that any process sees how far a job is and can stop it, and that the newest jobs
-// stay.
+// TestJobs checks that any process sees the progress of a job and can stop the job, and that the
+// newest jobs stay.
 func TestJobs(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx := t.Context()
@@ -58,7 +58,7 @@ func TestJobs(t *testing.T) {
 	})
 }
 
-// A shiftedEngine reports the time of a server whose clock is ahead of this process.
+// A shiftedEngine reports the time of a server whose clock is ahead of this process's clock.
 type shiftedEngine struct {
 	store.Engine
 	ahead time.Duration

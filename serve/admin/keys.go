@@ -36,12 +36,12 @@ const MaxKeys = 1000
 
 var maxKeys = MaxKeys // tests lower it
 
-// secretPrefix begins the secret of every key, so that those who find one know what it is.
+// secretPrefix begins the secret of every key, so that people and scanners recognize a leaked one.
 const secretPrefix = "udb_"
 
 const keyType = "key"
 
-// A Key is an API key, with which a program may use the service. The store keeps only a hash of its
+// A Key is an API key. It lets a program use the service. The store keeps only a hash of its
 // secret.
 type Key struct {
 	Hash   string   `userdb:"hash,primary"` // of the secret
@@ -116,8 +116,9 @@ func OpenKeys(db *userdb.DB) (*Keys, error) {
 func (ks *Keys) In(ns string) *Keys { return &Keys{ks.all, ks.typed, ks.operators, ns} }
 
 // Create makes a key and returns its secret: "udb_" followed by 160 random bits. It sets the hash
-// of k, its time, and its maker, who is the actor of the context. It returns ErrOperatorDisabled,
-// and leaves no key, if that is an operator who has been disabled or has got another password.
+// of k, its time, and its maker, who is the actor of the context. If the maker is an operator who
+// has been disabled or has been given another password, Create leaves no key and returns
+// ErrOperatorDisabled.
 func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 	if err := k.check(); err != nil {
 		return "", err
@@ -138,7 +139,7 @@ func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 	return secret, nil
 }
 
-// checkNumber returns ErrTooManyKeys if a namespace can have no further key.
+// checkNumber returns ErrTooManyKeys if a namespace cannot have another key.
 func (ks *Keys) checkNumber(ctx context.Context, ns string) error {
 	n, err := ks.all.Count(ctx, userdb.Query{Order: "name"})
 	if err != nil || n.Entries < int64(maxKeys) {
@@ -221,11 +222,11 @@ func (ks *Keys) delete(ctx context.Context, k Key) error {
 	return err
 }
 
-// undoTimeout limits how long deleting a key or ending a job may take after it was refused.
+// undoTimeout limits the deletion of a refused key and the end of a refused job.
 const undoTimeout = 10 * time.Second
 
-// Hash returns the hash of a secret that the store keeps. A slow hash would add nothing, since a
-// secret is too long to be guessed.
+// Hash returns the hash that the store keeps of a secret. A slow hash would add nothing, because
+// nobody can guess a secret of this length.
 func Hash(secret string) string {
 	sum := sha256.Sum256([]byte(secret))
 	return hex.EncodeToString(sum[:])

@@ -67,7 +67,7 @@ func TestKeys(t *testing.T) {
 	must(t, admin.CheckWritable(ctx, db))
 }
 
-// TestKeyLimit checks that the keys of one namespace leave room for those of others.
+// TestKeyLimit checks that the limit of keys is for each namespace.
 func TestKeyLimit(t *testing.T) {
 	const most = 10
 	defer admin.SetMaxKeys(most)()

@@ -22,8 +22,8 @@ const MaxLinkLife = 24 * time.Hour
 
 const linkType = "link"
 
-// A Link records that an operator made a link, whose secret the operator has seen. The secret is
-// not kept.
+// A Link records that an operator made a link and saw its secret. The store does not keep the
+// secret.
 type Link struct {
 	ID        string    `userdb:"id,primary"`
 	By        string    `userdb:"by"`        // the operator's name
@@ -39,7 +39,7 @@ func declareLink() (schema.Type, error) {
 	return t, err
 }
 
-// clockMargin is by how much the clocks of processes and of the store may differ.
+// clockMargin is the largest difference between the clocks of processes and of the store.
 const clockMargin = time.Hour
 
 // Links holds the links that operators made. It is safe for concurrent use.
@@ -60,8 +60,8 @@ func OpenLinks(db *userdb.DB) (*Links, error) {
 	return &Links{db, t, typed, operators}, err
 }
 
-// Issue calls issue, which makes a link for an account of db that is valid for the given time, and
-// records the link beforehand. If the operator has been disabled or has got another password, Issue
+// Issue records a link for an account of db that is valid for the given time, and then calls issue,
+// which makes the link. If the operator has been disabled or has been given another password, Issue
 // ends the links of the account and returns ErrOperatorDisabled.
 func (ls *Links) Issue(ctx context.Context, operator string, account recordkey.Key, life time.Duration, issue func() error) error {
 	if err := ls.prune(ctx); err != nil {

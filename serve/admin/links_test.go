@@ -15,7 +15,7 @@ import (
 )
 
 // TestLinksOfOperator checks that the links of an operator are listed by account while they may be
-// valid, that they can be ended, and that an operator who is disabled meanwhile makes none.
+// valid, that they can be ended, and that an operator who is disabled meanwhile cannot make links.
 func TestLinksOfOperator(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx := t.Context()
@@ -50,7 +50,7 @@ func TestLinksOfOperator(t *testing.T) {
 		must(t, err)
 		second, err := issue("Olga", 24*time.Hour, nothing)
 		must(t, err)
-		_, err = issue("Olga", -2*time.Hour, nothing) // it is no longer valid
+		_, err = issue("Olga", -2*time.Hour, nothing) // a link that is no longer valid
 		must(t, err)
 
 		made, err := root.MadeBy(ctx, "Olga")
@@ -81,8 +81,8 @@ func TestLinksOfOperator(t *testing.T) {
 	})
 }
 
-// TestLinksThatFail checks that no record is kept of a link that was certainly not made, and that
-// damaged records keep nobody from making links and starting jobs.
+// TestLinksThatFail checks that the record of a link is deleted if the link was certainly not made,
+// and that damaged records keep nobody from making links and starting jobs.
 func TestLinksThatFail(t *testing.T) {
 	server := redistest.Start(t)
 	db, err := userdb.Open(t.Context(), server.URL(), userdb.Options{})

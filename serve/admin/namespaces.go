@@ -15,34 +15,33 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Owned says how many things of one kind belong to a namespace, although they are stored outside of
-// it.
+// Owned is a number of things of one kind that belong to a namespace but are stored outside it.
 type Owned struct {
 	Thing string // such as "API key"
 	N     int64
 }
 
-// KeyMaxAge is how long a process trusts an API key after it was read, and RequestTimeout how long
-// a request may use the store after its key was checked. Within RevocationTime after a key was
-// revoked, an operator was disabled or a job was removed, every process has finished what it did
-// for them: requests, also what they do after their end, and what imports and jobs had begun, which
-// take up to 20 seconds more.
+// KeyMaxAge is how long a process trusts an API key that it has read, and RequestTimeout how long a
+// request may use the store after its key was checked. Within RevocationTime after a key was
+// revoked, an operator was disabled or a job was removed, every process has finished its work for
+// them: requests with their work in the background, and the last steps of imports and jobs, which
+// may take 20 seconds more.
 const (
 	KeyMaxAge      = 4 * time.Second
 	RequestTimeout = 30 * time.Second
 	RevocationTime = KeyMaxAge + RequestTimeout + 21*time.Second
 )
 
-// A removal takes what belongs to a namespace, and to those inside it, away from them. If dry, it
-// only counts.
+// A removal removes the things of a namespace and of the namespaces inside it. If dry, it only
+// counts them.
 type removal struct {
-	db  *userdb.DB // its feed records what is done
+	db  *userdb.DB // its feed records the removals
 	ns  string
 	dry bool
 }
 
-// owned lists everything that this package stores for namespaces. Operators come first: a disabled
-// operator makes nothing more.
+// owned lists everything that this package stores for namespaces. Operators come first, because a
+// disabled operator can make no more keys, links or jobs.
 var owned = []struct {
 	thing string
 	take  func(removal, context.Context) (int64, error)
@@ -55,19 +54,19 @@ var owned = []struct {
 	{"group", removal.groups},
 }
 
-// CountOwned counts what belongs to a namespace and to those inside it: operators who are not
-// disabled, set-up links, links that operators made for accounts, API keys, jobs, and groups of
-// directories. It leaves out what there is none of.
+// CountOwned counts the things of a namespace and of the namespaces inside it: operators who are
+// not disabled, set-up links, links that operators made for accounts, API keys, jobs, and groups of
+// directories. It leaves out kinds with none.
 func CountOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) ([]Owned, error) {
 	return removal{db, ns.Path(), true}.all(ctx)
 }
 
-// RemoveOwned removes what CountOwned counts and returns how much there was, so that nothing is
-// left for others who use the name of the namespace later. It disables operators instead, because
-// histories name them. Each disabled operator and revoked key is an event in the feed of db. If
-// recording one fails, RemoveOwned only logs that. It can be stopped and called again. Processes
-// may write to the namespace until RevocationTime later, and may leave something that another call
-// removes, such as a group.
+// RemoveOwned removes the things that CountOwned counts, so that none is left for others who use
+// the name of the namespace later, and returns their numbers. It disables operators instead of
+// removing them, because histories name them. It records each disabled operator and revoked key as
+// an event in the feed of db, and only logs a failure to do so. It can be stopped and called again.
+// Processes may write to the namespace until RevocationTime later. Call RemoveOwned again after
+// that to remove things that they left, such as a group.
 func RemoveOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) ([]Owned, error) {
 	return removal{db, ns.Path(), false}.all(ctx)
 }
@@ -79,7 +78,7 @@ func EverServed(ctx context.Context, db *userdb.DB) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	stored, err := migrate.StoredSchema(ctx, adminDB) // the first of them stored it
+	stored, err := migrate.StoredSchema(ctx, adminDB) // whichever came first stored it
 	return len(stored.Types) > 0, err
 }
 
@@ -99,7 +98,7 @@ func (r removal) all(ctx context.Context) (all []Owned, err error) {
 	return all, nil
 }
 
-// record records an event about something that was removed.
+// record records the event of a removal.
 func (r removal) record(ctx context.Context, kind userdb.EventKind, name string) {
 	if err := RecordEvent(ctx, r.db, kind, name); err != nil {
 		view.Of(r.db).WarnMissing(ctx, kind, err)
@@ -240,7 +239,7 @@ func (r removal) jobs(ctx context.Context) (n int64, err error) {
 // groups removes all records of groups and counts the groups.
 func (r removal) groups(ctx context.Context) (n int64, err error) {
 	engine := view.Of(r.db).Engine
-	// Remove entries first: a group without its name could get a rival.
+	// Remove entries first: a second group could take the name of a group whose name is gone.
 	for _, entries := range []bool{true, false} {
 		if r.dry && !entries {
 			break
@@ -272,5 +271,5 @@ func (r removal) groups(ctx context.Context) (n int64, err error) {
 	return n, nil
 }
 
-// scanBatch is how many keys SCAN is asked for at a time.
+// scanBatch is the number of keys that each SCAN asks for.
 const scanBatch = 1000

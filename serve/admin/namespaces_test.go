@@ -51,8 +51,8 @@ func spaceOf(t *testing.T, path string) recordkey.Namespace {
 	return ns
 }
 
-// TestRemoveOwned checks that nothing that is stored for a namespace, or for one inside it, is left
-// for those who use its name later, and that others keep what is theirs.
+// TestRemoveOwned checks that all records for a namespace and for those inside it are removed, so
+// that later users of its name find none, and that other namespaces keep their records.
 func TestRemoveOwned(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx, secrets := t.Context(), map[string]string{}
@@ -76,7 +76,7 @@ func TestRemoveOwned(t *testing.T) {
 
 		acme := regexp.MustCompile(`acme([^s]|$)`)
 		for key, text := range dumpRecords(t, db) {
-			// Operators stay, because histories name them. So does the trace of the removal.
+			// Operators stay, because histories name them. The events of the removal also stay.
 			if acme.MatchString(strings.ReplaceAll(text, "b/acme", "")) && !strings.Contains(key, "/operator") && !strings.Contains(key, "~/feed/") &&
 				!strings.Contains(text, "of-b-acme") && !strings.Contains(text, "~of+_b") {
 				t.Errorf("the record %s is left: %q", key, text)
@@ -134,7 +134,7 @@ func TestRemoveSetupLinks(t *testing.T) {
 		ctx := t.Context()
 		acme, err := db.In(spaceOf(t, "acme"))
 		must(t, err)
-		var tokens [2]string // as of two processes
+		var tokens [2]string // as from two processes
 		for i := range tokens {
 			tokens[i], err = admin.BeginSetup(ctx, acme)
 			must(t, err)

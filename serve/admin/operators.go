@@ -21,8 +21,8 @@ import (
 // OperatorName is the facet with which an operator signs in.
 const OperatorName = "name"
 
-// OperatorNamespace is the facet with the namespace in which an operator was made, and which that
-// operator manages.
+// OperatorNamespace is the facet with the namespace in which an operator was made. The operator
+// manages that namespace.
 const OperatorNamespace = "namespace"
 
 // OperatorAdded is the facet with the time at which an operator was made.
@@ -41,7 +41,7 @@ const (
 	purposeSetup = "setup"
 )
 
-// ErrAlreadySetUp means that no set-up link is made, since there is an operator already.
+// ErrAlreadySetUp means that there is already an operator, so set-up links are not made.
 var ErrAlreadySetUp = coded.New(userdb.CodeConflict, "there is an operator already")
 
 func declareOperator() schema.Type {
@@ -64,9 +64,9 @@ func withPasskeys(t schema.Type) schema.Type {
 	return t
 }
 
-// Operators returns the type of those who may use the console of db's store. Callers may use all
-// methods of the type except Delete: histories name operators, and the first operator keeps set-up
-// from starting again.
+// Operators returns the type of the operators, who may use the console of db's store. Callers may
+// use all methods of the type except Delete: histories name operators, and the first operator keeps
+// set-up from starting again.
 func Operators(db *userdb.DB) (*userdb.Type, error) {
 	operatorDB, err := OpenOperators(db)
 	if err != nil {
@@ -87,33 +87,34 @@ func OpenOperators(db *userdb.DB) (*userdb.DB, error) {
 	})
 }
 
-// ErrOperatorDisabled means that an operator was disabled, or got another password, before what
-// they asked for was done.
+// ErrOperatorDisabled means that an operator was disabled, or was given another password, before
+// the operator's request was done.
 var ErrOperatorDisabled = coded.New(userdb.CodeLogin, "the operator has been disabled or has another password")
 
 type passwordKey struct{}
 
-// WithPassword returns a context for what an operator does who is signed in with a password that
-// was set at the given time. Keys and links are not made if the operator has another password by
-// then.
+// WithPassword returns a context for the acts of a signed-in operator whose password was set at the
+// given time. With that context, Create of [Keys] and Issue of [Links] fail if the operator's
+// password has changed since.
 func WithPassword(ctx context.Context, changed time.Time) context.Context {
 	return context.WithValue(ctx, passwordKey{}, changed)
 }
 
-// checkOperator returns ErrOperatorDisabled if the operator with a name is disabled, or has another
-// password than that of [WithPassword]. It returns nil for names that no operator has, because jobs
-// and keys may also be made by others.
+// checkOperator returns ErrOperatorDisabled if the operator with a name is disabled, or if the
+// operator's password has changed since the time of [WithPassword]. It returns nil for names that
+// no operator has, because not only operators make jobs and keys.
 //
-// Call it after storing what the operator made, and take that back if checkOperator fails. Those
-// who disable an operator look for what the operator made only afterwards, so one of the two sees
-// what the other did.
+// Call it after storing a new key, link or job, and remove that again if checkOperator fails. To
+// disable an operator, first mark the operator as disabled and then search for the operator's keys,
+// links and jobs. So either checkOperator sees that the operator is disabled, or the search finds
+// the new record.
 func checkOperator(ctx context.Context, operators *userdb.Type, name string) error {
 	changed, _ := ctx.Value(passwordKey{}).(time.Time)
 	return checkOperatorSince(ctx, operators, name, changed)
 }
 
-// checkOperatorSince does what checkOperator does. It also returns ErrOperatorDisabled if the
-// operator's password was not set at the given time, unless that is zero.
+// checkOperatorSince does the work of checkOperator with a given time. It returns
+// ErrOperatorDisabled if the operator's password was not set at that time, unless the time is zero.
 func checkOperatorSince(ctx context.Context, operators *userdb.Type, name string, passwordChanged time.Time) error {
 	if name == "" {
 		return nil
@@ -128,7 +129,8 @@ func checkOperatorSince(ctx context.Context, operators *userdb.Type, name string
 	return err
 }
 
-// AddOperator makes an operator. It reports a bad name or password as [userdb.Type.Create] does.
+// AddOperator makes an operator. Its errors for a bad name or password are those of
+// [userdb.Type.Create].
 func AddOperator(ctx context.Context, db *userdb.DB, name, password string) (userdb.Entry, error) {
 	operators, err := Operators(db)
 	if err != nil {
@@ -157,7 +159,7 @@ func newOperator(db *userdb.DB, uid, name, password string) userdb.NewEntry {
 	return userdb.NewEntry{UID: uid, Facets: facets, Password: password, RequirePassword: true}
 }
 
-// takenUID reports whether err means that there is a first operator already.
+// takenUID reports whether err means that there is already a first operator.
 func takenUID(err error) bool {
 	field, ok := errors.AsType[*userdb.FieldError](err)
 	return ok && errors.Is(field, userdb.ErrDuplicate) && field.Field == "uid"
@@ -193,9 +195,9 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (secret string, err error) {
 	return secret, nil
 }
 
-// A token has tokenBytes random bytes. It is stored as if it were that of an entry whose UID is
-// setupPrefix and the first linkID characters of the token. The others have 160 random bits. No
-// operator has such a UID.
+// A token has tokenBytes random bytes. It is stored like a token of an entry whose UID is
+// setupPrefix and the first linkID characters of the token. No operator has such a UID. The other
+// characters have 160 random bits.
 const (
 	tokenBytes  = 26
 	setupPrefix = "setup-"
@@ -213,7 +215,7 @@ func setupKey(db *userdb.DB, secret string) (*view.View, recordkey.Key, error) {
 }
 
 // CheckSetup checks that a set-up link is valid in db's namespace. It returns ErrNotFound if the
-// link is for another namespace, has expired or never existed, or if there is an operator already.
+// link is for another namespace, has expired or never existed, or if there is already an operator.
 func CheckSetup(ctx context.Context, db *userdb.DB, secret string) error {
 	operators, err := Operators(db)
 	if err != nil {
@@ -238,8 +240,8 @@ func CheckSetup(ctx context.Context, db *userdb.DB, secret string) error {
 }
 
 // SetUp makes the first operator with a set-up link. It returns ErrNotFound in the same cases as
-// CheckSetup, and also if somebody else became the first operator at the same time. If the name or
-// the password is refused, the link stays valid.
+// CheckSetup, and if somebody else becomes the first operator at the same time. If the name or the
+// password is refused, the link stays valid.
 func SetUp(ctx context.Context, db *userdb.DB, secret, name, password string) (userdb.Entry, error) {
 	if err := CheckSetup(ctx, db, secret); err != nil {
 		return userdb.Entry{}, err

@@ -129,8 +129,8 @@ func dumpRecords(t *testing.T, db *userdb.DB) map[string]string {
 	return all
 }
 
-// TestFirst has several callers make a first operator at once, by the link and by the command line.
-// Set-up makes at most one.
+// TestFirst lets several callers make a first operator at the same time, by the link and on the
+// command line. Set-up must make at most one.
 func TestFirst(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		token, err := admin.BeginSetup(t.Context(), db)
@@ -176,8 +176,8 @@ func TestFirst(t *testing.T) {
 	})
 }
 
-// TestDisabledOperatorMakesNothing checks that an operator who is disabled makes no key and starts
-// no job, and that a running job of that operator has to stop even if nobody asked for that.
+// TestDisabledOperatorMakesNothing checks that a disabled operator can neither make a key nor start
+// a job, and that a running job of that operator must stop even if nobody asked for that.
 func TestDisabledOperatorMakesNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx := userdb.WithActor(t.Context(), userdb.Actor{Name: "operator:Olga"})
@@ -217,8 +217,8 @@ func TestDisabledOperatorMakesNothing(t *testing.T) {
 	})
 }
 
-// TestOtherPasswordMakesNothing checks that an operator who gets another password makes no key with
-// the session that began before.
+// TestOtherPasswordMakesNothing checks that an operator cannot make a key in a session that began
+// before the operator's password was changed.
 func TestOtherPasswordMakesNothing(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		e, err := admin.AddOperator(t.Context(), db, "Olga", goodPassword)
@@ -241,8 +241,8 @@ func TestOtherPasswordMakesNothing(t *testing.T) {
 	})
 }
 
-// TestDisabledWhileMakingKey disables an operator who is making keys, and checks that a search for
-// keys of that operator then finds all of them.
+// TestDisabledWhileMakingKey disables an operator who is making keys, and checks that a later
+// search finds all keys of that operator.
 func TestDisabledWhileMakingKey(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		hers := userdb.WithActor(t.Context(), userdb.Actor{Name: "operator:Olga"})
@@ -285,8 +285,8 @@ func TestDisabledWhileMakingKey(t *testing.T) {
 	})
 }
 
-// TestOperators checks that names fold as people read them, and that operators sign in like anybody
-// else.
+// TestOperators checks that names that look the same to people are the same name, and that
+// operators sign in like other entries.
 func TestOperators(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		ctx := t.Context()

@@ -42,9 +42,10 @@ type account struct {
 	Addresses              []identifier // mail addresses that a link can be for
 	Issued                 *issuedLink  // the link that was just created
 	History                []event
-	SignIns                []event // that succeeded or failed, on their tab
-	Older                  string  // path of the page with older sign-ins, or ""
-	Paged                  bool    // there were sign-ins on a page before
+	recorded               []userdb.HistoryEvent // the history, before equal events are grouped
+	SignIns                []event               // that succeeded or failed, on their tab
+	Older                  string                // path of the page with older sign-ins, or ""
+	Paged                  bool                  // there were sign-ins on a page before
 	Conflict               bool
 	Taken                  []match // the accounts that hold the values that were refused as taken
 }
@@ -121,7 +122,7 @@ func (c *Console) account(w http.ResponseWriter, r *http.Request) {
 	c.showAccount(w, r, db, t, e, func(a *account, p *page) {
 		if r.URL.Query().Has("done") {
 			if now, err := c.now(r.Context(), web.Entry(r.Context())); err == nil {
-				p.Undo = undoOf(r, *a, now)
+				p.Undo = c.undoOf(r, e.Key(), *a, now)
 			}
 		}
 		if q := r.URL.Query().Get("q"); q != "" && len(q) <= maxQuery {
@@ -176,6 +177,7 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 		return a, err
 	}
 	a.Why, a.Open = report.why, report.status.Tokens
+	a.recorded = report.history
 	for _, h := range report.history {
 		a.History = append(a.History, event{HistoryEvent: h})
 	}

@@ -2,7 +2,12 @@ package console
 
 import (
 	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -10,6 +15,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
@@ -70,11 +76,13 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 			c.show(w, r, http.StatusOK, p)
 		}
 		then := url.Values{}
-		err := do(subject{r, db, t, e, db.Schema().Types[t.Name()], hints.Key(e.Key()), show, ask, then})
+		s := subject{r, db, t, e, db.Schema().Types[t.Name()], hints.Key(e.Key()), show, ask, then}
+		err := do(s)
 		if shown {
 			return
 		}
 		if err == nil {
+			c.signUndo(s, name)
 			http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done="+name+prefixIfAny("&", then.Encode()), http.StatusSeeOther)
 			return
 		}
@@ -90,18 +98,66 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 // undoFor is how long an action can be taken back from the page that follows it.
 const undoFor = 10 * time.Minute
 
+// undoName is the name of the parameter that proves what undoOf is told.
+const undoName = "undo"
+
+// undoMAC returns a code that only the console can make, for a change of tags or of the state of an
+// account. It is bound to the session of the operator, the account, what was done to it and the
+// event in which the history recorded that. params are those of the page that follows.
+func (c *Console) undoMAC(r *http.Request, key recordkey.Key, params url.Values, e userdb.HistoryEvent) string {
+	text, _ := json.Marshal([]string{ // strings can always be encoded
+		"undo", key.String(), params.Get("done"), params.Get("changed"), params.Get("added"), params.Get("removed"),
+		string(e.Kind), e.Time.UTC().Format(time.RFC3339Nano),
+	})
+	mac := hmac.New(sha256.New, []byte(c.sessionSecret(r)))
+	mac.Write(text)
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// lastOwn returns the newest event of an account that concerns what the page says was done, if the
+// operator who sent the request did it.
+func lastOwn(r *http.Request, all []userdb.HistoryEvent, done string) (userdb.HistoryEvent, bool) {
+	states := []userdb.EventKind{userdb.EventDisable, userdb.EventEnable}
+	did, kinds := userdb.EventTags, []userdb.EventKind{userdb.EventTags}
+	if done != "tags" {
+		did, kinds = userdb.EventKind(done), states
+	}
+	last := slices.IndexFunc(all, func(e userdb.HistoryEvent) bool { return slices.Contains(kinds, e.Kind) })
+	if last < 0 || all[last].Kind != did || all[last].Actor != actorName(r) {
+		return userdb.HistoryEvent{}, false
+	}
+	return all[last], true
+}
+
+// signUndo adds to the parameters of the page that follows an action what proves to undoOf that the
+// operator did it. Without it, the page does not offer to take it back.
+func (c *Console) signUndo(s subject, name string) {
+	if !s.then.Has("changed") && !s.then.Has("added") && !s.then.Has("removed") {
+		return
+	}
+	all, err := s.t.History(s.r.Context(), s.hint)
+	if err != nil {
+		return // the action itself was done
+	}
+	if e, ok := lastOwn(s.r, all, name); ok {
+		params := maps.Clone(s.then)
+		params.Set("done", name)
+		s.then.Set(undoName, c.undoMAC(s.r, s.e.Key(), params, e))
+	}
+}
+
 // undoOf returns the form that takes back what the page says was done, or nil if it cannot be.
-// Anybody can make a link to the page, so only the history tells that the operator has just done
-// it, and that nobody has done anything of that kind since.
-func undoOf(r *http.Request, a account, now time.Time) *undo {
-	params, did := r.URL.Query(), userdb.EventTags
-	added, removed := params.Get("added"), params.Get("removed")
+// Anybody can make a link to the page, so it must have the code of undoMAC, and the history must
+// tell that nobody has done anything of that kind since.
+func (c *Console) undoOf(r *http.Request, key recordkey.Key, a account, now time.Time) *undo {
+	params := r.URL.Query()
+	done, added, removed := params.Get("done"), params.Get("added"), params.Get("removed")
 	var u undo
-	switch done := params.Get("done"); {
-	case done == "disable" && params.Get("changed") != "" && a.Disabled:
-		u, did = undo{Path: a.Path + "/enable"}, userdb.EventDisable
-	case done == "enable" && params.Get("changed") != "" && !a.Disabled:
-		u, did = undo{Path: a.Path + "/disable"}, userdb.EventEnable
+	switch {
+	case done == "disable" && a.Disabled:
+		u = undo{Path: a.Path + "/enable"}
+	case done == "enable" && !a.Disabled:
+		u = undo{Path: a.Path + "/disable"}
 	case done == "tags" && added != "" && removed == "" && slices.Contains(a.Tags, added):
 		u = undo{a.Path + "/tags", "remove", added}
 	case done == "tags" && removed != "" && added == "" && !slices.Contains(a.Tags, removed):
@@ -109,14 +165,8 @@ func undoOf(r *http.Request, a account, now time.Time) *undo {
 	default:
 		return nil
 	}
-	last := slices.IndexFunc(a.History, func(e event) bool { // the newest event comes first
-		return e.Kind == did || did != userdb.EventTags && (e.Kind == userdb.EventDisable || e.Kind == userdb.EventEnable)
-	})
-	if last < 0 {
-		return nil
-	}
-	e := a.History[last]
-	if e.Kind != did || e.Actor != actorName(r) || now.Sub(e.Time) > undoFor {
+	e, ok := lastOwn(r, a.recorded, done)
+	if !ok || now.Sub(e.Time) > undoFor || !hmac.Equal([]byte(params.Get(undoName)), []byte(c.undoMAC(r, key, params, e))) {
 		return nil
 	}
 	return &u

@@ -39,10 +39,26 @@ func TestBulkGoesOn(t *testing.T) {
 	j, err := d.console.jobs.bulkJob(t.Context(), d.db, d.users, admin.Job{ID: admin.NewJobID(), Kind: bulkKind, By: operatorName, Title: "t"}, work)
 	must(t, err)
 	d.wantText(d.waitForJob("/console/jobs/"+j.ID), "Done for 0 accounts. 1 account was refused:")
+	d.wantText(d.do(http.StatusOK, "/console/jobs"), "by Olga: done. Done for 0 accounts.")
+	running, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: bulkKind, By: operatorName, Title: "Disable 4 accounts"}, detail{}, func(ctx context.Context, w *task) (string, error) {
+		w.setProgress(1, 4)
+		<-ctx.Done()
+		return "", ctx.Err()
+	})
+	must(t, err)
+	must(t, errorOf(d.console.jobs.jobs.Heartbeat(t.Context(), running.ID, 1, 4)))
+	for _, page := range []string{"/console", "/console/jobs"} {
+		d.wantText(d.do(http.StatusOK, page), "Disable 4 accounts, just now by Olga: running, 25 %")
+	}
+	d.post(http.StatusSeeOther, "/console/jobs/"+running.ID+"/stop")
+	d.waitForJob("/console/jobs/" + running.ID)
+	d.wantNoText(d.do(http.StatusOK, "/console"), "Disable 4 accounts")
 	for do, question := range map[string]string{"disable": "until it is enabled again. All its sessions", "enable": "The owner of 1 account can"} {
 		d.wantText(d.do(http.StatusOK, "/console/bulk", "type", "user", "do", do, "uid", "u1"), question)
 	}
 }
+
+func errorOf(_ bool, err error) error { return err }
 
 // TestNewsAreGrouped checks that the newest of equal events stands for them.
 func TestNewsAreGrouped(t *testing.T) {

@@ -20,6 +20,7 @@ var places = []place{
 	{"/console/import", "Import", "Data"},
 	{"/console/export", "Export", "Data"},
 	{"/console/check", "Check", "Data"},
+	{"/console/jobs", "Jobs", "Data"},
 	{"/console/schema", "Schema", "Settings"},
 	{"/console/keys", "API keys", "Settings"},
 	{"/console/operators", "Operators", "Settings"},

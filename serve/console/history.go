@@ -31,37 +31,67 @@ type historyPage struct {
 
 // An eventFilter holds what was typed to select events besides their kind.
 type eventFilter struct {
-	Account, By, Origin, Until string
-	end                        time.Time // Until, or the end of that day
+	Account, By, Origin, From, Until string
+	begin                            time.Time // From
+	end                              time.Time // after Until
 }
 
 // newEventFilter reads a filter and adds it to the parameters of links.
 func newEventFilter(r *http.Request, only url.Values) (f eventFilter, err error) {
-	for name, field := range map[string]*string{"account": &f.Account, "by": &f.By, "origin": &f.Origin, "until": &f.Until} {
+	for name, field := range map[string]*string{"account": &f.Account, "by": &f.By, "origin": &f.Origin, "from": &f.From, "until": &f.Until} {
 		if *field = strings.TrimSpace(r.FormValue(name)); *field != "" {
 			only.Set(name, *field)
 		}
 	}
-	if f.Until == "" {
-		return f, nil
+	if f.From != "" {
+		f.begin, _, err = parseWhen(f.From)
 	}
-	if day, err := time.Parse(time.DateOnly, f.Until); err == nil {
-		f.end = day.AddDate(0, 0, 1)
-		return f, nil
-	}
-	if f.end, err = time.Parse(time.RFC3339, f.Until); err != nil {
-		err = errUntil
+	if f.Until != "" && err == nil {
+		_, f.end, err = parseWhen(f.Until)
 	}
 	return f, err
 }
 
-var errUntil = errors.New("not a date: write 2026-11-20 or 2026-11-20T08:02:40Z")
+var errWhen = errors.New("not a date: write 2026-11-20, 2026-11-20 08:02 or 2026-11-20T08:02:40Z")
+
+// whenLayouts are the forms of a time that people type, besides a date alone, with how long what
+// they name lasts. A time without a zone is in UTC.
+var whenLayouts = []struct {
+	layout string
+	lasts  time.Duration
+}{
+	{"2006-01-02 15:04", time.Minute},
+	{"2006-01-02T15:04", time.Minute},
+	{"2006-01-02T15:04Z07:00", time.Minute},
+	{time.DateTime, time.Second},
+	{"2006-01-02T15:04:05", time.Second},
+	{time.RFC3339, time.Second},
+}
+
+// parseWhen returns the first moment of a day, minute or second that was typed, and the first one
+// after it.
+func parseWhen(text string) (begin, end time.Time, err error) {
+	if day, err := time.Parse(time.DateOnly, text); err == nil {
+		return day, day.AddDate(0, 0, 1), nil
+	}
+	for _, one := range whenLayouts {
+		at, err := time.Parse(one.layout, text)
+		switch {
+		case err != nil:
+		case at.Nanosecond() != 0: // as precise as it gets
+			return at, at.Add(time.Nanosecond), nil
+		default:
+			return at, at.Add(one.lasts), nil
+		}
+	}
+	return begin, end, errWhen
+}
 
 // selects reports whether an event is one of those that the filter is for. The account is part of
 // the query instead.
 func (f eventFilter) selects(e userdb.HistoryEvent) bool {
 	_, name, _ := strings.Cut(e.Actor, ":")
-	return (f.By == "" || strings.EqualFold(name, f.By)) && (f.Origin == "" || e.Origin == f.Origin) && (f.end.IsZero() || e.Time.Before(f.end))
+	return (f.By == "" || strings.EqualFold(name, f.By)) && (f.Origin == "" || e.Origin == f.Origin) && (f.end.IsZero() || e.Time.Before(f.end)) && !e.Time.Before(f.begin)
 }
 
 // isEmpty reports whether the filter selects all events.
@@ -88,6 +118,9 @@ func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f event
 			}
 		}
 		p.Next, q.After = found.Next, found.Next
+		if n := len(found.Events); n > 0 && found.Events[n-1].Time.Before(f.begin) {
+			p.Next = "" // all others are older
+		}
 		if p.Next == "" || len(p.Events) >= eventsPerPage {
 			break
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coffeenode/userdb/maintain/inspect"
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
 )
@@ -25,6 +26,7 @@ type homePage struct {
 	Today    today
 	Failures []event
 	Opened   []event // the accounts that the operator opened last
+	Running  []admin.Job
 }
 
 // homeFailures is how many failures home reads, and maxFailures how many lines it shows of them.
@@ -41,6 +43,10 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) {
 		kinds := []userdb.EventKind{userdb.EventLoginFailed, userdb.EventThrottle, userdb.EventFactorLock, userdb.EventPasskeyClone}
 		found, err = db.Events(r.Context(), userdb.EventQuery{Latest: true, Limit: homeFailures, Kinds: kinds})
 	}
+	var jobs []admin.Job
+	if err == nil {
+		jobs, err = c.jobs.jobs.In(operatorNamespace(r)).All(r.Context())
+	}
 	if err != nil {
 		c.fail(w, r, err)
 		return
@@ -48,6 +54,7 @@ func (c *Console) home(w http.ResponseWriter, r *http.Request) {
 	waitCtx, cancel := withFigureTimeout(r.Context())
 	defer cancel()
 	p := homePage{URL: ownURL(r), Type: db.Schema().Names()[0]}
+	p.Running = slices.DeleteFunc(jobs, func(j admin.Job) bool { return j.State != admin.JobRunning })
 	status, at := gatherFigure(waitCtx, &c.figures, "status", figureAge, func(ctx context.Context) (inspect.Status, error) { return inspect.StatusOf(ctx, db, nil) })
 	p.At, p.Warnings, p.Types = at, status.Warnings, status.Types
 	if !at.IsZero() && !slices.ContainsFunc(p.Types, func(t inspect.TypeStatus) bool { return t.Entries != nil && *t.Entries > 0 }) {
@@ -136,7 +143,7 @@ type axisLabel struct {
 const (
 	todayHours  = 24
 	todayBar    = 24 // from one bar to the next
-	todayLeft   = 40 // room for the numbers
+	todayLeft   = 72 // room for the numbers, which are large on a phone
 	todayHeight = 100
 )
 

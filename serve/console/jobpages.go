@@ -43,11 +43,15 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 	}
 	data := jobsPage{Types: db.Schema().Names(), NewID: admin.NewJobID()}
 	for _, j := range all {
-		if j.Kind == kind {
+		if kind == "" || j.Kind == kind {
 			data.Jobs = append(data.Jobs, j)
 		}
 	}
-	c.show(w, r, statusOf(problems), page{Name: kind, Title: title, Data: data, Problems: problems})
+	name := kind
+	if kind == "" { // the page with all jobs
+		name = "jobs-page"
+	}
+	c.show(w, r, statusOf(problems), page{Name: name, Title: title, Data: data, Problems: problems})
 }
 
 // jobInput is the name of the input with the ID of the job that a form starts. It makes a browser
@@ -109,6 +113,10 @@ func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	signedIn := false
 	c.requireSession(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		signedIn = true
+		if err == nil && u.CSV {
+			c.beginMapping(w, r, u)
+			return
+		}
 		c.beginImport(w, r, u, true, err)
 	})).ServeHTTP(w, r) // the session may have ended while the file arrived
 	if !signedIn {
@@ -142,7 +150,7 @@ func (c *Console) beginImport(w http.ResponseWriter, r *http.Request, u upload, 
 	by := web.Entry(r.Context()).Text(admin.OperatorName)
 	db, viewErr := c.view(r.Context())
 	if err == nil && viewErr == nil && !slices.Contains(db.Schema().Names(), u.Type) {
-		err = errUpload("Choose one of the types.")
+		err = errType
 	}
 	var j admin.Job
 	if err = errors.Join(err, viewErr); err == nil {
@@ -167,6 +175,8 @@ func (c *Console) beginImport(w http.ResponseWriter, r *http.Request, u upload, 
 type errUpload string
 
 func (e errUpload) Error() string { return string(e) }
+
+const errType = errUpload("Choose one of the types.")
 
 const errElsewhere = errUpload("The file is in another process of the service or no longer exists. Upload it again.")
 
@@ -323,7 +333,7 @@ func (c *Console) job(w http.ResponseWriter, r *http.Request) {
 	}
 	p := jobPage{Job: j, Percent: j.Percent(), ListPath: "/console/" + j.Kind}
 	if j.Kind == bulkKind {
-		p.ListPath = ""
+		p.ListPath = "/console/jobs"
 	}
 	p.detail, p.IsLocal = c.jobs.details(j.ID)
 	p.CanImport = p.IsLocal && p.canImport(j)

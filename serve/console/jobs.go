@@ -24,7 +24,7 @@ const (
 	recordTimeout = 10 * time.Second // for writing one report
 	sweepInterval = time.Minute      // between two searches for files of jobs that are gone
 	maxUpload     = 1 << 30          // bytes
-	maxUploads    = 4                // of dry runs that have ended
+	maxUploads    = 4                // of dry runs that have ended, and as many before theirs
 )
 
 // errBusy reports that the process runs as many jobs as it may.
@@ -38,8 +38,9 @@ type runner struct {
 
 	mu      sync.Mutex
 	tasks   map[string]*task // includes jobs that have ended, while their files exist
-	folder  string           // "" until it is created
-	lock    *os.File         // tells other processes that the folder is in use
+	pending pendingUploads
+	folder  string   // "" until it is created
+	lock    *os.File // tells other processes that the folder is in use
 	running int
 	begun   int // jobs so far
 	stopped bool
@@ -110,7 +111,7 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 	r.mu.Unlock()
 	r.removeUnlisted(ctx)
 	r.removeUploads()
-	r.sweepOnce.Do(func() { go r.sweep(context.WithoutCancel(ctx)) })
+	r.startSweep(ctx)
 	go r.reportProgress(ctx, w)
 	go func() {
 		defer r.release()
@@ -258,7 +259,13 @@ func (r *runner) removeUnlisted(ctx context.Context) {
 	}
 }
 
-// sweep calls removeUnlisted regularly, because others may delete jobs with their namespace.
+// startSweep starts sweep, if it has not begun yet.
+func (r *runner) startSweep(ctx context.Context) {
+	r.sweepOnce.Do(func() { go r.sweep(context.WithoutCancel(ctx)) })
+}
+
+// sweep regularly removes uploads that nobody imports, and calls removeUnlisted, because others may
+// delete jobs with their namespace.
 func (r *runner) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()
@@ -268,6 +275,7 @@ func (r *runner) sweep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
+		r.pending.removeExpired(time.Now())
 		listCtx, cancel := context.WithTimeout(ctx, recordTimeout)
 		r.removeUnlisted(listCtx)
 		cancel()

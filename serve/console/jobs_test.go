@@ -24,8 +24,19 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// upload sends a file and returns the target of the redirect.
+// upload sends a file, and takes the columns of CSV as the console guesses them. It returns the
+// target of the redirect.
 func (d *testConsole) upload(want int, name, text string, fields ...string) string {
+	d.t.Helper()
+	to := d.sendFile(want, name, text, fields...)
+	if strings.HasPrefix(to, "/console/import/") {
+		to = d.do(want, to, "do", "dry")
+	}
+	return to
+}
+
+// sendFile sends a file and returns the body of the response, or the target of the redirect.
+func (d *testConsole) sendFile(want int, name, text string, fields ...string) string {
 	d.t.Helper()
 	var body bytes.Buffer
 	form := multipart.NewWriter(&body)
@@ -113,7 +124,9 @@ func TestBadUploads(t *testing.T) {
 	must(t, err)
 	r.Header.Set("Content-Type", "multipart/form-data; boundary=b")
 	d.wantText(d.send(http.StatusUnprocessableEntity, r), "The file did not arrive completely.")
-	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "x.csv", "uid,nmae\n1,2\n")), "failed.", "nmae")
+	d.wantText(d.sendFile(http.StatusUnprocessableEntity, "x.csv", "\xff\xfeu"), "It is UTF-16")
+	d.wantText(d.sendFile(http.StatusUnprocessableEntity, "x.csv", ""), "The file is empty.")
+	d.wantText(d.sendFile(http.StatusUnprocessableEntity, "x.csv", "name"+strings.Repeat(",x", maxMapped)+"\n"), "more than 200 columns")
 	d.wantText(d.waitForJob(d.upload(http.StatusSeeOther, "../../x.jsonl", "no json\n")), "failed.", "neither JSON lines nor a JSON list", "x.jsonl")
 	d.wantNoFiles()
 }
@@ -336,7 +349,10 @@ func TestTooManyJobs(t *testing.T) {
 		must(t, err)
 	}
 	d.wantText(d.post(http.StatusTooManyRequests, "/console/check"), "Four jobs are already running.")
-	d.wantText(d.upload(http.StatusTooManyRequests, "x.csv", people), "Four jobs are already running.")
+	d.wantText(d.sendFile(http.StatusTooManyRequests, "x.jsonl", "{}\n"), "Four jobs are already running.")
+	page := d.sendFile(http.StatusSeeOther, "x.csv", people)
+	d.wantText(d.do(http.StatusTooManyRequests, page, "do", "dry"), "Four jobs are already running.")
+	d.wantText(d.do(http.StatusOK, page), "Start dry run") // the file is kept
 }
 
 // TestUploadsAreLimited checks that only the uploads of the last dry runs stay on the disk, and

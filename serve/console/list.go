@@ -307,7 +307,7 @@ func parseQuery(params url.Values, t schema.Type) (userdb.Query, error) {
 }
 
 // parseBounds parses the parameters that are about the order of a list. A date without a time of
-// day stands for the whole day.
+// day stands for the whole day, as in parseWhen.
 func parseBounds(q *userdb.Query, params url.Values, t schema.Type) error {
 	if q.Order == "" {
 		return nil
@@ -318,11 +318,11 @@ func parseBounds(q *userdb.Query, params url.Values, t schema.Type) error {
 		if text == "" {
 			continue
 		}
-		if day, err := time.Parse(time.DateOnly, text); err == nil && t.Codec(q.Order) == schema.CodecDate {
+		if from, after, err := parseWhen(text); err == nil && t.Codec(q.Order) == schema.CodecDate {
 			if name == "lte" {
-				day = day.AddDate(0, 0, 1).Add(-time.Millisecond)
+				from = after.Add(-time.Nanosecond).Truncate(time.Millisecond)
 			}
-			text = day.Format(time.RFC3339Nano)
+			text = from.UTC().Format(time.RFC3339Nano)
 		}
 		v, err := schema.ParseText(t.Codec(q.Order), text)
 		if err != nil {

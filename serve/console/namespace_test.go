@@ -1,11 +1,13 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -128,4 +130,31 @@ func TestWithoutNamespace(t *testing.T) {
 			t.Errorf("an operator of a sees what belongs to %q: %v", of, !seen)
 		}
 	}
+}
+
+// TestOperatorsOfNamespace checks that an operator of a namespace sees its operators, however many
+// others come before them, and that the page says when some are left out.
+func TestOperatorsOfNamespace(t *testing.T) {
+	defer func(before int) { maxOperatorsRead = before }(maxOperatorsRead)
+	d := open(t, "memory:")
+	operators, err := admin.Operators(d.db)
+	must(t, err)
+	add := func(name, ns string) {
+		t.Helper()
+		_, err := operators.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts(admin.OperatorName, name, admin.OperatorNamespace, ns)})
+		must(t, err)
+	}
+	for i := range maxOperatorsShown {
+		add(fmt.Sprintf("aa%03d", i), "b")
+	}
+	zoe := d.inNamespace("a", "Zoe")
+	zoe.signIn("Zoe", goodPassword)
+	page := zoe.do(http.StatusOK, "/console/operators")
+	zoe.wantText(page, "Zoe")
+	zoe.wantNoText(page, "aa000", "Not all operators are shown")
+	page = d.do(http.StatusOK, "/console/operators")
+	d.wantText(page, "aa199", "Not all operators are shown")
+	d.wantNoText(page, "Zoe")
+	maxOperatorsRead = 10
+	zoe.wantText(zoe.do(http.StatusOK, "/console/operators"), "Not all operators are shown")
 }

@@ -88,10 +88,13 @@ func (c *Console) table() []route {
 
 		{"GET /console/import", c.jobList("import", "Import accounts"), never},
 		{uploadRoute, c.startImport, unlessUpload}, // an upload starts a dry run
+		{"GET /console/import/{id}", c.mapping, never},
+		{"POST /console/import/{id}", c.applyMapping, never}, // shows a preview, or starts a dry run
 		{"GET /console/export", c.jobList("export", "Export accounts"), never},
 		{"POST /console/export", c.startExport, always},
 		{"GET /console/check", c.jobList("check", "Check"), never},
 		{"POST /console/check", c.startCheck, ifRepairConfirmed},
+		{"GET /console/jobs", c.jobList("", "Jobs"), never},
 		{"GET /console/jobs/{id}", c.job, never},
 		{"POST /console/jobs/{id}/stop", c.stopJob, never},
 		{"GET " + file, c.download, always},

@@ -27,10 +27,12 @@ var withoutPassword = map[string]string{
 	"GET /console/history": "shows no values", "GET /console/schema": "shows no accounts", "GET /console/status": "shows no accounts",
 	"GET /console/retired": "shows a page of UIDs",
 	"GET /console/keys":    "shows no secrets", "GET /console/import": "shows a form", "GET /console/export": "shows a form",
-	"GET /console/new":      "shows a form",
-	"GET /console/security": "shows no secrets", "GET /console/operators": "shows no accounts",
+	"GET /console/import/{id}":  "shows ten lines of the operator's own upload",
+	"POST /console/import/{id}": "shows ten lines of the operator's own upload, or tries it",
+	"GET /console/new":          "shows a form",
+	"GET /console/security":     "shows no secrets", "GET /console/operators": "shows no accounts",
+	"GET /console/check": "shows a form", "GET /console/jobs": "shows progress", "GET /console/jobs/{id}": "shows progress",
 	"POST /console/passkey/add": "the library asks for a session that was verified", "POST /console/passkey/verify": "proves nothing by itself",
-	"GET /console/check": "shows a form", "GET /console/jobs/{id}": "shows progress",
 }
 
 // withForm lists forms that ask for the password only if they do more than show or try something.

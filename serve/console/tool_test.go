@@ -3,8 +3,10 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/schema"
@@ -16,7 +18,7 @@ import (
 func TestSearchBox(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
-	for _, path := range []string{"/console", "/console/find", "/console/types/user", "/console/types/user/u1", "/console/new", "/console/history", "/console/import", "/console/export", "/console/check", "/console/schema", "/console/keys", "/console/operators", "/console/status", "/console/security"} {
+	for _, path := range []string{"/console", "/console/find", "/console/types/user", "/console/types/user/u1", "/console/new", "/console/history", "/console/import", "/console/export", "/console/check", "/console/jobs", "/console/schema", "/console/keys", "/console/operators", "/console/status", "/console/security"} {
 		body := d.do(http.StatusOK, path)
 		if !strings.Contains(body, `<input id="q" name="q" type="search"`) {
 			t.Errorf("%s has no search box", path)
@@ -293,7 +295,19 @@ func TestHistoryFilters(t *testing.T) {
 		d.wantNoText(body, "192.0.2.7", "Alice:")
 		d.wantText(d.do(http.StatusOK, at+"?until=2020-01-01"), "There are no events")
 		d.wantText(d.do(http.StatusOK, at+"?until=2099-01-01"), "Bob: The application created")
-		d.wantText(d.do(http.StatusUnprocessableEntity, at+"?until=yesterday"), "Not a date: write 2026-11-20")
+		for _, name := range []string{"from", "until"} {
+			d.wantText(d.do(http.StatusUnprocessableEntity, at+"?"+name+"=yesterday"), "Not a date: write 2026-11-20")
+		}
+		now := time.Now().UTC()
+		ago, soon := now.Add(-time.Hour).Format("2006-01-02 15:04"), now.Add(2*time.Minute).Format("2006-01-02T15:04")
+		between := d.do(http.StatusOK, at+"?"+url.Values{"from": {ago}, "until": {soon}}.Encode())
+		d.wantText(between, "Bob: The application created")
+		if got := inputValue(between, "from"); got != ago {
+			t.Errorf("the form has %q, want %q", got, ago)
+		}
+		for _, none := range []string{"?from=" + soon, "?until=" + url.QueryEscape(ago)} {
+			d.wantText(d.do(http.StatusOK, at+none), "There are no events")
+		}
 		d.wantText(d.do(http.StatusNotFound, at+"?account=carol"), "Nobody has “carol”.")
 	})
 }

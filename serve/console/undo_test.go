@@ -84,6 +84,30 @@ func TestUndoIsOwn(t *testing.T) {
 	must(t, err)
 	offers(removed, false)
 
+	added = d.do(http.StatusSeeOther, at+"/tags", "add", "staff")
+	code := regexp.MustCompile(`&undo=([^&]+)`).FindString(added)
+	if code == "" {
+		t.Errorf("%s has no code", added)
+	}
+	for _, forged := range []string{"?done=tags&removed=admin", "?done=tags&added=other", "?done=tags&added=staff"} {
+		offers(at+forged, false)
+		offers(at+forged+"&undo=", false)
+		offers(at+forged+code, forged == "?done=tags&added=staff")
+	}
+	d.createAccount("u2", "name", "Bob")
+	other := d.do(http.StatusSeeOther, "/console/types/user/u2/tags", "add", "staff")
+	offers(other, true)
+	offers(strings.Replace(added, "u1", "u2", 1), false) // the code is for another account
+	_, err = newOperator(t, d, "Paul")
+	must(t, err)
+	paul := d.newBrowser()
+	paul.signIn("Paul", goodPassword)
+	paul.do(http.StatusSeeOther, "/console/types/user/u2/tags", "add", "new")
+	offers(other, false)
+	again := d.do(http.StatusSeeOther, at+"/tags", "add", "second")
+	offers(again, true)
+	offers(added, false) // it was not the last change
+
 	silent := openWith(t, "memory:", false)
 	silent.createAccount("u1", "name", "Alice")
 	silent.wantNoText(silent.do(http.StatusOK, silent.post(http.StatusSeeOther, at+"/disable")), "Undo")

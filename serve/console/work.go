@@ -140,7 +140,24 @@ type upload struct {
 	Path, Name      string
 	Type, Duplicate string
 	CSV             bool
-	Import          string // ID of the job that imports it after the dry run
+	Columns         map[string]string // what columns of CSV become, by their names; "" leaves one out
+	Import          string            // ID of the job that imports it after the dry run
+}
+
+// options returns how to import the upload.
+func (u upload) options(dry bool) transfer.ImportOptions {
+	o := transfer.ImportOptions{Type: u.Type, CSV: u.CSV, OnDuplicate: u.Duplicate, DryRun: dry}
+	for name, to := range u.Columns {
+		if to == "" {
+			o.Ignore = append(o.Ignore, name)
+			continue
+		}
+		if o.Map == nil {
+			o.Map = map[string]string{}
+		}
+		o.Map[name] = to
+	}
+	return o
 }
 
 // importJob starts a job that imports an upload or, if dry is set, reports what an import would do.
@@ -171,7 +188,8 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 		}
 		defer kept.Close()
 		rejects := &rejectsFile{file: kept, left: maxRejects}
-		o := transfer.ImportOptions{Type: u.Type, CSV: u.CSV, OnDuplicate: u.Duplicate, DryRun: dry, Rejects: rejects, Refused: w.addRefused}
+		o := u.options(dry)
+		o.Rejects, o.Refused = rejects, w.addRefused
 		report, err := transfer.Import(ctx, db, &meteredFile{File: file, read: func(n int64) { w.setProgress(min(n, info.Size()), info.Size()) }}, o)
 		text := importText(report, dry)
 		if report.Refused > 0 {

@@ -47,7 +47,7 @@ func newAttribute(name, kind string, more ...any) map[string]any {
 	return a
 }
 
-// schemas returns the schemas of users, with the attributes that are stored, and of groups.
+// schemas returns the schema of groups, and that of users with the stored attributes.
 func (c *call) schemas() []resource {
 	id := newAttribute("id", "string", "caseExact", true, "mutability", "readOnly", "returned", "always", "uniqueness", "server")
 	external := newAttribute("externalId", "string", "caseExact", true)

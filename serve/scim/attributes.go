@@ -13,10 +13,10 @@ import (
 type edit struct {
 	attributes map[string]*string
 	active     *bool
-	addresses  *addressEdit // in place of the attribute emails, if requests may set several
+	addresses  *addressEdit // replaces the attribute emails if requests may set several values
 }
 
-// newEdit returns an empty edit. several says that requests may set several values of emails.
+// newEdit returns an empty edit. several means that requests may set several values of emails.
 func newEdit(several bool) *edit {
 	e := &edit{attributes: map[string]*string{}}
 	if several {
@@ -25,7 +25,7 @@ func newEdit(several bool) *edit {
 	return e
 }
 
-// set adds a step, which is about one attribute, to the edit.
+// set adds a step on one attribute to the edit.
 func (e *edit) set(s step) error {
 	if s.at.name == "emails" && e.addresses != nil {
 		return e.addresses.add(s)
@@ -123,8 +123,8 @@ func (e *edit) setName(at target, v any) error {
 	return nil
 }
 
-// setEmails sets the one address that is stored: the primary one, or else the one of type work, or
-// else the one without a type. It ignores other addresses.
+// setEmails sets the only stored address: the primary one, or else the one of type work, or else
+// the one without a type. It ignores other addresses.
 func (e *edit) setEmails(at target, v any) error {
 	switch work, supported := matchesWork(at.which); {
 	case !supported:
@@ -170,8 +170,8 @@ func (e *edit) setEmails(at target, v any) error {
 	return e.put("emails", best)
 }
 
-// matchesWork reports whether a filter selects the address that is stored, and whether the filter
-// is supported.
+// matchesWork reports whether a filter selects the stored address, and whether the filter is
+// supported.
 func matchesWork(which filter.Expression) (work, supported bool) {
 	switch f := which.(type) {
 	case nil:
@@ -204,8 +204,8 @@ func lookupFold(m map[string]any, name string) any {
 	return nil
 }
 
-// parseUser returns the edit that sets all attributes of a user. It ignores attributes that are
-// not stored or that only the server sets. several is as in newEdit.
+// parseUser returns the edit that sets all attributes of a user. It ignores attributes that are not
+// stored, and those that only the server sets. several means the same as for newEdit.
 func parseUser(body map[string]any, several bool) (*edit, error) {
 	e := newEdit(several)
 	for _, key := range slices.Sorted(maps.Keys(body)) {

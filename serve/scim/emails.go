@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// If the schema allows several values in the field of emails, emails has all of them. The field is
-// then also that of userName: the first value is userName and the primary address.
+// If the schema allows several values in the field of emails, emails has all of them. Then userName
+// is in the same field: its first value is userName and the primary address.
 
 // maxNamed limits the addresses that a request names in its values and filters.
 const maxNamed = 200
@@ -38,8 +38,8 @@ func (r *collection) addresses(e userdb.Entry) (all []address) {
 	return all
 }
 
-// kindOf returns the type of an address. The primary address is of type work if nothing else is
-// known about it, as for users who have only one, unless another address is.
+// kindOf returns the type of an address. A primary address without a type counts as type work,
+// unless another address has that type. Users with only one address rarely have a type for it.
 func kindOf(all []address, i int) string {
 	isWork := func(a address) bool { return strings.EqualFold(a.kind, workKind) }
 	if i == 0 && all[0].kind == "" && !slices.ContainsFunc(all, isWork) {
@@ -63,7 +63,8 @@ func emailsResource(all []address) []any {
 	return out
 }
 
-// An addressEdit holds the changes that a request makes to emails, if these may be several.
+// An addressEdit holds the changes that a request makes to emails, if emails may have several
+// values.
 type addressEdit struct {
 	steps []addressStep
 	named int // addresses in values and filters
@@ -72,24 +73,25 @@ type addressEdit struct {
 // An addressStep is one operation on emails.
 type addressStep struct {
 	op     string         // add, remove, replace
-	which  []condition    // selects addresses; nil if the operation is about emails as a whole
+	which  []condition    // selects addresses; nil means emails as a whole
 	values []givenAddress // at most one if which is not nil
 }
 
-// A condition compares a sub-attribute of an address. An address must meet all of a step.
+// A condition compares a sub-attribute of an address. A step selects the addresses that meet all
+// its conditions.
 type condition struct {
 	sub     string // type, value, primary
 	text    string
 	primary bool
 }
 
-// A givenAddress holds what a request says about an address; nil stands for nothing.
+// A givenAddress holds the members of an address in a request; nil means that a member is missing.
 type givenAddress struct {
 	text, kind *string
 	primary    *bool
 }
 
-// inList returns v without "primary": false, which in a list says nothing: directories send an
+// inList returns v without "primary": false, which means nothing in a list: directories send an
 // address twice if it has two types.
 func (v givenAddress) inList() givenAddress {
 	if v.primary != nil && !*v.primary {
@@ -134,7 +136,7 @@ func (a *addressEdit) add(s step) (err error) {
 	default:
 		one.values, err = parseAddresses(s.v, "value")
 		if len(one.values) == 0 && s.op == "remove" {
-			return err // a list of none
+			return err // an empty list
 		}
 	}
 	if err != nil {
@@ -149,7 +151,7 @@ func (a *addressEdit) add(s step) (err error) {
 
 var errTooManyNamed = badRequest(invalidValue, "the request names more than %d emails", maxNamed)
 
-// conditions returns the conditions that a filter on emails consists of.
+// conditions returns the conditions of a filter on emails.
 func (a *addressEdit) conditions(which filter.Expression) ([]condition, error) {
 	switch f := which.(type) {
 	case nil:
@@ -241,12 +243,13 @@ type addressList struct {
 	field string
 	all   []address
 
-	// named says that the request sets userName. That is then the first address, whichever is said
-	// to be primary: Entra ID calls the work address primary, and userName may be another one.
+	// named means that the request sets userName. Then userName is the first address, whichever the
+	// request calls primary: Entra ID calls the work address primary, and userName may be another
+	// one.
 	named bool
 
-	// Canonical forms of the addresses that the request sets, and removes by their values, and says
-	// to be primary or not.
+	// Canonical forms of the addresses that the request sets, removes by their values, marks as
+	// primary, and marks as not primary.
 	set, gone, primary, notPrimary []string
 }
 
@@ -351,7 +354,7 @@ func (l *addressList) apply(s addressStep) error {
 	return nil
 }
 
-// addOne adds an address unless the user has it, and sets what else the request says about it.
+// addOne adds an address unless the user has it, and sets its type and primary from the request.
 func (l *addressList) addOne(a address, v givenAddress) {
 	l.set = append(l.set, a.canonical)
 	i := l.indexOf(a.canonical)
@@ -365,8 +368,8 @@ func (l *addressList) addOne(a address, v givenAddress) {
 	l.setPrimary(i, v.inList())
 }
 
-// setPrimary makes the address at an index the first if the request says that it is primary and
-// does not set userName.
+// setPrimary makes the address at an index the first if the request marks it as primary and does
+// not set userName.
 func (l *addressList) setPrimary(i int, v givenAddress) {
 	canonical := l.all[i].canonical
 	switch {
@@ -380,7 +383,7 @@ func (l *addressList) setPrimary(i int, v givenAddress) {
 	}
 }
 
-// replaceAll makes the given addresses those of the user.
+// replaceAll replaces the user's addresses by the given ones.
 func (l *addressList) replaceAll(values []givenAddress) {
 	before := l.all
 	l.all = nil
@@ -400,10 +403,10 @@ func (l *addressList) replaceAll(values []givenAddress) {
 	}
 }
 
-// putFirst puts the first address in front if no other one is primary. was is the first one so far,
-// which stays if it is among the addresses or is userName. Else the first is one of type work, or
-// one without a type. Addresses of other types alone leave the first as it is, so that they rename
-// nobody.
+// putFirst chooses the first address and moves it to the front, for a request that marks none as
+// primary. was is the first address so far. It stays first if it is among the new addresses or is
+// userName. Otherwise an address of type work becomes the first, or else one without a type. If all
+// have other types, was is added again and stays first, so that they rename nobody.
 func (l *addressList) putFirst(was address) {
 	ofKind := func(kind string) int {
 		return slices.IndexFunc(l.all, func(a address) bool { return strings.EqualFold(a.kind, kind) })
@@ -453,8 +456,8 @@ func hasCondition(which []condition, sub string) bool {
 	return slices.ContainsFunc(which, func(c condition) bool { return c.sub == sub })
 }
 
-// removeSelected removes the addresses that meet all conditions. The first one, which is also
-// userName, stays unless the conditions name its value.
+// removeSelected removes the addresses that meet all conditions. The first address, which is also
+// userName, stays unless a condition names its value.
 func (l *addressList) removeSelected(which []condition) {
 	for _, i := range slices.Backward(l.selected(which)) {
 		switch {
@@ -466,8 +469,8 @@ func (l *addressList) removeSelected(which []condition) {
 	}
 }
 
-// changeSelected gives the addresses that meet all conditions what the request says. If it says a
-// value, they become that one address, which is added if no address meets the conditions.
+// changeSelected changes the addresses that meet all conditions. If the request has a value, one
+// address with that value replaces them, or is added if no address meets the conditions.
 func (l *addressList) changeSelected(s addressStep) error {
 	found, v := l.selected(s.which), s.values[0]
 	if len(found) == 0 && s.op == "remove" {
@@ -503,13 +506,13 @@ func (l *addressList) changeSelected(s addressStep) error {
 	return nil
 }
 
-// put makes a the address in place of those at the given indexes, which are in ascending order, and
-// returns its index. It adds a if there are none, or if the only one is userName, which the request
-// sets.
+// put replaces the addresses at the given indexes, which are in ascending order, by a and returns
+// the index of a. It adds a if there are no indexes, or if the only one is that of userName and the
+// request sets userName.
 func (l *addressList) put(a address, found []int) int {
 	if l.named && len(found) > 0 && found[0] == 0 && l.all[0].canonical != a.canonical {
 		if found = found[1:]; strings.EqualFold(l.all[0].kind, a.kind) {
-			l.all[0].kind = "" // the type is that of the address, which userName is not
+			l.all[0].kind = "" // the type moves to the new address
 		}
 	}
 	at, old := len(l.all), l.indexOf(a.canonical)
@@ -520,7 +523,7 @@ func (l *addressList) put(a address, found []int) int {
 		at = old
 	}
 	if old >= 0 && !slices.Contains(found, old) {
-		a.text = l.all[old].text // the mark of verification belongs to its spelling
+		a.text = l.all[old].text // keep the spelling, which its mark of verification belongs to
 	}
 	if a.kind == "" && at < len(l.all) {
 		a.kind = l.all[at].kind

@@ -50,7 +50,7 @@ func patchBody(operations string) string {
 }
 
 // describeEmails returns the addresses of a user as "a/work* b/home": without their domain, with
-// their types, and with an asterisk at those that are primary. userName must be the first.
+// their types, and with an asterisk after a primary one. userName must be the first.
 func (d directory) describeEmails(user map[string]any) string {
 	d.t.Helper()
 	var words []string
@@ -98,7 +98,7 @@ func (d directory) wantSound() {
 // twoEmails are the addresses of a user before a change.
 const twoEmails = `[{"value":"a@","type":"work","primary":true},{"value":"b@","type":"home"}]`
 
-// TestEmailsOfResources checks which addresses a POST and a PUT give a user.
+// TestEmailsOfResources checks the addresses of a user after a POST and a PUT.
 func TestEmailsOfResources(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newMapped(t, s, 4, mapsEmail)
@@ -168,7 +168,7 @@ func (d directory) wantRefused(want, method, path, body string) {
 	d.wantError(status, kind, method, path, body)
 }
 
-// TestEmailsOfPatches checks how operations change the addresses of a user.
+// TestEmailsOfPatches checks the addresses of a user after operations of a PATCH.
 func TestEmailsOfPatches(t *testing.T) {
 	const (
 		home    = `emails[type eq \"home\"]`
@@ -316,7 +316,7 @@ func TestEmailsOfPatches(t *testing.T) {
 	})
 }
 
-// TestEmailsFilter checks which users a filter on several addresses finds.
+// TestEmailsFilter checks the number of users that a filter on several addresses finds.
 func TestEmailsFilter(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newMapped(t, s, 4, mapsEmail)
@@ -332,7 +332,7 @@ func TestEmailsFilter(t *testing.T) {
 			`emails[type eq "home"].value eq "b@"`:            1,
 			`emails[type eq "work"].value eq "b@"`:            0,
 			`emails[type eq "home"].value eq "a@"`:            0,
-			`emails[type eq "work"].value eq "c@"`:            1, // as for users who have only one
+			`emails[type eq "work"].value eq "c@"`:            1, // as for one address
 			`emails[type eq "work"].value eq "d@"`:            0,
 			`emails eq "nobody@"`:                             0,
 			`emails eq "no address"`:                          0,
@@ -366,8 +366,8 @@ func TestEmailsFilter(t *testing.T) {
 	})
 }
 
-// TestSingleEmail checks that users of a type that allows one address have one, as before, and that
-// the schemas say what a type allows.
+// TestSingleEmail checks that users have one address, as before, if their type allows only one, and
+// that the schemas describe what a type allows.
 func TestSingleEmail(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newMapped(t, s, 0, mapsEmail)
@@ -405,8 +405,8 @@ func TestSingleEmail(t *testing.T) {
 	})
 }
 
-// emailsSchema returns what the schema of users says about emails: the types, the uniqueness of a
-// value, and the mutability.
+// emailsSchema returns properties of emails from the schema of users: the types, the uniqueness of
+// a value, and the mutability.
 func emailsSchema(t *testing.T, many int, mapping Mapping) string {
 	t.Helper()
 	h, err := New(Options{Mapping: mapping})
@@ -458,8 +458,8 @@ func TestEmailsNotMapped(t *testing.T) {
 	})
 }
 
-// TestEmailsAreUnverified checks that an address from a directory proves nothing, and that a change
-// of the other addresses keeps what the owner of an account has proved.
+// TestEmailsAreUnverified checks that an address from a directory is not verified, and that an
+// address that the owner has verified stays verified if the directory changes others.
 func TestEmailsAreUnverified(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newMapped(t, s, 4, mapsEmail)
@@ -502,8 +502,8 @@ func TestEmailsAreUnverified(t *testing.T) {
 	})
 }
 
-// TestEmailsAtOnce checks that an address that several requests give to different users at once
-// goes to one of them.
+// TestEmailsAtOnce checks that only one user gets an address if several requests give it to
+// different users at the same time.
 func TestEmailsAtOnce(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newMapped(t, s, 4, mapsEmail)
@@ -534,7 +534,7 @@ func TestEmailsAtOnce(t *testing.T) {
 	})
 }
 
-// TestEmailsUsage checks that the limit of the size of a response counts every value.
+// TestEmailsUsage checks that every value counts towards the size limit of a response.
 func TestEmailsUsage(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testdb.House())
 	var texts []string

@@ -23,8 +23,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Detail }
 
-// ErrorCode returns the code for the status. It returns [userdb.CodeUsage] if there is no other, as
-// for a filter that cannot be parsed.
+// ErrorCode returns the code for the status. It returns [userdb.CodeUsage] if no other code fits,
+// as for a filter that cannot be parsed.
 func (e *Error) ErrorCode() userdb.Code {
 	for _, code := range []userdb.Code{userdb.CodeNotFound, userdb.CodeDuplicate, userdb.CodeOther} {
 		if status, _ := code.SCIM(); status == e.Status {
@@ -34,7 +34,7 @@ func (e *Error) ErrorCode() userdb.Code {
 	return userdb.CodeUsage
 }
 
-// Write writes the error as the response. It keeps headers that are set already.
+// Write writes the error as the response. It keeps headers that are already set.
 func (e *Error) Write(w http.ResponseWriter) {
 	body := map[string]any{"schemas": []string{urnError}, "status": strconv.Itoa(e.Status), "detail": e.Detail}
 	if e.Type != "" {
@@ -72,8 +72,8 @@ const (
 // ErrPartial reports that a request failed after some of its changes were made.
 var ErrPartial = errors.New("only a part was done")
 
-// markPartial marks err with ErrPartial, because some changes were made before it. done says which,
-// for the client. It does not mark ErrNotFound: the resource was deleted, and the changes with it.
+// markPartial marks err with ErrPartial, because some changes were made before it. done tells the
+// client which. It does not mark ErrNotFound: the resource was deleted, and the changes with it.
 func markPartial(done string, err error) error {
 	if err == nil || errors.Is(err, userdb.ErrNotFound) {
 		return err
@@ -83,14 +83,14 @@ func markPartial(done string, err error) error {
 
 var errNotFound = &Error{http.StatusNotFound, "", "there is no such resource"}
 
-// isAbsent reports whether err says that a lookup found nothing. This includes values that no entry
-// can have.
+// isAbsent reports whether err means that a lookup found nothing. This includes values that no
+// entry can have.
 func isAbsent(err error) bool {
 	return errors.Is(err, userdb.ErrNotFound) || errors.Is(err, hints.ErrHint) || errors.Is(err, recordkey.ErrSyntax) || errors.Is(err, userdb.ErrInvalid)
 }
 
-// idError returns errNotFound if err says that no resource has the id of the path, and err
-// otherwise.
+// idError returns errNotFound if err means that no resource has the id of the path. Otherwise it
+// returns err.
 func idError(err error) error {
 	if err != nil && !errors.Is(err, userdb.ErrInvalid) && isAbsent(err) {
 		return errNotFound
@@ -134,8 +134,8 @@ var attributeNames = func() map[string]string {
 	return names
 }()
 
-// whyTaken says why a value is taken. A directory may know that a value is held, because it has all
-// accounts of its type.
+// whyTaken returns the reason why a value is taken. A directory may know that a value is held,
+// because it manages all accounts of its type.
 func whyTaken(err error) string {
 	if refused, is := errors.AsType[*userdb.FieldError](err); is && refused.Rule == "held" {
 		return "a resource that had this value holds it for a time"
@@ -143,8 +143,7 @@ func whyTaken(err error) string {
 	return "another resource has this value"
 }
 
-// publicError returns the SCIM error for an error of the library if there is one, and err
-// otherwise.
+// publicError returns the SCIM error for an error of the library. If there is none, it returns err.
 func publicError(err error) error {
 	_, own := errors.AsType[*Error](err)
 	status, scimType := userdb.CodeOf(err).SCIM()

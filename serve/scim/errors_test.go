@@ -9,8 +9,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestErrorsAgreeWithTheTable checks that a directory receives the status and scimType that the
-// table of codes has for an error. The service answers all other errors itself.
+// TestErrorsAgreeWithTheTable checks that a directory receives the status and scimType of the table
+// of codes. The service answers all other errors itself.
 func TestErrorsAgreeWithTheTable(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		status, scimType := code.SCIM()

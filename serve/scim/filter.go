@@ -18,7 +18,7 @@ type term struct {
 	kind             *string // the type of an address that matches; nil for any
 }
 
-// addressType is the attribute of a term that only compares the type of an address.
+// addressType is the attribute of a term that compares only the type of an address.
 const addressType = "emails.type"
 
 // hasIndex reports whether users can be looked up with the term.
@@ -55,9 +55,8 @@ var filterable = map[string][]string{
 	urnGroup: {"id", "externalid", "displayname", "members", "members.value"},
 }
 
-// parseFilter returns the terms of a filter, of which a resource must match all. It returns at
-// least one term, and at most one for each attribute. several says that emails may have several
-// values.
+// parseFilter returns the terms of a filter. A resource must match all of them. It returns at least
+// one term, and at most one for each attribute. several means that emails may have several values.
 func parseFilter(urn, text string, several bool) ([]term, error) {
 	if len(text) > maxFilter {
 		return nil, badRequest(invalidFilter, "the filter is too long")
@@ -78,7 +77,7 @@ func parseFilter(urn, text string, several bool) ([]term, error) {
 	}
 	seen := map[string]bool{}
 	for _, t := range all {
-		if seen[t.attribute] { // each takes a lookup for each resource
+		if seen[t.attribute] { // each term costs a lookup for each resource
 			return nil, badRequest(invalidFilter, "the filter names an attribute twice")
 		}
 		seen[t.attribute] = true
@@ -157,7 +156,7 @@ func parseValueFilter(e filter.Expression, several bool) (t term, err error) {
 	return t, nil
 }
 
-// parseComparison returns the attribute and the text of a comparison, whose operator must be eq.
+// parseComparison returns the attribute and the text of a comparison. The operator must be eq.
 func parseComparison(urn string, e *filter.AttributeExpression) (name, value string, err error) {
 	raw, ok := e.CompareValue.(string)
 	if text := []byte(`"` + raw + `"`); !ok || e.Operator != filter.EQ || !strictjson.Whole(text) || json.Unmarshal(text, &value) != nil {
@@ -181,9 +180,9 @@ func attributeName(urn string, p filter.AttributePath) string {
 
 var afterBracket = regexp.MustCompile(`^\]\.(\w+\s+\w+\s+"(?:[^"\\]|\\.)*")`)
 
-// moveIntoBrackets rewrites emails[type eq "work"].value eq "x", which directories send although
-// the RFC does not define it, as emails[type eq "work" and value eq "x"]. It leaves quoted text
-// unchanged.
+// moveIntoBrackets rewrites emails[type eq "work"].value eq "x" as emails[type eq "work" and value
+// eq "x"]. Directories send the first form although the RFC does not define it. It leaves quoted
+// text unchanged.
 func moveIntoBrackets(text string) string {
 	var out strings.Builder
 	quoted := false

@@ -18,7 +18,7 @@ func isBadRequest(err error) bool {
 }
 
 // FuzzFilter checks that a filter is either refused or has at least one term, and that its terms
-// name only attributes that may be named.
+// name only attributes that filters may name.
 func FuzzFilter(f *testing.F) {
 	for _, text := range []string{
 		`userName eq "a"`, `emails[type eq "work"].value eq "b"`, `emails[type eq "work" and value eq "b"]`, `members[value eq "x"]`, `a and b`, `(id eq "1") and externalId eq "\""`,
@@ -104,8 +104,8 @@ func FuzzPatch(f *testing.F) {
 	})
 }
 
-// checkAddresses applies an edit to no addresses and to some, and returns a bad request or an error
-// about what an edit must never do.
+// checkAddresses applies an edit to an empty and to other lists of addresses. It returns a bad
+// request, or an error if the edit breaks a rule of lists.
 func checkAddresses(edit addressEdit) error {
 	if edit.named > maxNamed {
 		return fmt.Errorf("names %d addresses", edit.named)

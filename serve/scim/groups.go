@@ -87,7 +87,8 @@ func (c *call) readGroup() (g groupEdit, err error) {
 }
 
 // reserveMembers waits until the response may have the members of the group, if the request wants
-// them. Requests that change the group call it first, because afterwards they could not be refused.
+// them. Requests that change the group call it before the change, because they cannot be refused
+// afterwards.
 func (c *call) reserveMembers() error {
 	var s search
 	if s.readAttributes(c); !s.wants(urnGroup, "members") {

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// newHolding returns a directory whose users keep what they give up: their addresses and external
-// IDs are held, and their UIDs are retired.
+// newHolding returns a directory whose users hold the addresses and external IDs that they give up,
+// and whose UIDs are retired.
 func newHolding(t *testing.T, s *testdb.Site) directory {
 	t.Helper()
 	sc, hour := testdb.House(), schema.Period(time.Hour)
@@ -31,7 +31,7 @@ func newHolding(t *testing.T, s *testdb.Site) directory {
 	return d
 }
 
-// verify makes the first address of a user one that its owner reads.
+// verify marks the first address of a user as verified.
 func (d directory) verify(id string) {
 	d.t.Helper()
 	users := d.Type(d.t, UserType)
@@ -45,7 +45,7 @@ func (d directory) verify(id string) {
 }
 
 // TestHeldValues checks that no request gives a user an address or an external ID that another user
-// has given up and holds, and that the user itself gets it back.
+// holds, and that the holder can get it back.
 func TestHeldValues(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newHolding(t, s)
@@ -98,8 +98,8 @@ func TestHeldValues(t *testing.T) {
 	})
 }
 
-// TestUntypedExternalID checks an externalId that the schema makes an identifier whose values
-// nobody types: no two users have it, also if both ask at once, it may be the userName of another
+// TestUntypedExternalID checks an externalId that the schema makes an untyped identifier: no two
+// users have the same one, even if both ask at the same time, it may be the userName of another
 // user, and filters find users by it.
 func TestUntypedExternalID(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {

@@ -11,17 +11,16 @@ var (
 	maxFound   = 1000   // entries that a filter selects
 	maxMembers = 50_000 // members in the response
 
-	// maxBytes is the size of the entries kept for the response, which the last read may exceed,
-	// and of the members.
+	// maxBytes limits the size of the entries and members kept for the response. The last read may
+	// exceed it.
 	maxBytes = 8 << 20
 
-	// stepBytes is the size of the entries after which one step of a listing ends. It does not
-	// depend on what the request has read before, because a repeated step must read the same
-	// entries.
+	// stepBytes is the size of entries at which one step of a listing ends. It does not depend on
+	// earlier reads of the request, because a repeated step must read the same entries.
 	stepBytes = 4 << 20
 )
 
-// A usage counts what a request keeps for its response.
+// A usage counts the entries and members that a request keeps for its response.
 type usage struct{ entries, bytes, members, memberBytes int }
 
 // add counts entries.
@@ -51,7 +50,7 @@ func (u usage) withMembers(members []member) usage {
 	return u
 }
 
-// tooManyMembers reports whether the response has more members than it may.
+// tooManyMembers reports whether the response has too many members.
 func (u usage) tooManyMembers() bool { return u.members > maxMembers || u.memberBytes > maxBytes }
 
 var (
@@ -59,8 +58,8 @@ var (
 	errTooManyMembers = badRequest(tooMany, "the group has more members than one response may list; use excludedAttributes=members")
 )
 
-// collect returns all entries that a query selects, except damaged ones. It returns
-// errTooManyFound if the request would keep more than it may.
+// collect returns all entries that a query selects, except damaged ones. It returns errTooManyFound
+// if the request would exceed its limits.
 func (c *call) collect(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err error) {
 	q.Limit, q.MaxBytes = maxCount, stepBytes
 	for {
@@ -79,8 +78,8 @@ func (c *call) collect(t *userdb.Type, q userdb.Query) (all []userdb.Entry, err 
 	}
 }
 
-// keep appends entries that a filter has selected to all. It returns errTooManyFound if the request
-// would keep more than it may.
+// keep appends the entries that a filter has selected to all. It returns errTooManyFound if the
+// request would exceed its limits.
 func (c *call) keep(all []userdb.Entry, some ...userdb.Entry) ([]userdb.Entry, error) {
 	if c.used.add(some); c.used.entries > maxFound || c.used.bytes > maxBytes {
 		return nil, errTooManyFound

@@ -31,8 +31,8 @@ func (d directory) resources(path string) (ids []string, total int) {
 }
 
 // TestMembersWithoutUsers checks that members are listed and added without reading the users, and
-// that a response has a limit on members and on their bytes: a page ends before it, and a request
-// for a larger group is refused.
+// that the number and the bytes of members in a response are limited: a page ends before the limit,
+// and a request for a larger group is refused.
 func TestMembersWithoutUsers(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, schema.User())
@@ -151,7 +151,7 @@ func TestFiltersAreBounded(t *testing.T) {
 }
 
 // TestFilterGroups checks that a filter with too many parentheses is refused before it is parsed,
-// and that those in quoted text do not count.
+// and that parentheses in quoted text do not count.
 func TestFilterGroups(t *testing.T) {
 	nested := func(n int, text string) string {
 		return strings.Repeat("(", n) + `displayName eq "` + text + `"` + strings.Repeat(")", n)

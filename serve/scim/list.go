@@ -91,7 +91,7 @@ func (s *search) readQuery(c *call) error {
 	return nil
 }
 
-// readAttributes reads from the query which attributes to return and which to leave out.
+// readAttributes reads from the query the attributes to return and those to leave out.
 func (s *search) readAttributes(c *call) {
 	for _, param := range []struct {
 		name string
@@ -124,7 +124,7 @@ func (s search) wants(urn, name string) bool {
 	})
 }
 
-// project removes the attributes that are not wanted from a resource, and returns it.
+// project removes the unwanted attributes from a resource, and returns it.
 func (s search) project(urn string, all resource) resource {
 	for name := range all {
 		if !s.wants(urn, name) {
@@ -158,8 +158,8 @@ func listResponse(s search, total int64, page []resource) answer {
 	}}
 }
 
-// list returns one page of the entries of a type: those that match the filter, or all entries if
-// there is none. find returns the entries that match all terms of the filter.
+// list returns one page of the entries of a type that match the filter, or of all entries if there
+// is no filter. find returns the entries that match all terms of the filter.
 func (c *call) list(urn string, t *userdb.Type, s search, find func([]term) ([]userdb.Entry, error), toResource func(search, userdb.Entry) (resource, error)) (answer, error) {
 	if err := c.meter.Reserve(c.ctx); err != nil {
 		return answer{}, err

@@ -15,8 +15,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// Fields that every provisioned user has in addition to the mapped ones, and the name of the
-// tertiary record that holds the tags.
+// Every provisioned user has these fields in addition to the mapped ones, and its tags in this
+// tertiary record.
 const (
 	externalField = "externalId"
 	addedField    = "added"
@@ -26,7 +26,7 @@ const (
 // A groupKey identifies a group by the namespace and the type of its users, and by its id or name.
 type groupKey struct{ namespace, typ, idOrName string }
 
-// withName returns g with the given id or name, whose case makes no difference.
+// withName returns g with the given id or name, case-folded.
 func (g groupKey) withName(idOrName string) groupKey {
 	g.idOrName = schema.Type{Fold: schema.FoldCasefold}.Canonical(idOrName)
 	return g
@@ -142,8 +142,8 @@ func (o Options) fields(t schema.Type) (Mapping, error) {
 	return m, nil
 }
 
-// Reserves reports whether a field is one that the server and directories rely on: externalId,
-// added, or a field of the mapping. The field of userName is not, because visitors sign up with it.
+// Reserves reports whether the server and directories rely on a field: externalId, added, or a
+// field of the mapping. The field of userName is not among them, because visitors sign up with it.
 func (o Options) Reserves(field string) bool {
 	switch field {
 	case externalField, addedField:
@@ -154,8 +154,8 @@ func (o Options) Reserves(field string) bool {
 	return o.Mapping.names(field)
 }
 
-// withSCIM returns a copy of a type with what SCIM requires: indexes to find users by, and an order
-// to list them in.
+// withSCIM returns a copy of a type with the indexes and the order that SCIM needs to find and list
+// users.
 func withSCIM(t schema.Type, m Mapping) (schema.Type, error) {
 	fields, tertiary := map[string]schema.Field{}, map[string]schema.Tertiary{}
 	for name, f := range t.Fields {

@@ -24,7 +24,7 @@ const tagPrefix = "scim:"
 // A memberSet describes changes to the members of a group.
 type memberSet struct {
 	replace bool            // whether to remove all members except those in want
-	want    map[string]bool // whether the user with a UID is to be a member
+	want    map[string]bool // by UID: whether the user shall be a member
 }
 
 func (w *memberSet) set(uid string, in bool) {
@@ -86,8 +86,7 @@ func memberUIDs(v any) (uids []string, err error) {
 	return uids, nil
 }
 
-// uids returns the UIDs that are to be added or, if in is false, those that are to be removed. They
-// are sorted.
+// uids returns the UIDs to add or, if in is false, those to remove. They are sorted.
 func (w memberSet) uids(in bool) (uids []string) {
 	for uid, member := range w.want {
 		if member == in {
@@ -98,7 +97,7 @@ func (w memberSet) uids(in bool) (uids []string) {
 	return uids
 }
 
-// checkMembers returns an error if a user that is to be added does not exist.
+// checkMembers returns an error if a new member does not exist.
 func (c *call) checkMembers(w memberSet) error {
 	v := view.Of(c.db)
 	t, err := v.Type(c.users.Name())
@@ -127,7 +126,7 @@ func (c *call) checkMembers(w memberSet) error {
 
 var errNoUser = badRequest(invalidValue, "members: a value is not the id of an existing user")
 
-// memberBatch is the number of members that are checked in one round trip.
+// memberBatch is the number of members to check in one round trip.
 const memberBatch = 1000
 
 // taggedUIDs yields the UIDs of the users that carry a tag, in batches. It does not read the users.
@@ -160,7 +159,7 @@ type member struct {
 }
 
 // membersOf returns the members of a group, sorted by UID. It returns errTooManyMembers if the
-// response would have more than it may.
+// response would have too many.
 func (c *call) membersOf(e userdb.Entry) ([]member, error) {
 	members, used := []member{}, c.used // without members, JSON has an empty list
 	for _, tag := range memberTags(e) {
@@ -192,8 +191,8 @@ func sortMembers(members []member) []member {
 	return slices.CompactFunc(members, func(a, b member) bool { return a.Value == b.Value })
 }
 
-// memberTags returns the tags that make a user a member of a group: the stored one, and the group's
-// own, which members carry before they get the stored one and after they lose it.
+// memberTags returns the tags that make a user a member of a group: the stored one and the group's
+// own. Members carry the group's own before they get the stored one and after they lose it.
 func memberTags(e userdb.Entry) []string {
 	stored, own := e.Text(admin.GroupTag), tagPrefix+e.UID()
 	if stored == own {
@@ -216,13 +215,13 @@ func (c *call) isMember(uid string, e userdb.Entry) (bool, error) {
 	return false, nil
 }
 
-// bulkMembers is the number of members above which applyMembers first reads who carries the tag
-// already.
+// bulkMembers is the number of members above which applyMembers first reads who already carries the
+// tag.
 const bulkMembers = 100
 
-// applyMembers adds a tag to the users that become members of a group. From those that cease to be
-// members, it removes the tag and the group's own one. Each user is changed separately. If
-// applyMembers is interrupted, the changes made so far stay, and the next attempt skips them.
+// applyMembers adds a tag to the new members of a group. From former members, it removes the tag
+// and the group's own tag. It changes each user separately. If applyMembers is interrupted, the
+// changes made so far stay, and the next attempt skips them.
 func (r *collection) applyMembers(ctx context.Context, id, tag string, w memberSet) error {
 	removeTags := func(uid string) error {
 		_, err := r.users.Tags(hints.UID(uid)).Remove(ctx, tag, tagPrefix+id)
@@ -258,7 +257,7 @@ func (r *collection) applyMembers(ctx context.Context, id, tag string, w memberS
 	})
 }
 
-// isTooManyTags reports whether err says that a user has as many tags as the schema allows.
+// isTooManyTags reports whether err means that a user has as many tags as the schema allows.
 func isTooManyTags(err error) bool {
 	field, ok := errors.AsType[*userdb.FieldError](err)
 	return ok && field.Field == tagsName && field.Rule == "max"

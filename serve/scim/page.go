@@ -10,22 +10,22 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// maxSteps limits how often entries are read for one page of a list. One read is enough unless
-// entries are damaged or large. A request that reaches the limit returns the entries that it has
-// found, or errTooFar if it has found none. The next request continues from there. Tests lower it.
+// maxSteps limits the reads for one page of a list. One read is enough unless entries are damaged
+// or large. A request that reaches the limit returns the entries that it has found, or errTooFar if
+// it has found none. The next request continues at that position. Tests lower it.
 var maxSteps = 8
 
-// A position is a place in a list. A list has the entries in the order in which they were added,
-// after those without a date.
+// A position is a place in a list. A list begins with the entries without a date. The others follow
+// in the order in which they were added.
 type position struct {
-	total  int64 // entries in the list, as far as known; more than passed unless the list has ended
+	total  int64 // known entries of the list; more than passed unless the list has ended
 	at     time.Time
 	passed int64  // entries before the position
-	next   string // Query.After; "" if the entries are to be found by their number
+	next   string // Query.After; "" means to find the entries by their number
 	ended  bool
 }
 
-// A listPlace names a position: its list, and the index from which it is the next page.
+// A listPlace names a position by its list and the index of its next entry.
 type listPlace struct {
 	list  string
 	start int64
@@ -36,8 +36,8 @@ const (
 	maxPositions = 1000
 )
 
-// savePosition stores the position of a list at start. The page that begins there then continues
-// where the page before it ended, even if entries were deleted or added meanwhile.
+// savePosition stores the position of a list at start. So the page that begins there continues
+// where the previous page ended, even if entries were deleted or added meanwhile.
 func (h *Handler) savePosition(name string, start int64, pos position) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -118,7 +118,7 @@ func numbered(format string, n int) []string {
 	return all
 }
 
-// maxRoundTrips is how many round trips a page may take, whatever its size.
+// maxRoundTrips is the maximum number of round trips of a page of any size.
 const maxRoundTrips = 20
 
 // TestUndated checks that users without a date are listed once, before all others, and that a page
@@ -162,7 +162,7 @@ func TestUndated(t *testing.T) {
 				t.Errorf("page after the last user: got %q, %d, %v; want no users, 1020", some, total, err)
 			}
 		}
-		clear(l.h.positions) // as another process, or the same later
+		clear(l.h.positions) // like another process, or this one later
 		if got, _, err := l.page(t, 891, 20); err != nil || !slices.Equal(got, want[890:910]) {
 			t.Errorf("a page from the middle: got %q, %v; want %q", got, err, want[890:910])
 		}
@@ -199,9 +199,9 @@ func TestDamagedPage(t *testing.T) {
 	}
 }
 
-// TestPagesAmongWriters lists users whom an import made, and others come and go: between the pages,
-// users with and without a date are added everywhere in the order, and users of pages before and
-// after are deleted. Everybody who stays is listed exactly once, and each page takes few round
+// TestPagesAmongWriters lists imported users while others are added and deleted. Between the pages,
+// it adds users with and without a date everywhere in the order, and deletes users of earlier and
+// later pages. Every user who stays must be listed exactly once, and each page must take few round
 // trips.
 func TestPagesAmongWriters(t *testing.T) {
 	const users, pageSize = 120_000, 100

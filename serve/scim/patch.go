@@ -12,7 +12,7 @@ import (
 const (
 	maxOperations  = 2000
 	maxParsed      = 200      // paths that need the parser
-	maxParsedBytes = 16 << 10 // of these paths together
+	maxParsedBytes = 16 << 10 // total length of these paths
 )
 
 // A patch holds the body of a PATCH request.
@@ -88,8 +88,8 @@ func (r *patchReader) steps(p patch) (all []step, err error) {
 	return all, nil
 }
 
-// expand returns the steps that an operation on a path consists of. There may be several if the
-// path denotes the resource itself.
+// expand returns the steps of an operation on a path. There may be several if the path denotes the
+// resource itself.
 func (r *patchReader) expand(s step, path string) (all []step, err error) {
 	at, unsupported, err := r.parsePath(path)
 	if err != nil || unsupported {
@@ -103,7 +103,7 @@ func (r *patchReader) expand(s step, path string) (all []step, err error) {
 		return nil, badRequest(invalidValue, "without a path, the value must be an object")
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
-		if has(readOnly, strings.ToLower(name)) { // Okta sends these along
+		if has(readOnly, strings.ToLower(name)) { // Okta sends them with every change
 			continue
 		}
 		some, err := r.expand(step{op: s.op, v: members[name]}, name)

@@ -39,7 +39,7 @@ func has(all []string, name string) bool { return slices.Contains(all, name) }
 type target struct {
 	name, sub string            // in lower case
 	which     filter.Expression // selects among several values; nil selects all
-	path      string            // as the request has it, for errors
+	path      string            // as in the request, for errors
 }
 
 var wholeResource = target{} // denotes the resource itself
@@ -51,8 +51,8 @@ var simplePath = func() *regexp.Regexp {
 	return regexp.MustCompile(`^` + name + `(?:\[` + name + ` +(?i:eq) +"([^"\\[:cntrl:]]*)"\])?(?:\.` + name + `)?$`)
 }()
 
-// parseSimplePath returns what [filter.ParsePath] returns for a path that matches simplePath, which
-// may follow a URN. It reports whether the path has this form.
+// parseSimplePath returns the result of [filter.ParsePath] for a path that matches simplePath, with
+// or without a URN before it. It reports whether the path has this form.
 func parseSimplePath(urn, text string) (p filter.Path, ok bool) {
 	if n := len(urn); len(text) > n && text[n] == ':' && strings.EqualFold(text[:n], urn) {
 		p.AttributePath.URIPrefix, text = &urn, text[n+1:]
@@ -77,8 +77,8 @@ func parseSimplePath(urn, text string) (p filter.Path, ok bool) {
 	return p, true
 }
 
-// split returns the parts of a path. Once too many paths of the request needed the parser, it
-// refuses further ones.
+// split returns the parts of a path. If too many paths of the request need the parser, it refuses
+// the rest.
 func (r *patchReader) split(text string) (filter.Path, error) {
 	if p, ok := parseSimplePath(r.urn, text); ok {
 		return p, nil
@@ -143,7 +143,7 @@ func pathError(path string) error {
 // maxQuoted limits the bytes of a request that an error repeats.
 const maxQuoted = 100
 
-// quoted returns a text of a request as an error repeats it.
+// quoted returns a text of a request in the form for errors.
 func quoted(text string) string {
 	if len(text) > maxQuoted {
 		return strconv.Quote(strings.ToValidUTF8(text[:maxQuoted], "")) + "…"

@@ -25,7 +25,8 @@ func spellings(name string, n int) (all []string) {
 	return all
 }
 
-// TestParsedPaths checks how many paths of a PATCH request reach the parser, which is slow.
+// TestParsedPaths checks the number of paths of a PATCH request that reach the parser, which is
+// slow.
 func TestParsedPaths(t *testing.T) {
 	members := map[string]int{}
 	for _, name := range spellings("title", 15) {
@@ -67,7 +68,7 @@ func TestParsedPaths(t *testing.T) {
 // urnCorp is the URN of an extension that is not stored.
 const urnCorp = "urn:ietf:params:scim:schemas:extension:Corp:2.0:User"
 
-// FuzzSimplePath checks that a path that needs no parser means the same to the parser.
+// FuzzSimplePath checks that the parser returns the same result for a path that does not need it.
 func FuzzSimplePath(f *testing.F) {
 	for _, text := range []string{
 		"ims", "name.givenName", "$ref", "a-b_c9.$d", "9a", "a.b.c", "a.", "", "é", "a\n", "a b", `emails[type eq "work"].value`, `members[value  EQ  "x"]`, `a[b eq ""]`,

@@ -24,14 +24,14 @@ import (
 // Prefix is the path under which all SCIM resources lie.
 const Prefix = "/scim/v2"
 
-// Options describe how directories see accounts. The zero Options suit accounts that are identified
-// by an email address.
+// Options describe how directories see accounts. The zero Options suit accounts that an email
+// address identifies.
 type Options struct {
 	// UserName is the identifying field that holds userName. If it is "", the field is email.
 	UserName string
-	// Mapping holds the fields of emails, displayName and the parts of name. If it does not
-	// contain emails, emails shows the field of userName, if that holds an address, and requests
-	// cannot change it.
+	// Mapping holds the fields of emails, displayName and the parts of name. If it does not contain
+	// emails and the field of userName holds an address, emails shows that field, and requests
+	// cannot change it through emails.
 	Mapping Mapping
 	// Namespace is the path of the namespace that is served. Keys of Tags that name no namespace
 	// mean this one.
@@ -55,13 +55,13 @@ type Handler struct {
 	tags    map[groupKey]string
 
 	mu          sync.Mutex
-	preparing   map[string]chan struct{} // full while the collection of that name is being prepared
+	preparing   map[string]chan struct{} // by collection name; full during its preparation
 	collections map[string]*collection
 	positions   map[listPlace]position
 	figures     figures.Cache
 }
 
-// A collection holds what one directory sees: the users of one type in one namespace, and their
+// A collection is the view of one directory: the users of one type in one namespace, and their
 // groups.
 type collection struct {
 	h      *Handler
@@ -81,7 +81,7 @@ func New(o Options) (*Handler, error) {
 	return &Handler{options: o, tags: tags, preparing: map[string]chan struct{}{}, collections: map[string]*collection{}, positions: map[listPlace]position{}}, err
 }
 
-// Prepare adds what SCIM needs to the stored schema of a type: an index on the field externalId, an
+// Prepare adds to the stored schema of a type what SCIM needs: an index on the field externalId, an
 // order by the field "added", and an index on tags. It brings existing entries up to date while
 // other programs keep running. It also retags the members of groups whose tag changed in
 // [Options.Tags]. namespace is the path of the namespace of db.
@@ -124,8 +124,8 @@ func (h *Handler) cached(name string) *collection {
 	return h.collections[name]
 }
 
-// preparation returns the channel that is full while the collection with a name is being prepared.
-// Each collection has its own, so that a directory with much to prepare does not hold up others.
+// preparation returns the channel that is full during the preparation of the collection with a
+// name. Each collection has its own, so that a slow one does not delay other directories.
 func (h *Handler) preparation(name string) chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -180,10 +180,10 @@ func (r *collection) open(ctx context.Context, db *userdb.DB, typ string) error 
 
 // A Meter limits how much memory responses take.
 type Meter interface {
-	// Reserve waits until the response may have as many entries or members as one request may
-	// read. Calling it again does nothing.
+	// Reserve waits until there is memory for as many entries or members as one request may read.
+	// Another call does nothing.
 	Reserve(context.Context) error
-	// Charge replaces what the response reserved by the size of its body. It returns an error if
+	// Charge replaces the reservation by the size of the response's body. It returns an error if
 	// the body must not be sent.
 	Charge(body any) error
 }
@@ -212,7 +212,7 @@ type answer struct {
 func (a answer) write(w http.ResponseWriter) {
 	if a.location != "" {
 		w.Header().Set("Location", a.location)
-		if a.body != nil { // it is what a GET of the location returns
+		if a.body != nil { // the body is that of a GET of the location
 			w.Header().Set("Content-Location", a.location)
 		}
 	}
@@ -232,8 +232,8 @@ var operations = map[string]operation{
 	"GET Schemas/*": getSchema,
 }
 
-// Serve handles a request for the users of a type of db. If it returns an error, it has not written
-// a response: the caller does, with [Error.Write] for an *Error.
+// Serve handles a request for the users of a type of db. If it returns an error, it has written no
+// response. The caller then writes one: for an *Error, with [Error.Write].
 func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB, namespace, typ string, meter Meter) error {
 	do, c, err := route(w.Header(), req)
 	if err != nil {
@@ -259,7 +259,7 @@ func (h *Handler) Serve(w http.ResponseWriter, req *http.Request, db *userdb.DB,
 	return nil
 }
 
-// IsDiscovery reports whether a request asks for what the service says about itself, which anybody
+// IsDiscovery reports whether a request asks for the service's description of itself, which anybody
 // may read.
 func IsDiscovery(req *http.Request) bool {
 	kind, _, _ := strings.Cut(strings.Trim(strings.TrimPrefix(req.URL.Path, Prefix), "/"), "/")
@@ -267,7 +267,7 @@ func IsDiscovery(req *http.Request) bool {
 }
 
 // Describe serves a request for which IsDiscovery reports true. It reads nothing from the store. t
-// is the type of the users. Errors are as those of Serve.
+// is the type of the users. Its errors are those of Serve.
 func (h *Handler) Describe(w http.ResponseWriter, req *http.Request, t schema.Type) error {
 	do, c, err := route(w.Header(), req)
 	if err != nil {
@@ -322,7 +322,7 @@ func route(answer http.Header, req *http.Request) (operation, *call, error) {
 	return nil, nil, &Error{http.StatusMethodNotAllowed, "", "the path does not support this method"}
 }
 
-// baseURL returns the beginning of the addresses of resources.
+// baseURL returns the URL to which the paths of resources are added.
 func baseURL(req *http.Request) string {
 	scheme := "http"
 	// A proxy sets X-Forwarded-Proto. A client that forges it deceives only itself.
@@ -337,8 +337,8 @@ func (c *call) url(kind, id string) string {
 	return c.base + kind + "/" + strings.ReplaceAll(url.PathEscape(id), ".", "%2E")
 }
 
-// afterChange returns an error that occurred when the operation was complete. It says that the
-// change was made, unless the operation only reads.
+// afterChange returns the error for a failure after the operation. The error says that the change
+// was made, unless the operation only reads.
 func (c *call) afterChange(err error) error {
 	if c.reads {
 		return err

@@ -63,9 +63,8 @@ var (
 // maxRenames limits how often withTag starts again because the name of the group has changed.
 const maxRenames = 5
 
-// withTag gives a group the tag that its name and id call for, and calls do with that tag. If the
-// group gets another tag in the meantime, withTag calls do again. It returns the group in its final
-// state.
+// withTag gives a group the tag for its name and id, and calls do with that tag. If the group gets
+// another tag in the meantime, withTag calls do again. It returns the group in its final state.
 func (r *collection) withTag(ctx context.Context, id string, do func(ctx context.Context, tag string) error) (e userdb.Entry, err error) {
 	own := tagPrefix + id
 	for renames := 0; renames < maxRenames; {
@@ -109,14 +108,14 @@ func (r *collection) withTag(ctx context.Context, id string, do func(ctx context
 		case ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded):
 			return e, err
 		}
-		// Otherwise only the time under the lock is up, and the next attempt continues.
+		// Otherwise only the lock's time is up, and the next attempt continues.
 	}
 	return e, errRenamed
 }
 
 // takeTag makes a group the only one that stores a mapped tag, and gives the tag to its members. It
 // returns errRenamed if the tag is no longer mapped to the group, or if the group still stores
-// another one. The caller holds the lock of the tag.
+// another mapped tag. The caller holds the lock of the tag.
 func (r *collection) takeTag(ctx context.Context, id, tag string) (userdb.Entry, error) {
 	e, err := r.groups.Find(ctx, hints.UID(id))
 	if err != nil {
@@ -172,9 +171,10 @@ func (r *collection) giveUpTag(ctx context.Context, id, mapped string) error {
 	return err
 }
 
-// moveTag replaces a tag by another one at all users that carry it. If a user has as many tags as
-// the schema allows, the old tag is removed first, and if the user has even more, it is only
-// removed: one such user must not keep a tag that a group has given up, nor stop a whole directory.
+// moveTag replaces a tag by another one for all users that carry it. If a user has as many tags as
+// the schema allows, it removes the old tag first. If the user has even more, it only removes the
+// old tag: one such user must neither keep a tag that a group has given up nor stop a whole
+// directory.
 func (r *collection) moveTag(ctx context.Context, from, to string) error {
 	for uids, err := range r.taggedUIDs(ctx, from) {
 		if err != nil {
@@ -219,9 +219,9 @@ func (r *collection) retagAll(ctx context.Context) error {
 	return nil
 }
 
-// A lock is a record that holds a random name and the time by the server's clock at which it was
-// taken. After lockLife, others assume that its holder has died, and remove it. The holder stops
-// after lockWork, well before that.
+// A lock is a record that holds a random name and the time of the server's clock when it was taken.
+// After lockLife, others assume that its holder has died, and remove it. The holder stops after
+// lockWork, well before that.
 const (
 	lockLife = time.Minute
 	lockWork = 40 * time.Second
@@ -237,8 +237,8 @@ const (
 	lockExternal = "externalId"
 )
 
-// withLock calls do while it holds the lock of a value of a kind, which no two requests of any
-// process hold at a time. It cancels the context of do before others may remove the lock.
+// withLock calls do while it holds the lock of a value of a kind. No two requests of any process
+// hold a lock at the same time. It cancels the context of do before others may remove the lock.
 func (r *collection) withLock(ctx context.Context, kind, value string, do func(context.Context) error) error {
 	key, err := r.lockKey(kind, value)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// dropLocks removes the locks of interrupted requests, as other requests do after a minute.
+// dropLocks removes the locks of interrupted requests. Other requests would do so after a minute.
 func (d directory) dropLocks() {
 	d.t.Helper()
 	for keys := d.Raw.Scan(d.Ctx, 0, "*tag-lock*", 1000).Iterator(); keys.Next(d.Ctx); {
@@ -30,8 +30,8 @@ func (d directory) dropLocks() {
 	}
 }
 
-// A crash is a hook that lets a number of commands through. It fails every command after them, with
-// an error after which nobody tries again.
+// A crash is a hook that lets a number of commands through and fails every later command. Its error
+// stops all retries.
 type crash struct{ left atomic.Int64 }
 
 func (c *crash) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -58,9 +58,9 @@ func (c *crash) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// TestInterruptedRename interrupts the renaming of a mapped group at each command. A new group with
-// the mapped name then gets the tag for itself. No group loses or gains members, neither by the
-// interruption nor when the new group gets the tag nor when the renaming is repeated.
+// TestInterruptedRename interrupts the renaming of a mapped group at each command. Then a new group
+// with the mapped name takes the tag. No group may lose or gain members: not at the interruption,
+// not when the new group takes the tag, and not when the renaming is repeated.
 func TestInterruptedRename(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, schema.User())
@@ -140,8 +140,8 @@ func (h *interruption) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 	return func(ctx context.Context, cmds []redis.Cmder) error { h.check(); return next(ctx, cmds) }
 }
 
-// TestRenamesAtOnce gives a second group the mapped name at each command of the request with which
-// the first group gives up the name. No member of either group becomes a member of the other.
+// TestRenamesAtOnce gives a second group the mapped name at each command of the request that takes
+// the name from the first group. No member of either group may become a member of the other.
 func TestRenamesAtOnce(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, schema.User())
@@ -234,8 +234,8 @@ func TestTagsChangeGroups(t *testing.T) {
 	})
 }
 
-// TestTagsOfFullUser checks that a user who has as many tags as the schema allows, or more, does
-// not stop groups from changing their tags.
+// TestTagsOfFullUser checks that a user with as many tags as the schema allows, or more, does not
+// stop groups from changing their tags.
 func TestTagsOfFullUser(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		limited := schema.User()
@@ -314,8 +314,8 @@ func TestLockOfTag(t *testing.T) {
 	})
 }
 
-// A blockade is a hook that stops commands about the groups of a type until open is closed. It
-// closes reached at the first of them.
+// A blockade is a hook that stops commands about the groups of a type until open is closed. At the
+// first command it closes reached.
 type blockade struct {
 	typ     string
 	reached chan struct{}

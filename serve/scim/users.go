@@ -45,8 +45,8 @@ func (c *call) userResource(_ search, e userdb.Entry) (resource, error) {
 }
 
 // facets returns the facets that an edit sets, by field; nil removes the facet. If userName and
-// emails share a field, userName takes precedence; unless the mapping names that field for emails,
-// emails only show it. If the field of emails may have several values, editAddresses sets it.
+// emails share a field, userName takes precedence, and emails cannot change the field unless the
+// mapping names it. If the field of emails may have several values, editAddresses sets it.
 func (c *call) facets(e *edit) map[string]*string {
 	all := map[string]*string{}
 	for attribute, text := range e.attributes {
@@ -63,16 +63,16 @@ func (c *call) facets(e *edit) map[string]*string {
 	return all
 }
 
-// withExternalID calls write, which gives the user with an id, or a new one if id is "", the
-// externalId of an edit. It returns an error if another user has it. No two requests give the same
-// externalId to different users at the same time. If the schema makes externalId an identifier, the
-// store sees to that.
+// withExternalID calls write, which stores the externalId of an edit in the user with the given id,
+// or in a new user if id is "". It returns an error if another user has the same externalId. It
+// holds a lock, so that no two requests give one externalId to different users. If the schema makes
+// externalId an identifier, the store ensures that instead.
 func (c *call) withExternalID(id string, e *edit, write func(context.Context) error) error {
 	external := e.attributes["externalid"]
 	if external == nil || c.identifiesBy(externalField) {
 		return write(c.ctx)
 	}
-	if id != "" { // a user keeps what it has, even if others have it too
+	if id != "" { // a user keeps its externalId, even if others also have it
 		now, err := c.users.Find(c.ctx, hints.UID(id))
 		if err != nil {
 			return err

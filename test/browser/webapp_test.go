@@ -241,6 +241,7 @@ func (b *browser) testPasswords() {
 	b.wantProblem("new", "At least 8 characters")
 	b.submit("/account/password", "old", password, "new", "battery staple horse")
 	b.onPage("Your account", "Your password has been changed.")
+	b.link("ann@example.com") // the notice
 	b.signOut()
 	b.visit("/forgot")
 	b.onPage("Forgotten password")
@@ -257,6 +258,7 @@ func (b *browser) testPasswords() {
 	b.wantProblem("password", "At least 8 characters")
 	b.submit("/reset", "password", password)
 	b.onPage("Your account", "Your password has been changed.")
+	b.link("ann@example.com") // the notice
 	b.visit(reset)
 	b.onPage("This does not work")
 }

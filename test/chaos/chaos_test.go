@@ -118,7 +118,7 @@ func newRun(t *testing.T, ctx context.Context, kind string, seed uint64) *run {
 		openSlots: map[int64]bool{}, files: map[string]string{}, ok: map[string]int{}, all: map[string]int{},
 	}
 	t.Setenv(runEnv, logs)
-	t.Cleanup(r.end) // after the cleanups of the servers, which are registered later
+	t.Cleanup(r.end) // runs after the cleanups of the servers, which are registered later
 	if r.events, err = os.Create(filepath.Join(logs, "events.log")); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +186,7 @@ func (r *run) print(format string, args ...any) {
 	}
 }
 
-// log writes a line to events.log, for those who look for the cause of a failure.
+// log writes a line to events.log, for people who search for the cause of a failure.
 func (r *run) log(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,7 +200,7 @@ func (r *run) process(i int) *process {
 	return r.processes[i]
 }
 
-// startClient starts client i. life says how many processes were client i before this one.
+// startClient starts client i. life is the number of processes that were client i before this one.
 func (r *run) startClient(i, life int) {
 	o := config{Number: i, Life: life, Seed: r.seed, Kind: r.kind, Addrs: r.addrs(), Services: r.serviceAddrs, Key: r.key, Epoch: int(r.epoch.Load())}
 	o.History = filepath.Join(r.logs, "client-"+o.name()+".jsonl")

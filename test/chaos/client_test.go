@@ -30,9 +30,9 @@ import (
 // without it is the parent.
 const clientEnv = "USERDB_CHAOS_CLIENT"
 
-// A config says what a process is, a client or a service, and holds what it needs to know.
+// A config describes a process, which is a client or a service.
 type config struct {
-	Number, Life int // Life says how many processes with this number have been replaced
+	Number, Life int // Life is the number of replaced processes with this number
 	Seed         uint64
 	Kind         string // kind of store
 	Addrs        []string
@@ -83,7 +83,7 @@ func TestClient(t *testing.T) {
 	}
 	c.epochChanged, c.epoch = sync.NewCond(&c.mu), c.Epoch
 	c.rnd = rand.New(rand.NewPCG(c.Seed, uint64(c.Number)<<32|uint64(c.Life)))
-	c.proxy = redistest.NewProxy(t, &redistest.Server{}) // only its dialer is used
+	c.proxy = redistest.NewProxy(t, &redistest.Server{}) // the client uses only its dialer
 	go c.readCommands()
 	if err := c.openStore(t.Context()); err != nil {
 		t.Fatal(err)
@@ -184,9 +184,9 @@ func (c *client) waitForEpoch() int {
 	return c.epoch
 }
 
-// askRandom asks one random question. For a swap, it asks several. After some creates it removes
-// the tags at once, perhaps before they are in place. It ends some sessions as soon as they have
-// begun, before another client can.
+// askRandom asks one random question, or several for a swap. After some creates it removes the tags
+// at once, perhaps before they are in place. It ends some sessions as soon as they have begun,
+// before another client can end them.
 func (c *client) askRandom(ctx context.Context, epoch int) {
 	q := randomQuestion(c.rnd, c.tag)
 	c.must(c.addSecret(&q, epoch))

@@ -30,8 +30,8 @@ func role(node *redis.Client, r *run) string {
 	return text
 }
 
-// master returns the node of shard i that is the master now. Only the nemesis changes that. It
-// waits, because a node that has just started may not answer yet.
+// master returns the node of shard i that is the master now. Only the nemesis changes the master.
+// master waits, because a node that has just started may not answer yet.
 func (r *run) master(i int) (found *redistest.Server) {
 	r.waitUntil(fmt.Sprintf("shard %d has a master", i), func() bool {
 		for _, node := range r.shards[i].nodes {
@@ -84,7 +84,7 @@ func (r *run) failover(i int) {
 	old, replica := r.raw[r.master(i)], r.raw[r.replica(i)]
 	r.must(replica.ClusterFailover(r.ctx).Err())
 	leads := func(node *redis.Client) bool { return strings.Contains(role(node, r), "role:master") }
-	// For a moment both may say that they are the master.
+	// For a moment both may report that they are the master.
 	for begin := time.Now(); !leads(replica) || leads(old); time.Sleep(20 * time.Millisecond) {
 		// After twice its time-out of a failover, Redis has certainly given up.
 		if time.Since(begin) > 11*time.Second {
@@ -97,9 +97,9 @@ func (r *run) failover(i int) {
 }
 
 // adoptOrphans gives the master of shard i the slots that a failover left without a master. We saw
-// Redis 7.0 do that. The old master had received a slot shortly before. The new master did not take
-// it over, but counted it as the old master's until that node announced that it was a replica. The
-// records of the slot are at the new master, because they were replicated.
+// Redis 7.0 leave such slots. The old master had received a slot shortly before. The new master did
+// not take it over, but counted it as the old master's until that node announced that it was a
+// replica. The records of the slot are at the new master, because they were replicated.
 func (r *run) adoptOrphans(i int) {
 	master := r.raw[r.master(i)]
 	var orphans []int
@@ -148,7 +148,7 @@ type move struct {
 	from, to int // shards
 }
 
-// openSlot begins to move the slot of a key to another shard: from now on the slot is half open. It
+// openSlot begins to move the slot of a key to another shard, which leaves the slot half open. It
 // returns nil if the slot is already moving.
 func (r *run) openSlot(key string) *move {
 	slot, err := r.raw[r.cluster.Nodes[0]].ClusterKeySlot(r.ctx, key).Result()
@@ -172,7 +172,7 @@ func (r *run) id(node *redis.Client) string {
 	return id
 }
 
-// shardOf returns the shard whose master says that it serves a slot.
+// shardOf returns the shard whose master reports that it serves a slot.
 func (r *run) shardOf(slot int64) int {
 	for i := range r.shards {
 		for _, line := range r.nodes(r.raw[r.master(i)]) {
@@ -235,7 +235,7 @@ func (r *run) closeSlot(m *move) {
 	delete(r.openSlots, m.slot)
 }
 
-// waitForAgreement waits until all nodes agree which master serves which slots.
+// waitForAgreement waits until all nodes agree on the master of each slot.
 func (r *run) waitForAgreement() {
 	r.waitReady()
 	if r.kind != kindCluster {
@@ -252,8 +252,8 @@ func (r *run) waitForAgreement() {
 	r.t.Fatal(err)
 }
 
-// checkAgreement returns an error that shows how two nodes disagree about which master serves which
-// slots, or nil if all agree.
+// checkAgreement returns an error that shows how two nodes disagree about the masters of slots, or
+// nil if all agree.
 func (r *run) checkAgreement() error {
 	var first string
 	for _, node := range r.cluster.Nodes {
@@ -282,9 +282,10 @@ func TestAdoptOrphans(t *testing.T) {
 	r.must(err)
 	r.must(r.cluster.Client().Set(r.ctx, "k", "v", 0).Err())
 	i := r.shardOf(slot)
-	// The master comes first, because it would tell the others that it serves the slot.
+	// The master must forget the slot first, because it would tell the others that it serves the
+	// slot.
 	for _, node := range slices.Concat([]*redistest.Server{r.master(i)}, r.cluster.Nodes) {
-		_ = r.raw[node].ClusterDelSlots(r.ctx, int(slot)).Err() // it may know already
+		_ = r.raw[node].ClusterDelSlots(r.ctx, int(slot)).Err() // the node may already know
 	}
 	r.adoptOrphans(i)
 	r.waitForAgreement()

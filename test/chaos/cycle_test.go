@@ -179,13 +179,13 @@ func (r *run) readBack(e int) (ops []op) {
 		ops = append(ops, r.askUntilAnswered(c, question{Verb: "find", Field: -1, Value: v}))
 	}
 	for n := range idempotencyKeys {
-		c.how = n % services // one has a clock that is ahead, the other behind
+		c.how = n % services // the clock of one is ahead, that of the other behind
 		ops = append(ops, r.askUntilAnswered(c, question{Verb: "once", UID: noAccount, Name: idempotencyKey(e, n)}))
 	}
 	return ops
 }
 
-// caller returns a caller for the parent's own questions.
+// caller returns a caller for the parent's questions.
 func (r *run) caller(epoch int) caller {
 	return caller{r.users, r.members, epoch, 0, r.serviceAddrs, r.key}
 }
@@ -230,9 +230,9 @@ func (r *run) askUntilAnswered(c caller, q question) (o op) {
 	}
 }
 
-// rawDamage returns a function that reads all records and describes what is wrong with them, tags
-// inherited from a deleted account included. ops holds the operations by epoch. If repaired is set,
-// leftovers of interrupted operations also count.
+// rawDamage returns a function that reads all records and describes their damage, including tags
+// inherited from a deleted account. ops holds the operations by epoch. If repaired is set,
+// leftovers of interrupted operations also count as damage.
 func (r *run) rawDamage(ops map[int][]op, repaired bool) func() ([]string, error) {
 	return func() ([]string, error) {
 		begin := now()
@@ -288,8 +288,8 @@ func (r *run) finish(n *nemesis, minutes float64) {
 		repairs, r.progress(), n.done, cuts, sortedCounts(r.ok))
 }
 
-// maxRepairs is how many repairs may be needed. A repair does not touch a record on which a client
-// may still be working, even if that client was killed; a later repair does.
+// maxRepairs is the number of repairs that may be needed. A repair does not touch a record on which
+// a client may still be working, even if that client was killed. A later repair does.
 const maxRepairs = 4
 
 // check runs check.Run and returns the errors that it found.

@@ -6,8 +6,8 @@
 //	make chaos KIND=cluster MINUTES=10 SEED=7
 //
 // The store is a Redis Cluster, one server (KIND=one), or a master and its replica with Sentinels
-// (KIND=sentinel). Nothing in a run needs root. Each process has a clock of its own, an hour ahead,
-// an hour behind or right (view.Config.OwnClock). A full disk is a limit on the size of the
+// (KIND=sentinel). A run does not need root. Each process has its own clock, which is right, an
+// hour ahead or an hour behind (view.Config.OwnClock). A full disk is a limit on the size of the
 // server's files (prlimit), full memory is a setting of the server, and a missing permission is a
 // rule of its ACL.
 //

@@ -40,7 +40,7 @@ type question struct {
 	Password int8     `json:"password,omitempty"`
 	Tags     []string `json:"tags,omitempty"` // for create, tag and replace
 	Secret   string   `json:"secret,omitempty"`
-	ID       string   `json:"id,omitempty"`   // of a session
+	ID       string   `json:"id,omitempty"`   // ID of a session
 	Name     string   `json:"name,omitempty"` // idempotency key of once
 
 	List *testdb.ListQuestion `json:"list,omitempty"` // for list
@@ -58,7 +58,7 @@ type question struct {
 //   - odd: an answer that is not documented
 type answer struct {
 	What   string   `json:"what"`             // one of the words above
-	Fields []string `json:"fields,omitempty"` // those that are taken
+	Fields []string `json:"fields,omitempty"` // the fields with a taken value
 	// UID is the account that was found, -1 if none was, -2 if it belongs to another epoch.
 	UID int `json:"uid"`
 	// Facets are those of the entry that was written or found. If What is taken, they are those
@@ -69,24 +69,25 @@ type answer struct {
 	Secret   string   `json:"secret,omitempty"` // the secret that the call returned
 	// ID is the ID of a session, or the UID of an entry that is not one of the accounts.
 	ID   string             `json:"id,omitempty"`
-	Text string             `json:"text,omitempty"` // of the error
+	Text string             `json:"text,omitempty"` // text of the error
 	List *testdb.ListAnswer `json:"list,omitempty"`
-	// Late is how many milliseconds the call went on after its context ended, or 0 for less than
-	// grace.
+	// Late is the time in milliseconds that the call went on after its context ended, or 0 for less
+	// than grace.
 	Late int64 `json:"late,omitempty"`
 }
 
 // An op is a question with its answer, and the times at which they were recorded.
 type op struct {
 	Client     string
-	N          int // counts the operations of the client
+	N          int // number of the operation at its client
 	Epoch      int
 	Begin, End int64 // nanoseconds; End is math.MaxInt64 if it may still take effect
 	Ask        question
 	Answer     answer
 }
 
-// who returns the actor of the operation in histories and events. No other operation has it.
+// who returns the actor of the operation in histories and events. No other operation has this
+// actor.
 func (o op) who() string { return whoOf(o.Client, o.N) }
 
 func whoOf(client string, n int) string { return fmt.Sprintf("%s/%d", client, n) }
@@ -197,8 +198,7 @@ func (r *recorder) write(l line) error {
 	return err
 }
 
-// readHistory returns the operations that a client recorded. A last line that is incomplete does
-// not count.
+// readHistory returns the operations that a client recorded. It ignores an incomplete last line.
 func readHistory(path, client string) ([]op, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -85,7 +85,7 @@ func taken(o op, fields ...string) op {
 	return o
 }
 
-// TestJudge checks that the judge accepts possible histories, and finds what is wrong with
+// TestJudge checks that the judge accepts possible histories, and finds the violations in
 // impossible ones.
 func TestJudge(t *testing.T) {
 	one, two := facets{1, 0, 0}, facets{0, 1, 0}
@@ -184,7 +184,7 @@ func TestLines(t *testing.T) {
 		t.Errorf("a token that was issued twice: got %q, want one violation", got)
 	}
 	crossed := sequence(begin(0, "s"), useSecret("endid", 0, "s", "absent"), useSecret("check", 0, "s", "absent"), remove(0, "ok"))
-	// The reply to the endid was lost, and when it was sent again the account was gone.
+	// The reply to the endid was lost. When the command was sent again, the account was gone.
 	crossed[1].End = crossed[3].End + 1
 	if got := secretViolations(crossed); len(got) != 0 {
 		t.Errorf("the end of a session crossed by a delete: got %q, want no violation", got)
@@ -212,7 +212,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestShrink checks that shrink leaves little more of a long history than the operations that
+// TestShrink checks that shrink reduces a long history to little more than the operations that
 // contradict each other.
 func TestShrink(t *testing.T) {
 	one := facets{1, 0, 0}

@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 )
 
-// A verdict holds what the judge found in an epoch, or in all of them.
+// A verdict holds the judge's findings in one epoch or in all epochs.
 type verdict struct {
 	violations []string
 	histories  int

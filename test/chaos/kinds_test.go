@@ -73,7 +73,8 @@ func (r *run) waitReady() {
 	}
 }
 
-// connect returns a Redis client for a store. It dials with dial or, if that is nil, as usual.
+// connect returns a Redis client for a store. It dials with dial, or with the client's own dialer
+// if dial is nil.
 func connect(kind string, addrs []string, dial func(ctx context.Context, network, addr string) (net.Conn, error)) redis.UniversalClient {
 	switch kind {
 	case kindCluster:
@@ -131,7 +132,7 @@ func offset(info string) string {
 	return ""
 }
 
-// waitUntil waits until condition returns true, which the servers must bring about by themselves.
+// waitUntil waits until condition returns true. The servers must reach that state without help.
 func (r *run) waitUntil(what string, condition func() bool) {
 	for begin := time.Now(); !condition(); time.Sleep(20 * time.Millisecond) {
 		if r.ctx.Err() != nil {

@@ -37,8 +37,8 @@ func newPulse() *pulse {
 	return p
 }
 
-// timeCall calls a function with a context that ends after timeout. It returns how many
-// milliseconds the call went on after that, or 0 for less than grace.
+// timeCall calls a function with a context that ends after timeout. It returns the time in
+// milliseconds that the call went on after that, or 0 for less than grace.
 func (p *pulse) timeCall(ctx context.Context, timeout time.Duration, call func(context.Context)) int64 {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -50,8 +50,8 @@ func (p *pulse) timeCall(ctx context.Context, timeout time.Duration, call func(c
 	return 0
 }
 
-// A crowd consists of many goroutines, each of which changes an account of its own. While a server
-// does not answer, the lines of these changes fill every queue for the feed.
+// A crowd consists of many goroutines. Each changes its own account. While a server does not
+// answer, the lines of these changes fill every queue for the feed.
 const (
 	crowdSize    = 64
 	crowdTimeout = 500 * time.Millisecond // time limit of each call
@@ -81,7 +81,7 @@ func (c *client) crowd(ctx context.Context, hold time.Duration) {
 // changeInCrowd makes change n of an account. The first one creates it.
 func (c *client) changeInCrowd(ctx context.Context, uid string, n int) {
 	if n == 0 {
-		_, _ = c.users.Create(ctx, userdb.NewEntry{UID: uid}) // it may exist
+		_, _ = c.users.Create(ctx, userdb.NewEntry{UID: uid}) // the account may exist
 		return
 	}
 	// These changes touch only the entry, so most of them need the silent server only for the feed.

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// An eventLine holds the parts of a line of history, or of an event in the feed, that are compared.
+// An eventLine holds the compared parts of a line of history or of an event in the feed.
 type eventLine struct {
 	UID  string
 	Who  string
@@ -20,7 +20,7 @@ func (o op) lineBounds() (least, most int) {
 	switch o.Ask.Verb {
 	case "find", "get", "tags", "check", "invite", "once":
 		return 0, 0
-	case "list": // it may have changed nothing
+	case "list": // a list operation may have changed nothing
 		return 0, o.mostLines()
 	case "login":
 		// A login changes nothing. If its event cannot be added to the feed, it is only logged.
@@ -31,7 +31,7 @@ func (o op) lineBounds() (least, most int) {
 		return 0, o.mostLines()
 	}
 	if o.Answer.What == "ok" && !slices.Contains([]string{"update", "disable", "enable", "end", "endid"}, o.Ask.Verb) {
-		least = 1 // for the others, there may have been nothing to do
+		least = 1 // the others may have had nothing to do
 	}
 	return least, o.mostLines()
 }
@@ -128,7 +128,7 @@ const (
 )
 
 // withoutDropped removes from the events those that a full history may have dropped. It keeps the
-// newest, as many as kept says.
+// newest kept events.
 func withoutDropped(events, history []eventLine, kept int) []eventLine {
 	kept = min(kept, len(events))
 	left := slices.Clone(events[len(events)-kept:])

@@ -11,8 +11,8 @@ import (
 // reads lists the verbs that change nothing.
 var reads = []string{"find", "get", "login", "tags", "check"}
 
-// about reports whether an operation concerns an account, because it names the account or, for find
-// and login, found it.
+// about reports whether an operation concerns an account: it names the account or, for find and
+// login, found it.
 func (o op) about(uid int) bool {
 	if o.Ask.Verb == "find" || o.Ask.Verb == "login" {
 		return o.Answer.What == "ok" && o.Answer.UID == uid
@@ -194,8 +194,8 @@ func (h holder) afterWrite(v int8, o op) []any {
 	return []any{h}
 }
 
-// afterUnknown returns the possible holders after a write without an answer, if it took effect.
-// They follow only from the question.
+// afterUnknown returns the possible holders if a write without an answer took effect. They follow
+// only from the question.
 func (h holder) afterUnknown(v int8, q question) []any {
 	switch {
 	case q.Verb == "create" && h == nobody:
@@ -214,14 +214,14 @@ func (h holder) afterUnknown(v int8, q question) []any {
 		}
 	}
 	after := []any{holderOf(q.UID, f.changed(q).mask(v))}
-	if q.Change == "move" && f[q.Field] != v { // there may have been nothing to move
+	if q.Change == "move" && f[q.Field] != v { // the field may have had no value to move
 		after = append(after, h)
 	}
 	return after
 }
 
-// A model returns the state machine against which porcupine checks a history. The state machine
-// begins with an empty store or, if anything is set, in any state, as a part of a history does.
+// A model returns the state machine with which porcupine checks a history. The state machine begins
+// with an empty store. If anything is set, it begins in any state, for a part of a history.
 type model func(anything bool) porcupine.Model
 
 // accountModel returns the model of one account.

@@ -27,7 +27,7 @@ func chaosSchema(cost int) schema.Schema {
 
 func uidOf(epoch, uid int) string { return fmt.Sprintf("e%d-%d", epoch, uid) }
 
-// spelling returns one of three texts with the same canonical form, which stand for value v. They
+// spelling returns one of three texts that stand for value v and have the same canonical form. They
 // contain characters that keys escape.
 func spelling(epoch int, v int8, how int) string {
 	text := fmt.Sprintf("value %c/%d+{x}: y", 'a'+v-1, epoch)
@@ -40,11 +40,11 @@ func spelling(epoch int, v int8, how int) string {
 	return text
 }
 
-// canonical returns the canonical form of such a text.
+// canonical returns the canonical form of a text from spelling.
 func canonical(text string) string { return strings.Join(strings.Fields(strings.ToLower(text)), " ") }
 
-// valueOf returns the value of an epoch that a text stands for, 0 for an empty text and -1 for any
-// other text.
+// valueOf returns the value of an epoch for a text: 0 for an empty text, and -1 for a text of no
+// value.
 func valueOf(epoch int, text string) int8 {
 	if text == "" {
 		return 0
@@ -64,7 +64,8 @@ func facetsOf(epoch int, e userdb.Entry) (f facets) {
 	return f
 }
 
-// accountOf returns which account of an epoch an entry is, or -2 for any other entry.
+// accountOf returns the number of the account of an epoch that an entry is, or -2 for any other
+// entry.
 func accountOf(epoch int, e userdb.Entry) int {
 	uids := make([]string, accounts)
 	for i := range uids {

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// A step describes one thing that the nemesis does.
+// A step describes one act of the nemesis.
 type step struct {
 	kind   string
-	shard  int           // whose master is meant
-	client int           // which client is meant
+	shard  int           // the shard of the affected master
+	client int           // the affected client
 	uid    int           // account whose slots are moved
 	after  time.Duration // wait before the step
-	hold   time.Duration // how long it lasts
+	hold   time.Duration // duration of the step
 	// inside is the kind of a step that is carried out while slots are half open; "" for none.
 	inside string
 	// n is the number of replies or requests to lose, the delay in milliseconds, or the space left
@@ -69,9 +69,9 @@ var kinds = []string{
 var insideKinds = []string{"", "", "kill", "stop", "replies", "kill-client", "stop-client", "delay"}
 
 // texts lists texts that select the commands whose requests or replies are lost. Every call of a
-// script contains evalsha. The others are names that only some calls contain.
+// script contains evalsha. Only some calls contain the other names.
 var (
-	// rareTexts lists those that occur in few commands.
+	// rareTexts lists the texts that occur in few commands.
 	rareTexts = []string{"session_start", "session_end", "session_end", "issue", "redeem"}
 	texts     = append([]string{"evalsha", "create", "update", "delete"}, rareTexts...)
 )
@@ -117,7 +117,7 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 	return steps
 }
 
-// supported returns those steps that a kind of store allows.
+// supported returns the steps that a kind of store allows.
 func supported(kind string, steps []string) []string {
 	return slices.DeleteFunc(slices.Clone(steps), func(step string) bool {
 		return step == "move" && kind != kindCluster || step == "failover" && kind == kindOne
@@ -126,10 +126,11 @@ func supported(kind string, steps []string) []string {
 
 const (
 	stepsOfCycle = 6
-	// firstOfCycle is how many steps of a cycle are taken from firstSteps, until all were taken.
+	// firstOfCycle is the number of steps of a cycle that come from firstSteps, as long as any are
+	// left.
 	firstOfCycle = 4
-	// crowdHold is the least time for which the master does not answer a crowd. It is so long that
-	// calls that wait for the master are late.
+	// crowdHold is the minimum time for which the master does not answer a crowd. It is so long
+	// that calls that wait for the master are late.
 	crowdHold = 5 * time.Second
 )
 
@@ -158,7 +159,7 @@ func firstSteps(kind string) []step {
 	return slices.DeleteFunc(steps, func(s step) bool { return len(supported(kind, []string{s.kind})) == 0 })
 }
 
-// minCycles returns how many cycles it takes for all first steps.
+// minCycles returns the number of cycles that all first steps need.
 func minCycles(kind string) int { return (len(firstSteps(kind)) + firstOfCycle - 1) / firstOfCycle }
 
 // A nemesis carries out the steps of a plan, and counts them by kind.
@@ -222,8 +223,8 @@ func (n *nemesis) act(s step) {
 	}
 }
 
-// move moves the slots of an account, of its tags and of one of its SRKs to another
-// shard. It keeps the slots half open twice: before their records are moved, and after.
+// move moves the slots of an account, of its tags and of one of its SRKs to another shard. It keeps
+// the slots half open twice: before and after it moves their records.
 func (n *nemesis) move(s step) {
 	epoch := max(int(n.r.epoch.Load()), 1)
 	uid := uidOf(epoch, s.uid)
@@ -248,7 +249,7 @@ func (n *nemesis) move(s step) {
 	}
 }
 
-// planText describes a plan in one line.
+// planText returns a description of a plan in one line.
 func planText(steps []step) string {
 	texts := make([]string, len(steps))
 	for i, s := range steps {

@@ -17,15 +17,15 @@ type secret struct {
 	Epoch  int
 	UID    int
 	Secret string
-	ID     string // of a session
+	ID     string // ID of a session
 }
 
 // A pool holds the secrets that all clients got, so that a client can use those of another. It is a
-// file. All clients append to it, and each reads what the others have added.
+// file. All clients append to it, and each reads the lines of the others.
 type pool struct {
 	file *os.File
 	in   *bufio.Reader
-	part string // beginning of a line that is not complete yet
+	part string // beginning of an incomplete line
 	all  []secret
 }
 
@@ -46,7 +46,7 @@ func (p *pool) add(s secret) error {
 	return err
 }
 
-// pick returns a random secret of a kind and an epoch. It reports false if there is none.
+// pick returns a random secret of a kind and an epoch, or false if there is none.
 func (p *pool) pick(rnd *rand.Rand, kind string, epoch int) (found secret, is bool, err error) {
 	for {
 		text, err := p.in.ReadString('\n')

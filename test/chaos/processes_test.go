@@ -37,8 +37,8 @@ type process struct {
 }
 
 // starter returns a channel of jobs that one operating system thread carries out. A process with
-// Pdeathsig is killed when the thread that started it ends. This thread ends only when the parent
-// does, however that dies.
+// Pdeathsig is killed when the thread that started it ends. This thread ends only with the parent,
+// however the parent dies.
 var starter = sync.OnceValue(func() chan func() {
 	jobs := make(chan func())
 	go func() {
@@ -106,7 +106,7 @@ func (p *process) readOutput(output io.Reader) {
 	close(p.exited)
 }
 
-// cutCount returns how many connections the process has cut, as it last reported.
+// cutCount returns the number of connections that the process has cut, from its last report.
 func (p *process) cutCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -16,9 +16,9 @@ import (
 )
 
 // This file reads the records of Redis and parses them by the grammar in the documentation of
-// package userdb. It shares no code with what it judges.
+// package userdb. It shares no code with the library that it judges.
 
-// A record holds what one key stores.
+// A record holds the content of one key.
 type record struct {
 	kind    string
 	text    string
@@ -68,7 +68,7 @@ func readOne(ctx context.Context, node redis.UniversalClient, key string) (r rec
 	return r, err
 }
 
-// escapes replaces the characters that have a meaning in keys by their escapes.
+// escapes replaces the special characters of keys by their escapes.
 var escapes = strings.NewReplacer("+", "++", " ", "+_", "/", "+,", ":", "+.", "{", "+(", "}", "+)")
 
 func escaped(crumb string) string { return escapes.Replace(crumb) }
@@ -101,8 +101,8 @@ func parseKey(text string) (k key, ok bool) {
 // prk returns the key of the entry that the record belongs to.
 func (k key) prk() string { return escaped(k.typ) + "/" + escaped(k.field) + ":" + escaped(k.value) }
 
-// damage describes what is wrong with records. An interrupted operation may leave records behind
-// that have no effect. They count only if repaired is set.
+// damage describes the faults of records. An interrupted operation may leave records without
+// effect. They count only if repaired is set.
 func damage(all map[string]record, repaired bool) (found []string) {
 	owners, lists, srks := map[string]string{}, map[string]map[string]string{}, map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -155,7 +155,7 @@ func entryDamage(name string, k key, all map[string]record, owners map[string]st
 	}
 	if r.hash["~isa"] == "" {
 		if _, deleted := r.hash["~isa"]; deleted && !repaired {
-			return nil // the server refused the rest of the delete, which a repair finishes
+			return nil // the server refused the rest of the delete; a repair finishes it
 		}
 		for field := range r.hash {
 			if !strings.HasPrefix(field, "~") {

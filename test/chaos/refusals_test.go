@@ -21,7 +21,7 @@ var commands = []string{
 	"hdel", "hdel", "expire", "expire", "unlink", "pexpire", "persist", "srem", "hset", "set", "sadd", "xadd", "rename",
 }
 
-// forbid makes a master refuse a command for a while, as if an operator took the permission away.
+// forbid makes a master refuse a command for a while, as if an operator had removed the permission.
 func (r *run) forbid(i int, command string, hold time.Duration) {
 	node := r.raw[r.master(i)]
 	r.must(node.Do(r.ctx, "ACL", "SETUSER", "default", "-"+command).Err())
@@ -37,9 +37,9 @@ func (r *run) fill(i int, hold time.Duration) {
 	r.must(node.ConfigSet(r.ctx, "maxmemory", "0").Err())
 }
 
-// fillDisk makes the disk of a master look full once its file has grown by space bytes. It needs no
-// root: a resource limit keeps the process from writing further. The write that does not fit ends
-// the process. Then the file is cut after its last complete transaction, and the master starts
+// fillDisk makes the disk of a master look full after its file has grown by space bytes. It does
+// not need root: a resource limit stops further writes. The write that does not fit ends the
+// process. Then fillDisk cuts the file after its last complete transaction and starts the master
 // again with it.
 func (r *run) fillDisk(i, space int, hold time.Duration) {
 	master := r.master(i)

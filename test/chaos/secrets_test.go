@@ -9,7 +9,7 @@ import (
 )
 
 // irrelevant reports whether an operation concerns only a session, a token, an invitation or an
-// idempotency key, and its answer says nothing about the account and its values.
+// idempotency key, so that its answer says nothing about the account and its values.
 func irrelevant(o op) bool {
 	switch o.Ask.Verb {
 	case "begin", "check", "issue", "redeem":
@@ -20,12 +20,13 @@ func irrelevant(o op) bool {
 	return false
 }
 
-// An effect says what an operation did to a secret, or what it shows about it.
+// An effect is the effect of an operation on a secret, or what the operation shows about the
+// secret.
 type effect int
 
 const (
 	none   effect = iota
-	shows         // the secret worked; a token or an invitation is used up by that
+	shows         // the secret worked, which uses up a token or an invitation
 	denies        // the secret was rejected
 	ends          // the operation ended the secret if it was carried out
 )
@@ -67,7 +68,7 @@ func concerns(source, o op) bool {
 	return source.Ask.UID != noAccount && o.Ask.UID == source.Ask.UID
 }
 
-// effect returns what the operation means for the secret that source returned.
+// effect returns the effect of the operation on the secret that source returned.
 func (o op) effect(source op) effect {
 	done, maybe := o.Answer.What == "ok", o.Answer.What == "ok" || o.Answer.What == "unknown"
 	switch o.Ask.Verb {
@@ -109,7 +110,7 @@ func (o op) effect(source op) effect {
 // new one beyond it replaces the oldest. Invitations belong to no account, so nothing limits them.
 var secretLimit = map[string]int{"begin": 100, "issue": 16, "invite": math.MaxInt}
 
-// secretProblem describes what is wrong with one use of a secret, or returns "" if nothing is.
+// secretProblem returns the problem of one use of a secret, or "" if there is none.
 func secretProblem(source, o op, uses []op) string {
 	result := o.effect(source)
 	if result != shows && result != denies || o.Begin < source.End {
@@ -141,9 +142,9 @@ func secretProblem(source, o op, uses []op) string {
 	return ""
 }
 
-// unknownSessions returns a violation for each session of an account that is listed, although no
-// client got it. ids holds the listed sessions. It returns none if the start of a session has an
-// unknown outcome, because each of them may be that session.
+// unknownSessions returns a violation for each listed session of an account that no client got. ids
+// holds the listed sessions. It returns none if the start of a session has an unknown outcome,
+// because each of them may be that session.
 func unknownSessions(uid int, ids []string, ops []op) (violations []string) {
 	known := map[string]bool{}
 	for _, o := range ops {

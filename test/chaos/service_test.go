@@ -76,8 +76,8 @@ func (r *run) startServices() {
 	}
 }
 
-// startService starts service i and waits until it listens. life says how many processes were
-// service i before this one.
+// startService starts service i and waits until it listens. life is the number of processes that
+// were service i before this one.
 func (r *run) startService(i, life int) {
 	o := config{Number: firstService + i, Life: life, Kind: r.kind, Addrs: r.addrs(), Serves: r.serviceAddrs[i]}
 	p, err := startProcess(o, r.logs)
@@ -114,8 +114,8 @@ func idempotencyKey(epoch, n int) string { return fmt.Sprintf("%d.%d", epoch, n)
 // idempotencyKeys is the number of idempotency keys of an epoch.
 const idempotencyKeys = 8
 
-// once sends the request of an idempotency key to a service, which creates an entry or returns the
-// one that the key made before.
+// once sends the request of an idempotency key to a service. The service creates an entry or
+// returns the one that the key made before.
 func (c caller) once(ctx context.Context, q question) (a answer) {
 	a.UID = -1
 	// Marshaling strings cannot fail.

@@ -13,7 +13,7 @@ import (
 const rawClient = "raw"
 
 // tagViolations returns a violation for each tag of an account that was read after its removal,
-// that was read although its change took no effect, or that was acknowledged and not read. In a run
+// that was read although its change had no effect, or that was acknowledged and not read. In a run
 // each tag is given only once, so a tag identifies the operation that gave it.
 func tagViolations(uid int, ops []op) (violations []string) {
 	for _, change := range ops {
@@ -32,8 +32,8 @@ func tagViolations(uid int, ops []op) (violations []string) {
 	return violations
 }
 
-// tagProblem describes what is wrong with the tags that reading returned, as far as change gave
-// them. It returns "" if nothing is wrong.
+// tagProblem returns the problem of the tags of change among those that reading returned, or "" if
+// there is none.
 func tagProblem(change, reading op, ops []op) string {
 	wasRead := slices.ContainsFunc(change.Ask.Tags, func(tag string) bool { return slices.Contains(reading.Answer.Tags, tag) })
 	switch change.Answer.What {

@@ -15,11 +15,12 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// verbs lists what clients ask. A verb that is listed twice is asked twice as often. Most are named
-// after a method of the library. The others are: begin, check, end, endid and endall for sessions
-// (endid ends one by its ID, endall all of an account); issue and redeem for tokens; invite and
-// accept for invitations; once for a request with an idempotency key; list for a change of a list
-// of identifiers (testdb.ListQuestion); and swap, for which client.swap asks several others.
+// verbs lists the questions of clients. A verb that is listed twice is asked twice as often. Most
+// are named after a method of the library. The others are: begin, check, end, endid and endall for
+// sessions (endid ends one by its ID, endall all of an account); issue and redeem for tokens;
+// invite and accept for invitations; once for a request with an idempotency key; list for a change
+// of a list of identifiers (testdb.ListQuestion); and swap, for which client.swap asks several
+// others.
 var verbs = []string{
 	"create", "create", "create", "create", "create", "update", "update", "update", "update", "update", "update", "delete", "delete", "delete",
 	"find", "find", "find", "find", "get", "get", "swap", "password", "login", "login", "disable", "enable", "enable", "tag", "tag", "replace", "tags", "tags",
@@ -141,7 +142,7 @@ func (c caller) create(ctx context.Context, q question) (userdb.Entry, error) {
 	return c.users.Create(ctx, n)
 }
 
-// askSimple asks the questions that are answered only by success or an error.
+// askSimple asks the questions whose only answer is success or an error.
 func (c caller) askSimple(ctx context.Context, q question) error {
 	switch q.Verb {
 	case "delete":
@@ -172,7 +173,8 @@ func (c caller) askSimple(ctx context.Context, q question) error {
 	return fmt.Errorf("no such verb: %s", q.Verb)
 }
 
-// change changes an entry as an update asks. It corresponds to facets.changed in the model.
+// change carries out the change of an update on an entry. It corresponds to facets.changed in the
+// model.
 func (c caller) change(e *userdb.Entry, q question) {
 	field, to := fields[q.Field], fields[q.To]
 	from, has := e.Get(field)
@@ -263,8 +265,8 @@ func (c caller) askForSecret(ctx context.Context, q question, a *answer) (err er
 	return err
 }
 
-// takenFields returns the fields that an error says are taken. An error of a create or update may
-// name several.
+// takenFields returns the taken fields that an error names. An error of a create or update may name
+// several.
 func takenFields(err error) (names []string) {
 	if joined, all := err.(interface{ Unwrap() []error }); all {
 		for _, err := range joined.Unwrap() {

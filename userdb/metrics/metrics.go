@@ -6,7 +6,7 @@
 //	db, err := userdb.Open(ctx, url, userdb.Options{Observers: []userdb.Observer{collector}})
 //
 // No label holds an identifier, a value or a key. Labels are names of methods, outcomes and kinds
-// of events, of which there are few. docs/watch.md lists all metrics and suggests alerts.
+// of events; each has few values. docs/watch.md lists all metrics and suggests alerts.
 package metrics
 
 import (
@@ -28,8 +28,8 @@ type Options struct {
 	Buckets []float64
 }
 
-// defaultBuckets distinguish a lookup, which takes a fraction of a millisecond, from one that had
-// to wait, and a hash, which takes a quarter of a second, from one that was queued.
+// defaultBuckets distinguish a lookup, which takes a fraction of a millisecond, from a delayed one,
+// and a hash, which takes a quarter of a second, from a queued one.
 var defaultBuckets = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 // A Collector is a userdb.Observer and a prometheus.Collector. It adds up the metrics of all stores
@@ -43,8 +43,8 @@ type Collector struct {
 	waiting  prometheus.Gauge       // password hashing jobs in the queue
 	running  prometheus.Gauge       // password hashing jobs that have a worker
 	hashes   *prometheus.CounterVec // password hashing jobs that have ended
-	waits    prometheus.Histogram   // times that these jobs were in the queue
-	hashings prometheus.Histogram   // times that these jobs had a worker
+	waits    prometheus.Histogram   // how long these jobs were in the queue
+	hashings prometheus.Histogram   // how long these jobs had a worker
 
 	mu      sync.Mutex
 	clients []redis.UniversalClient

@@ -12,12 +12,12 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// New returns a DB that uses the caller's client, a *redis.Client or a *redis.ClusterClient. Close
+// New returns a DB that uses the caller's client, a *redis.Client or *redis.ClusterClient. Close
 // does not close the client.
 //
 // If the client's ContextTimeoutEnabled is off, a call may return up to one read timeout after its
-// context ended. Connections that the client makes from now on are closed if a reply announces a
-// size that no server holds: a string over 512 MiB or over 16 million elements.
+// context ended. Connections that the client makes from now on are closed if a reply announces an
+// impossible size: a string over 512 MiB or over 16 million elements.
 func New(ctx context.Context, c redis.UniversalClient, o userdb.Options) (*userdb.DB, error) {
 	engine, err := connect.Use(c, store.Cache{Entries: o.CacheSize, Age: o.CacheMaxAge})
 	if err != nil {

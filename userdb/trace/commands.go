@@ -15,9 +15,9 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 )
 
-// The spans of go-redis hold personal data: statements with keys and values, which can be disabled,
-// and texts of errors, in which Redis quotes arguments and which cannot be disabled. Therefore they
-// are created through a provider that only passes attributes known to be harmless.
+// Spans of go-redis hold personal data: statements with keys and values, which can be disabled, and
+// error texts in which Redis quotes arguments, which cannot. They are therefore created through a
+// provider that only passes on attributes known to be harmless.
 
 // traceCommands makes go-redis create spans for the commands of a client.
 func traceCommands(c redis.UniversalClient, p oteltrace.TracerProvider) {
@@ -48,9 +48,8 @@ func (d filteringProvider) Tracer(name string, o ...oteltrace.TracerOption) otel
 
 type filteringTracer struct{ oteltrace.Tracer }
 
-// Start implements oteltrace.Tracer. It creates no span for a command outside of any span: if many
-// callers share one round trip, the command belongs to none of them, and a trace of its own would
-// say nothing.
+// Start implements oteltrace.Tracer. It creates no span for a command outside of any span: a
+// command that many callers share belongs to none of them, and a trace of its own would be useless.
 func (d filteringTracer) Start(ctx context.Context, name string, o ...oteltrace.SpanStartOption) (context.Context, oteltrace.Span) {
 	if !oteltrace.SpanContextFromContext(ctx).IsValid() {
 		return ctx, noop.Span{}
@@ -64,7 +63,7 @@ func (d filteringTracer) Start(ctx context.Context, name string, o ...oteltrace.
 // allowedAttributes lists the attributes that are passed on.
 var allowedAttributes = []attribute.Key{"db.system", "db.redis.num_cmd", "server.address", "server.port"}
 
-// filterAttributes returns the allowed attributes among all.
+// filterAttributes returns those of all that are allowed.
 func filterAttributes(all []attribute.KeyValue) []attribute.KeyValue {
 	return slices.DeleteFunc(slices.Clone(all), func(a attribute.KeyValue) bool { return !slices.Contains(allowedAttributes, a.Key) })
 }
@@ -96,12 +95,12 @@ func (s filteringSpan) RecordError(err error, _ ...oteltrace.EventOption) {
 	}
 }
 
-// redirects lists the replies after which go-redis sends the command again in another way, so that
-// they are not errors of the span.
+// redirects lists the error replies after which go-redis sends the command again. They do not mark
+// the span as failed.
 var redirects = []string{"NOSCRIPT", "MOVED", "ASK"}
 
-// errorWords lists the words with which known error replies of Redis begin. Other replies may begin
-// with anything.
+// errorWords lists the first words of Redis's known error replies. Unknown replies may begin with
+// personal data.
 var errorWords = strings.Fields("ASK BUSY BUSYGROUP CLUSTERDOWN CROSSSLOT ERR EXECABORT LOADING MASTERDOWN MISCONF MOVED NOAUTH NOPERM NOREPLICAS" +
 	" NOSCRIPT OOM READONLY TRYAGAIN UNKILLABLE WRONGPASS WRONGTYPE")
 

@@ -29,7 +29,7 @@ const (
 	attrOutcome = attribute.Key("userdb.outcome") // a userdb.Outcome
 )
 
-// Options configure a Tracer. The zero value is ready to use.
+// Options configures a Tracer. The zero value is ready to use.
 type Options struct {
 	// Provider creates the spans. If nil, it is otel.GetTracerProvider() at the time of the call to
 	// New or Client.

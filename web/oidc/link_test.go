@@ -373,6 +373,28 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+// TestClockApart checks that a process whose clock is an hour from that of the store neither lets
+// somebody link who was verified too long ago, nor refuses somebody who was verified just now.
+func TestClockApart(t *testing.T) {
+	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
+		p := newOP(t)
+		s := newSite(t, "memory:", nil, p)
+		s.create("ann")
+		s.skew.Store(int64(skew))
+		ann := s.browser()
+		s.signInBy(ann, "ann")
+		for _, tt := range []struct {
+			after time.Duration
+			want  string
+		}{{0, "/signin/with/op?"}, {8 * time.Minute, "/signin/with/op?"}, {11 * time.Minute, "/account/verify?"}, {30 * time.Minute, "/account/verify?"}} {
+			s.skew.Store(int64(skew + tt.after))
+			if status, to, body := s.send(ann, "/signin/with/op", "link", "1"); status != http.StatusSeeOther || !strings.HasPrefix(to, tt.want) {
+				t.Errorf("a store whose clock is off by %s, %s after the sign-in: got %d %s, want 303 to %s:\n%s", skew, tt.after, status, to, tt.want, body)
+			}
+		}
+	}
+}
+
 // TestCookies checks the cookies of attempts: what protects them, that nobody can read them or use
 // those of another provider, and that one browser has only a few.
 func TestCookies(t *testing.T) {

@@ -98,7 +98,7 @@ func (s *SignIn) begin(p *remote) func(http.ResponseWriter, *http.Request) (stri
 			if session = web.Session(r.Context()).ID; session == "" {
 				return f.Paths.SignIn, nil
 			}
-			if !s.verified(r) {
+			if !verified(r) {
 				return s.verifyPath(web.ReturnPath(r)), nil
 			}
 		}
@@ -113,13 +113,7 @@ func (s *SignIn) begin(p *remote) func(http.ResponseWriter, *http.Request) (stri
 
 // verified reports whether the visitor proved within ten minutes who they are. LinkIdentity checks
 // that again.
-func (s *SignIn) verified(r *http.Request) bool {
-	level := 1
-	if len(web.Entry(r.Context()).FactorMethods()) > 0 {
-		level = 2
-	}
-	return time.Since(web.Session(r.Context()).VerifiedAt(level)) <= 10*time.Minute
-}
+func verified(r *http.Request) bool { return web.VerifiedWithin(r.Context(), 10*time.Minute) }
 
 // verifyPath returns the path of the page that asks who the visitor is, and then returns to the
 // page of linked accounts that the visitor came from.

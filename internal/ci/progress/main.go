@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	signal.Ignore(os.Interrupt) // the command also gets it, and ends
+	signal.Ignore(os.Interrupt) // the command also gets the signal, and ends
 	os.Exit(run(os.Args[1:], os.Stdout, 10*time.Second))
 }
 

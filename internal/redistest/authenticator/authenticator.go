@@ -9,8 +9,8 @@ import (
 	"github.com/descope/virtualwebauthn"
 )
 
-// A Device is an authenticator with one passkey, and the browser that it is used with. Tests change
-// its parts to make wrong answers.
+// A Device is an authenticator with one passkey, together with its browser. Tests change its parts
+// to make wrong answers.
 type Device struct {
 	RP   virtualwebauthn.RelyingParty
 	Auth virtualwebauthn.Authenticator
@@ -25,8 +25,8 @@ func New(rpID, origin string) *Device {
 	}
 }
 
-// NewCredential returns a credential whose public key has coordinates of 32 bytes. In one of 128,
-// virtualwebauthn leaves out a zero at the beginning, and then no signature is right.
+// NewCredential returns a credential whose public key has coordinates of 32 bytes. In one of 128
+// credentials, virtualwebauthn drops a leading zero, and then no signature is valid.
 func NewCredential() virtualwebauthn.Credential {
 	const keyBytes = 77 // of a COSE key on the curve P-256
 	for {
@@ -36,7 +36,7 @@ func NewCredential() virtualwebauthn.Credential {
 	}
 }
 
-// With returns a copy of the device that change has changed.
+// With returns a copy of the device, changed by change.
 func (d *Device) With(change func(d *Device)) *Device {
 	other := *d
 	change(&other)

@@ -31,7 +31,7 @@ func AsCluster(t *testing.T, sch schema.Schema) *Site {
 	return s
 }
 
-// Edit replaces the site's DB by one with a changed configuration. f makes the change.
+// Edit replaces the site's DB by one whose configuration f has changed.
 func (s *Site) Edit(t *testing.T, f func(*view.Config)) {
 	t.Helper()
 	var err error
@@ -49,8 +49,8 @@ func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
 	return Open(t, s.Raw, s.NS, sch)
 }
 
-// skipped is how far the clocks of cluster engines have been moved forward, as a time.Duration.
-// Tests skip time because a cluster engine uses what it knows of a schema for some seconds.
+// skipped is the time.Duration by which the clocks of cluster engines are ahead. Tests skip time
+// because a cluster engine trusts a schema that it has read for some seconds.
 var skipped atomic.Int64
 
 // Skip moves the clocks of all cluster engines that Hurried returns forward by d.

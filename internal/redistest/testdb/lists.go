@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Chaos runs let clients change lists of identifiers: they add values, drop them, put them first,
+// In chaos runs, clients change lists of identifiers: they add values, drop them, put them first,
 // exchange them, and delete entries. Values that an entry gives up are held until somebody releases
 // them, and the UIDs of deleted entries are retired. ListViolations judges the answers, and
 // ListDamage the raw records.
@@ -48,10 +48,10 @@ type ListQuestion struct {
 	UID   int    `json:"uid"`
 	Field int    `json:"field"`
 	Value int    `json:"value"` // to add, drop, put first, release or find; the first of create
-	Other int    `json:"other"` // what exchange drops; the second value of create
+	Other int    `json:"other"` // the value that exchange drops; the second value of create
 }
 
-// A ListAnswer says what values an entry had before a change, in any field, and has after it.
+// A ListAnswer holds the values of an entry before and after a change, in any field.
 type ListAnswer struct {
 	Before []int `json:"before,omitempty"`
 	After  []int `json:"after,omitempty"`
@@ -94,7 +94,7 @@ func valuesIn(epoch int, e userdb.Entry) (all []int) {
 	return all
 }
 
-// errList is the error if an entry is found by a value that it does not have.
+// errList means that a search by a value found an entry without that value.
 var errList = errors.New("a reader sees an entry by a value that it does not have")
 
 // AskList asks a question about the lists of an epoch.
@@ -177,9 +177,9 @@ func (o ListOp) givesUp() (values []int) {
 	return values
 }
 
-// heldUntil returns until when a value is certainly held that an operation has given up: until a
-// release of it, or a change by which the entry may take it back, may have begun. forever reports
-// that there is none of these.
+// heldUntil returns the time until which a given-up value is certainly held: the earliest time at
+// which its release, or a change by which the entry may take it back, may have begun. forever
+// reports that there is no such operation.
 func (o ListOp) heldUntil(ops []ListOp, value int) (end int64, forever bool) {
 	forever = true
 	for _, p := range ops {
@@ -191,7 +191,7 @@ func (o ListOp) heldUntil(ops []ListOp, value int) (end int64, forever bool) {
 	return end, forever
 }
 
-// ListViolations returns what is wrong with the answers to the questions of one epoch: another
+// ListViolations returns the contradictions in the answers to the questions of one epoch: another
 // entry got a value that was held, or a UID that was retired.
 func ListViolations(ops []ListOp) (found []string) {
 	made := map[int]ListOp{}
@@ -217,8 +217,9 @@ func ListViolations(ops []ListOp) (found []string) {
 	return found
 }
 
-// ListFacts returns what the raw records of an epoch lack although it was acknowledged: values that
-// are held, and UIDs that are retired. No operation may be under way. hashOf returns a hash.
+// ListFacts returns the acknowledged facts that are missing from the raw records of an epoch:
+// values that are held, and UIDs that are retired. Call it while no operation runs. hashOf returns
+// a hash.
 func ListFacts(epoch int, ops []ListOp, hashOf func(key string) map[string]string) (found []string) {
 	for _, o := range ops {
 		key := ListType + "/uid:" + listUID(epoch, o.Ask.UID)
@@ -237,9 +238,9 @@ func ListFacts(epoch int, ops []ListOp, hashOf func(key string) map[string]strin
 	return found
 }
 
-// ListDamage returns what is wrong with the raw records of ListType, by key. It parses them by
-// itself. No value has two owners, an owner and a holder, or two holders; the SRK of each value
-// names its owner or its holder; and no entry has a retired UID.
+// ListDamage returns the damage in the raw records of ListType, by key. It parses them without the
+// library. It checks that no value has two owners, an owner and a holder, or two holders, that the
+// SRK of each value names its owner or its holder, and that no entry has a retired UID.
 func ListDamage(hashes map[string]map[string]string, texts map[string]string) (found []string) {
 	owners, holders := map[string]string{}, map[string]string{}
 	srk := func(field, canonical, key string) {

@@ -9,8 +9,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// OriginalSchema returns the schema under which CoffeeNode UserDB, the original of this store,
-// wrote the records that Load reads.
+// OriginalSchema returns the schema of the records that Load reads. CoffeeNode UserDB, the original
+// program, wrote them.
 func OriginalSchema(t *testing.T) schema.Schema {
 	t.Helper()
 	file, err := os.Open("../../test/testdata/original/original_options.json")
@@ -25,8 +25,8 @@ func OriginalSchema(t *testing.T) schema.Schema {
 	return sch
 }
 
-// Load writes the records of a file that was exported from CoffeeNode UserDB, the original of this
-// store. This module can open the stores of the original.
+// Load writes the records of a file that was exported from CoffeeNode UserDB, the original program.
+// This module can open its stores.
 func (s *Site) Load(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)

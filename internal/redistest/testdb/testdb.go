@@ -1,5 +1,5 @@
-// Package testdb opens stores for tests of code that works on a userdb.DB. It opens every kind of
-// store, and creates entries and damage in them.
+// Package testdb opens stores of every kind for tests of code that uses a userdb.DB, and creates
+// entries and damage in them.
 package testdb
 
 import (
@@ -101,7 +101,7 @@ func EachStore(t *testing.T, test func(t *testing.T, s *Site)) {
 	}
 }
 
-// Each adapts EachStore, EachEngine or TwoEngines to tests that wrap a Site in a type of their own.
+// Each adapts EachStore, EachEngine or TwoEngines to tests that wrap a Site in their own type.
 func Each[S any](stores func(*testing.T, func(*testing.T, *Site)), wrap func(*Site) S) func(*testing.T, func(*testing.T, S)) {
 	return func(t *testing.T, test func(*testing.T, S)) {
 		t.Helper()
@@ -285,7 +285,7 @@ func Golden(t *testing.T, path, got string) {
 	}
 }
 
-// Repaired runs a repair and returns the problems that it repaired and those that are left.
+// Repaired runs a repair and returns the problems that it repaired and those that remain.
 func (s *Site) Repaired(t Tester, o check.Options) (done, left []string) {
 	t.Helper()
 	o.Repair = true

@@ -50,15 +50,15 @@ func MarkedSchema() schema.Schema {
 // MarkedKeys returns Options.Keys with which all verbs work.
 func MarkedKeys() [][]byte { return [][]byte{[]byte("marked key of thirty-two bytes..")} }
 
-// A Verb calls one method of a DB, a Type or a tertiary record. It first calls whatever other
-// methods that one needs.
+// A Verb calls one method of a DB, a Type or a tertiary record. It first calls the methods that
+// this one needs.
 type Verb struct {
 	Name string // of the method, as observers see it
 	Do   func(ctx context.Context, db *userdb.DB, users *userdb.Type) error
 }
 
-// VerbsOf returns all verbs, in an order in which each of them succeeds if the store is empty at
-// first. There is one for every method that takes a context and for every listing.
+// VerbsOf returns all verbs. Called in this order on an empty store, each of them succeeds. There
+// is one for every method that takes a context and for every listing.
 func VerbsOf() []Verb {
 	h, from := hints.UID(markedUID), userdb.Attempt{Origin: "marked origin"}
 	return append([]Verb{
@@ -173,7 +173,7 @@ func VerbsOf() []Verb {
 	}}}, releaseVerbs())...)
 }
 
-// releaseVerbs returns the verbs about what a deleted entry leaves.
+// releaseVerbs returns the verbs for the values and UIDs that a deleted entry leaves.
 func releaseVerbs() []Verb {
 	return []Verb{
 		{"RetiredUIDs", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
@@ -254,7 +254,7 @@ func sessionVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	}
 }
 
-// linkVerbs calls the methods for links with other providers.
+// linkVerbs returns the verbs for links with other providers.
 func linkVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	link := userdb.Link{Field: "links", Identity: "marked identity", Label: "marked provider"}
 	begin := func(ctx context.Context, users *userdb.Type) string {
@@ -279,8 +279,7 @@ func linkVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	}
 }
 
-// factorVerbs calls the methods for second factors, each on an entry that has none before and
-// after.
+// factorVerbs returns the verbs for second factors. Before and after each, the entry has none.
 func factorVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	type enrolled struct {
 		session string // on level 2
@@ -339,7 +338,7 @@ func factorVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	}
 }
 
-// passkeyVerbs calls the methods for passkeys, as package passkey does.
+// passkeyVerbs returns the verbs for passkeys. They call the methods in the way of package passkey.
 func passkeyVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	digest := strings.Repeat("0123456789abcdef", 4)
 	begin := func(ctx context.Context, users *userdb.Type) (session string) {
@@ -397,8 +396,8 @@ func visitorVerbs(from userdb.Attempt) []Verb {
 
 var markedToken = userdb.Token{Purpose: "marked purpose", Value: "marked value"}
 
-// must returns v. A verb uses it for the calls it needs first: if one fails, the verb passes on a
-// zero value.
+// must returns v. A verb uses it for the calls that it needs first: if one fails, the verb passes
+// on a zero value.
 func must[T any](v T, _ error) T { return v }
 
 func tertiaryVerbs(h hints.Hint) []Verb {
@@ -454,10 +453,10 @@ func tertiaryVerbs(h hints.Hint) []Verb {
 	return all
 }
 
-// Everything calls all verbs with marked texts on a store with MarkedSchema. It calls them first so
-// that they succeed, then again so that they fail because the entry is gone, and finally makes some
-// calls that are refused for other reasons. It returns the errors of the first round, and an error
-// if a call that must be refused succeeds.
+// Everything calls all verbs with marked texts on a store with MarkedSchema. In the first round
+// they succeed. In the second they fail, because the entry is gone. Finally it makes some calls
+// that are refused for other reasons. It returns the errors of the first round, and an error if a
+// call that must be refused succeeds.
 func Everything(ctx context.Context, db *userdb.DB) error {
 	users, err := db.Type("user")
 	if err != nil {

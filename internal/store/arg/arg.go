@@ -14,7 +14,7 @@ func Bool(b bool) string {
 	return "0"
 }
 
-// Time returns a time in milliseconds, or "" for the zero time, which stands for the server's
+// Time returns a time in Unix milliseconds, or "" for the zero time, which stands for the server's
 // clock.
 func Time(at time.Time) string {
 	if at.IsZero() {

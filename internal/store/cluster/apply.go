@@ -69,10 +69,10 @@ const (
 	maxExpired       = 3                // expired commits after which Apply reports unequal clocks
 )
 
-// errRetry is returned if another attempt, under a new rev, may succeed.
+// errRetry means that another attempt, under a new rev, may succeed.
 var errRetry = errors.New("try again")
 
-// errExpired is returned if a commit arrives after its check of the schema has expired.
+// errExpired means that a commit arrived after its check of the schema had expired.
 var errExpired = fmt.Errorf("%w: the schema may have changed", errRetry)
 
 // Apply implements [store.Engine]. A create without contention takes three rounds: claims, checks
@@ -203,7 +203,7 @@ func (a *attempt) readReleased(ctx context.Context) error {
 	})
 }
 
-// givenUp returns the SRK with a number among those of c.Release and c.Hold.
+// givenUp returns SRK number i of c.Release followed by c.Hold.
 func (a *attempt) givenUp(i int) recordkey.Key {
 	if i < len(a.c.Release) {
 		return a.c.Release[i]
@@ -304,10 +304,10 @@ func (a *attempt) takeOver(ctx context.Context, srk recordkey.Key, seen, want st
 	return a.e.runBool(ctx, swapScript, srk.String(), seen, want)
 }
 
-// checkFree returns an error if owner has the value of srk, or holds it after it gave it up. Which
-// error depends on whether owner is another entry or this change's own, which has changed meanwhile
-// and may take back what it holds. If owner neither has nor holds the value and mode is modeFence,
-// it is fenced.
+// checkFree returns an error if owner has the value of srk, or holds it after it gave it up. The
+// error depends on whether owner is another entry or the change's own entry, which has changed
+// meanwhile and may take back a value that it holds. If owner neither has nor holds the value and
+// mode is modeFence, checkFree fences it.
 func (a *attempt) checkFree(ctx context.Context, owner, srk recordkey.Key, mode string) error {
 	state, err := a.e.stateOf(ctx, owner, srk, mode)
 	switch {
@@ -363,8 +363,8 @@ func (a *attempt) removeClaims(ctx context.Context) {
 	})
 }
 
-// finish does the work that is due after the commit. A check finds whatever it leaves undone. It
-// returns an error only if a server refuses some of the work and will go on refusing it.
+// finish does the work that is due after the commit. A check finds any work left undone. finish
+// returns an error only if a server refuses some of the work permanently.
 func (a *attempt) finish(ctx context.Context) error {
 	failed := make(chan error, 1)
 	runDetached(ctx, finishTime, func(ctx context.Context) {
@@ -399,8 +399,8 @@ func (a *attempt) finish(ctx context.Context) error {
 }
 
 // unconfirmedError returns the error to report if a server refuses work after the commit, for
-// example because a permission is missing. It returns nil if a record has another Redis type: that
-// record was damaged before the change, and a check reports it.
+// example because a permission is missing. It returns nil if a record has another Redis type,
+// because that record was damaged before the change and a check reports it.
 func unconfirmedError(entry recordkey.Key, err error) error {
 	if !redisx.IsServerReply(err) || redisx.Retryable(err) || redisx.Moved(err) || redisx.WrongType(err) {
 		return nil

@@ -13,18 +13,18 @@ import (
 )
 
 // Modes of fence.lua, which reports whether an entry holds a value. If it does not, modeFence
-// fences the entry, so that changes that were prepared on it before can no longer commit. modeLook
-// changes nothing.
+// fences the entry, so that changes already prepared on it can no longer commit. modeLook changes
+// nothing.
 const modeFence, modeLook = "fence", "look"
 
-// What an entry may have to do with a value, as fence.lua replies.
+// Relations of an entry to a value, as fence.lua reports them.
 const (
 	lacksValue int64 = iota
 	hasValue         // the entry is live and has the value
-	holdsValue       // the entry gave the value up, and nobody else may have it yet
+	holdsValue       // the entry gave up the value, and nobody else may take it yet
 )
 
-// stateOf returns what an entry has to do with the value of srk.
+// stateOf returns the relation of an entry to the value of srk.
 func (e *Engine) stateOf(ctx context.Context, entry, srk recordkey.Key, mode string) (int64, error) {
 	reply, _, err := e.run(ctx, fenceScript, []string{entry.String()}, srk.Type(), srk.Field(), srk.Value(), mode, tombstoneLife)
 	state, _ := reply.(int64)
@@ -127,7 +127,7 @@ func (a *attempt) wait(ctx context.Context) error {
 // into a competing change. Without a queue, two attempts that want the same values under different
 // fields, and claim them all at once, could collide forever. Each attempt claims its values in
 // ascending order, each under the first of its fields. The attempt that has the first SRK waits for
-// no other: the others wait for it, and have claimed nothing that it needs.
+// no other: the others wait for it and hold no claim that it needs.
 func (a *attempt) queue(ctx context.Context) error {
 	if !a.contended {
 		return nil
@@ -156,7 +156,7 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 	})
 }
 
-// unchangedAfterWait waits, and then reports whether an SRK still has the value seen. If so, the
+// unchangedAfterWait waits and then reports whether an SRK still has the value seen. If so, the
 // process that claimed it has probably died. If the SRK has changed, unchangedAfterWait also
 // returns the error of checkStillFree.
 func (a *attempt) unchangedAfterWait(ctx context.Context, srk recordkey.Key, seen string) (bool, error) {
@@ -171,7 +171,8 @@ func (a *attempt) unchangedAfterWait(ctx context.Context, srk recordkey.Key, see
 }
 
 // checkStillFree returns an error if another entry now holds one of the change's values, under any
-// field. With it, all queued attempts for a value fail as soon as one succeeds, before their turn.
+// field. As soon as one attempt for a value succeeds, this makes the queued ones fail before their
+// turn.
 func (a *attempt) checkStillFree(ctx context.Context) error {
 	all := slices.Concat(a.c.Claim, a.c.Elsewhere)
 	return parallel(len(all), func(i int) error {

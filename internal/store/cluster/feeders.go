@@ -76,9 +76,9 @@ func (e *Engine) feedLater(ctx context.Context, prk recordkey.Key, n history.Not
 	e.queueFeed(ctx, prk, n, "")
 }
 
-// queueFeed works like feedLater, for a caller that may know the entry's whole history; history is
-// "" if it must be read. If the queue is still full when ctx ends or finishTime is over, the lines
-// are added with the entry's next change.
+// queueFeed works like feedLater, for a caller that may know the entry's whole history; text is ""
+// if it must be read. If the queue is still full when ctx ends or finishTime is over, the lines are
+// added with the entry's next change.
 func (e *Engine) queueFeed(ctx context.Context, prk recordkey.Key, n history.Note, text string) {
 	if len(n.Lines) == 0 || n.Feed == history.FeedNone {
 		return
@@ -122,8 +122,7 @@ func (e *Engine) feedInTurn(ctx context.Context, q *feedQueue, prk recordkey.Key
 	}
 }
 
-// awaitFeeders waits until everything that is queued is in the feeds, but no longer than
-// finishTime.
+// awaitFeeders waits until all queued lines are in the feeds, but no longer than finishTime.
 func (e *Engine) awaitFeeders() {
 	ctx, cancel := context.WithTimeout(context.Background(), finishTime)
 	defer cancel()

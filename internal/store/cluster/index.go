@@ -42,9 +42,9 @@ func membershipsOf(c store.Change) []membership {
 // maxMemberships limits the memberships that are written in one pipeline.
 const maxMemberships = 1000
 
-// align writes memberships, calls look to find out which of them the entry should have by now, and
-// repeats both until the result agrees with what was written. If several callers align the same
-// membership, the last one to look is right.
+// align writes memberships, calls look to find out which of them the entry should have now, and
+// repeats both until the result agrees with the written memberships. If several callers align the
+// same membership, the last one to look is right.
 func (e *Engine) align(ctx context.Context, ms []membership, look func() (due func(membership) bool, err error)) error {
 	for len(ms) > 0 {
 		for some := range slices.Chunk(ms, maxMemberships) {
@@ -159,7 +159,7 @@ func (e *Engine) alignBatch(ctx context.Context, set recordkey.Key, members []st
 	return live, err
 }
 
-// membersIn returns which of the members are in a set.
+// membersIn reports for each member whether it is in a set.
 func (e *Engine) membersIn(ctx context.Context, set string, members []string) (map[string]bool, error) {
 	slices.Sort(members)
 	reply, err := e.queryOrNil(ctx, redisx.IsList, redisx.AppendWords([]any{"smismember", set}, members)...)
@@ -177,8 +177,8 @@ func (e *Engine) membersIn(ctx context.Context, set string, members []string) (m
 	return has, nil
 }
 
-// alignIndex does for one membership what a change does: it writes the membership, and reads the
-// entry again until both agree. With Vacate, it changes nothing if the entry's value has changed.
+// alignIndex aligns one membership as a change does: it writes the membership and reads the entry
+// again until both agree. With Vacate, it changes nothing if the entry's value has changed.
 func (e *Engine) alignIndex(ctx context.Context, a store.Align) (in bool, err error) {
 	ordered := a.Ordered()
 	if !ordered {

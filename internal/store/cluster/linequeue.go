@@ -9,14 +9,14 @@ import (
 )
 
 // A lineQueue holds lines that wait to be added to one part of the feed of logins or of the feed of
-// failures, which may lack lines. Each feed has queues of its own, so that strangers who fill those
-// of failures leave room for logins.
+// failures, which may lack lines. Each feed has its own queues, so that strangers who fill the
+// queues of failures leave room for logins.
 type lineQueue struct {
 	queued chan struct{} // holds one element for each note until it is added
 	turn   chan struct{} // holds an element while a note is being added
 
 	mu    sync.Mutex
-	notes []queuedNote // in the order in which they come
+	notes []queuedNote // in order of arrival
 }
 
 // A queuedNote is a note about the entry at prk for a feed of a namespace.
@@ -37,7 +37,7 @@ func (q *lineQueue) put(n queuedNote) {
 	q.notes = append(q.notes, n)
 }
 
-// take removes the first note. There must be one.
+// take removes and returns the first note. The queue must not be empty.
 func (q *lineQueue) take() queuedNote {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -47,8 +47,8 @@ func (q *lineQueue) take() queuedNote {
 }
 
 // AppendFeed implements [store.Engine]. For the feeds of logins and of failures, it only queues the
-// line, so that no login or session waits for another master. If too many lines wait, or if a
-// master does not answer for a minute, these feeds lack some.
+// line, so that no login or session waits for another master. These feeds lose lines if too many
+// wait, or if a master does not answer for a minute.
 func (e *Engine) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed string, prk recordkey.Key, n history.Note) error {
 	queues, ok := e.lineQueues[feed]
 	if !ok {
@@ -61,8 +61,7 @@ func (e *Engine) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed st
 		return nil
 	}
 	q.put(queuedNote{ns, feed, prk, n})
-	// Each goroutine adds the note that is the first when its turn comes, not the one it was
-	// started for.
+	// Each goroutine adds the first note in the queue when its turn comes, which may not be n.
 	e.goDetached(ctx, feedTimeout, func(ctx context.Context) {
 		defer release(q.queued)
 		mayAdd := acquire(ctx, q.turn)

@@ -50,8 +50,8 @@ var allScripts = []redisx.Script{
 
 const maxAttempts = 8
 
-// sendUntilAnswered calls send until the server answers or another try makes no sense, and measures
-// how long a round trip takes. unsure reports whether an earlier try may have been carried out.
+// sendUntilAnswered calls send until the server answers or another try is pointless, and measures
+// the round trip. unsure reports whether an earlier try may have been carried out.
 func sendUntilAnswered[T any](ctx context.Context, e *Engine, send func() (T, error)) (reply T, unsure bool, err error) {
 	_, unsure, err = e.client.Retry.Do(ctx, func(bool) (_ any, err error) {
 		begin := time.Now()
@@ -158,9 +158,9 @@ const (
 	maxReloads    = 4
 )
 
-// reload makes the client read again which node serves which slots, before a command is repeated. A
-// dead master cannot say that it was replaced. If err is an answer of a node, the client reads in
-// the background, and reload does not wait.
+// reload makes the client read again which node serves which slots, before a command is repeated,
+// because a dead master cannot report that it was replaced. If err is an answer of a node, the
+// client reads in the background, and reload does not wait.
 func (e *Engine) reload(ctx context.Context, err error) {
 	switch {
 	case e.cc == nil:
@@ -231,7 +231,7 @@ func (e *Engine) pause(ctx context.Context, d time.Duration) error {
 }
 
 // runDetached calls do and waits for it. If ctx ends first, runDetached returns, and do continues
-// for up to limit. It serves work that must be done after the outcome of an operation is decided.
+// for up to limit. It is for work that must be done after the outcome of an operation is decided.
 func runDetached(ctx context.Context, limit time.Duration, do func(ctx context.Context)) {
 	done := make(chan struct{})
 	goDetached(ctx, limit, func(ctx context.Context) {

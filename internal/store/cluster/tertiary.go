@@ -127,10 +127,10 @@ func (e *Engine) recordedReply(ctx context.Context, op store.Op, call string) (r
 	return reply, false, err
 }
 
-// runUnrecorded works like runIdempotent, but the script notes no call. It serves commands that are
-// sent only once, and records in a slot that is being migrated: there may be no node that serves
-// the record together with the noted calls. It first asks whether the command would change the
-// record, because the reply may be lost or may not say so.
+// runUnrecorded works like runIdempotent, but the script notes no call. It is for commands that are
+// sent only once, and for records in a slot that is being migrated, where no node may serve the
+// record together with the noted calls. It first asks whether the command would change the record,
+// because the reply may be lost or may not say.
 func (e *Engine) runUnrecorded(ctx context.Context, op store.Op) (store.Reply, bool, error) {
 	wouldChange, err := e.runBool(ctx, wouldChangeScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
 	if err != nil {
@@ -156,8 +156,8 @@ func didChange(command string, reply store.Reply, wouldChange, unsure bool) bool
 
 // indexedMembers returns the members that a command added to an indexed set, or removed from it.
 // The command may have arrived long after the schema was checked, and no script compares the schema
-// when it arrives. So indexedMembers compares it after the command. If another schema is stored by
-// now, that schema decides whether the set is indexed.
+// then. indexedMembers therefore compares it after the command. If another schema is stored now,
+// that schema decides whether the set is indexed.
 func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []string, err error) {
 	if op.Command != "SADD" && op.Command != "SREM" {
 		return nil, nil
@@ -176,8 +176,8 @@ func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []str
 	return slices.Clone(op.Args), nil
 }
 
-// An executedError reports that a command was carried out, but that the check of its entry
-// afterwards failed. It is not known whether the entry was live.
+// An executedError reports that a command was carried out, but that the later check of its entry
+// failed. It is unknown whether the entry was live.
 type executedError struct{ cause error }
 
 func (e *executedError) Error() string {
@@ -287,7 +287,7 @@ func (e *Engine) runOp(ctx context.Context, op store.Op) (reply store.Reply, uns
 
 var stageLife = strconv.Itoa(int(store.PreparedLife / time.Second))
 
-// A stage describes a tertiary record to stage, and how to put it in place.
+// A stage describes a tertiary record to stage and how to put it in place.
 type stage struct {
 	store.FillPart
 	members store.Members
@@ -337,7 +337,7 @@ func (a *attempt) stageRecord(ctx context.Context, s stage) error {
 	return nil
 }
 
-// complete puts the staged records in place that fill, a value of ~fill, lists.
+// complete puts in place the staged records that fill lists, a value of ~fill.
 func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string) error {
 	return e.Complete(ctx, entry, fill, e.realign)
 }
@@ -368,8 +368,8 @@ func (e *Engine) requireLive(ctx context.Context, prk recordkey.Key) (filled boo
 // each may take some seconds.
 const maxCompleters = 16
 
-// completeLater does, in the background, what an earlier change left to do for an entry that was
-// read: it puts staged records in place, and moves waiting history lines to the history.
+// completeLater finishes an earlier change of an entry in the background: it puts staged records in
+// place, and moves waiting history lines to the history.
 func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields map[string]string) {
 	fill, note := fields[store.FieldFill], fields[history.FieldNote]
 	if fill == "" && history.MayStayInEntry(note) || fields[store.FieldType] == "" {

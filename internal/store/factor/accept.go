@@ -9,7 +9,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// An Accept asks a passkey to accept an answer that signs in by itself.
+// An Accept describes a passkey's answer to accept without a ticket.
 type Accept struct {
 	PRK     recordkey.Key
 	Hash    string    // of the challenge
@@ -21,8 +21,8 @@ type Accept struct {
 	Now     time.Time // zero: the server's clock
 }
 
-// MaxSpentAnswers limits the answers that a record remembers, and so how often an entry signs in by
-// passkeys until the first of them is forgotten.
+// MaxSpentAnswers limits the answers that a record remembers, and so the logins by passkeys before
+// the first answer is forgotten.
 const MaxSpentAnswers = 200
 
 // SpentName returns the name of the member that marks the answer to a challenge as spent.
@@ -59,14 +59,14 @@ func (m Mark) Passkeys() (names []string) {
 	return names
 }
 
-// digestPart is the number of digits of the digest with which the ID of a passkey begins.
+// digestPart is the number of digits of its digest that begin the ID of a passkey.
 const digestPart = 32
 
-// PasskeyID returns an ID for the passkey with a digest, which consists of 64 hexadecimal digits.
-// The entry has the digest as a value, which the ID leads to without reading the factor.
+// PasskeyID returns an ID for the passkey with a digest of 64 hexadecimal digits. The ID leads to
+// the digest, which is a value of the entry, without reading the factor.
 func PasskeyID(digest, random string) string { return digest[:digestPart] + random }
 
-// IsOfDigest reports whether the passkey with a name has a digest.
+// IsOfDigest reports whether the name is that of a passkey with the digest.
 func IsOfDigest(name, digest string) bool {
 	id, is := strings.CutPrefix(name, Passkey+"/")
 	return is && len(digest) == 2*digestPart && len(id) > digestPart && strings.HasPrefix(digest, id[:digestPart])

@@ -1,9 +1,9 @@
--- accept accepts the answer of a passkey that signs in by itself, without a ticket.
+-- accept accepts the answer of a passkey that signs in without a ticket.
 --
--- The answer to a challenge signs in once. "spent/HASH" marks it, where HASH is that of the
--- challenge. The value is "UNTIL ATTEMPT": UNTIL is when the mark is no longer needed, in
--- milliseconds, because the script refuses the answer from then on. ATTEMPT shows that a call is
--- sent again. Only answers that sign in are marked.
+-- The answer to a challenge signs in once. The member "spent/HASH" marks it as used; HASH is the
+-- hash of the challenge. The value is "UNTIL ATTEMPT". UNTIL, in milliseconds, is when the mark is
+-- no longer needed, because the script then refuses the answer. ATTEMPT shows that a call was sent
+-- again. Only answers that sign in are marked.
 --
 -- ticket.lua describes the value of a factor and which numbers a passkey accepts.
 --

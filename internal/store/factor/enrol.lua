@@ -1,8 +1,7 @@
--- enrol adds factors to the record of an entry, replaces and removes them. The record is described
--- in factor.go.
+-- enrol adds, replaces and removes factors in the record of an entry, which factor.go describes.
 --
--- A factor counts only while the mark in its entry lists it. So it is stored before the entry is
--- changed, and removed after the entry was: whatever is left behind counts for nothing.
+-- A factor counts only while the mark in its entry lists it. It is therefore stored before the
+-- entry is changed, and removed afterwards: factors that are left behind have no effect.
 --
 -- KEYS[1]  the record
 -- ARGV[1]  begin | confirm | forget | replace | read      ARGV[2]  the time, "" for the server's
@@ -36,7 +35,7 @@ if verb == 'begin' then
   for i = 1, #all, 2 do
     if is_factor(all[i]) then
       factors = true
-      -- The call comes late: the factor was confirmed.
+      -- The call arrives late: the factor is already confirmed.
       if string.match(all[i], '/(.*)$') == string.sub(name, 9) then return {'ok'} end
     end
     if string.sub(all[i], 1, 8) == 'pending/' and all[i] ~= name then
@@ -57,7 +56,8 @@ if verb == 'begin' then
 elseif verb == 'confirm' then
   local stored = redis.pcall('HGET', record, ARGV[4])
   if failed(stored) then return redis.error_reply(stored.err) end
-  -- The call is sent again, or an import or a copy is repeated: the factor may have been used.
+  -- The call was sent again, or an import or copy was repeated. The factor may have been used
+  -- since.
   if stored and (stored == ARGV[5] or name == '') then return {'ok'} end
   if name ~= '' and (stored or expires(redis.call('HGET', record, name) or '') <= now) then
     return {} -- it has expired, or another caller has confirmed it

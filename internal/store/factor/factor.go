@@ -1,5 +1,5 @@
-// Package factor owns what an entry keeps for the second step of a login: the key, script, values
-// and limits of that record. It sends no commands.
+// Package factor owns the record that an entry keeps for the second step of a login: its key,
+// scripts, values and limits. It sends no commands.
 //
 // The record is a hash beside its entry, in the entry's slot:
 //
@@ -11,15 +11,15 @@
 //	                  origin/ORIGIN: USED                  an origin that has signed in
 //	                  spent/HASH: UNTIL ATTEMPT            an answer of a passkey that signed in
 //
-// A ticket shows that its holder has taken the first step of a login, and nothing else. HASH is
-// that of the ticket's secret. UNTIL is the time in milliseconds at which it expires. The ticket is
-// valid while its entry has the generation BOND, as a session is. STEP and ORIGIN are escaped.
-// ATTEMPTS are the names of the attempts at the second step, each with a period behind it.
-// ticket.lua describes these values, those of the counters, and ACCEPTED.
+// A ticket shows only that its holder has taken the first step of a login. HASH is the hash of the
+// ticket's secret. UNTIL is the time in milliseconds at which it expires. The ticket is valid while
+// its entry has the generation BOND, as a session is. STEP and ORIGIN are escaped. ATTEMPTS are the
+// names of the attempts at the second step, each followed by a period. ticket.lua describes these
+// values, those of the counters, and ACCEPTED.
 //
 // A factor counts only while the mark of its entry lists it (see [Mark]). KIND is totp, recovery or
-// passkey. SEALED holds its encrypted secret, or that by which answers of a passkey are verified.
-// accept.lua describes how a passkey signs in by itself.
+// passkey. SEALED holds its encrypted secret, or the encrypted data that verifies answers of a
+// passkey. accept.lua describes how a passkey signs in without a ticket.
 package factor
 
 import (
@@ -62,22 +62,22 @@ func isKind(kind string) bool { return kind == TOTP || kind == Recovery || kind 
 
 // Limits on factors.
 const (
-	Max         = 8             // factors of an entry, the recovery codes aside
+	Max         = 8             // factors of an entry, without recovery codes
 	maxPending  = 3             // factors of an entry that are being enrolled
 	PendingLife = 1 * time.Hour // how long they stay
 	maxOrigins  = 10            // origins that have signed in
 
 	// MaxGuesses is how many codes may be wrong within GuessWindow, over all tickets: from each
-	// origin that has signed in before, and from all others together. In a year of nothing but
-	// wrong attempts, somebody who knows the password guesses a code of six digits, of which three
-	// are valid at a time, with a probability of two percent.
+	// origin that has signed in before, and from all others together. An attacker who knows the
+	// password and tries for a year guesses a code of six digits, of which three are valid at a
+	// time, with a probability of two percent.
 	MaxGuesses  = 20
 	GuessWindow = 24 * time.Hour
 )
 
 // Limits on tickets.
 const (
-	MaxTickets = 8               // tickets of an entry; the oldest of the most frequent origin goes
+	MaxTickets = 8               // tickets of an entry; a further one replaces the oldest of an origin
 	MaxTries   = 5               // attempts at the second step with one ticket
 	TicketLife = 5 * time.Minute // how long a ticket is valid
 
@@ -101,8 +101,8 @@ type Ticket struct {
 	Tries      int // attempts at the second step
 }
 
-// ValidFor reports whether the ticket, if it belongs to the entry, is valid for it. Whatever ends
-// the entry's sessions also ends its tickets.
+// ValidFor reports whether a ticket of the entry is valid. Everything that ends the entry's
+// sessions also ends its tickets.
 func (t Ticket) ValidFor(e session.Entry) bool {
 	return t.Generation == e.Generation() && e.Epoch != "" && !e.Disabled
 }
@@ -129,8 +129,8 @@ func (i Issue) Args() []string {
 type Try struct {
 	PRK        recordkey.Key
 	ID         string // of the ticket
-	Generation string // the entry's present one
-	// Attempt names the attempt. It shows that a call is sent again, and contains no space, comma,
+	Generation string // of the entry, as last read
+	// Attempt names the attempt. It shows that a call was sent again, and contains no space, comma,
 	// hyphen or period.
 	Attempt   string
 	Guessable bool   // the proof is short enough to be guessed, so MaxGuesses holds
@@ -157,7 +157,8 @@ type Tried struct {
 	Ticket Ticket
 	Now    time.Time
 	Last   bool // this was the last wrong attempt that MaxGuesses allows, if it is wrong
-	// Wait is positive if MaxGuesses does not allow the attempt before then. It was not counted.
+	// Wait is the time until MaxGuesses allows the attempt, or 0 if it does now. A refused attempt
+	// is not counted.
 	Wait    time.Duration
 	Factors []string // the values of the factors, "" if they are absent
 }
@@ -189,7 +190,7 @@ type Spend struct {
 	Generation string
 	Attempt    string
 	Factor     string // the name of its member
-	Number     int64  // what the factor accepts: a step, the place of a recovery code, or a counter
+	Number     int64  // for the factor: a step, the place of a recovery code, or a counter
 	Origin     string
 	Now        time.Time // zero: the server's clock
 }
@@ -211,8 +212,8 @@ func (s Spend) Args() []string {
 
 var errTicket = errors.New("not a ticket")
 
-// ParseTicket parses a member of the record that holds a ticket, and returns an error for any other
-// one.
+// ParseTicket parses a member of the record that holds a ticket, and returns an error for other
+// members.
 func ParseTicket(name, text string) (Ticket, error) {
 	id, ok := strings.CutPrefix(name, ticketPrefix)
 	words := strings.Split(text, " ")
@@ -246,8 +247,8 @@ type Factor struct {
 // Name returns the name of the factor's member.
 func (f Factor) Name() string { return f.Kind + "/" + f.ID }
 
-// Place says where the secret of a member of an entry's record is stored. It is authenticated with
-// the secret, which cannot be decrypted in another place.
+// Place returns the place of the secret in a member of an entry's record. The place is
+// authenticated with the secret, which cannot be decrypted in another place.
 func Place(prk recordkey.Key, name string) []string {
 	return []string{prk.Namespace().Path(), prk.In(recordkey.Namespace{}).String(), name}
 }
@@ -276,7 +277,7 @@ func (f Factor) HasAccepted(number int64) bool {
 	return false
 }
 
-// Uses returns how many numbers the factor remembers to have accepted.
+// Uses returns the number of accepted numbers that the factor remembers.
 func (f Factor) Uses() (n int) {
 	for range f.numbers() {
 		n++
@@ -297,7 +298,7 @@ func (f Factor) numbers() iter.Seq[int64] {
 
 var errFactor = errors.New("not a factor")
 
-// Parse parses a member of the record that holds a factor, and returns an error for any other one.
+// Parse parses a member of the record that holds a factor, and returns an error for other members.
 func Parse(name, value string) (Factor, error) {
 	kind, id, _ := strings.Cut(name, "/")
 	words := strings.Split(value, " ")
@@ -323,8 +324,9 @@ func parseTime(digits string) (time.Time, error) {
 // not signed in before.
 const StrangersTries = "tries/"
 
-// ParseTries returns how many wrong attempts a member counts at a time, and how long the store
-// refuses further ones. An absent or unreadable member counts none, as in ticket.lua.
+// ParseTries returns the number of wrong attempts that a member counts at the time now, and how
+// long the store refuses further ones. An absent or unreadable member counts none, as in
+// ticket.lua.
 func ParseTries(text string, now time.Time) (count int, wait time.Duration) {
 	first, second, _ := strings.Cut(text, " ")
 	since, err1 := parseTime(first)
@@ -361,16 +363,15 @@ func ParsePending(name, value string) (Pending, error) {
 	return Pending{ID: id, Until: until, Label: label, Sealed: words[2]}, errors.Join(err1, err2)
 }
 
-// BeginArgs returns the arguments of enrol.lua that store a pending factor, whose Until they do not
-// use.
+// BeginArgs returns the arguments of enrol.lua that store a pending factor. It ignores Until.
 func (p Pending) BeginArgs(now time.Time) []string {
 	return []string{
 		"begin", arg.Time(now), p.Name(), arg.Millis(PendingLife), recordkey.Escape(p.Label) + " " + p.Sealed, strconv.Itoa(maxPending),
 	}
 }
 
-// ConfirmArgs returns the arguments of enrol.lua that store factors in place of a pending one, or
-// of none if pending is "".
+// ConfirmArgs returns the arguments of enrol.lua that store factors in place of a pending one, if
+// pending is not "".
 func ConfirmArgs(now time.Time, pending string, factors []Factor) []string {
 	args := []string{"confirm", arg.Time(now), pending}
 	for _, f := range factors {
@@ -382,7 +383,7 @@ func ConfirmArgs(now time.Time, pending string, factors []Factor) []string {
 // ForgetArgs returns the arguments of enrol.lua that remove factors by the names of their members.
 func ForgetArgs(names []string) []string { return append([]string{"forget", ""}, names...) }
 
-// ReplaceArgs returns the arguments of enrol.lua that replace a factor if it is still as it was.
+// ReplaceArgs returns the arguments of enrol.lua that replace a factor if it has not changed.
 func ReplaceArgs(old, replacement Factor) []string {
 	return []string{"replace", "", old.Name(), old.Value(), replacement.Value()}
 }

@@ -7,19 +7,19 @@ import (
 
 // Fields of an entry that has a factor.
 const (
-	// FieldMark lists the factors of an entry. Nobody signs in with one step to an entry that has
-	// it. Only members of the record that it lists count, so that what is left of factors that were
-	// removed, or of an earlier entry, never counts. Its value is that of a Mark.
+	// FieldMark lists the factors of an entry, as a Mark. Nobody signs in to an entry that has it
+	// with one step. Only members of the record that it lists count, so that leftovers of removed
+	// factors, or of an earlier entry, have no effect.
 	FieldMark = "~factor"
 	// FieldHash holds the password hash of such an entry.
 	FieldHash = "~password2"
-	// HashMarker stands in the facet for the password of such an entry. No verifier accepts it, so
-	// that processes of versions that do not know factors do not let the entry in.
+	// HashMarker replaces the hash in the password facet of such an entry. No verifier accepts it,
+	// so that processes of versions that do not know factors accept no password.
 	HashMarker = "*factor"
 )
 
 // A Mark lists the factors of an entry: the names of their members in its record, sorted, with
-// commas between them. The zero Mark is that of an entry without a factor.
+// commas between them. The zero Mark belongs to an entry without a factor.
 type Mark string
 
 // Any reports whether the entry has a factor. Even a damaged mark counts.

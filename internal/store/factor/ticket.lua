@@ -6,8 +6,8 @@
 -- UNTIL is when the ticket expires, in milliseconds. BOND is the generation of the entry
 -- (Entry.Generation) when its holder took the first step of a login. The ticket is valid as long as
 -- the entry has this generation. STEP and ORIGIN are escaped texts. ATTEMPTS are the names of the
--- attempts at the second step, each with a period behind it. An attempt is counted before anybody
--- judges it, so that attempts made at the same time never exceed the limit.
+-- attempts at the second step, each followed by a period. An attempt is counted before it is
+-- judged, so that simultaneous attempts never exceed the limit.
 --
 -- The value of a spent ticket is "- UNTIL BOND ATTEMPT". It stays for an hour, so that a late
 -- "issue" does not bring the ticket back. Only the last ones stay.
@@ -20,12 +20,12 @@
 -- A proof is a number that a factor accepts: the step of a time-based code, which must be later
 -- than the last one, the place of a recovery code, which is accepted once, or the counter of a
 -- passkey, which must be larger than the last one unless that is 0. The value of a factor is "MADE
--- USED NAME ACCEPTED SEALED". ACCEPTED are pairs NUMBER:ATTEMPT with commas between them. By the
--- pairs, the script recognizes an attempt whose proof it accepted before and that is sent again.
+-- USED NAME ACCEPTED SEALED". ACCEPTED are pairs NUMBER:ATTEMPT with commas between them. The pairs
+-- show whether the proof of an attempt that is sent again was already accepted.
 --
--- The script leaves all members with other names alone, and lets a record that has any of them live
--- forever. It does not read the entry, because in a slot that is being migrated, no node serves two
--- keys if one of them is absent. So the caller gives the entry's generation.
+-- The script does not change members with other names, and a record that has any of them never
+-- expires. The script does not read the entry, because in a slot that is being migrated, no node
+-- serves two keys if one of them is absent. The caller therefore passes the entry's generation.
 --
 -- KEYS[1]  the record
 -- ARGV[1]  issue | try | spend      ARGV[2]  the time, "" for the server's
@@ -59,8 +59,8 @@ local function parse(text)
 end
 local function member(t) return table.concat({ms(t.ends), t.bond, t.step, t.origin, t.attempts}, ' ') end
 
--- budget_of returns the name of the member that counts the wrong attempts from an origin, since
--- when it counts them, and how many there were. Counting begins again after a time, 0 for never.
+-- budget_of returns the name of the member that counts the wrong attempts from an origin, the time
+-- since which it counts, and the count. Counting begins again after the time window; 0 means never.
 local function budget_of(origin, window)
   local budget = 'tries/'
   if origin ~= '' and redis.call('HEXISTS', record, 'origin/' .. origin) == 1 then
@@ -183,8 +183,8 @@ for i = 1, #all, 2 do
   end
 end
 if known then return parse(known) and {name, known} or {} end -- sent again
--- If there are too many, the oldest ticket of the most frequent origin goes. So somebody at one
--- origin who knows the password does not push out the ticket of the owner at another.
+-- If there are too many, the oldest ticket of the most frequent origin is removed. Somebody at one
+-- origin who knows the password thus does not push out the ticket of the owner at another.
 local function newest_first(a, b) return a.ends > b.ends or a.ends == b.ends and a.name < b.name end
 table.sort(open, newest_first)
 local frequency = {[ARGV[7]] = 1}

@@ -11,16 +11,16 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Feeds of a namespace: streams of what has happened in it. Events that different people can cause
-// are in different feeds, so that no number of them displaces those of others.
+// Feeds of a namespace: streams of its events. Events that different groups of people can cause are
+// in different feeds, so that no group displaces the events of another.
 const (
-	FeedChanges = "changes" // what histories contain, without sessions
-	// FeedLogins holds what account holders repeat as often as they like: successful logins, and
-	// beginnings and ends of sessions.
+	FeedChanges = "changes" // the events of histories, without sessions
+	// FeedLogins holds events that account holders can repeat without limit: successful logins, and
+	// starts and ends of sessions.
 	FeedLogins = "logins"
 	// FeedFailures holds events that anybody can cause without an account.
 	FeedFailures  = "failures"
-	FeedOperators = "operators" // what operators do, and what is done to them
+	FeedOperators = "operators" // actions of operators and on operators
 	FeedGuesses   = "guesses"   // failed logins of operators, which anybody can cause
 
 	FeedNone = "-" // stands for no feed
@@ -156,7 +156,7 @@ func SplitPosition(position string) (id string, line int) {
 }
 
 // LinesAfter returns the lines after a position. found holds the stream entries from the position
-// on. gap reports whether the one at the position no longer exists.
+// on. gap reports whether the entry at the position no longer exists.
 func LinesAfter(part int, found []StreamEntry, position string) (all []FeedLine, gap bool) {
 	id, read := SplitPosition(position)
 	for i, e := range found {

@@ -1,7 +1,7 @@
 // Package history owns the histories of entries and the feeds: their keys, scripts, lines and
 // limits. It sends no commands.
 //
-// A history is a text beside its entry, in the entry's slot. It has a line for each event:
+// A history is a text beside its entry, in the entry's slot. It has one line for each event:
 //
 //	~/history/{PRK}    NUMBER KIND WHO ORIGIN FIELDS PURPOSE [MARK]
 //
@@ -54,8 +54,7 @@ const Life = 90 * 24 * time.Hour
 // Key returns the key of an entry's history, a text in the entry's slot.
 func Key(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("history") }
 
-// These constants say which keys history.lua writes. These keys are the last ones of the script's
-// KEYS.
+// The keys that history.lua writes. They are the last of the script's KEYS.
 const (
 	InEntry  = "n" // none: the lines go into the entry
 	InRecord = "r" // the record of the history
@@ -133,7 +132,7 @@ func (n Note) Args(where string, maxEntries int64, prk recordkey.Key) []string {
 }
 
 // TellSince is the index of the argument of tell.lua that says how long ago the line was first
-// sent, if it was sent before.
+// sent, if it is sent again.
 const TellSince = 1
 
 // TellArgs returns the arguments of tell.lua.

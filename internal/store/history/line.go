@@ -131,9 +131,9 @@ func Lines(record, waiting string) []string {
 	})
 }
 
-// OfLatest returns the lines that are about the latest entry with a key. Lines before the last
-// create are about an earlier entry. So are those up to the last delete: the program that created
-// this entry may have written no line.
+// OfLatest returns the lines about the latest entry with a key. Lines before the last create, and
+// lines up to the last delete, are about an earlier entry: the program that created the latest
+// entry may have written no line.
 func OfLatest(lines []string) []string {
 	for i, line := range slices.Backward(lines) {
 		switch LineKind(line) {

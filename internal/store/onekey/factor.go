@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TicketScript, AcceptScript and EnrolScript run on the record that an entry keeps for the second
-// step of a login.
+// TicketScript, AcceptScript and EnrolScript run on an entry's record for the second step of a
+// login.
 var (
 	TicketScript = redisx.NewScript(redisx.IsTexts, factor.TicketLua)
 	AcceptScript = redisx.NewScript(redisx.IsTexts, factor.AcceptLua)

@@ -11,7 +11,7 @@ import (
 )
 
 // FindWithoutScript answers lookups with two rounds of plain commands: first SRKs, then the entries
-// that they name. It serves clusters, and servers whose scripts may not read keys that the call
+// that they name. It is for clusters, and for servers whose scripts may not read keys that the call
 // does not name.
 func (ks *Keys) FindWithoutScript(ctx context.Context, lookups []store.Lookup) ([]store.Found, error) {
 	found, err := ks.findByCommands(ctx, lookups)

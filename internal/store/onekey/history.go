@@ -30,7 +30,7 @@ var (
 	FeedScript     = redisx.NewScript(redisx.IsNumber, history.Lua, history.FeedLua)
 )
 
-// AppendNote appends to the keys and arguments of a script those that history.lua expects. where is
+// AppendNote appends the keys and arguments that history.lua expects to those of a script. where is
 // one of the constants of package history.
 func (ks *Keys) AppendNote(keys, args []string, where string, prk recordkey.Key, n history.Note) ([]string, []string) {
 	if len(n.Lines) == 0 {
@@ -63,7 +63,7 @@ func (ks *Keys) MaxFeedEntries(feed string) string {
 	return strconv.FormatInt(ks.FeedEntries(feed), 10)
 }
 
-// FeedKey returns the key of the stream that has the lines of an entry in a feed.
+// FeedKey returns the key of the stream of a feed that has the lines of an entry.
 func (ks *Keys) FeedKey(ns recordkey.Namespace, feed string, prk recordkey.Key) string {
 	part := 0
 	if ks.options.PartitionedFeed {
@@ -153,7 +153,8 @@ func (ks *Keys) writeTogether(ctx context.Context, s redisx.Script, keys, args [
 }
 
 // AppendHistory adds lines to the history of a live entry, or to the entry itself, together with
-// the lines that the entry already holds. Without new lines it only moves those to the history.
+// the lines that the entry already holds. Without new lines, it only moves those lines to the
+// history.
 func (ks *Keys) AppendHistory(ctx context.Context, prk recordkey.Key, n history.Note) error {
 	record, err := history.Key(prk)
 	if err != nil {
@@ -281,8 +282,8 @@ func (ks *Keys) Feed(ctx context.Context, f history.Feed) (page history.FeedPage
 	return page, ks.findContinuations(ctx, f, &page)
 }
 
-// findContinuations finds where a reader continues in each part that lacks its position, because
-// the part was trimmed or because a failover lost some of it.
+// findContinuations finds the position from which a reader continues in each part that lost the
+// reader's position by trimming or a failover.
 func (ks *Keys) findContinuations(ctx context.Context, f history.Feed, page *history.FeedPage) error {
 	var parts []int
 	var cmds []redis.Cmder

@@ -132,5 +132,11 @@ func (ks *Keys) Order(ctx context.Context, o store.Order) ([]string, error) {
 	return members, readError(o.Key, err, NotSortedSet)
 }
 
+// CountOrder implements [store.Engine].
+func (ks *Keys) CountOrder(ctx context.Context, o store.Order) (int64, error) {
+	n, err := ks.client.Do(ctx, "zlexcount", o.Key.String(), o.Min.Lex("-"), o.Max.Lex("+")).Int64()
+	return n, readError(o.Key, err, NotSortedSet)
+}
+
 // NotSortedSet describes the damage of an ordered index that has another Redis type.
 const NotSortedSet = "an ordered index that is not a sorted set (WRONGTYPE)"

@@ -55,8 +55,8 @@ func (ks *Keys) ReadRaw(ctx context.Context, at []store.RawRead) ([]store.Raw, e
 // A decoder stores the replies to its commands in a record.
 type decoder func(*store.Raw) error
 
-// maxMGetKeys is the maximum number of strings that one command reads. Every other client waits
-// while the server carries it out.
+// maxMGetKeys is the maximum number of strings that one command reads. All other clients wait while
+// the server carries it out.
 const maxMGetKeys = 1000
 
 // queueTexts queues commands that read strings, many strings with each command.
@@ -137,7 +137,7 @@ func decodeText(cmd *redis.StringCmd) decoder {
 	}
 }
 
-// bytesPerElement is how many bytes of a string count as one element.
+// bytesPerElement is the number of bytes of a string that count as one element.
 const bytesPerElement = 64
 
 // contentCommands returns two commands for a record of a Redis type, without the key: size reads

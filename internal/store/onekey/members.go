@@ -20,8 +20,8 @@ var (
 // were in.
 type Aligner func(ctx context.Context, set recordkey.Key, members []string) error
 
-// scanSet returns the next page of a set, and the cursor of the page after it, which is 0 if this
-// is the last one. A record of another Redis type is not a set and has no members.
+// scanSet returns the next page of a set and the cursor of the page after it, or 0 after the last
+// page. A record of another Redis type is not a set and has no members.
 func (ks *Keys) scanSet(ctx context.Context, set string, cursor uint64) (members []string, next uint64, isSet bool, err error) {
 	command := []any{"sscan", set, strconv.FormatUint(cursor, 10), "count", ks.options.MemberBatch}
 	shape := redisx.IsList
@@ -197,7 +197,7 @@ func (ks *Keys) ParsePage(kind, at string, reply store.Reply) (values []string, 
 	return values[1:], next, nil
 }
 
-// PageSize returns about how many elements of a record one command reads.
+// PageSize returns the approximate number of elements that one command reads.
 func (ks *Keys) PageSize() int {
 	if ks.options.Sorted {
 		return 1 << 30
@@ -206,7 +206,7 @@ func (ks *Keys) PageSize() int {
 }
 
 // ReadPagesFrom returns the values of a record from a position on. It reads one page after another.
-// If it finds that the record has another Redis type by now, it returns the values read so far.
+// If the record has another Redis type meanwhile, it returns the values read so far.
 func (ks *Keys) ReadPagesFrom(ctx context.Context, key recordkey.Key, kind, at string) (all []string, err error) {
 	for at != "" {
 		words := ks.PageCommand(kind, at)

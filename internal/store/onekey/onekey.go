@@ -48,7 +48,7 @@ type Keys struct {
 	options Options
 }
 
-// Options describe what the server of a client can do, and how the engine uses it.
+// Options describes the server of a client and how the engine uses it.
 type Options struct {
 	// OneSlot says that all keys are on one server, so that one command may read many strings.
 	OneSlot bool
@@ -73,7 +73,7 @@ type Options struct {
 	// Bulk implements the method Bulk of an engine. nil means that each change is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
 	// Lazy returns a context whose changes need not be durable when they are answered. nil means
-	// that all changes are made alike.
+	// that all changes are durable.
 	Lazy func(context.Context) context.Context
 	// Close releases the resources that were opened for the engine. nil leaves the client open.
 	Close func() error
@@ -179,13 +179,13 @@ func (ks *Keys) restoreHeld(ctx context.Context, h store.RestoreHeld) (bool, err
 	return ks.RunBool(ctx, RestoreHeldScript, []string{h.SRK.String()}, args...)
 }
 
-// forgetHeld makes a tombstone hold a value no longer.
+// forgetHeld removes a held value from a tombstone.
 func (ks *Keys) forgetHeld(ctx context.Context, f store.ForgetHeld) (bool, error) {
 	reply, unsure, err := ks.client.Write(ctx, UnholdScript, []string{f.Entry.String()}, []string{store.FieldHeld(f.Field, f.Value)})
 	return reply == int64(1) || unsure, err
 }
 
-// moveHeld makes an entry hold a value under another field or canonical form, or no longer.
+// moveHeld moves a held value to another field or canonical form, or removes it.
 func (ks *Keys) moveHeld(ctx context.Context, m store.MoveHeld) (bool, error) {
 	to := ""
 	if m.To != (store.Held{}) {

@@ -24,7 +24,7 @@ var (
 
 // StartSession implements [store.Engine] with two scripts, each of which may be sent again. If all
 // sessions of the entry are ended between the two, the session that the second script stores is
-// bound to an old epoch, and so is not valid.
+// bound to an old epoch and therefore invalid.
 func (ks *Keys) StartSession(ctx context.Context, s session.Start) (session.Session, error) {
 	epoch, err := ks.sessionEpoch(ctx, s)
 	if err != nil {
@@ -142,7 +142,7 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	return found.Record, seen[0], nil
 }
 
-// sessionQuery holds the commands that find a session.
+// A sessionQuery holds the commands that find a session.
 type sessionQuery struct {
 	member     redisx.NoRetryCmd // not repeated by the client, because Retry does that
 	entry      *redis.MapStringStringCmd

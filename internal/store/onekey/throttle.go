@@ -29,7 +29,7 @@ func (ks *Keys) LoginWait(ctx context.Context, c throttle.Counters) (time.Durati
 	return admission.Wait, err
 }
 
-// WouldAdmit returns the result that Admit would return, and counts nothing.
+// WouldAdmit returns what Admit would return, without counting the attempt.
 func (ks *Keys) WouldAdmit(ctx context.Context, c throttle.Counters) (throttle.Admission, error) {
 	return ks.throttle(ctx, throttle.Ask, c, throttle.Admission{})
 }
@@ -100,7 +100,7 @@ func (ks *Keys) ThrottleState(ctx context.Context, c throttle.Counters) (throttl
 }
 
 // parseCounts parses a reply to a call. The error is ErrCorrupt for a record that does not hold
-// counters. Any other error says what was being done.
+// counters. Any other error begins with doing.
 func parseCounts[T any](doing string, call throttle.Call, reply any, parse func([]int64) (T, error)) (T, error) {
 	counts, err := redisx.Numbers(reply)
 	var parsed T

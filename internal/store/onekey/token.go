@@ -76,7 +76,7 @@ func (ks *Keys) Invite(ctx context.Context, i token.Invitation) (token.Token, er
 	return t.Token, nil
 }
 
-// Peek implements [store.Engine] with one script, which only reads and so may arrive twice.
+// Peek implements [store.Engine] with one script, which only reads and therefore may arrive twice.
 func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (token.Token, time.Duration, error) {
 	key, err := token.Key(prk)
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// BatchThreshold is how many callers must be active before further ones share round trips.
-	// According to measurements, sharing makes a single caller half as fast, and four callers up to
-	// a quarter slower. Sixteen callers become 1.5 times as fast, and 128 callers three times.
+	// BatchThreshold is the number of callers that must be active before further ones share round
+	// trips. In measurements, sharing makes a single caller half as fast and four callers up to a
+	// quarter slower, but sixteen callers 1.5 times and 128 callers three times as fast.
 	BatchThreshold = 8
-	// MaxFlushes is how many batches are in flight at once. While one is at the server, the callers
-	// of the other continue. According to measurements, a limit of one costs a sixth of the speed,
-	// and a limit of three gains nothing and makes the batches smaller.
+	// MaxFlushes limits the batches in flight. While one is at the server, the callers of the other
+	// continue. In measurements, a limit of one costs a sixth of the speed, and a limit of three
+	// gains nothing and makes the batches smaller.
 	MaxFlushes = 2
 	// flushTimeout limits how long a flush may take.
 	flushTimeout = 10 * time.Second
@@ -45,12 +45,12 @@ type call[T any] struct {
 	panicked any
 }
 
-// ErrAbandoned reports that the context ended while the call was in flight. The server may still
+// ErrAbandoned means that the context ended while the call was in flight. The server may still
 // carry it out.
 var ErrAbandoned = errors.New("the context ended before the answer")
 
-// errExited reports that a hook of the client called runtime.Goexit and so ended the goroutine of a
-// flush, which belonged to none of the callers.
+// errExited means that a hook of the client called runtime.Goexit and thereby ended the goroutine
+// of a flush, which belongs to no caller.
 var errExited = errors.New("a hook ended the goroutine that many callers shared")
 
 // NewBatcher returns a Batcher that sends up to limit calls together. It passes their items to
@@ -61,7 +61,7 @@ func NewBatcher[T any](limit int, flush func(context.Context, []T)) *Batcher[T] 
 
 // Do sends the items of a call in one batch with those of others, and waits until they are
 // answered. The only errors are those of the context. If the call was already in flight, the error
-// is also ErrAbandoned, and the items must not be used any more.
+// is also ErrAbandoned, and the items must not be used anymore.
 func (b *Batcher[T]) Do(ctx context.Context, items ...T) error {
 	c := &call[T]{items: items, done: make(chan struct{})}
 	b.mu.Lock()

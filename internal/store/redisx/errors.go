@@ -55,8 +55,8 @@ var errorReplies = []struct {
 // first letter is missing because it is a capital only in some versions.
 const nonLocal = "cript attempted to access a non local key"
 
-// wrapped is part of the error of a script on a server that puts its own text before the error of
-// the command that failed, so that no prefix tells what it means.
+// wrapped is part of a script's error on servers that put their own text before the error of the
+// command that failed, so that its prefix says nothing.
 const wrapped = "Error running script (call to "
 
 // replyMeans reports whether err is a reply that means m.

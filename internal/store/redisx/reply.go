@@ -150,8 +150,8 @@ func ParseReply(command string, v any) (r store.Reply, err error) {
 	return r, nil
 }
 
-// flatten converts a reply of the protocol RESP3 to what RESP2 returns: it makes maps and nested
-// lists one flat list, and floating-point numbers texts.
+// flatten converts a reply of RESP3 to the form of RESP2: it turns maps and nested lists into one
+// flat list, and floating-point numbers into texts.
 func flatten(v any) any {
 	var list []any
 	switch v := v.(type) {

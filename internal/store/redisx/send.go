@@ -164,7 +164,7 @@ func CheckAnswered(cmds []redis.Cmder, err error) error {
 // firstWait is the wait before the second attempt. Each further wait is twice as long.
 const firstWait = 10 * time.Millisecond
 
-// A Retry repeats attempts until a server answers, as long as that makes sense.
+// A Retry repeats attempts until a server answers or another attempt is pointless.
 type Retry struct {
 	Attempts int
 	// Retryable reports whether another attempt may succeed.
@@ -177,9 +177,9 @@ type Retry struct {
 	Before func(context.Context, error)
 }
 
-// Do calls send until it succeeds or another attempt makes no sense. The server may carry out
-// several of the attempts. unsure reports whether an earlier attempt may have been carried out; the
-// reply may then be about the repetition.
+// Do calls send until it succeeds or another attempt is pointless. The server may carry out several
+// of the attempts. unsure reports whether an earlier attempt may have been carried out; the reply
+// may then be about the repetition.
 func (r *Retry) Do(ctx context.Context, send func(unsure bool) (any, error)) (value any, unsure bool, err error) {
 	for attempt := range r.Attempts {
 		if value, err = send(unsure); err == nil {
@@ -257,7 +257,7 @@ func Source(scripts embed.FS, name string) string {
 }
 
 // NoRetryCmd is a command that the client does not repeat. If the reply to a write is lost, the
-// engine itself sends the command again, and so knows that it was repeated.
+// engine itself sends the command again and therefore knows that it was repeated.
 type NoRetryCmd struct{ *redis.Cmd }
 
 // NewNoRetryCmd returns a NoRetryCmd for the words of a command.

@@ -27,8 +27,8 @@ func CheckOneSlot(ctx context.Context, c redis.Cmdable) error {
 	return nil
 }
 
-// probes lists commands that, together, cover the ways in which engines send commands. They use a
-// key that nobody writes. Each comes with the kind of its reply.
+// probes lists commands that together cover the ways in which engines send commands, each with the
+// kind of its reply. They use a key that nobody writes.
 var probes = []struct {
 	reply Shape
 	args  []any
@@ -43,7 +43,7 @@ var probes = []struct {
 
 // VerifyTransparent returns an error if commands or replies are changed on the way, so that a reply
 // has another kind or belongs to another command. A router or a hook of the caller may do that, and
-// so does a ClusterClient with a dynamic command-info resolver. An engine could then take a missing
+// a ClusterClient with a dynamic command-info resolver does. An engine could then take a missing
 // reply for the answer that a record does not exist.
 func VerifyTransparent(ctx context.Context, c redis.UniversalClient) error {
 	for _, probe := range probes {
@@ -220,8 +220,8 @@ const rewriteSRV = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1])
 return 1`
 
-// Confirm waits until n replicas have the record at key as it was written. written is the rev of an
-// entry or the value of an SRK.
+// Confirm waits until n replicas have the record at key as written. written is the rev of an entry
+// or the value of an SRK.
 func Confirm(ctx context.Context, c redis.Cmdable, key recordkey.Key, written string, n int, timeout time.Duration) error {
 	script := rewriteSRV
 	if key.Kind() == recordkey.KindPRK {

@@ -10,10 +10,10 @@
 --        | {"conflict"}: all sessions have ended since, the entry was created again, or it has
 --          another mark of second factors
 --
--- A login that read an entry without an epoch may have read an earlier entry with the same key. So
--- the rev that it read must be among those that this entry remembers. If this entry was created
--- over a tombstone, its first epoch is the rev of that create, and the rev that the login read must
--- not be older.
+-- A login that read an entry without an epoch may have read an earlier entry with the same key. The
+-- rev that it read must therefore be among those that this entry remembers. If this entry was
+-- created over a tombstone, its first epoch is the rev of that create, and the rev that the login
+-- read must not be older.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~epoch', '~passwd', '~disabled', '~factor')
 if head.err then return redis.error_reply(head.err) end
 local function text(n) return head[n] or '' end

@@ -6,7 +6,7 @@
 //	~/session/{PRK}    HASH: LIFE IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
 //	                   HASH: - UNTIL CALL    an ended session, for an hour
 //
-// HASH is that of the session's secret. Times are in milliseconds, and the last two words are
+// HASH is the hash of the session's secret. Times are in milliseconds, and the last two words are
 // escaped. A session is valid while its entry has the generation in BOND, which changes when the
 // entry's field ~epoch does. In a session of level 2, BOND also holds a time. session.lua describes
 // all words, and epoch.lua which login may start a session.
@@ -40,7 +40,7 @@ var (
 // when all sessions end, and absent until the first one begins.
 const FieldEpoch = "~epoch"
 
-// Max is the maximum number of sessions of an entry. The newest ones stay.
+// Max is the maximum number of sessions of an entry. Further ones replace the oldest.
 const Max = 100
 
 // SeenInterval limits how often the time at which a session was last seen is stored.
@@ -53,9 +53,9 @@ func Key(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("session") }
 // it begins with a hyphen.
 func FirstEpoch(rev string) string { return "-" + rev[1:] }
 
-// An Entry holds what sessions depend on of their entry.
+// An Entry holds the fields of an entry on which its sessions depend.
 type Entry struct {
-	Rev      string // the newest one
+	Rev      string // the newest rev
 	Epoch    string // see FieldEpoch
 	Changed  string // when the password was last set
 	Factor   string // its mark of second factors, "" for none
@@ -63,9 +63,8 @@ type Entry struct {
 }
 
 // Generation returns the text that sessions of an entry are bound to. A session is valid while the
-// entry has the same generation. The generation changes when all sessions end: either the epoch
-// changes or, if the password was set by a program that does not know sessions, the time of the
-// password.
+// entry has the same generation. The generation changes when all sessions end: the epoch changes
+// or, if a program that does not know sessions sets the password, the time of the password.
 func (e Entry) Generation() string {
 	return recordkey.Escape(e.Epoch) + "/" + recordkey.Escape(e.Changed)
 }
@@ -87,11 +86,11 @@ type Session struct {
 	Agent  string
 }
 
-// Live reports whether the session is still valid at now. The zero Session is not.
+// Live reports whether the session is still valid at now. The zero Session is not valid.
 func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
 
-// ValidFor reports whether the session, if it belongs to the entry, is valid for it. An entry with
-// a second factor has only sessions of level 2.
+// ValidFor reports whether a session of the entry is valid. An entry with a second factor has only
+// sessions of level 2.
 func (s Session) ValidFor(e Entry) bool {
 	return s.Generation == e.Generation() && e.Epoch != "" && !e.Disabled && (e.Factor == "" || !s.VerifiedLevel2.IsZero())
 }
@@ -106,8 +105,8 @@ type Start struct {
 	ID         string
 	Life, Idle time.Duration
 	Level      int // 2 if the owner took two steps of a login
-	// Verified and VerifiedLevel2 are those of a session that this one replaces, if its owner has
-	// proved nothing since; zero: now.
+	// Verified and VerifiedLevel2 are the times of the session that this one replaces, if its owner
+	// was not verified again. If zero, they are now.
 	Verified, VerifiedLevel2 time.Time
 	Origin                   string
 	Agent                    string
@@ -162,7 +161,7 @@ var errSession = errors.New("not a session")
 // maxDigits is the maximum length of a number in a member, here as in session.lua.
 const maxDigits = 15
 
-// Parse parses a member of the record and returns an error for any other text.
+// Parse parses a member of the record. It returns an error for any other text.
 func Parse(id, text string) (Session, error) {
 	words := strings.Split(text, " ")
 	if len(words) != 8 {

@@ -3,15 +3,16 @@
 --
 -- A member's name is the hash of a secret. Its value is
 --   LIFE IDLE SEEN VERIFIED BEGUN BOND ORIGIN AGENT
--- LIFE is when the session ends even if it is used, IDLE how long after SEEN it ends if it is not
--- used, SEEN when it was last used, VERIFIED when its owner last gave the password, and BEGUN when
--- it began, all in milliseconds. BOND is the generation of the entry (Entry.Generation) when the
--- session began. The session is valid as long as the entry has this generation. ORIGIN and AGENT
--- are escaped texts. Members of other forms, and expired ones, count as absent.
+-- LIFE is when the session ends even if it is used; IDLE is how long after SEEN it ends if it is
+-- not used; SEEN is when it was last used; VERIFIED is when its owner last gave the password; and
+-- BEGUN is when it began. All are in milliseconds. BOND is the generation of the entry
+-- (Entry.Generation) when the session began. The session is valid as long as the entry has this
+-- generation. ORIGIN and AGENT are escaped texts. Members of other forms, and expired ones, count
+-- as absent.
 --
 -- If the session has level 2, a slash and the time at which its owner last took two steps follow
--- the generation in BOND. Versions that do not know levels take this for another generation: to
--- them the session is not valid, but they keep it, and can end it by its secret.
+-- the generation in BOND. Versions that do not know levels take this for another generation. To
+-- them the session is invalid, but they keep it and can end it by its secret.
 --
 -- The value of an ended session is "- UNTIL CALL". It stays for an hour, so that a late "begin"
 -- does not bring the session back. Only the last hundred of them stay.
@@ -65,8 +66,8 @@ local function put(text, ends)
   return {hash, text}
 end
 -- note_begun adds a line about the beginning of the session to the history, unless the session is
--- useless because the entry has another epoch by now. If the call is sent again, the line may have
--- been written before.
+-- invalid because the entry's epoch has changed. If the call was sent again, the line may already
+-- be there.
 local function note_begun()
   if about == '' then return nil end
   local head = redis.pcall('HMGET', KEYS[2], '~isa', '~note', '~epoch')
@@ -136,8 +137,8 @@ if verb == 'begin' then
   end
   table.sort(open, function(a, b) return a.begun > b.begun end)
   for i = tonumber(ARGV[9]), #open do stale[#stale + 1] = open[i].name end
-  -- Remove ended sessions beyond the same limit. Otherwise somebody who keeps signing in and out
-  -- would make every new login slower.
+  -- Remove ended sessions beyond the same limit. Otherwise, somebody who keeps signing in and out
+  -- would slow down every login.
   table.sort(ended_members, function(a, b) return a.ended > b.ended end)
   for i = tonumber(ARGV[9]), #ended_members do stale[#stale + 1] = ended_members[i].name end
   local function earlier(time) return math.min(now, tonumber(time) or now) end

@@ -30,8 +30,8 @@ type outcome struct {
 	unsure bool // the change may have been made; if so, change.lua finds its rev
 }
 
-// Apply implements [store.Engine]. It first runs one short script or, while many callers create
-// entries, one script for all of them. If neither can make the change, it runs change.lua, which
+// Apply implements [store.Engine]. It first runs a short script or, while many callers create
+// entries, one script for all of them. If that cannot make the change, it runs change.lua, which
 // makes any change.
 func (e *Engine) Apply(ctx context.Context, c store.Change) (string, error) {
 	if err := c.CheckFields(); err != nil {
@@ -60,7 +60,7 @@ func (e *Engine) awaitReplicas(ctx context.Context, c *store.Change, rev string,
 	return redisx.Confirm(ctx, e.client, c.Key, rev, c.Replicas, c.ReplicaTime)
 }
 
-// applyFast makes a change without change.lua, or does not make it.
+// applyFast makes a change without change.lua, if that is possible.
 func (e *Engine) applyFast(ctx context.Context, c *store.Change, rev string) (result outcome, err error) {
 	if onlyCreates(c) {
 		defer e.creating.Add(-1)
@@ -400,7 +400,7 @@ func (a *attempt) args(known [][]string) (keys, args []string) {
 	return a.e.AppendNote(keys, args, history.InBoth, c.Key, c.Note)
 }
 
-// operation returns the word by which change.lua knows what a change does.
+// operation returns the word that tells change.lua what a change does.
 func operation(c store.Change) string {
 	switch {
 	case c.Delete:
@@ -422,8 +422,8 @@ func guardArgs(prk recordkey.Key, g store.Guard, rev string, mayStore bool) []st
 }
 
 // memberIndexes returns the index set of each member of a set. For a member that cannot be part of
-// an index key, it returns the key of the set itself. Removing the entry from that does no harm,
-// since the set is being dropped.
+// an index key, it returns the key of the set itself. Removing the entry from the set itself does
+// no harm, since the set is being dropped.
 func memberIndexes(set recordkey.Key, members []string) []recordkey.Key {
 	index := make([]recordkey.Key, len(members))
 	for i, m := range members {

@@ -22,13 +22,13 @@ import (
 )
 
 // connLife limits the lifetime of connections that only read. If another server takes over an
-// address, connections that write notice it by READONLY errors, but those that only read notice
+// address, connections that write get READONLY errors, but connections that only read notice
 // nothing.
 const connLife = time.Minute
 
-// A Cached is an engine that keeps copies of entries in this process. It reads them over
-// connections of its own, on which the server announces changes (RESP3, CLIENT TRACKING). All other
-// calls bypass the copies.
+// A Cached is an engine that keeps copies of entries in this process. It reads them over separate
+// connections, on which the server announces changes (RESP3, CLIENT TRACKING). All other calls
+// bypass the copies.
 type Cached struct {
 	*Engine
 	reader      *redis.Client
@@ -88,8 +88,8 @@ func (c *Cached) Find(ctx context.Context, lookups []store.Lookup) ([]store.Foun
 	return []store.Found{found}, store.StoreError(found.Err)
 }
 
-// Before they return, the methods below that write forget their copy of the entry. They do so even
-// if they fail, because the outcome may be unknown, and a conflict shows that the copy is old.
+// The methods below that write drop the copy of the entry before they return. They do so even if
+// they fail, because the outcome may be unknown, and a conflict shows that the copy is old.
 
 // Apply implements [store.Engine].
 func (c *Cached) Apply(ctx context.Context, change store.Change) (string, error) {
@@ -153,7 +153,7 @@ func newCopies(c store.Cache) *copies {
 }
 
 // forget removes the copy of a record. It also discards a reply that is still on its way, since
-// that may be out of date. So a read that begins later returns what the server has then.
+// that may be out of date. A read that begins later therefore returns the current record.
 func (c *copies) forget(key string) {
 	if prefix := c.prefix.Load(); prefix != nil {
 		c.DeleteByRedisKey(*prefix + key)
@@ -183,9 +183,9 @@ func (c *copies) FulfillOwned(cacheKey string, token, conn uint64, reply []byte)
 	return c.LocalCache.FulfillOwned(cacheKey, token, conn, kept)
 }
 
-// cacheable returns the part of an HGETALL reply that is kept, which is all but the password hash.
-// It reports false if nothing may be kept, because the record is not a live entry ("not found" must
-// never be stale), or because the reply is too long or has another form.
+// cacheable returns the part of an HGETALL reply to keep: all but the password hash. It reports
+// false if nothing may be kept, because the record is not a live entry ("not found" must never be
+// stale), or because the reply is too long or malformed.
 func cacheable(reply []byte) (kept []byte, ok bool) {
 	pairs, rest, ok := cutHeader(reply, '%')
 	if !ok || len(reply) > maxReply {

@@ -18,7 +18,7 @@ import (
 
 var createsScript = redisx.NewScript(redisx.IsVerdict, source("creates"))
 
-// Limits on what one script creates, since every other client waits for it.
+// Limits on one script that creates entries, since all other clients wait for it.
 const (
 	maxGroup      = 64   // entries
 	maxGroupWords = 6000 // keys and arguments
@@ -34,14 +34,15 @@ type creation struct {
 	err error
 }
 
-// onlyCreates reports whether c only creates an entry, and whether that entry is small enough to
-// share a script and can hold its own history line.
+// onlyCreates reports whether c only creates an entry that is small enough to share a script and
+// can hold its own history line.
 func onlyCreates(c *store.Change) bool {
 	return c.Create && c.Tokens.Spend == "" && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Expected == (store.Version{}) && (len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) &&
 		countWords(c) <= maxGroupWords
 }
 
-// countWords returns about how many keys and arguments of creates.lua a create takes.
+// countWords returns the approximate number of keys and arguments of creates.lua that a create
+// takes.
 func countWords(c *store.Change) int {
 	n := 8 + 2*len(c.Set) + 2*len(c.Claim) + len(c.Elsewhere) + len(c.Schema.Tertiary) + len(c.Index) + 3*len(c.Rank)
 	for _, m := range c.Add {
@@ -69,7 +70,7 @@ func (e *Engine) createWithOthers(ctx context.Context, c *store.Change, rev stri
 	return one.result, one.err
 }
 
-// maxConcurrent is the number of changes with scripts of their own that run at once.
+// maxConcurrent limits how many changes with their own scripts run at once.
 const maxConcurrent = 16
 
 // ApplyAll implements [store.Engine]. It puts many creates into each script, sends all scripts in
@@ -108,13 +109,13 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	return errs
 }
 
-// withoutConflicts removes creations that need a key which an earlier one needs.
+// withoutConflicts removes creations that need a key that an earlier one needs.
 func withoutConflicts(all []*creation) []*creation {
 	needs := make(store.KeySet, 4*len(all))
 	return slices.DeleteFunc(all, func(c *creation) bool { return !needs.Add(c.c) })
 }
 
-// createAll makes the entries of which no record exists yet, and records the outcome of each
+// createAll makes those entries none of whose records exists, and stores the outcome of each
 // creation. No two of them may need the same key.
 func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	gs := groupCreations(all)

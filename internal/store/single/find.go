@@ -194,7 +194,7 @@ func fieldMap(flat []any) map[string]string {
 	return fields
 }
 
-// isUndeclaredKey reports whether err comes from a server that rejects scripts which use undeclared
+// isUndeclaredKey reports whether err comes from a server that rejects scripts that use undeclared
 // keys.
 func isUndeclaredKey(err error) bool {
 	if err == nil || !redisx.IsServerReply(err) {

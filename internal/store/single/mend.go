@@ -82,8 +82,8 @@ func (e *Engine) completeEntry(ctx context.Context, entry recordkey.Key, fill st
 	return e.Complete(ctx, entry, fill, e.realign)
 }
 
-// realign updates the index sets of members so that they agree with set, which has the members or
-// had them before.
+// realign updates the index sets of members of set, or of former members, so that they agree with
+// set.
 func (e *Engine) realign(ctx context.Context, set recordkey.Key, members []string) error {
 	for some := range slices.Chunk(members, e.options.MemberBatch) {
 		keys, args := []string{set.PRK().String(), set.String()}, []string{set.PRK().In(recordkey.Namespace{}).String()}

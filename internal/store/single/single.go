@@ -1,5 +1,5 @@
 // Package single implements [store.Engine] for one Redis server: standalone, found through
-// Sentinel, or embedded. A change is one Lua script and one round trip, and so is a lookup.
+// Sentinel, or embedded. A change or a lookup takes one Lua script and one round trip.
 package single
 
 import (
@@ -22,13 +22,13 @@ var scripts embed.FS
 
 func source(name string) string { return redisx.Source(scripts, name) }
 
-// Options configure an Engine.
+// Options configures an Engine.
 type Options struct {
 	// NotRun reports whether an error of the client means that the command was certainly not
-	// carried out. If nil, no error means that.
+	// carried out. If nil, no error does.
 	NotRun func(error) bool
 	// MayHaveRun reports whether an error of the client means that the command may have been
-	// carried out although its context ended. If nil, no error means that.
+	// carried out although its context ended. If nil, no error does.
 	MayHaveRun func(error) bool
 	// Embedded means that the server is the embedded store, whose keys and members are sorted.
 	Embedded bool
@@ -42,7 +42,7 @@ type Options struct {
 	// Bulk begins a run of changes that are saved together. If nil, each change is saved at once.
 	Bulk func(ctx context.Context) (context.Context, func(context.Context) error)
 	// Lazy returns a context whose changes need not be durable when they are answered. If nil, all
-	// changes are made alike.
+	// changes are durable.
 	Lazy func(context.Context) context.Context
 	// Share lets other processes use an embedded store until stop is called. If nil, the store is
 	// not embedded.
@@ -81,8 +81,8 @@ var _ store.Engine = (*Engine)(nil)
 func New(client redis.UniversalClient, o Options) *Engine {
 	o.MemberBatch = cmp.Or(o.MemberBatch, store.MemberBatch)
 	e := &Engine{options: o}
-	// With Bulk, every command is sent by itself. The context of a call tells whether it belongs
-	// to a bulk run, and a batch of calls has no such context.
+	// With Bulk, every command is sent on its own: the context of a call says whether it belongs to
+	// a bulk run, and a batch of calls has no such context.
 	e.client = redisx.NewClient(client, redisx.Retry{Attempts: maxAttempts, Retryable: e.retryable, Sent: e.mayHaveRun, Pause: redisx.SleepWithJitter}, o.Bulk != nil)
 	e.Keys = onekey.New(e.client, onekey.Options{OneSlot: true, Sorted: o.Embedded, MemberBatch: o.MemberBatch, Bulk: o.Bulk, Lazy: o.Lazy, Close: o.Close, Notes: history.InBoth, FeedEntries: o.FeedEntries, TombstoneLife: tombstoneLife})
 	e.creates = redisx.NewBatcher(maxGroup, func(ctx context.Context, all []*creation) { e.createAll(ctx, withoutConflicts(all)) })

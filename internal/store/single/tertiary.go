@@ -127,8 +127,7 @@ func (e *Engine) readArgs(r store.EntryRead) []string {
 	return append([]string{strconv.Itoa(e.PageSize())}, r.Kind...)
 }
 
-// parseEntry returns the entry in a reply of read.lua, and reads what the reply leaves out of large
-// records.
+// parseEntry returns the entry in a reply of read.lua, and reads the rest of large records.
 func (e *Engine) parseEntry(ctx context.Context, r store.EntryRead, cmd *redis.Cmd) store.Entry {
 	reply, err := cmd.Slice()
 	if err == nil {

@@ -1,5 +1,4 @@
--- limit counts one use of something that is limited per period. It is exact, however many calls
--- arrive at once.
+-- limit counts one use against a limit per period. It is exact, even if many calls arrive at once.
 --
 -- KEYS[1]  a counter: "N UNTIL", the number of uses, and the time at which the period ends
 -- ARGV[1]  the limit      ARGV[2]  length of the period in milliseconds

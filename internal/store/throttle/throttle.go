@@ -1,5 +1,5 @@
-// Package throttle owns the records that count login attempts, and those that count other uses that
-// are limited: their keys, scripts, replies and limits. It sends no commands.
+// Package throttle owns the records that count login attempts and other limited uses: their keys,
+// scripts, replies and limits. It sends no commands.
 //
 // The counters of login attempts are a hash:
 //
@@ -51,9 +51,9 @@ var (
 // Limits of throttling. Failures are counted in a window that begins with the first one. An origin
 // that logged in to an account before is familiar there; all others are strangers. Each familiar
 // origin has its own budget, which no other origin can use up. Its failures beyond the budget count
-// among those of strangers. So strangers cannot lock the owner out, and between two successful
-// logins an account suffers at most StrangerMax + FamiliarOrigins * FamiliarMax = 100 failures in a
-// window.
+// as failures of strangers. Strangers therefore cannot lock out the owner, and between two
+// successful logins an account suffers at most StrangerMax + FamiliarOrigins * FamiliarMax = 100
+// failures in a window.
 const (
 	Window          = 24 * time.Hour
 	StrangerFree    = 10 // failures before delays begin, which double from one second
@@ -66,12 +66,12 @@ const (
 	MaxDelay        = 15 * time.Minute
 )
 
-// ResendLimit limits the time during which a call is sent again. It is less than the minute for
+// ResendLimit limits the time during which a call may be sent again. It is less than the minute for
 // which the counters remember a call.
 const ResendLimit = 30 * time.Second
 
 const (
-	room      = "throttle" // begins the keys of counters of login attempts
+	keyStart  = "throttle" // begins the keys of counters of login attempts
 	ofAccount = "uid"
 	ofUnknown = "nobody"
 	ofOrigin  = "origin"
@@ -79,17 +79,17 @@ const (
 
 // Key returns the key of the counters of an entry.
 func Key(prk recordkey.Key) (recordkey.Key, error) {
-	return key(prk.Namespace(), room, prk.Type(), ofAccount, prk.Value())
+	return key(prk.Namespace(), keyStart, prk.Type(), ofAccount, prk.Value())
 }
 
 // UnknownKey returns the key of the counters of an identifier that no entry of a type has.
 func UnknownKey(ns recordkey.Namespace, typ, digest string) (recordkey.Key, error) {
-	return key(ns, room, typ, ofUnknown, digest)
+	return key(ns, keyStart, typ, ofUnknown, digest)
 }
 
 // OriginKey returns the key of the counters of an origin, over all accounts of a type.
 func OriginKey(ns recordkey.Namespace, typ, digest string) (recordkey.Key, error) {
-	return key(ns, room, typ, ofOrigin, digest)
+	return key(ns, keyStart, typ, ofOrigin, digest)
 }
 
 // VisitsKey returns the key of the counter of one kind of request.
@@ -105,7 +105,7 @@ func key(ns recordkey.Namespace, parts ...string) (recordkey.Key, error) {
 // IsKey reports whether k is the key of counters of login attempts.
 func IsKey(k recordkey.Key) bool {
 	parts := k.Parts()
-	return len(parts) == 4 && parts[0] == room
+	return len(parts) == 4 && parts[0] == keyStart
 }
 
 // Counters names the counters for one login attempt.
@@ -196,8 +196,8 @@ type DamagedError int
 
 func (DamagedError) Error() string { return "not a record of login counters" }
 
-// ErrMaybeCounted reports that the reply to a call was lost, and that so many other calls were
-// counted since that the counters no longer remember this one.
+// ErrMaybeCounted means that the reply to a call was lost, and that the counters no longer remember
+// the call because too many others followed.
 var ErrMaybeCounted = errors.New("a reply was lost, and it is unknown whether the attempt was counted")
 
 // damage returns a DamagedError if a reply says that a key does not hold counters.
@@ -252,7 +252,7 @@ func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond 
 var counterForm = regexp.MustCompile(`^[0-9]{1,15}$`)
 
 // Unreadable returns a field of login counters that throttle.lua rejects, with its value, or "". It
-// checks the same as is_valid there. Field k holds the list of calls.
+// does the same checks as is_valid there. Field k holds the list of calls.
 func Unreadable(fields map[string]string) (field, value string) {
 	for field, value := range fields {
 		counter := len(field) == 2 || strings.HasPrefix(field, "n:") || strings.HasPrefix(field, "o:")

@@ -1,4 +1,4 @@
--- throttle counts login attempts. The count is exact, however many attempts arrive at once.
+-- throttle counts login attempts. The count is exact, even if many attempts arrive at once.
 --
 -- An account's counters count the failures of strangers together. An origin that has logged in to
 -- the account before is familiar: its failures are counted separately, on a budget of its own.
@@ -90,8 +90,8 @@ local function count(h, kind)
   if n >= free then h.sa = text(now + math.min(1000 * 2 ^ math.min(n - free, 30), max_delay)) end
 end
 
--- withdraw undoes an attempt. It also removes the delay after it. No earlier delay can have been in
--- force, because the attempt was admitted.
+-- withdraw undoes an attempt. It also removes the delay after it. No earlier delay was in force,
+-- because the attempt was admitted.
 local function withdraw(h, kind)
   if kind == 'account' and ARGV[4] == '1' then
     h['n:' .. name] = text(math.max(num(h, 'n:' .. name) - 1, 0))

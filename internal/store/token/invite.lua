@@ -7,8 +7,9 @@
 -- ARGV[6]  the time, "" for the server's
 -- Reply: {"ok", member} | {"exists"}: the record holds something else that is valid
 --
--- If the record holds the invitation already, it stays as it is: if the script is sent twice, there
--- is one (I7). It is valid while there is no entry; the change that creates the entry spends it.
+-- If the record already holds the invitation, it does not change: if the script is sent twice,
+-- there is one invitation (I7). It is valid while there is no entry; the change that creates the
+-- entry spends it.
 local now = clock(ARGV[6])
 local tokens = read_tokens(KEYS[1], '1', now)
 if tokens.err then return redis.error_reply(tokens.err) end

@@ -26,8 +26,9 @@ for _, t in ipairs(tokens.open) do
   newest = math.max(newest, t.number)
 end
 if mine then -- sent again: finish what may be unfinished
-  -- A change that read the record before this token was in it must be refused. So ~tokens must
-  -- differ from what that change read. If there is a newer token, it has already changed ~tokens.
+  -- A change that read the record before this token was in it must be refused. ~tokens must
+  -- therefore differ from the value that the change read. If there is a newer token, it has already
+  -- changed ~tokens.
   if not mine.waits and mine.number == newest then
     redis.call('HSET', KEYS[1], '~tokens', first_word .. string.sub(head[3], #tokens.first_word + 1))
   end
@@ -43,9 +44,9 @@ local number = newest + 1
 if not KEYS[2] then number = math.max(number, math.floor(now / 1000)) end
 local text = table.concat({ends, string.format('%.0f', number), ARGV[4], ARGV[5], ARGV[6]}, ' ')
 table.sort(tokens.open, function(a, b) return a.number > b.number end)
--- If there are too many, the oldest token of the most frequent kind goes. So strangers, who can ask
--- for tokens of a few kinds, do not push out those of other kinds. A kind is a purpose with the
--- facets that the token is bound to.
+-- If there are too many, the oldest token of the most frequent kind is removed. Strangers, who can
+-- ask for tokens of a few kinds, thus do not push out tokens of other kinds. A kind is a purpose
+-- with the facets that the token is bound to.
 local function kind_of_token(t) return t.purpose .. ' ' .. t.fields end
 local frequency = {[ARGV[4] .. ' ' .. ARGV[5]] = 1}
 for _, t in ipairs(tokens.open) do

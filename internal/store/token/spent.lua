@@ -1,4 +1,4 @@
--- spent marks something as spent, if nothing has marked it yet.
+-- spent marks a single-use value as spent, if it is not marked yet.
 --
 -- KEYS[1]  the mark, which expires      ARGV[1]  the name of this call
 -- ARGV[2]  milliseconds for which the mark stays

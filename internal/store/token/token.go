@@ -17,8 +17,8 @@
 //
 // Without the field, no member is valid. tokens.lua describes both records.
 //
-// What belongs to no entry and may be used once, such as the answer of another provider, is marked
-// as spent when it was used:
+// A single-use value that belongs to no entry, such as the answer of another provider, is marked as
+// spent when it is used:
 //
 //	~/spent/HASH    the name of the call that spent it, until it would have expired
 package token
@@ -51,7 +51,7 @@ var (
 	//go:embed invite.lua
 	InviteLua string
 	//go:embed spent.lua
-	SpentLua string // precedes nothing and needs nothing
+	SpentLua string // runs on its own
 )
 
 // FieldTokens is the field of an entry that holds its [Mark].
@@ -83,7 +83,7 @@ func (t Token) args() []string {
 	return []string{t.Hash, recordkey.Escape(t.Purpose), hexNames(t.Fields), recordkey.Escape(t.Value)}
 }
 
-// An Open is a valid token as it is stored beside its entry.
+// An Open describes a valid token stored beside its entry.
 type Open struct {
 	Token
 	Until  time.Time // when it expires
@@ -125,13 +125,13 @@ type Issue struct {
 	Now  time.Time // zero: the server's clock
 }
 
-// Args returns the arguments of issue.lua, which those of [history.Lua] follow.
+// Args returns the arguments of issue.lua. Those of [history.Lua] follow them.
 func (i Issue) Args() []string {
 	args := append([]string{i.PRK.Type(), i.Rev}, i.args()...)
 	return append(args, arg.Millis(i.Life), strconv.Itoa(maxTokens), arg.Time(i.Now))
 }
 
-// An Invitation is a token for an entry that does not exist yet, at the PRK that it will have.
+// An Invitation describes a token for a future entry, stored at the PRK that the entry will have.
 type Invitation struct {
 	Token
 	PRK  recordkey.Key
@@ -228,13 +228,13 @@ func Lines(members map[string]string) string {
 	return b.String()
 }
 
-// A Mark is the value of an entry's FieldTokens when the entry was read.
+// A Mark holds the value of an entry's FieldTokens when the entry was read.
 type Mark string
 
 // Any reports whether the entry may have tokens. Without a mark, no token of the entry is valid.
 func (m Mark) Any() bool { return m != "" }
 
-// Allows reports whether the entry allows a token with that hash to be used. It does not check that
+// Allows reports whether the entry allows the use of a token with that hash. It does not check that
 // such a token exists or has not expired.
 func (m Mark) Allows(hash string) bool {
 	if _, waits := m.waiting()[hash]; waits {

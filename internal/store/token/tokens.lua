@@ -14,12 +14,12 @@
 -- have ended but may still be in the record. A change that ends tokens writes ~tokens and ~rev with
 -- one command, so that the tokens end even if the server then refuses to remove their members.
 --
--- While a slot is being migrated, perhaps no node serves the record and the entry together. Then a
--- new token waits in ~tokens, as a line "NAME MEMBER" after the first line, until the next token is
--- issued; that moves waiting tokens into the record. A change uses a copy of the record that was
--- read earlier. If ~tokens is unchanged since, the copy lacks no token, because issuing a token
--- always changes ~tokens. If the first line begins with "0" instead of "1", no member of the record
--- counts.
+-- While a slot is being migrated, there may be no node that serves the record and the entry
+-- together. A new token then waits in ~tokens, as a line "NAME MEMBER" after the first line, until
+-- the next token is issued, which moves waiting tokens into the record. A change then uses a copy
+-- of the record that was read earlier. If ~tokens is unchanged since, the copy lacks no token,
+-- because issuing a token always changes ~tokens. If the first line begins with "0" instead of "1",
+-- no member of the record counts.
 
 local function clock(given)
   if given ~= '' then return tonumber(given) end

@@ -12,11 +12,11 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Limits on gathering.
+// Limits of a Cache.
 const (
 	gatherTimeout = 10 * time.Minute // for one figure
-	maxFigures    = 200              // that are kept; see makeRoom
-	maxConcurrent = 4                // that are gathered at the same time
+	maxFigures    = 200              // in the cache; see makeRoom
+	maxConcurrent = 4                // being gathered at the same time
 )
 
 // A figure that takes at least slowThreshold to gather is reused for reuseFactor times as long as
@@ -49,11 +49,11 @@ type Value[T any] struct {
 }
 
 type figure struct {
-	holder       string // for whom it was gathered last
+	holder       string // the last one for whom it was gathered
 	value        any
 	err          error
 	begun, ended time.Time
-	done         chan struct{} // closed when gathering ends; nil if it is not under way
+	done         chan struct{} // closed when gathering ends; nil if it is not being gathered
 }
 
 // Close cancels all gathering. Later calls of [Gather] return [context.Canceled].
@@ -72,9 +72,9 @@ func Gather[T any](ctx context.Context, f *Cache, name string, age time.Duration
 	return GatherFor(ctx, f, "", name, age, gather)
 }
 
-// GatherFor does what [Gather] does on behalf of a holder, such as an API key. While another figure
-// is being gathered for that holder, it first waits for that one, so that no holder alone keeps out
-// the others. The holder "" has no such limit.
+// GatherFor calls [Gather] on behalf of a holder, such as an API key. If another figure is being
+// gathered for that holder, GatherFor first waits for that one, so that no holder can keep out the
+// others. The holder "" has no such limit.
 func GatherFor[T any](ctx context.Context, f *Cache, holder, name string, age time.Duration, gather func(context.Context) (T, error)) (Value[T], error) {
 	var fig *figure
 	var err error
@@ -99,9 +99,9 @@ func GatherFor[T any](ctx context.Context, f *Cache, holder, name string, age ti
 	return Value[T]{value, fig.begun, fig.ended}, err
 }
 
-// start begins gathering a figure, unless its value can be reused or it is being gathered already.
+// start begins gathering a figure, unless its value can be reused or it is already being gathered.
 // It returns the figure and a channel that is closed when gathering ends, or nil if there is
-// nothing to wait for. If again is set, that is the channel of another figure of the holder, and
+// nothing to wait for. If again is set, the channel is that of another figure of the holder, and
 // the caller must call start again once it is closed.
 func (f *Cache) start(holder, name string, age time.Duration, gather func(context.Context) (any, error)) (fig *figure, done chan struct{}, again bool, err error) {
 	f.mu.Lock()
@@ -156,9 +156,9 @@ func (f *Cache) start(holder, name string, age time.Duration, gather func(contex
 	return fig, done, false, nil
 }
 
-// makeRoom forgets a figure if the cache is full: the oldest one of the holder that has the most.
-// So a holder that asks for many different figures displaces only its own. Figures that are being
-// gathered stay.
+// makeRoom removes a figure if the cache is full: the oldest one of the holder that has the most.
+// So a holder that asks for many figures displaces only its own. Figures that are being gathered
+// stay.
 func (f *Cache) makeRoom() {
 	if len(f.all) < maxFigures {
 		return

@@ -40,7 +40,7 @@ func TestFourFigures(t *testing.T) {
 }
 
 // TestOneForEachHolder checks that figures of one holder are gathered one after the other, that
-// they do not keep out those of others, and that a figure that is being gathered is shared.
+// they do not keep out figures of others, and that a figure that is being gathered is shared.
 func TestOneForEachHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Cache
@@ -77,8 +77,8 @@ func TestOneForEachHolder(t *testing.T) {
 	})
 }
 
-// TestManyFiguresOfOneHolder checks that a holder that asks for more figures than are kept
-// displaces only its own: those of others are reused, and one that is being gathered is shared.
+// TestManyFiguresOfOneHolder checks that a holder that asks for more figures than fit displaces
+// only its own: figures of others are reused, and a figure that is being gathered is shared.
 func TestManyFiguresOfOneHolder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Cache
@@ -116,7 +116,7 @@ func TestManyFiguresOfOneHolder(t *testing.T) {
 	})
 }
 
-// TestOneForAll checks that a figure that many callers want at the same time is gathered once.
+// TestOneForAll checks that a figure is gathered once for many concurrent callers.
 func TestOneForAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Cache

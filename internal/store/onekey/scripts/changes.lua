@@ -1,7 +1,7 @@
 -- This source precedes scripts that check whether a command on a tertiary record would change it.
 
--- changes reports whether a command would change a record as it is now. If it cannot find out, it
--- returns true and the error, for example WRONGTYPE.
+-- changes reports whether a command would change a record. If it cannot find out, it returns true
+-- and the error, for example WRONGTYPE.
 local function changes(key, command, args)
   local function run(name, ...)
     local reply = redis.pcall(name, key, ...)

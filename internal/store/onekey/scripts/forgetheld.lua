@@ -1,4 +1,4 @@
--- forgetheld makes a tombstone hold a value no longer.
+-- forgetheld removes a held value from a tombstone.
 --
 -- KEYS[1]  the entry      ARGV[1]  the field that holds the value
 -- Reply: 1 if the entry is dead and held the value, else 0

@@ -1,5 +1,5 @@
--- movehold makes an entry or a tombstone hold a value under another field or canonical form, or no
--- longer. If it holds that one as well, the later end counts.
+-- movehold moves a value that an entry or a tombstone holds to another field or canonical form, or
+-- removes it. If the target is already held, the later end counts.
 --
 -- KEYS[1]  the entry      ARGV[1]  the field that holds the value
 -- ARGV[2]  the field that holds it from now on, "" for none

@@ -1,14 +1,13 @@
--- preserve makes an entry, or the tombstone of one that does not exist, hold a value, or retires
--- the UID of an entry that does not exist, as in another store. It needs the functions of
--- tombstone.lua.
+-- preserve copies from another store: it makes an entry or a tombstone hold a value, or retires the
+-- UID of an entry that does not exist. It needs the functions of tombstone.lua.
 --
 -- KEYS[1]  the entry
 -- ARGV[1]  the field that holds the value, or ~retired      ARGV[2]  its text
 -- ARGV[3]  time to live of a tombstone, in seconds
 -- Reply: 1; 0 if the UID to retire is in use, or if the entry holds too many values
 --
--- A field that exists stays, unless the value is held longer now. If the server refuses the last
--- command, a check reports that the tombstone never expires, or that it expires.
+-- An existing field stays, unless the value is now held for longer. If the server refuses the last
+-- command, a check reports that the tombstone has the wrong time to live.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', ARGV[1])
 if head.err then return redis.error_reply(head.err) end
 local live = head[1] and head[1] ~= ''

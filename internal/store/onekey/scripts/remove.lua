@@ -1,5 +1,5 @@
 -- remove removes a record, or one member of a set, that is wrong or belongs to no live entry. It
--- first checks that this is still the case (I1, I4).
+-- first checks that this is still so (I1, I4).
 --
 -- KEYS[1]  the record          KEYS[2]  the entry it belongs to, if any
 -- KEYS[n]  ~/schema/TYPE, as the last key, if ARGV[7] is not ""

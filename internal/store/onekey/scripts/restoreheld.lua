@@ -1,6 +1,6 @@
 -- restoreheld writes the SRK of a value that an entry, or a tombstone, holds, if the SRK is absent.
--- If it names the entry already, it expires no earlier than asked for. An SRK without a time to
--- live stays: the entry has the value, or claims it.
+-- If the SRK already names the entry, it expires no earlier than requested. An SRK without a time
+-- to live stays: the entry has the value, or claims it.
 --
 -- KEYS[1]  the SRK      ARGV[1]  the entry
 -- ARGV[2]  what follows the entry in a new SRK

@@ -21,7 +21,7 @@ local function strip(entry, keep_note, keep_tokens)
 end
 
 -- end_tombstone gives a tombstone its time to live: at least that many seconds, and until its last
--- held value ends. If the UID is retired, the tombstone never ends. A time to live that is long
+-- held value ends. If the UID is retired, the tombstone never expires. A time to live that is long
 -- enough stays.
 local function end_tombstone(entry, seconds)
   local fields, life, rest = redis.call('HGETALL', entry), redis.call('PTTL', entry), 0

@@ -1,4 +1,4 @@
--- align adds an entry to an index set or removes it, according to what the entry holds (I5).
+-- align adds an entry to an index set or removes it, depending on the values of the entry (I5).
 --
 -- KEYS[1]  the index set
 -- KEYS[2]  the entry

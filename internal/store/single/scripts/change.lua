@@ -1,6 +1,6 @@
--- change makes everything that one method does to one entry, or none of it (I1, I2, I6, I7).
--- Most creates and updates do not need it, because create.lua, creates.lua or update.lua make them.
--- history.lua, tokens.lua, tombstone.lua and guard.lua precede it.
+-- change makes one change of an entry, completely or not at all (I1, I2, I6, I7). Most creates and
+-- updates do not need it, because create.lua, creates.lua or update.lua make them. history.lua,
+-- tokens.lua, tombstone.lua and guard.lua precede it.
 --
 -- KEYS  as in guard.lua, then
 --   [4]  the record of the entry's tokens
@@ -115,7 +115,7 @@ end
 local refused = not again and refused_by_schema()
 if refused then return refused end
 -- If the entry was copied here from a cluster, the records prepared for it must be moved into place
--- first, or they would later overwrite what this change does.
+-- first, or they would later overwrite this change.
 if not again and head[4] and nfill + ndrop > 0 then return {'filling', head[4]} end
 
 local tokens = ended_tokens()
@@ -219,8 +219,8 @@ if (verb == 'delete' or tombstone and verb == 'create') and stored then
   if #unknown > 2 or verb == 'delete' and text ~= ARGV[5] then return unknown end
 end
 
--- An SRK that names another entry counts only if that entry has the value, or holds it after it
--- gave it up (I2).
+-- An SRK that names another entry counts only if that entry has the value, or gave it up and holds
+-- it (I2).
 local stale = {}
 local function until_then(ms) -- in milliseconds
   local time = redis.call('TIME')
@@ -253,8 +253,8 @@ if #occupied > 1 then return occupied end
 -- refuses a later one, the records written so far are garbage that no reader sees (I4), or they are
 -- written again when the script is sent again. To that end, SRKs and index members that an entry
 -- gains are written before its rev, and those that it loses are removed after its rev. Commands on
--- the entry that the Redis user may have no right to are tried before anything changes, if they can
--- be tried without a change to the entry.
+-- the entry for which the Redis user may lack permission are tried before anything changes, if they
+-- can be tried without changing the entry.
 local function try(command, ...)
   local reply = redis.pcall(command, entry, ...)
   if failed(reply) then return redis.error_reply(reply.err) end
@@ -338,8 +338,8 @@ local function fill(f)
 end
 
 -- note_done must be called right after the command that makes the change. If a later command is
--- refused, the next run finds the change made and notes nothing. unnoted is the error, if the
--- history line was refused, and goes is true if ~note must be removed.
+-- refused, the next run finds the change made and notes nothing. unnoted is the error if the
+-- history line was refused. goes is true if ~note must be removed.
 local unnoted, goes
 local function note_done()
   if not again then unnoted, goes = note(verb, head[6]) end
@@ -375,7 +375,7 @@ else
     if verb == 'create' and head[5] then redis.call('HDEL', entry, '~tokens') end
     redis.call('PERSIST', entry)
   end
-  -- The new epoch keeps callers that read the earlier entry from starting sessions of this one.
+  -- The new epoch prevents callers that read the earlier entry from starting sessions of this one.
   if tombstone and verb == 'create' then
     set[#set + 1] = '~epoch'
     set[#set + 1] = own

@@ -49,8 +49,8 @@ for i = 1, nrank do
 end
 
 -- SRKs and index members are written before the entries that they name: until then they are at
--- worst garbage, which no reader sees (I4). So the script goes through the arguments twice, the
--- first time for what is written before the entries.
+-- worst garbage, which no reader sees (I4). The script therefore goes through the arguments twice,
+-- first for the records that are written before the entries.
 local at, k, srks, nsrk, relative, noted, feed_lines = 9, 1, {}, 0, ARGV[3] + 1, ARGV[9] ~= '0', {}
 local function skip() at = at + 1 + ARGV[at + 1] end
 local shapes, named = {}, {}

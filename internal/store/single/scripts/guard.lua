@@ -11,7 +11,7 @@
 -- ARGV[6]  "1" if that schema may be stored when none is stored yet
 -- ARGV[7]  the type, as ~isa names it
 --
--- This source itself writes nothing; only its functions do. So a script can find every problem
+-- This source itself writes nothing; only its functions do. A script can thus find every problem
 -- before the first write (I7).
 
 local function failed(reply) return type(reply) == 'table' and reply.err ~= nil end

@@ -6,7 +6,7 @@
 -- Reply: for each SRK nil | {PRK, field, value, …} | {"", error}
 --
 -- It reads entries whose keys it does not declare. If a server forbids that, the engine uses GET
--- and then HGETALL in place of this script.
+-- and HGETALL instead of this script.
 local out = {}
 for i, key in ipairs(KEYS) do
   local srv = redis.pcall('GET', key)

@@ -51,8 +51,8 @@ if writes then
   if failed(named) then return redis.error_reply(named.err) end
 end
 
--- A member is in the index before it is in the set, and until it has left the set, so that a search
--- in the index never misses it (I4).
+-- A member joins the index before the set and leaves it after the set, so that a search in the
+-- index never misses it (I4).
 for i = 5, 4 + njoin do
   local reply = redis.pcall('SADD', KEYS[i], prk)
   if failed(reply) and i == 5 then return redis.error_reply(reply.err) end

@@ -1,0 +1,102 @@
+package admin
+
+import (
+	"context"
+	"errors"
+
+	"github.com/coffeenode/userdb/internal/sealed"
+	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/factor"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// Limits on what FactorKeysMissing reads of each namespace. The keys of an embedded store are
+// sorted, so the first step there finds all that it looks at. On a server, 20 steps look at about
+// ten thousand records.
+const (
+	maxKeySteps   = 20
+	keysPerStep   = 500
+	maxFactorKeys = 50 // entries with factors
+)
+
+// FactorKeysMissing reports whether entries of db's namespace have second factors and db has the
+// key of none of them. If db is the root namespace, operators count also. It reads only a sample,
+// so a few factors in a large store on a server can escape it.
+func FactorKeysMissing(ctx context.Context, db *userdb.DB) (bool, error) {
+	v := view.Of(db)
+	namespaces := []recordkey.Namespace{v.NS}
+	if v.NS.Path() == "" {
+		namespaces = append(namespaces, view.Reserved)
+	}
+	missing := 0
+	for _, ns := range namespaces {
+		found, err := entriesWithFactors(ctx, v, ns)
+		if err != nil {
+			return false, err
+		}
+		for _, r := range found {
+			opened, closed, err := countSealed(ctx, v, r)
+			if err != nil || opened > 0 {
+				return false, err
+			}
+			missing += closed
+		}
+	}
+	return missing > 0, nil
+}
+
+// entriesWithFactors returns entries of a namespace that have a second factor.
+func entriesWithFactors(ctx context.Context, v *view.View, ns recordkey.Namespace) (found []store.Record, err error) {
+	at := store.Scan{Pattern: recordkey.Glob(ns.String()) + "~/factor/*", Count: keysPerStep}
+	for range maxKeySteps {
+		keys, next, err := v.Engine.Scan(ctx, at)
+		if err != nil {
+			return nil, err
+		}
+		var entries []recordkey.Key
+		var texts []string
+		for _, text := range keys[:min(len(keys), maxFactorKeys)] {
+			if key, err := recordkey.Parse(text); err == nil && key.Namespace() == ns && key.PRK().IsValid() {
+				entries, texts = append(entries, key.PRK()), append(texts, key.PRK().String())
+			}
+		}
+		raw, err := store.Hashes(ctx, v.Engine, texts)
+		if err != nil {
+			return nil, err
+		}
+		for i, entry := range raw {
+			if r := (store.Record{Key: entries[i], Fields: entry.Fields}); r.Factors().Any() {
+				found = append(found, r)
+			}
+		}
+		if at.Cursor = next; next == "" || len(found) >= maxFactorKeys {
+			break
+		}
+	}
+	return found, nil
+}
+
+// countSealed returns how many factors of an entry the keys of a view open, and of how many they
+// lack the key.
+func countSealed(ctx context.Context, v *view.View, r store.Record) (opened, closed int, err error) {
+	names := r.Factors().Names()
+	_, values, err := v.Engine.ReadFactors(ctx, r.Key, names, v.StoreTime())
+	if err != nil {
+		return 0, 0, err
+	}
+	for i, name := range names {
+		f, err := factor.Parse(name, values[i])
+		if err != nil {
+			continue // absent or damaged, which check reports
+		}
+		switch _, err := v.Config.Keys.Open(f.Sealed, factor.Place(r.Key, name)...); {
+		case err == nil:
+			opened++
+		case errors.Is(err, sealed.ErrKey):
+			closed++
+		}
+	}
+	return opened, closed, nil
+}

@@ -1,0 +1,426 @@
+package console
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/schema"
+	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// Limits on an upload of CSV whose columns have not been mapped yet.
+const (
+	pendingFor  = 30 * time.Minute // since its operator looked at it last
+	previewRows = 10
+	maxMapped   = 200 // columns
+)
+
+// A pendingUpload is a file that its operator has not tried yet. Job is the dry run of it, once
+// that has begun and has the file.
+type pendingUpload struct {
+	upload
+	operator recordkey.Key
+	seen     time.Time
+	job      string
+}
+
+// pendingUploads holds the uploads of this process that have not been tried yet: the last one of
+// each operator, and at most maxUploads. The zero value is ready to use.
+type pendingUploads struct {
+	mu  sync.Mutex
+	all map[string]*pendingUpload
+}
+
+// add keeps an upload of an operator in place of an earlier one, and returns its ID.
+func (p *pendingUploads) add(u upload, operator recordkey.Key, now time.Time) (id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	oldest := ""
+	for other, one := range p.all {
+		switch {
+		case one.operator == operator:
+			one.remove()
+			delete(p.all, other)
+		case oldest == "" || one.seen.Before(p.all[oldest].seen):
+			oldest = other
+		}
+	}
+	if len(p.all) >= maxUploads {
+		p.all[oldest].remove()
+		delete(p.all, oldest)
+	}
+	if p.all == nil {
+		p.all = map[string]*pendingUpload{}
+	}
+	id = admin.NewJobID()
+	p.all[id] = &pendingUpload{upload: u, operator: operator, seen: now}
+	return id
+}
+
+// find returns an upload of an operator, and keeps it for another pendingFor.
+func (p *pendingUploads) find(id string, operator recordkey.Key, now time.Time) (pendingUpload, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	one := p.all[id]
+	if one == nil || one.operator != operator || now.Sub(one.seen) > pendingFor {
+		return pendingUpload{}, false
+	}
+	one.seen = now
+	return *one, true
+}
+
+// begin calls start, which begins the dry run of an upload and takes over its file. If it fails, the
+// upload stays. An upload is tried once: after that, begin returns the ID of the job.
+func (p *pendingUploads) begin(id string, start func(upload) (admin.Job, error)) (admin.Job, error) {
+	p.mu.Lock()
+	one := p.all[id]
+	delete(p.all, id) // so that nobody else begins or removes it
+	p.mu.Unlock()
+	if one == nil {
+		return admin.Job{}, errElsewhere
+	}
+	j, err := admin.Job{ID: one.job}, admin.ErrJobExists
+	if one.job == "" {
+		if j, err = start(one.upload); err == nil {
+			one.job, one.upload = j.ID, upload{}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all[id] = one
+	return j, err
+}
+
+// removeExpired removes the uploads that their operators have left alone.
+func (p *pendingUploads) removeExpired(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, one := range p.all {
+		if now.Sub(one.seen) > pendingFor {
+			one.remove()
+			delete(p.all, id)
+		}
+	}
+}
+
+// A mappingPage says what the columns of an upload become, and shows its first accounts.
+type mappingPage struct {
+	Path, Type, Duplicates string
+	Groups                 []choiceGroup
+	Columns                []mappedColumn
+	LeftOut                string   // why other columns of the file are not listed, or ""
+	Fields                 []string // the columns of the preview
+	Rows                   []previewRow
+	Summary                string // what would become of these accounts
+}
+
+// A mappedColumn is a column of the file. To is what it becomes, or "" if it is left out, and Input
+// the name of the input for that.
+type mappedColumn struct{ Input, Name, Example, To string }
+
+// A choiceGroup holds what a column can become.
+type choiceGroup struct {
+	Label   string
+	Choices []namedChoice
+}
+
+type namedChoice struct{ Name, Text string }
+
+// A previewRow shows a line of the file. Refused says why the import would refuse it.
+type previewRow struct {
+	Line    int64
+	Cells   []cell
+	Refused string
+}
+
+// beginMapping keeps an upload until its columns are mapped, and leads to the page for that.
+func (c *Console) beginMapping(w http.ResponseWriter, r *http.Request, u upload) {
+	db, err := c.view(r.Context())
+	if err == nil && !slices.Contains(db.Schema().Names(), u.Type) {
+		err = errType
+	}
+	if err == nil {
+		_, err = readSample(u)
+	}
+	if err != nil {
+		u.remove()
+		c.respondUpload(w, r, err)
+		return
+	}
+	id := c.jobs.pending.add(u, web.Entry(r.Context()).Key(), time.Now())
+	c.jobs.startSweep(r.Context())
+	http.Redirect(w, r, "/console/import/"+id, http.StatusSeeOther)
+}
+
+// respondUpload sends the page for uploads with what is wrong with one, or a page about err.
+func (c *Console) respondUpload(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.Is(err, transfer.ErrInput) {
+		err = errUpload(capitalize(inputError(err).Error()) + ".")
+	}
+	if problem, ok := errors.AsType[errUpload](err); ok {
+		c.showJobs(w, r, "import", "Import accounts", web.Problem{Field: "file", Text: string(problem)})
+		return
+	}
+	c.fail(w, r, err)
+}
+
+// readSample reads the beginning of an upload.
+func readSample(u upload) (transfer.Sample, error) {
+	file, err := os.Open(u.Path)
+	if errors.Is(err, os.ErrNotExist) {
+		err = errElsewhere
+	}
+	if err != nil {
+		return transfer.Sample{}, err
+	}
+	defer file.Close()
+	sample, err := transfer.ReadSample(file, u.options(true), previewRows)
+	switch {
+	case err == nil && len(sample.Header) == 0:
+		err = errUpload("The file is empty.")
+	case err == nil && len(sample.Header) > maxMapped:
+		err = errUpload("The file has more than 200 columns. Import it with “userdb import”.")
+	}
+	return sample, err
+}
+
+// mapping shows the columns of an upload and its first accounts.
+func (c *Console) mapping(w http.ResponseWriter, r *http.Request) { c.withPending(w, r, false) }
+
+// applyMapping does the same with the columns that were chosen, or starts the dry run with them.
+func (c *Console) applyMapping(w http.ResponseWriter, r *http.Request) {
+	c.withPending(w, r, r.PostFormValue("do") == "dry")
+}
+
+// withPending shows the upload in the path, or starts its dry run.
+func (c *Console) withPending(w http.ResponseWriter, r *http.Request, dry bool) {
+	id := r.PathValue("id")
+	one, ok := c.jobs.pending.find(id, web.Entry(r.Context()).Key(), time.Now())
+	if ok && one.job != "" {
+		http.Redirect(w, r, "/console/jobs/"+one.job, http.StatusSeeOther)
+		return
+	}
+	err := error(errElsewhere)
+	var sample transfer.Sample
+	if ok {
+		sample, err = readSample(one.upload)
+	}
+	db, viewErr := c.view(r.Context())
+	if err = errors.Join(err, viewErr); err != nil {
+		c.respondUpload(w, r, err)
+		return
+	}
+	declared, known := db.Schema().Types[one.Type]
+	if !known { // the schema has changed since
+		c.respondUpload(w, r, errType)
+		return
+	}
+	p := mappingPage{Path: "/console/import/" + id, Type: one.Type, Groups: columnChoices(declared, len(db.Schema().Types) > 1)}
+	p.Duplicates = map[string]string{"skip": "are left unchanged", "update": "are updated"}[one.Duplicate]
+	p.Duplicates = cmp.Or(p.Duplicates, "are refused")
+	p.mapColumns(sample, r)
+	one.Columns = p.columns(sample.Header)
+	report, problem, err := p.preview(r.Context(), db, one.upload, sample)
+	if err == nil && dry && problem == "" {
+		var j admin.Job
+		j, err = c.jobs.pending.begin(id, func(u upload) (admin.Job, error) {
+			u.Columns = one.Columns
+			return c.jobs.importJob(r.Context(), db, web.Entry(r.Context()).Text(admin.OperatorName), u, true)
+		})
+		if _, refused := errors.AsType[errUpload](err); !refused {
+			c.respondStarted(w, r, j, err, "import", "Import accounts")
+			return
+		}
+	}
+	if err != nil {
+		c.respondUpload(w, r, err)
+		return
+	}
+	var problems []web.Problem
+	if problem != "" {
+		problems = []web.Problem{{Text: problem}}
+	} else if len(p.Rows) > 0 {
+		p.Summary = importText(report, true)
+	}
+	c.show(w, r, statusOf(problems), page{Name: "mapping", Title: "Import " + one.Name, Place: "/console/import", Data: p, Problems: problems})
+}
+
+// maySelect reports whether the page lists a column. Others are those without a name, and those
+// that exports and files of refused lines have and that an import knows.
+func maySelect(name string) bool {
+	return name != "" && (!strings.HasPrefix(name, "~") || name == "~isa" || name == "~disabled")
+}
+
+// columnInput precedes the number of a column, from 0, in the name of the input that says what it
+// becomes.
+const columnInput = "c-"
+
+// mapColumns sets what each column becomes: what the form says or, if it says nothing about any,
+// the field of the same name.
+func (p *mappingPage) mapColumns(sample transfer.Sample, r *http.Request) {
+	guess := true
+	for name := range r.PostForm {
+		guess = guess && !strings.HasPrefix(name, columnInput)
+	}
+	for i, name := range sample.Header {
+		if !maySelect(name) {
+			p.LeftOut = "Columns without a name are left out, and columns whose name begins with ~ are those of an export."
+			continue
+		}
+		one := mappedColumn{Input: columnInput + strconv.Itoa(i), Name: name}
+		if guess {
+			one.To = p.guess(name)
+		} else if to := r.PostFormValue(one.Input); p.hasChoice(to) {
+			one.To = to
+		}
+		if len(sample.Rows) > 0 && i < len(sample.Rows[0].Cells) {
+			one.Example = truncate(sample.Rows[0].Cells[i])
+		}
+		if one.Example != "" && (mayBeSecret(name) || mayBeSecret(one.To)) {
+			one.Example = notShown
+		}
+		p.Columns = append(p.Columns, one)
+	}
+}
+
+// notShown stands for a cell that may hold a password or a hash.
+const notShown = "not shown"
+
+// mayBeSecret reports whether a column of this name may hold passwords or what protects them.
+func mayBeSecret(name string) bool {
+	name = strings.ToLower(name)
+	return name != "password_changed" && slices.ContainsFunc([]string{"pass", "pwd", "hash", "secret", "salt", "token"}, func(part string) bool { return strings.Contains(name, part) })
+}
+
+// hasChoice reports whether a column can become what a form names.
+func (p *mappingPage) hasChoice(name string) bool {
+	return slices.ContainsFunc(p.Groups, func(g choiceGroup) bool {
+		return slices.ContainsFunc(g.Choices, func(c namedChoice) bool { return c.Name == name })
+	})
+}
+
+// guess returns what a column of some name becomes if its operator chooses nothing: what has the
+// same name, apart from case and what separates words, or "".
+func (p *mappingPage) guess(column string) string {
+	plain := func(name string) string {
+		return strings.Map(func(c rune) rune {
+			if strings.ContainsRune(" -_.", c) {
+				return -1
+			}
+			return c
+		}, strings.ToLower(name))
+	}
+	similar := ""
+	for _, g := range p.Groups {
+		for _, c := range g.Choices {
+			switch {
+			case c.Name == column:
+				return column
+			case similar == "" && plain(c.Name) == plain(column):
+				similar = c.Name
+			}
+		}
+	}
+	if slices.ContainsFunc(p.Columns, func(other mappedColumn) bool { return other.To == similar }) {
+		return ""
+	}
+	return similar
+}
+
+// columns returns what an import is told about the columns.
+func (p *mappingPage) columns(header []string) map[string]string {
+	all := map[string]string{}
+	for _, one := range p.Columns {
+		all[one.Name] = one.To
+	}
+	if slices.Contains(header, "") {
+		all[""] = ""
+	}
+	return all
+}
+
+// preview fills in the first accounts, and what an import would do with them, without writing
+// anything. problem says in words why there can be no import with these columns.
+func (p *mappingPage) preview(ctx context.Context, db *userdb.DB, u upload, sample transfer.Sample) (report transfer.Report, problem string, err error) {
+	to := map[string]string{}
+	for _, one := range p.Columns {
+		if to[one.Name] = one.To; one.To != "" {
+			p.Fields = append(p.Fields, one.To)
+		}
+	}
+	refused := map[int64]string{}
+	o := u.options(true)
+	o.Refused = func(line int64, reason string) { refused[line] = reason }
+	report, err = transfer.Import(ctx, db, bytes.NewReader(sample.Text), o)
+	if errors.Is(err, transfer.ErrInput) {
+		problem, err = capitalize(inputError(err).Error())+".", nil
+	}
+	for _, line := range sample.Rows {
+		row := previewRow{Line: line.Line, Refused: refused[line.Line]}
+		for i, text := range line.Cells {
+			name := to[sample.Header[i]]
+			if name == "" {
+				continue
+			}
+			if text = truncate(text); text != "" && mayBeSecret(name) {
+				text = notShown
+			}
+			row.Cells = append(row.Cells, cell{Column: name, Text: text})
+		}
+		for _, field := range p.Fields[min(len(row.Cells), len(p.Fields)):] { // the line was not split
+			row.Cells = append(row.Cells, cell{Column: field})
+		}
+		p.Rows = append(p.Rows, row)
+	}
+	return report, problem, err
+}
+
+// columnChoices returns what a column can become in an import of a type.
+func columnChoices(t schema.Type, manyTypes bool) []choiceGroup {
+	fields := choiceGroup{Label: "Fields", Choices: []namedChoice{{t.Primary, t.Primary + " (the UID)"}}}
+	var verified []namedChoice
+	for _, name := range fieldNames(t) {
+		if name == t.Primary {
+			continue
+		}
+		fields.Choices = append(fields.Choices, namedChoice{name, name})
+		if t.Fields[name].HasAddresses() {
+			verified = append(verified, namedChoice{"verified:" + name, name + " is verified (true or false)"})
+		}
+	}
+	for _, name := range tertiaryNames(t) {
+		fields.Choices = append(fields.Choices, namedChoice{name, name})
+	}
+	others := choiceGroup{Label: "Others", Choices: append(verified,
+		namedChoice{"password", "hash of the password"}, namedChoice{"clear_password", "password itself"}, namedChoice{"password_changed", "date of the password"},
+		namedChoice{"disabled", "disabled (a date, or true or false)"}, namedChoice{"!disabled", "enabled (true or false)"}, namedChoice{"disabled_until", "disabled until (a date)"})}
+	if manyTypes {
+		others.Choices = append(others.Choices, namedChoice{"~isa", "type of the account"})
+	}
+	others.Choices = slices.DeleteFunc(others.Choices, func(c namedChoice) bool {
+		return slices.ContainsFunc(fields.Choices, func(f namedChoice) bool { return f.Name == c.Name })
+	})
+	return []choiceGroup{fields, others}
+}
+
+// tertiaryNames returns the sorted names of the tertiary records of a type.
+func tertiaryNames(t schema.Type) (all []string) {
+	for name := range t.Tertiary {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,141 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestMapping checks that the columns of a file are mapped on the page, that the preview says what
+// would be refused and writes nothing, and that the dry run and the import use the same columns.
+func TestMapping(t *testing.T) {
+	eachStore(t, func(t *testing.T, d *testConsole) {
+		file := "Full name,E-Mail,Shoe size,,Password\n" +
+			"Ann,ann@example.com,38,x,geheim\n" +
+			"Ben,no address,39,x,geheim\n"
+		for i := range 20 {
+			file += fmt.Sprintf("Name %d,n%d@example.com,40,x,geheim\n", i, i)
+		}
+		at := d.sendFile(http.StatusSeeOther, "people.csv", file, "type", "user")
+		page := d.do(http.StatusOK, at)
+		d.wantText(page, "Import people.csv", "Nothing has been written yet.", "The first 10 accounts", "refused: ", "n7@example.com", "10 lines read", "Shoe size", "Columns without a name")
+		d.wantNoText(page, "n8@example.com", "geheim")
+		for _, want := range []string{`<option value="email" selected>`, `<option value="password" selected>`} {
+			if !strings.Contains(page, want) {
+				t.Errorf("there is no %s", want)
+			}
+		}
+		columns := []string{"c-0", "name", "c-1", "email", "c-2", ""}
+		preview := d.do(http.StatusOK, at, append(columns, "do", "preview")...)
+		d.wantText(preview, "Ann", "9 would be created", "1 refused", "Name 7", "refused: ")
+		d.wantNoText(preview, "geheim")
+		d.wantText(d.do(http.StatusUnprocessableEntity, at, "c-0", "email", "c-1", "email", "do", "dry"), "Two columns are")
+		d.do(http.StatusOK, at, "c-0", "~rev", "c-1", "nosuch") // neither is a choice
+		if all, err := d.console.jobs.jobs.All(t.Context()); err != nil || len(all) > 0 {
+			t.Errorf("a preview began %v, %v", all, err)
+		}
+		if found, err := d.users.Page(t.Context(), userdb.Query{Limit: 1}); err != nil || len(found.Entries) > 0 {
+			t.Errorf("a preview wrote %v, %v", found.Entries, err)
+		}
+
+		job := d.do(http.StatusSeeOther, at, append(columns, "do", "dry")...)
+		d.wantText(d.waitForJob(job), "22 lines read: 21 would be created", "1 refused", "Line 3:")
+		for _, form := range [][]string{nil, {"do", "dry"}} {
+			if again := d.do(http.StatusSeeOther, at, form...); again != job {
+				t.Errorf("the page leads to %s, want %s", again, job)
+			}
+		}
+		d.wantText(d.waitForJob(d.do(http.StatusSeeOther, "/console/import", "from", filepath.Base(job))), "21 created")
+		found, err := d.users.Page(t.Context(), userdb.Query{Limit: 100})
+		must(t, err)
+		for _, e := range found.Entries {
+			if e.Text("name") == "Ann" && (e.Text("email") != "ann@example.com" || !e.PasswordChanged().IsZero()) {
+				t.Errorf("the account is %v", e.Facets())
+			}
+		}
+		d.console.jobs.pending.removeExpired(time.Now().Add(2 * pendingFor))
+		d.wantText(d.do(http.StatusUnprocessableEntity, at), "Upload it again.")
+	})
+}
+
+// TestMappedRejects checks that a file of refused lines can be corrected and uploaded again.
+func TestMappedRejects(t *testing.T) {
+	d := open(t, "memory:")
+	job := d.upload(http.StatusSeeOther, "people.csv", people, "type", "user")
+	d.waitForJob(job)
+	text := strings.Replace(d.fetch(job+"/files/refused.csv"), "no address", "ben@example.com", 1)
+	page := d.do(http.StatusOK, d.sendFile(http.StatusSeeOther, "refused.csv", text))
+	d.wantText(page, "1 would be created", "begins with ~")
+	d.wantNoText(page, "~reason")
+}
+
+// TestOddColumns checks that columns that cannot be told apart, and lines that cannot be split, are
+// shown as problems.
+func TestOddColumns(t *testing.T) {
+	d := open(t, "memory:")
+	for file, want := range map[string]string{
+		"a,a\nx,y\n":                       "The header names",
+		"name\nAnn,x\n":                    "2 cells, but the header has 1",
+		"name,email\nAnn,\"x\"y\n":         "refused: ",
+		"name,email\nAnn,\"x\n":            "a quote that is not closed",
+		"name\n":                           "The file has no accounts",
+		"ann@example.com\nben@example.org": "refused: ",
+	} {
+		to := d.sendFile(http.StatusSeeOther, "x.csv", file)
+		answer, err := d.client.Get(d.base + to)
+		must(t, err)
+		answer.Body.Close()
+		d.wantText(d.do(answer.StatusCode, to), want)
+		if answer.StatusCode >= http.StatusInternalServerError {
+			t.Errorf("%q: %s", file, answer.Status)
+		}
+		d.do(answer.StatusCode, to, "c-0", "email", "c-1", "name")
+	}
+}
+
+// TestPendingUploads checks that an upload belongs to one operator, that a later one replaces it,
+// that few are kept, and that they are removed when nobody looks at them.
+func TestPendingUploads(t *testing.T) {
+	d := open(t, "memory:")
+	left := func() int {
+		all, err := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*"))
+		must(t, err)
+		return len(all)
+	}
+	first := d.sendFile(http.StatusSeeOther, "people.csv", people)
+	_, err := newOperator(t, d, "Paul")
+	must(t, err)
+	paul := d.newBrowser()
+	paul.signIn("Paul", goodPassword)
+	paul.wantText(paul.do(http.StatusUnprocessableEntity, first), "Upload it again.")
+	paul.wantText(paul.do(http.StatusUnprocessableEntity, first, "do", "dry"), "Upload it again.")
+	second := d.sendFile(http.StatusSeeOther, "people.csv", people)
+	d.wantText(d.do(http.StatusUnprocessableEntity, first), "Upload it again.")
+	d.do(http.StatusOK, second)
+	if n := left(); n != 1 {
+		t.Errorf("%d files are left, want that of the second upload", n)
+	}
+	pending := &d.console.jobs.pending
+	for i := range maxUploads {
+		key, err := recordkey.PRK("operator", "uid", fmt.Sprint(i))
+		must(t, err)
+		folder := filepath.Join(d.console.jobs.folder, fmt.Sprint("upload-", i))
+		must(t, os.Mkdir(folder, 0o700))
+		pending.add(upload{Path: filepath.Join(folder, "file")}, key, time.Now().Add(time.Minute))
+	}
+	d.wantText(d.do(http.StatusUnprocessableEntity, second), "Upload it again.") // it was the oldest
+	if n := left(); n != maxUploads {
+		t.Errorf("%d files are left, want %d", n, maxUploads)
+	}
+	pending.removeExpired(time.Now().Add(pendingFor + 2*time.Minute))
+	if n := left(); n != 0 || len(pending.all) != 0 {
+		t.Errorf("%d files of %d uploads are left", n, len(pending.all))
+	}
+}

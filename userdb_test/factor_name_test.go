@@ -1,0 +1,107 @@
+package userdb_test
+
+import (
+	"bytes"
+	"encoding/base32"
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/coffeenode/userdb/passkey"
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// TestFactorNames checks that a name of over 64 bytes is refused and not cut, neither between runes
+// nor in one, whatever the factor is, and that one of 64 is kept as it is.
+func TestFactorNames(t *testing.T) {
+	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
+		ctx, keys := t.Context(), g.passkeys()
+		longest := strings.Repeat("ä", 32)
+		wantName := func(what string, err error) {
+			t.Helper()
+			field, is := errors.AsType[*userdb.FieldError](err)
+			if !is || !errors.Is(err, userdb.ErrInvalid) || field.Field != "factor" || field.Rule != "name" || !strings.Contains(field.Reason, "64 bytes") {
+				t.Errorf("%s: got %v, want an ErrInvalid about the name", what, err)
+			}
+		}
+		_, session := g.startSession(userdb.SessionOptions{})
+		for _, name := range []string{longest + "x", longest + "ä", strings.Repeat("x", 63) + "ä", strings.Repeat("x", 65)} {
+			_, err := g.users.EnrolTOTP(ctx, session, userdb.TOTPOptions{Name: name})
+			wantName("an app", err)
+			_, err = keys.BeginRegistration(ctx, session, passkey.Registration{Name: name})
+			wantName("a challenge", err)
+			c, err := keys.BeginRegistration(ctx, session, passkey.Registration{})
+			must(t, err)
+			_, err = keys.Register(ctx, session, c.State, newDevice().create(t, c), name, userdb.SessionOptions{})
+			wantName("a passkey", err)
+		}
+		d := newDevice()
+		c, err := keys.BeginRegistration(ctx, session, passkey.Registration{Name: longest})
+		must(t, err)
+		done, err := keys.Register(ctx, session, c.State, d.create(t, c), "", userdb.SessionOptions{})
+		must(t, err)
+		enrolment, err := g.users.EnrolTOTP(ctx, done.Secret, userdb.TOTPOptions{Name: "x\xff\xffä"})
+		must(t, err)
+		a := &app{g: g}
+		a.secret, err = base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(enrolment.Secret)
+		must(t, err)
+		_, err = g.users.ConfirmTOTP(ctx, done.Secret, enrolment.ID, a.code(), userdb.SessionOptions{})
+		must(t, err)
+		all, err := g.users.Factors(ctx, uid("alice"))
+		must(t, err)
+		var names []string
+		for _, f := range all {
+			if names = append(names, f.Name); !utf8.ValidString(f.Name) {
+				t.Errorf("the name %q is not valid UTF-8", f.Name)
+			}
+		}
+		if got := strings.Join(names, " "); got != longest+" x\ufffdä " {
+			t.Errorf("got the names %q, want the two that were given", names)
+		}
+	})
+}
+
+// TestRotateKeysWhileEnrolling checks that an app which is being enrolled while the keys are rotated
+// is confirmed as long as its key is given, and has expired without it.
+func TestRotateKeysWhileEnrolling(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		if !s.has(manyClients) {
+			t.Skip("another program cannot open this store")
+		}
+		ctx := t.Context()
+		open := func(letters string) *loginSite {
+			o := factorOptions()
+			o.Keys = nil
+			for _, l := range letters {
+				o.Keys = append(o.Keys, bytes.Repeat([]byte(string(l)), 32))
+			}
+			return newLoginSite(s, o)
+		}
+		g := open("a")
+		g.add("alice", alicePassword)
+		_, session := g.startSession(userdb.SessionOptions{})
+		e, err := g.users.EnrolTOTP(ctx, session, userdb.TOTPOptions{})
+		must(t, err)
+		a := &app{g: g}
+		a.secret, err = base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(e.Secret)
+		must(t, err)
+		confirm := func(letters string) error {
+			t.Helper()
+			other := open(letters)
+			other.now = g.clock()
+			_, err := other.users.ConfirmTOTP(ctx, session, e.ID, a.code(), userdb.SessionOptions{})
+			return err
+		}
+		n, err := open("ba").users.RotateKeys(ctx)
+		if must(t, err); n != 0 {
+			t.Errorf("%d secrets were rotated, want none", n)
+		}
+		wantErr(t, "without the old key", confirm("b"), userdb.ErrNotFound)
+		must(t, confirm("ba"))
+		n, err = open("b").users.RotateKeys(ctx) // confirming encrypted it with the new key
+		if must(t, err); n != 0 {
+			t.Errorf("%d secrets were rotated after it was confirmed, want none", n)
+		}
+	})
+}

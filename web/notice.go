@@ -1,0 +1,41 @@
+package web
+
+import (
+	"context"
+
+	"github.com/coffeenode/userdb/userdb"
+)
+
+// maxNotices limits the addresses that receive a notice of one change.
+const maxNotices = 8
+
+// maxNotices returns how many mails a notice to the addresses of one account has at most.
+func (f *Flows) maxNotices() int { return min(f.maxAddresses(), maxNotices) }
+
+// reserveNotice takes places in the queue for a notice to the addresses of one account.
+func (f *Flows) reserveNotice() (*place, error) { return f.Mail.reserve(f.maxNotices()) }
+
+// mailNotice tells the owner of m.Entry that something was changed by which they sign in. It mails
+// m to each of the addresses that receive notices.
+func (f *Flows) mailNotice(ctx context.Context, places *place, m Mail) {
+	for _, m.To = range f.noticeAddresses(m.Entry) {
+		if places.left > 0 {
+			places.fill(ctx, m)
+		}
+	}
+}
+
+// noticeAddresses returns the addresses of an account that receive notices: the first one and each
+// other that is verified, so that somebody who reads one of the mailboxes hides nothing from the
+// owner of the others. Nobody has shown yet whose address that of an unproven account is.
+func (f *Flows) noticeAddresses(e userdb.Entry) (all []string) {
+	if e.Unproven() {
+		return nil
+	}
+	for n, address := range e.Texts(f.Address) {
+		if n == 0 || e.VerifiedText(f.Address, address) {
+			all = append(all, address)
+		}
+	}
+	return all
+}

@@ -1,0 +1,178 @@
+package web_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// addAddresses gives an account a further address that is verified, and one that is not.
+func (s *flowSite) addAddresses(e userdb.Entry, verified, other string) {
+	s.t.Helper()
+	h := hints.UID(e.UID())
+	secret, err := s.users.Issue(s.t.Context(), h, userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: verified})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if _, _, err := s.users.Redeem(s.t.Context(), userdb.PurposeAdd+"email", secret); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.users.Update(s.t.Context(), h, func(e *userdb.Entry) error {
+		e.AddText("email", other)
+		return nil
+	}); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// newMails returns the mails that were sent since the last call.
+func (s *flowSite) newMails() []string {
+	s.t.Helper()
+	all := s.sent()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.mails {
+		wrong := m.Subject() != "Your password" || m.Link != "https://example.com/forgot" || !strings.Contains(m.Text(), "If it was not you")
+		if m.Kind == web.MailPassword && wrong {
+			s.t.Errorf("got the notice %q %q %s", m.Subject(), m.Text(), m.Link)
+		}
+	}
+	s.mails = nil
+	slices.Sort(all)
+	return all
+}
+
+// TestPasswordNotice checks that the owner of an account gets a mail at each address about a new
+// password, whichever way it was set, and none if it was not set.
+func TestPasswordNotice(t *testing.T) {
+	s, clock := newAtOnce(t)
+	ann := s.create("ann")
+	s.addAddresses(ann, "ann@work.example", "stranger@example.com")
+	want := func(what string, want ...string) {
+		t.Helper()
+		if got := s.newMails(); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: got the mails %q, want %q", what, got, want)
+		}
+	}
+	both := []string{"password ann@example.com", "password ann@work.example"}
+	passwords := []string{"brand new horse 1", "brand new horse 2", "brand new horse 3"}
+
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	s.send(c, "/account/password", "old", "wrong", "new", passwords[0])
+	s.send(c, "/account/password", "old", goodPassword, "new", "short")
+	want("a change that was refused")
+	if status, to, body := s.send(c, "/account/password", "old", goodPassword, "new", passwords[0]); status != http.StatusSeeOther {
+		t.Fatalf("changing the password: got %d %s: %s", status, to, body)
+	}
+	want("a change", both...)
+
+	reset := func(password string) (int, string) {
+		t.Helper()
+		secret, _, err := s.users.IssueFor(t.Context(), hints.UID(ann.UID()), "email", userdb.Token{Purpose: "reset"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		status, to, _ := s.send(s.client(), "/reset", "token", secret, "password", password)
+		return status, to
+	}
+	if status, _ := reset("short"); status != http.StatusUnprocessableEntity {
+		t.Errorf("a short password: got %d, want 422", status)
+	}
+	s.send(s.client(), "/reset", "token", "made up", "password", passwords[1])
+	want("a reset that was refused")
+	if status, to := reset(passwords[1]); status != http.StatusSeeOther {
+		t.Errorf("a reset: got %d %s, want 303", status, to)
+	}
+	want("a reset", both...)
+
+	enrol(t, s.users, s.find("ann"), clock.Now)
+	if status, to := reset(passwords[2]); status != http.StatusSeeOther || to != "/signin?done=password" {
+		t.Errorf("a reset with a second factor: got %d %s, want 303 to the sign-in", status, to)
+	}
+	want("a reset with a second factor", both...)
+}
+
+// TestPasswordNoticeUnproven checks that a visitor who signs up with the address of somebody else
+// sends that person no notices, and that the person who claims the account gets one.
+func TestPasswordNoticeUnproven(t *testing.T) {
+	s, _ := newAtOnce(t)
+	stranger := s.client()
+	s.signUpAtOnce(stranger, "ann")
+	secret := s.proof()
+	s.newMails()
+	if status, _, body := s.send(stranger, "/account/password", "old", goodPassword, "new", "brand new horse 1"); status != http.StatusSeeOther {
+		t.Fatalf("changing the password: got %d: %s", status, body)
+	}
+	if got := s.newMails(); len(got) > 0 {
+		t.Errorf("after a change by a stranger: got the mails %q, want none", got)
+	}
+	s.send(stranger, "/account/security", "do", "prove") // the change has ended the first link
+	if secret = s.proof(); secret == "" {
+		t.Fatal("no link")
+	}
+	s.newMails()
+	if status, _, body := s.send(s.client(), "/prove", "token", secret, "password", "brand new horse 2"); status != http.StatusSeeOther {
+		t.Fatalf("claiming the account: got %d: %s", status, body)
+	}
+	if got := fmt.Sprint(s.newMails()); got != "[password ann@example.com]" {
+		t.Errorf("after claiming the account: got the mails %s, want a notice", got)
+	}
+}
+
+// TestPasswordNoticeLimit checks that nobody sends a mailbox more than twenty notices in an hour.
+func TestPasswordNoticeLimit(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	s.create("ann")
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	passwords := []string{goodPassword, otherPassword}
+	for n := range 22 {
+		if status, _, body := s.send(c, "/account/password", "old", passwords[n%2], "new", passwords[(n+1)%2]); status != http.StatusSeeOther {
+			t.Fatalf("change %d: got %d: %s", n+1, status, body)
+		}
+	}
+	if got := s.newMails(); len(got) != 20 {
+		t.Errorf("got %d notices of 22 changes, want 20", len(got))
+	}
+}
+
+// TestPasswordNoticeFullQueue checks that a full queue refuses a new password, so that no
+// change goes without its notice.
+func TestPasswordNoticeFullQueue(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	ann := s.create("ann")
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	secret, _, err := s.users.IssueFor(t.Context(), hints.UID(ann.UID()), "email", userdb.Token{Purpose: "reset"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := make(chan struct{})
+	s.flows.Mail = &web.MailQueue{Size: 1, Send: func(context.Context, web.Mail) error { <-release; return nil }}
+	if err := s.flows.Mail.Mail(t.Context(), web.Mail{Kind: web.MailReset}); err != nil {
+		t.Fatal(err)
+	}
+	for _, form := range [][]string{
+		{"/reset", "token", secret, "password", otherPassword},
+		{"/account/password", "old", goodPassword, "new", otherPassword},
+	} {
+		if status, _, body := s.send(c, form[0], form[1:]...); status != http.StatusServiceUnavailable {
+			t.Errorf("%s with a full queue: got %d, want 503: %s", form[0], status, body)
+		}
+	}
+	close(release)
+	if err := s.flows.Mail.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.users.Login(t.Context(), "ann", goodPassword, userdb.Attempt{}); err != nil {
+		t.Errorf("the password was changed: %v", err)
+	}
+}
