@@ -86,8 +86,8 @@ type Options struct {
 	// first one with a link made on the command line.
 	OperatorsFactor bool
 
-	// Passkeys enables passkeys, for types with the field for them. If it is nil, the routes for
-	// passkeys refuse. All namespaces have the same relying party.
+	// Passkeys enables passkeys, for types with the field for them and for operators. If it is nil,
+	// the routes for passkeys refuse. All namespaces have the same relying party.
 	Passkeys *passkey.Config
 
 	// ResetLink is the URL of the application's page for a new password, with {secret} in it.

@@ -233,9 +233,9 @@ func enrolOperatorCommand(s *session) *cobra.Command {
 	console := ""
 	c := &cobra.Command{
 		Use:   "enrol NAME",
-		Short: "Make a link with which an operator adds an authenticator app",
-		Long: `Print a link with which an operator who has no second factor adds an authenticator app. It is valid for
-an hour, works once, and needs the operator's password. With 'userdb serve --operators-factor' it is
+		Short: "Make a link with which an operator adds an app or a passkey",
+		Long: `Print a link with which an operator who has no second factor adds an authenticator app or a passkey. It
+is valid for an hour, works once, and needs the operator's password. With 'userdb serve --operators-factor' it is
 the only way to add the first one.
 
 In a store that an earlier version made, this first allows second factors for all operators. Then

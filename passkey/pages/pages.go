@@ -68,12 +68,18 @@ func (p *pages) begin(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, http.StatusText(web.Status(err)), web.Status(err))
 		return
 	}
+	Send(w, r, p.flows.Auth, c)
+}
+
+// Send answers passkey.Script with a challenge, and keeps its state in a cookie of the browser.
+// State finds it when the form comes. Flows need neither of them.
+func Send(w http.ResponseWriter, r *http.Request, auth web.Auth, c passkey.Challenge) {
 	options := map[string]json.RawMessage{}
 	if err := json.Unmarshal(c.Options, &options); err != nil {
 		http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
 		return
 	}
-	id := p.keep(w, r, c)
+	id := keep(w, r, auth, c)
 	options["state"], _ = json.Marshal(id) // marshaling a text cannot fail
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
@@ -85,10 +91,10 @@ const (
 	maxCookies  = 5 // challenges of one browser
 )
 
-// keep keeps the state of a challenge in a cookie, and returns the ID by which take finds it. Each
+// keep keeps the state of a challenge in a cookie, and returns the ID by which State finds it. Each
 // challenge has a cookie of its own, so that several pages of one browser do not disturb each
 // other. If the browser has too many, keep removes the others.
-func (p *pages) keep(w http.ResponseWriter, r *http.Request, c passkey.Challenge) (id string) {
+func keep(w http.ResponseWriter, r *http.Request, auth web.Auth, c passkey.Challenge) (id string) {
 	var others []string
 	for _, c := range r.Cookies() {
 		if name := strings.TrimPrefix(c.Name, "__Host-"); strings.HasPrefix(name, cookieStart) {
@@ -97,40 +103,40 @@ func (p *pages) keep(w http.ResponseWriter, r *http.Request, c passkey.Challenge
 	}
 	if len(others) >= maxCookies {
 		for _, name := range others {
-			p.flows.SetCookie(w, r, web.Cookie{Name: name}, "", 0)
+			auth.SetCookie(w, r, web.Cookie{Name: name}, "", 0)
 		}
 	}
 	sum := sha256.Sum256([]byte(c.State))
 	id = hex.EncodeToString(sum[:6])
-	p.flows.SetCookie(w, r, web.Cookie{Name: cookieStart + id}, c.State, passkey.ChallengeLife)
+	auth.SetCookie(w, r, web.Cookie{Name: cookieStart + id}, c.State, passkey.ChallengeLife)
 	return id
 }
 
 var validID = regexp.MustCompile(`^[0-9a-f]{12}$`)
 
-// take returns the state of the challenge that a form answers, and removes its cookie. It returns
+// State returns the state of the challenge that a form answers, and removes its cookie. It returns
 // "" if this browser has not asked for it.
-func (p *pages) take(w http.ResponseWriter, r *http.Request) string {
+func State(w http.ResponseWriter, r *http.Request, auth web.Auth) string {
 	id := r.PostFormValue("state")
 	if !validID.MatchString(id) {
 		return ""
 	}
 	c := web.Cookie{Name: cookieStart + id}
-	state := p.flows.CookieValue(r, c)
+	state := auth.CookieValue(r, c)
 	if state != "" {
-		p.flows.SetCookie(w, r, c, "", 0)
+		auth.SetCookie(w, r, c, "", 0)
 	}
 	return state
 }
 
 // Proof implements web.Passkeys.
 func (p *pages) Proof(w http.ResponseWriter, r *http.Request) (userdb.Proof, error) {
-	return p.keys.Proof(p.take(w, r), []byte(r.PostFormValue("passkey")))
+	return p.keys.Proof(State(w, r, p.flows.Auth), []byte(r.PostFormValue("passkey")))
 }
 
 // Enrol implements web.Passkeys.
 func (p *pages) Enrol(w http.ResponseWriter, r *http.Request) (userdb.FactorChange, error) {
 	name := strings.TrimSpace(r.PostFormValue("passkey-name"))
 	return p.keys.Register(
-		r.Context(), p.flows.Secret(r), p.take(w, r), []byte(r.PostFormValue("passkey")), name, p.flows.SessionOptions(r))
+		r.Context(), p.flows.Secret(r), State(w, r, p.flows.Auth), []byte(r.PostFormValue("passkey")), name, p.flows.SessionOptions(r))
 }

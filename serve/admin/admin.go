@@ -41,7 +41,7 @@ func openWithOperators(db *userdb.DB, name string) (adminDB *userdb.DB, t, opera
 	if t, err = adminDB.Type(name); err != nil {
 		return nil, nil, nil, err
 	}
-	operators, err = adminDB.Type(operatorType)
+	operators, err = Operators(db)
 	return adminDB, t, operators, err
 }
 

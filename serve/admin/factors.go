@@ -21,21 +21,28 @@ const purposeEnrol = "enrol"
 // ErrHasFactor means that no link is made for an operator who has a second factor.
 var ErrHasFactor = coded.New(userdb.CodeConflict, "the operator has a second factor already")
 
-// FactorsAllowed reports whether operators may enrol second factors under the stored schema. In
-// stores that earlier versions made, they may do so only after AllowFactors.
-func FactorsAllowed(ctx context.Context, db *userdb.DB) (bool, error) {
+// FactorsAllowed reports whether operators may enrol second factors under the stored schema, and
+// whether passkeys are among these. In stores that earlier versions made, they may do so only
+// after AllowFactors and IssueEnrolLink.
+func FactorsAllowed(ctx context.Context, db *userdb.DB) (any, passkeys bool, err error) {
 	adminDB, err := Open(db)
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
 	stored, err := migrate.StoredSchema(ctx, adminDB)
 	t, isStored := stored.Types[operatorType]
-	return !isStored || t.Factors, err
+	_, passkeys = t.Fields[PasskeyField]
+	return !isStored || t.Factors, !isStored || t.Factors && passkeys, err
 }
 
 // AllowFactors lets operators enrol second factors, even in a store that an earlier version made.
 // After that, processes of earlier versions can no longer change operators.
 func AllowFactors(ctx context.Context, db *userdb.DB) error {
+	return allowFactors(ctx, db, func(t schema.Type) schema.Type { return t })
+}
+
+// allowFactors does what AllowFactors does, and also changes the stored type by extend.
+func allowFactors(ctx context.Context, db *userdb.DB, extend func(schema.Type) schema.Type) error {
 	adminDB, err := Open(db)
 	if err != nil {
 		return err
@@ -45,9 +52,10 @@ func AllowFactors(ctx context.Context, db *userdb.DB) error {
 		return err
 	}
 	t, isStored := stored.Types[operatorType]
-	if !isStored || t.Factors {
+	if !isStored {
 		return nil
 	}
+	t = extend(t)
 	t.Factors = true
 	plan, err := migrate.Plan(ctx, adminDB, schema.Schema{Types: map[string]schema.Type{operatorType: t}})
 	if err != nil {
@@ -56,11 +64,12 @@ func AllowFactors(ctx context.Context, db *userdb.DB) error {
 	return plan.Apply(ctx, nil)
 }
 
-// IssueEnrolLink calls AllowFactors and returns the token of a link with which an operator enrols
-// the first second factor. The operator also needs the password. The error is ErrHasFactor if the
-// operator has a factor, and ErrNotFound if the operator does not exist or is disabled.
+// IssueEnrolLink lets operators enrol second factors, also passkeys, and returns the token of a
+// link with which an operator, who also needs the password, enrols the first second factor. The
+// error is ErrHasFactor if the operator has one, and ErrNotFound if there is no such operator or
+// they are disabled.
 func IssueEnrolLink(ctx context.Context, db *userdb.DB, operator hints.Hint) (secret string, err error) {
-	if err := AllowFactors(ctx, db); err != nil {
+	if err := allowFactors(ctx, db, withPasskeys); err != nil {
 		return "", err
 	}
 	operators, err := Operators(db)

@@ -73,8 +73,8 @@ func TestOldStore(t *testing.T) {
 	must(t, err)
 	_, err = operators.SetPassword(t.Context(), hints.Any("olga"), goodPassword)
 	must(t, err)
-	allowed, err := admin.FactorsAllowed(t.Context(), db)
-	if err != nil || allowed || stored() {
+	allowed, passkeys, err := admin.FactorsAllowed(t.Context(), db)
+	if err != nil || allowed || passkeys || stored() {
 		t.Errorf("in an old store, operators may enrol factors: %v, %v; stored: %v", allowed, err, stored())
 	}
 	for _, how := range []string{"a view that has written", "a new view"} {
@@ -89,8 +89,15 @@ func TestOldStore(t *testing.T) {
 
 	must(t, admin.AllowFactors(t.Context(), db))
 	must(t, admin.AllowFactors(t.Context(), db))
-	if allowed, err = admin.FactorsAllowed(t.Context(), db); err != nil || !allowed || !stored() {
-		t.Errorf("after AllowFactors, operators may enrol factors: %v, %v; stored: %v", allowed, err, stored())
+	if allowed, passkeys, err = admin.FactorsAllowed(t.Context(), db); err != nil || !allowed || passkeys || !stored() {
+		t.Errorf("after AllowFactors, operators may enrol factors: %v, passkeys: %v, %v; stored: %v", allowed, passkeys, err, stored())
+	}
+	for range 2 {
+		_, err = admin.IssueEnrolLink(t.Context(), db, hints.Any("paul"))
+		must(t, err)
+		if _, passkeys, err = admin.FactorsAllowed(t.Context(), db); err != nil || !passkeys {
+			t.Errorf("after IssueEnrolLink, operators may enrol passkeys: %v, %v", passkeys, err)
+		}
 	}
 	must(t, enrol(t, operators, "olga"))
 	if _, err := operators.Login(t.Context(), "olga", goodPassword, userdb.Attempt{}); !errors.Is(err, userdb.ErrFactor) {

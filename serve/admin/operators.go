@@ -5,10 +5,12 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/coded"
+	"github.com/coffeenode/userdb/internal/store/factor"
 	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
@@ -50,15 +52,39 @@ func declareOperator() schema.Type {
 	}}
 }
 
+// PasskeyField is the field of operators for the digests of their passkeys. The stored schema has
+// it if this version made the first operator. In other stores [IssueEnrolLink] adds it, which takes
+// a pass over the store.
+const PasskeyField = "passkeys"
+
+// withPasskeys returns a copy of the type of operators that has the field for passkeys.
+func withPasskeys(t schema.Type) schema.Type {
+	t.Fields = maps.Clone(t.Fields)
+	t.Fields[PasskeyField] = schema.Field{Role: schema.RoleSecondary, Many: factor.Max, Typed: new(false)}
+	return t
+}
+
 // Operators returns the type of the operators, who may use the console of db's store. Callers may
 // use all methods of the type except Delete: histories name operators, and the first operator keeps
 // set-up from starting again.
 func Operators(db *userdb.DB) (*userdb.Type, error) {
+	operatorDB, err := OpenOperators(db)
+	if err != nil {
+		return nil, err
+	}
+	return operatorDB.Type(operatorType)
+}
+
+// OpenOperators returns a view of db's store that has only the type of operators, under the stored
+// schema if there is one.
+func OpenOperators(db *userdb.DB) (*userdb.DB, error) {
 	adminDB, err := Open(db)
 	if err != nil {
 		return nil, err
 	}
-	return adminDB.Type(operatorType)
+	return view.Reconfigure(adminDB, func(c *view.Config) {
+		c.Schema, c.Builtin = schema.Schema{Types: map[string]schema.Type{operatorType: withPasskeys(declareOperator())}}, true
+	})
 }
 
 // ErrOperatorDisabled means that an operator was disabled, or was given another password, before

@@ -34,6 +34,8 @@ var doneMessages = map[string]string{
 	"delete":       "The account has been deleted.",
 	"app":          "The app has been added.",
 	"no-app":       "The app has been removed.",
+	"passkey":      "The passkey has been added.",
+	"no-passkey":   "The passkey has been removed.",
 	"factors":      "The second step has been changed. All sessions of the account have ended. Tell the owner by another way than the one they asked you by.",
 	"tags":         "The tags have been changed.",
 	"key":          "The key has been revoked. Within five seconds no process accepts it any more. Sessions and links that were made with it stay valid.",

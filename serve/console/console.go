@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/coffeenode/userdb/passkey"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/internal/figures"
 	"github.com/coffeenode/userdb/userdb"
@@ -32,6 +33,8 @@ type Options struct {
 	// RequireFactor keeps out operators without a second factor, who then enrol one only with a
 	// link made on the command line.
 	RequireFactor bool
+	// Passkeys, if not nil, lets operators use passkeys. Its Field is ignored.
+	Passkeys *passkey.Config
 	// Admit reserves capacity for work; leave releases it. An error means that there is none. For
 	// WorkPage and WorkUpload, web.Entry(ctx) is the operator. If Admit is nil, there is no limit.
 	Admit func(ctx context.Context, w Work) (leave func(), err error)
@@ -48,6 +51,7 @@ type Console struct {
 	options   Options
 	store     *userdb.DB
 	operators *userdb.Type
+	passkeys  *passkey.Passkeys // or nil
 	auth      web.Auth
 	jobs      *runner
 	figures   figures.Cache
@@ -84,6 +88,9 @@ func New(db *userdb.DB, o Options) (*Console, error) {
 		return nil, err
 	}
 	c := &Console{options: o, store: db, operators: operators}
+	if c.passkeys, err = openPasskeys(db, operators, o.Passkeys); err != nil {
+		return nil, err
+	}
 	c.auth = web.Auth{
 		Users: operators, SignInPath: "/console/signin", Cookie: web.Cookie{Name: "console"}, Proxies: o.Proxies, Failed: c.fail,
 		Session: userdb.SessionOptions{Lifetime: 12 * time.Hour, IdleTimeout: 2 * time.Hour},

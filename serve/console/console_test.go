@@ -83,7 +83,7 @@ func newTestConsole(t *testing.T, db *userdb.DB) *testConsole {
 	t.Helper()
 	users, err := db.Type("user")
 	must(t, err)
-	c, err := New(db, Options{Namespace: view.Of(db).NS.Path(), View: func(context.Context) (*userdb.DB, error) { return db, nil }, ResetLink: resetLink, OnFailure: func(r *http.Request, err error) {
+	c, err := New(db, Options{Namespace: view.Of(db).NS.Path(), View: func(context.Context) (*userdb.DB, error) { return db, nil }, ResetLink: resetLink, Passkeys: passkeyConfig(), OnFailure: func(r *http.Request, err error) {
 		t.Logf("%s %s failed: %v", r.Method, r.URL.Path, err)
 	}})
 	must(t, err)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/coffeenode/userdb/passkey"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/web"
 )
@@ -56,9 +57,12 @@ func (c *Console) table() []route {
 
 		{"GET /console/security", c.security, never},
 		{"POST /console/security/add", c.addApp, always},
-		{"POST /console/security/confirm", c.confirmApp, always},
-		{"POST /console/security/remove", c.removeApp, always},
+		{"POST /console/security/passkey", c.addPasskey, always},
+		{"POST /console/security/confirm", c.confirmFactor, always},
+		{"POST /console/security/remove", c.removeFactor, always},
 		{"POST /console/security/codes", c.replaceCodes, always},
+		{"POST /console/passkey/add", c.addChallenge, never},
+		{"POST /console/passkey/verify", c.verifyChallenge, never},
 
 		{"GET /console/types/{type}", c.list, never},
 		{"GET " + account, c.account, never},
@@ -112,6 +116,11 @@ func (c *Console) routes() http.Handler {
 	mux.Handle("/console/setup", c.logRequest(http.HandlerFunc(c.setup)))
 	mux.Handle("/console/signin", c.logRequest(http.HandlerFunc(c.signIn)))
 	mux.Handle("/console/signin/code", c.logRequest(http.HandlerFunc(c.signInCode)))
+	mux.Handle("/console/signin/passkey", c.logRequest(http.HandlerFunc(c.signInPasskey)))
+	mux.Handle("POST /console/passkey/signin", c.logRequest(c.visitorChallenge(c.signInChallenge)))
+	mux.Handle("POST /console/passkey/code", c.logRequest(c.visitorChallenge(c.codeChallenge)))
+	mux.Handle("POST /console/passkey/enrol", c.logRequest(http.HandlerFunc(c.enrolChallenge)))
+	mux.HandleFunc("GET /console/pages/passkey.js", passkey.ServeScript)
 	mux.Handle("/console/enrol", c.logRequest(http.HandlerFunc(c.enrol)))
 	mux.Handle("/console/enrol/confirm", c.logRequest(http.HandlerFunc(c.enrolConfirm)))
 	for _, rt := range c.table() {

@@ -32,6 +32,7 @@ var withoutPassword = map[string]string{
 	"GET /console/new":          "shows a form",
 	"GET /console/security":     "shows no secrets", "GET /console/operators": "shows no accounts",
 	"GET /console/check": "shows a form", "GET /console/jobs": "shows progress", "GET /console/jobs/{id}": "shows progress",
+	"POST /console/passkey/add": "the library asks for a session that was verified", "POST /console/passkey/verify": "proves nothing by itself",
 }
 
 // withForm lists forms that ask for the password only if they do more than show or try something.

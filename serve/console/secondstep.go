@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/coffeenode/userdb/serve/admin"
@@ -46,12 +47,19 @@ func (c *Console) requireSession(next http.Handler) http.Handler {
 	}))
 }
 
-// A secondStep is the data of the page that asks for a code after the password. Name is what was
-// typed, so that a failed attempt can be recorded.
-type secondStep struct{ Return, Name string }
+// A secondStep is the data of the page that asks for the second step. Name is what was typed, so
+// that a failed attempt can be recorded. By lists the methods, and App and Passkey are among them.
+type secondStep struct {
+	Return, Name, By string
+	App, Passkey     bool
+}
 
-func (c *Console) showSecondStep(w http.ResponseWriter, r *http.Request, problems []web.Problem) {
-	data := secondStep{returnPath(r), r.PostFormValue("name")}
+// showSecondStep shows the page that asks for the second step, by one of some methods.
+func (c *Console) showSecondStep(w http.ResponseWriter, r *http.Request, methods []string, problems []web.Problem) {
+	data := secondStep{
+		Return: returnPath(r), Name: r.PostFormValue("name"), By: strings.Join(methods, " "),
+		App: slices.Contains(methods, "totp"), Passkey: c.passkeys != nil && slices.Contains(methods, "passkey"),
+	}
 	c.show(w, r, statusOf(problems), page{Name: "code", Title: "Second step", Problems: problems, Data: data})
 }
 
@@ -71,31 +79,41 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer leave()
-	proof, err := typedProof(r.PostFormValue("code"))
+	byPasskey, judged := c.hasPasskey(r), false
+	var proof userdb.Proof
+	var err error
+	if byPasskey {
+		proof, err = c.passkeyProof(w, r)
+	} else {
+		proof, err = typedProof(r.PostFormValue("code"))
+	}
 	var e userdb.Entry
 	if err == nil {
 		e, err = c.auth.Prove(w, r, proof)
+		judged = errors.Is(err, userdb.ErrLogin)
 	}
 	var name string
-	if errors.Is(err, userdb.ErrLogin) {
+	if judged {
 		name = c.operatorNamed(ctx, r.PostFormValue("name"))
 	}
 	leave() // a client that reads slowly must not keep the capacity
 	problems := web.Problems(err)
+	if byPasskey {
+		problems = passkeyProblems(err)
+	}
 	switch {
 	case err == nil:
 		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
 		http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
 	case isAny(err, userdb.ErrNotFound, userdb.ErrConflict):
-		problems = []web.Problem{{Text: "This took too long, or there were too many wrong codes. Enter your password again."}}
-		c.show(w, r, http.StatusUnauthorized, page{Name: "signin", Title: "Sign in", Problems: problems, Data: returnPath(r)})
+		c.showSignIn(w, r, []web.Problem{{Code: userdb.CodeLogin, Text: "This took too long, or there were too many wrong codes. Enter your password again."}})
 	case isServiceProblem(problems):
 		c.fail(w, r, err)
 	default:
-		if errors.Is(err, userdb.ErrLogin) {
+		if judged {
 			c.recordGuess(r, err, name)
 		}
-		c.showSecondStep(w, r, problems)
+		c.showSecondStep(w, r, strings.Fields(r.PostFormValue("by")), problems)
 	}
 }
 
@@ -126,7 +144,7 @@ func (c *Console) sessionSecret(r *http.Request) string {
 // verify checks the password of an operator again and, if they have a second factor, a code. The
 // code replaces the session, so use the returned request from then on.
 func (c *Console) verify(w http.ResponseWriter, r *http.Request, password, code string) (*http.Request, []web.Problem, error) {
-	ctx, two := r.Context(), hasFactor(web.Entry(r.Context()))
+	two := hasFactor(web.Entry(r.Context()))
 	var proof userdb.Proof
 	var err error
 	if two {
@@ -137,12 +155,19 @@ func (c *Console) verify(w http.ResponseWriter, r *http.Request, password, code 
 	if err = c.auth.Verify(r, password); err != nil || !two {
 		return r, web.Problems(err), err
 	}
-	_, s, secret, err := c.operators.RaiseSession(ctx, c.auth.Secret(r), proof, c.auth.SessionOptions(r))
+	r, err = c.raise(w, r, proof)
+	return r, codeProblems(err), err
+}
+
+// raise replaces the session of an operator by one of level 2 that is verified now. Use the
+// returned request from then on.
+func (c *Console) raise(w http.ResponseWriter, r *http.Request, proof userdb.Proof) (*http.Request, error) {
+	_, s, secret, err := c.operators.RaiseSession(r.Context(), c.auth.Secret(r), proof, c.auth.SessionOptions(r))
 	if err != nil {
-		return r, codeProblems(err), err
+		return r, err
 	}
 	c.auth.Replace(w, r, s, secret)
-	return r.WithContext(context.WithValue(ctx, secretKey{}, secret)), nil, nil
+	return r.WithContext(context.WithValue(r.Context(), secretKey{}, secret)), nil
 }
 
 // codeProblems returns the problems of an error about a code.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/coffeenode/userdb/hints"
@@ -17,14 +18,14 @@ import (
 // A securityPage shows the second factors of the operator who is signed in.
 type securityPage struct {
 	factors
-	WhyNot   string // why no factor can be added, or ""
-	Required bool   // operators need a factor
-	Last     bool   // there is only one app
+	WhyNot      string // why no factor can be added, or ""
+	Passkeys    bool   // passkeys can be added
+	OldPasskeys bool   // they could, in a store that this version had made
 }
 
 // factors holds the second factors of an operator or an account.
 type factors struct {
-	Apps      []userdb.Factor
+	Apps      []userdb.Factor // and passkeys
 	HasCodes  bool
 	CodesLeft int
 	Used      bool // HasCodes, and none is left
@@ -41,24 +42,32 @@ func newFactors(all []userdb.Factor) (f factors) {
 	return f
 }
 
-// An enrolment shows an app that an operator is adding. If Token is not "", that is of a link, and
-// the operator has no second factor yet.
+// HasPasskey reports whether a passkey is among the factors.
+func (f factors) HasPasskey() bool {
+	return slices.ContainsFunc(f.Apps, func(one userdb.Factor) bool { return one.Method == "passkey" })
+}
+
+// An enrolment shows an app that an operator is adding. If Token is not "", that is of a link, the
+// operator has no second factor yet, and they may add a passkey in place of the app if Passkeys is
+// set.
 type enrolment struct {
 	Path, Token, ID string
 	Secret          string        // in groups of four, or "" if it was shown before
 	QR              template.HTML // or ""
+	Passkeys        bool
 }
 
-// whyNoFactor returns why operators cannot enrol a second factor, or "".
-func (c *Console) whyNoFactor(ctx context.Context) (string, error) {
+// whyNoFactor returns why operators cannot enrol a second factor, or "", and whether they can enrol
+// passkeys.
+func (c *Console) whyNoFactor(ctx context.Context) (why string, passkeys bool, err error) {
 	if !c.store.HasKeys() {
-		return "No app can be added, because this service has no key to encrypt its secret with. Start “userdb serve” with --key-file FILE.", nil
+		return "No app can be added, because this service has no key to encrypt its secret with. Start “userdb serve” with --key-file FILE.", false, nil
 	}
-	allowed, err := admin.FactorsAllowed(ctx, c.store)
+	allowed, passkeys, err := admin.FactorsAllowed(ctx, c.store)
 	if err != nil || allowed {
-		return "", err
+		return "", passkeys && c.passkeys != nil, err
 	}
-	return "No app can be added yet, because an earlier version of userdb made this store. When all processes have this version, run “userdb operator enrol NAME”, which allows it for all operators.", nil
+	return "No app can be added yet, because an earlier version of userdb made this store. When all processes have this version, run “userdb operator enrol NAME”, which allows it for all operators.", false, nil
 }
 
 // security shows an operator the second factors of their own sign-in.
@@ -67,23 +76,22 @@ func (c *Console) security(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) showSecurity(w http.ResponseWriter, r *http.Request, problems []web.Problem) {
-	p := securityPage{Required: c.options.RequireFactor}
+	var p securityPage
 	all, err := c.operators.Factors(r.Context(), hints.Key(web.Entry(r.Context()).Key()))
 	if err == nil {
-		p.WhyNot, err = c.whyNoFactor(r.Context())
+		p.WhyNot, p.Passkeys, err = c.whyNoFactor(r.Context())
 	}
 	if err != nil {
 		c.fail(w, r, err)
 		return
 	}
-	p.factors = newFactors(all)
-	p.Last = len(p.Apps) == 1
+	p.factors, p.OldPasskeys = newFactors(all), c.passkeys != nil && p.WhyNot == "" && !p.Passkeys
 	c.show(w, r, statusOf(problems), page{Name: "security", Title: "Your sign-in", Problems: problems, Done: doneMessages[r.URL.Query().Get("done")], Data: p})
 }
 
 // addApp begins to add an authenticator app.
 func (c *Console) addApp(w http.ResponseWriter, r *http.Request) {
-	why, err := c.whyNoFactor(r.Context())
+	why, _, err := c.whyNoFactor(r.Context())
 	if err == nil && why != "" {
 		c.showSecurity(w, r, nil)
 		return
@@ -121,10 +129,19 @@ func (c *Console) beginEnrolment(r *http.Request, e userdb.Entry, session string
 	return one, err
 }
 
-// confirmApp adds an app with a code of it, and shows the recovery codes if it is the first.
-func (c *Console) confirmApp(w http.ResponseWriter, r *http.Request) {
+// confirmFactor adds an app with a code of it, or a passkey with its answer, and shows the recovery
+// codes if it is the first factor.
+func (c *Console) confirmFactor(w http.ResponseWriter, r *http.Request) {
+	note := "app"
+	if c.hasPasskey(r) {
+		note = "passkey"
+	}
 	done, err := c.confirmEnrolment(w, r, c.sessionSecret(r))
-	if errors.Is(err, userdb.ErrLogin) {
+	switch {
+	case note == "passkey" && isAny(err, userdb.ErrLogin, userdb.ErrDuplicate):
+		c.showNewPasskey(w, r, passkeyProblems(err))
+		return
+	case errors.Is(err, userdb.ErrLogin):
 		one := enrolment{Path: "/console/security/confirm", ID: r.PostFormValue("id")}
 		c.showEnrolment(w, r, one, codeProblems(err))
 		return
@@ -138,16 +155,20 @@ func (c *Console) confirmApp(w http.ResponseWriter, r *http.Request) {
 		c.showCodes(w, r, done.RecoveryCodes)
 		return
 	}
-	http.Redirect(w, r, "/console/security?done=app", http.StatusSeeOther)
+	http.Redirect(w, r, "/console/security?done="+note, http.StatusSeeOther)
 }
 
-// confirmEnrolment adds an app for the operator whose session has a secret, and sets the cookie of
-// the session that replaces it if the app is the first.
-func (c *Console) confirmEnrolment(w http.ResponseWriter, r *http.Request, session string) (userdb.FactorChange, error) {
-	code := strings.TrimSpace(r.PostFormValue("code"))
-	done, err := c.operators.ConfirmTOTP(r.Context(), session, r.PostFormValue("id"), code, c.auth.SessionOptions(r))
+// confirmEnrolment adds an app or a passkey for the operator whose session has a secret, and sets
+// the cookie of the session that replaces it if that is the first factor.
+func (c *Console) confirmEnrolment(w http.ResponseWriter, r *http.Request, session string) (done userdb.FactorChange, err error) {
+	if c.hasPasskey(r) {
+		done, err = c.registerPasskey(w, r, session)
+	} else {
+		code := strings.TrimSpace(r.PostFormValue("code"))
+		done, err = c.operators.ConfirmTOTP(r.Context(), session, r.PostFormValue("id"), code, c.auth.SessionOptions(r))
+	}
 	if len(done.RecoveryCodes) > 0 {
-		err = nil // the app was added, and its owner sees the codes now or never
+		err = nil // the factor was added, and its owner sees the codes now or never
 	}
 	c.replaceSession(w, r, done)
 	return done, err
@@ -163,8 +184,8 @@ func (c *Console) showCodes(w http.ResponseWriter, r *http.Request, codes []stri
 	c.show(w, r, http.StatusOK, page{Name: "codes", Title: "Your recovery codes", Data: codes})
 }
 
-// removeApp removes an app after a confirmation.
-func (c *Console) removeApp(w http.ResponseWriter, r *http.Request) {
+// removeFactor removes an app or a passkey after a confirmation.
+func (c *Console) removeFactor(w http.ResponseWriter, r *http.Request) {
 	all, err := c.operators.Factors(r.Context(), hints.Key(web.Entry(r.Context()).Key()))
 	if err != nil {
 		c.fail(w, r, err)
@@ -172,17 +193,17 @@ func (c *Console) removeApp(w http.ResponseWriter, r *http.Request) {
 	}
 	own, id := newFactors(all), r.PostFormValue("id")
 	if c.options.RequireFactor && len(own.Apps) == 1 {
-		c.showSecurity(w, r, []web.Problem{{Text: "Operators need a second step here. Add another app before you remove the only one."}})
+		c.showSecurity(w, r, []web.Problem{{Text: "Operators need a second step here. Add another app or passkey before you remove the only one."}})
 		return
 	}
-	if r.PostFormValue(confirmName) == "" {
-		for _, app := range own.Apps {
-			if app.ID == id {
-				c.show(w, r, http.StatusOK, page{Name: "app-remove", Title: "Remove this app?", Data: appQuestion{app, len(own.Apps) == 1}})
-				return
-			}
-		}
+	at := slices.IndexFunc(own.Apps, func(f userdb.Factor) bool { return f.ID == id })
+	if at < 0 {
 		c.fail(w, r, userdb.ErrNotFound)
+		return
+	}
+	question := appQuestion{own.Apps[at], len(own.Apps) == 1}
+	if r.PostFormValue(confirmName) == "" {
+		c.show(w, r, http.StatusOK, page{Name: "app-remove", Title: "Remove this " + question.Kind() + "?", Data: question})
 		return
 	}
 	done, err := c.operators.RemoveFactor(r.Context(), c.sessionSecret(r), id, c.auth.SessionOptions(r))
@@ -193,13 +214,21 @@ func (c *Console) removeApp(w http.ResponseWriter, r *http.Request) {
 	}
 	name := web.Entry(r.Context()).Text(admin.OperatorName)
 	c.recordOwnAction(r, userdb.EventOperatorNoFactor, name)
-	http.Redirect(w, r, "/console/security?done=no-app", http.StatusSeeOther)
+	http.Redirect(w, r, "/console/security?done=no-"+question.Kind(), http.StatusSeeOther)
 }
 
-// An appQuestion asks whether to remove an app.
+// An appQuestion asks whether to remove an app or a passkey.
 type appQuestion struct {
 	App  userdb.Factor
 	Last bool
+}
+
+// Kind returns what is to be removed: app or passkey.
+func (q appQuestion) Kind() string {
+	if q.App.Method == "passkey" {
+		return "passkey"
+	}
+	return "app"
 }
 
 // replaceCodes replaces the recovery codes of the operator, and shows the new ones.
@@ -276,12 +305,15 @@ func (c *Console) enrolFirst(w http.ResponseWriter, r *http.Request, e userdb.En
 	if !c.options.RequireFactor { // the session is as good as any
 		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
 	}
-	one, err = c.beginEnrolment(r, e, secret)
+	if one, err = c.beginEnrolment(r, e, secret); err != nil {
+		return one, err
+	}
 	one.Path, one.Token = "/console/enrol/confirm", token
+	_, one.Passkeys, err = c.whyNoFactor(r.Context())
 	return one, err
 }
 
-// enrolConfirm adds the first app of an operator with a code of it, and spends the link.
+// enrolConfirm adds the first app or passkey of an operator, and spends the link.
 func (c *Console) enrolConfirm(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
@@ -314,6 +346,9 @@ func (c *Console) enrolConfirm(w http.ResponseWriter, r *http.Request) {
 		leave()
 		problems := codeProblems(err)
 		switch {
+		case c.hasPasskey(r) && isAny(err, userdb.ErrLogin, userdb.ErrDuplicate):
+			problems = []web.Problem{{Code: userdb.CodeOf(err), Text: "The passkey could not be added. Enter your password, and try again or add an app."}}
+			c.show(w, r, statusOf(problems), page{Name: "enrol", Title: "Set up the second step", Problems: problems, Data: enrolPage{token, name}})
 		case isAny(err, userdb.ErrLogin):
 			c.showEnrolment(w, r, enrolment{Path: "/console/enrol/confirm", Token: token, ID: r.PostFormValue("id")}, problems)
 		case isAny(err, userdb.ErrNotFound, userdb.ErrNotVerified, userdb.ErrConflict):
@@ -346,7 +381,7 @@ func (c *Console) withLink(w http.ResponseWriter, r *http.Request, do func(r *ht
 	}
 	why := ""
 	if err == nil {
-		why, err = c.whyNoFactor(ctx)
+		why, _, err = c.whyNoFactor(ctx)
 	}
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):

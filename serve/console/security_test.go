@@ -270,7 +270,7 @@ func TestRequireFactor(t *testing.T) {
 		second.do(http.StatusGone, "/console/enrol/confirm", "token", link, "id", late.id, "code", late.code(t, 0))
 		second.do(http.StatusSeeOther, "/console/find")
 		d.do(http.StatusGone, "/console/enrol?token="+link)
-		b.wantText(b.do(http.StatusUnprocessableEntity, "/console/security/remove", "id", a.id, confirmName, "true"), "Add another app before you remove the only one.")
+		b.wantText(b.do(http.StatusUnprocessableEntity, "/console/security/remove", "id", a.id, confirmName, "true"), "Add another app or passkey before you remove the only one.")
 		if _, err := admin.IssueEnrolLink(t.Context(), d.db, hints.Any("olga")); !isAny(err, admin.ErrHasFactor) {
 			t.Errorf("a link for an operator with a factor: %v", err)
 		}

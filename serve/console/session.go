@@ -79,6 +79,12 @@ func (c *Console) continueSetup(w http.ResponseWriter, r *http.Request, e userdb
 	c.showEnrolment(w, r, one, nil)
 }
 
+// A signInPage is the data of the page to sign in. If Passkeys is set, it offers passkeys.
+type signInPage struct {
+	Return   string
+	Passkeys bool
+}
+
 // signIn signs an operator in, or takes the first step of that. It is throttled like every login
 // and does not reveal what was wrong.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
@@ -87,7 +93,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
 		return
 	}
-	p := page{Name: "signin", Title: "Sign in", Data: returnPath(r)}
+	var problems []web.Problem
 	if r.Method == http.MethodPost {
 		leave, ok := c.admit(w, r, WorkSignIn)
 		if !ok {
@@ -102,25 +108,31 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 		}
 		e, err := auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
 		leave() // a client that reads slowly must not keep the capacity
-		switch p.Problems = web.Problems(err); {
+		refused, isRefused := errors.AsType[*userdb.FactorError](err)
+		switch problems = web.Problems(err); {
 		case err == nil:
 			c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
 			http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
 			return
-		case errors.Is(err, userdb.ErrFactor):
-			c.showSecondStep(w, r, nil)
+		case isRefused:
+			c.showSecondStep(w, r, refused.Methods, nil)
 			return
-		case isServiceProblem(p.Problems):
+		case isServiceProblem(problems):
 			c.fail(w, r, err)
 			return
 		}
 		c.recordGuess(r, err, c.operatorNamed(ctx, r.PostFormValue("name")))
 		if lacksFactor {
-			c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "You need a second step", Data: "Operators sign in with a password and a code here, and you have no authenticator app yet. Ask somebody with access to the command line for a link: “userdb operator enrol NAME”."})
+			c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "You need a second step", Data: "Operators sign in with two steps here, and you have no second step yet. Ask somebody with access to the command line for a link: “userdb operator enrol NAME”."})
 			return
 		}
 	}
-	c.show(w, r, statusOf(p.Problems), p)
+	c.showSignIn(w, r, problems)
+}
+
+func (c *Console) showSignIn(w http.ResponseWriter, r *http.Request, problems []web.Problem) {
+	data := signInPage{returnPath(r), c.passkeys != nil}
+	c.show(w, r, statusOf(problems), page{Name: "signin", Title: "Sign in", Problems: problems, Data: data})
 }
 
 // recordGuess records a failed login. Attempts whose password was not checked are left out: anybody
@@ -154,30 +166,42 @@ type verification struct {
 	Path, Back  string // Back is the page of the job whose file was requested, or ""
 	Inputs      []input
 	NewPassword bool
-	Code        bool // ask for a code also
+	Code        bool   // ask for a code also
+	App         bool   // the code may be that of an app
+	Passkey     bool   // a passkey is enough
+	Packed      string // the inputs, as one for the form of the passkey
 }
 
 // requirePassword returns the handler of a route. If the route needs the password and the operator
 // last gave it more than verifiedFor ago, the handler asks for it first.
 func (c *Console) requirePassword(rt route) http.HandlerFunc {
+	setsPassword := strings.HasSuffix(rt.pattern, "/password") // in other forms it is a facet
 	return func(w http.ResponseWriter, r *http.Request) {
+		passkey := c.unpackForm(w, r, setsPassword)
 		if !rt.password(r) {
 			rt.handler(w, r)
 			return
 		}
-		now, err := c.now(r.Context(), web.Entry(r.Context()))
+		operator := web.Entry(r.Context())
+		now, err := c.now(r.Context(), operator)
 		if err != nil {
 			c.fail(w, r, err)
 			return
 		}
-		level := steps(web.Entry(r.Context()))
+		level := steps(operator)
 		if now.Sub(web.Session(r.Context()).VerifiedAt(level)) <= verifiedFor {
 			rt.handler(w, r)
 			return
 		}
 		var problems []web.Problem
-		if given, ok := r.PostForm[verifyName]; ok {
-			again, wrong, err := c.verify(w, r, given[0], r.PostForm.Get(codeName))
+		if given, ok := r.PostForm[verifyName]; ok || passkey != nil {
+			var again *http.Request
+			var wrong []web.Problem
+			if passkey != nil {
+				again, wrong, err = c.verifyPasskey(w, r, passkey)
+			} else {
+				again, wrong, err = c.verify(w, r, given[0], r.PostForm.Get(codeName))
+			}
 			if err == nil {
 				rt.handler(w, again)
 				return
@@ -187,22 +211,31 @@ func (c *Console) requirePassword(rt route) http.HandlerFunc {
 				return
 			}
 			if !isAny(err, userdb.ErrInvalid) { // nothing was checked
-				c.recordGuess(r, err, web.Entry(r.Context()).Text(admin.OperatorName))
+				c.recordGuess(r, err, operator.Text(admin.OperatorName))
 			}
 		}
-		setsPassword := strings.HasSuffix(rt.pattern, "/password") // in other forms it is a facet
-		v := verification{Path: r.URL.EscapedPath(), NewPassword: setsPassword && r.PostForm.Has("password"), Code: level > 1}
+		v := verification{
+			Path: r.URL.EscapedPath(), NewPassword: setsPassword && r.PostForm.Has("password"), Code: level > 1,
+			App: slices.Contains(operator.FactorMethods(), "totp"), Passkey: c.usesPasskey(operator),
+		}
 		if strings.HasSuffix(rt.pattern, "/files/{name}") {
 			v.Back = "/console/jobs/" + escapeSegment(r.PathValue("id"))
 		}
+		packed := url.Values{}
 		for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
 			for _, value := range r.PostForm[name] {
 				if name != verifyName && name != codeName && !(setsPassword && name == "password") {
 					v.Inputs = append(v.Inputs, input{Name: name, Value: value})
+					packed.Add(name, value)
 				}
 			}
 		}
-		c.show(w, r, statusOf(problems), page{Name: "verify", Title: "Confirm your password", Problems: problems, Data: v})
+		v.Packed = packed.Encode()
+		title := "Confirm your password"
+		if v.Passkey {
+			title = "Confirm that it is you"
+		}
+		c.show(w, r, statusOf(problems), page{Name: "verify", Title: title, Problems: problems, Data: v})
 	}
 }
 

@@ -263,7 +263,7 @@ func operatorActionText(e userdb.HistoryEvent) string {
 	case userdb.EventOperatorLink:
 		return "made a link for the second step of the operator " + name
 	case userdb.EventOperatorFactor:
-		return "added an authenticator app for the second step of their own sign-in"
+		return "added an authenticator app or a passkey for their own sign-in"
 	case userdb.EventOperatorNoFactor:
 		return "removed the second step of the operator " + name + ", or a part of it"
 	case userdb.EventOperatorCodes:

@@ -134,7 +134,7 @@ func (d *console) requireLink() {
 	link := strings.TrimSpace(d.userdb("", "operator", "enrol", "olga", "--url", d.base+"/console"))
 	d.follow("signing out", click(`form[action="/console/signout"] button`))
 	d.visit(link)
-	d.onPage("Set up the second step", "Olga signs in with a password and a code")
+	d.onPage("Set up the second step", "Olga signs in with a password and a second step")
 	d.submit("/console/enrol", "password", "wrong")
 	d.onPage("Set up the second step", "Wrong name or password.")
 	d.submit("/console/enrol", "password", password)

@@ -22,8 +22,8 @@ type console struct {
 	setup                  string // the link that the service printed
 }
 
-// openConsole starts the service, with its accounts in a file, and opens a browser.
-func openConsole(t *testing.T, w window, scripts bool) *console {
+// openConsole starts the service with flags and its accounts in a file, and opens a browser.
+func openConsole(t *testing.T, w window, scripts bool, flags ...string) *console {
 	t.Helper()
 	schema, err := filepath.Abs("testdata/schema.json")
 	if err != nil {
@@ -32,7 +32,8 @@ func openConsole(t *testing.T, w window, scripts bool) *console {
 	d := &console{store: "file:" + filepath.Join(t.TempDir(), "accounts.db"), schema: schema}
 	d.browser = open(t, w, scripts, func(b *browser) {
 		d.program = b.build("./cmd/userdb")
-		cmd := exec.Command(d.program, "serve", "--store", d.store, "--schema", schema, "--listen", "127.0.0.1:0", "--reset-link", "https://shop.example/reset?token={secret}")
+		args := []string{"serve", "--store", d.store, "--schema", schema, "--listen", "127.0.0.1:0", "--reset-link", "https://shop.example/reset?token={secret}"}
+		cmd := exec.Command(d.program, append(args, flags...)...)
 		out, err := cmd.StderrPipe()
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,236 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/coffeenode/userdb/passkey"
+	"github.com/coffeenode/userdb/passkey/pages"
+	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// openPasskeys returns the passkeys of operators, or nil if the service has none.
+func openPasskeys(db *userdb.DB, operators *userdb.Type, config *passkey.Config) (*passkey.Passkeys, error) {
+	if config == nil || !db.HasKeys() {
+		return nil, nil
+	}
+	operatorDB, err := admin.OpenOperators(db)
+	if err != nil {
+		return nil, err
+	}
+	return passkey.New(operatorDB, operators.Name(), passkey.Config{
+		RPID: config.RPID, Origins: config.Origins, Name: config.Name, Field: admin.PasskeyField,
+	})
+}
+
+// usesPasskey reports whether an operator has a passkey that this console accepts.
+func (c *Console) usesPasskey(operator userdb.Entry) bool {
+	return c.passkeys != nil && slices.Contains(operator.FactorMethods(), "passkey")
+}
+
+// hasPasskey reports whether a form has the answer of a passkey.
+func (c *Console) hasPasskey(r *http.Request) bool {
+	return c.passkeys != nil && r.PostForm.Has("passkey")
+}
+
+// passkeyProof returns the proof by the passkey in a form.
+func (c *Console) passkeyProof(w http.ResponseWriter, r *http.Request) (userdb.Proof, error) {
+	return c.passkeys.Proof(pages.State(w, r, c.auth), []byte(r.PostFormValue("passkey")))
+}
+
+// passkeyProblems returns the problems of an error about a passkey.
+func passkeyProblems(err error) []web.Problem {
+	problems := web.Problems(err)
+	for i := range problems {
+		if p := &problems[i]; p.Field == "" || p.Field == "code" || p.Field == admin.PasskeyField {
+			p.Field = "passkey"
+			p.Text = web.Texts.Text(*p)
+		}
+	}
+	return problems
+}
+
+// sendChallenge answers the script with the challenge that begin makes.
+func (c *Console) sendChallenge(w http.ResponseWriter, r *http.Request, begin func() (passkey.Challenge, error)) {
+	err := userdb.ErrNotFound
+	var challenge passkey.Challenge
+	if c.passkeys != nil {
+		challenge, err = begin()
+	}
+	if err != nil {
+		if isServiceProblem(web.Problems(err)) {
+			c.options.OnFailure(r, err)
+		}
+		http.Error(w, http.StatusText(web.Status(err)), web.Status(err))
+		return
+	}
+	pages.Send(w, r, c.auth, challenge)
+}
+
+// visitorChallenge answers visitors with the challenge that begin makes. That costs no command of
+// the store, and nothing is kept of it.
+func (c *Console) visitorChallenge(begin func(r *http.Request) (passkey.Challenge, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !c.parseVisitorForm(w, r) {
+			return
+		}
+		leave, ok := c.admit(w, r, WorkSignIn)
+		if !ok {
+			return
+		}
+		defer leave()
+		c.sendChallenge(w, r, func() (passkey.Challenge, error) { return begin(r) })
+	}
+}
+
+// signInChallenge returns a challenge for signing in without a name.
+func (c *Console) signInChallenge(*http.Request) (passkey.Challenge, error) {
+	return c.passkeys.Begin()
+}
+
+// codeChallenge returns a challenge for the second step of a sign-in.
+func (c *Console) codeChallenge(r *http.Request) (passkey.Challenge, error) {
+	return c.passkeys.BeginTicket(c.auth.Ticket(r))
+}
+
+// verifyChallenge sends a challenge with which an operator proves again who they are.
+func (c *Console) verifyChallenge(w http.ResponseWriter, r *http.Request) {
+	c.sendChallenge(w, r, func() (passkey.Challenge, error) { return c.passkeys.BeginSession(c.auth.Secret(r)) })
+}
+
+// addChallenge sends a challenge for a new passkey of the operator who is signed in.
+func (c *Console) addChallenge(w http.ResponseWriter, r *http.Request) {
+	c.sendRegistration(w, r, web.Entry(r.Context()))
+}
+
+func (c *Console) sendRegistration(w http.ResponseWriter, r *http.Request, operator userdb.Entry) {
+	c.sendChallenge(w, r, func() (passkey.Challenge, error) {
+		// Browsers also offer it on the pages of the site, if these have the same relying party.
+		name := operator.Text(admin.OperatorName) + " (userdb console)"
+		return c.passkeys.BeginRegistration(r.Context(), c.auth.Secret(r), passkey.Registration{Account: name})
+	})
+}
+
+// enrolChallenge sends a challenge for the first factor of the operator whom a link is for.
+func (c *Console) enrolChallenge(w http.ResponseWriter, r *http.Request) {
+	c.withLink(w, r, func(r *http.Request, e userdb.Entry, _ string, leave func()) {
+		defer leave()
+		signedIn, _, err := c.operators.Session(r.Context(), c.auth.Secret(r))
+		if err == nil && signedIn.Key() != e.Key() {
+			err = userdb.ErrNotFound
+		}
+		if err != nil {
+			http.Error(w, http.StatusText(web.Status(err)), web.Status(err))
+			return
+		}
+		c.sendRegistration(w, r, e)
+	})
+}
+
+// signInPasskey signs in the operator who has shown a passkey, which is both steps. Nothing is
+// recorded of a wrong answer, because strangers can send any number of them.
+func (c *Console) signInPasskey(w http.ResponseWriter, r *http.Request) {
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
+		return
+	}
+	if r.Method != http.MethodPost || !c.hasPasskey(r) {
+		http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
+		return
+	}
+	leave, ok := c.admit(w, r, WorkSignIn)
+	if !ok {
+		return
+	}
+	defer leave()
+	proof, err := c.passkeyProof(w, r)
+	var e userdb.Entry
+	if err == nil {
+		e, err = c.operators.LoginPasskey(ctx, proof, c.auth.Attempt(r))
+	}
+	if err == nil && !c.allowed(e) {
+		err = userdb.ErrLogin
+	}
+	if err == nil {
+		err = c.auth.Start(w, r, e)
+	}
+	leave() // a client that reads slowly must not keep the capacity
+	problems := passkeyProblems(err)
+	switch {
+	case err == nil:
+		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
+		http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
+	case isServiceProblem(problems):
+		c.fail(w, r, err)
+	default:
+		c.showSignIn(w, r, problems)
+	}
+}
+
+// addPasskey shows the page that adds a passkey.
+func (c *Console) addPasskey(w http.ResponseWriter, r *http.Request) {
+	why, passkeys, err := c.whyNoFactor(r.Context())
+	switch {
+	case err != nil:
+		c.failSecurity(w, r, err)
+	case why != "" || !passkeys:
+		c.showSecurity(w, r, nil)
+	default:
+		c.showNewPasskey(w, r, nil)
+	}
+}
+
+func (c *Console) showNewPasskey(w http.ResponseWriter, r *http.Request, problems []web.Problem) {
+	label := strings.TrimSpace(r.PostFormValue("label"))
+	c.show(w, r, statusOf(problems), page{Name: "passkey", Title: "Add a passkey", Problems: problems, Data: label})
+}
+
+// registerPasskey adds the passkey in a form for the owner of a session.
+func (c *Console) registerPasskey(w http.ResponseWriter, r *http.Request, session string) (userdb.FactorChange, error) {
+	label := strings.TrimSpace(r.PostFormValue("label"))
+	return c.passkeys.Register(
+		r.Context(), session, pages.State(w, r, c.auth), []byte(r.PostFormValue("passkey")), label, c.auth.SessionOptions(r))
+}
+
+// packedName is the name of the input with the form that the form for a passkey carries. It is one
+// input, so that the names of facets mean nothing to the script.
+const packedName = "~form"
+
+// A givenPasskey is what a passkey answered to an operator who was asked for it again.
+type givenPasskey struct{ state, answer string }
+
+// unpackForm puts the form that the form for a passkey carries in its place, and returns the
+// answer. It returns nil for other forms.
+func (c *Console) unpackForm(w http.ResponseWriter, r *http.Request, setsPassword bool) *givenPasskey {
+	if c.passkeys == nil || !r.PostForm.Has(packedName) {
+		return nil
+	}
+	// If it is damaged, some of it is missing.
+	form, _ := url.ParseQuery(r.PostForm.Get(packedName))
+	if setsPassword {
+		form["password"] = r.PostForm["password"]
+	}
+	given := &givenPasskey{pages.State(w, r, c.auth), r.PostForm.Get("passkey")}
+	r.PostForm, r.Form = form, form
+	return given
+}
+
+// verifyPasskey verifies by a passkey alone who an operator is. It replaces the session, so use the
+// returned request from then on.
+func (c *Console) verifyPasskey(w http.ResponseWriter, r *http.Request, given *givenPasskey) (*http.Request, []web.Problem, error) {
+	proof, err := c.passkeys.Proof(given.state, []byte(given.answer))
+	if err == nil {
+		r, err = c.raise(w, r, proof)
+	}
+	if errors.Is(err, userdb.ErrNotFound) { // the passkey was removed, or the session ended
+		err = userdb.ErrLogin
+	}
+	return r, passkeyProblems(err), err
+}
