@@ -374,9 +374,9 @@ type Total struct {
 // without a prefix and bounds. It is also so for all entries of a type that has an ordered field,
 // except on a cluster, where the index gives an estimate: there, set Order for the estimate.
 //
-// Without such an index, Count scans the keys to count all entries of a type. It may then count an
-// entry twice for the reasons that All may yield one twice. Either way it also counts damaged
-// entries, which check.Run finds.
+// Without such an index, or if nothing is in it, Count scans the keys to count all entries of a
+// type. It may then count an entry twice for the reasons that All may yield one twice, and counts
+// records that are no longer entries. A damaged index makes Count wrong; check.Run finds both.
 //
 // For any other query, Count reads the entries as All does, which is for people, not for a hot
 // path. Damaged records that are no longer entries are not counted. The error is then ErrCorrupt
