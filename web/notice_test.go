@@ -106,7 +106,6 @@ func TestPasswordNoticeUnproven(t *testing.T) {
 	s, _ := newAtOnce(t)
 	stranger := s.client()
 	s.signUpAtOnce(stranger, "ann")
-	secret := s.proof()
 	s.newMails()
 	if status, _, body := s.send(stranger, "/account/password", "old", goodPassword, "new", "brand new horse 1"); status != http.StatusSeeOther {
 		t.Fatalf("changing the password: got %d: %s", status, body)
@@ -115,7 +114,8 @@ func TestPasswordNoticeUnproven(t *testing.T) {
 		t.Errorf("after a change by a stranger: got the mails %q, want none", got)
 	}
 	s.send(stranger, "/account/security", "do", "prove") // the change has ended the first link
-	if secret = s.proof(); secret == "" {
+	secret := s.proof()
+	if secret == "" {
 		t.Fatal("no link")
 	}
 	s.newMails()
