@@ -122,8 +122,8 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 	}, nil
 }
 
-// ordersAny reports whether a field is ordered. An ordered index holds every entry, so a schema with
-// one cannot be stored beside entries that no index holds.
+// ordersAny reports whether a field is ordered. An ordered index holds every entry, so a schema
+// with one cannot be stored beside entries that no index holds.
 func ordersAny(st schema.Type) bool {
 	for _, field := range st.Fields {
 		if field.Role.Has(schema.RoleOrdered) {
