@@ -24,7 +24,7 @@ var ErrHasFactor = coded.New(userdb.CodeConflict, "the operator has a second fac
 // FactorsAllowed reports whether operators may enrol second factors under the stored schema, and
 // whether passkeys are among these. In stores that earlier versions made, they may do so only
 // after AllowFactors and IssueEnrolLink.
-func FactorsAllowed(ctx context.Context, db *userdb.DB) (any, passkeys bool, err error) {
+func FactorsAllowed(ctx context.Context, db *userdb.DB) (allowed, passkeys bool, err error) {
 	adminDB, err := Open(db)
 	if err != nil {
 		return false, false, err
@@ -55,9 +55,12 @@ func allowFactors(ctx context.Context, db *userdb.DB, extend func(schema.Type) s
 	if !isStored {
 		return nil
 	}
-	t = extend(t)
-	t.Factors = true
-	plan, err := migrate.Plan(ctx, adminDB, schema.Schema{Types: map[string]schema.Type{operatorType: t}})
+	next := extend(t)
+	if t.Factors && len(next.Fields) == len(t.Fields) {
+		return nil
+	}
+	next.Factors = true
+	plan, err := migrate.Plan(ctx, adminDB, schema.Schema{Types: map[string]schema.Type{operatorType: next}})
 	if err != nil {
 		return err
 	}

@@ -155,7 +155,7 @@ func (c *Console) signInPasskey(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		e, err = c.operators.LoginPasskey(ctx, proof, c.auth.Attempt(r))
 	}
-	if err == nil && !c.allowed(e) {
+	if err == nil && !c.allowed(e) || errors.Is(err, userdb.ErrInvalid) { // or the store has no passkeys yet
 		err = userdb.ErrLogin
 	}
 	if err == nil {

@@ -90,7 +90,8 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 	var e userdb.Entry
 	if err == nil {
 		e, err = c.auth.Prove(w, r, proof)
-		judged = errors.Is(err, userdb.ErrLogin)
+		// Nobody guesses passkeys, and an answer to another challenge is refused without a ticket.
+		judged = !byPasskey && errors.Is(err, userdb.ErrLogin)
 	}
 	var name string
 	if judged {

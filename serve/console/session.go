@@ -210,7 +210,7 @@ func (c *Console) requirePassword(rt route) http.HandlerFunc {
 				c.fail(w, r, err)
 				return
 			}
-			if !isAny(err, userdb.ErrInvalid) { // nothing was checked
+			if passkey == nil && !isAny(err, userdb.ErrInvalid) { // otherwise nothing was guessed
 				c.recordGuess(r, err, operator.Text(admin.OperatorName))
 			}
 		}
