@@ -432,15 +432,16 @@ func (f *Flows) reset(w http.ResponseWriter, r *http.Request) (string, error) {
 // has a second factor, and mails a notice.
 func (f *Flows) resetPassword(w http.ResponseWriter, r *http.Request, purpose string) (string, error) {
 	secret := r.PostFormValue("token")
+	before, _, err := f.Users.Peek(r.Context(), purpose, secret)
+	if err != nil {
+		return "", err
+	}
+	// Only for a valid token, so that forged ones do not fill the queue.
 	notice, err := f.reserveNotice()
 	if err != nil {
 		return "", err
 	}
 	defer notice.leave(r.Context())
-	before, _, err := f.Users.Peek(r.Context(), purpose, secret)
-	if err != nil {
-		return "", err
-	}
 	e, err := f.Users.ResetPassword(r.Context(), purpose, secret, r.PostFormValue("password"))
 	if made(err) || doneWithoutEntry(err) {
 		owner := e

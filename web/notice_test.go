@@ -160,6 +160,9 @@ func TestPasswordNoticeFullQueue(t *testing.T) {
 	if err := s.flows.Mail.Mail(t.Context(), web.Mail{Kind: web.MailReset}); err != nil {
 		t.Fatal(err)
 	}
+	if status, _, _ := s.send(c, "/reset", "token", "forged", "password", otherPassword); status != http.StatusGone {
+		t.Errorf("a forged token with a full queue: got %d, want 410: it takes no place", status)
+	}
 	for _, form := range [][]string{
 		{"/reset", "token", secret, "password", otherPassword},
 		{"/account/password", "old", goodPassword, "new", otherPassword},
