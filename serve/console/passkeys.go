@@ -155,7 +155,8 @@ func (c *Console) signInPasskey(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		e, err = c.operators.LoginPasskey(ctx, proof, c.auth.Attempt(r))
 	}
-	if err == nil && !c.allowed(e) || errors.Is(err, userdb.ErrInvalid) { // or the store has no passkeys yet
+	// ErrInvalid means that the stored schema has no passkeys yet.
+	if err == nil && !c.allowed(e) || errors.Is(err, userdb.ErrInvalid) {
 		err = userdb.ErrLogin
 	}
 	if err == nil {
