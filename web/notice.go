@@ -15,8 +15,8 @@ func (f *Flows) maxNotices() int { return min(f.maxAddresses(), maxNotices) }
 // reserveNotice takes places in the queue for a notice to the addresses of one account.
 func (f *Flows) reserveNotice() (*place, error) { return f.Mail.reserve(f.maxNotices()) }
 
-// mailNotice tells the owner of m.Entry that something was changed by which they sign in. It mails
-// m to each of the addresses that receive notices.
+// mailNotice mails m, which is about a change in how the owner of m.Entry signs in, to each address
+// of the entry that receives notices.
 func (f *Flows) mailNotice(ctx context.Context, places *place, m Mail) {
 	for _, m.To = range f.noticeAddresses(m.Entry) {
 		if places.left > 0 {
@@ -27,7 +27,7 @@ func (f *Flows) mailNotice(ctx context.Context, places *place, m Mail) {
 
 // noticeAddresses returns the addresses of an account that receive notices: the first one and each
 // other that is verified, so that somebody who reads one of the mailboxes hides nothing from the
-// owner of the others. Nobody has shown yet whose address that of an unproven account is.
+// owner of the others. An unproven account has none, because nobody has verified its address.
 func (f *Flows) noticeAddresses(e userdb.Entry) (all []string) {
 	if e.Unproven() {
 		return nil

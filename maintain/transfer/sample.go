@@ -60,7 +60,7 @@ func ReadSample(r io.Reader, o ImportOptions, n int) (Sample, error) {
 			return sample, nil
 		}
 		sample.Text = text[:end]
-		if l.err != nil { // it was split otherwise than it was meant
+		if l.err != nil { // it was not split as intended
 			l.cells = nil
 		}
 		if !l.isBlank() {

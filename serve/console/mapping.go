@@ -28,13 +28,22 @@ const (
 	maxMapped   = 200 // columns
 )
 
-// A pendingUpload is a file that its operator has not tried yet. Job is the dry run of it, once
-// that has begun and has the file.
+// A pendingUpload is a file whose operator maps its columns. Once its dry run has begun, that owns
+// the file, and job is its ID.
 type pendingUpload struct {
 	upload
 	operator recordkey.Key
 	seen     time.Time
 	job      string
+}
+
+// leavesBefore reports whether p makes room for another upload before other does: first those whose
+// file a dry run has, then the one that its operator has not looked at for longest.
+func (p *pendingUpload) leavesBefore(other *pendingUpload) bool {
+	if begun := p.job != ""; begun != (other.job != "") {
+		return begun
+	}
+	return p.seen.Before(other.seen)
 }
 
 // pendingUploads holds the uploads of this process that have not been tried yet: the last one of
@@ -54,7 +63,7 @@ func (p *pendingUploads) add(u upload, operator recordkey.Key, now time.Time) (i
 		case one.operator == operator:
 			one.remove()
 			delete(p.all, other)
-		case oldest == "" || one.seen.Before(p.all[oldest].seen):
+		case oldest == "" || one.leavesBefore(p.all[oldest]):
 			oldest = other
 		}
 	}

@@ -134,6 +134,18 @@ func TestPendingUploads(t *testing.T) {
 	if n := left(); n != maxUploads {
 		t.Errorf("%d files are left, want %d", n, maxUploads)
 	}
+	for _, one := range pending.all {
+		one.job, one.seen = "begun", time.Now().Add(2*time.Minute)
+		break
+	}
+	key, err := recordkey.PRK("operator", "uid", "last")
+	must(t, err)
+	pending.add(upload{}, key, time.Now().Add(time.Minute))
+	for _, one := range pending.all {
+		if one.job != "" {
+			t.Error("an upload with a file made room, and not the one whose dry run has begun")
+		}
+	}
 	pending.removeExpired(time.Now().Add(pendingFor + 2*time.Minute))
 	if n := left(); n != 0 || len(pending.all) != 0 {
 		t.Errorf("%d files of %d uploads are left", n, len(pending.all))

@@ -73,8 +73,8 @@ func (c *Console) sendChallenge(w http.ResponseWriter, r *http.Request, begin fu
 	pages.Send(w, r, c.auth, challenge)
 }
 
-// visitorChallenge answers visitors with the challenge that begin makes. That costs no command of
-// the store, and nothing is kept of it.
+// visitorChallenge answers visitors with the challenge that begin makes. It uses no command of the
+// store and stores nothing.
 func (c *Console) visitorChallenge(begin func(r *http.Request) (passkey.Challenge, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !c.parseVisitorForm(w, r) {
@@ -204,11 +204,11 @@ func (c *Console) registerPasskey(w http.ResponseWriter, r *http.Request, sessio
 // input, so that the names of facets mean nothing to the script.
 const packedName = "~form"
 
-// A givenPasskey is what a passkey answered to an operator who was asked for it again.
+// A givenPasskey holds the answer of a passkey with which an operator confirms an action.
 type givenPasskey struct{ state, answer string }
 
-// unpackForm puts the form that the form for a passkey carries in its place, and returns the
-// answer. It returns nil for other forms.
+// unpackForm replaces a form that confirms an action by a passkey with the form of the action,
+// which it carries. It returns the answer of the passkey, or nil for other forms.
 func (c *Console) unpackForm(w http.ResponseWriter, r *http.Request, setsPassword bool) *givenPasskey {
 	if c.passkeys == nil || !r.PostForm.Has(packedName) {
 		return nil
