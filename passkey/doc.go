@@ -5,7 +5,7 @@
 // Each ceremony has two calls. Begin, BeginTicket, BeginSession and BeginRegistration return a
 // Challenge: options for the browser, and a State that must come back with the answer, such as in a
 // cookie (SetState). Proof turns an answer into a userdb.Proof for LoginPasskey, Prove or
-// RaiseSession, and Register enrols a passkey. Script does what is to be done in the browser.
+// RaiseSession, and Register enrols a passkey. Script holds the part that runs in the browser.
 //
 //	users, err := db.Type("user")
 //	keys, err := passkey.New(db, "user", passkey.Config{

@@ -30,7 +30,7 @@ const ChallengeLife = 5 * time.Minute
 // MaxAnswer limits the length of an answer, in bytes.
 const MaxAnswer = 64 << 10
 
-// Config says for whom passkeys are made. Nothing of it is taken from a request.
+// Config describes the site that passkeys are for. None of it comes from a request.
 type Config struct {
 	// RPID is the relying party: the domain of the site, or a parent domain, without scheme and
 	// port. Passkeys only work for the relying party that they were made for, so it should never
@@ -50,13 +50,12 @@ type Config struct {
 	Field string
 }
 
-// Passkeys makes and verifies passkeys for the entries of a type. Its methods may be called at the
-// same time.
+// Passkeys makes and verifies passkeys for the entries of a type. It is safe for concurrent use.
 type Passkeys struct {
 	db     *userdb.DB
 	users  *userdb.Type
 	config Config
-	place  string // which store, type and relying party states belong to
+	place  string // the store, type and relying party that states belong to
 	rp     *webauthn.WebAuthn
 }
 
@@ -138,13 +137,13 @@ func (c Config) Check() error {
 type Challenge struct {
 	// Options is JSON for the browser, with the member "publicKey". Script takes it as it is.
 	Options json.RawMessage
-	// State must come back with the answer. It is no secret, and cannot be changed or made up. Keep
-	// it in a cookie, so that only the browser that asked can answer.
+	// State must come back with the answer. It is not secret, and it cannot be changed or forged.
+	// Keep it in a cookie, so that only the browser that asked can answer.
 	State string
 }
 
 // Begin returns a challenge for signing in without a name: the browser offers the passkeys that the
-// visitor has. It costs no command of the store, so that pages may show it to everybody.
+// visitor has. It sends no command to the store, so pages may call it for every visitor.
 func (p *Passkeys) Begin() (Challenge, error) { return p.begin("") }
 
 // BeginTicket returns a challenge for the second step of a login, with the ticket of the first. The
@@ -167,9 +166,9 @@ func (p *Passkeys) begin(purpose string) (Challenge, error) {
 	return p.challenge(options, state{Challenge: session.Challenge, For: purpose})
 }
 
-// Proof returns the proof by an answer, which is JSON as Script sends it. The method that takes the
-// proof verifies the answer. The error is ErrLogin if the answer is malformed, or if the state has
-// expired or is not that of a challenge for signing in.
+// Proof returns the proof that an answer gives. The answer is JSON, as Script sends it. The method
+// that takes the proof verifies the answer. The error is ErrLogin if the answer is malformed, or if
+// the state has expired or is not that of a challenge for signing in.
 func (p *Passkeys) Proof(stateText string, answer []byte) (userdb.Proof, error) {
 	s, err := p.open(stateText)
 	if err != nil || strings.HasPrefix(s.For, passkeys.ForRegister) || len(answer) > MaxAnswer {
@@ -187,8 +186,8 @@ func (p *Passkeys) Proof(stateText string, answer []byte) (userdb.Proof, error) 
 	}), nil
 }
 
-// verify verifies an answer by what is stored of its passkey, and returns its counter. It checks
-// everything that WebAuthn Level 3, section 7.2, demands, except the counter.
+// verify checks an answer against the stored passkey, and returns its counter. It checks everything
+// that WebAuthn Level 3, section 7.2, demands, except the counter.
 func (p *Passkeys) verify(s state, answer *protocol.ParsedCredentialAssertionData, stored []byte) (uint32, error) {
 	u, err := parseUser(stored)
 	if err != nil {
@@ -214,7 +213,7 @@ func (p *Passkeys) digest(id []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Registration describes a passkey that is to be made.
+// Registration describes a passkey to be created.
 type Registration struct {
 	// Account is the name that browsers show beside the passkey, such as a mail address. If "", it
 	// is the UID.
@@ -320,9 +319,9 @@ func (p *Passkeys) challenge(options any, s state) (Challenge, error) {
 	return Challenge{Options: text, State: sealed}, err
 }
 
-var errStored = errors.New("what is stored of a passkey is damaged")
+var errStored = errors.New("the stored passkey is damaged")
 
-// user is a user as package webauthn asks for it, with at most one passkey.
+// user implements webauthn.User for an entry with at most one passkey.
 type user struct {
 	handle        []byte
 	account, name string
@@ -340,7 +339,7 @@ func (u *user) WebAuthnCredentials() []webauthn.Credential {
 	return []webauthn.Credential{*u.credential}
 }
 
-// stored is what the store keeps of a passkey, encrypted.
+// stored holds what the store keeps of a passkey, encrypted.
 type stored struct {
 	ID         []byte   `json:"id"`
 	Key        []byte   `json:"key"` // COSE, as the authenticator gave it
@@ -350,7 +349,7 @@ type stored struct {
 	Transports []string `json:"transports,omitempty"`
 }
 
-// maxTransports limits the transports that are kept, which browsers say and nobody signs.
+// maxTransports limits the transports that are kept. Browsers report them, and nobody signs them.
 const maxTransports = 8
 
 func storedOf(c *webauthn.Credential, handle []byte) []byte {
@@ -360,7 +359,7 @@ func storedOf(c *webauthn.Credential, handle []byte) []byte {
 			s.Transports = append(s.Transports, string(t))
 		}
 	}
-	text, _ := json.Marshal(s) // marshaling texts cannot fail
+	text, _ := json.Marshal(s) // marshaling strings cannot fail
 	return text
 }
 

@@ -12,13 +12,13 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A state says what a challenge was made for, so that the store keeps nothing of it. A browser
-// keeps it meanwhile, with a signature by a key derived from userdb.Options.Keys.
+// A state says what a challenge was made for. The browser keeps it, signed with a key derived from
+// userdb.Options.Keys, so that the store need not.
 type state struct {
-	Challenge string `json:"c"` // in base64url, as it is in the answer
+	Challenge string `json:"c"` // in base64url, as in the answer
 	For       string `json:"f,omitempty"`
 	Handle    []byte `json:"h,omitempty"` // the user handle of a new passkey
-	Name      string `json:"n,omitempty"` // that its owner gives it
+	Name      string `json:"n,omitempty"` // of a new passkey, given by its owner
 	Until     int64  `json:"u"`           // milliseconds
 }
 
@@ -72,8 +72,8 @@ func (p *Passkeys) sign(key []byte, encoded string) []byte {
 // host itself, and for all its paths.
 const stateCookie = "__Host-passkey"
 
-// SetState keeps the state of a challenge in a cookie of the browser, and State returns it. A page
-// on http://localhost, where browsers refuse such a cookie, sends the state in its own way.
+// SetState keeps the state of a challenge in a cookie, which State reads. Browsers refuse such a
+// cookie from http://localhost, so pages there must send the state in another way.
 func SetState(w http.ResponseWriter, c Challenge) {
 	http.SetCookie(w, &http.Cookie{
 		Name: stateCookie, Value: c.State, Path: "/", MaxAge: int(ChallengeLife.Seconds()), Secure: true, HttpOnly: true,
@@ -81,7 +81,7 @@ func SetState(w http.ResponseWriter, c Challenge) {
 	})
 }
 
-// State returns the state that SetState has kept, and removes it. It returns "" if there is none.
+// State returns the state that SetState kept, and removes it. It returns "" if there is none.
 func State(w http.ResponseWriter, r *http.Request) string {
 	c, err := r.Cookie(stateCookie)
 	if err != nil {

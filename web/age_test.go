@@ -21,9 +21,10 @@ func TestVerifiedAge(t *testing.T) {
 	}
 }
 
-// TestVerifiedWithin checks that nobody is verified who is not signed in, however long ago may be.
+// TestVerifiedWithin checks that a visitor who is not signed in is never verified, whatever maxAge
+// is.
 func TestVerifiedWithin(t *testing.T) {
 	if VerifiedWithin(t.Context(), time.Hour) {
-		t.Error("nobody is signed in, and is verified")
+		t.Error("a visitor who is not signed in counts as verified")
 	}
 }

@@ -29,8 +29,8 @@ func ask(t *testing.T, h http.Handler, path string, headers ...string) *httptest
 	return w
 }
 
-// TestBearer signs a program in, and checks that its token is accepted in the header alone, that a
-// header decides over a cookie, and that programs get 401 in place of a redirect.
+// TestBearer signs a program in, and checks that its token is accepted in the header alone, that
+// the header takes precedence over a cookie, and that programs get 401 in place of a redirect.
 func TestBearer(t *testing.T) {
 	p := newSite(t, false, func(a *web.Auth) { a.Bearer = true })
 	login := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
@@ -78,7 +78,7 @@ func TestBearer(t *testing.T) {
 	}
 	p.auth.Allowed = func(userdb.Entry) bool { return false }
 	if _, _, err := p.auth.Token(login, "alice", goodPassword); !errors.Is(err, userdb.ErrLogin) {
-		t.Errorf("who may not sign in gets a token: %v", err)
+		t.Errorf("an entry that may not sign in gets a token: %v", err)
 	}
 }
 
@@ -225,7 +225,7 @@ func (p profile) String() string {
 	return fmt.Sprint(p.Name, " ", born, " ", p.Children, " ", height, " ", p.News, " ", p.Interests, " ", p.Role)
 }
 
-// TestListQuery checks that visitors list only by what they may, and how much.
+// TestListQuery checks which fields visitors may list by, and how many entries they get.
 func TestListQuery(t *testing.T) {
 	users := openUsers(t, "memory:", userdb.Options{})
 	for path, want := range map[string]string{

@@ -263,7 +263,7 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 		}
 		if errors.Is(err, userdb.ErrFactor) {
 			if refused := a.checkAllowed(ctx, identifier); refused != nil {
-				err = refused // who may not sign in learns nothing about the password
+				err = refused // an entry that may not sign in learns nothing about the password
 			}
 		}
 		if err == nil {

@@ -16,7 +16,7 @@ import (
 //
 //   - For problems a field and a rule ("email taken"), a rule, or "". The first of these that
 //     exists is used.
-//   - For messages after a form "done" and the word that the path has as parameter done, such as
+//   - For messages after a form "done" and the value of the path's parameter done, such as
 //     "done welcome".
 //   - For mails "mail" and the kind, such as "mail reset", and the same with "subject" after it.
 //   - For everything else on pages the English text.
@@ -30,8 +30,8 @@ type Catalogue map[string]string
 // before serving. Texts that a catalogue lacks are taken from English.
 var Catalogues = map[string]Catalogue{"en": Texts, "de": german, "fr": french, "es": spanish}
 
-// ChooseLanguage returns the language among those offered that suits the Accept-Language header of
-// a request best, or the first of them.
+// ChooseLanguage returns the offered language that suits the Accept-Language header of a request
+// best, or the first of them.
 func ChooseLanguage(r *http.Request, offered ...string) string {
 	if len(offered) < 2 {
 		return append(offered, "en")[0]

@@ -61,7 +61,7 @@ func TestCatalogues(t *testing.T) {
 		}
 		for key := range catalogue {
 			if _, has := english[key]; !has {
-				t.Errorf("%s: nothing shows the text %q", name, key)
+				t.Errorf("%s: no page shows the text %q", name, key)
 			}
 		}
 	}

@@ -25,12 +25,12 @@ const maxBody = 64 << 10
 
 // Decode reads fields of a form or of a JSON object into a struct with `userdb` tags. fields are
 // the names in the tags that the sender may set; JSON with others is refused, and others in a form
-// are ignored. Text of a form is taken without white space around it. An empty input is the zero
-// value, or nil for a pointer. The type of the Go field says what is accepted: a bool is true if
-// its checkbox is ticked, a []string has all values of its inputs, a time.Time is written
-// 2026-11-20 or as in RFC 3339, and a type that implements encoding.TextUnmarshaler reads its text.
-// A field that is absent from JSON, or an input that is absent from a form and is no checkbox,
-// stays as it is: a bool and a []string are checkboxes.
+// are ignored. White space around a text of a form is dropped. An empty input is the zero value, or
+// nil for a pointer. The type of the Go field says what is accepted: a bool is true if its checkbox
+// is ticked, a []string has all values of its inputs, a time.Time is written 2026-11-20 or as in
+// RFC 3339, and a type that implements encoding.TextUnmarshaler reads its text. A field that is
+// absent from JSON is left unchanged, and so is an input that is absent from a form, unless it is a
+// checkbox, as for a bool or a []string.
 //
 // The error joins a *userdb.FieldError for each value that does not fit, with the rule date,
 // number, boolean or form, or field for one that may not be set, so that Problems lists all of
@@ -163,7 +163,7 @@ func decodeForm(into reflect.Value, values []string, sent bool) (rule string) {
 	return ""
 }
 
-// decodeText sets v to what a text says.
+// decodeText sets v to the value that a text represents.
 func decodeText(v reflect.Value, text string) (rule string) {
 	var err error
 	unmarshaler, reads := v.Addr().Interface().(encoding.TextUnmarshaler)
@@ -204,7 +204,7 @@ func decodeText(v reflect.Value, text string) (rule string) {
 	return ""
 }
 
-// ruleOf names the rule that a value breaks that does not fit a type.
+// ruleOf returns the rule that a value breaks if it does not fit a type.
 func ruleOf(t reflect.Type) string {
 	switch v := reflect.Zero(t); {
 	case t == structs.Time:

@@ -13,7 +13,7 @@ import (
 )
 
 // ticketLifetime is how long a browser keeps the ticket for the second step of a sign-in. The store
-// accepts it as long.
+// accepts it for as long.
 const ticketLifetime = 5 * time.Minute
 
 // ticketCookie describes the cookie that holds the ticket between the two steps of a sign-in.
@@ -74,7 +74,7 @@ func (a Auth) Raise(w http.ResponseWriter, r *http.Request, p userdb.Proof) (use
 }
 
 // RequireLevel does what Require does, and calls next only for visitors whose session has a level
-// of which they proved within maxAge that they have it; with a maxAge of 0, at any time. Level 1 is
+// that they proved within maxAge; if maxAge is 0, it may have been proved at any time. Level 1 is
 // one step of a sign-in, such as a password, and level 2 is two steps.
 //
 // It redirects visitors to VerifyPath if they can prove the level again. An entry without a second
@@ -82,8 +82,8 @@ func (a Auth) Raise(w http.ResponseWriter, r *http.Request, p userdb.Proof) (use
 //
 // Requests of scripts are not redirected: the answer is a problem of RFC 9457. Its code is login,
 // with status 401, if nobody is signed in; factor, with 403, if the entry has no second factor; and
-// otherwise not_verified, with 403. A bearer token that is valid and whose session is not verified
-// enough gets not_verified with 401 and the challenge of RFC 9470, with the error
+// otherwise not_verified, with 403. A valid bearer token whose session does not satisfy the level
+// or maxAge gets not_verified with 401 and the challenge of RFC 9470, with the error
 // insufficient_user_authentication and, if there is a maxAge, max_age: a new token is accepted.
 func (a Auth) RequireLevel(level int, maxAge time.Duration, next http.Handler) http.Handler {
 	return a.handler(next, func(w http.ResponseWriter, r *http.Request, v visitor) bool {
@@ -141,7 +141,7 @@ func VerifiedWithin(ctx context.Context, maxAge time.Duration) bool {
 	return !s.VerifiedAt(level).IsZero() && verifiedAge(s, level) <= maxAge
 }
 
-// hasLevel reports whether the owner of a session proved within maxAge that it has a level.
+// hasLevel reports whether a session has a level that its owner proved within maxAge.
 func hasLevel(s userdb.Session, level int, maxAge time.Duration) bool {
 	if s.VerifiedAt(level).IsZero() {
 		return false
@@ -150,8 +150,8 @@ func hasLevel(s userdb.Session, level int, maxAge time.Duration) bool {
 }
 
 // verifiedAge returns how long ago the owner of a session proved its level. Both times of the
-// session are of the store's clock, and the store has seen the session within a minute. So a clock
-// here that differs from the store's is wrong by at most that minute.
+// session come from the store's clock, and the store has seen the session within a minute. So the
+// result is off by at most that minute if the clock here differs from the store's.
 func verifiedAge(s userdb.Session, level int) time.Duration {
 	verified := s.VerifiedAt(level)
 	atLeast := max(s.LastSeen.Sub(verified), 0)
@@ -166,8 +166,8 @@ func ownLevel(e userdb.Entry) int {
 	return 1
 }
 
-// fromScript reports whether a script sent a request, and not somebody who follows a link or sends
-// a form.
+// fromScript reports whether a request was sent by a script rather than by somebody who follows a
+// link or sends a form.
 func fromScript(r *http.Request) bool {
 	if mode := r.Header.Get("Sec-Fetch-Mode"); mode != "" {
 		return mode != "navigate"

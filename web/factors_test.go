@@ -21,7 +21,7 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// factorOptions allow second factors.
+// factorOptions returns options that allow second factors.
 func factorOptions() userdb.Options {
 	sc := schema.User()
 	user := sc.Types["user"]
@@ -145,8 +145,8 @@ func TestFlowsWithFactor(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name string
-		// leads to the page that follows the first step, or to that which follows when the
-		// visitor signs in as the flow asks for.
+		// first is the page that the first step leads to. then is the page after the sign-in that
+		// the flow asks for; it is "" if first already asks for a code.
 		first, then string
 		step        func(s *flowSite, e userdb.Entry, c *http.Client) (to string)
 		password    string // afterwards
@@ -197,8 +197,8 @@ func TestFlowsWithFactor(t *testing.T) {
 	}
 }
 
-// TestFlowsInvitationTwice checks that a link that creates an account signs nobody in to an account
-// with a second factor that has got the address meanwhile.
+// TestFlowsInvitationTwice checks that a link that creates an account signs nobody in if an account
+// with a second factor has got the address meanwhile.
 func TestFlowsInvitationTwice(t *testing.T) {
 	s, clock := newFactorFlows(t)
 	c := s.client()
@@ -212,8 +212,8 @@ func TestFlowsInvitationTwice(t *testing.T) {
 	s.wantLevel("after the link", c, 0)
 }
 
-// TestFlowsCode checks the page that asks for a code: what it says to wrong, used and missing
-// codes, when its time is up, and where it leads to.
+// TestFlowsCode checks the page that asks for a code: what it says about wrong, used and missing
+// codes, when it expires, and where it leads.
 func TestFlowsCode(t *testing.T) {
 	s, clock := newFactorFlows(t)
 	a := enrol(t, s.users, s.create("ann"), clock.Now)
@@ -558,7 +558,7 @@ func TestFlowsVerify(t *testing.T) {
 		t.Error("the session kept its secret")
 	}
 	if _, _, err := s.users.Session(t.Context(), before); err == nil {
-		t.Error("the session with the old secret goes on")
+		t.Error("the old secret of the session still works")
 	}
 	if _, session, err := s.users.Session(t.Context(), s.cookie(c, "session")); err != nil || clock.Now().Sub(session.VerifiedLevel2) > time.Minute {
 		t.Errorf("got the session %v, %v; want one that was verified now on level 2", session, err)
@@ -566,7 +566,7 @@ func TestFlowsVerify(t *testing.T) {
 }
 
 // TestFlowsPasswordWithFactor checks that the owner of an account with a second factor changes the
-// password in a session that was verified lately, and goes on in a session of level 2.
+// password in a session that was verified lately, and continues in a session of level 2.
 func TestFlowsPasswordWithFactor(t *testing.T) {
 	s, clock := newFactorFlows(t)
 	a, c := enrol(t, s.users, s.create("ann"), clock.Now), s.client()
@@ -584,7 +584,7 @@ func TestFlowsPasswordWithFactor(t *testing.T) {
 		t.Fatalf("got %d %s, want 303 to the account: %s", status, to, body)
 	}
 	if _, _, err := s.users.Session(t.Context(), before); err == nil {
-		t.Error("the session before the change goes on")
+		t.Error("the session from before the change still works")
 	}
 	s.wantLevel("after the change", c, 2)
 	if status, to, _ := s.send(s.client(), "/signin", "identifier", "ann", "password", next); status != 303 || !strings.HasPrefix(to, "/signin/code") {

@@ -25,7 +25,8 @@ type Flows struct {
 	Auth
 	// Mail sends the mails. Close it when the server has ended.
 	Mail *MailQueue
-	// Base begins the links in mails, such as https://example.com. Requests must not decide it.
+	// Base is what links in mails begin with, such as https://example.com. Never take it from a
+	// request.
 	Base string
 	// Site is the name of the site. If "", it is Accounts.
 	Site string
@@ -289,7 +290,7 @@ func (f *Flows) welcome(w http.ResponseWriter, r *http.Request) (string, error) 
 }
 
 // createTyped calls create with an account that has what the visitor typed and what New sets. It
-// does so again if somebody has what New set.
+// calls New and create again if somebody has a facet that New set.
 func (f *Flows) createTyped(
 	r *http.Request, i userdb.Invitation, create func(userdb.NewEntry) (userdb.Entry, error),
 ) (e userdb.Entry, err error) {
@@ -376,7 +377,7 @@ func (f *Flows) code(w http.ResponseWriter, r *http.Request) (string, error) {
 }
 
 // proofIn returns what the visitor typed into a form for the second step, or the proof by a
-// passkey. If that is nothing, it returns an error, so that it does not count as an attempt.
+// passkey. If the form has neither, it returns an error, so that this does not count as an attempt.
 func (f *Flows) proofIn(w http.ResponseWriter, r *http.Request) (userdb.Proof, error) {
 	if f.hasPasskey(r) {
 		return f.Passkeys.Proof(w, r)
@@ -525,7 +526,7 @@ func (f *Flows) email(_ http.ResponseWriter, r *http.Request) (string, error) {
 const maxStepsAge = 10 * time.Minute
 
 // needsSteps reports whether a visitor has a second factor and must take both steps again before a
-// change of addresses: who takes over the mailbox of an account gets in by it.
+// change of addresses: whoever reads the mailbox of an account can get into the account.
 func needsSteps(r *http.Request) bool {
 	return ownLevel(Entry(r.Context())) == 2 && !VerifiedWithin(r.Context(), maxStepsAge)
 }

@@ -189,7 +189,7 @@ func TestFlowsDoTheSameWork(t *testing.T) {
 		return count() - before
 	}
 	for _, form := range [][2]string{{"/signup", "email"}, {"/forgot", "identifier"}} {
-		commands(form[0], form[1], "first@example.com") // the client learns the scripts
+		commands(form[0], form[1], "first@example.com") // loads the scripts into the server
 		commands(form[0], form[1], "known@example.com")
 		known, unknown := commands(form[0], form[1], "known@example.com"), commands(form[0], form[1], "other@example.com")
 		if known != unknown || known == 0 {

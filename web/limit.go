@@ -12,7 +12,7 @@ import (
 
 // A Limit limits how often each visitor may do something: visitors who are signed in by their
 // account, all others by the address from which the request came (see Origin). The counters of both
-// are separate. They lie in the store, and all processes together admit no more than Max uses. A
+// are separate. The store holds them, so all processes together admit no more than Max uses. A
 // visitor whose address is unknown is not limited.
 type Limit struct {
 	Auth   Auth

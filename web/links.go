@@ -15,13 +15,13 @@ import (
 type Provider struct {
 	Name  string // labels the links of accounts, see [userdb.Link]
 	Label string // for visitors
-	Path  string // begins a sign-in when a form is sent there, or with link=1 the linking
+	Path  string // where a form begins a sign-in or, with link=1, the linking
 }
 
 // A LinkedIdentity is a link as pages show it.
 type LinkedIdentity struct {
 	Identity string
-	Label    string // of the provider, or its name if it is not configured any more
+	Label    string // of the provider, or its name if it is no longer configured
 }
 
 // Link links an identity of another provider to the account of a visitor who is signed in. The
@@ -64,13 +64,13 @@ func (f *Flows) FirstStep(w http.ResponseWriter, r *http.Request, e userdb.Entry
 // An Unlinked is an identity of another provider that is linked to no account.
 type Unlinked struct {
 	Link userdb.Link
-	// Address is the visitor's address according to the provider, or "". It shows nothing about who
-	// the visitor is unless Owned is set.
+	// Address is the visitor's address according to the provider, or "". It proves nothing about
+	// who the visitor is unless Owned is set.
 	Address string
 	// Owned says that the provider itself decides who has the addresses of this domain, and that
 	// the visitor has this one.
 	Owned bool
-	// Complete sets facets of a new account, which nobody has typed. It may be nil.
+	// Complete sets facets of a new account that the visitor has not typed. It may be nil.
 	Complete func(*userdb.NewEntry)
 }
 

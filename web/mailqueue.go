@@ -31,11 +31,11 @@ const (
 	MailUnlinked   MailKind = "unlinked"   // tells To that it no longer does so
 
 	MailFactorAdded   MailKind = "factor-added"   // tells To that Entry has another second factor
-	MailFactorRemoved MailKind = "factor-removed" // tells To that Entry has one less
+	MailFactorRemoved MailKind = "factor-removed" // tells To that Entry has one fewer
 	MailNewCodes      MailKind = "new-codes"      // tells To that Entry has new recovery codes
 
 	MailPasskeyAdded   MailKind = "passkey-added"   // tells To that Entry has another passkey
-	MailPasskeyRemoved MailKind = "passkey-removed" // tells To that Entry has one less
+	MailPasskeyRemoved MailKind = "passkey-removed" // tells To that Entry has one fewer
 )
 
 // A Mail is a mail to send to one address.
@@ -92,7 +92,8 @@ type MailQueue struct {
 	stopped context.Context // ends when Close does not wait any longer
 }
 
-// A queuedMail is a mail in the queue. Without a kind it is a place that nobody gets a mail from.
+// A queuedMail is a mail in the queue. If it has no kind, it only takes up a place, and is not
+// sent.
 type queuedMail struct {
 	ctx  context.Context
 	mail Mail
@@ -124,7 +125,7 @@ func (q *MailQueue) Len() int {
 
 // Close refuses further mails and waits until all others are sent. If ctx ends first, Close ends
 // the contexts of all calls of Send, and returns an error that says how many mails were not sent.
-// Failed has been called for those that no worker had begun.
+// It calls Failed for those that no worker had begun.
 func (q *MailQueue) Close(ctx context.Context) error {
 	q.mu.Lock()
 	q.init()

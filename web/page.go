@@ -138,8 +138,8 @@ func RenderTemplates(t *template.Template) func(http.ResponseWriter, *http.Reque
 }
 
 // Protect wraps all pages of a site. It refuses forms that other sites send, and forms of over 64
-// KiB, and it parses the others. Its headers forbid pages to use anything of other sites, and do
-// not tell other sites the addresses of pages, which may contain secrets.
+// KiB, and it parses the others. Its headers forbid pages to use anything from other sites, and
+// keep the addresses of pages, which may contain secrets, from them.
 func Protect(next http.Handler) http.Handler {
 	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")

@@ -11,7 +11,7 @@ import (
 // Passkeys lets the visitors of Flows use passkeys. Package passkey/pages implements it, so that
 // only programs that import that package compile its modules.
 type Passkeys interface {
-	// Proof returns the proof by the answer of a passkey in a form.
+	// Proof returns the proof that the answer of a passkey in a form gives.
 	Proof(w http.ResponseWriter, r *http.Request) (userdb.Proof, error)
 	// Enrol adds the passkey in a form to the account of a visitor who is signed in. The errors are
 	// those of [userdb.Type.AddPasskey].
@@ -42,7 +42,7 @@ func (f *Flows) hasPasskey(r *http.Request) bool {
 	return f.Passkeys != nil && r.PostForm.Has("passkey")
 }
 
-// signInByPasskey signs a visitor in who has shown a passkey, which is both steps.
+// signInByPasskey signs in a visitor by a passkey, which counts as both steps.
 func (f *Flows) signInByPasskey(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
@@ -60,7 +60,7 @@ func (f *Flows) signInByPasskey(w http.ResponseWriter, r *http.Request) error {
 	return ofPasskey(err)
 }
 
-// raiseByPasskey verifies a visitor who is signed in, by a passkey alone.
+// raiseByPasskey verifies a signed-in visitor again, by a passkey alone.
 func (f *Flows) raiseByPasskey(w http.ResponseWriter, r *http.Request) error {
 	proof, err := f.Passkeys.Proof(w, r)
 	if err == nil {
@@ -103,7 +103,7 @@ func withMethods(to string, methods []string) string {
 }
 
 // By reports whether the second step can be taken by a method: "totp", "recovery" or "passkey". In
-// the page code it is what the first step has found.
+// the page code, the methods are those that the first step found.
 func (p Page) By(method string) bool {
 	methods := p.Me.FactorMethods()
 	if p.Name == "code" {
@@ -136,7 +136,7 @@ func (f *Flows) allowScript(w http.ResponseWriter, name string) {
 	}
 }
 
-// ForIdentifier returns the attribute autocomplete of the input for an identifier.
+// ForIdentifier returns the value of the attribute autocomplete of the input for an identifier.
 func (p Page) ForIdentifier() string {
 	if p.Passkeys {
 		return "username webauthn"

@@ -16,8 +16,8 @@ import (
 // second factors. The store allows twice as long, so there is time to scan a picture.
 const securityAge = 5 * time.Minute
 
-// An otherPage is returned by a function that processes a form, in place of an error, if another
-// page than that of the form follows without a redirect.
+// An otherPage is an error that a function that processes a form returns so that another page is
+// shown, without a redirect.
 type otherPage struct {
 	name string
 	data any
@@ -118,7 +118,7 @@ var (
 // made reports whether a change was made, although a replica may not have it yet.
 func made(err error) bool { return err == nil || errors.Is(err, userdb.ErrUnconfirmed) }
 
-// afterSecurity asks visitors to verify who were verified too long ago.
+// afterSecurity asks visitors who were verified too long ago to verify again.
 func (f *Flows) afterSecurity(to string, err error) (string, error) {
 	if errors.Is(err, userdb.ErrNotVerified) {
 		return f.askForSteps(f.Paths.Security)

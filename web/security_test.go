@@ -117,7 +117,7 @@ func TestFlowsSecurity(t *testing.T) {
 		}
 	}
 
-	// What changes factors wants to know who is there, and so does the list.
+	// Each change of factors, and the list of them, asks visitors to verify again.
 	clock.Advance(11 * time.Minute)
 	const verify = "/account/verify?return=%2Faccount%2Fsecurity"
 	ids := func() (ids []string) {
@@ -140,7 +140,7 @@ func TestFlowsSecurity(t *testing.T) {
 		t.Fatalf("verifying: got %d %s, want 303: %s", status, to, body)
 	}
 
-	// The last removal makes a password enough again.
+	// After the last removal, a password is enough again.
 	for _, id := range ids[:2] {
 		if status, to, body := s.send(c, "/account/security", "do", "remove", "id", id); status != 303 || to != "/account/security?done=no-app" {
 			t.Errorf("removing an app: got %d %s, want 303: %s", status, to, body)
@@ -257,8 +257,8 @@ func TestUnconfirmedNotice(t *testing.T) {
 }
 
 // TestChangeOfAddressTwoSteps checks that the addresses of an account with a second factor are
-// changed only by a visitor who took both steps lately, for whom that takes the place of the
-// password.
+// changed only by a visitor who took both steps lately, and that such a visitor need not type the
+// password again.
 func TestChangeOfAddressTwoSteps(t *testing.T) {
 	s, clock := newAtOnce(t)
 	ann := s.create("ann")

@@ -23,7 +23,7 @@ type Ops struct {
 	// Metrics serves /metrics, such as promhttp.Handler(). If nil, there are none.
 	Metrics http.Handler
 	// Grace limits the time for requests in progress, and then the time for Close. If zero, it is
-	// 10 seconds. The process should be killed only some seconds after both.
+	// 10 seconds. Let both pass, and some seconds more, before you kill the process.
 	Grace time.Duration
 	// Close is called when no request is left, such as MailQueue.Close. Its context ends after
 	// Grace.

@@ -78,9 +78,9 @@ func (f *Flows) proving(r *http.Request) (any, error) {
 	return Proving{token, err == nil && e.Key() == Entry(r.Context()).Key()}, err
 }
 
-// prove verifies the address of an account that was created at once. For visitors who are signed in
-// to it that is all. For others it also sets a new password and ends what another person may have
-// left.
+// prove verifies the address of an account that was created at once. That is all for visitors who
+// are signed in to it. For others it also sets a new password, and removes whatever another person
+// may have left.
 func (f *Flows) prove(w http.ResponseWriter, r *http.Request) (string, error) {
 	secret := r.PostFormValue("token")
 	about, err := f.proving(r)

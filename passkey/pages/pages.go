@@ -72,7 +72,7 @@ func (p *pages) begin(w http.ResponseWriter, r *http.Request) {
 }
 
 // Send answers passkey.Script with a challenge, and keeps its state in a cookie of the browser.
-// State finds it when the form comes. Flows need neither of them.
+// State finds it when the form arrives. A site with Flows calls neither of them.
 func Send(w http.ResponseWriter, r *http.Request, auth web.Auth, c passkey.Challenge) {
 	options := map[string]json.RawMessage{}
 	if err := json.Unmarshal(c.Options, &options); err != nil {
@@ -80,7 +80,7 @@ func Send(w http.ResponseWriter, r *http.Request, auth web.Auth, c passkey.Chall
 		return
 	}
 	id := keep(w, r, auth, c)
-	options["state"], _ = json.Marshal(id) // marshaling a text cannot fail
+	options["state"], _ = json.Marshal(id) // marshaling a string cannot fail
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	_ = json.NewEncoder(w).Encode(options)

@@ -94,7 +94,7 @@ func newSite(t *testing.T, edit func(*web.Flows)) *site {
 	return s
 }
 
-// A browser is that of one visitor, with an authenticator that has one passkey.
+// A browser belongs to one visitor, who has an authenticator with one passkey.
 type browser struct {
 	*site
 	client *http.Client
@@ -109,7 +109,7 @@ func (s *site) browser() *browser {
 		site: s, rp: virtualwebauthn.RelyingParty{ID: rpID, Name: "Example", Origin: rpOrigin}, auth: virtualwebauthn.NewAuthenticator(),
 		client: &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
-	// In one of 128 keys, virtualwebauthn leaves out a zero at the beginning.
+	// For one key in 128, virtualwebauthn drops a leading zero byte.
 	for b.cred = virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2); len(b.cred.Key.AttestationData()) != 77; {
 		b.cred = virtualwebauthn.NewCredential(virtualwebauthn.KeyTypeEC2)
 	}
@@ -145,7 +145,7 @@ func (b *browser) want(what string, status int, to, path string, form ...string)
 	return body
 }
 
-// challenge returns a challenge, with the field state of the form that answers it.
+// challenge returns the options of a challenge, and the field state of the form that answers it.
 func (b *browser) challenge(purpose string) (options, state string) {
 	b.t.Helper()
 	status, _, body, _ := b.do("/passkey?for="+purpose, "x", "")
@@ -224,8 +224,8 @@ func (b *browser) signOut() {
 	b.want("signing out", 303, "/?done=signout", "/signout", "x", "")
 }
 
-// TestPasskeys adds a passkey, signs in with it alone and as the second step, proves with it again
-// who is there, and removes it.
+// TestPasskeys adds a passkey, signs in with it alone and as the second step, verifies the visitor
+// again with it, and removes it.
 func TestPasskeys(t *testing.T) {
 	s := newSite(t, nil)
 	b, other := s.browser(), s.browser()
@@ -250,7 +250,7 @@ func TestPasskeys(t *testing.T) {
 	b.want("the first step", 303, code, "/signin", "identifier", "ann", "password", password, "return", "/account")
 	page = b.want("the second step", 200, "", code)
 	if !strings.Contains(page, "for=code") || !strings.Contains(page, `id="recovery"`) || strings.Contains(page, `id="code"`) {
-		t.Errorf("the page does not ask for a passkey or a recovery code, or asks for that of an app:\n%s", page)
+		t.Errorf("the page does not ask for a passkey or a recovery code, or asks for a code of an app:\n%s", page)
 	}
 	b.want("the second step", 303, "/account", "/signin/code", append(b.answer("code"), "return", "/account")...)
 	b.wantLevel("by both steps", 2)
@@ -321,7 +321,7 @@ func TestPasskeysRefused(t *testing.T) {
 	refused("an account that may not sign in here", b, "/signin", b.answer("signin"))
 	closed.Store(false)
 
-	// Another account cannot register the same passkey, nor with the challenge of somebody else.
+	// Another account can register neither the same passkey nor one with somebody else's challenge.
 	other.cred, other.auth = b.cred, b.auth
 	other.want("the password of another account", 303, "/", "/signin", "identifier", "bob", "password", password)
 	page := other.want("a passkey that ann has", 422, "", "/account/security", append(other.answer("add"), "do", "passkey")...)
@@ -343,7 +343,7 @@ func TestSeveralPages(t *testing.T) {
 	b.challenge("signin")
 	b.want("the first of two challenges", 303, "/", "/signin", b.answerTo(first, state)...)
 	if names := b.cookies(); slices.Contains(names, "passkey-"+state) {
-		t.Errorf("the challenge that was answered is left: %q", names)
+		t.Errorf("the challenge that was answered is still kept: %q", names)
 	}
 	for range 20 {
 		b.challenge("signin")

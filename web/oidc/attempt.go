@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// An attempt is a sign-in or a linking that has begun. It lies sealed in a cookie of its own, so
+// An attempt is a sign-in or a linking that has begun. It is kept sealed in a cookie of its own, so
 // the store holds nothing of it until it has succeeded.
 type attempt struct {
 	State    string `json:"s"`
@@ -37,7 +37,7 @@ const (
 	maxCookie = 1400
 )
 
-// newAttempt returns an attempt for the holder of a session, or a sign-in if session is "".
+// newAttempt returns an attempt to link for the owner of a session, or to sign in if session is "".
 func newAttempt(session, returnTo string, now time.Time) attempt {
 	return attempt{
 		State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier(),
@@ -45,7 +45,7 @@ func newAttempt(session, returnTo string, now time.Time) attempt {
 	}
 }
 
-// cookieOf returns the cookie of an attempt. Its name has a part of the state, so that several
+// cookieOf returns the cookie of an attempt. Its name contains a part of the state, so that several
 // attempts in one browser do not disturb each other.
 func cookieOf(state string) web.Cookie {
 	sum := sha256.Sum256([]byte(state))
@@ -55,7 +55,7 @@ func cookieOf(state string) web.Cookie {
 // seal returns the value of the cookie of an attempt. An attempt whose path is too long for a
 // cookie returns to the account.
 func (a attempt) seal(ring sealed.Ring, provider string) string {
-	text, _ := json.Marshal(a) // marshaling texts cannot fail
+	text, _ := json.Marshal(a) // marshaling strings cannot fail
 	value := ring.Seal(text, place(provider)...)
 	if len(value) > maxCookie && a.Return != "/" {
 		a.Return = "/"

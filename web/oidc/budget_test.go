@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// TestLongReturn signs in from pages with long paths. The cookie of the attempt stays so small that
-// browsers keep it and that five of them pass through proxies.
+// TestLongReturn signs in from pages with long paths. The cookie of the attempt stays small enough
+// for browsers to keep it, and five of them for proxies to pass them on.
 func TestLongReturn(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)
@@ -46,15 +46,15 @@ func TestLongReturn(t *testing.T) {
 	}
 }
 
-// sameURL reports whether two URLs are the same but for how they are escaped.
+// sameURL reports whether two URLs differ at most in how they are escaped.
 func sameURL(a, b string) bool {
 	one, err := url.PathUnescape(a)
 	other, otherErr := url.PathUnescape(b)
 	return err == nil && otherErr == nil && one == other
 }
 
-// TestProvenBudget signs up with an address at a provider that gives it out, after strangers from
-// the same origin have asked for all the invitations that they get.
+// TestProvenBudget signs up with an address that the provider itself assigns, after strangers from
+// the same origin have used up the limits for invitations.
 func TestProvenBudget(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].Domains = []string{"example.org"} }, p)
@@ -68,7 +68,7 @@ func TestProvenBudget(t *testing.T) {
 	if status, to, body := s.through(b, p, "ann", "ann@example.org"); status != http.StatusSeeOther || to != "/account" {
 		t.Errorf("the owner of the address: got %d %s, want 303 to the account\n%s", status, to, body)
 	}
-	// A provider that does not give out the address proves nothing.
+	// A provider that does not assign the address proves nothing.
 	b = s.browser()
 	before := len(s.sent())
 	s.through(b, p, "bob", "bob@example.net")

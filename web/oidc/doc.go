@@ -7,7 +7,7 @@
 //	flows.Register(mux)
 //	err := signIn.Register(mux)
 //
-// An identity is what the issuer and its subject say, never an address. It signs in to the account
-// that it is linked to, which the owner does while signed in. docs/oidc.md says what happens to
-// others.
+// An identity is an issuer with a subject, never an address. It signs in to the account that it is
+// linked to; owners link it while they are signed in. docs/oidc.md says what happens to other
+// identities.
 package oidc

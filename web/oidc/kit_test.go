@@ -196,7 +196,7 @@ type site struct {
 	mu     sync.Mutex
 	mails  []web.Mail
 	now    time.Duration // how far the clock of the site was moved
-	skew   atomic.Int64  // how far that of the store was, as a time.Duration
+	skew   atomic.Int64  // how far the clock of the store was moved, as a time.Duration
 }
 
 // linkSchema returns the built-in schema with links and second factors.

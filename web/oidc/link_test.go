@@ -39,7 +39,7 @@ func TestLinking(t *testing.T) {
 		if s.links("ada") != 1 || s.links("bob") != 0 {
 			t.Error("a linking of another session changed the account")
 		}
-		// An attempt to link is none to sign in, and the other way round.
+		// An attempt to link cannot be used to sign in, nor the other way round.
 		s.signInBy(ada, "ada")
 		query = p.authorize(s.begin(ada, "op", "link", "1"), "b", "")
 		s.send(ada, "/signout", "x", "")
@@ -96,7 +96,7 @@ func TestStaleSession(t *testing.T) {
 }
 
 // TestLinkedTwice checks that of two visitors who link one identity at once, one gets it, and that
-// an account which was made anew has none.
+// an account that is created again has none.
 func TestLinkedTwice(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p := newOP(t)
@@ -129,14 +129,14 @@ func TestLinkedTwice(t *testing.T) {
 		e, err := s.users.Create(t.Context(), userdb.NewEntry{UID: winner, Facets: schema.Texts("name", winner), Password: goodPassword})
 		must(t, err)
 		if status, _, body := s.through(b, p, "one", ""); status != http.StatusUnprocessableEntity || len(e.Texts("links")) != 0 {
-			t.Errorf("an account that was made anew: %d\n%s", status, body)
+			t.Errorf("an account that was created again: %d\n%s", status, body)
 		}
 		s.wantWho("after the account was made anew", b, "")
 	})
 }
 
-// TestUnlink checks that links are removed with all sessions that they may have begun, but never
-// the last way to sign in.
+// TestUnlink checks that removing a link also ends all sessions that it may have begun, and that
+// the last way to sign in cannot be removed.
 func TestUnlink(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].Domains = []string{"example.org"} }, p)
@@ -217,8 +217,8 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// TestMixUp checks that a provider which names itself in its answers must do so, and that a code of
-// one provider is never sent to another.
+// TestMixUp checks that a provider that names itself in its metadata must do so in its answers, and
+// that a code of one provider is never sent to another.
 func TestMixUp(t *testing.T) {
 	honest, evil := newOP(t), newOP(t)
 	got := 0
@@ -299,11 +299,11 @@ func TestHangingProvider(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Error("the provider answers again, and is not used")
+	t.Error("the provider answers again, but is not used")
 }
 
-// TestBackOff checks that metadata is read when it is needed, once, less and less often while that
-// fails, and again after a day, while the old one still counts.
+// TestBackOff checks that metadata is read once, when it is needed, less and less often while that
+// fails, and again after a day, during which the old metadata stays in use.
 func TestBackOff(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)
@@ -351,8 +351,8 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
-// TestMetadata checks that metadata is refused that would send secrets elsewhere than to a server
-// of a provider with TLS, or that is of another issuer.
+// TestMetadata checks that metadata is refused if it would send secrets anywhere but to a server
+// with TLS, or if it belongs to another issuer.
 func TestMetadata(t *testing.T) {
 	for what, change := range map[string]func(map[string]any){
 		"another issuer":            func(says map[string]any) { says["issuer"] = "https://example.com" },
@@ -373,8 +373,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestClockApart checks that a process whose clock is an hour from that of the store neither lets
-// somebody link who was verified too long ago, nor refuses somebody who was verified just now.
+// TestClockApart checks that a process whose clock is an hour off the store's neither lets somebody
+// link who was verified too long ago, nor refuses somebody who was verified just now.
 func TestClockApart(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
 		p := newOP(t)

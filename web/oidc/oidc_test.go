@@ -41,7 +41,7 @@ func TestSignIn(t *testing.T) {
 			t.Errorf("linking what is linked to somebody else: %d\n%s", status, body)
 		}
 		if s.links("bob") != 0 {
-			t.Error("the link was switched")
+			t.Error("the link moved to another account")
 		}
 		s.wantWho("after that", bob, "bob")
 
@@ -54,8 +54,7 @@ func TestSignIn(t *testing.T) {
 			t.Error("an ordinary sign-in linked something")
 		}
 
-		// A provider that gives addresses to people creates an account. Its word is not asked
-		// again.
+		// A visitor whose address the provider itself assigns gets an account, without a mail.
 		c = s.browser()
 		if status, to, body := s.through(c, p, "new", "New@example.org"); status != http.StatusSeeOther || to != "/account" {
 			t.Errorf("a new visitor: %d %s\n%s", status, to, body)
@@ -70,13 +69,13 @@ func TestSignIn(t *testing.T) {
 		s.through(c, p, "new", "another@example.org")
 		s.wantWho("a new visitor, again", c, e.UID())
 
-		// Of another domain, a mail invites.
+		// An address of another domain gets an invitation by mail.
 		c = s.browser()
 		if status, _, body := s.through(c, p, "other", "other@example.net"); status != http.StatusUnprocessableEntity || !strings.Contains(body, "sign in first") {
 			t.Errorf("an address of another domain: %d\n%s", status, body)
 		}
 		s.wantWho("an address of another domain", c, "")
-		// An address that somebody has creates nothing, also if the provider says who owns it.
+		// An address that somebody has creates nothing, even if the provider assigns it.
 		s.through(s.browser(), p, "thief", "new@example.org")
 		s.wantWho("somebody who has no account", s.browser(), "")
 		want := []string{"linked ada@example.com", "registered bob@example.com", "welcome other@example.net", "registered New@example.org"}
@@ -228,8 +227,8 @@ func TestNewAccounts(t *testing.T) {
 	}
 }
 
-// TestUserInfo checks that an address that the provider says only at its UserInfo endpoint counts,
-// and none that is about somebody else.
+// TestUserInfo checks that an address counts that the provider gives only at its UserInfo endpoint,
+// unless that answer is about somebody else.
 func TestUserInfo(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].Domains = []string{"example.org"} }, p)
@@ -399,7 +398,8 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// TestReplay checks that the store's mark alone refuses an answer that is used again.
+// TestReplay checks that the mark in the store alone is enough to refuse an answer that is used
+// again.
 func TestReplay(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p := newOP(t)

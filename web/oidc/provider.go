@@ -22,24 +22,24 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A Provider is an OpenID provider, and this site as its client.
+// A Provider describes an OpenID provider, and this site as its client.
 type Provider struct {
-	// Name stands in paths and in the labels of links, so it must stay as it is. It consists of up
-	// to 32 lower-case letters, digits and hyphens.
+	// Name is part of paths and labels links, so it must never change. It consists of up to 32
+	// lower-case letters, digits and hyphens.
 	Name string
 	// Label is the name for visitors. If "", it is Name.
 	Label string
 	// Issuer is the provider's identifier, exactly as in its metadata. It begins with https://, or
 	// with http:// for a provider on this machine.
 	Issuer string
-	// ClientID and ClientSecret are what the provider knows this site by. A public client has no
-	// secret. The redirect URI to tell the provider is Flows.Base, Flows.Paths.With, Name and
-	// /callback: https://example.com/signin/with/NAME/callback.
+	// ClientID and ClientSecret identify this site to the provider. A public client has no secret.
+	// The redirect URI to register there is Flows.Base, Flows.Paths.With, Name and /callback:
+	// https://example.com/signin/with/NAME/callback.
 	ClientID, ClientSecret string
-	// Scopes are asked for besides openid. If nil, it is email.
+	// Scopes are requested besides openid. If nil, that is email.
 	Scopes []string
-	// Domains are those of addresses that the provider itself gives to people, so that its word
-	// proves who has an address. Without them, a new visitor proves it by a mail.
+	// Domains are the mail domains whose addresses the provider itself assigns, so that its word
+	// proves who has one. A new visitor with any other address has to prove it by a mail.
 	Domains []string
 	// MaxAge, if not zero, is how long ago the visitor may have signed in to the provider.
 	// Otherwise a session that is open there is enough.
@@ -57,7 +57,7 @@ const (
 	longestBackOff = 5 * time.Minute
 )
 
-// A remote is a provider with what it has said about itself.
+// A remote is a provider together with its metadata.
 type remote struct {
 	Provider
 	redirectURI string
@@ -73,7 +73,7 @@ type remote struct {
 	reading  chan struct{} // closed when it was read; nil if nobody reads it
 }
 
-// A metadata is what a provider says about itself.
+// metadata holds what a provider says about itself.
 type metadata struct {
 	config    oauth2.Config
 	provider  *oidc.Provider
@@ -106,8 +106,8 @@ func newRemote(p Provider, base string, client *http.Client, now func() time.Tim
 	}, nil
 }
 
-// checkURL returns an error unless a URL is one to which secrets may be sent. Without TLS that is
-// only this machine, if local is set.
+// checkURL returns an error unless secrets may be sent to a URL. Without TLS they may be sent only
+// to this machine, and only if local is set.
 func checkURL(text string, local bool) error {
 	u, err := url.Parse(text)
 	switch {
@@ -149,9 +149,9 @@ func (l limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // errAway means that a provider does not answer, or answers nothing that can be used.
 var errAway = fmt.Errorf("the other provider is away: %w", userdb.ErrUnavailable)
 
-// metadata returns what the provider says about itself, and reads it if that was not done yet. If
-// reading it has failed, metadata fails at once for a while. It goes on with metadata that is old
-// while that is read again.
+// metadata returns what the provider says about itself, and reads it if nobody has yet. After a
+// failure to read it, metadata fails at once for a while. It returns old metadata while that is
+// being read again.
 func (p *remote) metadata(ctx context.Context) (*metadata, error) {
 	p.mu.Lock()
 	if now := p.now(); p.reading == nil && !now.Before(p.again) {
@@ -184,7 +184,7 @@ func (p *remote) metadata(ctx context.Context) (*metadata, error) {
 	return p.known, nil
 }
 
-// discover reads the metadata and closes done. No visitor's context ends it.
+// discover reads the metadata and closes done. It goes on when the request that started it ends.
 func (p *remote) discover(done chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
@@ -254,17 +254,17 @@ func (p *remote) authURL(ctx context.Context, a attempt) (string, error) {
 	return m.config.AuthCodeURL(a.State, options...), nil
 }
 
-// Claims are what a provider says about a visitor. Only Issuer and Subject say who it is.
+// Claims hold what a provider says about a visitor. Only Issuer and Subject say who it is.
 type Claims struct {
 	Issuer, Subject string
 	Email           string
 	EmailVerified   bool   // the provider says so
-	HostedDomain    string // of Google: the organization that the account belongs to
+	HostedDomain    string // from Google: the domain of the organization that the account belongs to
 	Name            string
 }
 
-// identity returns what a link holds: the SHA-256 of issuer and subject. Subjects that differ by
-// case are different people, so the text itself could not be compared as other values are.
+// identity returns what a link holds: the SHA-256 of issuer and subject. Subjects that differ only
+// in case belong to different people, so the text itself could not be compared as other values are.
 func (c Claims) identity() string {
 	sum := sha256.Sum256([]byte(c.Issuer + "\x00" + c.Subject))
 	return hex.EncodeToString(sum[:])
@@ -275,7 +275,7 @@ type errRefused string
 
 func (e errRefused) Error() string { return "refused: " + string(e) }
 
-// exchange exchanges a code for the claims of the visitor who has the attempt.
+// exchange exchanges a code for the claims of the visitor who began the attempt.
 func (p *remote) exchange(ctx context.Context, a attempt, code string) (Claims, error) {
 	select {
 	case p.exchanges <- struct{}{}:
@@ -335,7 +335,8 @@ type tokenClaims struct {
 	Name            string   `json:"name"`
 }
 
-// claims checks an ID token whose signature, issuer, audience and times were checked.
+// claims returns the claims of an ID token after the checks that the library leaves out: it has
+// checked the signature, issuer, audience and times.
 func (p *remote) claims(a attempt, token *oidc.IDToken) (Claims, error) {
 	var t tokenClaims
 	if err := token.Claims(&t); err != nil {
@@ -357,8 +358,8 @@ func (p *remote) claims(a attempt, token *oidc.IDToken) (Claims, error) {
 	}, nil
 }
 
-// addUserInfo adds the address that the provider says only at its UserInfo endpoint. If it says
-// nothing there, there is no address.
+// addUserInfo adds an address that the provider gives only at its UserInfo endpoint, if it gives
+// one there.
 func (p *remote) addUserInfo(ctx context.Context, m *metadata, tokens *oauth2.Token, c *Claims) {
 	info, err := m.provider.UserInfo(ctx, oauth2.StaticTokenSource(tokens))
 	switch {
@@ -377,7 +378,7 @@ func (p *remote) owns(c Claims) bool {
 	if !found || !c.EmailVerified || !slices.ContainsFunc(p.Domains, func(d string) bool { return strings.EqualFold(d, domain) }) {
 		return false
 	}
-	// Google also has accounts with addresses of others, which it verified once.
+	// Google also has accounts with addresses of other domains, which it verified once.
 	const google = "https://accounts.google.com"
 	return p.Issuer != google || strings.EqualFold(domain, "gmail.com") || strings.EqualFold(domain, c.HostedDomain)
 }
@@ -391,7 +392,7 @@ func cutLast(s, separator string) (before, after string, found bool) {
 	return s[:i], s[i+len(separator):], true
 }
 
-// warn logs what the operator should know. What a provider says is cut to length.
+// warn logs what the operator should know. It truncates what a provider says.
 func (p *remote) warn(ctx context.Context, what string, err error) {
 	slog.WarnContext(ctx, "userdb: "+what, slog.String("provider", p.Name), slog.String("error", fmt.Sprintf("%.300v", err)))
 }

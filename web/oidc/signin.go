@@ -20,15 +20,15 @@ import (
 type SignIn struct {
 	Flows     *web.Flows
 	Providers []Provider
-	// Keys seal the cookies of sign-ins that have begun, each key with 32 random bytes. The first
+	// Keys seal the cookies of sign-ins that have begun. Each key has 32 random bytes. The first
 	// one seals, and all of them open. They may be those of userdb.Options.Keys. All processes of a
-	// site have the same keys.
+	// site need the same keys.
 	Keys [][]byte
 	// Field is the field of links, which the schema declares with "typed": false. If "", it is
 	// links.
 	Field string
-	// Complete sets facets of an account that is created for an identity. It may be nil. What a
-	// provider claims is a hint.
+	// Complete sets facets of an account that is created for an identity. It may be nil. A claim
+	// may be wrong: use it as a suggestion.
 	Complete func(c Claims, n *userdb.NewEntry)
 	// Transport sends the requests to providers. If nil, it is like http.DefaultTransport.
 	Transport http.RoundTripper
@@ -38,7 +38,7 @@ type SignIn struct {
 	now     func() time.Time // for tests
 }
 
-// maxCallbacks limits the answers of providers that one origin or account may bring in an hour.
+// maxCallbacks limits the answers of providers that one origin or account may deliver in an hour.
 const maxCallbacks = 120
 
 // Register adds the pages to mux. Call it after Flows.Register. It asks no provider for anything,
