@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// TestCaddy checks that Caddy, with the lines of docs/deploy.md, passes no header on in which a
+// TestCaddy checks that Caddy, with the lines of docs/deploy.md, passes on no header in which a
 // visitor names an account. A site that reads headers as variables sees no difference between the
 // spellings.
 func TestCaddy(t *testing.T) {

@@ -111,8 +111,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// checkPaths checks that no path leads somewhere else behind nginx than nginx believes. The lines
-// are sent as they are: an HTTP client would change them.
+// checkPaths checks that nginx and the servers behind it agree where each path leads. The request
+// lines are sent unchanged, because an HTTP client would normalize them.
 func checkPaths(t *testing.T, front string) {
 	t.Helper()
 	for _, tt := range []struct{ host, path, want string }{

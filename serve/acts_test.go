@@ -44,7 +44,7 @@ func TestTransferEvents(t *testing.T) {
 }
 
 // TestLongTexts checks that a request with a text longer than any identifier costs no more if the
-// canonical form of that text takes much work.
+// canonical form of that text is expensive to compute.
 func TestLongTexts(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		c.create(alice)

@@ -39,7 +39,7 @@ func SendSlowly(events int, within time.Duration) (sent int, err error) {
 }
 
 // ReadRevoked reads from the body of a request whose key is known to be revoked, while the store
-// does not respond to the question whether it still is valid.
+// does not say whether it is still valid.
 func ReadRevoked(reason error) error {
 	valid, revoke := context.WithCancelCause(context.Background())
 	revoke(reason)

@@ -48,7 +48,7 @@ func (s SecondStep) check() error {
 	return nil
 }
 
-// proof returns the proof that there is after check.
+// proof returns the proof. Call it after check.
 func (s SecondStep) proof(c *call, t *userdb.Type) (userdb.Proof, error) {
 	switch {
 	case s.Passkey != nil:

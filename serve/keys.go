@@ -54,7 +54,7 @@ func (k *keyCache) find(ctx context.Context, header, origin string) (admin.Key, 
 	return key, err
 }
 
-// recheck returns errWrongKey if a key that was valid is so no longer. It returns nil if the store
+// recheck returns errWrongKey if a key that was valid no longer is. It returns nil if the store
 // does not answer. It waits for no lookups of others, so that they cannot delay the answer.
 func (k *keyCache) recheck(ctx context.Context, header string) error {
 	if _, err := k.lookUp(ctx, header, nil); errors.Is(err, userdb.ErrNotFound) {

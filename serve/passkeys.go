@@ -36,7 +36,7 @@ func (c *call) passkeysOf(t *userdb.Type) (*passkey.Passkeys, error) {
 }
 
 // passkeyError returns the problem for an error about passkeys, which does not point to a member of
-// the body: none of them is the one that is wrong.
+// the body: no single member is wrong.
 func passkeyError(err error) error {
 	code := userdb.CodeOf(err)
 	if err == nil || code != userdb.CodeInvalid && code != userdb.CodeDuplicate {
@@ -63,7 +63,7 @@ type PasskeyAnswer struct {
 	Answer WebAuthnJSON `json:"answer" doc:"the credential that the browser returned, as its toJSON makes it: at most 64 KiB"`
 }
 
-// check returns an error if the answer is too long to be looked at.
+// check returns an error if the answer is too long.
 func (a PasskeyAnswer) check() error {
 	if len(a.Answer.RawMessage) > passkey.MaxAnswer {
 		return problem(userdb.CodeUsage, "the answer of the passkey is too large").withStatus(http.StatusRequestEntityTooLarge)
@@ -71,7 +71,7 @@ func (a PasskeyAnswer) check() error {
 	return nil
 }
 
-// proof returns the proof that the answer is.
+// proof returns the answer as a proof.
 func (a PasskeyAnswer) proof(c *call, t *userdb.Type) (userdb.Proof, error) {
 	keys, err := c.passkeysOf(t)
 	if err != nil {
@@ -197,7 +197,7 @@ func beginPasskey(ctx context.Context, c *call, t *userdb.Type, in *enrolInput) 
 	return out, err
 }
 
-// confirmPasskey enrols the passkey that the answer of a browser holds.
+// confirmPasskey enrols the passkey in the answer of a browser.
 func confirmPasskey(ctx context.Context, c *call, t *userdb.Type, in *confirmInput, o userdb.SessionOptions) (userdb.FactorChange, error) {
 	if in.ID != passkeyEnrolment {
 		return userdb.FactorChange{}, problem(userdb.CodeNotFound, "passkeys are confirmed under the id passkey")

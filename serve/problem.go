@@ -175,7 +175,7 @@ func problemOf(err error) *Problem {
 	return p
 }
 
-// withReasons returns p with the reasons why values are taken that no entry has, if the key may
+// withReasons returns p with the reasons why values that no entry has are taken, if the key may
 // know them. Otherwise p says nothing about that.
 func (p *Problem) withReasons(key admin.Key) *Problem {
 	if !slices.ContainsFunc(p.Errors, func(e FieldProblem) bool { return e.hidden != "" }) {

@@ -11,8 +11,7 @@ import (
 )
 
 // TestWaitersOfAQuota checks that what is given back goes to those who wait, in the order in which
-// they came, and to no more of them than it is enough for, and that those who give up leave nothing
-// behind.
+// they came and as far as it suffices, and that those who give up leave nothing behind.
 func TestWaitersOfAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(40) // 10 for each holder

@@ -61,7 +61,7 @@ func memoryOf(v any) int {
 	return int(reflect.TypeOf(v).Size()) + referredMemory(reflect.ValueOf(v))
 }
 
-// referredMemory returns how many bytes what a value refers to takes.
+// referredMemory returns how many bytes everything that a value refers to takes.
 func referredMemory(v reflect.Value) (n int) {
 	switch t := v.Type(); t.Kind() {
 	case reflect.String:

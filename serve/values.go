@@ -150,8 +150,8 @@ func valuePointer(field string) string { return "/values/" + escapePointer(field
 
 var errPreconditionRequired = problem(userdb.CodePrecondition, "new values in place of all those of a field require If-Match").withStatus(http.StatusPreconditionRequired)
 
-// edit makes the values those of an entry and returns the fields that this changes. Values that the
-// entry has already need no revision, so that an entry can be sent back as it was read.
+// edit gives the values to an entry and returns the fields that this changes. Values that the entry
+// has already need no revision, so that an entry can be sent back as it was read.
 func (n NewValues) edit(e *userdb.Entry, hasRevision bool, raw map[string]json.RawMessage, facets schema.Facets) (changed []string, err error) {
 	for _, field := range slices.Sorted(maps.Keys(n)) {
 		texts := n.texts(field)
@@ -172,8 +172,8 @@ func (n NewValues) edit(e *userdb.Entry, hasRevision bool, raw map[string]json.R
 	return changed, nil
 }
 
-// pointTo returns err with another pointer in what it says about the values of some fields. It
-// returns errors that are not about fields unchanged.
+// pointTo returns err with other pointers to the values of some fields. It returns errors that are
+// not about fields unchanged.
 func pointTo(err error, pointer func(field string) string, fields ...string) error {
 	if err == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/serve/admin"
 )
 
-// valuesSchema returns a schema with two fields that may have several values: email, which has
-// addresses, and invoice, which has not.
+// valuesSchema returns a schema with two fields that may have several values: email, which holds
+// addresses, and invoice, which does not.
 func valuesSchema() schema.Schema {
 	sc := testSchema()
 	user := sc.Types["user"]
@@ -79,7 +79,7 @@ func TestValues(t *testing.T) {
 		r = c.do("409 duplicate", "POST", "/v1/types/user/entries", `{"values":{"email":["bob@example.com","ada@WORK.example"]},"facets":{"name":"ada"}}`)
 		c.equal("taken", fmt.Sprint(r.pointers()), "[/facets/name taken /values/email taken]")
 
-		// A facet replaces the first value, in which the others have no part.
+		// A facet replaces the first value and leaves the others unchanged.
 		r = c.do("200", "PATCH", path, `{"facets":{"email":"ada@home.example"}}`)
 		c.equal("values after a patch of the facet", r.values(), `{"email":["ada@home.example","Ada@work.example"],"invoice":["0000001"]}`)
 		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"ada@example.com"}`)
@@ -428,7 +428,7 @@ func TestTokensForValues(t *testing.T) {
 		r = backend.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"reset","identifier":"ADA@work.example","field":"email"}`)
 		c.equal("address", r.str("address"), "ada@work.example")
 		reset := backend.do("200", "POST", "/v1/password-resets", `{"purpose":"reset","secret":"`+r.str("secret")+`","password":"battery staple 9"}`)
-		c.equal("verified", reset.str("entry.verified"), "[]") // that names facets
+		c.equal("verified", reset.str("entry.verified"), "[]") // it names only facets
 
 		// A token to the first address verifies it, and a change replaces it.
 		r = backend.do("200", "POST", "/v1/types/user/tokens", `{"purpose":"verify","uid":"ada","field":"email"}`)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestDigitsOfOriginal checks that a whole number that JavaScript would change is refused under
-// FoldExact, because CoffeeNode UserDB reads and writes such entries too.
+// FoldExact, because CoffeeNode UserDB also reads and writes such entries.
 func TestDigitsOfOriginal(t *testing.T) {
 	for _, fold := range []schema.Fold{schema.FoldExact, schema.FoldCasefold} {
 		rules, err := Compile(schema.Type{Primary: "uid", Fold: fold, Fields: map[string]schema.Field{"n": {Codec: schema.CodecNumber}, "j": {Codec: schema.CodecJSON}}})

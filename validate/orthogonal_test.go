@@ -242,8 +242,8 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestUntypedFields checks that values that nobody types are compared with no other field, and are
-// not where a search in any field looks.
+// TestUntypedFields checks that fields whose values nobody types are compared with no other field,
+// and that a search in any field leaves them out.
 func TestUntypedFields(t *testing.T) {
 	typ := schema.Type{Primary: "id", Fields: map[string]schema.Field{
 		"email": {Role: schema.RoleSecondary, Kind: "email"},

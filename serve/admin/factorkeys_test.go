@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestFactorKeysMissing checks on each kind of store that the keys of second factors are missed,
-// and that keys which open one factor are not, nor those of factors that were removed.
+// TestFactorKeysMissing checks on each kind of store that missing keys of second factors are
+// reported, but not if the keys open one factor, or if the factors were removed.
 func TestFactorKeysMissing(t *testing.T) {
 	key := func(letter string) []byte { return bytes.Repeat([]byte(letter), 32) }
 	for name, url := range map[string]string{

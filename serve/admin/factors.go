@@ -67,8 +67,8 @@ func allowFactors(ctx context.Context, db *userdb.DB, extend func(schema.Type) s
 	return plan.Apply(ctx, nil)
 }
 
-// IssueEnrolLink lets operators enrol second factors, also passkeys, and returns the token of a
-// link with which an operator, who also needs the password, enrols the first second factor. The
+// IssueEnrolLink lets operators enrol second factors, including passkeys, and returns the token of
+// a link with which an operator enrols a first factor. The operator also needs the password. The
 // error is ErrHasFactor if the operator has one, and ErrNotFound if there is no such operator or
 // they are disabled.
 func IssueEnrolLink(ctx context.Context, db *userdb.DB, operator hints.Hint) (secret string, err error) {

@@ -22,7 +22,7 @@ type account struct {
 	Primary                string // name of the field of the UID
 	Rev                    string
 	Disabled               bool
-	Found                  *foundBy // how the search box led here, if in another form
+	Found                  *foundBy // how the search box led here, if by another form of the text
 	Why                    explanation
 	Tab                    string // the tab that is shown, "" for the overview
 	Names                  []identifier
@@ -45,7 +45,7 @@ type account struct {
 	recorded               []userdb.HistoryEvent // the history, before equal events are grouped
 	SignIns                []event               // that succeeded or failed, on their tab
 	Older                  string                // path of the page with older sign-ins, or ""
-	Paged                  bool                  // there were sign-ins on a page before
+	Paged                  bool                  // an earlier page had sign-ins
 	Conflict               bool
 	Taken                  []match // the accounts that hold the values that were refused as taken
 }
@@ -241,7 +241,7 @@ func (a *account) readSignIns(ctx context.Context, db *userdb.DB, e userdb.Entry
 	a.Paged = after != ""
 	found, err := db.Events(ctx, userdb.EventQuery{Latest: true, After: after, Kinds: signInKinds, Key: e.Key(), Limit: maxGuesses})
 	if isAny(err, userdb.ErrCursor) {
-		return nil // nothing is as old as that any more
+		return nil // events as old as that are no longer kept
 	}
 	if err != nil {
 		return err

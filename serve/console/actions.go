@@ -98,7 +98,7 @@ func (c *Console) act(name string, do action) http.HandlerFunc {
 // undoFor is how long an action can be taken back from the page that follows it.
 const undoFor = 10 * time.Minute
 
-// undoName is the name of the parameter that proves what undoOf is told.
+// undoName is the name of the parameter that proves to undoOf what was done.
 const undoName = "undo"
 
 // undoMAC returns a code that only the console can make, for a change of tags or of the state of an
@@ -129,8 +129,8 @@ func lastOwn(r *http.Request, all []userdb.HistoryEvent, done string) (userdb.Hi
 	return all[last], true
 }
 
-// signUndo adds to the parameters of the page that follows an action what proves to undoOf that the
-// operator did it. Without it, the page does not offer to take it back.
+// signUndo adds a code to the parameters of the page that follows an action. It proves to undoOf
+// that the operator did the action. Without it, the page does not offer to take the action back.
 func (c *Console) signUndo(s subject, name string) {
 	if !s.then.Has("changed") && !s.then.Has("added") && !s.then.Has("removed") {
 		return
@@ -148,7 +148,7 @@ func (c *Console) signUndo(s subject, name string) {
 
 // undoOf returns the form that takes back what the page says was done, or nil if it cannot be.
 // Anybody can make a link to the page, so it must have the code of undoMAC, and the history must
-// tell that nobody has done anything of that kind since.
+// show that nobody has done anything of that kind since.
 func (c *Console) undoOf(r *http.Request, key recordkey.Key, a account, now time.Time) *undo {
 	params := r.URL.Query()
 	done, added, removed := params.Get("done"), params.Get("added"), params.Get("removed")
@@ -212,8 +212,8 @@ func setPassword(s subject) error {
 	return err
 }
 
-// changeTags removes a tag, adds one, or does both. The page that follows is told which, unless it
-// was so before.
+// changeTags removes a tag, adds one, or does both. The page that follows says which of them
+// changed anything.
 func changeTags(s subject) error {
 	tags, add, remove := s.t.Tags(s.hint), strings.TrimSpace(s.r.PostFormValue("add")), s.r.PostFormValue("remove")
 	if remove != "" {
@@ -288,7 +288,7 @@ func (c *Console) replaceAccountCodes(s subject) error {
 var linkLifetimes = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": admin.MaxLinkLife}
 
 // issue creates a link. The response shows it, and it is never shown again. It is recorded, so that
-// one who disables the operator sees for whom there are links.
+// whoever disables the operator sees which accounts have links.
 func (c *Console) issue(s subject) error {
 	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Lifetime: linkLifetimes[s.r.PostFormValue("life")]}
 	if token.Lifetime == 0 {

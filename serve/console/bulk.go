@@ -128,8 +128,8 @@ func (r *runner) bulkJob(ctx context.Context, db *userdb.DB, t *userdb.Type, j a
 	})
 }
 
-// each does something to each account, and reports how many it has come to. An account that is
-// missing or refused does not keep it from the others.
+// each calls do for each account, and reports how many it has reached. It goes on if an account is
+// missing or refused.
 func (b bulkWork) each(do func(hints.Hint) error, progress func(int)) (res bulkResult, err error) {
 	for i, uid := range b.uids {
 		err := do(hints.UID(uid))

@@ -81,8 +81,8 @@ func (d *testConsole) setPassword(name, password string) error {
 	return err
 }
 
-// TestDisabledWhileFormArrives checks that an operator who is disabled while a form arrives does
-// nothing with it: no key, job, link, password or other change comes of it.
+// TestDisabledWhileFormArrives checks that a form has no effect if its operator is disabled while
+// it arrives: it creates no key, job or link, and changes no password and nothing else.
 func TestDisabledWhileFormArrives(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")

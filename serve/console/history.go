@@ -54,8 +54,8 @@ func newEventFilter(r *http.Request, only url.Values) (f eventFilter, err error)
 
 var errWhen = errors.New("not a date: write 2026-11-20, 2026-11-20 08:02 or 2026-11-20T08:02:40Z")
 
-// whenLayouts are the forms of a time that people type, besides a date alone, with how long what
-// they name lasts. A time without a zone is in UTC.
+// whenLayouts are the forms in which people type a time, besides a date alone, each with the length
+// of time that it names. A time without a zone is in UTC.
 var whenLayouts = []struct {
 	layout string
 	lasts  time.Duration
@@ -97,10 +97,10 @@ func (f eventFilter) selects(e userdb.HistoryEvent) bool {
 // isEmpty reports whether the filter selects all events.
 func (f eventFilter) isEmpty() bool { return f == eventFilter{} }
 
-// maxEventPages is how many pages of events are read for one with a filter.
+// maxEventPages is how many pages of events are read for one filtered page.
 const maxEventPages = 5
 
-// readEvents reads a page of the events that a filter selects, the newest first, which may be
+// readEvents reads a page of the events that a filter selects, the newest first. The page may be
 // short.
 func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f eventFilter) (p userdb.EventPage, err error) {
 	if f.isEmpty() || !q.Latest {
@@ -256,7 +256,7 @@ func withLabels(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent)
 		switch {
 		case all[i].Label != "":
 			all[i].Path = keyPath(e.Key)
-		case e.Key.IsValid(): // the account does not exist any more
+		case e.Key.IsValid(): // the account no longer exists
 			all[i].Label = e.Key.Value()
 		case e.Kind.IsOperator():
 			all[i].Label = "This store"

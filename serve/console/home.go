@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// A homePage holds what is worth to know before anything else.
+// A homePage holds what is worth knowing before anything else.
 type homePage struct {
 	URL      string    // of the service, as the operator reaches it
 	Type     string    // the first type, for which accounts can be created
@@ -187,7 +187,7 @@ func drawToday(hours map[int64]tally, known bool, now time.Time) today {
 	return t
 }
 
-// HalfOf returns the number in the middle of the axis, or 0 if it would not be a whole one.
+// HalfOf returns the number in the middle of the axis, or 0 if that is not a whole number.
 func (t today) HalfOf() int {
 	if t.Most%2 != 0 {
 		return 0

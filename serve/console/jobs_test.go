@@ -144,7 +144,7 @@ func (d *testConsole) wantNoFiles() {
 }
 
 // TestFilesOfFailedJobs checks that a job that fails or is stopped leaves no file: on a full disk,
-// the next job would fail, too.
+// the next job would also fail.
 func TestFilesOfFailedJobs(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")
@@ -365,7 +365,7 @@ func TestUploadsAreLimited(t *testing.T) {
 		d.waitForJob(dry[len(dry)-1])
 		<-d.console.jobs.task(strings.TrimPrefix(dry[len(dry)-1], "/console/jobs/")).ended
 	}
-	// The last dry run had not ended when it began.
+	// One more is left, because the last dry run had not ended when it removed the others.
 	if uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*")); len(uploads) != maxUploads+1 {
 		t.Errorf("%d uploads are left, want %d", len(uploads), maxUploads+1)
 	}
@@ -374,7 +374,7 @@ func TestUploadsAreLimited(t *testing.T) {
 	}
 	d.wantNoText(d.do(http.StatusOK, dry[0]), "Import the file")
 	d.wantText(importing(http.StatusUnprocessableEntity, dry[0]), "Upload it again.")
-	// This import makes the fourth dry run before the last the one that is too many.
+	// The import removes the upload that is one too many.
 	d.wantText(d.waitForJob(importing(http.StatusSeeOther, dry[len(dry)-1-maxUploads])), "lines read: 3 created")
 	if uploads, _ := filepath.Glob(filepath.Join(d.console.jobs.folder, "upload-*")); len(uploads) != maxUploads {
 		t.Errorf("after an import, %d uploads are left, want %d", len(uploads), maxUploads)

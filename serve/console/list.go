@@ -48,8 +48,8 @@ type listing struct {
 // A filter is an option of the form for another filter. By is what the form sends.
 type filter struct{ By, Text string }
 
-// A header is that of a column. Path sorts by it, or in the other direction; it is "" if lists
-// cannot be ordered by it.
+// A header describes a column heading. Path sorts by it, or in the other direction; it is "" if
+// lists cannot be ordered by it.
 type header struct{ Name, Path, Sort string }
 
 // A choice is a column that can be shown.
@@ -146,8 +146,8 @@ func dateOrder(t schema.Type) string {
 }
 
 // readPage reads a page of a list. If the list has no order, the field dated orders it, the newest
-// first, unless an index finds what the list is filtered by: then all that is in the order would be
-// read, instead of the few accounts that the index names. The order is set in q.
+// first, unless an index answers its filter: with an order, all accounts in it would be read,
+// instead of the few that the index names. The order is set in q.
 func readPage(ctx context.Context, t *userdb.Type, q *userdb.Query, dated string) (userdb.Page, error) {
 	if q.Order != "" || dated == "" || len(q.Where)+len(q.Tags) > 0 {
 		return t.Page(ctx, *q)
@@ -162,13 +162,13 @@ func readPage(ctx context.Context, t *userdb.Type, q *userdb.Query, dated string
 	return found, err
 }
 
-// beginsWith precedes the name of a field in what the form for another filter sends, if the value
-// is only the beginning of that of the field. No field has such a name.
+// beginsWith precedes the name of a field in the form for another filter, if the form sends only
+// the beginning of a value. No field has such a name.
 const beginsWith = "~prefix:"
 
 // filterParams returns the parameters of a list after a form for another filter, which sends a
-// field as by, a value and two dates. An index in order has one range, so the last one that was
-// chosen replaces an earlier one, and ok is false if both are chosen at once.
+// field as by, a value and two dates. A list has one range in order, so the range that was chosen
+// last replaces an earlier one. ok is false if a beginning and dates are chosen at once.
 func filterParams(params url.Values, dated string) (rest url.Values, ok bool) {
 	value, from, to := params.Get("value"), params.Get("from"), params.Get("to")
 	by, begins := strings.CutPrefix(params.Get("by"), beginsWith)

@@ -28,8 +28,8 @@ const (
 	maxMapped   = 200 // columns
 )
 
-// A pendingUpload is a file whose operator maps its columns. Once its dry run has begun, that owns
-// the file, and job is its ID.
+// A pendingUpload is a file whose operator maps its columns. Once its dry run has begun, the dry
+// run owns the file, and job is the ID of the dry run.
 type pendingUpload struct {
 	upload
 	operator recordkey.Key
@@ -37,8 +37,8 @@ type pendingUpload struct {
 	job      string
 }
 
-// leavesBefore reports whether p makes room for another upload before other does: first those whose
-// file a dry run has, then the one that its operator has not looked at for longest.
+// leavesBefore reports whether p makes room for another upload before other does: first uploads
+// whose file a dry run owns, then those that their operators have not looked at for longest.
 func (p *pendingUpload) leavesBefore(other *pendingUpload) bool {
 	if begun := p.job != ""; begun != (other.job != "") {
 		return begun
@@ -349,7 +349,7 @@ func (p *mappingPage) guess(column string) string {
 	return similar
 }
 
-// columns returns what an import is told about the columns.
+// columns returns what each column becomes, as an import takes it.
 func (p *mappingPage) columns(header []string) map[string]string {
 	all := map[string]string{}
 	for _, one := range p.Columns {

@@ -143,7 +143,7 @@ func TestPendingUploads(t *testing.T) {
 	pending.add(upload{}, key, time.Now().Add(time.Minute))
 	for _, one := range pending.all {
 		if one.job != "" {
-			t.Error("an upload with a file made room, and not the one whose dry run has begun")
+			t.Error("an upload that owns its file made room, not the one whose dry run has begun")
 		}
 	}
 	pending.removeExpired(time.Now().Add(pendingFor + 2*time.Minute))

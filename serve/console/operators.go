@@ -8,7 +8,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Limits on the operators on their page. Tests lower the second.
+// Limits on the page of operators: how many it shows, and how many it reads. Tests lower the
+// second.
 const maxOperatorsShown = 200
 
 var maxOperatorsRead = 20_000

@@ -39,7 +39,7 @@ func (c *Console) hasPasskey(r *http.Request) bool {
 	return c.passkeys != nil && r.PostForm.Has("passkey")
 }
 
-// passkeyProof returns the proof by the passkey in a form.
+// passkeyProof returns the proof that the passkey in a form gives.
 func (c *Console) passkeyProof(w http.ResponseWriter, r *http.Request) (userdb.Proof, error) {
 	return c.passkeys.Proof(pages.State(w, r, c.auth), []byte(r.PostFormValue("passkey")))
 }
@@ -73,8 +73,8 @@ func (c *Console) sendChallenge(w http.ResponseWriter, r *http.Request, begin fu
 	pages.Send(w, r, c.auth, challenge)
 }
 
-// visitorChallenge answers visitors with the challenge that begin makes. It uses no command of the
-// store and stores nothing.
+// visitorChallenge answers visitors with the challenge that begin makes. It sends no command to the
+// store.
 func (c *Console) visitorChallenge(begin func(r *http.Request) (passkey.Challenge, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !c.parseVisitorForm(w, r) {
@@ -133,8 +133,8 @@ func (c *Console) enrolChallenge(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// signInPasskey signs in the operator who has shown a passkey, which is both steps. Nothing is
-// recorded of a wrong answer, because strangers can send any number of them.
+// signInPasskey signs in an operator by a passkey, which counts as both steps. Wrong answers are
+// not recorded, because strangers can send any number of them.
 func (c *Console) signInPasskey(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
 	defer cancel()

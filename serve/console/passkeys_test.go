@@ -86,7 +86,7 @@ func TestPasskey(t *testing.T) {
 		o.do(http.StatusSeeOther, codePath, append(o.answer(device.Get, "code"), "by", by)...)
 		o.do(http.StatusOK, "/console/find")
 
-		// Again, after ten minutes. The form that it is asked for is sent with it.
+		// Again, after ten minutes. The form that needs it is sent with it.
 		d.createAccount("u1", "name", "Alice")
 		o.advance(verifiedFor + time.Minute)
 		asked := o.do(http.StatusOK, "/console/keys", "name", "shop", "scope", "read")
@@ -115,8 +115,8 @@ func TestPasskey(t *testing.T) {
 	})
 }
 
-// TestChallengeStoresNothing checks that challenges for visitors cost no call of the store, and
-// take the places of visitors.
+// TestChallengeStoresNothing checks that challenges for visitors make no calls of the store, and
+// take places of visitors.
 func TestChallengeStoresNothing(t *testing.T) {
 	d := open(t, "memory:")
 	var work []Work

@@ -118,7 +118,7 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// typedProof returns the proof by what an operator typed: six digits are a code of an app, and
+// typedProof returns the proof that an operator typed: six digits are a code of an app, and
 // everything else is a recovery code. An empty text is an error, so that it does not count as an
 // attempt.
 func typedProof(typed string) (userdb.Proof, error) {

@@ -20,7 +20,7 @@ type securityPage struct {
 	factors
 	WhyNot      string // why no factor can be added, or ""
 	Passkeys    bool   // passkeys can be added
-	OldPasskeys bool   // they could, in a store that this version had made
+	OldPasskeys bool   // they could if this version had made the store
 }
 
 // factors holds the second factors of an operator or an account.
@@ -259,7 +259,7 @@ func (c *Console) failSecurity(w http.ResponseWriter, r *http.Request, err error
 type enrolPage struct{ Token, Operator string }
 
 // enrol begins to add the first app of the operator whom a link is for. The link alone gives
-// nothing: the password is needed also, and the session that begins here allows nothing else if
+// nothing: the password is also needed, and the session that begins here allows nothing else if
 // operators need a second factor.
 func (c *Console) enrol(w http.ResponseWriter, r *http.Request) {
 	c.withLink(w, r, func(r *http.Request, e userdb.Entry, token string, leave func()) {

@@ -34,7 +34,7 @@ type app struct {
 	id, secret string
 }
 
-// code returns the code of the step that is a number of steps from now.
+// code returns the code of the app a number of steps from now.
 func (a app) code(t *testing.T, steps int64) string {
 	t.Helper()
 	secret, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(a.secret)
@@ -232,7 +232,7 @@ func TestGuessedCodes(t *testing.T) {
 	o.do(http.StatusSeeOther, codePath, "code", codes[0])
 }
 
-// TestRequireFactor checks that where operators need a second factor, one without reaches nothing,
+// TestRequireFactor checks that if operators need a second factor, one without it reaches no page,
 // and enrols the first only with a link and the password.
 func TestRequireFactor(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {

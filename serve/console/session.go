@@ -85,7 +85,7 @@ type signInPage struct {
 	Passkeys bool
 }
 
-// signIn signs an operator in, or takes the first step of that. It is throttled like every login
+// signIn signs an operator in, or takes the first of two steps. It is throttled like every login
 // and does not reveal what was wrong.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)

@@ -92,7 +92,7 @@ func TestAccountTabs(t *testing.T) {
 	})
 }
 
-// TestUndo checks that what can be taken back is, with one form.
+// TestUndo checks that one form takes back each action that can be undone.
 func TestUndo(t *testing.T) {
 	d := open(t, "memory:")
 	const at = "/console/types/user/u1"

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestSignInsNotRead checks that the tab with the sign-ins of an account does not deny those that
-// it did not come to, and leads to them.
+// TestSignInsNotRead checks that the tab with the sign-ins of an account does not say that there
+// are none if it has not read all of them, and that it leads to the others.
 func TestSignInsNotRead(t *testing.T) {
 	d := open(t, "memory:")
 	logIn := func(name string) {

@@ -205,7 +205,7 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 		return text, nil
 	})
 	if err != nil {
-		_ = file.Close() // it was only to be read
+		_ = file.Close() // it was only read
 	}
 	return j, err
 }

@@ -181,7 +181,7 @@ func (r *collection) open(ctx context.Context, db *userdb.DB, typ string) error 
 // A Meter limits how much memory responses take.
 type Meter interface {
 	// Reserve waits until there is memory for as many entries or members as one request may read.
-	// Another call does nothing.
+	// Calling it again does nothing.
 	Reserve(context.Context) error
 	// Charge replaces the reservation by the size of the response's body. It returns an error if
 	// the body must not be sent.

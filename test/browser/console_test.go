@@ -106,7 +106,7 @@ func (d *console) setUp() {
 	d.onPage("This link is no longer valid")
 }
 
-// consoleWindows are the windows in which the console is looked at.
+// consoleWindows are the windows in which the console is tested.
 var consoleWindows = []window{{"console-390-light", 390, "light"}, {"console-390-dark", 390, "dark"}, {"console-1000-light", 1000, "light"}, {"console-1440-dark", 1440, "dark"}}
 
 // TestConsole carries out every task of the console in every kind of window, half of them without
@@ -185,8 +185,8 @@ func (d *console) unfold(form string) {
 	}
 }
 
-// submit does what that of a browser does, with the form whose action is path, if there is one. The
-// form may be folded.
+// submit does what browser.submit does, with the form whose action is exactly path, if there is
+// one. The form may be folded.
 func (d *console) submit(path string, fields ...string) {
 	d.t.Helper()
 	form := fmt.Sprintf("form[action=%q]", path)

@@ -14,7 +14,7 @@ import (
 // passkeyWindows are those in which the pages with passkeys and linked accounts are tested.
 var passkeyWindows = []window{{"1440-light", 1440, "light"}, {"390-dark", 390, "dark"}}
 
-// An authenticator is a virtual one of Chromium.
+// An authenticator is a virtual authenticator of Chromium.
 type authenticator struct {
 	b  *browser
 	id webauthn.AuthenticatorID
@@ -81,8 +81,8 @@ func (b *browser) signInByPasskey(heading string, words ...string) {
 	b.onPage(heading, words...)
 }
 
-// TestPasskeys adds a passkey, signs in with it, alone and as the second step, proves with it again
-// who is there, and removes it.
+// TestPasskeys adds a passkey, signs in with it, alone and as the second step, verifies the visitor
+// again with it, and removes it.
 func TestPasskeys(t *testing.T) {
 	for _, w := range passkeyWindows {
 		t.Run(w.name, func(t *testing.T) { open(t, w, true, webapp).testPasskeys() })
@@ -122,7 +122,7 @@ func (b *browser) testPasskeys() {
 	b.submitForm("form[data-passkey]")
 	b.onPage("Security", "my laptop")
 
-	// A copy of the passkey that has not counted along is refused.
+	// A copy of the passkey whose counter has fallen behind is refused.
 	copied := a.credential()
 	b.signOut()
 	b.signInByPasskey("Your account", "ann")

@@ -433,7 +433,7 @@ func (b *browser) checkPrint(codes []string) {
 		}
 	}
 	if strings.Contains(text, "Sign out") || strings.Contains(text, "not shown again") || !strings.Contains(text, "Webapp") {
-		b.t.Errorf("the printed page has what is for the screen, or does not say which site it is of:\n%s", text)
+		b.t.Errorf("the printed page shows what is only for the screen, or does not name the site:\n%s", text)
 	}
 	if dir := os.Getenv("SCREENSHOTS"); dir != "" {
 		var png []byte
@@ -442,7 +442,7 @@ func (b *browser) checkPrint(codes []string) {
 			b.t.Fatal(err)
 		}
 	}
-	b.run("leaving the print", emulation.SetEmulatedMedia().WithMedia("").WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: b.scheme}}))
+	b.run("ending the print view", emulation.SetEmulatedMedia().WithMedia("").WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: b.scheme}}))
 }
 
 func (b *browser) testDevices() {

@@ -86,7 +86,7 @@ func (r *run) failover(i int) {
 	leads := func(node *redis.Client) bool { return strings.Contains(role(node, r), "role:master") }
 	// For a moment both may report that they are the master.
 	for begin := time.Now(); !leads(replica) || leads(old); time.Sleep(20 * time.Millisecond) {
-		// After twice its time-out of a failover, Redis has certainly given up.
+		// After twice its time-out for failovers, Redis has certainly given up.
 		if time.Since(begin) > 11*time.Second {
 			r.log("a failover of shard %d was given up", i)
 			break
