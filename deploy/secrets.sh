@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")"
 if [ -e redis.acl ] || [ -e userdb.env ]; then
-	echo 'redis.acl and userdb.env are there already' >&2
+	echo 'redis.acl or userdb.env already exists' >&2
 	exit 1
 fi
 password=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')
@@ -12,7 +12,7 @@ hash=$(printf %s "$password" | sha256sum | cut -d ' ' -f 1)
 # Nobody can log in as the user default, but the server loads its append-only file with that user's
 # rights. Without these rights it would drop, at every start, what scripts have written.
 # In its container, the server reads redis.acl as another user, so other users must be able to read
-# the file. That is safe, because the hash of 256 random bits gives nothing away.
+# the file. That is safe, because the hash of 256 random bits reveals nothing.
 cat >redis.acl <<'ACL'
 user default off ~* &* +@all
 ACL

@@ -45,7 +45,7 @@
     const reply = await fetch(form.dataset.options, {
       method: "POST", body: new URLSearchParams(new FormData(form)), credentials: "same-origin", signal,
     });
-    if (reply.redirected) return location.assign(reply.url); // to prove first who is there
+    if (reply.redirected) return location.assign(reply.url); // the visitor must verify first
     if (!reply.ok) throw new Error("no challenge: " + reply.status);
     const { publicKey, state } = await reply.json();
     const ask = { publicKey: options(publicKey), signal };

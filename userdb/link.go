@@ -136,7 +136,7 @@ func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o Unli
 		}
 		e.DropText(l.Field, l.Identity)
 		if !t.canSignIn(current, *e, l.Field, o) {
-			return invalid(l.Field, "last", "the owner could not sign in any more")
+			return invalid(l.Field, "last", "the owner would no longer be able to sign in")
 		}
 		change.EndSessions(own)
 		return nil

@@ -203,7 +203,7 @@ func (t *Type) dropDigests(r store.Record, next factor.Mark, facets, own map[str
 func (t *Type) checkLastPasskey(r store.Record, next factor.Mark) error {
 	had := len(r.Factors().Passkeys()) > 0
 	if had && len(next.Passkeys()) == 0 && !t.hasPassword(r) {
-		return invalid("factor", "last", "the owner could not sign in any more: first set a password or add another passkey")
+		return invalid("factor", "last", "the owner would no longer be able to sign in: first set a password or add another passkey")
 	}
 	return nil
 }

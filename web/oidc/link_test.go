@@ -165,7 +165,7 @@ func TestUnlink(t *testing.T) {
 	uid := s.who(by)
 	e, err = s.users.Find(t.Context(), hints.UID(uid))
 	must(t, err)
-	if status, _, body := s.send(by, "/account/links", "identity", e.Texts("links")[0]); status != http.StatusUnprocessableEntity || !strings.Contains(body, "You could not sign in any more") {
+	if status, _, body := s.send(by, "/account/links", "identity", e.Texts("links")[0]); status != http.StatusUnprocessableEntity || !strings.Contains(body, "You would no longer be able to sign in") {
 		t.Errorf("removing the last way to sign in: %d\n%s", status, body)
 	}
 	if s.links(uid) != 1 {

@@ -136,7 +136,7 @@ func (s *SignIn) authURL(p *remote) func(*http.Request) (any, error) {
 var (
 	errDenied = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "provider", Reason: "the other provider did not sign you in"}
 	errOther  = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "linked", Reason: "this is linked to another account"}
-	errLast   = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "last", Reason: "you could not sign in any more"}
+	errLast   = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "last", Reason: "you would no longer be able to sign in"}
 )
 
 // callback returns the handler of the provider's answer.
