@@ -115,7 +115,7 @@ func latencies(r result) (all []float64) {
 // bySize measures the same operations in stores of several sizes.
 func (b *bench) bySize(ctx context.Context) chart {
 	c := chart{
-		file: "speed-size", title: "One caller, in a store of so many entries", x: "entries", y: "microseconds",
+		file: "speed-size", title: "One caller, by the number of entries in the store", x: "entries", y: "microseconds",
 		labels: []string{"10,000", "100,000", "1,000,000"},
 	}
 	b.server.empty(ctx)

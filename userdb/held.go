@@ -87,7 +87,7 @@ func (t *Type) releaseHeld(ctx context.Context, field, text string) error {
 		h, r, srv, err := t.findHeld(ctx, field, text)
 		if err == nil {
 			err = t.freeHeld(ctx, h, r, srv)
-			// Another caller released it, or the entry was deleted or made anew.
+			// Another caller released it, or the entry was deleted or created again.
 			again = errors.Is(err, ErrNotFound)
 		}
 		return again, err

@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/factor"
 )
 
-// PasskeyProof returns the proof by a passkey's answer. Package passkey calls it. Methods that take
-// a Proof verify the answer with the stored key.
+// PasskeyProof returns the proof that a passkey's answer gives. Package passkey calls it. Methods
+// that take a Proof verify the answer with the stored key.
 func PasskeyProof(a passkeys.Answer) Proof { return Proof{kind: factor.Passkey, answer: a} }
 
 // isFor reports whether the proof may be used for a purpose. The challenge of a passkey is made for

@@ -26,11 +26,12 @@ type Proof struct {
 	answer passkeys.Answer
 }
 
-// TOTP returns the proof by a code of an authenticator app. White space in the code is ignored.
+// TOTP returns the proof that a code of an authenticator app gives. White space in the code is
+// ignored.
 func TOTP(code string) Proof { return Proof{kind: factor.TOTP, text: code} }
 
-// RecoveryCode returns the proof by a recovery code. Case, white space and hyphens in the code are
-// ignored.
+// RecoveryCode returns the proof that a recovery code gives. Case, white space and hyphens in the
+// code are ignored.
 func RecoveryCode(code string) Proof { return Proof{kind: factor.Recovery, text: code} }
 
 // Format writes the kind of the proof, not its code, whatever the formatting verb.

@@ -263,7 +263,7 @@ type Invitation struct {
 // Invite uses only two fields of tk: Value, which PeekInvitation returns, and Lifetime, which says
 // how long the invitation is valid. The error is ErrInvalid if the facet cannot have the address.
 // If it is ErrTooManyAttempts, give the visitor the usual answer and send nothing, as with
-// IssueForVisitor. Set a.Proven for a visitor who has shown to own the address.
+// IssueForVisitor. Set a.Proven for a visitor who has shown that they own the address.
 func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Attempt) (i Invitation, err error) {
 	ctx, v := t.db.begin(ctx, "Invite", &err)
 	defer v.end(&err)

@@ -379,7 +379,7 @@ func exploreScenario(
 // TestLoginInterleavings runs logins, both with a hash that they replace and with one that they
 // keep, in all orders of their commands and those of others. It allows one preemption if there are
 // two actors, and none if there are three; make test-all allows one more, and make search two.
-// A login must not succeed if the entry cannot log in any more after the login's last command.
+// A login must not succeed if the entry can no longer log in after the login's last command.
 func TestLoginInterleavings(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		t.Run(engine, func(t *testing.T) {

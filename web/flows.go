@@ -376,8 +376,9 @@ func (f *Flows) code(w http.ResponseWriter, r *http.Request) (string, error) {
 	return ReturnPath(r), err
 }
 
-// proofIn returns what the visitor typed into a form for the second step, or the proof by a
-// passkey. If the form has neither, it returns an error, so that this does not count as an attempt.
+// proofIn returns what the visitor typed into a form for the second step, or the proof that a
+// passkey gives. If the form has neither, it returns an error, so that this does not count as an
+// attempt.
 func (f *Flows) proofIn(w http.ResponseWriter, r *http.Request) (userdb.Proof, error) {
 	if f.hasPasskey(r) {
 		return f.Passkeys.Proof(w, r)

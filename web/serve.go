@@ -25,7 +25,7 @@ type Ops struct {
 	// Grace limits the time for requests in progress, and then the time for Close. If zero, it is
 	// 10 seconds. Let both pass, and some seconds more, before you kill the process.
 	Grace time.Duration
-	// Close is called when no request is left, such as MailQueue.Close. Its context ends after
+	// Close, such as MailQueue.Close, is called when no request is left. Its context ends after
 	// Grace.
 	Close func(context.Context) error
 	// Listener, if not nil, is where visitors are served, in place of the address; Serve closes it.

@@ -306,7 +306,7 @@ func pending(s *Store, key string) *batch {
 }
 
 // TestReadWaits checks that a read is not answered before the change that it saw is in the file,
-// that others are, and that a read is repeated if the change is undone.
+// that other reads do not wait for it, and that a read is repeated if the change is undone.
 func TestReadWaits(t *testing.T) {
 	for name, fail := range map[string]bool{"saved": false, "undone": true} {
 		t.Run(name, func(t *testing.T) {

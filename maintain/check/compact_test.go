@@ -29,7 +29,7 @@ func fields(n int, f schema.Field) map[string]schema.Field {
 	return all
 }
 
-// longName is too long for a field name, but only with ~skv: before it.
+// longName fits as a field name by itself, but not with ~skv: before it.
 var longName = strings.Repeat("n", 60)
 
 // These tests rely on the number of fields of an entry: it can have 10 more than its schema, and a

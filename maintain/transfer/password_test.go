@@ -53,7 +53,7 @@ func lockedSite(t *testing.T, s *site) (typ *userdb.Type, secret string, log *by
 	return s.Type(t, "user"), secret, log
 }
 
-// markImported makes the password of u1 one that an import has set.
+// markImported marks the password of u1 as set by an import.
 func (s *site) markImported(t *testing.T) {
 	t.Helper()
 	s.Do(t, "HSET", "user/uid:u1", "~imported", "earlier")

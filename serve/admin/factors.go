@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// EnrolLinkLife is how long a link for a first second factor is valid.
+// EnrolLinkLife is how long a link to enrol a second factor is valid.
 const EnrolLinkLife = time.Hour
 
 // purposeEnrol is the purpose of the tokens in these links.

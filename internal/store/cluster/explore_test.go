@@ -38,7 +38,7 @@ type explorer struct {
 	todo     [][]state       // states to continue from, by budgets used
 	states   int             // number of states reached
 	ends     int             // number of runs that have ended
-	timedOut int             // number of runs that ended with an actor whose time was over
+	timedOut int             // number of runs that ended with an actor whose time was up
 }
 
 // A state holds the records, the actors and the budgets of a run after some steps.
@@ -220,7 +220,7 @@ func (x *explorer) step(m *state, r *actorState, c choice) {
 	r.at = next
 }
 
-// carryOut runs a command on the records, tampered with if the simulation says so.
+// carryOut runs a command on the records. The simulation may tamper with the command first.
 func (x *explorer) carryOut(m *state, r *actorState, w numberedRequest, f fault) (uint32, any) {
 	if answer, is := elsewhere[f]; is {
 		return x.memo.reply(answer), answer

@@ -80,7 +80,7 @@ func (e *Engine) ApplyAll(ctx context.Context, cs []store.Change) []error {
 	needs := make(store.KeySet, 4*len(cs))
 	for i := range cs {
 		all[i] = creation{c: &cs[i], rev: store.NewRev(), err: cs[i].CheckFields()}
-		// Otherwise an earlier change must come first.
+		// A change that needs a key of an earlier one must come after it.
 		if all[i].err == nil && needs.Add(&cs[i]) && onlyCreates(&cs[i]) {
 			quick = append(quick, &all[i])
 		}
@@ -115,8 +115,9 @@ func withoutConflicts(all []*creation) []*creation {
 	return slices.DeleteFunc(all, func(c *creation) bool { return !needs.Add(c.c) })
 }
 
-// createAll makes those entries none of whose records exists, and stores the outcome of each
-// creation. No two of them may need the same key.
+// createAll makes the entries with one script for each group, and stores the outcome of each
+// creation. A group is left out if one of its records already exists. No two creations may need the
+// same key.
 func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	gs := groupCreations(all)
 	for _, script := range [...][2]string{{"evalsha", createsScript.SHA}, {"eval", createsScript.Source}} {
