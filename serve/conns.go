@@ -15,7 +15,7 @@ var (
 	maxPeerRequests = 4000
 )
 
-// maxUnread is how many bytes of bodies that no handler has read a connection of HTTP/2 may hold.
+// maxUnread is how many bytes of unread bodies an HTTP/2 connection may hold.
 const maxUnread = 128 << 10
 
 // peers counts something by client. It does not count what comes from proxies, or from unknown

@@ -163,7 +163,7 @@ func TestRevokedKeyStreams(t *testing.T) {
 	})
 }
 
-// TestLongTags checks that a tag has at most 1 KiB, also if tags have no index.
+// TestLongTags checks that a tag has at most 1 KiB, even if tags have no index.
 func TestLongTags(t *testing.T) {
 	plain := testSchema()
 	user := plain.Types["user"]

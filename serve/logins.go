@@ -285,7 +285,7 @@ func startSession(ctx context.Context, c *call, in *startInput) (*startedOutput,
 	case e.Disabled():
 		return nil, problem(userdb.CodeConflict, "the entry is disabled")
 	case in.Body.Level < 2 && len(e.FactorMethods()) > 0:
-		return nil, problem(userdb.CodeConflict, "the entry has a second factor: make sure that the owner took that step, and say level 2")
+		return nil, problem(userdb.CodeConflict, "the entry has a second factor: make sure that the owner took that step, and set level to 2")
 	}
 	out, err := signInLevel(ctx, t, e, in.Body.Visitor, &in.Body.SessionOptions, in.Body.Level)
 	if err != nil {

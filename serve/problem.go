@@ -32,7 +32,7 @@ type Problem struct {
 	RequestID  string         `json:"request_id"`
 	Ticket     string         `json:"ticket,omitempty" doc:"with code factor: a secret for the second step of a login, good for five minutes"`
 	Methods    []string       `json:"methods,omitempty" doc:"with code factor: the methods of the second step, such as totp, recovery and passkey"`
-	Done       bool           `json:"done,omitempty" doc:"with code factor: the change was made, and only nobody was signed in"`
+	Done       bool           `json:"done,omitempty" doc:"with code factor: the change was made, but nobody was signed in"`
 	Errors     []FieldProblem `json:"errors,omitempty" doc:"everything that is wrong with the request"`
 
 	scimType string // for SCIM responses

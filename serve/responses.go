@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// smallResponse is the size up to which a response is never refused: it counts, but it is also sent
-// if the quota is used up.
+// smallResponse is the size up to which a response is never refused: it counts, but is sent even if
+// the quota is used up.
 const smallResponse = 32 << 10
 
-// A response is the memory that the response to a request takes of the quota for responses. It is
+// A response is the share of the quota for responses that the response to one request holds. It is
 // not safe for concurrent use.
 type response struct {
 	quota  *quota
@@ -18,8 +18,8 @@ type response struct {
 	n      int
 }
 
-// Reserve waits until the response may have as much as a request may read, which it holds from now
-// on. Requests that may read many entries reserve before they read any. Calling Reserve again does
+// Reserve waits until the quota has room for as much as a request may read, and holds that much.
+// Requests that may read many entries reserve before they read any. Calling Reserve again does
 // nothing.
 func (r *response) Reserve(ctx context.Context) error {
 	if r.n > 0 {
@@ -32,8 +32,9 @@ func (r *response) Reserve(ctx context.Context) error {
 	return err
 }
 
-// Charge replaces what the response holds by the size of its body, before that is encoded. It
-// returns a problem with [userdb.CodeUnavailable] if that is much more and is not free.
+// Charge replaces what the response holds by the size of its body, before the body is encoded. It
+// returns a problem with [userdb.CodeUnavailable] if that is much more and the quota has no room
+// for it.
 func (r *response) Charge(body any) error {
 	more := memoryOf(body) - r.n
 	if more > smallResponse+r.n/4 {

@@ -99,7 +99,7 @@ func TestBuiltinFollowsStored(t *testing.T) {
 }
 
 // TestBuiltinIsStored lets a program without a schema make the store. Programs with the older
-// built-in schema must go on, and keep its orders.
+// built-in schema must go on working, and keep its ordered indexes.
 func TestBuiltinIsStored(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.users()
@@ -158,7 +158,7 @@ func TestBuiltinAmongOthers(t *testing.T) {
 	})
 }
 
-// TestBuiltinReopens closes a file between two programs.
+// TestBuiltinReopens lets programs open the same file one after another.
 func TestBuiltinReopens(t *testing.T) {
 	url := "file:" + filepath.Join(t.TempDir(), "db")
 	for i, o := range []userdb.Options{{Schema: plainUser()}, {}, {Schema: plainUser()}, {History: true}} {

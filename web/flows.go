@@ -149,8 +149,8 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	add("", p.Reset, anyone, f.Page("reset", f.peek("reset"), f.reset))
 	add("", p.Confirm, anyone, f.Page("confirm", f.peek(userdb.PurposeChange+f.Address), f.confirm(userdb.PurposeChange+f.Address, "email")))
 	add("", p.Add, anyone, f.Page("add", f.peek("add:"+f.Address), f.confirm("add:"+f.Address, "add")))
-	// The store changes the password of an entry with a second factor only for such visitors, and
-	// the page email the address.
+	// Only for such visitors does the store change the password of an entry with a second factor,
+	// and the page email its address.
 	twoSteps := func(next http.Handler) http.Handler {
 		return f.verifiedRecently(securityAge, func(r *http.Request) bool { return r.Method != http.MethodPost && ownLevel(Entry(r.Context())) == 2 }, next)
 	}

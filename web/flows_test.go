@@ -112,8 +112,8 @@ func (s *flowSite) sent() []string {
 	return all
 }
 
-// TestFlowsTellNothing checks that visitors cannot see who has an account: neither in the answer,
-// nor in the methods that are called, nor when the queue of mails is full or closed.
+// TestFlowsTellNothing checks that answers do not show visitors who has an account, not even when
+// the queue of mails is full or closed.
 func TestFlowsTellNothing(t *testing.T) {
 	for _, store := range []string{"memory:", redistest.Start(t).URL()} {
 		s := newFlows(t, store, nil)
@@ -193,13 +193,13 @@ func TestFlowsDoTheSameWork(t *testing.T) {
 		commands(form[0], form[1], "known@example.com")
 		known, unknown := commands(form[0], form[1], "known@example.com"), commands(form[0], form[1], "other@example.com")
 		if known != unknown || known == 0 {
-			t.Errorf("%s sends %d commands for somebody known and %d for somebody unknown, want as many", form[0], known, unknown)
+			t.Errorf("%s sends %d commands for somebody known and %d for somebody unknown, want the same number, not 0", form[0], known, unknown)
 		}
 	}
 }
 
-// TestThousandSignUps checks that a thousand visitors sign up while the mailer hangs, that none of
-// them waits for it, and that each of them gets one mail when it works again.
+// TestThousandSignUps checks that a thousand visitors can sign up while the mailer hangs, that none
+// of them waits for it, and that each of them gets one mail when it works again.
 func TestThousandSignUps(t *testing.T) {
 	release, got := make(chan struct{}), sync.Map{}
 	s := newFlows(t, "memory:", func(f *web.Flows) {
@@ -235,7 +235,7 @@ func TestThousandSignUps(t *testing.T) {
 	}
 	all.Wait()
 	if n := s.flows.Mail.Len(); n != 1000 {
-		t.Errorf("%d mails wait, want 1,000", n)
+		t.Errorf("%d mails are waiting, want 1,000", n)
 	}
 	close(release)
 	if err := s.flows.Mail.Close(t.Context()); err != nil {
@@ -248,8 +248,8 @@ func TestThousandSignUps(t *testing.T) {
 	}
 }
 
-// TestFlowsNew checks that New is called again if somebody has a facet that it made, but not if the
-// visitor typed it, and that it can refuse an account.
+// TestFlowsNew checks that New is called again if somebody has a facet that it set, and that it can
+// refuse an account.
 func TestFlowsNew(t *testing.T) {
 	refused := &userdb.FieldError{Field: "name", Rule: "reserved", Err: userdb.ErrInvalid, Reason: "reserved"}
 	calls := 0
@@ -280,8 +280,8 @@ func TestFlowsNew(t *testing.T) {
 	}
 }
 
-// TestFlowsPaths checks that a page without a path does not exist, that nobody signs up unless
-// SignUp says so, and that RequireRecent asks for the password.
+// TestFlowsPaths checks that a page without a path does not exist, that nobody can sign up unless
+// SignUp allows it, and that RequireRecent asks for the password.
 func TestFlowsPaths(t *testing.T) {
 	s := newFlows(t, "memory:", func(f *web.Flows) {
 		f.SignUp = web.SignUpClosed

@@ -46,9 +46,9 @@ func (a Auth) Unlink(w http.ResponseWriter, r *http.Request, l userdb.Link, o us
 	return e, err
 }
 
-// FirstStep goes on after the first step of a sign-in that the application has judged itself, such
-// as LoginLinked, whose results are e and err. It starts a session, and returns the path to
-// redirect to: to, or that of the page that asks for the second step.
+// FirstStep continues a sign-in whose first step the application has taken itself, such as by
+// LoginLinked, whose results are e and err. It starts a session, and returns the path to redirect
+// to: to, or that of the page that asks for the second step.
 func (f *Flows) FirstStep(w http.ResponseWriter, r *http.Request, e userdb.Entry, err error, to string) (string, error) {
 	switch {
 	case err == nil && !f.allows(e):

@@ -27,8 +27,8 @@ const (
 	MailAdd        MailKind = "add"        // the link adds To to the addresses of Entry
 	MailChanging   MailKind = "changing"   // tells To that Address may become the address of Entry
 	MailAdding     MailKind = "adding"     // tells To that Entry may also get Address
-	MailLinked     MailKind = "linked"     // tells To that the provider Address signs in
-	MailUnlinked   MailKind = "unlinked"   // tells To that it no longer does so
+	MailLinked     MailKind = "linked"     // tells To that Entry can sign in with the provider Address
+	MailUnlinked   MailKind = "unlinked"   // tells To that Entry can no longer do so
 
 	MailFactorAdded   MailKind = "factor-added"   // tells To that Entry has another second factor
 	MailFactorRemoved MailKind = "factor-removed" // tells To that Entry has one fewer
@@ -200,7 +200,7 @@ func (p *place) fill(ctx context.Context, m Mail) {
 }
 
 // leave gives back the places that were not filled. A place goes through the queue like a mail, so
-// that the queue has as much room left whether or not there was a mail.
+// that the queue has the same room left whether or not there was a mail.
 func (p *place) leave(ctx context.Context) {
 	for p.left > 0 {
 		p.fill(ctx, Mail{})

@@ -105,8 +105,8 @@ func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error)
 	return f.afterSecurity(f.Paths.Security+"?done="+securityNotes[done], err)
 }
 
-// securityMails and securityNotes tell what was done: the owner by mail, and the visitor on the
-// page.
+// securityMails are the mails that tell the owner what was done, and securityNotes are the messages
+// that tell the visitor on the next page.
 var (
 	securityMails = map[string]MailKind{
 		"confirm": MailFactorAdded, "remove": MailFactorRemoved, "codes": MailNewCodes,
@@ -138,8 +138,8 @@ func (f *Flows) addApp(r *http.Request) (string, error) {
 	return "", &otherPage{name: "app", data: app}
 }
 
-// confirmApp adds an authenticator app with a code of it. If the code is wrong, the page with the
-// app's secret follows again.
+// confirmApp adds an authenticator app if a code of it is right. Otherwise the page with the app's
+// secret is shown again.
 func (f *Flows) confirmApp(w http.ResponseWriter, r *http.Request) (codes []string, err error) {
 	app, err := enrolmentIn(r)
 	if err != nil {

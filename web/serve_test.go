@@ -160,7 +160,7 @@ func TestServe(t *testing.T) {
 	<-slow
 	cancel()
 	if got := <-answer; got != "200 whole" {
-		t.Errorf("a request in progress got %q, want 200 whole", got)
+		t.Errorf("a request in progress got %q, want 200 and all of the body", got)
 	}
 	if err := <-ended; err != nil {
 		t.Error(err)

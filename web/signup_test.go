@@ -150,7 +150,7 @@ func TestSignUpAtOnceByStranger(t *testing.T) {
 	}
 }
 
-// TestSignUpAtOnceLimit checks that one origin creates only so many accounts.
+// TestSignUpAtOnceLimit checks that one origin can create only a limited number of accounts.
 func TestSignUpAtOnceLimit(t *testing.T) {
 	s, _ := newAtOnce(t)
 	visitor := s.client() // being signed in to another account does not matter
@@ -163,8 +163,8 @@ func TestSignUpAtOnceLimit(t *testing.T) {
 	}
 }
 
-// TestUnprovenHasNoRights checks that a tag counts only once the address is verified with which
-// somebody registered the account.
+// TestUnprovenHasNoRights checks that a tag counts only once the address with which somebody
+// registered the account is verified.
 func TestUnprovenHasNoRights(t *testing.T) {
 	s, _ := newAtOnce(t)
 	s.flows.New = func(_ *http.Request, i userdb.Invitation, n *userdb.NewEntry) error {

@@ -36,7 +36,7 @@ func TestRotation(t *testing.T) {
 		t.Errorf("another key: got error %v, want ErrKey", err)
 	}
 	if !a.Current(text) || both.Current(text) || (sealed.Ring{}).Current(text) {
-		t.Error("Current does not tell the first key")
+		t.Error("Current does not tell the first key from the others")
 	}
 	moved := both.Seal([]byte("secret"), "ns", "prk")
 	if got, err := b.Open(moved, "ns", "prk"); err != nil || !bytes.Equal(got, []byte("secret")) {

@@ -69,7 +69,7 @@ func newColumns(o ImportOptions, primary string) (columns, error) {
 		case slices.Contains(productsByName[o.From].keys, name):
 			return c, fmt.Errorf("%w: %s cannot be ignored: every account of %s needs it", ErrInput, records.Quoted(name), o.From)
 		case name == "*" && o.From != "":
-			return c, fmt.Errorf("%w: name what to ignore: of an export of %s, everything without a meaning here is left out", ErrInput, o.From)
+			return c, fmt.Errorf("%w: name what to ignore: of an export of %s, everything that has no meaning here is left out anyway", ErrInput, o.From)
 		case name != "*":
 			c.unused[name] = true
 		}
@@ -283,7 +283,7 @@ func (im *importer) resolveHeader(s *csvRows) error {
 			return fmt.Errorf("%w: the header names %s twice", ErrInput, records.Quoted(column))
 		case name == "":
 		case slices.Contains(s.names[:i], name):
-			return fmt.Errorf("%w: two columns are %s", ErrInput, records.Quoted(name))
+			return fmt.Errorf("%w: two columns are mapped to %s", ErrInput, records.Quoted(name))
 		case strings.HasPrefix(name, "~") && !slices.Contains(headerNames, name):
 			return fmt.Errorf("%w: the header names %s, which is not a facet", ErrInput, records.Quoted(name))
 		}

@@ -101,7 +101,7 @@ func TestImportMaps(t *testing.T) {
 			full(),
 			`{"type":"user","facets":{"email":"A@x.org","uid":"1"}}`,
 		},
-		{"two columns with one name", "a,name\nx,y\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}}, full(), `two columns are "name"`},
+		{"two columns with one name", "a,name\nx,y\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}}, full(), `two columns are mapped to "name"`},
 		{"an ignored column that does not exist", "name\ny\n", transfer.ImportOptions{CSV: true, Ignore: []string{"nmae"}}, full(), `it has nothing called "nmae", which the options map or ignore`},
 		{
 			"an undeclared column in the second line of a header", "name,\"the\nage\",shoes\nAnn,41,44\n",

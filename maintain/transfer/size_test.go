@@ -93,7 +93,7 @@ func TestRoundTripOfLargestEntry(t *testing.T) {
 	})
 }
 
-// TestImportMarkForm checks that a line cannot store any text as the mark of an import.
+// TestImportMarkForm checks that a line can store only well-formed texts as the mark of an import.
 func TestImportMarkForm(t *testing.T) {
 	const hash = "$2y$05$abcdefghijklmnopqrstuuxglPpnRcUsOY9v566GLoWy42/7hJY4i"
 	eachEngine(t, func(t *testing.T, s *site) {

@@ -22,7 +22,7 @@ const (
 )
 
 // FactorKeysMissing reports whether entries of db's namespace have second factors and db has the
-// key of none of them. If db is the root namespace, operators count also. It reads only a sample,
+// key of none of them. If db is the root namespace, operators also count. It reads only a sample,
 // so a few factors in a large store on a server can escape it.
 func FactorKeysMissing(ctx context.Context, db *userdb.DB) (bool, error) {
 	v := view.Of(db)

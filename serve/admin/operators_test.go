@@ -236,7 +236,7 @@ func TestOtherPasswordMakesNothing(t *testing.T) {
 			t.Errorf("making a key: got %v, want ErrOperatorDisabled", err)
 		}
 		if all, err := keys.All(ctx); err != nil || len(all) != 1 {
-			t.Errorf("got the keys %+v, %v, want that of before", all, err)
+			t.Errorf("got the keys %+v, %v, want only the first", all, err)
 		}
 	})
 }

@@ -421,8 +421,7 @@ func TestOtherSites(t *testing.T) {
 func TestGuesses(t *testing.T) {
 	d := open(t, "memory:")
 	v := d.newBrowser()
-	// Failures allowed from an origin that has signed in before, and from all others
-	// together.
+	// Failures allowed from an origin that has signed in before, and from all others together.
 	const familiar, strangers = 8, 10
 	for range familiar + strangers {
 		v.do(http.StatusUnauthorized, "/console/signin", "name", operatorName, "password", "wrong")

@@ -36,7 +36,7 @@ var doneMessages = map[string]string{
 	"no-app":       "The app has been removed.",
 	"passkey":      "The passkey has been added.",
 	"no-passkey":   "The passkey has been removed.",
-	"factors":      "The second step has been changed. All sessions of the account have ended. Tell the owner by another way than the one they asked you by.",
+	"factors":      "The second step has been changed. All sessions of the account have ended. Tell the owner, but not in the way in which they asked you.",
 	"tags":         "The tags have been changed.",
 	"key":          "The key has been revoked. Within five seconds no process accepts it any more. Sessions and links that were made with it stay valid.",
 }

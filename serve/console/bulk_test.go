@@ -14,7 +14,7 @@ import (
 )
 
 // TestBulkGoesOn checks that a refused account does not end a job, and that the result of a job
-// that ends early says how far it came.
+// that ends early says how far it got.
 func TestBulkGoesOn(t *testing.T) {
 	refused := &userdb.FieldError{Err: userdb.ErrInvalid, Field: "tags", Rule: "size", Reason: "too long"}
 	for _, test := range []struct {

@@ -38,8 +38,8 @@ func (d *testConsole) ticket(name string) string {
 	return refused.Ticket
 }
 
-// TestAccountFactors checks what the page of an account shows about its second step, which contains
-// no secret, and that an operator replaces its codes and removes it, after a question.
+// TestAccountFactors checks that the page of an account shows its second step without secrets, and
+// that an operator can replace its codes and remove it, after a confirmation.
 func TestAccountFactors(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		e := d.createAccount("u1", "name", "Alice", "email", "alice@example.com")

@@ -48,7 +48,7 @@ func lockFolder(folder string) (*os.File, error) {
 		return lock, nil // removeAbandoned removes nothing on this system
 	}
 	if err == nil && (!locked || !hasLock(folder, lock)) {
-		err = fmt.Errorf("%s: another process removes it", path)
+		err = fmt.Errorf("%s: another process is removing it", path)
 	}
 	if err != nil {
 		_ = lock.Close() // nothing was written

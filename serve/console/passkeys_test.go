@@ -172,7 +172,7 @@ func TestPasskeyIsFactor(t *testing.T) {
 }
 
 // TestPasskeyOldStore checks that in a store of an earlier version operators can add passkeys after
-// IssueEnrolLink, also at another process.
+// IssueEnrolLink, even through another process.
 func TestPasskeyOldStore(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testSchema(), Keys: [][]byte{make([]byte, 32)}})
 	must(t, err)

@@ -308,7 +308,7 @@ func TestNoKey(t *testing.T) {
 }
 
 // TestStrangersLearnNothing checks that an operator of another namespace who gives the right
-// password gets the answer for a wrong one, also with a second factor.
+// password gets the answer for a wrong one, even with a second factor.
 func TestStrangersLearnNothing(t *testing.T) {
 	d := open(t, "memory:")
 	d.addFactor()

@@ -129,8 +129,8 @@ func TestUndo(t *testing.T) {
 	d.wantNoText(d.do(http.StatusOK, d.post(http.StatusSeeOther, at+"/sessions/end")), "Undo")
 }
 
-// TestCreateAndDelete creates accounts, with what is wrong with a form beside its inputs, and
-// deletes one.
+// TestCreateAndDelete creates accounts and deletes one, and checks that problems of a form are
+// shown beside its inputs.
 func TestCreateAndDelete(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")

@@ -131,7 +131,7 @@ func TestLinkedTwice(t *testing.T) {
 		if status, _, body := s.through(b, p, "one", ""); status != http.StatusUnprocessableEntity || len(e.Texts("links")) != 0 {
 			t.Errorf("an account that was created again: %d\n%s", status, body)
 		}
-		s.wantWho("after the account was made anew", b, "")
+		s.wantWho("after the account was created again", b, "")
 	})
 }
 

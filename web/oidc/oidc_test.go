@@ -227,7 +227,7 @@ func TestNewAccounts(t *testing.T) {
 	}
 }
 
-// TestUserInfo checks that an address counts that the provider gives only at its UserInfo endpoint,
+// TestUserInfo checks that an address that the provider gives only at its UserInfo endpoint counts,
 // unless that answer is about somebody else.
 func TestUserInfo(t *testing.T) {
 	p := newOP(t)

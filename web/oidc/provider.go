@@ -87,7 +87,7 @@ var validName = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 func newRemote(p Provider, base string, client *http.Client, now func() time.Time) (*remote, error) {
 	switch {
 	case !validName.MatchString(p.Name):
-		return nil, fmt.Errorf("oidc: %q is not a name of a provider", p.Name)
+		return nil, fmt.Errorf("oidc: %q is not a valid name of a provider", p.Name)
 	case p.ClientID == "":
 		return nil, fmt.Errorf("oidc: provider %s has no client ID", p.Name)
 	}
@@ -147,7 +147,7 @@ func (l limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // errAway means that a provider does not answer, or answers nothing that can be used.
-var errAway = fmt.Errorf("the other provider is away: %w", userdb.ErrUnavailable)
+var errAway = fmt.Errorf("the other provider is not available: %w", userdb.ErrUnavailable)
 
 // metadata returns what the provider says about itself, and reads it if nobody has yet. After a
 // failure to read it, metadata fails at once for a while. It returns old metadata while that is
