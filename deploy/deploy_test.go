@@ -236,7 +236,7 @@ func TestCompose(t *testing.T) {
 		t.Error("a secret is outside userdb.env")
 	}
 	if d, err := time.ParseDuration(userdb.StopGracePeriod); err != nil || d < 25*time.Second {
-		t.Errorf("the service gets %v to end, want at least 25 seconds; error %v", d, err)
+		t.Errorf("the service is given %v to end, want at least 25 seconds; error %v", d, err)
 	}
 }
 

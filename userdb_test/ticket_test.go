@@ -116,7 +116,7 @@ func TestTickets(t *testing.T) {
 			}
 		}
 		if d.try("a", "more") != 0 || d.spend("a", "more") || d.spend("a", "try") {
-			t.Error("the ticket allows more attempts than it may")
+			t.Error("the ticket allows more attempts than MaxTries")
 		}
 		other, spending := d.attempt("a", "try1"), d.spending("a", "try1")
 		other.Generation = session.Entry{Epoch: "f"}.Generation()

@@ -139,8 +139,8 @@ func TestCopiesAreApart(t *testing.T) {
 }
 
 // TestPipelinePartlySaved checks that a pipeline is not reported as undone if one of its commands
-// is in the file already when the write of the next one fails, whether that one waits for it or a
-// later one finds it undone.
+// is in the file already when the write of the next one fails, whether the pipeline ends there or
+// goes on with another command.
 func TestPipelinePartlySaved(t *testing.T) {
 	for _, commands := range [][]string{{"b"}, {"b", "c"}} {
 		for _, lazy := range []bool{false, true} {

@@ -52,7 +52,7 @@ func appCode(t *testing.T, secret string, steps int64) string {
 func (d *console) addOwnApp() (codes []string) {
 	d.t.Helper()
 	d.visit("/console/find")
-	d.follow("opening the own page", click(`header .out a`))
+	d.follow("opening the page of the operator", click(`header .out a`))
 	d.onPage("Your sign-in", "You sign in with your password alone.")
 	d.submit("/console/security/add", "label", "my phone")
 	d.onPage("Add an authenticator app", "Scan this code")
