@@ -20,7 +20,8 @@ var (
 	ErrUnavailable    = errors.New("store unavailable")
 	ErrOutcomeUnknown = errors.New("outcome unknown")
 	ErrCursor         = errors.New("not a cursor of this listing")
-	// ErrUnsuitable reports a server or client that makes it impossible to keep the promise.
+	// ErrUnsuitable reports a server or client with which the promises of docs/guarantees.md cannot
+	// be kept.
 	ErrUnsuitable = errors.New("unsuitable Redis server or client")
 	// ErrCache reports that entries cannot be copied into this process.
 	ErrCache = errors.New("entries of this store cannot be cached")

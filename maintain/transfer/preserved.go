@@ -134,7 +134,7 @@ type preserved struct {
 // preserve parses a line that describes no entry.
 func (im *importer) preserve(l *line, r *reading) error {
 	if len(r.facets)+len(r.tertiary)+len(r.values)+len(r.verified) > 0 || r.held != nil && r.retired != nil {
-		return errors.New("a line with a held value or a retired UID has nothing else")
+		return errors.New("a line with a held value or a retired UID must have nothing else")
 	}
 	text := r.retired
 	if r.held != nil {

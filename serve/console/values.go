@@ -53,12 +53,12 @@ func newValueLists(e userdb.Entry, t schema.Type) (lists []valueList) {
 	return lists
 }
 
-// addName returns the name under which a page knows the input for another value of a field, and
-// rowsName the one of the values that the field has. No facet has such a name.
+// addName and rowsName return the names by which a page refers to two parts of a field's form: the
+// input for another value, and the list of the values that it has. No facet has such a name.
 func addName(field string) string  { return "~add:" + field }
 func rowsName(field string) string { return "~rows:" + field }
 
-// A valueChange is what a form asks for that changes one value of a field.
+// A valueChange is a change of one value of a field, as a form asks for it.
 type valueChange struct {
 	field, do, rev string
 	typed          string // the value to add

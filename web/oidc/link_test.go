@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// TestLinking checks that an identity is linked only by the session that began it, which was
-// verified within ten minutes, at the provider for which it was begun.
+// TestLinking checks that an identity is linked only in the session in which the linking began, and
+// only at the provider for which it began.
 func TestLinking(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p, other := newOP(t), newOP(t)
@@ -66,7 +66,7 @@ func TestLinking(t *testing.T) {
 }
 
 // TestStaleSession checks that nobody links or unlinks in a session that was not verified within
-// ten minutes, and that the visitor is asked for that.
+// ten minutes, and that the visitor is asked to verify it.
 func TestStaleSession(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)
