@@ -527,7 +527,7 @@ func (f *Flows) email(_ http.ResponseWriter, r *http.Request) (string, error) {
 const maxStepsAge = 10 * time.Minute
 
 // needsSteps reports whether a visitor has a second factor and must take both steps again before a
-// change of addresses: whoever reads the mailbox of an account can get into the account.
+// change of addresses: somebody who reads the mailbox of an account can get into the account.
 func needsSteps(r *http.Request) bool {
 	return ownLevel(Entry(r.Context())) == 2 && !VerifiedWithin(r.Context(), maxStepsAge)
 }

@@ -27,7 +27,7 @@ const (
 	MailAdd        MailKind = "add"        // the link adds To to the addresses of Entry
 	MailChanging   MailKind = "changing"   // tells To that Address may become the address of Entry
 	MailAdding     MailKind = "adding"     // tells To that Entry may also get Address
-	MailLinked     MailKind = "linked"     // tells To that Entry can sign in with the provider Address
+	MailLinked     MailKind = "linked"     // tells To that Entry can sign in with provider Address
 	MailUnlinked   MailKind = "unlinked"   // tells To that Entry can no longer do so
 
 	MailFactorAdded   MailKind = "factor-added"   // tells To that Entry has another second factor

@@ -288,7 +288,7 @@ func (c *Console) replaceAccountCodes(s subject) error {
 var linkLifetimes = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": admin.MaxLinkLife}
 
 // issue creates a link. The response shows it, and it is never shown again. It is recorded, so that
-// whoever disables the operator sees which accounts have links.
+// somebody who disables the operator sees which accounts have links.
 func (c *Console) issue(s subject) error {
 	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Lifetime: linkLifetimes[s.r.PostFormValue("life")]}
 	if token.Lifetime == 0 {

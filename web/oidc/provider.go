@@ -259,7 +259,7 @@ type Claims struct {
 	Issuer, Subject string
 	Email           string
 	EmailVerified   bool   // the provider says so
-	HostedDomain    string // from Google: the domain of the organization that the account belongs to
+	HostedDomain    string // from Google: the domain of the organization that has the account
 	Name            string
 }
 
