@@ -25,7 +25,7 @@ help:
 	@echo 'make vulnerabilities  fails if the code calls something with a known vulnerability; asks vuln.go.dev'
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json, and charts into docs/img; bench-quick in two minutes'
 	@echo 'make bench-peers  the service on Redis and on the file beside PocketBase, into bench/peers/results.md and .json; some 45 minutes'
-	@echo 'make browser the example webapp and the console, driven by Chromium and checked by axe-core, if there are Chromium, Node and npm'
+	@echo 'make browser the examples and the console, driven by Chromium and checked by axe-core, if there are Chromium, Node and npm'
 	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, and an OpenID provider in Node, if there are Node and npm'
 	@echo 'make deploy  what is in deploy/: the image, nginx before two processes, the systemd unit, the compose file, an archive of make dist'
 	@echo 'make dist    static binaries for Linux, macOS and Windows with completion, man pages and checksums, in dist/'
@@ -74,11 +74,12 @@ race:
 	CGO_ENABLED=1 $(PROGRESS) go test -vet=off -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
 		./userdb_test ./internal/store/cluster ./internal/store/throttle ./maintain/... ./cmd/...
 
-# The example webapp and the console, driven by Chromium. What cannot be installed is skipped, with
+# The examples and the console, driven by Chromium. What cannot be installed is skipped, with
 # a message.
 browser:
 	.ci/install chromium || echo 'no pages are driven by a browser'
-	.ci/install npm && cd test/browser && npm ci --no-audit --no-fund || echo 'pages are not checked by axe-core'
+	.ci/install npm && (cd test/browser && npm ci --no-audit --no-fund) && (cd examples/node && npm ci --no-audit --no-fund) || \
+		echo 'pages are not checked by axe-core, and the example in Node is not tested'
 	cd test/browser && go vet ./... && go test -timeout 40m -v ./...
 
 # The service as programs in other languages use it. If Node cannot be installed, this is skipped

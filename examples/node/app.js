@@ -22,7 +22,7 @@ const pathOf = (entry) => `/v1/types/user/entries/${encodeURIComponent(entry.uid
 
 app.use((req, res, next) => {
   res.set({
-    'Content-Security-Policy': "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    'Content-Security-Policy': "default-src 'none'; script-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
     'Referrer-Policy': 'same-origin', 'X-Content-Type-Options': 'nosniff', 'Cache-Control': 'no-store',
   })
   // Forms of other sites must not act for visitors of this one. Browsers say in Origin where a POST
@@ -36,16 +36,15 @@ app.use((req, res, next) => {
 const cookieOf = (req, name) => (req.get('Cookie') ?? '').split(/; */).find((pair) => pair.startsWith(`${name}=`))?.slice(name.length + 1)
 const secretOf = (req) => cookieOf(req, cookie.name)
 const keepSession = (res, { session }) => res.cookie(cookie.name, session.secret, { ...cookie.options, expires: new Date(session.expires) })
-  .clearCookie(cookie.ticket, cookie.options)
+  .clearCookie(cookie.ticket, cookie.options).clearCookie(cookie.challenge, cookie.options)
 const setSession = (res, answer) => keepSession(res, answer).redirect(303, '/')
-const clearSession = (res) => res.clearCookie(cookie.name, cookie.options).redirect(303, '/login')
+const clearSession = (res, to = '/login') => res.clearCookie(cookie.name, cookie.options).redirect(303, to)
 
 /** signedIn passes on requests with a valid session, and redirects all others to the sign-in page. */
 async function signedIn(req, res, next) {
   const found = await ask('POST', '/v1/session', { secret: secretOf(req) ?? '' })
   if (!found.active) return clearSession(res)
   req.entry = found.entry
-  req.level = found.session.level
   next()
 }
 
@@ -56,7 +55,7 @@ const ruleTexts = { taken: 'Somebody has that already.', min: 'That is too short
  * visitor cannot correct to the handler at the end of this file.
  */
 function showAgain(res, err, page, names, more = {}) {
-  if (!(err instanceof Refusal) || !(err.code === 'unproven' || [401, 409, 422].includes(err.status)) || err.code === 'key') throw err
+  if (!(err instanceof Refusal) || ![401, 409, 422].includes(err.status) || err.code === 'key') throw err
   const state = { wrong: {} }
   for (const { pointer = '', rule, detail } of err.errors) {
     const name = names.find((name) => pointer === `/facets/${name}` || pointer === `/${name}`)
@@ -66,10 +65,11 @@ function showAgain(res, err, page, names, more = {}) {
   send(res, err.status, page({ ...state, ...more }))
 }
 
-app.get('/', signedIn, (req, res) => send(res, 200, pages.account(req.entry, { level: req.level })))
+app.get('/', signedIn, (req, res) => send(res, 200, pages.account(req.entry, {})))
 app.get('/signup', (req, res) => send(res, 200, pages.signup({ once: randomUUID() })))
-app.get('/login', (req, res) => send(res, 200, pages.login({})))
+app.get('/login', (req, res) => send(res, 200, pages.login({ message: 'again' in req.query && 'To go on, please sign in again.' })))
 app.get('/forgot', (req, res) => send(res, 200, pages.forgot({})))
+app.get('/passkey.js', (req, res) => res.sendFile('passkey.js', { root: import.meta.dirname }))
 
 /**
  * create creates one account, even if the visitor sends the form twice, or if an answer is lost and
@@ -88,16 +88,32 @@ async function create(account, once, tries = 3) {
 }
 
 /**
- * signIn begins a session or, if the account has a second factor, leads to the page that asks for a
- * code. Meanwhile the ticket of the first step is in a cookie.
+ * signIn begins a session or, if the account has a second factor, leads to the page for the second
+ * step. Meanwhile the ticket of the first step is in a cookie, with the methods of the second.
  */
 async function signIn(req, res, identifier, password) {
   try {
     setSession(res, await ask('POST', '/v1/types/user/login', { identifier, password, session: {}, ...visitorOf(req) }))
   } catch (err) {
     if (err.code !== 'factor') throw err
-    res.cookie(cookie.ticket, err.ticket, { ...cookie.options, maxAge: 5 * 60_000 }).redirect(303, '/login/code')
+    res.cookie(cookie.ticket, [err.ticket, ...err.methods].join('.'), { ...cookie.options, maxAge: 5 * 60_000 }).redirect(303, '/login/code')
   }
+}
+
+/**
+ * sendChallenge sends a challenge of the service to the script passkey.js. The state that belongs to
+ * it is in a cookie until the answer comes, so that only the browser that asked can answer.
+ */
+const sendChallenge = (res, { publicKey, state }) => res
+  .cookie(cookie.challenge, state, { ...cookie.options, sameSite: 'strict', maxAge: 5 * 60_000 }).json({ publicKey })
+
+/** answerOf returns the answer to a challenge, from the form that passkey.js has sent. */
+function answerOf(req) {
+  let answer = {}
+  try {
+    answer = { ...JSON.parse(input(req, 'passkey').passkey) }
+  } catch {} // no JSON: the service refuses the empty answer
+  return { state: cookieOf(req, cookie.challenge) ?? '', answer }
 }
 
 app.post('/signup', async (req, res) => {
@@ -120,55 +136,106 @@ app.post('/login', async (req, res) => {
   }
 })
 
-app.get('/login/code', (req, res) => cookieOf(req, cookie.ticket) ? send(res, 200, pages.code({})) : res.redirect(303, '/login'))
+app.post('/login/passkey/challenge', async (req, res) => sendChallenge(res, await ask('POST', '/v1/types/user/login/passkey/challenge')))
 
-app.post('/login/code', async (req, res) => {
-  const ticket = cookieOf(req, cookie.ticket)
-  if (!ticket) return res.redirect(303, '/login')
-  const { totp, recovery_code } = input(req, 'totp', 'recovery_code')
-  const wrong = { [recovery_code ? 'recovery_code' : 'totp']: 'That is not the right code, or its time is up.' }
-  if (!totp && !recovery_code) return send(res, 422, pages.code({ wrong }))
+// A passkey says whose account it is, and counts as both steps.
+app.post('/login/passkey', async (req, res) => {
   try {
-    const code = recovery_code ? { recovery_code } : { totp }
-    setSession(res, await ask('POST', '/v1/types/user/login/factor', { ticket, ...code, session: {}, ...visitorOf(req) }))
+    setSession(res, await ask('POST', '/v1/types/user/login/passkey', { passkey: answerOf(req), session: {}, ...visitorOf(req) }))
   } catch (err) {
-    showAgain(res, err, pages.code, [], { wrong })
+    showAgain(res, err, pages.login, [], { message: 'This passkey was not accepted.' })
   }
 })
 
-// The owner of a session adds an app within ten minutes after the password was checked.
-app.post('/factors', signedIn, async (req, res) => {
-  const { own } = input(req, 'own')
+/** halfSignedIn passes on requests of visitors who have taken the first step of two. */
+function halfSignedIn(req, res, next) {
+  [req.ticket, ...req.methods] = (cookieOf(req, cookie.ticket) ?? '').split('.')
+  if (req.ticket) next()
+  else res.redirect(303, '/login')
+}
+
+app.get('/login/code', halfSignedIn, (req, res) => send(res, 200, pages.code(req.methods, {})))
+
+app.post('/login/code/challenge', halfSignedIn, async (req, res) => {
+  sendChallenge(res, await ask('POST', '/v1/types/user/login/factor/challenge', { ticket: req.ticket }))
+})
+
+app.post('/login/code', halfSignedIn, async (req, res) => {
+  const { totp, recovery_code, passkey } = input(req, 'totp', 'recovery_code', 'passkey')
+  const more = passkey ? { message: 'This passkey was not accepted, or its time is up.' }
+    : { message: '', wrong: { [recovery_code ? 'recovery_code' : 'totp']: 'That is not the right code, or its time is up.' } }
+  const page = (state) => pages.code(req.methods, state)
+  if (!totp && !recovery_code && !passkey) return send(res, 422, page(more))
   try {
-    await ask('POST', '/v1/session/verify', { secret: secretOf(req), password: own, ...visitorOf(req) })
-    const added = { kind: 'totp', issuer: site.hostname, account: req.entry.facets.email, session: secretOf(req) }
-    send(res, 200, pages.factor(await ask('POST', `${pathOf(req.entry)}/factors`, added)))
+    const step = passkey ? { passkey: answerOf(req) } : recovery_code ? { recovery_code } : { totp }
+    setSession(res, await ask('POST', '/v1/types/user/login/factor', { ticket: req.ticket, ...step, session: {}, ...visitorOf(req) }))
   } catch (err) {
-    const more = {
-      login: { message: '', wrong: { own: 'That is not your password.' } },
-      unproven: { message: 'First show that the address is yours: choose a new password by mail.' },
-    }[err.code]
-    showAgain(res, err, (state) => pages.account(req.entry, { level: req.level, ...state }), [], more)
+    showAgain(res, err, page, [], more)
   }
 })
+
+// Factors are added and removed in a session that began within ten minutes. In an older one the
+// service answers with the code not_verified.
+
+const ownerOf = (req) => ({ session: secretOf(req), ...visitorOf(req) })
+const begin = (req, factor) => ask('POST', `${pathOf(req.entry)}/factors`, { ...factor, account: req.entry.facets.email, session: secretOf(req) })
+
+async function showSecurity(req, res, status, state) {
+  const { factors } = await ask('GET', `${pathOf(req.entry)}/factors`)
+  send(res, status, pages.security(req.entry, factors, state))
+}
+
+/** changed keeps the new session if all others have ended, and shows new codes, once. */
+function changed(res, change) {
+  if (change.session) keepSession(res, change)
+  if (change.recovery_codes) send(res, 200, pages.codes(change.recovery_codes))
+  else res.redirect(303, '/security')
+}
+
+app.get('/security', signedIn, (req, res) => showSecurity(req, res, 200, {}))
+
+app.post('/factors', signedIn, async (req, res) => send(res, 200, pages.factor(await begin(req, { kind: 'totp', issuer: site.hostname }))))
 
 app.post('/factors/confirm', signedIn, async (req, res) => {
   const { id, secret, uri, totp } = input(req, 'id', 'secret', 'uri', 'totp')
   try {
-    const change = await ask('POST', `${pathOf(req.entry)}/factors/${encodeURIComponent(id)}/confirm`, { code: totp, session: secretOf(req), ...visitorOf(req) })
-    // All sessions have ended, and this visitor gets a new one. The codes are shown only now.
-    if (change.session) send(keepSession(res, change), 200, pages.codes(change.recovery_codes))
-    else res.redirect(303, '/')
+    changed(res, await ask('POST', `${pathOf(req.entry)}/factors/${encodeURIComponent(id)}/confirm`, { code: totp, ...ownerOf(req) }))
   } catch (err) {
-    if (err.code === 'not_found') return send(res, 404, pages.account(req.entry, { level: req.level, message: 'That took too long. Add the app again.' }))
+    if (err.code === 'not_found') return showSecurity(req, res, 404, { message: 'That took too long. Add the app again.' })
     showAgain(res, err, (state) => pages.factor({ id, secret, uri }, state), [], { wrong: { totp: 'That is not the right code.' } })
   }
 })
 
-app.post('/logout', async (req, res) => {
-  await ask('POST', '/v1/session/end', { secret: secretOf(req) ?? '' })
-  clearSession(res)
+app.post('/passkeys/challenge', signedIn, async (req, res) => {
+  sendChallenge(res, await begin(req, { kind: 'passkey', name: input(req, 'name').name.slice(0, 64) }))
 })
+
+app.post('/passkeys', signedIn, async (req, res) => {
+  try {
+    changed(res, await ask('POST', `${pathOf(req.entry)}/factors/passkey/confirm`, { passkey: answerOf(req), ...ownerOf(req) }))
+  } catch (err) {
+    if (err.code !== 'login' && err.code !== 'duplicate') throw err
+    await showSecurity(req, res, err.status, { message: 'This passkey was not accepted. Try again.' })
+  }
+})
+
+app.post('/factors/remove', signedIn, async (req, res) => {
+  try {
+    changed(res, await ask('DELETE', `${pathOf(req.entry)}/factors/${encodeURIComponent(input(req, 'id').id)}`, ownerOf(req)))
+  } catch (err) {
+    if (err.code !== 'not_found') throw err
+    res.redirect(303, '/security') // the form was sent twice
+  }
+})
+
+app.post('/recovery-codes', signedIn, async (req, res) => changed(res, await ask('POST', `${pathOf(req.entry)}/recovery-codes`, ownerOf(req))))
+
+async function endSession(req, res, to) {
+  await ask('POST', '/v1/session/end', { secret: secretOf(req) ?? '' })
+  clearSession(res, to)
+}
+
+app.post('/logout', (req, res) => endSession(req, res))
 
 app.post('/logout-everywhere', signedIn, async (req, res) => {
   await ask('DELETE', `${pathOf(req.entry)}/sessions`)
@@ -179,10 +246,11 @@ app.post('/password', signedIn, async (req, res) => {
   const { current, password } = input(req, 'current', 'password')
   try {
     // All sessions end with the old password, and this visitor gets a new one.
-    setSession(res, await ask('PUT', `${pathOf(req.entry)}/password`, { current, password, session: {}, ...visitorOf(req) }))
+    const change = { current, password, owner_session: secretOf(req), session: {}, ...visitorOf(req) }
+    setSession(res, await ask('PUT', `${pathOf(req.entry)}/password`, change))
   } catch (err) {
     const more = err.code === 'login' ? { message: '', wrong: { current: 'That is not your password.' } } : {}
-    showAgain(res, err, (state) => pages.account(req.entry, { level: req.level, ...state }), ['password'], more)
+    showAgain(res, err, (state) => pages.account(req.entry, state), ['password'], more)
   }
 })
 
@@ -223,6 +291,8 @@ app.use((err, req, res, next) => {
     console.error(`${err.message} ${err.cause?.cause ?? err.cause ?? ''}`)
     return send(res.set('Retry-After', '5'), 503, pages.page('Please come back in a moment', 'Accounts are not available just now. Try again.'))
   }
+  if (err.code === 'not_verified') return endSession(req, res, '/login?again')
+  if (err.code === 'unproven') return res.redirect(303, '/security') // which says what to do
   if (err.code === 'throttled') {
     const wait = err.wait < 90 ? `${err.wait} seconds` : `${Math.ceil(err.wait / 60)} minutes`
     return send(res.set('Retry-After', String(err.wait)), 429, pages.page('Too many attempts', `Please wait ${wait}, and try again.`))
@@ -238,6 +308,6 @@ const server = app.listen(Number(process.env.PORT ?? 3000), process.env.HOST ?? 
   site = new URL(process.env.SITE ?? `http://localhost:${server.address().port}`)
   const secure = !['localhost', '127.0.0.1'].includes(site.hostname)
   const name = secure ? '__Host-session' : 'session'
-  cookie = { name, ticket: `${name}-ticket`, options: { httpOnly: true, sameSite: 'lax', secure, path: '/' } }
+  cookie = { name, ticket: `${name}-ticket`, challenge: `${name}-challenge`, options: { httpOnly: true, sameSite: 'lax', secure, path: '/' } }
   console.log(`listening on port ${server.address().port}, as ${site.origin}`)
 })

@@ -3,16 +3,16 @@
 const base = (process.env.USERDB_URL ?? 'http://127.0.0.1:8470').replace(/\/$/, '')
 const timeout = Number(process.env.USERDB_TIMEOUT_MS ?? 10_000)
 const key = process.env.USERDB_KEY
-if (!key) throw new Error("USERDB_KEY is not set: create a key with 'userdb apikey create web --scope write login'")
+if (!key) throw new Error("USERDB_KEY is not set: create a key with 'userdb apikey create web --scope read write login'")
 
 /**
  * A Refusal is an error that userdb answers, a problem in the format of RFC 9457. Its code never
  * changes between versions, and its errors list everything that is wrong with the request.
  */
 export class Refusal extends Error {
-  constructor({ status, code, title, detail, retry_after: wait, ticket, errors = [] }) {
+  constructor({ status, code, title, detail, retry_after: wait, ticket, methods, errors = [] }) {
     super(detail ?? title)
-    Object.assign(this, { status, code, wait, errors })
+    Object.assign(this, { status, code, wait, methods, errors })
     // The ticket of the code factor is a secret: console.error must not show it.
     Object.defineProperty(this, 'ticket', { value: ticket, enumerable: false })
   }

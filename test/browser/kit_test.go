@@ -1,7 +1,7 @@
-// Package browser tests the example webapp and the console in a real browser. It carries out every
-// task, also with wrong input and with only the keyboard. It does so with and without scripts, on a
-// phone and on a desktop, in light and dark colors. axe-core checks the accessibility of every
-// page.
+// Package browser tests the example webapp and the console in a real browser, and the passkeys of
+// the example in Node. It carries out every task, also with wrong input and with only the keyboard.
+// It does so with and without scripts, on a phone and on a desktop, in light and dark colors.
+// axe-core checks the accessibility of every page.
 package browser
 
 import (

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -127,8 +128,14 @@ func (v *visitor) expect(method, path, form string, status int, texts []string) 
 	if a.status != status {
 		v.t.Fatalf("%s %s: %d, want %d: %s", method, path, a.status, status, a.text)
 	}
+	if mistake := mistakePattern.FindString(a.text); mistake != "" {
+		v.t.Errorf("%s %s shows %q: %s", method, path, mistake, a.text)
+	}
 	return a
 }
+
+// mistakePattern matches values that a template should not show.
+var mistakePattern = regexp.MustCompile(`>\s*(false|undefined|NaN)\s*<|\[object`)
 
 var onceFieldPattern = regexp.MustCompile(`name="once" value="([^"]+)"`)
 
@@ -164,10 +171,10 @@ func TestExpress(t *testing.T) {
 	requireNode(t, example)
 	store := "file:" + filepath.Join(t.TempDir(), "users.jsonl")
 	s := startService(t, store, "127.0.0.1:0")
-	app := startExample(t, "USERDB_URL="+s.url, "USERDB_KEY="+s.createKey("web", "write", "login"))
+	app := startExample(t, "USERDB_URL="+s.url, "USERDB_KEY="+s.createKey("web", "read", "write", "login"))
 	v := app.visitor()
 	v.get("/", 303, "/login")
-	if h := v.get("/signup", 200).header; h.Get("Cache-Control") != "no-store" || !strings.Contains(h.Get("Content-Security-Policy"), "frame-ancestors 'none'") {
+	if h := v.get("/signup", 200).header; h.Get("Cache-Control") != "no-store" || !strings.Contains(h.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'") {
 		t.Errorf("the headers allow caching or frames: %v", h)
 	}
 
@@ -290,7 +297,7 @@ func TestExpressFactor(t *testing.T) {
 		t.Skip("oathtool is not installed")
 	}
 	s := startService(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), "127.0.0.1:0")
-	app := startExample(t, "USERDB_URL="+s.url, "USERDB_KEY="+s.createKey("web", "write", "login"))
+	app := startExample(t, "USERDB_URL="+s.url, "USERDB_KEY="+s.createKey("web", "read", "write", "login"))
 	v, other := app.visitor(), app.visitor()
 	reset := func(v *visitor, password string, to string) {
 		t.Helper()
@@ -300,13 +307,13 @@ func TestExpressFactor(t *testing.T) {
 		v.post("/reset", []string{"secret", link.Query().Get("secret"), "password", password}, 303, to)
 	}
 	v.post("/signup", v.signUpForm("Bob", "bob@example.com", password1), 303)
-	v.post("/factors", []string{"own", password1}, 403, "First show that the address is yours")
+	v.get("/security", 200, "First show that the address bob@example.com is yours")
+	v.post("/factors", nil, 303, "/security")
 	reset(v, password1, "/") // which also verifies the address
 	other.post("/login", []string{"identifier", "bob", "password", password1}, 303, "/")
 
-	v.get("/", 200, "Add an app")
-	v.post("/factors", []string{"own", "wrong"}, 401, `id="own-wrong"`)
-	page := v.post("/factors", []string{"own", password1}, 200, "otpauth://totp/localhost:bob@example.com?secret=", `inputmode="numeric"`).text
+	v.get("/security", 200, "with your password alone", "Add an app", `<form hidden method="post" action="/passkeys"`)
+	page := v.post("/factors", nil, 200, "otpauth://totp/localhost:bob@example.com?secret=", `inputmode="numeric"`).text
 	var form []string
 	for _, name := range []string{"id", "secret", "uri"} {
 		m := regexp.MustCompile(`name="` + name + `" value="([^"]+)"`).FindStringSubmatch(page)
@@ -322,7 +329,7 @@ func TestExpressFactor(t *testing.T) {
 	if len(codes) != 10 {
 		t.Fatalf("got %d recovery codes, want 10: %s", len(codes), page)
 	}
-	v.get("/", 200, "You need your password and a code")
+	v.get("/security", 200, "and a second step", "10 left")
 	other.get("/", 303, "/login") // all other sessions have ended
 	v.post("/factors/confirm", append(form, "totp", oathtool(t, secret, "now")), 404, "Add the app again")
 
@@ -349,7 +356,50 @@ func TestExpressFactor(t *testing.T) {
 	third.post("/login", []string{"identifier", "bob", "password", password2}, 303, "/login/code")
 	third.post("/login/code", []string{"totp", code}, 401, `id="totp-wrong"`)
 	third.post("/login/code", []string{"recovery_code", strings.ToUpper(codes[0][1])}, 303, "/")
-	third.get("/", 200, "You need your password and a code")
+	page = third.get("/security", 200, "9 left").text
+
+	// New codes replace the others, and without the app the password is enough again.
+	if page := third.post("/recovery-codes", nil, 200, "Your recovery codes").text; strings.Contains(page, codes[1][1]) {
+		t.Errorf("the codes are the same: %s", page)
+	}
+	third.get("/security", 200, "10 left")
+	id := regexp.MustCompile(`action="/factors/remove">[^f]*name="id" value="([^"]+)"`).FindStringSubmatch(page)
+	if id == nil {
+		t.Fatalf("the page does not offer to remove the app: %s", page)
+	}
+	for range 2 { // also if the form is sent twice
+		third.post("/factors/remove", []string{"id", id[1]}, 303, "/security")
+	}
+	third.get("/security", 200, "with your password alone")
+	other.get("/", 303, "/login")
+	other.post("/login", []string{"identifier", "bob", "password", password2}, 303, "/")
+}
+
+// TestExpressOldSession checks that somebody who signed in too long ago to add a factor has to sign
+// in again. The test answers in place of the service.
+func TestExpressOldSession(t *testing.T) {
+	requireNode(t, example)
+	ended := false
+	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/v1/session":
+			fmt.Fprint(w, `{"active": true, "entry": {"uid": "bob", "facets": {}}, "session": {}}`)
+		case "/v1/session/end":
+			ended = true
+			w.WriteHeader(http.StatusNoContent)
+		case "/v1/types/user/entries/bob/factors":
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"status": 403, "code": "not_verified"}`)
+		}
+	}))
+	defer service.Close()
+	v := startExample(t, "USERDB_URL="+service.URL, "USERDB_KEY=key").visitor()
+	v.post("/factors", nil, 303, "/login?again")
+	v.post("/passkeys/challenge", nil, 303, "/login?again")
+	v.get("/login?again", 200, "please sign in again")
+	if !ended {
+		t.Error("the old session did not end")
+	}
 }
 
 // TestExpressElsewhere checks that outside localhost the cookie requires TLS, that the site waits
@@ -358,7 +408,7 @@ func TestExpressFactor(t *testing.T) {
 func TestExpressElsewhere(t *testing.T) {
 	requireNode(t, example)
 	s := startService(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), "127.0.0.1:0")
-	key := s.createKey("web", "write", "login")
+	key := s.createKey("web", "read", "write", "login")
 	v := startExample(t, "USERDB_URL="+s.url, "USERDB_KEY="+key, "SITE=https://example.com").visitor()
 	a := v.post("/signup", v.signUpForm("Bob", "bob@example.com", password1), 303)
 	if c := a.header.Get("Set-Cookie"); !strings.HasPrefix(c, "__Host-session=") || !strings.Contains(c, "Secure") {
