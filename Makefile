@@ -53,25 +53,27 @@ format:
 	@files=$$(go tool gofumpt -l .); if [ -n "$$files" ]; then \
 		echo "these files are not formatted; run: go tool gofumpt -w ."; echo "$$files"; exit 1; fi
 
-# bench and bench/peers are modules of their own, which nothing else builds.
+# bench and bench/peers are modules of their own, which nothing else builds. PocketBase itself, in
+# bench/peers/pocketbase, takes minutes to build, so only make bench-peers does that.
 vet:
 	$(PROGRESS) go vet ./...
 	cd bench && go vet ./...
-	$(PROGRESS) go vet -C bench/peers ./...
+	$(PROGRESS) go vet -C bench/peers .
 
 staticcheck:
 	$(PROGRESS) go tool staticcheck ./...
 
 # The race detector needs a C compiler and slows tests down several times. So it runs only tests in
 # which goroutines share something: all tests of the packages that start goroutines, and from the
-# others those tests that have many callers or interrupt work that is in progress.
+# others those tests that have many callers or interrupt work that is in progress. -short leaves
+# fewer kinds of store, which share all of their code but the innermost.
 MEET := Batch|ManyCallers|ManyReaders|Cache|OneWins|OneUpdateWins|NoUpdateIsLost|Swap|Exchange|Storm|ContextThat|Hanging|Crash|ListWhile
 MEET := $(MEET)|Parallel|Races|Overtaken|Meanwhile|FullQueue|WaitEnds|Closed|OnTheWire|FullFeedQueue|AmongWriters|OwnClient|WhileWriting
 MEET := $(MEET)|Interrupt|Timeout|Terminal|Progress|ImportOrder|ImportSyncs|ImportResume|HandOver|SettleWaits|Counting|LostReplies
 race:
-	CGO_ENABLED=1 $(PROGRESS) go test -vet=off -race -timeout 20m ./serve ./internal/ci/progress ./internal/connect ./internal/embedded \
+	CGO_ENABLED=1 $(PROGRESS) go test -vet=off -short -race -timeout 20m ./serve ./internal/ci/progress ./internal/connect ./internal/embedded \
 		./internal/hashpool ./internal/redistest ./internal/store/redisx ./internal/store/single ./serve/console ./userdb ./userdb/metrics ./userdb/trace ./userdbtest
-	CGO_ENABLED=1 $(PROGRESS) go test -vet=off -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
+	CGO_ENABLED=1 $(PROGRESS) go test -vet=off -short -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
 		./userdb_test ./internal/store/cluster ./internal/store/throttle ./maintain/... ./cmd/...
 
 # The example webapp and the console, driven by Chromium. What cannot be installed is skipped, with
