@@ -201,8 +201,21 @@ func (b *browser) checkPage(heading string) {
 	}
 }
 
+// withoutViolations holds the pages that axe-core has checked: the size and the colors of the
+// window, and the page without the wording of its texts.
+var withoutViolations = map[string]bool{}
+
+// checkWithAxe checks a page with axe-core, unless a page that differs only in the wording of its
+// texts has been checked in such a window.
 func (b *browser) checkWithAxe(heading string) {
 	b.t.Helper()
+	var page string
+	b.run("reading the structure", chromedp.Evaluate(`document.documentElement.outerHTML.replace(/>[^<]*[^<\s][^<]*</g, ">text<")
+		.replace(/ (value|href|action|datetime|content)="[^"]+"/g, ' $1="text"')`, &page))
+	page = b.windowName + " " + page
+	if withoutViolations[page] {
+		return
+	}
 	var found string
 	await := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
 	b.run("running axe-core", emulation.SetScriptExecutionDisabled(false), chromedp.Evaluate(b.axe+"; 0", nil), chromedp.Evaluate(
@@ -211,7 +224,9 @@ func (b *browser) checkWithAxe(heading string) {
 	var violations []json.RawMessage
 	if err := json.Unmarshal([]byte(found), &violations); err != nil || len(violations) > 0 {
 		b.t.Errorf("%s, %s: accessibility violations (%v): %s", b.windowName, heading, err, found)
+		return
 	}
+	withoutViolations[page] = true
 }
 
 // visit opens a path, or a link from a mail.
