@@ -70,44 +70,66 @@ func TestLanguages(t *testing.T) {
 
 // TestGo runs the program in README and compiles all other Go code.
 func TestGo(t *testing.T) {
-	imports := "package main\n\nimport (\n\t\"context\"\n\t\"database/sql\"\n\t\"encoding/json\"\n\t\"errors\"\n\t\"fmt\"\n\t\"io\"\n\t\"net/http\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
+	imports := "package page\n\nimport (\n\t\"context\"\n\t\"database/sql\"\n\t\"encoding/json\"\n\t\"errors\"\n\t\"fmt\"\n\t\"io\"\n\t\"net/http\"\n\t\"time\"\n\n\t\"github.com/coffeenode/userdb/hints\"\n" +
 		"\t\"github.com/coffeenode/userdb/passkey\"\n\t\"github.com/coffeenode/userdb/passkey/pages\"\n\t\"github.com/coffeenode/userdb/schema\"\n\t\"github.com/coffeenode/userdb/userdb\"\n\t\"github.com/coffeenode/userdb/web\"\n\t\"github.com/coffeenode/userdb/web/oidc\"\n)\n\n" +
-		"var _ = []any{context.Background, errors.Is, fmt.Sprint, io.EOF, http.Get, sql.ErrNoRows, json.Valid, time.Second, hints.Any, schema.Text, userdb.Open, web.Texts, oidc.SignIn{}, passkey.New, pages.Register}\n\nfunc main() {}\n\n"
-	seen := 0
+		"var _ = []any{context.Background, errors.Is, fmt.Sprint, io.EOF, http.Get, sql.ErrNoRows, json.Valid, time.Second, hints.Any, schema.Text, userdb.Open, web.Texts, oidc.SignIn{}, passkey.New, pages.Register}\n\n"
+	compiled := map[string]string{} // code, by the path of a file that does not exist
+	programs := 0
 	for _, page := range pages(t) {
-		for _, code := range blocks(t, page, "go") {
-			seen++
-			if strings.HasPrefix(code, "package shop_test") {
-				runTest(t, page, code)
-				continue
-			}
-			subcommand, want := "build", ""
-			if strings.HasPrefix(code, "package main") {
-				subcommand, want = "run", "true <nil>\n"
-			} else {
-				code = imports + code
-			}
+		for i, code := range blocks(t, page, "go") {
 			file := filepath.Join(t.TempDir(), "main.go")
-			if err := os.WriteFile(file, []byte(code), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			args := []string{subcommand, file}
-			if subcommand == "build" {
-				args = []string{subcommand, "-o", os.DevNull, file}
-			}
-			cmd := exec.CommandContext(t.Context(), "go", args...)
-			if page == "scs.md" {
-				cmd.Dir, want = "testdata/scs", ""
-			}
-			var stderr strings.Builder // including what the go command says about downloads
-			cmd.Stderr = &stderr
-			if out, err := cmd.Output(); err != nil || string(out) != want {
-				t.Errorf("%s: %v\ngot %q, want %q\n%s", page, err, out, want, stderr.String())
+			switch {
+			case strings.HasPrefix(code, "package shop_test"):
+				runTest(t, page, code)
+			case page == "scs.md": // this program needs a module that userdb does not require
+				writeFile(t, file, code)
+				goCommand(t, "testdata/scs", "", "build", "-o", os.DevNull, file)
+			case strings.HasPrefix(code, "package main"):
+				programs++
+				writeFile(t, file, code)
+				goCommand(t, ".", "true <nil>\n", "run", file)
+			default:
+				compiled[fmt.Sprintf("testdata/%s%d/page.go", strings.TrimSuffix(page, ".md"), i)] = imports + code
 			}
 		}
 	}
-	if seen < 3 {
-		t.Errorf("found only %d blocks of Go", seen)
+	if programs == 0 || len(compiled) < 3 {
+		t.Errorf("found only %d programs and %d other blocks of Go", programs, len(compiled))
+	}
+	// As packages of this module, all blocks are compiled by one command, and none is linked.
+	var overlay struct{ Replace map[string]string }
+	overlay.Replace = map[string]string{}
+	args := []string{"build", "-overlay", filepath.Join(t.TempDir(), "overlay.json")}
+	for path, code := range compiled {
+		file := filepath.Join(t.TempDir(), "page.go")
+		writeFile(t, file, code)
+		overlay.Replace[path] = file
+		args = append(args, "./"+filepath.Dir(path))
+	}
+	text, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, args[2], string(text))
+	goCommand(t, ".", "", args...)
+}
+
+func writeFile(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// goCommand runs the go command in dir and checks what it prints.
+func goCommand(t *testing.T, dir, want string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = dir
+	var stderr strings.Builder // including what the go command says about downloads
+	cmd.Stderr = &stderr
+	if out, err := cmd.Output(); err != nil || string(out) != want {
+		t.Errorf("%v\ngot %q, want %q\n%s", err, out, want, stderr.String())
 	}
 }
 

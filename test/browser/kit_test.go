@@ -86,10 +86,27 @@ func open(t *testing.T, w window, scripts bool, serve func(b *browser)) *browser
 	return b
 }
 
-// build builds a command of this repository.
+// programs is a directory for the commands that build has built.
+var programs string
+
+func TestMain(m *testing.M) {
+	var err error
+	if programs, err = os.MkdirTemp("", "userdb-browser-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(programs)
+	os.Exit(code)
+}
+
+// build builds a command of this repository, unless an earlier test has built it.
 func (b *browser) build(folder string) (program string) {
 	b.t.Helper()
-	program = filepath.Join(b.t.TempDir(), "program")
+	program = filepath.Join(programs, filepath.Base(folder))
+	if _, err := os.Stat(program); err == nil {
+		return program
+	}
 	build := exec.CommandContext(b.t.Context(), "go", "build", "-o", program, folder)
 	build.Dir = "../.."
 	if out, err := build.CombinedOutput(); err != nil {
@@ -131,7 +148,7 @@ func (b *browser) follow(what string, actions ...chromedp.Action) {
 func (b *browser) until(what, expression, want string) {
 	b.t.Helper()
 	var got, text string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		err := chromedp.Run(b.ctx, chromedp.Evaluate(`document.readyState === "complete" ? `+expression+` : ""`, &got))
 		if err == nil && got == want {
 			return
@@ -184,8 +201,21 @@ func (b *browser) checkPage(heading string) {
 	}
 }
 
+// withoutViolations holds the pages that axe-core has checked: the size and the colors of the
+// window, and the page without the wording of its texts.
+var withoutViolations = map[string]bool{}
+
+// checkWithAxe checks a page with axe-core, unless a page that differs only in the wording of its
+// texts has been checked in such a window.
 func (b *browser) checkWithAxe(heading string) {
 	b.t.Helper()
+	var page string
+	b.run("reading the structure", chromedp.Evaluate(`document.documentElement.outerHTML.replace(/>[^<]*[^<\s][^<]*</g, ">text<")
+		.replace(/ (value|href|action|datetime|content)="[^"]+"/g, ' $1="text"')`, &page))
+	page = b.windowName + " " + page
+	if withoutViolations[page] {
+		return
+	}
 	var found string
 	await := func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }
 	b.run("running axe-core", emulation.SetScriptExecutionDisabled(false), chromedp.Evaluate(b.axe+"; 0", nil), chromedp.Evaluate(
@@ -194,7 +224,9 @@ func (b *browser) checkWithAxe(heading string) {
 	var violations []json.RawMessage
 	if err := json.Unmarshal([]byte(found), &violations); err != nil || len(violations) > 0 {
 		b.t.Errorf("%s, %s: accessibility violations (%v): %s", b.windowName, heading, err, found)
+		return
 	}
+	withoutViolations[page] = true
 }
 
 // visit opens a path, or a link from a mail.
