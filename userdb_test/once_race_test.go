@@ -97,8 +97,8 @@ func TestCreateOnceSweptReservation(t *testing.T) {
 	})
 }
 
-// repairLeftovers repairs what killed calls leave behind on a cluster: claims and members of indexes.
-// Any other problem is an error.
+// repairLeftovers repairs what killed calls leave behind on a cluster: claims and members of
+// indexes. Any other problem is an error.
 func repairLeftovers(t *testing.T, g *loginSite) {
 	t.Helper()
 	for _, p := range runCheck(t, g.db, check.Options{Repair: true}) {

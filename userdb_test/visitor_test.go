@@ -291,8 +291,8 @@ func TestChangesAreLimited(t *testing.T) {
 	})
 }
 
-// TestChangesOfOneAccount checks that an account, and an origin with many accounts, can have only so
-// many mails an hour sent to strangers by changing its address.
+// TestChangesOfOneAccount checks how many tokens that change an address to that of a stranger, who
+// gets a mail, are issued in an hour for one account, and for one origin with many accounts.
 func TestChangesOfOneAccount(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		strangers := 0
