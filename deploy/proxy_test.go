@@ -3,7 +3,9 @@
 package deploy_test
 
 import (
+	"bufio"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -211,8 +213,65 @@ func uploadToConsole(t *testing.T, front, store string) {
 	}
 }
 
+// TestSlowHeaders checks that nginx soon closes a connection whose client does not send a whole
+// header: such connections count against no limit, and use up nginx's own.
+func TestSlowHeaders(t *testing.T) {
+	requireProgram(t, "nginx")
+	requireProgram(t, "openssl")
+	const nobody = "127.0.0.1:1"
+	front, _ := startNginx(t, []string{nobody, nobody}, nobody, "udb_none", "client_header_timeout 10s", "client_header_timeout 1s")
+	for _, host := range []string{"accounts.example.com", "console.example.com", "app.example.com"} {
+		c, err := tls.Dial("tcp", strings.TrimPrefix(front, "https://"), &tls.Config{InsecureSkipVerify: true, ServerName: host}) //nolint:gosec
+		must(t, err)
+		defer c.Close()
+		_, err = fmt.Fprintf(c, "GET /v1/types HTTP/1.1\r\nHost: %s\r\nCookie: ", host)
+		must(t, err)
+		must(t, c.SetReadDeadline(time.Now().Add(30*time.Second)))
+		if _, err := io.ReadAll(c); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: a connection with half a header is still open", host)
+		}
+	}
+}
+
+// TestSlowBodies checks that an address cannot use up nginx's connections with bodies that it sends
+// slowly, to any of the servers.
+func TestSlowBodies(t *testing.T) {
+	requireProgram(t, "nginx")
+	requireProgram(t, "openssl")
+	const nobody = "127.0.0.1:1"
+	front, _ := startNginx(t, []string{nobody, nobody}, nobody, "udb_none",
+		"limit_conn userdb 1000", "limit_conn userdb 1", "limit_conn userdb-console 100", "limit_conn userdb-console 1", "limit_conn userdb-site 200", "limit_conn userdb-site 1")
+	for host, path := range map[string]string{"accounts.example.com": "/v1/types/user/login", "console.example.com": "/console/signin", "app.example.com": "/signin"} {
+		begin := func() net.Conn {
+			c, err := tls.Dial("tcp", strings.TrimPrefix(front, "https://"), &tls.Config{InsecureSkipVerify: true, ServerName: host}) //nolint:gosec
+			must(t, err)
+			t.Cleanup(func() { _ = c.Close() }) // nginx may have closed it
+			_, err = fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 10\r\n\r\n1", path, host)
+			must(t, err)
+			return c
+		}
+		// nginx may read them in any order. The one that it refuses gets an answer.
+		answers := make(chan string, 2)
+		for _, c := range []net.Conn{begin(), begin()} {
+			go func() {
+				line, _ := bufio.NewReader(c).ReadString('\n') // the other one ends with the test
+				answers <- line
+			}()
+		}
+		select {
+		case line := <-answers:
+			if !strings.Contains(line, " 503 ") {
+				t.Errorf("%s: one of two requests at a time got %q, want 503", host, line)
+			}
+		case <-time.After(30 * time.Second):
+			t.Errorf("%s: nginx refuses none of two requests at a time", host)
+		}
+	}
+}
+
 // startNginx starts nginx with nginx.conf, and returns its URL and a function that returns its log.
-func startNginx(t *testing.T, services []string, site, key string) (url string, logged func() string) {
+// In the file, each text of replace gives way to the one after it.
+func startNginx(t *testing.T, services []string, site, key string, replace ...string) (url string, logged func() string) {
 	t.Helper()
 	dir := t.TempDir()
 	must(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // for nginx, which is another user
@@ -225,10 +284,10 @@ func startNginx(t *testing.T, services []string, site, key string) (url string, 
 	front := l.Addr().String()
 	must(t, l.Close())
 	write(t, filepath.Join(dir, "userdb-key.conf"), `proxy_set_header Authorization "Bearer `+key+"\";\n")
-	conf := strings.NewReplacer(
+	conf := strings.NewReplacer(append(replace,
 		"127.0.0.1:8470", services[0], "127.0.0.1:8471", services[1], "127.0.0.1:3000", site,
 		"/var/log/nginx/", dir+"/", "listen 443 ssl", "listen "+front+" ssl", "/etc/nginx/tls/", dir+"/", "/etc/nginx/userdb-key.conf", filepath.Join(dir, "userdb-key.conf"),
-	).Replace(read(t, "nginx.conf"))
+	)...).Replace(read(t, "nginx.conf"))
 	temporary := ""
 	for _, kind := range []string{"client_body", "proxy", "fastcgi", "uwsgi", "scgi"} {
 		temporary += kind + "_temp_path " + filepath.Join(dir, kind) + ";\n"

@@ -22,6 +22,10 @@ import (
 // onceLife is how long CreateOnce remembers a request by its name.
 const onceLife = 24 * time.Hour
 
+// reservationLife is how long a reservation is stored. It is made before the request that relies on
+// it, and must not expire before that.
+const reservationLife = onceLife + time.Minute
+
 // onceLease is how long other calls wait for the call that began a request, as it may still be
 // running.
 const onceLease = 10 * time.Second
@@ -296,7 +300,7 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedReques
 	r.digest, r.beganBy = o.digest, o.caller
 	var tk token.Token
 	if uid == "" {
-		r.prk, tk, err = o.inviteAt(ctx, o.db.options.NewUID, onceLife, func(string) (token.Token, error) { return o.token(o.caller), nil })
+		r.prk, tk, err = o.inviteAt(ctx, o.db.options.NewUID, reservationLife, func(string) (token.Token, error) { return o.token(o.caller), nil })
 		r.reservation = strings.TrimPrefix(tk.Purpose, purposeOnce+"-")
 		return r, err
 	}
@@ -306,7 +310,7 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedReques
 	wanted := o.token(o.caller)
 	wanted.Value = chosenUID
 	for takenOver := false; ; takenOver = true {
-		tk, err = o.view.Engine.Invite(ctx, token.Invitation{Token: wanted, PRK: r.prk, Life: onceLife, Now: o.view.StoreTime()})
+		tk, err = o.view.Engine.Invite(ctx, token.Invitation{Token: wanted, PRK: r.prk, Life: reservationLife, Now: o.view.StoreTime()})
 		reserved := err == nil
 		if !reserved && !errors.Is(err, ErrDuplicate) {
 			return r, err
@@ -362,7 +366,7 @@ func (o onceRequest) takeOver(ctx context.Context, prk recordkey.Key) error {
 			return err
 		}
 		_, left, err := o.view.Engine.Peek(ctx, prk, name, o.view.StoreTime())
-		if other.age = onceLife - left; errors.Is(err, ErrNotFound) || err == nil && other.isRunning(ctx) {
+		if other.age = reservationLife - left; errors.Is(err, ErrNotFound) || err == nil && other.isRunning(ctx) {
 			continue
 		}
 		if err != nil {

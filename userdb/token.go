@@ -57,8 +57,9 @@ type Token struct {
 // PurposeChange is the prefix of the purpose of a token that changes a secondary facet when it is
 // redeemed: "change:email" sets the facet email to the token's Value, without white space around
 // it. The value is claimed only then, so that nobody can take an address without receiving its
-// mail. If the facet is changed in another way, the token ends. At most three such tokens are
-// issued for one value in an hour, whatever the entry, because each of them sends somebody a mail.
+// mail. If the facet is changed in another way, the token ends. In an hour at most three such
+// tokens are issued for one value, whatever the entry, twelve for one entry, and thirty for one
+// origin of WithActor, because each of them sends a mail to somebody who may not want it.
 const PurposeChange = "change:"
 
 // PurposeAdd is the prefix of the purpose of a token that adds a value to a secondary field with
@@ -138,15 +139,14 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, sent bool) (se
 	if err := t.checkToken(&tk); err != nil {
 		return "", "", err
 	}
-	if changesEntry(tk.Purpose) {
-		if err := t.admitChange(ctx, tk.Value); err != nil {
-			return "", "", err
-		}
-	}
+	counted := !changesEntry(tk.Purpose)
 	var r store.Record
 	err = retryOnConflict(ctx, func() (conflict bool, err error) {
 		if r, err = t.record(ctx, h); err == nil {
 			err = t.checkIssuable(r, tk)
+		}
+		if err == nil && !counted {
+			counted, err = true, t.admitChange(ctx, r.Key, tk.Value)
 		}
 		if err == nil {
 			secret, err = newSecret(r.Key.Value())

@@ -28,10 +28,10 @@ const (
 
 	// maxPerAccount limits the tokens of all purposes for one account or for one identifier that
 	// nobody has. An entry can have more tokens than that, so requests by strangers alone do not
-	// displace the tokens that its owner asked for.
+	// displace the tokens that its owner asked for. It also limits the changes of one account.
 	maxPerAccount = 12
 
-	// maxPerOrigin limits all requests from one origin.
+	// maxPerOrigin limits all requests from one origin, and apart from these the changes.
 	maxPerOrigin = 30
 )
 
@@ -172,13 +172,23 @@ func (t *Type) identifierDigest(typed string) string {
 	return t.db.digest("identifier", form)
 }
 
-// admitChange counts a token that would change a facet of any account to an address. Such tokens
-// are limited because each of them sends a mail to somebody who may not want it.
-func (t *Type) admitChange(ctx context.Context, address string) error {
+// admitChange counts a token that would change a facet of an entry to an address. The entry, the
+// origin of the actor, and the address, whichever entries ask, have a limit each, because such a
+// token sends a mail to somebody who may not want it.
+func (t *Type) admitChange(ctx context.Context, prk recordkey.Key, address string) error {
 	if err := t.db.loadSecret(ctx); err != nil {
 		return err
 	}
-	return t.admitMail(ctx, "change", address, view.ActorOf(ctx).Origin)
+	origin := view.ActorOf(ctx).Origin
+	e := t.throttleEvent(address, Attempt{Origin: origin})
+	err := t.limit(ctx, "changes", t.db.digest("account", prk.String()), maxPerAccount, e)
+	if err == nil && origin != "" {
+		err = t.limit(ctx, "change-origin", t.db.originDigest(origin), maxPerOrigin, e)
+	}
+	if err == nil {
+		err = t.admitMail(ctx, "change", address, origin)
+	}
+	return err
 }
 
 // limit counts one request. If there were too many within an hour, it emits e with the time to wait

@@ -93,10 +93,48 @@ func TestCreateOnceSweptReservation(t *testing.T) {
 		if swept == 0 {
 			t.Error("no reservation was swept")
 		}
-		for _, p := range runCheck(t, g.db, check.Options{Repair: true}) {
-			// On a cluster, the killed calls leave claims and members of indexes behind.
-			if !isLeftover(p) {
-				t.Error(p)
+		repairLeftovers(t, g)
+	})
+}
+
+// repairLeftovers repairs what killed calls leave behind on a cluster: claims and members of
+// indexes. Any other problem is an error.
+func repairLeftovers(t *testing.T, g *loginSite) {
+	t.Helper()
+	for _, p := range runCheck(t, g.db, check.Options{Repair: true}) {
+		if !isLeftover(p) {
+			t.Error(p)
+		}
+	}
+}
+
+// TestCreateOnceExpires kills a call at each of its commands, which are a second apart, and repeats
+// it a day later. The request must be free by then, or be carried out: its reservation does not
+// expire before it.
+func TestCreateOnceExpires(t *testing.T) {
+	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
+		for at := int64(1); ; at++ {
+			for second := range at {
+				name := fmt.Sprint("ann", at, "-", second)
+				n := userdb.NewEntry{Facets: schema.Texts("name", name)}
+				var sent atomic.Int64
+				g.tap.set(func(_ context.Context, _ []redis.Cmder, send func() error) error {
+					if sent.Add(1) > at {
+						return context.Canceled
+					}
+					g.advance(time.Second)
+					return send()
+				})
+				_, err := g.users.CreateOnce(t.Context(), name, n)
+				g.tap.set(nil)
+				if err == nil {
+					repairLeftovers(t, g)
+					return
+				}
+				g.advance(24*time.Hour + time.Duration(second-at)*time.Second)
+				if _, err := g.users.CreateOnce(t.Context(), name, n); err != nil {
+					t.Errorf("killed after %d commands, a day and %d seconds after the first: %v", at, second, err)
+				}
 			}
 		}
 	})

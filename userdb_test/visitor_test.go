@@ -291,6 +291,40 @@ func TestChangesAreLimited(t *testing.T) {
 	})
 }
 
+// TestChangesOfOneAccount checks how many tokens that change an address to that of a stranger, who
+// gets a mail, are issued in an hour for one account, and for one origin with many accounts.
+func TestChangesOfOneAccount(t *testing.T) {
+	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
+		strangers := 0
+		issue := func(origin, who string) error {
+			strangers++
+			ctx := userdb.WithActor(t.Context(), userdb.Actor{Origin: origin})
+			to := fmt.Sprint("stranger", strangers, "@example.com")
+			return errOf(g.users.Issue(ctx, uid(who), userdb.Token{Purpose: "change:email", Value: to}))
+		}
+		for n := range 12 {
+			must(t, issue(fmt.Sprint("192.0.2.", n), "alice"))
+		}
+		if wait, err := waitOf(issue("", "alice")); wait <= 0 || wait > time.Hour {
+			t.Errorf("a thirteenth change of one account: got wait %v, %v; want up to an hour", wait, err)
+		}
+		must(t, errOf(g.users.Issue(t.Context(), uid("alice"), userdb.Token{Purpose: "reset"})))
+		for n := range 30 {
+			who := fmt.Sprint("bob", n/10)
+			if n%10 == 0 {
+				g.add(who, "battery staple 9")
+			}
+			must(t, issue("198.51.100.7", who))
+		}
+		if wait, err := waitOf(issue("198.51.100.7", "bob0")); wait <= 0 || wait > time.Hour {
+			t.Errorf("a thirty-first change from one origin: got wait %v, %v; want up to an hour", wait, err)
+		}
+		must(t, issue("198.51.100.8", "bob0"))
+		g.advance(time.Hour + time.Second)
+		must(t, issue("198.51.100.7", "alice"))
+	})
+}
+
 // TestVisitorLimits makes many calls at once. One limit holds for the tokens of an identifier in
 // all its spellings, and another for its invitations. One limit holds for all calls of an origin.
 // An hour later, calls must succeed again.

@@ -207,6 +207,11 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		if p.Status == http.StatusServiceUnavailable {
 			slog.WarnContext(r.Context(), "userdb: a page was not shown", slog.String("path", r.URL.Path), slog.Any("error", err))
 		}
+		if r.Form.Has("token") {
+			// Requests from this page do not carry its address, not even to this site, where a
+			// proxy would log it.
+			w.Header().Set("Referrer-Policy", "strict-origin")
+		}
 		f.allowScript(w, p.Name)
 		f.Render(w, r, p)
 	})

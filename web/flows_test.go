@@ -331,3 +331,23 @@ func TestStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestTokensAreNoReferrers checks that no request from a page whose address has a token carries
+// that address, whether the token is good or not.
+func TestTokensAreNoReferrers(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	good := s.issue(s.create("known"), userdb.Token{Purpose: "reset"})
+	for path, want := range map[string]string{
+		"/reset?token=" + good: "strict-origin", "/reset?token=forged": "strict-origin", "/welcome?token=forged": "strict-origin",
+		"/confirm?token=forged": "strict-origin", "/signin": "same-origin",
+	} {
+		resp, err := s.client().Get(s.server.URL + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := resp.Header.Get("Referrer-Policy"); got != want {
+			t.Errorf("%s: the Referrer-Policy is %q, want %q", path, got, want)
+		}
+	}
+}

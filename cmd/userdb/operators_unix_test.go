@@ -95,6 +95,25 @@ func wantExit(t *testing.T, store, stdin string, want int, args ...string) strin
 	return string(out) + errs.String()
 }
 
+// TestFullStoreAtStart checks that a service starts on a Redis that is full. It prints no set-up
+// link, but programs can read accounts.
+func TestFullStoreAtStart(t *testing.T) {
+	server := redistest.Start(t)
+	key := serveOn(t, server.URL()).run("apikey", "create", "web", "--scope", "read")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	if err := client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s := serveOn(t, server.URL())
+	if _, _, line := <-s.lines, <-s.lines, <-s.lines; !strings.Contains(line, "there is no link for the first operator") {
+		t.Errorf("the service prints %q, want that there is no link", line)
+	}
+	if status, body, err := s.ask(key, http.MethodGet, "/v1/types/user/entries", ""); err != nil || status != http.StatusOK {
+		t.Errorf("a list of accounts: got %d %v %v, want 200", status, body, err)
+	}
+}
+
 // TestOperatorCommands checks that the case of operators' names does not matter, and that exit
 // codes are the same as for accounts.
 func TestOperatorCommands(t *testing.T) {

@@ -313,6 +313,9 @@ func (v serveFlags) printPlaces(ctx context.Context, s *session, out io.Writer, 
 		switch {
 		case errors.Is(err, admin.ErrAlreadySetUp):
 			return nil
+		case errors.Is(err, userdb.ErrUnavailable): // a full store can still be read
+			s.log.WarnContext(ctx, "there is no link for the first operator: "+err.Error())
+			return nil
 		case err != nil:
 			return err
 		}
