@@ -145,6 +145,7 @@ func TestSecondClick(t *testing.T) {
 	id := p.add(upload{}, recordkey.Key{}, time.Now())
 	_, err := p.begin(id, func(upload) (admin.Job, error) {
 		if p.mu.TryLock() {
+			p.mu.Unlock()
 			t.Error("another request does not wait")
 		}
 		return admin.Job{ID: "job"}, nil
