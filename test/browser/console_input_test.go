@@ -19,7 +19,7 @@ func TestInputsKeepWhatTheyShow(t *testing.T) {
 			d := openConsole(t, consoleWindows[3], scripts)
 			d.setUp()
 			d.userdb(password+"\n", "create", "user", "uid=a0b1c2d3e4f5", "name="+persian, "email=Größe.ς@straße.example",
-				"job=  Νικολάου ς\u200d\u200c e\u0301 \u202eabc\u202c 👩‍👩‍👧  ", "externalId= ß\u00ad\ufeff\t", "news=false",
+				"job=  Νικολάου ς\u200d\u200c e\u0301 \u202eabc\u202c 👩‍👩‍👧 ß\u00ad\ufeff\t ", "news=false",
 				"bio=one \n\n two\t\r\nthree\rfour\n", "age=0.10", "added=2026-02-16T23:59:59Z", "--password-stdin")
 			d.userdb("", "set", "uid=a0b1c2d3e4f5", "email+=Δς@пример.испытание")
 			before := d.userdb("", "get", "uid=a0b1c2d3e4f5", "--json")
@@ -44,7 +44,7 @@ func (d *console) pasteSame() {
 	d.t.Helper()
 	var ids []string
 	d.run("looking at the inputs", chromedp.Evaluate(`[...document.querySelectorAll("input[id^=f-], textarea[id^=f-]")].map(i => i.id)`, &ids))
-	if len(ids) != 7 {
+	if len(ids) != 6 {
 		d.t.Fatalf("the form has the inputs %q", ids)
 	}
 	for _, id := range ids {
