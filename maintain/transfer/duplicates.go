@@ -177,7 +177,7 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 		return l.create, true, cmp.Or(existing.Err, l.incomplete)
 	}
 	facets, own := l.mergedFacets(r), map[string]string{}
-	switch l.passwordIn(r) {
+	switch l.passwordIn(r, im.hidesPasswords()) {
 	case otherPassword:
 		if err := im.checkClearPassword(ctx, l, change.WithFurther(r, facets, nil)); err != nil {
 			return c, false, err
@@ -219,8 +219,9 @@ const (
 
 // passwordIn returns which password an entry has after the line has updated it. A login may have
 // replaced the hash that an import has set, so the mark of the import is also compared. A password
-// that no import has set stays, unless the line says that its password was set later.
-func (l *line) passwordIn(r store.Record) passwordChoice {
+// that no import has set stays, unless the line says that its password was set later. If hide is
+// set, the password of the line counts as another one.
+func (l *line) passwordIn(r store.Record, hide bool) passwordChoice {
 	hash, mark := l.draft.Facets[store.FieldPassword], r.Fields[store.FieldImported]
 	set := r.Fields[store.FieldChanged] != "" && mark == ""
 	switch current := r.PasswordHash(); {
@@ -230,7 +231,7 @@ func (l *line) passwordIn(r store.Record) passwordChoice {
 		return otherPassword
 	case l.clearPassword != "" && l.sameClear:
 		return samePassword
-	case l.clearPassword == "" && (hash == current || mark != "" && mark == l.mark):
+	case !hide && l.clearPassword == "" && (hash == current || mark != "" && mark == l.mark):
 		return samePassword
 	case set && !l.statedChange.After(change.PasswordChangedAt(r)):
 		return ownPassword
@@ -244,7 +245,7 @@ func (im *importer) compareClear(ctx context.Context, lines []*line, existing []
 	comparing := newHashGroup()
 	for i, l := range lines {
 		r := existing[i].Record
-		if l.clearPassword == "" || r.PasswordHash() == "" {
+		if l.clearPassword == "" || r.PasswordHash() == "" || im.hidesPasswords() {
 			continue
 		}
 		comparing.Go(func() (err error) {
@@ -254,6 +255,9 @@ func (im *importer) compareClear(ctx context.Context, lines []*line, existing []
 	}
 	return comparing.Wait()
 }
+
+// hidesPasswords reports whether the import compares no passwords with those of entries.
+func (im *importer) hidesPasswords() bool { return im.o.DryRun && im.o.HidePasswords }
 
 // isPassword reports whether text is the password of a hash, which an import may have written.
 func (im *importer) isPassword(ctx context.Context, t *change.Type, hash string, imported bool, text string) (same bool, err error) {

@@ -20,6 +20,9 @@ type ImportOptions struct {
 	CSV         bool   // the input is CSV with a header, not JSON lines
 	OnDuplicate string // DuplicateFail (the default), DuplicateSkip or DuplicateUpdate
 	DryRun      bool   // write nothing, only report the outcome
+	// HidePasswords keeps a DryRun from comparing passwords with those of entries, so that nobody
+	// can try passwords with it. It counts a line with a password as an update.
+	HidePasswords bool
 	// From names another product whose export is the input, one of Products. Empty means none.
 	From string
 	// FromParams holds the password hash parameters of a Firebase project, as the Firebase console

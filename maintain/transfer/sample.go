@@ -13,6 +13,7 @@ const maxSample = 1 << 20
 type Sample struct {
 	Header []string
 	Rows   []SampleRow
+	IsCut  bool // the next row is too long
 	// Text is the header and the rows as an input of its own. If the input cannot be read after the
 	// rows, it is all of the input, so that an import of it reports why.
 	Text []byte
@@ -52,6 +53,7 @@ func ReadSample(r io.Reader, o ImportOptions, n int) (Sample, error) {
 		end := rows.offset + rows.size
 		switch {
 		case isCut && (err != nil || end == int64(len(text))): // the row may go on
+			sample.IsCut = true
 			return sample, nil
 		case err != nil:
 			sample.Text = text

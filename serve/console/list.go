@@ -386,14 +386,14 @@ func activeConditions(path string, params url.Values) (all []condition) {
 }
 
 // maxColumns limits the number of fields that a list shows besides the label. Identifiers come
-// first, followed by indexed fields.
+// first, followed by indexed fields. Identifiers that nobody types mean nothing to a reader.
 const maxColumns = 8
 
 func listColumns(t schema.Type) []string {
-	all := t.Secondary()
-	for _, more := range [][]string{t.Indexed(), t.Ordered(), fieldNames(t)} {
+	var all []string
+	for _, more := range [][]string{t.Secondary(), t.Indexed(), t.Ordered(), fieldNames(t)} {
 		for _, field := range more {
-			if !slices.Contains(all, field) {
+			if t.Fields[field].IsTyped() && !slices.Contains(all, field) {
 				all = append(all, field)
 			}
 		}

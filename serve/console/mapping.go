@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/recordkey"
@@ -92,24 +93,22 @@ func (p *pendingUploads) find(id string, operator recordkey.Key, now time.Time) 
 }
 
 // begin calls start, which begins the dry run of an upload and takes over its file. If it fails,
-// the upload stays. An upload is tried once: after that, begin returns the ID of the job.
+// the upload stays. An upload is tried once: after that, begin returns the ID of the job. Meanwhile
+// other requests wait, so that the second click on the button finds the job.
 func (p *pendingUploads) begin(id string, start func(upload) (admin.Job, error)) (admin.Job, error) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	one := p.all[id]
-	delete(p.all, id) // so that nobody else begins or removes it
-	p.mu.Unlock()
 	if one == nil {
 		return admin.Job{}, errElsewhere
 	}
-	j, err := admin.Job{ID: one.job}, admin.ErrJobExists
-	if one.job == "" {
-		if j, err = start(one.upload); err == nil {
-			one.job, one.upload = j.ID, upload{}
-		}
+	if one.job != "" {
+		return admin.Job{ID: one.job}, admin.ErrJobExists
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all[id] = one
+	j, err := start(one.upload)
+	if err == nil {
+		one.job, one.upload = j.ID, upload{}
+	}
 	return j, err
 }
 
@@ -133,6 +132,7 @@ type mappingPage struct {
 	LeftOut                string   // why other columns of the file are not listed, or ""
 	Fields                 []string // the columns of the preview
 	Rows                   []previewRow
+	Cut                    bool   // the first account is too long to be shown
 	Summary                string // what would become of these accounts
 }
 
@@ -237,7 +237,7 @@ func (c *Console) withPending(w http.ResponseWriter, r *http.Request, dry bool) 
 		c.respondUpload(w, r, errType)
 		return
 	}
-	p := mappingPage{Path: "/console/import/" + id, Type: one.Type, Groups: columnChoices(declared, len(db.Schema().Types) > 1)}
+	p := mappingPage{Path: "/console/import/" + id, Type: one.Type, Cut: sample.IsCut, Groups: columnChoices(declared, len(db.Schema().Types) > 1)}
 	p.Duplicates = map[string]string{"skip": "are left unchanged", "update": "are updated"}[one.Duplicate]
 	p.Duplicates = cmp.Or(p.Duplicates, "are refused")
 	p.mapColumns(sample, r)
@@ -291,7 +291,7 @@ func (p *mappingPage) mapColumns(sample transfer.Sample, r *http.Request) {
 		}
 		one := mappedColumn{Input: columnInput + strconv.Itoa(i), Name: name}
 		if guess {
-			one.To = p.guess(name)
+			one.To = p.guess(name, sample.Header)
 		} else if to := r.PostFormValue(one.Input); p.hasChoice(to) {
 			one.To = to
 		}
@@ -308,10 +308,19 @@ func (p *mappingPage) mapColumns(sample transfer.Sample, r *http.Request) {
 // notShown stands for a cell that may hold a password or a hash.
 const notShown = "not shown"
 
+// Names of columns that may hold secrets contain one of secretParts, or are one of secretWords
+// apart from other words.
+var (
+	secretParts = []string{"pass", "pwd", "hash", "secret", "salt", "token", "kennwort", "contras", "senha", "wachtwoord", "парол", "密码", "パスワード"}
+	secretWords = []string{"pw", "psw", "pin", "otp", "clave"}
+)
+
 // mayBeSecret reports whether a column of this name may hold passwords or what protects them.
 func mayBeSecret(name string) bool {
 	name = strings.ToLower(name)
-	return name != "password_changed" && slices.ContainsFunc([]string{"pass", "pwd", "hash", "secret", "salt", "token"}, func(part string) bool { return strings.Contains(name, part) })
+	words := strings.FieldsFunc(name, func(c rune) bool { return !unicode.IsLetter(c) })
+	return name != "password_changed" && (slices.ContainsFunc(secretParts, func(part string) bool { return strings.Contains(name, part) }) ||
+		slices.ContainsFunc(secretWords, func(word string) bool { return slices.Contains(words, word) }))
 }
 
 // hasChoice reports whether a column can become what a form names.
@@ -322,8 +331,9 @@ func (p *mappingPage) hasChoice(name string) bool {
 }
 
 // guess returns what a column of some name becomes if its operator chooses nothing: what has the
-// same name, apart from case and what separates words, or "".
-func (p *mappingPage) guess(column string) string {
+// same name, apart from case and what separates words, or "". If another column of the header has
+// exactly that name, it becomes this.
+func (p *mappingPage) guess(column string, header []string) string {
 	plain := func(name string) string {
 		return strings.Map(func(c rune) rune {
 			if strings.ContainsRune(" -_.", c) {
@@ -343,7 +353,7 @@ func (p *mappingPage) guess(column string) string {
 			}
 		}
 	}
-	if slices.ContainsFunc(p.Columns, func(other mappedColumn) bool { return other.To == similar }) {
+	if slices.Contains(header, similar) || slices.ContainsFunc(p.Columns, func(other mappedColumn) bool { return other.To == similar }) {
 		return ""
 	}
 	return similar

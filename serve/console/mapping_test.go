@@ -1,6 +1,7 @@
 package console
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/recordkey"
+	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -97,6 +99,60 @@ func TestOddColumns(t *testing.T) {
 			t.Errorf("%q: %s", file, answer.Status)
 		}
 		d.do(answer.StatusCode, to, "c-0", "email", "c-1", "name")
+	}
+}
+
+// TestGuessedColumns checks that of two columns that could become one field, the one that has its
+// name does, and that the page shows nothing of columns that may hold secrets.
+func TestGuessedColumns(t *testing.T) {
+	d := open(t, "memory:")
+	page := d.do(http.StatusOK, d.sendFile(http.StatusSeeOther, "x.csv", "E-Mail,email,Kennwort,PIN (alt),my.pw,pinboard\nold@example.com,ann@example.com,geheim,geheim,geheim,yes\n"))
+	d.wantText(page, "1 would be created", "old@example.com", "yes")
+	d.wantNoText(page, "geheim")
+	for input, want := range map[string]string{"c-0": "", "c-1": "email"} {
+		_, form, _ := strings.Cut(page, `name="`+input+`"`)
+		form, _, _ = strings.Cut(form, "</select>")
+		if got := strings.Contains(form, " selected"); got != (want != "") || !strings.Contains(form, `"`+want+`"`) {
+			t.Errorf("%s is guessed %v, want %q", input, got, want)
+		}
+	}
+}
+
+// TestMappedPasswords checks that neither the preview nor the dry run shows if a line has the
+// password of the account that it updates.
+func TestMappedPasswords(t *testing.T) {
+	d := open(t, "memory:")
+	at := d.upload(http.StatusSeeOther, "people.csv", "name,clear_password\nAnn,"+goodPassword+"\n", "type", "user")
+	d.waitForJob(at)
+	d.waitForJob(d.do(http.StatusSeeOther, "/console/import", "from", filepath.Base(at)))
+	for _, typed := range []string{goodPassword, "another long password"} {
+		at := d.sendFile(http.StatusSeeOther, "people.csv", "name,clear_password\nAnn,"+typed+"\n", "type", "user", "on_duplicate", "update")
+		d.wantText(d.do(http.StatusOK, at), "0 would be created, 1 updated, 0 left unchanged")
+		d.wantText(d.waitForJob(d.do(http.StatusSeeOther, at, "c-0", "name", "c-1", "clear_password", "do", "dry")), "0 would be created, 1 updated, 0 left unchanged")
+	}
+}
+
+// TestLongRow checks that the page says so if the first account is too long for the preview.
+func TestLongRow(t *testing.T) {
+	d := open(t, "memory:")
+	page := d.do(http.StatusOK, d.sendFile(http.StatusSeeOther, "x.csv", "name,bio\nAnn,"+strings.Repeat("x", 2<<20)+"\n"))
+	d.wantText(page, "The first account is too long to be shown")
+}
+
+// TestSecondClick checks that other requests wait while a dry run begins, and then find its job.
+func TestSecondClick(t *testing.T) {
+	var p pendingUploads
+	id := p.add(upload{}, recordkey.Key{}, time.Now())
+	_, err := p.begin(id, func(upload) (admin.Job, error) {
+		if p.mu.TryLock() {
+			p.mu.Unlock()
+			t.Error("another request does not wait")
+		}
+		return admin.Job{ID: "job"}, nil
+	})
+	must(t, err)
+	if j, err := p.begin(id, nil); j.ID != "job" || !errors.Is(err, admin.ErrJobExists) {
+		t.Errorf("the second click leads to %v, %v", j, err)
 	}
 }
 

@@ -161,7 +161,7 @@ func TestCreateAndDelete(t *testing.T) {
 }
 
 // TestLinkedAccounts checks that identities at other providers are shown by their labels and can be
-// removed, but not typed.
+// removed, but not typed, and that a list leaves them out.
 func TestLinkedAccounts(t *testing.T) {
 	sc := testSchema()
 	sc.Types["user"].Fields["links"] = schema.Field{Role: schema.RoleSecondary, Many: 5, Typed: new(false)}
@@ -176,6 +176,7 @@ func TestLinkedAccounts(t *testing.T) {
 	const at = "/console/types/user/u1"
 	body := d.do(http.StatusOK, at)
 	d.wantText(body, "Linked accounts Example ID")
+	d.wantNoText(d.do(http.StatusOK, "/console/types/user"), "abab")
 	if strings.Contains(body, `name="links"`) {
 		t.Error("an identity can be typed")
 	}

@@ -146,7 +146,7 @@ type upload struct {
 
 // options returns how to import the upload.
 func (u upload) options(dry bool) transfer.ImportOptions {
-	o := transfer.ImportOptions{Type: u.Type, CSV: u.CSV, OnDuplicate: u.Duplicate, DryRun: dry}
+	o := transfer.ImportOptions{Type: u.Type, CSV: u.CSV, OnDuplicate: u.Duplicate, DryRun: dry, HidePasswords: true}
 	for name, to := range u.Columns {
 		if to == "" {
 			o.Ignore = append(o.Ignore, name)

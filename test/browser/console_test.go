@@ -351,7 +351,7 @@ func (d *console) viewPages() {
 	d.visit("/console/schema")
 	d.onPage("Schema", "email and name: no value fits both (proved)", "MiB")
 	d.visit("/console/status")
-	d.until("waiting for the figures", `String(document.body.innerText.includes("Append-only") || document.body.innerText.includes("State at"))`, "true")
+	d.until("waiting for the figures", `String(document.body.innerText.includes("Append-only") || document.body.innerText.includes("Read "))`, "true")
 	d.onPage("Status", "In the last seven days")
 }
 
