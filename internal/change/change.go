@@ -163,8 +163,8 @@ const OwnFields = 6
 // maxFacets limits the facets of an entry of an open type.
 const maxFacets = 10_000
 
-// Room for lost values in an entry that is as large as it may be: a repair that moves a value to
-// ~lost:FIELD makes the entry slightly larger, and an export of it must still be importable.
+// Room for lost values in an entry of the maximum size: a repair that moves a value to ~lost:FIELD
+// makes the entry slightly larger, and an export of it must still be importable.
 const (
 	lostFields = 100
 	lostBytes  = 64 << 10

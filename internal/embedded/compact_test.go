@@ -398,8 +398,9 @@ func compactionRequested(s *Store) bool {
 	return len(s.engine.current.compact) > 0
 }
 
-// TestExpiredAtOpen checks that changes are not lost, nor the file refused later, if the disk is
-// full when a store is opened that would rewrite its file and remove what has expired.
+// TestExpiredAtOpen opens a store on a full disk, so that it can neither rewrite its file nor save
+// the removal of what has expired. No change may be lost, and the file must still be accepted
+// later.
 func TestExpiredAtOpen(t *testing.T) {
 	for _, change := range []string{"HSET k new v", "ZADD k 0 new"} {
 		for _, step := range []string{"create", "write"} {

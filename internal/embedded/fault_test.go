@@ -365,7 +365,7 @@ func TestReadWaits(t *testing.T) {
 }
 
 // TestLazy checks that a lazy change is answered before it is in the file, does not make readers
-// wait, and gets there with the next change.
+// wait, and is written with the next change.
 func TestLazy(t *testing.T) {
 	s, syncs := openCounting(t, file(t))
 	do(t, s.Client(), "SET k v")

@@ -88,8 +88,8 @@ func TestSocketPackets(t *testing.T) {
 	}
 }
 
-// TestCloseRemovesTornWrite checks that a change that was refused is taken back when the store is
-// closed, if that was not possible before.
+// TestCloseRemovesTornWrite checks that a refused change is removed from the file when the store is
+// closed, if it could not be removed before.
 func TestCloseRemovesTornWrite(t *testing.T) {
 	failing := false
 	s := openDisk(t, file(t), &testDisk{before: func(step string) error {

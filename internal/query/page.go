@@ -193,7 +193,7 @@ const (
 
 // RetiredPage returns up to want of the records that Retired yields, after a continuation, or from
 // the start if after is "". next is the continuation for the rest, or "" at the end. A page may
-// have fewer records, or none, if few of many keys are of retired UIDs.
+// have fewer records, or none, if only a few of many keys belong to retired UIDs.
 func (rd *Reader) RetiredPage(ctx context.Context, t *change.Type, after string, want int) (found []store.Record, next string, err error) {
 	at, err := parseBookmark(after, false)
 	if err != nil {

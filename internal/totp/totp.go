@@ -1,5 +1,5 @@
 // Package totp computes and judges the time-based one-time passwords of RFC 6238: six digits, a new
-// code every 30 seconds, HMAC-SHA-1, which is what authenticator apps implement. It keeps nothing.
+// code every 30 seconds, HMAC-SHA-1, which is what authenticator apps implement. It keeps no state.
 // To refuse a code that was used before, its caller must store the step that Match returns.
 package totp
 
