@@ -78,8 +78,8 @@ func (e *ReadError) Unwrap() error { return e.Err }
 //
 // With DuplicateUpdate, a line updates the entry with its UID or, without a UID, the entry with its
 // identifiers. The facets of the line are added to those of the entry or replace them, and a
-// tertiary record in the line replaces the entry's. A different password has the effect of
-// SetPassword, and disabled that of Disable: PasswordChanged is now, tokens become void, failed
+// tertiary record in the line replaces the entry's. A different password has the same effect as
+// SetPassword, and disabled the same as Disable: PasswordChanged is now, tokens become void, failed
 // logins are forgotten, and events are reported. A password that an earlier import set does not
 // count as different, even if a login has replaced its hash since. A password that was set in this
 // store, not by an import, stays unless password_changed of the line is later. The dates in the
