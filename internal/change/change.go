@@ -394,7 +394,7 @@ func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value
 		return Invalid(field, "name", "a password cannot be set as a facet; use SetPassword")
 	}
 	if t.Schema.Fields[field].HasAddresses() && v.Codec() == schema.CodecText {
-		v = schema.Text(strings.TrimSpace(v.Text())) // the address is also what is mailed to
+		v = schema.Text(strings.TrimSpace(v.Text())) // mail is sent to the stored text
 	}
 	wire := v.Wire()
 	if old, had := was[field]; !had || old != wire {

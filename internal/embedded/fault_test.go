@@ -162,8 +162,8 @@ func TestFaultInBulk(t *testing.T) {
 	}
 }
 
-// TestReplacedFile checks that no change is written to a file that has lost its name, and that none
-// overwrites the file that took its place.
+// TestReplacedFile checks that no change is written to a file that has lost its name, and that no
+// change overwrites the file that took its place.
 func TestReplacedFile(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "SET old v")

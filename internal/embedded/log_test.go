@@ -169,7 +169,7 @@ func TestMovedFrames(t *testing.T) {
 }
 
 // TestTornWrite checks that what a crash left of the last write is ignored and then replaced,
-// however much it is, and that a write that is whole stays.
+// however much it is, and that a complete write stays.
 func TestTornWrite(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -277,8 +277,8 @@ func TestFailedWriteIsReplaced(t *testing.T) {
 	}
 }
 
-// TestJournalMakesTheSameRecords checks that the changes in a file make the records in memory,
-// whatever the commands, and that rewriting all records does so as well.
+// TestJournalMakesTheSameRecords checks that the changes in a file yield the records in memory,
+// whatever the commands, and that a rewritten file does so as well.
 func TestJournalMakesTheSameRecords(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {

@@ -281,9 +281,9 @@ func randomCommand(r *rand.Rand) []string {
 }
 
 // TestPowerLoss ends a process at any step by a power failure or a kill: while changes are made,
-// the file is rewritten, one of JSON lines is brought over, or a store is opened after an earlier
-// end. The store that is opened on what was left has all changes that were answered, and the one
-// that was being made wholly or not at all.
+// the file is rewritten, a file of JSON lines is converted, or a store is opened after an earlier
+// end. The store that is opened afterwards has all changes that were answered, and the unfinished
+// one completely or not at all.
 func TestPowerLoss(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files are not renamed there")

@@ -209,7 +209,7 @@ func TestNobodyFillsTheQueue(t *testing.T) {
 }
 
 // TestActorsLeaveRoom checks that an actor gets as many places as it leaves free, and that however
-// many actors take all they get, another one gets a place.
+// many actors take all the places they can get, another one still gets a place.
 func TestActorsLeaveRoom(t *testing.T) {
 	for lane := range laneCount {
 		for actors := 1; actors <= 5; actors++ {

@@ -36,7 +36,7 @@ func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int)
 		found, err = rd.filter(ctx, s, *s.one)
 		return found, "", err
 	}
-	var rest bookmark // where the listing continues, unless the walk comes to its end
+	var rest bookmark // where the listing continues, unless the walk reaches its end
 	more := true
 	size := func() int { return s.batch(want - len(found)) }
 	// Scan more keys than want, because most of them may belong to other types.

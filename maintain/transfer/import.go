@@ -374,8 +374,8 @@ func (im *importer) run(ctx context.Context) error {
 }
 
 // startBatches reads batches, prepares them and starts them, several at once. It returns an error
-// only if the input could not be read. It starts no more when ctx ends; what it has started goes on
-// until finishing ends.
+// only if the input could not be read. When ctx ends, it starts no more batches; those that it has
+// started continue until finishing ends.
 func (im *importer) startBatches(ctx, finishing context.Context, started chan<- *batch, finished <-chan *batch) error {
 	var unfinished []*batch // of the started ones
 	concurrent := 1         // the first batch stores the schema, which faster writes require

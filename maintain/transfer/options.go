@@ -92,8 +92,8 @@ type Report struct {
 	Held    int64 `json:"held,omitzero"`
 	Retired int64 `json:"retired,omitzero"`
 
-	// NoPassword counts entries that were created or updated and have no password, and NoIdentifier
-	// created entries that have no secondary facet, so that nobody can log in to them.
+	// NoPassword counts entries that were created or updated and have no password. NoIdentifier
+	// counts created entries that have no secondary facet, so that nobody can log in to them.
 	NoPassword   int64 `json:"without_password,omitzero"`
 	NoIdentifier int64 `json:"without_identifier,omitzero"`
 	// SecondFactor and RequiredAction count accounts whose product requires a second factor, or an
