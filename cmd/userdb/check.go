@@ -95,8 +95,8 @@ type checkSummary struct {
 	choices []recordkey.Key // keys of entries that share an identifier; nil if none do
 }
 
-// nothingThere reports whether the hint of the check leads to no record at all, neither of an entry
-// nor damaged.
+// nothingThere reports whether the hint of the check leads to no record at all, neither to an entry
+// nor to a damaged record.
 func (c *checkSummary) nothingThere() bool {
 	return c.missing != nil && c.Errors+c.Problems+c.Repaired == 1
 }

@@ -150,14 +150,15 @@ func TestOperatorFactors(t *testing.T) {
 }
 
 // TestFactorKeysMissing checks that a service does not start, and makes no new key, if the key that
-// encrypted the second factors of its store is missing, and that it does once they are removed.
+// encrypted the second factors of its store is missing, and that it does both once the factors are
+// removed.
 func TestFactorKeysMissing(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		enrolAlice(t)
 		file := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:") + ".keys"
 		right, err := os.ReadFile(file)
 		must(t, err)
-		// It fails after the keys were checked and made.
+		// This fails, but only after the keys were checked and made.
 		const serve = "serve --listen 127.0.0.1:0 --operators-factor --console=false --passkey-rp x.example --passkey-origin https://x.example"
 		for _, tt := range []struct{ what, keys, args, want string }{
 			{"the right key", string(right), serve, "--operators-factor is for the console"},

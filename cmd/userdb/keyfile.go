@@ -84,8 +84,9 @@ func parseKeys(text string) (keys [][]byte, err error) {
 }
 
 // checkKeys returns an error if the store has second factors and the keys that encrypt them are
-// missing: a service would make or use another key, and no app would work any more. A server whose
-// service has no keys gets a warning: the programs that use factors may be others.
+// missing: a service would make or use another key, and no app would work any more. If the store is
+// not a file and no keys are given, checkKeys only prints a warning, because other programs may be
+// the ones that use factors.
 func (s *session) checkKeys(ctx context.Context) error {
 	missing, err := admin.FactorKeysMissing(ctx, s.db)
 	if err != nil || !missing {

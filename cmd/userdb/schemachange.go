@@ -186,7 +186,7 @@ entries up to that. Other programs go on meanwhile: see 'userdb help schema appl
 	return c
 }
 
-// noteOverlaps prints which other identifiers can have a value of a new one.
+// noteOverlaps prints which other identifiers can have the same value as a new one.
 func (s *session) noteOverlaps(t schema.Type, field string) error {
 	if s.JSON {
 		return nil

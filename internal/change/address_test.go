@@ -7,7 +7,7 @@ import (
 )
 
 // TestAddressWithoutSpace checks that a mail address is stored without white space around it, since
-// it is also what is mailed to, and that other facets are stored as they are.
+// mail is sent to the stored text, and that other facets are stored as they are.
 func TestAddressWithoutSpace(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
 	email := typ.Schema.Fields["email"]

@@ -163,8 +163,8 @@ const OwnFields = 6
 // maxFacets limits the facets of an entry of an open type.
 const maxFacets = 10_000
 
-// Room for lost values in an entry that is as large as it may be: a repair that moves a value to
-// ~lost:FIELD makes the entry slightly larger, and an export of it must still be importable.
+// Room for lost values in an entry of the maximum size: a repair that moves a value to ~lost:FIELD
+// makes the entry slightly larger, and an export of it must still be importable.
 const (
 	lostFields = 100
 	lostBytes  = 64 << 10
@@ -394,7 +394,7 @@ func (t *Type) EncodeFacet(wires map[string]string, field string, v schema.Value
 		return Invalid(field, "name", "a password cannot be set as a facet; use SetPassword")
 	}
 	if t.Schema.Fields[field].HasAddresses() && v.Codec() == schema.CodecText {
-		v = schema.Text(strings.TrimSpace(v.Text())) // the address is also what is mailed to
+		v = schema.Text(strings.TrimSpace(v.Text())) // mail is sent to the stored text
 	}
 	wire := v.Wire()
 	if old, had := was[field]; !had || old != wire {

@@ -56,7 +56,8 @@ func (t *Type) completeFurther(old store.Record, facets, own map[string]string) 
 	return own
 }
 
-// aboutValues reports whether a record has further values, or attributes of a facet that was one.
+// aboutValues reports whether a record has further values, the label of a facet, or the mark of a
+// facet that is not verified.
 func aboutValues(r store.Record) bool {
 	for name, text := range r.Fields {
 		if store.IsFurther(name) || store.FieldOfLabel(name) != "" ||

@@ -93,8 +93,8 @@ func TestUniqueTexts(t *testing.T) {
 	}
 }
 
-// TestRepairOfUntyped checks that an entry that loses a value keeps it in fields that are not
-// concerned.
+// TestRepairOfUntyped checks that an entry that loses a value keeps it in the fields that the loss
+// does not affect.
 func TestRepairOfUntyped(t *testing.T) {
 	typ := untypedType(t)
 	old := record("email", "v", "ext", "v", "~also:name:v", "1 - -", "name", "n")

@@ -154,8 +154,8 @@ type boundedConn struct {
 	refusal string // the error that was the first thing read, until something else is read
 }
 
-// Write implements net.Conn. A server that refuses a connection says so and closes it, which the
-// error of the next write would hide.
+// Write implements net.Conn. A server that refuses a connection says why and closes it. If a write
+// fails after that, the error includes the reason.
 func (b *boundedConn) Write(p []byte) (int, error) {
 	n, err := b.Conn.Write(p)
 	if err != nil && !b.read && b.Conn.SetReadDeadline(time.Now().Add(100*time.Millisecond)) == nil {
@@ -255,7 +255,7 @@ func tlsDialer(dial redis.DialHook, t *tls.Config, limit time.Duration) redis.Di
 		if err := secure.HandshakeContext(ctx); err != nil {
 			conn.Close()
 			if _, plain := errors.AsType[tls.RecordHeaderError](err); plain || errors.Is(err, context.DeadlineExceeded) {
-				// The caller must not take the limit of the handshake for its own.
+				// The caller must not mistake the time limit of the handshake for its own.
 				err = fmt.Errorf("%w (%v)", errHandshake, err)
 			}
 			return nil, err

@@ -21,8 +21,8 @@ func badURL(format string, args ...any) error {
 }
 
 // parseOptions parses a URL with a function of go-redis. It parses the TLS parameters itself,
-// because go-redis does not know them. It refuses URLs in which go-redis would see another server
-// or another password than the user meant.
+// because go-redis does not know them. It refuses URLs in which go-redis would see a different
+// server or password than the user meant.
 func parseOptions[T any](text string, parse func(string) (*T, error)) (*T, *tls.Config, error) {
 	u, err := url.Parse(text)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package csvtext reads and writes cells of CSV where package encoding/csv does not suffice. It
-// tells cells in quotes from others, reads and writes cells that a spreadsheet must take for text,
-// and makes cells harmless that a spreadsheet would run as formulas.
+// distinguishes quoted cells from others, reads and writes cells that a spreadsheet must treat as
+// text, and disarms cells that a spreadsheet would run as formulas.
 package csvtext
 
 import (
@@ -20,14 +20,14 @@ type Cell struct {
 
 // The errors of Split.
 var (
-	ErrQuote = errors.New("a quote at a wrong place")
+	ErrQuote = errors.New("a quote in the wrong place")
 	ErrOpen  = errors.New("a cell whose quote is not closed")
 )
 
-// Split returns the cells of a row that a csv.Reader has read, with the line breaks in quotes as
-// they are. It also reads ="TEXT", the bare form in which programs write a text that a spreadsheet
-// must not convert; that is then the text of the cell. If trim is set, white space before a cell is
-// left out. The error is ErrOpen if the last cell may continue on the next line, else ErrQuote.
+// Split returns the cells of a row that a csv.Reader has read, with line breaks inside quotes
+// unchanged. It also reads a cell of the form ="TEXT", in which programs write a text that a
+// spreadsheet must not convert, and returns it unchanged. If trim is set, white space before a cell
+// is left out. The error is ErrOpen if the last cell may continue on the next line, else ErrQuote.
 func Split(row string, delimiter rune, trim bool) (cells []Cell, err error) {
 	for strings.HasPrefix(row, "\n") || strings.HasPrefix(row, "\r\n") { // a csv.Reader skips them
 		_, row, _ = strings.Cut(row, "\n")
@@ -114,7 +114,7 @@ func UnwrapText(cell string) string {
 	return strings.ReplaceAll(cell[2:len(cell)-1], `""`, `"`)
 }
 
-// WrapText returns a cell that UnwrapText turns into text, and that is no guarded number.
+// WrapText returns a cell that UnwrapText turns into text, and that is not a guarded number.
 func WrapText(text string) string {
 	if UnwrapText(text) == text && !IsGuardedNumber(text) {
 		return text
@@ -124,8 +124,8 @@ func WrapText(text string) string {
 
 var guardedNumber = regexp.MustCompile(`^'[+-]?\d[\d .()/-]*$`)
 
-// IsGuardedNumber reports whether a cell is a number, such as that of a telephone, after the
-// apostrophe by which a spreadsheet takes it for a text.
+// IsGuardedNumber reports whether a cell is a number, such as a telephone number, after an
+// apostrophe that makes a spreadsheet treat it as text.
 func IsGuardedNumber(cell string) bool {
 	return strings.HasPrefix(cell, "'") && guardedNumber.MatchString(cell)
 }

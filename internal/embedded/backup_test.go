@@ -49,7 +49,7 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// TestBackupWhileWriting checks that each copy of a file in use is whole and not older than what
+// TestBackupWhileWriting checks that each copy of a file in use is whole and has every change that
 // was answered before.
 func TestBackupWhileWriting(t *testing.T) {
 	s := open(t, file(t))
@@ -125,8 +125,8 @@ func (f *growingFile) Stat() (os.FileInfo, error) {
 	return f.memoryFile.Stat()
 }
 
-// TestCopyOfGrowingFile checks that a file to which another process writes while it is opened is
-// not taken for damaged.
+// TestCopyOfGrowingFile checks that a file is not considered damaged if another process writes to
+// it while it is opened.
 func TestCopyOfGrowingFile(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "SET a v")
@@ -154,8 +154,8 @@ type shortenedFile struct {
 
 func (f shortenedFile) Stat() (os.FileInfo, error) { return memoryInfo{size: f.size}, nil }
 
-// TestCopyOfShortenedFile checks that a file from which a change is taken back while it is opened
-// is not taken for damaged, wherever it ends now.
+// TestCopyOfShortenedFile checks that a file is not considered damaged if a change is removed from
+// it while it is opened, wherever it then ends.
 func TestCopyOfShortenedFile(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "SET a v")
@@ -281,8 +281,8 @@ func TestSalvageLegacy(t *testing.T) {
 	}
 }
 
-// TestSalvageForged checks that salvage takes no text of a record for a frame, whatever else is
-// damaged.
+// TestSalvageForged checks that salvage never mistakes text of a record for a frame, whatever else
+// is damaged.
 func TestSalvageForged(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "HSET admin role admin", "HSET user role user")

@@ -135,8 +135,8 @@ func TestChaos(t *testing.T) {
 
 func (c *chaos) key(i int) string { return fmt.Sprint("counter/", i) }
 
-// serveForAWhile runs a process that has the file, on a disk that is in one of some states at a
-// time, and then kills or stops it.
+// serveForAWhile runs a process that has the file, on a disk that changes between the given states,
+// and then kills or stops it.
 func serveForAWhile(ctx context.Context, t *testing.T, path string, disk ...string) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), servingEnv+"="+path)

@@ -318,7 +318,7 @@ func rangeByLex(d *data, args []string, reverse bool) any {
 	return found
 }
 
-// countByLex carries out ZLEXCOUNT, on a set whose scores are all the same.
+// countByLex implements ZLEXCOUNT, for zsets whose scores are all equal.
 func countByLex(d *data, args []string) any {
 	from, ok1 := parseLex(args[1])
 	to, ok2 := parseLex(args[2])

@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// TestCompactForgets checks that nothing of deleted records is in the file after Compact, nor after
-// a start that finds more than half of the file free.
+// TestCompactForgets checks that the file contains nothing of deleted records after Compact, or
+// after an Open that finds more than half of the file free.
 func TestCompactForgets(t *testing.T) {
 	secret := strings.Repeat("secret", 500)
 	for name, compact := range map[string]func(*Store) *Store{
@@ -351,8 +351,8 @@ func testClock(t *testing.T) (ctx context.Context, forward func(time.Duration)) 
 	return ctx, func(d time.Duration) { now.Add(d.Milliseconds()) }
 }
 
-// TestCompactForgetsExpiredMeanwhile checks that nothing is left of what has expired if a write
-// that began earlier ends while Compact waits.
+// TestCompactForgetsExpiredMeanwhile checks that nothing is left of expired records if a write that
+// began earlier ends while Compact waits.
 func TestCompactForgetsExpiredMeanwhile(t *testing.T) {
 	ctx, forward := testClock(t)
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -398,8 +398,9 @@ func compactionRequested(s *Store) bool {
 	return len(s.engine.current.compact) > 0
 }
 
-// TestExpiredAtOpen checks that changes are not lost, nor the file refused later, if the disk is
-// full when a store is opened that would rewrite its file and remove what has expired.
+// TestExpiredAtOpen opens a store on a full disk, so that it can neither rewrite its file nor save
+// the removal of what has expired. No change may be lost, and the file must still be accepted
+// later.
 func TestExpiredAtOpen(t *testing.T) {
 	for _, change := range []string{"HSET k new v", "ZADD k 0 new"} {
 		for _, step := range []string{"create", "write"} {

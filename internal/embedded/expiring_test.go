@@ -162,8 +162,9 @@ func TestFloodInOneNamespace(t *testing.T) {
 	}
 }
 
-// TestGuessesAtAccounts checks that a flood of failed logins removes the failures at an account and
-// those at an identifier that nobody has at the same moment, and no others of the account.
+// TestGuessesAtAccounts checks that a flood of failed logins removes, at the same moment, the
+// failures at an account and those at an identifier that nobody has, but no other counters of the
+// account.
 func TestGuessesAtAccounts(t *testing.T) {
 	defer func(old [numClasses]int) { classLimits = old }(classLimits)
 	classLimits[guessCounter] = 100
@@ -209,7 +210,7 @@ func TestGuessesAtAccounts(t *testing.T) {
 }
 
 // TestOwners checks that histories and tokens count as those of strangers while their entry does
-// not exist, however it came to exist or ceased to, and after a file is read again.
+// not exist, whichever command creates or removes the entry, and also after the file is read again.
 func TestOwners(t *testing.T) {
 	path := file(t)
 	s := open(t, path)

@@ -162,8 +162,8 @@ func TestFaultInBulk(t *testing.T) {
 	}
 }
 
-// TestReplacedFile checks that no change is written to a file that has lost its name, and that none
-// overwrites the file that took its place.
+// TestReplacedFile checks that no change is written to a file that has lost its name, and that no
+// change overwrites the file that took its place.
 func TestReplacedFile(t *testing.T) {
 	s := open(t, file(t))
 	do(t, s.Client(), "SET old v")
@@ -365,7 +365,7 @@ func TestReadWaits(t *testing.T) {
 }
 
 // TestLazy checks that a lazy change is answered before it is in the file, does not make readers
-// wait, and gets there with the next change.
+// wait, and is written with the next change.
 func TestLazy(t *testing.T) {
 	s, syncs := openCounting(t, file(t))
 	do(t, s.Client(), "SET k v")

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestOldFile checks what becomes of a file that is already where the file of JSON lines is kept.
+// TestOldFile checks what happens to a file that already has the name under which the file of JSON
+// lines is kept.
 func TestOldFile(t *testing.T) {
 	other := encoded(t, someRecords()[:2])
 	for _, tt := range []struct {
@@ -126,7 +127,7 @@ func TestFileAppears(t *testing.T) {
 	}
 }
 
-// TestLeftFiles checks that a store that is opened removes what a process that was killed left.
+// TestLeftFiles checks that opening a store removes the files that a killed process left.
 func TestLeftFiles(t *testing.T) {
 	path := file(t)
 	s := open(t, path)

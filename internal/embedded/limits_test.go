@@ -43,7 +43,8 @@ func TestLimitsAsRedis(t *testing.T) {
 	}
 }
 
-// TestSocketPackets sends commands as no client of ours does.
+// TestSocketPackets sends what our own clients never send: several commands at once, and a command
+// that names a call of the serving process.
 func TestSocketPackets(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "f"))
 	do(t, s.Client(), "SET k v")
@@ -78,7 +79,7 @@ func TestSocketPackets(t *testing.T) {
 	if got := lines(16); got[0] != "+PONG" || got[1] != "*3" || got[8] != "+PONG" || got[9] != "*3" {
 		t.Errorf("got %q, want all four answered in turn", got)
 	}
-	// The calls of this process have no names there.
+	// A client of the socket cannot name calls of this process.
 	call := &call{}
 	s.engine.calls.Store("x", call)
 	name := tagMark + "x\x00SET"
@@ -88,8 +89,8 @@ func TestSocketPackets(t *testing.T) {
 	}
 }
 
-// TestCloseRemovesTornWrite checks that a change that was refused is taken back when the store is
-// closed, if that was not possible before.
+// TestCloseRemovesTornWrite checks that a refused change is removed from the file when the store is
+// closed, if it could not be removed before.
 func TestCloseRemovesTornWrite(t *testing.T) {
 	failing := false
 	s := openDisk(t, file(t), &testDisk{before: func(step string) error {

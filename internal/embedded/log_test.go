@@ -82,7 +82,8 @@ func readLog(data []byte) (map[string]string, error) {
 // corruptions is the number of damaged files that TestCorruptions reads.
 const corruptions = 20_000
 
-// TestCorruptions damages a file in many ways. It is refused, or has exactly the same records.
+// TestCorruptions damages a file in many ways. The file is refused, or has exactly the same
+// records.
 func TestCorruptions(t *testing.T) {
 	whole, want := closedFile(t)
 	if got, err := readLog(whole); err != nil || !reflect.DeepEqual(got, want) {
@@ -168,7 +169,7 @@ func TestMovedFrames(t *testing.T) {
 }
 
 // TestTornWrite checks that what a crash left of the last write is ignored and then replaced,
-// however much it is, and that a write that is whole stays.
+// however much it is, and that a complete write stays.
 func TestTornWrite(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -209,8 +210,8 @@ func TestTornWrite(t *testing.T) {
 	}
 }
 
-// TestSettled checks that what a process that was killed wrote last is known to be durable once
-// another one has opened the file, so that damage to it is no longer taken for a torn write.
+// TestSettled checks that the last write of a killed process is known to be durable once another
+// process has opened the file, so that damage to it is no longer mistaken for a torn write.
 func TestSettled(t *testing.T) {
 	path := file(t)
 	s := open(t, path)
@@ -276,8 +277,8 @@ func TestFailedWriteIsReplaced(t *testing.T) {
 	}
 }
 
-// TestJournalMakesTheSameRecords checks that the changes in a file make the records in memory,
-// whatever the commands, and that rewriting all records does so as well.
+// TestJournalMakesTheSameRecords checks that the changes in a file yield the records in memory,
+// whatever the commands, and that a rewritten file does so as well.
 func TestJournalMakesTheSameRecords(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {

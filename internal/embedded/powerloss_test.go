@@ -74,7 +74,8 @@ func resized(b []byte, size int) []byte {
 }
 
 // A diskState says what is durable in one directory: sectors of files, and names. A power failure
-// leaves all that was synced, and of the rest any sectors, and the first of the changes of names.
+// leaves everything that was synced and any of the other sectors. Of the other changes of names, it
+// leaves the first few, all or none.
 type diskState struct {
 	random  *rand.Rand
 	names   map[string]*inode
@@ -246,7 +247,8 @@ func (f *lossFile) Sync() error {
 		return err
 	}
 	defer f.disk.mu.Unlock()
-	// If the disk does not even take back what failed, a crash may bring it back: see ErrUnsaved.
+	// If the removal of a failed write fails as well, a crash may bring the write back: see
+	// ErrUnsaved.
 	if f.disk.failed = f.disk.lossy && !f.disk.failed && f.disk.random.IntN(6) == 0; f.disk.failed {
 		f.durable = f.lose(f.disk.random)
 		f.dirty, f.sizes = map[int][][]byte{}, nil
@@ -279,9 +281,9 @@ func randomCommand(r *rand.Rand) []string {
 }
 
 // TestPowerLoss ends a process at any step by a power failure or a kill: while changes are made,
-// the file is rewritten, one of JSON lines is brought over, or a store is opened after an earlier
-// end. The store that is opened on what was left has all changes that were answered, and the one
-// that was being made wholly or not at all.
+// the file is rewritten, a file of JSON lines is converted, or a store is opened after an earlier
+// end. The store that is opened afterwards has all changes that were answered, and the unfinished
+// one completely or not at all.
 func TestPowerLoss(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files are not renamed there")

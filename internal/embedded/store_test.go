@@ -43,7 +43,7 @@ func closeStore(t testing.TB, s *Store) {
 
 func file(t testing.TB) string { return filepath.Join(t.TempDir(), "new", "userdb.jsonl") }
 
-// onDisk reads the records of the file as another process would, in the form of the dump command.
+// onDisk reads the records of the file as another process would, in the form that dump returns.
 func onDisk(t testing.TB, path string) map[string]string {
 	t.Helper()
 	s := &Store{disk: osDisk{}, path: path}

@@ -369,7 +369,7 @@ func (p *Pool) ahead(l *lane) time.Duration {
 	first := 0
 	for i := range p.lanes {
 		jobs := p.lanes[i].jobs
-		// As the lanes take turns, only one more job of another lane comes first than of this one.
+		// The lanes take turns, so at most l.jobs+1 jobs of each other lane run first.
 		first += min(jobs, l.jobs+1)
 	}
 	waiting := min(p.jobs()-p.workers, first)

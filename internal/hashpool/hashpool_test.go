@@ -209,7 +209,7 @@ func TestNobodyFillsTheQueue(t *testing.T) {
 }
 
 // TestActorsLeaveRoom checks that an actor gets as many places as it leaves free, and that however
-// many actors take all they get, another one gets a place.
+// many actors take all the places they can get, another one still gets a place.
 func TestActorsLeaveRoom(t *testing.T) {
 	for lane := range laneCount {
 		for actors := 1; actors <= 5; actors++ {
@@ -350,13 +350,13 @@ func TestAverageForgetsSlowJob(t *testing.T) {
 }
 
 // TestLateJobsAreRefusedAtOnce has jobs become slower while others wait. Those that can no longer
-// end before their deadlines are refused as soon as that shows, not at their deadlines, and the
+// end before their deadlines are refused as soon as that is clear, not at their deadlines, and the
 // others run.
 func TestLateJobsAreRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(1)
 		defer p.Close()
-		flood(t, p, 1)() // so that the pool takes jobs of a second for granted
+		flood(t, p, 1)() // so that the pool expects a job to take a second
 		begin := time.Now()
 		go func() { _ = p.Do(t.Context(), Caller{}, func() { time.Sleep(17 * time.Second) }) }()
 		synctest.Wait()

@@ -36,7 +36,7 @@ func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int)
 		found, err = rd.filter(ctx, s, *s.one)
 		return found, "", err
 	}
-	var rest bookmark // where the listing continues, unless the walk comes to its end
+	var rest bookmark // where the listing continues, unless the walk reaches its end
 	more := true
 	size := func() int { return s.batch(want - len(found)) }
 	// Scan more keys than want, because most of them may belong to other types.
@@ -193,7 +193,7 @@ const (
 
 // RetiredPage returns up to want of the records that Retired yields, after a continuation, or from
 // the start if after is "". next is the continuation for the rest, or "" at the end. A page may
-// have fewer records, or none, if few of many keys are of retired UIDs.
+// have fewer records, or none, if only a few of many keys belong to retired UIDs.
 func (rd *Reader) RetiredPage(ctx context.Context, t *change.Type, after string, want int) (found []store.Record, next string, err error) {
 	at, err := parseBookmark(after, false)
 	if err != nil {

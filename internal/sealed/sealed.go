@@ -1,5 +1,5 @@
 // Package sealed encrypts the secrets of second factors, with AES-256-GCM and keys that the program
-// gives. A key has an identifier, which is derived from it and stored with what it encrypts, so
+// provides. A key has an identifier, which is derived from it and stored with what it encrypts, so
 // that old keys can decrypt while a new one encrypts.
 package sealed
 
@@ -23,7 +23,7 @@ const KeySize = 32
 var ErrKey = errors.New("none of the keys decrypts it")
 
 // errDamaged means that a text was changed, or sealed for another place.
-var errDamaged = errors.New("a sealed text is damaged or stands in the wrong place")
+var errDamaged = errors.New("a sealed text is damaged or in the wrong place")
 
 // A Ring holds keys. The first encrypts, and all decrypt. The zero Ring has no keys.
 type Ring struct {
@@ -54,7 +54,7 @@ func New(keys [][]byte) (Ring, error) {
 		sum := sha256.Sum256(append([]byte("userdb key\x00"), k...))
 		id := hex.EncodeToString(sum[:8])
 		if r.key(id) != nil {
-			return Ring{}, fmt.Errorf("key %d is there twice", i+1)
+			return Ring{}, fmt.Errorf("key %d appears twice", i+1)
 		}
 		mac := hmac.New(sha256.New, k)
 		mac.Write([]byte("userdb derived keys"))

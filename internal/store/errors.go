@@ -68,9 +68,9 @@ func RetiredUID(field string) error {
 	return &FieldError{Err: ErrDuplicate, Field: field, Rule: RuleRetired, Reason: "it belonged to an entry that was deleted"}
 }
 
-// DuplicateOf returns the error for an SRK that another entry has and that c claims, or checks for
-// a value that it claims under another field. The error names the field under which c claims the
-// value, and does not reveal the other entry's field.
+// DuplicateOf returns the error for an SRK that another entry has. c claims that SRK, or checks it
+// because c claims its value under another field. The error names the field under which c claims
+// the value, and does not reveal the other entry's field.
 func DuplicateOf(c Change, srk recordkey.Key) error { return DuplicateField(fieldClaimed(c, srk)) }
 
 // fieldClaimed returns the field under which c claims the value of an SRK that it claims or checks.

@@ -34,7 +34,7 @@ const maxLabel = 64
 // maxPlaces limits the absolute value of a place.
 const maxPlaces = 1 << 30
 
-// A Further is one value of a secondary field, apart from the first.
+// A Further is a value of a secondary field other than the first.
 type Further struct {
 	Field     string
 	Canonical string

@@ -97,8 +97,8 @@ func HeldKeyOf(srk recordkey.Key, until time.Time) HeldKey {
 	return HeldKey{Key: srk, End: until.Add(HeldMargin).UnixMilli()}
 }
 
-// A Holding describes a value that an entry, or a tombstone, should hold because it did so in the
-// store from which it is copied.
+// A Holding describes a value that an entry, or a tombstone, should hold because it held the value
+// in the store from which it is copied.
 type Holding struct {
 	Entry recordkey.Key
 	Held
@@ -158,8 +158,8 @@ func CheckHold(ctx context.Context, e Maintenance, h Holding) error {
 	return err
 }
 
-// othersOf returns the steps that remove those SRKs of a value that name other entries that neither
-// have nor hold the value. It returns ErrDuplicate if one of these entries does.
+// othersOf returns the steps that remove the SRKs of a value that do not name the entry of h. It
+// returns ErrDuplicate if another entry that one of them names has or holds the value.
 func othersOf(ctx context.Context, e Maintenance, h Holding) (stale []Remove, err error) {
 	srks := append([]recordkey.Key{h.SRK}, h.Rivals...)
 	raw := make([]string, len(srks))

@@ -69,7 +69,7 @@ const lostPrefix = "~lost:"
 func IsLost(own string) bool { return strings.HasPrefix(own, lostPrefix) }
 
 // FieldOldSKV returns the name of the field that holds, during a schema change, the canonical value
-// of a secondary field under the old schema, so that it can still be found by that value.
+// of a secondary field under the old schema, so that the entry can still be found by it.
 func FieldOldSKV(field string) string { return "~was:" + field }
 
 // FieldVerified returns the name of the field that says which value of a facet is verified. The

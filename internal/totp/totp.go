@@ -1,5 +1,5 @@
 // Package totp computes and judges the time-based one-time passwords of RFC 6238: six digits, a new
-// code every 30 seconds, HMAC-SHA-1, which is what authenticator apps implement. It keeps nothing.
+// code every 30 seconds, HMAC-SHA-1, which is what authenticator apps implement. It keeps no state.
 // To refuse a code that was used before, its caller must store the step that Match returns.
 package totp
 
@@ -71,9 +71,10 @@ func Code(secret []byte, step int64) string {
 	return fmt.Sprintf("%0*d", digits, n%1_000_000)
 }
 
-// Match returns the step whose code was typed, and false if there is none among the steps that are
-// later than after and at most one before or after that of the time. Of several, it returns the
-// earliest. White space in the code does not count. Match takes as long whichever step matches.
+// Match returns the step whose code was typed, and reports whether there is one. It accepts the
+// step of the time and the one on either side, if they are later than after. If several match, it
+// returns the earliest. White space in the code does not count. Match takes equally long whichever
+// step matches.
 func Match(secret []byte, typed string, at time.Time, after int64) (step int64, ok bool) {
 	typed = strings.Join(strings.Fields(typed), "")
 	now := Step(at)

@@ -24,8 +24,8 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// TestOathtool compares a thousand codes with those of oathtool, a window of which it writes at a
-// time.
+// TestOathtool compares a thousand codes with those of oathtool, which prints a window of codes at
+// a time.
 func TestOathtool(t *testing.T) {
 	tool, err := exec.LookPath("oathtool")
 	if err != nil {

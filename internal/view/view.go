@@ -149,8 +149,8 @@ func (v *View) Tertiary(ctx context.Context, t *change.Type, op store.Op) (store
 }
 
 // releaseGuard returns the guard with which to repeat a refused change. It reports true only if the
-// change was refused because the records have another canonical form, and if it only removes
-// values, as they are stored. Removing stored values is correct under any form (I1, I2), and it
+// change was refused because the records have another canonical form, and if the change is a delete
+// or only removes stored values. Removing stored values is correct under any form (I1, I2), and it
 // resolves the case of two entries that would have the same value under this program's form.
 func (v *View) releaseGuard(ctx context.Context, t *change.Type, c store.Change, err error) (store.Guard, bool) {
 	if !IsSchemaChanged(err) || !c.Delete && (len(c.Release) == 0 || len(c.Claim)+len(c.Set) > 0) {

@@ -25,7 +25,7 @@ func (e *entry) checkPasswordHash(r *report) {
 	hash, marked := e.fields[store.FieldPassword], e.fields[factor.FieldMark] != ""
 	switch {
 	case marked && hash != "" && hash != factor.HashMarker:
-		e.add(r, factorHash, e.key, "an earlier version of the program set a password and lets the entry in by it")
+		e.add(r, factorHash, e.key, "an earlier version of the program set a password, and lets the entry in by that password alone")
 	case marked && hash == "" && apart, marked && hash == factor.HashMarker && !apart:
 		e.add(r, factorHash, e.key, "the entry has a second factor, and its password hash is incomplete")
 	case !marked && (hash == factor.HashMarker || apart):

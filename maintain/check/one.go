@@ -58,9 +58,9 @@ func (c *checker) checkOne(ctx context.Context) error {
 	return c.forEachBatch(ctx, pattern, func(ctx context.Context, keys []string) error { return c.checkRelated(ctx, keys, prks, related.srks) })
 }
 
-// publishHistory adds events to the feed that are in the histories of the entries but missing from
-// the feed. It does so only in the first round of a repair, and only if a change takes several
-// steps: otherwise no event can be missing.
+// publishHistory adds to the feed the events of the entries' histories that are missing there. It
+// does so only in the first round of a repair, and only if a change takes several steps: otherwise
+// no event can be missing.
 func (c *checker) publishHistory(ctx context.Context, prks []recordkey.Key) error {
 	if c.fix == nil || c.fix.round != roundRecords || !c.inSteps {
 		return nil

@@ -100,8 +100,8 @@ type NamespaceStatus struct {
 	Records   int64  `json:"records"`
 }
 
-// A Warning says what is wrong, what may be lost by it, and how to fix it. Codes are evicts,
-// replica, not_persistent, save_failed, append_failed, clocks, schema, schema_change,
+// A Warning says what is wrong, what may be lost because of it, and how to fix it. Codes are
+// evicts, replica, not_persistent, save_failed, append_failed, clocks, schema, schema_change,
 // schema_building and not_learned.
 type Warning struct {
 	Code string `json:"code"`

@@ -12,7 +12,7 @@ import (
 )
 
 // TestApplyFactors checks that only a change of the schema turns factors on and off, that its plan
-// names the first step, and that neither changes a record.
+// names the first step, and that no record changes.
 func TestApplyFactors(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)

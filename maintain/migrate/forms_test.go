@@ -24,8 +24,7 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// storeFirstForm stores a schema in the way of a program of the first canonical form: without a
-// version.
+// storeFirstForm stores a schema as a program of the first canonical form does: without a version.
 func (s *site) storeFirstForm(t testdb.Tester, sch schema.Schema) {
 	t.Helper()
 	for name, typ := range sch.Types {
@@ -39,8 +38,8 @@ func (s *site) storeFirstForm(t testdb.Tester, sch schema.Schema) {
 	}
 }
 
-// writeEntry writes an entry in the way of another program. canonical holds the other program's
-// canonical value for each field.
+// writeEntry writes an entry as another program does. canonical holds the other program's canonical
+// value for each field.
 func (s *site) writeEntry(t testdb.Tester, uid string, facets, canonical map[string]string) {
 	t.Helper()
 	prk := "user/uid:" + uid

@@ -254,8 +254,8 @@ func TestFirstMany(t *testing.T) {
 	})
 }
 
-// TestFirstManyInterrupted stops a process that allows several values. Other programs must go on
-// with one, and the next run must continue.
+// TestFirstManyInterrupted stops a process that allows several values. Other programs must continue
+// with one value, and the next run must complete the change.
 func TestFirstManyInterrupted(t *testing.T) {
 	one, several := userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, severalEmails)
 	eachEngine(t, func(t *testing.T, s *site) {

@@ -31,9 +31,9 @@ func (s *site) requireTexts(t *testing.T, db *userdb.DB, uid, field string, want
 	}
 }
 
-// TestMoreValues checks that many can be added to an existing store without a change of its
-// records, while a program that does not know many goes on, and that it can be removed only if no
-// entry has several values.
+// TestMoreValues checks that "many" can be added to the schema of an existing store without a
+// change of its records, while a program that does not know it goes on, and that it can be removed
+// only if no entry has several values.
 func TestMoreValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)

@@ -13,9 +13,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestApplyRetire checks that retire can be added to an existing store and removed again without a
-// change of its records, that a program that does not know retire obeys it, and that UIDs stay
-// retired.
+// TestApplyRetire checks that "retire" can be added to the schema of an existing store and removed
+// again without a change of its records, that a program that does not know "retire" obeys it, and
+// that UIDs stay retired.
 func TestApplyRetire(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)

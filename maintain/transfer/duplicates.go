@@ -169,8 +169,8 @@ func (im *importer) update(ctx, comparing context.Context, lines []*line) error 
 }
 
 // changeForLine returns the change for a line: it creates the entry or, if the line means an
-// existing entry, updates that. A different password has the effect of SetPassword and disabled
-// that of Disable; the dates in the line apply to new entries only.
+// existing entry, updates that. A different password has the same effect as SetPassword, and
+// disabled the same as Disable; the dates in the line apply to new entries only.
 func (im *importer) changeForLine(ctx context.Context, l *line, existing store.Found) (c store.Change, changed bool, err error) {
 	r := existing.Record
 	if existing.Err != nil || r.Fields == nil {

@@ -78,8 +78,8 @@ func (e *ReadError) Unwrap() error { return e.Err }
 //
 // With DuplicateUpdate, a line updates the entry with its UID or, without a UID, the entry with its
 // identifiers. The facets of the line are added to those of the entry or replace them, and a
-// tertiary record in the line replaces the entry's. A different password has the effect of
-// SetPassword, and disabled that of Disable: PasswordChanged is now, tokens become void, failed
+// tertiary record in the line replaces the entry's. A different password has the same effect as
+// SetPassword, and disabled the same as Disable: PasswordChanged is now, tokens become void, failed
 // logins are forgotten, and events are reported. A password that an earlier import set does not
 // count as different, even if a login has replaced its hash since. A password that was set in this
 // store, not by an import, stays unless password_changed of the line is later. The dates in the
@@ -374,8 +374,8 @@ func (im *importer) run(ctx context.Context) error {
 }
 
 // startBatches reads batches, prepares them and starts them, several at once. It returns an error
-// only if the input could not be read. It starts no more when ctx ends; what it has started goes on
-// until finishing ends.
+// only if the input could not be read. When ctx ends, it starts no more batches; those that it has
+// started continue until finishing ends.
 func (im *importer) startBatches(ctx, finishing context.Context, started chan<- *batch, finished <-chan *batch) error {
 	var unfinished []*batch // of the started ones
 	concurrent := 1         // the first batch stores the schema, which faster writes require

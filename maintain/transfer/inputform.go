@@ -103,7 +103,7 @@ func listName(text []byte, o ImportOptions) string {
 
 // peekText returns the text in the buffer of in, without white space at its beginning.
 func peekText(in *bufio.Reader) []byte {
-	head, _ := in.Peek(max(1, in.Buffered())) // an error comes again when the input is read
+	head, _ := in.Peek(max(1, in.Buffered())) // an error recurs when the input is read
 	return bytes.TrimLeft(head, " \t\r\n")
 }
 

@@ -18,7 +18,7 @@ func parseLine(text string) (r reading, err error) {
 	return r, err
 }
 
-// checkParse checks that a line is parsed with the same result as by encoding/json, and that a line
+// checkParse checks that parsing a line has the same result as with encoding/json, and that a line
 // that is not JSON is refused for that reason. It reports whether the line was accepted.
 func checkParse(t *testing.T, text string) (accepted bool) {
 	t.Helper()

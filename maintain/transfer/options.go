@@ -56,9 +56,9 @@ type ImportOptions struct {
 	// password.Prepared, and Pepper is the text that the form "append" appends. Empty means that
 	// hashes are of the passwords themselves.
 	Prepared, Pepper string
-	// WithoutPassword imports accounts whose password cannot be used without it: the hash is of a
-	// kind that login cannot verify, or the policy refuses the clear password. Without it such
-	// lines are refused.
+	// WithoutPassword imports an account without its password if the password cannot be used: the
+	// hash is of a kind that login cannot verify, or the policy refuses the clear password. If it
+	// is false, such lines are refused.
 	WithoutPassword bool
 	// WithoutIdentifier imports new accounts from CSV, from flat JSON and from other products even
 	// if they have no secondary facet. Nobody can log in to them. Lines of an export never need it.
@@ -70,10 +70,10 @@ type ImportOptions struct {
 	// Rejects, if not nil, receives the refused lines in the form of the input, with their numbers
 	// and the reasons, each with one call of Write. If nil, refused lines are only counted.
 	Rejects io.Writer
-	// Resume continues an interrupted import of the same input, with the same options of those that
-	// say how the input is read: Type, CSV, From, FromParams, Map, Ignore, Delimiter, Null, Split,
-	// Zone, KeepIDs, Prepared, Pepper, WithoutPassword and WithoutIdentifier. The zero ImportState
-	// starts from the beginning.
+	// Resume continues an interrupted import of the same input, with the same values of the options
+	// that say how the input is read: Type, CSV, From, FromParams, Map, Ignore, Delimiter, Null,
+	// Split, Zone, KeepIDs, Prepared, Pepper, WithoutPassword and WithoutIdentifier. The zero
+	// ImportState starts from the beginning.
 	Resume ImportState
 	// Save, if not nil, is called with the state of the import after each batch that is stored
 	// permanently.
@@ -95,8 +95,8 @@ type Report struct {
 	Held    int64 `json:"held,omitzero"`
 	Retired int64 `json:"retired,omitzero"`
 
-	// NoPassword counts entries that were created or updated and have no password, and NoIdentifier
-	// created entries that have no secondary facet, so that nobody can log in to them.
+	// NoPassword counts entries that were created or updated and have no password. NoIdentifier
+	// counts created entries that have no secondary facet, so that nobody can log in to them.
 	NoPassword   int64 `json:"without_password,omitzero"`
 	NoIdentifier int64 `json:"without_identifier,omitzero"`
 	// SecondFactor and RequiredAction count accounts whose product requires a second factor, or an

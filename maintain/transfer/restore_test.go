@@ -33,7 +33,7 @@ func (s *site) beginSession(t *testing.T, uid string) string {
 	return secret
 }
 
-// hasSession reports whether a session goes on.
+// hasSession reports whether a session is still valid.
 func (s *site) hasSession(t *testing.T, secret string) bool {
 	t.Helper()
 	_, _, err := s.Type(t, "user").Session(s.Ctx, secret)

@@ -26,7 +26,7 @@ type batch struct {
 
 	ctx     context.Context
 	endBulk func(context.Context) error // ends the bulk write of ctx
-	// comparing ends when no more passwords are to be compared, although ctx goes on.
+	// comparing ends when no more passwords are to be compared, although ctx has not ended.
 	comparing context.Context
 	// created receives one error or nil once the lines that depend on no others are done. An error
 	// ends the import.

@@ -95,7 +95,7 @@ func valuesIn(epoch int, e userdb.Entry) (all []int) {
 }
 
 // errList means that a search by a value found an entry without that value.
-var errList = errors.New("a reader sees an entry by a value that it does not have")
+var errList = errors.New("a search by a value found an entry that does not have it")
 
 // AskList asks a question about the lists of an epoch.
 func AskList(ctx context.Context, members *userdb.Type, epoch int, q ListQuestion) (a ListAnswer, err error) {

@@ -338,7 +338,7 @@ func factorVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	}
 }
 
-// passkeyVerbs returns the verbs for passkeys. They call the methods in the way of package passkey.
+// passkeyVerbs returns the verbs for passkeys. They call the methods as package passkey does.
 func passkeyVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	digest := strings.Repeat("0123456789abcdef", 4)
 	begin := func(ctx context.Context, users *userdb.Type) (session string) {

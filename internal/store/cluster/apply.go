@@ -304,8 +304,8 @@ func (a *attempt) takeOver(ctx context.Context, srk recordkey.Key, seen, want st
 	return a.e.runBool(ctx, swapScript, srk.String(), seen, want)
 }
 
-// checkFree returns an error if owner has the value of srk, or holds it after it gave it up. The
-// error depends on whether owner is another entry or the change's own entry, which has changed
+// checkFree returns an error if owner has the value of srk, or has given it up and still holds it.
+// The error depends on whether owner is another entry or the change's own entry, which has changed
 // meanwhile and may take back a value that it holds. If owner neither has nor holds the value and
 // mode is modeFence, checkFree fences it.
 func (a *attempt) checkFree(ctx context.Context, owner, srk recordkey.Key, mode string) error {

@@ -196,8 +196,8 @@ func findAny(srks []string, found *store.Found) verb {
 	}}
 }
 
-// A slowNetwork carries claims more slowly than other commands, and no command of a caller that has
-// given up.
+// A slowNetwork carries claims more slowly than other commands, and drops the commands of a caller
+// that has given up.
 type slowNetwork struct{ network }
 
 func (s *slowNetwork) ProcessHook(redis.ProcessHook) redis.ProcessHook {

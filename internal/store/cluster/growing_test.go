@@ -32,8 +32,8 @@ const (
 	indexBuilding = "~/schema/growing"
 )
 
-// updateJob returns a verb that changes the job of an entry, as a program does that has just
-// started. The program uses type t, or the new type once that is in force.
+// updateJob returns a verb that changes the job of an entry, as a program that has just started
+// does. The program uses type t, or the new type once that is in force.
 func updateJob(t *change.Type, uid, job string) verb {
 	v := updateJobAgain(t, uid, job)
 	do := v.do

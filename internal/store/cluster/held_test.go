@@ -33,7 +33,7 @@ var holding = func() *change.Type {
 	return t.WithGuard(people.Guard) // all actors have the schema that is in force
 }()
 
-// heldUntil holds when the values end that are held when a scenario begins.
+// heldUntil is the end of the holds that exist when a scenario begins.
 var heldUntil = time.UnixMilli(startTime).Add(time.Minute)
 
 // rename returns a verb that changes facets, and holds the values that the entry gives up.

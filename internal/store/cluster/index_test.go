@@ -27,7 +27,8 @@ func parsed(t *testing.T, key string) recordkey.Key {
 }
 
 // TestRank aligns a place in an ordered index, with and without Vacate, for an entry that has the
-// value, another one or none, or that is not live. The place is that of a value, or of none.
+// value, another one or none, or that is not live. The place is for an entry with that value, or
+// for one without a value.
 func TestRank(t *testing.T) {
 	index, err := recordkey.Own("order", "user", "name")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // A lineQueue holds lines that wait to be added to one part of the feed of logins or of the feed of
-// failures, which may lack lines. Each feed has its own queues, so that strangers who fill the
-// queues of failures leave room for logins.
+// failures. These feeds may lack lines. Each feed has its own queues, so that strangers who fill
+// the queues of failures leave room for logins.
 type lineQueue struct {
 	queued chan struct{} // holds one element for each note until it is added
 	turn   chan struct{} // holds an element while a note is being added

@@ -52,8 +52,8 @@ func importRetired(uid string) verb {
 	}}
 }
 
-// checkImported returns a check of what the first actor has imported: the hold of the value x by A.
-// If that succeeded, no other entry has the value, and A holds it until the end or has it.
+// checkImported checks what the first actor has imported: that A holds the value x. If the import
+// succeeded, no other entry has the value, and A has it or holds it until the end of the hold.
 func checkImported(m state, s *simulation) string {
 	errs, a := m.actors[0].at.errs, s.recordOf("user/uid:A")
 	switch holds := a.Holds("email", "x", heldUntil.Add(-1)); {

@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// loose holds the type while nobody types the values of name.
+// loose is like people with only the fields email and name, but nobody types the values of name.
 var loose = func() *change.Type {
 	st := people.Schema
 	st.Fields = map[string]schema.Field{"email": st.Fields["email"], "name": {Role: schema.RoleSecondary, Typed: new(false)}}
@@ -41,7 +41,7 @@ func (s *simulation) uniqueIn(field string) string {
 	return ""
 }
 
-// createUnder returns a verb that creates an entry, as a program does that has just started. The
+// createUnder returns a verb that creates an entry, as a program that has just started does. The
 // program uses the first type, and the next one if another schema is in force.
 func createUnder(uid, words string, types ...*change.Type) verb {
 	return verb{name: "create " + uid + " " + words, do: func(ctx context.Context, a *actor) (err error) {
@@ -59,7 +59,7 @@ func createUnder(uid, words string, types ...*change.Type) verb {
 	}}
 }
 
-// replaceSchema puts the schema of one type in the place of that of another.
+// replaceSchema replaces the stored schema of from by that of to.
 func (a *actor) replaceSchema(ctx context.Context, from, to *change.Type) error {
 	state := []store.Facet{{Field: "fingerprint", Wire: to.Guard.Fingerprint}, {Field: "schema", Wire: to.Guard.JSON}}
 	is, err := a.engine.Repair(ctx, store.ReplaceSchema{Guard: people.Guard, Seen: from.Guard.Fingerprint, Fields: state})

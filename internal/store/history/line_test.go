@@ -10,8 +10,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/history"
 )
 
-// TestLines checks that a line that was built is parsed to what it was built from, as far as lines
-// hold it.
+// TestLines checks that parsing a line returns the Line that it was built from, as far as the text
+// can hold it.
 func TestLines(t *testing.T) {
 	long := strings.Repeat("é", 50)
 	for name, c := range map[string]struct{ in, want history.Line }{

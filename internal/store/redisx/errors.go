@@ -56,7 +56,7 @@ var errorReplies = []struct {
 const nonLocal = "cript attempted to access a non local key"
 
 // wrapped is part of a script's error on servers that put their own text before the error of the
-// command that failed, so that its prefix says nothing.
+// failed command. The prefix of such an error says nothing.
 const wrapped = "Error running script (call to "
 
 // replyMeans reports whether err is a reply that means m.

@@ -115,7 +115,7 @@ func (p Cursor) String() string {
 }
 
 // Scan takes one step of a SCAN on a server. If the cursor belongs to another process, it starts
-// again: keys may come twice, but none is missed.
+// again: keys may be returned twice, but none is missed.
 func Scan(ctx context.Context, server redis.Cmdable, p Cursor, s store.Scan) ([]string, Cursor, error) {
 	for {
 		pipe := server.Pipeline()

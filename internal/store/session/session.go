@@ -131,7 +131,7 @@ func (s Start) Args(epoch string) []string {
 // A Verb says what a call of session.lua does.
 type Verb string
 
-// The verbs besides the one of [Start.Args].
+// The verbs other than that of [Start.Args].
 const (
 	Seen   Verb = "seen"
 	Verify Verb = "verify"

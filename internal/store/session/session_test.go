@@ -61,8 +61,7 @@ func TestStart(t *testing.T) {
 }
 
 // TestLevel2 checks that a session of level 2 keeps its time of level 2, that a password renews
-// only the one of level 1, and that versions that do not know levels do not take the session for
-// valid.
+// only its time of level 1, and that versions that do not know levels do not consider it valid.
 func TestLevel2(t *testing.T) {
 	c, now := redistest.Shared(t).Client(), time.UnixMilli(1767323045000)
 	key := "~/session/{user/uid:level2}"

@@ -433,7 +433,7 @@ func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bo
 	if again != nil && !(errors.As(again, &done) && done.Field == "uid") && !errors.Is(again, store.ErrNotFound) {
 		p.report("%s, once more: %v", what, again)
 	}
-	// No other entry comes that would drop what a retired one left.
+	// No later entry drops what a retired one left.
 	p.checkInvariants(what+", once more", name == "retire")
 	p.checkKept(what, name, r.refused)
 	return r.refused

@@ -33,7 +33,7 @@ func Digest(typ, text string) uint64 { return maphash.String(seed, typ+"\x00"+te
 // A Contest describes a secondary value that several entries have.
 type Contest struct {
 	Type    *change.Type
-	SRK     recordkey.Key   // of the value, in the field in which the first of them has it
+	SRK     recordkey.Key   // of the value, in the field in which the first holder has it
 	Holders []recordkey.Key // relative PRKs, sorted
 }
 
