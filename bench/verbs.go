@@ -133,7 +133,7 @@ redis.call('HSET', KEYS[1], unpack(ARGV, 2))
 return 1`)
 
 // createSame compares Create with a handwritten script that does the same. The arguments of both
-// are prepared before the time is taken.
+// are prepared before the clock starts.
 func createSame(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		fingerprint := mustGet(b.server.admin.HGet(ctx, schemaKey, "fingerprint").Result())
