@@ -20,14 +20,14 @@ import (
 // same identity and nobody finds an entry by typing one. Package web/oidc makes links.
 type Link struct {
 	Field string // of the schema
-	// Identity identifies it among all providers, such as by the SHA-256, in lower-case hexadecimal
-	// digits, of the provider and the name there. It must be in canonical form, so that identities
-	// that differ by case stay apart.
+	// Identity identifies the person among all providers. It may be the SHA-256, in lower-case
+	// hexadecimal digits, of the provider and the name there. It must be in canonical form, so
+	// that identities that differ by case stay apart.
 	Identity string
 	Label    string // of the value, which says where the identity is from; see Entry.SetLabel
 }
 
-// check returns an ErrInvalid if the schema has no field for links of that name, or if there is no
+// check returns an ErrInvalid if the schema has no field of that name for links, or if there is no
 // identity.
 func (l Link) check(t *Type) error {
 	switch {
@@ -36,7 +36,7 @@ func (l Link) check(t *Type) error {
 	case l.Identity == "":
 		return invalid(l.Field, "non-empty", "no identity is given")
 	case t.declared.Schema.Canonical(l.Identity) != l.Identity:
-		return invalid(l.Field, "form", "identities that are not the same could have one canonical form")
+		return invalid(l.Field, "form", "different identities could have the same canonical form")
 	}
 	return nil
 }
