@@ -74,7 +74,7 @@ func (h *cachedSite) find(u string) string {
 	return e.String()
 }
 
-// findUncached returns the same as find, but reads past the cache.
+// findUncached returns the same as find, but bypasses the cache.
 func (h *cachedSite) findUncached(u string) string {
 	h.t.Helper()
 	for e, err := range h.users.FindAll(h.t.Context(), uid(u)) {

@@ -101,7 +101,7 @@ func TestHistoryEndsWithEntry(t *testing.T) {
 	})
 }
 
-// isSession reports whether a session starts or ends with an event.
+// isSession reports whether an event is the start or the end of a session.
 func isSession(e userdb.HistoryEvent) bool {
 	return e.Kind == userdb.EventSessionStart || e.Kind == userdb.EventSessionEnd
 }

@@ -197,14 +197,14 @@ func TestVoidTokens(t *testing.T) {
 	}
 }
 
-// TestTokenOfLostValue removes an address from an entry in the way of a repair or another program.
-// A token that was sent to the address must be void.
+// TestTokenOfLostValue removes an address from an entry as a repair or another program does. A
+// token that was sent to the address must be void.
 func TestTokenOfLostValue(t *testing.T) {
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
 		secret := g.issue(userdb.Token{Purpose: "reset", Field: "email"})
 		address := g.storedField("alice", "email")
 		g.storeField("alice", "email", "other@example.com")
-		g.wantVoid("the address is another", "reset", secret)
+		g.wantVoid("the entry has another address", "reset", secret)
 		g.storeField("alice", "email", address)
 		g.wantRedeem("reset", secret, "")
 	})
