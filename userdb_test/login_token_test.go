@@ -39,7 +39,7 @@ func (g *loginSite) wantRedeem(purpose, secret, value string) {
 	g.wantVoid("a second time", purpose, secret)
 }
 
-// wantVoid checks that a token is refused exactly as one that never existed.
+// wantVoid checks that a token is refused exactly like one that never existed.
 func (g *loginSite) wantVoid(why, purpose, secret string) {
 	g.t.Helper()
 	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)

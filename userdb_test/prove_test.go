@@ -339,7 +339,7 @@ func TestWhoChangesFactors(t *testing.T) {
 		e, s, raised, err := g.users.RaiseSession(ctx, secret, userdb.TOTP(a.nextCode()), userdb.SessionOptions{Agent: "b"})
 		must(t, err)
 		if e.UID() != "alice" || s.Level() != 2 || s.Agent != "b" || raised == secret {
-			t.Errorf("raised to %+v of %v", s, e)
+			t.Errorf("RaiseSession returned %+v of %v", s, e)
 		}
 		g.wantEnded("the session that was raised", secret)
 		g.wantSession("raised", raised)
@@ -534,7 +534,7 @@ func TestFactorsStay(t *testing.T) {
 	})
 }
 
-// TestFactorSecrets checks that no secret is stored, logged or printed in clear.
+// TestFactorSecrets checks that no secret is stored, logged or printed in clear text.
 func TestFactorSecrets(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

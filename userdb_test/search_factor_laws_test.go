@@ -150,7 +150,7 @@ func (d *factorExecution) checkStep() {
 			}
 		case slices.Contains([]string{"confirm", "enrol", "anew", "addkey"}, operation):
 		case level2 || now.mark() != "":
-			d.report("%s began a session by one step", what)
+			d.report("%s began a session after only one step", what)
 		}
 	}
 }
@@ -239,7 +239,7 @@ func (d *factorExecution) verifyResult(o factorResult) {
 		marked := slices.ContainsFunc(during, func(s factorState) bool { return s.mark() != "" })
 		switch {
 		case o.err == nil && words[0] == "login" && (last.mark() != "" || !last.admits()):
-			d.report("%s succeeded by one step", o.operation)
+			d.report("%s succeeded after only one step", o.operation)
 		case refused && !marked:
 			d.report("%s asked for a factor that did not exist", o.operation)
 		case o.err != nil && !refused && !disturbed:

@@ -454,14 +454,14 @@ var factorMutants = []factorMutant{
 		name:      "one step begins a session of level 2",
 		scenario:  factorsOf("plain", "login P"),
 		write:     beginLevel2,
-		violation: "by one step",
+		violation: "after only one step",
 	},
 	{
 		name:      "a login does not look at the mark",
 		scenario:  factorsOf("one", "login P"),
 		operation: "login",
 		read:      hideFactors,
-		violation: "login P succeeded by one step",
+		violation: "login P succeeded after only one step",
 	},
 	{
 		name:      "a link does not look at the mark",
