@@ -201,7 +201,7 @@ func barePipeline(c *redis.Client) variant {
 var errTaken = errors.New("taken")
 
 // watchMulti returns a variant that does what people write themselves: watch the keys, check them,
-// write in a transaction.
+// and write in a transaction.
 func watchMulti(c *redis.Client) variant {
 	return variant{name: "WATCH/MULTI", op: func(ctx context.Context, w, i int) error {
 		k := serial(i)
