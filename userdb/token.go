@@ -209,7 +209,7 @@ func (t *Type) checkIssuable(r store.Record, tk Token) error {
 	}
 	e := Entry{t: t.declared, fields: r.Fields}
 	if field, adds := strings.CutPrefix(tk.Purpose, PurposeAdd); adds && e.Unproven() && e.indexOf(e.Texts(field), tk.Value) < 0 {
-		return &FieldError{Err: ErrUnproven, Field: field, Rule: "unproven", Reason: "it gets no further values until then"}
+		return &FieldError{Err: ErrUnproven, Field: field, Rule: "unproven", Reason: "the field gets no further values until then"}
 	}
 	if tk.Field != "" && e.Text(tk.Field) == "" {
 		return invalid(tk.Field, "absent", "the entry has no such facet")
