@@ -53,8 +53,8 @@ func (b *bench) anyScale(ctx context.Context) outcome {
 	return o
 }
 
-// memory compares the memory that Redis uses for the same users as this library stores them, and as
-// the original, CoffeeNode UserDB, stored them.
+// memory compares the memory that Redis uses for the same users in the records of this library and
+// in those of the original, CoffeeNode UserDB.
 func (b *bench) memory(ctx context.Context) outcome {
 	n := b.size(20_000, 5_000)
 	db, users := b.server.open(ctx, userdb.Options{})

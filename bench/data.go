@@ -55,7 +55,7 @@ func put(ctx context.Context, p redis.Pipeliner, n int, fields []any) {
 }
 
 // userSchema returns the built-in schema with the fields that entries have here, and without its
-// orders, which the programs to compare with do not keep.
+// orders, which the programs that it is compared with do not keep.
 func userSchema() schema.Schema {
 	s := schema.User()
 	for name, f := range s.Types["user"].Fields {

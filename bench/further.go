@@ -21,8 +21,8 @@ func (b *bench) spacedUsers(ctx context.Context, namespace string, addresses int
 	return b.server.open(ctx, userdb.Options{Schema: s, Namespace: mustGet(recordkey.ParseNamespace(namespace))})
 }
 
-// createOfMany compares creates with one address under a schema that allows ten with creates under
-// one that allows one. The names of both namespaces have the same length.
+// createOfMany compares creates under a schema that allows ten addresses with creates under one
+// that allows one. Every entry has one address. The names of both namespaces have the same length.
 func (b *bench) createOfMany(ctx context.Context) outcome {
 	db, many := b.spacedUsers(ctx, "many", 10)
 	defer db.Close()
@@ -84,7 +84,7 @@ func (b *bench) lookupFurther(ctx context.Context) outcome {
 }
 
 // createBesideHeld compares creates in a store in which a million deleted entries hold an address
-// with creates in one that holds nothing. Both servers have as many keys.
+// with creates in one that holds nothing. Both servers have the same number of keys.
 func (b *bench) createBesideHeld(ctx context.Context) outcome {
 	const n = 1_000_000
 	var h host
@@ -111,7 +111,8 @@ func (b *bench) createBesideHeld(ctx context.Context) outcome {
 	return b.withNodes(ctx, one, two).compare(ctx, 1, holding, other)
 }
 
-// holdScript makes deleted entries that hold an address, and plainScript as many keys of no entry.
+// holdScript makes deleted entries that hold an address, and plainScript makes as many keys that
+// belong to no entry.
 const (
 	holdScript = `local ends = 8000000000 + redis.call('TIME')[1] * 1000
 for i = ARGV[1], ARGV[2] do

@@ -31,7 +31,7 @@ type row struct {
 	// noisy is set if the processor time varies with how many calls share a round trip. Such a row
 	// has a NAME-cpu only if that has a target, and then longer sittings.
 	noisy bool
-	named bool // it is measured only if -only is given
+	named bool // measured only if the flag -only is set
 	run   measure
 }
 

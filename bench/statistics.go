@@ -103,7 +103,7 @@ func estimateMedian(xs []float64) estimate {
 // inverse returns the estimate of 1/x.
 func (e estimate) inverse() estimate { return estimate{1 / e.Ratio, 1 / e.High, 1 / e.Low} }
 
-// median returns the middle of xs, the upper one of two, and 0 if xs is empty.
+// median returns the middle of xs, the upper one if there are two, and 0 if xs is empty.
 func median(xs []float64) float64 {
 	if len(xs) == 0 {
 		return 0

@@ -133,7 +133,7 @@ redis.call('HSET', KEYS[1], unpack(ARGV, 2))
 return 1`)
 
 // createSame compares Create with a handwritten script that does the same. The arguments of both
-// are prepared before the time is taken.
+// are prepared before the clock starts.
 func createSame(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		fingerprint := mustGet(b.server.admin.HGet(ctx, schemaKey, "fingerprint").Result())
@@ -201,7 +201,7 @@ func barePipeline(c *redis.Client) variant {
 var errTaken = errors.New("taken")
 
 // watchMulti returns a variant that does what people write themselves: watch the keys, check them,
-// write in a transaction.
+// and write in a transaction.
 func watchMulti(c *redis.Client) variant {
 	return variant{name: "WATCH/MULTI", op: func(ctx context.Context, w, i int) error {
 		k := serial(i)

@@ -54,7 +54,7 @@
 // extra work makes up for a stored hash of a lower cost. There are three exceptions. An imported
 // hash with a higher cost takes longer. A hash of another algorithm takes that algorithm's time
 // until the first successful login: once, or twice for a password beyond ASCII. And a hash of
-// WordPress takes that once more for a password with quotes or backslashes.
+// WordPress takes that time once more for a password with quotes or backslashes.
 //
 // Different texts can have the same encoding in the original ("慢捤" equals "abcd"), or one text in
 // our encoding can equal another in the original's ("ä" equals "Ã¤"). So only

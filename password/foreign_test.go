@@ -75,8 +75,8 @@ func TestVerifyShaCryptLongPassword(t *testing.T) {
 	}
 }
 
-// TestForeignLimits checks for every cost the highest value that is accepted and the next one,
-// which is refused.
+// TestForeignLimits checks that the highest value of every cost is accepted, and that the next one
+// is refused.
 func TestForeignLimits(t *testing.T) {
 	b64 := func(n int) string { return strings.Repeat("A", (n*8+5)/6) }
 	argon := func(m, t, p string, salt, key int) string {

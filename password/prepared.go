@@ -63,7 +63,7 @@ func PreparedForms() []string {
 // guess passwords at the cost of the hash alone, as if there were no pepper, until the first login
 // replaces the text.
 //
-// Prepared returns a text that it has returned before unchanged. Its error matches ErrOptions.
+// If hash begins with "prepared:", Prepared returns it unchanged. The error matches ErrOptions.
 // Hasher.Usable reports whether the hash itself can be verified.
 func Prepared(form, pepper, hash string) (string, error) {
 	_, known := digestForms[form]

@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// preparedVectors were written by OpenBSD's bcrypt, by way of Python, with the digests of its
-// hashlib, in the forms of Meteor, vBulletin 5 and Devise. All are of the password Sommerhaus-2024.
+// preparedVectors lists hashes that OpenBSD's bcrypt wrote, called from Python, of digests from
+// Python's hashlib, in the forms of Meteor, vBulletin 5 and Devise. All are of the password
+// Sommerhaus-2024.
 var preparedVectors = []struct{ form, pepper, hash string }{
 	{"sha256-hex", "", "$2b$05$abcdefghijklmnopqrstuuwu32frxN9AJ48RxCyNhxMTNn0faunLS"},
 	{"md5-hex", "", "$2y$05$abcdefghijklmnopqrstuuJ5mmTSVaMIHoOKQQChFO1EdNPocU6je"},

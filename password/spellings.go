@@ -118,8 +118,8 @@ var spellings = []spelling{
 			return pbkdf2Text("sha256", "310000", fromHex(m[1]), fromHex(m[2]))
 		},
 	},
-	// A hash of crypt(3) or argon2 after the name of its scheme: LDAP, Dovecot, Spring Security;
-	// and after the version of Nextcloud's hasher.
+	// A hash of crypt(3) or argon2 after the name of its scheme (LDAP, Dovecot, Spring Security) or
+	// after the version of Nextcloud's hasher.
 	{
 		shape: regexp.MustCompile(`^(?i:\{CRYPT\}|\{SHA256-CRYPT\}|\{SHA512-CRYPT\}|\{ARGON2(?:ID|@SpringSecurity_v5_8)?\}|[1-3]\|)(\$(?:5|6|argon2id)\$.*)$`),
 		convert: func(m []string) string {

@@ -145,8 +145,8 @@ func (t Type) Merge(stored Type) Type {
 	return union
 }
 
-// mergeMaps returns the members of both maps, or nil if both are empty. If both have a member of
-// one name, it takes the one in preferred.
+// mergeMaps returns the members of both maps, or nil if both are empty. If both have a member with
+// the same name, it takes the one in preferred.
 func mergeMaps[V any](preferred, other map[string]V) map[string]V {
 	if len(preferred)+len(other) == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // TestCompare compares two changed copies of the built-in type. The name of a case says what the
-// copy here, which is the program's, has or lacks.
+// program's copy has or lacks.
 func TestCompare(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -127,7 +127,7 @@ func changeField(name string, edit func(*schema.Field)) func(*schema.Type) {
 
 func withoutKind(f *schema.Field) { f.Kind = "" }
 
-// untyped returns a function that makes the values of a field ones that nobody types.
+// untyped returns a function that makes a field untyped and removes its kind.
 func untyped(name string) func(*schema.Type) {
 	return changeField(name, func(f *schema.Field) { f.Kind, f.Typed = "", new(false) })
 }
@@ -153,10 +153,10 @@ func TestAdditionOfTyped(t *testing.T) {
 	building := typed
 	building.Building = &schema.Building{ID: "x", What: map[string][]string{"name": {schema.TypedRule}}}
 	if before := building.WithoutBuilding(); before.Fields["name"].IsTyped() || !reflect.DeepEqual(before, loose) {
-		t.Errorf("without what is built: %+v, want %+v", before, loose)
+		t.Errorf("WithoutBuilding returns %+v, want %+v", before, loose)
 	}
 	if !reflect.DeepEqual(building.Typed(), []string{"email", "name"}) || !reflect.DeepEqual(loose.Typed(), []string{"email"}) {
-		t.Errorf("typed fields: %q while one is built, %q before", building.Typed(), loose.Typed())
+		t.Errorf("typed fields: %q while name becomes typed, %q before", building.Typed(), loose.Typed())
 	}
 	for name, typ := range map[string]schema.Type{"a typed field": building, "an untyped one": loose} {
 		typ.Building = building.Building
@@ -167,8 +167,8 @@ func TestAdditionOfTyped(t *testing.T) {
 	}
 }
 
-// TestFirstMany checks that the first Many of a field is an addition that is built, and a larger
-// one is not.
+// TestFirstMany checks that the first Many of a field is an addition that has to be built, and that
+// a larger one is not.
 func TestFirstMany(t *testing.T) {
 	name := func(many int) schema.Type {
 		return changed(func(t *schema.Type) {

@@ -203,7 +203,7 @@ func TestStoredForms(t *testing.T) {
 		}
 	}
 	if loaded := (schema.Type{Primary: "id"}).FromStore(); !loaded.ListsUnset() || loaded.WithCurrentForm().Orders != "" {
-		t.Errorf("a type without orders has version %q of them", loaded.Orders)
+		t.Errorf("a type without ordered fields has version %q of ordered indexes", loaded.Orders)
 	}
 	for _, test := range []struct {
 		stored schema.Type

@@ -114,8 +114,8 @@ func (t Type) form() string {
 	return cmp.Or(t.Form, formVersion)
 }
 
-// The versions of ordered indexes. Types that have no ordered field are stored without one, and so
-// are types of the first version.
+// The versions of ordered indexes. Types without ordered fields are stored without a version, and
+// so are types of the first version.
 const (
 	firstOrders   = "1" // entries without a value are not in the index
 	currentOrders = "2"

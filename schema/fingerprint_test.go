@@ -35,7 +35,7 @@ func changedOriginal(t *testing.T) schema.Type {
 	return typ
 }
 
-// plainUser returns the built-in type without ordered fields, as it was built in before.
+// plainUser returns the built-in type without ordered fields, as earlier versions had it.
 func plainUser() schema.Type {
 	t := schema.User().Types["user"]
 	for name, f := range t.Fields {

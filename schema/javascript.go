@@ -39,7 +39,7 @@ func printNumber(f float64) string {
 // numeralPattern matches a decimal number at the start of a text.
 var numeralPattern = regexp.MustCompile(`^[+-]?(?:Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)`)
 
-// integerPattern matches a whole number in plain digits, as JSON has it.
+// integerPattern matches a whole number in plain digits, as in JSON.
 var integerPattern = regexp.MustCompile(`^-?[1-9][0-9]*$|^0$`)
 
 // isInteger reports whether text is a whole number in plain digits. Such a number keeps its digits,

@@ -67,7 +67,7 @@ func TestJavaScript(t *testing.T) {
 		t.Errorf("%d halves of surrogate pairs, want 17", halves)
 	}
 	if repeated != 4 {
-		t.Errorf("%d answers have two members of one name, want 4", repeated)
+		t.Errorf("%d answers have two members with the same name, want 4", repeated)
 	}
 }
 

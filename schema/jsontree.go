@@ -56,7 +56,7 @@ type parser struct {
 	twiceReason string // the reason to return for two members with the same name
 }
 
-// withNumbers returns p after it has told the decoder to keep the text of numbers.
+// withNumbers makes the decoder of p keep the text of numbers, and returns p.
 func (p parser) withNumbers() parser {
 	p.dec.UseNumber()
 	return p

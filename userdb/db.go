@@ -41,9 +41,9 @@ type handle = view.Handle
 // tls_key name PEM files with the client's own certificate and key. With skip_verify=true the
 // server's certificate is not verified, and Open logs a warning. Errors never quote the URL.
 //
-// Open returns an error for a setup that would break the promise: a client that reads from
-// replicas, or a cluster opened as if it were one server. If the fault lies with the server, such
-// as one that evicts records, Open logs a warning to Options.Logger instead.
+// Open returns an error for a setup that would break the invariants: a client that reads from
+// replicas, or a cluster opened as if it were one server. If the fault lies with the server, for
+// example because it evicts records, Open logs a warning to Options.Logger instead.
 //
 // The caller must call Close to close the connections.
 func Open(ctx context.Context, url string, o Options) (*DB, error) {

@@ -559,7 +559,7 @@ func (t *Type) finishFactors(
 }
 
 // startAfter starts a session after a change of factors that returned err, which may be nil. The
-// session counts as verified when before was, or now if before is the zero Session.
+// session counts as verified at the times when before was, or now if before is the zero Session.
 func (t *Type) startAfter(
 	ctx context.Context, r store.Record, err error, c FactorChange, o SessionOptions, before session.Session,
 ) (FactorChange, error) {

@@ -71,17 +71,17 @@ func (e Entry) Disabled() bool {
 	return e.fields[store.FieldDisabled] != ""
 }
 
-// Unproven reports whether the entry was self-registered and nobody has proved yet to own its
-// address; see NewEntry.SelfRegistered.
+// Unproven reports whether the entry was self-registered and nobody has proved yet that they own
+// its address; see NewEntry.SelfRegistered.
 func (e Entry) Unproven() bool { return e.fields[store.FieldUnproven] != "" }
 
 // SetDisabled disables or enables the entry in this copy. Update and Save then do what
 // Disable or Enable does, in the same change as the facets.
 func (e *Entry) SetDisabled(disabled bool) { e.disable = &disabled }
 
-// Verified reports whether the owner of the entry has proved to receive mail at the address in this
-// facet, by AcceptInvitation, a token of PurposeChange or PurposeAdd, or a token from IssueFor. A
-// new value is not verified. VerifiedText reports the same for one of several values.
+// Verified reports whether the owner of the entry has proved that they receive mail at the address
+// in this facet, by AcceptInvitation, a token of PurposeChange or PurposeAdd, or a token from
+// IssueFor. A new value is not verified. VerifiedText reports the same for one of several values.
 func (e Entry) Verified(field string) bool {
 	_, edited := e.edits.of(field)
 	if _, several := e.texts[field]; edited && !several {

@@ -100,7 +100,7 @@ var (
 	// and must call VerifySession or RaiseSession first.
 	ErrNotVerified = errors.New("the session was not verified within ten minutes")
 	// ErrUnproven means that the entry was self-registered (NewEntry.SelfRegistered) and that
-	// nobody has proved yet to own its address. Until then, no second factor and no further
+	// nobody has proved yet that they own its address. Until then, no second factor and no further
 	// identifier can be added. A *FieldError names the field.
 	ErrUnproven = change.ErrUnproven
 	// ErrTooManyAttempts means that nothing was checked because of too many earlier attempts. A

@@ -15,19 +15,19 @@ import (
 	"github.com/coffeenode/userdb/internal/store/session"
 )
 
-// A Link represents an identity at another provider by which the owner of an entry signs in. It is
-// a value of a secondary field whose schema says "typed": false, so that no two entries have the
+// A Link represents an identity at another provider with which the owner of an entry signs in. It
+// is a value of a secondary field whose schema says "typed": false, so that no two entries have the
 // same identity and nobody finds an entry by typing one. Package web/oidc makes links.
 type Link struct {
 	Field string // of the schema
-	// Identity identifies it among all providers, such as by the SHA-256, in lower-case hexadecimal
-	// digits, of the provider and the name there. It must be in canonical form, so that identities
-	// that differ by case stay apart.
+	// Identity identifies the person among all providers. It may be the SHA-256, in lower-case
+	// hexadecimal digits, of the provider and the name there. It must be in canonical form, so
+	// that identities that differ by case stay apart.
 	Identity string
 	Label    string // of the value, which says where the identity is from; see Entry.SetLabel
 }
 
-// check returns an ErrInvalid if the schema has no field for links of that name, or if there is no
+// check returns an ErrInvalid if the schema has no field of that name for links, or if there is no
 // identity.
 func (l Link) check(t *Type) error {
 	switch {
@@ -36,7 +36,7 @@ func (l Link) check(t *Type) error {
 	case l.Identity == "":
 		return invalid(l.Field, "non-empty", "no identity is given")
 	case t.declared.Schema.Canonical(l.Identity) != l.Identity:
-		return invalid(l.Field, "form", "identities that are not the same could have one canonical form")
+		return invalid(l.Field, "form", "different identities could have the same canonical form")
 	}
 	return nil
 }
@@ -98,10 +98,10 @@ func (t *Type) LinkIdentity(ctx context.Context, session string, l Link) (e Entr
 	return t.current().entry(r, publicError(err))
 }
 
-// UnlinkOptions says by which other links the owner can still sign in, and describes the new
+// UnlinkOptions says with which other links the owner can still sign in, and describes the new
 // session.
 type UnlinkOptions struct {
-	// Labels holds the labels of links by which owners can sign in: the configured providers.
+	// Labels holds the labels of links with which owners can sign in: the configured providers.
 	Labels []string
 	// Session describes the session that replaces the others.
 	Session SessionOptions
@@ -156,8 +156,8 @@ func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o Unli
 	return e, s, raised, errors.Join(err, startErr)
 }
 
-// canSignIn reports whether the owner of an entry can sign in by a password, by a passkey, or by a
-// link in the field.
+// canSignIn reports whether the owner of an entry can sign in with a password, a passkey, or a link
+// in the field.
 func (t *Type) canSignIn(r store.Record, e Entry, field string, o UnlinkOptions) bool {
 	if t.hasPassword(r) || len(r.Factors().Passkeys()) > 0 {
 		return true

@@ -76,9 +76,9 @@ type Options struct {
 	History bool
 
 	// Replicas is the number of replicas of every server involved that must acknowledge a change
-	// within ReplicaTimeout. Otherwise the method returns ErrUnconfirmed beside its result. Waiting
-	// costs one more round trip. If zero, no method waits, and a failover may lose acknowledged
-	// changes.
+	// within ReplicaTimeout. Otherwise the method returns ErrUnconfirmed along with its result.
+	// Waiting costs one more round trip. If zero, no method waits, and a failover may lose
+	// acknowledged changes.
 	//
 	// Methods do not wait for tertiary records, for the beginning and end of a single session or
 	// token, or, on a cluster, for fencing other writers and releasing values that are no longer

@@ -215,7 +215,7 @@ func (t *Type) checkLastPasskey(r store.Record, next factor.Mark) error {
 // The error is ErrLogin if the proof is not by a passkey, if its challenge was made for another
 // purpose, if no entry has the passkey, if the entry is disabled, or if the answer is wrong, was
 // used before, or has a counter that a copy of the passkey has used. It is ErrTooManyAttempts with
-// a *WaitError if the entry has signed in by passkeys 200 times within about an hour, and
+// a *WaitError if the entry has signed in with passkeys 200 times within about an hour, and
 // ErrCorrupt as for Prove. As wrong answers cost their sender nothing, a failure is reported as an
 // event at most once an hour for each entry, for each origin, and for all unknown passkeys
 // together.

@@ -82,7 +82,7 @@ func (t *Type) ChangePassword(ctx context.Context, h hints.Hint, old, pw string,
 		switch {
 		case current.Fields[store.FieldDisabled] != "":
 			return ErrLogin
-		// Any of these changed after the old password and the session were checked.
+		// One of these has changed since the old password and the session were checked.
 		case current.Factors() != factors, current.PasswordHash() != proved, second && !s.ValidFor(current.ForSessions()):
 			return ErrConflict
 		}

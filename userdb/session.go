@@ -65,7 +65,7 @@ func (s Session) VerifiedAt(level int) time.Time {
 
 // SessionOptions says how long a session lives and where it comes from.
 type SessionOptions struct {
-	// Lifetime is how long the session lives. If zero, it is 30 days; at most it is 400 days.
+	// Lifetime is how long the session lives. If zero, it is 30 days. The maximum is 400 days.
 	Lifetime time.Duration
 
 	// IdleTimeout is how long the session may be unused before it ends. If zero, it is 7 days or

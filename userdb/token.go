@@ -29,9 +29,9 @@ const purposeInvite = "invite:"
 // changes; no entry has a field named sentMark.
 const sentMark = "~sent"
 
-// A Token lets the holder of its secret do one thing once, such as prove to own an address, set a
-// new password, or log in with a link. The application chooses the purposes, except those that
-// begin with PurposeChange.
+// A Token lets the holder of its secret do one thing once, such as prove that they own an address,
+// set a new password, or log in with a link. The application chooses the purposes, except those
+// that begin with PurposeChange.
 //
 // The tokens of an entry end with a new password, with Disable and with Delete. When one is
 // redeemed, all tokens of the same purpose end. An entry has at most 16 tokens; issuing another
@@ -209,7 +209,7 @@ func (t *Type) checkIssuable(r store.Record, tk Token) error {
 	}
 	e := Entry{t: t.declared, fields: r.Fields}
 	if field, adds := strings.CutPrefix(tk.Purpose, PurposeAdd); adds && e.Unproven() && e.indexOf(e.Texts(field), tk.Value) < 0 {
-		return &FieldError{Err: ErrUnproven, Field: field, Rule: "unproven", Reason: "it gets no further values until then"}
+		return &FieldError{Err: ErrUnproven, Field: field, Rule: "unproven", Reason: "the field gets no further values until then"}
 	}
 	if tk.Field != "" && e.Text(tk.Field) == "" {
 		return invalid(tk.Field, "absent", "the entry has no such facet")

@@ -106,8 +106,8 @@ func (t *Typed[T]) NewEntry(v T) (NewEntry, error) {
 	return NewEntry{UID: uid, Facets: facets, Values: values}, nil
 }
 
-// FromEntry returns an entry as a struct. It is for entries that methods of Type return, such as
-// Login. The struct includes facets that Put has set in e, and Save writes them.
+// FromEntry returns an entry as a struct. It is for entries that methods of Type, such as Login,
+// return. The struct includes facets that Put has set in e, and Save writes them.
 func (t *Typed[T]) FromEntry(e Entry) (T, error) {
 	var v T
 	err := t.fill(&v, e)

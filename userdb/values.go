@@ -56,8 +56,8 @@ type FieldValue struct {
 	// facet, for which Entry.Verified reports whether it is verified.
 	Verified time.Time
 
-	// Unverified reports whether the value is the facet and a mail address that was added beside
-	// another one and became the facet without being verified. Such an address neither signs in nor
+	// Unverified reports whether the value is a mail address that was added beside another one and
+	// then became the facet without being verified. Such an address neither signs in nor
 	// receives secrets. Further values do so only if Verified is set; for them, Unverified is
 	// false.
 	Unverified bool
@@ -109,14 +109,14 @@ func (e *Entry) SetTexts(field string, texts ...string) {
 }
 
 // AddText adds a value to a secondary field in this copy, after the others. It does nothing if the
-// field has the value already, in whatever spelling. A new value is not verified.
+// field has the value already, in any spelling. A new value is not verified.
 func (e *Entry) AddText(field, text string) {
 	if texts := e.Texts(field); e.indexOf(texts, text) < 0 {
 		e.SetTexts(field, append(texts, text)...)
 	}
 }
 
-// DropText removes a value of a secondary field from this copy, in whatever spelling. If that was
+// DropText removes a value of a secondary field from this copy, in any spelling. If that was
 // the facet, the next verified value becomes the facet, or the next value if none is verified.
 func (e *Entry) DropText(field, text string) {
 	texts := e.Texts(field)
@@ -211,8 +211,8 @@ func (e Entry) indexOf(texts []string, text string) int {
 	return slices.IndexFunc(texts, func(other string) bool { return e.t.Schema.Canonical(other) == canonical })
 }
 
-// VerifiedText reports whether the owner of the entry has proved to receive mail at a value of a
-// field, the facet or another one; see Verified.
+// VerifiedText reports whether the owner of the entry has proved that they receive mail at a value
+// of a field, the facet or another one; see Verified.
 func (e Entry) VerifiedText(field, text string) bool {
 	texts := e.Texts(field)
 	i := e.indexOf(texts, text)
@@ -261,7 +261,7 @@ func (e Entry) source() typed.Source {
 }
 
 // signsIn reports whether the owner of r may sign in with the identifier by which l has found it. A
-// value that somebody else entered, such as a directory, may be the address of another person.
+// value that somebody else or a directory entered may be the address of another person.
 // Further values of a field with mail addresses therefore count only if they are verified, as does
 // a facet that was one of them.
 func (t *Type) signsIn(l store.Lookup, r store.Record) bool {

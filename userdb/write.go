@@ -51,12 +51,12 @@ type NewEntry struct {
 	// Disabled says that the entry cannot log in until Enable.
 	Disabled bool
 
-	// SelfRegistered says that a visitor created the entry without having proved to own its
+	// SelfRegistered says that a visitor created the entry without proving that they own its
 	// identifiers. Set it for a sign-up without mail, so that nobody who registers the address of
 	// another person keeps access. Until an address is verified, no second factor and no further
-	// identifier can be added (ErrUnproven). The first token that is redeemed by mail removes the
+	// identifier can be added (ErrUnproven). The first mailed token that is redeemed removes the
 	// password and ends the sessions and other tokens of the entry; see Redeem and InSession.
-	// AcceptInvitation, which verifies an address, ignores it.
+	// AcceptInvitation, which verifies an address, ignores SelfRegistered.
 	SelfRegistered bool
 }
 

@@ -70,7 +70,7 @@ func TestBuiltinFollowsStored(t *testing.T) {
 					t.Errorf("%v: found %v, %v", how, e, err)
 				}
 				if n, err := users.Count(t.Context(), userdb.Query{Where: schema.Texts("city", "Bonn")}); err != nil || n.Entries != 1 {
-					t.Errorf("%v: counted %v, %v by an index that is not built in", how, n, err)
+					t.Errorf("%v: counted %v, %v by an index that the built-in schema lacks", how, n, err)
 				}
 			})
 		}
@@ -198,7 +198,7 @@ func TestBuiltinBesideUnreadableType(t *testing.T) {
 				t.Errorf("with the schema %q: the log has %q", spoiled, log.String())
 			}
 			if _, err := opened.Type("firm"); err == nil {
-				t.Errorf("with the schema %q: the type is there", spoiled)
+				t.Errorf("with the schema %q: the type firm is declared", spoiled)
 			}
 			var lines bytes.Buffer
 			report, err := transfer.Export(t.Context(), opened, &lines, transfer.ExportOptions{})

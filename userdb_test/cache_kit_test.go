@@ -12,8 +12,8 @@ import (
 )
 
 // A cachedSite is a store that is read through a cache, and through a proxy that can withhold the
-// server's invalidation messages. others and othersDB are the same store in the view of another
-// program: connected to the server directly, without a cache.
+// server's invalidation messages. others and othersDB are the same store as another
+// program sees it: connected to the server directly, without a cache.
 type cachedSite struct {
 	*site
 	proxy    *redistest.Proxy
@@ -74,7 +74,7 @@ func (h *cachedSite) find(u string) string {
 	return e.String()
 }
 
-// findUncached returns the same as find, but reads past the cache.
+// findUncached returns the same as find, but bypasses the cache.
 func (h *cachedSite) findUncached(u string) string {
 	h.t.Helper()
 	for e, err := range h.users.FindAll(h.t.Context(), uid(u)) {

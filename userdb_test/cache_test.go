@@ -53,7 +53,7 @@ func TestCacheSendsNoCommands(t *testing.T) {
 		want int
 	}{
 		"an absent entry, twice": {func() { h.find("nobody"); h.find("nobody") }, 2},
-		"past the cache":         {func() { h.findUncached("u") }, 1},
+		"bypassing the cache":    {func() { h.findUncached("u") }, 1},
 	} {
 		if n := h.commandsDuring(c.do); n != c.want {
 			t.Errorf("%s: %d commands, want %d", what, n, c.want)
@@ -61,7 +61,8 @@ func TestCacheSendsNoCommands(t *testing.T) {
 	}
 }
 
-// TestCacheFollowsOthers changes entries past the cache. Readers must soon see each change.
+// TestCacheFollowsOthers changes entries behind the cache's back. Readers must soon see each
+// change.
 func TestCacheFollowsOthers(t *testing.T) {
 	h := startCached(t, userdb.Options{CacheMaxAge: time.Hour})
 	for what, change := range map[string]func() error{
@@ -83,7 +84,7 @@ func TestCacheFollowsOthers(t *testing.T) {
 		must(t, change())
 		eventually(t, what, func() bool { return h.find("u") != before })
 		if got, want := h.find("u"), h.findUncached("u"); got != want {
-			t.Errorf("%s: found %s in the cache, %s past it", what, got, want)
+			t.Errorf("%s: found %s in the cache, %s without it", what, got, want)
 		}
 	}
 }
@@ -172,7 +173,7 @@ func TestCacheShowsOwnWrites(t *testing.T) {
 			before := h.find("u")
 			must(t, write(t, h))
 			if got, want := h.find("u"), h.findUncached("u"); got != want || got == before {
-				t.Errorf("found %s in the cache, %s past it; before the write it was %s", got, want, before)
+				t.Errorf("found %s in the cache, %s without it; before the write it was %s", got, want, before)
 			}
 		})
 	}

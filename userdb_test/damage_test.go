@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A corruption damages the entry u (name n, e-mail e, job j, tag t), past the store.
+// A corruption damages the entry u (name n, e-mail e, job j, tag t), directly in Redis.
 type corruption struct {
 	name   string
 	do     func(ctx context.Context, c redis.UniversalClient) error

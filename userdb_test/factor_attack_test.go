@@ -95,7 +95,7 @@ func TestClocksApart(t *testing.T) {
 			code := a.codeAt(time.Now().Add(off))
 			wantErr(t, "a code of the program's time", g.prove(userdb.TOTP(code), ""), userdb.ErrLogin)
 		}
-		// The enrolment has used the present code.
+		// The enrolment has used the current code.
 		must(t, g.prove(userdb.TOTP(a.codeAt(time.Now().Add(30*time.Second))), ""))
 	})
 }

@@ -170,8 +170,8 @@ func TestExportFactors(t *testing.T) {
 			t.Errorf("an update of an entry without the factor: %+v", r)
 		}
 
-		// Refused are a factor in the line of another entry, one without its key, and one against
-		// the schema.
+		// A factor is refused in the line of another entry, without its key, and against the
+		// schema.
 		refused := func(what string, db *userdb.DB, text, want string) {
 			t.Helper()
 			if r, why := load(db, text, transfer.ImportOptions{}); r.Refused != 1 || !strings.Contains(why, want) {

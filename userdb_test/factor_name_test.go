@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestFactorNames checks that a name of over 64 bytes is refused and not cut, neither between runes
-// nor in one, whatever the factor is, and that one of 64 is kept as it is.
+// TestFactorNames checks, for every kind of factor, that a name of over 64 bytes is refused rather
+// than cut, between runes or within one, and that a name of 64 bytes is kept as it is.
 func TestFactorNames(t *testing.T) {
 	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
 		ctx, keys := t.Context(), g.passkeys()

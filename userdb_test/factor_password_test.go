@@ -40,7 +40,7 @@ func TestChangePasswordWithFactor(t *testing.T) {
 		refused("no session", alicePassword, "", userdb.ErrFactor)
 		refused("nonsense", alicePassword, "nonsense", userdb.ErrNotFound)
 		refused("a session of another entry", alicePassword, bobs, userdb.ErrNotFound)
-		refused("a session of before the factor", alicePassword, early, userdb.ErrNotFound)
+		refused("a session from before the factor", alicePassword, early, userdb.ErrNotFound)
 		refused("a session of level 1", alicePassword, g.startLevel(1), userdb.ErrNotFound)
 		refused("a wrong password", wrongPassword, secret, userdb.ErrLogin)
 		g.advance(10*time.Minute + time.Second)

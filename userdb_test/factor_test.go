@@ -92,11 +92,11 @@ func wantFactor(t *testing.T, what string, err error, wantTicket, wantDone bool)
 // entry has a second factor and who has taken one step or none.
 //
 //   - refuses: a *FactorError with a ticket in place of the entry
-//   - done: the same without a ticket, since it made a change but is no step of a login
+//   - done: the same without a ticket, since it made a change but is not a step of a login
 //   - reads: an entry that the application asked for, which starts no session
 //   - creates: a new entry, which has no second factor
 //   - second step: the entry or session, if the second step was right
-//   - level 2: only the holder of a session of level 2 gets anything, and no higher level
+//   - level 2: only the holder of a session of level 2 gets anything, and the level does not rise
 var ways = map[string]string{
 	"Type.Login": "refuses", "Type.LoginLinked": "refuses", "Type.Redeem": "refuses", "Type.RedeemSession": "refuses",
 	"Type.StartSession": "refuses", "Type.ResetPassword": "done",
@@ -251,7 +251,7 @@ func TestFactorReads(t *testing.T) {
 		must(t, err)
 		_, _, err = g.users.StartSession(ctx, e, userdb.SessionOptions{})
 		wantFactor(t, "StartSession after SetPassword", err, true, false)
-		g.setMark("") // check would miss the factor
+		g.setMark("") // or check would report that the factor is missing
 	})
 }
 
@@ -330,6 +330,6 @@ func TestFactorMarks(t *testing.T) {
 			t.Error("the next change does not put the hash where it belongs")
 		}
 		wantFactor(t, "after the next change", g.logIn("alice", alicePassword, ""), true, false)
-		g.setMark("") // check would miss the factor
+		g.setMark("") // or check would report that the factor is missing
 	})
 }

@@ -158,7 +158,7 @@ func TestClusterMasterDies(t *testing.T) {
 }
 
 // servedBy returns a function that reports whether a key lies on a master of a cluster, with the
-// slots of this moment.
+// slots as they are when servedBy is called.
 func servedBy(t *testing.T, c *redistest.Cluster, master *redistest.Server) func(key string) bool {
 	t.Helper()
 	id, err := master.Client().ClusterMyID(t.Context()).Result()

@@ -48,7 +48,7 @@ func TestFieldValues(t *testing.T) {
 		must(t, err)
 		for i, v := range e.FieldValues()["email"] {
 			if v.Unverified != (i == 0) {
-				t.Errorf("%s is unverified: %v, want that of the first value alone", v.Text, v.Unverified)
+				t.Errorf("%s is unverified: %v, want true for the first value only", v.Text, v.Unverified)
 			}
 		}
 		if all := (userdb.Entry{}).FieldValues(); len(all) > 0 {

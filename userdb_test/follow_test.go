@@ -281,8 +281,8 @@ func TestEarlierFingerprint(t *testing.T) {
 	})
 }
 
-// TestProgramBuildingIgnored checks that a Building in a program's own schema is ignored. It gets
-// there if the schema was printed to a file while indexes were being built.
+// TestProgramBuildingIgnored checks that a Building in a program's own schema is ignored. A schema
+// has one if it was printed to a file while indexes were being built.
 func TestProgramBuildingIgnored(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "job", "cook")

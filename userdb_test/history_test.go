@@ -101,7 +101,7 @@ func TestHistoryEndsWithEntry(t *testing.T) {
 	})
 }
 
-// isSession reports whether a session starts or ends with an event.
+// isSession reports whether an event is the start or the end of a session.
 func isSession(e userdb.HistoryEvent) bool {
 	return e.Kind == userdb.EventSessionStart || e.Kind == userdb.EventSessionEnd
 }
@@ -202,7 +202,7 @@ func TestFloodOfFailures(t *testing.T) {
 		}
 	}
 	if err != nil || throttled != 1 || len(page.Events) > 100 {
-		t.Errorf("the feed has %d failures, %v, of which %d were refused; want a few, and once that attempts were refused", len(page.Events), err, throttled)
+		t.Errorf("the feed has %d failures, %v, of which %d were refused; want at most 100, of which 1 was refused", len(page.Events), err, throttled)
 	}
 }
 

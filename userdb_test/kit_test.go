@@ -64,7 +64,7 @@ type site struct {
 	server   *redistest.Server // nil without ownProcess
 	first    *userdb.DB        // the view that was opened first
 	opened   []*userdb.DB
-	raw      redis.UniversalClient // reads and writes records past the store
+	raw      redis.UniversalClient // reads and writes records directly in Redis
 	tap      *tap                  // sees the commands of all clients
 	views    map[recordkey.Namespace]*userdb.DB
 	expected map[string]bool // damage that the test leaves behind, in the words of audit

@@ -30,8 +30,8 @@ import (
 // A request is a caller's call to the store, and an outcome is the store's answer.
 type (
 	request struct {
-		// method is create, update, delete, find, holder, which asks who holds a value, release, or
-		// forget, which frees a retired UID.
+		// method is create, update, delete, find, holder (which asks who holds a value), release,
+		// or forget (which frees a retired UID).
 		method string
 		uid    int
 		how    string // for update: put, add, drop, first, unset or move, to the other field
@@ -51,8 +51,8 @@ const (
 	linearValues = "abcd"
 )
 
-// linearSchema returns a schema with two types. Both retire UIDs. Their fields may have all values,
-// and hold names: a user for longer than a test lasts, a guest for a moment.
+// linearSchema returns a schema with two types. Both retire UIDs, and their fields may have any
+// value. A user holds names for longer than a test lasts, a guest for a moment.
 func linearSchema() schema.Schema {
 	holding := func(hold time.Duration) schema.Type {
 		values := len(linearValues)

@@ -42,7 +42,7 @@ const (
 // loginOptions returns the options of most login sites. They set enough hash workers that no login
 // is refused when a test makes hundreds at once.
 //
-// No field is ordered, since some tests change facets past the store.
+// No field is ordered, since some tests change facets directly in Redis.
 func loginOptions() userdb.Options { return userdb.Options{HashWorkers: 8, Schema: plainUser()} }
 
 // eachLoginSite runs a test on every kind of store, with a user alice.

@@ -39,7 +39,7 @@ func (g *loginSite) wantRedeem(purpose, secret, value string) {
 	g.wantVoid("a second time", purpose, secret)
 }
 
-// wantVoid checks that a token is refused exactly as one that never existed.
+// wantVoid checks that a token is refused exactly like one that never existed.
 func (g *loginSite) wantVoid(why, purpose, secret string) {
 	g.t.Helper()
 	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)
@@ -197,14 +197,14 @@ func TestVoidTokens(t *testing.T) {
 	}
 }
 
-// TestTokenOfLostValue removes an address from an entry in the way of a repair or another program.
-// A token that was sent to the address must be void.
+// TestTokenOfLostValue removes an address from an entry as a repair or another program does. A
+// token that was sent to the address must be void.
 func TestTokenOfLostValue(t *testing.T) {
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
 		secret := g.issue(userdb.Token{Purpose: "reset", Field: "email"})
 		address := g.storedField("alice", "email")
 		g.storeField("alice", "email", "other@example.com")
-		g.wantVoid("the address is another", "reset", secret)
+		g.wantVoid("the entry has another address", "reset", secret)
 		g.storeField("alice", "email", address)
 		g.wantRedeem("reset", secret, "")
 	})

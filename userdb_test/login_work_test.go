@@ -47,7 +47,7 @@ var failingLogins = []struct{ name, identifier string }{
 	{"an MD5 hash", "md5"},
 	{"a $2x$ bcrypt hash", "faulty"},
 	{"a hash with an unknown pepper", "peppered"},
-	{"a password field that is no hash", "junk"},
+	{"a password field that is not a hash", "junk"},
 }
 
 func (g *loginSite) addFailingLogins() {

@@ -22,7 +22,7 @@ func (g *loginSite) editAlice(edit func(e *userdb.Entry)) userdb.Entry {
 	return e
 }
 
-// verify adds an address to alice, or marks it as verified, in the way of its owner.
+// verify adds an address to alice, or marks it as verified, as its owner does.
 func (g *loginSite) verify(address string) {
 	g.t.Helper()
 	secret := g.issue(userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: address})
@@ -152,8 +152,8 @@ func TestManyFirstGoes(t *testing.T) {
 		}
 		g.wantRedeem("verify", secret, "")
 
-		// Only a verification changes that, and neither another spelling nor the loss of the other
-		// values does.
+		// Only a verification changes that. Another spelling does not, and neither does the loss
+		// of the other values.
 		g.editAlice(func(e *userdb.Entry) { e.DropText("email", home); e.DropText("email", club) })
 		for _, spelling := range []string{work, "Alice@work.example", "alice@WORK.example"} {
 			g.editAlice(func(e *userdb.Entry) { e.Put("email", schema.Text(spelling)) })
@@ -279,7 +279,7 @@ func TestManyLeftover(t *testing.T) {
 	}
 }
 
-// TestManyDropAndPut checks that of several edits of one copy the last one wins.
+// TestManyDropAndPut checks that, of several edits of one copy, the last one wins.
 func TestManyDropAndPut(t *testing.T) {
 	drop := func(e *userdb.Entry) { e.Drop("email") }
 	put := func(text string) func(e *userdb.Entry) {

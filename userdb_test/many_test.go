@@ -100,7 +100,7 @@ func (m *manySteps) texts(most int) (texts []string) {
 	return texts
 }
 
-// edit changes an entry in a random way, and its values in the model likewise.
+// edit makes the same random change to an entry and to its values in the model.
 func (m *manySteps) edit(e *userdb.Entry, fields map[string][]string) {
 	field := []string{"email", "email", "invoice", "name", "ext"}[m.rnd.IntN(5)]
 	text, texts := m.text(), slices.Clone(fields[field])
@@ -377,7 +377,7 @@ func TestUntypedValues(t *testing.T) {
 			}
 		}
 		if err := g.logIn("id-7", alicePassword, ""); !errors.Is(err, userdb.ErrLogin) {
-			t.Errorf("logging in by a value that nobody types: %v, want ErrLogin", err)
+			t.Errorf("logging in with a value that nobody types: %v, want ErrLogin", err)
 		}
 		must(t, g.logIn("alice@example.com", alicePassword, ""))
 		_, address, err := g.users.IssueForVisitor(ctx, "email", "id-7", userdb.Token{Purpose: "reset"}, userdb.Attempt{})

@@ -29,7 +29,7 @@ func cachedScripts(t *testing.T, s *redistest.Server) int {
 }
 
 // TestClusterNewMastersHaveScripts adds a shard and promotes a replica. Both must get the scripts,
-// and must serve after they lost them again.
+// and must still serve after they lose them.
 func TestClusterNewMastersHaveScripts(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.FailsOver)

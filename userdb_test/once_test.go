@@ -443,8 +443,8 @@ func TestResetThrottle(t *testing.T) {
 
 // TestCreateOnceDuringFloods kills processes that make requests, in several namespaces of an
 // embedded store. Then strangers cause so many tokens that the store drops reservations. Repeated
-// requests must create their entries or return them. A flood of requests in one namespace must drop
-// none of another.
+// requests must create their entries or return them. A flood of requests in one namespace must not
+// drop those of another.
 func TestCreateOnceDuringFloods(t *testing.T) {
 	g := newLoginSite(embeddedSite(t, "memory:"), userdb.Options{})
 	all, reserved := []*userdb.Type{}, []string{}

@@ -82,7 +82,7 @@ func (f fixture) clear() (string, bool) {
 	return text, true
 }
 
-// loadOriginal writes the original's records, past all checks.
+// loadOriginal writes the original's records, without any checks.
 func (s *site) loadOriginal() map[string]fixture {
 	s.t.Helper()
 	ctx := s.t.Context()

@@ -141,7 +141,7 @@ func (g *loginSite) enrolDevice(keys *passkey.Passkeys) (d *device, session stri
 	return d, session
 }
 
-// loginPasskey signs in by a passkey alone.
+// loginPasskey signs in with a passkey alone.
 func (g *loginSite) loginPasskey(keys *passkey.Passkeys, d *device) (userdb.Entry, error) {
 	g.t.Helper()
 	c, err := keys.Begin()
@@ -149,7 +149,7 @@ func (g *loginSite) loginPasskey(keys *passkey.Passkeys, d *device) (userdb.Entr
 	return g.answer(keys, c.State, d.get(g.t, c))
 }
 
-// answer signs in by the answer of a passkey.
+// answer signs in with the answer of a passkey.
 func (g *loginSite) answer(keys *passkey.Passkeys, state string, answer []byte) (userdb.Entry, error) {
 	g.t.Helper()
 	p, err := keys.Proof(state, answer)
@@ -222,7 +222,7 @@ func TestPasskey(t *testing.T) {
 		wantErr(t, "the answer for a ticket, without it", err, userdb.ErrLogin)
 		e, err = g.users.Prove(ctx, ticket, p, userdb.Attempt{Origin: "192.0.2.1"})
 		if must(t, err); e.UID() != "alice" {
-			t.Errorf("proved to be %v", e)
+			t.Errorf("Prove returned %v, want alice", e)
 		}
 		_, err = g.users.Prove(ctx, ticket, p, userdb.Attempt{})
 		wantErr(t, "the answer once more", err, userdb.ErrNotFound)
@@ -637,9 +637,9 @@ func TestPasskeyFailures(t *testing.T) {
 	})
 }
 
-// TestExportPasskeys checks that an export with secrets has passkeys, with which their owners sign
-// in where the lines are imported, and that a line without the value by which a passkey is found is
-// refused.
+// TestExportPasskeys checks that an export with secrets contains passkeys, that their owners can
+// sign in with them where the lines are imported, and that a line is refused if it lacks the value
+// by which a passkey is found.
 func TestExportPasskeys(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()

@@ -160,7 +160,7 @@ func TestTOTP(t *testing.T) {
 		wantErr(t, "removing no factor", err, userdb.ErrNotFound)
 		c, err := g.users.RemoveFactor(ctx, second, a.id, userdb.SessionOptions{})
 		must(t, err)
-		g.wantEnded("of before the removal", second)
+		g.wantEnded("a session from before the removal", second)
 		if s := g.wantSession("after the removal", c.Secret); s.Level() != 1 || len(c.RecoveryCodes) != 0 {
 			t.Errorf("after the removal: level %d, codes %q", s.Level(), c.RecoveryCodes)
 		}
@@ -339,9 +339,9 @@ func TestWhoChangesFactors(t *testing.T) {
 		e, s, raised, err := g.users.RaiseSession(ctx, secret, userdb.TOTP(a.nextCode()), userdb.SessionOptions{Agent: "b"})
 		must(t, err)
 		if e.UID() != "alice" || s.Level() != 2 || s.Agent != "b" || raised == secret {
-			t.Errorf("raised to %+v of %v", s, e)
+			t.Errorf("RaiseSession returned %+v of %v", s, e)
 		}
-		g.wantEnded("that was raised", secret)
+		g.wantEnded("the session that was raised", secret)
 		g.wantSession("raised", raised)
 		b, same := g.enrolIn(raised) // a second app
 		if same != raised || b.codes != nil {
@@ -389,7 +389,7 @@ func TestTicketsOfOthers(t *testing.T) {
 		} {
 			ticket := g.ticket("")
 			must(t, end())
-			prove("a ticket of before "+what, ticket, userdb.ErrNotFound)
+			prove("a ticket from before "+what, ticket, userdb.ErrNotFound)
 		}
 		ticket := g.ticket("")
 		must(t, g.users.Disable(ctx, uid("alice")))
@@ -534,7 +534,7 @@ func TestFactorsStay(t *testing.T) {
 	})
 }
 
-// TestFactorSecrets checks that no secret is stored, logged or printed in clear.
+// TestFactorSecrets checks that no secret is stored, logged or printed in clear text.
 func TestFactorSecrets(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

@@ -93,7 +93,7 @@ func (d *factorExecution) checkStep() {
 	}
 	by, over := d.ended[now.generation()]
 	if now.admits() && over {
-		d.report("%s left sessions and tickets of before valid", by)
+		d.report("%s left earlier sessions and tickets valid", by)
 	}
 	if was.mark() != "" && now.password != was.password && strings.HasPrefix(what, "change") {
 		d.report("%s changed the password without the factor", what)
@@ -143,14 +143,14 @@ func (d *factorExecution) checkStep() {
 				d.report("%s began a session of level 2 without the factor", what)
 			}
 		case operation == "remove":
-			// The session goes on as the one that it replaces, which took two steps long ago or
-			// lately.
+			// The session keeps the time of the last login in two steps from the session that it
+			// replaces, however long ago that was.
 			if s.VerifiedLevel2.After(owner.VerifiedLevel2) {
 				d.report("%s renewed level 2", what)
 			}
 		case slices.Contains([]string{"confirm", "enrol", "anew", "addkey"}, operation):
 		case level2 || now.mark() != "":
-			d.report("%s began a session by one step", what)
+			d.report("%s began a session after only one step", what)
 		}
 	}
 }
@@ -239,9 +239,9 @@ func (d *factorExecution) verifyResult(o factorResult) {
 		marked := slices.ContainsFunc(during, func(s factorState) bool { return s.mark() != "" })
 		switch {
 		case o.err == nil && words[0] == "login" && (last.mark() != "" || !last.admits()):
-			d.report("%s succeeded by one step", o.operation)
+			d.report("%s succeeded after only one step", o.operation)
 		case refused && !marked:
-			d.report("%s asked for a factor that there was not", o.operation)
+			d.report("%s asked for a factor that did not exist", o.operation)
 		case o.err != nil && !refused && !disturbed:
 			d.report("%s returned %v", o.operation, o.err)
 		}
@@ -292,8 +292,8 @@ func (d *factorExecution) disturbed(o factorResult) bool {
 	return d.rivals(o)
 }
 
-// rivals reports whether another operation is the same one, or has used the code of a proof or a
-// later one of the same app.
+// rivals reports whether another operation may have made this one fail: it is the same operation,
+// or it used the same proof, or a proof by the same app or passkey.
 func (d *factorExecution) rivals(o factorResult) bool {
 	return slices.ContainsFunc(d.completed, func(other factorResult) bool {
 		if other.who == o.who && other.begin == o.begin {
@@ -325,12 +325,12 @@ func (d *factorExecution) verifyProve(o factorResult, last factorState) {
 		d.report("%s succeeded without the factor", o.operation)
 		return
 	}
-	// The ticket belongs to the generation that the entry had before the ticket was stored, or has
-	// never had.
+	// The ticket belongs to the generation that the entry had before the ticket was stored, or to
+	// one that the entry never had.
 	born := d.born[ticketName(o.ticket)]
 	issued, _ := factor.ParseTicket(ticketName(o.ticket), d.history[born].members[ticketName(o.ticket)])
 	if o.err == nil && issued.Generation != last.generation() {
-		d.report("%s succeeded with a ticket of before", o.operation)
+		d.report("%s succeeded with an earlier ticket", o.operation)
 	}
 	sound := true // nothing stops the owner
 	for _, s := range d.history[min(born, o.end) : o.end+1] {
@@ -514,5 +514,5 @@ func (d *factorExecution) verifyCodes(refused *userdb.FactorError, last factorSt
 			return
 		}
 	}
-	d.report("at the end no recovery code of the owner is good: %v", refused.Methods)
+	d.report("at the end no recovery code of the owner is valid: %v", refused.Methods)
 }

@@ -386,7 +386,7 @@ func hashOf(secret string) string {
 func ticketName(secret string) string { return "ticket/" + hashOf(secret) }
 
 // proof returns the proof for a word: "a-", "a" and "a+" are the code of app a for the step before,
-// at and after the clock's; "r0" is a recovery code; "k7" is the answer of the passkey with a
+// at and after that of the clock; "r0" is a recovery code; "k7" is the answer of the passkey with a
 // counter, for a purpose; "x" is a wrong code of an app, and "y" a wrong recovery code.
 func (s *factorStore) proof(word, purpose string) userdb.Proof {
 	if n, is := strings.CutPrefix(word, "k"); is {

@@ -61,7 +61,7 @@ type linkState struct {
 // A signedIn is a session that a sign-in with x began.
 type signedIn struct{ entry, secret string }
 
-// has reports whether an entry lives and has an identity.
+// has reports whether an entry is live and has an identity.
 func (s linkState) has(entry, identity string) bool {
 	fields := s.fields[entry]
 	return fields[store.FieldType] != "" && (fields["links"] == identity || slices.ContainsFunc(store.FurtherIn(fields, "links"), func(f store.Further) bool {

@@ -56,7 +56,7 @@ func (g *loginSite) wantSession(why, secret string) userdb.Session {
 	return s
 }
 
-// wantEnded checks that a secret is refused exactly as one that never existed.
+// wantEnded checks that a secret is refused exactly like one that never existed.
 func (g *loginSite) wantEnded(why, secret string) {
 	g.t.Helper()
 	e, s, err := g.users.Session(g.t.Context(), secret)

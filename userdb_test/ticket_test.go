@@ -97,7 +97,7 @@ func TestTickets(t *testing.T) {
 		want := factor.Ticket{
 			ID: "a", Until: d.now.Add(factor.TicketLife), Generation: ticketEntry.Generation(), Step: "pass word", Origin: "o/1\n",
 		}
-		for range 2 { // the second one is sent again
+		for range 2 { // the second call repeats the first
 			if got, err := d.issue("a", "o/1\n"); err != nil || got != want {
 				t.Errorf("got %+v, error %v, want %+v", got, err, want)
 			}
@@ -109,7 +109,7 @@ func TestTickets(t *testing.T) {
 			t.Error("an attempt that was not counted spent the ticket")
 		}
 		for n := 1; n <= factor.MaxTries; n++ {
-			for range 2 { // the second one is sent again
+			for range 2 { // the second call repeats the first
 				if got := d.try("a", fmt.Sprint("try", n)); got != n {
 					t.Errorf("attempt %d was counted as %d", n, got)
 				}

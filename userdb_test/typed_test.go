@@ -23,7 +23,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A profile is a struct in the way of an application.
+// A profile is a struct as an application may declare it.
 type profile struct {
 	UID   string          `json:"uid"   userdb:"uid,primary"`
 	Rev   userdb.Revision `json:"rev"   userdb:"~rev"`
@@ -360,7 +360,7 @@ func TestTypedListings(t *testing.T) {
 		must(t, err)
 		misfit, err := profiles.Find(t.Context(), hints.UID("u2"))
 		wantField(t, "Find", err, userdb.ErrUnmarshal, "age")
-		sameProfile(t, "Find of what does not fit", misfit, profile{})
+		sameProfile(t, "Find of an entry that does not fit", misfit, profile{})
 		wantErr(t, "Find", err, userdb.ErrUnmarshal, "profile.work.Age (*int64)")
 		_, err = profiles.Update(t.Context(), hints.UID("u2"), func(*profile) error { return nil })
 		wantField(t, "Update", err, userdb.ErrUnmarshal, "age")

@@ -35,7 +35,7 @@ type hijacker struct {
 
 const victim, attacker = "victim@example.com", "attacker@example.net"
 
-// selfRegister creates the account mallory with the address of the victim, in the way of a visitor.
+// selfRegister creates the account mallory with the address of the victim, as a visitor does.
 func (g *loginSite) selfRegister() *hijacker {
 	g.t.Helper()
 	ctx := g.t.Context()
@@ -266,7 +266,7 @@ func TestUnprovenStays(t *testing.T) {
 		must(t, err)
 		e, err := g.users.Find(ctx, uid("mallory"))
 		if must(t, err); !e.Unproven() {
-			t.Error("something else than the mail to the address proved that somebody owns it")
+			t.Error("something other than the mail to the address proved that somebody owns it")
 		}
 		wantErr(t, "the rest", errOf(g.users.Update(ctx, uid("mallory"), putText("links", "abc"))), userdb.ErrUnproven)
 	})

@@ -38,8 +38,7 @@ func naughty(t *testing.T, s *site) []string {
 		"[a-", "[^", "\\", "*", "?", "[*]", "\u2028", "a\u0300", " ", "\t", "password", "%s%d%v")
 }
 
-// isRefusal reports whether err is a proper refusal of a value: it breaks a rule, or is no valid
-// hint.
+// isRefusal reports whether err refuses a value because it breaks a rule or is not a valid hint.
 func isRefusal(err error) bool {
 	return slices.ContainsFunc([]error{userdb.ErrInvalid, hints.ErrHint, password.ErrPolicy, recordkey.ErrSyntax},
 		func(kind error) bool { return errors.Is(err, kind) })

@@ -12,10 +12,10 @@ import (
 )
 
 // A Browser visits the pages of a site in a test. It keeps cookies, follows redirects, and fills in
-// forms as a visitor does, with their hidden inputs. It runs no scripts. Each Browser represents
-// another visitor. It is not safe for concurrent use.
+// forms as a visitor does, with their hidden inputs. It runs no scripts. Each Browser is another
+// visitor. It is not safe for concurrent use.
 type Browser struct {
-	// Header is added to each request, such as Accept-Language.
+	// Header holds headers to add to each request, such as Accept-Language.
 	Header http.Header
 	// Addr is the address and port of the visitor.
 	Addr string
@@ -44,8 +44,8 @@ func NewBrowser(t TB, site http.Handler) *Browser {
 // maxRedirects limits the redirects that a browser follows for one page.
 const maxRedirects = 10
 
-// Open opens the page at a path. It may be a whole URL, such as the link of a mail, whose host is
-// ignored.
+// Open opens the page at a path. The path may be a whole URL, such as the link of a mail; its host
+// is ignored.
 func (b *Browser) Open(path string) *Browser {
 	b.t.Helper()
 	return b.load(http.MethodGet, path, "")

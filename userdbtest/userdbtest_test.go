@@ -284,7 +284,7 @@ func TestOptions(t *testing.T) {
 	}}))
 	e, err := s.Type("staff").Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Sue")})
 	if err != nil || e.UID() != "made" {
-		t.Errorf("Create: got %v, %v; want the UID made", e, err)
+		t.Errorf("Create: got %v, %v; want the UID \"made\"", e, err)
 	}
 	if err := s.Type("staff").Disable(t.Context(), hints.UID("made")); err != nil || fmt.Sprint(events) != "[create disable]" {
 		t.Errorf("Disable: %v; the events are %v, want create and disable", err, events)

@@ -1,5 +1,5 @@
 // Package validate decides which values a field accepts, and whether the fields of a type can be
-// confused with each other. It knows the schema and no store.
+// confused with each other. It knows schemas, but no store.
 //
 // A secondary value must be text. It must not be empty, longer than a crumb (a part of a record
 // key: 1 KiB), or one of the field's reserved values, and it must satisfy the field's kind and

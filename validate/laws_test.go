@@ -57,7 +57,7 @@ func TestCandidatesIncludeEveryAcceptingField(t *testing.T) {
 }
 
 // TestReserved checks that a reserved value is refused in each of its forms, and that nothing else
-// is. Only spaces cannot be reserved, because they are not a value.
+// is. A text of spaces cannot be reserved, because it is not a value.
 func TestReserved(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfN(rapid.StringMatching(`[aAéÉ.+*\\ ]{1,3}`), 1, 5).Draw(t, "reserved")

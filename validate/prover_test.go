@@ -57,9 +57,9 @@ var (
 	}
 )
 
-// TestProverMatchesAllShortValues compares the verdicts for random fields, with kinds and both
-// folds, with their rules on every short value. Witnesses may contain letters that the short values
-// lack, and may be shorter.
+// TestProverMatchesAllShortValues compares the verdicts on random fields, with kinds and under both
+// folds, with what the rules of the fields say about every short value. Witnesses may contain
+// letters that the short values lack, and may be shorter.
 func TestProverMatchesAllShortValues(t *testing.T) {
 	all := texts(foldedLetters, 3)
 	parts := rapid.SampledFrom(append([]string{"|", "|", "(?:a|é)*", ".?", "[^@]+", "(?i:É){2}", "(?:^a|1$)", "(?m:^.*$)"}, foldedAtoms...))

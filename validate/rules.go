@@ -209,8 +209,8 @@ type rule struct {
 	reserved map[string]bool // canonical forms that no value may have
 }
 
-// A part is one expression of a rule. A value satisfies it by matching, or by not matching if not
-// is set. The prover uses the same expressions, so that its proofs cover all values.
+// A part is one expression of a rule. A value satisfies it by matching or, if the field not is set,
+// by not matching. The prover uses the same expressions, so that its proofs cover all values.
 type part struct {
 	rule string
 	phrase

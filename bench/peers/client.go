@@ -147,8 +147,8 @@ func framing(head []byte) (length int, chunked bool, err error) {
 	}
 }
 
-// join appends the chunks that text begins with to body. It returns how many bytes of text they
-// are, or 0 if some are missing.
+// join appends the chunks that text begins with to body. It returns how many bytes of text the
+// chunks take, or 0 if some are missing.
 func join(body, text []byte) (_ []byte, used int, err error) {
 	for {
 		line := bytes.Index(text[used:], lineEnd)

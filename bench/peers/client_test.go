@@ -51,7 +51,7 @@ func TestParseRefuses(t *testing.T) {
 		{"no length", "HTTP/1.1 200 OK\r\n\r\n", errNoLength},
 		{"a negative length", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", errMalformed},
 		{"a huge length", "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n", errMalformed},
-		{"a line that is no header", "HTTP/1.1 200 OK\r\nhello\r\n\r\n", errMalformed},
+		{"a line that is not a header", "HTTP/1.1 200 OK\r\nhello\r\n\r\n", errMalformed},
 		{"Connection: close", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", errCloses},
 		{"a chunk without a size", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", errMalformed},
 		{"a chunk longer than its size", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nabcd\r\n", errMalformed},

@@ -25,13 +25,13 @@ func (e *expectation) begin(status int) {
 	e.status, e.texts, e.parts = status, e.texts[:0], e.parts[:0]
 }
 
-// body expects that the text appended to texts since the last part occurs in the body, that many
-// times.
+// body expects that the text appended to texts since the last part occurs that many times in the
+// body.
 func (e *expectation) body(times int) {
 	e.parts = append(e.parts, part{end: len(e.texts), times: times})
 }
 
-// head expects that the text appended to texts since the last part occurs in the head, once.
+// head expects that the text appended to texts since the last part occurs once in the head.
 func (e *expectation) head() {
 	e.parts = append(e.parts, part{end: len(e.texts), times: 1, inHead: true})
 }
@@ -49,7 +49,7 @@ func (e *expectation) field(name string, add func([]byte, int) []byte, i int) {
 	e.body(1)
 }
 
-// account expects the four fields of account i in the body, once, and no other address. id is the
+// account expects the four fields of account i once in the body, and no other address. id is the
 // product's name for the id.
 func (e *expectation) account(id string, i int) {
 	e.field(id, appendUID, i)

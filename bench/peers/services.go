@@ -68,8 +68,8 @@ type tools struct {
 	peerLog             bool
 }
 
-// build builds the programs from the checkout that contains this folder, userdb only if its path is
-// "".
+// build builds the programs from the checkout that contains this folder. It builds userdb only if
+// its path is "".
 func build(ctx context.Context, dir, userdb string) (t tools, err error) {
 	t = tools{dir: dir, userdb: userdb, peer: filepath.Join(dir, "pocketbase")}
 	all := [][]string{{"-o", t.peer, "./pocketbase"}}
@@ -130,7 +130,7 @@ func environment(store string) []string {
 	return env
 }
 
-// start starts userdb on a store, which has the name of the service.
+// start starts userdb on a store. The service is named after the store.
 func (t tools) start(ctx context.Context, store, accounts string) (*service, error) {
 	switch store {
 	case "file":

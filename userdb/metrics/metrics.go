@@ -21,7 +21,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Options configure a Collector. The zero value is ready to use.
+// Options configures a Collector. The zero value is ready to use.
 type Options struct {
 	// Buckets are the upper bounds of histogram buckets in seconds, in increasing order. If nil,
 	// they range from a quarter of a millisecond to 10 seconds.

@@ -194,8 +194,8 @@ func (s *search) enumerate(has func(string) bool) Result {
 		}
 		e.left = maxTries
 		if size > 0 && e.spell(0, size) {
-			// All shorter texts are known, unless some were skipped or a limit came before their
-			// length.
+			// All shorter texts are known, unless some were skipped or a limit stopped the search
+			// before their length.
 			known := e.all && (s.complete || size < s.level)
 			return Result{Witness: string(e.text), Shortest: size == shortest || known}
 		}
