@@ -106,7 +106,9 @@ func (db *DB) hasListeners(ctx context.Context) bool {
 // emitChange emits the events for the fields that a change concerns.
 func (t *Type) emitChange(ctx context.Context, c store.Change) {
 	if t.db.hasListeners(ctx) {
-		t.emitUpdate(ctx, c.Key, view.ChangedFacets(&c))
+		fields := slices.Concat(view.ChangedFacets(&c), view.TertiaryNames(&c))
+		slices.Sort(fields)
+		t.emitUpdate(ctx, c.Key, fields)
 	}
 }
 
