@@ -37,8 +37,8 @@ type Entry struct {
 
 	disable *bool // the argument of the last SetDisabled
 
-	sets    map[string][]string // members of tertiary sets, as far as they are known; never modified
-	setSets map[string][]string // the arguments of SetMembers; never modified
+	sets    map[string][]string // known members of tertiary sets; never modified
+	newSets map[string][]string // the arguments of SetMembers; never modified
 
 	proved bool // Prove, or a method that checks as much, returned the entry
 	// verified and verifiedLevel2 are the times that a new session takes over from the session that
@@ -85,23 +85,23 @@ func (e Entry) Members(set string) []string { return slices.Clone(e.knownSets()[
 // SetMembers sets the members of a tertiary set. Update and Save then replace the set in the same
 // change as the facets, as [Set.Replace] does.
 func (e *Entry) SetMembers(set string, members ...string) {
-	e.setSets = maps.Clone(e.setSets)
-	if e.setSets == nil {
-		e.setSets = map[string][]string{}
+	e.newSets = maps.Clone(e.newSets)
+	if e.newSets == nil {
+		e.newSets = map[string][]string{}
 	}
-	e.setSets[set] = distinct(members)
+	e.newSets[set] = distinct(members)
 }
 
 // knownSets returns the members of all sets that are known, with those that SetMembers has set.
 func (e Entry) knownSets() map[string][]string {
-	if len(e.setSets) == 0 {
+	if len(e.newSets) == 0 {
 		return e.sets
 	}
 	all := maps.Clone(e.sets)
 	if all == nil {
 		all = map[string][]string{}
 	}
-	maps.Copy(all, e.setSets)
+	maps.Copy(all, e.newSets)
 	return all
 }
 

@@ -364,7 +364,7 @@ func notOfType(t *Type) error {
 // entry then has, and reports whether there is anything to write. The password hash, which an Entry
 // does not hold, stays.
 func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store.Change, facets map[string]string, due bool, err error) {
-	if len(e.edits) == 0 && e.disable == nil && len(e.setSets) == 0 {
+	if len(e.edits) == 0 && e.disable == nil && len(e.newSets) == 0 {
 		return c, nil, false, nil
 	}
 	own := t.ownChange(r, e)
@@ -379,11 +379,11 @@ func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store
 		return c, nil, due, t.allProblems(ctx, err, r, change.WithFurther(r, facets, own))
 	}
 	t.declared.Hold(&c, r, t.view.Now())
-	for _, name := range sortedKeys(e.setSets) {
-		if err := checkElements(name, e.setSets[name]); err != nil {
+	for _, name := range sortedKeys(e.newSets) {
+		if err := checkElements(name, e.newSets[name]); err != nil {
 			return c, nil, false, err
 		}
-		if err := t.declared.SetTertiary(&c, []change.Content{{Name: name, Kind: "set", Values: e.setSets[name]}}); err != nil {
+		if err := t.declared.SetTertiary(&c, []change.Content{{Name: name, Kind: "set", Values: e.newSets[name]}}); err != nil {
 			return c, nil, false, err
 		}
 		due = true
