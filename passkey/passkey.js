@@ -52,6 +52,7 @@
     if (mediation) ask.mediation = mediation;
     put(form, "passkey", answer(await navigator.credentials[form.dataset.passkey](ask)));
     if (state) put(form, "state", state);
+    document.querySelectorAll("[data-passkey-with]:checked").forEach((box) => put(form, box.name, box.value));
     form.submit();
   }
 
@@ -61,7 +62,6 @@
     form.addEventListener("submit", () => clearInterval(timer));
     offer();
   }
-
   if (!window.PublicKeyCredential) return;
   const show = (form, failed) => form.querySelectorAll("[data-passkey-error]")
     .forEach((e) => { e.hidden = !failed; });

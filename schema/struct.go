@@ -9,7 +9,7 @@ import (
 )
 
 // From returns the type that the tags of a struct declare. The program adds what tags cannot
-// express (Fold, Tertiary, Password) and puts the type into a Schema under its name:
+// express (Fold, Password, other tertiary records) and puts the type into a Schema under its name:
 //
 //	type User struct {
 //	    UID   string          `userdb:"uid,primary"`
@@ -18,6 +18,7 @@ import (
 //	    Age   *int            `userdb:"age,ordered"`
 //	    Added time.Time       `userdb:"added,required"`
 //	    Prefs map[string]bool `userdb:"prefs"`
+//	    Tags  []string        `userdb:"tags,set,indexed"`
 //	}
 //
 // A tag consists of the name of the facet and options, separated by commas. The options use the
@@ -27,6 +28,9 @@ import (
 // count as fields of the outer struct; as in encoding/json, the least deeply embedded field hides
 // others of the same name. A pointer to a value is declared like the value. "~rev" is not a facet;
 // see userdb.Revision.
+//
+// The option set declares a tertiary set, which may be indexed, in place of a facet. Its field has
+// type []string.
 //
 // A secondary field of type []string may have up to 20 values; change Many of the returned Type to
 // allow another number.
@@ -64,7 +68,7 @@ func fromStruct(t reflect.Type) (Type, error) {
 		return typ, nil
 	}
 	where := structs.Title(t)
-	if len(p.path) > 1 && p.path[0] == "fields" {
+	if len(p.path) > 1 && (p.path[0] == "fields" || p.path[0] == "tertiary") {
 		where, p.path = paths[p.path[1]], p.path[2:]
 	}
 	return Type{}, &Error{Path: where, Reason: strings.Join(append(p.path, p.reason), ": ")}
@@ -75,6 +79,13 @@ const manyInStructs = 20
 
 // declare adds a field of a struct to t. If it cannot, it returns the reason.
 func (t *Type) declare(from structs.Field) (reason string) {
+	if from.IsSet() {
+		if t.Tertiary == nil {
+			t.Tertiary = map[string]Tertiary{}
+		}
+		t.Tertiary[from.Name] = Tertiary{Kind: structs.Set, Indexed: slices.Contains(from.Options, RoleIndexed.String())}
+		return from.SetProblem()
+	}
 	codecs, err := structs.Codecs(from.Type)
 	if err != nil {
 		return err.Error()

@@ -99,7 +99,7 @@ func TestFromErrors(t *testing.T) {
 	checkFromError[*person](t, "schema: *schema_test.person: not a struct")
 	checkFromError[struct{ A string }](t, "schema: struct: no field has a tag userdb")
 	checkFromError[noKey](t, "schema: noKey: no field has the option primary")
-	checkFromError[mistyped](t, `schema: mistyped.Bad: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, untyped, kind=NAME`)
+	checkFromError[mistyped](t, `schema: mistyped.Bad: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`)
 	checkFromError[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"b,primary"`

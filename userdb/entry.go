@@ -37,6 +37,9 @@ type Entry struct {
 
 	disable *bool // the argument of the last SetDisabled
 
+	sets    map[string][]string // known members of tertiary sets; never modified
+	newSets map[string][]string // the arguments of SetMembers; never modified
+
 	proved bool // Prove, or a method that checks as much, returned the entry
 	// verified and verifiedLevel2 are the times that a new session takes over from the session that
 	// it replaces. If zero, they are now.
@@ -74,6 +77,33 @@ func (e Entry) Disabled() bool {
 // Unproven reports whether the entry was self-registered and nobody has proved yet that they own
 // its address; see NewEntry.SelfRegistered.
 func (e Entry) Unproven() bool { return e.fields[store.FieldUnproven] != "" }
+
+// Members returns the members of a tertiary set in sorted order, if Query.WithSets names the set or
+// SetMembers has set them. Otherwise it returns nil; see [Set.Members].
+func (e Entry) Members(set string) []string { return slices.Clone(e.knownSets()[set]) }
+
+// SetMembers sets the members of a tertiary set. Update and Save then replace the set in the same
+// change as the facets, as [Set.Replace] does.
+func (e *Entry) SetMembers(set string, members ...string) {
+	e.newSets = maps.Clone(e.newSets)
+	if e.newSets == nil {
+		e.newSets = map[string][]string{}
+	}
+	e.newSets[set] = distinct(members)
+}
+
+// knownSets returns the members of all sets that are known, with those that SetMembers has set.
+func (e Entry) knownSets() map[string][]string {
+	if len(e.newSets) == 0 {
+		return e.sets
+	}
+	all := maps.Clone(e.sets)
+	if all == nil {
+		all = map[string][]string{}
+	}
+	maps.Copy(all, e.newSets)
+	return all
+}
 
 // SetDisabled disables or enables the entry in this copy. Update and Save then do what
 // Disable or Enable does, in the same change as the facets.

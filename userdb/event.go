@@ -103,10 +103,13 @@ func (db *DB) hasListeners(ctx context.Context) bool {
 	return db.options.OnEvent != nil || len(db.options.Observers) > 0 || db.view().Config.Log.Enabled(ctx, slog.LevelInfo)
 }
 
-// emitChange emits the events for the fields that a change concerns.
+// emitChange emits the events for the fields and tertiary records that a change of a live entry
+// concerns.
 func (t *Type) emitChange(ctx context.Context, c store.Change) {
-	if t.db.hasListeners(ctx) {
-		t.emitUpdate(ctx, c.Key, view.ChangedFacets(&c))
+	if t.db.hasListeners(ctx) && !c.Delete {
+		fields := slices.Concat(view.ChangedFacets(&c), view.TertiaryNames(&c))
+		slices.Sort(fields)
+		t.emitUpdate(ctx, c.Key, fields)
 	}
 }
 

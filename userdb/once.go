@@ -169,6 +169,13 @@ func encodeRequest(n NewEntry) string {
 	for _, tag := range distinct(n.Tags) {
 		add(tag)
 	}
+	for _, set := range sortedKeys(n.Sets) {
+		b.WriteString("set ") // a tag begins with its length
+		add(set)
+		for _, member := range distinct(n.Sets[set]) {
+			add(member)
+		}
+	}
 	for _, field := range slices.Sorted(maps.Keys(n.Values)) {
 		b.WriteString("values ") // a tag begins with its length
 		add(field)

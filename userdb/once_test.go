@@ -13,6 +13,7 @@ func TestRequestsDiffer(t *testing.T) {
 	values := map[string]any{
 		"UID": "true", "Facets": schema.Texts("name", "ann"), "Tags": []string{"true"}, "Disabled": true,
 		"Password": "battery staple", "RequirePassword": true, "Values": map[string][]string{"true": nil},
+		"Sets":           map[string][]string{"true": nil},
 		"SelfRegistered": true,
 		"Labels":         map[string]map[string]string{"true": nil},
 	}

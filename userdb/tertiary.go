@@ -180,16 +180,13 @@ func (s Set) Replace(ctx context.Context, members ...string) (err error) {
 		return err
 	}
 	return r.t.retryOnSchemaChange(ctx, func(t *Type) error {
-		after, err := t.rewrite(ctx, r.h, store.Record{}, func(current store.Record) (c store.Change, due bool, err error) {
+		_, err := t.rewrite(ctx, r.h, store.Record{}, func(current store.Record) (c store.Change, due bool, err error) {
 			c, _, err = t.declared.Update(current, change.Facets(current), nil)
 			if err == nil {
 				err = t.declared.SetTertiary(&c, []change.Content{{Name: r.name, Kind: r.kind, Values: members}})
 			}
 			return c, err == nil, err
 		})
-		if committed(err) {
-			t.emitUpdate(ctx, after.Key, []string{r.name})
-		}
 		return err
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"iter"
 	"reflect"
+	"slices"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/store"
@@ -30,6 +31,12 @@ import (
 // when it is saved; only Create writes a 0 or false that was not set. If absent and zero differ, as
 // for a number that may be unknown, use a pointer. The primary field holds the UID; if it is empty,
 // Create generates one.
+//
+// A field of type []string with the option set holds the members of a tertiary set, in sorted
+// order. Reading one or many entries takes one more round trip for all sets, and Create, Update and
+// Save write a set in the same change as the facets if the struct has other members. Members that a
+// method of Set adds or removes between reading and writing are then lost. FromEntry leaves the
+// field nil unless the members are known; see Entry.Members.
 //
 // A facet for which the struct has no field does not change. A stored facet that does not fit its
 // field, such as 300 in an int8, is ErrUnmarshal. A value that cannot be stored, such as NaN or
@@ -103,7 +110,16 @@ func (t *Typed[T]) NewEntry(v T) (NewEntry, error) {
 	if bad != nil {
 		return NewEntry{}, invalid(bad.Field, "codec", bad.Reason)
 	}
-	return NewEntry{UID: uid, Facets: facets, Values: values}, nil
+	n := NewEntry{UID: uid, Facets: facets, Values: values}
+	for _, f := range t.plan.Sets {
+		if members := setIn(reflect.ValueOf(&v).Elem(), f); len(members) > 0 {
+			if n.Sets == nil {
+				n.Sets = map[string][]string{}
+			}
+			n.Sets[f.Name] = members
+		}
+	}
+	return n, nil
 }
 
 // FromEntry returns an entry as a struct. It is for entries that methods of Type, such as Login,
@@ -125,6 +141,12 @@ func (t *Typed[T]) fill(v *T, e Entry) error {
 	into := reflect.ValueOf(v).Elem()
 	if bad := t.plan.Read(into, e.source()); bad != nil {
 		return &FieldError{Err: ErrUnmarshal, Field: bad.Field, Rule: "type", Reason: bad.Reason}
+	}
+	for _, f := range t.plan.Sets {
+		if members := e.Members(f.Name); len(members) > 0 {
+			at, _ := typed.At(into, f.Index, true)
+			at.Set(reflect.ValueOf(members))
+		}
 	}
 	if t.plan.Rev != nil {
 		read := e // taking the address of e itself would allocate it even without a Revision
@@ -152,12 +174,18 @@ func (t *Typed[T]) Create(ctx context.Context, v T) (T, error) {
 	if err != nil {
 		return t.read(Entry{}, err)
 	}
-	return t.read(t.users.Create(ctx, n))
+	e, err := t.users.Create(ctx, n)
+	e.sets = n.sets()
+	return t.read(e, err)
 }
 
 // Find returns the entry that h identifies, as Type.Find does.
 func (t *Typed[T]) Find(ctx context.Context, h hints.Hint) (T, error) {
-	return t.read(t.users.Find(ctx, h))
+	e, err := t.users.Find(ctx, h)
+	if err == nil {
+		err = t.addSets(ctx, &e)
+	}
+	return t.read(e, err)
 }
 
 // Update reads an entry, calls f to change the struct, and writes the difference, as Type.Update
@@ -165,7 +193,11 @@ func (t *Typed[T]) Find(ctx context.Context, h hints.Hint) (T, error) {
 // If f changes the UID, the error is ErrInvalid. If the entry does not fit the struct, f is not
 // called.
 func (t *Typed[T]) Update(ctx context.Context, h hints.Hint, f func(*T) error) (T, error) {
-	return t.read(t.users.Update(ctx, h, func(e *Entry) error {
+	var sets map[string][]string
+	e, err := t.users.Update(ctx, h, func(e *Entry) error {
+		if err := t.addSets(ctx, e); err != nil {
+			return err
+		}
 		v, err := t.FromEntry(*e)
 		if err == nil {
 			err = f(&v)
@@ -173,8 +205,12 @@ func (t *Typed[T]) Update(ctx context.Context, h hints.Hint, f func(*T) error) (
 		if err != nil {
 			return err
 		}
-		return t.edit(e, &v)
-	}))
+		err = t.edit(e, &v)
+		sets = e.knownSets()
+		return err
+	})
+	e.sets = sets
+	return t.read(e, err)
 }
 
 // Save writes the difference between a struct and the entry that it was read from, as Type.Save
@@ -192,7 +228,9 @@ func (t *Typed[T]) Save(ctx context.Context, v T) (T, error) {
 	if err != nil {
 		return t.read(Entry{}, err)
 	}
-	return t.read(t.users.Save(ctx, e))
+	saved, err := t.users.Save(ctx, e)
+	saved.sets = e.knownSets()
+	return t.read(saved, err)
 }
 
 // source returns the entry that a struct was read from.
@@ -215,13 +253,52 @@ func (t *Typed[T]) edit(e *Entry, v *T) error {
 	if bad != nil {
 		return invalid(bad.Field, "codec", bad.Reason)
 	}
+	for _, f := range t.plan.Sets {
+		members := setIn(reflect.ValueOf(v).Elem(), f)
+		known, is := e.knownSets()[f.Name]
+		if is && !slices.Equal(known, distinct(members)) || !is && members != nil {
+			edited.SetMembers(f.Name, members...)
+		}
+	}
 	*e = edited
 	return nil
+}
+
+// setIn returns the members of a set in a struct.
+func setIn(v reflect.Value, f structs.Field) []string {
+	at, exists := typed.At(v, f.Index, false)
+	if !exists {
+		return nil
+	}
+	return at.Interface().([]string)
+}
+
+// setNames returns the names of the sets for which the struct has fields.
+func (t *Typed[T]) setNames() (names []string) {
+	for _, f := range t.plan.Sets {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// addSets reads the sets of an entry for which the struct has fields.
+func (t *Typed[T]) addSets(ctx context.Context, e *Entry) error {
+	if len(t.plan.Sets) == 0 {
+		return nil
+	}
+	users := t.users.current()
+	found := []store.Found{{Record: store.Record{Key: e.key.In(users.view.NS)}}}
+	sets, err := users.readSets(ctx, found, t.setNames())
+	if err == nil {
+		e.sets = sets[0]
+	}
+	return err
 }
 
 // All yields the entries that a query selects, as Type.All does. For an entry that does not fit the
 // struct it yields ErrUnmarshal and continues.
 func (t *Typed[T]) All(ctx context.Context, q Query) iter.Seq2[T, error] {
+	q.WithSets = append(slices.Clip(q.WithSets), t.setNames()...)
 	return func(yield func(T, error) bool) {
 		for e, err := range t.users.All(ctx, q) {
 			if !yield(t.read(e, err)) {
@@ -240,6 +317,7 @@ type PageOf[T any] struct {
 // Page returns some of the entries that a query selects, as Type.Page does. Entries that do not fit
 // the struct are also left out; the error is then ErrUnmarshal, and the returned entries are valid.
 func (t *Typed[T]) Page(ctx context.Context, q Query) (PageOf[T], error) {
+	q.WithSets = append(slices.Clip(q.WithSets), t.setNames()...)
 	p, err := t.users.Page(ctx, q)
 	var unfit skippedEntries
 	all, n := make([]T, len(p.Entries)), 0

@@ -41,6 +41,9 @@ type NewEntry struct {
 	// Tags holds the members of the tertiary set "tags", which the schema must declare.
 	Tags []string
 
+	// Sets holds the members of other tertiary sets, by name.
+	Sets map[string][]string
+
 	// Password is the password. If it is "" and RequirePassword is not set, the entry cannot log in
 	// until SetPassword is called.
 	Password string
@@ -172,13 +175,13 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		d.SetOwn(store.FieldUnproven, "1")
 		_ = wrong.add(t.declared.CheckUnproven(store.Record{}, d.Facets, d.Own))
 	}
-	if len(n.Tags) > 0 {
-		tags := distinct(n.Tags)
-		if len(tags) > t.declared.Schema.Tertiary[change.TagsName].Limit() {
-			_ = wrong.add(t.declared.TooManyError(change.TagsName))
+	sets := n.sets()
+	for _, name := range sortedKeys(sets) {
+		if limit := t.declared.Schema.Tertiary[name].Limit(); limit > 0 && len(sets[name]) > limit {
+			_ = wrong.add(t.declared.TooManyError(name))
 		}
-		_ = wrong.add(checkElements(change.TagsName, tags))
-		d.Tertiary = []change.Content{{Name: change.TagsName, Kind: "set", Values: tags}}
+		_ = wrong.add(checkElements(name, sets[name]))
+		d.Tertiary = append(d.Tertiary, change.Content{Name: name, Kind: "set", Values: sets[name]})
 	}
 	if n.Password != "" || n.RequirePassword {
 		hash, err := t.hashNew(ctx, n, d.Fields(), wrong)
@@ -194,6 +197,20 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		d.SetOwn(store.FieldDisabled, schema.Date(t.view.Now()).Wire())
 	}
 	return d, nil
+}
+
+// sets returns the members of the tertiary sets of a new entry, sorted and without duplicates.
+func (n NewEntry) sets() map[string][]string {
+	sets := make(map[string][]string, len(n.Sets)+1)
+	for name, members := range n.Sets {
+		if len(members) > 0 {
+			sets[name] = distinct(members)
+		}
+	}
+	if len(n.Tags) > 0 {
+		sets[change.TagsName] = distinct(slices.Concat(n.Tags, sets[change.TagsName]))
+	}
+	return sets
 }
 
 // encodeNewTexts adds the values of a field to a draft.
@@ -347,7 +364,7 @@ func notOfType(t *Type) error {
 // entry then has, and reports whether there is anything to write. The password hash, which an Entry
 // does not hold, stays.
 func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store.Change, facets map[string]string, due bool, err error) {
-	if len(e.edits) == 0 && e.disable == nil {
+	if len(e.edits) == 0 && e.disable == nil && len(e.newSets) == 0 {
 		return c, nil, false, nil
 	}
 	own := t.ownChange(r, e)
@@ -362,6 +379,15 @@ func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store
 		return c, nil, due, t.allProblems(ctx, err, r, change.WithFurther(r, facets, own))
 	}
 	t.declared.Hold(&c, r, t.view.Now())
+	for _, name := range sortedKeys(e.newSets) {
+		if err := checkElements(name, e.newSets[name]); err != nil {
+			return c, nil, false, err
+		}
+		if err := t.declared.SetTertiary(&c, []change.Content{{Name: name, Kind: "set", Values: e.newSets[name]}}); err != nil {
+			return c, nil, false, err
+		}
+		due = true
+	}
 	return c, facets, due, nil
 }
 

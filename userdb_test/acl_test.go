@@ -135,6 +135,7 @@ func callApplicationMethods(ctx context.Context, db *userdb.DB) error {
 			return err
 		},
 		func() error { return drain(users.All(ctx, userdb.Query{})) },
+		func() error { return drain(users.All(ctx, userdb.Query{WithSets: []string{"tags"}})) },
 		func() error { return drain(users.All(ctx, userdb.Query{Where: schema.Texts("job", "boss")})) },
 		func() error { return drain(users.All(ctx, userdb.Query{Order: "rank"})) },
 		func() error { return drain(users.All(ctx, userdb.Query{Order: "rank", Reverse: true})) },

@@ -401,6 +401,73 @@ func TestHas(t *testing.T) {
 	})
 }
 
+// TestWithSets checks that listings read the sets that a query names together with the entries: the
+// whole of large ones, and in as many round trips as a page of entries needs, not one for each.
+func TestWithSets(t *testing.T) {
+	withInterests := wideSchemaWith(func(t *schema.Type) { t.Tertiary["interests"] = schema.Tertiary{Kind: "set"} })
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx, users := t.Context(), typeOf(t, s.open(userdb.Options{Schema: withInterests}), "user")
+		var many []string
+		for n := range 2500 {
+			many = append(many, fmt.Sprintf("m%04d", n))
+		}
+		want := map[string][]string{} // the members of both sets
+		for n := range 100 {          // more than are read in one round trip
+			uid, tags := fmt.Sprintf("u%02d", n), []string{"a", fmt.Sprint("t", n)}
+			if n%10 == 0 {
+				tags = nil
+			}
+			must(t, errOf(users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", "name "+uid), Tags: tags})))
+			want[uid] = tags
+		}
+		must(t, users.Set(hints.UID("u07"), "interests").Replace(ctx, many...))
+		q := userdb.Query{WithSets: []string{"tags", "interests"}, Limit: 90}
+		check := func(what string, e userdb.Entry) {
+			t.Helper()
+			if got := e.Members("tags"); !slices.Equal(got, want[e.UID()]) {
+				t.Errorf("%s: %s has the tags %q, want %q", what, e.UID(), got, want[e.UID()])
+			}
+			if got := e.Members("interests"); e.UID() == "u07" && !slices.Equal(got, many) || e.UID() != "u07" && len(got) > 0 {
+				t.Errorf("%s: %s has %d interests", what, e.UID(), len(got))
+			}
+			if got := e.Members("nobody"); got != nil {
+				t.Errorf("%s: got %q of a set that was not asked for", what, got)
+			}
+		}
+		seen := 0
+		for q.After = ""; seen == 0 || q.After != ""; {
+			page, err := users.Page(ctx, q)
+			must(t, err)
+			for _, e := range page.Entries {
+				seen++
+				check("page", e)
+			}
+			q.After = page.Next
+		}
+		for e, err := range users.All(ctx, userdb.Query{WithSets: q.WithSets}) {
+			must(t, err)
+			seen++
+			check("all", e)
+		}
+		if seen != 200 {
+			t.Errorf("listed %d entries, want each of 100 twice", seen)
+		}
+		e, err := users.Find(ctx, hints.UID("u01"))
+		if must(t, err); e.Members("tags") != nil {
+			t.Errorf("Find read the tags %q", e.Members("tags"))
+		}
+		page, err := users.Page(ctx, userdb.Query{Where: schema.Texts("name", "name u01"), WithSets: []string{"tags"}})
+		if must(t, err); len(page.Entries) != 1 || !slices.Equal(page.Entries[0].Members("tags"), want["u01"]) {
+			t.Errorf("a query by name: got %v", page.Entries)
+		}
+		for _, set := range []string{"nobody", "log", "name"} {
+			if _, err := users.Page(ctx, userdb.Query{WithSets: []string{set}}); !errors.Is(err, schema.ErrSchema) {
+				t.Errorf("a set %q that the schema does not declare: got %v, want ErrSchema", set, err)
+			}
+		}
+	})
+}
+
 // TestListMemory lists many entries, and checks that the heap does not grow with their
 // number.
 func TestListMemory(t *testing.T) {

@@ -23,6 +23,7 @@ func (a Auth) bearer(r *http.Request) (secret string, sent bool) {
 // header "Authorization: Bearer SECRET"; see Auth.Bearer. It sets no cookie. The errors are those
 // of Login and StartSession. After a *userdb.FactorError, Type.Prove takes the second step.
 func (a Auth) Token(r *http.Request, identifier, password string) (secret string, s userdb.Session, err error) {
+	a.brief = nil // the program keeps the secret, whatever a browser does
 	ctx, cancel := withTimeout(r)
 	defer cancel()
 	e, err := a.Users.Login(ctx, identifier, password, a.Attempt(r))

@@ -41,6 +41,8 @@ type Auth struct {
 	// Failed answers a request for which the store failed or did not answer within ten seconds. If
 	// nil, the answer has the status of the error's code, mostly 503, and does not show the error.
 	Failed func(w http.ResponseWriter, r *http.Request, err error)
+
+	brief *userdb.SessionOptions // Flows.Brief, if it is set
 }
 
 // A Cookie describes the session cookie. The cookie is always HttpOnly and SameSite=Lax, covers the
@@ -50,8 +52,8 @@ type Auth struct {
 type Cookie struct {
 	Name string // if "", session
 	// Transient says that the browser forgets the cookie when it is closed. The session itself
-	// still ends by Auth.Session. For "stay signed in", copy the Auth, which is a value, and set
-	// Transient of the copy for those who did not ask for it.
+	// still ends by Auth.Session. For "stay signed in", see Flows.Brief; without Flows, copy the
+	// Auth, which is a value, and set Transient of the copy for those who did not ask for it.
 	Transient bool
 	// Domain also sends the cookie to all hosts below a domain, such as example.com. Every one of
 	// them can then read and replace it, and its name begins with __Secure- in place of __Host-.
@@ -301,13 +303,19 @@ func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) erro
 // sessionOptions returns the options for a session of the visitor who sent a request.
 func (a Auth) sessionOptions(r *http.Request) userdb.SessionOptions {
 	o := a.Session
+	if !a.stays(r) {
+		o = *a.brief
+	}
 	o.Origin, o.Agent = Origin(r, a.Proxies), r.UserAgent()
 	return o
 }
 
 // startCookie sets the cookie of a session that was started, and removes that of a ticket.
 func (a Auth) startCookie(w http.ResponseWriter, r *http.Request, s userdb.Session, secret string) {
-	a.SetCookie(w, r, a.Cookie, secret, s.Expires.Sub(s.Started)) // both by the store's clock
+	c, life := a.Cookie, s.Expires.Sub(s.Started) // both by the store's clock
+	c.Transient = c.Transient || !a.stays(r)
+	a.SetCookie(w, r, c, secret, life)
+	a.keepChoice(w, r, life)
 	a.dropTicket(w, r)
 }
 
@@ -334,5 +342,8 @@ func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a.SetCookie(w, r, a.Cookie, "", 0)
+	if a.CookieValue(r, a.stayCookie()) != "" {
+		a.SetCookie(w, r, a.stayCookie(), "", 0)
+	}
 	return nil
 }

@@ -70,7 +70,7 @@ func TestCatalogues(t *testing.T) {
 // TestKindsOfMails checks that there are a subject and a text for each kind of mail.
 func TestKindsOfMails(t *testing.T) {
 	for _, kind := range []web.MailKind{
-		web.MailWelcome, web.MailRegistered, web.MailReset, web.MailChange, web.MailAdd, web.MailChanging, web.MailAdding,
+		web.MailWelcome, web.MailInvited, web.MailRegistered, web.MailReset, web.MailChange, web.MailAdd, web.MailChanging, web.MailAdding,
 		web.MailLinked, web.MailUnlinked, web.MailFactorAdded, web.MailFactorRemoved, web.MailNewCodes,
 		web.MailProve, web.MailPassword, web.MailPasskeyAdded, web.MailPasskeyRemoved,
 	} {

@@ -25,6 +25,7 @@ func (a Auth) ticketCookie() Cookie {
 func (a Auth) keepTicket(w http.ResponseWriter, r *http.Request, err error) {
 	if refused, is := errors.AsType[*userdb.FactorError](err); is && refused.Ticket != "" {
 		a.SetCookie(w, r, a.ticketCookie(), refused.Ticket, ticketLifetime)
+		a.keepChoice(w, r, ticketLifetime)
 	}
 }
 

@@ -56,6 +56,10 @@ type Flows struct {
 	Links func(e userdb.Entry) []LinkedIdentity
 	// Passkeys, if not nil, lets visitors use passkeys; package passkey/pages sets it.
 	Passkeys Passkeys
+	// Brief, if it has a Lifetime, lets visitors choose at the sign-in to stay signed in. Those who
+	// do get a session as Session says. All others get one as Brief says, whose cookie ends with
+	// the browser. Without Brief, visitors are not asked and stay signed in.
+	Brief userdb.SessionOptions
 	// Paths are where the pages are. If it is the zero Paths, it is DefaultPaths.
 	Paths Paths
 }
@@ -111,6 +115,9 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	f.Identifier = cmp.Or(f.Identifier, "E-mail address or name")
 	f.SignInPath, f.VerifyPath = cmp.Or(f.SignInPath, f.Paths.SignIn), cmp.Or(f.VerifyPath, f.Paths.Verify)
 	f.FactorsPath = cmp.Or(f.FactorsPath, f.Paths.Security)
+	if f.Brief.Lifetime > 0 {
+		f.brief = &f.Brief
+	}
 	if f.Render == nil {
 		f.Render = RenderTemplates(Templates())
 	}
@@ -164,8 +171,8 @@ func (f *Flows) Register(mux *http.ServeMux) {
 
 // Page returns a handler that shows a page with the data that load returns. If the page's form is
 // sent to the same path, do processes it and returns the path to redirect to, or what is wrong with
-// the form, and the page is shown again. load and do may be nil. Wrap the handler in Visitor,
-// Require or RequireTag.
+// the form, and the page is shown again. load and do may be nil. If load returns an error and no
+// data, the page gone shows what is wrong. Wrap the handler in Visitor, Require or RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Histories record the origin of a request, and no origin may fill the queue for hashing.
@@ -176,7 +183,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 			Name: name, Status: http.StatusOK, Me: Entry(r.Context()), Session: Session(r.Context()), Form: r.Form,
 			Site: f.Site, Paths: f.Paths, Fields: f.Fields, Identifier: f.Identifier, Address: f.Address,
 			MaxAddresses: f.maxAddresses(), CanSignUp: f.SignUp != SignUpClosed && f.Paths.SignUp != "", AtOnce: f.SignUp == SignUpAtOnce,
-			Providers: f.Providers, Passkeys: f.Passkeys != nil,
+			Providers: f.Providers, Passkeys: f.Passkeys != nil, CanStay: f.brief != nil,
 			CanAddFactors: f.Users.Schema().Factors,
 			Language:      Language(ctx), MinPassword: max(f.Users.Schema().Policy().Min, 1),
 		}
@@ -184,6 +191,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 			p.Links = f.Links(p.Me)
 		}
 		var err error
+		nothingToShow := false
 		if r.Method == http.MethodPost && do != nil {
 			var to string
 			if to, err = do(w, r); err == nil {
@@ -196,12 +204,13 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		} else if load != nil && !errors.Is(err, userdb.ErrNotFound) {
 			data, missing := load(r)
 			p.Data, err = data, cmp.Or(missing, err)
+			nothingToShow = missing != nil && data == nil
 		}
 		if p.Problems = problemsIn(p.Language, err); err != nil {
 			p.Status = Status(err)
 			setRetryAfter(w, err)
 		}
-		if p.Status == http.StatusGone || p.Status == http.StatusServiceUnavailable {
+		if p.Status == http.StatusGone || p.Status == http.StatusServiceUnavailable || nothingToShow {
 			p.Name = "gone"
 		}
 		if p.Status == http.StatusServiceUnavailable {
@@ -273,7 +282,7 @@ func (f *Flows) signUp(_ http.ResponseWriter, r *http.Request) (string, error) {
 	typed := r.PostFormValue("email")
 	i, err := f.Users.Invite(r.Context(), f.Address, typed, userdb.Token{Lifetime: invitationLifetime}, f.Attempt(r))
 	if err == nil {
-		f.mailInvitation(r.Context(), places, i)
+		f.mailInvitation(r.Context(), places, i, MailWelcome)
 	}
 	return f.sent(typed), conceal(err)
 }
@@ -399,6 +408,7 @@ func (f *Flows) proofIn(w http.ResponseWriter, r *http.Request) (userdb.Proof, e
 }
 
 func (f *Flows) signIn(w http.ResponseWriter, r *http.Request) (string, error) {
+	r = withChoice(r)
 	if f.hasPasskey(r) {
 		return ReturnPath(r), f.signInByPasskey(w, r)
 	}

@@ -10,11 +10,13 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -349,5 +351,72 @@ func TestTokensAreNoReferrers(t *testing.T) {
 		if got := resp.Header.Get("Referrer-Policy"); got != want {
 			t.Errorf("%s: the Referrer-Policy is %q, want %q", path, got, want)
 		}
+	}
+}
+
+// TestInvite checks that visitors invite others by mail, with a value for Flows.New, without a
+// page for everybody to sign up, and that they do not learn who has an account.
+func TestInvite(t *testing.T) {
+	s := newFlows(t, "memory:", func(f *web.Flows) {
+		f.Paths = web.DefaultPaths
+		f.Paths.SignUp = ""
+		f.New = func(_ *http.Request, i userdb.Invitation, n *userdb.NewEntry) error {
+			n.Tags = []string{i.Value}
+			return nil
+		}
+	})
+	s.create("ann")
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+	for _, address := range []string{"ann@example.com", "bob@example.com"} {
+		if err := s.flows.Invite(r, address, "staff"); err != nil {
+			t.Errorf("inviting %s: %v", address, err)
+		}
+	}
+	if err := s.flows.Invite(r, "bob", "staff"); !errors.Is(err, userdb.ErrInvalid) {
+		t.Errorf("inviting something else than an address: got %v, want ErrInvalid", err)
+	}
+	got := s.sent()
+	if slices.Sort(got); !slices.Equal(got, []string{"invited bob@example.com", "registered ann@example.com"}) {
+		t.Fatalf("got the mails %q", got)
+	}
+	for _, m := range s.mails {
+		if m.Kind == web.MailInvited {
+			secret, is := strings.CutPrefix(m.Link, s.flows.Base+"/welcome?token=")
+			status, to, body := s.send(s.client(), "/welcome", "token", secret, "name", "bob", "password", goodPassword)
+			if !is || status != http.StatusSeeOther {
+				t.Fatalf("%s: got %d %s: %s", m.Link, status, to, body)
+			}
+		}
+	}
+	bob, err := s.users.Find(t.Context(), hints.Any("bob@example.com"))
+	if err != nil || !bob.Verified("email") {
+		t.Fatalf("got %v, %v, want an account with a verified address", bob, err)
+	}
+	if tags, err := s.users.Tags(hints.UID(bob.UID())).Members(t.Context()); err != nil || !slices.Equal(tags, []string{"staff"}) {
+		t.Errorf("got the tags %q, %v, want staff", tags, err)
+	}
+	if status, _, _ := s.send(s.client(), "/signup"); status != http.StatusNotFound {
+		t.Errorf("the page for everybody to sign up: got %d, want 404", status)
+	}
+}
+
+// TestPageWithoutData checks that a page whose data cannot be loaded says why, in place of a page
+// that its template could not draw.
+func TestPageWithoutData(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	refused := &userdb.FieldError{Err: userdb.ErrInvalid, Field: "age", Rule: "number", Reason: "not a number"}
+	for err, want := range map[error]string{refused: "age: Not a number.", userdb.ErrNotFound: "This is no longer valid."} {
+		w := httptest.NewRecorder()
+		page := s.flows.Page("signin", func(*http.Request) (any, error) { return nil, err }, nil)
+		page.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/list?age=x", nil))
+		if w.Code != web.Status(err) || !strings.Contains(w.Body.String(), want) || strings.Contains(w.Body.String(), "A link works once") {
+			t.Errorf("%v: got %d, want %d and %q without a word about links:\n%s", err, w.Code, web.Status(err), want, w.Body)
+		}
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/reset?token=forged", nil)
+	s.server.Config.Handler.ServeHTTP(w, r)
+	if !strings.Contains(w.Body.String(), "A link works once") {
+		t.Errorf("a link that is not valid: got\n%s", w.Body)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
@@ -41,7 +42,7 @@ func (a Auth) Unlink(w http.ResponseWriter, r *http.Request, l userdb.Link, o us
 	o.Session = a.sessionOptions(r)
 	e, s, secret, err := a.Users.UnlinkIdentity(ctx, a.secret(r), l, o)
 	if secret != "" {
-		a.SetCookie(w, r, a.Cookie, secret, s.Expires.Sub(s.Started))
+		a.startCookie(w, r, s, secret)
 	}
 	return e, err
 }
@@ -110,7 +111,7 @@ func (f *Flows) SignUpUnlinked(r *http.Request, u Unlinked) (userdb.Entry, error
 			return userdb.Entry{}, ErrUnlinked
 		}
 	}
-	f.mailInvitation(r.Context(), places, i)
+	f.mailInvitation(r.Context(), places, i, MailWelcome)
 	return userdb.Entry{}, ErrUnlinked
 }
 
@@ -150,15 +151,35 @@ func (f *Flows) takenMeanwhile(err error, links string) bool {
 	})
 }
 
-// mailInvitation fills a place with the mail that follows an invitation.
-func (f *Flows) mailInvitation(ctx context.Context, places *place, i userdb.Invitation) {
+// mailInvitation fills a place with the mail that follows an invitation. kind is that of the mail
+// to an address that nobody has.
+func (f *Flows) mailInvitation(ctx context.Context, places *place, i userdb.Invitation, kind MailKind) {
 	switch {
 	case i.Held: // another person may read the mailbox by now
 	case i.Registered:
 		places.fill(ctx, Mail{Kind: MailRegistered, To: i.Address, Link: f.Base + f.Paths.SignIn})
 	default:
-		places.fill(ctx, Mail{Kind: MailWelcome, To: i.Address, Link: f.link(f.Paths.Welcome, i.Secret)})
+		places.fill(ctx, Mail{Kind: kind, To: i.Address, Link: f.link(f.Paths.Welcome, i.Secret)})
 	}
+}
+
+// invitedLifetime is how long the link of an invitation by another visitor is valid.
+const invitedLifetime = 7 * 24 * time.Hour
+
+// Invite mails an invitation to an address, for visitors who may invite others. Flows.New gets
+// value with the invitation, such as a tag for the account. If somebody has the address, the mail
+// says so, and the visitor does not learn it. The errors are those of [userdb.Type.Invite].
+func (f *Flows) Invite(r *http.Request, address, value string) error {
+	places, err := f.Mail.reserve(1)
+	if err != nil {
+		return err
+	}
+	defer places.leave(r.Context())
+	i, err := f.Users.Invite(r.Context(), f.Address, address, userdb.Token{Lifetime: invitedLifetime, Value: value}, f.Attempt(r))
+	if err == nil {
+		f.mailInvitation(r.Context(), places, i, MailInvited)
+	}
+	return err
 }
 
 // ChangeLinks calls change, which links an identity of another provider to the account of a visitor

@@ -19,6 +19,7 @@ type MailKind string
 // The kinds of mails that Flows sends.
 const (
 	MailWelcome    MailKind = "welcome"    // the link creates an account for To
+	MailInvited    MailKind = "invited"    // the same, for a visitor whom another one invited
 	MailRegistered MailKind = "registered" // To has an account; the link leads to the sign-in
 	MailReset      MailKind = "reset"      // the link sets a new password
 	MailPassword   MailKind = "password"   // tells To that Entry has a new password
@@ -72,7 +73,8 @@ type MailQueue struct {
 	// Send sends one mail. It must return when its context ends. The context has the values of the
 	// one that was passed to Mail. If a mail may be sent again after an error, Send does that.
 	Send func(ctx context.Context, m Mail) error
-	// Size limits the mails that wait or are being sent. If 0, it is 1,000.
+	// Size limits the mails that wait or are being sent. If 0, it is 1,000. An empty queue takes
+	// all mails of one flow, up to nine, whatever its Size.
 	Size int
 	// Workers limits the calls of Send at a time. If 0, it is 4.
 	Workers int
@@ -178,7 +180,7 @@ func (q *MailQueue) reserve(n int) (*place, error) {
 	switch {
 	case q.closed:
 		return nil, ErrMailQueueClosed
-	case q.places+n > cmp.Or(q.Size, 1000):
+	case q.places > 0 && q.places+n > cmp.Or(q.Size, 1000):
 		return nil, ErrMailQueueFull
 	}
 	q.places += n

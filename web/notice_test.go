@@ -179,3 +179,19 @@ func TestPasswordNoticeFullQueue(t *testing.T) {
 		t.Errorf("the password was changed: %v", err)
 	}
 }
+
+// TestSmallMailQueue checks that a queue that is smaller than the mails of one flow still takes
+// them when it is empty.
+func TestSmallMailQueue(t *testing.T) {
+	s, _ := newAtOnce(t)
+	s.addAddresses(s.create("ann"), "second@example.com", "third@example.com")
+	s.flows.Mail.Size = 1
+	c := s.client()
+	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+	if status, _, body := s.send(c, "/account/password", "old", goodPassword, "new", otherPassword); status != http.StatusSeeOther {
+		t.Fatalf("a new password with a queue of one mail: got %d: %s", status, body)
+	}
+	if got := s.newMails(); len(got) != 2 {
+		t.Errorf("got the notices %q, want one to each verified address", got)
+	}
+}

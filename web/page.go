@@ -45,6 +45,7 @@ type Page struct {
 	Language      string // of the page, see Flows.Languages
 	MinPassword   int    // how many characters a password needs
 	Passkeys      bool   // whether visitors can use passkeys
+	CanStay       bool   // whether visitors choose at the sign-in to stay signed in
 	// Links are the linked accounts of the visitor, in the page security.
 	Links []LinkedIdentity
 }
@@ -114,7 +115,7 @@ func (p Page) Field(name, label, kind, autocomplete, stored string) Input {
 var files embed.FS
 
 // Templates returns the templates of all pages of Flows, and of their parts: head, nav, notes,
-// bottom, field and qr. An application parses its own templates into them, which also
+// bottom, field, stay and qr. An application parses its own templates into them, which also
 // replaces those of the same name, and passes the result to RenderTemplates. The template qr is
 // empty; with package web/qr it can show the QR code of an authenticator app.
 func Templates() *template.Template {

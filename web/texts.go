@@ -87,6 +87,8 @@ var Texts = Catalogue{
 	// Mails. The link follows the text.
 	"mail welcome subject":         "Welcome",
 	"mail welcome":                 "Create your account. If you did not ask for this, do nothing:",
+	"mail invited subject":         "Invitation",
+	"mail invited":                 "You are invited to create an account. If you do not want one, do nothing:",
 	"mail registered subject":      "You have an account",
 	"mail registered":              "This address has an account. Sign in, or choose a new password:",
 	"mail reset subject":           "New password",

@@ -87,6 +87,8 @@ var german = Catalogue{
 	// Mails. The link follows the text.
 	"mail welcome subject":         "Willkommen",
 	"mail welcome":                 "Legen Sie Ihr Konto an. Wenn Sie das nicht angefordert haben, brauchen Sie nichts zu tun:",
+	"mail invited subject":         "Einladung",
+	"mail invited":                 "Sie sind eingeladen, ein Konto anzulegen. Wenn Sie keines möchten, tun Sie nichts:",
 	"mail registered subject":      "Sie haben ein Konto",
 	"mail registered":              "Zu dieser Adresse gibt es ein Konto. Melden Sie sich an oder wählen Sie ein neues Passwort:",
 	"mail reset subject":           "Neues Passwort",
@@ -183,6 +185,7 @@ var german = Catalogue{
 	"Sign out everywhere":              "Überall abmelden",
 	"Sign up":                          "Registrieren",
 	"Some devices could not be read.":  "Einige Geräte konnten nicht gelesen werden.",
+	"Stay signed in":                   "Angemeldet bleiben",
 	"The 6 digits that your app shows": "Die 6 Ziffern aus Ihrer App",
 	"The page that you asked for needs a second step when you sign in.":                     "Die gewünschte Seite verlangt einen zweiten Schritt bei der Anmeldung.",
 	"Add an app that shows codes to go on.":                                                 "Fügen Sie eine App hinzu, die Codes anzeigt, um fortzufahren.",

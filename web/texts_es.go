@@ -87,6 +87,8 @@ var spanish = Catalogue{
 	// Mails. The link follows the text.
 	"mail welcome subject":         "Bienvenida",
 	"mail welcome":                 "Cree su cuenta. Si no lo ha pedido, no haga nada:",
+	"mail invited subject":         "Invitación",
+	"mail invited":                 "Le invitamos a crear una cuenta. Si no quiere una, no haga nada:",
 	"mail registered subject":      "Ya tiene una cuenta",
 	"mail registered":              "Esta dirección ya tiene una cuenta. Inicie sesión o elija una contraseña nueva:",
 	"mail reset subject":           "Contraseña nueva",
@@ -183,6 +185,7 @@ var spanish = Catalogue{
 	"Sign out everywhere":              "Cerrar sesión en todas partes",
 	"Sign up":                          "Registrarse",
 	"Some devices could not be read.":  "Algunos dispositivos no se han podido leer.",
+	"Stay signed in":                   "Mantener la sesión iniciada",
 	"The 6 digits that your app shows": "Las 6 cifras que muestra su aplicación",
 	"The page that you asked for needs a second step when you sign in.":                     "La página que ha pedido exige un segundo paso al iniciar sesión.",
 	"Add an app that shows codes to go on.":                                                 "Añada una aplicación que muestre códigos para continuar.",

@@ -87,6 +87,8 @@ var french = Catalogue{
 	// Mails. The link follows the text.
 	"mail welcome subject":         "Bienvenue",
 	"mail welcome":                 "Créez votre compte. Si vous n’avez rien demandé, ne faites rien :",
+	"mail invited subject":         "Invitation",
+	"mail invited":                 "Vous êtes invité à créer un compte. Si vous n’en voulez pas, ne faites rien :",
 	"mail registered subject":      "Vous avez un compte",
 	"mail registered":              "Un compte existe pour cette adresse. Connectez-vous ou choisissez un nouveau mot de passe :",
 	"mail reset subject":           "Nouveau mot de passe",
@@ -183,6 +185,7 @@ var french = Catalogue{
 	"Sign out everywhere":              "Se déconnecter partout",
 	"Sign up":                          "S’inscrire",
 	"Some devices could not be read.":  "Certains appareils n’ont pas pu être lus.",
+	"Stay signed in":                   "Rester connecté",
 	"The 6 digits that your app shows": "Les 6 chiffres affichés par votre application",
 	"The page that you asked for needs a second step when you sign in.":                     "La page demandée exige une seconde étape à la connexion.",
 	"Add an app that shows codes to go on.":                                                 "Ajoutez une application qui affiche des codes pour continuer.",

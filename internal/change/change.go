@@ -486,21 +486,27 @@ func encodeElements(c Content) ([]string, error) {
 	return values, nil
 }
 
+// CheckTertiary checks that the schema declares a tertiary record of a kind.
+func (t *Type) CheckTertiary(name, kind string) error {
+	if t.Schema.Tertiary[name].Kind == kind {
+		return nil
+	}
+	return &schema.Error{Path: "types." + t.Name + ".tertiary." + name, Reason: "the schema declares no " + kind + " of that name"}
+}
+
 // TertiaryKey returns the key of an entry's tertiary record and, for an indexed set, the index sets
 // of the given members. The schema must declare the name with that Redis type.
 func (t *Type) TertiaryKey(prk recordkey.Key, name, kind string, members []string) (recordkey.Key, []recordkey.Key, error) {
-	declared, ok := t.Schema.Tertiary[name]
-	if !ok || declared.Kind != kind {
-		return recordkey.Key{}, nil, &schema.Error{
-			Path: "types." + t.Name + ".tertiary." + name, Reason: "the schema declares no " + kind + " of that name",
-		}
+	if err := t.CheckTertiary(name, kind); err != nil {
+		return recordkey.Key{}, nil, err
 	}
 	key, err := prk.Tertiary(name)
-	if err != nil || !declared.Indexed {
+	if err != nil || !t.Schema.Tertiary[name].Indexed {
 		return key, nil, err
 	}
 	index := make([]recordkey.Key, len(members))
 	for i, m := range members {
+		var ok bool
 		if index[i], ok = t.IndexKey(name, m); !ok {
 			return key, nil, Invalid(name, "key", "not a member that an index can hold: it is empty or over 1 KiB")
 		}

@@ -21,6 +21,9 @@ type Query struct {
 	Where schema.Facets
 	Tags  []string
 	Has   map[string][]string
+
+	WithSets []string
+
 	Limit int
 
 	After, Before string
@@ -110,6 +113,11 @@ func Select(t *change.Type, q Query) (Selection, error) {
 	}
 	for _, set := range slices.Sorted(maps.Keys(q.Has)) {
 		if err := s.selectMembers(set, q.Has[set]); err != nil {
+			return Selection{}, err
+		}
+	}
+	for _, set := range q.WithSets {
+		if err := t.CheckTertiary(set, "set"); err != nil {
 			return Selection{}, err
 		}
 	}

@@ -32,11 +32,11 @@ func TestParseTag(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        `tag "": the name is empty`,
 		",secondary":              `tag ",secondary": the name is empty`,
-		"str,omitempty":           `tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, untyped, kind=NAME`,
-		"a,":                      `tag "a,": unknown option ""; want one of indexed, ordered, primary, required, secondary, untyped, kind=NAME`,
-		"a, secondary":            `tag "a, secondary": unknown option " secondary"; want one of indexed, ordered, primary, required, secondary, untyped, kind=NAME`,
-		"a,kind=":                 `tag "a,kind=": unknown option "kind="; want one of indexed, ordered, primary, required, secondary, untyped, kind=NAME`,
-		"a,Secondary":             `tag "a,Secondary": unknown option "Secondary"; want one of indexed, ordered, primary, required, secondary, untyped, kind=NAME`,
+		"str,omitempty":           `tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`,
+		"a,":                      `tag "a,": unknown option ""; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`,
+		"a, secondary":            `tag "a, secondary": unknown option " secondary"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`,
+		"a,kind=":                 `tag "a,kind=": unknown option "kind="; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`,
+		"a,Secondary":             `tag "a,Secondary": unknown option "Secondary"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`,
 		"a,ordered,ordered":       `tag "a,ordered,ordered": the option "ordered" appears twice`,
 		"a,kind=email,kind=email": `tag "a,kind=email,kind=email": the option "kind=email" appears twice`,
 		"a,kind=email,kind=url":   `tag "a,kind=email,kind=url": the option "kind=url" appears twice`,
@@ -182,7 +182,7 @@ func TestFields(t *testing.T) {
 		{struct{ *sealed }{}, "struct.sealed.A: is embedded as an unexported pointer and cannot be set"},
 		{struct {
 			A string `userdb:"str,omitempty"`
-		}{}, `struct.A: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, untyped, kind=NAME`},
+		}{}, `struct.A: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`},
 		{struct {
 			A string `userdb:""`
 		}{}, `struct.A: tag "": the name is empty`},

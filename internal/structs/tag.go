@@ -22,13 +22,14 @@ const (
 	Primary    = "primary"
 	Required   = "required"
 	Untyped    = "untyped"
+	Set        = "set"   // a tertiary set, not a facet
 	kindPrefix = "kind=" // followed by the name of a kind
 )
 
 // options lists the words that may follow the name in a tag. They are those of the schema.
-var options = []string{"indexed", "ordered", Primary, Required, "secondary", Untyped}
+var options = []string{"indexed", "ordered", Primary, Required, "secondary", Set, Untyped}
 
-// A Tag holds the contents of a tag: the name of a facet and its options.
+// A Tag holds the contents of a tag: the name of a facet or a tertiary set and its options.
 type Tag struct {
 	Name    string
 	Options []string // without the kind, in the order of the tag
@@ -61,6 +62,20 @@ func ParseTag(text string) (Tag, error) {
 		}
 	}
 	return t, nil
+}
+
+// IsSet reports whether a tag declares a tertiary set.
+func (t Tag) IsSet() bool { return slices.Contains(t.Options, Set) }
+
+// SetProblem returns why a field of a struct with the option set is invalid, or "".
+func (f Field) SetProblem() string {
+	switch {
+	case !IsTexts(f.Type):
+		return fmt.Sprintf("a set needs type []string, not %s", f.Type)
+	case f.Kind != "" || slices.ContainsFunc(f.Options, func(o string) bool { return o != Set && o != "indexed" }):
+		return "a set may only be indexed"
+	}
+	return ""
 }
 
 // nameProblem returns why a name is invalid under every schema, or "" if it may be valid.

@@ -2,6 +2,7 @@
 package typed
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -14,8 +15,9 @@ import (
 // A Plan maps the fields of a struct to the facets of entries of one type. It never changes and is
 // safe for concurrent use.
 type Plan struct {
-	Rev     []int  // index of the field for the entry's revision; nil if there is none
-	primary string // the name of the primary field
+	Rev     []int           // index of the field for the entry's revision; nil if there is none
+	Sets    []structs.Field // the fields for tertiary sets
+	primary string          // the name of the primary field
 	fields  []field
 }
 
@@ -49,6 +51,11 @@ func New(t reflect.Type, declared schema.Type, refuses func(field string) string
 	p := &Plan{primary: declared.Primary}
 	for _, f := range tagged {
 		switch {
+		case f.IsSet():
+			if reason := cmp.Or(f.SetProblem(), missingSet(f, declared)); reason != "" {
+				return nil, &schema.Error{Path: f.Path, Reason: reason}
+			}
+			p.Sets = append(p.Sets, f)
 		case f.Name != structs.RevName:
 			bound, reason := bind(f, declared, refuses)
 			if reason != "" {
@@ -62,6 +69,17 @@ func New(t reflect.Type, declared schema.Type, refuses func(field string) string
 		}
 	}
 	return p, nil
+}
+
+// missingSet returns what is missing in the schema for a field for a tertiary set, or "".
+func missingSet(f structs.Field, declared schema.Type) string {
+	switch set := declared.Tertiary[f.Name]; {
+	case set.Kind != structs.Set:
+		return fmt.Sprintf("the schema declares no set %s", strconv.Quote(f.Name))
+	case slices.Contains(f.Options, "indexed") && !set.Indexed:
+		return fmt.Sprintf("the tag declares indexed for set %s, but the schema does not", strconv.Quote(f.Name))
+	}
+	return ""
 }
 
 // bind checks a field of the struct against the type. reason says what is wrong with the field, or

@@ -165,7 +165,7 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 		add(EventIdentifier, identifiers...)
 	}
 	if len(c.Add)+len(c.Drop) > 0 {
-		add(EventTags, tertiaryNames(c)...)
+		add(EventTags, TertiaryNames(c)...)
 	}
 	if len(n.Lines) == 0 && setsField(c, session.FieldEpoch) {
 		add(EventSessionEnd)
@@ -220,8 +220,8 @@ func setsField(c *store.Change, field string) bool {
 	return slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == field })
 }
 
-// tertiaryNames returns the names of the tertiary records that a change replaces, sorted.
-func tertiaryNames(c *store.Change) (all []string) {
+// TertiaryNames returns the names of the tertiary records that a change replaces, sorted.
+func TertiaryNames(c *store.Change) (all []string) {
 	for _, m := range c.Add {
 		all = append(all, m.Key.Name())
 	}

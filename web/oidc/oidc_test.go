@@ -432,3 +432,30 @@ func TestReplay(t *testing.T) {
 		}
 	})
 }
+
+// TestStaySignedIn checks that a sign-in by a provider keeps what the visitor chose where it began.
+func TestStaySignedIn(t *testing.T) {
+	p := newOP(t)
+	const brief = time.Hour
+	s := newSite(t, "memory:", func(s *SignIn) { s.Flows.Brief = userdb.SessionOptions{Lifetime: brief} }, p)
+	s.linked("ada", p, "ada at op")
+	c := s.browser()
+	if _, _, page := s.send(c, "/signin"); strings.Count(page, `name="stay"`) != 2 {
+		t.Errorf("want a box for the password and one for the provider:\n%s", page)
+	}
+	for _, tt := range []struct {
+		form []string
+		life time.Duration
+	}{{nil, brief}, {[]string{"stay", "1"}, 30 * 24 * time.Hour}, {nil, brief}} {
+		if status, _, body := s.through(c, p, "ada at op", "", tt.form...); status != http.StatusSeeOther {
+			t.Fatalf("signing in: %d\n%s", status, body)
+		}
+		u, err := url.Parse(s.server.URL)
+		must(t, err)
+		i := slices.IndexFunc(c.Jar.Cookies(u), func(c *http.Cookie) bool { return c.Name == "session" })
+		_, session, err := s.users.Session(t.Context(), c.Jar.Cookies(u)[i].Value)
+		if must(t, err); session.Expires.Sub(session.Started) != tt.life {
+			t.Errorf("with the form %q: got a session of %s, want %s", tt.form, session.Expires.Sub(session.Started), tt.life)
+		}
+	}
+}

@@ -106,6 +106,9 @@ func (s *SignIn) begin(p *remote) func(http.ResponseWriter, *http.Request) (stri
 		if _, err := p.authURL(r.Context(), a); err != nil {
 			return "", err
 		}
+		if session == "" {
+			f.KeepChoice(w, r, attemptLife)
+		}
 		a.keep(w, r, f.Auth, s.ring, p.Name)
 		return f.Paths.With + "/" + p.Name + "?attempt=" + a.State, nil
 	}

@@ -1,0 +1,50 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"time"
+)
+
+type stayKey struct{}
+
+// withChoice returns a request that has what the visitor chose in its form: whether to stay signed
+// in.
+func withChoice(r *http.Request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), stayKey{}, r.PostFormValue("stay") != ""))
+}
+
+// stayCookie describes the cookie of browsers whose visitor chose to stay signed in. It is read by
+// the second step of a sign-in, and for a session that replaces that of the visitor.
+func (a Auth) stayCookie() Cookie {
+	return Cookie{Name: cmp.Or(a.Cookie.Name, "session") + "-stay"}
+}
+
+// stays reports whether a session that starts now is for a visitor who stays signed in.
+func (a Auth) stays(r *http.Request) bool {
+	if _, program := a.bearer(r); program || a.brief == nil {
+		return true
+	}
+	if chosen, is := r.Context().Value(stayKey{}).(bool); is {
+		return chosen
+	}
+	return a.CookieValue(r, a.stayCookie()) != ""
+}
+
+// keepChoice sets the cookie of visitors who stay signed in, and removes that of others.
+func (a Auth) keepChoice(w http.ResponseWriter, r *http.Request, life time.Duration) {
+	switch {
+	case a.brief == nil:
+	case a.stays(r):
+		a.SetCookie(w, r, a.stayCookie(), "1", life)
+	case a.CookieValue(r, a.stayCookie()) != "":
+		a.SetCookie(w, r, a.stayCookie(), "", 0)
+	}
+}
+
+// KeepChoice keeps what a visitor chose in a form that begins a sign-in by another provider, until
+// FirstStep; see Flows.Brief. Package web/oidc calls it.
+func (f *Flows) KeepChoice(w http.ResponseWriter, r *http.Request, life time.Duration) {
+	f.keepChoice(w, withChoice(r), life)
+}

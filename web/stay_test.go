@@ -1,0 +1,146 @@
+package web_test
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/userdb"
+	"github.com/coffeenode/userdb/web"
+)
+
+// post sends a form and returns the life of the session's cookie that the answer sets: the seconds,
+// 0 if the cookie ends with the browser, or -1 if there is none.
+func (s *flowSite) post(c *http.Client, path string, form ...string) int {
+	s.t.Helper()
+	values := url.Values{}
+	for i := 0; i+1 < len(form); i += 2 {
+		values.Set(form[i], form[i+1])
+	}
+	r, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, s.server.URL+path, strings.NewReader(values.Encode()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	answer, err := c.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	for _, cookie := range answer.Cookies() {
+		if cookie.Name == "session" {
+			return cookie.MaxAge
+		}
+	}
+	return -1
+}
+
+// wantSession checks the life of a visitor's cookie, in seconds, and of the session.
+func (s *flowSite) wantSession(what string, c *http.Client, cookie, want int, life time.Duration) {
+	s.t.Helper()
+	_, session, err := s.users.Session(s.t.Context(), s.cookie(c, "session"))
+	if got := session.Expires.Sub(session.Started); cookie != want || got != life || err != nil {
+		s.t.Errorf("%s: got a cookie of %d s and a session of %s (%v), want %d s and %s", what, cookie, got, err, want, life)
+	}
+}
+
+const (
+	longLife  = 30 * 24 * time.Hour
+	briefLife = 8 * time.Hour
+	longAge   = int(longLife / time.Second)
+)
+
+// TestStaySignedIn checks that visitors stay signed in if they tick the box, and that this holds
+// for the sessions that replace the one of their sign-in.
+func TestStaySignedIn(t *testing.T) {
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Brief = userdb.SessionOptions{Lifetime: briefLife} })
+	ann := s.create("ann")
+	if _, _, page := s.send(s.client(), "/signin"); strings.Count(page, `name="stay"`) != 1 || strings.Contains(page, "checked") {
+		t.Errorf("the page does not ask whether to stay signed in:\n%s", page)
+	}
+	if _, _, page := s.send(s.client(), "/signin", "identifier", "ann", "password", "wrong horse battery", "stay", "1"); !strings.Contains(page, "checked") {
+		t.Errorf("after a wrong password the box is not ticked any more:\n%s", page)
+	}
+	for _, tt := range []struct {
+		stay   []string
+		cookie int
+		life   time.Duration
+	}{{nil, 0, briefLife}, {[]string{"stay", "1"}, longAge, longLife}} {
+		c := s.client()
+		age := s.post(c, "/signin", append([]string{"identifier", "ann", "password", goodPassword}, tt.stay...)...)
+		s.wantSession("signing in", c, age, tt.cookie, tt.life)
+		age = s.post(c, "/account/password", "old", goodPassword, "new", goodPassword)
+		s.wantSession("a new password", c, age, tt.cookie, tt.life)
+		age = s.post(c, "/signin", "identifier", "ann", "password", goodPassword)
+		s.wantSession("signing in again without the box", c, age, 0, briefLife)
+	}
+
+	// What one visitor chose does not hold for the next one at the same browser.
+	c := s.client()
+	s.post(c, "/signin", "identifier", "ann", "password", goodPassword, "stay", "1")
+	s.post(c, "/signout")
+	secret, _, err := s.users.IssueFor(t.Context(), hints.UID(ann.UID()), "email", userdb.Token{Purpose: "reset"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	age := s.post(c, "/reset", "token", secret, "password", otherPassword)
+	s.wantSession("a reset", c, age, 0, briefLife)
+}
+
+// TestStaySignedInTwoSteps checks that the second step of a sign-in keeps what the visitor chose in
+// the first, and that proving it again does.
+func TestStaySignedInTwoSteps(t *testing.T) {
+	s, clock := newFactorFlows(t)
+	s = newFlows(t, "memory:", func(f *web.Flows) {
+		f.Users, f.Brief = s.users, userdb.SessionOptions{Lifetime: briefLife}
+	})
+	s.users = s.flows.Users
+	app := enrol(t, s.users, s.create("ann"), clock.Now)
+	for _, tt := range []struct {
+		stay   []string
+		cookie int
+		life   time.Duration
+	}{{nil, 0, briefLife}, {[]string{"stay", "1"}, longAge, longLife}} {
+		c := s.client()
+		if age := s.post(c, "/signin", append([]string{"identifier", "ann", "password", goodPassword}, tt.stay...)...); age != -1 {
+			t.Errorf("the first step sets a cookie of %d s for a session", age)
+		}
+		age := s.post(c, "/signin/code", "code", app.code())
+		s.wantSession("the second step", c, age, tt.cookie, tt.life)
+		clock.Advance(time.Minute)
+		age = s.post(c, "/account/verify", "password", goodPassword, "code", app.code())
+		if age > 0 != (tt.cookie > 0) {
+			t.Errorf("proving it again: got a cookie of %d s, want like %d", age, tt.cookie)
+		}
+		clock.Advance(time.Minute)
+	}
+}
+
+// TestStaySignedInByDefault checks that visitors stay signed in and are not asked if Flows has no
+// Brief, and that programs have long sessions in any case.
+func TestStaySignedInByDefault(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	s.create("ann")
+	c := s.client()
+	if _, _, page := s.send(c, "/signin"); strings.Contains(page, `name="stay"`) {
+		t.Errorf("the page asks whether to stay signed in:\n%s", page)
+	}
+	age := s.post(c, "/signin", "identifier", "ann", "password", goodPassword)
+	s.wantSession("signing in", c, age, longAge, longLife)
+	if got := s.cookie(c, "session-stay"); got != "" {
+		t.Errorf("got a cookie session-stay=%s, want none", got)
+	}
+	brief := newFlows(t, "memory:", func(f *web.Flows) {
+		f.Users, f.Bearer, f.Brief = s.users, true, userdb.SessionOptions{Lifetime: briefLife}
+	})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, session, err := brief.flows.Token(r, "ann", goodPassword); err != nil || session.Expires.Sub(session.Started) != longLife {
+		t.Errorf("a token: got a session of %s (%v), want %s", session.Expires.Sub(session.Started), err, longLife)
+	}
+}
