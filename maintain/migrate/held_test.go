@@ -45,8 +45,8 @@ func TestHoldsEnd(t *testing.T) {
 	})
 }
 
-// holdValues makes the live entry u hold Bea, and the deleted entry gone hold Cid. If from is exact,
-// the deleted entries away and v hold cid and dot, and w has DOT.
+// holdValues makes the live entry u hold Bea, and the deleted entry gone hold Cid. If from is
+// exact, the deleted entries away and v hold cid and dot, and w has DOT.
 func (s *site) holdValues(t *testing.T, from schema.Schema) {
 	t.Helper()
 	s.DB = s.withSchema(t, from)
