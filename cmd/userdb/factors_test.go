@@ -242,6 +242,29 @@ func TestRemoveLostFactors(t *testing.T) {
 	}
 }
 
+// TestOperatorsFactorStays checks that a service without --operators-factor says that another one
+// has set it, until a service unsets it.
+func TestOperatorsFactorStays(t *testing.T) {
+	runLines(t, []string{"get Alice"}, func() {
+		enrolAlice(t)
+		// It fails after the flag had its effect.
+		const serve = "serve --listen 127.0.0.1:0 --metrics x"
+		const note = "operators need a second factor"
+		for _, tt := range []struct {
+			flag  string
+			noted bool
+		}{{"", false}, {" --operators-factor", false}, {"", true}, {" --operators-factor=false", false}, {"", false}} {
+			got := runCommand(nil, "", strings.Fields(serve+tt.flag)...)
+			if got.code != 2 || !strings.Contains(got.err, "--metrics") || strings.Contains(got.err, note) != tt.noted {
+				t.Errorf("serve%s: %+v, want exit 2 and the note: %v", tt.flag, got, tt.noted)
+			}
+		}
+		if got := runCommand(nil, "", strings.Fields(serve+" --operators-factor=maybe")...); got.code != 2 || strings.Contains(got.err, "--metrics: ") {
+			t.Errorf("a value that is no boolean: %+v, want exit 2", got)
+		}
+	})
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
