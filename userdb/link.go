@@ -158,8 +158,8 @@ func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o Unli
 	return e, s, raised, errors.Join(err, startErr)
 }
 
-// canSignIn reports whether the owner of an entry can sign in by a password, by a link in the field,
-// or by a passkey that can be used.
+// canSignIn reports whether the owner of an entry can sign in by a password, by a link in the
+// field, or by a passkey that can be used.
 func (t *Type) canSignIn(ctx context.Context, r store.Record, e Entry, field string, o UnlinkOptions) (bool, error) {
 	if t.hasPassword(r) {
 		return true, nil

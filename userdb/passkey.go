@@ -35,9 +35,9 @@ func (t *Type) checkPasskeyField(field string) error {
 	return nil
 }
 
-// forProof returns the type under a schema with the field for the digest of the passkey in p. If the
-// schema in force has none, it reads the stored schema, to which another process may have added the
-// field.
+// forProof returns the type under a schema with the field for the digest of the passkey in p. If
+// the schema in force has none, it reads the stored schema, to which another process may have added
+// the field.
 func (t *Type) forProof(ctx context.Context, p Proof) (*Type, error) {
 	t = t.current()
 	if p.kind != factor.Passkey || t.checkPasskeyField(p.answer.Field) == nil {

@@ -153,9 +153,9 @@ interrupted and started again.`,
 	})
 }
 
-// eachTypeWithFactors calls do with each type whose entries may have second factors, and a view that
-// has the type: the type of --type, or all and, in the root namespace, that of operators, whose view
-// is another one than the session's.
+// eachTypeWithFactors calls do with each type whose entries may have second factors, and a view
+// that has the type: the type of --type, or all and, in the root namespace, that of operators. The
+// view of operators is not that of the session.
 func (s *session) eachTypeWithFactors(do func(*userdb.DB, *userdb.Type) error) error {
 	for _, name := range s.db.Schema().Names() {
 		if s.Type != "" && name != s.Type {
