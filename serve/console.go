@@ -16,8 +16,7 @@ func (s *Service) openConsole() (err error) {
 	path := s.options.Namespace.Path()
 	s.console, err = console.New(s.db, console.Options{
 		View:      func(ctx context.Context) (*userdb.DB, error) { return s.viewOf(ctx, path, true) },
-		Namespace: path, Proxies: s.options.Proxies, ResetLink: s.options.ResetLink, RequireFactor: s.options.OperatorsFactor,
-		Passkeys:  s.options.Passkeys,
+		Namespace: path, Proxies: s.options.Proxies, ResetLink: s.options.ResetLink, Passkeys: s.options.OperatorPasskeys,
 		Admit:     s.budgets.admit,
 		OnFailure: func(r *http.Request, err error) { infoOf(r.Context()).err = err },
 		OnRequest: func(r *http.Request, operator, route string) {

@@ -45,6 +45,28 @@ func TestConsoleBehindProxy(t *testing.T) {
 	}
 }
 
+// TestConsoleOrigin checks that operators have no passkeys because accounts have some, and that the
+// challenges for operators name the configured relying party.
+func TestConsoleOrigin(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	for _, tt := range []struct {
+		options serve.Options
+		want    int
+	}{
+		{serve.Options{Passkeys: passkeyConfig()}, http.StatusGone},
+		{serve.Options{OperatorPasskeys: passkeyConfig()}, http.StatusOK},
+	} {
+		tt.options.Namespace, tt.options.Console = s.NS, true
+		service, err := serve.New(s.DB, tt.options)
+		must(t, err)
+		answer := httptest.NewRecorder()
+		service.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/console/passkey/signin", nil))
+		if answer.Code != tt.want || tt.want == http.StatusOK != strings.Contains(answer.Body.String(), `"rpId":"example.com"`) {
+			t.Errorf("a challenge for operators: got %d %s, want %d", answer.Code, answer.Body, tt.want)
+		}
+	}
+}
+
 // TestConsole checks on every store that an operator can find an account and disable it, that the
 // history names the operator, and that the log names only the operator.
 func TestConsole(t *testing.T) {

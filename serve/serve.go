@@ -79,16 +79,17 @@ type Options struct {
 	// SCIM configures the routes for directories at /scim/v2. If it is nil, there are none.
 	SCIM *scim.Options
 
-	// Console enables the pages for operators at /console.
+	// Console enables the pages for operators at /console. With admin.RequireFactors, operators
+	// need a second factor there.
 	Console bool
 
-	// OperatorsFactor keeps operators without a second factor out of the console. They enrol the
-	// first one with a link made on the command line.
-	OperatorsFactor bool
-
-	// Passkeys enables passkeys, for types with the field for them and for operators. If it is nil,
-	// the routes for passkeys refuse. All namespaces have the same relying party.
+	// Passkeys enables passkeys for types with the field for them. If it is nil, the routes for
+	// passkeys refuse. All namespaces have the same relying party.
 	Passkeys *passkey.Config
+
+	// OperatorPasskeys enables passkeys for operators in the console. Its only origin should be
+	// that of the console: a script on another one could sign in with an operator's passkey.
+	OperatorPasskeys *passkey.Config
 
 	// ResetLink is the URL of the application's page for a new password, with {secret} in it.
 	// Operators can make links to it. If it is empty, they cannot.

@@ -275,7 +275,8 @@ func (t *Type) Factors(ctx context.Context, h hints.Hint) (all []Factor, err err
 // and the result has a new one. The recovery codes are removed together with the last factor, but
 // never alone: see ReplaceRecoveryCodes. The errors are those of EnrolTOTP. The error is also
 // ErrNotFound if the entry has no such factor, and ErrInvalid with the rule "last" for the last
-// passkey of an entry without a password.
+// passkey of an entry without a password, or if the factors that would be left cannot be used, such
+// as because Options.Keys lacks their key.
 func (t *Type) RemoveFactor(ctx context.Context, session, id string, o SessionOptions) (c FactorChange, err error) {
 	ctx, v := t.db.begin(ctx, "RemoveFactor", &err)
 	defer v.end(&err)
@@ -519,8 +520,8 @@ func (t *Type) changeFactors(
 				return store.Change{}, false, err
 			}
 			dropped, err := t.dropDigests(current, mark, facets, own)
-			if err == nil && dropped && s != nil {
-				err = t.checkLastPasskey(current, mark)
+			if err == nil && s != nil {
+				err = t.checkLast(ctx, current, mark)
 			}
 			if err != nil {
 				return store.Change{}, false, err

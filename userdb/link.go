@@ -113,7 +113,7 @@ type UnlinkOptions struct {
 //
 // The errors are those of LinkIdentity. The error is also ErrNotFound if the entry does not have
 // the link, and ErrInvalid with the rule "last" if the owner could no longer sign in: the entry
-// would have no usable password, no passkey and no link with one of o.Labels.
+// would have no usable password, no usable passkey and no link with one of o.Labels.
 func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o UnlinkOptions) (e Entry, s Session, raised string, err error) {
 	ctx, v := t.db.begin(ctx, "UnlinkIdentity", &err)
 	defer v.end(&err)
@@ -135,7 +135,9 @@ func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o Unli
 			return ErrNotFound
 		}
 		e.DropText(l.Field, l.Identity)
-		if !t.canSignIn(current, *e, l.Field, o) {
+		if can, err := t.canSignIn(ctx, current, *e, l.Field, o); err != nil {
+			return err
+		} else if !can {
 			return invalid(l.Field, "last", "the owner would no longer be able to sign in")
 		}
 		change.EndSessions(own)
@@ -156,18 +158,19 @@ func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o Unli
 	return e, s, raised, errors.Join(err, startErr)
 }
 
-// canSignIn reports whether the owner of an entry can sign in with a password, a passkey, or a link
-// in the field.
-func (t *Type) canSignIn(r store.Record, e Entry, field string, o UnlinkOptions) bool {
-	if t.hasPassword(r) || len(r.Factors().Passkeys()) > 0 {
-		return true
+// canSignIn reports whether the owner of an entry can sign in with a password, with a link in the
+// field, or with a passkey that can be used.
+func (t *Type) canSignIn(ctx context.Context, r store.Record, e Entry, field string, o UnlinkOptions) (bool, error) {
+	if t.hasPassword(r) {
+		return true, nil
 	}
 	for _, v := range e.TextValues(field) {
 		if slices.Contains(o.Labels, v.Label) {
-			return true
+			return true, nil
 		}
 	}
-	return false
+	usable, err := t.usableFactors(ctx, r)
+	return hasPasskey(usable), err
 }
 
 // hasPassword reports whether an entry has a password, and an identifier to sign in with it.

@@ -2,6 +2,7 @@ package userdb
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
@@ -66,6 +67,10 @@ type SecondStep struct {
 	// Methods are those of Entry.FactorMethods.
 	Methods []string
 
+	// Usable are those of Methods, without "recovery", by which the step can be taken: one of the
+	// factors can be decrypted here and, if it is a passkey, found.
+	Usable []string
+
 	// WrongCodes is the number of codes of authenticator apps that were wrong within a day, from
 	// origins that have not signed in with two steps before.
 	WrongCodes int
@@ -101,12 +106,16 @@ func (t *Type) secondStep(ctx context.Context, r store.Record) (s SecondStep, er
 		if err == nil {
 			_, err = t.open(r.Key, name, f.Sealed)
 		}
-		if err != nil {
+		switch {
+		case err != nil, f.Kind == factor.Passkey && !t.hasDigest(r, name):
 			s.Damaged = true
-		} else if f.Kind == factor.Recovery {
+		case f.Kind == factor.Recovery:
 			s.RecoveryCodes = max(recoveryCodes-f.Uses(), 0)
+		case !slices.Contains(s.Usable, f.Kind):
+			s.Usable = append(s.Usable, f.Kind)
 		}
 	}
+	slices.Sort(s.Usable)
 	return s, nil
 }
 

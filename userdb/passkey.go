@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
@@ -32,6 +33,17 @@ func (t *Type) checkPasskeyField(field string) error {
 		))
 	}
 	return nil
+}
+
+// forProof returns the type under a schema with the field for the digest of the passkey in p. If
+// the schema in force has none, it reads the stored schema, to which another process may have added
+// the field.
+func (t *Type) forProof(ctx context.Context, p Proof) (*Type, error) {
+	t = t.current()
+	if p.kind != factor.Passkey || t.checkPasskeyField(p.answer.Field) == nil {
+		return t, nil
+	}
+	return t.readSchema(ctx)
 }
 
 // BeginPasskey checks that the owner of a session may enrol a passkey, whose digest the field will
@@ -151,7 +163,8 @@ const passkeyRandom = 16
 // A fieldText is a value that a change adds to a field.
 type fieldText struct{ field, text string }
 
-// addTexts adds to facets and own the values that a change adds to an entry.
+// addTexts adds to facets and own the values that a change adds to an entry. The entry may already
+// have the digest of a passkey that it does not list.
 func (t *Type) addTexts(r store.Record, facets, own map[string]string, values []fieldText) error {
 	for _, v := range values {
 		var texts []string
@@ -159,7 +172,10 @@ func (t *Type) addTexts(r store.Record, facets, own map[string]string, values []
 			texts = append(texts, f.Written)
 		}
 		if slices.Contains(texts, v.text) {
-			return store.DuplicateField(v.field)
+			if slices.ContainsFunc(r.Factors().Passkeys(), func(name string) bool { return factor.IsOfDigest(name, v.text) }) {
+				return store.DuplicateField(v.field)
+			}
+			continue
 		}
 		if err := t.declared.SetTexts(r, facets, own, v.field, append(texts, v.text), t.view.Now()); err != nil {
 			return err
@@ -198,14 +214,62 @@ func (t *Type) dropDigests(r store.Record, next factor.Mark, facets, own map[str
 	return dropped, nil
 }
 
-// checkLastPasskey returns an ErrInvalid if a change removes the last passkey of an entry that
-// could then no longer sign in.
-func (t *Type) checkLastPasskey(r store.Record, next factor.Mark) error {
-	had := len(r.Factors().Passkeys()) > 0
-	if had && len(next.Passkeys()) == 0 && !t.hasPassword(r) {
+// checkLast returns an ErrInvalid if a change leaves the owner of an entry no factor that can be
+// used where one is needed: a passkey if there is no password, or anything for the second step if
+// there are factors.
+func (t *Type) checkLast(ctx context.Context, r store.Record, next factor.Mark) error {
+	usable, err := t.usableFactors(ctx, r)
+	if err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(slices.Clone(usable), func(name string) bool { return !slices.Contains(next.Names(), name) })
+	switch {
+	case len(left) == len(usable) || hasPasskey(left):
+		return nil
+	case next.Any() && len(left) == 0:
+		return invalid("factor", "last", "the owner would no longer be able to sign in, because the other factors cannot be used: first remove them, or add another one")
+	case hasPasskey(usable) && !t.hasPassword(r):
 		return invalid("factor", "last", "the owner would no longer be able to sign in: first set a password or add another passkey")
 	}
 	return nil
+}
+
+// usableFactors returns the names of the apps and passkeys of an entry that can be used: those that
+// can be decrypted here and, for passkeys, found. Without any key nothing is decrypted, and all
+// count that could be with one.
+func (t *Type) usableFactors(ctx context.Context, r store.Record) (names []string, err error) {
+	listed := r.Factors().Names()
+	if len(listed) == 0 {
+		return nil, nil
+	}
+	_, values, err := t.view.Engine.ReadFactors(ctx, r.Key, listed, t.view.StoreTime())
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range listed {
+		f, err := factor.Parse(name, values[i])
+		if err != nil || f.Kind == factor.Recovery || f.Kind == factor.Passkey && !t.hasDigest(r, name) {
+			continue
+		}
+		if _, err := t.open(r.Key, name, f.Sealed); err == nil || !t.ring().Any() {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// hasDigest reports whether an entry has the digest of a passkey.
+func (t *Type) hasDigest(r store.Record, passkey string) bool {
+	return slices.ContainsFunc(t.declared.Secondary, func(field string) bool {
+		return !slices.Contains(t.declared.Typed, field) && slices.ContainsFunc(t.declared.Values(r.Fields, field), func(f store.Further) bool {
+			return factor.IsOfDigest(passkey, f.Written)
+		})
+	})
+}
+
+// hasPasskey reports whether one of the names of factors is that of a passkey.
+func hasPasskey(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, factor.Passkey+"/") })
 }
 
 // LoginPasskey returns the entry whose passkey gave the answer. It needs no first step, because the
@@ -222,11 +286,8 @@ func (t *Type) checkLastPasskey(r store.Record, next factor.Mark) error {
 func (t *Type) LoginPasskey(ctx context.Context, p Proof, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "LoginPasskey", &err)
 	defer v.end(&err)
-	if t = t.current(); t.checkPasskeyField(p.answer.Field) != nil {
-		// The field may be new in the stored schema.
-		if t, err = t.readSchema(ctx); err != nil {
-			return Entry{}, err
-		}
+	if t, err = t.forProof(ctx, p); err != nil {
+		return Entry{}, err
 	}
 	r, err := t.loginPasskey(ctx, p, a.Origin)
 	failure := Event{Kind: EventFailure, Key: r.Key, Origin: a.Origin}

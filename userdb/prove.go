@@ -64,7 +64,9 @@ const maxProof = 64
 func (t *Type) Prove(ctx context.Context, ticket string, p Proof, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Prove", &err)
 	defer v.end(&err)
-	t = t.current()
+	if t, err = t.forProof(ctx, p); err != nil {
+		return Entry{}, err
+	}
 	if !p.isFor(passkeys.ForTicket, ticket) {
 		return Entry{}, ErrLogin
 	}
@@ -218,7 +220,9 @@ func (t *Type) RaiseSession(
 ) (e Entry, session Session, raised string, err error) {
 	ctx, v := t.db.begin(ctx, "RaiseSession", &err)
 	defer v.end(&err)
-	t = t.current()
+	if t, err = t.forProof(ctx, p); err != nil {
+		return Entry{}, Session{}, "", err
+	}
 	o, err = o.withDefaults()
 	if err != nil {
 		return Entry{}, Session{}, "", err

@@ -1,6 +1,7 @@
 package userdb_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
@@ -16,7 +17,10 @@ import (
 	"github.com/descope/virtualwebauthn"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/internal/store/factor"
+	"github.com/coffeenode/userdb/internal/view"
+	"github.com/coffeenode/userdb/maintain/migrate"
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/passkey"
 	"github.com/coffeenode/userdb/schema"
@@ -493,6 +497,142 @@ func TestPasskeyLast(t *testing.T) {
 	})
 }
 
+// TestLastUsableFactor checks that factors whose key is lost do not count as ways to sign in.
+func TestLastUsableFactor(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx, o := t.Context(), passkeyOptions()
+		g, newer := newLoginSite(s, o), newLoginSite(s, o)
+		ring, err := sealed.New(append([][]byte{bytes.Repeat([]byte("n"), 32)}, o.Keys...))
+		must(t, err)
+		newer.db, err = view.Reconfigure(newer.db, func(c *view.Config) { c.Keys = ring })
+		must(t, err)
+		g.add("alice", alicePassword)
+		g.add("carol", "")
+		session := func(name string) string {
+			e, err := g.users.Find(ctx, uid(name))
+			must(t, err)
+			_, secret, err := g.users.StartSession(ctx, e, userdb.SessionOptions{Level: 2})
+			must(t, err)
+			return secret
+		}
+		ids := func(name string) (usable, lost string) {
+			factors, err := g.users.Factors(ctx, uid(name))
+			must(t, err)
+			for _, f := range factors {
+				switch {
+				case f.Name == "lost":
+					lost = f.ID
+				case f.Method != "recovery":
+					usable = f.ID
+				}
+			}
+			return usable, lost
+		}
+		enrolLost := func(name string) {
+			keys, d, secret := newer.passkeys(), newDevice(), session(name)
+			c, err := keys.BeginRegistration(ctx, secret, passkey.Registration{})
+			must(t, err)
+			_, err = keys.Register(ctx, secret, c.State, d.create(t, c), "lost", userdb.SessionOptions{})
+			must(t, err)
+		}
+		remove := func(name, id string) error {
+			_, err := g.users.RemoveFactor(ctx, session(name), id, userdb.SessionOptions{})
+			return err
+		}
+
+		g.register(g.passkeys(), newDevice(), session("carol"))
+		enrolLost("carol")
+		usable, lost := ids("carol")
+		wantErr(t, "the only passkey that can be used", remove("carol", usable), userdb.ErrInvalid)
+		status, err := g.users.LoginStatus(ctx, uid("carol"))
+		must(t, err)
+		if s := status.SecondStep; !s.Damaged || !slices.Equal(s.Usable, []string{"passkey"}) {
+			t.Errorf("the second step of carol is %+v", s)
+		}
+		must(t, remove("carol", lost))
+		wantErr(t, "the only passkey", remove("carol", usable), userdb.ErrInvalid)
+
+		_, _ = g.enrolIn(session("alice"))
+		enrolLost("alice")
+		usable, lost = ids("alice")
+		wantErr(t, "the only factor that can be used", remove("alice", usable), userdb.ErrInvalid)
+		must(t, remove("alice", lost))
+		must(t, remove("alice", usable))
+
+		g.add("dora", "")
+		enrolLost("dora")
+		status, err = g.users.LoginStatus(ctx, uid("dora"))
+		must(t, err)
+		if s := status.SecondStep; !s.Damaged || len(s.Usable) > 0 {
+			t.Errorf("the second step of dora is %+v", s)
+		}
+		_, err = g.users.LinkIdentity(ctx, session("dora"), linkOf("i"))
+		must(t, err)
+		_, _, _, err = g.users.UnlinkIdentity(ctx, session("dora"), linkOf("i"), userdb.UnlinkOptions{})
+		wantErr(t, "a link beside a passkey that cannot be used", err, userdb.ErrInvalid)
+	})
+}
+
+// TestPasskeyFieldIsNew checks that a process accepts passkeys although another one has added the
+// field for them to the schema since.
+func TestPasskeyFieldIsNew(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		if !s.has(manyClients) {
+			t.Skip("another program cannot open this store")
+		}
+		ctx := t.Context()
+		var stale [3]*loginSite
+		for i := range stale {
+			stale[i] = newLoginSite(s, factorOptions())
+		}
+		stale[0].add("alice", alicePassword)
+		more := passkeyOptions()
+		more.ApplySchema = migrate.AtOpen
+		g := newLoginSite(s, more)
+		keys := g.passkeys()
+		d, session := g.enrolDevice(keys)
+		ticket := g.ticket("")
+		for i, begin := range []func() (passkey.Challenge, error){
+			keys.Begin,
+			func() (passkey.Challenge, error) { return keys.BeginTicket(ticket) },
+			func() (passkey.Challenge, error) { return keys.BeginSession(session) },
+		} {
+			c, err := begin()
+			must(t, err)
+			p, err := keys.Proof(c.State, d.get(t, c))
+			must(t, err)
+			switch users := stale[i].users; i {
+			case 0:
+				_, err = users.LoginPasskey(ctx, p, userdb.Attempt{})
+			case 1:
+				_, err = users.Prove(ctx, ticket, p, userdb.Attempt{})
+			case 2:
+				_, _, _, err = users.RaiseSession(ctx, session, p, userdb.SessionOptions{})
+			}
+			if err != nil {
+				t.Errorf("way %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// TestPasskeyOrphan checks that an entry that has the digest of a passkey, but not the passkey, can
+// register it again.
+func TestPasskeyOrphan(t *testing.T) {
+	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
+		keys := g.passkeys()
+		d, _ := g.enrolDevice(keys)
+		g.setMark("")
+		g.add("bob", alicePassword)
+		err := registerAgain(g, keys, d, g.sessionOf("bob"))
+		wantErr(t, "another entry", err, userdb.ErrDuplicate)
+		_, session := g.register(keys, d, g.sessionOf("alice"))
+		_, err = g.loginPasskey(keys, d)
+		must(t, err)
+		wantErr(t, "once more", registerAgain(g, keys, d, session), userdb.ErrDuplicate)
+	})
+}
+
 // TestPasskeyRaces checks that one of 20 sign-ins with one answer succeeds, that a passkey goes to
 // one of two entries, and that the largest counter stays.
 func TestPasskeyRaces(t *testing.T) {
@@ -665,6 +805,15 @@ func TestExportPasskeys(t *testing.T) {
 		c.now = g.clock()
 		_, err = c.loginPasskey(c.passkeys(), d)
 		must(t, err)
+		secret := b.String()
+		b.Reset()
+		_, err = transfer.Export(ctx, g.db, &b, transfer.ExportOptions{})
+		must(t, err)
+		if strings.Contains(b.String(), digestOf(d)) || !strings.Contains(b.String(), `"second_factor":true`) {
+			t.Errorf("an export without secrets has the digest of a passkey: %s", &b)
+		}
+		b.Reset()
+		b.WriteString(secret)
 		if _, r, why := load("other", transfer.ImportOptions{Ignore: []string{"passkeys"}}); r.Refused != 1 || !strings.Contains(why, "without the value") {
 			t.Errorf("without the digest: %+v, refused for %q", r, why)
 		}

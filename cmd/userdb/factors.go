@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -24,7 +25,7 @@ code of an authenticator app or a recovery code. Entries enrol factors themselve
 program in Go, if the schema says "factors": true and there is a file of keys (--key-file).`,
 		Example: `  userdb factor list email=alice@example.com
   userdb factor remove email=alice@example.com --yes`,
-	}, listFactorsCommand(s), removeFactorCommand(s), rotateKeysCommand(s))
+	}, listFactorsCommand(s), removeFactorCommand(s), removeLostFactorsCommand(s), rotateKeysCommand(s))
 }
 
 // A factorLine holds what is printed about a second factor of an entry.
@@ -112,6 +113,76 @@ asking: somebody who has learnt the password would ask for just this.`,
 	return s.withYes(c)
 }
 
+func removeLostFactorsCommand(s *session) *cobra.Command {
+	return s.withYes(&cobra.Command{
+		Use:   "remove-lost",
+		Short: "Remove the second factors whose key is lost",
+		Long: `Remove all second factors that no key of the file (--key-file) decrypts, and end the sessions of their
+owners. Without --namespace and --type that includes those of operators. From then on a password alone
+logs in, or a link by mail, until the owner adds a factor again. First look for a copy of the key: if
+it is found later, it brings nothing back. Without --yes, only count the factors. It may be
+interrupted and started again.`,
+		Example: `  userdb factor remove-lost --yes`,
+		RunE: s.run(func(ctx context.Context, _ []string) error {
+			if s.keyFile(s.url) == "" {
+				return usagef("give the keys that are left with --key-file: without them all second factors would count as lost")
+			}
+			factors, entries := 0, 0
+			err := s.eachTypeWithFactors(func(db *userdb.DB, t *userdb.Type) error {
+				for lost, err := range admin.FindLostFactors(ctx, db, t) {
+					if err == nil && s.yes {
+						_, err = t.ResetFactors(ctx, hints.Key(lost.Entry.Key()), lost.IDs...)
+						if err == nil && db != s.db {
+							name := lost.Entry.Text(admin.OperatorName)
+							err = s.recordEvent(ctx, "removed second factors of the operator "+printable(name), userdb.EventOperatorNoFactor, name)
+						}
+					}
+					if err != nil {
+						return err
+					}
+					factors, entries = factors+len(lost.IDs), entries+1
+				}
+				return nil
+			})
+			text := plural(factors, "second factor") + " of " + plural(entries, "entry")
+			if err == nil && !s.yes && factors > 0 {
+				return usagef("would remove %s: add --yes", text)
+			}
+			return s.printResult(factors, "removed "+text, err)
+		}, opened, unlimited),
+	})
+}
+
+// eachTypeWithFactors calls do with each type whose entries may have second factors, and a view
+// that has the type: the type of --type, or all and, in the root namespace, that of operators. The
+// view of operators is not that of the session.
+func (s *session) eachTypeWithFactors(do func(*userdb.DB, *userdb.Type) error) error {
+	for _, name := range s.db.Schema().Names() {
+		if s.Type != "" && name != s.Type {
+			continue
+		}
+		t, err := s.db.Type(name)
+		if err != nil {
+			return err
+		}
+		if err := do(s.db, t); err != nil {
+			return err
+		}
+	}
+	if s.Type != "" || s.Namespace != "" {
+		return nil
+	}
+	db, err := admin.OpenOperators(s.db)
+	if err != nil {
+		return err
+	}
+	t, err := admin.Operators(s.db)
+	if err != nil {
+		return err
+	}
+	return do(db, t)
+}
+
 func rotateKeysCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rotate-keys",
@@ -127,10 +198,7 @@ are not needed anymore, except for backups. It may be interrupted and started ag
 			}
 			n := 0
 			var failure error
-			rotate := func(t *userdb.Type, err error) error {
-				if err != nil {
-					return err
-				}
+			err := s.eachTypeWithFactors(func(_ *userdb.DB, t *userdb.Type) error {
 				rotated, err := t.RotateKeys(ctx)
 				n += rotated
 				if errors.Is(err, userdb.ErrCorrupt) {
@@ -138,19 +206,9 @@ are not needed anymore, except for backups. It may be interrupted and started ag
 					return nil
 				}
 				return err
-			}
-			for _, name := range s.db.Schema().Names() {
-				if s.Type != "" && name != s.Type {
-					continue
-				}
-				if err := rotate(s.db.Type(name)); err != nil {
-					return err
-				}
-			}
-			if s.Type == "" && s.Namespace == "" {
-				if err := rotate(admin.Operators(s.db)); err != nil {
-					return err
-				}
+			})
+			if err != nil {
+				return err
 			}
 			return cmp.Or(s.printResult(n, "encrypted "+plural(n, "secret")+" with the first key", nil), failure)
 		}, opened, unlimited),

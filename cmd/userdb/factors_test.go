@@ -150,8 +150,8 @@ func TestOperatorFactors(t *testing.T) {
 }
 
 // TestFactorKeysMissing checks that a service does not start, and makes no new key, if the key that
-// encrypted the second factors of its store is missing, and that it does both once the factors are
-// removed.
+// encrypted the second factors of its store is missing, and that it does both once the factors
+// are removed with the command that its error names.
 func TestFactorKeysMissing(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		enrolAlice(t)
@@ -179,13 +179,88 @@ func TestFactorKeysMissing(t *testing.T) {
 				t.Errorf("%s, %s: the file of keys was written", tt.what, tt.args)
 			}
 		}
-		for _, args := range []string{"factor list Alice", "factor remove Alice --yes"} {
-			if got := runCommand(nil, "", strings.Fields(args)...); got.code != 0 {
-				t.Errorf("%s without the key: %+v, want exit 0", args, got)
+		for _, tt := range []struct {
+			args string
+			want int
+			text string
+		}{
+			{"factor list Alice", 0, "phone"},
+			{serve, 2, "'userdb factor remove-lost'"},
+			{"factor remove-lost", 2, "would remove 2 second factors of 1 entry: add --yes"},
+			{"factor remove-lost --namespace other --yes", 0, "removed 0 second factors"},
+			{"factor remove-lost --yes", 0, "removed 2 second factors of 1 entry"},
+			{"factor remove-lost", 0, "removed 0 second factors"},
+		} {
+			if got := runCommand(nil, "", strings.Fields(tt.args)...); got.code != tt.want || !strings.Contains(got.out+got.err, tt.text) {
+				t.Errorf("%s without the key: %+v, want exit %d and %q", tt.args, got, tt.want, tt.text)
 			}
 		}
 		if got := runCommand(nil, "", strings.Fields(serve)...); !strings.Contains(got.err, "made "+file) || !strings.Contains(got.err, "is for the console") {
 			t.Errorf("after the factors were removed: %+v, want a new file of keys", got)
+		}
+	})
+}
+
+// TestRemoveLostFactors checks that factors whose key is given are kept, that those of operators
+// are removed and recorded, and that no factor counts as lost if keys may be given elsewhere.
+func TestRemoveLostFactors(t *testing.T) {
+	runLines(t, []string{"get Alice"}, func() {
+		enrolAlice(t)
+		url := os.Getenv("USERDB_STORE")
+		runCommand(nil, good+"\n", "operator", "add", "Olga", "--password-stdin")
+		db, err := userdb.Open(t.Context(), url, userdb.Options{Keys: [][]byte{[]byte(strings.Repeat("x", 32))}, OnSchema: userdb.SchemaDeferred})
+		must(t, err)
+		operators, err := admin.Operators(db)
+		must(t, err)
+		e, err := operators.Find(t.Context(), hints.Any("olga"))
+		must(t, err)
+		_, secret, err := operators.StartSession(t.Context(), e, userdb.SessionOptions{})
+		must(t, err)
+		app, err := operators.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{})
+		must(t, err)
+		raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(app.Secret)
+		must(t, err)
+		_, err = operators.ConfirmTOTP(t.Context(), secret, app.ID, totp.Code(raw, totp.Step(time.Now())), userdb.SessionOptions{})
+		must(t, err)
+		must(t, db.Close())
+		for _, tt := range []struct{ args, text string }{
+			{"factor remove-lost --type user --yes", "removed 0 second factors"},
+			{"operator list --json", `"two_steps":true`},
+			{"factor remove-lost --yes", "removed 2 second factors of 1 entry"},
+			{"operator list --json", `"two_steps":false`},
+			{"events --json", `"kind":"operator_factor_remove"`},
+			{"factor list Alice --json", `"name":"phone"`},
+		} {
+			if got := runCommand(nil, "", strings.Fields(tt.args)...); got.code != 0 || !strings.Contains(got.out, tt.text) {
+				t.Errorf("%s: %+v, want exit 0 and %q", tt.args, got, tt.text)
+			}
+		}
+	})
+	t.Setenv("USERDB_STORE", "memory:")
+	if got := runCommand(nil, "", "factor", "remove-lost", "--yes"); got.code != 2 || !strings.Contains(got.err, "--key-file") {
+		t.Errorf("without a file of keys: %+v, want exit 2", got)
+	}
+}
+
+// TestOperatorsFactorStays checks that a service without --operators-factor says that another one
+// has set it, until a service unsets it.
+func TestOperatorsFactorStays(t *testing.T) {
+	runLines(t, []string{"get Alice"}, func() {
+		enrolAlice(t)
+		// It fails after the flag had its effect.
+		const serve = "serve --listen 127.0.0.1:0 --metrics x"
+		const note = "operators need a second factor"
+		for _, tt := range []struct {
+			flag  string
+			noted bool
+		}{{"", false}, {" --operators-factor", false}, {"", true}, {" --operators-factor=false", false}, {"", false}} {
+			got := runCommand(nil, "", strings.Fields(serve+tt.flag)...)
+			if got.code != 2 || !strings.Contains(got.err, "--metrics") || strings.Contains(got.err, note) != tt.noted {
+				t.Errorf("serve%s: %+v, want exit 2 and the note: %v", tt.flag, got, tt.noted)
+			}
+		}
+		if got := runCommand(nil, "", strings.Fields(serve+" --operators-factor=maybe")...); got.code != 2 || strings.Contains(got.err, "--metrics: ") {
+			t.Errorf("a value that is no boolean: %+v, want exit 2", got)
 		}
 	})
 }

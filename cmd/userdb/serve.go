@@ -37,8 +37,8 @@ import (
 type serveFlags struct {
 	listen, cert, key, metrics, cookie string
 	behindProxy, scim, console         bool
-	operatorsFactor                    bool
-	passkeyRP                          string
+	operatorsFactor                    *bool // nil: as it was set last
+	passkeyRP, consoleOrigin           string
 	passkeyOrigins                     []string
 	resetLink                          string
 	userName, mapping                  string
@@ -80,12 +80,17 @@ and is valid for an hour. 'userdb operator add' creates one at any time.`,
 	})
 	c.Flags().StringVar(&v.metrics, "metrics", "", "serve metrics for Prometheus at /metrics on `ADDRESS`")
 	c.Flags().BoolVar(&v.console, "console", true, "serve the console, pages for operators, at /console")
-	c.Flags().BoolVar(&v.operatorsFactor, "operators-factor", false, "operators need a second factor; 'userdb operator enrol' makes a link for the\nfirst one")
+	c.Flags().BoolFunc("operators-factor", "operators need a second factor, at all processes of this store, until one is\nstarted with --operators-factor=false; 'userdb operator enrol' makes a link for\nthe first one", func(text string) error {
+		required, err := strconv.ParseBool(text)
+		v.operatorsFactor = &required
+		return err
+	})
 	c.Flags().StringVar(&v.passkeyRP, "passkey-rp", "", "`DOMAIN` of your site, for which passkeys are made; it can never change")
 	c.Flags().Func("passkey-origin", "`URL` of your pages that use passkeys, such as https://login.example.com;\nmay be repeated", func(text string) error {
 		v.passkeyOrigins = append(v.passkeyOrigins, text)
 		return nil
 	})
+	c.Flags().StringVar(&v.consoleOrigin, "console-origin", "", "`URL` of the console without its path, such as https://accounts.example.com,\nso that operators can use passkeys")
 	c.Flags().StringVar(&v.resetLink, "reset-link", "", "`URL` of your page for a new password, with {secret} in it; operators then\nsee complete links")
 	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check reads the cookie `NAME`")
 	v.declareSCIM(c)
@@ -178,7 +183,7 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if err := v.checkResetLink(); err != nil {
 		return err
 	}
-	passkeys, err := v.passkeyConfig()
+	passkeys, operatorPasskeys, err := v.passkeyConfigs()
 	if err != nil {
 		return err
 	}
@@ -206,10 +211,10 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if err := within(ctx, s.timeout(), func(ctx context.Context) error { return s.makeKeys(ctx, v.console || passkeys != nil) }); err != nil {
 		return err
 	}
-	if err := v.prepareFactors(ctx, s); err != nil {
+	if err := within(ctx, s.timeout(), func(ctx context.Context) error { return v.prepareFactors(ctx, s) }); err != nil {
 		return err
 	}
-	if passkeys != nil && !s.hasKeys {
+	if v.passkeyRP != "" && !s.hasKeys {
 		return usagef("--passkey-rp needs keys that encrypt passkeys: give --key-file")
 	}
 	unshare, err := connect.Share(view.Of(s.db).Engine)
@@ -227,7 +232,7 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 		return err
 	}
 	o := serve.Options{
-		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured, SCIM: directories, Console: v.console, ResetLink: v.resetLink, OperatorsFactor: v.operatorsFactor, Passkeys: passkeys,
+		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured, SCIM: directories, Console: v.console, ResetLink: v.resetLink, Passkeys: passkeys, OperatorPasskeys: operatorPasskeys,
 		Logger: slog.New(slog.NewJSONHandler(errs, nil)),
 	}
 	service, err := serve.New(s.db, o)
@@ -256,33 +261,54 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	return service.Run(ctx, l)
 }
 
-// prepareFactors lets operators enrol second factors if they need them.
+// prepareFactors sets whether operators need a second factor, and lets them enrol one if they do.
 func (v serveFlags) prepareFactors(ctx context.Context, s *session) error {
+	if v.operatorsFactor == nil {
+		required, err := admin.FactorsRequired(ctx, s.db)
+		if required && v.console {
+			fmt.Fprintln(s.std.err, "operators need a second factor; --operators-factor=false ends that")
+		}
+		return err
+	}
 	switch {
-	case !v.operatorsFactor:
-		return nil
 	case !v.console:
 		return usagef("--operators-factor is for the console, which --console=false turns off")
-	case !s.hasKeys:
+	case *v.operatorsFactor && !s.hasKeys:
 		return usagef("--operators-factor needs keys that encrypt the secrets of second factors: give --key-file")
 	}
-	return within(ctx, s.timeout(), func(ctx context.Context) error { return admin.AllowFactors(ctx, s.db) })
+	if *v.operatorsFactor {
+		if err := admin.AllowFactors(ctx, s.db); err != nil {
+			return err
+		}
+	}
+	return admin.RequireFactors(ctx, s.db, *v.operatorsFactor)
 }
 
-// passkeyConfig returns the configuration of passkeys, or nil without --passkey-rp and
-// --passkey-origin.
-func (v serveFlags) passkeyConfig() (*passkey.Config, error) {
-	if v.passkeyRP == "" && len(v.passkeyOrigins) == 0 {
-		return nil, nil
+// passkeyConfigs returns the configurations of passkeys for accounts and for operators. They have
+// the same relying party. Each is nil if no origin for it is given.
+func (v serveFlags) passkeyConfigs() (accounts, operators *passkey.Config, err error) {
+	config := func(flag string, origins ...string) (*passkey.Config, error) {
+		c := &passkey.Config{RPID: v.passkeyRP, Origins: origins}
+		if err := c.Check(); err != nil {
+			return nil, usagef("--passkey-rp and %s: %v", flag, err)
+		}
+		return c, nil
 	}
-	if v.passkeyRP == "" || len(v.passkeyOrigins) == 0 {
-		return nil, usagef("--passkey-rp and --passkey-origin need each other")
+	switch origins := len(v.passkeyOrigins) > 0 || v.consoleOrigin != ""; {
+	case origins != (v.passkeyRP != ""):
+		return nil, nil, usagef("--passkey-rp needs --passkey-origin or --console-origin, and they need it")
+	case v.consoleOrigin != "" && !v.console:
+		return nil, nil, usagef("--console-origin is for the console, which --console=false turns off")
 	}
-	c := &passkey.Config{RPID: v.passkeyRP, Origins: v.passkeyOrigins}
-	if err := c.Check(); err != nil {
-		return nil, usagef("--passkey-rp and --passkey-origin: %v", err)
+	if len(v.passkeyOrigins) > 0 {
+		if accounts, err = config("--passkey-origin", v.passkeyOrigins...); err != nil {
+			return nil, nil, err
+		}
 	}
-	return c, nil
+	if v.consoleOrigin != "" {
+		operators, err = config("--console-origin", v.consoleOrigin)
+	}
+	return accounts, operators, err
 }
 
 // checkResetLink returns an error if --reset-link cannot be used.

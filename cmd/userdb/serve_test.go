@@ -5,9 +5,31 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 )
+
+// TestPasskeyConfigs checks that no origin of the accounts is one of the console.
+func TestPasskeyConfigs(t *testing.T) {
+	const shop, other, console = "https://shop.example.com", "https://example.com", "https://accounts.example.com"
+	v := serveFlags{console: true, passkeyRP: "example.com", passkeyOrigins: []string{shop, other}}
+	accounts, operators, err := v.passkeyConfigs()
+	must(t, err)
+	if operators != nil || !slices.Equal(accounts.Origins, []string{shop, other}) {
+		t.Errorf("without --console-origin, accounts have %v and operators %v", accounts, operators)
+	}
+	v.consoleOrigin = console
+	accounts, operators, err = v.passkeyConfigs()
+	must(t, err)
+	if !slices.Equal(accounts.Origins, []string{shop, other}) || !slices.Equal(operators.Origins, []string{console}) {
+		t.Errorf("accounts have %v and operators %v", accounts, operators)
+	}
+	v.passkeyOrigins = nil
+	if accounts, operators, err = v.passkeyConfigs(); err != nil || accounts != nil || operators == nil {
+		t.Errorf("with --console-origin alone, accounts have %v and operators %v, %v", accounts, operators, err)
+	}
+}
 
 // TestGateway finds the gateway in routing tables in the format of Linux.
 func TestGateway(t *testing.T) {

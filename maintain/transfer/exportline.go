@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -58,8 +59,13 @@ func newExportLine(
 	t *change.Type, read store.EntryRead, w store.Entry, secret bool, factors map[string]string,
 ) (exportLine, error) {
 	x := exportLine{Factors: factors, Type: t.Name, Facets: map[string]json.RawMessage{}, Wire: map[string][]byte{}, Tertiary: map[string]tertiaryRecord{}}
+	var digests []string // fields with the digests of passkeys that are not exported
+	if len(factors) == 0 {
+		digests = digestFields(t, w.Record)
+	}
 	for field, wire := range w.Record.Fields {
 		switch {
+		case slices.Contains(digests, field):
 		case field == store.FieldPassword && secret:
 			if x.Password = w.Record.PasswordHash(); x.Password != "" {
 				x.Imported = new(w.Record.Fields[store.FieldImported])
@@ -77,6 +83,7 @@ func newExportLine(
 	}
 	slices.Sort(x.Verified)
 	x.Values = lineValues(t, w.Record.Fields)
+	maps.DeleteFunc(x.Values, func(field string, _ []lineValue) bool { return slices.Contains(digests, field) })
 	x.Changed, x.Disabled = w.Record.Fields[store.FieldChanged], w.Record.Fields[store.FieldDisabled]
 	x.SecondFactor = w.Record.Factors().Any() && len(factors) == 0
 	x.Unproven = w.Record.Fields[store.FieldUnproven] != ""

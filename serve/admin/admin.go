@@ -1,6 +1,6 @@
 // Package admin keeps what the service stores in addition to accounts: API keys, operators, jobs,
-// the links that operators made, and the groups of directories. They are ordinary entries of types
-// that this package declares, in namespaces of the store that callers cannot open.
+// the links that operators made, settings, and the groups of directories. They are ordinary entries
+// of types that this package declares, in namespaces of the store that callers cannot open.
 package admin
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Open returns a view of the API keys, operators, jobs and links of a store. It uses the
+// Open returns a view of the API keys, operators, jobs, links and settings of a store. It uses the
 // connections of db, which may be any view of the store.
 func Open(db *userdb.DB) (*userdb.DB, error) {
 	key, err := declareKey()
@@ -28,7 +28,9 @@ func Open(db *userdb.DB) (*userdb.DB, error) {
 	}
 	return view.Reconfigure(db, func(c *view.Config) {
 		c.NS, c.OnSchema, c.History, c.Builtin = view.Reserved, view.Later, false, false
-		c.Schema = schema.Schema{Types: map[string]schema.Type{keyType: key, operatorType: declareOperator(), jobType: job, linkType: link}}
+		c.Schema = schema.Schema{Types: map[string]schema.Type{
+			keyType: key, operatorType: declareOperator(), jobType: job, linkType: link, settingType: declareSetting(),
+		}}
 	})
 }
 

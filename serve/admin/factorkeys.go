@@ -3,6 +3,8 @@ package admin
 import (
 	"context"
 	"errors"
+	"iter"
+	"strings"
 
 	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/internal/store"
@@ -37,11 +39,11 @@ func FactorKeysMissing(ctx context.Context, db *userdb.DB) (bool, error) {
 			return false, err
 		}
 		for _, r := range found {
-			opened, closed, err := countSealed(ctx, v, r)
+			opened, lost, err := openSealed(ctx, v, r)
 			if err != nil || opened > 0 {
 				return false, err
 			}
-			missing += closed
+			missing += len(lost)
 		}
 	}
 	return missing > 0, nil
@@ -78,15 +80,58 @@ func entriesWithFactors(ctx context.Context, v *view.View, ns recordkey.Namespac
 	return found, nil
 }
 
-// countSealed returns how many factors of an entry the keys of a view open, and of how many they
-// lack the key.
-func countSealed(ctx context.Context, v *view.View, r store.Record) (opened, closed int, err error) {
+// A LostFactors names second factors of an entry that no key decrypts.
+type LostFactors struct {
+	Entry userdb.Entry
+	IDs   []string
+}
+
+// FindLostFactors returns the entries of a type of db that have second factors for which db lacks
+// the key. Factors that are damaged in another way, which check reports, are left out.
+func FindLostFactors(ctx context.Context, db *userdb.DB, t *userdb.Type) iter.Seq2[LostFactors, error] {
+	return func(yield func(LostFactors, error) bool) {
+		v := view.Of(db)
+		for e, err := range t.All(ctx, userdb.Query{}) {
+			if err == nil && len(e.FactorIDs()) == 0 {
+				continue
+			}
+			found := LostFactors{Entry: e}
+			if err == nil {
+				found.IDs, err = lostFactors(ctx, v, e.Key().In(v.NS))
+			}
+			if (err != nil || len(found.IDs) > 0) && !yield(found, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// lostFactors returns the IDs of an entry's factors for which the view lacks the key.
+func lostFactors(ctx context.Context, v *view.View, prk recordkey.Key) (ids []string, err error) {
+	r, err := v.FindOne(ctx, store.Lookup{PRK: prk})
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil // deleted meanwhile
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, lost, err := openSealed(ctx, v, r)
+	for _, name := range lost {
+		_, id, _ := strings.Cut(name, "/")
+		ids = append(ids, id)
+	}
+	return ids, err
+}
+
+// openSealed returns how many factors of an entry the keys of a view open, and the names of those
+// whose key they lack.
+func openSealed(ctx context.Context, v *view.View, r store.Record) (opened int, lost []string, err error) {
 	names := r.Factors().Names()
 	_, values, err := v.Engine.ReadFactors(ctx, r.Key, names, v.StoreTime())
 	if errors.Is(err, store.ErrUnavailable) || ctx.Err() != nil {
-		return 0, 0, err
+		return 0, nil, err
 	} else if err != nil {
-		return 0, 0, nil // damaged, which check reports
+		return 0, nil, nil // damaged, which check reports
 	}
 	for i, name := range names {
 		f, err := factor.Parse(name, values[i])
@@ -97,8 +142,8 @@ func countSealed(ctx context.Context, v *view.View, r store.Record) (opened, clo
 		case err == nil:
 			opened++
 		case errors.Is(err, sealed.ErrKey):
-			closed++
+			lost = append(lost, name)
 		}
 	}
-	return opened, closed, nil
+	return opened, lost, nil
 }

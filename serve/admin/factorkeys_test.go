@@ -89,6 +89,27 @@ func TestFactorKeysMissing(t *testing.T) {
 			want("another key", true, key("b"))
 			want("the key", false, key("a"))
 			want("the key, and a new one before it", false, key("b"), key("a"))
+
+			lost := func(what string, want int, keys ...[]byte) {
+				t.Helper()
+				with(func(db *userdb.DB) {
+					users, err := db.Type("user")
+					must(t, err)
+					n := 0
+					for f, err := range admin.FindLostFactors(t.Context(), db, users) {
+						must(t, err)
+						_, err = users.ResetFactors(t.Context(), hints.Key(f.Entry.Key()), f.IDs...)
+						must(t, err)
+						n += len(f.IDs)
+					}
+					if n != want {
+						t.Errorf("%s: removed %d factors, want %d", what, n, want)
+					}
+				}, keys...)
+			}
+			lost("the key, and a new one before it", 0, key("b"), key("a"))
+			lost("another key", 2, key("b"))
+			want("another key after the lost factors were removed", false, key("b"))
 		})
 	}
 }

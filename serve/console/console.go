@@ -30,9 +30,6 @@ type Options struct {
 	// ResetLink is the address of the application's page for a new password. It contains {secret}.
 	// If it is "", the console shows operators the secret itself.
 	ResetLink string
-	// RequireFactor keeps out operators without a second factor, who then enrol one only with a
-	// link made on the command line.
-	RequireFactor bool
 	// Passkeys, if not nil, lets operators use passkeys. Its Field is ignored.
 	Passkeys *passkey.Config
 	// Admit reserves capacity for work; leave releases it. An error means that there is none. For

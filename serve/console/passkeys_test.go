@@ -130,11 +130,11 @@ func TestChallengeStoresNothing(t *testing.T) {
 	}
 }
 
-// TestPasskeyIsFactor checks that a passkey alone satisfies RequireFactor, that an operator adds
+// TestPasskeyIsFactor checks that a passkey alone satisfies RequireFactors, that an operator adds
 // the first with a link, and that disabling and ResetFactors end it.
 func TestPasskeyIsFactor(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
-		d.console.options.RequireFactor = true
+		must(t, admin.RequireFactors(t.Context(), d.db, true))
 		link, err := admin.IssueEnrolLink(t.Context(), d.db, hints.Any("olga"))
 		must(t, err)
 		b, device := d.newBrowser(), authenticator.New("example.com", testOrigin)

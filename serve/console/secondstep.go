@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
@@ -23,8 +24,20 @@ func (c *Console) belongs(operator userdb.Entry) bool {
 // allowed reports whether an operator may be signed in here. If operators need a second factor, one
 // without may not, however they have signed in.
 func (c *Console) allowed(operator userdb.Entry) bool {
-	return c.belongs(operator) && (!c.options.RequireFactor || hasFactor(operator))
+	return c.belongs(operator) && (hasFactor(operator) || !c.requiresFactor(context.Background()))
 }
+
+// requiresFactor reports whether operators need a second factor, or the store does not say. The
+// answer is not cached, so that no process lets anybody in after another one has set it.
+func (c *Console) requiresFactor(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, settingTimeout)
+	defer cancel()
+	required, err := admin.FactorsRequired(ctx, c.store)
+	return required || err != nil
+}
+
+// settingTimeout limits how long a request waits for a setting.
+const settingTimeout = 5 * time.Second
 
 func hasFactor(operator userdb.Entry) bool { return len(operator.FactorMethods()) > 0 }
 

@@ -192,7 +192,7 @@ func (c *Console) removeFactor(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	own, id := newFactors(all), r.PostFormValue("id")
-	if c.options.RequireFactor && len(own.Apps) == 1 {
+	if len(own.Apps) == 1 && c.requiresFactor(r.Context()) {
 		c.showSecurity(w, r, []web.Problem{{Text: "Operators need a second step here. Add another app or passkey before you remove the only one."}})
 		return
 	}
@@ -302,7 +302,7 @@ func (c *Console) enrolFirst(w http.ResponseWriter, r *http.Request, e userdb.En
 		return one, err
 	}
 	c.auth.Replace(w, r, s, secret)
-	if !c.options.RequireFactor { // the session is as good as any
+	if !c.requiresFactor(r.Context()) { // the session is as good as any
 		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
 	}
 	if one, err = c.beginEnrolment(r, e, secret); err != nil {
@@ -336,7 +336,7 @@ func (c *Console) enrolConfirm(w http.ResponseWriter, r *http.Request) {
 				c.options.OnFailure(r, err)
 			}
 			c.recordAction(r, userdb.EventOperatorFactor, name, name)
-			if c.options.RequireFactor {
+			if c.requiresFactor(r.Context()) {
 				c.recordAction(r, userdb.EventOperatorLogin, name, "")
 			}
 			leave()

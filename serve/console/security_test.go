@@ -238,7 +238,7 @@ func TestRequireFactor(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		paul, err := newOperator(t, d, "Paul")
 		must(t, err)
-		d.console.options.RequireFactor = true
+		must(t, admin.RequireFactors(t.Context(), d.db, true))
 		if to := d.do(http.StatusSeeOther, "/console/security"); !strings.HasPrefix(to, "/console/signin") {
 			t.Errorf("a session from before leads to %q", to)
 		}
@@ -283,7 +283,7 @@ func TestRequireFactorAtSetUp(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })
 	d := newTestConsole(t, db)
-	d.console.options.RequireFactor = true
+	must(t, admin.RequireFactors(t.Context(), d.db, true))
 	token, err := admin.BeginSetup(t.Context(), db)
 	must(t, err)
 	page := d.do(http.StatusOK, "/console/setup", "token", token, "name", "root", "password", goodPassword)

@@ -40,7 +40,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 		e, err = admin.SetUp(ctx, c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
 		if err == nil {
 			c.recordAction(r, userdb.EventOperatorAdd, e.Text(admin.OperatorName), e.Text(admin.OperatorName))
-			if c.options.RequireFactor { // the link came from the command line, as that of enrol
+			if c.requiresFactor(r.Context()) { // the command line made the link, as for enrol
 				c.continueSetup(w, r, e, leave)
 				return
 			}

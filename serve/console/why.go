@@ -51,10 +51,7 @@ func reportLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.En
 // explain puts a login status into words. origins are those that wrong passwords came from, as far
 // as is known, the latest first.
 func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins []string, now time.Time) explanation {
-	var reasons []string
-	if s.Disabled {
-		reasons = append(reasons, "the account is disabled"+byWhom(history, "disable"))
-	}
+	var reasons []string // why not with a password
 	switch s.Password {
 	case userdb.PasswordNone:
 		reasons = append(reasons, "the account has no password")
@@ -75,15 +72,25 @@ func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins []stri
 	if cannot {
 		reasons = append(reasons, second...)
 	}
-	w := explanation{Can: len(reasons) == 0, Sentence: "They can sign in with the right password."}
-	if len(s.SecondStep.Methods) > 0 {
-		w.Sentence = "They can sign in with the right password and a second step."
-		if !cannot {
-			w.Notes = second
-		}
+	passkey := slices.Contains(s.SecondStep.Usable, "passkey")
+	w := explanation{Can: !s.Disabled && (passkey || len(reasons) == 0)}
+	if s.Disabled {
+		reasons = slices.Insert(reasons, 0, "the account is disabled"+byWhom(history, "disable"))
 	}
-	if !w.Can {
-		w.Sentence = "They cannot sign in: " + strings.Join(reasons, "; ") + "."
+	switch why := strings.Join(reasons, "; ") + "."; {
+	case !w.Can:
+		w.Sentence = "They cannot sign in: " + why
+	case len(reasons) > 0:
+		w.Sentence = "They can sign in with a passkey, but not with a password: " + why
+	case passkey:
+		w.Sentence = "They can sign in with a passkey, or with the right password and a second step."
+	case len(s.SecondStep.Methods) > 0:
+		w.Sentence = "They can sign in with the right password and a second step."
+	default:
+		w.Sentence = "They can sign in with the right password."
+	}
+	if !cannot {
+		w.Notes = second
 	}
 	if s.Failures > 0 {
 		w.Notes = append(w.Notes, guessesText(s.Failures, origins))
@@ -102,33 +109,36 @@ func explain(s userdb.LoginStatus, history []userdb.HistoryEvent, origins []stri
 // explainSecondStep says what keeps the owner of an account from taking the second step. If nobody
 // can take it, cannot is true and the texts are reasons, otherwise they are sentences.
 func explainSecondStep(s userdb.SecondStep, now time.Time) (texts []string, cannot bool) {
-	app, codes, passkey := slices.Contains(s.Methods, "totp"), s.RecoveryCodes > 0, slices.Contains(s.Methods, "passkey")
+	app, codes, passkey := slices.Contains(s.Usable, "totp"), s.RecoveryCodes > 0, slices.Contains(s.Usable, "passkey")
 	switch {
-	case s.Damaged && !codes:
-		return []string{"what it keeps for the second step is missing or cannot be read here, so no code is right; the Check page says what is wrong"}, true
+	case s.Damaged && !app && !codes && !passkey:
+		return []string{"what it keeps for the second step is missing or cannot be read here, so no code and no passkey is right; the Check page says what is wrong"}, true
 	case s.Wait > 0 && !codes && !passkey:
 		return []string{"after " + pluralize(s.WrongCodes, "wrong code") + " no code of their app is checked until " + formatClock(roundUpToMinute(now.Add(s.Wait)), now) + ", except where they have signed in before, and no recovery code is left"}, true
 	}
 	if s.Damaged {
-		texts = append(texts, "A part of what it keeps for the second step is missing or cannot be read here. A recovery code still works.")
+		texts = append(texts, "A part of what it keeps for the second step is missing or cannot be read here. "+otherWay(codes, passkey)+" still works.")
 	}
 	if s.Wait > 0 {
-		texts = append(texts, "After "+pluralize(s.WrongCodes, "wrong code")+", no code of their app is checked until "+formatClock(roundUpToMinute(now.Add(s.Wait)), now)+", except where they have signed in before. "+otherWay(codes)+" works. Somebody else may know the password.")
+		texts = append(texts, "After "+pluralize(s.WrongCodes, "wrong code")+", no code of their app is checked until "+formatClock(roundUpToMinute(now.Add(s.Wait)), now)+", except where they have signed in before. "+otherWay(codes, passkey)+" works. Somebody else may know the password.")
 	} else if s.WrongCodes > 0 {
 		texts = append(texts, "There were "+pluralize(s.WrongCodes, "wrong code")+" within a day from places where they have not signed in before.")
 	}
-	if app && !codes {
+	if (app || passkey) && !codes && !s.Damaged {
 		texts = append(texts, "They have used all their recovery codes.")
 	}
 	return texts, false
 }
 
-// otherWay names what works in place of an app's code.
-func otherWay(codes bool) string {
-	if codes {
+// otherWay names what works for the second step, if possible other than the code of an app.
+func otherWay(codes, passkey bool) string {
+	switch {
+	case passkey:
+		return "A passkey"
+	case codes:
 		return "A recovery code"
 	}
-	return "A passkey"
+	return "A code of their app"
 }
 
 // formatClock formats a time, without the date if that is today.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -36,6 +37,45 @@ var reasons = map[string]reason{
 		_, err := d.users.Update(d.t.Context(), hintOf(uid), func(e *userdb.Entry) error { e.Drop("name"); return nil })
 		must(d.t, err)
 	}, "the account has no name or address to sign in with"},
+}
+
+// TestWhyPasskey checks what the page says about accounts with passkeys, which need no password,
+// and about parts of the second step that cannot be used.
+func TestWhyPasskey(t *testing.T) {
+	now := time.Now()
+	can := userdb.LoginStatus{Password: userdb.PasswordStored, Identifiers: 1}
+	none := userdb.LoginStatus{Password: userdb.PasswordNone}
+	disabled := userdb.LoginStatus{Password: userdb.PasswordStored, Identifiers: 1, Disabled: true}
+	waiting := userdb.LoginStatus{Password: userdb.PasswordStored, Identifiers: 1, Wait: time.Minute, Failures: 9}
+	passkey, both := []string{"passkey"}, []string{"passkey", "totp"}
+	methods := []string{"passkey", "recovery", "totp"}
+	for _, tt := range []struct {
+		name   string
+		status userdb.LoginStatus
+		step   userdb.SecondStep
+		can    bool
+		want   string
+		note   string
+	}{
+		{"a passkey", can, userdb.SecondStep{Usable: passkey, RecoveryCodes: 9}, true, "They can sign in with a passkey, or with the right password and a second step.", ""},
+		{"a passkey, and no code", can, userdb.SecondStep{Usable: passkey}, true, "They can sign in with a passkey, or", "They have used all their recovery codes."},
+		{"a passkey, and no password", none, userdb.SecondStep{Usable: passkey, RecoveryCodes: 9}, true, "They can sign in with a passkey, but not with a password: the account has no password; the account has no name", ""},
+		{"a passkey, and guesses", waiting, userdb.SecondStep{Usable: passkey, RecoveryCodes: 9}, true, "They can sign in with a passkey, but not with a password: they have to wait until", ""},
+		{"a passkey of a disabled account", disabled, userdb.SecondStep{Usable: passkey, RecoveryCodes: 9}, false, "They cannot sign in: the account is disabled.", ""},
+		{"a passkey that cannot be used", none, userdb.SecondStep{Usable: []string{"totp"}, Damaged: true}, false, "They cannot sign in: the account has no password", ""},
+		{"a passkey beside a lost app", can, userdb.SecondStep{Usable: passkey, Damaged: true}, true, "They can sign in with a passkey, or", "cannot be read here. A passkey still works."},
+		{"an app beside a lost passkey", can, userdb.SecondStep{Usable: []string{"totp"}, Damaged: true}, true, "They can sign in with the right password and a second step.", "cannot be read here. A code of their app still works."},
+		{"nothing that can be used", can, userdb.SecondStep{Damaged: true}, false, "so no code and no passkey is right", ""},
+		{"a passkey, and wrong codes", can, userdb.SecondStep{Usable: both, WrongCodes: 20, Wait: time.Hour}, true, "They can sign in with a passkey, or", "A passkey works."},
+		{"a lost passkey, and wrong codes", can, userdb.SecondStep{Usable: []string{"totp"}, Damaged: true, WrongCodes: 20, Wait: time.Hour}, false, "no code of their app is checked until", ""},
+	} {
+		tt.status.SecondStep = tt.step
+		tt.status.SecondStep.Methods = methods
+		w := explain(tt.status, nil, nil, now)
+		if w.Can != tt.can || !strings.Contains(w.Sentence, tt.want) || tt.note != "" && !strings.Contains(strings.Join(w.Notes, "\n"), tt.note) {
+			t.Errorf("%s: got %v %q %q, want %v %q %q", tt.name, w.Can, w.Sentence, w.Notes, tt.can, tt.want, tt.note)
+		}
+	}
 }
 
 // setHash writes the hash of a password behind the back of the store.

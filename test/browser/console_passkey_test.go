@@ -21,7 +21,7 @@ func TestConsolePasskey(t *testing.T) {
 			_ = l.Close()
 			_, port, _ := net.SplitHostPort(address)
 			origin := "http://localhost:" + port
-			d := openConsole(t, w, true, "--listen", address, "--passkey-rp", "localhost", "--passkey-origin", origin)
+			d := openConsole(t, w, true, "--listen", address, "--passkey-rp", "localhost", "--console-origin", origin)
 			d.base, d.setup = origin, strings.Replace(d.setup, "127.0.0.1", "localhost", 1)
 			a := d.newAuthenticator()
 			d.setUp()
