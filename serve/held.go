@@ -12,8 +12,8 @@ func (s *Service) registerHeld() {
 	read, write := []string{admin.ScopeRead}, []string{admin.ScopeWrite}
 	handle(s, route{id: "lookupHeld", method: "POST", path: typePrefix + "/held/lookup", scopes: read, summary: "Find the entry that holds a value it has given up"}, lookupHeld)
 	handle(s, route{id: "releaseHeld", method: "POST", path: typePrefix + "/held/release", scopes: write, summary: "Let others take a held value before its time is up", status: http.StatusNoContent}, releaseHeld)
-	handle(s, route{id: "listRetired", method: "GET", path: typePrefix + "/retired", scopes: read, summary: "List the UIDs of deleted entries that cannot be given again"}, listRetired)
-	handle(s, route{id: "forgetRetired", method: "POST", path: typePrefix + "/retired/forget", scopes: write, summary: "Let the UID of a deleted entry be given again", status: http.StatusNoContent}, forgetRetired)
+	handle(s, route{id: "listRetired", method: "GET", path: typePrefix + "/retired", scopes: read, summary: "List the UIDs of deleted entries that cannot be reused"}, listRetired)
+	handle(s, route{id: "forgetRetired", method: "POST", path: typePrefix + "/retired/forget", scopes: write, summary: "Allow the UID of a deleted entry to be reused", status: http.StatusNoContent}, forgetRetired)
 }
 
 type heldInput struct {

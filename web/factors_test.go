@@ -247,10 +247,10 @@ func TestFlowsCode(t *testing.T) {
 	if _, _, body := s.send(c, "/signin/code?return=%2Fsecret%3Fx%3D1"); !strings.Contains(body, `value="/secret?x=1"`) || !strings.Contains(body, `autocomplete="one-time-code" inputmode="numeric"`) {
 		t.Errorf("the page lacks an input or the path to return to:\n%s", body)
 	}
-	want("no code", c, []string{"code", " "}, 422, `id="code-problem" role="alert">This is needed.`)
+	want("no code", c, []string{"code", " "}, 422, `id="code-problem" role="alert">This field is required.`)
 	want("a wrong code", c, []string{"code", a.wrong()}, 422, `id="code-problem" role="alert">This is not the right code`)
 	want("a wrong recovery code", c, []string{"recovery", "abcde-fghjk"}, 422, `id="recovery-problem" role="alert">This is not the right code`)
-	want("no recovery code", c, []string{"recovery", ""}, 422, `id="recovery-problem" role="alert">This is needed.`)
+	want("no recovery code", c, []string{"recovery", ""}, 422, `id="recovery-problem" role="alert">This field is required.`)
 	used := a.code()
 	want("another site", c, []string{"code", used, "return", "https://evil.example/"}, 303, "/")
 	if s.cookie(c, "session-ticket") != "" {

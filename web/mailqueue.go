@@ -155,7 +155,7 @@ func (q *MailQueue) Close(ctx context.Context) error {
 			q.failed(m.mail, ctx.Err())
 		}
 	}
-	return fmt.Errorf("%d mails were not sent: %w", unsent, ctx.Err())
+	return fmt.Errorf("mails that were not sent: %d: %w", unsent, ctx.Err())
 }
 
 func (q *MailQueue) init() {

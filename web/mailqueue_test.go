@@ -75,7 +75,7 @@ func TestMailQueueHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := q.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || err.Error() != "10 mails were not sent: context deadline exceeded" {
+	if err := q.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || err.Error() != "mails that were not sent: 10: context deadline exceeded" {
 		t.Errorf("closing: %v", err)
 	}
 	if err := q.Close(t.Context()); err != nil { // the calls of Send have ended by now

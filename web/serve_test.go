@@ -59,7 +59,7 @@ func TestServeEnds(t *testing.T) {
 	for _, tt := range []struct {
 		hangs bool
 		want  string
-	}{{false, "ended: <nil>"}, {true, "ended: 1 mails were not sent: context deadline exceeded"}} {
+	}{{false, "ended: <nil>"}, {true, "ended: mails that were not sent: 1: context deadline exceeded"}} {
 		dir := t.TempDir()
 		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestServeProcess$", "-test.count=1")
 		cmd.Env = append(os.Environ(), serveMails+"="+dir)

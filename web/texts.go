@@ -4,8 +4,8 @@ package web
 var Texts = Catalogue{
 	// Problems.
 	"taken":               "Somebody has this already. Choose another one.",
-	"required":            "This is needed.",
-	"non-empty":           "This is needed.",
+	"required":            "This field is required.",
+	"non-empty":           "This field is required.",
 	"email":               "This is not an e-mail address.",
 	"email-dots":          "This is not an e-mail address.",
 	"url":                 "Not a web address. Write https://example.com/page.",
@@ -34,7 +34,7 @@ var Texts = Catalogue{
 	"password identifier": "This is your own name or address, which is tried first.",
 	"login":               "Wrong name or password.",
 	"code login":          "This is not the right code, or it was used before.",
-	"code required":       "This is needed.",
+	"code required":       "This field is required.",
 	"code wait":           "There were too many wrong codes. Use a recovery code, or try again tomorrow.",
 	"code gone":           "This is no longer valid. Sign in again.",
 	"factor number":       "You have as many passkeys and apps as are allowed. Remove one first.",

@@ -58,7 +58,7 @@ line.`,
 			}
 			switch {
 			case noPassword && s.fromStdin:
-				return usagef("--no-password and --password-stdin exclude each other")
+				return usagef("--no-password and --password-stdin cannot be combined")
 			case noPassword:
 				return s.timed(ctx, create)
 			}

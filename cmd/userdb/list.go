@@ -44,7 +44,7 @@ there are several, user.`,
 				return usagef("--limit %d: want a number from 1, or 0 for no limit", q.Limit)
 			}
 			if asCSV && s.JSON {
-				return usagef("--csv and --json exclude each other")
+				return usagef("--csv and --json cannot be combined")
 			}
 			if len(split) > 0 && !asCSV {
 				return usagef("--split needs --csv; elsewhere all values are shown")
@@ -149,7 +149,7 @@ func parseBounds(q *userdb.Query, t schema.Type, bounds map[string]string) (err 
 	for _, two := range [][2]string{{"gt", "gte"}, {"lt", "lte"}} {
 		_, open := bounds[two[0]]
 		if _, closed := bounds[two[1]]; open && closed {
-			return usagef("--%s and --%s exclude each other", two[0], two[1])
+			return usagef("--%s and --%s cannot be combined", two[0], two[1])
 		}
 	}
 	to := map[string]**schema.Value{"gt": &q.GT, "gte": &q.GTE, "lt": &q.LT, "lte": &q.LTE}

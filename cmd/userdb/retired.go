@@ -29,7 +29,7 @@ func listRetiredCommand(s *session) *cobra.Command {
 	}
 	return &cobra.Command{
 		Use:   "list",
-		Short: "List the UIDs of deleted entries that are not given again",
+		Short: "List the UIDs of deleted entries that are not reused",
 		Long: `List the UIDs of deleted entries that are not given to another one, with the time at which each entry
 was deleted. They are of the type that --type names.`,
 		Example: `  userdb delete 17c07627d35e --yes
@@ -70,8 +70,8 @@ was deleted. They are of the type that --type names.`,
 func forgetRetiredCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "forget UID…",
-		Short: "Let the UIDs of deleted entries be given again",
-		Long: `Let the UIDs of deleted entries be given again. Whatever still names such a UID, such as an order of a
+		Short: "Allow the UIDs of deleted entries to be reused",
+		Long: `Allow the UIDs of deleted entries to be reused. Whatever still names such a UID, such as an order of a
 shop, will then mean the next entry that gets it. Prints how many UIDs were freed, or exits 3 if one of
 them is not retired. They are of the type that --type names.`,
 		Example: `  userdb delete 17c07627d35e --yes

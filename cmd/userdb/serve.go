@@ -369,7 +369,7 @@ func (v serveFlags) listener(ctx context.Context) (l net.Listener, secured *tls.
 		return nil, nil, usagef("--tls-cert and --tls-key need each other")
 	}
 	if v.cert != "" && v.behindProxy {
-		return nil, nil, usagef("--behind-proxy and --tls-cert exclude each other")
+		return nil, nil, usagef("--behind-proxy and --tls-cert cannot be combined")
 	}
 	if len(v.proxies) > 0 && !v.behindProxy && v.cert == "" {
 		return nil, nil, usagef("--proxy needs --behind-proxy or --tls-cert")

@@ -67,7 +67,7 @@ function showAgain(res, err, page, names, more = {}) {
 
 app.get('/', signedIn, (req, res) => send(res, 200, pages.account(req.entry, {})))
 app.get('/signup', (req, res) => send(res, 200, pages.signup({ once: randomUUID() })))
-app.get('/login', (req, res) => send(res, 200, pages.login({ message: 'again' in req.query && 'To go on, please sign in again.' })))
+app.get('/login', (req, res) => send(res, 200, pages.login({ message: 'again' in req.query && 'Please sign in again to continue.' })))
 app.get('/forgot', (req, res) => send(res, 200, pages.forgot({})))
 app.get('/passkey.js', (req, res) => res.sendFile('passkey.js', { root: import.meta.dirname }))
 

@@ -28,7 +28,7 @@ ${wrong[name] && html`<strong id="${name}-wrong">${wrong[name]}</strong>`}</p>`
 const passkey = (kind, action, challenge, fields, button) => html`
 <form hidden method="post" action="${action}" data-passkey="${kind}" data-challenge="${challenge}">
 <input type="hidden" name="passkey">${fields}<button>${button}</button>
-<strong hidden role="alert">That did not work. Try again, or go on without a passkey.</strong></form>
+<strong hidden role="alert">That did not work. Try again, or continue without a passkey.</strong></form>
 <script type="module" src="/passkey.js"></script>`
 
 const form = (action, state, fields, button) => html`
@@ -53,9 +53,9 @@ const totp = (state) => field('totp', 'The 6 digits that your app shows', 'text'
 export const code = (methods, state) => page('Second step', html`
 ${state.message && html`<p role="alert">${state.message}</p>`}
 ${methods.includes('passkey') && passkey('get', '/login/code', '/login/code/challenge', '', 'Use your passkey')}
-${methods.includes('totp') && form('/login/code', {}, totp(state), 'Go on')}
+${methods.includes('totp') && form('/login/code', {}, totp(state), 'Continue')}
 <h2>Without your ${methods.includes('totp') ? 'app' : 'passkey'}</h2>
-${form('/login/code', {}, field('recovery_code', 'One of your recovery codes', 'text', 'off', state), 'Go on')}
+${form('/login/code', {}, field('recovery_code', 'One of your recovery codes', 'text', 'off', state), 'Continue')}
 <p><a href="/login">Sign in again</a></p>`)
 
 const kinds = { totp: 'App that shows codes', passkey: 'Passkey', recovery: 'Recovery codes' }
@@ -79,7 +79,7 @@ export const factor = ({ id, secret, uri }, state = {}) => page('Add an app', ht
 <p>Type this key into an app that shows codes, or <a href="${String(uri).startsWith('otpauth://') ? uri : ''}">open it on this device</a>:</p>
 <p><code>${secret}</code></p>
 ${form('/factors/confirm', { ...state, message: '' }, [
-  ...Object.entries({ id, secret, uri }).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`), totp(state)], 'Go on')}
+  ...Object.entries({ id, secret, uri }).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`), totp(state)], 'Continue')}
 <p><a href="/security">Cancel</a></p>`)
 
 export const codes = (all) => page('Your recovery codes', html`

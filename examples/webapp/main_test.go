@@ -205,7 +205,7 @@ func TestSignUp(t *testing.T) {
 		must(t, v.s.flows.Users.Disable(t.Context(), hints.UID(e.UID())))
 		v = v.newVisitor()
 		v.checkProblem(v.do(422, "/signup", "email", "no address"), "email", "This is not an e-mail address.")
-		v.checkProblem(v.do(422, "/signup", "email", ""), "email", "This is needed.")
+		v.checkProblem(v.do(422, "/signup", "email", ""), "email", "This field is required.")
 		pages := map[string]bool{}
 		for _, address := range []string{"known@example.com", "disabled@example.com", "new@example.com", "limit@example.com"} {
 			for n := range 5 {
@@ -247,7 +247,7 @@ func TestAccount(t *testing.T) {
 			t.Error("the page does not show the address")
 		}
 		page := v.do(422, "/welcome", "token", tokenOf(welcome), "name", "", "password", "short")
-		v.checkProblem(page, "name", "This is needed.")
+		v.checkProblem(page, "name", "This field is required.")
 		v.checkProblem(page, "password", "At least 8 characters")
 		v.checkProblem(v.do(422, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", ""), "password", "At least 8 characters.")
 		if to := v.do(303, "/welcome", "token", tokenOf(welcome), "name", "ann", "password", password); to != "/account?done=welcome" {

@@ -51,7 +51,7 @@ func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) er
 	return nil
 }
 
-// EndUnproven changes facets and own after somebody has proved to own a value of an unproven entry,
+// EndUnproven changes facets and own after somebody has shown to own a value of an unproven entry,
 // which is then no longer unproven. Unless keep is true, it also ends the access of the person who
 // registered the entry: the password, sessions and tokens.
 //

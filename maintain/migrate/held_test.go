@@ -205,7 +205,7 @@ func TestApplyHold(t *testing.T) {
 			}
 		}
 		if err := create(users, "v", "new"); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("in the copy the UID v was given again: %v", err)
+			t.Errorf("in the copy the UID v was reused: %v", err)
 		}
 	})
 }

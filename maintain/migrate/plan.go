@@ -134,9 +134,9 @@ func (s *migration) describe() string {
 	}
 	switch retire := s.currentType().Schema.Retire; {
 	case s.stored && retire && !s.from.Retire:
-		words = append(words, "UIDs of entries that are deleted from now on are not given again")
+		words = append(words, "UIDs of entries that are deleted from now on are not reused")
 	case s.stored && !retire && s.from.Retire:
-		words = append(words, "UIDs of entries that are deleted from now on may be given again")
+		words = append(words, "UIDs of entries that are deleted from now on may be reused")
 	}
 	switch factors := s.currentType().Schema.Factors; {
 	case s.stored && factors && !s.from.Factors:

@@ -39,7 +39,7 @@ func TestApplyRetire(t *testing.T) {
 			t.Fatal(err)
 		}
 		plan, err := s.apply(s.Ctx, retiring)
-		if err != nil || len(plan.Types) != 1 || plan.Types[0].Stops || plan.Types[0].Rewritten != 0 || !strings.Contains(plan.Types[0].What, "not given again") {
+		if err != nil || len(plan.Types) != 1 || plan.Types[0].Stops || plan.Types[0].Rewritten != 0 || !strings.Contains(plan.Types[0].What, "not reused") {
 			t.Fatalf("plan %+v, %v", plan.Types, err)
 		}
 		testdb.Skip(time.Minute) // a cluster may trust the schema that it has read for some seconds

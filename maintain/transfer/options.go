@@ -118,7 +118,7 @@ func (r Report) Notes() (notes []string) {
 		text  string
 	}{
 		{r.Held, "held: nobody else can take the value yet"},
-		{r.Retired, "retired: the UID of a deleted entry, which is not given again"},
+		{r.Retired, "retired: the UID of a deleted entry, which is not reused"},
 		{r.NoPassword, "without a password, which each owner sets with a token"},
 		{r.NoIdentifier, "without an identifier: nobody can log in"},
 		{r.SecondFactor, "with a second factor, which was left out"},

@@ -57,7 +57,7 @@ func TestRetiredUIDs(t *testing.T) {
 	const at = "/console/retired?type=user"
 	d.wantText(d.do(http.StatusOK, "/console/types/user"), "UIDs of deleted accounts")
 	found := d.do(http.StatusOK, at)
-	d.wantText(found, "u1, deleted", "Let it be given again")
+	d.wantText(found, "u1, deleted", "Allow it to be reused")
 	d.wantNoText(found, "u2")
 	question := d.do(http.StatusOK, "/console/retired", d.fillForm(found, "/console/retired")...)
 	d.wantText(question, "The account u1 was deleted.", "will mean the next account that gets it", "Cancel")

@@ -37,7 +37,7 @@ func TestSetup(t *testing.T) {
 		return d.fillForm(body, "/console/setup", "name", name, "password", password)
 	}
 	form = d.do(http.StatusUnprocessableEntity, "/console/setup", filled(form, "", "short")...)
-	d.wantText(form, "This is needed.", "At least ")
+	d.wantText(form, "This field is required.", "At least ")
 	if to := d.do(http.StatusSeeOther, "/console/setup", filled(form, "root", goodPassword)...); to != "/console" {
 		t.Errorf("the setup redirects to %q", to)
 	}

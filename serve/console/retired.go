@@ -41,13 +41,13 @@ func (c *Console) retired(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, page{Name: "retired", Title: "UIDs of deleted accounts: " + l.Type, Data: l})
 }
 
-// forgetUID lets a retired UID be given again. It asks for confirmation first.
+// forgetUID allows a retired UID to be reused. It asks for confirmation first.
 func (c *Console) forgetUID(w http.ResponseWriter, r *http.Request) {
 	uid := r.PostFormValue("uid")
 	t, err := c.formType(r)
 	if err == nil && r.PostFormValue(confirmName) == "" {
 		data := struct{ Type, UID, Back string }{t.Name(), uid, retiredPath(t.Name(), "")}
-		c.show(w, r, http.StatusOK, page{Name: "retired-confirm", Title: "Let this UID be given again?", Data: data})
+		c.show(w, r, http.StatusOK, page{Name: "retired-confirm", Title: "Allow this UID to be reused?", Data: data})
 		return
 	}
 	if err == nil {

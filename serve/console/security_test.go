@@ -101,7 +101,7 @@ func TestSecondStep(t *testing.T) {
 		d.wantText(d.do(http.StatusOK, "/console/security"), "my phone", "10 of ten are left")
 
 		o := d.firstStep("OLGA")
-		o.wantText(o.do(http.StatusUnprocessableEntity, codePath, "name", "olga", "code", " "), "This is needed.")
+		o.wantText(o.do(http.StatusUnprocessableEntity, codePath, "name", "olga", "code", " "), "This field is required.")
 		o.wantText(o.do(http.StatusUnauthorized, codePath, "name", "olga", "code", "000000x"), "This is not the right code")
 		if to := o.do(http.StatusSeeOther, codePath, "name", "olga", "code", next, "return", "/console/keys"); to != "/console/keys" {
 			t.Errorf("two steps lead to %q", to)
@@ -184,7 +184,7 @@ func TestVerifyWithCode(t *testing.T) {
 		with := func(password, code string) []string {
 			return append(slices.Clone(form), verifyName, password, codeName, code)
 		}
-		d.wantText(d.do(http.StatusUnprocessableEntity, "/console/keys", with(goodPassword, "")...), "This is needed.")
+		d.wantText(d.do(http.StatusUnprocessableEntity, "/console/keys", with(goodPassword, "")...), "This field is required.")
 		d.wantText(d.do(http.StatusUnauthorized, "/console/keys", with(goodPassword, "000000x")...), "This is not the right code")
 		d.wantText(d.do(http.StatusUnauthorized, "/console/keys", with("wrong", codes[0])...), "Wrong name or password.")
 		d.do(http.StatusOK, "/console/keys", form...) // asks again: the password was not enough

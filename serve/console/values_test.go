@@ -115,7 +115,7 @@ func TestRefusedValues(t *testing.T) {
 			status int
 			want   string
 		}{
-			{"", http.StatusUnprocessableEntity, "This is needed."},
+			{"", http.StatusUnprocessableEntity, "This field is required."},
 			{"no address", http.StatusUnprocessableEntity, "This is not an e-mail address."},
 			{"ALICE@example.com", http.StatusUnprocessableEntity, "This is not allowed: this account has it already."},
 			{"BOB@work.example", http.StatusConflict, "Somebody has this already."},

@@ -98,7 +98,7 @@ func (d *console) setUp() {
 	d.onPage("Create the first operator")
 	d.submit("/console/setup", "name", "", "password", "short")
 	d.onPage("Create the first operator")
-	d.wantProblem("name", "This is needed.")
+	d.wantProblem("name", "This field is required.")
 	d.wantProblem("password", "At least 8 characters")
 	d.submit("/console/setup", "name", "root", "password", password)
 	d.onPage("Home", "root")

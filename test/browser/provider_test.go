@@ -126,7 +126,7 @@ func (b *browser) testLinkedAccounts(p *provider) {
 	}
 	p.be("nobody")
 	b.visit("/signin")
-	b.onPage("Sign in", "Or go on with", "Example ID")
+	b.onPage("Sign in", "Or continue with", "Example ID")
 	press(".provider button")
 	b.onPage("Not linked", "sign in first")
 

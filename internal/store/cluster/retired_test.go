@@ -8,9 +8,9 @@ func checkRetired(s *simulation) string {
 	e := s.world.at("user/uid:A")
 	switch {
 	case e.field("email") == "x":
-		return fmt.Sprintf("I3: the UID was given again: %q", e.hash)
+		return fmt.Sprintf("I3: the UID was reused: %q", e.hash)
 	case e.field("~retired") != nil && e.ends != 0:
-		return fmt.Sprintf("I3: the UID will be given again: %q", e.hash)
+		return fmt.Sprintf("I3: the UID will be reused: %q", e.hash)
 	case e.field("~isa") == nil && e.field("~retired") == nil:
 		return fmt.Sprintf("I3: the UID is not retired: %q", e.hash)
 	}
@@ -31,7 +31,7 @@ func retiredScenarios() []scenario {
 
 // retiredMutants lack safeguards that keep a UID retired.
 var retiredMutants = []mutant{
-	{name: "a create does not see that the UID is retired", in: []string{"retired: retire"}, finds: "I3: the UID was given again", rewrite: func(source string) string {
+	{name: "a create does not see that the UID is retired", in: []string{"retired: retire"}, finds: "I3: the UID was reused", rewrite: func(source string) string {
 		return replace("'~since', '~retired')", "'~since')")(replace("if head[8] then return {'retired', past} end", "")(source))
 	}},
 	{name: "a tombstone does not keep ~retired", in: []string{"retired: retire"}, finds: "I3", rewrite: replace(", ['~retired'] = true", "")},

@@ -459,7 +459,7 @@ func (p fixture) checkKept(what, name string, refused bool) {
 			p.report("%s: the UID is not retired: %v, %v", what, client.HGetAll(ctx, prk).Val(), client.TTL(ctx, prk).Val())
 		}
 		if err := p.applyNoted(p.engine, p.draft("a", "another", nil)); !errors.Is(err, store.ErrDuplicate) {
-			p.report("%s: the UID was given again: %v", what, err)
+			p.report("%s: the UID was reused: %v", what, err)
 		}
 	case "give up a name":
 		srk := "user/name:x/~prk"
@@ -474,7 +474,7 @@ func (p fixture) checkKept(what, name string, refused bool) {
 		p.checkTaken(what, "kept")
 	case "retire a UID for an import":
 		if err := p.applyNoted(p.engine, p.draft("late", "another", nil)); !errors.Is(err, store.ErrDuplicate) {
-			p.report("%s: the UID was given again: %v", what, err)
+			p.report("%s: the UID was reused: %v", what, err)
 		}
 	case "add an address":
 		p.checkTaken(what, "w")
