@@ -107,7 +107,7 @@ func (t *Type) secondStep(ctx context.Context, r store.Record) (s SecondStep, er
 			_, err = t.open(r.Key, name, f.Sealed)
 		}
 		switch {
-		case err != nil, f.Kind == factor.Passkey && !t.hasDigest(r, name):
+		case err != nil, f.Kind == factor.Passkey && !hasDigest(r, name):
 			s.Damaged = true
 		case f.Kind == factor.Recovery:
 			s.RecoveryCodes = max(recoveryCodes-f.Uses(), 0)

@@ -35,17 +35,6 @@ func (t *Type) checkPasskeyField(field string) error {
 	return nil
 }
 
-// forProof returns the type under a schema with the field for the digest of the passkey in p. If
-// the schema in force has none, it reads the stored schema, to which another process may have added
-// the field.
-func (t *Type) forProof(ctx context.Context, p Proof) (*Type, error) {
-	t = t.current()
-	if p.kind != factor.Passkey || t.checkPasskeyField(p.answer.Field) == nil {
-		return t, nil
-	}
-	return t.readSchema(ctx)
-}
-
 // BeginPasskey checks that the owner of a session may enrol a passkey, whose digest the field will
 // hold. It returns the UID, and the stored form of the entry's passkeys. Package passkey calls it.
 // The errors are those of EnrolTOTP.
@@ -248,7 +237,7 @@ func (t *Type) usableFactors(ctx context.Context, r store.Record) (names []strin
 	}
 	for i, name := range listed {
 		f, err := factor.Parse(name, values[i])
-		if err != nil || f.Kind == factor.Recovery || f.Kind == factor.Passkey && !t.hasDigest(r, name) {
+		if err != nil || f.Kind == factor.Recovery || f.Kind == factor.Passkey && !hasDigest(r, name) {
 			continue
 		}
 		if _, err := t.open(r.Key, name, f.Sealed); err == nil || !t.ring().Any() {
@@ -258,13 +247,15 @@ func (t *Type) usableFactors(ctx context.Context, r store.Record) (names []strin
 	return names, nil
 }
 
-// hasDigest reports whether an entry has the digest of a passkey.
-func (t *Type) hasDigest(r store.Record, passkey string) bool {
-	return slices.ContainsFunc(t.declared.Secondary, func(field string) bool {
-		return !slices.Contains(t.declared.Typed, field) && slices.ContainsFunc(t.declared.Values(r.Fields, field), func(f store.Further) bool {
-			return factor.IsOfDigest(passkey, f.Written)
-		})
-	})
+// hasDigest reports whether an entry has the digest of a passkey. The field that has it may be new
+// in the stored schema.
+func hasDigest(r store.Record, passkey string) bool {
+	for field, text := range r.Fields {
+		if !store.OwnField(field) && factor.IsOfDigest(passkey, text) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(store.FurtherIn(r.Fields, ""), func(f store.Further) bool { return factor.IsOfDigest(passkey, f.Written) })
 }
 
 // hasPasskey reports whether one of the names of factors is that of a passkey.
@@ -286,8 +277,11 @@ func hasPasskey(names []string) bool {
 func (t *Type) LoginPasskey(ctx context.Context, p Proof, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "LoginPasskey", &err)
 	defer v.end(&err)
-	if t, err = t.forProof(ctx, p); err != nil {
-		return Entry{}, err
+	if t = t.current(); t.checkPasskeyField(p.answer.Field) != nil {
+		// The field may be new in the stored schema.
+		if t, err = t.readSchema(ctx); err != nil {
+			return Entry{}, err
+		}
 	}
 	r, err := t.loginPasskey(ctx, p, a.Origin)
 	failure := Event{Kind: EventFailure, Key: r.Key, Origin: a.Origin}

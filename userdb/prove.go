@@ -64,9 +64,7 @@ const maxProof = 64
 func (t *Type) Prove(ctx context.Context, ticket string, p Proof, a Attempt) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Prove", &err)
 	defer v.end(&err)
-	if t, err = t.forProof(ctx, p); err != nil {
-		return Entry{}, err
-	}
+	t = t.current()
 	if !p.isFor(passkeys.ForTicket, ticket) {
 		return Entry{}, ErrLogin
 	}
@@ -220,9 +218,7 @@ func (t *Type) RaiseSession(
 ) (e Entry, session Session, raised string, err error) {
 	ctx, v := t.db.begin(ctx, "RaiseSession", &err)
 	defer v.end(&err)
-	if t, err = t.forProof(ctx, p); err != nil {
-		return Entry{}, Session{}, "", err
-	}
+	t = t.current()
 	o, err = o.withDefaults()
 	if err != nil {
 		return Entry{}, Session{}, "", err

@@ -581,7 +581,7 @@ func TestPasskeyFieldIsNew(t *testing.T) {
 			t.Skip("another program cannot open this store")
 		}
 		ctx := t.Context()
-		var stale [3]*loginSite
+		var stale [4]*loginSite
 		for i := range stale {
 			stale[i] = newLoginSite(s, factorOptions())
 		}
@@ -612,6 +612,10 @@ func TestPasskeyFieldIsNew(t *testing.T) {
 			if err != nil {
 				t.Errorf("way %d: %v", i, err)
 			}
+		}
+		status, err := stale[3].users.LoginStatus(ctx, uid("alice"))
+		if err != nil || !slices.Equal(status.SecondStep.Usable, []string{"passkey"}) || status.SecondStep.Damaged {
+			t.Errorf("the second step is %+v, %v", status.SecondStep, err)
 		}
 	})
 }
