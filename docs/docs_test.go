@@ -17,6 +17,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/scim"
+	"github.com/coffeenode/userdb/web"
 )
 
 // pages returns the paths of README and of all pages of docs.
@@ -61,7 +62,7 @@ func TestLanguages(t *testing.T) {
 			if !fence {
 				continue
 			}
-			if open = !open; open && !strings.Contains(" go sh json ", " "+language+" ") && page != "redis-acl.md" {
+			if open = !open; open && !strings.Contains(" go sh json html ", " "+language+" ") && page != "redis-acl.md" {
 				t.Errorf("%s: nothing runs a block of %q", page, language)
 			}
 		}
@@ -167,6 +168,17 @@ func TestJSON(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("no page has a block of JSON")
+	}
+}
+
+// TestHTML checks that each block of HTML is a template that can replace one of package web.
+func TestHTML(t *testing.T) {
+	for _, page := range pages(t) {
+		for _, code := range blocks(t, page, "html") {
+			if _, err := web.Templates().Parse(code); err != nil {
+				t.Errorf("%s: %v", page, err)
+			}
+		}
 	}
 }
 
