@@ -529,6 +529,19 @@ func TestDryRunValues(t *testing.T) {
 	})
 }
 
+// TestDryRunComparesNoPasswords checks that the report of a dry run is the same for the password of
+// an account and for any other, so that nobody can try passwords with it.
+func TestDryRunComparesNoPasswords(t *testing.T) {
+	eachService(t, func(t *testing.T, c *client) {
+		c.create(alice)
+		report := func(password string) string {
+			line := `{"facets":{"uid":"alice","name":"Alice"},"clear_password":"` + password + `"}`
+			return c.do("200", "POST", "/v1/types/user/import?dry_run=true&on_duplicate=update", line).text
+		}
+		c.equal("report of a dry run", report("battery staple 9"), report("battery staple 10"))
+	})
+}
+
 // TestInvalidSessionOptions checks that invalid session options are refused before anything is
 // done: no password is set, no token is spent, and no account is created.
 func TestInvalidSessionOptions(t *testing.T) {

@@ -240,7 +240,7 @@ func importEntries(c *call, w http.ResponseWriter) error {
 	if err := queryProblem(wrong); err != nil {
 		return err
 	}
-	o := transfer.ImportOptions{Type: name, OnDuplicate: q.Get("on_duplicate"), DryRun: q.Get("dry_run") == "true"}
+	o := transfer.ImportOptions{Type: name, OnDuplicate: q.Get("on_duplicate"), DryRun: q.Get("dry_run") == "true", HidePasswords: true}
 	var refused refusedLines
 	o.Refused = refused.add
 	report, err := transfer.Import(ctx, db, c.request.Body, o)

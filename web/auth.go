@@ -332,6 +332,9 @@ func (a Auth) Verify(r *http.Request, password string) error {
 // SignOut ends the visitor's session and removes its cookie. Call it only for POST requests: any
 // site can make a visitor send a GET.
 func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
+	if a.CookieValue(r, a.stayCookie()) != "" {
+		a.SetCookie(w, r, a.stayCookie(), "", 0)
+	}
 	secret := a.secret(r)
 	if secret == "" {
 		return nil
@@ -342,8 +345,5 @@ func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a.SetCookie(w, r, a.Cookie, "", 0)
-	if a.CookieValue(r, a.stayCookie()) != "" {
-		a.SetCookie(w, r, a.stayCookie(), "", 0)
-	}
 	return nil
 }

@@ -58,7 +58,8 @@ type Flows struct {
 	Passkeys Passkeys
 	// Brief, if it has a Lifetime, lets visitors choose at the sign-in to stay signed in. Those who
 	// do get a session as Session says. All others get one as Brief says, whose cookie ends with
-	// the browser. Without Brief, visitors are not asked and stay signed in.
+	// the browser. Without Brief, visitors are not asked and stay signed in. A copy of Auth that is
+	// made before Register does not know Brief.
 	Brief userdb.SessionOptions
 	// Paths are where the pages are. If it is the zero Paths, it is DefaultPaths.
 	Paths Paths
@@ -292,6 +293,7 @@ func (f *Flows) invitation(r *http.Request) (any, error) {
 }
 
 func (f *Flows) welcome(w http.ResponseWriter, r *http.Request) (string, error) {
+	r = withChoice(r)
 	secret := r.PostFormValue("token")
 	i, err := f.Users.PeekInvitation(r.Context(), secret)
 	var e userdb.Entry
@@ -448,6 +450,7 @@ func (f *Flows) reset(w http.ResponseWriter, r *http.Request) (string, error) {
 // resetPassword sets a new password for the owner of a token, signs the owner in unless the account
 // has a second factor, and mails a notice.
 func (f *Flows) resetPassword(w http.ResponseWriter, r *http.Request, purpose string) (string, error) {
+	r = withChoice(r)
 	secret := r.PostFormValue("token")
 	before, _, err := f.Users.Peek(r.Context(), purpose, secret)
 	if err != nil {

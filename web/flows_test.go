@@ -400,6 +400,25 @@ func TestInvite(t *testing.T) {
 	}
 }
 
+// TestInviteLimits checks that one visitor invites twelve addresses in an hour, and that nobody is
+// invited to a site without the page that the mail leads to.
+func TestInviteLimits(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
+	for n := range 12 {
+		if err := s.flows.Invite(r, fmt.Sprint("guest", n, "@example.com"), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.flows.Invite(r, "late@example.com", ""); !errors.Is(err, userdb.ErrTooManyAttempts) {
+		t.Errorf("a thirteenth invitation: got %v, want ErrTooManyAttempts", err)
+	}
+	closed := newFlows(t, "memory:", func(f *web.Flows) { f.SignUp = web.SignUpClosed })
+	if err := closed.flows.Invite(r, "guest@example.com", ""); err == nil || len(closed.sent()) > 0 {
+		t.Errorf("an invitation to a site without sign-up: got %v and the mails %q", err, closed.mails)
+	}
+}
+
 // TestPageWithoutData checks that a page whose data cannot be loaded says why, in place of a page
 // that its template could not draw.
 func TestPageWithoutData(t *testing.T) {

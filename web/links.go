@@ -80,12 +80,12 @@ type Unlinked struct {
 var ErrUnlinked error = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "unlinked", Reason: "sign in first, and then link it"}
 
 // SignUpUnlinked does what is possible for an identity that no account has. If the visitor owns the
-// address, visitors may sign up, and nobody has or holds the address, it creates an account that
-// has the address, verified, and the link. In all other cases it returns ErrUnlinked, and mails to
+// address, visitors may sign up without an invitation, and nobody has or holds the address, it
+// creates an account that has the address, verified, and the link. In all other cases it returns ErrUnlinked, and mails to
 // the address what Flows mails to somebody who signs up with it. The link is not a part of that:
 // the reader of the mail might be another person.
 func (f *Flows) SignUpUnlinked(r *http.Request, u Unlinked) (userdb.Entry, error) {
-	if f.SignUp == SignUpClosed || f.Paths.Welcome == "" || u.Address == "" {
+	if f.SignUp == SignUpClosed || f.Paths.SignUp == "" || f.Paths.Welcome == "" || u.Address == "" {
 		return userdb.Entry{}, ErrUnlinked
 	}
 	places, err := f.Mail.reserve(1)
@@ -163,13 +163,26 @@ func (f *Flows) mailInvitation(ctx context.Context, places *place, i userdb.Invi
 	}
 }
 
-// invitedLifetime is how long the link of an invitation by another visitor is valid.
-const invitedLifetime = 7 * 24 * time.Hour
+const (
+	// invitedLifetime is how long the link of an invitation by another visitor is valid.
+	invitedLifetime = 7 * 24 * time.Hour
+	// maxInvited limits the invitations by one visitor in an hour, because each of them sends a
+	// mail to somebody who may not want it.
+	maxInvited = 12
+)
 
-// Invite mails an invitation to an address, for visitors who may invite others. Flows.New gets
-// value with the invitation, such as a tag for the account. If somebody has the address, the mail
-// says so, and the visitor does not learn it. The errors are those of [userdb.Type.Invite].
+// Invite mails an invitation to an address, for visitors who may invite others. It needs SignUp and
+// Paths.Welcome. Flows.New gets value with the invitation, such as a tag for the account. If
+// somebody has the address, the mail says so, and the visitor does not learn it. A visitor invites
+// at most twelve addresses in an hour. The errors are a [userdb.WaitError] and those of
+// [userdb.Type.Invite].
 func (f *Flows) Invite(r *http.Request, address, value string) error {
+	if f.SignUp == SignUpClosed || f.Paths.Welcome == "" {
+		return errors.New("web: Invite needs Flows.SignUp and Paths.Welcome")
+	}
+	if err := (Limit{Auth: f.Auth, Name: "invitations", Max: maxInvited}).Allow(r); err != nil {
+		return err
+	}
 	places, err := f.Mail.reserve(1)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ const (
 
 // signUpAtOnce creates an account whose address nobody has verified, and mails a link that does.
 func (f *Flows) signUpAtOnce(w http.ResponseWriter, r *http.Request) (string, error) {
+	r = withChoice(r)
 	if err := (Limit{Auth: f.Auth, Name: "sign-ups", Max: maxAtOnce}).allowOrigin(r); err != nil {
 		return "", err
 	}

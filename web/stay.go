@@ -10,7 +10,7 @@ import (
 type stayKey struct{}
 
 // withChoice returns a request that has what the visitor chose in its form: whether to stay signed
-// in.
+// in. In a form without the box the choice is no, whatever an earlier visitor at this browser chose.
 func withChoice(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), stayKey{}, r.PostFormValue("stay") != ""))
 }
@@ -18,7 +18,7 @@ func withChoice(r *http.Request) *http.Request {
 // stayCookie describes the cookie of browsers whose visitor chose to stay signed in. It is read by
 // the second step of a sign-in, and for a session that replaces that of the visitor.
 func (a Auth) stayCookie() Cookie {
-	return Cookie{Name: cmp.Or(a.Cookie.Name, "session") + "-stay"}
+	return Cookie{Name: cmp.Or(a.Cookie.Name, "session") + "-stay", Domain: a.Cookie.Domain, Transient: a.Cookie.Transient}
 }
 
 // stays reports whether a session that starts now is for a visitor who stays signed in.

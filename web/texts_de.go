@@ -39,7 +39,7 @@ var german = Catalogue{
 	"code gone":           "Das ist nicht mehr gültig. Bitte melden Sie sich noch einmal an.",
 	"factor number":       "Mehr Passkeys und Apps sind nicht erlaubt. Entfernen Sie zuerst einen Eintrag.",
 	"factor name":         "Dieser Name ist zu lang. Wählen Sie einen kürzeren.",
-	"factor last":         "Sie könnten sich dann nicht mehr anmelden. Setzen Sie zuerst ein Passwort oder fügen Sie einen anderen Passkey hinzu.",
+	"factor last":         "Sie könnten sich dann nicht mehr anmelden. Fügen Sie zuerst einen anderen Passkey oder eine andere App hinzu, entfernen Sie, was nicht mehr funktioniert, oder setzen Sie ein Passwort.",
 	"passkey login":       "Dieser Passkey wurde nicht angenommen. Versuchen Sie es noch einmal oder ohne ihn.",
 	"passkey taken":       "Dieser Passkey wird schon verwendet.",
 	"passkey gone":        "Das ist nicht mehr gültig. Bitte melden Sie sich noch einmal an.",

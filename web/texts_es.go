@@ -39,7 +39,7 @@ var spanish = Catalogue{
 	"code gone":           "Ya no es válido. Inicie sesión de nuevo.",
 	"factor number":       "Tiene el máximo de claves de acceso y aplicaciones. Quite una primero.",
 	"factor name":         "Este nombre es demasiado largo. Elija uno más corto.",
-	"factor last":         "Ya no podría iniciar sesión. Establezca antes una contraseña o añada otra clave de acceso.",
+	"factor last":         "Ya no podría iniciar sesión. Añada antes otra clave de acceso u otra aplicación, quite las que ya no funcionan o establezca una contraseña.",
 	"passkey login":       "Esta clave de acceso no se ha aceptado. Inténtelo de nuevo o siga sin ella.",
 	"passkey taken":       "Esta clave de acceso ya está en uso.",
 	"passkey gone":        "Ya no es válido. Inicie sesión de nuevo.",

@@ -39,7 +39,7 @@ var french = Catalogue{
 	"code gone":           "Ce n’est plus valable. Connectez-vous à nouveau.",
 	"factor number":       "Vous avez atteint le nombre maximal de clés d’accès et d’applications. Supprimez-en d’abord une.",
 	"factor name":         "Ce nom est trop long. Choisissez-en un plus court.",
-	"factor last":         "Vous ne pourriez plus vous connecter. Définissez d’abord un mot de passe ou ajoutez une autre clé d’accès.",
+	"factor last":         "Vous ne pourriez plus vous connecter. Ajoutez d’abord une autre clé d’accès ou une autre application, supprimez celles qui ne fonctionnent plus, ou définissez un mot de passe.",
 	"passkey login":       "Cette clé d’accès n’a pas été acceptée. Réessayez ou continuez sans elle.",
 	"passkey taken":       "Cette clé d’accès est déjà utilisée.",
 	"passkey gone":        "Ce n’est plus valable. Connectez-vous à nouveau.",

@@ -47,13 +47,15 @@ func (x *exporter) factorsOf(ctx context.Context, r store.Record) (map[string]st
 	return sealed, nil
 }
 
-// digestFields returns the fields by whose values the passkeys of an entry are found.
+// digestFields returns the fields whose values are all digests by which the passkeys of an entry are
+// found.
 func digestFields(t *change.Type, r store.Record) (fields []string) {
 	for _, field := range t.Secondary {
-		holds := slices.ContainsFunc(t.Values(r.Fields, field), func(value store.Further) bool {
-			return slices.ContainsFunc(r.Factors().Passkeys(), func(name string) bool { return factor.IsOfDigest(name, value.Written) })
+		values := t.Values(r.Fields, field)
+		others := slices.ContainsFunc(values, func(value store.Further) bool {
+			return !slices.ContainsFunc(r.Factors().Passkeys(), func(name string) bool { return factor.IsOfDigest(name, value.Written) })
 		})
-		if holds && !slices.Contains(t.Typed, field) {
+		if len(values) > 0 && !others && !slices.Contains(t.Typed, field) {
 			fields = append(fields, field)
 		}
 	}

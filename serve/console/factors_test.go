@@ -117,11 +117,11 @@ func TestWhySecondStep(t *testing.T) {
 	factors, err := record.Own("factor")
 	must(t, err)
 	must(t, raw.HDel(t.Context(), factors.String(), "tries/").Err())
-	d.wantText(d.do(http.StatusOK, at), "They can sign in", "They have used all their recovery codes.")
+	d.wantText(d.do(http.StatusOK, at), "They can sign in", "They have no recovery codes left.")
 	kept, err := raw.HGetAll(t.Context(), factors.String()).Result()
 	must(t, err)
 	must(t, raw.Del(t.Context(), factors.String()).Err())
-	d.wantText(d.do(http.StatusOK, at), "They cannot sign in: what it keeps for the second step is missing", "The second step is damaged.")
+	d.wantText(d.do(http.StatusOK, at), "They cannot sign in: the account’s data for the second step is missing", "The second step is damaged.")
 	d.do(http.StatusOK, at+"/factors", "", "") // the whole second step can be removed nevertheless
 	for name, value := range kept {
 		must(t, raw.HSet(t.Context(), factors.String(), name, value).Err())

@@ -109,7 +109,9 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 		stop()
 	}
 	r.mu.Unlock()
-	r.removeUnlisted(ctx)
+	listCtx, cancel := context.WithTimeout(ctx, recordTimeout)
+	r.removeUnlisted(listCtx)
+	cancel()
 	r.removeUploads()
 	r.startSweep(ctx)
 	go r.reportProgress(ctx, w)

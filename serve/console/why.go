@@ -112,12 +112,12 @@ func explainSecondStep(s userdb.SecondStep, now time.Time) (texts []string, cann
 	app, codes, passkey := slices.Contains(s.Usable, "totp"), s.RecoveryCodes > 0, slices.Contains(s.Usable, "passkey")
 	switch {
 	case s.Damaged && !app && !codes && !passkey:
-		return []string{"what it keeps for the second step is missing or cannot be read here, so no code and no passkey is right; the Check page says what is wrong"}, true
+		return []string{"the account’s data for the second step is missing or cannot be read here, so no code or passkey is accepted; the Check page says what is wrong"}, true
 	case s.Wait > 0 && !codes && !passkey:
 		return []string{"after " + pluralize(s.WrongCodes, "wrong code") + " no code of their app is checked until " + formatClock(roundUpToMinute(now.Add(s.Wait)), now) + ", except where they have signed in before, and no recovery code is left"}, true
 	}
 	if s.Damaged {
-		texts = append(texts, "A part of what it keeps for the second step is missing or cannot be read here. "+otherWay(codes, passkey)+" still works.")
+		texts = append(texts, "Some of the account’s data for the second step is missing or cannot be read here. "+otherWay(codes, passkey)+" still works.")
 	}
 	if s.Wait > 0 {
 		texts = append(texts, "After "+pluralize(s.WrongCodes, "wrong code")+", no code of their app is checked until "+formatClock(roundUpToMinute(now.Add(s.Wait)), now)+", except where they have signed in before. "+otherWay(codes, passkey)+" works. Somebody else may know the password.")
@@ -125,7 +125,7 @@ func explainSecondStep(s userdb.SecondStep, now time.Time) (texts []string, cann
 		texts = append(texts, "There were "+pluralize(s.WrongCodes, "wrong code")+" within a day from places where they have not signed in before.")
 	}
 	if (app || passkey) && !codes && !s.Damaged {
-		texts = append(texts, "They have used all their recovery codes.")
+		texts = append(texts, "They have no recovery codes left.")
 	}
 	return texts, false
 }

@@ -58,14 +58,14 @@ func TestWhyPasskey(t *testing.T) {
 		note   string
 	}{
 		{"a passkey", can, userdb.SecondStep{Usable: passkey, RecoveryCodes: 9}, true, "They can sign in with a passkey, or with the right password and a second step.", ""},
-		{"a passkey, and no code", can, userdb.SecondStep{Usable: passkey}, true, "They can sign in with a passkey, or", "They have used all their recovery codes."},
+		{"a passkey, and no code", can, userdb.SecondStep{Usable: passkey}, true, "They can sign in with a passkey, or", "They have no recovery codes left."},
 		{"a passkey, and no password", none, userdb.SecondStep{Usable: passkey, RecoveryCodes: 9}, true, "They can sign in with a passkey, but not with a password: the account has no password; the account has no name", ""},
 		{"a passkey, and guesses", waiting, userdb.SecondStep{Usable: passkey, RecoveryCodes: 9}, true, "They can sign in with a passkey, but not with a password: they have to wait until", ""},
 		{"a passkey of a disabled account", disabled, userdb.SecondStep{Usable: passkey, RecoveryCodes: 9}, false, "They cannot sign in: the account is disabled.", ""},
 		{"a passkey that cannot be used", none, userdb.SecondStep{Usable: []string{"totp"}, Damaged: true}, false, "They cannot sign in: the account has no password", ""},
 		{"a passkey beside a lost app", can, userdb.SecondStep{Usable: passkey, Damaged: true}, true, "They can sign in with a passkey, or", "cannot be read here. A passkey still works."},
 		{"an app beside a lost passkey", can, userdb.SecondStep{Usable: []string{"totp"}, Damaged: true}, true, "They can sign in with the right password and a second step.", "cannot be read here. A code of their app still works."},
-		{"nothing that can be used", can, userdb.SecondStep{Damaged: true}, false, "so no code and no passkey is right", ""},
+		{"nothing that can be used", can, userdb.SecondStep{Damaged: true}, false, "so no code or passkey is accepted", ""},
 		{"a passkey, and wrong codes", can, userdb.SecondStep{Usable: both, WrongCodes: 20, Wait: time.Hour}, true, "They can sign in with a passkey, or", "A passkey works."},
 		{"a lost passkey, and wrong codes", can, userdb.SecondStep{Usable: []string{"totp"}, Damaged: true, WrongCodes: 20, Wait: time.Hour}, false, "no code of their app is checked until", ""},
 	} {

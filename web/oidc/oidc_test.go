@@ -210,6 +210,13 @@ func TestNewAccounts(t *testing.T) {
 	b := s.browser()
 	s.through(b, p, "closed", "closed@example.org")
 	s.wantWho("a closed site", b, "")
+	s.flows.SignUp, s.flows.Paths.SignUp = web.SignUpByMail, ""
+	b, mails := s.browser(), len(s.sent())
+	s.through(b, p, "uninvited", "uninvited@example.org")
+	s.wantWho("a site that people join by invitation", b, "")
+	if got := s.sent(); len(got) != mails {
+		t.Errorf("a site that people join by invitation sent %q", got[mails:])
+	}
 	for _, c := range []struct {
 		claims Claims
 		owns   bool
