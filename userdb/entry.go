@@ -78,9 +78,11 @@ func (e Entry) Disabled() bool {
 // its address; see NewEntry.SelfRegistered.
 func (e Entry) Unproven() bool { return e.fields[store.FieldUnproven] != "" }
 
-// Members returns the members of a tertiary set in sorted order, if Query.WithSets names the set or
-// SetMembers has set them. Otherwise it returns nil; see [Set.Members].
-func (e Entry) Members(set string) []string { return slices.Clone(e.knownSets()[set]) }
+// Members returns the members of a tertiary set in sorted order, or nil if there are none. They are
+// known if Query.WithSets named the set when the entry was read, or if SetMembers has set them, and
+// stay known in the entry that Update or Save returns. Otherwise Members also returns nil; see
+// [Set.Members].
+func (e Entry) Members(set string) []string { return append([]string(nil), e.knownSets()[set]...) }
 
 // SetMembers sets the members of a tertiary set. Update and Save then replace the set in the same
 // change as the facets, as [Set.Replace] does.

@@ -109,7 +109,7 @@ func (t *Type) emitChange(ctx context.Context, c store.Change) {
 	if t.db.hasListeners(ctx) && !c.Delete {
 		fields := slices.Concat(view.ChangedFacets(&c), view.TertiaryNames(&c))
 		slices.Sort(fields)
-		t.emitUpdate(ctx, c.Key, fields)
+		t.emitUpdate(ctx, c.Key, slices.Compact(fields))
 	}
 }
 

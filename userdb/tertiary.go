@@ -28,12 +28,17 @@ const maxElements = 10_000
 // checkElements checks the number of elements and their sizes.
 func checkElements(name string, elements []string) error {
 	if len(elements) > maxElements {
-		return invalid(name, "max", "over 10,000 elements in one call")
+		return tooManyElements(name)
 	}
 	if slices.ContainsFunc(elements, func(e string) bool { return len(e) > schema.MaxFacet }) {
 		return invalid(name, "size", "an element has over 64 KiB")
 	}
 	return nil
+}
+
+// tooManyElements returns the error for a call or a change with more than maxElements.
+func tooManyElements(name string) error {
+	return invalid(name, "max", "over 10,000 elements in one call")
 }
 
 // An effect says what a command does to a record.

@@ -41,7 +41,8 @@ type NewEntry struct {
 	// Tags holds the members of the tertiary set "tags", which the schema must declare.
 	Tags []string
 
-	// Sets holds the members of other tertiary sets, by name.
+	// Sets holds the members of tertiary sets by name, with at most 10,000 in all, including Tags.
+	// If it also names the set "tags", the entry has the members of both.
 	Sets map[string][]string
 
 	// Password is the password. If it is "" and RequirePassword is not set, the entry cannot log in
@@ -176,11 +177,10 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 		_ = wrong.add(t.declared.CheckUnproven(store.Record{}, d.Facets, d.Own))
 	}
 	sets := n.sets()
+	if err := t.checkSets(sets, &wrong); err != nil {
+		return d, err
+	}
 	for _, name := range sortedKeys(sets) {
-		if limit := t.declared.Schema.Tertiary[name].Limit(); limit > 0 && len(sets[name]) > limit {
-			_ = wrong.add(t.declared.TooManyError(name))
-		}
-		_ = wrong.add(checkElements(name, sets[name]))
 		d.Tertiary = append(d.Tertiary, change.Content{Name: name, Kind: "set", Values: sets[name]})
 	}
 	if n.Password != "" || n.RequirePassword {
@@ -211,6 +211,25 @@ func (n NewEntry) sets() map[string][]string {
 		sets[change.TagsName] = distinct(slices.Concat(n.Tags, sets[change.TagsName]))
 	}
 	return sets
+}
+
+// checkSets adds to wrong what is wrong with the sets that one change writes. It returns an error
+// if the schema does not declare one of them.
+func (t *Type) checkSets(sets map[string][]string, wrong *problems) error {
+	total := 0
+	for _, name := range sortedKeys(sets) {
+		if err := t.declared.CheckTertiary(name, "set"); err != nil {
+			return err
+		}
+		if limit := t.declared.Schema.Tertiary[name].Limit(); limit > 0 && len(sets[name]) > limit {
+			_ = wrong.add(t.declared.TooManyError(name))
+		}
+		_ = wrong.add(checkElements(name, sets[name]))
+		if total += len(sets[name]); total > maxElements {
+			_ = wrong.add(tooManyElements(name))
+		}
+	}
+	return nil
 }
 
 // encodeNewTexts adds the values of a field to a draft.
@@ -311,14 +330,17 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 		}
 		t.afterDisabledChange(ctx, read, r, err)
 		updated, err = t.entry(r, err)
+		if committed(err) {
+			updated.sets = e.knownSets()
+		}
 		return err
 	})
 	return updated, err
 }
 
-// Save writes the changes that Put, Drop and SetDisabled made to an entry that was read before. It
-// takes one round trip, and three or more on a cluster. The error is ErrConflict if the entry has
-// changed since it was read (I6), and ErrNotFound if it was deleted.
+// Save writes the changes that Put, Drop and similar methods made to an entry that was read before.
+// It takes one round trip, and three or more on a cluster. The error is ErrConflict if the entry
+// has changed since it was read (I6), and ErrNotFound if it was deleted.
 func (t *Type) Save(ctx context.Context, e Entry) (saved Entry, err error) {
 	ctx, v := t.db.begin(ctx, "Save", &err)
 	defer v.end(&err)
@@ -345,7 +367,11 @@ func (t *Type) save(ctx context.Context, e Entry) (Entry, error) {
 			err = t.allEditProblems(ctx, err, r, e)
 		}
 		t.afterDisabledChange(ctx, r, after, err)
-		return t.entry(after, publicError(err))
+		saved, err := t.entry(after, publicError(err))
+		if committed(err) {
+			saved.sets = e.knownSets()
+		}
+		return saved, err
 	}
 	current, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
 	// Rev stays the same if another writer on a cluster has only fenced the entry.
@@ -372,6 +398,16 @@ func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store
 	if err != nil {
 		return c, nil, false, err
 	}
+	sets := store.Change{Key: r.Key}
+	err = t.checkSets(e.newSets, &wrong)
+	for _, name := range sortedKeys(e.newSets) {
+		if err == nil {
+			err = wrong.add(t.declared.SetTertiary(&sets, []change.Content{{Name: name, Kind: "set", Values: e.newSets[name]}}))
+		}
+	}
+	if err != nil {
+		return c, nil, false, err
+	}
 	if len(wrong) > 0 {
 		return c, nil, false, t.addMissingAndTaken(ctx, wrong, r, change.WithFurther(r, facets, own))
 	}
@@ -379,16 +415,8 @@ func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store
 		return c, nil, due, t.allProblems(ctx, err, r, change.WithFurther(r, facets, own))
 	}
 	t.declared.Hold(&c, r, t.view.Now())
-	for _, name := range sortedKeys(e.newSets) {
-		if err := checkElements(name, e.newSets[name]); err != nil {
-			return c, nil, false, err
-		}
-		if err := t.declared.SetTertiary(&c, []change.Content{{Name: name, Kind: "set", Values: e.newSets[name]}}); err != nil {
-			return c, nil, false, err
-		}
-		due = true
-	}
-	return c, facets, due, nil
+	c.Drop, c.Add = append(c.Drop, sets.Drop...), append(c.Add, sets.Add...)
+	return c, facets, due || len(sets.Drop) > 0, nil
 }
 
 // ownChange returns the store's own fields that an edit changes: those that disable or enable the
@@ -633,9 +661,10 @@ func (n NewEntry) fields() []string {
 // whether there is a password.
 func (n NewEntry) MarshalJSON() ([]byte, error) {
 	return json.Marshal(struct {
-		UID      string   `json:"uid,omitempty"`
-		Fields   []string `json:"fields"`
-		Tags     []string `json:"tags,omitempty"`
-		Password bool     `json:"password"`
-	}{n.UID, n.fields(), n.Tags, n.Password != ""})
+		UID      string              `json:"uid,omitempty"`
+		Fields   []string            `json:"fields"`
+		Tags     []string            `json:"tags,omitempty"`
+		Sets     map[string][]string `json:"sets,omitempty"`
+		Password bool                `json:"password"`
+	}{n.UID, n.fields(), n.Tags, n.Sets, n.Password != ""})
 }

@@ -1,8 +1,13 @@
 package userdb_test
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
@@ -104,6 +109,103 @@ func TestTypedSets(t *testing.T) {
 		want("emptied", none, err)
 		stored("emptied")
 	})
+}
+
+// TestSetMembers checks that the entries that Save and Update return keep their sets, and that a
+// set is checked together with everything else.
+func TestSetMembers(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx := t.Context()
+		var mu sync.Mutex
+		var fields []string // of the last update
+		sc := fanSchema(t)
+		user := sc.Types["user"]
+		user.Open, sc.Types["user"] = true, user
+		users := typeOf(t, s.open(userdb.Options{Schema: sc, OnEvent: func(_ context.Context, e userdb.Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			fields = e.Fields
+		}}), "user")
+		must(t, errOf(users.Create(ctx, userdb.NewEntry{UID: "bob", Facets: schema.Texts("name", "Bob")})))
+		must(t, errOf(users.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann"), Tags: []string{"a", "b"}})))
+		want := func(what string, e userdb.Entry, err error, tags ...string) {
+			t.Helper()
+			if must(t, err); !slices.Equal(e.Members("tags"), tags) {
+				t.Errorf("%s: got the tags %q, want %q", what, e.Members("tags"), tags)
+			}
+			if got := e.Members("interests"); got != nil {
+				t.Errorf("%s: got %#v for a set without members, want nil", what, got)
+			}
+		}
+		page, err := users.Page(ctx, userdb.Query{Where: schema.Texts("name", "Ann"), WithSets: []string{"tags", "interests"}})
+		must(t, err)
+		e := page.Entries[0]
+		want("read", e, nil, "a", "b")
+		e.Put("name", schema.Text("Anna"))
+		e, err = users.Save(ctx, e)
+		want("saved", e, err, "a", "b")
+		e.SetMembers("tags", "c", "b")
+		e.SetMembers("interests", []string{}...)
+		e, err = users.Save(ctx, e)
+		want("saved with other tags", e, err, "b", "c")
+		// Another writer has stored a facet that has the name of the set.
+		must(t, s.raw.HSet(ctx, e.Key().String(), "tags", "x").Err())
+		e, err = users.Update(ctx, hints.UID("ann"), func(e *userdb.Entry) error {
+			e.Drop("tags")
+			e.SetMembers("tags", "d")
+			return nil
+		})
+		want("updated", e, err, "d")
+		mu.Lock()
+		if !slices.Equal(fields, []string{"tags"}) {
+			t.Errorf("the event names the fields %q, want tags once", fields)
+		}
+		mu.Unlock()
+
+		wrong := func(e *userdb.Entry) error {
+			e.Put("name", schema.Text("Bob"))
+			e.SetMembers("interests", "")
+			return nil
+		}
+		problems := func(what string, err error, want ...string) {
+			t.Helper()
+			if got := problemsOf(err); !slices.Equal(got, want) {
+				t.Errorf("%s: got the problems %q, want %q", what, got, want)
+			}
+		}
+		_ = wrong(&e)
+		problems("check", users.Check(ctx, e), "interests key", "name taken")
+		problems("save", errOf(users.Save(ctx, e)), "interests key", "name taken")
+		problems("update", errOf(users.Update(ctx, hints.UID("ann"), wrong)), "interests key", "name taken")
+
+		// The sets of one change count together.
+		many := make([]string, 10_000)
+		for i := range many {
+			many[i] = strconv.Itoa(i)
+		}
+		sets := map[string][]string{"interests": many[:6000], "tags": many[:4001]}
+		problems("create with many members", errOf(users.Create(ctx, userdb.NewEntry{UID: "cleo", Sets: sets})), "tags max")
+		problems("update to many members", errOf(users.Update(ctx, hints.UID("ann"), func(e *userdb.Entry) error {
+			e.SetMembers("interests", sets["interests"]...)
+			e.SetMembers("tags", sets["tags"]...)
+			return nil
+		})), "tags max")
+	})
+}
+
+// TestNewEntrySets checks that a set that the schema does not declare is refused before anything is
+// done for the password, and that a printed NewEntry shows its sets.
+func TestNewEntrySets(t *testing.T) {
+	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: fanSchema(t)})
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	n := userdb.NewEntry{RequirePassword: true, Sets: map[string][]string{"friends": {"bob"}}}
+	if _, err := typeOf(t, db, "user").Create(t.Context(), n); !errors.Is(err, schema.ErrSchema) {
+		t.Errorf("got %v, want ErrSchema", err)
+	}
+	if got := fmt.Sprint(n); !strings.Contains(got, `"sets":{"friends":["bob"]}`) {
+		t.Errorf("printed as %s", got)
+	}
 }
 
 // TestTypedSetsOf checks what From and Of refuse of fields for tertiary sets.
