@@ -180,7 +180,9 @@ type Query struct {
 	Has map[string][]string
 
 	// WithSets names tertiary sets, such as "tags", whose members Entry.Members returns. They are
-	// read right after the entries, in one round trip for 64 of them.
+	// read right after the entries, which are then read once more, in one round trip for 64 of
+	// them. No limit counts the members: if sets may be large, give Page a small Limit. An entry
+	// whose record has another Redis type is ErrCorrupt.
 	WithSets []string
 
 	// Limit is the maximum number of entries. If zero, All has no limit and Page has 100.
@@ -200,9 +202,9 @@ type Query struct {
 	MaxRead int
 
 	// MaxBytes is the approximate size of the entries, in bytes of field names and facets, after
-	// which Page stops reading. Page reads 16 entries at a time, so the last of these reads may
-	// exceed it. The page may then have fewer entries than Limit, or none, although it has a Next.
-	// If zero, there is no limit. It is only for Page.
+	// which Page stops reading. Members of sets do not count. Page reads 16 entries at a time, so
+	// the last of these reads may exceed it. The page may then have fewer entries than Limit, or
+	// none, although it has a Next. If zero, there is no limit. It is only for Page.
 	MaxBytes int
 
 	// Disabled selects only entries that are disabled, or only those that are not. If nil, it
@@ -274,6 +276,9 @@ func (t *Type) all(ctx context.Context, q Query, yield func(Entry, error) bool) 
 			yield(Entry{}, err)
 			return err
 		}
+		if q.Limit > 0 {
+			found = found[:min(len(found), left)]
+		}
 		sets, err := t.readSets(ctx, found, q.WithSets)
 		if err != nil {
 			yield(Entry{}, err)
@@ -294,9 +299,10 @@ func (t *Type) all(ctx context.Context, q Query, yield func(Entry, error) bool) 
 const setBatch = 64
 
 // readSets returns the members of tertiary sets of entries that were found, by the name of the set.
-// Entries that were deleted meanwhile, or cannot be read, have none.
+// Entries that were deleted meanwhile, or cannot be read, have a nil map. If a record is not a set,
+// readSets sets the Err of its entry.
 func (t *Type) readSets(ctx context.Context, found []store.Found, names []string) ([]map[string][]string, error) {
-	sets := make([]map[string][]string, len(found))
+	sets, names := make([]map[string][]string, len(found)), distinct(names)
 	var reads []store.EntryRead
 	var at []int // of each read in found
 	for i, f := range found {
@@ -319,11 +325,22 @@ func (t *Type) readSets(ctx context.Context, found []store.Found, names []string
 			return nil, err
 		}
 		for i, e := range entries {
-			members := map[string][]string{}
+			members, f := map[string][]string{}, &found[at[i]]
+			if errors.Is(e.Err, ErrNotFound) {
+				continue
+			}
+			if errors.Is(e.Err, ErrCorrupt) {
+				f.Err = e.Err
+			}
 			for n, part := range e.Parts {
+				if part.Kind != "set" && part.Kind != store.KindNone {
+					f.Err = &store.CorruptError{Key: batch[i].Keys[n].String(), Reason: "a " + part.Kind + ", not a set"}
+				}
 				members[names[n]] = store.SortedUnique("set", part.Values)
 			}
-			sets[at[i]] = members
+			if f.Err == nil {
+				sets[at[i]] = members
+			}
 		}
 		at = at[len(entries):]
 	}

@@ -3,6 +3,7 @@ package userdb
 import (
 	"cmp"
 	"context"
+	"errors"
 	"iter"
 	"reflect"
 	"slices"
@@ -34,9 +35,13 @@ import (
 //
 // A field of type []string with the option set holds the members of a tertiary set, in sorted
 // order. Reading one or many entries takes one more round trip for all sets, and Create, Update and
-// Save write a set in the same change as the facets if the struct has other members. Members that a
-// method of Set adds or removes between reading and writing are then lost. FromEntry leaves the
-// field nil unless the members are known; see Entry.Members.
+// Save write a set in the same change as the facets if the struct has other members. FromEntry
+// leaves the field nil unless the members are known; see Entry.Members.
+//
+// Before Update and Save write a set, they read it again, in one more round trip. If a method of
+// Set has added or removed members meanwhile, Update starts again and Save returns ErrConflict.
+// Such a change is still undone if it comes between this read and the write. So do not put a set
+// that decides about rights into a struct; use Set.Add and Set.Remove.
 //
 // A facet for which the struct has no field does not change. A stored facet that does not fit its
 // field, such as 300 in an int8, is ErrUnmarshal. A value that cannot be stored, such as NaN or
@@ -175,7 +180,11 @@ func (t *Typed[T]) Create(ctx context.Context, v T) (T, error) {
 		return t.read(Entry{}, err)
 	}
 	e, err := t.users.Create(ctx, n)
-	e.sets = n.sets()
+	members := n.sets()
+	e.sets = map[string][]string{}
+	for _, name := range t.setNames() {
+		e.sets[name] = members[name]
+	}
 	return t.read(e, err)
 }
 
@@ -183,7 +192,7 @@ func (t *Typed[T]) Create(ctx context.Context, v T) (T, error) {
 func (t *Typed[T]) Find(ctx context.Context, h hints.Hint) (T, error) {
 	e, err := t.users.Find(ctx, h)
 	if err == nil {
-		err = t.addSets(ctx, &e)
+		err = t.addSets(ctx, &e, t.setNames())
 	}
 	return t.read(e, err)
 }
@@ -193,29 +202,34 @@ func (t *Typed[T]) Find(ctx context.Context, h hints.Hint) (T, error) {
 // If f changes the UID, the error is ErrInvalid. If the entry does not fit the struct, f is not
 // called.
 func (t *Typed[T]) Update(ctx context.Context, h hints.Hint, f func(*T) error) (T, error) {
-	var sets map[string][]string
-	e, err := t.users.Update(ctx, h, func(e *Entry) error {
-		if err := t.addSets(ctx, e); err != nil {
-			return err
-		}
-		v, err := t.FromEntry(*e)
-		if err == nil {
-			err = f(&v)
-		}
-		if err != nil {
-			return err
-		}
-		err = t.edit(e, &v)
-		sets = e.knownSets()
-		return err
-	})
-	e.sets = sets
-	return t.read(e, err)
+	return t.read(t.users.Update(ctx, h, func(e *Entry) error {
+		return retryOnConflict(ctx, func() (conflict bool, err error) {
+			edited := *e
+			if err := t.addSets(ctx, &edited, t.setNames()); err != nil {
+				return false, err
+			}
+			v, err := t.FromEntry(edited)
+			if err == nil {
+				err = f(&v)
+			}
+			if err == nil {
+				err = t.edit(&edited, &v)
+			}
+			if err != nil {
+				return false, err
+			}
+			if err = t.checkSetsUnchanged(ctx, edited); err == nil {
+				*e = edited
+			}
+			return errors.Is(err, ErrConflict), err
+		})
+	}))
 }
 
 // Save writes the difference between a struct and the entry that it was read from, as Type.Save
 // does. If there is none, nothing is written. The error is ErrConflict if the entry has changed
-// since (I6), and ErrNotFound if it was deleted.
+// since (I6), or a set that Save would write, and ErrNotFound if the entry was deleted. It is
+// ErrInvalid if the struct has members of a set that was not read; see FromEntry.
 //
 // The struct must have the Revision that it was read with; otherwise the error is ErrInvalid,
 // because Save could not tell facets that the caller removed from those it never read. Use Update
@@ -225,12 +239,32 @@ func (t *Typed[T]) Save(ctx context.Context, v T) (T, error) {
 	if err == nil {
 		err = t.edit(&e, &v)
 	}
+	if err == nil {
+		err = t.checkSetsUnchanged(ctx, e)
+	}
 	if err != nil {
 		return t.read(Entry{}, err)
 	}
-	saved, err := t.users.Save(ctx, e)
-	saved.sets = e.knownSets()
-	return t.read(saved, err)
+	return t.read(t.users.Save(ctx, e))
+}
+
+// checkSetsUnchanged returns ErrConflict if a set that e changes no longer has the members that
+// were read. Methods of Set do not change the revision, so the write itself cannot tell.
+func (t *Typed[T]) checkSetsUnchanged(ctx context.Context, e Entry) error {
+	names := slices.DeleteFunc(sortedKeys(e.newSets), func(name string) bool {
+		_, read := e.sets[name]
+		return !read
+	})
+	current := e
+	if err := t.addSets(ctx, &current, names); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !slices.Equal(current.sets[name], e.sets[name]) {
+			return ErrConflict
+		}
+	}
+	return nil
 }
 
 // source returns the entry that a struct was read from.
@@ -256,7 +290,10 @@ func (t *Typed[T]) edit(e *Entry, v *T) error {
 	for _, f := range t.plan.Sets {
 		members := setIn(reflect.ValueOf(v).Elem(), f)
 		known, is := e.knownSets()[f.Name]
-		if is && !slices.Equal(known, distinct(members)) || !is && members != nil {
+		switch {
+		case !is && members != nil:
+			return invalid(f.Name, "struct", "the set was not read; use Update, or a query with WithSets")
+		case is && !slices.Equal(known, distinct(members)):
 			edited.SetMembers(f.Name, members...)
 		}
 	}
@@ -281,18 +318,24 @@ func (t *Typed[T]) setNames() (names []string) {
 	return names
 }
 
-// addSets reads the sets of an entry for which the struct has fields.
-func (t *Typed[T]) addSets(ctx context.Context, e *Entry) error {
-	if len(t.plan.Sets) == 0 {
+// addSets reads the named sets of an entry.
+func (t *Typed[T]) addSets(ctx context.Context, e *Entry, names []string) error {
+	if len(names) == 0 {
 		return nil
 	}
 	users := t.users.current()
 	found := []store.Found{{Record: store.Record{Key: e.key.In(users.view.NS)}}}
-	sets, err := users.readSets(ctx, found, t.setNames())
-	if err == nil {
-		e.sets = sets[0]
+	sets, err := users.readSets(ctx, found, names)
+	switch {
+	case err != nil:
+		return err
+	case found[0].Err != nil:
+		return found[0].Err
+	case sets[0] == nil: // deleted meanwhile
+		return ErrNotFound
 	}
-	return err
+	e.sets = sets[0]
+	return nil
 }
 
 // All yields the entries that a query selects, as Type.All does. For an entry that does not fit the

@@ -460,11 +460,72 @@ func TestWithSets(t *testing.T) {
 		if must(t, err); len(page.Entries) != 1 || !slices.Equal(page.Entries[0].Members("tags"), want["u01"]) {
 			t.Errorf("a query by name: got %v", page.Entries)
 		}
+		one := keysOf(s, "/tags", func() { must(t, drain(users.All(ctx, userdb.Query{WithSets: []string{"tags"}, Limit: 1}))) })
+		twice := keysOf(s, "/tags", func() { must(t, drain(users.All(ctx, userdb.Query{WithSets: []string{"tags", "tags"}, Limit: 1}))) })
+		if len(one) == 0 || len(slices.Compact(slices.Clone(one))) != 1 || len(twice) != len(one) {
+			t.Errorf("a listing of one entry read the sets %q, and if the name is given twice %q", one, twice)
+		}
 		for _, set := range []string{"nobody", "log", "name"} {
 			if _, err := users.Page(ctx, userdb.Query{WithSets: []string{set}}); !errors.Is(err, schema.ErrSchema) {
 				t.Errorf("a set %q that the schema does not declare: got %v, want ErrSchema", set, err)
 			}
 		}
+	})
+}
+
+// keysOf returns the keys with an ending that the commands of do name.
+func keysOf(s *site, ending string, do func()) (keys []string) {
+	var mu sync.Mutex
+	s.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, cmd := range cmds {
+			for _, arg := range cmd.Args() {
+				if key := argument(arg); strings.HasSuffix(key, ending) {
+					keys = append(keys, key)
+				}
+			}
+		}
+		return send()
+	})
+	defer s.tap.set(nil)
+	do()
+	return keys
+}
+
+// TestWithSetsKind checks that a record that is not a set is an error of its entry alone, not an
+// empty set.
+func TestWithSetsKind(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx, users := t.Context(), typeOf(t, s.open(userdb.Options{Schema: fanSchema(t)}), "user")
+		fans := must1(userdb.Of[fan](users))(t)
+		ann := must1(users.Create(ctx, userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "Ann")}))(t)
+		must(t, errOf(users.Create(ctx, userdb.NewEntry{UID: "bob", Facets: schema.Texts("name", "Bob"), Tags: []string{"x"}})))
+		key := must1(ann.Key().Tertiary("tags"))(t).String()
+		must(t, s.raw.Set(ctx, key, "text", 0).Err())
+		want := func(what string, err error) {
+			t.Helper()
+			if !errors.Is(err, userdb.ErrCorrupt) || !strings.Contains(fmt.Sprint(err), key+": a string, not a set") {
+				t.Errorf("%s: got %v, want ErrCorrupt with the key", what, err)
+			}
+		}
+		q := userdb.Query{WithSets: []string{"interests", "tags"}}
+		var uids []string
+		for e, err := range users.All(ctx, q) {
+			if uids = append(uids, e.UID()); e.UID() == "" {
+				want("all", err)
+			}
+		}
+		if slices.Sort(uids); !slices.Equal(uids, []string{"", "bob"}) {
+			t.Errorf("all: got %q", uids)
+		}
+		page, err := users.Page(ctx, q)
+		if want("page", err); len(page.Entries) != 1 || page.Entries[0].UID() != "bob" {
+			t.Errorf("page: got %v", page.Entries)
+		}
+		want("find", errOf(fans.Find(ctx, hints.UID("ann"))))
+		want("update", errOf(fans.Update(ctx, hints.UID("ann"), func(f *fan) error { f.Tags = []string{"x"}; return nil })))
+		must(t, s.raw.Del(ctx, key).Err())
 	})
 }
 

@@ -111,6 +111,86 @@ func TestTypedSets(t *testing.T) {
 	})
 }
 
+// TestTypedSetsNotRead checks that Save never replaces a set that was not read, and knows which
+// sets were.
+func TestTypedSetsNotRead(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx, users := t.Context(), typeOf(t, s.open(userdb.Options{Schema: fanSchema(t)}), "user")
+		fans := must1(userdb.Of[fan](users))(t)
+		created := must1(fans.Create(ctx, fan{UID: "ann", Name: "Ann"}))(t)
+		created.Interests = []string{"go", "chess"}
+		must(t, errOf(fans.Save(ctx, created)))
+		unread := must1(fans.FromEntry(must1(users.Find(ctx, hints.UID("ann")))(t)))(t)
+		for _, members := range [][]string{{"jazz"}, {}} {
+			unread.Interests = members
+			wantField(t, "saving a set that was not read", errOf(fans.Save(ctx, unread)), userdb.ErrInvalid, "interests")
+		}
+		must(t, errOf(users.Create(ctx, userdb.NewEntry{UID: "bob", Facets: schema.Texts("name", "Bob")})))
+		for e, err := range users.All(ctx, userdb.Query{WithSets: []string{"interests"}}) {
+			must(t, err)
+			listed := must1(fans.FromEntry(e))(t)
+			listed.Interests = append(listed.Interests, "jazz")
+			must(t, errOf(fans.Save(ctx, listed)))
+		}
+		for uid, want := range map[string][]string{"ann": {"chess", "go", "jazz"}, "bob": {"jazz"}} {
+			if got := must1(fans.Find(ctx, hints.UID(uid)))(t).Interests; !slices.Equal(got, want) {
+				t.Errorf("%s has the interests %q, want %q", uid, got, want)
+			}
+		}
+	})
+}
+
+// TestTypedSetsChanged checks that members that a method of Set removes, which does not change the
+// revision, do not come back by a struct that was read before.
+func TestTypedSetsChanged(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		ctx, users := t.Context(), typeOf(t, s.open(userdb.Options{Schema: fanSchema(t)}), "user")
+		fans := must1(userdb.Of[fan](users))(t)
+		ann, interests := hints.UID("ann"), users.Set(hints.UID("ann"), "interests")
+		read := must1(fans.Create(ctx, fan{UID: "ann", Name: "Ann", Interests: []string{"chess", "go"}}))(t)
+		remove := func(member string) { t.Helper(); must(t, errOf(interests.Remove(ctx, member))) }
+		stored := func(want ...string) {
+			t.Helper()
+			if got := must1(interests.Members(ctx))(t); !slices.Equal(got, want) {
+				t.Errorf("got the interests %q, want %q", got, want)
+			}
+		}
+		remove("go")
+		changed := read
+		changed.Interests = []string{"chess", "go", "jazz"}
+		if _, err := fans.Save(ctx, changed); !errors.Is(err, userdb.ErrConflict) {
+			t.Errorf("Save after the set has changed: got %v, want ErrConflict", err)
+		}
+		stored("chess")
+		read.Name = "Anna"
+		must(t, errOf(fans.Save(ctx, read)))
+		stored("chess")
+
+		calls := 0
+		updated, err := fans.Update(ctx, ann, func(f *fan) error {
+			if calls++; calls == 1 {
+				remove("chess")
+			}
+			f.Interests = append(f.Interests, "jazz")
+			return nil
+		})
+		if must(t, err); calls != 2 || !slices.Equal(updated.Interests, []string{"jazz"}) {
+			t.Errorf("Update called f %d times and returned the interests %q; want 2 times and jazz", calls, updated.Interests)
+		}
+		stored("jazz")
+		calls = 0
+		_, err = fans.Update(ctx, ann, func(*fan) error { calls++; return userdb.ErrConflict })
+		if !errors.Is(err, userdb.ErrConflict) || calls != 1 {
+			t.Errorf("an ErrConflict of f: got %v after %d calls, want it after 1", err, calls)
+		}
+		updated.Interests = nil
+		must(t, users.Delete(ctx, ann))
+		if _, err := fans.Save(ctx, updated); !errors.Is(err, userdb.ErrNotFound) {
+			t.Errorf("Save after the entry was deleted: got %v, want ErrNotFound", err)
+		}
+	})
+}
+
 // TestSetMembers checks that the entries that Save and Update return keep their sets, and that a
 // set is checked together with everything else.
 func TestSetMembers(t *testing.T) {
