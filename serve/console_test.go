@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/cookiejar"
@@ -11,7 +12,9 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/redistest/authenticator"
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/passkey"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve"
 	"github.com/coffeenode/userdb/serve/admin"
@@ -45,8 +48,9 @@ func TestConsoleBehindProxy(t *testing.T) {
 	}
 }
 
-// TestConsoleOrigin checks that operators have no passkeys because accounts have some, and that the
-// challenges for operators name the configured relying party.
+// TestConsoleOrigin checks that operators have no passkeys because accounts have some, that the
+// challenges for operators name the configured relying party, and that an operator's passkey signs
+// in only with an answer made for the origin of the console.
 func TestConsoleOrigin(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	for _, tt := range []struct {
@@ -65,6 +69,43 @@ func TestConsoleOrigin(t *testing.T) {
 			t.Errorf("a challenge for operators: got %d %s, want %d", answer.Code, answer.Body, tt.want)
 		}
 	}
+
+	const consoleOrigin = "https://console.example.com"
+	c := newClient(t, s, serve.Options{
+		Console: true, Passkeys: passkeyConfig(), OperatorPasskeys: &passkey.Config{RPID: "example.com", Origins: []string{consoleOrigin}},
+	})
+	_, err := admin.AddOperator(c.Ctx, c.DB, "Olga", "correct horse battery")
+	must(t, err)
+	jar, _ := cookiejar.New(nil)
+	browser := &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	post := func(want int, path string, form url.Values) string {
+		t.Helper()
+		answer, err := browser.PostForm(c.url+path, form)
+		must(t, err)
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		must(t, err)
+		if answer.StatusCode != want {
+			t.Fatalf("%s: got %s, want %d", path, answer.Status, want)
+		}
+		return string(body)
+	}
+	answer := func(purpose string, device func(challenge string) (string, error)) url.Values {
+		t.Helper()
+		challenge := post(http.StatusOK, "/console/passkey/"+purpose, nil)
+		var wire struct{ State string }
+		must(t, json.Unmarshal([]byte(challenge), &wire))
+		text, err := device(challenge)
+		must(t, err)
+		return url.Values{"passkey": {text}, "state": {wire.State}}
+	}
+	device := authenticator.New("example.com", consoleOrigin)
+	post(http.StatusSeeOther, "/console/signin", url.Values{"name": {"olga"}, "password": {"correct horse battery"}})
+	post(http.StatusOK, "/console/security/confirm", answer("add", device.Create))
+	browser.Jar, _ = cookiejar.New(nil)
+	onSite := device.With(func(d *authenticator.Device) { d.RP.Origin = passkeyOrigin })
+	post(http.StatusUnauthorized, "/console/signin/passkey", answer("signin", onSite.Get))
+	post(http.StatusSeeOther, "/console/signin/passkey", answer("signin", device.Get))
 }
 
 // TestConsole checks on every store that an operator can find an account and disable it, that the

@@ -400,8 +400,8 @@ func (t *Type) ResetFactors(ctx context.Context, h hints.Hint, ids ...string) (e
 // returns how many it encrypted again. Afterwards the other keys are no longer needed, unless
 // another process still encrypts with one of them. RotateKeys leaves pending enrolments: without
 // the key with which an enrolment began, ConfirmTOTP returns ErrNotFound, and the owner begins
-// again. RotateKeys may be interrupted and called again. If a secret cannot be read, RotateKeys
-// continues and returns ErrCorrupt at the end.
+// again. RotateKeys may be interrupted and called again. If an entry or a secret cannot be read,
+// RotateKeys continues and returns ErrCorrupt at the end.
 func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
 	ctx, v := t.db.begin(ctx, "RotateKeys", &err)
 	defer v.end(&err)
@@ -411,11 +411,10 @@ func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
 	}
 	var failure error
 	for e, err := range t.All(ctx, Query{}) {
-		if err != nil {
-			return rotated, err
+		n := 0
+		if err == nil {
+			n, err = t.rotate(ctx, store.Record{Key: e.key.In(t.view.NS), Fields: e.fields})
 		}
-		r := store.Record{Key: e.key.In(t.view.NS), Fields: e.fields}
-		n, err := t.rotate(ctx, r)
 		if rotated += n; errors.Is(err, ErrCorrupt) {
 			failure = err
 		} else if err != nil {

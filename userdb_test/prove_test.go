@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -461,6 +462,17 @@ func TestRotateKeys(t *testing.T) {
 		n, err = open("c", "b").users.RotateKeys(ctx)
 		if wantErr(t, "a damaged secret", err, userdb.ErrCorrupt); n != 1 {
 			t.Errorf("%d secrets were rotated beside a damaged one, want 1", n)
+		}
+
+		// Neither do entries that cannot be read stop it.
+		for i := range 20 {
+			damaged := e.Key().String() + strconv.Itoa(i)
+			must(t, g.raw.HSet(ctx, damaged, "~isa", "another type").Err())
+			defer g.raw.Del(ctx, damaged)
+		}
+		n, err = open("d", "c").users.RotateKeys(ctx)
+		if wantErr(t, "damaged entries", err, userdb.ErrCorrupt); n != 1 {
+			t.Errorf("%d secrets were rotated beside damaged entries, want 1", n)
 		}
 	})
 }

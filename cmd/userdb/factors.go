@@ -117,51 +117,88 @@ func removeLostFactorsCommand(s *session) *cobra.Command {
 	return s.withYes(&cobra.Command{
 		Use:   "remove-lost",
 		Short: "Remove the second factors whose key is lost",
-		Long: `Remove all second factors that no key of the file (--key-file) decrypts, and end the sessions of their
-owners. Without --namespace and --type that includes those of operators. From then on a password alone
-logs in, or a link by mail, until the owner adds a factor again. First look for a copy of the key: if
-it is found later, it brings nothing back. Without --yes, only count the factors. It may be
-interrupted and started again.`,
-		Example: `  userdb factor remove-lost --yes`,
-		RunE: s.run(func(ctx context.Context, _ []string) error {
-			if s.keyFile(s.url) == "" {
-				return usagef("give the keys that are left with --key-file: without them all second factors would count as lost")
-			}
-			factors, entries := 0, 0
-			err := s.eachTypeWithFactors(func(db *userdb.DB, t *userdb.Type) error {
-				for lost, err := range admin.FindLostFactors(ctx, db, t) {
-					if err == nil && s.yes {
-						_, err = t.ResetFactors(ctx, hints.Key(lost.Entry.Key()), lost.IDs...)
-						if err == nil && db != s.db {
-							name := lost.Entry.Text(admin.OperatorName)
-							err = s.recordEvent(ctx, "removed second factors of the operator "+printable(name), userdb.EventOperatorNoFactor, name)
-						}
-					}
-					if err != nil {
-						return err
-					}
-					factors, entries = factors+len(lost.IDs), entries+1
-				}
-				return nil
-			})
-			text := plural(factors, "second factor") + " of " + plural(entries, "entry")
-			if err == nil && !s.yes && factors > 0 {
-				return usagef("would remove %s: add --yes", text)
-			}
-			return s.printResult(factors, "removed "+text, err)
-		}, opened, unlimited),
+		Long: `Remove the second factors of one namespace that no key of the file (--key-file) decrypts, and end the
+sessions of their owners. Without --namespace and --type that includes those of operators. With
+--schema, it includes only those of types of that schema. From then on a password alone logs in, or a
+link by mail, until the owner adds a factor again; operators who need a second factor get in only
+with a link of 'userdb operator enrol'. First look for a copy of the key: if it is found later, it
+brings nothing back. Without --yes, only count the factors. It may be interrupted and started again.`,
+		Example: `  userdb factor remove-lost
+  userdb factor remove-lost --yes`,
+		RunE: s.run(func(ctx context.Context, _ []string) error { return s.removeLostFactors(ctx) }, opened, unlimited),
 	})
+}
+
+// removeLostFactors removes the second factors that no key decrypts or, without --yes, counts them.
+// It skips entries that cannot be read, and returns the error of the first at the end.
+func (s *session) removeLostFactors(ctx context.Context) error {
+	file := s.keyFile(s.url)
+	if file == "" {
+		return usagef("give --key-file: a file with the keys that are left or, if none is left, with a new one; factors of other keys count as lost")
+	}
+	removed, entries, kept := 0, 0, 0
+	var failure error
+	err := s.eachTypeWithFactors(ctx, func(db *userdb.DB, t *userdb.Type) error {
+		for found, err := range admin.FindLostFactors(ctx, db, t) {
+			kept += found.Kept
+			if err == nil && len(found.IDs) == 0 {
+				continue
+			}
+			if err == nil && s.yes {
+				err = s.removeLost(ctx, db, t, found)
+			}
+			if errors.Is(err, userdb.ErrCorrupt) {
+				failure = cmp.Or(failure, err)
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			removed, entries = removed+len(found.IDs), entries+1
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	what := plural(removed, "second factor") + " of " + plural(entries, "entry")
+	why := ""
+	switch {
+	case removed > 0 && s.hasKeys:
+		why = ": no key in " + printable(file) + " decrypts them"
+	case removed > 0:
+		why = ": every factor counts as lost, because there is no " + printable(file)
+	}
+	if removed == 0 || s.yes {
+		return cmp.Or(s.printResult(removed, fmt.Sprintf("removed %s and kept %d%s", what, kept, why), nil), failure)
+	}
+	dry := usagef("would remove %s and keep %d%s; add --yes", what, kept, why)
+	if failure != nil {
+		return fmt.Errorf("%s; %w", dry.Error(), failure)
+	}
+	return dry
+}
+
+// removeLost removes the lost factors of an entry, and records that if it is an operator.
+func (s *session) removeLost(ctx context.Context, db *userdb.DB, t *userdb.Type, lost admin.LostFactors) error {
+	_, err := t.ResetFactors(ctx, hints.Key(lost.Entry.Key()), lost.IDs...)
+	if err != nil || db == s.db {
+		return err
+	}
+	name := lost.Entry.Text(admin.OperatorName)
+	return s.recordEvent(ctx, "removed second factors of the operator "+printable(name), userdb.EventOperatorNoFactor, name)
 }
 
 // eachTypeWithFactors calls do with each type whose entries may have second factors, and a view
 // that has the type: the type of --type, or all and, in the root namespace, that of operators. The
 // view of operators is not that of the session.
-func (s *session) eachTypeWithFactors(do func(*userdb.DB, *userdb.Type) error) error {
-	for _, name := range s.db.Schema().Names() {
-		if s.Type != "" && name != s.Type {
-			continue
-		}
-		t, err := s.db.Type(name)
+func (s *session) eachTypeWithFactors(ctx context.Context, do func(*userdb.DB, *userdb.Type) error) error {
+	names := s.db.Schema().Names()
+	if s.Type != "" {
+		names = []string{s.Type}
+	}
+	for _, name := range names {
+		t, err := s.typ(ctx, name)
 		if err != nil {
 			return err
 		}
@@ -198,7 +235,7 @@ are not needed anymore, except for backups. It may be interrupted and started ag
 			}
 			n := 0
 			var failure error
-			err := s.eachTypeWithFactors(func(_ *userdb.DB, t *userdb.Type) error {
+			err := s.eachTypeWithFactors(ctx, func(_ *userdb.DB, t *userdb.Type) error {
 				rotated, err := t.RotateKeys(ctx)
 				n += rotated
 				if errors.Is(err, userdb.ErrCorrupt) {

@@ -26,15 +26,21 @@ func enrolAlice(t *testing.T) []string {
 	defer db.Close()
 	users, err := db.Type("user")
 	must(t, err)
-	e, err := users.Find(t.Context(), hints.Any("Alice"))
+	return addApp(t, users, "Alice")
+}
+
+// addApp gives the entry that name identifies an authenticator app and returns the recovery codes.
+func addApp(t *testing.T, typ *userdb.Type, name string) []string {
+	t.Helper()
+	e, err := typ.Find(t.Context(), hints.Any(name))
 	must(t, err)
-	_, secret, err := users.StartSession(t.Context(), e, userdb.SessionOptions{})
+	_, secret, err := typ.StartSession(t.Context(), e, userdb.SessionOptions{})
 	must(t, err)
-	app, err := users.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{Name: "phone"})
+	app, err := typ.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{Name: "phone"})
 	must(t, err)
 	raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(app.Secret)
 	must(t, err)
-	c, err := users.ConfirmTOTP(t.Context(), secret, app.ID, totp.Code(raw, totp.Step(time.Now())), userdb.SessionOptions{})
+	c, err := typ.ConfirmTOTP(t.Context(), secret, app.ID, totp.Code(raw, totp.Step(time.Now())), userdb.SessionOptions{})
 	must(t, err)
 	return c.RecoveryCodes
 }
@@ -113,16 +119,7 @@ func TestOperatorFactors(t *testing.T) {
 		must(t, err)
 		operators, err := admin.Operators(db)
 		must(t, err)
-		e, err := operators.Find(t.Context(), hints.Any("olga"))
-		must(t, err)
-		_, secret, err := operators.StartSession(t.Context(), e, userdb.SessionOptions{})
-		must(t, err)
-		app, err := operators.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{})
-		must(t, err)
-		raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(app.Secret)
-		must(t, err)
-		_, err = operators.ConfirmTOTP(t.Context(), secret, app.ID, totp.Code(raw, totp.Step(time.Now())), userdb.SessionOptions{})
-		must(t, err)
+		addApp(t, operators, "olga")
 		must(t, db.Close())
 
 		file := strings.TrimPrefix(os.Getenv("USERDB_STORE"), "file:") + ".keys"
@@ -186,10 +183,13 @@ func TestFactorKeysMissing(t *testing.T) {
 		}{
 			{"factor list Alice", 0, "phone"},
 			{serve, 2, "'userdb factor remove-lost'"},
-			{"factor remove-lost", 2, "would remove 2 second factors of 1 entry: add --yes"},
+			{"factor remove-lost", 2, "would remove 2 second factors of 1 entry and keep 0: every factor counts as lost, because there is no " + file + "; add --yes"},
+			{"factor remove-lost --type usre", 2, "no such type: usre"},
+			{"factor rotate-keys --type usre", 2, "with their key is missing"},
 			{"factor remove-lost --namespace other --yes", 0, "removed 0 second factors"},
-			{"factor remove-lost --yes", 0, "removed 2 second factors of 1 entry"},
-			{"factor remove-lost", 0, "removed 0 second factors"},
+			{"factor remove-lost --yes", 0, "removed 2 second factors of 1 entry and kept 0: every factor counts as lost"},
+			{"factor remove-lost", 0, "removed 0 second factors of 0 entries and kept 0\n"},
+			{"factor rotate-keys --type usre", 2, "no such type: usre"},
 		} {
 			if got := runCommand(nil, "", strings.Fields(tt.args)...); got.code != tt.want || !strings.Contains(got.out+got.err, tt.text) {
 				t.Errorf("%s without the key: %+v, want exit %d and %q", tt.args, got, tt.want, tt.text)
@@ -212,21 +212,13 @@ func TestRemoveLostFactors(t *testing.T) {
 		must(t, err)
 		operators, err := admin.Operators(db)
 		must(t, err)
-		e, err := operators.Find(t.Context(), hints.Any("olga"))
-		must(t, err)
-		_, secret, err := operators.StartSession(t.Context(), e, userdb.SessionOptions{})
-		must(t, err)
-		app, err := operators.EnrolTOTP(t.Context(), secret, userdb.TOTPOptions{})
-		must(t, err)
-		raw, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(app.Secret)
-		must(t, err)
-		_, err = operators.ConfirmTOTP(t.Context(), secret, app.ID, totp.Code(raw, totp.Step(time.Now())), userdb.SessionOptions{})
-		must(t, err)
+		addApp(t, operators, "olga")
 		must(t, db.Close())
+		file := strings.TrimPrefix(url, "file:") + ".keys"
 		for _, tt := range []struct{ args, text string }{
-			{"factor remove-lost --type user --yes", "removed 0 second factors"},
+			{"factor remove-lost --type user --yes", "removed 0 second factors of 0 entries and kept 2\n"},
 			{"operator list --json", `"two_steps":true`},
-			{"factor remove-lost --yes", "removed 2 second factors of 1 entry"},
+			{"factor remove-lost --yes", "removed 2 second factors of 1 entry and kept 2: no key in " + file + " decrypts them\n"},
 			{"operator list --json", `"two_steps":false`},
 			{"events --json", `"kind":"operator_factor_remove"`},
 			{"factor list Alice --json", `"name":"phone"`},
@@ -237,7 +229,7 @@ func TestRemoveLostFactors(t *testing.T) {
 		}
 	})
 	t.Setenv("USERDB_STORE", "memory:")
-	if got := runCommand(nil, "", "factor", "remove-lost", "--yes"); got.code != 2 || !strings.Contains(got.err, "--key-file") {
+	if got := runCommand(nil, "", "factor", "remove-lost", "--yes"); got.code != 2 || !strings.Contains(got.err, "if none is left, with a new one") {
 		t.Errorf("without a file of keys: %+v, want exit 2", got)
 	}
 }

@@ -241,11 +241,11 @@ the only way to add the first one.
 In a store that an earlier version made, this first allows second factors for all operators. Then
 processes of earlier versions can no longer change operators, so replace all of them before.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
-  userdb operator enrol olga --url https://accounts.example.com/console`,
+  userdb operator enrol olga --url https://console.example.com/console`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			u, err := url.Parse(console)
 			if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-				return usagef("--url %s: want the address of the console, such as https://accounts.example.com/console", printable(console))
+				return usagef("--url %s: want the address of the console, such as https://console.example.com/console", printable(console))
 			}
 			var link enrolLine
 			var stored string

@@ -4,8 +4,11 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -111,6 +114,64 @@ func TestFullStoreAtStart(t *testing.T) {
 	}
 	if status, body, err := s.ask(key, http.MethodGet, "/v1/types/user/entries", ""); err != nil || status != http.StatusOK {
 		t.Errorf("a list of accounts: got %d %v %v, want 200", status, body, err)
+	}
+}
+
+// TestLostFactorsBesideDamage checks that entries that cannot be read do not keep factor
+// remove-lost and factor rotate-keys from those of operators, and that both fail at the end.
+func TestLostFactorsBesideDamage(t *testing.T) {
+	server := redistest.Start(t)
+	store := server.URL()
+	wantExit(t, store, secretText, 0, "operator", "add", "Olga", "--password-stdin")
+	db, err := userdb.Open(t.Context(), store, userdb.Options{Keys: [][]byte{[]byte(strings.Repeat("a", 32))}})
+	must(t, err)
+	operators, err := admin.Operators(db)
+	must(t, err)
+	addApp(t, operators, "olga")
+	must(t, db.Close())
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer client.Close()
+	must(t, client.HSet(t.Context(), "user/uid:u1", "~isa", "another type").Err())
+	file := filepath.Join(t.TempDir(), "factors.keys")
+	line := func(key string) string {
+		return base64.StdEncoding.EncodeToString([]byte(strings.Repeat(key, 32))) + "\n"
+	}
+	for _, tt := range []struct{ keys, args, want string }{
+		{line("b") + line("a"), "rotate-keys", "encrypted 2 secrets"},
+		{line("b"), "remove-lost", "removed 0 second factors of 0 entries and kept 2\n"},
+		{line("a"), "remove-lost", "would remove 2 second factors of 1 entry and keep 0: no key in " + file + " decrypts them; add --yes; "},
+		{line("a"), "remove-lost --yes", "removed 2 second factors of 1 entry"},
+	} {
+		must(t, os.WriteFile(file, []byte(tt.keys), 0o600))
+		got := wantExit(t, store, "", 1, append([]string{"factor", "--key-file", file}, strings.Fields(tt.args)...)...)
+		if !strings.Contains(got, tt.want) || !strings.Contains(got, "user/uid:u1") {
+			t.Errorf("factor %s prints %q, want %q and user/uid:u1", tt.args, got, tt.want)
+		}
+	}
+	if got := wantExit(t, store, "", 0, "operator", "list", "--json"); !strings.Contains(got, `"two_steps":false`) {
+		t.Errorf("operator list --json prints %q, want no second factors", got)
+	}
+}
+
+// TestWarnsWithoutKeys checks that a service without keys on a store whose operators need a second
+// factor says that none of them can sign in.
+func TestWarnsWithoutKeys(t *testing.T) {
+	store := redistest.Start(t).URL()
+	const warning = "without --key-file none of them can sign in here"
+	// It fails after the store was looked at.
+	serve := []string{"serve", "--listen", "127.0.0.1:0", "--metrics", "x"}
+	if got := wantExit(t, store, "", 2, serve...); strings.Contains(got, warning) {
+		t.Errorf("if operators need no second factor, the service prints %q", got)
+	}
+	db, err := userdb.Open(t.Context(), store, userdb.Options{})
+	must(t, err)
+	must(t, admin.RequireFactors(t.Context(), db, true))
+	must(t, db.Close())
+	if got := wantExit(t, store, "", 2, serve...); !strings.Contains(got, warning) {
+		t.Errorf("if operators need a second factor, the service prints %q, want %q", got, warning)
+	}
+	if got := wantExit(t, store, "", 2, append(serve, "--console=false")...); strings.Contains(got, warning) {
+		t.Errorf("without a console, the service prints %q", got)
 	}
 }
 

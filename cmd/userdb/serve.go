@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -90,7 +91,7 @@ and is valid for an hour. 'userdb operator add' creates one at any time.`,
 		v.passkeyOrigins = append(v.passkeyOrigins, text)
 		return nil
 	})
-	c.Flags().StringVar(&v.consoleOrigin, "console-origin", "", "`URL` of the console without its path, such as https://accounts.example.com,\nso that operators can use passkeys")
+	c.Flags().StringVar(&v.consoleOrigin, "console-origin", "", "`URL` of the console without its path, such as https://console.example.com,\nso that operators can use passkeys")
 	c.Flags().StringVar(&v.resetLink, "reset-link", "", "`URL` of your page for a new password, with {secret} in it; operators then\nsee complete links")
 	c.Flags().StringVar(&v.cookie, "session-cookie", "session", "/v1/session/check reads the cookie `NAME`")
 	v.declareSCIM(c)
@@ -187,6 +188,9 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	if err != nil {
 		return err
 	}
+	if v.sharesOrigin() {
+		fmt.Fprintln(s.std.err, "userdb: warning: pages of accounts have the console's origin, so their scripts could use operators' passkeys")
+	}
 	l, secured, err := v.listener(ctx)
 	if err != nil {
 		return err
@@ -268,6 +272,9 @@ func (v serveFlags) prepareFactors(ctx context.Context, s *session) error {
 		if required && v.console {
 			fmt.Fprintln(s.std.err, "operators need a second factor; --operators-factor=false ends that")
 		}
+		if required && v.console && !s.hasKeys {
+			fmt.Fprintln(s.std.err, "userdb: warning: operators need a second factor, and without --key-file none of them can sign in here")
+		}
 		return err
 	}
 	switch {
@@ -309,6 +316,14 @@ func (v serveFlags) passkeyConfigs() (accounts, operators *passkey.Config, err e
 		operators, err = config("--console-origin", v.consoleOrigin)
 	}
 	return accounts, operators, err
+}
+
+// sharesOrigin reports whether accounts use passkeys on pages of the console's origin. Tests on
+// this machine may do so.
+func (v serveFlags) sharesOrigin() bool {
+	u, err := url.Parse(v.consoleOrigin)
+	local := err == nil && (u.Hostname() == "localhost" || strings.HasSuffix(u.Hostname(), ".localhost"))
+	return v.consoleOrigin != "" && !local && slices.Contains(v.passkeyOrigins, v.consoleOrigin)
 }
 
 // checkResetLink returns an error if --reset-link cannot be used.

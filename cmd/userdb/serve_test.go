@@ -10,9 +10,10 @@ import (
 	"testing"
 )
 
-// TestPasskeyConfigs checks that no origin of the accounts is one of the console.
+// TestPasskeyConfigs checks that accounts and operators have the origins of their own flags, and
+// that an origin of both is noticed.
 func TestPasskeyConfigs(t *testing.T) {
-	const shop, other, console = "https://shop.example.com", "https://example.com", "https://accounts.example.com"
+	const shop, other, console = "https://shop.example.com", "https://example.com", "https://console.example.com"
 	v := serveFlags{console: true, passkeyRP: "example.com", passkeyOrigins: []string{shop, other}}
 	accounts, operators, err := v.passkeyConfigs()
 	must(t, err)
@@ -28,6 +29,15 @@ func TestPasskeyConfigs(t *testing.T) {
 	v.passkeyOrigins = nil
 	if accounts, operators, err = v.passkeyConfigs(); err != nil || accounts != nil || operators == nil {
 		t.Errorf("with --console-origin alone, accounts have %v and operators %v, %v", accounts, operators, err)
+	}
+	for _, tt := range []struct {
+		console string
+		shares  bool
+	}{{"", false}, {console, false}, {shop, true}, {"http://localhost:8470", false}} {
+		v.consoleOrigin, v.passkeyOrigins = tt.console, []string{shop, "http://localhost:8470"}
+		if v.sharesOrigin() != tt.shares {
+			t.Errorf("the console at %q shares an origin with accounts: got %v, want %v", tt.console, !tt.shares, tt.shares)
+		}
 	}
 }
 

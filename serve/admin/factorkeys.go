@@ -80,14 +80,16 @@ func entriesWithFactors(ctx context.Context, v *view.View, ns recordkey.Namespac
 	return found, nil
 }
 
-// A LostFactors names second factors of an entry that no key decrypts.
+// A LostFactors names the second factors of an entry that no key decrypts.
 type LostFactors struct {
 	Entry userdb.Entry
 	IDs   []string
+	Kept  int // how many other factors the keys decrypt
 }
 
-// FindLostFactors returns the entries of a type of db that have second factors for which db lacks
-// the key. Factors that are damaged in another way, which check reports, are left out.
+// FindLostFactors returns the entries of a type of db that have second factors, and for which of
+// them db lacks the key. Factors that are damaged in another way, which check reports, are left
+// out. An entry that cannot be read yields ErrCorrupt, and the others follow.
 func FindLostFactors(ctx context.Context, db *userdb.DB, t *userdb.Type) iter.Seq2[LostFactors, error] {
 	return func(yield func(LostFactors, error) bool) {
 		v := view.Of(db)
@@ -97,30 +99,31 @@ func FindLostFactors(ctx context.Context, db *userdb.DB, t *userdb.Type) iter.Se
 			}
 			found := LostFactors{Entry: e}
 			if err == nil {
-				found.IDs, err = lostFactors(ctx, v, e.Key().In(v.NS))
+				found.IDs, found.Kept, err = lostFactors(ctx, v, e.Key().In(v.NS))
 			}
-			if (err != nil || len(found.IDs) > 0) && !yield(found, err) || err != nil {
+			if !yield(found, err) || err != nil && !errors.Is(err, userdb.ErrCorrupt) {
 				return
 			}
 		}
 	}
 }
 
-// lostFactors returns the IDs of an entry's factors for which the view lacks the key.
-func lostFactors(ctx context.Context, v *view.View, prk recordkey.Key) (ids []string, err error) {
+// lostFactors returns the IDs of an entry's factors for which the view lacks the key, and how many
+// others its keys decrypt.
+func lostFactors(ctx context.Context, v *view.View, prk recordkey.Key) (ids []string, kept int, err error) {
 	r, err := v.FindOne(ctx, store.Lookup{PRK: prk})
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil // deleted meanwhile
+		return nil, 0, nil // deleted meanwhile
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	_, lost, err := openSealed(ctx, v, r)
+	kept, lost, err := openSealed(ctx, v, r)
 	for _, name := range lost {
 		_, id, _ := strings.Cut(name, "/")
 		ids = append(ids, id)
 	}
-	return ids, err
+	return ids, kept, err
 }
 
 // openSealed returns how many factors of an entry the keys of a view open, and the names of those

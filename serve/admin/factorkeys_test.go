@@ -3,6 +3,7 @@ package admin_test
 import (
 	"bytes"
 	"encoding/base32"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
@@ -90,26 +91,66 @@ func TestFactorKeysMissing(t *testing.T) {
 			want("the key", false, key("a"))
 			want("the key, and a new one before it", false, key("b"), key("a"))
 
-			lost := func(what string, want int, keys ...[]byte) {
+			lost := func(what string, want, wantKept int, keys ...[]byte) {
 				t.Helper()
 				with(func(db *userdb.DB) {
 					users, err := db.Type("user")
 					must(t, err)
-					n := 0
+					n, kept := 0, 0
 					for f, err := range admin.FindLostFactors(t.Context(), db, users) {
 						must(t, err)
-						_, err = users.ResetFactors(t.Context(), hints.Key(f.Entry.Key()), f.IDs...)
-						must(t, err)
-						n += len(f.IDs)
+						n, kept = n+len(f.IDs), kept+f.Kept
+						if len(f.IDs) > 0 {
+							_, err = users.ResetFactors(t.Context(), hints.Key(f.Entry.Key()), f.IDs...)
+							must(t, err)
+						}
 					}
-					if n != want {
-						t.Errorf("%s: removed %d factors, want %d", what, n, want)
+					if n != want || kept != wantKept {
+						t.Errorf("%s: removed %d factors and kept %d, want %d and %d", what, n, kept, want, wantKept)
 					}
 				}, keys...)
 			}
-			lost("the key, and a new one before it", 0, key("b"), key("a"))
-			lost("another key", 2, key("b"))
+			lost("the key, and a new one before it", 0, 2, key("b"), key("a"))
+			lost("another key", 2, 0, key("b"))
 			want("another key after the lost factors were removed", false, key("b"))
 		})
+	}
+}
+
+// TestFindLostFactorsBesideDamage checks that lost factors are found beside entries that cannot be
+// read.
+func TestFindLostFactorsBesideDamage(t *testing.T) {
+	server := redistest.Start(t)
+	sc := schema.User()
+	user := sc.Types["user"]
+	user.Factors = true
+	sc.Types["user"] = user
+	open := func(letter string) (*userdb.DB, *userdb.Type) {
+		db, err := userdb.Open(t.Context(), server.URL(), userdb.Options{Schema: sc, Keys: [][]byte{bytes.Repeat([]byte(letter), 32)}})
+		must(t, err)
+		t.Cleanup(func() { must(t, db.Close()) })
+		users, err := db.Type("user")
+		must(t, err)
+		return db, users
+	}
+	_, users := open("a")
+	_, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "Alice"), Password: goodPassword})
+	must(t, err)
+	must(t, enrol(t, users, "Alice"))
+	for i := range 3 {
+		must(t, server.Client().HSet(t.Context(), fmt.Sprint("user/uid:damaged", i), "~isa", "another type").Err())
+	}
+	damaged, lost := 0, 0
+	db, users := open("b")
+	for f, err := range admin.FindLostFactors(t.Context(), db, users) {
+		if errors.Is(err, userdb.ErrCorrupt) {
+			damaged++
+			continue
+		}
+		must(t, err)
+		lost += len(f.IDs)
+	}
+	if damaged != 3 || lost != 2 {
+		t.Errorf("found %d entries that cannot be read and %d lost factors, want 3 and 2", damaged, lost)
 	}
 }
