@@ -10,7 +10,8 @@ import (
 type stayKey struct{}
 
 // withChoice returns a request that has what the visitor chose in its form: whether to stay signed
-// in. In a form without the box the choice is no, whatever an earlier visitor at this browser chose.
+// in. In a form without the box the choice is no, whatever an earlier visitor at this browser
+// chose.
 func withChoice(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), stayKey{}, r.PostFormValue("stay") != ""))
 }

@@ -78,8 +78,8 @@ func TestStaySignedIn(t *testing.T) {
 		s.wantSession("signing in again without the box", c, age, 0, briefLife)
 	}
 
-	// What one visitor chose does not hold for the next one at the same browser, even if the session
-	// was ended elsewhere.
+	// What one visitor chose does not hold for the next one at the same browser, even if the
+	// session was ended elsewhere.
 	c := s.client()
 	s.post(c, "/signin", "identifier", "ann", "password", goodPassword, "stay", "1")
 	if _, err := s.users.EndSessions(t.Context(), hints.UID(ann.UID())); err != nil {

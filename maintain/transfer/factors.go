@@ -47,8 +47,8 @@ func (x *exporter) factorsOf(ctx context.Context, r store.Record) (map[string]st
 	return sealed, nil
 }
 
-// digestFields returns the fields whose values are all digests by which the passkeys of an entry are
-// found.
+// digestFields returns the fields whose values are all digests by which the passkeys of an entry
+// are found.
 func digestFields(t *change.Type, r store.Record) (fields []string) {
 	for _, field := range t.Secondary {
 		values := t.Values(r.Fields, field)
