@@ -309,7 +309,7 @@ func (d *console) changeValues() {
 func (d *console) listAccounts() {
 	d.t.Helper()
 	d.visit("/console/types/user")
-	d.onPage("Accounts: user", "31 accounts.", "Person")
+	d.onPage("Accounts: user", "31 accounts", "Person")
 	d.choosing("#by", "job")
 	d.submit("/console/types/user", "value", "cook")
 	d.onPage("Accounts: user", "30 accounts", "job is cook")
@@ -327,7 +327,7 @@ func (d *console) listAccounts() {
 	d.submit("/console/bulk")
 	d.waitForJob("Done for 2 accounts.")
 	d.visit("/console/types/user?disabled=true")
-	d.onPage("Accounts: user", "2 accounts.", "Person 03", "Person 04")
+	d.onPage("Accounts: user", "2 accounts", "Person 03", "Person 04")
 }
 
 // choosing chooses an option of the form for a filter, which may be folded.
@@ -514,7 +514,7 @@ func (d *console) changeValuesByKeyboard() {
 func (d *console) viewPagesByKeyboard() {
 	d.t.Helper()
 	d.choose("Accounts")
-	d.onPage("Accounts: user", "31 accounts.")
+	d.onPage("Accounts: user", "31 accounts")
 	d.unfoldByKey("Filter …")
 	d.tabTo("by")
 	d.keys("j")
