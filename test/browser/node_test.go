@@ -66,7 +66,7 @@ func openNode(t *testing.T, w window) *nodeSite {
 
 		site := exec.Command("node", "app.js")
 		site.Dir, site.Stderr = example, os.Stderr
-		site.Env = append(os.Environ(), "USERDB_URL="+at, "USERDB_KEY="+strings.TrimSpace(string(key)), "PORT="+port)
+		site.Env = append(os.Environ(), "USERDB_URL="+at, "USERDB_KEY="+strings.TrimSpace(string(key)), "PORT="+port, "USERDB_TIMEOUT_MS=60000")
 		out, err = site.StdoutPipe()
 		if err != nil {
 			t.Fatal(err)
