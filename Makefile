@@ -87,7 +87,7 @@ browser:
 # with a message, unless USERDB_REQUIRE_NODE is set.
 clients: redis
 	if .ci/install npm && (cd test/clients && npm ci --no-audit --no-fund) && (cd examples/node && npm ci --no-audit --no-fund); then \
-		USERDB_REQUIRE_NODE=1 $(PROGRESS) go test -count=1 -timeout 5m ./test/clients; \
+		USERDB_REQUIRE_NODE=1 $(PROGRESS) go test -count=1 -timeout 10m ./test/clients; \
 	else \
 		echo 'the service is not used from Node'; test -z "$${USERDB_REQUIRE_NODE:-}"; \
 	fi
