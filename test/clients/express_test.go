@@ -396,7 +396,7 @@ func TestExpressOldSession(t *testing.T) {
 	v := startExample(t, "USERDB_URL="+service.URL, "USERDB_KEY=key").visitor()
 	v.post("/factors", nil, 303, "/login?again")
 	v.post("/passkeys/challenge", nil, 303, "/login?again")
-	v.get("/login?again", 200, "please sign in again")
+	v.get("/login?again", 200, "Please sign in again to continue.")
 	if !ended {
 		t.Error("the old session did not end")
 	}
