@@ -15,9 +15,9 @@ PROGRESS := go run ./internal/ci/progress
 
 help:
 	@echo 'make test    the tests, on a real Redis too, without the slowest ones; installs redis-server if it is missing'
-	@echo 'make test-all  every test, also on the file, on Sentinels and of the benchmarks, with longer searches than make test'
+	@echo 'make test-all  every test, also on the file, on Sentinels and of the benchmarks, with longer searches'
 	@echo 'make check   what CI runs: format, vet, staticcheck, make test-all, tests for races, short fuzzing'
-	@echo 'make search  the searches for a bad order of commands with two preemptions more than in make test-all, for ten minutes'
+	@echo 'make search  the searches for a bad order of commands with two preemptions more than in make test, for ten minutes'
 	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 has ten times as many'
 	@echo 'make steady  all tests three times beside four busy loops'
 	@echo 'make chaos   six processes on a store that a nemesis breaks, for MINUTES=$(MINUTES); KIND=$(KIND), one, sentinel or file; SEED=N repeats a run'
@@ -38,10 +38,11 @@ PACKAGES := ./userdb_test ./internal/store/cluster ./maintain/... ./...
 test: redis
 	$(PROGRESS) go test -short -p 3 -parallel 4 -timeout 20m $(PACKAGES)
 
-# The searches for a bad order of commands try more orders here than in make test, and many more in
-# make search. make check vets all packages, so go test need not vet them again.
+# The searches for a bad order of commands try more orders here than in make test. make check vets
+# all packages, so go test need not vet them again.
 test-all: redis
-	$(PROGRESS) go test -vet=off -p 3 -parallel 4 -timeout 45m $(PACKAGES)
+	USERDB_STATES=25000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=2 \
+		$(PROGRESS) go test -vet=off -p 3 -parallel 4 -timeout 45m $(PACKAGES)
 	$(PROGRESS) bash -c 'cd bench && go test .'
 	$(PROGRESS) bash -c 'cd bench/peers && go test .'
 
@@ -75,8 +76,8 @@ race:
 	CGO_ENABLED=1 $(PROGRESS) go test -vet=off -short -race -p 3 -parallel 4 -timeout 20m -run '$(MEET)' \
 		./userdb_test ./internal/store/cluster ./internal/store/throttle ./maintain/... ./cmd/...
 
-# The examples and the console, driven by Chromium. What cannot be installed is skipped, with
-# a message.
+# The examples and the console, driven by Chromium. What cannot be installed is skipped, with a
+# message.
 browser:
 	.ci/install chromium || echo 'no pages are driven by a browser'
 	.ci/install npm && (cd test/browser && npm ci --no-audit --no-fund) && (cd examples/node && npm ci --no-audit --no-fund) || \
@@ -122,8 +123,8 @@ bench-quick:
 fuzz:
 	@$(PROGRESS) .ci/fuzz $(FUZZTIME)
 
-# The searches of make test-all with two preemptions more. If there are too many orders to try all,
-# it tries more of them.
+# The searches of make test with two preemptions more. If there are too many orders to try all, it
+# tries more of them.
 search:
 	USERDB_STATES=2000000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=3 \
 		$(PROGRESS) go test -timeout 20m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test

@@ -96,9 +96,9 @@ func (s *session) checkKeys(ctx context.Context) error {
 	path := s.keyFile(s.url)
 	switch {
 	case s.hasKeys:
-		return usagef("the store has second factors, and none of the keys in %s encrypted them: put the right key into it, or, %s", printable(path), remedy)
+		return usagef("the store has second factors, and none of the keys in %s encrypted them: put the right key into it; %s", printable(path), remedy)
 	case path != "":
-		return usagef("the store has second factors, and %s with their key is missing: bring it back from its copy, or, %s", printable(path), remedy)
+		return usagef("the store has second factors, and %s with their key is missing: bring it back from its copy; %s", printable(path), remedy)
 	}
 	fmt.Fprintln(s.std.err, "userdb: warning: the store has second factors, and without their key (--key-file) nobody who has one can sign in here")
 	return nil

@@ -110,7 +110,7 @@ func TestFullStoreAtStart(t *testing.T) {
 	}
 	s := serveOn(t, server.URL())
 	if _, _, line := <-s.lines, <-s.lines, <-s.lines; !strings.Contains(line, "there is no link for the first operator") {
-		t.Errorf("the service prints %q, want that there is no link", line)
+		t.Errorf("the service prints %q, want a warning that there is no link", line)
 	}
 	if status, body, err := s.ask(key, http.MethodGet, "/v1/types/user/entries", ""); err != nil || status != http.StatusOK {
 		t.Errorf("a list of accounts: got %d %v %v, want 200", status, body, err)

@@ -1,6 +1,6 @@
 // Passkeys in forms. <form hidden data-passkey="create"> or "get" is shown if the browser can use
-// passkeys. When it is sent, the site answers at data-challenge="URL" with a challenge, and the form
-// is sent with what the authenticator answers to it.
+// passkeys. Submitting it fetches a challenge from data-challenge="URL", and then sends the form
+// with the authenticator's answer.
 
 const { PublicKeyCredential: parser } = window
 

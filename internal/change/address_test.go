@@ -6,8 +6,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestAddressWithoutSpace checks that a mail address is stored without white space around it, since
-// mail is sent to the stored text, and that other facets are stored as they are.
+// TestAddressWithoutSpace checks that a mail address is stored without white space around it,
+// because mail is sent to the stored text. Other facets are stored as they are.
 func TestAddressWithoutSpace(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
 	email := typ.Schema.Fields["email"]
