@@ -204,8 +204,8 @@ func (rd *Reader) members(ctx context.Context, s Selection, at bookmark, want in
 }
 
 // entriesAt returns the entries of members of the ordered index, in their order. It skips entries
-// that are not live, that do not belong there (I4, I5), or that are not selected. Errors come before
-// all entries.
+// that are not live, that do not belong there (I4, I5), or that are not selected. Errors come
+// before all entries.
 func (rd *Reader) entriesAt(ctx context.Context, s Selection, members []string) ([]store.Found, error) {
 	var prks []recordkey.Key
 	seen := map[recordkey.Key]bool{}
