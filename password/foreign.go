@@ -200,7 +200,7 @@ var unsupported = []struct{ prefix, why string }{
 	{"$argon2id$", "argon2id, but malformed"},
 	{"$argon2", "argon2: only argon2id is supported"},
 	{"$scrypt$", "scrypt, but malformed"},
-	{"$pbkdf2", "PBKDF2, but malformed or not of SHA-1, SHA-256 or SHA-512"},
+	{"$pbkdf2", "PBKDF2, but malformed or not with SHA-1, SHA-256 or SHA-512"},
 	{"$5$", "sha-crypt, but malformed"},
 	{"$6$", "sha-crypt, but malformed"},
 	{"$1$", "md5 is too weak"},
@@ -219,15 +219,15 @@ var unsupported = []struct{ prefix, why string }{
 	{"$bcrypt-sha256$", "passlib's bcrypt over SHA-256, but malformed"},
 	{"bcrypt_sha256$", "Django's bcrypt, but malformed"},
 	{"bcrypt$", "Django's bcrypt, but malformed"},
-	{"pbkdf2_", "Django's PBKDF2, but malformed or not of SHA-1 or SHA-256"},
+	{"pbkdf2_", "Django's PBKDF2, but malformed or not with SHA-1 or SHA-256"},
 	{"scrypt$", "Django's scrypt, but malformed"},
 	{"argon2$argon2id$", "Django's argon2id, but malformed"},
 	{"argon2$", "argon2: only argon2id is supported"},
-	{"pbkdf2:", "Werkzeug's PBKDF2, but malformed, without its iterations or not of SHA-1, SHA-256 or SHA-512"},
+	{"pbkdf2:", "Werkzeug's PBKDF2, but malformed, without its iterations, or not with SHA-1, SHA-256 or SHA-512"},
 	{"scrypt:", "Werkzeug's scrypt, but malformed"},
 	{"s2:", "Lucia's scrypt, but malformed"},
 	{"PBKDF2$", "PBKDF2 of mosquitto-go-auth, which does not say how to read its salt"},
-	{":pbkdf2:", "PBKDF2 of MediaWiki, but malformed or not of SHA-1, SHA-256 or SHA-512"},
+	{":pbkdf2:", "PBKDF2 of MediaWiki, but malformed or not with SHA-1, SHA-256 or SHA-512"},
 	{":pbkdf2-", "PBKDF2 of MediaWiki over one of its earlier hashes, which is not supported"},
 	{":A:", "too weak: MD5, with a salt or without"},
 	{":B:", "too weak: MD5, with a salt or without"},
@@ -252,7 +252,7 @@ var unsupported = []struct{ prefix, why string }{
 	{"sha1$", "too weak: SHA-1, with a salt or without"},
 	{"crypt$", "too weak: crypt, which reads eight characters"},
 	{"!", "Django's mark of an account without a password"},
-	{aspNetHead, "ASP.NET Identity's, but malformed or not of SHA-1, SHA-256 or SHA-512"},
+	{aspNetHead, "ASP.NET Identity's, but malformed or not with SHA-1, SHA-256 or SHA-512"},
 }
 
 // unsupportedShapes maps shapes of hashes without a prefix to the reason.
@@ -264,7 +264,7 @@ var unsupportedShapes = []struct {
 	{regexp.MustCompile(`^\*?[0-9A-Fa-f]{40}$`), "too weak: 40 hexadecimal digits are SHA-1 without a salt"},
 	{regexp.MustCompile(`^(?:[0-9A-Fa-f]{64}|[0-9A-Fa-f]{128})$`), "too weak: hexadecimal digits alone are a hash without a salt"},
 	{regexp.MustCompile(`^[0-9A-Fa-f]{32}:[0-9A-Za-z]{1,64}$`), "too weak: 32 hexadecimal digits and a salt are MD5, as in Joomla before 3.2"},
-	{regexp.MustCompile(`^a:\d+:\{s:4:"hash";`), "XenForo's, but malformed, or too weak: of one round"},
+	{regexp.MustCompile(`^a:\d+:\{s:4:"hash";`), "XenForo's, but malformed, or of one round, which is too weak"},
 	// The base64 of a zero byte, 16 bytes of salt and 32 bytes of key.
 	{regexp.MustCompile(`^A[A-P][A-Za-z0-9+/]{64}==$`), "too weak: ASP.NET Identity's second version has 1000 rounds of SHA-1"},
 }

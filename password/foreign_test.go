@@ -136,8 +136,8 @@ func TestForeignLimits(t *testing.T) {
 		{pbkdf2("pbkdf2-sha512", "1", 16, 65), "pbkdf2-sha512: key in bytes: 65 is not between 16 and 64"},
 		{pbkdf2("pbkdf2-sha512", "1", 16, 15), "pbkdf2-sha512: key in bytes: 15 is not between 16 and 64"},
 		{pbkdf2("pbkdf2-sha512", "1", 7, 64), "pbkdf2-sha512: salt in bytes: 7 is not between 8 and 64"},
-		{pbkdf2("pbkdf2-sha512", "0", 16, 64), "PBKDF2, but malformed or not of SHA-1, SHA-256 or SHA-512"},
-		{pbkdf2("pbkdf2-sha224", "1000", 16, 28), "PBKDF2, but malformed or not of SHA-1, SHA-256 or SHA-512"},
+		{pbkdf2("pbkdf2-sha512", "0", 16, 64), "PBKDF2, but malformed or not with SHA-1, SHA-256 or SHA-512"},
+		{pbkdf2("pbkdf2-sha224", "1000", 16, 28), "PBKDF2, but malformed or not with SHA-1, SHA-256 or SHA-512"},
 
 		{sha("5", "1000000", 43), ""},
 		{sha("6", "1000", 86), ""},

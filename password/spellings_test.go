@@ -76,25 +76,25 @@ func TestSpellingNormalizes(t *testing.T) {
 // are similar to one are refused with a reason.
 func TestSpellingLimits(t *testing.T) {
 	h := cheap(t)
-	const mediaWiki = "PBKDF2 of MediaWiki, but malformed or not of SHA-1, SHA-256 or SHA-512"
+	const mediaWiki = "PBKDF2 of MediaWiki, but malformed or not with SHA-1, SHA-256 or SHA-512"
 	hex64, b64 := strings.Repeat("0f", 32), strings.Repeat("A", 43)
 	for _, tt := range []struct{ stored, err string }{
 		{"$pbkdf2-sha256$i=2000000,l=32$AAAAAAAAAAAAAAAAAAAAAA$" + b64, ""},
 		{"$pbkdf2-sha256$i=2000001,l=32$AAAAAAAAAAAAAAAAAAAAAA$" + b64, "pbkdf2-sha256: iterations: 2000001 is not between 1 and 2000000"},
-		{"$pbkdf2-sha256$i=1000,l=31$AAAAAAAAAAAAAAAAAAAAAA$" + b64, "PBKDF2, but malformed or not of SHA-1, SHA-256 or SHA-512"},
-		{"$pbkdf2-sha256$1000$AAAAAAAAAAAAAAAAAAAAAA=$" + b64, "PBKDF2, but malformed or not of SHA-1, SHA-256 or SHA-512"},
+		{"$pbkdf2-sha256$i=1000,l=31$AAAAAAAAAAAAAAAAAAAAAA$" + b64, "PBKDF2, but malformed or not with SHA-1, SHA-256 or SHA-512"},
+		{"$pbkdf2-sha256$1000$AAAAAAAAAAAAAAAAAAAAAA=$" + b64, "PBKDF2, but malformed or not with SHA-1, SHA-256 or SHA-512"},
 		{"$pbkdf2-sha256$1000$AAAAAAAAAAAAAAAAAAAAAA==$" + b64 + "=", ""},
 		{"pbkdf2:sha256:2000001$saltsalt$" + hex64, "pbkdf2-sha256: iterations: 2000001 is not between 1 and 2000000"},
-		{"pbkdf2:sha256$saltsalt$" + hex64, "Werkzeug's PBKDF2, but malformed, without its iterations or not of SHA-1, SHA-256 or SHA-512"},
+		{"pbkdf2:sha256$saltsalt$" + hex64, "Werkzeug's PBKDF2, but malformed, without its iterations, or not with SHA-1, SHA-256 or SHA-512"},
 		{":pbkdf2:sha512:30000:63:AAAAAAAAAAAAAAAAAAAAAA==:" + b64 + "=", mediaWiki},
 		{":pbkdf2:sha512:30000:32:AAAAAAAAAAAAAAAAAAAAAA=:" + b64 + "=", mediaWiki},
-		{"$pbkdf2$f=SHA256,w=600000,l=31$AAAAAAAAAAAAAAAAAAAAAA$" + b64, "PBKDF2, but malformed or not of SHA-1, SHA-256 or SHA-512"},
+		{"$pbkdf2$f=SHA256,w=600000,l=31$AAAAAAAAAAAAAAAAAAAAAA$" + b64, "PBKDF2, but malformed or not with SHA-1, SHA-256 or SHA-512"},
 		{":pbkdf2:sha256:10000:128:AAAAAAAAAAAAAAAAAAAAAA==:" + b64 + "=", mediaWiki},
 		{":pbkdf2-legacyB:!sha512:30000:64!:AAAA!AAAA", "PBKDF2 of MediaWiki over one of its earlier hashes, which is not supported"},
 		{":B:6540e6ad:b02a3700be1eec9488a46b042a831646", "too weak: MD5, with a salt or without"},
 		{":A:b02a3700be1eec9488a46b042a831646", "too weak: MD5, with a salt or without"},
 		{"{PKCS5S2}AAAA", "PBKDF2 of Atlassian, but malformed"},
-		{"pbkdf2:md5:1000$saltsalt$" + hex64, "Werkzeug's PBKDF2, but malformed, without its iterations or not of SHA-1, SHA-256 or SHA-512"},
+		{"pbkdf2:md5:1000$saltsalt$" + hex64, "Werkzeug's PBKDF2, but malformed, without its iterations, or not with SHA-1, SHA-256 or SHA-512"},
 		{"scrypt:262144:8:1$saltsalt$" + hex64, ""},
 		{"scrypt:262144:9:1$saltsalt$" + hex64, "scrypt: memory in bytes: 301989888 is not between 0 and 268435456"},
 		{"scrypt:16385:8:1$saltsalt$" + hex64, "Werkzeug's scrypt, but malformed"},
@@ -113,7 +113,7 @@ func TestSpellingLimits(t *testing.T) {
 		{"{MD5}abcdef", "too weak: MD5, with a salt or without"},
 		{"PBKDF2$sha512$100000$AAAAAAAAAAAAAAAAAAAAAA==$AAAA", "PBKDF2 of mosquitto-go-auth, which does not say how to read its salt"},
 		{"{PBKDF2-SHA384}10000$AAAA$AAAA", "PBKDF2, but malformed, or of a scheme that is not supported"},
-		{`a:2:{s:4:"hash";s:64:"` + hex64 + `";s:4:"salt";s:2:"ab";}`, "XenForo's, but malformed, or too weak: of one round"},
+		{`a:2:{s:4:"hash";s:64:"` + hex64 + `";s:4:"salt";s:2:"ab";}`, "XenForo's, but malformed, or of one round, which is too weak"},
 		{strings.Repeat("0f", 16) + ":" + strings.Repeat("0f", 63), "unknown algorithm"},
 		{strings.Repeat("0f", 16) + ":" + strings.Repeat("aZ", 16), "too weak: 32 hexadecimal digits and a salt are MD5, as in Joomla before 3.2"},
 		{strings.Repeat("0f", 16) + ":", "unknown algorithm"},

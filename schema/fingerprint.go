@@ -125,8 +125,8 @@ const (
 // value. If they do not, 'userdb schema apply' adds those entries.
 func (t Type) ListsUnset() bool { return t.Orders != firstOrders }
 
-// WithCurrentForm returns t with the program's own version of the canonical form. It also returns
-// the version of the ordered indexes, unless that is the first one.
+// WithCurrentForm returns t with the program's own version of the canonical form and, if t has
+// ordered fields, with a version of their indexes: the current one, unless t has the first one.
 func (t Type) WithCurrentForm() Type {
 	t.Form = ""
 	t.Form = t.form()

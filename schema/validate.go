@@ -44,8 +44,8 @@ func (s Schema) problem() *problem {
 }
 
 // firstProblem checks the names and values in declared, in the order of names, and returns the
-// first problem. It also returns a problem if declared has more than limit members, which that
-// problem calls what.
+// first problem. Before that, it returns a problem if declared has more members than limit; what is
+// the word for them in its text.
 func firstProblem[V any](declared map[string]V, limit int, what string, problemOf func(string, V) *problem) *problem {
 	if len(declared) > limit {
 		return problemf("more than %d %s", limit, what)

@@ -124,7 +124,7 @@ func (d *document) validateValue(schema map[string]any, v any, at string) (wrong
 		no("%s, want %s", jsonType(v), kinds)
 	}
 	if all, ok := schema["enum"].([]any); ok && !slices.Contains(all, v) {
-		no("%v is none of %v", v, all)
+		no("%v is not one of %v", v, all)
 	}
 	switch v := v.(type) {
 	case string:

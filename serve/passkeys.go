@@ -57,7 +57,7 @@ func (WebAuthnJSON) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: &huma.Schema{}}
 }
 
-// A PasskeyAnswer is what a browser returned, together with the state of the challenge.
+// A PasskeyAnswer holds what a browser returned, and the state of the challenge.
 type PasskeyAnswer struct {
 	State  string       `json:"state" maxLength:"1024" doc:"from the response with the challenge"`
 	Answer WebAuthnJSON `json:"answer" doc:"the credential that the browser returned, as its toJSON makes it: at most 64 KiB"`

@@ -33,7 +33,7 @@ type call struct {
 	// valid ends, with the reason as its cause, when the key of a stream is no longer valid. It
 	// does not end with the request.
 	valid context.Context
-	// response is what the response takes of the quota for responses.
+	// response counts what the response takes of the quota for responses.
 	response *response
 }
 

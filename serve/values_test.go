@@ -132,7 +132,8 @@ func TestValues(t *testing.T) {
 	})
 }
 
-// TestInvalidValues checks what is wrong with values in a request, and that everything is listed.
+// TestInvalidValues checks how requests with invalid values are refused, and that the response
+// lists all problems.
 func TestInvalidValues(t *testing.T) {
 	eachValuesService(t, func(t *testing.T, c *client) {
 		path := c.create(ada)

@@ -317,9 +317,9 @@ func (t *Type) warn(ctx context.Context, what string, r store.Record, err error)
 	t.view.Config.Log.WarnContext(ctx, what, slog.String("prk", relativeKey(r.Key)), slog.Any("error", err))
 }
 
-// digest returns 128 bits of a keyed hash of text in hexadecimal. Origins, and identifiers that
-// nobody has, are counted and logged as digests, because visitors type passwords into the wrong
-// box. The caller must have called loadSecret.
+// digest returns 128 bits of a keyed hash of text in hexadecimal. Origins are counted by their
+// digests. So are identifiers that nobody has, which are also logged as digests, because visitors
+// type passwords into the wrong box. The caller must have called loadSecret.
 func (db *DB) digest(kind, text string) string {
 	mac := hmac.New(sha256.New, []byte(db.secret.Load().text))
 	mac.Write([]byte(kind + "\x00" + text))
@@ -359,8 +359,8 @@ func (db *DB) loadSecret(ctx context.Context) error {
 	return nil
 }
 
-// withRepairHint adds to an ErrCorrupt about a record of the store's own the command that repairs
-// it, because nobody can log in without the record.
+// withRepairHint returns err with the command that repairs the damaged record, if err is an
+// ErrCorrupt. Its callers read records of the store itself, without which nobody can log in.
 func withRepairHint(err error) error {
 	if errors.Is(err, ErrCorrupt) {
 		return fmt.Errorf("%w; 'userdb check --repair' repairs it", err)

@@ -232,8 +232,8 @@ func TestConcurrentRenewals(t *testing.T) {
 	})
 }
 
-// TestRenewalKeepsNewPassword sets a password during logins that replace the hash. The
-// new password must stay.
+// TestRenewalKeepsNewPassword sets a password during logins that replace the hash. The new password
+// must stay.
 func TestRenewalKeepsNewPassword(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for round := range 10 {
@@ -407,7 +407,7 @@ func TestOvertakenByARefusedWrite(t *testing.T) {
 }
 
 // TestOvertakenNewPassword changes the entry just before ChangePassword writes the new hash. The
-// password must not change if the old one would not log in any more.
+// password must not change if the old one would no longer log in.
 func TestOvertakenNewPassword(t *testing.T) {
 	for _, e := range concurrentChanges {
 		want := e.want
@@ -426,8 +426,8 @@ func TestOvertakenNewPassword(t *testing.T) {
 	}
 }
 
-// TestOvertakenLogin changes the entry while a login waits for a worker. The entry at the time
-// after the check of the password must decide the result of the login.
+// TestOvertakenLogin changes the entry while a login waits for a worker. The entry as it is after
+// the password was checked must decide the result of the login.
 func TestOvertakenLogin(t *testing.T) {
 	for _, tt := range slices.Concat(concurrentChanges, externalChanges, nameChanges) {
 		t.Run(tt.name, func(t *testing.T) {

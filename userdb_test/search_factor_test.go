@@ -119,7 +119,7 @@ type factorExecution struct {
 	running   map[int]string // the operation of each actor
 	own       map[int]string // the ticket that each actor was given last
 	read      map[int]string // the rev of the entry that each actor starts a session with
-	began     map[int]int    // the step at which that operation began
+	began     map[int]int    // the step at which the running operation of each actor began
 	history   []factorState  // by step
 	born      map[string]int // the step after which a session or ticket was first seen
 	ended     map[string]string

@@ -12,8 +12,8 @@ import (
 )
 
 // A Browser visits the pages of a site in a test. It keeps cookies, follows redirects, and fills in
-// forms as a visitor does, with their hidden inputs. It runs no scripts. Each Browser is another
-// visitor. It is not safe for concurrent use.
+// forms as a visitor does, with their hidden inputs. It runs no scripts. Each Browser is a visitor
+// of its own. It is not safe for concurrent use.
 type Browser struct {
 	// Header holds headers to add to each request, such as Accept-Language.
 	Header http.Header
@@ -22,7 +22,7 @@ type Browser struct {
 
 	Status int    // of the page
 	Path   string // of the page, with its query
-	Body   string // of the page, or of the last answer to Do
+	Body   string // of the page
 
 	t    TB
 	site http.Handler
@@ -52,8 +52,9 @@ func (b *Browser) Open(path string) *Browser {
 }
 
 // Send fills in a form of the page and sends it. If button is not "", the form is the first one
-// that has a button with this text; otherwise it is the first one that has all inputs. fields holds
-// names of inputs, each followed by a value; a name that is given twice is sent twice. Other inputs
+// that has a button with this text and the inputs in fields; otherwise it is the first one that has
+// these inputs. fields holds names of inputs, each followed by a value; a name that is given twice
+// is sent twice. Other inputs
 // are sent as the page has them. If there is no such form, Send ends the test.
 func (b *Browser) Send(button string, fields ...string) *Browser {
 	b.t.Helper()

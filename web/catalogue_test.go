@@ -67,6 +67,16 @@ func TestCatalogues(t *testing.T) {
 	}
 }
 
+// TestFrenchSpaces checks that a space beside a French punctuation mark does not break the line.
+func TestFrenchSpaces(t *testing.T) {
+	breaking := regexp.MustCompile(` [:;?!»]|« `)
+	for key, text := range web.Catalogues["fr"] {
+		if breaking.MatchString(text) {
+			t.Errorf("%q: %q has a space that may break", key, text)
+		}
+	}
+}
+
 // TestKindsOfMails checks that there are a subject and a text for each kind of mail.
 func TestKindsOfMails(t *testing.T) {
 	for _, kind := range []web.MailKind{

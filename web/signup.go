@@ -19,7 +19,8 @@ const (
 	maxProofs = 3  // mails to the address of one account
 )
 
-// signUpAtOnce creates an account whose address nobody has verified, and mails a link that does.
+// signUpAtOnce creates an account whose address nobody has verified, and mails a link that verifies
+// it.
 func (f *Flows) signUpAtOnce(w http.ResponseWriter, r *http.Request) (string, error) {
 	r = withChoice(r)
 	if err := (Limit{Auth: f.Auth, Name: "sign-ups", Max: maxAtOnce}).allowOrigin(r); err != nil {
@@ -57,7 +58,7 @@ func (f *Flows) mailProof(r *http.Request, places *place, e userdb.Entry) error 
 	return err
 }
 
-// mailProofAgain does that for a visitor who is signed in and asks for the mail again.
+// mailProofAgain mails the link again if a visitor who is signed in asks for that.
 func (f *Flows) mailProofAgain(r *http.Request, places *place) (string, error) {
 	if err := (Limit{Auth: f.Auth, Name: "proofs", Max: maxProofs}).Allow(r); err != nil {
 		return "", err
@@ -66,7 +67,7 @@ func (f *Flows) mailProofAgain(r *http.Request, places *place) (string, error) {
 	return f.sent(e.Text(f.Address)), f.mailProof(r, places, e)
 }
 
-// A Proving is what the page prove is about.
+// A Proving holds what the page "prove" shows.
 type Proving struct {
 	Token userdb.Token
 	// Here says that the visitor is signed in to the account. Others choose a new password, since

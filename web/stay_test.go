@@ -62,7 +62,7 @@ func TestStaySignedIn(t *testing.T) {
 		t.Errorf("the page does not ask whether to stay signed in:\n%s", page)
 	}
 	if _, _, page := s.send(s.client(), "/signin", "identifier", "ann", "password", "wrong horse battery", "stay", "1"); !strings.Contains(page, "checked") {
-		t.Errorf("after a wrong password the box is not ticked any more:\n%s", page)
+		t.Errorf("after a wrong password the box is no longer ticked:\n%s", page)
 	}
 	for _, tt := range []struct {
 		stay   []string

@@ -88,7 +88,8 @@ func (d *side) close() {
 	}
 }
 
-// fresh counts the accounts that were created.
+// fresh is the number that the last operation took. Creates and updates write it, so that each of
+// them writes something new.
 var fresh atomic.Int64
 
 // work runs one operation after another until end.

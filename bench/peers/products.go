@@ -10,7 +10,7 @@ type call struct {
 	key     string // the API key of userdb, or the token of a superuser of PocketBase
 }
 
-// A session is what a visitor got by signing in.
+// A session holds what a visitor got by signing in.
 type session struct {
 	secret  string
 	account int

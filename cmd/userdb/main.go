@@ -39,7 +39,7 @@ type stdio struct {
 	out, err io.Writer
 	term     terminal // nil if standard input is not a terminal
 	width    int      // characters in a line of out; 0 if it is not a terminal
-	// sleep waits until another time or the end of the context. If nil, no command waits.
+	// sleep waits for a duration, or until the context ends. If nil, no command waits.
 	sleep func(context.Context, time.Duration) error
 }
 
@@ -47,7 +47,7 @@ func standard() stdio {
 	return stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr, term: findTerminal(), width: terminalWidth(os.Stdout), sleep: sleep}
 }
 
-// sleep waits, but not longer than until ctx ends.
+// sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -265,8 +265,8 @@ func (s *session) storeURL() (string, error) {
 	return "file:" + path, nil
 }
 
-// syntaxReason returns why a record key or the name of a namespace cannot be parsed, without the Go
-// function that says so.
+// syntaxReason returns why a record key or the name of a namespace cannot be parsed, without naming
+// the Go function that parses it.
 func syntaxReason(err error) string {
 	if bad, is := errors.AsType[*recordkey.SyntaxError](err); is {
 		return bad.Reason

@@ -117,8 +117,8 @@ func TestFullStoreAtStart(t *testing.T) {
 	}
 }
 
-// TestLostFactorsBesideDamage checks that entries that cannot be read do not keep factor
-// remove-lost and factor rotate-keys from those of operators, and that both fail at the end.
+// TestLostFactorsBesideDamage checks that factor remove-lost and factor rotate-keys handle the
+// factors of operators even if other entries cannot be read, and that both fail at the end.
 func TestLostFactorsBesideDamage(t *testing.T) {
 	server := redistest.Start(t)
 	store := server.URL()
@@ -158,7 +158,7 @@ func TestLostFactorsBesideDamage(t *testing.T) {
 func TestWarnsWithoutKeys(t *testing.T) {
 	store := redistest.Start(t).URL()
 	const warning = "without --key-file none of them can sign in here"
-	// It fails after the store was looked at.
+	// The service reads the store, and then fails because of --metrics.
 	serve := []string{"serve", "--listen", "127.0.0.1:0", "--metrics", "x"}
 	if got := wantExit(t, store, "", 2, serve...); strings.Contains(got, warning) {
 		t.Errorf("if operators need no second factor, the service prints %q", got)
@@ -182,7 +182,7 @@ func TestOperatorCommands(t *testing.T) {
 	store := server.URL()
 	wantExit(t, store, secretText, 0, "operator", "add", "root", "--password-stdin")
 	if got := wantExit(t, store, secretText, 4, "operator", "add", "ＲＯＯＴ", "--password-stdin"); !strings.Contains(got, "an operator of that name exists") {
-		t.Errorf("adding the same name in other letters prints %q, want that the name exists", got)
+		t.Errorf("adding the same name in other letters prints %q, want a message that the name exists", got)
 	}
 	wantExit(t, store, "short\n", 2, "operator", "add", "Paul", "--password-stdin")
 	wantExit(t, store, secretText, 2, "operator", "add", "a@b", "--password-stdin")

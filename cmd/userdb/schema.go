@@ -206,9 +206,9 @@ func dropNamespaceCommand(s *session) *cobra.Command {
 		Short: "Remove all records of a namespace",
 		Long: `Remove all records of a namespace, and of those inside it. API keys, jobs, links and groups of
 directories that belong to them are removed as well, and their operators disabled. If the store ever
-had keys or operators, it waits for 55 seconds in between, until no process acts for them any more,
-even if they were removed before. Without --yes it only says how many there are. Nothing else outside
-the namespace is touched. Prints how many were removed, or exits 3 if there are none.`,
+had keys or operators, even removed ones, it waits for 55 seconds in between, until all processes
+have finished their work for them. Without --yes it only says how many there are. Nothing else
+outside the namespace is touched. Prints how many were removed, or exits 3 if there are none.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace drop acme --yes`,
 		RunE: s.readingIf(s.withoutYes, s.run(func(ctx context.Context, words []string) error {
@@ -245,9 +245,9 @@ the namespace is touched. Prints how many were removed, or exits 3 if there are 
 }
 
 // removeOwned removes what the service keeps for a namespace. If the store was ever served, it then
-// waits until no process acts for a removed key, operator or job any more, and removes what such
-// processes wrote meanwhile. It waits even if it found nothing, because keys may have been revoked
-// a moment ago.
+// waits until all processes have finished their work for removed keys, operators and jobs, and
+// removes what they wrote meanwhile. It waits even if it found nothing, because keys may have been
+// revoked a moment ago.
 func (s *session) removeOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) (all []admin.Owned, err error) {
 	wait, err := admin.EverServed(ctx, db)
 	for err == nil {
@@ -257,7 +257,7 @@ func (s *session) removeOwned(ctx context.Context, db *userdb.DB, ns recordkey.N
 		if err != nil || !wait && !slices.ContainsFunc(found, mayAct) || s.std.sleep == nil {
 			break
 		}
-		fmt.Fprintf(s.std.err, "userdb: waiting %s, until no process acts for removed API keys, operators and jobs any more\n", admin.RevocationTime)
+		fmt.Fprintf(s.std.err, "userdb: waiting %s until all processes have finished their work for removed API keys, operators and jobs\n", admin.RevocationTime)
 		err = s.std.sleep(ctx, admin.RevocationTime)
 		wait = false
 	}

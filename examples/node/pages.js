@@ -85,7 +85,7 @@ ${form('/factors/confirm', { ...state, message: '' }, [
 export const codes = (all) => page('Your recovery codes', html`
 <p>Print this page, or write the codes down. Each of them works once in place of your app or passkey, and they are not shown again.</p>
 <ol>${all.map((code) => html`<li><code>${code}</code></li>`)}</ol>
-<p><a href="/security">I have kept them</a></p>`)
+<p><a href="/security">I have saved them</a></p>`)
 
 export const forgot = (state) => page('Forgotten', form('/forgot', state, field('identifier', 'Name or e-mail', 'text', 'username', state), 'Send me a link'))
 

@@ -122,7 +122,7 @@ func (t *Type) DeleteFree(old store.Record, now time.Time) store.Change {
 	released := c.Release
 	c.Release = nil
 	for _, srk := range released {
-		t.keepHold(&c, old, srk)
+		t.releaseUnlessHeld(&c, old, srk)
 	}
 	return c
 }

@@ -20,7 +20,7 @@ func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 	}
 	for _, srk := range released {
 		if !t.holds(*c, old, srk, released) {
-			t.keepHold(c, old, srk)
+			t.releaseUnlessHeld(c, old, srk)
 			continue
 		}
 		h := store.Held{Field: srk.Field(), Canonical: srk.Value(), Until: now.Add(time.Duration(t.Schema.Fields[srk.Field()].Hold))}
@@ -39,10 +39,10 @@ func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 	})
 }
 
-// keepHold releases a value, unless c is a delete and old has a hold of the value: an earlier entry
-// at the same UID gave the value up, and this one took it back. The tombstone then holds it until
-// that hold ends.
-func (t *Type) keepHold(c *store.Change, old store.Record, srk recordkey.Key) {
+// releaseUnlessHeld releases a value, unless c is a delete and old has a hold of the value: an
+// earlier entry at the same UID gave the value up, and this one took it back. The tombstone then
+// holds it until that hold ends.
+func (t *Type) releaseUnlessHeld(c *store.Change, old store.Record, srk recordkey.Key) {
 	if c.Delete {
 		for _, h := range store.HeldIn(old.Fields) {
 			if h.Field == srk.Field() && h.Canonical == srk.Value() {

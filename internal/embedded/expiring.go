@@ -79,10 +79,10 @@ func classOf(key string) int {
 // escaped, then a colon and the name of the request.
 const requestPrefix = "{~~userdb/once/name"
 
-// requestOf returns the key of the requestToken of the request with a name. The record at key, if
-// it is a reservation, reserves a UID for that request.
-func requestOf(key, name string) string {
-	ns := namespaceOf(key)
+// requestOf returns the key of the requestToken of a request of CreateOnce. reservation is the key
+// of the record that reserves a UID for the request.
+func requestOf(reservation, name string) string {
+	ns := namespaceOf(reservation)
 	ns = recordkey.Escape(ns[max(0, len(ns)-1000):])
 	return "~~userdb/~/token/" + requestPrefix + ns + ":" + recordkey.Escape(name) + "}"
 }
@@ -116,7 +116,7 @@ func namespaceOf(key string) string {
 	return strings.TrimSuffix(key, "~/"+own)
 }
 
-// ownerOf returns the key of the entry whose tokens or history are at key, which contains it in
+// ownerOf returns the key of the entry whose tokens or history are at key. It is the part of key in
 // braces.
 func ownerOf(key string) string {
 	_, owner, _ := strings.Cut(key, "{")

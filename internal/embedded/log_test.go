@@ -184,7 +184,7 @@ func TestTornWrite(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copy(after, before[:pageSize]) // the slot was not written any more
+	copy(after, before[:pageSize]) // as if the slot had not been updated
 	for at := len(before); at <= len(after); at++ {
 		for name, torn := range map[string][]byte{"short": after[:at], "zeros": append(bytes.Clone(after[:at]), make([]byte, len(after)-at)...)} {
 			if err := os.WriteFile(path, torn, 0o600); err != nil {
@@ -220,7 +220,7 @@ func TestSettled(t *testing.T) {
 	do(t, s.Client(), "SET b v")
 	closeStore(t, s)
 	after, err2 := os.ReadFile(path)
-	copy(after, before[:pageSize]) // the slot was not written any more
+	copy(after, before[:pageSize]) // as if the slot had not been updated
 	if err := errors.Join(err1, err2, os.WriteFile(path, after, 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestTornSlot checks that a slot that a crash interrupted does no harm.
+// TestTornSlot checks that a slot does no harm if a crash interrupted the write to it.
 func TestTornSlot(t *testing.T) {
 	whole, want := closedFile(t)
 	for _, at := range slotAt {
@@ -353,7 +353,8 @@ func FuzzApply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, changes []byte) { _ = newData().apply(changes) })
 }
 
-// TestSizesAreChecked checks that memory is not allocated for a size only because the file says it.
+// TestSizesAreChecked checks that memory is not allocated for a size only because the file states
+// it.
 func TestSizesAreChecked(t *testing.T) {
 	h := make([]byte, frameHead)
 	copy(h, frameMagic+"01234567")

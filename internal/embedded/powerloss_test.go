@@ -112,9 +112,9 @@ func (d *diskState) lose() map[string][]byte {
 	return left
 }
 
-// A lossDisk is the disk of one process, which ends after some steps: it is killed, so that what it
-// wrote stays in memory, or the power fails. A sync that fails loses what was written, as it does
-// on Linux.
+// A lossDisk is the disk of one process, which ends after some steps: it is killed, and the system
+// keeps what it wrote, or the power fails. A sync that fails loses what was written, as it does on
+// Linux.
 type lossDisk struct {
 	osDisk
 	*diskState
@@ -132,7 +132,8 @@ type lossDisk struct {
 
 var errEnded = errors.New("the process has ended")
 
-// begin counts a step. It returns an error if a process that was killed would not do it.
+// begin counts a step and locks mu, which the caller unlocks. It returns an error, and leaves mu
+// unlocked, if the process has been killed.
 func (d *lossDisk) begin() error {
 	d.mu.Lock()
 	if d.steps--; d.steps == 0 {

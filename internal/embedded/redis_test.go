@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// someWord draws short texts, so that keys, members and values meet often.
+// Generators of short texts, so that commands often use the same keys, members and values.
 var (
 	someKey    = rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
 	someMember = rapid.SampledFrom([]string{"", "m", "mm", "n", "\xff", "5", "-3", "x y"})

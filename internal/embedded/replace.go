@@ -86,7 +86,7 @@ func (s *Store) replaceWith(l *logFile) error {
 		return err
 	}
 	if s.log != nil {
-		_ = s.log.file.Close() // everything in it was synced, and it has no name any more
+		_ = s.log.file.Close() // everything in it was synced, and it no longer has a name
 	}
 	s.log, s.renamed = l, true
 	return nil

@@ -250,7 +250,7 @@ func (e *engine) last() *batch {
 	return e.writing
 }
 
-// finish makes all changes of a closed engine durable, and returns when no write runs any more.
+// finish makes all changes of a closed engine durable, and returns when no write is running.
 func (e *engine) finish() (err error) {
 	for {
 		e.mu.Lock()

@@ -6,6 +6,6 @@
 // server program is found, or fail it if USERDB_REQUIRE_REDIS=1. The variable USERDB_REDIS_SERVER
 // names the program; without it, the program is redis-server or valkey-server.
 //
-// Methods report failures to the test that they were made for, so call them on its goroutine unless
-// their comment says otherwise.
+// A server, cluster or proxy reports failures to the test that started it, so call its methods on
+// the goroutine of that test unless their comments say otherwise.
 package redistest

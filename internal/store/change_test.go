@@ -104,7 +104,7 @@ func TestApplyEach(t *testing.T) {
 	})
 }
 
-// TestCheckFields checks that no change sets and unsets the same field.
+// TestCheckFields checks that CheckFields refuses a change that sets and unsets the same field.
 func TestCheckFields(t *testing.T) {
 	set := []Facet{{Field: "a", Wire: "1"}, {Field: "b", Wire: ""}}
 	for _, tt := range []struct {

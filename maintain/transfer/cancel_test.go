@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A cancelingHashing calls cancel at the first comparison of a password, and then reports busy
-// processors.
+// A cancelingHashing calls cancel at the first comparison of a password, and returns a
+// *userdb.BusyError from it.
 type cancelingHashing struct {
 	view.Hashing
 	cancel   func()
@@ -93,7 +93,7 @@ func (h *stallHook) stall(ctx context.Context, cmds ...redis.Cmder) error {
 	}
 	h.stalled.Store(true)
 	h.cancel()
-	defer h.release() // only some scripts wait
+	defer h.release() // when one script stops waiting, so do the others
 	select {
 	case <-ctx.Done():
 		for _, cmd := range cmds {
@@ -107,8 +107,8 @@ func (h *stallHook) stall(ctx context.Context, cmds ...redis.Cmder) error {
 	return nil
 }
 
-// TestImportEndsAlthoughStoreStalls checks that a canceled import waits only for a limited time
-// until the store has completed the started writes.
+// TestImportEndsAlthoughStoreStalls checks that a canceled import waits only a limited time for the
+// store to complete the writes that the import has started.
 func TestImportEndsAlthoughStoreStalls(t *testing.T) {
 	defer transfer.SetFinishTimeout(50 * time.Millisecond)()
 	eachEngine(t, func(t *testing.T, s *site) {

@@ -124,8 +124,8 @@ func (im *importer) prepare(ctx context.Context, b *batch) {
 	slices.SortStableFunc(b.toWrite, func(l, m *line) int { return strings.Compare(l.t.Name, m.t.Name) })
 }
 
-// newHashGroup returns a group of jobs for passwords, as many at a time as keep each processor
-// busy.
+// newHashGroup returns a group for hashing passwords that runs enough jobs at a time to keep all
+// processors busy.
 func newHashGroup() *errgroup.Group {
 	var g errgroup.Group
 	g.SetLimit(runtime.GOMAXPROCS(0) + 1)
@@ -133,7 +133,7 @@ func newHashGroup() *errgroup.Group {
 }
 
 // hash hashes the clear password of a line. A dry run only checks whether the password would be
-// refused. An error ends the import; other errors are those of the line.
+// refused. hash returns errors that end the import, and stores all others in the line.
 func (im *importer) hash(ctx context.Context, l *line) error {
 	own := append(l.t.Identifiers(l.draft.Fields()), l.draft.UID)
 	hash := ""
@@ -164,8 +164,8 @@ func (im *importer) checkPassword(ctx context.Context, l *line, own []string) er
 	return whenFree(ctx, func() error { return im.Config.Hashing.Check(ctx, l.t, l.clearPassword, own) })
 }
 
-// An import waits while other imports take all places for imports in the queue for passwords. After
-// maxBusy it ends, so that it can be resumed.
+// An import waits while other imports fill their queue for hashing passwords. After maxBusy it
+// ends, and can be resumed.
 const (
 	maxBusy     = 10 * time.Minute
 	minBusyWait = 100 * time.Millisecond

@@ -272,7 +272,7 @@ func parseFirebase(s *productUsers, a account, r *reading) error {
 	switch {
 	case hash == "":
 	case strings.HasPrefix(hash, "fakeHash:"):
-		r.hashErr = errors.New("its password is one of the emulator, which does not hash them")
+		r.hashErr = errors.New("its password comes from the emulator, which does not hash passwords")
 	case s.firebase.SignerKey == "":
 		r.hashErr = errors.New("its password can be verified only with the parameters of the project")
 	case salt == "":

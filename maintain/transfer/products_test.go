@@ -201,7 +201,7 @@ func TestImportProductAccounts(t *testing.T) {
 		{"firebase", `{"user_id":"1"}`, "not an account of this product: it has no localId"},
 		{"firebase", `{"localId":"1","createdAt":"99999999999999999"}`, "invalid value: added: cannot be read as date: a number that is neither seconds nor milliseconds since 1970, or is before 1990"},
 		{"firebase", `{"localId":"1","passwordHash":"AAAA"}`, "its password has no salt"},
-		{"firebase", `{"localId":"1","passwordHash":"fakeHash:salt=fakeSaltx:password=y","salt":"fakeSaltx"}`, "its password is one of the emulator, which does not hash them"},
+		{"firebase", `{"localId":"1","passwordHash":"fakeHash:salt=fakeSaltx:password=y","salt":"fakeSaltx"}`, "its password comes from the emulator, which does not hash passwords"},
 		{"keycloak", `{"id":"1","username":"ann","enabled":"false"}`, "1"},
 		{"keycloak", `{"id":"1","username":"ann","enabled":0}`, "1"},
 		{"keycloak", `{"id":"1","username":"ann","enabled":2}`, "enabled is neither true nor false"},

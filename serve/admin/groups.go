@@ -19,8 +19,8 @@ const (
 
 const groupType = "group"
 
-// groupSpaces contains a namespace for each namespace with groups, which is named ofPrefix and its
-// path.
+// groupSpaces contains a namespace for the groups of each namespace. Its name is ofPrefix and the
+// path of the namespace to which the groups belong.
 var groupSpaces, _ = view.Reserved.Sub("groups")
 
 const ofPrefix = "of "

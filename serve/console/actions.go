@@ -38,7 +38,7 @@ var doneMessages = map[string]string{
 	"no-passkey":   "The passkey has been removed.",
 	"factors":      "The second step has been changed. All sessions of the account have ended. Tell the owner, but not in the way in which they asked you.",
 	"tags":         "The tags have been changed.",
-	"key":          "The key has been revoked. Within five seconds no process accepts it any more. Sessions and links that were made with it stay valid.",
+	"key":          "The key has been revoked. After at most five seconds, no process accepts it. Sessions and links that were made with it stay valid.",
 }
 
 // A subject holds the account that an action concerns, and its page.

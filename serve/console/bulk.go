@@ -28,7 +28,7 @@ type bulkQuestion struct {
 	Inputs                     []input
 }
 
-// A bulkWork is what to do to several accounts of a type.
+// A bulkWork describes what to do with several accounts of a type.
 type bulkWork struct {
 	do, tag string
 	uids    []string

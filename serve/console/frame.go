@@ -27,34 +27,35 @@ var places = []place{
 	{"/console/status", "Status", "Settings"},
 }
 
-// locate sets what the frame says about where the page is. A page that is not in the rail and not
-// that of an account sets Place itself.
+// locate sets Trail, the breadcrumbs above the page, and Place, the link in the rail that is
+// marked. A page that the rail does not link to sets Place itself beforehand, unless it is about an
+// account.
 func (p *page) locate() {
 	if p.Place == "" {
 		p.Place = p.Path
 	}
-	for _, one := range places {
-		if p.Place != one.path {
+	for _, place := range places {
+		if p.Place != place.path {
 			continue
 		}
-		p.Trail = []crumb{{Text: one.group}}
-		if p.Path != one.path || p.Title == "" {
-			p.Trail = append(p.Trail, crumb{one.text, one.path})
+		p.Trail = []crumb{{Text: place.group}}
+		if p.Path != place.path || p.Title == "" {
+			p.Trail = append(p.Trail, crumb{place.text, place.path})
 		}
 	}
 	for _, name := range p.Types {
-		list, of := "/console/types/"+name, typePath(name)
+		list, escaped := "/console/types/"+name, typePath(name)
 		switch {
 		case p.Place == list && p.Path == list:
-			p.Trail, p.Path = []crumb{{Text: "Accounts"}}, of
+			p.Trail, p.Path = []crumb{{Text: "Accounts"}}, escaped
 		case p.Place != list && !strings.HasPrefix(p.Place, list+"/"):
 			continue
 		case len(p.Types) > 1:
-			p.Trail = []crumb{{Text: "Accounts"}, {name, of}}
+			p.Trail = []crumb{{Text: "Accounts"}, {name, escaped}}
 		default:
-			p.Trail = []crumb{{"Accounts", of}}
+			p.Trail = []crumb{{"Accounts", escaped}}
 		}
-		p.Place = of
+		p.Place = escaped
 	}
 	p.Trail = append(p.Trail, p.Above...)
 	if len(p.Trail) == 0 && p.Path != "/console" {

@@ -27,7 +27,7 @@ type operatorRow struct {
 	Disabled, TwoSteps bool
 }
 
-// listOperators shows the operators whom the operator who asks may see.
+// listOperators shows the operators that the signed-in operator may see.
 func (c *Console) listOperators(w http.ResponseWriter, r *http.Request) {
 	var p operatorsPage
 	read := 0

@@ -129,7 +129,7 @@ type event struct {
 	Count       int    // how many events that differ only in their time this one stands for
 }
 
-// Times says how often an event happened, or is "" if once.
+// Times returns how often an event happened, or "" if it happened once.
 func (e event) Times() string {
 	if e.Count < 2 {
 		return ""
@@ -216,7 +216,7 @@ func actionText(e userdb.HistoryEvent) string {
 	return operatorActionText(e)
 }
 
-// throughKey names the API key by which a visitor signed in, if it was by one.
+// throughKey names the API key with which a visitor signed in, if any.
 func throughKey(e userdb.HistoryEvent) string {
 	name, ok := strings.CutPrefix(e.Actor, "key:")
 	if !ok {

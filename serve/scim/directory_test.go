@@ -79,8 +79,8 @@ func (d directory) wantError(status int, scimType, method, path, body string) {
 	}
 }
 
-// users creates users with these UIDs.
-func (d directory) users(uids ...string) {
+// createUsers creates users with these UIDs.
+func (d directory) createUsers(uids ...string) {
 	d.t.Helper()
 	for _, uid := range uids {
 		if _, err := d.Type(d.t, UserType).Create(d.Ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("email", uid+"@x.org")}); err != nil {

@@ -41,7 +41,7 @@ func TestMembersWithoutUsers(t *testing.T) {
 		for i := range 12 {
 			uids = append(uids, fmt.Sprintf("u%02d", i))
 		}
-		d.users(uids...)
+		d.createUsers(uids...)
 		n := &reads{}
 		s.AddHook(n)
 		for _, name := range []string{"Cooks", "Heads"} {

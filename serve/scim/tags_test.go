@@ -69,7 +69,7 @@ func TestInterruptedRename(t *testing.T) {
 		crash.left.Store(1 << 40)
 		d := newDirectory(t, s, headTags(maxRounds))
 		s.AddHook(crash)
-		d.users("a", "b", "c", "m")
+		d.createUsers("a", "b", "c", "m")
 		for n := range maxRounds {
 			name, tag := fmt.Sprintf("Heads %d", n), fmt.Sprintf("head%d", n)
 			old := d.createGroup(name, "a", "b", "c")
@@ -147,7 +147,7 @@ func TestRenamesAtOnce(t *testing.T) {
 		s = s.Under(t, schema.User())
 		const maxRounds = 200
 		d := newDirectory(t, s, headTags(maxRounds))
-		d.users("a", "b", "c", "m", "n")
+		d.createUsers("a", "b", "c", "m", "n")
 		h := &interruption{}
 		h.left.Store(1 << 40)
 		s.AddHook(h)
@@ -218,7 +218,7 @@ func TestTagsChangeGroups(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, schema.User())
 		d := newDirectory(t, s, map[string]string{"X": "x", "Y": "y"})
-		d.users("a", "b", "c")
+		d.createUsers("a", "b", "c")
 		x, y, z := d.createGroup("X", "a"), d.createGroup("Y", "b"), d.createGroup("Z", "c")
 		for _, tags := range []map[string]string{{"X": "y", "Y": "x"}, {"Z": "x", "X": "z"}, {"X": "x", "Y": "y", "Z": "z"}, {}} {
 			d = newDirectory(t, s, tags)
@@ -244,7 +244,7 @@ func TestTagsOfFullUser(t *testing.T) {
 		limited.Types[UserType].Tertiary[tagsName] = tags
 		s = s.Under(t, limited)
 		d := newDirectory(t, s, nil)
-		d.users("a", "b")
+		d.createUsers("a", "b")
 		group := d.createGroup("X", "a", "b")
 		for _, uid := range []string{"a", "b"} {
 			if _, err := d.Type(t, UserType).Tags(hints.UID(uid)).Add(d.Ctx, "1", "2"); err != nil {
@@ -279,7 +279,7 @@ func TestLockOfTag(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, schema.User())
 		d := newDirectory(t, s, map[string]string{"Heads": "head"})
-		d.users("a")
+		d.createUsers("a")
 		r, err := d.h.collection(d.Ctx, d.DB, d.NS.Path(), UserType)
 		if err != nil {
 			t.Fatal(err)

@@ -219,7 +219,8 @@ func listUsers(c *call) (answer, error) {
 	return c.list(urnUser, c.users, s, c.findUsers, c.userResource)
 }
 
-// findUsers returns the users that match all terms. It looks up the candidates with the first term.
+// findUsers returns the users that match all terms. It looks up candidates with the first term that
+// has an index.
 func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
 	first := all[slices.IndexFunc(all, term.hasIndex)]
 	field, v := c.fields[first.attribute], schema.Text(first.value)

@@ -28,7 +28,7 @@ type provider struct {
 	grants map[string]grant // by code
 }
 
-// A grant is what a code stands for.
+// A grant holds what a code stands for.
 type grant struct{ sub, nonce, challenge string }
 
 func newProvider(t *testing.T) *provider {
@@ -165,7 +165,7 @@ func (b *browser) testLinkedAccounts(p *provider) {
 	b.onPage("Your account", "ann")
 
 	b.visit("/account/security")
-	b.onPage("Security", "Example ID", "and then your second step")
+	b.onPage("Security", "Example ID", "followed by your second step")
 	press(`form[action="/account/links"] button`)
 	b.onPage("Security", "The link has been removed.")
 	b.signOut()

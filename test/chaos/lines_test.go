@@ -26,8 +26,8 @@ func (o op) lineBounds() (least, most int) {
 		// A login changes nothing. If its event cannot be added to the feed, it is only logged.
 		return 0, 1
 	case "begin", "endall":
-		// The feed lacks events of sessions that a process could not add before it died, or for a
-		// minute.
+		// The feed lacks an event of a session if the process died before it could add the event,
+		// or if it could not add the event for a minute.
 		return 0, o.mostLines()
 	}
 	if o.Answer.What == "ok" && !slices.Contains([]string{"update", "disable", "enable", "end", "endid"}, o.Ask.Verb) {
@@ -127,8 +127,8 @@ const (
 	historyKept  = 30
 )
 
-// withoutDropped removes from the events those that a full history may have dropped. It keeps the
-// newest kept events.
+// withoutDropped removes from the events those that a full history may have dropped. The newest
+// events stay; kept is their number.
 func withoutDropped(events, history []eventLine, kept int) []eventLine {
 	kept = min(kept, len(events))
 	left := slices.Clone(events[len(events)-kept:])

@@ -58,7 +58,7 @@ type op struct {
 
 type jsonMap = map[string]any
 
-// A grant is what a code stands for.
+// A grant holds what a code stands for.
 type grant struct {
 	sub, email, nonce, challenge, redirect string
 }

@@ -311,7 +311,7 @@ func (x *explorer) options(m state) []choice {
 	return os
 }
 
-// mix spreads a number over all bits.
+// mix adds a number to a hash.
 func mix(h, x uint64) uint64 {
 	h = (h ^ x) * 0xbf58476d1ce4e5b9
 	h = (h ^ h>>29) * 0x94d049bb133111eb
@@ -359,7 +359,7 @@ func (x *explorer) checkInvariants(m state) string {
 	}
 	sum := m.records()
 	if x.judged[sum] && !x.scenario.history || m.undone {
-		return "" // an acknowledged write is lost: only readers can still be right
+		return "" // if an acknowledged write was lost, only answers to lookups are checked
 	}
 	for i, r := range m.actors {
 		for j := range maxVerbs {

@@ -39,7 +39,7 @@ type situation struct {
 	refuse int             // which writes are refused, as in world.refuse
 }
 
-// An effect is what a command does in a situation.
+// An effect describes what a command does in a situation.
 type effect struct {
 	reply     uint32          // the number of the reply
 	cells     [maxKeys]uint32 // the records at its keys afterwards

@@ -199,13 +199,13 @@ end
 -- note_of writes the lines of a change to the record. If the server refuses that, it lets them wait
 -- in the entry. It returns an error if the server refuses both, and whether ~note stays.
 local function note_of(entry, how, waiting)
-  local refused, goes = note(how, waiting)
+  local refused, remove_note = note(how, waiting)
   if refused and not feed then
     local reply = redis.pcall('HSET', entry, '~note', waiting_with(waiting))
     if type(reply) ~= 'table' then return nil, true end
   end
-  if goes then redis.call('HDEL', entry, '~note') end
-  return refused, waiting and not goes
+  if remove_note then redis.call('HDEL', entry, '~note') end
+  return refused, waiting and not remove_note
 end
 
 -- note_beside writes the lines of a change to records beside a live entry, which does not change

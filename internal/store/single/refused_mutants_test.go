@@ -21,7 +21,7 @@ var refusedMutants = []struct{ name, old, new string }{
 	{"an import does not notice that an SRK is refused", "if type(reply) == 'table' and reply.err then return redis.error_reply(reply.err) end\nreturn 1", "return 1"},
 	{"what an import holds has no end", "if not live then end_tombstone(KEYS[1], ARGV[3]) end", ""},
 	{"a create does not see that the UID is retired", "  if head[8] then return {'retired', past} end\n", ""},
-	{"a claim does not see held values", "      if q[5] and until_then(q[5]) > 0 then return {'held', n} end\n", ""},
+	{"a claim does not see held values", "      if q[5] and ms_until(q[5]) > 0 then return {'held', n} end\n", ""},
 	{"a claim does not see further values", "== value or q[4]) then return {'duplicate', n} end", "== value) then return {'duplicate', n} end"},
 	{"a new entry inherits what a delete left", "if verb == 'create' and head[1] then strip(entry) end", ""},
 	{"a new entry keeps the time to live of a tombstone", "    redis.call('PERSIST', entry)\n", ""},

@@ -7,7 +7,7 @@ const get = async (url) => {
   if (!answer.ok) throw new Error(answer.status);
   return answer;
 };
-const parsed = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
+const parse = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
 
 // localTimes shows times, which pages contain in UTC, in the reader's time zone. Dates without a
 // time of day stay as they are.
@@ -29,7 +29,7 @@ const localTimes = (within) => {
   }
 };
 
-// suggest completes what is typed into the input.
+// suggest offers to complete the text in an input.
 const suggest = (input) => {
   const list = document.getElementById(input.getAttribute("list"));
   let timer = 0;
@@ -58,7 +58,7 @@ const follow = (list) => {
       return;
     }
     try {
-      const page = await parsed(await get("/console/history?" + new URLSearchParams({ since: list.dataset.since, kind: list.dataset.kind })));
+      const page = await parse(await get("/console/history?" + new URLSearchParams({ since: list.dataset.since, kind: list.dataset.kind })));
       const news = page.querySelector("ol");
       localTimes(news);
       if (news.children.length) list.prepend(...news.children);
@@ -74,7 +74,7 @@ const follow = (list) => {
 const watch = (job) => {
   const poll = async () => {
     try {
-      const fresh = (await parsed(await get(location.href))).querySelector("[data-job]");
+      const fresh = (await parse(await get(location.href))).querySelector("[data-job]");
       if (!fresh) return;
       const focused = job.contains(document.activeElement);
       if (!focused || !fresh.hasAttribute("data-running")) {
@@ -124,7 +124,7 @@ addEventListener("keydown", (event) => {
   box.select();
 });
 
-// selectAll is a box that selects all rows of its table.
+// selectAll makes a box select all rows of its table.
 const selectAll = (box) => {
   box.hidden = false;
   box.addEventListener("change", () => {
@@ -141,8 +141,9 @@ document.querySelectorAll("[data-all]").forEach(selectAll);
 document.querySelectorAll("[data-job]").forEach(watch);
 document.querySelectorAll("[data-copy]").forEach(copyable);
 
-// A browser may show a page as it was before. A form for a job would then lead to the job that it
-// has started. Other pages keep what was typed.
+// When the reader goes back, a browser may restore a page without loading it. A restored form would
+// not start another job but lead to the one that it started before, so load it again. Other pages
+// keep what was typed.
 addEventListener("pageshow", (event) => {
   if (event.persisted && document.querySelector("input[name=job]")) location.reload();
 });

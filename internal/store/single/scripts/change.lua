@@ -222,9 +222,10 @@ end
 -- An SRK that names another entry counts only if that entry has the value, or gave it up and holds
 -- it (I2).
 local stale = {}
-local function until_then(ms) -- in milliseconds
+-- ms_until returns how many milliseconds are left until a time in milliseconds.
+local function ms_until(at)
   local time = redis.call('TIME')
-  return (tonumber(ms) or 0) - time[1] * 1000 - math.floor(time[2] / 1000)
+  return (tonumber(at) or 0) - time[1] * 1000 - math.floor(time[2] / 1000)
 end
 for i = 1, nowner do
   local n, seen, field, value = tonumber(take()), take(), take(), take()
@@ -232,7 +233,7 @@ for i = 1, nowner do
     local q = redis.pcall('HMGET', KEYS[k + i], '~isa', '~skv:' .. field, field, '~also:' .. field .. ':' .. value, '~held:' .. field .. ':' .. value)
     if not failed(q) then
       if q[1] == ARGV[7] and ((q[2] or q[3]) == value or q[4]) then return {'duplicate', n} end
-      if q[5] and until_then(q[5]) > 0 then return {'held', n} end
+      if q[5] and ms_until(q[5]) > 0 then return {'held', n} end
     end
     srv[n] = nil
     if n > nclaim then stale[#stale + 1] = n end
@@ -339,10 +340,10 @@ end
 
 -- note_done must be called right after the command that makes the change. If a later command is
 -- refused, the next run finds the change made and notes nothing. unnoted is the error if the
--- history line was refused. goes is true if ~note must be removed.
-local unnoted, goes
+-- history line was refused. remove_note is true if ~note must be removed.
+local unnoted, remove_note
 local function note_done()
-  if not again then unnoted, goes = note(verb, head[6]) end
+  if not again then unnoted, remove_note = note(verb, head[6]) end
 end
 
 if verb == 'delete' then
@@ -406,7 +407,7 @@ for i = 1, nrelease do
 end
 for i = 1, nhold do
   if giving_up[nrelease + i] then
-    redis.call('PEXPIRE', KEYS[4 + nsrk + nrelease + i], string.format('%.0f', math.max(1, until_then(holds[i]))))
+    redis.call('PEXPIRE', KEYS[4 + nsrk + nrelease + i], string.format('%.0f', math.max(1, ms_until(holds[i]))))
   end
 end
 for i = 1, nleave do redis.call('SREM', KEYS[leave + i], prk) end
@@ -416,5 +417,5 @@ end
 -- This comes last, because a create drops the remains of a delete only if it finds the tombstone.
 if verb == 'delete' then end_tombstone(entry, 600) end
 if unnoted then error({err = unnoted.err}) end
-if goes then redis.call('HDEL', entry, '~note') end
+if remove_note then redis.call('HDEL', entry, '~note') end
 return {'ok', dropping}

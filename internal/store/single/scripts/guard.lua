@@ -44,8 +44,9 @@ local function refused_by_schema()
   if unstored and ARGV[6] ~= '1' then return {'unstored'} end
 end
 
--- store_schema makes the first write of each script. A server that refuses writes because it is
--- full or read-only refuses this one, before anything is written.
+-- store_schema stores the caller's schema if none is stored. It must be called before any other
+-- function that changes something: a server that is full or read-only then refuses this write, and
+-- nothing has changed.
 local function store_schema()
   if not unstored then return nil end
   local reply = redis.pcall('HSET', schema, 'fingerprint', ARGV[4], 'schema', ARGV[5])

@@ -50,10 +50,10 @@ if claimed > 2 then
 end
 -- The history line must be written right after the rev. If a later command is refused, the next run
 -- finds the change made and notes nothing.
-local goes
-refused, goes = note('', head[5])
+local remove_note
+refused, remove_note = note('', head[5])
 if unset > 7 then call('HDEL', KEYS[1], unpack(ARGV, 8, unset)) end
 for i = looked + 1, #KEYS, 2000 do call('UNLINK', unpack(KEYS, i, math.min(i + 1999, #KEYS))) end
 if refused then error({err = refused.err}) end
-if goes then call('HDEL', KEYS[1], '~note') end
+if remove_note then call('HDEL', KEYS[1], '~note') end
 return 1
