@@ -2,6 +2,7 @@ package structs_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"math/big"
 	"net/netip"
