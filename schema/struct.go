@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"cmp"
 	"reflect"
 	"slices"
 	"strings"
@@ -23,8 +24,8 @@ import (
 //
 // A tag consists of the name of the facet and options, separated by commas. The options use the
 // schema's own words: primary, which exactly one field must have; the roles secondary, indexed and
-// ordered; required; untyped, which is "typed": false; and kind=NAME. Fields without a tag, or with
-// the tag "-", are ignored. Fields of an embedded struct, or of an embedded pointer to a struct,
+// ordered; required; untyped, which is "typed": false; kind=NAME; and many=N. Fields without a tag,
+// or with the tag "-", are ignored. Fields of an embedded struct, or of an embedded pointer to a struct,
 // count as fields of the outer struct; as in encoding/json, the least deeply embedded field hides
 // others of the same name. A pointer to a value is declared like the value. "~rev" is not a facet;
 // see userdb.Revision.
@@ -32,8 +33,8 @@ import (
 // The option set declares a tertiary set, which may be indexed, in place of a facet. Its field has
 // type []string.
 //
-// A secondary field of type []string may have up to 20 values; change Many of the returned Type to
-// allow another number.
+// A secondary field of type []string may have up to 20 values, or as many as the option many says.
+// One of type string that may have several, such as many=5, holds the first.
 //
 // The codec follows from the Go type: date for time.Time; text for strings and for types that
 // implement encoding.TextMarshaler and TextUnmarshaler; number for numbers; boolean for bool; and
@@ -90,9 +91,9 @@ func (t *Type) declare(from structs.Field) (reason string) {
 	if err != nil {
 		return err.Error()
 	}
-	f := Field{Codec: Codec(codecs[0]), Kind: from.Kind}
+	f := Field{Codec: Codec(codecs[0]), Kind: from.Kind, Many: from.Many}
 	if structs.IsTexts(from.Type) && slices.Contains(from.Options, RoleSecondary.String()) {
-		f.Codec, f.Many = CodecText, manyInStructs
+		f.Codec, f.Many = CodecText, cmp.Or(f.Many, manyInStructs)
 	}
 	if f.Codec == CodecText {
 		f.Codec = "" // the default is left out, as in a file

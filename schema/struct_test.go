@@ -15,7 +15,7 @@ import (
 
 type person struct {
 	UID   string    `userdb:"uid,primary"`
-	Email string    `userdb:"email,secondary,kind=email"`
+	Email string    `userdb:"email,secondary,kind=email,many=5"`
 	Name  *string   `userdb:"name,kind=nickname,secondary,ordered"`
 	Added time.Time `userdb:"added,required"`
 	Job   string    `userdb:"job"`
@@ -36,7 +36,7 @@ type home struct {
 func TestFrom(t *testing.T) {
 	got, err := schema.From[person]()
 	want := schema.Type{Primary: "uid", Fields: map[string]schema.Field{
-		"email": {Role: schema.RoleSecondary, Kind: "email"},
+		"email": {Role: schema.RoleSecondary, Kind: "email", Many: 5},
 		"name":  {Role: schema.RoleSecondary | schema.RoleOrdered, Kind: "nickname"},
 		"added": {Codec: schema.CodecDate, Required: true},
 		"job":   {},
@@ -99,7 +99,7 @@ func TestFromErrors(t *testing.T) {
 	checkFromError[*person](t, "schema: *schema_test.person: not a struct")
 	checkFromError[struct{ A string }](t, "schema: struct: no field has a tag userdb")
 	checkFromError[noKey](t, "schema: noKey: no field has the option primary")
-	checkFromError[mistyped](t, `schema: mistyped.Bad: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`)
+	checkFromError[mistyped](t, `schema: mistyped.Bad: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME, many=N`)
 	checkFromError[struct {
 		A string `userdb:"a,primary"`
 		B string `userdb:"b,primary"`

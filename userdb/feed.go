@@ -89,7 +89,7 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 		q.Limit = 100
 	}
 	q.Limit = min(q.Limit, 1000)
-	r := feedReader{view: db.view(), q: q}
+	r := feedReader{view: db.view(), q: q, parts: history.PartsOf(q.Key)}
 	if err := r.begin(ctx); err != nil {
 		return EventPage{}, err
 	}
@@ -97,8 +97,8 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 		return EventPage{}, err
 	}
 	more := true
-	for range maxReads {
-		more, err = r.read(ctx)
+	for n := range maxReads {
+		more, err = r.read(ctx, r.lines(n))
 		if err != nil && len(r.page.Events) == 0 {
 			return EventPage{}, err
 		}
@@ -117,8 +117,8 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 }
 
 // maxReads limits the reads of the feed for one page, and maxReadLines the lines of each part that
-// one read returns. A page then takes a few megabytes of memory at most, although a cluster has
-// eighty parts. Both suffice for a page of 1000 events.
+// one read returns, on average. A page then takes a few megabytes of memory at most, although a
+// cluster has eighty parts. Both suffice for a page of 1000 events.
 const (
 	maxReads     = 10
 	maxReadLines = 100
@@ -131,9 +131,23 @@ var feeds = [...]string{history.FeedChanges, history.FeedLogins, history.FeedFai
 type feedReader struct {
 	view  *view.View
 	q     EventQuery
+	parts []int
 	after position
 	until position
 	page  EventPage
+}
+
+// lines returns how many lines of each part the next read returns, after n others. Most lines are
+// not about the entry of a query with a key, so such a query reads more of its few parts, unless
+// the first lines suffice.
+func (r *feedReader) lines(n int) int {
+	switch {
+	case !r.q.Key.IsValid():
+		return min(r.q.Limit, maxReadLines)
+	case n == 0:
+		return maxReadLines
+	}
+	return maxReadLines * history.FeedParts / len(r.parts)
 }
 
 // A position holds, for each feed and each of its parts, the ID of the last event read, or "" if
@@ -147,7 +161,7 @@ func (r *feedReader) begin(ctx context.Context) (err error) {
 		return nil
 	case r.q.After == EventsEnd || r.q.After == "":
 		for i, name := range feeds {
-			if r.after[i], err = r.view.Engine.FeedEnd(ctx, r.view.NS, name); err != nil {
+			if r.after[i], err = r.view.Engine.FeedEnd(ctx, r.view.NS, name, r.parts); err != nil {
 				return err
 			}
 		}
@@ -237,16 +251,16 @@ type feedEvent struct {
 	ms, n uint64
 }
 
-// read appends the events that follow, in order of time, and reports whether there may be more.
-func (r *feedReader) read(ctx context.Context) (more bool, err error) {
+// read appends the events that follow, in order of time, and reports whether there may be more. It
+// reads up to count lines of each part.
+func (r *feedReader) read(ctx context.Context, count int) (more bool, err error) {
 	var all []feedEvent
 	var unread [len(feeds)][history.FeedParts]int // lines of each part that have not been appended
-	count := min(r.q.Limit, maxReadLines)
 	for i, name := range feeds {
 		if !r.wantsFeed(name) {
 			continue
 		}
-		p, err := r.view.Engine.Feed(ctx, history.Feed{NS: r.view.NS, Name: name, After: r.after[i], Reverse: r.q.Latest, Count: count})
+		p, err := r.view.Engine.Feed(ctx, history.Feed{NS: r.view.NS, Name: name, Parts: r.parts, After: r.after[i], Reverse: r.q.Latest, Count: count})
 		if err != nil {
 			return false, err
 		}

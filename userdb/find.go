@@ -196,9 +196,9 @@ type Query struct {
 	Before string
 
 	// MaxRead is the approximate number of entries after which Page stops reading. Page also stops
-	// after scanning a hundred times as many keys. The page may then have fewer entries than Limit,
-	// or none, although it has a Next. If zero, Page reads until the page is full. It is only for
-	// Page.
+	// after scanning a hundred times as many keys, or after finding out of ten times as many entries
+	// that they are not disabled. The page may then have fewer entries than Limit, or none, although
+	// it has a Next. If zero, Page reads until the page is full. It is only for Page.
 	MaxRead int
 
 	// MaxBytes is the approximate size of the entries, in bytes of field names and facets, after
@@ -208,7 +208,8 @@ type Query struct {
 	MaxBytes int
 
 	// Disabled selects only entries that are disabled, or only those that are not. If nil, it
-	// selects both. There is no index for it.
+	// selects both. There is no index for it: every entry that the rest of the query selects is
+	// looked at.
 	Disabled *bool
 
 	// Order names an ordered field to sort by. Entries without the field come before all others. If

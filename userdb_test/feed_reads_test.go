@@ -12,27 +12,39 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
+	"github.com/coffeenode/userdb/internal/store/history"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A rangeHook records the greatest COUNT of the commands that read a range of a stream.
-type rangeHook struct{ most atomic.Int64 }
+// A rangeHook records the number of the commands that read a range of a stream, and the greatest of
+// their COUNTs.
+type rangeHook struct{ commands, most atomic.Int64 }
 
 func (h *rangeHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (h *rangeHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h *rangeHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		h.record(cmd)
+		return next(ctx, cmd)
+	}
+}
 
 func (h *rangeHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			if args := cmd.Args(); cmd.Name() == "xrange" || cmd.Name() == "xrevrange" {
-				n, _ := strconv.ParseInt(fmt.Sprint(args[len(args)-1]), 10, 64)
-				h.most.Store(max(h.most.Load(), n))
-			}
+			h.record(cmd)
 		}
 		return next(ctx, cmds)
+	}
+}
+
+func (h *rangeHook) record(cmd redis.Cmder) {
+	if args := cmd.Args(); cmd.Name() == "xrange" || cmd.Name() == "xrevrange" {
+		n, _ := strconv.ParseInt(fmt.Sprint(args[len(args)-1]), 10, 64)
+		h.commands.Add(1)
+		h.most.Store(max(h.most.Load(), n))
 	}
 }
 
@@ -126,6 +138,38 @@ func TestFeedReadsAreBounded(t *testing.T) {
 		for _, limit := range []int{7, 1000} {
 			if got := read(limit, true); !slices.Equal(got, want) {
 				t.Errorf("pages of %d, latest first, have %q, want %q", limit, got, want)
+			}
+		}
+	})
+}
+
+// TestEventsOfOneEntry checks that a page of the events of one entry reads only the parts of the
+// feed that can have some, and finds one that thousands of others follow.
+func TestEventsOfOneEntry(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		s.Edit(t, func(c *view.Config) { c.History = true })
+		e, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "u1"})
+		must(t, err)
+		readFeed(t, s.DB, 1) // waits until the feed has it
+		for _, part := range history.PartsOf(e.Key()) {
+			stream, err := history.FeedKey(s.NS, history.FeedChanges, part)
+			must(t, err)
+			for range 3000 {
+				s.Do(t, "XADD", stream.String(), "*", "e", "user/uid:u2 - update library / name /")
+			}
+		}
+		h := &rangeHook{}
+		s.AddHook(h)
+		for _, latest := range []bool{true, false} {
+			h.commands.Store(0)
+			page, err := s.DB.Events(s.Ctx, userdb.EventQuery{Key: e.Key(), Kinds: []userdb.EventKind{userdb.EventCreate, userdb.EventUpdate}, Latest: latest})
+			must(t, err)
+			if len(page.Events) != 1 || page.Events[0].Kind != userdb.EventCreate {
+				t.Errorf("latest %v: the events are %v, want the create", latest, page.Events)
+			}
+			// Two parts of five feeds are asked for their end, and two of one feed are read.
+			if n := h.commands.Load(); n == 0 || n > 30 {
+				t.Errorf("latest %v: %d commands read the feed, want at most 30", latest, n)
 			}
 		}
 	})

@@ -42,7 +42,8 @@ type Auth struct {
 	// nil, the answer has the status of the error's code, mostly 503, and does not show the error.
 	Failed func(w http.ResponseWriter, r *http.Request, err error)
 
-	brief *userdb.SessionOptions // Flows.Brief, if it is set
+	brief  *userdb.SessionOptions // Flows.Brief, if it is set
+	denied http.Handler           // what RequireTag answers with, if Flows.Register has set it
 }
 
 // A Cookie describes the session cookie. The cookie is always HttpOnly and SameSite=Lax, covers the
@@ -144,7 +145,8 @@ func (a Auth) Require(next http.Handler) http.Handler {
 
 // RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag, or
 // whose address is not verified although somebody registered the entry with it; see
-// userdb.NewEntry.SelfRegistered. It takes one more round trip.
+// userdb.NewEntry.SelfRegistered. With Flows, the answer is the page gone. It takes one more round
+// trip.
 func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 	return a.handler(next, func(w http.ResponseWriter, r *http.Request, v visitor) bool {
 		if !a.signedIn(w, r, v) {
@@ -164,6 +166,8 @@ func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 		switch {
 		case !has && a.isProgram(r):
 			writeProblem(w, userdb.CodeScope)
+		case !has && a.denied != nil:
+			a.denied.ServeHTTP(w, withVisitor(r, v))
 		case !has:
 			http.Error(w, http.StatusText(http.StatusForbidden), http.StatusForbidden)
 		}
@@ -218,9 +222,13 @@ func (a Auth) handler(next http.Handler, allowed func(http.ResponseWriter, *http
 		}
 		w.Header().Set("Cache-Control", "no-store")
 		if allowed(w, r, v) {
-			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), visitorKey{}, v)))
+			next.ServeHTTP(w, withVisitor(r, v))
 		}
 	})
+}
+
+func withVisitor(r *http.Request, v visitor) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), visitorKey{}, v))
 }
 
 func (a Auth) allows(e userdb.Entry) bool { return a.Allowed == nil || a.Allowed(e) }

@@ -132,8 +132,27 @@ func TestFlowsLanguage(t *testing.T) {
 		t.Errorf("the page shows an unknown message:\n%s", body)
 	}
 	s.send(c, "/signup", "email", "new@example.com")
-	if s.sent(); len(s.mails) != 1 || s.mails[0].Subject() != "Willkommen" || !strings.HasPrefix(s.mails[0].Text(), "Legen Sie") {
+	if s.sent(); len(s.mails) != 1 || s.mails[0].Subject() != "Willkommen" || !strings.HasPrefix(s.mails[0].Text(), "Mit diesem Link") {
 		t.Errorf("got the mails %+v, want one in German", s.mails)
+	}
+}
+
+// TestDenied checks that visitors without the tag of a page get a page in their language, from which
+// they can go on.
+func TestDenied(t *testing.T) {
+	s := newFlows(t, "memory:", func(f *web.Flows) { f.Languages = []string{"en", "de", "es", "fr"} })
+	s.create("ann")
+	for language, text := range map[string]string{
+		"en": "You do not have access to this page.", "de": "Sie haben keinen Zugriff auf diese Seite.",
+		"es": "No tiene acceso a esta página.", "fr": "Vous n’avez pas accès à cette page.",
+	} {
+		c := s.client()
+		c.Transport = withHeader{"Accept-Language", language}
+		s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
+		status, _, body := s.send(c, "/admin")
+		if status != http.StatusForbidden || !strings.Contains(body, `<html lang="`+language+`">`) || !strings.Contains(body, text) || !strings.Contains(body, `href="/account">`) {
+			t.Errorf("%s: got %d, want 403 and %q:\n%s", language, status, text, body)
+		}
 	}
 }
 

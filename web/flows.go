@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/coded"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -131,6 +132,7 @@ func (f *Flows) Register(mux *http.ServeMux) {
 			f.Page("gone", func(*http.Request) (any, error) { return nil, err }, nil).ServeHTTP(w, r)
 		}
 	}
+	f.denied = Protect(f.Page("gone", func(*http.Request) (any, error) { return nil, errDenied }, nil))
 	add := func(method, path string, wrap func(http.Handler) http.Handler, h http.Handler) {
 		if path != "" {
 			mux.Handle(method+path, Protect(wrap(h)))
@@ -227,6 +229,9 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 	})
 }
 
+// errDenied means that a visitor lacks the tag of a page.
+var errDenied = coded.New(userdb.CodeScope, "the visitor lacks a tag")
+
 // RequireRecent calls next for visitors who proved within maxAge who they are: by their password,
 // and also by a code if they have a second factor. It asks others for these at Paths.Verify. Wrap
 // it in Require.
@@ -243,7 +248,7 @@ func (f *Flows) RequireRecent(maxAge time.Duration, next http.Handler) http.Hand
 // statuses maps the rules of problems to the statuses of pages; all other rules answer 422.
 var statuses = map[string]int{
 	"gone": http.StatusGone, "busy": http.StatusServiceUnavailable, "unavailable": http.StatusServiceUnavailable,
-	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden,
+	"unknown": http.StatusServiceUnavailable, "conflict": http.StatusConflict, "wait": http.StatusTooManyRequests, "verify": http.StatusForbidden, "denied": http.StatusForbidden,
 }
 
 // Status returns the HTTP status of a page that shows Problems(err). It is 200 for nil.

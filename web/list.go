@@ -54,8 +54,9 @@ func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Q
 }
 
 // PageLinks returns the paths of the pages before and after a page of the query of ListQuery, with
-// the other parameters of the request. A path is "" if there is no such page.
-func PageLinks(r *http.Request, p userdb.Page) (prev, next string) {
+// the other parameters of the request. before and after are Prev and Next of the userdb.Page or
+// userdb.PageOf. A path is "" if there is no such page.
+func PageLinks(r *http.Request, before, after string) (prev, next string) {
 	link := func(name, cursor string) string {
 		if cursor == "" {
 			return ""
@@ -66,7 +67,7 @@ func PageLinks(r *http.Request, p userdb.Page) (prev, next string) {
 		params.Set(name, cursor)
 		return r.URL.Path + "?" + params.Encode()
 	}
-	return link("before", p.Prev), link("after", p.Next)
+	return link("before", before), link("after", after)
 }
 
 // EnsureTagged gives a tag to the entry that has a value in a field, such as the first

@@ -15,8 +15,9 @@ type Problem struct {
 	Code  userdb.Code // the code of the error; its HTTPStatus is the status to answer with
 	Field string      // the facet, or "password", "code" or "passkey", or "" for the whole form
 	// Rule is the rule of the *userdb.FieldError or *password.PolicyError, or one of "taken",
-	// "login", "factor", "verify", "unproven", "wait", "busy", "conflict", "gone", "unknown",
-	// "unavailable", and "date", "number" and "boolean" for a value that the field's codec refuses.
+	// "login", "factor", "verify", "unproven", "wait", "busy", "conflict", "gone", "denied",
+	// "unknown", "unavailable", and "date", "number" and "boolean" for a value that the field's
+	// codec refuses.
 	Rule string
 	// Params holds values for the text: "reason", in English, "min" for "min", the number of
 	// characters that a password needs, and "seconds" for "wait" and "busy".
@@ -87,6 +88,8 @@ func problem(code userdb.Code, err error) Problem {
 		p.Rule = "conflict"
 	case code == userdb.CodeNotFound:
 		p.Rule = "gone"
+	case code == userdb.CodeScope:
+		p.Rule = "denied"
 	}
 	if _, is := errors.AsType[passkeyError](err); is {
 		p.Field = "passkey"

@@ -72,7 +72,7 @@ func TestLoginWithCode(t *testing.T) {
 			t.Errorf("the factors are %+v", list)
 		}
 		t.Setenv("USERDB_KEY_FILE", "other.keys")
-		for text, want := range map[string]string{"": "has no key", "x\n": "not 32 bytes", strings.Repeat("x", maxKeyFile+1): "over"} {
+		for text, want := range map[string]string{"": "has no key", "x\n": "not 32 bytes", strings.Repeat("x", 16<<10+1): "over"} {
 			must(t, os.WriteFile("other.keys", []byte(text), 0o600))
 			if got := runCommand(nil, "", "get", "Alice"); got.code != 2 || !strings.Contains(got.err, want) {
 				t.Errorf("a file of keys with %.10q: %+v, want exit 2 and %q", text, got, want)

@@ -6,19 +6,14 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/coffeenode/userdb/internal/connect"
-	"github.com/coffeenode/userdb/internal/privatefile"
 	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/userdb"
 )
-
-// maxKeyFile limits a file of keys, in bytes.
-const maxKeyFile = 16 << 10
 
 // keyFile returns the path of the file with the keys of second factors: that of --key-file, else
 // the one beside the file of the store, else "".
@@ -38,47 +33,12 @@ func (s *session) readKeys(url string) ([][]byte, error) {
 	if path == "" {
 		return nil, nil
 	}
-	f, err := privatefile.Open(path, os.O_RDONLY)
+	keys, err := userdb.ReadKeys(path)
 	if errors.Is(err, fs.ErrNotExist) && s.KeyFile == "" {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, usagef("the file of keys: %v", err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(text) > maxKeyFile {
-		return nil, usagef("%s has over %d bytes", printable(path), maxKeyFile)
-	}
-	keys, err := parseKeys(string(text))
-	if err == nil {
-		_, err = sealed.New(keys)
-	}
-	if err != nil {
-		return nil, usagef("%s: %v", printable(path), err)
-	}
-	return keys, nil
-}
-
-// parseKeys parses a file of keys: one in base64 on each line, and comments after #. Its errors do
-// not quote the lines.
-func parseKeys(text string) (keys [][]byte, err error) {
-	for line := range strings.Lines(text) {
-		line, _, _ = strings.Cut(line, "#")
-		if line = strings.TrimSpace(line); line == "" {
-			continue
-		}
-		key, err := base64.StdEncoding.DecodeString(line)
-		if err != nil || len(key) != sealed.KeySize {
-			return nil, fmt.Errorf("key %d is not %d bytes in base64; 'head -c 32 /dev/urandom | base64' makes one", len(keys)+1, sealed.KeySize)
-		}
-		keys = append(keys, key)
-	}
-	if len(keys) == 0 {
-		return nil, errors.New("the file has no key")
+		return nil, usagef("%v", err)
 	}
 	return keys, nil
 }

@@ -8,7 +8,6 @@ import (
 	"context"
 	"crypto/rand"
 	"embed"
-	"encoding/base64"
 	"errors"
 	"flag"
 	"fmt"
@@ -23,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/passkey"
@@ -43,10 +43,10 @@ var templates = template.Must(web.Templates().Funcs(template.FuncMap{"picture": 
 // A site is the application.
 type site struct {
 	flows       web.Flows
-	mail, admin string // the directory to write mails to, the administrator's address
-	key         []byte // of second factors
-	url         string // of the site, as browsers see it
-	atOnce      bool   // accounts are created without a mail
+	mail, admin string   // the directory to write mails to, the administrator's address
+	keys        [][]byte // of second factors
+	url         string   // of the site, as browsers see it
+	atOnce      bool     // accounts are created without a mail
 	provider    oidc.Provider
 }
 
@@ -54,10 +54,9 @@ func main() {
 	s, listen, store := &site{}, flag.String("listen", "127.0.0.1:8080", "the `ADDRESS` to listen on"), flag.String("store", "memory:", "the `URL` of the accounts")
 	flag.StringVar(&s.mail, "mail", "", "the `DIR` to write mails to")
 	flag.StringVar(&s.admin, "admin", "", "give the tag admin to the account of this `ADDRESS` when it is created")
-	flag.Func("key", "the `FILE` with the key of second factors, 32 bytes in base64; accounts in memory need none", func(name string) error {
-		text, err := os.ReadFile(name)
-		s.key, _ = base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
-		return err // Open refuses a key that was not decoded
+	flag.Func("key", "the `FILE` with the keys of second factors, each 32 bytes in base64; accounts in memory need none", func(name string) (err error) {
+		s.keys, err = userdb.ReadKeys(name)
+		return err
 	})
 	flag.StringVar(&s.url, "url", "", "the `URL` of the site in browsers, which decides where passkeys work; if empty, http://localhost and the port")
 	flag.BoolVar(&s.atOnce, "at-once", false, "create accounts at once, and verify addresses afterwards")
@@ -79,7 +78,7 @@ func main() {
 
 // run serves until ctx ends, and then sends the waiting mails.
 func (s *site) run(ctx context.Context, listen, store string) error {
-	if info, err := os.Stat(s.mail); err != nil || !info.IsDir() || flag.NArg() > 0 || s.key == nil && store != "memory:" {
+	if info, err := os.Stat(s.mail); err != nil || !info.IsDir() || flag.NArg() > 0 || s.keys == nil && store != "memory:" {
 		return errors.Join(errors.New("want --mail DIR, an existing directory, --key FILE with --store, and no arguments besides flags"), err)
 	}
 	text, _ := files.Open("pages/schema.json") // embedded
@@ -87,11 +86,11 @@ func (s *site) run(ctx context.Context, listen, store string) error {
 	if err != nil {
 		return err
 	}
-	if s.key == nil {
-		s.key = make([]byte, 32)
-		rand.Read(s.key) // never returns an error
+	if s.keys == nil {
+		s.keys = [][]byte{make([]byte, 32)}
+		rand.Read(s.keys[0]) // never returns an error
 	}
-	db, err := userdb.Open(ctx, store, userdb.Options{Schema: accounts, Keys: [][]byte{s.key}})
+	db, err := userdb.Open(ctx, store, userdb.Options{Schema: accounts, Keys: s.keys})
 	if err != nil {
 		return err
 	}
@@ -133,7 +132,7 @@ func (s *site) handler(db *userdb.DB, users *userdb.Type, base string) (http.Han
 	s.flows = web.Flows{
 		Auth: web.Auth{Users: users}, Mail: &web.MailQueue{Send: s.send}, Base: base, Site: "Webapp", Render: web.RenderTemplates(templates),
 		SignUp: web.SignUpByMail, Fields: []web.Field{{Name: "name", Label: "Name", Autocomplete: "username"}}, New: s.complete,
-		Identifier: "E-mail address, name or customer number",
+		Identifier: "E-mail address, name or customer number", Brief: userdb.SessionOptions{Lifetime: 12 * time.Hour},
 	}
 	if s.atOnce {
 		s.flows.SignUp = web.SignUpAtOnce
@@ -166,7 +165,7 @@ func (s *site) addProvider(mux *http.ServeMux) error {
 		return nil
 	}
 	s.provider.Name = "provider"
-	return (&oidc.SignIn{Flows: &s.flows, Keys: [][]byte{s.key}, Providers: []oidc.Provider{s.provider}}).Register(mux)
+	return (&oidc.SignIn{Flows: &s.flows, Keys: s.keys, Providers: []oidc.Provider{s.provider}}).Register(mux)
 }
 
 // complete gives a new account a customer number, and the administrator's account a tag.

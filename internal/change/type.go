@@ -118,7 +118,7 @@ func newGuard(name string, st schema.Type, ns recordkey.Namespace) (store.Guard,
 	}
 	return store.Guard{
 		Key: key, Types: types.In(ns), Fingerprint: Generation(text), JSON: text, Tertiary: tertiary,
-		Exact: st.Fold == schema.FoldExact && !ordersAny(st), Entries: entries.String(),
+		MayStore: st.Fold == schema.FoldExact && !ordersAny(st), Entries: entries.String(),
 	}, nil
 }
 

@@ -122,16 +122,27 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	if s.bytes != nil {
 		want = min(want, scanBatch) // these bytes do not count
 	}
+	count := want
+	var found []store.Found
 	for {
-		members, err := rd.members(ctx, s, at, want)
+		if s.onlyDisabled() {
+			count = s.checks()
+		}
+		members, err := rd.members(ctx, s, at, count)
 		if err != nil {
 			return nil, "", err
 		}
-		var found []store.Found
+		var enabled enabledSet
+		if s.onlyDisabled() {
+			if enabled, err = rd.findEnabled(ctx, s, rd.ownersOf(s, members)); err != nil {
+				return nil, "", err
+			}
+		}
+		isEnabled := func(member string) bool { return len(enabled) > 0 && enabled.has(rd.ownerOf(member)) }
 		rest := members
-		for more := true; more && len(rest) > 0; more = s.MayRead() {
-			batch := rest[:min(size, len(rest))]
-			some, err := rd.entriesAt(ctx, s, batch)
+		for more := true; more && len(rest) > 0; more = s.MayRead() && len(found) < want {
+			batch := cut(rest, min(size, want-len(found)), isEnabled)
+			some, err := rd.entriesAt(ctx, s, slices.DeleteFunc(slices.Clone(batch), isEnabled))
 			if err != nil {
 				return nil, "", err
 			}
@@ -139,9 +150,9 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 			at = bookmark{cursor: cursor, last: batch[len(batch)-1], taken: s.orderDigest()}
 		}
 		switch {
-		case len(members) < want && len(rest) == 0:
+		case len(members) < count && len(rest) == 0:
 			return found, "", nil
-		case len(found) > 0 || !s.MayRead():
+		case len(found) == want, len(found) > 0 && !s.onlyDisabled(), !s.MayRead():
 			return found, at.String(), nil
 		}
 	}
@@ -207,15 +218,7 @@ func (rd *Reader) members(ctx context.Context, s Selection, at bookmark, want in
 // that are not live, that do not belong there (I4, I5), or that are not selected. Errors come
 // before all entries.
 func (rd *Reader) entriesAt(ctx context.Context, s Selection, members []string) ([]store.Found, error) {
-	var prks []recordkey.Key
-	seen := map[recordkey.Key]bool{}
-	for _, m := range members {
-		key, err := recordkey.Parse(rd.NS.String() + change.PlaceOwner(m))
-		if err == nil && rd.owns(s.Type, key) && !seen[key] {
-			prks, seen[key] = append(prks, key), true
-		}
-	}
-	found, err := rd.filter(ctx, s, lookups(prks)...)
+	found, err := rd.filter(ctx, s, lookups(rd.ownersOf(s, members))...)
 	byMember := make(map[string]store.Found, len(found))
 	var sorted []store.Found
 	for _, f := range found {
@@ -233,4 +236,23 @@ func (rd *Reader) entriesAt(ctx context.Context, s Selection, members []string) 
 		}
 	}
 	return sorted, err
+}
+
+// ownerOf returns the key in a member of an ordered index, or the zero Key if it is damaged.
+func (rd *Reader) ownerOf(member string) recordkey.Key {
+	key, _ := recordkey.Parse(rd.NS.String() + change.PlaceOwner(member))
+	return key
+}
+
+// ownersOf returns the PRKs of the type in members of an ordered index, in the same order and
+// without duplicates.
+func (rd *Reader) ownersOf(s Selection, members []string) []recordkey.Key {
+	var prks []recordkey.Key
+	seen := map[recordkey.Key]bool{}
+	for _, m := range members {
+		if key := rd.ownerOf(m); rd.owns(s.Type, key) && !seen[key] {
+			prks, seen[key] = append(prks, key), true
+		}
+	}
+	return prks
 }

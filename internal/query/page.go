@@ -99,17 +99,27 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count int
 		s.countScanned(count)
 		complete := at.cursor == "" && cursor == ""
 		for rest := at.rest(prks); len(rest) > 0; {
-			batch := rest[:min(size(), len(rest))]
-			found, err := rd.filter(ctx, s, lookups(batch)...)
-			if err != nil {
-				return err
+			some := rest[:min(s.checks(), len(rest))]
+			var enabled enabledSet
+			if s.onlyDisabled() {
+				if enabled, err = rd.findEnabled(ctx, s, some); err != nil {
+					return err
+				}
 			}
-			at.add(batch, complete)
-			if rest = rest[len(batch):]; len(rest) == 0 {
-				at = bookmark{cursor: cursor}
-			}
-			if !yield(found, at) {
-				return nil
+			for len(some) > 0 {
+				batch := cut(some, size(), enabled.has)
+				found, err := rd.filter(ctx, s, lookups(slices.DeleteFunc(slices.Clone(batch), enabled.has))...)
+				if err != nil {
+					return err
+				}
+				at.add(batch, complete)
+				some = some[len(batch):]
+				if rest = rest[len(batch):]; len(rest) == 0 {
+					at = bookmark{cursor: cursor}
+				}
+				if !yield(found, at) {
+					return nil
+				}
 			}
 		}
 		if at = (bookmark{cursor: cursor}); at.atEnd() {

@@ -70,6 +70,21 @@ func (s Selection) countScanned(keys int) {
 	}
 }
 
+// checksPerRead is the number of entries of which only one field is read that count as much as one
+// entry read.
+const checksPerRead = 10
+
+// checks returns how many entries to check at a time.
+func (s Selection) checks() int {
+	if s.left == nil {
+		return scanBatch
+	}
+	return min(scanBatch, max(checksPerRead, *s.left*checksPerRead))
+}
+
+// onlyDisabled reports whether all selected entries are disabled.
+func (s Selection) onlyDisabled() bool { return s.disabled != nil && *s.disabled }
+
 // MayRead reports whether a page may read more entries.
 func (s Selection) MayRead() bool {
 	return (s.left == nil || *s.left > 0) && (s.bytes == nil || *s.bytes > 0)
@@ -262,6 +277,9 @@ func (rd *Reader) candidates(ctx context.Context, s Selection, from store.Scan) 
 // filter returns the candidates that are entries of the type and match the selection. It drops
 // index members whose entry is not live or has another value (I4, I5).
 func (rd *Reader) filter(ctx context.Context, s Selection, candidates ...store.Lookup) ([]store.Found, error) {
+	if len(candidates) == 0 {
+		return nil, nil
+	}
 	if s.left != nil {
 		*s.left -= len(candidates)
 	}

@@ -194,11 +194,12 @@ type Guard struct {
 	// Tertiary has the names of the tertiary records that the schema declares. The value is true
 	// for indexed ones.
 	Tertiary map[string]bool
-	// Exact allows the schema to be stored even if entries exist although no schema was stored. It
-	// needs the fold "exact" and no ordered fields. Entries is the SCAN pattern that finds such
-	// entries.
-	Exact   bool
-	Entries string
+	// MayStore allows the schema to be stored even if entries exist although no schema was stored.
+	// It needs the fold "exact" and no ordered fields, or a namespace that no other program writes.
+	// Otherwise the first change has to pass over all keys of the store: Entries is the SCAN pattern
+	// that finds such entries.
+	MayStore bool
+	Entries  string
 }
 
 // Containers returns the tertiary records of an entry that the schema declares, ordered by name. It
@@ -232,7 +233,7 @@ func (c *Change) Leftovers() []Container {
 // Guard. Callers use it before they store the first schema, because no stored schema describes such
 // an entry.
 func CheckNoEntries(ctx context.Context, e Indexes, pattern string) error {
-	for keys, err := range ScanAll(ctx, e, Scan{Pattern: pattern, Count: 1000}) {
+	for keys, err := range ScanAll(ctx, e, Scan{Pattern: pattern, Count: 5000}) {
 		if err != nil {
 			return err
 		}

@@ -220,8 +220,9 @@ type Histories interface {
 	History(ctx context.Context, prk recordkey.Key) ([]string, error)
 	// Feed reads the part of a feed that follows a position.
 	Feed(ctx context.Context, f history.Feed) (history.FeedPage, error)
-	// FeedEnd returns the position at the end of a feed. The position of an empty part is "".
-	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [history.FeedParts]string, err error)
+	// FeedEnd returns the position at the end of some parts of a feed. The position of an empty
+	// part, and of any other, is "".
+	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string, parts []int) (after [history.FeedParts]string, err error)
 	// FeedEntries returns the maximum number of entries in a feed, on a cluster in each part of it.
 	FeedEntries(feed string) int64
 	// AppendFeed appends a line to a feed, about an entry or, for the zero key, about no entry. On

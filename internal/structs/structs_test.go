@@ -2,6 +2,7 @@ package structs_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"math/big"
 	"net/netip"
@@ -20,6 +21,7 @@ func TestParseTag(t *testing.T) {
 		"email,secondary":                  {Name: "email", Options: []string{"secondary"}},
 		"email,required,secondary,ordered": {Name: "email", Options: []string{"required", "secondary", "ordered"}},
 		"email,kind=email,indexed":         {Name: "email", Options: []string{"indexed"}, Kind: "email"},
+		"email,many=5,secondary":           {Name: "email", Options: []string{"secondary"}, Many: 5},
 		"id,secondary,untyped":             {Name: "id", Options: []string{"secondary", "untyped"}},
 		"uid,primary":                      {Name: "uid", Options: []string{"primary"}},
 		"two words":                        {Name: "two words"},
@@ -32,14 +34,17 @@ func TestParseTag(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                        `tag "": the name is empty`,
 		",secondary":              `tag ",secondary": the name is empty`,
-		"str,omitempty":           `tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`,
-		"a,":                      `tag "a,": unknown option ""; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`,
-		"a, secondary":            `tag "a, secondary": unknown option " secondary"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`,
-		"a,kind=":                 `tag "a,kind=": unknown option "kind="; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`,
-		"a,Secondary":             `tag "a,Secondary": unknown option "Secondary"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`,
+		"str,omitempty":           `tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME, many=N`,
+		"a,":                      `tag "a,": unknown option ""; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME, many=N`,
+		"a, secondary":            `tag "a, secondary": unknown option " secondary"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME, many=N`,
+		"a,kind=":                 `tag "a,kind=": unknown option "kind="; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME, many=N`,
+		"a,Secondary":             `tag "a,Secondary": unknown option "Secondary"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME, many=N`,
 		"a,ordered,ordered":       `tag "a,ordered,ordered": the option "ordered" appears twice`,
 		"a,kind=email,kind=email": `tag "a,kind=email,kind=email": the option "kind=email" appears twice`,
 		"a,kind=email,kind=url":   `tag "a,kind=email,kind=url": the option "kind=url" appears twice`,
+		"a,many=2,many=3":         `tag "a,many=2,many=3": the option "many=3" appears twice`,
+		"a,many=0":                `tag "a,many=0": unknown option "many=0"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME, many=N`,
+		"a,many=02":               `tag "a,many=02": unknown option "many=02"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME, many=N`,
 		"~prk":                    `tag "~prk": names that begin with ~ are reserved for the store; the only one for structs is ~rev`,
 		"~rev,ordered":            `tag "~rev,ordered": ~rev has no options`,
 		" a":                      `tag " a": white space around the name`,
@@ -53,7 +58,7 @@ func TestParseTag(t *testing.T) {
 
 // FuzzParseTag checks that a parsed tag contains exactly what the text says.
 func FuzzParseTag(f *testing.F) {
-	for _, text := range []string{"email,secondary,kind=email", "uid,primary", "~rev", "~rev,", "a,,", "str,omitempty", ",", "a\x00,required"} {
+	for _, text := range []string{"email,secondary,kind=email,many=5", "uid,primary", "~rev", "~rev,", "a,,", "str,omitempty", ",", "a\x00,required"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -64,6 +69,9 @@ func FuzzParseTag(f *testing.F) {
 		parts := append([]string{tag.Name}, tag.Options...)
 		if tag.Kind != "" {
 			parts = append(parts, "kind="+tag.Kind)
+		}
+		if tag.Many > 0 {
+			parts = append(parts, fmt.Sprint("many=", tag.Many))
 		}
 		written := strings.Split(text, ",")
 		if slices.Sort(written[1:]); tag.Name == "" || !slices.Equal(written, append(parts[:1:1], slices.Sorted(slices.Values(parts[1:]))...)) {
@@ -182,7 +190,7 @@ func TestFields(t *testing.T) {
 		{struct{ *sealed }{}, "struct.sealed.A: is embedded as an unexported pointer and cannot be set"},
 		{struct {
 			A string `userdb:"str,omitempty"`
-		}{}, `struct.A: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`},
+		}{}, `struct.A: tag "str,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME, many=N`},
 		{struct {
 			A string `userdb:""`
 		}{}, `struct.A: tag "": the name is empty`},

@@ -24,6 +24,7 @@ const (
 	Untyped    = "untyped"
 	Set        = "set"   // a tertiary set, not a facet
 	kindPrefix = "kind=" // followed by the name of a kind
+	manyPrefix = "many=" // followed by a number of values
 )
 
 // options lists the words that may follow the name in a tag. They are those of the schema.
@@ -32,8 +33,9 @@ var options = []string{"indexed", "ordered", Primary, Required, "secondary", Set
 // A Tag holds the contents of a tag: the name of a facet or a tertiary set and its options.
 type Tag struct {
 	Name    string
-	Options []string // without the kind, in the order of the tag
+	Options []string // without the kind and the number, in the order of the tag
 	Kind    string   // "" if the tag names none
+	Many    int      // how many values the facet may have; 0 if the tag does not say
 }
 
 // ParseTag parses the value of a tag: a name, followed by options separated by commas.
@@ -48,17 +50,21 @@ func ParseTag(text string) (Tag, error) {
 			option = "secondary"
 		}
 		kind, isKind := strings.CutPrefix(option, kindPrefix)
+		number, isMany := strings.CutPrefix(option, manyPrefix)
+		many, _ := strconv.Atoi(number)
 		switch {
 		case t.Name == RevName:
 			return Tag{}, fmt.Errorf("tag %q: %s has no options", text, RevName)
 		case isKind && kind != "" && t.Kind == "":
 			t.Kind = kind
-		case slices.Contains(t.Options, option) || isKind && t.Kind != "":
+		case isMany && many > 0 && strconv.Itoa(many) == number && t.Many == 0:
+			t.Many = many
+		case slices.Contains(t.Options, option) || isKind && t.Kind != "" || isMany && t.Many > 0:
 			return Tag{}, fmt.Errorf("tag %q: the option %q appears twice", text, option)
 		case slices.Contains(options, option):
 			t.Options = append(t.Options, option)
 		default:
-			return Tag{}, fmt.Errorf("tag %q: unknown option %q; want one of %s, kind=NAME", text, option, strings.Join(options, ", "))
+			return Tag{}, fmt.Errorf("tag %q: unknown option %q; want one of %s, kind=NAME, many=N", text, option, strings.Join(options, ", "))
 		}
 	}
 	return t, nil
@@ -72,7 +78,7 @@ func (f Field) SetProblem() string {
 	switch {
 	case !IsTexts(f.Type):
 		return fmt.Sprintf("a set needs type []string, not %s", f.Type)
-	case f.Kind != "" || slices.ContainsFunc(f.Options, func(o string) bool { return o != Set && o != "indexed" }):
+	case f.Kind != "" || f.Many > 0 || slices.ContainsFunc(f.Options, func(o string) bool { return o != Set && o != "indexed" }):
 		return "a set may only be indexed"
 	}
 	return ""

@@ -124,7 +124,7 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 	}
 	exclusive := s.guard
 	// The fingerprint is unique to this attempt, so a stalled earlier attempt cannot affect it.
-	exclusive.Fingerprint, exclusive.Exact = "~"+s.fields[store.FieldFingerprint]+">"+s.guard.Fingerprint+" "+rand.Text()[:12], false
+	exclusive.Fingerprint, exclusive.MayStore = "~"+s.fields[store.FieldFingerprint]+">"+s.guard.Fingerprint+" "+rand.Text()[:12], false
 	if s.resumed {
 		exclusive.Fingerprint = s.fields[store.FieldFingerprint]
 	}

@@ -106,6 +106,23 @@ func TestSetUp(t *testing.T) {
 	})
 }
 
+// TestNoScan checks that the first operator, key and job of a store are made without a pass over its
+// keys, which takes minutes in a large store.
+func TestNoScan(t *testing.T) {
+	server := redistest.Start(t)
+	_, rights := redistest.Rights(t)
+	user := redistest.Restrict(t, server.Client(), append(rights, "-scan"))
+	db, err := userdb.Open(t.Context(), user.URLOf(server), userdb.Options{})
+	must(t, err)
+	defer db.Close()
+	_, err = admin.AddOperator(t.Context(), db, "Olga", goodPassword)
+	must(t, err)
+	keys, err := admin.OpenKeys(db)
+	must(t, err)
+	_, err = keys.Create(t.Context(), admin.Key{Name: "shop", Scopes: []string{"read"}})
+	must(t, err)
+}
+
 // dumpRecords returns all records as texts.
 func dumpRecords(t *testing.T, db *userdb.DB) map[string]string {
 	t.Helper()

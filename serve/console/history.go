@@ -97,13 +97,16 @@ func (f eventFilter) selects(e userdb.HistoryEvent) bool {
 // isEmpty reports whether the filter selects all events.
 func (f eventFilter) isEmpty() bool { return f == eventFilter{} }
 
+// isPlain reports whether the filter selects by nothing but the account.
+func (f eventFilter) isPlain() bool { return f == eventFilter{Account: f.Account} }
+
 // maxEventPages is how many pages of events are read for one filtered page.
 const maxEventPages = 5
 
 // readEvents reads a page of the events that a filter selects, the newest first. The page may be
 // short.
 func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f eventFilter) (p userdb.EventPage, err error) {
-	if f.isEmpty() || !q.Latest {
+	if f.isPlain() || !q.Latest {
 		return db.Events(ctx, q)
 	}
 	q.Limit = 200
@@ -118,13 +121,50 @@ func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f event
 			}
 		}
 		p.Next, q.After = found.Next, found.Next
-		if n := len(found.Events); n > 0 && found.Events[n-1].Time.Before(f.begin) {
+		n := len(found.Events)
+		if n > 0 && found.Events[n-1].Time.Before(f.begin) {
 			p.Next = "" // all others are older
 		}
-		if p.Next == "" || len(p.Events) >= eventsPerPage {
+		if p.Next == "" || len(p.Events) >= eventsPerPage || n < q.Limit { // a short page has read a lot
 			break
 		}
 	}
+	return p, nil
+}
+
+// feedKinds are the kinds of events about an account that its own history does not have.
+var feedKinds = append(slices.Clone(signInKinds), userdb.EventThrottleReset, userdb.EventImport, userdb.EventExport, userdb.EventRepair)
+
+// readAccountEvents reads a page of the events of one account, the newest first. The first page has
+// all events of the account's own history, so the feed is searched only for other kinds.
+func readAccountEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f eventFilter) (p userdb.EventPage, err error) {
+	chosen := q.Kinds
+	q.Kinds = feedKinds
+	if len(chosen) > 0 {
+		q.Kinds = slices.DeleteFunc(slices.Clone(feedKinds), func(k userdb.EventKind) bool { return !slices.Contains(chosen, k) })
+	}
+	if len(q.Kinds) > 0 {
+		if p, err = readEvents(ctx, db, q, f); err != nil {
+			return p, err
+		}
+	}
+	if q.After != "" {
+		return p, nil
+	}
+	t, err := db.Type(q.Key.Type())
+	if err != nil {
+		return p, err
+	}
+	own, err := t.History(ctx, hints.Key(q.Key))
+	if err != nil && !errors.Is(err, userdb.ErrNoHistory) {
+		return p, err
+	}
+	for _, e := range own {
+		if (len(chosen) == 0 || slices.Contains(chosen, e.Kind)) && f.selects(e) {
+			p.Events = append(p.Events, e)
+		}
+	}
+	slices.SortStableFunc(p.Events, func(a, b userdb.HistoryEvent) int { return b.Time.Compare(a.Time) })
 	return p, nil
 }
 
@@ -184,7 +224,11 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 	if since != "" {
 		q.After, q.Latest = since, false
 	}
-	found, err := readEvents(r.Context(), db, q, filter)
+	read := readEvents
+	if q.Key.IsValid() && q.Latest {
+		read = readAccountEvents
+	}
+	found, err := read(r.Context(), db, q, filter)
 	if isAny(err, userdb.ErrCursor) {
 		http.Redirect(w, r, "/console/history", http.StatusSeeOther)
 		return

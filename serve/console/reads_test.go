@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/userdb"
 )
 
@@ -81,6 +82,29 @@ func TestAccountPageReadsOnce(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHistoryOfOneAccount checks that the history of one account reads the account's own history
+// and searches the feed once, and that it has changes that the feed no longer has.
+func TestHistoryOfOneAccount(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	d.createAccount("u2", "name", "Bob")
+	for i := range 2500 { // the feed keeps 2,000 events
+		_, err := d.users.Tags(hints.UID("u2")).Add(t.Context(), fmt.Sprint("tag", i))
+		must(t, err)
+	}
+	d.do(http.StatusOK, "/console/history") // what the first page of a session does
+	d.calls.reset()
+	d.wantText(d.do(http.StatusOK, "/console/history?account=alice"), "Alice: The application created the account")
+	calls := d.calls.reset()
+	if calls["History"] != 1 || calls["Events"] != 1 {
+		t.Errorf("the page calls %v, want History and Events once", calls)
+	}
+	d.do(http.StatusOK, "/console/history?account=alice&kind=create")
+	if n := d.calls.reset()["Events"]; n > 0 {
+		t.Errorf("the feed was searched %d times for a kind that histories have", n)
+	}
 }
 
 // TestListConditions checks that a list takes only a limited number of conditions.

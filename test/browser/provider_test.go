@@ -142,6 +142,13 @@ func (b *browser) testLinkedAccounts(p *provider) {
 	b.visit("/signin")
 	press(".provider button")
 	b.onPage("Your account", "ann")
+	b.wantStay(false)
+	b.signOut()
+	b.visit("/signin")
+	b.run("choosing to stay signed in", click(`[name=stay]`))
+	press(".provider button")
+	b.onPage("Your account", "ann")
+	b.wantStay(true)
 
 	// The same identity is not linked to another account.
 	b.signOut()

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"bufio"
+	"context"
 	"crypto/hmac"
 	"crypto/sha1"
 	"encoding/base32"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/network"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -199,12 +201,33 @@ func (b *browser) testSignIn() {
 	b.onPage("Sign in", "Wrong name or password.")
 	b.submit("/signin", "identifier", "ANN", "password", password)
 	b.onPage("Your account", "ann")
+	b.wantStay(false)
 	var number string
 	b.run("reading the customer number", chromedp.Evaluate(`[...document.querySelectorAll("dt")].find(d => d.textContent === "Customer number").nextElementSibling.textContent`, &number))
 	b.signOut()
 	b.visit("/signin")
+	b.run("choosing to stay signed in", click(`[name=stay]`))
 	b.submit("/signin", "identifier", number, "password", password)
 	b.onPage("Your account", "ann", number)
+	b.wantStay(true)
+}
+
+// wantStay checks whether the cookie of the session outlives the browser.
+func (b *browser) wantStay(want bool) {
+	b.t.Helper()
+	stays := -1
+	b.run("reading the cookies", chromedp.ActionFunc(func(ctx context.Context) error {
+		cookies, err := network.GetCookies().Do(ctx)
+		for _, c := range cookies {
+			if strings.HasSuffix(c.Name, "session") {
+				stays = map[bool]int{true: 0, false: 1}[c.Session]
+			}
+		}
+		return err
+	}))
+	if stays != map[bool]int{true: 1, false: 0}[want] {
+		b.t.Errorf("the cookie of the session outlives the browser: %d, want %v", stays, want)
+	}
 }
 
 func (b *browser) testEdit() {

@@ -447,8 +447,8 @@ func TestStaySignedIn(t *testing.T) {
 	s := newSite(t, "memory:", func(s *SignIn) { s.Flows.Brief = userdb.SessionOptions{Lifetime: brief} }, p)
 	s.linked("ada", p, "ada at op")
 	c := s.browser()
-	if _, _, page := s.send(c, "/signin"); strings.Count(page, `name="stay"`) != 2 {
-		t.Errorf("want a box for the password and one for the provider:\n%s", page)
+	if _, _, page := s.send(c, "/signin"); strings.Count(page, `name="stay"`) != 1 || !strings.Contains(page, `form="signin" formaction="/signin/with/`) {
+		t.Errorf("want one box, and a button that sends it to the provider's page:\n%s", page)
 	}
 	for _, tt := range []struct {
 		form []string

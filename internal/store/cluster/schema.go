@@ -78,9 +78,9 @@ func (e *Engine) requireSchema(ctx context.Context, g store.Guard) (until int64,
 }
 
 // compareSchema compares the stored schema with g, and stores g if there is none. Before it stores
-// g, it checks that no entries exist, unless g is Exact or was known to be stored. In the latter
-// case another process has removed all records. compareSchema returns the time of the comparison,
-// in milliseconds, by the clock of the node that has the schema.
+// g, it checks that no entries exist, unless g.MayStore is set or g was known to be stored. In the
+// latter case another process has removed all records. compareSchema returns the time of the
+// comparison, in milliseconds, by the clock of the node that has the schema.
 func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (int64, error) {
 	mayStore := "0"
 	var foreign error // the error about entries that existed while no schema was stored
@@ -107,7 +107,7 @@ func (e *Engine) compareSchema(ctx context.Context, g store.Guard, known bool) (
 		if foreign != nil {
 			return 0, foreign
 		}
-		if !g.Exact && !known {
+		if !g.MayStore && !known {
 			foreign = store.CheckNoEntries(ctx, e, g.Entries)
 		}
 		if errors.Is(foreign, store.ErrSchemaMismatch) {

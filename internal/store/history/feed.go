@@ -75,6 +75,19 @@ func feedSlot(ns recordkey.Namespace, feed string, part int) (recordkey.Key, err
 	return at.In(ns), err
 }
 
+// PartsOf returns the parts of a feed that may have events of an entry: the part to which a cluster
+// adds them, and the one to which a single server does, in case the records were moved. For the
+// zero key it returns all parts.
+func PartsOf(prk recordkey.Key) []int {
+	parts := make([]int, 0, FeedParts)
+	for part := range FeedParts {
+		if !prk.IsValid() || part == 0 || part == FeedPart(prk) {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
 // FeedPart returns the part of a cluster's feed that an entry belongs to.
 func FeedPart(prk recordkey.Key) int {
 	h := fnv.New32a()
@@ -84,12 +97,13 @@ func FeedPart(prk recordkey.Key) int {
 	return int(h.Sum32() % FeedParts)
 }
 
-// A Feed asks for lines after a position. After holds, for each part, the ID of the last line read,
-// or "" to start at the beginning. With Reverse it asks for the lines before the position, newest
-// first, and a part whose position is "" returns no lines.
+// A Feed asks for lines of some parts of a feed after a position. After holds, for each part, the
+// ID of the last line read, or "" to start at the beginning. With Reverse it asks for the lines
+// before the position, newest first, and a part whose position is "" returns no lines.
 type Feed struct {
 	NS      recordkey.Namespace
 	Name    string
+	Parts   []int
 	After   [FeedParts]string
 	Reverse bool
 	Count   int // approximate number of lines from each part

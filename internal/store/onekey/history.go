@@ -246,18 +246,23 @@ func (ks *Keys) AppendFeed(ctx context.Context, ns recordkey.Namespace, feed str
 
 // Feed implements [store.Engine] with one command for each part, in one round trip.
 func (ks *Keys) Feed(ctx context.Context, f history.Feed) (page history.FeedPage, err error) {
-	cmds := make([]redis.Cmder, history.FeedParts)
-	for i := range cmds {
-		key, err := history.FeedKey(f.NS, f.Name, i)
+	var parts []int
+	var cmds []redis.Cmder
+	for _, part := range f.Parts {
+		key, err := history.FeedKey(f.NS, f.Name, part)
 		if err != nil {
 			return page, err
 		}
-		from, _ := history.SplitPosition(f.After[i])
-		if f.Reverse {
-			cmds[i] = redis.NewXMessageSliceCmd(ctx, "xrevrange", key.String(), cmp.Or(from, "0-0"), "-", "count", f.Count+1)
-		} else {
-			cmds[i] = redis.NewXMessageSliceCmd(ctx, "xrange", key.String(), cmp.Or(from, "-"), "+", "count", f.Count+1)
+		from, _ := history.SplitPosition(f.After[part])
+		switch {
+		case !f.Reverse:
+			cmds = append(cmds, redis.NewXMessageSliceCmd(ctx, "xrange", key.String(), cmp.Or(from, "-"), "+", "count", f.Count+1))
+		case from != "":
+			cmds = append(cmds, redis.NewXMessageSliceCmd(ctx, "xrevrange", key.String(), from, "-", "count", f.Count+1))
+		default:
+			continue
 		}
+		parts = append(parts, part)
 	}
 	if err := redisx.CheckAnswered(cmds, ks.client.ProcessAll(ctx, cmds)); err != nil {
 		return page, err
@@ -272,10 +277,11 @@ func (ks *Keys) Feed(ctx context.Context, f history.Feed) (page history.FeedPage
 			entries[j] = streamEntry(m)
 		}
 		var lines []history.FeedLine
+		part := parts[i]
 		if f.Reverse {
-			lines = history.LinesBefore(i, entries, f.After[i])
+			lines = history.LinesBefore(part, entries, f.After[part])
 		} else {
-			lines, page.Gap[i] = history.LinesAfter(i, entries, f.After[i])
+			lines, page.Gap[part] = history.LinesAfter(part, entries, f.After[part])
 		}
 		page.Lines = append(page.Lines, lines...)
 	}
@@ -309,10 +315,10 @@ func streamEntry(m redis.XMessage) history.StreamEntry {
 }
 
 // FeedEnd implements [store.Engine].
-func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string) (after [history.FeedParts]string, err error) {
-	cmds := make([]redis.Cmder, history.FeedParts)
-	for i := range cmds {
-		key, err := history.FeedKey(ns, name, i)
+func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string, parts []int) (after [history.FeedParts]string, err error) {
+	cmds := make([]redis.Cmder, len(parts))
+	for i, part := range parts {
+		key, err := history.FeedKey(ns, name, part)
 		if err != nil {
 			return after, err
 		}
@@ -322,7 +328,7 @@ func (ks *Keys) FeedEnd(ctx context.Context, ns recordkey.Namespace, name string
 		return after, err
 	}
 	for i, cmd := range cmds {
-		after[i] = positionAfter(cmd)
+		after[parts[i]] = positionAfter(cmd)
 	}
 	return after, nil
 }

@@ -170,7 +170,7 @@ func (e *Engine) applyAny(ctx context.Context, c store.Change, rev string, unsur
 		c.Drop = append(c.Leftovers(), store.Container{Key: historyKey})
 	}
 	c.Set = append(slices.Clip(c.Set), c.RedundantCanonicals()...)
-	a := attempt{e: e, c: e.addDrops(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, mayStore: c.Schema.Exact, unsure: unsure}
+	a := attempt{e: e, c: e.addDrops(c), srks: slices.Concat(c.Claim, c.Elsewhere), rev: rev, mayStore: c.Schema.MayStore, unsure: unsure}
 	for range maxRuns {
 		reply, err := a.send(ctx)
 		if err != nil {

@@ -25,7 +25,7 @@ func (e *Engine) Tertiary(ctx context.Context, op store.Op) (store.Reply, error)
 }
 
 func (e *Engine) runOp(ctx context.Context, op store.Op) (store.Reply, error) {
-	mayStore := op.Schema.Exact || !op.Write
+	mayStore := op.Schema.MayStore || !op.Write
 	for range 3 {
 		reply, err := e.tertiary(ctx, op, mayStore)
 		if err != nil {
