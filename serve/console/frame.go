@@ -27,9 +27,15 @@ var places = []place{
 	{"/console/status", "Status", "Settings"},
 }
 
+// securityPath is the page at which operators manage their own second step.
+const securityPath = "/console/security"
+
 // locate sets what the frame says about where the page is. A page that is not in the rail and not
 // that of an account sets Place itself.
 func (p *page) locate() {
+	if strings.HasPrefix(p.Path, securityPath+"/") {
+		p.Place, p.Above = securityPath, []crumb{{"Your sign-in", securityPath}}
+	}
 	if p.Place == "" {
 		p.Place = p.Path
 	}
