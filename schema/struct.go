@@ -25,10 +25,10 @@ import (
 // A tag consists of the name of the facet and options, separated by commas. The options use the
 // schema's own words: primary, which exactly one field must have; the roles secondary, indexed and
 // ordered; required; untyped, which is "typed": false; kind=NAME; and many=N. Fields without a tag,
-// or with the tag "-", are ignored. Fields of an embedded struct, or of an embedded pointer to a struct,
-// count as fields of the outer struct; as in encoding/json, the least deeply embedded field hides
-// others of the same name. A pointer to a value is declared like the value. "~rev" is not a facet;
-// see userdb.Revision.
+// or with the tag "-", are ignored. Fields of an embedded struct, or of an embedded pointer to a
+// struct, count as fields of the outer struct; as in encoding/json, the least deeply embedded field
+// hides others of the same name. A pointer to a value is declared like the value. "~rev" is not a
+// facet; see userdb.Revision.
 //
 // The option set declares a tertiary set, which may be indexed, in place of a facet. Its field has
 // type []string.

@@ -137,8 +137,8 @@ func TestFlowsLanguage(t *testing.T) {
 	}
 }
 
-// TestDenied checks that visitors without the tag of a page get a page in their language, from which
-// they can go on.
+// TestDenied checks that visitors without the tag of a page get a page in their language, from
+// which they can go on.
 func TestDenied(t *testing.T) {
 	s := newFlows(t, "memory:", func(f *web.Flows) { f.Languages = []string{"en", "de", "es", "fr"} })
 	s.create("ann")

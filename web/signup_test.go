@@ -36,7 +36,7 @@ func (s *flowSite) proof() string {
 	defer s.mu.Unlock()
 	m := s.mails[len(s.mails)-1]
 	secret, is := strings.CutPrefix(m.Link, "https://example.com/prove?token=")
-	if !is || m.Kind != web.MailProve || m.Subject() != "Confirm your address" || !strings.Contains(m.Text(), "do nothing") {
+	if !is || m.Kind != web.MailProve || m.Subject() != "Confirm your address" || !strings.Contains(m.Text(), "ignore this mail") {
 		s.t.Fatalf("got the mail %s %q with the link %s", m.Kind, m.Subject(), m.Link)
 	}
 	return secret

@@ -196,8 +196,8 @@ type Guard struct {
 	Tertiary map[string]bool
 	// MayStore allows the schema to be stored even if entries exist although no schema was stored.
 	// It needs the fold "exact" and no ordered fields, or a namespace that no other program writes.
-	// Otherwise the first change has to pass over all keys of the store: Entries is the SCAN pattern
-	// that finds such entries.
+	// Otherwise the first change has to pass over all keys of the store: Entries is the SCAN
+	// pattern that finds such entries.
 	MayStore bool
 	Entries  string
 }

@@ -106,8 +106,8 @@ func TestSetUp(t *testing.T) {
 	})
 }
 
-// TestNoScan checks that the first operator, key and job of a store are made without a pass over its
-// keys, which takes minutes in a large store.
+// TestNoScan checks that the first operator and API key of a store are made without a pass over its
+// keys, which takes long in a large store.
 func TestNoScan(t *testing.T) {
 	server := redistest.Start(t)
 	_, rights := redistest.Rights(t)

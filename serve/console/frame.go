@@ -27,10 +27,16 @@ var places = []place{
 	{"/console/status", "Status", "Settings"},
 }
 
+// securityPath is the page at which operators manage their own second step.
+const securityPath = "/console/security"
+
 // locate sets Trail, the breadcrumbs above the page, and Place, the link in the rail that is
 // marked. A page that the rail does not link to sets Place itself beforehand, unless it is about an
 // account.
 func (p *page) locate() {
+	if strings.HasPrefix(p.Path, securityPath+"/") {
+		p.Place, p.Above = securityPath, []crumb{{"Your sign-in", securityPath}}
+	}
 	if p.Place == "" {
 		p.Place = p.Path
 	}

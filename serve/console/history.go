@@ -125,7 +125,8 @@ func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f event
 		if n > 0 && found.Events[n-1].Time.Before(f.begin) {
 			p.Next = "" // all others are older
 		}
-		if p.Next == "" || len(p.Events) >= eventsPerPage || n < q.Limit { // a short page has read a lot
+		// Before it returns a short page, Events has read as much as it may.
+		if p.Next == "" || len(p.Events) >= eventsPerPage || n < q.Limit {
 			break
 		}
 	}
