@@ -100,9 +100,9 @@ func TestClocksApart(t *testing.T) {
 	})
 }
 
-// TestClockWasAhead checks that somebody who used up the guesses while the store's clock was a year
+// TestCodesAfterWrongClock checks that somebody who used up the guesses while the store's clock was a year
 // ahead does not keep the owner out for that year.
-func TestClockWasAhead(t *testing.T) {
+func TestCodesAfterWrongClock(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		a, _ := g.enrol()
 		phone := g.clock()
