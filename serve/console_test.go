@@ -27,22 +27,24 @@ func TestConsoleBehindProxy(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	_, err := admin.AddOperator(t.Context(), s.DB, "Olga", "correct horse battery")
 	must(t, err)
-	signIn := func(proxies ...netip.Prefix) *httptest.ResponseRecorder {
+	signIn := func(header, visitor string, proxies ...netip.Prefix) *httptest.ResponseRecorder {
 		service, err := serve.New(s.DB, serve.Options{Namespace: s.NS, Console: true, Proxies: proxies})
 		must(t, err)
 		r := httptest.NewRequest(http.MethodPost, "/console/signin", strings.NewReader("name=olga&password=correct+horse+battery"))
 		r.Header.Set("Content-Type", formType)
-		r.Header.Set("X-Forwarded-For", "198.51.100.7")
+		r.Header.Set(header, visitor)
 		r.Header.Set("X-Forwarded-Proto", "https")
 		answer := httptest.NewRecorder()
 		service.ServeHTTP(answer, r)
 		return answer
 	}
 	const peer = "192.0.2.1" // the address in requests of httptest
-	if answer := signIn(); answer.Code != http.StatusForbidden || !strings.Contains(answer.Body.String(), "--proxy "+peer) {
-		t.Errorf("through a proxy that is not trusted: got %d %s, want 403 and the advice --proxy %s", answer.Code, answer.Body, peer)
+	for header, visitor := range map[string]string{"X-Forwarded-For": "198.51.100.7", "X-Real-IP": "198.51.100.7", "Forwarded": "for=198.51.100.7"} {
+		if answer := signIn(header, visitor); answer.Code != http.StatusForbidden || !strings.Contains(answer.Body.String(), "--proxy "+peer) {
+			t.Errorf("through a proxy that is not trusted and sends %s: got %d %s, want 403 and the advice --proxy %s", header, answer.Code, answer.Body, peer)
+		}
 	}
-	answer := signIn(netip.MustParsePrefix(peer + "/32"))
+	answer := signIn("X-Forwarded-For", "198.51.100.7", netip.MustParsePrefix(peer+"/32"))
 	if cookie := answer.Header().Get("Set-Cookie"); answer.Code != http.StatusSeeOther || !strings.HasPrefix(cookie, "__Host-console=") || !strings.Contains(cookie, "; Secure") {
 		t.Errorf("through a trusted proxy: got %d and cookie %q, want 303 and a secure cookie", answer.Code, cookie)
 	}

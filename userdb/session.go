@@ -13,6 +13,7 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/session"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 )
@@ -229,7 +230,7 @@ func (t *Type) session(ctx context.Context, secret string) (store.Record, sessio
 // secretOwner returns the key of the entry that a secret belongs to, and reports whether the text
 // has the form of a secret.
 func (t *Type) secretOwner(secret string) (recordkey.Key, bool) {
-	uid, ok := secretUID(secret)
+	uid, ok := token.SecretUID(secret)
 	prk, err := t.declared.PRK(uid)
 	return prk, ok && err == nil
 }

@@ -2,7 +2,6 @@ package userdb
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -502,7 +501,7 @@ func publicToken(stored token.Token) Token {
 // findToken returns the token of a secret and the record of its entry. The error is ErrNotFound
 // unless the secret is that of a valid token.
 func (t *Type) findToken(ctx context.Context, purpose, secret string) (store.Record, token.Token, error) {
-	uid, _ := secretUID(secret)
+	uid, _ := token.SecretUID(secret)
 	prk, err := t.declared.PRK(uid)
 	if err != nil || len(purpose) > maxPurpose {
 		return store.Record{}, token.Token{}, ErrNotFound
@@ -565,41 +564,12 @@ func (t *Type) finishRedeem(ctx context.Context, purpose string, r store.Record,
 	return t.entry(r, err)
 }
 
-const (
-	secretBytes = 20  // random bytes in a secret
-	maxTokenUID = 200 // bytes of a UID in a secret, to keep links short
-)
-
-// secretText is the encoding of secrets. It is strict, so that every secret has exactly one text.
-var secretText = base64.RawURLEncoding.Strict()
-
-// newSecret returns a new secret: random bytes followed by the UID, which says where the token or
-// session is stored. A secret that begins with a hyphen would look like an option on a command
-// line, so newSecret draws another.
+// newSecret returns a new secret of the entry with a UID, unless the UID is too long.
 func newSecret(uid string) (string, error) {
-	if len(uid) > maxTokenUID {
+	if len(uid) > token.MaxUID {
 		return "", invalid("uid", "size", "over 200 bytes: the entry cannot have tokens")
 	}
-	var random [secretBytes]byte
-	for {
-		rand.Read(random[:]) // never returns an error
-		if secret := secretText.EncodeToString(append(random[:], uid...)); secret[0] != '-' {
-			return secret, nil
-		}
-	}
-}
-
-// secretUID returns the UID in a secret, and false if the text is not a secret.
-func secretUID(secret string) (string, bool) {
-	if len(secret) > secretText.EncodedLen(secretBytes+maxTokenUID) {
-		return "", false
-	}
-	b, err := secretText.DecodeString(secret)
-	// DecodeString ignores line ends, so compare the encodings.
-	if err != nil || len(b) <= secretBytes || secretText.EncodeToString(b) != secret {
-		return "", false
-	}
-	return string(b[secretBytes:]), true
+	return token.NewSecret(uid), nil
 }
 
 // hashSecret returns the hash of a secret that the store keeps in its place.

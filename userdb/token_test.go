@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/coffeenode/userdb/internal/store/token"
 )
 
 // TestSecretText checks that secrets never begin with a hyphen and lead back to their UID.
@@ -20,7 +22,7 @@ func TestSecretText(t *testing.T) {
 		if strings.Trim(secret, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-") != "" || secret[0] == '-' {
 			t.Errorf("the secret %q begins with a hyphen or has a character that is not allowed", secret)
 		}
-		if got, ok := secretUID(secret); !ok || got != uid {
+		if got, ok := token.SecretUID(secret); !ok || got != uid {
 			t.Errorf("UID of %q = %q, want %q", secret, got, uid)
 		}
 	}
@@ -33,10 +35,10 @@ func TestSecretText(t *testing.T) {
 func TestSecretUID(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringMatching("[A-Za-z0-9_-]{0,400}"), rapid.StringMatching("[A-Za-z0-9_-]{30,40}[\r\n=+/]?[A-Za-z0-9_-]{0,3}")).Draw(t, "text")
-		uid, ok := secretUID(text)
+		uid, ok := token.SecretUID(text)
 		b, err := base64.RawURLEncoding.DecodeString(text)
 		if want := err == nil && base64.RawURLEncoding.EncodeToString(b) == text && len(b) > 20 && len(b) <= 220; ok != want {
-			t.Fatalf("secretUID(%q) = %v, want %v", text, ok, want)
+			t.Fatalf("token.SecretUID(%q) = %v, want %v", text, ok, want)
 		}
 		if ok && uid != string(b[20:]) {
 			t.Fatalf("UID of %q = %q, want %q", text, uid, b[20:])

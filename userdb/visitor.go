@@ -66,7 +66,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		}
 		address = t.addressFor(r, field, canonical)
 		changed := r.Fields[strings.TrimPrefix(tk.Purpose, PurposeChange)]
-		issuable := r.Live() && len(r.Key.Value()) <= maxTokenUID && t.checkIssuable(r, tk) == nil && address != ""
+		issuable := r.Live() && len(r.Key.Value()) <= token.MaxUID && t.checkIssuable(r, tk) == nil && address != ""
 		if !issuable {
 			address, changed = typed, typed
 			if r, err = t.decoyRecord(); err != nil {

@@ -100,6 +100,23 @@ func TestClocksApart(t *testing.T) {
 	})
 }
 
+// TestCodesAfterWrongClock checks that somebody who used up the guesses while the store's clock was a year
+// ahead does not keep the owner out for that year.
+func TestCodesAfterWrongClock(t *testing.T) {
+	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
+		a, _ := g.enrol()
+		phone := g.clock()
+		const year = 365 * 24 * time.Hour
+		g.advance(year)
+		for range 20 {
+			wantErr(t, "a wrong code", g.prove(userdb.TOTP("0"), ""), userdb.ErrLogin)
+		}
+		wantErr(t, "a further one", g.prove(userdb.TOTP("0"), ""), userdb.ErrTooManyAttempts)
+		g.advance(-year)
+		must(t, g.prove(userdb.TOTP(a.codeAt(phone.Add(30*time.Second))), ""))
+	})
+}
+
 // TestRotationDuringLogins encrypts the secrets again and again, with one key and the other, while
 // somebody signs in twenty times. Each login must succeed.
 func TestRotationDuringLogins(t *testing.T) {

@@ -217,6 +217,26 @@ func TestRefusingServer(t *testing.T) {
 	}
 }
 
+// TestEndSessionOnFullServer checks that people can sign out while a server has no memory left.
+func TestEndSessionOnFullServer(t *testing.T) {
+	s := startServer(t)
+	users := lossyStore(t, s)
+	e, err := users.Find(t.Context(), hints.UID("u"))
+	must(t, err)
+	_, secret, err := users.StartSession(t.Context(), e, userdb.SessionOptions{})
+	must(t, err)
+	admin := s.raw.(*redis.Client).Conn()
+	defer admin.Close()
+	full := refusals[0]
+	full.begin(s, admin)
+	defer full.end(s, admin)
+	_, _, err = users.StartSession(t.Context(), e, userdb.SessionOptions{})
+	full.wantRefused(t, "a new session", err)
+	must(t, users.EndSession(t.Context(), secret))
+	_, _, err = users.Session(t.Context(), secret)
+	wantErr(t, "the ended session", err, userdb.ErrNotFound)
+}
+
 // noticeClosedConnections makes the client notice the connections that the server has closed. If a
 // call used one of them, its outcome would be unknown.
 func (s *site) noticeClosedConnections() {

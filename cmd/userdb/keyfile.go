@@ -72,15 +72,10 @@ func (s *session) makeKeys(ctx context.Context, offered bool) error {
 	if path == "" || s.KeyFile != "" || s.hasKeys || !offered && !s.allowsFactors() {
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
 	key := make([]byte, sealed.KeySize)
 	rand.Read(key) // never returns an error
-	_, err = fmt.Fprintln(f, base64.StdEncoding.EncodeToString(key))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
+	if err := privatefile.Write(path, base64.StdEncoding.EncodeToString(key)+"\n"); err != nil {
+		return fmt.Errorf("the file of keys: %w", err)
 	}
 	fmt.Fprintf(s.std.err, "made %s with the key of second factors: keep a copy of it, apart from those of the store\n", printable(path))
 	if err := s.close(); err != nil {

@@ -97,7 +97,11 @@ func (s *session) execute() error {
 	}
 	ctx, cancel := context.WithCancelCause(userdb.WithActor(context.Background(), userdb.Actor{Name: "command"}))
 	end, abandon := context.WithCancelCause(context.Background())
-	signals, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
+		ends = append(ends, syscall.SIGHUP)
+	}
+	signals, stop := signal.NotifyContext(ctx, ends...)
 	defer stop()
 	context.AfterFunc(signals, func() {
 		stop()

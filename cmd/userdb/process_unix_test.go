@@ -84,7 +84,7 @@ func TestInterrupt(t *testing.T) {
 	deaf, called := deafServer(t)
 	locked := lockedFile(t)
 	want := `{"error":{"code":"interrupted","message":"interrupted"}}` + "\n"
-	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		got := interrupt(t, deaf, sig, "list user --json", func(io.Writer, io.Reader) { <-called })
 		if got != (result{130, "", want}) {
 			t.Errorf("%v while waiting for a server that does not answer: %+v, want exit 130, %q", sig, got, want)
@@ -102,6 +102,35 @@ func TestInterrupt(t *testing.T) {
 		if got != (result{130, "", want}) {
 			t.Errorf("%v while waiting for a locked file: %+v, want exit 130, %q", sig, got, want)
 		}
+	}
+}
+
+// TestNohup checks that a command that nohup starts goes on when its terminal is closed.
+func TestNohup(t *testing.T) {
+	cmd, errs := newProcess(t, "memory:")
+	cmd.Path, cmd.Args = "/bin/bash", []string{"bash", "-c", "trap '' HUP; exec " + program + " recordkey escape --batch"}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	for range 2 {
+		io.WriteString(in, "\"a b\"\n")
+		if line, err := lines.ReadString('\n'); line == "" {
+			t.Errorf("no answer: %v", err)
+		}
+		cmd.Process.Signal(syscall.SIGHUP)
+	}
+	in.Close()
+	if err := cmd.Wait(); err != nil || errs.Len() != 0 {
+		t.Errorf("%v, %q; want neither error nor message", err, errs)
 	}
 }
 

@@ -26,7 +26,7 @@ func findTerminal() terminal {
 		return nil
 	}
 	return func(ctx context.Context, prompt string) (string, error) {
-		defer blockSuspend()()
+		defer blockKeys()()
 		to := os.Stderr
 		if tty, err := os.OpenFile("/dev/tty", os.O_WRONLY, 0); err == nil {
 			// /dev/tty shows the prompt even if both outputs go elsewhere.

@@ -102,9 +102,9 @@ func TestTerminal(t *testing.T) {
 	if got.code != 0 || !strings.HasPrefix(got.out, `{"added":`) {
 		t.Errorf("login: %+v, want exit 0 and the entry", got)
 	}
-	got, k = runAtTerminal(t, store, "login Alice", func(k *keyboard) { k.answer("Password: ", "half a pass\x1a\x03") })
+	got, k = runAtTerminal(t, store, "login Alice", func(k *keyboard) { k.answer("Password: ", "half\x1a a\x1c pass\x03") })
 	if got != (result{130, "", "userdb: interrupted\n"}) || !k.echoes() {
-		t.Errorf("Ctrl-Z and Ctrl-C at the prompt: %+v, echo %v; want exit 130, echo true", got, k.echoes())
+		t.Errorf("Ctrl-Z, Ctrl-\\ and Ctrl-C at the prompt: %+v, echo %v; want exit 130, echo true", got, k.echoes())
 	}
 	got, _ = runAtTerminal(t, store, "passwd nobody", func(*keyboard) {})
 	if got != (result{3, "", "userdb: nobody: not found\n"}) {

@@ -10,11 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockSuspend ignores Ctrl-Z until the returned function is called. If the command were suspended
-// at a prompt, the shell would turn the echo on again and show the rest of the password.
-func blockSuspend() func() {
-	signal.Ignore(syscall.SIGTSTP)
-	return func() { signal.Reset(syscall.SIGTSTP) }
+// blockKeys ignores Ctrl-Z and Ctrl-\ until the returned function is called. If Ctrl-Z suspended the
+// command at a prompt, the shell would turn the echo on again and show the rest of the password. If
+// Ctrl-\ ended it, the echo would stay off.
+func blockKeys() func() {
+	signal.Ignore(syscall.SIGTSTP, syscall.SIGQUIT)
+	return func() { signal.Reset(syscall.SIGTSTP, syscall.SIGQUIT) }
 }
 
 // discards reports whether f was closed when the process began. Go then opens the null device in

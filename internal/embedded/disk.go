@@ -30,22 +30,7 @@ func (osDisk) remove(path string) error { return os.Remove(path) }
 
 func (osDisk) rename(from, to string) error { return os.Rename(from, to) }
 
-// syncDir makes renames in a directory durable, if the system supports that.
-func (osDisk) syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
-		return nil
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	err = f.Sync()
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
-		return nil
-	}
-	return err
-}
+func (osDisk) syncDir(dir string) error { return privatefile.SyncDir(dir) }
 
 // isFull reports whether err means that the disk is full or the user's quota is used up.
 func isFull(err error) bool {

@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -91,8 +92,9 @@ type Pool struct {
 
 	lanes [laneCount]lane
 
-	mu   sync.Mutex
-	mean time.Duration // moving average of a job's duration; 0 before the first job
+	mu      sync.Mutex
+	mean    time.Duration         // moving average of a job's duration; 0 before the first job
+	running map[*waiter]time.Time // when each of them began
 }
 
 // A lane is a queue of jobs. Only the job at its head competes for a turn, so that lanes in which
@@ -108,12 +110,14 @@ type lane struct {
 	actors, origins, accounts tally     // the same jobs, by their callers
 }
 
-// A waiter is a job that waits.
+// A waiter is a job that waits or runs.
 type waiter struct {
 	deadline time.Time
 	limited  bool   // there is a deadline
 	stop     func() // ends the wait
 	late     bool   // the wait was ended because the deadline cannot be met
+
+	check *time.Timer // while the job runs: calls recheck
 }
 
 func newLane(limit int) lane {
@@ -156,7 +160,7 @@ func New(workers int) *Pool {
 		workers = min(initialProcs(), runtime.NumCPU())
 	}
 	addProcessor(workers)
-	p := &Pool{workers: workers, turns: semaphore.NewWeighted(int64(workers))}
+	p := &Pool{workers: workers, turns: semaphore.NewWeighted(int64(workers)), running: map[*waiter]time.Time{}}
 	for i, n := range queuePerWorker {
 		p.lanes[i] = newLane((1 + n) * workers)
 	}
@@ -170,8 +174,8 @@ func New(workers int) *Pool {
 // when Do returns.
 //
 // Do returns ErrBusy and ErrClosed at once, without running job. It also returns them while job
-// waits: ErrClosed if the pool is closed, and ErrBusy as soon as jobs that ended meanwhile took so
-// long that job could not end before its deadline.
+// waits: ErrClosed if the pool is closed, and ErrBusy as soon as the jobs ahead of it take so long
+// that job could not end before its deadline.
 func (p *Pool) Do(ctx context.Context, c Caller, job func()) error {
 	l := &p.lanes[c.Lane]
 	w := &waiter{}
@@ -187,13 +191,12 @@ func (p *Pool) Do(ctx context.Context, c Caller, job func()) error {
 		return p.waitError(ctx, l, w)
 	}
 	defer p.turns.Release(1)
-	p.stopWaiting(l, w)
 	if err := p.refusal(ctx); err != nil {
 		return err
 	}
-	begin := time.Now()
+	p.begin(l, w)
+	defer p.end(w)
 	run(job)
-	p.addDuration(time.Since(begin))
 	return nil
 }
 
@@ -208,11 +211,69 @@ func (p *Pool) wait(ctx context.Context, stop func(), l *lane) bool {
 	return p.turns.Acquire(ctx, 1) == nil
 }
 
-// stopWaiting removes a job from those that wait.
-func (p *Pool) stopWaiting(l *lane, w *waiter) {
+// begin moves a job from those that wait to those that run.
+func (p *Pool) begin(l *lane, w *waiter) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.remove(w)
+	p.running[w] = time.Now()
+	w.check = time.AfterFunc(max(2*p.mean, firstCheck), func() { p.recheck(w) })
+}
+
+// firstCheck is the least time after which a running job counts as slow.
+const firstCheck = 100 * time.Millisecond
+
+// recheck refuses jobs that are late because a job has been running for longer than expected. It
+// runs again when the job has taken twice as long.
+func (p *Pool) recheck(w *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if begun, is := p.running[w]; is {
+		now := time.Now()
+		p.refuseLate(now)
+		w.check.Reset(now.Sub(begun))
+	}
+}
+
+// end removes a job from those that run, adds its duration to the average, and refuses jobs that
+// are late according to it.
+func (p *Pool) end(w *waiter) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	w.check.Stop()
+	p.mean = withDuration(p.mean, now.Sub(p.running[w]))
+	delete(p.running, w)
+	p.refuseLate(now)
+}
+
+// withDuration returns a moving average with the duration of one more job. It follows jobs that
+// become slower at once, so that the pool soon refuses what it cannot do on a busy machine. When
+// jobs become faster again, it takes about eight of them.
+func withDuration(mean, d time.Duration) time.Duration {
+	switch {
+	case mean == 0:
+		return d
+	case d > mean:
+		return mean + (d-mean)/2
+	}
+	return mean + (d-mean)/8
+}
+
+// expected returns how long the next job will probably take. If all workers have been busy for
+// longer than the average, it counts the job that began last as if it had just ended.
+func (p *Pool) expected(now time.Time) time.Duration {
+	if len(p.running) < p.workers {
+		return p.mean
+	}
+	shortest := time.Duration(math.MaxInt64)
+	for _, begun := range p.running {
+		shortest = min(shortest, now.Sub(begun))
+	}
+	if shortest < p.mean {
+		return p.mean
+	}
+	return withDuration(p.mean, shortest)
 }
 
 // remove removes a job from those that wait, if it is among them.
@@ -320,9 +381,9 @@ func (p *Pool) jobs() (all int) {
 }
 
 // refuseLate ends the wait of each job that could no longer end before its deadline if those ahead
-// of it took as long as the last ones. Otherwise, jobs that were admitted while hashes were fast
-// would all wait until their deadlines when the machine becomes busy. The first jobs of a lane
-// stay, since one of them may correct an average that is too long.
+// of it take as long as expected. Otherwise, jobs that were admitted while hashes were fast would
+// all wait until their deadlines when the machine becomes busy. The first jobs of a lane stay, since
+// one of them may correct an average that is too long.
 func (p *Pool) refuseLate(now time.Time) {
 	for i := range p.lanes {
 		l := &p.lanes[i]
@@ -334,6 +395,7 @@ func (p *Pool) refuseLate(now time.Time) {
 // It reports whether the job is late, and ends its wait.
 func (p *Pool) isLate(lane int, now time.Time) func(*waiter) bool {
 	before := 0 // in this lane
+	each := p.expected(now)
 	return func(w *waiter) bool {
 		ahead := before
 		for i := range p.lanes {
@@ -341,7 +403,7 @@ func (p *Pool) isLate(lane int, now time.Time) func(*waiter) bool {
 				ahead += min(len(p.lanes[i].waiting), before+1)
 			}
 		}
-		end := now.Add(p.mean * time.Duration(ahead/p.workers+1)) // a worker is free now
+		end := now.Add(each * time.Duration(ahead/p.workers+1)) // as if a worker were free now
 		if before < p.workers || !w.limited || !end.After(w.deadline) {
 			before++
 			return false
@@ -361,7 +423,7 @@ func (p *Pool) tooLate(ctx context.Context, l *lane) bool {
 	if !ok || wait <= 0 {
 		return false
 	}
-	return wait+p.mean > time.Until(deadline)
+	return wait+p.expected(time.Now()) > time.Until(deadline)
 }
 
 // ahead returns how long one more job of a lane would wait, or 0 if a worker is free.
@@ -376,18 +438,5 @@ func (p *Pool) ahead(l *lane) time.Duration {
 	if waiting < 0 {
 		return 0
 	}
-	return p.mean * time.Duration(waiting+1) / time.Duration(p.workers)
-}
-
-// addDuration updates the average with the duration of one job, and refuses jobs that are late
-// according to it. The last eight jobs dominate the average.
-func (p *Pool) addDuration(d time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.mean == 0 {
-		p.mean = d
-	} else {
-		p.mean += (d - p.mean) / 8
-	}
-	p.refuseLate(time.Now())
+	return p.expected(time.Now()) * time.Duration(waiting+1) / time.Duration(p.workers)
 }

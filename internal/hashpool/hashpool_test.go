@@ -376,14 +376,63 @@ func TestLateJobsAreRefusedAtOnce(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		// The average is then 3 s: 23 s are left, which suffices for seven jobs.
-		if want := map[time.Duration]int{0: 7, 17 * time.Second: 13}; !maps.Equal(ended, want) {
+		// After 4 s, the pool expects the others to take 2.5 s each: 36 s are left, for 14 jobs.
+		// After 8 s, it expects 4.5 s, which leaves 7, and after 16 s, 8.5 s.
+		if want := map[time.Duration]int{0: 2, 4 * time.Second: 6, 8 * time.Second: 7, 16 * time.Second: 5}; !maps.Equal(ended, want) {
 			t.Errorf("jobs were done (0) or refused after %v, want %v", ended, want)
 		}
 		if n := p.counted(); n != 0 {
 			t.Errorf("%d jobs are left", n)
 		}
 	})
+}
+
+// TestBusyMachine fills the queue of a machine that becomes so busy that a job takes twenty times as
+// long, or that was busy before the first job. Most jobs must be refused long before one of them
+// has ended, and as many must be done as can be done before their deadlines.
+func TestBusyMachine(t *testing.T) {
+	for _, before := range []int{0, 20} {
+		synctest.Test(t, func(t *testing.T) {
+			p := New(2)
+			defer p.Close()
+			for range before {
+				_ = p.Do(t.Context(), Caller{}, func() { time.Sleep(time.Second / 4) })
+			}
+			begun := time.Now()
+			var mu sync.Mutex
+			var refused []time.Duration
+			done := 0
+			var wg sync.WaitGroup
+			for range 250 {
+				wg.Go(func() {
+					err := p.Do(within(t, 30*time.Second), Caller{}, func() { time.Sleep(5 * time.Second) })
+					mu.Lock()
+					defer mu.Unlock()
+					switch {
+					case err == nil:
+						done++
+					case errors.Is(err, ErrBusy):
+						refused = append(refused, time.Since(begun))
+					default:
+						t.Error(err)
+					}
+				})
+			}
+			wg.Wait()
+			early := 0
+			for _, after := range refused {
+				if after <= 2*time.Second {
+					early++
+				}
+			}
+			if early < 190 || done != 12 {
+				t.Errorf("after %d jobs: %d were refused within 2 s, and %d were done; want at least 190 and 12", before, early, done)
+			}
+			if n := p.counted(); n != 0 {
+				t.Errorf("%d jobs are left", n)
+			}
+		})
+	}
 }
 
 // TestSpareJobs checks that a job which may be left out waits for nobody, and nobody for it.
@@ -433,9 +482,9 @@ func TestEndedContext(t *testing.T) {
 		if err := p.Do(ctx, Caller{}, func() { ran = true }); !errors.Is(err, context.Canceled) {
 			t.Errorf("canceled before: %v, want context.Canceled", err)
 		}
-		// The average is still unknown, so the pool accepts the job, and its deadline passes.
-		if err := p.Do(within(t, time.Millisecond), Caller{}, func() { ran = true }); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("deadline while it waits: %v, want context.DeadlineExceeded", err)
+		// The average is still unknown, but the first job has taken a millisecond.
+		if err := p.Do(within(t, time.Millisecond), Caller{}, func() { ran = true }); !errors.Is(err, ErrBusy) {
+			t.Errorf("deadline before its turn: %v, want ErrBusy", err)
 		}
 		wait()
 		if ran {

@@ -4,10 +4,14 @@
 package privatefile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
 )
 
 // ErrOthers means that another user may write a file or may have created it.
@@ -33,6 +37,46 @@ func Create(path string) (*os.File, error) {
 		return nil, err
 	}
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// Write creates a file that only this user can read, with a text. If it fails, or the process or the
+// machine dies meanwhile, there is either no file or a whole one. It returns [fs.ErrExist] if there
+// is already a file.
+func Write(path, text string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return cmp.Or(err, error(&fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}))
+	}
+	temp := path + ".tmp"
+	f, err := Create(temp)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		_ = os.Remove(temp) // the next Write removes it
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes the names of new files in a directory durable, if the system supports that.
+func SyncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = f.Sync()
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
 }
 
 // Reopen opens a file that Create made earlier, and makes sure that only this user can read it. It

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -117,5 +118,31 @@ func TestPipe(t *testing.T) {
 		if _, err := open(path, os.O_RDONLY); !errors.Is(err, errKind) {
 			t.Errorf("%s: %v, want errKind", how, err)
 		}
+	}
+}
+
+// TestWrite checks that Write leaves nothing behind if the file cannot be written completely, that
+// it does not follow a link, and that it replaces no file.
+func TestWrite(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "keys")
+	var before unix.Rlimit
+	check(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &before))
+	signal.Ignore(unix.SIGXFSZ) // or it would end the process
+	defer signal.Reset(unix.SIGXFSZ)
+	check(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4, Max: before.Max}))
+	err := Write(path, "new key")
+	check(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &before))
+	left, readErr := os.ReadDir(filepath.Dir(path))
+	check(t, readErr)
+	if !errors.Is(err, unix.EFBIG) || len(left) != 0 {
+		t.Errorf("a file that is too long: %v, and %q is left; want EFBIG and no file", err, left)
+	}
+	makers["link"](t, path+".tmp")
+	check(t, Write(path, "new key"))
+	if got, victim := state(path), state(path+".tmp.victim"); got != "600 new key" || victim != "600 precious" {
+		t.Errorf("the file is %s, and the one that a link leads to is %s", got, victim)
+	}
+	if err := Write(path, "other"); !errors.Is(err, os.ErrExist) || state(path) != "600 new key" {
+		t.Errorf("again: %v, and the file is %s; want ErrExist and the first text", err, state(path))
 	}
 }

@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/internal/redistest"
@@ -96,6 +100,38 @@ func TestStatus(t *testing.T) {
 			t.Errorf("cancelled: got %v, want context.Canceled", err)
 		}
 	})
+}
+
+// TestServerThatCannotSave checks that a store can be opened and read, and that the status says what
+// is wrong, while a server refuses writes and PING because it cannot save.
+func TestServerThatCannotSave(t *testing.T) {
+	server := redistest.Start(t, redistest.Config("save 3600 1", "enable-protected-configs yes"))
+	c, gone := server.Client(), filepath.Join(t.TempDir(), "gone")
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := testdb.Must(c.ConfigGet(t.Context(), "dir").Result())["dir"]
+	must(os.Mkdir(gone, 0o700))
+	must(c.ConfigSet(t.Context(), "dir", gone).Err())
+	must(os.Remove(gone))
+	must(c.BgSave(t.Context()).Err())
+	for !redis.HasErrorPrefix(c.Ping(t.Context()).Err(), "MISCONF") {
+		time.Sleep(time.Millisecond)
+	}
+	db, err := userdb.Open(t.Context(), server.URL(), userdb.Options{})
+	must(err)
+	st, err := inspect.StatusOf(t.Context(), db, nil)
+	if err != nil || len(st.Warnings) != 1 || st.Warnings[0].Code != "save_failed" {
+		t.Errorf("got the warnings %+v, error %v; want save_failed", st.Warnings, err)
+	}
+	_, err = testdb.Must(db.Type("user")).Create(t.Context(), userdb.NewEntry{UID: "x"})
+	if !errors.Is(err, userdb.ErrUnavailable) {
+		t.Errorf("a write: got %v, want ErrUnavailable", err)
+	}
+	must(errors.Join(db.Close(), c.ConfigSet(t.Context(), "dir", before).Err()))
 }
 
 // TestStatusOfStores opens each kind of store by its URL.

@@ -92,7 +92,7 @@ func (c *Console) bulk(w http.ResponseWriter, r *http.Request) {
 	by := web.Entry(r.Context()).Text(admin.OperatorName)
 	j, err := c.jobs.bulkJob(r.Context(), db, t, admin.Job{ID: r.PostFormValue(jobInput), Kind: bulkKind, By: by, Title: button}, work)
 	if errors.Is(err, errBusy) {
-		c.show(w, r, http.StatusTooManyRequests, page{Name: "message", Title: "Nothing was done", Data: "Four jobs are already running. Wait for one to end, or stop one."})
+		c.show(w, r, http.StatusTooManyRequests, page{Name: "message", Title: "Nothing was done", Data: tooManyJobs})
 		return
 	}
 	c.respondStarted(w, r, j, err, bulkKind, "")

@@ -139,7 +139,8 @@ func (c *Console) guard(next http.Handler) http.Handler {
 // unknownProxy reports whether the request came through a proxy that is not trusted, and returns
 // the address of that proxy.
 func (c *Console) unknownProxy(r *http.Request) (peer string, unknown bool) {
-	if r.Header.Get("X-Forwarded-For") == "" {
+	isSet := func(name string) bool { return r.Header.Get(name) != "" }
+	if !slices.ContainsFunc([]string{"X-Forwarded-For", "Forwarded", "X-Real-Ip"}, isSet) {
 		return "", false
 	}
 	at, err := netip.ParseAddrPort(r.RemoteAddr)

@@ -58,13 +58,16 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 // that sends a form again, such as after Back, show the job that the form has started.
 const jobInput = "job"
 
+// tooManyJobs is what an operator sees after errBusy.
+const tooManyJobs = "Too many jobs are already running: four, or two of yours. Wait for one to end, or stop one."
+
 // respondStarted sends the response to a request that was to start the job j.
 func (c *Console) respondStarted(w http.ResponseWriter, r *http.Request, j admin.Job, err error, kind, title string) {
 	switch {
 	case errors.Is(err, admin.ErrJobExists):
 		http.Redirect(w, r, "/console/jobs/"+j.ID, http.StatusSeeOther)
 	case errors.Is(err, errBusy):
-		c.showJobs(w, r, kind, title, web.Problem{Code: userdb.CodeThrottled, Text: "Four jobs are already running. Wait for one to end, or stop one."})
+		c.showJobs(w, r, kind, title, web.Problem{Code: userdb.CodeThrottled, Text: tooManyJobs})
 	case err != nil:
 		c.fail(w, r, err)
 	default:

@@ -27,8 +27,8 @@ const (
 	maxUploads    = 4                // of dry runs that have ended, and as many not tried yet
 )
 
-// errBusy reports that the process runs as many jobs as it may.
-var errBusy = errors.New("four jobs are already running here")
+// errBusy means that the process runs as many jobs as it may, or as many of one operator.
+var errBusy = errors.New("too many jobs are already running here")
 
 // A runner runs jobs in the background. It keeps their files in a temporary folder of this process
 // and removes that folder when it closes.
@@ -39,10 +39,10 @@ type runner struct {
 	mu      sync.Mutex
 	tasks   map[string]*task // includes jobs that have ended, while their files exist
 	pending pendingUploads
-	folder  string   // "" until it is created
-	lock    *os.File // tells other processes that the folder is in use
-	running int
-	begun   int // jobs so far
+	folder  string         // "" until it is created
+	lock    *os.File       // tells other processes that the folder is in use
+	running map[string]int // by the operator who began them
+	begun   int            // jobs so far
 	stopped bool
 	wg      sync.WaitGroup
 
@@ -81,7 +81,7 @@ func (d detail) canImport(j admin.Job) bool { return d.Upload.Path != "" && j.St
 func newRunner(db *userdb.DB) (*runner, error) {
 	removeAbandoned(os.TempDir())
 	jobs, err := admin.OpenJobs(db)
-	r := &runner{jobs: jobs, host: rand.Text(), tasks: map[string]*task{}, closing: make(chan struct{})}
+	r := &runner{jobs: jobs, host: rand.Text(), tasks: map[string]*task{}, running: map[string]int{}, closing: make(chan struct{})}
 	r.end = sync.OnceFunc(func() { close(r.closing) })
 	return r, err
 }
@@ -90,14 +90,15 @@ func newRunner(db *userdb.DB) (*runner, error) {
 // but not its end. do returns the text that describes the result. If the job cannot be recorded,
 // begin returns j with the error.
 func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx context.Context, w *task) (string, error)) (admin.Job, error) {
-	if err := r.reserve(); err != nil {
+	by := j.By
+	if err := r.reserve(by); err != nil {
 		return admin.Job{}, err
 	}
 	j.Host, j.PasswordChanged = r.host, web.Entry(ctx).PasswordChanged()
 	asked := j
 	j, err := r.jobs.Begin(ctx, j)
 	if err != nil {
-		r.release()
+		r.release(by)
 		return asked, err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -116,7 +117,7 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 	r.startSweep(ctx)
 	go r.reportProgress(ctx, w)
 	go func() {
-		defer r.release()
+		defer r.release(by)
 		text, err := do(ctx, w)
 		if err != nil { // nobody can use its files, which may fill the disk
 			r.removeFiles(w)
@@ -128,24 +129,31 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 	return j, nil
 }
 
-// reserve counts one more running job, which close waits for. It returns errBusy if there are too
-// many.
-func (r *runner) reserve() error {
+// reserve counts one more running job of an operator, which close waits for. It returns errBusy if
+// there are too many. An operator has at most as many as remain free, so that there is always room
+// for another operator.
+func (r *runner) reserve(operator string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.running >= maxRunning || r.stopped {
+	free := maxRunning
+	for _, n := range r.running {
+		free -= n
+	}
+	if free <= r.running[operator] || r.stopped {
 		return errBusy
 	}
-	r.running++
+	r.running[operator]++
 	r.wg.Add(1)
 	return nil
 }
 
 // release undoes reserve.
-func (r *runner) release() {
+func (r *runner) release(operator string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.running--
+	if r.running[operator]--; r.running[operator] == 0 {
+		delete(r.running, operator)
+	}
 	r.wg.Done()
 }
 

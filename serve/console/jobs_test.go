@@ -338,20 +338,29 @@ func removeRecord(t *testing.T, d *testConsole, key string) error {
 	return err
 }
 
-// TestTooManyJobs checks that jobs beyond the limit are refused with a message.
+// TestTooManyJobs checks that jobs beyond the limit are refused with a message, and that however
+// many jobs one operator begins, others can begin some.
 func TestTooManyJobs(t *testing.T) {
 	d := open(t, "memory:")
-	for range maxRunning {
-		_, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check"}, detail{}, func(ctx context.Context, _ *task) (string, error) {
+	begin := func(by string) error {
+		_, err := d.console.jobs.begin(t.Context(), admin.Job{Kind: "check", By: by}, detail{}, func(ctx context.Context, _ *task) (string, error) {
 			<-ctx.Done()
 			return "", ctx.Err()
 		})
-		must(t, err)
+		return err
 	}
-	d.wantText(d.post(http.StatusTooManyRequests, "/console/check"), "Four jobs are already running.")
-	d.wantText(d.sendFile(http.StatusTooManyRequests, "x.jsonl", "{}\n"), "Four jobs are already running.")
+	for _, tt := range []struct {
+		by   string
+		want error
+	}{{"Paul", nil}, {"Paul", nil}, {"Paul", errBusy}, {operatorName, nil}, {operatorName, errBusy}, {"Rita", nil}} {
+		if err := begin(tt.by); !errors.Is(err, tt.want) {
+			t.Errorf("a job of %s: %v, want %v", tt.by, err, tt.want)
+		}
+	}
+	d.wantText(d.post(http.StatusTooManyRequests, "/console/check"), "Too many jobs are already running")
+	d.wantText(d.sendFile(http.StatusTooManyRequests, "x.jsonl", "{}\n"), "Too many jobs are already running")
 	page := d.sendFile(http.StatusSeeOther, "x.csv", people)
-	d.wantText(d.do(http.StatusTooManyRequests, page, "do", "dry"), "Four jobs are already running.")
+	d.wantText(d.do(http.StatusTooManyRequests, page, "do", "dry"), "Too many jobs are already running")
 	d.wantText(d.do(http.StatusOK, page), "Start dry run") // the file is kept
 }
 

@@ -60,17 +60,17 @@ func (c *Console) requireSession(next http.Handler) http.Handler {
 	}))
 }
 
-// A secondStep is the data of the page that asks for the second step. Name is what was typed, so
-// that a failed attempt can be recorded. By lists the methods, and App and Passkey are among them.
+// A secondStep is the data of the page that asks for the second step. By lists the methods, and App
+// and Passkey are among them.
 type secondStep struct {
-	Return, Name, By string
-	App, Passkey     bool
+	Return, By   string
+	App, Passkey bool
 }
 
 // showSecondStep shows the page that asks for the second step, by one of some methods.
 func (c *Console) showSecondStep(w http.ResponseWriter, r *http.Request, methods []string, problems []web.Problem) {
 	data := secondStep{
-		Return: returnPath(r), Name: r.PostFormValue("name"), By: strings.Join(methods, " "),
+		Return: returnPath(r), By: strings.Join(methods, " "),
 		App: slices.Contains(methods, "totp"), Passkey: c.passkeys != nil && slices.Contains(methods, "passkey"),
 	}
 	c.show(w, r, statusOf(problems), page{Name: "code", Title: "Second step", Problems: problems, Data: data})
@@ -108,7 +108,7 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 	}
 	var name string
 	if judged {
-		name = c.operatorNamed(ctx, r.PostFormValue("name"))
+		name = c.ticketHolder(ctx, r)
 	}
 	leave() // a client that reads slowly must not keep the capacity
 	problems := web.Problems(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
@@ -146,7 +147,18 @@ func (c *Console) recordGuess(r *http.Request, err error, name string) {
 // operatorNamed returns the stored name of the operator whose name was typed, or "" if this console
 // has no such operator. The typed text itself is never recorded, because it may be a password.
 func (c *Console) operatorNamed(ctx context.Context, typed string) string {
-	e, err := c.operators.Find(ctx, hints.Field(admin.OperatorName, typed))
+	return c.nameOf(c.operators.Find(ctx, hints.Field(admin.OperatorName, typed)))
+}
+
+// ticketHolder returns the stored name of the operator who took the first step of a sign-in, or ""
+// if this console has no such operator. The ticket of the request must have been accepted.
+func (c *Console) ticketHolder(ctx context.Context, r *http.Request) string {
+	uid, _ := token.SecretUID(c.auth.Ticket(r))
+	return c.nameOf(c.operators.Find(ctx, hints.UID(uid)))
+}
+
+// nameOf returns the name of an operator who was found, or "" if this console has none.
+func (c *Console) nameOf(e userdb.Entry, err error) string {
 	if err != nil || !c.belongs(e) {
 		return ""
 	}

@@ -61,6 +61,8 @@ local function member(t) return table.concat({ms(t.ends), t.bond, t.step, t.orig
 
 -- budget_of returns the name of the member that counts the wrong attempts from an origin, the time
 -- since which it counts, and the count. Counting begins again after the time window; 0 means never.
+-- A time that is too far ahead was written when the clock was wrong, and would otherwise keep the
+-- owner out until the clock reaches it.
 local function budget_of(origin, window)
   local budget = 'tries/'
   if origin ~= '' and redis.call('HEXISTS', record, 'origin/' .. origin) == 1 then
@@ -69,7 +71,7 @@ local function budget_of(origin, window)
   local text = redis.call('HGET', record, budget) or ''
   local since, count = string.match(text, '^(%d+) (%d+)$')
   since, count = tonumber(since), tonumber(count)
-  if not since or window > 0 and now >= since + window then return budget, now, 0 end
+  if not since or window > 0 and math.abs(now - since) >= window then return budget, now, 0 end
   return budget, math.min(since, now), count -- the clock may have been ahead
 end
 

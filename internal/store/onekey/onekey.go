@@ -99,7 +99,13 @@ func New(client *redisx.Client, o Options) *Keys {
 func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClient }
 
 // Ping implements [store.Engine].
-func (ks *Keys) Ping(ctx context.Context) error { return redisx.Fail(ks.client.Ping(ctx).Err()) }
+func (ks *Keys) Ping(ctx context.Context) error {
+	err := ks.client.Ping(ctx).Err()
+	if redis.HasErrorPrefix(err, "MISCONF") { // it cannot save, and refuses PING, but no reads
+		return nil
+	}
+	return redisx.Fail(err)
+}
 
 // Close implements [store.Engine]. Further calls return the same error.
 func (ks *Keys) Close() error { return ks.options.Close() }

@@ -15,7 +15,8 @@
 -- them the session is invalid, but they keep it and can end it by its secret.
 --
 -- The value of an ended session is "- UNTIL CALL". It stays for an hour, so that a late "begin"
--- does not bring the session back. Only the last hundred of them stay.
+-- does not bring the session back. Only the last hundred of them stay. A full server removes the
+-- member instead.
 --
 -- The script does not read the entry, except for waiting lines of its history, because in a slot
 -- that is being migrated, no node serves two keys if one of them is absent. It therefore does not
@@ -87,6 +88,11 @@ if verb == 'seen' or verb == 'verify' or verb == 'end' then
     local refused = s and permission_error()
     if refused then return refused end
     local reply = put('- ' .. ms(now + 3600000) .. (s and ' ' .. bond or ''), now + 3600000)
+    if reply.err and string.find(reply.err, 'OOM', 1, true) then
+      -- A full server still removes members. The session ends without a line in the history.
+      redis.call('HDEL', record, hash)
+      return s and {hash} or {}
+    end
     if reply.err then return reply end
     refused = s and note_beside(KEYS[2])
     if refused then error({err = refused.err}) end
