@@ -20,7 +20,6 @@ import (
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
-	"github.com/coffeenode/userdb/web"
 )
 
 // A call is a request with the key that authorizes it.
@@ -368,7 +367,7 @@ func (s *Service) authorizeKey(req *http.Request, r route) (admin.Key, error) {
 	info := infoOf(req.Context())
 	info.operation, info.route = r.id, r.path
 	ctx := req.Context()
-	key, err := s.keys.find(ctx, req.Header.Get("Authorization"), web.Origin(req, s.options.Proxies))
+	key, err := s.keys.find(ctx, req.Header.Get("Authorization"), info.origin)
 	if err != nil {
 		if p := problemOf(err); p.ErrorCode() == userdb.CodeKey && r.badKeyStatus != 0 {
 			err = problem(userdb.CodeKey, p.Detail).withStatus(r.badKeyStatus)
@@ -389,7 +388,7 @@ func (s *Service) newCall(req *http.Request, key admin.Key) (*call, error) {
 	}
 	ctx := req.Context()
 	db, err := s.viewOf(ctx, key.Namespace, false)
-	acting := userdb.WithActor(view.WithPeer(ctx, web.Origin(req, s.options.Proxies)), userdb.Actor{Name: "key:" + key.Name})
+	acting := userdb.WithActor(view.WithPeer(ctx, infoOf(ctx).origin), userdb.Actor{Name: "key:" + key.Name})
 	return &call{service: s, key: key, db: db, request: req.WithContext(acting)}, err
 }
 

@@ -102,6 +102,9 @@ func twice(text []byte, fold func(name string) string) bool {
 		names map[string]bool // names seen so far; nil for an array
 		next  bool            // a name comes next
 	}
+	if bytes.Count(text, []byte(":")) < 2 {
+		return false
+	}
 	in := json.NewDecoder(bytes.NewReader(text))
 	in.UseNumber()
 	for open := []object{{}}; ; {
