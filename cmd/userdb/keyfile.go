@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/privatefile"
 	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
