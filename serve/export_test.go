@@ -141,6 +141,13 @@ func SetPlaceTimeout(d time.Duration) (undo func()) {
 	return func() { placeTimeout = before }
 }
 
+// SetStoreTimeout sets how long a request may wait for the store and for hashes.
+func SetStoreTimeout(d time.Duration) (undo func()) {
+	before := storeTimeout
+	storeTimeout = d
+	return func() { storeTimeout = before }
+}
+
 // SetReadTimeouts sets how long a client may take to send a header and a body.
 func SetReadTimeouts(d time.Duration) (undo func()) {
 	header, body := headerTimeout, bodyTimeout

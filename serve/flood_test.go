@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/coffeenode/userdb/internal/redistest/testdb"
 	"github.com/coffeenode/userdb/serve"
@@ -122,7 +123,7 @@ func TestFloodOfConsoleSignIns(t *testing.T) {
 }
 
 // A gatedClient is a client of a service with one hash worker, whose gate is shut until open is
-// called.
+// called. However long that takes, no request is too late for its hash.
 type gatedClient struct {
 	*client
 	gate   *hashGate
@@ -132,6 +133,7 @@ type gatedClient struct {
 
 func newGatedClient(t *testing.T) *gatedClient {
 	t.Helper()
+	t.Cleanup(serve.SetStoreTimeout(time.Hour))
 	gate := &hashGate{}
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testSchema(), HashWorkers: 1, Observers: []userdb.Observer{gate}})
 	must(t, err)

@@ -34,17 +34,18 @@ import (
 
 // Limits on requests.
 const (
-	storeTimeout   = admin.RequestTimeout // for all calls to the store that one request makes
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 16 << 10
 	maxBodyBytes   = 1 << 20
 	maxNamespaces  = 1000 // whose views are kept
 )
 
-// Timeouts, which tests lower. headerTimeout and bodyTimeout limit how long a client may take to
-// send a header and a body. responseTimeout limits a response, from the end of the header on.
-// drainTimeout is how long requests may continue when the service shuts down.
+// Timeouts, which tests change. storeTimeout limits all calls to the store that one request makes.
+// headerTimeout and bodyTimeout limit how long a client may take to send a header and a body.
+// responseTimeout limits a response, from the end of the header on. drainTimeout is how long
+// requests may continue when the service shuts down.
 var (
+	storeTimeout    = admin.RequestTimeout
 	responseTimeout = 90 * time.Second
 	drainTimeout    = 18 * time.Second
 	headerTimeout   = 10 * time.Second
