@@ -89,7 +89,7 @@ func TestPasswordAgain(t *testing.T) {
 				t.Error("the page shows a password")
 			}
 			again := append(d.fillForm(asked, path), "~password", "wrong")
-			d.wantText(d.do(http.StatusUnauthorized, path, again...), "Wrong name or password.")
+			d.wantText(d.do(http.StatusUnauthorized, path, again...), "Wrong password.")
 		}
 		if all := d.do(http.StatusOK, "/console/keys"); strings.Contains(pageText(all), "shop") {
 			t.Error("a key was made")

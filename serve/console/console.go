@@ -257,6 +257,7 @@ type page struct {
 	Place     string  // path of the place in the rail to which the page belongs
 	Trail     []crumb // the pages above this one
 	Above     []crumb // more of them, after the place
+	Again     string  // path of the page that could not be shown, or ""
 	Query     string  // in the search box
 	Searching bool    // the search box has the focus
 	Full      bool    // the page is as wide as the window
@@ -362,14 +363,27 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if isServiceProblem(problems) {
 		c.options.OnFailure(r, err)
 	}
+	again := ""
+	if r.Method == http.MethodGet && isServiceProblem(problems) {
+		again = r.URL.RequestURI()
+	}
 	switch userdb.CodeOf(err) {
+	case userdb.CodeUnavailable:
+		switch {
+		case isAny(err, userdb.ErrIndexBuilding):
+			title = "This cannot be listed yet"
+			problems = []web.Problem{{Text: "The schema is being changed, and an index that this page needs is still being built."}}
+		case problems[0].Rule == "unavailable" && isAny(err, userdb.ErrUnavailable, context.DeadlineExceeded):
+			title = "The store is not responding"
+			problems = []web.Problem{{Text: "Nothing can be shown or changed until it responds again."}}
+		}
 	case userdb.CodeNotFound:
 		title = "Page not found"
 		problems = []web.Problem{{Text: "What you are looking for does not exist, or no longer exists."}}
 	case userdb.CodeCorrupt:
 		problems = []web.Problem{{Text: "A record of this account is damaged. The Check page says what is wrong and may be able to repair it."}}
 	}
-	c.show(w, r, status, page{Name: "message", Title: title, Problems: problems})
+	c.show(w, r, status, page{Name: "message", Title: title, Problems: problems, Again: again})
 }
 
 // statusOf returns the HTTP status of a page with problems, which is that of the first of their

@@ -119,5 +119,7 @@ func TestListWhileOrderIsBuilt(t *testing.T) {
 	must(t, err)
 	d.signIn(operatorName, goodPassword)
 	d.wantText(d.do(http.StatusOK, "/console/types/user"), "Alice", "1 account.")
-	d.do(http.StatusServiceUnavailable, "/console/types/user?order=added")
+	d.wantText(d.do(http.StatusServiceUnavailable, "/console/types/user?order=added"), "This cannot be listed yet", "Try again")
+	server.Stop()
+	d.wantText(d.do(http.StatusServiceUnavailable, "/console/history"), "The store is not responding", "Try again")
 }

@@ -123,11 +123,11 @@ func TestListOfLargeAccounts(t *testing.T) {
 	for i := range 160 {
 		uid := fmt.Sprintf("u%03d", i)
 		d.createAccount(uid, "name", "Name "+uid, "bio", strings.Repeat("x", 60_000))
-		if i%80 == 0 {
+		if i%80 != 0 {
 			must(t, d.users.Disable(t.Context(), hintOf(uid)))
 		}
 	}
-	for _, query := range []string{"?disabled=true", "?disabled=true&order=name"} {
+	for _, query := range []string{"?disabled=false", "?disabled=false&order=name"} {
 		d.wantText(d.do(http.StatusOK, "/console/types/user"+query), "Continue")
 	}
 }

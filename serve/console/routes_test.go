@@ -134,7 +134,7 @@ func TestDownloadAsksForPassword(t *testing.T) {
 	asked := paul.do(http.StatusOK, file)
 	d.wantText(asked, "Your own password", "Back to the job")
 	d.wantNoText(asked, "alice@example.com")
-	d.wantText(paul.do(http.StatusUnauthorized, file, verifyName, "wrong"), "Wrong name or password.")
+	d.wantText(paul.do(http.StatusUnauthorized, file, verifyName, "wrong"), "Wrong password.")
 	before := len(d.operatorActions())
 	if text := paul.do(http.StatusOK, file, append(d.fillForm(asked, file), verifyName, goodPassword)...); !strings.Contains(text, `"alice@example.com"`) {
 		t.Errorf("the file is\n%s", text)

@@ -190,7 +190,7 @@ func TestVerifyWithCode(t *testing.T) {
 		}
 		d.wantText(d.do(http.StatusUnprocessableEntity, "/console/keys", with(goodPassword, "")...), "This field is required.")
 		d.wantText(d.do(http.StatusUnauthorized, "/console/keys", with(goodPassword, "000000x")...), "This is not the right code")
-		d.wantText(d.do(http.StatusUnauthorized, "/console/keys", with("wrong", codes[0])...), "Wrong name or password.")
+		d.wantText(d.do(http.StatusUnauthorized, "/console/keys", with("wrong", codes[0])...), "Wrong password.")
 		d.do(http.StatusOK, "/console/keys", form...) // asks again: the password was not enough
 		d.wantText(d.do(http.StatusOK, "/console/keys", with(goodPassword, codes[0])...), "The key shop has been created.")
 		d.do(http.StatusOK, "/console/find")

@@ -222,6 +222,11 @@ func (c *Console) requirePassword(rt route) http.HandlerFunc {
 				c.fail(w, r, err)
 				return
 			}
+			for i := range problems {
+				if problems[i].Rule == "login" && problems[i].Field == "" {
+					problems[i].Text = "Wrong password."
+				}
+			}
 			if passkey == nil && !isAny(err, userdb.ErrInvalid) { // otherwise nothing was guessed
 				c.recordGuess(r, err, operator.Text(admin.OperatorName))
 			}

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"fmt"
 	"html"
 	"net/http"
 	"regexp"
@@ -9,27 +8,30 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/coffeenode/userdb/internal/redistest"
+	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/userdb"
 )
 
 // TestSignInsNotRead checks that the tab with the sign-ins of an account does not say that there
 // are none if it has not read all of them, and that it leads to the others.
 func TestSignInsNotRead(t *testing.T) {
-	d := open(t, "memory:")
-	logIn := func(name string) {
-		t.Helper()
-		_, err := d.users.Login(t.Context(), name, goodPassword, userdb.Attempt{Origin: "192.0.2.1"})
-		must(t, err)
-	}
+	server := redistest.Start(t)
+	d := open(t, server.URL())
 	d.createAccount("u", "name", "Alice")
-	logIn("Alice")
-	for i := range 25 {
-		name := fmt.Sprint("Name ", i)
-		d.createAccount(fmt.Sprint("u", i), "name", name)
-		for range 50 {
-			logIn(name)
-		}
+	_, err := d.users.Login(t.Context(), "Alice", goodPassword, userdb.Attempt{Origin: "192.0.2.1"})
+	must(t, err)
+	stream, err := history.FeedKey(recordkey.Namespace{}, history.FeedLogins, 0)
+	must(t, err)
+	pipe := server.Client().Pipeline()
+	for range 8000 {
+		pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: stream.String(), Values: []string{"e", "user/uid:other - login / / / /"}})
 	}
+	_, err = pipe.Exec(t.Context())
+	must(t, err)
 	body := d.do(http.StatusOK, "/console/types/user/u?tab=signins")
 	d.wantText(body, "None among those that were read.")
 	d.wantNoText(body, "There is no record of a sign-in, neither")
