@@ -154,7 +154,7 @@ func hideCredentials(text string) string { return credentials.ReplaceAllString(t
 func message(err error) string {
 	text := hideCredentials(describe(err))
 	advice := adviceOn(err)
-	if advice == unreachable && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, fs.ErrPermission)) {
+	if advice == unreachable && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrPermission)) {
 		// The store was reached.
 		advice = ""
 	}

@@ -110,8 +110,28 @@ func Warnings(servers []Server) (all []Warning) {
 				all = append(all, w.Warning)
 			}
 		}
+		all = append(all, s.clockWarning()...)
 	}
 	return append(all, clockWarning(servers)...)
+}
+
+// maxClockOffset is the maximum difference between the clocks of a server and of this machine. If
+// the server's is 30 s wrong, it accepts no codes of authenticator apps.
+const maxClockOffset = 15 * time.Second
+
+// clockWarning returns a warning if the server's clock and that of this machine certainly differ by
+// more than maxClockOffset.
+func (s Server) clockWarning() []Warning {
+	if s.Clock == nil || s.Clock.Ahead.Abs()-s.Clock.Within <= maxClockOffset {
+		return nil
+	}
+	where := "ahead of"
+	if s.Clock.Ahead < 0 {
+		where = "behind"
+	}
+	text := fmt.Sprintf("the clock of the server %s is %v %s this machine's: if it is wrong, codes of authenticator apps are refused, and sessions, "+
+		"tokens and held values end too early or too late; set the clocks, and keep them right with NTP", s.Name, s.Clock.Ahead.Abs().Round(time.Second), where)
+	return []Warning{{"clocks", text, false}}
 }
 
 // MaxClockSkew is the maximum difference between the clocks of a cluster's nodes.

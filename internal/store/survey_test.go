@@ -46,6 +46,10 @@ func TestClockWarnings(t *testing.T) {
 		{"the two of three that differ most", []store.Server{node("a", 0, 0), node("b", 3000, 0), node("c", -3000, 0)}, "b is ahead of that of c by 6s"},
 		{"slow round trips, so the clocks may agree", []store.Server{node("a", 3000, 600), node("b", 0, 600)}, ""},
 		{"slow round trips, but the clocks must differ", []store.Server{node("a", 3000, 400), node("b", 0, 400)}, "by 2.2s or more"},
+		{"fifteen seconds behind this machine", []store.Server{node("a", -15000, 0)}, ""},
+		{"more behind this machine", []store.Server{node("a", -20000, 0)}, "the server a is 20s behind this machine's"},
+		{"a slow round trip", []store.Server{node("a", 20000, 6000)}, ""},
+		{"ahead of this machine", []store.Server{node("a", 3600_000, 6000)}, "the server a is 1h0m0s ahead of this machine's"},
 		{"one clock is unknown", []store.Server{node("a", 9000, 0), {Name: "b"}}, ""},
 	} {
 		got := store.Warnings(test.nodes)
