@@ -201,6 +201,9 @@ func (t *Type) newDraft(ctx context.Context, n NewEntry) (change.Draft, error) {
 
 // sets returns the members of the tertiary sets of a new entry, sorted and without duplicates.
 func (n NewEntry) sets() map[string][]string {
+	if len(n.Sets)+len(n.Tags) == 0 {
+		return nil
+	}
 	sets := make(map[string][]string, len(n.Sets)+1)
 	for name, members := range n.Sets {
 		if len(members) > 0 {

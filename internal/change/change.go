@@ -89,13 +89,7 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	c, err := t.diff(old, facets, own)
 	c.Expected, c.Tokens.Known = old.Version(), old.Tokens().Any()
 	_, c.Tokens.All = own[token.FieldTokens]
-	for mark := range old.Fields {
-		field := cmp.Or(store.FieldOfVerified(mark), store.FieldOfLabel(mark))
-		if _, replaced := own[mark]; field != "" && !replaced && facets[field] != old.Fields[field] {
-			c.Unset = append(c.Unset, mark)
-		}
-	}
-	for _, field := range slices.Sorted(maps.Keys(own)) {
+	for _, field := range sortedFields(own) {
 		switch was, had := old.Fields[field]; {
 		case field == token.FieldTokens: // only the engine knows whether there are tokens now
 		case own[field] == "" && had:
@@ -105,6 +99,13 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 		}
 	}
 	return c, len(c.Set)+len(c.Unset) > 0 || c.Tokens.All && c.Tokens.Known, err
+}
+
+func sortedFields(own map[string]string) []string {
+	if len(own) == 0 { // as in most changes
+		return nil
+	}
+	return slices.Sorted(maps.Keys(own))
 }
 
 // Delete returns the change that deletes an entry and everything that belongs to it at the time
@@ -135,8 +136,8 @@ func (t *Type) removal(old store.Record, now time.Time) store.Change {
 	}
 	c.Tokens.Known = old.Tokens().Any()
 	further := store.FurtherIn(old.Fields, "")
-	c.Release, _ = keysOf(t.ownedValues(old, further), t.SRK)
-	c.Unindex, _ = keysOf(writtenValues(t.Indexed, old.Fields, further), t.IndexKey)
+	c.Release, _ = keysOnlyIn(t.appendOwned(nil, old, further), nil, t.SRK)
+	c.Unindex, _ = keysOnlyIn(appendWritten(nil, t.Indexed, old.Fields, further), nil, t.IndexKey)
 	c.Unrank, _ = t.Places(old)
 	c.Drop = t.Guard.Containers(old.Key)
 	if counters, err := throttle.Key(old.Key); err == nil {
@@ -211,13 +212,13 @@ func (e extent) check(old store.Record) error {
 }
 
 // diff returns the change from old to an entry with the given facets, which EncodeFacet has
-// checked. own holds new values of the store's own fields, or "" for those to remove. They count
-// towards the size of the entry, but callers add them to the change.
+// checked. It removes the marks of verification and the labels of facets that change. own holds new
+// values of the store's own fields, or "" for those to remove. They count towards the size of the
+// entry, but callers add them to the change.
 func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Change, error) {
-	c := store.Change{Key: old.Key, Schema: t.Guard}
+	c := store.Change{Key: old.Key, Schema: t.Guard, Set: make([]store.Facet, 0, OwnFields)}
 	if len(old.Fields) == 0 {
 		c.Set = make([]store.Facet, 0, len(facets)+OwnFields)
-		c.Claim = make([]recordkey.Key, 0, len(t.Secondary))
 	}
 	var size extent
 	for field, wire := range facets {
@@ -227,11 +228,18 @@ func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Chan
 		}
 	}
 	for field, wire := range old.Fields {
-		if _, stays := facets[field]; !stays && !store.OwnField(field) {
-			c.Unset = append(c.Unset, field)
+		if !store.OwnField(field) {
+			if _, stays := facets[field]; !stays {
+				c.Unset = append(c.Unset, field)
+			}
+			continue
 		}
-		if _, replaced := own[field]; !replaced && store.OwnField(field) {
-			size.add(field, wire)
+		if _, replaced := own[field]; replaced {
+			continue
+		}
+		size.add(field, wire)
+		if of := cmp.Or(store.FieldOfVerified(field), store.FieldOfLabel(field)); of != "" && facets[of] != old.Fields[of] {
+			c.Unset = append(c.Unset, field)
 		}
 	}
 	for field, wire := range own {
@@ -245,17 +253,21 @@ func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Chan
 	if missing := t.MissingErrors(old, facets); len(missing) > 0 {
 		return c, missing[0]
 	}
-	was, further := store.FurtherIn(old.Fields, ""), store.FurtherIn(furtherAfter(old.Fields, own), "")
+	was := store.FurtherIn(old.Fields, "")
+	further := was
+	if hasFurther(own) {
+		further = store.FurtherIn(furtherAfter(old.Fields, own), "")
+	}
 	err := t.checkCounts(was, further)
 	if err == nil {
 		err = t.diffSecondaries(&c, old, was, facets, further)
 	}
-	if err == nil {
-		left, joined := moved(writtenValues(t.Indexed, old.Fields, was), writtenValues(t.Indexed, facets, further))
-		c.Unindex, _ = keysOf(left, t.IndexKey)
-		var without *fieldValue
-		if c.Index, without = keysOf(joined, t.IndexKey); without != nil {
-			err = Invalid(without.field, "key", "not a value that an index can hold: it is empty or over 1 KiB")
+	if err == nil && len(t.Indexed) > 0 {
+		before, after := appendWritten(nil, t.Indexed, old.Fields, was), appendWritten(nil, t.Indexed, facets, further)
+		c.Unindex, _ = keysOnlyIn(before, after, t.IndexKey)
+		var without string
+		if c.Index, without = keysOnlyIn(after, before, t.IndexKey); without != "" {
+			err = Invalid(without, "key", "not a value that an index can hold: it is empty or over 1 KiB")
 		}
 	}
 	if err == nil {
@@ -277,10 +289,9 @@ func (t *Type) MissingErrors(old store.Record, facets map[string]string) (errs [
 	return errs
 }
 
-// ownedValues returns the canonical values that an entry owns, as they were written and never
+// appendOwned appends the canonical values that an entry owns, as they were written and never
 // recomputed.
-func (t *Type) ownedValues(r store.Record, further []store.Further) (all []fieldValue) {
-	all = make([]fieldValue, 0, len(t.Secondary)+len(further))
+func (t *Type) appendOwned(all []fieldValue, r store.Record, further []store.Further) []fieldValue {
 	for _, field := range t.Secondary {
 		if value := r.SKV(field); value != "" {
 			all = append(all, fieldValue{field, value})
@@ -293,30 +304,38 @@ func (t *Type) ownedValues(r store.Record, further []store.Further) (all []field
 }
 
 // diffSecondaries claims and releases the SRKs of canonical values that differ. was and further are
-// the further values before and after the change.
+// the further values before and after the change. It does not compute the canonical form of a facet
+// that stays as it is.
 func (t *Type) diffSecondaries(c *store.Change, old store.Record, was []store.Further, facets map[string]string, further []store.Further) error {
-	after := make([]fieldValue, 0, len(t.Secondary)+len(further))
+	var room [2][enoughValues]fieldValue // so that values are compared without allocating
+	before, after := t.appendOwned(room[0][:0], old, was), room[1][:0]
 	for _, field := range t.Secondary {
 		written, has := facets[field]
+		if stored, had := old.Fields[field]; has && had && stored == written {
+			if skv := old.SKV(field); skv != "" {
+				after = append(after, fieldValue{field, skv})
+			}
+			continue
+		}
 		canonical := ""
 		if has {
-			canonical = t.Schema.Canonical(written)
-			after = append(after, fieldValue{field, canonical})
+			if canonical = t.Schema.Canonical(written); canonical != "" {
+				after = append(after, fieldValue{field, canonical})
+			}
 		}
 		setSKV(c, old, field, canonical, has && canonical != written)
 	}
 	for _, f := range further {
 		after = append(after, fieldValue{f.Field, f.Canonical})
 	}
-	left, joined := moved(t.ownedValues(old, was), after)
-	joined = slices.DeleteFunc(joined, func(v fieldValue) bool { return v.value == "" })
-	c.Release, _ = keysOf(left, t.SRK)
-	var without *fieldValue
-	if c.Claim, without = keysOf(joined, t.SRK); without != nil {
-		return Invalid(without.field, "key", "not a value that a record key can hold")
+	c.Release, _ = keysOnlyIn(before, after, t.SRK)
+	var without string
+	if c.Claim, without = keysOnlyIn(after, before, t.SRK); without != "" {
+		return Invalid(without, "key", "not a value that a record key can hold")
 	}
-	left, _ = moved(writtenValues(t.Secondary, old.Fields, was), writtenValues(t.Secondary, facets, further))
-	for _, v := range left {
+	before = appendWritten(before[:0], t.Secondary, old.Fields, was)
+	after = appendWritten(after[:0], t.Secondary, facets, further)
+	for v := range onlyIn(before, after) {
 		c.Tokens.Gone = append(c.Tokens.Gone, token.Value{Field: v.field, Written: v.value})
 	}
 	t.addElsewhere(c)

@@ -38,6 +38,32 @@ func testType(t *testing.T, fold schema.Fold) *Type {
 	return typ
 }
 
+// TestUnchangedFacets checks that an update neither folds a secondary facet that stays as it is,
+// which takes Unicode tables if it is not ASCII, nor touches its SRK.
+func TestUnchangedFacets(t *testing.T) {
+	typ := testType(t, schema.FoldCasefold)
+	work := func(old store.Record) float64 {
+		return testing.AllocsPerRun(100, func() {
+			facets := Facets(old)
+			facets["age"] = "8"
+			c, due, err := typ.Update(old, facets, nil)
+			if err != nil || !due || len(c.Claim)+len(c.Release) > 0 || len(c.Set) != 1 || len(c.Unset) > 0 {
+				t.Fatalf("the change is %+v, %v", c, err)
+			}
+		})
+	}
+	plain := work(record("name", "anna", "age", "7"))
+	for _, old := range []store.Record{
+		record("name", "Jürgen", "~skv:name", "jürgen", "age", "7"),
+		record("name", "jürgen", "age", "7"),
+		record("name", "Jürgen", "age", "7"), // as a program writes it that folds nothing
+	} {
+		if n := work(old); n > plain {
+			t.Errorf("%v: an update allocates %v times, want %v as for ASCII", old.Fields, n, plain)
+		}
+	}
+}
+
 func record(pairs ...string) store.Record {
 	prk, _ := recordkey.PRK("user", "uid", "1")
 	fields := map[string]string{"~isa": "user", "~prk": "user/uid:1", "~rev": "aaaaaaaaaaaa", "uid": "1"}

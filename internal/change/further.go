@@ -1,8 +1,10 @@
 package change
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strconv"
@@ -116,9 +118,9 @@ func (t *Type) checkDigests(old store.Record, facets, own map[string]string) err
 	if len(names) == 0 {
 		return nil
 	}
-	left, _ := moved(writtenValues(t.Secondary, old.Fields, store.FurtherIn(old.Fields, "")),
-		writtenValues(t.Secondary, facets, store.FurtherIn(furtherAfter(old.Fields, own), "")))
-	for _, v := range left {
+	before := appendWritten(nil, t.Secondary, old.Fields, store.FurtherIn(old.Fields, ""))
+	after := appendWritten(nil, t.Secondary, facets, store.FurtherIn(furtherAfter(old.Fields, own), ""))
+	for v := range onlyIn(before, after) {
 		if slices.ContainsFunc(names, func(name string) bool { return factor.IsOfDigest(name, v.value) }) {
 			return Invalid(v.field, "passkey", "the value belongs to a passkey: remove that in its place")
 		}
@@ -195,26 +197,22 @@ func (t *Type) checkCounts(before, after []store.Further) error {
 // value as it is written.
 type fieldValue struct{ field, value string }
 
-// moved returns the values that are only in before, and those that are only in after.
-func moved(before, after []fieldValue) (left, joined []fieldValue) {
-	for _, v := range before {
-		if !slices.Contains(after, v) {
-			left = append(left, v)
+// enoughValues is more than nearly every entry has in its secondary fields.
+const enoughValues = 8
+
+// onlyIn yields the values of all that others do not contain, each once.
+func onlyIn(all, others []fieldValue) iter.Seq[fieldValue] {
+	return func(yield func(fieldValue) bool) {
+		for i, v := range all {
+			if !slices.Contains(others, v) && !slices.Contains(all[:i], v) && !yield(v) {
+				return
+			}
 		}
 	}
-	for i, v := range after {
-		if !slices.Contains(before, v) && !slices.Contains(after[:i], v) {
-			joined = append(joined, v)
-		}
-	}
-	return left, joined
 }
 
-// writtenValues returns the values of an entry in some fields, as they are written.
-func writtenValues(fields []string, facets map[string]string, further []store.Further) (all []fieldValue) {
-	if len(fields) > 0 {
-		all = make([]fieldValue, 0, len(fields)+len(further))
-	}
+// appendWritten appends the values of an entry in some fields, as they are written.
+func appendWritten(all []fieldValue, fields []string, facets map[string]string, further []store.Further) []fieldValue {
 	for _, field := range fields {
 		if wire, has := facets[field]; has {
 			all = append(all, fieldValue{field, wire})
@@ -231,7 +229,7 @@ func writtenValues(fields []string, facets map[string]string, further []store.Fu
 // IndexedValues returns the written values of the indexed fields of an entry. The entry is in the
 // index set of each of them.
 func (t *Type) IndexedValues(fields map[string]string) (all []store.Facet) {
-	for _, v := range writtenValues(t.Indexed, fields, store.FurtherIn(fields, "")) {
+	for _, v := range appendWritten(nil, t.Indexed, fields, store.FurtherIn(fields, "")) {
 		all = append(all, store.Facet{Field: v.field, Wire: v.value})
 	}
 	return all
@@ -448,20 +446,19 @@ func (t *Type) VerifyValue(fields, facets, own map[string]string, field, written
 	}
 }
 
-// keysOf returns the keys of values, and the first value that has none.
-func keysOf(values []fieldValue, key func(field, value string) (recordkey.Key, bool)) (keys []recordkey.Key, without *fieldValue) {
-	if len(values) > 0 {
-		keys = make([]recordkey.Key, 0, len(values))
-	}
-	for i, v := range values {
-		k, ok := key(v.field, v.value)
-		if !ok {
-			if without == nil {
-				without = &values[i]
-			}
-			continue
+// keysOnlyIn returns the keys of the values of all that others do not contain. without is the field
+// of the first such value that no key can name, or "" if there is none.
+func keysOnlyIn(all, others []fieldValue, keyOf func(field, value string) (recordkey.Key, bool)) (keys []recordkey.Key, without string) {
+	for v := range onlyIn(all, others) {
+		key, ok := keyOf(v.field, v.value)
+		switch {
+		case !ok:
+			without = cmp.Or(without, v.field)
+		case keys == nil:
+			keys = append(make([]recordkey.Key, 0, len(all)), key)
+		default:
+			keys = append(keys, key)
 		}
-		keys = append(keys, k)
 	}
 	return keys, without
 }

@@ -12,6 +12,9 @@ import (
 // entry as it was read. It also removes holds that have ended, and those of values that the entry
 // takes back. Only changes by people hold values: edits and deletes.
 func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
+	if !t.mayHold && !hasHeld(old.Fields) {
+		return
+	}
 	var held []store.Held
 	released := c.Release
 	c.Release = nil
@@ -37,6 +40,16 @@ func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 	c.Unset = slices.DeleteFunc(c.Unset, func(name string) bool { // a hold that begins again
 		return store.IsHeld(name) && slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == name })
 	})
+}
+
+// hasHeld reports whether fields contain a held value.
+func hasHeld(fields map[string]string) bool {
+	for name := range fields {
+		if store.IsHeld(name) {
+			return true
+		}
+	}
+	return false
 }
 
 // releaseUnlessHeld releases a value, unless c is a delete and old has a hold of the value: an
@@ -68,7 +81,7 @@ func (t *Type) holds(c store.Change, old store.Record, srk recordkey.Key, releas
 	if slices.ContainsFunc(c.Claim, has) {
 		return false
 	}
-	for _, v := range t.ownedValues(old, store.FurtherIn(old.Fields, "")) {
+	for _, v := range t.appendOwned(nil, old, store.FurtherIn(old.Fields, "")) {
 		other, ok := t.SRK(v.field, v.value)
 		if ok && has(other) && !slices.Contains(released, other) {
 			return false

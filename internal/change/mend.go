@@ -42,7 +42,7 @@ func (t *Type) Repair(old store.Record, m RepairLimits) (store.Change, bool) {
 		return c, false
 	}
 	if sound && !old.Live() {
-		c.Index, _ = keysOf(writtenValues(t.Indexed, old.Fields, store.FurtherIn(old.Fields, "")), t.IndexKey)
+		c.Index, _ = keysOnlyIn(appendWritten(nil, t.Indexed, old.Fields, store.FurtherIn(old.Fields, "")), nil, t.IndexKey)
 	}
 	return c, true
 }
@@ -420,8 +420,8 @@ func (t *Type) removeOldFurther(c *store.Change, old store.Record, renames map[s
 	}
 	if len(gone) > 0 {
 		after := Apply(*c, "", old.Fields).Fields
-		left, joined := moved(writtenValues(t.Indexed, old.Fields, further), writtenValues(t.Indexed, after, store.FurtherIn(after, "")))
-		c.Unindex, _ = keysOf(left, t.IndexKey)
-		c.Index, _ = keysOf(joined, t.IndexKey)
+		from, to := appendWritten(nil, t.Indexed, old.Fields, further), appendWritten(nil, t.Indexed, after, store.FurtherIn(after, ""))
+		c.Unindex, _ = keysOnlyIn(from, to, t.IndexKey)
+		c.Index, _ = keysOnlyIn(to, from, t.IndexKey)
 	}
 }

@@ -67,6 +67,7 @@ type Type struct {
 	Indexed        []string
 	Ordered        []string
 	Required       []string
+	mayHold        bool                    // a field may hold values; see Hold
 	codecs         map[string]schema.Codec // of fields, except those that read every text
 	Guard          store.Guard             // every write compares it with the stored schema
 	Building       *schema.Building        // indexes that no query uses yet
@@ -95,7 +96,8 @@ func newType(name string, st schema.Type, ns recordkey.Namespace) (*Type, error)
 		Secondary: st.Secondary(), Typed: st.Typed(), crossing: st.Typed(), Indexed: st.Indexed(), Ordered: st.Ordered(), Required: st.Required(), codecs: map[string]schema.Codec{},
 	}
 	t.Many = slices.DeleteFunc(slices.Clone(t.Secondary), func(field string) bool { return t.MaxValues(field) < 2 })
-	for field := range st.Fields {
+	for field, f := range st.Fields {
+		t.mayHold = t.mayHold || f.Hold != 0
 		if codec := st.Codec(field); codec != schema.CodecText && codec != schema.CodecIdentity {
 			t.codecs[field] = codec
 		}

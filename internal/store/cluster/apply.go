@@ -366,6 +366,9 @@ func (a *attempt) removeClaims(ctx context.Context) {
 // finish does the work that is due after the commit. A check finds any work left undone. finish
 // returns an error only if a server refuses some of the work permanently.
 func (a *attempt) finish(ctx context.Context) error {
+	if !a.leavesWork() { // as most creates do not
+		return nil
+	}
 	failed := make(chan error, 1)
 	runDetached(ctx, finishTime, func(ctx context.Context) {
 		n := len(a.released)
@@ -396,6 +399,13 @@ func (a *attempt) finish(ctx context.Context) error {
 	default: // ctx ended first
 		return nil
 	}
+}
+
+// leavesWork reports whether anything is due after the commit.
+func (a *attempt) leavesWork() bool {
+	c := &a.c
+	return c.Delete || len(a.released)+len(a.queueClaims)+len(a.stages) > 0 ||
+		len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank) > 0
 }
 
 // unconfirmedError returns the error to report if a server refuses work after the commit, for

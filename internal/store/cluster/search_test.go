@@ -117,6 +117,11 @@ func replace(old, new string) func(string) string {
 	return func(source string) string { return strings.Replace(source, old, new, 1) }
 }
 
+// acceptLate makes commits ignore that their check of the schema has expired.
+func acceptLate(source string) string {
+	return strings.NewReplacer("return {'late', past}", "", "return {'late', ''}", "").Replace(source)
+}
+
 // isFence reports whether a command fences an entry, and returns the entry's key.
 func isFence(args []string) (entry string, is bool) {
 	if args[0] != "evalsha" || args[1] != fenceScript.SHA || args[7] != "fence" {
@@ -194,9 +199,10 @@ var mutants = []mutant{
 		return args, nil
 	}},
 	{name: "a create does not wait for a removal", finds: "I7: the new entry", in: []string{"tags: delete | create anew"}, rewrite: replace("redis.call('TIME')[1] - last", "1000000")},
-	{name: "late commits are accepted", finds: "schema", in: []string{"schema: update | another", "schema: create", "schema: delete"}, rewrite: replace("return {'late', past}", "")},
+	{name: "late commits are accepted", finds: "schema", in: []string{"schema: update | another", "schema: create", "schema: delete"}, rewrite: acceptLate},
+	{name: "a create overwrites an entry", finds: "2 verbs", in: []string{"create P twice"}, rewrite: replace("redis.pcall('EXISTS', KEYS[1]) == 0", "true")},
 	{name: "any stored schema is accepted", finds: "I", in: []string{"growing: update under the old"}, rewrite: replace("if stored == ARGV[1] then", "if stored then")},
-	{name: "late commits are accepted while an index is built", finds: "I", in: []string{"growing: update under the old"}, rewrite: replace("return {'late', past}", "")},
+	{name: "late commits are accepted while an index is built", finds: "I", in: []string{"growing: update under the old"}, rewrite: acceptLate},
 	{name: "a schema change overwrites another", finds: "lost", in: []string{"growing: two programs extend"}, rewrite: replace("if stored ~= ARGV[1] then", "if false then")},
 	{name: "a delete unlinks the entry first", finds: "refused, but done", in: []string{"delete | delete", "tags: delete"}, kinds: refusals, rewrite: replace(
 		"refused = write('PERSIST')", "redis.call('UNLINK', KEYS[1])\n    refused = write('PERSIST')")},

@@ -29,7 +29,7 @@ var (
 	holdScript        = redisx.NewScript(redisx.IsNumber, source("hold"))
 	fenceScript       = redisx.NewScript(redisx.IsNumber, source("fence"))
 	prepareScript     = redisx.NewScript(redisx.IsTexts, source("prepare"))
-	commitScript      = redisx.NewScript(redisx.IsVerdict, history.Lua, token.Lua, onekey.TombstoneLua, source("commit"))
+	commitScript      = redisx.NewScript(redisx.IsVerdict, source("create"), history.Lua, token.Lua, onekey.TombstoneLua, source("commit"))
 	dyingScript       = redisx.NewScript(redisx.IsNumber, source("dying"))
 	stageScript       = redisx.NewScript(redisx.IsNumber, source("stage"))
 	addScript         = redisx.NewScript(redisx.IsVerdict, onekey.CommandLua, source("add"))

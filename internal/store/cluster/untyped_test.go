@@ -162,7 +162,7 @@ func untypedScenarios() []scenario {
 // untypedMutants lack safeguards of values that become typed.
 var untypedMutants = []mutant{
 	{name: "values that become typed are not compared", finds: "I2", in: []string{"typed: create under"}, tamper: withoutElsewhere},
-	{name: "late commits are accepted while values become typed", finds: "I2", in: []string{"typed: create under the old"}, rewrite: replace("return {'late', past}", "")},
+	{name: "late commits are accepted while values become typed", finds: "I2", in: []string{"typed: create under the old"}, rewrite: acceptLate},
 }
 
 // TestTypingOrder makes values typed with the steps in a wrong order, or without one of them. The

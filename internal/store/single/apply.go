@@ -102,9 +102,9 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	args = append(args, c.Schema.Fingerprint, prk, strconv.Itoa(len(c.Claim)))
 	s := createScript
 	if c.Create {
-		var line string
-		keys, line = e.noteCreate(keys, c)
-		args = append(args, line, arg.Time(c.Note.Now), e.MaxFeedEntries(history.FeedChanges), store.FieldRev, rev)
+		var line, maxEntries string
+		keys, line, maxEntries = e.noteCreate(keys, c)
+		args = append(args, line, arg.Time(c.Note.Now), maxEntries, store.FieldRev, rev)
 	} else {
 		s = updateScript
 		args = append(args, strconv.Itoa(len(c.Elsewhere)), c.Expected.Rev, rev, strconv.Itoa(len(c.Unset)))
@@ -123,13 +123,15 @@ func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (o
 	return outcome{made: reply == int64(1), unsure: unsure}, err
 }
 
-// noteCreate returns the history line of a create, or "" if it has none. If there is a line, it
-// also appends the key of the feed to keys.
-func (e *Engine) noteCreate(keys []string, c *store.Change) ([]string, string) {
+// noteCreate returns the history line of a create and the maximum number of entries in the feed, or
+// "" and "0" if the create has no line. If there is a line, it also appends the key of the feed to
+// keys.
+func (e *Engine) noteCreate(keys []string, c *store.Change) (with []string, line, maxEntries string) {
 	if len(c.Note.Lines) == 0 {
-		return keys, ""
+		return keys, "", "0"
 	}
-	return append(keys, e.FeedKey(c.Key.Namespace(), history.FeedChanges, c.Key)), c.Note.Lines[0]
+	feed := e.FeedKey(c.Key.Namespace(), history.FeedChanges, c.Key)
+	return append(keys, feed), c.Note.Lines[0], e.MaxFeedEntries(history.FeedChanges)
 }
 
 func appendList(args, items []string) []string {
