@@ -449,9 +449,9 @@ type Total struct {
 // except on a cluster, where the index gives an estimate: there, set Order for the estimate.
 //
 // Without such an index, or if nothing is in it, Count scans the keys to count all entries of a
-// type. It may then count an entry twice for the reasons that All may yield one twice, and counts
-// records that are no longer entries. A damaged index also makes Count wrong. check.Run finds both
-// kinds of damage.
+// type. It may then count an entry twice for the same reasons for which All may yield one twice,
+// and it counts records that are no longer entries. A damaged index also makes Count wrong.
+// check.Run finds both kinds of damage.
 //
 // For any other query, Count reads the entries as All does, which is for people, not for a hot
 // path. Damaged records that are no longer entries are not counted. The error is then ErrCorrupt

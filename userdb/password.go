@@ -211,9 +211,9 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind) er
 	return err
 }
 
-// hashers hash and check passwords, with one Hasher for each cost in the schema and one pool of
-// workers. It implements view.Hashing. The peppers are only in the closure hasher, so that printing
-// a DB does not print them.
+// A hashers hashes and checks passwords, with one Hasher for each cost in the schema and one pool
+// of workers. It implements view.Hashing. The peppers are only in the closure hasher, so that
+// printing a DB does not print them.
 type hashers struct {
 	db     *DB
 	pool   *hashpool.Pool
