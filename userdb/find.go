@@ -196,9 +196,9 @@ type Query struct {
 	Before string
 
 	// MaxRead is the approximate number of entries after which Page stops reading. Page also stops
-	// after scanning a hundred times as many keys, or after finding out of ten times as many
-	// entries that they are not disabled. The page may then have fewer entries than Limit, or none,
-	// although it has a Next. If zero, Page reads until the page is full. It is only for Page.
+	// after scanning a hundred times as many keys, or after checking whether ten times as many
+	// entries are disabled. The page may then have fewer entries than Limit, or none, although it
+	// has a Next. If zero, Page reads until the page is full. It is only for Page.
 	MaxRead int
 
 	// MaxBytes is the approximate size of the entries, in bytes of field names and facets, after

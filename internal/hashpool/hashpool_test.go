@@ -55,8 +55,8 @@ func floodAs(t *testing.T, p *Pool, c Caller, n int) (errs func() []error) {
 	}
 }
 
-// counted returns how many jobs are running or waiting, and counts their actors, origins and
-// accounts as well.
+// counted returns how many jobs are running or waiting, plus how many actors, origins and accounts
+// are still counted. It is 0 for a pool without jobs.
 func (p *Pool) counted() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -435,7 +435,8 @@ func TestBusyMachine(t *testing.T) {
 	}
 }
 
-// TestSpareJobs checks that a job which may be left out waits for nobody, and nobody for it.
+// TestSpareJobs checks that a spare job runs if a worker is free, and is otherwise refused instead
+// of waiting.
 func TestSpareJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(2)
