@@ -173,8 +173,8 @@ const (
 // An extent holds the number and the size of an entry's facets, further values and lost values. It
 // excludes the password, since a new hash may be longer.
 type extent struct {
-		facets, facetBytes int // with the further values
-		fields, bytes      int // also with the lost values
+	facets, facetBytes int // with the further values
+	fields, bytes      int // also with the lost values
 }
 
 func (e *extent) add(field, wire string) {

@@ -300,7 +300,7 @@ func (ks *Keys) RunBool(ctx context.Context, s redisx.Script, keys []string, arg
 // Secret implements [store.Engine].
 func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
 	secret, err := ks.client.Get(ctx, key.String()).Result()
-			// Some callers store locks, which may be removed again before they are read.
+	// Some callers store locks, which may be removed again before they are read.
 	for left := 3; left > 0 && errors.Is(err, redis.Nil); left-- {
 		if err := ks.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {
 			return "", redisx.Fail(err)
