@@ -100,8 +100,8 @@ func TestClocksApart(t *testing.T) {
 	})
 }
 
-// TestCodesAfterWrongClock checks that somebody who used up the guesses while the store's clock was a year
-// ahead does not keep the owner out for that year.
+// TestCodesAfterWrongClock checks that somebody who used up the guesses while the store's clock was
+// a year ahead does not keep the owner out for that year.
 func TestCodesAfterWrongClock(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		a, _ := g.enrol()
