@@ -157,7 +157,7 @@ func TestOneOriginManyAccounts(t *testing.T) {
 			waits = append(waits, wait)
 		}
 		if i := slices.IndexFunc(waits, func(d time.Duration) bool { return d > 0 }); i != 30 {
-						t.Errorf("the first wait came after %d failures, want 30: %v", i, waits)
+			t.Errorf("the first wait came after %d failures, want 30: %v", i, waits)
 		}
 		must(t, g.logIn("alice", alicePassword, "good"))
 		wait, _ := waitOf(g.logIn("alice", alicePassword, "evil"))

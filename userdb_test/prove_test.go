@@ -464,7 +464,7 @@ func TestRotateKeys(t *testing.T) {
 			t.Errorf("%d secrets were rotated beside a damaged one, want 1", n)
 		}
 
-				// Entries that cannot be read do not stop it either.
+		// Entries that cannot be read do not stop it either.
 		for i := range 20 {
 			damaged := e.Key().String() + strconv.Itoa(i)
 			must(t, g.raw.HSet(ctx, damaged, "~isa", "another type").Err())
