@@ -71,8 +71,8 @@ func (g *loginSite) enrol() (a *app, secret string) {
 	return g.enrolIn(secret)
 }
 
-// enrolIn does what enrol does, in the session with a secret. It returns the secret that the
-// session has afterwards.
+// enrolIn does what enrol does, in the session with the given secret. It returns the secret of the
+// session that is valid afterwards.
 func (g *loginSite) enrolIn(session string) (a *app, secret string) {
 	g.t.Helper()
 	ctx := g.t.Context()

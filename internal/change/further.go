@@ -433,7 +433,7 @@ func tooManyValues(field string, limit int) error {
 	return Invalid(field, "many", "over "+strconv.Itoa(limit)+" values")
 }
 
-// VerifyValue marks a value of a field as verified, in own: the facet or a further value.
+// VerifyValue changes own so that a value of a field, the facet or a further value, is verified.
 func (t *Type) VerifyValue(fields, facets, own map[string]string, field, written string, now time.Time) {
 	if facets[field] == written {
 		Verify(field, written, own)

@@ -304,10 +304,10 @@ func (a *attempt) takeOver(ctx context.Context, srk recordkey.Key, seen, want st
 	return a.e.runBool(ctx, swapScript, srk.String(), seen, want)
 }
 
-// checkFree returns an error if owner has the value of srk, or has given it up and still holds it.
-// If owner is the change's own entry, the error says that the entry has changed meanwhile, and
-// there is none for a value that it holds, because it may take that back. If owner neither has nor
-// holds the value and mode is modeFence, checkFree fences it.
+// checkFree returns an error if owner has the value of srk, or if owner is another entry that has
+// given the value up and still holds it. The change's own entry may take back a value that it
+// holds; if it has the value, it has changed meanwhile. If owner neither has nor holds the value
+// and mode is modeFence, checkFree fences it.
 func (a *attempt) checkFree(ctx context.Context, owner, srk recordkey.Key, mode string) error {
 	state, err := a.e.stateOf(ctx, owner, srk, mode)
 	switch {
