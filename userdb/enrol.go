@@ -115,7 +115,7 @@ func (t *Type) checkEnrolment(r store.Record) error {
 	return err
 }
 
-// checkAnother returns an error if an entry with a mark may not have another factor.
+// checkAnother returns an error if an entry with the given mark may not have another factor.
 func (t *Type) checkAnother(mark factor.Mark) error {
 	n := 0
 	for _, name := range mark.Names() {
@@ -275,8 +275,8 @@ func (t *Type) Factors(ctx context.Context, h hints.Hint) (all []Factor, err err
 // and the result has a new one. The recovery codes are removed together with the last factor, but
 // never alone: see ReplaceRecoveryCodes. The errors are those of EnrolTOTP. The error is also
 // ErrNotFound if the entry has no such factor, and ErrInvalid with the rule "last" for the last
-// passkey of an entry without a password, or if the factors that would be left cannot be used, such
-// as because Options.Keys lacks their key.
+// passkey of an entry without a password, or if the factors that would be left cannot be used, for
+// example because Options.Keys lacks their key.
 func (t *Type) RemoveFactor(ctx context.Context, session, id string, o SessionOptions) (c FactorChange, err error) {
 	ctx, v := t.db.begin(ctx, "RemoveFactor", &err)
 	defer v.end(&err)
@@ -467,8 +467,9 @@ func (t *Type) rotate(ctx context.Context, r store.Record) (rotated int, err err
 	return rotated, ErrConflict
 }
 
-// verifiedSession returns the entry and the session of an owner who may change factors, the time of
-// the store, and the values of the named members of the factor record.
+// verifiedSession returns the entry and the session of a secret, the time of the store, and the
+// values of the named members of the factor record. The error is ErrNotVerified unless the owner
+// was verified within factorAge, on level 2 if the entry has a factor.
 func (t *Type) verifiedSession(ctx context.Context, secret string, names []string) (
 	r store.Record, s session.Session, now time.Time, values []string, err error,
 ) {

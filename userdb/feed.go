@@ -137,9 +137,9 @@ type feedReader struct {
 	page  EventPage
 }
 
-// lines returns how many lines of each part the next read returns, after n others. Most lines are
-// not about the entry of a query with a key, so such a query reads more of its few parts, unless
-// the first lines suffice.
+// lines returns how many lines of each part to read next, after n earlier reads. Most lines are not
+// about the entry of a query with a key, so such a query reads more of its few parts, unless the
+// first lines suffice.
 func (r *feedReader) lines(n int) int {
 	switch {
 	case !r.q.Key.IsValid():

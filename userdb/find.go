@@ -196,9 +196,9 @@ type Query struct {
 	Before string
 
 	// MaxRead is the approximate number of entries after which Page stops reading. Page also stops
-	// after scanning a hundred times as many keys, or after finding out of ten times as many
-	// entries that they are not disabled. The page may then have fewer entries than Limit, or none,
-	// although it has a Next. If zero, Page reads until the page is full. It is only for Page.
+	// after scanning a hundred times as many keys, or after checking whether ten times as many
+	// entries are disabled. The page may then have fewer entries than Limit, or none, although it
+	// has a Next. If zero, Page reads until the page is full. It is only for Page.
 	MaxRead int
 
 	// MaxBytes is the approximate size of the entries, in bytes of field names and facets, after
@@ -449,9 +449,9 @@ type Total struct {
 // except on a cluster, where the index gives an estimate: there, set Order for the estimate.
 //
 // Without such an index, or if nothing is in it, Count scans the keys to count all entries of a
-// type. It may then count an entry twice for the reasons that All may yield one twice, and counts
-// records that are no longer entries. A damaged index also makes Count wrong. check.Run finds both
-// kinds of damage.
+// type. It may then count an entry twice for the same reasons for which All may yield one twice,
+// and it counts records that are no longer entries. A damaged index also makes Count wrong.
+// check.Run finds both kinds of damage.
 //
 // For any other query, Count reads the entries as All does, which is for people, not for a hot
 // path. Damaged records that are no longer entries are not counted. The error is then ErrCorrupt

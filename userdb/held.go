@@ -42,28 +42,28 @@ func (t *Type) FindHeld(ctx context.Context, field, text string) (h Held, err er
 
 // findHeld returns a held value, the entry or the tombstone that holds it, and its SRK as stored.
 // It takes two round trips whether the value is held or not.
-func (t *Type) findHeld(ctx context.Context, field, text string) (h Held, r store.Record, srv store.Raw, err error) {
+func (t *Type) findHeld(ctx context.Context, field, text string) (h Held, r store.Record, stored store.Raw, err error) {
 	canonical := t.declared.Schema.Canonical(text)
 	srk, ok := t.declared.SRK(field, canonical)
 	if !slices.Contains(t.declared.Secondary, field) || !ok {
-		return h, r, srv, ErrNotFound
+		return h, r, stored, ErrNotFound
 	}
 	raws, err := t.view.Engine.ReadRaw(ctx, []store.RawRead{{Key: srk.String(), As: store.RawText}})
 	if err != nil {
-		return h, r, srv, err
+		return h, r, stored, err
 	}
 	owner, err := recordkey.Parse(store.Owner(raws[0].Wire))
 	if err != nil || owner.Kind() != recordkey.KindPRK || owner.Type() != t.Name() {
 		nobody, err := t.decoyRecord()
 		if err != nil {
-			return h, r, srv, err
+			return h, r, stored, err
 		}
 		owner = nobody.Key
 	}
 	owner = owner.In(t.view.NS)
 	hashes, err := store.Hashes(ctx, t.view.Engine, []string{owner.String()})
 	if err != nil {
-		return h, r, srv, err
+		return h, r, stored, err
 	}
 	r = store.Record{Key: owner, Fields: hashes[0].Fields}
 	for _, held := range store.HeldIn(r.Fields) {
@@ -71,7 +71,7 @@ func (t *Type) findHeld(ctx context.Context, field, text string) (h Held, r stor
 			return Held{UID: owner.Value(), Field: field, Value: canonical, Until: held.Until}, r, raws[0], nil
 		}
 	}
-	return h, r, srv, ErrNotFound
+	return h, r, stored, ErrNotFound
 }
 
 // ReleaseHeld makes a held value free for other entries. The error is ErrNotFound if the value is
@@ -84,9 +84,9 @@ func (t *Type) ReleaseHeld(ctx context.Context, field, text string) (err error) 
 
 func (t *Type) releaseHeld(ctx context.Context, field, text string) error {
 	return retryOnConflict(ctx, func() (again bool, err error) {
-		h, r, srv, err := t.findHeld(ctx, field, text)
+		h, r, stored, err := t.findHeld(ctx, field, text)
 		if err == nil {
-			err = t.freeHeld(ctx, h, r, srv)
+			err = t.freeHeld(ctx, h, r, stored)
 			// Another caller released it, or the entry was deleted or created again.
 			again = errors.Is(err, ErrNotFound)
 		}
@@ -96,7 +96,7 @@ func (t *Type) releaseHeld(ctx context.Context, field, text string) error {
 
 // freeHeld releases a value that findHeld has found. The error is ErrNotFound if r has changed and
 // the value must be looked up again.
-func (t *Type) freeHeld(ctx context.Context, h Held, r store.Record, srv store.Raw) error {
+func (t *Type) freeHeld(ctx context.Context, h Held, r store.Record, stored store.Raw) error {
 	if r.Live() {
 		_, err := t.rewriteRead(ctx, r, func(current store.Record) (c store.Change, due bool, err error) {
 			c, due, err = t.declared.FreeHold(current, h.Field, h.Value)
@@ -117,12 +117,12 @@ func (t *Type) freeHeld(ctx context.Context, h Held, r store.Record, srv store.R
 	t.noteRelease(ctx, r.Key, h.Field)
 	// The value is free now, and its SRK means nothing. If the SRK cannot be removed, it expires or
 	// is replaced by the next entry that takes the value.
-	_, _ = t.view.Engine.Repair(ctx, store.Remove{Key: srv.Key, Seen: srv.Text, Owner: r.Key.String(), Field: h.Field, Value: h.Value})
+	_, _ = t.view.Engine.Repair(ctx, store.Remove{Key: stored.Key, Seen: stored.Text, Owner: r.Key.String(), Field: h.Field, Value: h.Value})
 	return nil
 }
 
-// noteRelease records that a value that a deleted entry held is free. Only the feed has that event,
-// because the history of the entry is gone.
+// noteRelease records that a value that a deleted entry held, or its UID, is free. Only the feed
+// has that event, because the history of the entry is gone.
 func (t *Type) noteRelease(ctx context.Context, prk recordkey.Key, field string) {
 	if !t.view.Config.History {
 		return
@@ -161,9 +161,9 @@ func (t *Type) isHeld(ctx context.Context, text string) (held bool, err error) {
 	return held, nil
 }
 
-// heldByOthers reports for each lookup whether another entry than own holds one of its SRKs. It
+// heldByOthers reports for each lookup whether an entry other than own holds one of its SRKs. It
 // takes two round trips whether values are held or not, so that a held value cannot be told from
-// one that is taken. It reports none if the store does not answer.
+// one that is taken. If the store does not answer, it reports false for all.
 func (t *Type) heldByOthers(ctx context.Context, own recordkey.Key, lookups []store.Lookup) []bool {
 	held := make([]bool, len(lookups))
 	holding := func(field string) bool { return t.declared.Schema.Fields[field].Hold > 0 }

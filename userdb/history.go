@@ -97,8 +97,8 @@ type HistoryEvent struct {
 // An EventKind says what happened. The comments of [Event] and [HistoryEvent] list the kinds.
 type EventKind = view.EventKind
 
-// Kinds of events. The last four are only passed to Options.OnEvent; feeds use other kinds instead,
-// or none.
+// Kinds of events. The last four are not in histories and feeds, which use other kinds instead, or
+// none; see [Event].
 const (
 	EventCreate       = view.EventCreate
 	EventUpdate       = view.EventUpdate

@@ -201,7 +201,7 @@ func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*pro
 // A proof represents one attempt to prove ownership of an account.
 type proof struct {
 	t                  *Type
-	lookup             store.Lookup // of the identifier; zero if no entry can have it
+	lookup             store.Lookup // of the identifier; zero if there is none, or if no entry can have it
 	r                  store.Record // zero if no entry has the identifier
 	identifier, origin string
 	digest             string // set by unknownDigest
@@ -284,7 +284,7 @@ func (p *proof) unknownDigest() string {
 }
 
 // caller returns the caller on whose behalf the attempt uses the pool. An identifier that nobody
-// has counts as an account. The counters must have been read.
+// has counts as an account. The secret must have been loaded, which counters does.
 func (p *proof) caller(ctx context.Context) hashpool.Caller {
 	account := p.r.Key.String()
 	if !p.r.Live() {
@@ -359,8 +359,8 @@ func (db *DB) loadSecret(ctx context.Context) error {
 	return nil
 }
 
-// withRepairHint returns err with the command that repairs the damaged record, if err is an
-// ErrCorrupt. Its callers read records of the store itself, without which nobody can log in.
+// withRepairHint returns err. If it is an ErrCorrupt, withRepairHint adds the command that repairs
+// the damaged record, which is one of the store's own: without it, nobody can log in.
 func withRepairHint(err error) error {
 	if errors.Is(err, ErrCorrupt) {
 		return fmt.Errorf("%w; 'userdb check --repair' repairs it", err)

@@ -70,8 +70,8 @@ func (o Outcome) Failed() bool { return slices.Contains(failures, o) }
 // errPanicked is the error that an observed method reports unless it returns.
 var errPanicked = errors.New("did not return")
 
-// observation represents an observed method that has begun. The zero value represents a method of a
-// DB without observers; it does nothing and costs nothing.
+// An observation represents an observed method that has begun. The zero value represents a method
+// of a DB without observers; it does nothing and costs nothing.
 type observation struct{ ended func(Outcome) }
 
 // begin notifies the observers that a method begins. The method must defer end with the same err,

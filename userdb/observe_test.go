@@ -127,7 +127,8 @@ func TestEveryVerbIsObserved(t *testing.T) {
 	}
 }
 
-// TestObserverCalls compares all calls of an observer for a few methods.
+// TestObserverCalls checks the last calls that an observer receives when a method succeeds, fails
+// or panics.
 func TestObserverCalls(t *testing.T) {
 	ctx, uid := context.Background(), hints.UID("u1")
 	create := func(_ *userdb.DB, users *userdb.Type) error {

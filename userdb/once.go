@@ -26,8 +26,8 @@ const onceLife = 24 * time.Hour
 // it, and must not expire before that.
 const reservationLife = onceLife + time.Minute
 
-// onceLease is how long other calls wait for the call that began a request, as it may still be
-// running.
+// onceLease is how long the call that began a request counts as running, unless it gives up. Other
+// calls are refused until then.
 const onceLease = 10 * time.Second
 
 // onceGiveUpTimeout limits how long a failed call takes to give up its request.
@@ -138,8 +138,8 @@ func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o
 // errOtherRequest is the error for a name under which another request is stored.
 var errOtherRequest = invalid(purposeOnce, purposeOnce, "the name belongs to another request")
 
-// onceKey returns the key under which the request with a name is stored. With a caller as the name,
-// it returns the key of the mark that this caller has given up its request.
+// onceKey returns the key under which the request with a name is stored. With a caller in place of
+// the name, it returns the key of the token that says that this caller has given up.
 //
 // The key names the namespace of t, or the end of a long one, so that an embedded store that must
 // drop requests drops them from the namespace that has the most. Two namespaces never share a name,
@@ -534,7 +534,7 @@ func (o onceRequest) forget(ctx context.Context) {
 }
 
 // removeToken removes tk from prk if it is the only token there. If tk has no value, any value
-// matches. If that fails, the token expires within a day.
+// matches. If that fails, the token stays until it expires.
 func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk token.Token) {
 	key, err := token.Key(prk)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestNothingPrintsSecrets formats every value that holds a secret, or was made from one, in every
-// way.
+// TestNothingPrintsSecrets checks that no formatting verb, encoder or logger shows the secrets in a
+// value that holds them or was made with them.
 func TestNothingPrintsSecrets(t *testing.T) {
 	const pepper, pw = "pepper-of-32-bytes-pepper-of-32-", "correct horse battery"
 	o := userdb.Options{Peppers: [][]byte{[]byte(pepper)}}

@@ -174,7 +174,7 @@ func (t *Type) addTexts(r store.Record, facets, own map[string]string, values []
 }
 
 // dropDigests removes from facets and own the digests of the passkeys that the mark of r lists and
-// next does not. It reports whether there are any.
+// next does not. It reports whether it removed any.
 func (t *Type) dropDigests(r store.Record, next factor.Mark, facets, own map[string]string) (bool, error) {
 	gone := slices.DeleteFunc(r.Factors().Passkeys(), func(name string) bool { return slices.Contains(next.Names(), name) })
 	if len(gone) == 0 {
@@ -203,9 +203,9 @@ func (t *Type) dropDigests(r store.Record, next factor.Mark, facets, own map[str
 	return dropped, nil
 }
 
-// checkLast returns an ErrInvalid if a change leaves the owner of an entry no factor that can be
-// used where one is needed: a passkey if there is no password, or anything for the second step if
-// there are factors.
+// checkLast returns an ErrInvalid if a change of the mark to next would prevent the owner of an
+// entry from signing in: because none of the factors that remain can be used, or because no usable
+// passkey remains and the entry has no password.
 func (t *Type) checkLast(ctx context.Context, r store.Record, next factor.Mark) error {
 	usable, err := t.usableFactors(ctx, r)
 	if err != nil {
@@ -224,8 +224,8 @@ func (t *Type) checkLast(ctx context.Context, r store.Record, next factor.Mark) 
 }
 
 // usableFactors returns the names of the apps and passkeys of an entry that can be used: those that
-// can be decrypted here and, for passkeys, found. Without any key nothing is decrypted, and all
-// count that could be with one.
+// can be decrypted here and, for passkeys, found. If the program has no keys at all, it decrypts
+// nothing and counts all of them as usable.
 func (t *Type) usableFactors(ctx context.Context, r store.Record) (names []string, err error) {
 	listed := r.Factors().Names()
 	if len(listed) == 0 {
@@ -247,8 +247,8 @@ func (t *Type) usableFactors(ctx context.Context, r store.Record) (names []strin
 	return names, nil
 }
 
-// hasDigest reports whether an entry has the digest of a passkey. The field that has it may be new
-// in the stored schema.
+// hasDigest reports whether an entry has the digest of a passkey. It looks at every field, because
+// the one that holds digests may be new in the stored schema.
 func hasDigest(r store.Record, passkey string) bool {
 	for field, text := range r.Fields {
 		if !store.OwnField(field) && factor.IsOfDigest(passkey, text) {
@@ -269,8 +269,8 @@ func hasPasskey(names []string) bool {
 //
 // The error is ErrLogin if the proof is not by a passkey, if its challenge was made for another
 // purpose, if no entry has the passkey, if the entry is disabled, or if the answer is wrong, was
-// used before, or has a counter that a copy of the passkey has used. It is ErrTooManyAttempts with
-// a *WaitError if the entry has signed in with passkeys 200 times within about an hour, and
+// used before, or has a counter that shows that the passkey was copied. It is ErrTooManyAttempts
+// with a *WaitError if the entry has signed in with passkeys 200 times within about an hour, and
 // ErrCorrupt as for Prove. As wrong answers cost their sender nothing, a failure is reported as an
 // event at most once an hour for each entry, for each origin, and for all unknown passkeys
 // together.

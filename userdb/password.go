@@ -211,9 +211,9 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind) er
 	return err
 }
 
-// hashers hash and check passwords, with one Hasher for each cost in the schema and one pool of
-// workers. It implements view.Hashing. The peppers are only in the closure hasher, so that printing
-// a DB does not print them.
+// A hashers hashes and checks passwords, with one Hasher for each cost in the schema and one pool
+// of workers. It implements view.Hashing. The peppers are only in the closure hasher, so that
+// printing a DB does not print them.
 type hashers struct {
 	db     *DB
 	pool   *hashpool.Pool
@@ -293,7 +293,7 @@ func importCaller(ctx context.Context) hashpool.Caller {
 }
 
 // onPool runs a CPU-bound job on the pool, which limits how many run at the same time. A call that
-// waits for the pool gives up its place among the calls being served, since the pool limits how
+// uses the pool gives up its place among the calls being served, since the pool itself limits how
 // many wait. Operators have a lane of their own, so that they can sign in during a flood of other
 // logins.
 func (hs *hashers) onPool(ctx context.Context, c hashpool.Caller, job func() error) error {

@@ -272,8 +272,8 @@ func raiseTicket(p Proof) string {
 	return hashSecret("raise " + name)
 }
 
-// factorAge limits the time since the verification of a session in which it allows changes of
-// factors.
+// factorAge is how long after its owner was verified a session allows changes of factors, of links,
+// and of the password of an entry with a factor.
 const factorAge = 10 * time.Minute
 
 // Recovery codes have 50 bits: ten digits in base 32, without letters that look like digits.

@@ -24,7 +24,7 @@ import (
 const purposeInvite = "invite:"
 
 // sentMark is the last of a stored token's fields if the token was sent to an address of its entry,
-// as by IssueFor. The first field then holds that address. A token ends when one of its fields
+// as by IssueFor. The first field then names that address. A token ends when one of its fields
 // changes; no entry has a field named sentMark.
 const sentMark = "~sent"
 

@@ -297,9 +297,9 @@ func (t *Type) bond(field, written string) string {
 }
 
 // addressFor returns the value of a field that a secret is sent to, or "" if the entry has none
-// that may receive it. It prefers the value that the visitor typed, whose form is canonical, if
-// that is verified. Otherwise it returns the first value, unless that must be verified, or else the
-// first verified one.
+// that may receive it. It prefers the value that a visitor typed, given in its canonical form, if
+// that may receive a secret. Otherwise it returns the facet, or, if the facet must be verified
+// first, the first further value that is verified.
 func (t *Type) addressFor(r store.Record, field, canonical string) string {
 	if written, ok := t.receiving(r, field, canonical); ok {
 		return written

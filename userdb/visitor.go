@@ -31,7 +31,7 @@ const (
 	// displace the tokens that its owner asked for. It also limits the changes of one account.
 	maxPerAccount = 12
 
-	// maxPerOrigin limits all requests from one origin, and apart from these the changes.
+	// maxPerOrigin limits all requests from one origin and, counted apart from these, the changes.
 	maxPerOrigin = 30
 )
 

@@ -98,7 +98,7 @@ func TestBuiltinFollowsStored(t *testing.T) {
 	})
 }
 
-// TestBuiltinIsStored lets a program without a schema make the store. Programs with the older
+// TestBuiltinIsStored lets a program without a schema create the store. Programs with the older
 // built-in schema must go on working, and keep its ordered indexes.
 func TestBuiltinIsStored(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
@@ -125,8 +125,8 @@ func TestBuiltinIsStored(t *testing.T) {
 }
 
 // TestBuiltinAmongOthers starts programs with the older built-in schema and programs without a
-// schema at once in an empty store. None may be refused, and all follow the schema of the first one
-// that wrote.
+// schema at once in an empty store. None may be refused, and all must follow the schema of the
+// first one that wrote.
 func TestBuiltinAmongOthers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.first = s.open(userdb.Options{OnSchema: userdb.SchemaDeferred})
@@ -176,7 +176,8 @@ func TestBuiltinReopens(t *testing.T) {
 }
 
 // TestBuiltinBesideUnreadableType opens a store without a schema, in which the schema of a type
-// that the program does not use cannot be read. The program works, and its log names the type.
+// that the program does not use cannot be read. The program must work, and its log must name the
+// type.
 func TestBuiltinBesideUnreadableType(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(manyClients) // others do not open the store again

@@ -61,8 +61,8 @@ func TestCacheSendsNoCommands(t *testing.T) {
 	}
 }
 
-// TestCacheFollowsOthers changes entries behind the cache's back. Readers must soon see each
-// change.
+// TestCacheFollowsOthers changes entries through clients other than that of the cache. Readers must
+// soon see each change.
 func TestCacheFollowsOthers(t *testing.T) {
 	h := startCached(t, userdb.Options{CacheMaxAge: time.Hour})
 	for what, change := range map[string]func() error{

@@ -120,7 +120,7 @@ func TestImportMismatch(t *testing.T) {
 	})
 }
 
-// TestMoveToCluster copies all records of one server to a cluster, like a migration tool. The
+// TestMoveToCluster copies all records of one server to a cluster, as a migration tool does. The
 // records must be the same, and values must stay unique in later writes.
 func TestMoveToCluster(t *testing.T) {
 	one, ctx := serverSite(t), t.Context()

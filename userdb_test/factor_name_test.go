@@ -62,8 +62,9 @@ func TestFactorNames(t *testing.T) {
 	})
 }
 
-// TestRotateKeysWhileEnrolling checks that an app which is being enrolled while the keys are
-// rotated is confirmed as long as its key is given, and has expired without it.
+// TestRotateKeysWhileEnrolling rotates the keys while an app is being enrolled. A program that
+// still has the old key must be able to confirm the app, and for a program without that key the
+// enrolment must have expired.
 func TestRotateKeysWhileEnrolling(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {

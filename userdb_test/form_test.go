@@ -94,7 +94,7 @@ func TestAllProblemsReported(t *testing.T) {
 			}
 			want(fmt.Sprint("create ", i), err, f.problems...)
 		}
-		// Values that the entry with the same UID holds do not count as taken.
+		// Values that the entry with the same UID has do not count as taken.
 		facets := schema.Texts("name", "alice", "email", "bob@example.com")
 		_, err := g.users.Create(ctx, userdb.NewEntry{UID: "alice", Facets: facets})
 		want("create of alice again", err, "email taken", "job required")

@@ -183,8 +183,8 @@ func TestHeldEnds(t *testing.T) {
 	})
 }
 
-// TestDeleteRelease checks that after a delete with ReleaseAtOnce no value of the entry is held,
-// not even one that it had held before, and that the release is in the feed.
+// TestDeleteRelease checks that a delete with ReleaseAtOnce leaves no value of the entry held, not
+// even one that was held before, and that the release is in the feed.
 func TestDeleteRelease(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -299,8 +299,9 @@ func TestReleaseHeldRefused(t *testing.T) {
 	})
 }
 
-// TestHeldMany checks that after renaming in a loop only the last names are held. The names sort in
-// the order of the changes, because holds that end in the same millisecond go in that order.
+// TestHeldMany renames an entry in a loop, and checks that only its last 16 names are held. The
+// names sort in the order of the changes, because holds that end in the same millisecond are
+// dropped in the order of their names.
 func TestHeldMany(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()

@@ -42,9 +42,10 @@ func (g *loginSite) dropEvent(do func()) {
 	<-refused
 }
 
-// wantInFeed waits until the feed has exactly these kinds of events of an entry, in this order, apart
-// from where sessions are among others. On a cluster, events may arrive behind newer ones, between
-// the pages of a reader. wantInFeed ignores EventRepair, which says that a repair has begun.
+// wantInFeed waits until the feed has exactly these kinds of events of an entry, in this order. The
+// place of session events among the others does not matter. On a cluster, events may arrive behind
+// newer ones, between the pages of a reader. wantInFeed ignores EventRepair, which says that a
+// repair has begun.
 func (g *loginSite) wantInFeed(what, name string, want ...string) {
 	g.t.Helper()
 	var got []string

@@ -21,8 +21,8 @@ func describeValues(e userdb.Entry, field string) string {
 	return strings.Join(words, " ")
 }
 
-// TestLabels checks that values have the labels that SetLabel and Create give them, wherever they
-// stand.
+// TestLabels checks that values have the labels that SetLabel and Create give them, whatever their
+// place in the field.
 func TestLabels(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: manySchema()}), "user")

@@ -28,8 +28,8 @@ func (g *loginSite) blockWorker() (release func()) {
 	reached, free := make(chan struct{}), make(chan struct{})
 	var blocked atomic.Bool
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
-		// Only the first one waits. Others may have the word in the text of a script, which a node
-		// of a cluster gets with its first call.
+		// Only the first such command waits. A later one may have the word only in the text of a
+		// script, which a node of a cluster gets with its first call.
 		if strings.Contains(wordsOf(cmds[0]), "admit") && blocked.CompareAndSwap(false, true) {
 			close(reached)
 			<-free

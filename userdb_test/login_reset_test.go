@@ -180,7 +180,7 @@ func TestTokenLimit(t *testing.T) {
 }
 
 // TestIssueKeepsRevision checks that an entry that was read before a token was issued can be saved
-// after it.
+// afterward.
 func TestIssueKeepsRevision(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		e, err := g.users.Find(t.Context(), uid("alice"))

@@ -148,7 +148,7 @@ func TestNewPasswordEndsWaits(t *testing.T) {
 }
 
 // TestOneOriginManyAccounts tries a password on many accounts from one origin. After 30 failures
-// the origin must have to wait, at every account.
+// the origin must be told to wait, whatever account it tries.
 func TestOneOriginManyAccounts(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		var waits []time.Duration
@@ -157,7 +157,7 @@ func TestOneOriginManyAccounts(t *testing.T) {
 			waits = append(waits, wait)
 		}
 		if i := slices.IndexFunc(waits, func(d time.Duration) bool { return d > 0 }); i != 30 {
-			t.Errorf("attempt %d is the first that must wait, want 30: %v", i, waits)
+			t.Errorf("the first wait came after %d failures, want 30: %v", i, waits)
 		}
 		must(t, g.logIn("alice", alicePassword, "good"))
 		wait, _ := waitOf(g.logIn("alice", alicePassword, "evil"))

@@ -170,8 +170,8 @@ var voidingMethods = []struct {
 	}},
 }
 
-// TestVoidTokens checks that each of voidingMethods makes void all tokens issued before it, and
-// none issued after it.
+// TestVoidTokens checks that each of voidingMethods voids all tokens that were issued before it,
+// and none that are issued after it.
 func TestVoidTokens(t *testing.T) {
 	for _, v := range voidingMethods {
 		t.Run(v.name, func(t *testing.T) {

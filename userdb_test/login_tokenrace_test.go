@@ -34,8 +34,8 @@ var tokenMethods = []struct {
 	}},
 }
 
-// TestLostRedeems loses requests and replies of tokenMethods. A repeated call must succeed even if
-// its token has been spent meanwhile, and no token may be spent twice (I7).
+// TestLostRedeems loses requests and replies of tokenMethods. A command that is sent again must
+// succeed even if its first sending spent the token, and no token may be spent twice (I7).
 func TestLostRedeems(t *testing.T) {
 	for _, v := range tokenMethods {
 		t.Run(v.name, func(t *testing.T) {

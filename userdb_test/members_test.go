@@ -326,8 +326,9 @@ func rangeOf(items []string, start, stop int64) []string {
 	return items[start : stop+1]
 }
 
-// TestCheckDropsMovedSet renames a set to a key under which it waits to be dropped, like a process
-// that dies before it drops any members. A check must report the set, and a repair must drop it.
+// TestCheckDropsMovedSet renames a set to a key under which it waits to be dropped, as if a process
+// had then died before it dropped any members. A check must report the set, and a repair must drop
+// it.
 func TestCheckDropsMovedSet(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.usersWithLimit(10), t.Context()

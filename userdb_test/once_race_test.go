@@ -283,9 +283,10 @@ func (g *loginSite) delayCommand(late, at int) (more, sooner, created bool) {
 	return more, sooner, created
 }
 
-// TestCreateOnceForgotten checks a corrected request that relies on the reservation of the request
-// that it corrects, while another call forgets that one and a delayed command of it arrives. The
-// corrected request must never return an entry of another request.
+// TestCreateOnceForgotten sends a request and, under the same name, a corrected one, which relies
+// on the reservation of the first. Meanwhile two delayed commands arrive: one of the first request,
+// and one of a repetition of it that is refused and forgets the reservation. The corrected request
+// must never return an entry of the first.
 func TestCreateOnceForgotten(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		g.needs(manyClients)
@@ -357,9 +358,9 @@ func (g *loginSite) forgetMeanwhile(late, forgotten, at int) (more, again, soone
 }
 
 // TestCreateOnceTakenOver delays one command of a request that chooses a UID until a request with
-// another name wants the same UID. By then the first call counts as dead. Its command arrives
-// before one of the other's commands. One of the two requests must get the UID, whichever is
-// repeated, and the other one must be refused.
+// another name wants the same UID. By then the first request counts as dead. Its command arrives
+// before one of the commands of the second request. One of the two requests must get the UID,
+// whichever is repeated, and the other one must be refused.
 func TestCreateOnceTakenOver(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		g.needs(manyClients)
@@ -383,8 +384,8 @@ func TestCreateOnceTakenOver(t *testing.T) {
 	})
 }
 
-// takeOverAt delays a command of a request until before a command of another one. more and sooner
-// report whether the requests had that many commands. winner is the name in the entry.
+// takeOverAt delays a command of a request until just before a command of another request. more and
+// sooner report whether the two requests had that many commands. winner is the name in the entry.
 func (g *loginSite) takeOverAt(late, at int) (more, sooner bool, winner string) {
 	t := g.t
 	t.Helper()
@@ -438,8 +439,8 @@ func (g *loginSite) takeOverAt(late, at int) (more, sooner bool, winner string) 
 	return more, sooner, winner
 }
 
-// TestCreateOnceGivenUp cuts off a request that chooses a UID before each of its commands. Another
-// request can have the UID at once, or is refused because the first one created the entry.
+// TestCreateOnceGivenUp cuts off a request that chooses a UID, before each of its commands in turn.
+// Another request must get the UID at once, or be refused because the first one created the entry.
 func TestCreateOnceGivenUp(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		for at, more := 0, true; more; at++ {

@@ -143,7 +143,7 @@ func TestOrderedListing(t *testing.T) {
 	})
 }
 
-// unset is the UID of an entry without a value, which every order begins with.
+// unset is the UID of an entry without a value. It comes first in every order.
 const unset = "without a value"
 
 func compareListing(rt *rapid.T, t *testing.T, typ *userdb.Type, field string, rows []row) {

@@ -20,7 +20,7 @@ import (
 )
 
 // createCrossOrigin answers a challenge for a new passkey as create does, but without an
-// attestation, and reports whether the page is a frame in a page of another site.
+// attestation. crossOrigin says whether the page that asks is a frame in a page of another site.
 func (d *device) createCrossOrigin(t *testing.T, c passkey.Challenge, crossOrigin bool) []byte {
 	t.Helper()
 	var options struct {
@@ -127,8 +127,9 @@ func TestPasskeyFirstCounter(t *testing.T) {
 	})
 }
 
-// TestPasskeySpent checks that an answer stays refused after its mark may be forgotten, and that an
-// entry with too many marks has to wait until one of them is.
+// TestPasskeySpent checks that an answer is still refused at a time when the mark of its use may be
+// forgotten, and that logins to an entry with too many marks have to wait until a mark is
+// forgotten.
 func TestPasskeySpent(t *testing.T) {
 	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
 		ctx, keys := t.Context(), g.passkeys()
@@ -188,7 +189,8 @@ func TestPasskeyConfig(t *testing.T) {
 	})
 }
 
-// TestPasskeyKeys checks that a state outlives a rotation of keys, and that passkeys need one.
+// TestPasskeyKeys checks that a state stays valid when a new key is put first, and that passkeys
+// cannot be used without keys.
 func TestPasskeyKeys(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		o := passkeyOptions()

@@ -55,8 +55,9 @@ type device struct {
 	cred virtualwebauthn.Credential
 }
 
-// newCredential returns a credential whose public key has coordinates of 32 bytes. In one of 128,
-// virtualwebauthn leaves out a zero at the beginning, and then no signature is right.
+// newCredential returns a credential whose public key has two coordinates of 32 bytes each. In one
+// of 128 keys, virtualwebauthn omits the leading zero of a coordinate, and then no signature is
+// right.
 func newCredential() virtualwebauthn.Credential {
 	const keyBytes = 77 // of a COSE key on the curve P-256
 	for {
@@ -97,7 +98,7 @@ func (d *device) get(t *testing.T, c passkey.Challenge) []byte {
 	return []byte(virtualwebauthn.CreateAssertionResponse(d.rp, d.auth, d.cred, *o))
 }
 
-// getCrossOrigin does the same from a frame in a page of another site.
+// getCrossOrigin answers a challenge as get does, but from a frame in a page of another site.
 func (d *device) getCrossOrigin(t *testing.T, c passkey.Challenge) []byte {
 	t.Helper()
 	o, err := virtualwebauthn.ParseAssertionOptions(string(c.Options))

@@ -71,8 +71,8 @@ func (g *loginSite) enrol() (a *app, secret string) {
 	return g.enrolIn(secret)
 }
 
-// enrolIn does the same in a session. The returned secret is that of the session that is then
-// valid.
+// enrolIn does what enrol does, in the session with the given secret. It returns the secret of the
+// session that is valid afterwards.
 func (g *loginSite) enrolIn(session string) (a *app, secret string) {
 	g.t.Helper()
 	ctx := g.t.Context()
@@ -464,7 +464,7 @@ func TestRotateKeys(t *testing.T) {
 			t.Errorf("%d secrets were rotated beside a damaged one, want 1", n)
 		}
 
-		// Neither do entries that cannot be read stop it.
+		// Entries that cannot be read do not stop it either.
 		for i := range 20 {
 			damaged := e.Key().String() + strconv.Itoa(i)
 			must(t, g.raw.HSet(ctx, damaged, "~isa", "another type").Err())

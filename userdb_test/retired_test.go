@@ -44,8 +44,8 @@ func retiredUIDs(t *testing.T, users *userdb.Type) (uids []string) {
 	return slices.Compact(uids)
 }
 
-// TestRetiredUID checks on every kind of store that no other entry gets the UID of a deleted one,
-// alone or among many, until the UID is forgotten, and that the entry's identifiers are free.
+// TestRetiredUID checks on every kind of store that no new entry gets the UID of a deleted one
+// until the UID is forgotten, and that the identifiers of the deleted entry are free.
 func TestRetiredUID(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		ctx := t.Context()

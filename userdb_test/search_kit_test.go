@@ -21,9 +21,9 @@ import (
 // an actor before a command while others continue. The explorer tries all orders with at most the
 // given number of preemptions. Every order is a new execution.
 //
-// A delay is a fault: a script does not arrive, its sender gets an error, and it arrives at a later
-// moment, which may be before the sender sends it again, after that, or after the sender has ended.
-// If it arrives before anything else happens, only its reply was lost.
+// A delay is a fault: the sender of a script gets an error, and the script arrives later, which may
+// be before the sender sends it again, after that, or after the sender has ended. If the script
+// arrives before anything else happens, only its reply was lost.
 type explorer struct {
 	start         func(*execution) // starts the actors of an execution
 	verify        func() string    // returns the problem after an execution, or ""

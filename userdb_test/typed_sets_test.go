@@ -140,8 +140,8 @@ func TestTypedSetsNotRead(t *testing.T) {
 	})
 }
 
-// TestTypedSetsChanged checks that members that a method of Set removes, which does not change the
-// revision, do not come back by a struct that was read before.
+// TestTypedSetsChanged checks that saving a struct does not restore members that a method of Set
+// has removed since the struct was read. That method does not change the revision.
 func TestTypedSetsChanged(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx, users := t.Context(), typeOf(t, s.open(userdb.Options{Schema: fanSchema(t)}), "user")

@@ -25,7 +25,8 @@ func selfOptions() userdb.Options {
 	return o
 }
 
-// A hijacker has registered the address of another person, and keeps every way in.
+// A hijacker has registered the address of another person, and keeps every means of signing in to
+// that account.
 type hijacker struct {
 	g       *loginSite
 	session string

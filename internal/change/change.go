@@ -108,8 +108,8 @@ func sortedFields(own map[string]string) []string {
 	return slices.Sorted(maps.Keys(own))
 }
 
-// Delete returns the change that deletes an entry and everything that belongs to it at the time
-// now. Its UID is retired and its values are held, if the schema says so.
+// Delete returns the change that deletes an entry and everything that belongs to it. now is the
+// time of the delete. The UID is retired and the values are held, if the schema says so.
 func (t *Type) Delete(old store.Record, now time.Time) store.Change {
 	c := t.removal(old, now)
 	t.Hold(&c, old, now)
@@ -161,7 +161,7 @@ func (t *Type) removal(old store.Record, now time.Time) store.Change {
 // to its facets.
 const OwnFields = 6
 
-// maxFacets limits the facets of an entry of an open type.
+// maxFacets limits the number of facets and further values of an entry.
 const maxFacets = 10_000
 
 // Room for lost values in an entry of the maximum size: a repair that moves a value to ~lost:FIELD
@@ -171,11 +171,11 @@ const (
 	lostBytes  = 64 << 10
 )
 
-// An extent holds the number and the size of an entry's facets and lost values. It excludes the
-// password, since a new hash may be longer.
+// An extent holds the number and the size of an entry's facets, further values and lost values. It
+// excludes the password, since a new hash may be longer.
 type extent struct {
-	facets, facetBytes int
-	fields, bytes      int // with the lost values
+	facets, facetBytes int // with the further values
+	fields, bytes      int // also with the lost values
 }
 
 func (e *extent) add(field, wire string) {

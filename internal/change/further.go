@@ -367,7 +367,7 @@ func (t *Type) SetValues(old store.Record, facets, own map[string]string, field 
 }
 
 // SetLabels adds to own the labels of values of a field that SetTexts has added to facets and own.
-// An empty label removes one. Labels of other values have no effect.
+// An empty label removes the label of a value. Labels of other values have no effect.
 func (t *Type) SetLabels(old store.Record, facets, own map[string]string, field string, labels map[string]string) error {
 	first, has := facets[field]
 	for text, label := range labels {
@@ -431,8 +431,7 @@ func tooManyValues(field string, limit int) error {
 	return Invalid(field, "many", "over "+strconv.Itoa(limit)+" values")
 }
 
-// VerifyValue adds to own the mark that a value of a field is verified, the facet or a further
-// value.
+// VerifyValue changes own so that a value of a field, the facet or a further value, is verified.
 func (t *Type) VerifyValue(fields, facets, own map[string]string, field, written string, now time.Time) {
 	if facets[field] == written {
 		Verify(field, written, own)

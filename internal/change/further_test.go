@@ -111,7 +111,8 @@ func TestSetTextsRefuses(t *testing.T) {
 	}
 }
 
-// TestFacetsAndFurtherValues checks changes of the facet alone.
+// TestFacetsAndFurtherValues checks changes that set only facets, of an entry that has a further
+// value.
 func TestFacetsAndFurtherValues(t *testing.T) {
 	old := record("email", "a", "~also:email:b", "1 7 -")
 	for _, tt := range []struct {
@@ -134,8 +135,8 @@ func TestFacetsAndFurtherValues(t *testing.T) {
 	}
 }
 
-// TestUnverifiedFirst checks which mark an address gets that was a further value and becomes the
-// facet.
+// TestUnverifiedFirst checks which mark of verification a facet gets from the values that the entry
+// had before.
 func TestUnverifiedFirst(t *testing.T) {
 	typ := manyType(t)
 	typ.Schema.Fields["email"] = schema.Field{Role: schema.RoleSecondary, Kind: "email", Many: 3}
@@ -194,7 +195,7 @@ func TestLabelOfNewFirst(t *testing.T) {
 }
 
 // TestOverTheLimit checks that an entry that has more values than the schema allows can be changed,
-// but not get more.
+// but cannot get more.
 func TestOverTheLimit(t *testing.T) {
 	old := record("name", "a", "~also:name:b", "1 - -", "~also:name:c", "2 - -")
 	typ := manyType(t)
@@ -215,8 +216,8 @@ func TestOverTheLimit(t *testing.T) {
 	}
 }
 
-// TestRepairOfFirst checks that an entry whose first value belongs to another one gets its next
-// value as the first, with its canonical form, its mark and its label.
+// TestRepairOfFirst checks that, if the first value of an entry belongs to another entry, its next
+// value becomes the first, with its canonical form, its mark and its label.
 func TestRepairOfFirst(t *testing.T) {
 	bob := []string{"email", "Bob@x", "~skv:email", "bob@x", "~verified:email", store.Verified("Bob@x")}
 	for _, tt := range []struct {

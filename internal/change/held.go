@@ -9,8 +9,9 @@ import (
 )
 
 // Hold changes c so that values that the entry gives up are held, if the schema says so. old is the
-// entry as it was read. It also removes holds that have ended, and those of values that the entry
-// takes back. Only changes by people hold values: edits and deletes.
+// entry as it was read. Unless c is a delete, Hold also removes holds that have ended, those of
+// values that the entry takes back and, if more than store.MaxHeld are left, those that end first.
+// Only changes by people hold values: edits and deletes.
 func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 	if !t.mayHold && !hasHeld(old.Fields) {
 		return
@@ -67,8 +68,8 @@ func (t *Type) releaseUnlessHeld(c *store.Change, old store.Record, srk recordke
 	c.Release = append(c.Release, srk)
 }
 
-// holds reports whether a value that c releases should be held: the entry does not keep it in
-// another field and, if it is a mail address, it is verified.
+// holds reports whether a value that c releases should be held: the schema holds values of its
+// field, the entry does not keep it in another field and, if it is a mail address, it is verified.
 func (t *Type) holds(c store.Change, old store.Record, srk recordkey.Key, released []recordkey.Key) bool {
 	field := t.Schema.Fields[srk.Field()]
 	if field.Hold == 0 || field.HasAddresses() && !t.verified(old, srk.Field(), srk.Value()) {

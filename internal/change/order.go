@@ -13,8 +13,8 @@ import (
 // An ordered index is a sorted set at ~/order/TYPE/FIELD. All members have score 0, so that Redis
 // sorts them by their bytes. A member is called the place of an entry. It consists of the facet in
 // a form whose bytes sort like the values, an end marker that sorts before anything that could
-// continue the form, and the relative PRK. An entry whose facet has no such form, or that has no
-// facet, has a place before all others.
+// continue the form, and the relative PRK. An entry that has no facet, or one without such a form,
+// has a place before all others. Stored indexes of earlier versions have no place for it.
 //
 //	text         the canonical form, which sorts by code point, as UTF-8 does; if the facet is
 //	             written differently, its written form and another end marker precede the PRK, so

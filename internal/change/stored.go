@@ -88,8 +88,8 @@ func Generation(stored string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// StoredText returns the JSON in which a schema is stored, which leaves out former names of fields
-// and defaults.
+// StoredText returns the JSON in which a schema is stored, which leaves out defaults and the former
+// names of fields.
 func StoredText(t schema.Type) string {
 	t.Fields = maps.Clone(t.Fields)
 	for name, f := range t.Fields {

@@ -164,8 +164,8 @@ func Enable(now store.Record, own map[string]string) {
 	}
 }
 
-// Verify adds to own the mark that the value of a facet is verified, which means that its owner
-// reads messages sent to it. The mark belongs in the change that sets or unsets the facet.
+// Verify adds to own the mark of a verified facet. It means that the owner reads messages sent to
+// the value. The mark belongs in the change that sets or unsets the facet.
 func Verify(field, wire string, own map[string]string) {
 	own[store.FieldVerified(field)] = store.Verified(wire)
 }
@@ -245,8 +245,8 @@ func listFields(names []string) string {
 }
 
 // Suggest returns a question that suggests the name most similar to a misspelled one, or "" if none
-// is similar. Names are similar if at most two characters, or one of up to three, are changed,
-// missing or added. Case does not matter.
+// is similar. Names are similar if at most two characters are changed, missing or added, or at most
+// one in a word of two or three. Case does not matter.
 func Suggest(misspelled string, names []string) string {
 	var near string
 	word := []rune(strings.ToLower(misspelled))

@@ -56,9 +56,9 @@ func scanPattern(options []string) (pattern string, err any) {
 	return pattern, nil
 }
 
-// scanKeys implements SCANKEYS PATTERN AFTER COUNT, a command of this store. It examines COUNT keys
-// after the key AFTER. The reply begins with the last of them, or "" at the end, and the matching
-// keys follow. The scan begins at the first key that can match.
+// scanKeys implements SCANKEYS PATTERN AFTER COUNT, a command of this store. It examines up to
+// COUNT keys after the key AFTER. The reply begins with the last of them, or "" if no more follow,
+// and the matching keys come after it. The scan begins at the first key that can match.
 func scanKeys(d *data, args []string) any {
 	d.registerReadAll()
 	pattern, after := args[0], args[1]

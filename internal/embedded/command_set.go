@@ -93,7 +93,8 @@ func scanMembersAll(d *data, args []string) any {
 }
 
 // scanMembers implements SCANMEMBERS KEY AFTER COUNT, a command of this store. The reply holds up
-// to COUNT members after the member AFTER. The last of them, or "" at the end, precedes them.
+// to COUNT members after the member AFTER. The last of them, or "" if no more follow, precedes
+// them.
 func scanMembers(d *data, args []string) any {
 	s, err := valueOf[*set](d, args[0])
 	limit, failed := strconv.Atoi(args[2])

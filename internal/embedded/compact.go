@@ -19,7 +19,8 @@ const syncEvery = 4 << 20
 
 // A compaction writes the current records into a new file, while changes are still appended to the
 // old one. The goroutine that writes batches begins and ends it. The fields belong to that
-// goroutine, except done and err.
+// goroutine. But while the new file is written, log and err belong to the goroutine that writes it,
+// until it closes done.
 type compaction struct {
 	running bool
 	tail    [][]byte      // changes since the new file was begun
@@ -27,7 +28,7 @@ type compaction struct {
 	log     *logFile      // nil if writing it failed
 	err     error
 	stop    atomic.Bool
-	next    int64 // size of the file that starts the next compaction
+	next    int64 // size of the file at which the next compaction starts
 
 	// asked and waiting receive the outcome of the compaction that runs, and of the next one.
 	asked, waiting []chan<- error

@@ -191,10 +191,11 @@ func TestCompactOnFaultyDisk(t *testing.T) {
 // copy exists.
 type smallDisk struct {
 	osDisk
-	small          atomic.Bool
-	beside         atomic.Pointer[smallFile]
-	begun, refused chan struct{} // closed when the new file is written to, and if there is no room
-	once           sync.Once
+	small   atomic.Bool
+	beside  atomic.Pointer[smallFile]
+	begun   chan struct{} // closed at the first write to the copy
+	refused chan struct{} // closed when there is no room for a change
+	once    sync.Once
 }
 
 type smallFile struct {
@@ -236,7 +237,7 @@ func (f *smallFile) WriteAt(b []byte, at int64) (int, error) {
 	return f.diskFile.WriteAt(b, at)
 }
 
-// TestCompactGivesWay checks that a file that is being rewritten leaves room for changes.
+// TestCompactGivesWay checks that Compact removes its copy of the file if a change needs the room.
 func TestCompactGivesWay(t *testing.T) {
 	d := &smallDisk{begun: make(chan struct{}), refused: make(chan struct{})}
 	s := openDisk(t, file(t), d)

@@ -33,7 +33,8 @@ func (r root) copy() root {
 	return r
 }
 
-// dueKey sorts records by the time at which they expire.
+// dueKey returns a text that contains a key. Such texts sort by the time at which the records
+// expire.
 func dueKey(until int64, key string) string {
 	return string(binary.BigEndian.AppendUint64(nil, uint64(until))) + key
 }
@@ -91,8 +92,8 @@ func (d *data) get(key string) *object {
 
 func (d *data) expired(o *object) bool { return !d.replaying && o.until != 0 && o.until <= d.now }
 
-// edit returns the record at key for changing its value. If there is none, it adds one that holds
-// fresh. The caller must know that the record holds a value of that type.
+// edit returns the record at key, whose value the caller may then change. If there is none, it adds
+// one with the value that fresh returns. A record that exists must have a value of that type.
 func (d *data) edit(key string, fresh func() any) *object {
 	if d.last != nil && d.lastKey == key && !d.expired(d.last) {
 		return d.last

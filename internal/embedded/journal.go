@@ -105,7 +105,7 @@ func (d *data) applyEach(changes []byte, refused error) error {
 	return nil
 }
 
-// applyOne reports whether the change could be made.
+// applyOne makes a change, and reports whether it fits the records.
 func (d *data) applyOne(op byte, key string, args []string) bool {
 	o, _ := d.keys.Get(key)
 	switch n := len(args); op {
@@ -180,7 +180,7 @@ func (d *data) applyWhole(op byte, key, arg string) bool {
 	return true
 }
 
-// holds reports whether o holds a value of type T, or may be created.
+// holds reports whether o has a value of type T, or is nil and may be created.
 func holds[T any](o *object, create bool) bool {
 	if o == nil {
 		return create

@@ -100,7 +100,7 @@ func (r scoresReply) flat() textsReply {
 	return texts
 }
 
-// The writer keeps the first error, which Flush returns.
+// line writes one line. The writer keeps the first error, which Flush returns.
 
 func (w *writer) line(kind, text string) {
 	_, _ = w.WriteString(kind)

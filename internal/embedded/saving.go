@@ -144,7 +144,7 @@ func (e *engine) want(b *batch) {
 }
 
 // requestCompaction makes sure that the changes made so far are written and that the file is then
-// rewritten. outcome, which must be buffered, receives the error of either step.
+// rewritten. outcome, which must be buffered, receives the error of either step, or nil.
 func (e *engine) requestCompaction(outcome chan<- error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -34,7 +34,7 @@ type Store struct {
 
 	lastTag atomic.Uint64 // of a call
 	closed  atomic.Bool   // accepts no more commands
-	closing chan struct{} // closed after that
+	closing chan struct{} // closed after closed is set
 	close   func() error
 
 	// Only the goroutine that writes batches uses these.
@@ -76,9 +76,9 @@ func openOn(ctx context.Context, d disk, path string) (*Store, error) {
 	return s, nil
 }
 
-// Exists reports whether the file at path holds a store, or whether a process has begun to create
-// one. It creates and changes nothing. If it cannot tell, it returns true, and Open returns the
-// reason.
+// Exists reports whether there is a file at path, or whether a process has begun to create a store
+// there. It does not read the file, and creates and changes nothing. If it cannot tell, it returns
+// true, and Open returns the reason.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	_, unlocked := os.Lstat(path + ".lock")

@@ -55,8 +55,8 @@ func floodAs(t *testing.T, p *Pool, c Caller, n int) (errs func() []error) {
 	}
 }
 
-// counted returns how many jobs are running or waiting, and counts their actors, origins and
-// accounts as well.
+// counted returns how many jobs are running or waiting, plus how many actors, origins and accounts
+// are still counted. It is 0 for a pool without jobs.
 func (p *Pool) counted() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -387,8 +387,8 @@ func TestLateJobsAreRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// TestBusyMachine fills the queue of a machine that becomes so busy that a job takes twenty times as
-// long, or that was busy before the first job. Most jobs must be refused long before one of them
+// TestBusyMachine fills the queue of a machine that becomes so busy that a job takes twenty times
+// as long, or that was busy before the first job. Most jobs must be refused long before one of them
 // has ended, and as many must be done as can be done before their deadlines.
 func TestBusyMachine(t *testing.T) {
 	for _, before := range []int{0, 20} {
@@ -435,7 +435,8 @@ func TestBusyMachine(t *testing.T) {
 	}
 }
 
-// TestSpareJobs checks that a job which may be left out waits for nobody, and nobody for it.
+// TestSpareJobs checks that a spare job runs if a worker is free, and is otherwise refused instead
+// of waiting.
 func TestSpareJobs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(2)

@@ -14,7 +14,7 @@ type enabledSet map[recordkey.Key]bool
 func (e enabledSet) has(prk recordkey.Key) bool { return e[prk] }
 
 // findEnabled returns those of the PRKs whose entries are not disabled, in one round trip. Records
-// of another Redis type are not among them, so that the listing reports these.
+// of another Redis type are not among them, so that the listing reads and reports those.
 func (rd *Reader) findEnabled(ctx context.Context, s Selection, prks []recordkey.Key) (enabledSet, error) {
 	if len(prks) == 0 {
 		return nil, nil
@@ -39,7 +39,7 @@ func (rd *Reader) findEnabled(ctx context.Context, s Selection, prks []recordkey
 	return enabled, nil
 }
 
-// cut returns the beginning of all that has n elements which are not to be skipped.
+// cut returns the longest prefix of all with at most n elements that are not skipped.
 func cut[T any](all []T, n int, skip func(T) bool) []T {
 	for i, one := range all {
 		switch {

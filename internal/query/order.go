@@ -120,7 +120,7 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	}
 	size := s.batch(want)
 	if s.bytes != nil {
-		want = min(want, scanBatch) // these bytes do not count
+		want = min(want, scanBatch) // the bytes of members do not count
 	}
 	count := want
 	var found []store.Found

@@ -137,8 +137,8 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count int
 const countBatch = 5000
 
 // Count returns the number of selected entries, and calls unreadable for each entry that cannot be
-// read. If all entries are selected, it reads only those without a type, and counts damaged entries
-// instead.
+// read. If all entries are selected, it reads only records that are not live entries. It then
+// counts damaged ones as well, and does not call unreadable.
 func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)) (n int64, err error) {
 	judge := func(found []store.Found) {
 		for _, f := range found {
@@ -177,8 +177,9 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 	return n, nil
 }
 
-// Retired yields the keys of the retired UIDs of a type, each with only the field FieldRetired. It
-// may yield a key twice, for the reasons that All may yield an entry twice.
+// Retired yields a record for each retired UID of a type, with its key and only the field
+// FieldRetired. It may yield one twice, for the same reasons for which All may yield an entry
+// twice.
 func (rd *Reader) Retired(ctx context.Context, t *change.Type) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
 		for batch, err := range rd.tally(ctx, t) {

@@ -70,8 +70,8 @@ func (s Selection) countScanned(keys int) {
 	}
 }
 
-// checksPerRead is the number of entries of which only one field is read that count as much as one
-// entry read.
+// checksPerRead is the number of checks that count as much as one entry read. A check reads only
+// one field of an entry.
 const checksPerRead = 10
 
 // checks returns how many entries to check at a time.

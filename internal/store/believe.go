@@ -54,8 +54,8 @@ type Candidate struct {
 }
 
 // Believe returns the answer to a lookup from the candidates that its SRKs led to. It believes an
-// SRK only if its entry is live, has the SRK's own type, and holds the value under one of the
-// fields asked for (I1, I2, I4).
+// SRK only if its entry is live, has the SRK's own type, and has the value under one of the fields
+// asked for (I1, I2, I4).
 func Believe(l Lookup, cs []Candidate) Found {
 	var found *Found
 	agreeing := 0

@@ -195,8 +195,8 @@ type Guard struct {
 	// for indexed ones.
 	Tertiary map[string]bool
 	// MayStore allows the schema to be stored even if entries exist although no schema was stored.
-	// It needs the fold "exact" and no ordered fields, or a namespace that no other program writes.
-	// Otherwise the first change has to pass over all keys of the store: Entries is the SCAN
+	// It is set for the fold "exact" without ordered fields, and for a namespace that no other
+	// program writes. Otherwise, the schema is only stored after a scan of all keys: Entries is the
 	// pattern that finds such entries.
 	MayStore bool
 	Entries  string

@@ -2,10 +2,10 @@
 // this package describe reads and changes of records without reference to scripts or slots. An
 // engine (package single or cluster) carries them out.
 //
-// Callers read entries with a [Lookup] and change one with a [Change]. Nothing else writes entries,
-// SRKs or index members. Values inside records (~prk, index members, and SRVs, which are the values
-// of SRKs) are PRKs relative to the namespace of the record that holds them, so a namespace can be
-// copied record by record.
+// Callers read entries with a [Lookup] and change one with a [Change]. Nothing else writes facets
+// and SRKs, apart from repairs. Values inside records (~prk, index members, and SRVs, which are the
+// values of SRKs) are PRKs relative to the namespace of the record that holds them, so a namespace
+// can be copied record by record.
 //
 // Package recordkey defines the kinds of keys, for example PRKs and SRKs. Comments cite the
 // invariants I1 to I7 by their numbers in docs/design/data.md.
@@ -220,8 +220,8 @@ type Histories interface {
 	History(ctx context.Context, prk recordkey.Key) ([]string, error)
 	// Feed reads the part of a feed that follows a position.
 	Feed(ctx context.Context, f history.Feed) (history.FeedPage, error)
-	// FeedEnd returns the position at the end of some parts of a feed. The position of an empty
-	// part, and of any other, is "".
+	// FeedEnd returns the position at the end of some parts of a feed. It is "" for a part that is
+	// empty or not among parts.
 	FeedEnd(ctx context.Context, ns recordkey.Namespace, name string, parts []int) (after [history.FeedParts]string, err error)
 	// FeedEntries returns the maximum number of entries in a feed, on a cluster in each part of it.
 	FeedEntries(feed string) int64

@@ -56,7 +56,7 @@ func ActorOf(ctx context.Context) Actor {
 	return a
 }
 
-// Note returns a note for histories. It is empty if no histories are kept.
+// Note returns the note that records an event. It is empty if no histories are kept.
 func (v *View) Note(ctx context.Context, kind EventKind, purpose string, fields ...string) history.Note {
 	if !v.Config.History {
 		return history.Note{}

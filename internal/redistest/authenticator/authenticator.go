@@ -25,8 +25,9 @@ func New(rpID, origin string) *Device {
 	}
 }
 
-// NewCredential returns a credential whose public key has coordinates of 32 bytes. In one of 128
-// credentials, virtualwebauthn drops a leading zero, and then no signature is valid.
+// NewCredential returns a credential whose public key has two coordinates of 32 bytes each. In one
+// of 128 credentials, virtualwebauthn omits the leading zero of a coordinate, and then no signature
+// is valid.
 func NewCredential() virtualwebauthn.Credential {
 	const keyBytes = 77 // of a COSE key on the curve P-256
 	for {

@@ -454,9 +454,9 @@ func tertiaryVerbs(h hints.Hint) []Verb {
 }
 
 // Everything calls all verbs with marked texts on a store with MarkedSchema. In the first round
-// they succeed. In the second they fail, because the entry is gone. Finally it makes some calls
-// that are refused for other reasons. It returns the errors of the first round, and an error if a
-// call that must be refused succeeds.
+// they succeed. In the second most of them fail, because the entry is gone. Finally it makes some
+// calls that are refused for other reasons. It returns the errors of the first round, and an error
+// if a call that must be refused succeeds.
 func Everything(ctx context.Context, db *userdb.DB) error {
 	users, err := db.Type("user")
 	if err != nil {
@@ -470,7 +470,7 @@ func Everything(ctx context.Context, db *userdb.DB) error {
 	}
 	for _, v := range verbs {
 		if v.Name != "Create" {
-			_ = v.Do(ctx, db, users) // is refused
+			_ = v.Do(ctx, db, users)
 		}
 	}
 	n := userdb.NewEntry{Facets: schema.Texts("email", markedEmail, "name", "\x00 marked")}

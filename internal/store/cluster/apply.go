@@ -35,8 +35,8 @@ import (
 //  6. A delete leaves a tombstone that is ~dying until everything that belonged to the entry is
 //     gone. If the deleting process dies, a create finishes its work (dead.go).
 //  7. removeClaims: A failed attempt removes its claims, except for values that the entry itself
-//     holds. If it sent a commit, it fences the entry first. If the outcome of the commit is
-//     unknown, it touches nothing.
+//     has or holds. If it sent a commit, it fences the entry first. If the outcome of the commit
+//     is unknown, it touches nothing.
 
 // An attempt is one try at making a change, under its own rev.
 type attempt struct {
@@ -283,9 +283,9 @@ func (a *attempt) checkElsewhere(ctx context.Context, srk recordkey.Key) error {
 	}
 }
 
-// takeOver runs step 2 for an SRK that has the value seen. If no entry holds the SRK's value,
-// takeOver sets the SRK to want, or removes it if want is "", and reports true. It reports false if
-// the SRK has changed meanwhile.
+// takeOver runs step 2 for an SRK that has the value seen. If no other entry has or holds the SRK's
+// value, takeOver sets the SRK to want, or removes it if want is "", and reports true. It reports
+// false if the SRK has changed meanwhile.
 func (a *attempt) takeOver(ctx context.Context, srk recordkey.Key, seen, want string) (bool, error) {
 	if owner, can := a.parseOwner(srk, seen); can {
 		if err := a.checkFree(ctx, owner, srk, modeLook); err != nil {
@@ -304,10 +304,10 @@ func (a *attempt) takeOver(ctx context.Context, srk recordkey.Key, seen, want st
 	return a.e.runBool(ctx, swapScript, srk.String(), seen, want)
 }
 
-// checkFree returns an error if owner has the value of srk, or has given it up and still holds it.
-// The error depends on whether owner is another entry or the change's own entry, which has changed
-// meanwhile and may take back a value that it holds. If owner neither has nor holds the value and
-// mode is modeFence, checkFree fences it.
+// checkFree returns an error if owner has the value of srk, or if owner is another entry that has
+// given the value up and still holds it. The change's own entry may take back a value that it
+// holds; if it has the value, it has changed meanwhile. If owner neither has nor holds the value
+// and mode is modeFence, checkFree fences it.
 func (a *attempt) checkFree(ctx context.Context, owner, srk recordkey.Key, mode string) error {
 	state, err := a.e.stateOf(ctx, owner, srk, mode)
 	switch {

@@ -12,9 +12,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// Modes of fence.lua, which reports whether an entry holds a value. If it does not, modeFence
-// fences the entry, so that changes already prepared on it can no longer commit. modeLook changes
-// nothing.
+// Modes of fence.lua, which reports whether an entry has or holds a value. If it does neither,
+// modeFence fences the entry, so that changes already prepared on it can no longer commit. modeLook
+// changes nothing.
 const modeFence, modeLook = "fence", "look"
 
 // Relations of an entry to a value, as fence.lua reports them.
@@ -148,7 +148,7 @@ func (a *attempt) queue(ctx context.Context) error {
 }
 
 // leaveQueue removes the claims that were made only to queue, whatever the outcome of the attempt.
-// No reader has found the entry by them, because it does not hold the value there.
+// No reader has found the entry by them, because the entry does not have the value in that field.
 func (a *attempt) leaveQueue(ctx context.Context) error {
 	return parallel(len(a.queueClaims), func(i int) error {
 		_, err := a.e.runBool(ctx, swapScript, a.queueClaims[i].String(), a.srv, "")
@@ -170,9 +170,9 @@ func (a *attempt) unchangedAfterWait(ctx context.Context, srk recordkey.Key, see
 	return false, a.checkStillFree(ctx)
 }
 
-// checkStillFree returns an error if another entry now holds one of the change's values, under any
-// field. As soon as one attempt for a value succeeds, this makes the queued ones fail before their
-// turn.
+// checkStillFree returns an error if another entry now has or holds one of the change's values,
+// under any field. As soon as one attempt for a value succeeds, this makes the queued ones fail
+// before their turn.
 func (a *attempt) checkStillFree(ctx context.Context) error {
 	all := slices.Concat(a.c.Claim, a.c.Elsewhere)
 	return parallel(len(all), func(i int) error {

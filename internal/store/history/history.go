@@ -115,7 +115,7 @@ func (n Note) StoredInEntry() bool {
 }
 
 // MayStayInEntry reports whether a FieldNote may stay in its entry until more lines follow: it is
-// empty or satisfies StoredInEntry.
+// empty, or consists of the line of a create, without a mark.
 func MayStayInEntry(note string) bool {
 	words := strings.Fields(note)
 	return len(words) == 0 || len(words) == lineWords && words[1] == "create"

@@ -64,7 +64,7 @@ type Options struct {
 	Notes string
 	// PartitionedFeed says that a feed has history.FeedParts parts instead of one.
 	PartitionedFeed bool
-	// FeedEntries is the maximum number of entries in a feed. 0 means those of history.FeedLimits.
+	// FeedEntries is the maximum number of entries in a feed. 0 means that of history.FeedLimits.
 	FeedEntries int64
 	// NewRev returns a random text that identifies a call. nil means store.NewRev.
 	NewRev func() string
@@ -169,8 +169,8 @@ func (ks *Keys) forget(ctx context.Context, entry recordkey.Key) (bool, error) {
 	return reply == int64(1) || unsure, err
 }
 
-// restoreHeld writes the SRK of a held value if it is absent, or lengthens its life. A new SRK has
-// a rev that no attempt has.
+// restoreHeld writes the SRK of a held value if it is absent, or lengthens its life. On a cluster,
+// a new SRK has a rev that no attempt has.
 func (ks *Keys) restoreHeld(ctx context.Context, h store.RestoreHeld) (bool, error) {
 	rest := ""
 	if !ks.options.OneSlot {
@@ -212,8 +212,9 @@ func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
 	return ks.RemoveUntil(ctx, r, keys, "")
 }
 
-// RemoveUntil removes a record. It returns ErrConflict after until, a time in milliseconds by the
-// server's clock; "" means no limit.
+// RemoveUntil removes a record as store.Remove describes. It returns ErrConflict if another schema
+// than r.Schema is stored, or after until, a time in milliseconds by the server's clock; "" means
+// no limit.
 func (ks *Keys) RemoveUntil(ctx context.Context, r store.Remove, keys []string, until string) (bool, error) {
 	args := []string{r.Kind, arg.Bool(r.Seen.Exists), r.Seen.Wire, r.Member, r.Field, r.Value, r.Schema.Fingerprint, until}
 	reply, _, err := ks.client.Write(ctx, RemoveScript, keys, args)
@@ -299,7 +300,7 @@ func (ks *Keys) RunBool(ctx context.Context, s redisx.Script, keys []string, arg
 // Secret implements [store.Engine].
 func (ks *Keys) Secret(ctx context.Context, key recordkey.Key, fresh string) (string, error) {
 	secret, err := ks.client.Get(ctx, key.String()).Result()
-	// A lock that is stored as a secret may be removed again before it is read.
+	// Some callers store locks, which may be removed again before they are read.
 	for left := 3; left > 0 && errors.Is(err, redis.Nil); left-- {
 		if err := ks.client.SetNX(ctx, key.String(), fresh, 0).Err(); err != nil {
 			return "", redisx.Fail(err)

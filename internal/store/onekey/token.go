@@ -85,8 +85,8 @@ func (ks *Keys) Peek(ctx context.Context, prk recordkey.Key, hash string, now ti
 	return ks.peek(ctx, key, hash, now, false)
 }
 
-// PeekIssued implements [store.Engine]. It calls Peek, and runs a second script if the token is not
-// in the record.
+// PeekIssued implements [store.Engine]. If the token is not in the record, it also looks in the
+// entry.
 func (ks *Keys) PeekIssued(ctx context.Context, prk recordkey.Key, hash string, now time.Time) (token.Token, error) {
 	t, _, err := ks.Peek(ctx, prk, hash, now)
 	if errors.Is(err, store.ErrNotFound) {

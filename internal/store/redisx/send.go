@@ -241,7 +241,7 @@ type Script struct {
 	Reply       Shape
 }
 
-// NewScript returns the script that consists of some sources, one after the other.
+// NewScript returns the script that consists of the sources, joined.
 func NewScript(reply Shape, sources ...string) Script {
 	source := strings.Join(sources, "")
 	return Script{source, redis.NewScript(source).Hash(), reply}

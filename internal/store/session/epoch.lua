@@ -5,7 +5,8 @@
 -- ARGV[1]  type
 -- ARGV[2], ARGV[3], ARGV[4]  the entry's rev (the first twelve characters of ~rev), ~epoch and
 --          ~passwd as a login read them, "" for none
--- ARGV[5] the epoch for an entry without one ARGV[6] the entry's ~factor as read, "" for none
+-- ARGV[5]  the epoch for an entry without one
+-- ARGV[6]  the entry's ~factor as a login read it, "" for none
 -- Reply: {"ok", epoch} | {"absent"}: the entry is gone or disabled
 --        | {"conflict"}: all sessions have ended since, the entry was created again, or it has
 --          another mark of second factors

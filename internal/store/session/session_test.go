@@ -142,7 +142,7 @@ func TestValidFor(t *testing.T) {
 	}
 }
 
-// TestMalformedSessions checks that Parse accepts no other texts.
+// TestMalformedSessions checks that Parse refuses malformed texts.
 func TestMalformedSessions(t *testing.T) {
 	for _, text := range []string{"", "- 5 call", "1 2 3 4 5 b o", "1 2 3 4 5 b o a x", "1 2 3 4 x b o a", "1 2 3 4 -5 b o a", "1234567890123456 2 3 4 5 b o a", "1 2 3 4 5 b +q a", "1 2 3 4 5 b/c/ o a", "1 2 3 4 5 b/c/x o a", "1 2 3 4 5 b/c/1/2 o a", "1 2 3 4 5 b/c/1234567890123456 o a"} {
 		if got, err := session.Parse("id", text); err == nil {

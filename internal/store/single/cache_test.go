@@ -83,8 +83,8 @@ func TestCacheable(t *testing.T) {
 	}
 }
 
-// FuzzCacheable checks that cacheable returns its own result unchanged, so that no result has a
-// password hash.
+// FuzzCacheable checks that cacheable leaves its own results unchanged, which shows that they
+// contain no password hash.
 func FuzzCacheable(f *testing.F) {
 	f.Add([]byte(reply("~isa", "user", "password", "x", "name", "Ann"))) // as Redis replies
 	f.Add([]byte("%1\r\n$99999999999999999999\r\n"))                     // not an int

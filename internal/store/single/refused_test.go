@@ -124,9 +124,9 @@ func (p fixture) dump() map[string]string {
 	return all
 }
 
-// checkInvariants reports broken promises. Each live entry's values must name it (I1, and so I2);
-// an entry must have a time to live if it is dead, and none if it lives; its tags must be in their
-// indexes; and no tags may exist without an entry, except those of a method that was cut off.
+// checkInvariants reports broken invariants. The SRKs of each live entry must name it (I1, and so
+// I2); an entry must have a time to live if it is dead, and none if it lives; its tags must be in
+// their indexes; and no tags may exist without an entry, except those of a method that was cut off.
 func (p fixture) checkInvariants(what string, cut bool) {
 	p.t.Helper()
 	ctx, client := p.t.Context(), p.engine.client

@@ -107,7 +107,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// TestMalformedTokens checks that Parse accepts no other texts.
+// TestMalformedTokens checks that Parse refuses malformed texts.
 func TestMalformedTokens(t *testing.T) {
 	for _, text := range []string{"", "1 2 p f", "1 2 p  v x", "x 2 p  v", "1 -2 p  v", "1 2 p zz v", "1 2 +q  v"} {
 		if got, ok := token.Parse("h", text); ok {
