@@ -59,8 +59,8 @@ func (h *Hasher) parseProduct(stored string) (d digest, ok bool, err error) {
 	return digest{}, false, nil
 }
 
-// passlibShape matches passlib's bcrypt_sha256 in both versions: the second one, such as
-// $bcrypt-sha256$v=2,t=2b,r=12$SALT$HASH, and the first one, such as $bcrypt-sha256$2b,12$SALT$HASH.
+// passlibShape matches passlib's bcrypt_sha256 in both versions: the second, such as
+// $bcrypt-sha256$v=2,t=2b,r=12$SALT$HASH, and the first, such as $bcrypt-sha256$2b,12$SALT$HASH.
 var passlibShape = regexp.MustCompile(`^\$bcrypt-sha256\$(v=2,t=)?(2[ab]),(?:r=)?(\d{1,2})\$([A-Za-z0-9./]{22})\$([A-Za-z0-9./]{31})$`)
 
 // passlibSecret returns a function that prepares a password for bcrypt as passlib does.
