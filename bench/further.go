@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// spacedUsers opens a namespace of its own, whose users may have the given number of addresses.
+// spacedUsers opens the store in a namespace whose users may have the given number of addresses.
 func (b *bench) spacedUsers(ctx context.Context, namespace string, addresses int) (*userdb.DB, *userdb.Type) {
 	s := userSchema()
 	f := s.Types["user"].Fields["email"]

@@ -20,7 +20,8 @@ import (
 
 const loginPassword = "correct horse battery"
 
-// loginStore opens a store with a user for each worker, so that throttling delays none of them.
+// loginStore opens a store with n users who can log in. If each worker logs in as another one,
+// throttling delays none of them.
 func (b *bench) loginStore(ctx context.Context, cost, n int) (*userdb.DB, *userdb.Type) {
 	s := userSchema()
 	t := s.Types["user"]

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processorTime returns the processor time of a process and all its threads, in nanoseconds.
+// processorTime returns the processor time of a process and all its threads.
 func processorTime(pid int) time.Duration {
 	var t unix.Timespec
 	// Each process has a clock of its own; see clock_getcpuclockid(3).

@@ -310,7 +310,7 @@ func TestAddressesOfOnePrefix(t *testing.T) {
 }
 
 // startNginx starts nginx with nginx.conf, and returns its URL and a function that returns its log.
-// In the file, each text of replace gives way to the one after it.
+// replace holds pairs of a text in the file and the text to put in its place.
 func startNginx(t *testing.T, services []string, site, key string, replace ...string) (url string, logged func() string) {
 	t.Helper()
 	dir := t.TempDir()

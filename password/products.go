@@ -59,8 +59,8 @@ func (h *Hasher) parseProduct(stored string) (d digest, ok bool, err error) {
 	return digest{}, false, nil
 }
 
-// passlib's bcrypt_sha256 in its second version, such as $bcrypt-sha256$v=2,t=2b,r=12$SALT$HASH,
-// and in its first, $bcrypt-sha256$2b,12$SALT$HASH.
+// passlibShape matches passlib's bcrypt_sha256 in both versions: the second, such as
+// $bcrypt-sha256$v=2,t=2b,r=12$SALT$HASH, and the first, such as $bcrypt-sha256$2b,12$SALT$HASH.
 var passlibShape = regexp.MustCompile(`^\$bcrypt-sha256\$(v=2,t=)?(2[ab]),(?:r=)?(\d{1,2})\$([A-Za-z0-9./]{22})\$([A-Za-z0-9./]{31})$`)
 
 // passlibSecret returns a function that prepares a password for bcrypt as passlib does.
@@ -97,7 +97,8 @@ func normalize(stored string) string {
 	return stored
 }
 
-// Django uses the text of a salt as its bytes. Its keys are in base64 with padding.
+// Django does not decode the text of a salt, but uses its bytes. Its keys are in base64 with
+// padding.
 var (
 	djangoPBKDF2Shape = regexp.MustCompile(`^pbkdf2_(sha1|sha256)\$([1-9]\d{0,8})\$([!-#%-~]{1,64})\$([A-Za-z0-9+/]+={0,2})$`)
 	djangoScryptShape = regexp.MustCompile(`^scrypt\$([1-9]\d{0,8})\$([!-#%-~]{1,64})\$([1-9]\d{0,8})\$([1-9]\d{0,8})` +

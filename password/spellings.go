@@ -179,7 +179,7 @@ func springScrypt(m []string) string {
 	return fmt.Sprintf("$scrypt$ln=%d,r=%d,p=%d$%s$%s", n[0], n[1], n[2], m[4], m[6])
 }
 
-// padded reports whether text and padding are base64 together.
+// padded reports whether text is followed by the padding that base64 requires.
 func padded(text, padding string) bool { return (len(text)+len(padding))%4 == 0 }
 
 func rawBase64(b []byte) string { return base64.RawStdEncoding.EncodeToString(b) }

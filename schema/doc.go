@@ -19,10 +19,10 @@
 //
 // # Where records lie
 //
-// The primary field, the fold, the version of its canonical form, and the secondary and indexed
-// fields determine the keys of a type's records. [Type.Fingerprint] returns a digest of all that,
-// and [Type.Difference] explains why two fingerprints differ. Everything else in a schema may
-// change without moving a record.
+// The keys of a type's records depend on the primary field, the fold and the version of its
+// canonical form, the secondary, indexed and ordered fields, and the indexed tertiary records.
+// [Type.Fingerprint] returns a digest of all that, and [Type.Difference] explains why two
+// fingerprints differ. Everything else in a schema may change without moving a record.
 //
 // Keys and rules use the canonical form of a secondary value ([Type.Canonical]): under
 // FoldCasefold, "Alice", "alice " and "ＡＬＩＣＥ" are the same value. In addresses and URLs the domain

@@ -260,7 +260,7 @@ func (r *Role) UnmarshalJSON(text []byte) error {
 }
 
 // roleOf returns the role with a name. RoleSecondary has two names: secondary, which MarshalJSON
-// writes, and identifier.
+// writes, and identifier. The empty name is known and means no role.
 func roleOf(name string) (role Role, known bool) {
 	if name == "identifier" {
 		return RoleSecondary, true

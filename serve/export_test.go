@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// KeepUp returns by how many parts a listener that has yet to catch up is behind its feed, if it
-// was behind by that many.
+// KeepUp returns by how many parts of its feed a listener is still behind after keepUp, if it was
+// behind by the given number.
 func KeepUp(behind int) int {
 	first, last := &feedPart{}, &feedPart{number: behind}
 	part, _ := (&feed{last: last, from: "last"}).keepUp(first, "first")
@@ -24,7 +24,7 @@ func KeepUp(behind int) int {
 const MaxLag = maxLag
 
 // SendSlowly sends a listener a page of events, each of which takes a write of its own, and returns
-// how many of them it was sent within that time.
+// how many of them were sent. The page must be sent within the given time.
 func SendSlowly(events int, within time.Duration) (sent int, err error) {
 	defer func(before time.Duration) { maxPageTime = before }(maxPageTime)
 	maxPageTime = within

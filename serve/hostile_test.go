@@ -248,7 +248,8 @@ func TestQueryText(t *testing.T) {
 	})
 }
 
-// TestDirectoryQueryText checks the same for the parameters of directories.
+// TestDirectoryQueryText checks for the parameters of directories what TestQueryText checks for
+// all others.
 func TestDirectoryQueryText(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		for _, name := range []string{"filter", "attributes", "excludedAttributes", "startIndex", "sortBy", "other"} {

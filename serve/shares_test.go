@@ -117,7 +117,8 @@ func TestRevokedWhileBodyArrives(t *testing.T) {
 }
 
 // occupyPlace sends a GET of a path that takes its place and then waits for the store until end is
-// called. The service must have read the key, by a clock that stands still.
+// called. The service must have the key in its cache, and a clock that stands still, so that it
+// does not read the key again.
 func (c *client) occupyPlace(path string) (end func()) {
 	c.t.Helper()
 	g := &gate{waiting: make(chan struct{}, 100), opened: make(chan struct{})}

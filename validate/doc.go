@@ -5,11 +5,12 @@
 // key: 1 KiB), or one of the field's reserved values, and it must satisfy the field's kind and
 // pattern:
 //
-//	email      an address as in RFC 5321 and 6531, without comments and obsolete forms
-//	username   RFC 8265, without spaces
-//	nickname   RFC 8266, which allows spaces inside
-//	url        an absolute http or https URL with a host
-//	pattern    an RE2 expression that matches anywhere in the value, unless it has anchors
+//	email       an address as in RFC 5321 and 6531, without comments and obsolete forms
+//	email-dots  the same, or such an address with additional dots before the @
+//	username    RFC 8265, without spaces
+//	nickname    RFC 8266, which allows spaces inside
+//	url         an absolute http or https URL with a host
+//	pattern     an RE2 expression that matches anywhere in the value, unless it has anchors
 //
 // In addition, a username or nickname must not contain an @, begin with http:// or https://, or
 // consist of digits only. Rules apply to the canonical form of a secondary value, and to the wire
@@ -18,8 +19,8 @@
 // # Orthogonality
 //
 // Two fields are orthogonal if no value satisfies the rules of both. An identifier then reveals
-// which of the fields it belongs to. For each pair of secondary fields, [Check] either proves that
-// they are orthogonal or returns a shortest value that both accept:
+// which of the fields it belongs to. For each pair of typed secondary fields, [Check] either proves
+// that they are orthogonal or returns a shortest value that both accept:
 //
 //	email kind email            orthogonal
 //	name  kind nickname

@@ -16,8 +16,9 @@ type Error struct {
 	// Field is the name that the caller passed, of any length. It is empty if the error concerns
 	// the whole entry.
 	Field string
-	// Rule is a kind (email, username, nickname, url), or one of pattern, text, non-empty, size,
-	// codec, canonical, unassigned, control, invisible, reserved, secondary and name.
+	// Rule is a kind (email, email-dots, username, nickname, url), or one of pattern, text,
+	// non-empty, size, codec, canonical, unassigned, control, invisible, reserved, secondary and
+	// name.
 	Rule string
 	// Reason says what is wrong, without quoting the value.
 	Reason string

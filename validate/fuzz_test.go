@@ -9,7 +9,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// everyKind has a field of each kind. Each pair of them is orthogonal except nickname and username.
+// everyKind has a field of each kind except email-dots, which accepts the same values as email.
+// Each pair of them is orthogonal except nickname and username.
 var everyKind = map[string]schema.Field{
 	"email":    ofKind("email"),
 	"nickname": ofKind("nickname"),

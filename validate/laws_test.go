@@ -109,7 +109,7 @@ func TestFacetAndSecondaryAgree(t *testing.T) {
 }
 
 // TestPhrasesAreRE2 checks that regexp/syntax, which the prover uses, also parses the expressions
-// of all kinds.
+// of the kinds.
 func TestPhrasesAreRE2(t *testing.T) {
 	for _, name := range []string{"", "pattern", "email", "username", "nickname", "url"} {
 		k, known := kindOf(name, schema.Type{})

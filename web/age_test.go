@@ -7,8 +7,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestVerifiedAge checks that a clock that differs from the store's by an hour is wrong by at most
-// a minute.
+// TestVerifiedAge checks that the age of a session is off by at most a minute, even if the clock
+// here differs from the store's by an hour.
 func TestVerifiedAge(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, 0, time.Hour} {
 		store := time.Now().Add(skew)

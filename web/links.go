@@ -12,7 +12,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A Provider is another provider with which visitors can sign in. Package web/oidc makes them.
+// A Provider is another provider with which visitors can sign in. Package web/oidc sets
+// Flows.Providers.
 type Provider struct {
 	Name  string // labels the links of accounts, see [userdb.Link]
 	Label string // for visitors

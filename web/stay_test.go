@@ -97,7 +97,7 @@ func TestStaySignedIn(t *testing.T) {
 }
 
 // TestStaySignedInTwoSteps checks that the second step of a sign-in keeps what the visitor chose in
-// the first, and that proving it again does.
+// the first, and that taking both steps again keeps it too.
 func TestStaySignedInTwoSteps(t *testing.T) {
 	s, clock := newFactorFlows(t)
 	s = newFlows(t, "memory:", func(f *web.Flows) {
@@ -119,7 +119,7 @@ func TestStaySignedInTwoSteps(t *testing.T) {
 		clock.Advance(time.Minute)
 		age = s.post(c, "/account/verify", "password", goodPassword, "code", app.code())
 		if age > 0 != (tt.cookie > 0) {
-			t.Errorf("proving it again: got a cookie of %d s, want like %d", age, tt.cookie)
+			t.Errorf("both steps again: got a cookie of %d s, want like %d", age, tt.cookie)
 		}
 		clock.Advance(time.Minute)
 	}

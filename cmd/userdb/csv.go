@@ -112,7 +112,7 @@ func containsAll(fields []string, e userdb.Entry) bool {
 	return true
 }
 
-// header prints the header, unless it is printed already.
+// header prints the header, unless it has already been printed.
 func (l *csvLines) header() error {
 	if l.started {
 		return nil

@@ -63,7 +63,7 @@ type eventOptions struct {
 	since          time.Time
 }
 
-// parseSince parses a point in time: how long before now, a date (in UTC), or a time with a zone.
+// parseSince parses a point in time: a duration before now, a date (in UTC), or a time with a zone.
 func parseSince(text string, now time.Time) (time.Time, error) {
 	if d, err := parseDuration(text); err == nil {
 		return now.Add(-d), nil

@@ -171,7 +171,7 @@ type failures struct {
 	hints []string
 }
 
-// maxNamed is how many hints an error names.
+// maxNamed is the maximum number of hints that an error names.
 const maxNamed = 5
 
 // add records an error about one entry and returns true. For any other error it returns false.

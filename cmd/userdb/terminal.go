@@ -262,8 +262,8 @@ func (p *progress) show(format string, args ...any) {
 	}
 }
 
-// bar shows that the first done items of the work are done. about is an estimate of how many items
-// there are.
+// bar shows how much of the work is done, as a bar and in percent. about is an estimate of the
+// number of items.
 func (p *progress) bar(done, about int64) {
 	part := 1.0
 	if done < about {

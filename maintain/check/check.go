@@ -42,8 +42,8 @@ type Options struct {
 	// stored again only if the stored fingerprint is that of the view's schema.
 	Restate bool
 	// Progress, if not nil, is called from time to time with the number of records read and the
-	// approximate total. Both count the whole database. A repair that finds something starts over,
-	// up to five times.
+	// approximate total. Both count the whole database. In a repair that finds something, the
+	// number starts again at zero, up to five times.
 	Progress func(done, about int64)
 }
 

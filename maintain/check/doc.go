@@ -2,8 +2,9 @@
 // view, or in those of one entry. It sees only the records of the view's namespace, not those of
 // namespaces inside it.
 //
-// A check reads records with SCAN, page by page, and everything on which their soundness depends.
-// It checks a second time whatever seems wrong, repairs the problem if asked to, and reports it.
+// A check reads records with SCAN, page by page, and with each page everything on which the
+// soundness of its records depends. It checks a second time whatever seems wrong, repairs the
+// problem if asked to, and reports it.
 //
 // # Codes
 //
@@ -28,7 +29,7 @@
 //	further_wrong        1 e  a further value has no first one, repeats it or is kept wrongly
 //	held_ending          4 r  a tombstone holds values for longer than its time to live
 //	held_missing         2 r  the SRK of a value that an entry gave up and holds is absent
-//	held_taken           2    it names another entry
+//	held_taken           2    the SRK of such a value names another entry
 //	history_orphan       4 r  a history belongs to no entry
 //	index_kind           5 r  an index is not a Redis set
 //	index_missing        5 i  an entry is not in the index set of its facet or its member

@@ -34,7 +34,8 @@ func (e *entry) checkPasswordHash(r *report) {
 }
 
 // checkPasskeys compares the passkeys that an entry lists with the digests by which they are found.
-// A field holds digests if one of its values is that of a passkey, or if it has the default name.
+// A field holds digests if one of its values is the digest of a passkey, or if it has the default
+// name.
 func (e *entry) checkPasskeys(r *report) {
 	listed := factor.Mark(e.fields[factor.FieldMark]).Passkeys()
 	found := map[string]bool{}

@@ -18,8 +18,8 @@ import (
 
 // Keys yields the record keys of the view that match a Redis glob, relative to its namespace. They
 // come in the order of SCAN, which is no particular order; a key may appear twice. Keys of
-// namespaces inside the view's are included, and the store's own records are left out. The pattern
-// must come from an operator: never pass on user input.
+// namespaces inside the view's are included; tombstones and the store's own records are left out.
+// The pattern must come from an operator: never pass on user input.
 func Keys(ctx context.Context, db *userdb.DB, pattern string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		v := view.Of(db)

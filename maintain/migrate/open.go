@@ -164,8 +164,8 @@ func (l *lease) run(ctx context.Context, do func(context.Context) error) error {
 	err := do(ctx)
 	close(done)
 	<-ended
-	if left := l.release(context.WithoutCancel(ctx)); left != nil && err == nil {
-		err = fmt.Errorf("ending the change of the schema: %w", left)
+	if failed := l.release(context.WithoutCancel(ctx)); failed != nil && err == nil {
+		err = fmt.Errorf("ending the change of the schema: %w", failed)
 	}
 	return err
 }

@@ -252,12 +252,12 @@ func waitRounds(t *testing.T, rs []*process, rounds int64) {
 }
 
 // TestRollingDeploy runs programs of two schemas as processes that write while another process
-// converts entries from one schema to the other. Meanwhile it kills or suspends some of them, even
-// the converting process. No call may fail, except for writing a field that the program does not
-// know, and no query may use an incomplete index.
+// converts entries from one schema to the other. Meanwhile some of the processes are killed or
+// suspended, even the converting one. No call may fail, except for writing a field that the program
+// does not know, and no query may use an incomplete index.
 func TestRollingDeploy(t *testing.T) {
 	if testing.Short() {
-		t.Skip("builds an earlier version, and runs both on three kinds of server")
+		t.Skip("runs many processes on three kinds of server")
 	}
 	for name, url := range map[string]func(t *testing.T) string{
 		"redis":    func(t *testing.T) string { return redistest.Start(t).URL() },

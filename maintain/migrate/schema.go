@@ -50,8 +50,8 @@ type migration struct {
 	progress func(done, about int64)
 	guard    store.Guard  // of the new schema
 	mu       sync.RWMutex // guards t, which changes while the migration is online
-	// t is the type under the new schema. Its guard is that of the change itself, with which
-	// nothing else writes.
+	// t is the type under the new schema. Unless the migration is online, its guard is that of the
+	// change itself, under which nothing else writes.
 	t      *change.Type
 	fields map[string]string // fields of ~/schema/TYPE
 	// from is the stored schema. If there is none, it holds the known part of the schema of
@@ -132,8 +132,8 @@ func (s *migration) setTarget(to schema.Type, retired []string) error {
 	return nil
 }
 
-// withRenames returns t with the former names of fields that next has, the schema of a change that
-// was interrupted.
+// withRenames returns t with those fields of next that have a former name. next is the schema of a
+// change that was interrupted.
 func withRenames(t, next schema.Type) schema.Type {
 	t.Fields = maps.Clone(t.Fields)
 	for name, f := range next.Fields {

@@ -25,7 +25,8 @@ func extSchema(typed bool, change ...func(*schema.Type)) schema.Schema {
 	return userSchema(schema.FoldCasefold, append(change, field("ext", f))...)
 }
 
-// waitForWriters is longer than a writer on a cluster relies on a schema that it has read.
+// waitForWriters is longer than the time for which a writer on a cluster relies on a schema that it
+// has read.
 const waitForWriters = 11 * time.Second
 
 // createWith creates an entry and returns the error.
@@ -61,7 +62,7 @@ func TestUntyped(t *testing.T) {
 
 		// A program that declares the values as untyped follows the stored schema.
 		if err := s.createWith(early, "v", "email", "a"); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a value in a typed field, by a program that has it untyped: %v, want ErrDuplicate", err)
+			t.Errorf("a value in a typed field, by a program that declares it as untyped: %v, want ErrDuplicate", err)
 		}
 		plan, err := s.apply(s.Ctx, untyped)
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].Stops || !strings.Contains(plan.Types[0].What, `"ext" is untyped from now on`) {

@@ -383,8 +383,8 @@ func cellContent(t *change.Type, name, kind, cell string) (change.Content, error
 	return tertiaryRecord{name: name, Kind: kind, Value: json.RawMessage(cell)}.contentFor(t)
 }
 
-// reject writes a row with the columns of rejected rows, so that no spreadsheet runs a cell. It
-// leaves out the columns that an earlier import added.
+// reject writes a row, followed by the columns of rejected rows. It leaves out the columns that an
+// earlier import added, and escapes cells that a spreadsheet would run.
 func (s *csvRows) reject(w io.Writer, l *line) error {
 	write := func(cells []string) error {
 		for i, cell := range cells {

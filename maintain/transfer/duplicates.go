@@ -18,8 +18,8 @@ import (
 // uidAttempts limits how many UIDs are generated for a line before the line is refused.
 const uidAttempts = 16
 
-// resolve decides the outcome of the lines of a batch that failed because a UID or an identifier is
-// taken.
+// resolve decides the outcome of those lines of a batch that failed because a UID or an identifier
+// is taken.
 func (im *importer) resolve(ctx context.Context, b *batch) error {
 	lines := b.toWrite
 	for attempt := 1; ; attempt++ {

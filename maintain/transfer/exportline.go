@@ -38,7 +38,8 @@ type exportLine struct {
 	SecondFactor bool              `json:"second_factor,omitempty"`
 	// Unproven says that the entry was self-registered and that its address is not verified yet.
 	Unproven bool `json:"unproven,omitempty"`
-	// Verified lists addresses whose owner has proved to receive messages there.
+	// Verified lists the fields whose facets are verified: the owner of the entry has proved to
+	// receive messages at these addresses.
 	Verified []string `json:"verified,omitempty"`
 	// Values lists all values of the fields that have several.
 	Values map[string][]lineValue `json:"values,omitempty"`

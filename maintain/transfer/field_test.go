@@ -225,7 +225,8 @@ func TestRejectedFormulas(t *testing.T) {
 	})
 }
 
-// TestMySQLBackslashes checks that a table whose quotes are escaped with backslashes is one error.
+// TestMySQLBackslashes checks that a table whose quotes are escaped with backslashes causes one
+// error, which ends the import.
 func TestMySQLBackslashes(t *testing.T) {
 	const in = "\"uid\",\"name\",\"job\"\n\"1\",\"Anna \\\"Ann\\\" Berg\",\"cook\"\n\"2\",\"Bert\",\"a\\\\b\"\n"
 	eachEngine(t, func(t *testing.T, s *site) {

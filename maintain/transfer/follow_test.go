@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A triggerReader produces 2*at lines of input. When line at is read, it calls then.
+// A triggerReader produces 2*at lines of input. The read of line number at calls the function then.
 type triggerReader struct {
 	lines, at int
 	then      func()

@@ -102,7 +102,8 @@ func TestExportOfLargeEntries(t *testing.T) {
 	})
 }
 
-// counts returns a report without the list of parts that an import left out.
+// counts returns a report without its counts of parts that were left out, held values and retired
+// UIDs.
 func counts(r transfer.Report) transfer.Report {
 	return transfer.Report{Read: r.Read, Created: r.Created, Updated: r.Updated, Skipped: r.Skipped, Refused: r.Refused}
 }

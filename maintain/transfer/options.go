@@ -99,9 +99,9 @@ type Report struct {
 	// counts created entries that have no secondary facet, so that nobody can log in to them.
 	NoPassword   int64 `json:"without_password,omitzero"`
 	NoIdentifier int64 `json:"without_identifier,omitzero"`
-	// SecondFactor and RequiredAction count accounts whose product requires a second factor, or an
-	// action at the next login, which are not imported. SecondFactor also counts lines of exports
-	// without Secrets, and lines with factors that an existing entry lacks.
+	// SecondFactor and RequiredAction count accounts that were imported without the second factor,
+	// or without the action at the next login, that their product requires. SecondFactor also
+	// counts lines of exports without Secrets, and lines with factors that an existing entry lacks.
 	SecondFactor   int64 `json:"second_factor_left_out,omitzero"`
 	RequiredAction int64 `json:"required_action_left_out,omitzero"`
 	// NameLeftOut counts user names that were left out, because the rules refuse them or they are

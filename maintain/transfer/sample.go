@@ -6,14 +6,14 @@ import (
 	"io"
 )
 
-// maxSample is how many bytes of an input a sample may have.
+// maxSample is the maximum number of bytes that a sample takes from an input.
 const maxSample = 1 << 20
 
 // A Sample holds the beginning of an input of CSV.
 type Sample struct {
 	Header []string
 	Rows   []SampleRow
-	IsCut  bool // the next row is too long
+	IsCut  bool // the sample ends before the next row does, which is left out
 	// Text is the header and the rows as an input of its own. If the input cannot be read after the
 	// rows, it is all of the input, so that an import of it reports why.
 	Text []byte

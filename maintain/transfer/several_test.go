@@ -142,8 +142,8 @@ func TestSeveralRoundTrip(t *testing.T) {
 	}
 }
 
-// TestExactValues checks that values are stored without the white space around them even under
-// spelling exact.
+// TestExactValues checks that values are stored without the white space around them even under the
+// fold exact.
 func TestExactValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, several(schema.FoldExact, "", 0))

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// spacious returns the schema of full with fields that make an entry of 1 MiB.
+// spacious returns the schema of full with enough further fields for an entry of 1 MiB.
 func spacious() schema.Schema {
 	s := full()
 	for i := range 20 {

@@ -26,9 +26,9 @@ import (
 //	    {"value": "ada@work.example", "verified": "2026-11-27T09:00:00Z", "label": "work"}
 //	]}
 //
-// The first value is also the facet. If that is verified, an export has it in the list "verified"
-// of the line. It has "unverified":true if it was a further value when it became the first, and
-// nobody has verified it.
+// The first value is also the facet. If it is verified, an export names its field in the list
+// "verified" of the line. It has "unverified":true if it was a further value before it became the
+// first, and nobody has verified it.
 type lineValue struct {
 	Text     string     `json:"value,omitempty"`
 	Wire     []byte     `json:"wire,omitempty"` // in place of Text, if that is not UTF-8

@@ -34,7 +34,8 @@ const jobSilence = 30 * time.Second
 
 const jobType = "job"
 
-// A Job describes work in the background of a service process: an import, an export or a check.
+// A Job describes work in the background of a service process: an import, an export, a check, or a
+// change of several accounts.
 type Job struct {
 	ID            string    `userdb:"id,primary"`
 	Kind          string    `userdb:"kind"`

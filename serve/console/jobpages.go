@@ -362,9 +362,8 @@ var signedInInterval = time.Second
 
 // checkSignedIn returns a function that returns ErrOperatorDisabled once the operator who sent a
 // request has been disabled, has another password or no longer exists, each of which ends the
-// session.
-// The function asks the store when it is first called and then at most once in signedInInterval. It
-// returns nil if the store does not respond.
+// session. The function asks the store when it is first called and then at most once in
+// signedInInterval. It returns nil if the store does not respond.
 func (c *Console) checkSignedIn(r *http.Request) func() error {
 	before := web.Entry(r.Context())
 	var checked time.Time
@@ -383,8 +382,7 @@ func (c *Console) checkSignedIn(r *http.Request) func() error {
 	}
 }
 
-// download sends a file of a job as an attachment.
-// The feed says who took it.
+// download sends a file of a job as an attachment. The feed says who took it.
 func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 	id, name := r.PathValue("id"), r.PathValue("name")
 	_, err := c.jobs.jobs.In(operatorNamespace(r)).Find(r.Context(), id)

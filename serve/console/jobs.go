@@ -326,8 +326,8 @@ func (r *runner) removeFiles(w *task) {
 	})
 }
 
-// setImported records that the import of a dry run's upload has begun, which has the file open, and
-// removes the upload.
+// setImported records that the import of a dry run's upload has begun, and removes the upload. The
+// import has the file open.
 func (r *runner) setImported(id, importID string) {
 	if w := r.task(id); w != nil {
 		w.update(func(d *detail) {

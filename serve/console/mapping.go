@@ -209,7 +209,8 @@ func readSample(u upload) (transfer.Sample, error) {
 // mapping shows the columns of an upload and its first accounts.
 func (c *Console) mapping(w http.ResponseWriter, r *http.Request) { c.withPending(w, r, false) }
 
-// applyMapping does the same with the columns that were chosen, or starts the dry run with them.
+// applyMapping does what mapping does, with the columns that were chosen, or starts the dry run
+// with them.
 func (c *Console) applyMapping(w http.ResponseWriter, r *http.Request) {
 	c.withPending(w, r, r.PostFormValue("do") == "dry")
 }
@@ -308,8 +309,8 @@ func (p *mappingPage) mapColumns(sample transfer.Sample, r *http.Request) {
 // notShown stands for a cell that may hold a password or a hash.
 const notShown = "not shown"
 
-// Names of columns that may hold secrets contain one of secretParts, or are one of secretWords
-// apart from other words.
+// A column may hold secrets if its name contains one of secretParts anywhere, or one of secretWords
+// as a whole word.
 var (
 	secretParts = []string{"pass", "pwd", "hash", "secret", "salt", "token", "kennwort", "contras", "senha", "wachtwoord", "парол", "密码", "パスワード"}
 	secretWords = []string{"pw", "psw", "pin", "otp", "clave"}
@@ -330,9 +331,9 @@ func (p *mappingPage) hasChoice(name string) bool {
 	})
 }
 
-// guess returns what a column of some name becomes if its operator chooses nothing: what has the
-// same name, apart from case and what separates words, or "". If another column of the header has
-// exactly that name, it becomes this.
+// guess returns what a column becomes if its operator chooses nothing: the choice that has its
+// name, or else one whose name differs only in case and in what separates words. It returns "" if
+// there is none, or if another column of the header has exactly that name or becomes that already.
 func (p *mappingPage) guess(column string, header []string) string {
 	plain := func(name string) string {
 		return strings.Map(func(c rune) rune {

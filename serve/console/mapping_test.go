@@ -118,7 +118,7 @@ func TestGuessedColumns(t *testing.T) {
 	}
 }
 
-// TestMappedPasswords checks that neither the preview nor the dry run shows if a line has the
+// TestMappedPasswords checks that neither the preview nor the dry run shows whether a line has the
 // password of the account that it updates.
 func TestMappedPasswords(t *testing.T) {
 	d := open(t, "memory:")

@@ -27,8 +27,9 @@ func (c *Console) allowed(operator userdb.Entry) bool {
 	return c.belongs(operator) && (hasFactor(operator) || !c.requiresFactor(context.Background()))
 }
 
-// requiresFactor reports whether operators need a second factor, or the store does not say. The
-// answer is not cached, so that no process lets anybody in after another one has set it.
+// requiresFactor reports whether operators need a second factor. It returns true if the store does
+// not respond. The answer is not cached, so that no process lets anybody in after another one has
+// required factors.
 func (c *Console) requiresFactor(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, settingTimeout)
 	defer cancel()

@@ -20,7 +20,7 @@ type securityPage struct {
 	factors
 	WhyNot      string // why no factor can be added, or ""
 	Passkeys    bool   // passkeys can be added
-	OldPasskeys bool   // they could if this version had made the store
+	OldPasskeys bool   // passkeys could be added if this version had made the store
 }
 
 // factors holds the second factors of an operator or an account.
@@ -47,9 +47,9 @@ func (f factors) HasPasskey() bool {
 	return slices.ContainsFunc(f.Apps, func(one userdb.Factor) bool { return one.Method == "passkey" })
 }
 
-// An enrolment shows an app that an operator is adding. If Token is not "", that is of a link, the
-// operator has no second factor yet, and they may add a passkey in place of the app if Passkeys is
-// set.
+// An enrolment shows an app that an operator is adding. If Token is not "", it is the token of a
+// link, and the operator has no second factor yet and, if Passkeys is set, may add a passkey in
+// place of the app.
 type enrolment struct {
 	Path, Token, ID string
 	Secret          string        // in groups of four, or "" if it was shown before

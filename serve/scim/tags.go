@@ -237,8 +237,9 @@ const (
 	lockExternal = "externalId"
 )
 
-// withLock calls do while it holds the lock of a value of a kind. No two requests of any process
-// hold a lock at the same time. It cancels the context of do before others may remove the lock.
+// withLock calls do while it holds the lock of a value of a kind. No two requests, in whichever
+// process, hold the lock of one value at the same time. withLock cancels the context of do before
+// others may remove the lock.
 func (r *collection) withLock(ctx context.Context, kind, value string, do func(context.Context) error) error {
 	key, err := r.lockKey(kind, value)
 	if err != nil {

@@ -298,7 +298,7 @@ func TestOpenIDProvider(t *testing.T) {
 	v.signIn(one, "ada", nil)
 	v.wantAccount("new keys", "ada@example.org with 2 links")
 
-	// It is gone, and comes to an end before the visitor does.
+	// If the provider is gone, the visitor learns it within five seconds.
 	late := s.visitor()
 	at = late.atProvider(late.begin(one, nil), "ada")
 	one.kill()

@@ -150,8 +150,8 @@ func (l limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 var errAway = fmt.Errorf("the other provider is not available: %w", userdb.ErrUnavailable)
 
 // metadata returns what the provider says about itself, and reads it if nobody has yet. After a
-// failure to read it, metadata fails at once for a while. It returns old metadata while that is
-// being read again.
+// failure to read it, metadata fails at once for a while. While new metadata is being read, it
+// returns the old.
 func (p *remote) metadata(ctx context.Context) (*metadata, error) {
 	p.mu.Lock()
 	if now := p.now(); p.reading == nil && !now.Before(p.again) {

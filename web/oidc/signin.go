@@ -124,7 +124,8 @@ func (s *SignIn) verifyPath(from string) string {
 	return s.Flows.Paths.Verify + "?" + url.Values{"return": {s.linksPath(from)}}.Encode()
 }
 
-// authURL returns the function that loads the data of that page: the URL of the provider.
+// authURL returns the function that loads the data of the page that leads to the provider: the
+// provider's URL.
 func (s *SignIn) authURL(p *remote) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		a, err := findAttempt(r, s.Flows.Auth, s.ring, p.Name, r.FormValue("attempt"), s.now())
