@@ -107,8 +107,8 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	return c, len(c.Set)+len(c.Unset) > 0 || c.Tokens.All && c.Tokens.Known, err
 }
 
-// Delete returns the change that deletes an entry and everything that belongs to it. now is the
-// time of the delete. The UID is retired and the values are held, if the schema says so.
+// Delete returns the change that deletes an entry and everything that belongs to it at the time
+// now. Its UID is retired and its values are held, if the schema says so.
 func (t *Type) Delete(old store.Record, now time.Time) store.Change {
 	c := t.removal(old, now)
 	t.Hold(&c, old, now)
