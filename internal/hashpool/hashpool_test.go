@@ -387,8 +387,8 @@ func TestLateJobsAreRefusedAtOnce(t *testing.T) {
 	})
 }
 
-// TestBusyMachine fills the queue of a machine that becomes so busy that a job takes twenty times as
-// long, or that was busy before the first job. Most jobs must be refused long before one of them
+// TestBusyMachine fills the queue of a machine that becomes so busy that a job takes twenty times
+// as long, or that was busy before the first job. Most jobs must be refused long before one of them
 // has ended, and as many must be done as can be done before their deadlines.
 func TestBusyMachine(t *testing.T) {
 	for _, before := range []int{0, 20} {
