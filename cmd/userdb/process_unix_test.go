@@ -121,10 +121,10 @@ func TestNohup(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := bufio.NewReader(out)
-	for range 2 {
+	for range 2000 { // for longer than an interruption takes
 		io.WriteString(in, "\"a b\"\n")
 		if line, err := lines.ReadString('\n'); line == "" {
-			t.Errorf("no answer: %v", err)
+			t.Fatalf("no answer: %v, %q", err, errs)
 		}
 		cmd.Process.Signal(syscall.SIGHUP)
 	}

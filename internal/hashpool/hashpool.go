@@ -382,8 +382,8 @@ func (p *Pool) jobs() (all int) {
 
 // refuseLate ends the wait of each job that could no longer end before its deadline if those ahead
 // of it take as long as expected. Otherwise, jobs that were admitted while hashes were fast would
-// all wait until their deadlines when the machine becomes busy. The first jobs of a lane stay, since
-// one of them may correct an average that is too long.
+// all wait until their deadlines when the machine becomes busy. The first jobs of a lane stay,
+// since one of them may correct an average that is too long.
 func (p *Pool) refuseLate(now time.Time) {
 	for i := range p.lanes {
 		l := &p.lanes[i]

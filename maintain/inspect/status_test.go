@@ -102,8 +102,8 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// TestServerThatCannotSave checks that a store can be opened and read, and that the status says what
-// is wrong, while a server refuses writes and PING because it cannot save.
+// TestServerThatCannotSave checks that a store can be opened and read, and that the status says
+// what is wrong, while a server refuses writes and PING because it cannot save.
 func TestServerThatCannotSave(t *testing.T) {
 	server := redistest.Start(t, redistest.Config("save 3600 1", "enable-protected-configs yes"))
 	c, gone := server.Client(), filepath.Join(t.TempDir(), "gone")

@@ -118,7 +118,7 @@ func TestSecondStep(t *testing.T) {
 		again.do(http.StatusUnauthorized, codePath, "code", codes[0])
 		if acts := d.operatorActions(); !slices.Contains(acts, "operator_factor_add operator:Olga Olga 127.0.0.1") ||
 			!slices.Contains(acts, "operator_login_failed visitor Olga 127.0.0.1") ||
-			slices.Contains(acts, "operator_login_failed visitor Paul 127.0.0.1") { // a name that was only posted
+			slices.Contains(acts, "operator_login_failed visitor Paul 127.0.0.1") {
 			t.Errorf("the feed has %q", acts)
 		}
 		d.wantText(d.do(http.StatusOK, "/console/history"), "added an authenticator app")
