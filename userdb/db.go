@@ -237,7 +237,8 @@ func (db *DB) Close() error {
 	return db.view().Engine.Close()
 }
 
-// Ping checks that the server answers. The error is ErrUnavailable and wraps the cause.
+// Ping checks that the server answers. The error is ErrUnavailable and wraps the cause. It returns
+// nil for a server that answers but refuses all writes, because it is full or cannot save.
 func (db *DB) Ping(ctx context.Context) (err error) {
 	ctx, v := db.begin(ctx, "Ping", &err)
 	defer v.end(&err)

@@ -16,8 +16,9 @@ import (
 const maxKeyFile = 16 << 10
 
 // ReadKeys returns the keys in a file, for Options.Keys: one in base64 on each line, and comments
-// after #. It is the file that the command line takes as --key-file. Nobody but this user may be
-// able to read it. The errors do not quote its lines.
+// after #. It is the file that the command line takes as --key-file. It must be a regular file, not
+// a link, that belongs to this user or root and that nobody else can read; on Windows its owner and
+// rights are not checked. The errors do not quote its lines.
 func ReadKeys(path string) ([][]byte, error) {
 	f, err := privatefile.Open(path, os.O_RDONLY)
 	if err != nil {

@@ -3,10 +3,14 @@ package userdb
 import (
 	"bytes"
 	"encoding/base64"
+	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
 func TestReadKeys(t *testing.T) {
@@ -29,5 +33,21 @@ func TestReadKeys(t *testing.T) {
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), encode(first))):
 			t.Errorf("%.20q: got %v, want %q and no key", text, err, want)
 		}
+	}
+	if runtime.GOOS == "windows" {
+		return
+	}
+	link := path + ".link"
+	if err := errors.Join(os.WriteFile(path, []byte(encode(first)), 0o600), os.Symlink(path, link)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadKeys(link); err == nil {
+		t.Error("a link was read")
+	}
+	if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // it must be refused
+		t.Fatal(err)
+	}
+	if _, err := ReadKeys(path); !errors.Is(err, privatefile.ErrReadable) {
+		t.Errorf("a file that others may read: got %v, want %v", err, privatefile.ErrReadable)
 	}
 }

@@ -201,7 +201,7 @@ func (t *Type) newProof(ctx context.Context, identifier string, a Attempt) (*pro
 // A proof represents one attempt to prove ownership of an account.
 type proof struct {
 	t                  *Type
-	lookup             store.Lookup // of the identifier; zero if there is none, or if no entry can have it
+	lookup             store.Lookup // of the identifier; zero if no entry can have it
 	r                  store.Record // zero if no entry has the identifier
 	identifier, origin string
 	digest             string // set by unknownDigest

@@ -20,7 +20,7 @@ import (
 )
 
 // createCrossOrigin answers a challenge for a new passkey as create does, but without an
-// attestation. crossOrigin says whether the page that asks is a frame in a page of another site.
+// attestation. crossOrigin is true if the page that asks is a frame in a page of another site.
 func (d *device) createCrossOrigin(t *testing.T, c passkey.Challenge, crossOrigin bool) []byte {
 	t.Helper()
 	var options struct {

@@ -145,8 +145,8 @@ func (a Auth) Require(next http.Handler) http.Handler {
 
 // RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag, or
 // whose address is not verified although somebody registered the entry with it; see
-// userdb.NewEntry.SelfRegistered. With Flows, the answer is the page gone. It takes one more round
-// trip.
+// userdb.NewEntry.SelfRegistered. With Flows, the answer is the page "gone". It takes one more
+// round trip.
 func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
 	return a.handler(next, func(w http.ResponseWriter, r *http.Request, v visitor) bool {
 		if !a.signedIn(w, r, v) {

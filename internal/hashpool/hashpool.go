@@ -94,6 +94,7 @@ type Pool struct {
 
 	mu      sync.Mutex
 	mean    time.Duration         // moving average of a job's duration; 0 before the first job
+	slower  bool                  // the job that ended last took longer than the average
 	running map[*waiter]time.Time // when each of them began
 }
 
@@ -242,19 +243,21 @@ func (p *Pool) end(w *waiter) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	w.check.Stop()
-	p.mean = withDuration(p.mean, now.Sub(p.running[w]))
+	d := now.Sub(p.running[w])
+	p.mean, p.slower = withDuration(p.mean, d, p.slower), d > p.mean
 	delete(p.running, w)
 	p.refuseLate(now)
 }
 
-// withDuration returns a moving average with the duration of one more job. It follows jobs that
-// become slower at once, so that the pool soon refuses what it cannot do on a busy machine. When
-// jobs become faster again, it takes about eight of them.
-func withDuration(mean, d time.Duration) time.Duration {
+// withDuration returns a moving average with the duration of one more job. If several jobs in a row
+// were slower, because the machine became busy, the average follows them quickly, so that the pool
+// soon refuses what it cannot do. A single slow job, such as a hash of a higher cost, changes it
+// little.
+func withDuration(mean, d time.Duration, several bool) time.Duration {
 	switch {
 	case mean == 0:
 		return d
-	case d > mean:
+	case d > mean && several:
 		return mean + (d-mean)/2
 	}
 	return mean + (d-mean)/8
@@ -273,7 +276,7 @@ func (p *Pool) expected(now time.Time) time.Duration {
 	if shortest < p.mean {
 		return p.mean
 	}
-	return withDuration(p.mean, shortest)
+	return withDuration(p.mean, shortest, p.slower || p.workers > 1)
 }
 
 // remove removes a job from those that wait, if it is among them.

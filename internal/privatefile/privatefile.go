@@ -41,7 +41,7 @@ func Create(path string) (*os.File, error) {
 
 // Write creates a file that only this user can read, with a text. If it fails, or the process or
 // the machine dies meanwhile, there is either no file or a whole one. It returns [fs.ErrExist] if
-// there is already a file.
+// there is already a file. Only one process at a time may call it for a path.
 func Write(path, text string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return cmp.Or(err, error(&fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}))
@@ -56,7 +56,7 @@ func Write(path, text string) error {
 		err = os.Rename(temp, path)
 	}
 	if err != nil {
-		_ = os.Remove(temp) // the next Write removes it
+		_ = os.Remove(temp) // if this fails, the next Write removes it
 		return err
 	}
 	return SyncDir(filepath.Dir(path))

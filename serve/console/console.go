@@ -129,7 +129,7 @@ func (c *Console) guard(next http.Handler) http.Handler {
 			w.Header().Set(name, value)
 		}
 		if peer, unknown := c.unknownProxy(r); unknown {
-			c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "Unknown proxy", Data: "The request came through a proxy at " + peer + " that “userdb serve” does not trust. Start it with --proxy " + peer + ". Otherwise it cannot tell visitors apart, and the cookie is not limited to HTTPS."})
+			c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "Unknown proxy", Data: "The request came through a proxy at " + peer + " that “userdb serve” does not trust. Start it with --proxy " + peer + ", and let the proxy send X-Forwarded-For. Otherwise it cannot tell visitors apart, and the cookie is not limited to HTTPS."})
 			return
 		}
 		guarded.ServeHTTP(w, r)

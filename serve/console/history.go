@@ -133,25 +133,18 @@ func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f event
 	return p, nil
 }
 
-// feedKinds are the kinds of events about an account that its own history does not have.
-var feedKinds = append(slices.Clone(signInKinds), userdb.EventThrottleReset, userdb.EventImport, userdb.EventExport, userdb.EventRepair)
+// feedKinds are the kinds of events about an account that its own history does not have: those of
+// EventDelete are about earlier accounts with the same UID.
+var feedKinds = append(slices.Clone(signInKinds), userdb.EventThrottleReset, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
+	userdb.EventDelete, userdb.EventRelease)
+
+// fullHistory is the maximum number of events in an account's own history.
+const fullHistory = 100
 
 // readAccountEvents reads a page of the events of one account, the newest first. The first page has
-// all events of the account's own history, so the feed is searched only for other kinds.
+// all events of the account's own history. Unless that is full, the feed is searched only for other
+// kinds.
 func readAccountEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f eventFilter) (p userdb.EventPage, err error) {
-	chosen := q.Kinds
-	q.Kinds = feedKinds
-	if len(chosen) > 0 {
-		q.Kinds = slices.DeleteFunc(slices.Clone(feedKinds), func(k userdb.EventKind) bool { return !slices.Contains(chosen, k) })
-	}
-	if len(q.Kinds) > 0 {
-		if p, err = readEvents(ctx, db, q, f); err != nil {
-			return p, err
-		}
-	}
-	if q.After != "" {
-		return p, nil
-	}
 	t, err := db.Type(q.Key.Type())
 	if err != nil {
 		return p, err
@@ -160,13 +153,35 @@ func readAccountEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, 
 	if err != nil && !errors.Is(err, userdb.ErrNoHistory) {
 		return p, err
 	}
+	isChosen := func(k userdb.EventKind) bool { return len(q.Kinds) == 0 || slices.Contains(q.Kinds, k) }
+	search := q
+	if len(own) < fullHistory {
+		search.Kinds = slices.DeleteFunc(slices.Clone(feedKinds), func(k userdb.EventKind) bool { return !isChosen(k) })
+	}
+	if len(own) >= fullHistory || len(search.Kinds) > 0 {
+		if p, err = readEvents(ctx, db, search, f); err != nil {
+			return p, err
+		}
+	}
+	p.Events = slices.DeleteFunc(p.Events, func(e userdb.HistoryEvent) bool {
+		return slices.ContainsFunc(own, func(o userdb.HistoryEvent) bool { return isSameEvent(o, e) })
+	})
+	if q.After != "" {
+		return p, nil
+	}
 	for _, e := range own {
-		if (len(chosen) == 0 || slices.Contains(chosen, e.Kind)) && f.selects(e) {
+		if isChosen(e.Kind) && f.selects(e) {
 			p.Events = append(p.Events, e)
 		}
 	}
 	slices.SortStableFunc(p.Events, func(a, b userdb.HistoryEvent) int { return b.Time.Compare(a.Time) })
 	return p, nil
+}
+
+// isSameEvent reports whether an event of an account's own history and one of the feed are the
+// same.
+func isSameEvent(own, e userdb.HistoryEvent) bool {
+	return own.Kind == e.Kind && own.Time.Equal(e.Time) && own.Actor == e.Actor && own.Origin == e.Origin
 }
 
 // keyOf returns the key of the account that has a text as an identifier or UID.

@@ -59,7 +59,7 @@ func (c *Console) showJobs(w http.ResponseWriter, r *http.Request, kind, title s
 const jobInput = "job"
 
 // tooManyJobs is what an operator sees after errBusy.
-const tooManyJobs = "Too many jobs are already running: four, or two of yours. Wait for one to end, or stop one."
+const tooManyJobs = "Too many jobs are already running: at most four run at a time, and some places are kept for other operators. Wait for one to end, or stop one."
 
 // respondStarted sends the response to a request that was to start the job j.
 func (c *Console) respondStarted(w http.ResponseWriter, r *http.Request, j admin.Job, err error, kind, title string) {

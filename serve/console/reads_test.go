@@ -3,8 +3,10 @@ package console
 import (
 	"context"
 	"fmt"
+	"html"
 	"maps"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -104,6 +106,37 @@ func TestHistoryOfOneAccount(t *testing.T) {
 	d.do(http.StatusOK, "/console/history?account=alice&kind=create")
 	if n := d.calls.reset()["Events"]; n > 0 {
 		t.Errorf("the feed was searched %d times for a kind that histories have", n)
+	}
+}
+
+// TestEventsBeyondHistory checks that events of an account which its own history has no room for,
+// or which are about an earlier account with the same UID, are found in the feed, and each event
+// once.
+func TestEventsBeyondHistory(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	must(t, d.users.Delete(t.Context(), hints.UID("u1")))
+	d.createAccount("u1", "name", "Alice")
+	d.wantText(d.do(http.StatusOK, "/console/history?account=alice&kind=delete"), "The application deleted")
+	must(t, d.users.Disable(t.Context(), hints.UID("u1")))
+	for i := range fullHistory {
+		_, err := d.users.Tags(hints.UID("u1")).Add(t.Context(), fmt.Sprint("tag", i))
+		must(t, err)
+	}
+	d.wantText(d.do(http.StatusOK, "/console/history?account=alice&kind=disable"), "Alice: The application disabled")
+	path, shown := "/console/history?account=alice", ""
+	for range 5 {
+		text := d.do(http.StatusOK, path)
+		shown += text
+		next := regexp.MustCompile(`href="([^"]*after=[^"]*)"`).FindStringSubmatch(text)
+		if next == nil {
+			break
+		}
+		path = html.UnescapeString(next[1])
+	}
+	d.wantText(shown, fmt.Sprintf("changed tags %d times", fullHistory), "disabled the account")
+	if n := strings.Count(shown, "changed tags"); n != 1 {
+		t.Errorf("changes of tags are shown %d times, want all of them once", n)
 	}
 }
 

@@ -104,7 +104,7 @@ func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, n history.No
 
 // FindSession implements [store.Engine]. It reads the session, the time and the entry in one round
 // trip. The order of these reads does not matter, because neither an ended session nor an old epoch
-// ever becomes valid again.
+// becomes valid again, unless a server was full when the session ended; see session.lua.
 func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (store.Record, session.Session, error) {
 	key, err := session.Key(prk)
 	if err != nil {

@@ -89,7 +89,8 @@ if verb == 'seen' or verb == 'verify' or verb == 'end' then
     if refused then return refused end
     local reply = put('- ' .. ms(now + 3600000) .. (s and ' ' .. bond or ''), now + 3600000)
     if reply.err and string.find(reply.err, 'OOM', 1, true) then
-      -- A full server still removes members. The session ends without a line in the history.
+      -- A full server still removes members. The session ends without a line in the history and
+      -- without a mark that it ended: a begin that is still on its way could start it again.
       redis.call('HDEL', record, hash)
       return s and {hash} or {}
     end
