@@ -12,7 +12,6 @@ import (
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 
-	"github.com/coffeenode/userdb/hints"
 	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -58,7 +57,7 @@ func (c chart) draw(dir string) {
 }
 
 // charted lists the measurements that are drawn.
-var charted = []func(b *bench, ctx context.Context) chart{(*bench).byCallers, (*bench).byPercentile, (*bench).bySize, (*bench).byIdentifiers}
+var charted = []func(b *bench, ctx context.Context) chart{(*bench).byCallers, (*bench).byPercentile, (*bench).byIdentifiers}
 
 var callers = []int{1, 4, 16, 32, 64, 128}
 
@@ -110,43 +109,6 @@ func latencies(r result) (all []float64) {
 		all = append(all, percentile(r.latencies, p))
 	}
 	return all
-}
-
-// bySize measures the same operations in stores of several sizes.
-func (b *bench) bySize(ctx context.Context) chart {
-	c := chart{
-		file: "speed-size", title: "One caller, by the number of entries in the store", x: "entries", y: "microseconds",
-		labels: []string{"10,000", "100,000", "1,000,000"},
-	}
-	b.server.empty(ctx)
-	from := 0
-	for _, n := range []int{10_000, 100_000, 1_000_000} {
-		load(ctx, b.server.admin, from, n)
-		from = n
-		db, users := b.server.open(ctx, userdb.Options{})
-		spread := func(i int) int { return i * 31 % n }
-		for i, r := range b.interleave(ctx, 1,
-			variant{name: "by any identifier", op: func(ctx context.Context, w, i int) error {
-				_, err := users.Find(ctx, hints.Any(email(spread(i))))
-				return err
-			}},
-			variant{name: "by UID", op: func(ctx context.Context, w, i int) error {
-				_, err := users.Find(ctx, hints.UID(uid(spread(i))))
-				return err
-			}},
-			variant{name: "create", op: func(ctx context.Context, w, i int) error {
-				_, err := users.Create(ctx, newUser(10_000_000+i))
-				return err
-			}},
-		) {
-			if len(c.lines) <= i {
-				c.lines = append(c.lines, line{name: r.Name})
-			}
-			c.lines[i].y = append(c.lines[i].y, r.P50)
-		}
-		must(db.Close())
-	}
-	return c
 }
 
 // byIdentifiers measures the memory of entries by the number of their identifiers.

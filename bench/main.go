@@ -5,6 +5,7 @@
 //	go run . -out results              everything; results.md and results.json
 //	go run . -charts DIR               also draws charts
 //	go run . -only 'get|login'         rows whose names match, even those that run only if named
+//	go run . -sizes                    a table of costs in small and large stores; some minutes
 //	go run . -profile get-1            profiles of a row, for go tool pprof
 //	go run . -baseline baseline.json   also lists rows that are worse than in an earlier report
 //
@@ -25,7 +26,7 @@ import (
 
 // options holds the flags.
 type options struct {
-	quick                         bool
+	quick, sizes                  bool
 	only                          *regexp.Regexp
 	out, charts, profile, earlier string
 }
@@ -37,6 +38,7 @@ func main() {
 	only := flag.String("only", "", "rows whose names match this regular expression")
 	flag.StringVar(&o.out, "out", "", "write OUT.md and OUT.json")
 	flag.StringVar(&o.charts, "charts", "", "draw charts into this folder")
+	flag.BoolVar(&o.sizes, "sizes", false, "only compare the costs of jobs in small and large stores")
 	flag.StringVar(&o.profile, "profile", "", "write profiles of this row into the current folder")
 	flag.StringVar(&o.earlier, "baseline", "", "list the rows that are worse than in this report")
 	handler := flag.String("serve", "", "serve this handler until standard input ends; the HTTP rows use it")
@@ -95,6 +97,10 @@ var errNoRow = errors.New("no row matches the flags")
 // run measures the rows that o selects. It keeps at set to the name of the current row.
 func run(ctx context.Context, o options, at *string) {
 	b := newBench(o.quick)
+	if o.sizes {
+		b.compareSizes(ctx, os.Stdout)
+		return
+	}
 	b.profile = o.profile
 	rep := newReport(ctx)
 	var jobs []*job
