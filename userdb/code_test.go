@@ -22,8 +22,8 @@ func (o *foreignError) Unwrap() error   { return o.err }
 // onlyHTTP holds the codes that no error of the library has.
 var onlyHTTP = []Code{CodeKey, CodeScope, CodePrecondition, CodeIdempotency}
 
-// TestCodes checks that the constants and the table have the same codes, that every code has an
-// exit status and an HTTP status, and that some error leads to it.
+// TestCodes checks that no code is in the table twice, that every code has an exit status and an
+// HTTP status, and that some error leads to it.
 func TestCodes(t *testing.T) {
 	for i, code := range Codes() {
 		if code.index() != i || slices.Index(Codes(), code) != i {
@@ -70,7 +70,7 @@ func TestCodeOf(t *testing.T) {
 		}
 		for _, b := range errorCodes {
 			if errors.Is(a.err, ErrFileDamaged) || errors.Is(b.err, ErrFileDamaged) {
-				continue
+				continue // the exception that CodeOf documents
 			}
 			want := earlier(a.code, b.code)
 			if a.err == errPanicked || b.err == errPanicked {

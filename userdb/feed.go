@@ -27,9 +27,9 @@ type EventQuery struct {
 	// Kinds selects events of these kinds. If empty, it selects all.
 	Kinds []EventKind
 
-	// Key selects the events of one entry. It has no namespace. If zero, it selects all. Events then
-	// reads only the parts of the feed that may have them, so After, Until and the positions in the
-	// page are only for queries with the same Key.
+	// Key selects the events of one entry. It has no namespace. If zero, it selects all. Events
+	// then reads only the parts of the feed that may have them, so After, Until and the positions
+	// in the page are only for queries with the same Key.
 	Key recordkey.Key
 
 	// Limit is the maximum number of events. If zero, it is 100; it is never more than 1000.

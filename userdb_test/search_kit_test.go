@@ -32,8 +32,8 @@ type explorer struct {
 	mayDelay      func(redis.Cmder) bool // which scripts may be delayed, one in each execution
 	maxExecutions int
 	executions    int
-	// seen maps the digest of a state to the number of preemptions with which it was first reached.
-	// If it is not nil, no state is continued twice.
+	// seen maps the digest of a state to the fewest preemptions with which it was reached. If it
+	// is not nil, a state is continued again only if it is reached with fewer.
 	seen map[uint64]int
 }
 
@@ -309,7 +309,7 @@ func (x *execution) nextPrefix(maxPreemptions int) []int {
 	return nil
 }
 
-// explore returns a violation, or "" after it has run all orders.
+// explore returns a violation, or "" after it has run all orders, or maxExecutions of them.
 func (e *explorer) explore() string {
 	for prefix := []int{}; prefix != nil && e.executions < e.maxExecutions; {
 		x := &execution{number: e.executions, tamper: e.tamper, mayDelay: e.mayDelay, known: -1, order: newOrder()}
@@ -326,7 +326,7 @@ func (e *explorer) explore() string {
 	return ""
 }
 
-// String returns the actor of each step as a digit, with an exclamation mark behind it if its
+// String returns the actor of each step as a digit, with an exclamation mark after it if its
 // script was delayed, and a dot for each step in which time passed.
 func (x *execution) String() string {
 	var text []byte

@@ -573,7 +573,7 @@ func TestTypedOf(t *testing.T) {
 		}](t, users, `schema: struct.Job: the tag declares secondary for facet "job", but the schema does not`)
 		wantOf[struct {
 			Job string `userdb:"job,omitempty"`
-		}](t, users, `schema: struct.Job: tag "job,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME`)
+		}](t, users, `schema: struct.Job: tag "job,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME, many=N`)
 		wantOf[profile](t, users, `schema: profile.Job: the tag declares indexed for facet "job", but the schema does not`)
 		open := typeOf(t, s.open(userdb.Options{Namespace: parseNamespace(t, "open"), Schema: wideSchema(schema.FoldCasefold)}), "user")
 		wantOf[struct {

@@ -11,7 +11,7 @@ import (
 
 // formFlags declares the flags that say how an input is written.
 func (r *importRun) formFlags(c *cobra.Command) {
-	c.Flags().Func("delimiter", "the columns of CSV are separated by `CHAR`, such as ';' or '\\t' (default:\na comma, or the one that a first line such as sep=; names)", func(text string) error {
+	c.Flags().Func("delimiter", "the columns of CSV are separated by `CHAR`, such as ';' or '\\t' (default:\na comma, or what a first line such as sep=; names)", func(text string) error {
 		if text == `\t` || text == "tab" {
 			text = "\t"
 		}
@@ -28,7 +28,7 @@ func (r *importRun) formFlags(c *cobra.Command) {
 		r.o.Zone, err = parseZone(text)
 		return err
 	})
-	c.Flags().BoolVar(&r.o.KeepIDs, "keep-ids", false, "keep the prefix auth0| of the IDs in an export of auth0")
+	c.Flags().BoolVar(&r.o.KeepIDs, "keep-ids", false, "keep the prefix auth0| of the IDs in an export from Auth0")
 }
 
 var zoneOffset = regexp.MustCompile(`^([+-])(\d\d):?(\d\d)$`)

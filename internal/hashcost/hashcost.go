@@ -1,7 +1,7 @@
 // Package hashcost makes password hashes cheap in tests: every hash in this module's own tests, and
 // single hashers in the tests of other modules through package userdbtest. Only this module can
 // import it, and the only way to turn it on for all hashes is to pass Cheap something that runs
-// tests, so no program makes its hashes cheap by accident. The tour of the command also lowers the
+// tests, so no program makes its hashes cheap by accident. The command userdb tour also lowers the
 // cost of its own hasher.
 package hashcost
 

@@ -267,7 +267,7 @@ func TestLanesTakeTurns(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			// One job is running, and one of each other lane is at its head.
+			// One job is running, and each of the other lanes has a job at its head.
 			want := []bool{false, false, false, false, true, false, false, false, true, false, false, false, true}
 			if len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
 				t.Errorf("lane %d had its turns at %v; want it to begin with %v", late, got, want)

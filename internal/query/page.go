@@ -321,7 +321,7 @@ func (rd *Reader) owns(t *change.Type, key recordkey.Key) bool {
 // that were already returned. If the batch was the complete keyspace, its keys are returned in
 // order, and last is the last of them. Otherwise the server may divide the keys differently next
 // time, so the bookmark remembers a hash of each returned key, and no key is missed. In an ordered
-// listing, last is the last member.
+// listing, last is the last member, and taken holds the digest of the order.
 type bookmark struct {
 	cursor   string
 	last     string

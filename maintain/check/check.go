@@ -72,7 +72,7 @@ func Run(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error
 // Own yields the problems of the store's own records on which all operations depend: ~/types,
 // ~/schema/TYPE and ~/secret. Run checks them first, and stops if the first two remain broken. Own
 // is for callers that cannot read the stored schema and therefore have none to check records with.
-// It uses only the Repair and Restate fields of o.
+// It uses only the Repair and Restate fields of o, and Only in the event of a repair.
 func Own(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
 	return start(ctx, view.Of(db), o, func(c *checker, ctx context.Context) error {
 		_, err := c.checkAndRepairOwn(ctx)
@@ -92,7 +92,7 @@ type checker struct {
 	inSteps   bool    // a change takes several steps, so a writer may be in the middle of one
 
 	mu sync.Mutex
-	// candidates holds the findings of one round that are not yet confirmed. They are resolved
+	// candidates holds the findings of one round that a writer may still explain. They are resolved
 	// together, so that the round waits for writers only once.
 	candidates   []candidate
 	findingCount int // number of findings in candidates

@@ -165,7 +165,7 @@ func (l *lease) run(ctx context.Context, do func(context.Context) error) error {
 	close(done)
 	<-ended
 	if failed := l.release(context.WithoutCancel(ctx)); failed != nil && err == nil {
-		err = fmt.Errorf("ending the change of the schema: %w", failed)
+		err = fmt.Errorf("releasing the lease of the schema change: %w", failed)
 	}
 	return err
 }

@@ -189,8 +189,8 @@ func TestExportOfDamagedValues(t *testing.T) {
 	}
 }
 
-// TestHiddenValues checks that setting the values of a field keeps the values that only another
-// schema declares.
+// TestHiddenValues checks that setting the values of a field keeps the values that are stored in
+// the canonical form of another schema.
 func TestHiddenValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		n := userdb.NewEntry{UID: "u", Values: map[string][]string{"email": {"a@x.org", "b@x.org"}}}
@@ -211,9 +211,9 @@ func TestHiddenValues(t *testing.T) {
 	})
 }
 
-// TestValuesOfFirst checks that an import writes a line's mark and label of the first value, and
+// TestFirstValue checks that an import takes over the mark and the label of the first value, and
 // never makes a verified value unverified.
-func TestValuesOfFirst(t *testing.T) {
+func TestFirstValue(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		line := func(first string) string {
 			return `{"type":"user","facets":{"uid":"u"},"values":{"email":[` + first + `,"b@x.org"]}}`
@@ -299,7 +299,8 @@ func TestDryRunOfValues(t *testing.T) {
 	}
 }
 
-// TestTrialOfFurtherValue checks that a trial names those of several values that can log in.
+// TestTrialOfFurtherValue checks for which of several values a trial finds that the password logs
+// in.
 func TestTrialOfFurtherValue(t *testing.T) {
 	const text = `{"type":"user","facets":{"uid":"u","email":"a@x.org"},"clear_password":"correct horse battery",` +
 		`"values":{"email":["a@x.org","b@x.org",{"value":"c@x.org","verified":"2024-01-02T03:04:05Z"}]}}`

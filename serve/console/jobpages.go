@@ -105,7 +105,8 @@ func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
 	c.respondStarted(w, r, j, err, "export", "Export accounts")
 }
 
-// startImport starts a dry run of an uploaded file, or the import of a file after its dry run.
+// startImport starts a dry run of an uploaded file, or the import of a file after its dry run. For
+// an uploaded CSV file it shows the page that maps the columns.
 func (c *Console) startImport(w http.ResponseWriter, r *http.Request) {
 	if !isUpload(r) {
 		u, err := c.triedUpload(r)
@@ -391,7 +392,7 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var file *os.File
-	if err == nil { // others may have deleted the job, with its namespace
+	if err == nil { // else others have deleted the job, perhaps with its namespace
 		file, err = c.jobs.openFile(id, name)
 	}
 	if err != nil {

@@ -67,7 +67,7 @@ func TestAccountPageReadsOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		d.addValues("u1", "email", "alice@work.example", "alice@home.example")
-		d.do(http.StatusOK, "/console/types/user/u1") // what the first page of a session does
+		d.do(http.StatusOK, "/console/types/user/u1") // the first page makes more calls
 		for tab, also := range map[string]string{"": "Set.Members", "signins": "Events", "devices": "Sessions", "history": ""} {
 			d.calls.reset()
 			d.do(http.StatusOK, "/console/types/user/u1?tab="+tab)
@@ -96,7 +96,7 @@ func TestHistoryOfOneAccount(t *testing.T) {
 		_, err := d.users.Tags(hints.UID("u2")).Add(t.Context(), fmt.Sprint("tag", i))
 		must(t, err)
 	}
-	d.do(http.StatusOK, "/console/history") // what the first page of a session does
+	d.do(http.StatusOK, "/console/history") // the first page makes more calls
 	d.calls.reset()
 	d.wantText(d.do(http.StatusOK, "/console/history?account=alice"), "Alice: The application created the account")
 	calls := d.calls.reset()
@@ -155,7 +155,7 @@ func TestLabelsOfHistory(t *testing.T) {
 	for i := range labelBatch + 1 {
 		d.createAccount(fmt.Sprint("u", i), "name", fmt.Sprint("Name ", i))
 	}
-	d.do(http.StatusOK, "/console/history") // what the first page of a session does
+	d.do(http.StatusOK, "/console/history") // the first page makes more calls
 	d.calls.reset()
 	d.wantText(d.do(http.StatusOK, "/console/history"), "Name 0", fmt.Sprint("Name ", labelBatch))
 	if n := d.calls.reset()["FindAll"]; n != 2 {

@@ -46,7 +46,8 @@ func (c *call) userResource(_ search, e userdb.Entry) (resource, error) {
 
 // facets returns the facets that an edit sets, by field; nil removes the facet. If userName and
 // emails share a field, userName takes precedence, and emails cannot change the field unless the
-// mapping names it. If the field of emails may have several values, editAddresses sets it.
+// mapping names a field for emails. If the field of emails may have several values, editAddresses
+// sets it.
 func (c *call) facets(e *edit) map[string]*string {
 	all := map[string]*string{}
 	for attribute, text := range e.attributes {

@@ -173,7 +173,8 @@ func (b *browser) onPage(heading string, words ...string) {
 }
 
 // checkPage checks the page with axe-core, and checks that nothing is wider than the window and
-// that browsers rewrite no input. It also takes a screenshot if SCREENSHOTS names a directory.
+// that no input has a type whose text browsers change. It also takes a screenshot if SCREENSHOTS
+// names a directory.
 func (b *browser) checkPage(heading string) {
 	b.t.Helper()
 	var wide bool

@@ -121,7 +121,7 @@ func changesOf(lines []eventLine, isChange func(eventLine) bool) []eventLine {
 }
 
 // Limits of the history of an account. It keeps at most historyLimit lines. If there are more, some
-// are dropped, but never one of the newest historyKept.
+// are dropped, but of the newest historyKept only sessions and issued tokens.
 const (
 	historyLimit = 100
 	historyKept  = 30

@@ -88,8 +88,8 @@ func (s step) clients() (all []int) {
 	return all
 }
 
-// plan returns the steps of a cycle. The first cycles have one step of each kind, so that even a
-// short run tests each promise.
+// plan returns the steps of a cycle. The first cycles have at least one step of each kind, so that
+// even a short run tests each promise.
 func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 	kinds, first := supported(kind, kinds), firstSteps(kind)
 	rnd := rand.New(rand.NewPCG(seed, uint64(cycle)))
@@ -117,10 +117,10 @@ func plan(kind string, seed uint64, cycle, shards int) (steps []step) {
 	return steps
 }
 
-// supported returns the steps that a kind of store allows.
-func supported(kind string, steps []string) []string {
+// supported returns the kinds of step that a kind of store allows.
+func supported(store string, steps []string) []string {
 	return slices.DeleteFunc(slices.Clone(steps), func(step string) bool {
-		return step == "move" && kind != kindCluster || step == "failover" && kind == kindOne
+		return step == "move" && store != kindCluster || step == "failover" && store == kindOne
 	})
 }
 
@@ -134,7 +134,8 @@ const (
 	crowdHold = 5 * time.Second
 )
 
-// firstSteps returns one step of each kind that a kind of store allows, for the first cycles.
+// firstSteps returns at least one step of each kind that a kind of store allows, for the first
+// cycles.
 func firstSteps(kind string) []step {
 	steps := []step{
 		{kind: "move"},

@@ -15,7 +15,7 @@ import (
 
 // TestTally checks, with and without scripts, that a scan with a Tally counts the entries of one
 // type, but neither their other records nor entries of other types, and that it returns the keys
-// with a time to live.
+// of tombstones.
 func TestTally(t *testing.T) {
 	srv := redistest.Start(t, redistest.Config("user app on nopass ~* +@all -eval"))
 	c, ctx := srv.Client(), t.Context()
@@ -25,8 +25,8 @@ func TestTally(t *testing.T) {
 	for _, key := range []string{"a/user/uid:1/tags", "a/user/name:x/~prk", "a/b/user/uid:1", "user/uid:1"} {
 		c.Set(ctx, key, "x", 0)
 	}
-	expiring := []string{"a/user/uid:gone", "a/user/uid:gone too"}
-	for _, key := range expiring {
+	tombstones := []string{"a/user/uid:gone", "a/user/uid:gone too"}
+	for _, key := range tombstones {
 		c.HSet(ctx, key, "~isa", "")
 		c.Expire(ctx, key, time.Hour)
 	}
@@ -47,8 +47,8 @@ func TestTally(t *testing.T) {
 				total, others, at = total+n, append(others, keys[1:]...), next
 			}
 			slices.Sort(others)
-			if total != 9000 || !slices.Equal(slices.Compact(others), expiring) {
-				t.Errorf("in batches of %d: got %d entries, and the keys %q; want 9000, and %q", batch, total, others, expiring)
+			if total != 9000 || !slices.Equal(slices.Compact(others), tombstones) {
+				t.Errorf("in batches of %d: got %d entries, and the keys %q; want 9000, and %q", batch, total, others, tombstones)
 			}
 		}
 	}
