@@ -304,7 +304,7 @@ func ExampleOf_error() {
 	fmt.Println(err)
 	// Output:
 	// schema: struct.Mail: facet "emial": type "user" has no such field; did you mean "email"?
-	// schema: struct.Job: tag "job,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME
+	// schema: struct.Job: tag "job,omitempty": unknown option "omitempty"; want one of indexed, ordered, primary, required, secondary, set, untyped, kind=NAME, many=N
 	// schema: struct.Job: facet "job" has codec text, which does not support type int
 }
 

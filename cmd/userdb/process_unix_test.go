@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -81,6 +82,10 @@ func exitCode(err error) int {
 
 // TestInterrupt checks that an interrupted command exits 130 with one line, whatever it waits for.
 func TestInterrupt(t *testing.T) {
+	// A command ignores hang-ups if its parent does, as these tests do if nohup started them.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
 	deaf, called := deafServer(t)
 	locked := lockedFile(t)
 	want := `{"error":{"code":"interrupted","message":"interrupted"}}` + "\n"
