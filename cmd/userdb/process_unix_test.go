@@ -114,17 +114,7 @@ func TestInterrupt(t *testing.T) {
 func TestNohup(t *testing.T) {
 	cmd, errs := newProcess(t, "memory:")
 	cmd.Path, cmd.Args = "/bin/bash", []string{"bash", "-c", "trap '' HUP; exec " + program + " recordkey escape --batch"}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	in, out := startPiped(t, cmd)
 	lines := bufio.NewReader(out)
 	for range 2000 { // for longer than an interruption takes
 		io.WriteString(in, "\"a b\"\n")
@@ -154,21 +144,23 @@ func interruptWaiting(t *testing.T, store string, sig os.Signal, line string) re
 func interrupt(t *testing.T, store string, sig os.Signal, line string, ready func(in io.Writer, out io.Reader)) result {
 	t.Helper()
 	cmd, errs := newProcess(t, store, strings.Fields(line)...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
+	ready(startPiped(t, cmd))
+	cmd.Process.Signal(sig)
+	return result{exitCode(cmd.Wait()), "", errs.String()}
+}
+
+// startPiped starts a process and returns its standard input and output.
+func startPiped(t *testing.T, cmd *exec.Cmd) (in io.WriteCloser, out io.Reader) {
+	t.Helper()
+	in, inErr := cmd.StdinPipe()
+	out, outErr := cmd.StdoutPipe()
+	if err := errors.Join(inErr, outErr); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ready(in, out)
-	cmd.Process.Signal(sig)
-	err = cmd.Wait()
-	return result{exitCode(err), "", errs.String()}
+	return in, out
 }
 
 func TestTimeout(t *testing.T) {

@@ -64,7 +64,8 @@ type Options struct {
 	Notes string
 	// PartitionedFeed says that a feed has history.FeedParts parts instead of one.
 	PartitionedFeed bool
-	// FeedEntries is the maximum number of entries in a feed. 0 means that of history.FeedLimits.
+	// FeedEntries is the maximum number of entries in a feed. If it is 0, history.FeedLimits
+	// has the limit.
 	FeedEntries int64
 	// NewRev returns a random text that identifies a call. nil means store.NewRev.
 	NewRev func() string
