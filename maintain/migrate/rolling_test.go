@@ -41,16 +41,21 @@ type program struct {
 }
 
 const (
-	writersPerVersion = 8     // writers for each schema
-	controlEntries    = 2_000 // entries that nobody changes
-	minRounds         = 5     // rounds of each writer
+	writersPerVersion = 6                      // writers for each schema
+	controlEntries    = 700                    // entries that nobody changes
+	minRounds         = 5                      // rounds of each writer
+	pause             = 100 * time.Millisecond // between the rounds of a writer
 	timeout           = 2 * time.Minute
 )
 
 // schemaVersion returns version 1 or 2 of the schema. Version 2 adds a field that is indexed and
-// ordered, and a second role of an existing field.
+// ordered, and a second role of an existing field. Hashes are cheap, so that the programs spend
+// their time in the store.
 func schemaVersion(version int) schema.Schema {
 	t := schema.User().Types["user"]
+	policy := schema.DefaultPassword()
+	policy.Cost = 4
+	t.Password = &policy
 	if version == 2 {
 		t.Fields["city"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}
 		t.Fields["name"] = schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered, Kind: "nickname"}
@@ -83,6 +88,7 @@ func TestProgram(t *testing.T) {
 	for round := 0; err == nil && !p.Applies && !stopping.Load(); round++ {
 		if err = p.round(t.Context(), testdb.Must(db.Type("user")), round); err == nil {
 			report("round %d", round)
+			time.Sleep(pause)
 		}
 	}
 	if err != nil && !stopping.Load() {
@@ -90,10 +96,16 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// open opens the store. With schema 2 it retries until the entries are converted.
+// open opens the store. With schema 2 it retries until the entries are converted. A process that is
+// suspended in the middle of a call is not to time out when it is resumed.
 func (p program) open(ctx context.Context, stopping *atomic.Bool) (*userdb.DB, error) {
+	separator := "?"
+	if strings.Contains(p.URL, "?") {
+		separator = "&"
+	}
+	url := fmt.Sprintf("%s%sdial_timeout=%v&read_timeout=%[3]v&write_timeout=%[3]v", p.URL, separator, 2*timeout)
 	for {
-		db, err := userdb.Open(ctx, p.URL, userdb.Options{Schema: schemaVersion(p.Version)})
+		db, err := userdb.Open(ctx, url, userdb.Options{Schema: schemaVersion(p.Version)})
 		if p.Version == 1 || stopping.Load() || !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), "userdb schema apply") {
 			return db, err
 		}
