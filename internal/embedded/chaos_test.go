@@ -103,18 +103,20 @@ func TestChaos(t *testing.T) {
 	if err := os.WriteFile(c.path, encoded(t, old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithTimeout(t.Context(), length)
+	ctx, stop := context.WithTimeout(t.Context(), length+time.Minute)
 	defer stop()
 	var clients sync.WaitGroup
 	clients.Go(func() { c.copyFiles(ctx) })
 	for i := range c.counters {
 		clients.Go(func() { c.client(ctx, i) })
 	}
+	some := func() bool { return c.changes.Load() > 0 && c.reads.Load() > 0 && c.backups.Load() > 0 }
 	kills := 0
-	for ctx.Err() == nil {
+	// On a busy machine a process needs longer to start.
+	for begin := time.Now(); ctx.Err() == nil && (time.Since(begin) < length || !some()); kills++ {
 		serveForAWhile(ctx, t, c.path, "good", "full", "slow")
-		kills++
 	}
+	stop()
 	clients.Wait()
 	s := open(t, c.path)
 	for i := range c.counters {
@@ -129,7 +131,7 @@ func TestChaos(t *testing.T) {
 	}
 	t.Logf("%d kills, %d changes, %d refused, %d reads, %d copies", kills, c.changes.Load(), c.refused.Load(), c.reads.Load(), c.backups.Load())
 	// The disk was hardly full if the machine was so busy that few processes ran.
-	if c.changes.Load() == 0 || c.refused.Load() == 0 && kills > 4 || c.reads.Load() == 0 || c.backups.Load() == 0 {
+	if !some() || c.refused.Load() == 0 && kills > 4 {
 		t.Error("want some of each")
 	}
 }
