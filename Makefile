@@ -24,7 +24,7 @@ help:
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
 	@echo 'make vulnerabilities  fails if the code calls something with a known vulnerability; asks vuln.go.dev'
 	@echo 'make bench   every measurement beside the bare client, into bench/results.md and .json, and charts into docs/img; bench-quick in two minutes'
-	@echo 'make bench-peers  the service on Redis and on the file beside PocketBase, into bench/peers/results.md and .json; some 45 minutes'
+	@echo 'make bench-peers  the service beside PocketBase and Better Auth, into files in bench/peers; about an hour; needs npm'
 	@echo 'make browser the examples and the console, driven by Chromium and checked by axe-core, if there are Chromium, Node and npm'
 	@echo 'make clients the service, used by a generated client in TypeScript and by the example in Node, and an OpenID provider in Node, if there are Node and npm'
 	@echo 'make deploy  what is in deploy/: the image, nginx before two processes, the systemd unit, the compose file, an archive of make dist'
@@ -112,10 +112,12 @@ image:
 bench: redis
 	cd bench && go run . -out results -charts ../docs/img -baseline baseline.json
 
-# Compares the service with PocketBase, each in a process of its own. Only this module depends on
-# PocketBase.
+# Compares the service with PocketBase and with Better Auth, each in a process of its own. Only this
+# module depends on them.
 bench-peers: redis
 	cd bench/peers && go run . -out results
+	.ci/install npm && cd bench/peers/better-auth && npm ci --no-audit --no-fund
+	cd bench/peers && go run . -peer better-auth -accounts 10000,100000 -only ^redis/ -out results-better-auth
 
 bench-quick:
 	@cd bench && go run . -quick

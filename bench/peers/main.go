@@ -1,7 +1,7 @@
-// Command peers measures userdb serve against PocketBase over HTTP. See README.md.
+// Command peers measures userdb serve against another product over HTTP. See README.md.
 //
-//	go run . [-accounts 1000,10000,100000] [-callers 1,16,128] [-only REGEXP] [-seconds 5]
-//		[-out BASE]
+//	go run . [-peer pocketbase] [-accounts 1000,10000,100000] [-callers 1,16,128] [-only REGEXP]
+//		[-seconds 5] [-out BASE]
 package main
 
 import (
@@ -28,11 +28,16 @@ func init() { runtime.LockOSThread() }
 // stores lists the stores on which userdb is measured.
 var stores = []string{"redis", "redis-always", "file"}
 
+// peers holds the names of the products that userdb is measured against, by the names that -peer
+// takes.
+var peers = map[string]string{"pocketbase": "PocketBase", "better-auth": "Better Auth"}
+
 // A plan describes what a run measures.
 type plan struct {
 	accounts, callers []int
 	only              *regexp.Regexp
 	settings
+	peer    string // a key of peers
 	userdb  string // path of the program, "" for one that is built
 	peerLog bool
 	total   time.Duration // of the run
@@ -42,6 +47,9 @@ type plan struct {
 // rows returns the rows of one store with the given number of accounts.
 func (p plan) rows(store string, accounts int) (rows []row) {
 	for _, j := range jobs {
+		if _, can := j.theirs[p.peer]; !can {
+			continue
+		}
 		for _, callers := range p.callers {
 			name := fmt.Sprintf("%s/%s/%d/%d", store, j.name, accounts, callers)
 			if p.only.MatchString(name) {
@@ -55,7 +63,7 @@ func (p plan) rows(store string, accounts int) (rows []row) {
 func main() {
 	log.SetFlags(0)
 	log.SetPrefix("peers: ")
-	p := plan{accounts: []int{1000, 10_000, 100_000}, callers: []int{1, 16, 128}, only: regexp.MustCompile("")}
+	p := plan{peer: "pocketbase", accounts: []int{1000, 10_000, 100_000}, callers: []int{1, 16, 128}, only: regexp.MustCompile("")}
 	flag.Func("accounts", "comma-separated numbers of accounts (default 1000,10000,100000)", func(text string) (err error) {
 		p.accounts, err = numbers(text, 1, 10_000_000)
 		return err
@@ -67,6 +75,12 @@ func main() {
 	flag.Func("only", "measure the rows whose name (STORE/JOB/ACCOUNTS/CALLERS) matches `REGEXP`", func(text string) (err error) {
 		p.only, err = regexp.Compile(text)
 		return err
+	})
+	flag.Func("peer", "measure against `PRODUCT`, pocketbase or better-auth (default pocketbase)", func(text string) error {
+		if p.peer = text; peers[text] == "" {
+			return errors.New("want pocketbase or better-auth")
+		}
+		return nil
 	})
 	flag.Float64Var(&p.seconds, "seconds", 5, "how long each side of a row is measured")
 	flag.DurationVar(&p.limit, "limit", 0, "how long a row may take (default 18 times -seconds)")
@@ -121,13 +135,13 @@ func (p plan) run(ctx context.Context, out string) error {
 	}
 	defer os.RemoveAll(dir)
 	before := load() // building adds to it
-	log.Print("building userdb and PocketBase")
-	t, err := build(ctx, dir, p.userdb)
+	log.Print("building userdb and ", peers[p.peer])
+	t, err := build(ctx, dir, p.userdb, p.peer)
 	if err != nil {
 		return err
 	}
 	t.peerLog = p.peerLog
-	r := report{PeerLog: p.peerLog, Machine: machine(), Versions: t.versions(), When: begin, Seconds: p.seconds, Bcrypt: checkTime()}
+	r := report{Peer: p.peer, PeerLog: p.peerLog, Machine: machine(), Versions: t.versions(), When: begin, Seconds: p.seconds, Bcrypt: checkTime()}
 	fmt.Printf("%s\n%s\n", r.Machine, r.Versions)
 	printHead(os.Stdout)
 	for _, n := range p.accounts {
@@ -146,8 +160,8 @@ func (p plan) run(ctx context.Context, out string) error {
 	return err
 }
 
-// measure measures the rows with n accounts. PocketBase runs all the time; our services run one at
-// a time.
+// measure measures the rows with n accounts. The peer runs all the time; our services run one at a
+// time.
 func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 	if !slices.ContainsFunc(stores, func(store string) bool { return len(p.rows(store, n)) > 0 }) {
 		return nil
@@ -156,10 +170,10 @@ func (p plan) measure(ctx context.Context, t tools, n int, r *report) error {
 	if err := writeAccounts(accounts, n); err != nil {
 		return err
 	}
-	peer, err := t.startPeer(ctx, accounts)
+	peer, err := t.startPeer(ctx, p.peer, accounts)
 	defer peer.stop()
 	if err != nil {
-		return fmt.Errorf("starting PocketBase: %w", err)
+		return fmt.Errorf("starting %s: %w", peers[p.peer], err)
 	}
 	r.Loadings = append(r.Loadings, peer.loaded(n))
 	for _, store := range stores {

@@ -156,7 +156,7 @@ func compare(ctx context.Context, o settings, ours, peer *service, j job, accoun
 	defer peer.emptyLogs()
 	var sides [2]*side
 	for i, s := range []*service{ours, peer} {
-		if sides[i], err = newSide(s, []operation{j.ours, j.peers}[i], accounts, callers, begin.Add(o.limit)); err != nil {
+		if sides[i], err = newSide(s, []operation{j.ours, j.theirs[peer.name]}[i], accounts, callers, begin.Add(o.limit)); err != nil {
 			return f, err
 		}
 		defer sides[i].close()

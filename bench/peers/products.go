@@ -7,7 +7,7 @@ type call struct {
 	session session
 	fresh   int // the number of an account that does not exist yet
 	caller  int
-	key     string // the API key of userdb, or the token of a superuser of PocketBase
+	key     string // userdb's API key, or what lets a backend in at a peer: see startPocketBase and startBetterAuth
 }
 
 // A session holds what a visitor got by signing in.
@@ -18,9 +18,10 @@ type session struct {
 
 // A job describes what callers do in a row, with each product.
 type job struct {
-	name        string
-	what        string // for readers
-	ours, peers operation
+	name   string
+	what   string // for readers
+	ours   operation
+	theirs map[string]operation // by the name of the peer; a peer that cannot do the job is missing
 }
 
 // An operation describes what one caller does with a product.
@@ -37,62 +38,88 @@ type ask func(r *request, e *expectation, c call)
 var jobs = []job{
 	{
 		name: "get", what: "one account by its id, by a backend",
-		ours:  operation{"`GET /v1/types/user/entries/UID`, API key", userdb.get("types/user/entries/")},
-		peers: operation{"`GET /api/collections/users/records/ID`, superuser token", pocketbase.get("records/")},
+		ours: operation{"`GET /v1/types/user/entries/UID`, API key", userdb.get("types/user/entries/")},
+		theirs: map[string]operation{
+			"pocketbase":  {"`GET /api/collections/users/records/ID`, superuser token", pocketbase.get("records/")},
+			"better-auth": {"`GET /api/auth/admin/get-user?id=ID`, administrator's cookie", betterAuth.get("admin/get-user?id=")},
+		},
 	},
 	{
 		name: "find", what: "one account by its address, by a backend",
-		ours:  operation{"`POST /v1/types/user/lookup` with `value` and `field`, API key", ourFind},
-		peers: operation{"`GET …/records?perPage=1&skipTotal=1&filter=email=\"…\"`, superuser token", peerFind},
+		ours: operation{"`POST /v1/types/user/lookup` with `value` and `field`, API key", ourFind},
+		theirs: map[string]operation{
+			"pocketbase":  {"`GET …/records?perPage=1&skipTotal=1&filter=email=\"…\"`, superuser token", peerFind},
+			"better-auth": {"`GET /api/auth/admin/list-users?limit=1` with `filterField=email`, administrator's cookie; it also counts", betterFind},
+		},
 	},
 	{
 		name: "list", what: "a page of 50 accounts of one city, by a backend",
-		ours:  operation{"`GET …/entries?where=city:…&limit=50`, API key", userdb.list("types/user/entries?limit=", "&where=city:", "")},
-		peers: operation{"`GET …/records?perPage=50&skipTotal=1&filter=city=\"…\"`, superuser token", pocketbase.list("records?perPage=", `&skipTotal=1&filter=city%3D%22`, "%22")},
+		ours: operation{"`GET …/entries?where=city:…&limit=50`, API key", userdb.list("types/user/entries?limit=", "&where=city:", "")},
+		theirs: map[string]operation{
+			"pocketbase":  {"`GET …/records?perPage=50&skipTotal=1&filter=city=\"…\"`, superuser token", pocketbase.list("records?perPage=", `&skipTotal=1&filter=city%3D%22`, "%22")},
+			"better-auth": {"`GET /api/auth/admin/list-users?limit=50` with `filterField=city`, administrator's cookie; it also counts", betterAuth.list("admin/list-users?limit=", "&filterField=city&filterOperator=eq&filterValue=", "")},
+		},
 	},
 	{
 		name: "session", what: "the session and the account that a visitor's secret belongs to",
-		ours:  operation{"`POST /v1/session`, API key", ourSession},
-		peers: operation{"`POST …/auth-refresh` with the visitor's token, which also signs a new one", peerSession},
+		ours: operation{"`POST /v1/session`, API key", ourSession},
+		theirs: map[string]operation{
+			"pocketbase":  {"`POST …/auth-refresh` with the visitor's token, which also signs a new one", peerSession},
+			"better-auth": {"`GET /api/auth/get-session` with the visitor's cookie", betterSession},
+		},
 	},
 	{
 		name: "forward", what: "whether a visitor's secret is valid and whose it is, for a proxy",
-		ours:  operation{"`GET /v1/session/check` with the visitor's cookie, API key", ourForward},
-		peers: operation{"`GET …/records/ID?fields=id` with the visitor's token, by the rule `id = @request.auth.id`", peerForward},
+		ours: operation{"`GET /v1/session/check` with the visitor's cookie, API key", ourForward},
+		theirs: map[string]operation{
+			"pocketbase": {"`GET …/records/ID?fields=id` with the visitor's token, by the rule `id = @request.auth.id`", peerForward},
+		},
 	},
 	{
 		name: "sign-in", what: "a check of address and password, and the start of a session",
-		ours:  operation{"`POST /v1/types/user/login` with `session` and `origin`, API key", ourSignIn},
-		peers: operation{"`POST …/auth-with-password`", peerSignIn},
+		ours: operation{"`POST /v1/types/user/login` with `session` and `origin`, API key", ourSignIn},
+		theirs: map[string]operation{
+			"pocketbase":  {"`POST …/auth-with-password`", peerSignIn},
+			"better-auth": {"`POST /api/auth/sign-in/email`", betterSignIn},
+		},
 	},
 	{
 		name: "update", what: "one field of an account, by a backend",
-		ours:  operation{"`PATCH /v1/types/user/entries/UID` with one facet, API key", ourUpdate},
-		peers: operation{"`PATCH …/records/ID` with one field, superuser token", peerUpdate},
+		ours: operation{"`PATCH /v1/types/user/entries/UID` with one facet, API key", ourUpdate},
+		theirs: map[string]operation{
+			"pocketbase":  {"`PATCH …/records/ID` with one field, superuser token", peerUpdate},
+			"better-auth": {"`POST /api/auth/admin/update-user` with one field, administrator's cookie", betterUpdate},
+		},
 	},
 	{
 		name: "create", what: "an account with a password, by a backend",
-		ours:  operation{"`POST /v1/types/user/entries`, API key", ourCreate},
-		peers: operation{"`POST …/records`, superuser token", peerCreate},
+		ours: operation{"`POST /v1/types/user/entries`, API key", ourCreate},
+		theirs: map[string]operation{
+			"pocketbase":  {"`POST …/records`, superuser token", peerCreate},
+			"better-auth": {"`POST /api/auth/admin/create-user`, administrator's cookie", betterCreate},
+		},
 	},
 }
 
 // A product holds what all requests to a product, and all answers from it, have in common.
 type product struct {
-	path string // the beginning of every path
-	auth string // the header before the key
-	id   string // the name of an account's id
+	path   string // the beginning of every path
+	auth   string // the header before the key
+	id     string // the name of an account's id
+	header string // further lines of each request
 }
 
 var (
 	userdb     = product{path: "/v1/", auth: "Authorization: Bearer ", id: "uid"}
 	pocketbase = product{path: "/api/collections/users/", auth: "Authorization: ", id: "id"}
+	betterAuth = product{path: "/api/auth/", auth: "Cookie: ", id: "id", header: "Origin: http://127.0.0.1\r\n"}
 )
 
 // begin begins a request, with a key unless that is "", and the expectation of its answer.
 func (p product) begin(r *request, e *expectation, method, path, key string, status int) {
 	r.begin(method)
 	r.path = append(append(r.path, p.path...), path...)
+	r.header = append(r.header, p.header...)
 	if key != "" {
 		r.header = append(append(append(r.header, p.auth...), key...), lineEnd...)
 	}
@@ -202,6 +229,40 @@ func peerCreate(r *request, e *expectation, c call) {
 	pocketbase.begin(r, e, "POST", "records", c.key, 200)
 	r.body = append(newFields(append(r.body, '{'), c.fresh), `,"password":"`+password+`","passwordConfirm":"`+password+`"}`...)
 	e.newAccount(pocketbase.id, c.fresh)
+}
+
+func betterFind(r *request, e *expectation, c call) {
+	betterAuth.begin(r, e, "GET", "admin/list-users?limit=1&filterField=email&filterOperator=eq&filterValue=", c.key, 200)
+	r.path = appendAddress(r.path, c.account)
+	e.account(betterAuth.id, c.account)
+}
+
+func betterSession(r *request, e *expectation, c call) {
+	betterAuth.begin(r, e, "GET", "get-session", c.session.secret, 200)
+	e.once(`"session":{`)
+	e.account(betterAuth.id, c.session.account)
+}
+
+func betterSignIn(r *request, e *expectation, c call) {
+	betterAuth.begin(r, e, "POST", "sign-in/email", "", 200)
+	r.body = append(appendAddress(append(r.body, `{"email":"`...), c.account), `","password":"`+password+`"}`...)
+	e.once(`"token":"`)
+	e.account(betterAuth.id, c.account)
+}
+
+func betterUpdate(r *request, e *expectation, c call) {
+	betterAuth.begin(r, e, "POST", "admin/update-user", c.key, 200)
+	r.body = appendUID(append(r.body, `{"userId":"`...), c.account)
+	r.body = append(appendNote(append(r.body, `","data":{"note":"`...), c.fresh), `"}}`...)
+	e.account(betterAuth.id, c.account)
+	e.field("note", appendNote, c.fresh)
+}
+
+func betterCreate(r *request, e *expectation, c call) {
+	betterAuth.begin(r, e, "POST", "admin/create-user", c.key, 200)
+	r.body = append(appendNewAddress(append(r.body, `{"email":"`...), c.fresh), `","name":"`...)
+	r.body = append(appendNewName(r.body, c.fresh), `","data":{"city":"new"},"password":"`+password+`"}`...)
+	e.newAccount(betterAuth.id, c.fresh)
 }
 
 // newFields appends the facets of a new account, without the braces.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,8 +18,9 @@ import (
 var testCall = call{n: 1000, account: 7, session: session{"secret7", 7}, fresh: 3, caller: 300, key: "k"}
 
 const (
-	ourAccount   = `{"uid":"u00000000000007","type":"user","rev":"5jSd","disabled":false,"verified":[],"facets":{"city":"city7","email":"user7@example.com","name":"user number 7"}}`
-	theirAccount = `{"city":"city7","collectionId":"_pb_users_auth_","collectionName":"users","email":"user7@example.com","emailVisibility":false,"id":"u00000000000007","name":"user number 7","verified":false}`
+	ourAccount    = `{"uid":"u00000000000007","type":"user","rev":"5jSd","disabled":false,"verified":[],"facets":{"city":"city7","email":"user7@example.com","name":"user number 7"}}`
+	theirAccount  = `{"city":"city7","collectionId":"_pb_users_auth_","collectionName":"users","email":"user7@example.com","emailVisibility":false,"id":"u00000000000007","name":"user number 7","verified":false}`
+	betterAccount = `{"name":"user number 7","email":"user7@example.com","emailVerified":false,"image":null,"city":"city7","note":null,"id":"u00000000000007"}`
 )
 
 // pageOf returns a page with the ten accounts of the city of account 7: there are 1000 accounts in
@@ -31,27 +33,36 @@ func pageOf(before, account, after string) string {
 	return before + strings.Join(all, ",") + after
 }
 
-// rightAnswers holds each product's answers to testCall.
-var rightAnswers = map[string][2]answer{
-	"get":  {{200, nil, []byte(ourAccount)}, {200, nil, []byte(theirAccount)}},
-	"find": {{200, nil, []byte(ourAccount)}, {200, nil, []byte(`{"items":[` + theirAccount + `],"page":1}`)}},
-	"list": {{200, nil, []byte(pageOf(`{"entries":[`, ourAccount, `],"next":null}`))}, {200, nil, []byte(pageOf(`{"items":[`, theirAccount, `],"page":1}`))}},
-	"session": {
-		{200, nil, []byte(`{"active":true,"entry":` + ourAccount + `,"session":{"id":"1U01"}}`)},
-		{200, nil, []byte(`{"record":` + theirAccount + `,"token":"eyJh"}`)},
+// rightAnswers holds each product's answers to testCall, by job.
+var rightAnswers = map[string]map[string]answer{
+	"userdb": {
+		"get":     {200, nil, []byte(ourAccount)},
+		"find":    {200, nil, []byte(ourAccount)},
+		"list":    {200, nil, []byte(pageOf(`{"entries":[`, ourAccount, `],"next":null}`))},
+		"session": {200, nil, []byte(`{"active":true,"entry":` + ourAccount + `,"session":{"id":"1U01"}}`)},
+		"forward": {204, []byte("HTTP/1.1 204 No Content\r\nUserdb-Uid: u00000000000007\r\n"), nil},
+		"sign-in": {200, nil, []byte(`{"entry":` + ourAccount + `,"session":{"secret":"s","id":"1U01"}}`)},
+		"update":  {200, nil, []byte(strings.Replace(ourAccount, `"name"`, `"note":"note 3","name"`, 1))},
+		"create":  {201, nil, []byte(`{"uid":"0395","type":"user","facets":{"city":"new","email":"new3@example.com","name":"new user 3"}}`)},
 	},
-	"forward": {{204, []byte("HTTP/1.1 204 No Content\r\nUserdb-Uid: u00000000000007\r\n"), nil}, {200, nil, []byte(`{"id":"u00000000000007"}`)}},
-	"sign-in": {
-		{200, nil, []byte(`{"entry":` + ourAccount + `,"session":{"secret":"s","id":"1U01"}}`)},
-		{200, nil, []byte(`{"record":` + theirAccount + `,"token":"eyJh"}`)},
+	"pocketbase": {
+		"get":     {200, nil, []byte(theirAccount)},
+		"find":    {200, nil, []byte(`{"items":[` + theirAccount + `],"page":1}`)},
+		"list":    {200, nil, []byte(pageOf(`{"items":[`, theirAccount, `],"page":1}`))},
+		"session": {200, nil, []byte(`{"record":` + theirAccount + `,"token":"eyJh"}`)},
+		"forward": {200, nil, []byte(`{"id":"u00000000000007"}`)},
+		"sign-in": {200, nil, []byte(`{"record":` + theirAccount + `,"token":"eyJh"}`)},
+		"update":  {200, nil, []byte(strings.Replace(theirAccount, `"name"`, `"note":"note 3","name"`, 1))},
+		"create":  {200, nil, []byte(`{"city":"new","collectionId":"_pb","email":"new3@example.com","emailVisibility":false,"id":"zbwa","name":"new user 3"}`)},
 	},
-	"update": {
-		{200, nil, []byte(strings.Replace(ourAccount, `"name"`, `"note":"note 3","name"`, 1))},
-		{200, nil, []byte(strings.Replace(theirAccount, `"name"`, `"note":"note 3","name"`, 1))},
-	},
-	"create": {
-		{201, nil, []byte(`{"uid":"0395","type":"user","facets":{"city":"new","email":"new3@example.com","name":"new user 3"}}`)},
-		{200, nil, []byte(`{"city":"new","collectionId":"_pb","email":"new3@example.com","emailVisibility":false,"id":"zbwa","name":"new user 3"}`)},
+	"better-auth": {
+		"get":     {200, nil, []byte(betterAccount)},
+		"find":    {200, nil, []byte(`{"users":[` + betterAccount + `],"total":1,"limit":1}`)},
+		"list":    {200, nil, []byte(pageOf(`{"users":[`, betterAccount, `],"total":10,"limit":50}`))},
+		"session": {200, nil, []byte(`{"session":{"token":"bfng","userId":"u00000000000007","id":"S7PE"},"user":` + betterAccount + `}`)},
+		"sign-in": {200, nil, []byte(`{"redirect":false,"token":"cuuZ","user":` + betterAccount + `}`)},
+		"update":  {200, nil, []byte(strings.Replace(betterAccount, `"note":null`, `"note":"note 3"`, 1))},
+		"create":  {200, nil, []byte(`{"user":{"name":"new user 3","email":"new3@example.com","role":"user","city":"new","note":null,"id":"CoJo"}}`)},
 	},
 }
 
@@ -86,13 +97,15 @@ func replace(a answer, pairs ...string) answer {
 // TestCheck checks that no job counts an answer other than the one it asked for.
 func TestCheck(t *testing.T) {
 	for _, j := range jobs {
-		for i, v := range []operation{j.ours, j.peers} {
+		operations := maps.Clone(j.theirs)
+		operations["userdb"] = j.ours
+		for product, v := range operations {
 			var r request
 			var e expectation
 			v.ask(&r, &e, testCall)
-			right := rightAnswers[j.name][i]
+			right := rightAnswers[product][j.name]
 			if err := e.check(right); err != nil {
-				t.Errorf("%s, side %d: the right answer is refused: %v", j.name, i, err)
+				t.Errorf("%s, %s: the right answer is refused: %v", product, j.name, err)
 			}
 			for _, w := range wrongAnswers {
 				if w.one && j.name == "list" {
@@ -101,7 +114,7 @@ func TestCheck(t *testing.T) {
 				a := right
 				a.head, a.body = append([]byte(nil), a.head...), append([]byte(nil), a.body...)
 				if err := e.check(w.change(a)); err == nil {
-					t.Errorf("%s, side %d: %s counts as an operation", j.name, i, w.name)
+					t.Errorf("%s, %s: %s counts as an operation", product, j.name, w.name)
 				}
 			}
 		}
@@ -168,9 +181,9 @@ func TestCompareIsSlow(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-over }))
 	defer server.Close()
 	defer close(over)
-	s := &service{name: "test", addr: strings.TrimPrefix(server.URL, "http://"), pids: []int{os.Getpid()}, sessions: make([]session, sessions)}
+	s := &service{name: "pocketbase", addr: strings.TrimPrefix(server.URL, "http://"), pids: []int{os.Getpid()}, sessions: make([]session, sessions)}
 	_, err := compare(context.Background(), settings{seconds: 0.1, limit: 100 * time.Millisecond}, s, s, jobs[0], 10, 2)
-	const want = "slower than the limit for a row, which is 100ms: test did 0 operations in 0.0 s, test did 0 operations in 0.0 s"
+	const want = "slower than the limit for a row, which is 100ms: pocketbase did 0 operations in 0.0 s, pocketbase did 0 operations in 0.0 s"
 	if !errors.Is(err, errSlow) || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

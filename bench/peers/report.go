@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
@@ -9,11 +10,12 @@ import (
 	"os/exec"
 	"path"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
 
-// A row holds the figures of one service beside PocketBase.
+// A row holds the figures of one service beside a peer.
 type row struct {
 	Name     string   `json:"row"` // SERVICE/JOB/ACCOUNTS/CALLERS
 	Service  string   `json:"service"`
@@ -42,6 +44,7 @@ func (s *service) loaded(accounts int) loading {
 
 // A report holds everything that a run measured.
 type report struct {
+	Peer     string    `json:"peer"`
 	Machine  string    `json:"machine"`
 	Versions string    `json:"versions"`
 	When     time.Time `json:"when"`
@@ -110,24 +113,32 @@ func (r row) print(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-const explanation = `"Ours" is ` + "`userdb serve`" + `, and "peer" is PocketBase. The ratio is ours to the peer's, of
-operations a second: the median over pairs of turns, with the 95 % interval of that median. If a
+// explanation is the text above the tables. It has a verb for the name of the peer.
+const explanation = `"Ours" is ` + "`userdb serve`" + `, and "peer" is %s. The ratio is ours to the peer's, of
+operations a second: the median over pairs of turns, with the 95 %% interval of that median. If a
 column has two figures, the first is ours. "server µs/op" is the processor time that all processes
 of a side, including Redis, use for one operation; "MiB" is their memory; "generator" is the load
 generator's share of the machine's processors. README.md explains how this is measured, and which
 figures cannot be compared.
 `
 
+// logs says, for each peer, what logs were kept.
+func (r report) logs() string {
+	switch {
+	case r.Peer == "better-auth":
+		return "Better Auth keeps no log of requests; userdb wrote a line for each."
+	case r.PeerLog:
+		return "PocketBase kept its log of requests in SQLite, as it does by default."
+	}
+	return "PocketBase kept no log of requests, which is not its default; userdb wrote a line for each."
+}
+
 // markdown writes the report for people.
 func (r report) markdown(w io.Writer) {
-	fmt.Fprintf(w, "# userdb and PocketBase\n\nWritten by `make bench-peers` on %s, in %s.\n%s; load %s.\n%s.\n\n%s",
-		r.When.UTC().Format("2006-01-02 15:04 UTC"), r.Took, r.Machine, r.Load, r.Versions, explanation)
-	fmt.Fprintf(w, "\nOf each sign-in, %s ms of processor are bcrypt.\n", number(r.Bcrypt))
-	if r.PeerLog {
-		fmt.Fprint(w, "\nPocketBase kept its log of requests in SQLite, as it does by default.\n")
-	} else {
-		fmt.Fprint(w, "\nPocketBase kept no log of requests, which is not its default; userdb wrote a line for each.\n")
-	}
+	peer := peers[r.Peer]
+	fmt.Fprintf(w, "# userdb and %s\n\nWritten by `make bench-peers` on %s, in %s.\n%s; load %s.\n%s.\n\n"+explanation,
+		peer, r.When.UTC().Format("2006-01-02 15:04 UTC"), r.Took, r.Machine, r.Load, r.Versions, peer)
+	fmt.Fprintf(w, "\nOf each sign-in, %s ms of processor are bcrypt.\n\n%s\n", number(r.Bcrypt), r.logs())
 	for i, x := range r.Rows {
 		if i == 0 || x.Service != r.Rows[i-1].Service || x.Accounts != r.Rows[i-1].Accounts {
 			fmt.Fprintf(w, "\n## On %s, %d accounts\n\n| job | callers |", title(x.Service), x.Accounts)
@@ -147,9 +158,11 @@ func (r report) markdown(w io.Writer) {
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprint(w, "\n## Requests\n\n| job | what | ours | PocketBase |\n|---|---|---|---|\n")
+	fmt.Fprintf(w, "\n## Requests\n\n| job | what | ours | %s |\n|---|---|---|---|\n", peer)
 	for _, j := range jobs {
-		fmt.Fprintf(w, "| %s | %s | %s | %s |\n", j.name, j.what, j.ours.how, j.peers.how)
+		if v, can := j.theirs[r.Peer]; can {
+			fmt.Fprintf(w, "| %s | %s | %s | %s |\n", j.name, j.what, j.ours.how, v.how)
+		}
 	}
 	fmt.Fprint(w, "\n## Loading\n\n| accounts | into | seconds | MiB on disk | seconds to start |\n|--:|---|---|--:|--:|\n")
 	for _, l := range r.Loadings {
@@ -211,7 +224,10 @@ func (t tools) versions() string {
 	if out, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil {
 		all = append(all, "userdb "+strings.TrimSpace(string(out)))
 	}
-	if info, err := buildinfo.ReadFile(t.peer); err == nil {
+	if v, err := t.run(context.Background(), os.Environ(), slices.Concat(t.peer, []string{"version"})...); err == nil {
+		all = append(all, v) // Better Auth
+	}
+	if info, err := buildinfo.ReadFile(t.peer[0]); err == nil { // PocketBase
 		for _, d := range info.Deps {
 			if d.Path == "github.com/pocketbase/pocketbase" || d.Path == "modernc.org/sqlite" {
 				all = append(all, path.Base(d.Path)+" "+d.Version)

@@ -72,7 +72,7 @@ func TestNumber(t *testing.T) {
 func someReport() report {
 	f := summarize(rounds(30, 30), rounds(10, 10))
 	return report{
-		Machine: "a machine", Versions: "versions", Took: "1s",
+		Peer: "pocketbase", Machine: "a machine", Versions: "versions", Took: "1s",
 		Loadings: []loading{{Service: "pocketbase", Accounts: 10, Seconds: 1}, {Service: "file", Accounts: 10, Words: "not loaded: full"}},
 		Rows: []row{
 			{Name: "redis/get/10/1", Service: "redis", Job: "get", Accounts: 10, Callers: 1, Figures: &f},
@@ -118,18 +118,24 @@ func TestWrite(t *testing.T) {
 }
 
 func TestRows(t *testing.T) {
-	p := plan{callers: []int{1, 16}, only: regexp.MustCompile(`^redis/(get|list)/`)}
-	var names []string
-	for _, store := range stores {
-		for _, x := range p.rows(store, 10) {
-			names = append(names, x.Name)
-			if x.job.name != x.Job {
-				t.Errorf("row %s has the job %s", x.Name, x.job.name)
+	p := plan{callers: []int{1, 16}, only: regexp.MustCompile(`^redis/(get|forward)/`)}
+	for peer, want := range map[string]string{
+		"pocketbase":  "redis/get/10/1 redis/get/10/16 redis/forward/10/1 redis/forward/10/16",
+		"better-auth": "redis/get/10/1 redis/get/10/16", // it cannot do the other
+	} {
+		p.peer = peer
+		var names []string
+		for _, store := range stores {
+			for _, x := range p.rows(store, 10) {
+				names = append(names, x.Name)
+				if x.job.name != x.Job {
+					t.Errorf("row %s has the job %s", x.Name, x.job.name)
+				}
 			}
 		}
-	}
-	if got := strings.Join(names, " "); got != "redis/get/10/1 redis/get/10/16 redis/list/10/1 redis/list/10/16" {
-		t.Errorf("the rows are %s", got)
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: the rows are %s, want %s", peer, got, want)
+		}
 	}
 }
 

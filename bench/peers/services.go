@@ -31,7 +31,7 @@ const userSchema = `{"types": {"user": {"primary": "uid", "fold": "casefold",
 
 // A service is a running product with accounts in it.
 type service struct {
-	name      string // redis, redis-always, file or pocketbase
+	name      string // redis, redis-always, file, or that of a peer
 	addr      string
 	processes []*process
 	pids      []int
@@ -63,16 +63,26 @@ func (s *service) emptyLogs() {
 
 // tools holds the paths of the programs that are measured.
 type tools struct {
-	dir                 string // of all files of the run
-	userdb, peer, redis string // userdb is built from the checkout unless -userdb names another one
-	peerLog             bool
+	dir           string   // of all files of the run
+	userdb, redis string   // userdb is built from the checkout unless -userdb names another one
+	peer          []string // the peer's program and its first arguments
+	peerLog       bool
 }
 
 // build builds the programs from the checkout that contains this folder. It builds userdb only if
 // its path is "".
-func build(ctx context.Context, dir, userdb string) (t tools, err error) {
-	t = tools{dir: dir, userdb: userdb, peer: filepath.Join(dir, "pocketbase")}
-	all := [][]string{{"-o", t.peer, "./pocketbase"}}
+func build(ctx context.Context, dir, userdb, peer string) (t tools, err error) {
+	t = tools{dir: dir, userdb: userdb}
+	var all [][]string
+	switch peer {
+	case "pocketbase":
+		t.peer = []string{filepath.Join(dir, peer)}
+		all = append(all, []string{"-o", t.peer[0], "./" + peer})
+	case "better-auth":
+		if t.peer, err = betterAuthProgram(); err != nil {
+			return t, err
+		}
+	}
 	if userdb == "" {
 		t.userdb = filepath.Join(dir, "userdb")
 		all = append(all, []string{"-C", "../..", "-o", t.userdb, "./cmd/userdb"})
@@ -91,6 +101,19 @@ func build(ctx context.Context, dir, userdb string) (t tools, err error) {
 		}
 	}
 	return t, os.WriteFile(t.schema(), []byte(userSchema), 0o600)
+}
+
+// betterAuthProgram returns the program that runs Better Auth, with the Node that npm installed.
+func betterAuthProgram() (argv []string, err error) {
+	dir, err := filepath.Abs("better-auth")
+	if err != nil {
+		return nil, err
+	}
+	node := filepath.Join(dir, "node_modules", ".bin", "node")
+	if _, err := os.Stat(node); err != nil {
+		return nil, errors.New("Better Auth is not installed: run npm ci in the folder better-auth")
+	}
+	return []string{node, filepath.Join(dir, "main.mjs")}, nil
 }
 
 func (t tools) schema() string { return filepath.Join(t.dir, "schema.json") }
@@ -206,38 +229,74 @@ func (t tools) startUserdb(ctx context.Context, s *service, dir, store, accounts
 		userdb.begin(r, e, "POST", "types/user/entries/", s.key, 201)
 		r.path = append(appendUID(r.path, i), "/sessions"...)
 		r.body = append(r.body, "{}"...)
-	}, func(body []byte) (string, error) {
+	}, func(a answer) (string, error) {
 		var got struct{ Session struct{ Secret string } }
-		err := json.Unmarshal(body, &got)
+		err := json.Unmarshal(a.body, &got)
 		return got.Session.Secret, err
 	})
 }
 
-// startPeer starts PocketBase.
-func (t tools) startPeer(ctx context.Context, accounts string) (s *service, err error) {
-	s = &service{name: "pocketbase"}
-	dir, err := t.makeDir(s.name, accounts)
+// startPeer starts a peer.
+func (t tools) startPeer(ctx context.Context, name, accounts string) (s *service, err error) {
+	s = &service{name: name}
+	dir, err := t.makeDir(name, accounts)
 	if err != nil {
 		return s, err
 	}
-	begin := time.Now()
-	data := filepath.Join(dir, "data")
-	days := "0"
+	if name == "better-auth" {
+		return s, t.startBetterAuth(ctx, s, dir, accounts)
+	}
+	return s, t.startPocketBase(ctx, s, dir, accounts)
+}
+
+// startPocketBase starts PocketBase. Its key is a superuser's token.
+func (t tools) startPocketBase(ctx context.Context, s *service, dir, accounts string) error {
+	data, days := filepath.Join(dir, "data"), "0"
 	if t.peerLog {
 		days = "5"
 	}
-	if s.key, err = t.run(ctx, os.Environ(), t.peer, "load", data, accounts, days); err != nil {
-		return s, loadError{err}
+	if err := t.loadPeer(ctx, s, data, accounts, days); err != nil {
+		return err
 	}
-	s.loading = time.Since(begin)
-	if err := s.serve(ctx, dir, s.name, os.Environ(), t.peer, "serve", data); err != nil {
-		return s, err
+	if err := t.servePeer(ctx, s, dir, data); err != nil {
+		return err
 	}
-	return s, s.begin(ctx, func(r *request, e *expectation, i int) { peerSignIn(r, e, call{account: i}) }, func(body []byte) (string, error) {
+	return s.begin(ctx, func(r *request, e *expectation, i int) { peerSignIn(r, e, call{account: i}) }, func(a answer) (string, error) {
 		var got struct{ Token string }
-		err := json.Unmarshal(body, &got)
+		err := json.Unmarshal(a.body, &got)
 		return got.Token, err
 	})
+}
+
+// startBetterAuth starts Better Auth. Its key is the cookie of an administrator's session.
+func (t tools) startBetterAuth(ctx context.Context, s *service, dir, accounts string) error {
+	if err := t.loadPeer(ctx, s, dir, accounts); err != nil {
+		return err
+	}
+	if err := t.servePeer(ctx, s, dir, dir); err != nil {
+		return err
+	}
+	return s.begin(ctx, func(r *request, e *expectation, i int) { betterSignIn(r, e, call{account: i}) }, func(a answer) (string, error) {
+		_, cookie, _ := strings.Cut(string(a.head), "set-cookie: ")
+		cookie, _, _ = strings.Cut(cookie, ";")
+		return cookie, nil
+	})
+}
+
+// loadPeer loads the accounts into a peer whose data are in the directory data, and sets the
+// service's key.
+func (t tools) loadPeer(ctx context.Context, s *service, data, accounts string, args ...string) (err error) {
+	begin := time.Now()
+	if s.key, err = t.run(ctx, os.Environ(), slices.Concat(t.peer, []string{"load", data, accounts}, args)...); err != nil {
+		return loadError{err}
+	}
+	s.loading = time.Since(begin)
+	return nil
+}
+
+func (t tools) servePeer(ctx context.Context, s *service, dir, data string) error {
+	env := append(os.Environ(), "NODE_ENV=production")
+	return s.serve(ctx, dir, s.name, env, slices.Concat(t.peer, []string{"serve", data})...)
 }
 
 // serve starts the product, whose files are in dir and hold the accounts.
@@ -273,7 +332,7 @@ func sizeOf(dir string) (n int64, err error) {
 }
 
 // begin starts the sessions of the first accounts.
-func (s *service) begin(ctx context.Context, ask func(r *request, e *expectation, i int), secret func(body []byte) (string, error)) error {
+func (s *service) begin(ctx context.Context, ask func(r *request, e *expectation, i int), secret func(a answer) (string, error)) error {
 	c, err := dial(s.addr)
 	if err != nil {
 		return err
@@ -293,7 +352,7 @@ func (s *service) begin(ctx context.Context, ask func(r *request, e *expectation
 		}
 		var text string
 		if err == nil {
-			text, err = secret(a.body)
+			text, err = secret(a)
 		}
 		if err == nil && text == "" {
 			err = errors.New("no secret in the answer")
