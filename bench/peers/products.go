@@ -7,7 +7,7 @@ type call struct {
 	session session
 	fresh   int // the number of an account that does not exist yet
 	caller  int
-	key     string // userdb's API key, or what lets a backend in at a peer: see startPocketBase and startBetterAuth
+	key     string // userdb's API key, or what a peer gives its backend: see startPocketBase
 }
 
 // A session holds what a visitor got by signing in.
