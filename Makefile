@@ -118,6 +118,7 @@ bench-peers: redis
 	cd bench/peers && go run . -out results
 	.ci/install npm && cd bench/peers/better-auth && npm ci --no-audit --no-fund
 	cd bench/peers && go run . -peer better-auth -accounts 10000,100000 -only ^redis/ -out results-better-auth
+	cd bench/peers && go run . -chart ../../docs/img/speed-products.svg results.json results-better-auth.json
 
 bench-quick:
 	@cd bench && go run . -quick

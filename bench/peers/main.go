@@ -88,7 +88,14 @@ func main() {
 	flag.StringVar(&p.userdb, "userdb", "", "measure the program at `PATH`, such as one of an earlier version")
 	flag.BoolVar(&p.peerLog, "peer-log", false, "PocketBase keeps its log of requests, as it does by default: see README.md")
 	out := flag.String("out", "", "write the report to `BASE`.md and BASE.json")
+	chart := flag.String("chart", "", "measure nothing, but draw the reports that the arguments name (files of JSON) into `FILE`")
 	flag.Parse()
+	if *chart != "" {
+		if err := writeChart(*chart, flag.Args()); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	if p.limit == 0 {
 		p.limit = time.Duration(18 * p.seconds * float64(time.Second))
 	}

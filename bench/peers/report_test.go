@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"errors"
 	"os"
 	"path/filepath"
@@ -147,5 +148,28 @@ func TestNumbers(t *testing.T) {
 		if got, err := numbers(text, 1, 100); err == nil {
 			t.Errorf("numbers(%q) = %v, want an error", text, got)
 		}
+	}
+}
+
+// TestChart checks that a chart has a bar for each product, and only for rows of its size.
+func TestChart(t *testing.T) {
+	r := func(peer string, theirs int) report {
+		f := summarize(rounds(1200, 1200), rounds(theirs, theirs))
+		at := func(job string, callers int) row {
+			return row{Service: chartStore, Accounts: chartAccounts, Callers: callers, Job: job, Figures: &f}
+		}
+		return report{Peer: peer, Rows: []row{at("get", chartCallers), at("list", 1)}}
+	}
+	got := chart([]report{r("pocketbase", 300), r("better-auth", 20)})
+	for _, want := range []string{">read one account<", ">1,200<", ">300<", ">20<", ">PocketBase<", ">Better Auth<"} {
+		if strings.Count(got, want) != 1 {
+			t.Errorf("the chart has %d times %s, want once", strings.Count(got, want), want)
+		}
+	}
+	if strings.Contains(got, labels["list"]) {
+		t.Error("the chart shows rows with other numbers of callers")
+	}
+	if err := xml.Unmarshal([]byte(got), new(struct{})); err != nil {
+		t.Errorf("the chart is not XML: %v", err)
 	}
 }
