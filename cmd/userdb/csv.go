@@ -121,13 +121,13 @@ func (l *csvLines) header() error {
 	return l.write(l.fields)
 }
 
-// write writes a row. A text that would mean no value to an import is in quotes.
+// write writes a row. It quotes a text that an import would otherwise read as no value.
 func (l *csvLines) write(row []string) error {
 	return csvtext.Write(l.out, ',', row, func(cell string) bool { return cell == `\N` || strings.EqualFold(cell, "NULL") })
 }
 
-// areOrIs joins names, and adds the verb that follows them.
-func areOrIs(names []string) string {
+// withVerb joins names, and adds "is" or "are".
+func withVerb(names []string) string {
 	if len(names) == 1 && !strings.HasSuffix(names[0], "s") {
 		return printable(names[0]) + " is"
 	}
@@ -137,7 +137,7 @@ func areOrIs(names []string) string {
 func (l *csvLines) end() error {
 	err := l.header() // even if there is no entry
 	if len(l.records) > 0 {
-		fmt.Fprintf(l.err, "userdb: note: %s left out; 'userdb export' has everything\n", areOrIs(l.records))
+		fmt.Fprintf(l.err, "userdb: note: %s left out; 'userdb export' has everything\n", withVerb(l.records))
 	}
 	if l.left > 0 {
 		fmt.Fprintf(l.err, "userdb: warning: facets that the schema does not declare are left out, in %s; --fields and --json have them\n", plural(l.left, "entry"))

@@ -244,8 +244,8 @@ type entryEdit func(*userdb.Entry) error
 // A parseEdit returns what the words of a command do to an entry of a type.
 type parseEdit func(*userdb.Type) (entryEdit, error)
 
-// changeCommand makes c update an entry in one change. check returns an error for words that are
-// wrong whatever the store holds.
+// changeCommand makes c update an entry in one change. check returns a function that parses the
+// words for a type, or an error if they are wrong whatever the store holds.
 func changeCommand(s *session, c *cobra.Command, check func(words []string) (parseEdit, error)) *cobra.Command {
 	var rev string
 	c.RunE = s.run(func(ctx context.Context, words []string) error {

@@ -130,7 +130,7 @@ brings nothing back. Without --yes, only count the factors. It may be interrupte
 }
 
 // removeLostFactors removes the second factors that no key decrypts or, without --yes, counts them.
-// It skips entries that cannot be read, and returns the error of the first at the end.
+// It skips entries that cannot be read, and at the end returns the error about the first of them.
 func (s *session) removeLostFactors(ctx context.Context) error {
 	file := s.keyFile(s.url)
 	if file == "" {
@@ -189,9 +189,9 @@ func (s *session) removeLost(ctx context.Context, db *userdb.DB, t *userdb.Type,
 	return s.recordEvent(ctx, "removed second factors of the operator "+printable(name), userdb.EventOperatorNoFactor, name)
 }
 
-// eachTypeWithFactors calls do with each type whose entries may have second factors, and a view
-// that has the type: the type of --type, or all and, in the root namespace, that of operators. The
-// view of operators is not that of the session.
+// eachTypeWithFactors calls do with the type of --type. Without the flag, it calls do with all types
+// of the schema and, in the root namespace, with the type of operators. The first argument of do is
+// a view that has the type; for operators it is not s.db.
 func (s *session) eachTypeWithFactors(ctx context.Context, do func(*userdb.DB, *userdb.Type) error) error {
 	names := s.db.Schema().Names()
 	if s.Type != "" {

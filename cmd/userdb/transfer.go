@@ -179,8 +179,8 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 // rejectsSuffix is appended to the name of the input to name the file of refused lines.
 const rejectsSuffix = ".rejects"
 
-// isCSV reports whether the name of a file is that of a CSV file. Refused lines have the format of
-// the input.
+// isCSV reports whether the name of a file is that of a CSV file. It ignores rejectsSuffix, because
+// refused lines have the format of the input.
 func isCSV(name string) bool {
 	for strings.HasSuffix(name, rejectsSuffix) {
 		name = strings.TrimSuffix(name, rejectsSuffix)
