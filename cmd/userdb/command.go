@@ -351,8 +351,8 @@ type line struct {
 func arrange(root *cobra.Command, args []string) line {
 	flags := map[string]*pflag.Flag{}
 	collectFlags(root, flags)
-	// If several commands have a flag of the same name, the named command's flag is meant. This works
-	// only if the line begins with the command.
+	// If several commands have a flag of the same name, the named command's flag is meant. This
+	// works only if the line begins with the command.
 	if named, _ := findCommand(root, args); named.HasParent() {
 		collectFlags(named, flags)
 	}

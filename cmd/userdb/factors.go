@@ -189,9 +189,9 @@ func (s *session) removeLost(ctx context.Context, db *userdb.DB, t *userdb.Type,
 	return s.recordEvent(ctx, "removed second factors of the operator "+printable(name), userdb.EventOperatorNoFactor, name)
 }
 
-// eachTypeWithFactors calls do with the type of --type. Without the flag, it calls do with all types
-// of the schema and, in the root namespace, with the type of operators. The first argument of do is
-// a view that has the type; for operators it is not s.db.
+// eachTypeWithFactors calls do with the type of --type. Without the flag, it calls do with all
+// types of the schema and, in the root namespace, with the type of operators. The first argument of
+// do is a view that has the type; for operators it is not s.db.
 func (s *session) eachTypeWithFactors(ctx context.Context, do func(*userdb.DB, *userdb.Type) error) error {
 	names := s.db.Schema().Names()
 	if s.Type != "" {
@@ -227,7 +227,7 @@ func rotateKeysCommand(s *session) *cobra.Command {
 		Long: `Encrypt the secrets of all second factors with the first key of the file (--key-file), and print how
 many were encrypted anew. Without --namespace and --type that includes those of operators. To rotate
 keys, put a new one on the first line, restart all services, and run this command; then the other keys
-are not needed anymore, except for backups. It may be interrupted and started again.`,
+are needed only for backups. It may be interrupted and started again.`,
 		Example: `  userdb factor rotate-keys`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
 			if err := s.checkKeys(ctx); err != nil {

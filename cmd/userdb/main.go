@@ -295,8 +295,9 @@ func (s *session) announceWait(path string) *time.Timer {
 	})
 }
 
-// checkStoreExists returns an error if the command only reads and --store names a file that does not
-// exist. Otherwise a mistyped name would look like an empty store, and its file would be created.
+// checkStoreExists returns an error if the command only reads and --store names a file that does
+// not exist. Otherwise a mistyped name would look like an empty store, and its file would be
+// created.
 func (s *session) checkStoreExists() error {
 	path := connect.File(s.Store)
 	if path == "" || !s.is(reading) || embedded.Exists(path) {

@@ -79,10 +79,10 @@ var outcomes = map[schema.Relation][2]string{
 	schema.Differs: {"differs", "it is refused"},
 }
 
-// printDiff prints how the declaration of a type compares with the stored one. builtin says that the
-// declaration is the built-in one: a program without a schema of its own follows the stored one.
-// brief leaves out the two declarations, which are long lines. They are also left out if nothing
-// differs.
+// printDiff prints how the declaration of a type compares with the stored one. builtin says that
+// the declaration is the built-in one: a program without a schema of its own follows the stored
+// one. brief leaves out the two declarations, which are long lines. They are also left out if
+// nothing differs.
 func (o *output) printDiff(name string, stored, own map[string]schema.Type, builtin, brief bool) error {
 	there, isStored := stored[name]
 	here, isHere := own[name]

@@ -265,8 +265,8 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	return service.Run(ctx, l)
 }
 
-// prepareFactors stores the value of --operators-factor and, if it is true, allows operators to enrol
-// second factors. Without the flag, it prints a note if an earlier process required factors.
+// prepareFactors stores the value of --operators-factor and, if it is true, allows operators to
+// enrol second factors. Without the flag, it prints a note if an earlier process required factors.
 func (v serveFlags) prepareFactors(ctx context.Context, s *session) error {
 	if v.operatorsFactor == nil {
 		required, err := admin.FactorsRequired(ctx, s.db)

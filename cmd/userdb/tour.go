@@ -124,9 +124,9 @@ begins with $ is a command, which you can repeat on a store of your own; what fo
 	return c
 }
 
-// tour shows the tour. With keep it leaves the store in tourFile, unless it fails or is stopped. The
-// password in the tour, which everybody knows, has a cheap hash, so that nobody waits. The first
-// login after the tour replaces the hash.
+// tour shows the tour. With keep it leaves the store in tourFile, unless it fails or is stopped.
+// The password in the tour, which everybody knows, has a cheap hash, so that nobody waits. The
+// first login after the tour replaces the hash.
 func (s *session) tour(ctx context.Context, keep bool) error {
 	url := "memory:"
 	if keep {
