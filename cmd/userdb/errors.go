@@ -191,8 +191,8 @@ func joinTexts(err error) string {
 		return err.Error()
 	}
 	var texts []string
-	for _, one := range joined {
-		texts = append(texts, joinTexts(one))
+	for _, part := range joined {
+		texts = append(texts, joinTexts(part))
 	}
 	return strings.Join(texts, "; ")
 }
@@ -204,8 +204,8 @@ func joinedErrors(err error) []error {
 		return nil
 	}
 	var lines []string
-	for _, one := range joined.Unwrap() {
-		lines = append(lines, one.Error())
+	for _, part := range joined.Unwrap() {
+		lines = append(lines, part.Error())
 	}
 	if err.Error() != strings.Join(lines, "\n") { // err adds words to those of the joined errors
 		return nil
@@ -265,9 +265,9 @@ func report(w io.Writer, asJSON bool, err error) int {
 	lines := []string{text}
 	if joined := joinedErrors(err); joined != nil {
 		lines = nil
-		for _, one := range joined {
-			lines = append(lines, message(one))
-			f.Errors = append(f.Errors, failure{Code: userdb.CodeOf(one), Message: message(one), Field: fieldOf(one)})
+		for _, part := range joined {
+			lines = append(lines, message(part))
+			f.Errors = append(f.Errors, failure{Code: userdb.CodeOf(part), Message: message(part), Field: fieldOf(part)})
 		}
 	}
 	for i := range lines {

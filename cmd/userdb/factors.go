@@ -137,7 +137,7 @@ func (s *session) removeLostFactors(ctx context.Context) error {
 		return usagef("give --key-file: a file with the keys that are left or, if none is left, with a new one; factors of other keys count as lost")
 	}
 	removed, entries, kept := 0, 0, 0
-	var failure error
+	var unreadable error
 	err := s.eachTypeWithFactors(ctx, func(db *userdb.DB, t *userdb.Type) error {
 		for found, err := range admin.FindLostFactors(ctx, db, t) {
 			kept += found.Kept
@@ -148,7 +148,7 @@ func (s *session) removeLostFactors(ctx context.Context) error {
 				err = s.removeLost(ctx, db, t, found)
 			}
 			if errors.Is(err, userdb.ErrCorrupt) {
-				failure = cmp.Or(failure, err)
+				unreadable = cmp.Or(unreadable, err)
 				continue
 			}
 			if err != nil {
@@ -170,11 +170,11 @@ func (s *session) removeLostFactors(ctx context.Context) error {
 		why = ": every factor counts as lost, because there is no " + printable(file)
 	}
 	if removed == 0 || s.yes {
-		return cmp.Or(s.printResult(removed, fmt.Sprintf("removed %s and kept %d%s", what, kept, why), nil), failure)
+		return cmp.Or(s.printResult(removed, fmt.Sprintf("removed %s and kept %d%s", what, kept, why), nil), unreadable)
 	}
 	dry := usagef("would remove %s and keep %d%s; add --yes", what, kept, why)
-	if failure != nil {
-		return fmt.Errorf("%s; %w", dry.Error(), failure)
+	if unreadable != nil {
+		return fmt.Errorf("%s; %w", dry.Error(), unreadable)
 	}
 	return dry
 }
@@ -234,12 +234,12 @@ are needed only for backups. It may be interrupted and started again.`,
 				return err
 			}
 			n := 0
-			var failure error
+			var unreadable error
 			err := s.eachTypeWithFactors(ctx, func(_ *userdb.DB, t *userdb.Type) error {
 				rotated, err := t.RotateKeys(ctx)
 				n += rotated
 				if errors.Is(err, userdb.ErrCorrupt) {
-					failure = cmp.Or(failure, err)
+					unreadable = cmp.Or(unreadable, err)
 					return nil
 				}
 				return err
@@ -247,7 +247,7 @@ are needed only for backups. It may be interrupted and started again.`,
 			if err != nil {
 				return err
 			}
-			return cmp.Or(s.printResult(n, "encrypted "+plural(n, "secret")+" with the first key", nil), failure)
+			return cmp.Or(s.printResult(n, "encrypted "+plural(n, "secret")+" with the first key", nil), unreadable)
 		}, opened, unlimited),
 	}
 }

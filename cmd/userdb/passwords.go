@@ -118,9 +118,9 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 // yet. It returns nil if there are no others.
 func ignoreMissingPassword(err error) error {
 	var rest []error
-	for _, one := range joinedErrors(err) {
-		if fieldOf(one) != passwordField {
-			rest = append(rest, one)
+	for _, part := range joinedErrors(err) {
+		if fieldOf(part) != passwordField {
+			rest = append(rest, part)
 		}
 	}
 	switch {

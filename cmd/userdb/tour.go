@@ -314,7 +314,7 @@ func (t tour) drawRecords(ctx context.Context, number int) error {
 		return err
 	}
 	entries := map[string]*drawing{}
-	of := func(prk string) *drawing {
+	drawingOf := func(prk string) *drawing {
 		if entries[prk] == nil {
 			entries[prk] = &drawing{prk: prk}
 		}
@@ -331,10 +331,10 @@ func (t tour) drawRecords(ctx context.Context, number int) error {
 			if err != nil {
 				return err
 			}
-			d := of(e)
+			d := drawingOf(e)
 			d.identifiers = append(d.identifiers, key.String())
 		case recordkey.KindTertiary:
-			d := of(key.PRK().String())
+			d := drawingOf(key.PRK().String())
 			d.records = append(d.records, key.String())
 		}
 	}
