@@ -273,7 +273,8 @@ func changeCommand(s *session, c *cobra.Command, check func(words []string) (par
 // lostPrefix begins the names of values that a repair took out of their fields.
 const lostPrefix = "~lost:"
 
-// checkUnset returns an error if an entry has no facet called name and cannot have one.
+// checkUnset returns an error if an entry has no facet called name and cannot have one, or if the
+// facet belongs to the store.
 func (s *session) checkUnset(e userdb.Entry, name string) error {
 	_, has := e.Flat()[name]
 	field, isLost := strings.CutPrefix(name, lostPrefix)

@@ -28,7 +28,8 @@ func (s *session) keyFile(url string) string {
 	return ""
 }
 
-// readKeys returns the keys of second factors, or nil if there is no file of them.
+// readKeys returns the keys of second factors. It returns nil if --key-file is not given and no
+// file of keys is beside the store.
 func (s *session) readKeys(url string) ([][]byte, error) {
 	path := s.keyFile(url)
 	if path == "" {

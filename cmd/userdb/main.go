@@ -477,7 +477,7 @@ func resolveWords(ctx context.Context, all []subject, indexes []int) error {
 	return nil
 }
 
-// parseSubject parses a hint as the library does.
+// parseSubject parses a hint and finds its type. A bare word is a UID.
 func (s *session) parseSubject(ctx context.Context, text string) (subject, error) {
 	h, err := hints.Parse(text)
 	if err != nil {

@@ -205,7 +205,7 @@ func TestWaitingForFile(t *testing.T) {
 	}
 	holder.Close()
 	if name := embedded.Holder(path); name != "" {
-		t.Errorf("after it was closed, %q holds the file", name)
+		t.Errorf("after the holder closed the file, %q has it open, want nobody", name)
 	}
 }
 

@@ -118,12 +118,12 @@ func TestCSVAtTerminal(t *testing.T) {
 	useFile(t)
 	const job = "\x1b[2JCook"
 	if got := runCommand(nil, "", "create", "user", "uid=a1", "name=Alice", "job="+job, "--no-password"); got.code != 0 {
-		t.Fatalf("create: %+v", got)
+		t.Fatalf("create: %+v, want exit 0", got)
 	}
 	args := []string{"list", "user", "--csv", "--fields", "uid,job"}
 	k := newKeyboard(t)
 	if code := run(args, stdio{in: strings.NewReader(""), out: k.tty, err: new(bytes.Buffer)}); code != 0 {
-		t.Fatalf("exit code %d", code)
+		t.Fatalf("list: exit code %d, want 0", code)
 	}
 	shown := bufio.NewReader(k.own)
 	for _, want := range []string{"uid,job\r\n", "a1,\\x1b[2JCook\r\n"} {
