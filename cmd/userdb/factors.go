@@ -21,8 +21,8 @@ func factorCommand(s *session) *cobra.Command {
 		Use:   "factor",
 		Short: "List and remove the second factors of an entry",
 		Long: `An entry with a second factor needs two steps to log in: its password, or a link by mail, and then a
-code of an authenticator app or a recovery code. Entries enrol factors themselves, by the service or a
-program in Go, if the schema says "factors": true and there is a file of keys (--key-file).`,
+code of an authenticator app or a recovery code. Owners enrol factors themselves, through the service
+or a program in Go, if the schema says "factors": true and there is a file of keys (--key-file).`,
 		Example: `  userdb factor list email=alice@example.com
   userdb factor remove email=alice@example.com --yes`,
 	}, listFactorsCommand(s), removeFactorCommand(s), removeLostFactorsCommand(s), rotateKeysCommand(s))

@@ -34,7 +34,7 @@ type tourStep struct {
 
 // A tourCommand is a command line, which the tour shows with everything that it prints.
 type tourCommand struct {
-	shown string   // what the tour shows instead of the words, if the shell does more
+	shown string   // what the tour shows in place of the words, if the line has shell syntax
 	words []string // of the command; nil for a line that only the shell would execute
 	stdin string
 	exit  int  // the exit code that the command must have
@@ -407,7 +407,7 @@ func (t tour) end(keep bool) error {
 		tourFile, name, store, tourPassword, name, store, name, store)
 }
 
-// programName returns the words with which this program was started.
+// programName returns the words that start this program.
 func programName() string {
 	if strings.Contains(os.Args[0], "go-build") {
 		return "go run ./cmd/userdb"
