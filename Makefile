@@ -7,7 +7,7 @@ SHELL := bash
 # How long each fuzz test runs: make fuzz FUZZTIME=5m
 FUZZTIME ?= 2s
 
-# If it is unset, tests on a real Redis are skipped when redis-server is missing.
+# Without this, tests on a real Redis are skipped if redis-server is missing.
 export USERDB_REQUIRE_REDIS := 1
 
 # Prints a line at least every twenty seconds, compiling included.
@@ -18,7 +18,7 @@ help:
 	@echo 'make test-all  every test, also on the file, on Sentinels and of the benchmarks, with longer searches'
 	@echo 'make check   what CI runs: format, vet, staticcheck, make test-all, tests for races, short fuzzing'
 	@echo 'make search  the searches for a bad order of commands with two preemptions more than in make test, for ten minutes'
-	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 has ten times as many'
+	@echo 'make soak    every package TIMES=$(TIMES) times, then long searches, walks and faults on a cluster, and the service for an hour; SOAK=10 walks ten times as far and serves for ten hours'
 	@echo 'make steady  all tests three times beside four busy loops'
 	@echo 'make chaos   six processes on a store that a nemesis breaks, for MINUTES=$(MINUTES); KIND=$(KIND), one, sentinel or file; SEED=N repeats a run'
 	@echo 'make fuzz    every fuzz test for FUZZTIME ($(FUZZTIME)) each'
@@ -65,8 +65,8 @@ staticcheck:
 
 # The race detector needs a C compiler and slows tests down several times. So it runs only tests in
 # which goroutines share something: all tests of the packages that start goroutines, and from the
-# others those tests that have many callers or interrupt work that is in progress. -short leaves
-# fewer kinds of store, which share all of their code but the innermost.
+# others those tests that have many callers or interrupt work that is in progress. -short tests
+# fewer kinds of store, which differ only in their innermost code.
 MEET := Batch|ManyCallers|ManyReaders|Cache|OneWins|OneUpdateWins|NoUpdateIsLost|Swap|Exchange|Storm|ContextThat|Hanging|Crash|ListWhile
 MEET := $(MEET)|Parallel|Races|Overtaken|Meanwhile|FullQueue|WaitEnds|Closed|OnTheWire|FullFeedQueue|AmongWriters|OwnClient|WhileWriting
 MEET := $(MEET)|Interrupt|Timeout|Terminal|Progress|ImportOrder|ImportSyncs|ImportResume|HandOver|SettleWaits|Counting|LostReplies
@@ -126,8 +126,8 @@ bench-quick:
 fuzz:
 	@$(PROGRESS) .ci/fuzz $(FUZZTIME)
 
-# The searches of make test with two preemptions more. If there are too many orders to try all, it
-# tries more of them.
+# The searches of make test with two more preemptions. If there are too many orders to try all of
+# them, it tries more than make test does.
 search:
 	USERDB_STATES=2000000 USERDB_PREEMPTIONS=3 USERDB_LOGIN_PREEMPTIONS=3 \
 		$(PROGRESS) go test -timeout 20m -run 'Interleavings|Refusals' ./internal/store/cluster ./userdb_test

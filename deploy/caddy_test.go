@@ -81,7 +81,8 @@ func TestCaddy(t *testing.T) {
 	}
 }
 
-// visit requests a page in the name of other accounts. It returns "" if nobody listens.
+// visit requests a page with headers that claim to be from another account. It returns "" if nobody
+// listens.
 func visit(t *testing.T, address, path string) string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+address+path, nil)

@@ -173,12 +173,12 @@ func TestProxyFlags(t *testing.T) {
 			t.Errorf("nginx forwards a visitor's own X-Forwarded-For: %s", location)
 		}
 		if strings.Contains(location, "proxy_pass http://127.0.0.1:3000;") && !strings.Contains(location, "proxy_set_header Host $http_host;") {
-			t.Errorf("nginx does not tell the site its name, with which it compares Origin: %s", location)
+			t.Errorf("nginx does not pass on the Host with which the site compares Origin: %s", location)
 		}
 	}
 	for server := range strings.SplitSeq(nginx[strings.Index(nginx, "\nserver {")+1:], "\nserver {") {
 		if !strings.Contains(server, "add_header Strict-Transport-Security ") {
-			t.Errorf("a server of nginx does not make browsers stay with TLS: %s", server)
+			t.Errorf("a server of nginx sends no Strict-Transport-Security: %s", server)
 		}
 		if strings.Contains(server, "proxy_pass http://userdb-console;") && !strings.Contains(server, "\tdeny all;") {
 			t.Errorf("nginx opens the console to everybody: %s", server)

@@ -264,7 +264,7 @@ func TestSlowBodies(t *testing.T) {
 				t.Errorf("%s: one of two requests at a time got %q, want 503", host, line)
 			}
 		case <-time.After(30 * time.Second):
-			t.Errorf("%s: nginx refuses none of two requests at a time", host)
+			t.Errorf("%s: nginx refuses neither of two requests at a time", host)
 		}
 	}
 }

@@ -351,8 +351,8 @@ type line struct {
 func arrange(root *cobra.Command, args []string) line {
 	flags := map[string]*pflag.Flag{}
 	collectFlags(root, flags)
-	// If several commands have a flag of the same name, that of the named command is meant. It can
-	// only be found if the line begins with it.
+	// If several commands have a flag of the same name, the named command's flag is meant. This
+	// works only if the line begins with the command.
 	if named, _ := findCommand(root, args); named.HasParent() {
 		collectFlags(named, flags)
 	}
@@ -386,7 +386,7 @@ func findCommand(c *cobra.Command, words []string) (*cobra.Command, []string) {
 	return c, words
 }
 
-// negative matches a number that is not a flag, although it begins with -.
+// negative matches a negative number. It may be the value of a flag, although it begins with -.
 var negative = regexp.MustCompile(`^-[0-9]`)
 
 func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
@@ -415,7 +415,7 @@ func (l *line) takeFlag(flags map[string]*pflag.Flag, arg string, rest []string)
 }
 
 // takesMore reports whether a flag may be followed by several values, as in --tag a b. takeFlag
-// allows that only after the command and its first word, and only up to a FIELD=VALUE, because
+// allows that only after two words, such as "create user", and only up to a FIELD=VALUE, because
 // elsewhere it is not clear which words are values.
 func takesMore(flag *pflag.Flag) bool {
 	name, _ := pflag.UnquoteUsage(flag)
@@ -502,7 +502,7 @@ var synonyms = map[string]string{
 	"tour":             "demo",
 }
 
-// suggestCommands returns the subcommands of c that a word may mean, if it is the name of none.
+// suggestCommands returns the subcommands of c that may be meant by word, which names none of them.
 func suggestCommands(c *cobra.Command, word string) (near []string) {
 	for _, sub := range c.Commands() {
 		_, path, _ := strings.Cut(sub.CommandPath(), " ")

@@ -461,7 +461,7 @@ func runExample(t *testing.T, line string) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the current help to testdata/help.txt, and tables to testdata/table.txt")
+var update = flag.Bool("update", false, "write the current help, tables and tour to the files in testdata")
 
 // TestHelp checks that the help of each command equals that in testdata/help.txt, fits a terminal
 // and mentions every flag.

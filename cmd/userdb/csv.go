@@ -23,7 +23,7 @@ type csvLines struct {
 	all     bool            // no fields were asked for
 	started bool            // the header is printed
 	records []string        // tertiary records, which CSV leaves out
-	left    int             // entries with a facet that no column shows
+	extra   int             // entries with a facet that no column shows
 	split   map[string]rune // the characters between the values of fields
 	further int             // entries with values that no column shows
 	unsafe  int             // cells that a spreadsheet may take for a formula
@@ -77,7 +77,7 @@ func (l *csvLines) add(e userdb.Entry) error {
 		}
 	}
 	if l.all && !containsAll(l.fields, e) {
-		l.left++
+		l.extra++
 	}
 	if hidden {
 		l.further++
@@ -121,13 +121,13 @@ func (l *csvLines) header() error {
 	return l.write(l.fields)
 }
 
-// write writes a row. A text that would mean no value to an import is in quotes.
+// write writes a row. It quotes a text that an import would otherwise read as no value.
 func (l *csvLines) write(row []string) error {
 	return csvtext.Write(l.out, ',', row, func(cell string) bool { return cell == `\N` || strings.EqualFold(cell, "NULL") })
 }
 
-// areOrIs joins names, and adds the verb that follows them.
-func areOrIs(names []string) string {
+// withVerb joins names, and adds "is" or "are".
+func withVerb(names []string) string {
 	if len(names) == 1 && !strings.HasSuffix(names[0], "s") {
 		return printable(names[0]) + " is"
 	}
@@ -137,10 +137,10 @@ func areOrIs(names []string) string {
 func (l *csvLines) end() error {
 	err := l.header() // even if there is no entry
 	if len(l.records) > 0 {
-		fmt.Fprintf(l.err, "userdb: note: %s left out; 'userdb export' has everything\n", areOrIs(l.records))
+		fmt.Fprintf(l.err, "userdb: note: %s left out; 'userdb export' has everything\n", withVerb(l.records))
 	}
-	if l.left > 0 {
-		fmt.Fprintf(l.err, "userdb: warning: facets that the schema does not declare are left out, in %s; --fields and --json have them\n", plural(l.left, "entry"))
+	if l.extra > 0 {
+		fmt.Fprintf(l.err, "userdb: warning: facets that the schema does not declare are left out, in %s; --fields and --json have them\n", plural(l.extra, "entry"))
 	}
 	if l.further > 0 {
 		fmt.Fprintf(l.err, "userdb: warning: only the first value of each field is shown, in %s that have more; --split FIELD=CHAR and --json have all\n", plural(l.further, "entry"))

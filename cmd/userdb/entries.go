@@ -244,8 +244,8 @@ type entryEdit func(*userdb.Entry) error
 // A parseEdit returns what the words of a command do to an entry of a type.
 type parseEdit func(*userdb.Type) (entryEdit, error)
 
-// changeCommand makes c update an entry in one change. check returns an error for words that are
-// wrong whatever the store holds.
+// changeCommand makes c update an entry in one change. check returns a function that parses the
+// words for a type, or an error if they are wrong whatever the store holds.
 func changeCommand(s *session, c *cobra.Command, check func(words []string) (parseEdit, error)) *cobra.Command {
 	var rev string
 	c.RunE = s.run(func(ctx context.Context, words []string) error {
@@ -273,7 +273,8 @@ func changeCommand(s *session, c *cobra.Command, check func(words []string) (par
 // lostPrefix begins the names of values that a repair took out of their fields.
 const lostPrefix = "~lost:"
 
-// checkUnset returns an error if an entry has no facet called name and cannot have one.
+// checkUnset returns an error if an entry has no facet called name and cannot have one, or if the
+// facet belongs to the store.
 func (s *session) checkUnset(e userdb.Entry, name string) error {
 	_, has := e.Flat()[name]
 	field, isLost := strings.CutPrefix(name, lostPrefix)

@@ -46,8 +46,9 @@ func noTypeError(name string, sc schema.Schema) error {
 
 const unreachable = "is the store of --store (USERDB_STORE) the right one, and is it running?"
 
-// refusals lists the errors with which a Redis server refuses a command, by their first words, and
-// what to do about each. If several are in a message, the last one counts.
+// refusals lists errors of servers and connections by their first words, and what to do about each.
+// If a message contains several, it gets the advice of the last one. If a change was sent, it gets
+// the advice of each.
 var refusals = []struct{ word, advice string }{
 	{"no Sentinel answers:", "are the Sentinels of --store (USERDB_STORE) the right ones, and are they running?"},
 	{
@@ -88,7 +89,7 @@ var advice = []struct {
 }{
 	{errUnrecorded, ""},
 	{userdb.ErrOutcomeUnknown, "the change was made completely or not at all: read the entry to find out"},
-	{userdb.ErrUnconfirmed, "the change was made: 'userdb check --repair' completes it, once the server no longer refuses"},
+	{userdb.ErrUnconfirmed, "the change is committed: once the server no longer refuses commands, 'userdb check --repair' completes it"},
 	{userdb.ErrFileFull, "make room on the disk of the file"},
 	{userdb.ErrFileExposed, ""},
 	{userdb.ErrFileLocked, "wait for the other process, or give a longer --timeout"},
@@ -143,8 +144,8 @@ func fieldOf(err error) string {
 	return ""
 }
 
-// credentials matches the user and password before the host of a URL, and the password of a
-// Sentinel's master in its query, anywhere in a message.
+// credentials matches, anywhere in a message, the user and password before the host of a URL, and a
+// password in the query of a URL.
 var credentials = regexp.MustCompile(`(://)\S*(@)|([?&]password=)[^\s&"]*`)
 
 // hideCredentials replaces the credentials in all URLs in a text.
@@ -190,8 +191,8 @@ func joinTexts(err error) string {
 		return err.Error()
 	}
 	var texts []string
-	for _, one := range joined {
-		texts = append(texts, joinTexts(one))
+	for _, part := range joined {
+		texts = append(texts, joinTexts(part))
 	}
 	return strings.Join(texts, "; ")
 }
@@ -203,8 +204,8 @@ func joinedErrors(err error) []error {
 		return nil
 	}
 	var lines []string
-	for _, one := range joined.Unwrap() {
-		lines = append(lines, one.Error())
+	for _, part := range joined.Unwrap() {
+		lines = append(lines, part.Error())
 	}
 	if err.Error() != strings.Join(lines, "\n") { // err adds words to those of the joined errors
 		return nil
@@ -264,9 +265,9 @@ func report(w io.Writer, asJSON bool, err error) int {
 	lines := []string{text}
 	if joined := joinedErrors(err); joined != nil {
 		lines = nil
-		for _, one := range joined {
-			lines = append(lines, message(one))
-			f.Errors = append(f.Errors, failure{Code: userdb.CodeOf(one), Message: message(one), Field: fieldOf(one)})
+		for _, part := range joined {
+			lines = append(lines, message(part))
+			f.Errors = append(f.Errors, failure{Code: userdb.CodeOf(part), Message: message(part), Field: fieldOf(part)})
 		}
 	}
 	for i := range lines {

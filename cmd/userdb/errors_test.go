@@ -133,8 +133,8 @@ func TestReport(t *testing.T) {
 		},
 		{
 			fmt.Errorf("changing k: %w: refused: NOPERM no", userdb.ErrUnconfirmed),
-			"userdb: changing k: committed, not confirmed: refused: NOPERM no; the change was made: 'userdb check --repair' completes it, once the server no longer refuses; the user in the store's URL may not do this: docs/redis-acl.md lists the rights\n",
-			`{"error":{"code":"unavailable","message":"changing k: committed, not confirmed: refused: NOPERM no; the change was made: 'userdb check --repair' completes it, once the server no longer refuses; the user in the store's URL may not do this: docs/redis-acl.md lists the rights"}}` + "\n",
+			"userdb: changing k: committed, not confirmed: refused: NOPERM no; the change is committed: once the server no longer refuses commands, 'userdb check --repair' completes it; the user in the store's URL may not do this: docs/redis-acl.md lists the rights\n",
+			`{"error":{"code":"unavailable","message":"changing k: committed, not confirmed: refused: NOPERM no; the change is committed: once the server no longer refuses commands, 'userdb check --repair' completes it; the user in the store's URL may not do this: docs/redis-acl.md lists the rights"}}` + "\n",
 		},
 		{
 			fmt.Errorf("%w: CLUSTERDOWN The cluster is down", userdb.ErrUnavailable),

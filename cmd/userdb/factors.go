@@ -21,8 +21,8 @@ func factorCommand(s *session) *cobra.Command {
 		Use:   "factor",
 		Short: "List and remove the second factors of an entry",
 		Long: `An entry with a second factor needs two steps to log in: its password, or a link by mail, and then a
-code of an authenticator app or a recovery code. Entries enrol factors themselves, by the service or a
-program in Go, if the schema says "factors": true and there is a file of keys (--key-file).`,
+code of an authenticator app or a recovery code. Owners enrol factors themselves, through the service
+or a program in Go, if the schema says "factors": true and there is a file of keys (--key-file).`,
 		Example: `  userdb factor list email=alice@example.com
   userdb factor remove email=alice@example.com --yes`,
 	}, listFactorsCommand(s), removeFactorCommand(s), removeLostFactorsCommand(s), rotateKeysCommand(s))
@@ -130,14 +130,14 @@ brings nothing back. Without --yes, only count the factors. It may be interrupte
 }
 
 // removeLostFactors removes the second factors that no key decrypts or, without --yes, counts them.
-// It skips entries that cannot be read, and returns the error of the first at the end.
+// It skips entries that cannot be read, and at the end returns the error about the first of them.
 func (s *session) removeLostFactors(ctx context.Context) error {
 	file := s.keyFile(s.url)
 	if file == "" {
 		return usagef("give --key-file: a file with the keys that are left or, if none is left, with a new one; factors of other keys count as lost")
 	}
 	removed, entries, kept := 0, 0, 0
-	var failure error
+	var unreadable error
 	err := s.eachTypeWithFactors(ctx, func(db *userdb.DB, t *userdb.Type) error {
 		for found, err := range admin.FindLostFactors(ctx, db, t) {
 			kept += found.Kept
@@ -148,7 +148,7 @@ func (s *session) removeLostFactors(ctx context.Context) error {
 				err = s.removeLost(ctx, db, t, found)
 			}
 			if errors.Is(err, userdb.ErrCorrupt) {
-				failure = cmp.Or(failure, err)
+				unreadable = cmp.Or(unreadable, err)
 				continue
 			}
 			if err != nil {
@@ -170,11 +170,11 @@ func (s *session) removeLostFactors(ctx context.Context) error {
 		why = ": every factor counts as lost, because there is no " + printable(file)
 	}
 	if removed == 0 || s.yes {
-		return cmp.Or(s.printResult(removed, fmt.Sprintf("removed %s and kept %d%s", what, kept, why), nil), failure)
+		return cmp.Or(s.printResult(removed, fmt.Sprintf("removed %s and kept %d%s", what, kept, why), nil), unreadable)
 	}
 	dry := usagef("would remove %s and keep %d%s; add --yes", what, kept, why)
-	if failure != nil {
-		return fmt.Errorf("%s; %w", dry.Error(), failure)
+	if unreadable != nil {
+		return fmt.Errorf("%s; %w", dry.Error(), unreadable)
 	}
 	return dry
 }
@@ -189,9 +189,9 @@ func (s *session) removeLost(ctx context.Context, db *userdb.DB, t *userdb.Type,
 	return s.recordEvent(ctx, "removed second factors of the operator "+printable(name), userdb.EventOperatorNoFactor, name)
 }
 
-// eachTypeWithFactors calls do with each type whose entries may have second factors, and a view
-// that has the type: the type of --type, or all and, in the root namespace, that of operators. The
-// view of operators is not that of the session.
+// eachTypeWithFactors calls do with the type of --type. Without the flag, it calls do with all
+// types of the schema and, in the root namespace, with the type of operators. The first argument of
+// do is a view that has the type; for operators it is not s.db.
 func (s *session) eachTypeWithFactors(ctx context.Context, do func(*userdb.DB, *userdb.Type) error) error {
 	names := s.db.Schema().Names()
 	if s.Type != "" {
@@ -227,19 +227,19 @@ func rotateKeysCommand(s *session) *cobra.Command {
 		Long: `Encrypt the secrets of all second factors with the first key of the file (--key-file), and print how
 many were encrypted anew. Without --namespace and --type that includes those of operators. To rotate
 keys, put a new one on the first line, restart all services, and run this command; then the other keys
-are not needed anymore, except for backups. It may be interrupted and started again.`,
+are needed only for backups. It may be interrupted and started again.`,
 		Example: `  userdb factor rotate-keys`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
 			if err := s.checkKeys(ctx); err != nil {
 				return err
 			}
 			n := 0
-			var failure error
+			var unreadable error
 			err := s.eachTypeWithFactors(ctx, func(_ *userdb.DB, t *userdb.Type) error {
 				rotated, err := t.RotateKeys(ctx)
 				n += rotated
 				if errors.Is(err, userdb.ErrCorrupt) {
-					failure = cmp.Or(failure, err)
+					unreadable = cmp.Or(unreadable, err)
 					return nil
 				}
 				return err
@@ -247,7 +247,7 @@ are not needed anymore, except for backups. It may be interrupted and started ag
 			if err != nil {
 				return err
 			}
-			return cmp.Or(s.printResult(n, "encrypted "+plural(n, "secret")+" with the first key", nil), failure)
+			return cmp.Or(s.printResult(n, "encrypted "+plural(n, "secret")+" with the first key", nil), unreadable)
 		}, opened, unlimited),
 	}
 }

@@ -69,7 +69,7 @@ func TestLoginWithCode(t *testing.T) {
 		}
 		list := runCommand(nil, "", "factor", "list", "Alice", "--json")
 		if !strings.Contains(list.out, `"name":"phone"`) || !strings.Contains(list.out, `"unused":7`) {
-			t.Errorf("the factors are %+v", list)
+			t.Errorf("the factors are %+v, want the app phone and 7 unused recovery codes", list)
 		}
 		t.Setenv("USERDB_KEY_FILE", "other.keys")
 		for text, want := range map[string]string{"": "has no key", "x\n": "not 32 bytes", strings.Repeat("x", 16<<10+1): "over"} {
@@ -201,8 +201,9 @@ func TestFactorKeysMissing(t *testing.T) {
 	})
 }
 
-// TestRemoveLostFactors checks that factors whose key is given are kept, that those of operators
-// are removed and recorded, and that no factor counts as lost if keys may be given elsewhere.
+// TestRemoveLostFactors checks that factors whose key is given are kept, that the removal of an
+// operator's lost factors is recorded, and that the command fails for a store in memory if no file
+// of keys is given.
 func TestRemoveLostFactors(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		enrolAlice(t)
@@ -234,12 +235,12 @@ func TestRemoveLostFactors(t *testing.T) {
 	}
 }
 
-// TestOperatorsFactorStays checks that a service without --operators-factor says that another one
-// has set it, until a service unsets it.
+// TestOperatorsFactorStays checks that a service without --operators-factor prints a note if an
+// earlier service required second factors and no other one has ended that since.
 func TestOperatorsFactorStays(t *testing.T) {
 	runLines(t, []string{"get Alice"}, func() {
 		enrolAlice(t)
-		// It fails after the flag had its effect.
+		// It fails, but only after the flag has taken effect.
 		const serve = "serve --listen 127.0.0.1:0 --metrics x"
 		const note = "operators need a second factor"
 		for _, tt := range []struct {
@@ -252,7 +253,7 @@ func TestOperatorsFactorStays(t *testing.T) {
 			}
 		}
 		if got := runCommand(nil, "", strings.Fields(serve+" --operators-factor=maybe")...); got.code != 2 || strings.Contains(got.err, "--metrics: ") {
-			t.Errorf("a value that is no boolean: %+v, want exit 2", got)
+			t.Errorf("a value that is not a boolean: %+v, want exit 2", got)
 		}
 	})
 }

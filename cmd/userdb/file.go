@@ -128,7 +128,7 @@ type salvageOutput struct {
 	Lost    int64  `json:"lost"` // in bytes
 }
 
-// pathOf returns the path that word is, or that it names as a store's URL file:PATH.
+// pathOf returns the path in a store's URL file:PATH, and any other word as it is.
 func pathOf(word string) string { return cmp.Or(connect.File(word), word) }
 
 // existingFile returns the path of the embedded store that --store names, or of this user's store.

@@ -46,7 +46,7 @@ func (g *grid) add(cells ...string) error {
 	return g.begin()
 }
 
-// end prints the rows that add kept. If there are no others, it leaves out empty columns.
+// end prints the rows that add kept, without the columns that are empty in all of them.
 func (g *grid) end() error {
 	if g == nil || g.widths != nil || len(g.rows) == 0 {
 		return nil

@@ -28,7 +28,8 @@ func (s *session) keyFile(url string) string {
 	return ""
 }
 
-// readKeys returns the keys of second factors, or nil if there is no file of them.
+// readKeys returns the keys of second factors. It returns nil if --key-file is not given and no
+// file of keys is beside the store.
 func (s *session) readKeys(url string) ([][]byte, error) {
 	path := s.keyFile(url)
 	if path == "" {
@@ -45,9 +46,9 @@ func (s *session) readKeys(url string) ([][]byte, error) {
 }
 
 // checkKeys returns an error if the store has second factors and the keys that encrypt them are
-// missing: a service would make or use another key, and no app would work any more. If the store is
-// not a file and no keys are given, checkKeys only prints a warning, because other programs may be
-// the ones that use factors.
+// missing: a service would make or use another key, with which no existing app works. If the store
+// is not a file and no keys are given, checkKeys only prints a warning, because other programs may
+// be the ones that use factors.
 func (s *session) checkKeys(ctx context.Context) error {
 	missing, err := admin.FactorKeysMissing(ctx, s.db)
 	if err != nil || !missing {

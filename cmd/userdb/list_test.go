@@ -85,7 +85,7 @@ func TestGetWithDamagedTags(t *testing.T) {
 	server := redistest.Shared(t)
 	t.Setenv("USERDB_STORE", server.URL())
 	if got := runCommand(nil, "", "create", "user", "uid=u1", "name=Alice", "--no-password"); got.code != 0 {
-		t.Fatalf("create: %+v", got)
+		t.Fatalf("create: %+v, want exit 0", got)
 	}
 	if err := server.Client().Set(context.Background(), "user/uid:u1/tags", "no set", 0).Err(); err != nil {
 		t.Fatal(err)

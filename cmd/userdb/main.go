@@ -59,8 +59,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // run executes a command line and returns its exit code.
 func run(args []string, std stdio) int {
-	logging.Disable() // the errors of the Redis client say the same
-	// Writing to a closed pipe returns an error instead, which ends the run quietly.
+	logging.Disable() // errors of commands say what the Redis client would log
+	// A write to a closed pipe then returns an error and does not kill the process.
 	signal.Ignore(syscall.SIGPIPE)
 	s := newSession(std)
 	err := s.parse(args)
@@ -145,13 +145,13 @@ type trait int
 
 const (
 	unlimited trait = iota // has no time limit unless --timeout sets one
-	asking                 // asks a person, with the store closed meanwhile: see session.ask
+	asking                 // may ask a person, and closes the store meanwhile: see session.ask
 	public                 // visitors may see the output, so it prints no warnings
 	opened                 // begins with the store open
 	saving                 // finishes its current step and saves its progress if interrupted
-	byUID                  // takes a bare word for a UID only
+	byUID                  // a bare word is always a UID
 	serves                 // runs until a signal stops it, which counts as success
-	reading                // changes nothing, and does not create a missing store
+	reading                // changes nothing, and fails if --store names a file that does not exist
 )
 
 func (s *session) is(t trait) bool { return slices.Contains(s.traits, t) }
@@ -194,8 +194,8 @@ func (s *session) readingIf(reads func() bool, run func(*cobra.Command, []string
 	}
 }
 
-// firstLine reports whether word stands for the first line of standard input. A hyphen does, except
-// after --, where scripts put what a visitor typed.
+// firstLine reports whether word stands for the first line of standard input. A hyphen does, unless
+// words follow --, where scripts put what a visitor typed.
 func (s *session) firstLine(word string) bool { return word == "-" && !s.literalDash }
 
 // timeout returns how long the command may take or, for serve, how long opening the store may take.
@@ -257,7 +257,7 @@ func (s *session) open(ctx context.Context) error {
 	return err
 }
 
-// storeURL returns the URL of the store that is named, else of this user's file.
+// storeURL returns the URL of the named store or, without one, that of this user's file.
 func (s *session) storeURL() (string, error) {
 	if s.Store != "" {
 		return s.Store, nil
@@ -295,8 +295,9 @@ func (s *session) announceWait(path string) *time.Timer {
 	})
 }
 
-// checkStoreExists returns an error if the command only reads and its store is a file that does not
-// exist. Otherwise a mistyped name would look like an empty store, and its file would be created.
+// checkStoreExists returns an error if the command only reads and --store names a file that does
+// not exist. Otherwise a mistyped name would look like an empty store, and its file would be
+// created.
 func (s *session) checkStoreExists() error {
 	path := connect.File(s.Store)
 	if path == "" || !s.is(reading) || embedded.Exists(path) {
@@ -476,7 +477,7 @@ func resolveWords(ctx context.Context, all []subject, indexes []int) error {
 	return nil
 }
 
-// parseSubject parses a hint as the library does.
+// parseSubject parses a hint and finds its type. A bare word is a UID.
 func (s *session) parseSubject(ctx context.Context, text string) (subject, error) {
 	h, err := hints.Parse(text)
 	if err != nil {

@@ -196,9 +196,9 @@ func disableOperatorCommand(s *session) *cobra.Command {
 		Use:   "disable NAME",
 		Short: "Keep an operator from signing in, and end their sessions and jobs",
 		Long: `Keep an operator from signing in. Their sessions end at once, and their running jobs within seconds.
-API keys that they made in the console still work and are listed; --revoke-keys revokes them. So do
-links that they made in the last day, whose secrets they have seen: the accounts are listed, and
---end-links ends all links of these accounts.`,
+API keys that they made in the console still work and are listed; --revoke-keys revokes them. Links
+that they made for accounts in the last day, and whose secrets they have seen, still work as well: the
+accounts are listed, and --end-links ends all links of these accounts.`,
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator disable olga --revoke-keys --end-links`,
 		RunE: s.run(func(ctx context.Context, words []string) error {

@@ -71,7 +71,7 @@ func TestSetupLink(t *testing.T) {
 	third.stop(syscall.SIGTERM)
 	for line := range third.lines {
 		if strings.Contains(line, "token=") {
-			t.Errorf("with an operator the service prints %q", line)
+			t.Errorf("with an operator the service prints %q, want no link", line)
 		}
 	}
 	for line := range first.lines {
@@ -161,7 +161,7 @@ func TestWarnsWithoutKeys(t *testing.T) {
 	// The service reads the store, and then fails because of --metrics.
 	serve := []string{"serve", "--listen", "127.0.0.1:0", "--metrics", "x"}
 	if got := wantExit(t, store, "", 2, serve...); strings.Contains(got, warning) {
-		t.Errorf("if operators need no second factor, the service prints %q", got)
+		t.Errorf("if operators need no second factor, the service prints %q, want no warning", got)
 	}
 	db, err := userdb.Open(t.Context(), store, userdb.Options{})
 	must(t, err)
@@ -171,7 +171,7 @@ func TestWarnsWithoutKeys(t *testing.T) {
 		t.Errorf("if operators need a second factor, the service prints %q, want %q", got, warning)
 	}
 	if got := wantExit(t, store, "", 2, append(serve, "--console=false")...); strings.Contains(got, warning) {
-		t.Errorf("without a console, the service prints %q", got)
+		t.Errorf("without a console, the service prints %q, want no warning", got)
 	}
 }
 

@@ -29,7 +29,7 @@ import (
 func TestSecretWithoutWarning(t *testing.T) {
 	useFile(t)
 	if got := runCommand(nil, "correct horse battery\n", "create", "uid=a", "email=a@example.com", "--password-stdin"); got.code != 0 {
-		t.Fatalf("%+v", got)
+		t.Fatalf("create: %+v, want exit 0", got)
 	}
 	for _, line := range []string{
 		"apikey create web --scope read", "apikey create nightly --scope read --json", "token issue uid=a --purpose reset",
@@ -59,7 +59,7 @@ func TestTextAfterBooleanFlag(t *testing.T) {
 		"login --password-stdin=hunter2 -- a", "login --help=hunter2 -- a", "passwd --change=hunter2 -- a", "list --json=hunter2", "list --disabled=hunter2", "--version=hunter2",
 	} {
 		if got := runCommand(nil, "", strings.Fields(line)...); got.code != 2 || strings.Contains(got.out+got.err, "hunter2") {
-			t.Errorf("%s: %+v", line, got)
+			t.Errorf("%s: %+v, want exit 2 without the text", line, got)
 		}
 	}
 }
@@ -417,7 +417,7 @@ func TestSecretsInExposedFiles(t *testing.T) {
 	}
 	useFile(t)
 	if got := runCommand(nil, "", "create", "user", "uid=u1", "--no-password"); got.code != 0 {
-		t.Fatalf("create: %+v", got)
+		t.Fatalf("create: %+v, want exit 0", got)
 	}
 	for args, secret := range map[string]bool{
 		"export --secrets":                     true,
@@ -443,7 +443,7 @@ func TestSecretsInExposedFiles(t *testing.T) {
 			var errs strings.Builder
 			words := strings.Fields(strings.Replace(args, "key MODE", fmt.Sprintf("key%o", mode), 1))
 			if code := run(words, stdio{in: strings.NewReader(""), out: file, err: &errs}); code != 0 {
-				t.Fatalf("%s: exit %d: %s", args, code, errs.String())
+				t.Fatalf("%s: exit %d, want 0: %s", args, code, errs.String())
 			}
 			if warned := strings.Contains(errs.String(), "others may read the file"); warned != (secret && open) {
 				t.Errorf("%s into a file with mode %o: warning %v, want %v", args, mode, warned, secret && open)

@@ -118,9 +118,9 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 // yet. It returns nil if there are no others.
 func ignoreMissingPassword(err error) error {
 	var rest []error
-	for _, one := range joinedErrors(err) {
-		if fieldOf(one) != passwordField {
-			rest = append(rest, one)
+	for _, part := range joinedErrors(err) {
+		if fieldOf(part) != passwordField {
+			rest = append(rest, part)
 		}
 	}
 	switch {
@@ -280,8 +280,8 @@ func redeemCommand(s *session) *cobra.Command {
 		Short: "Redeem a token",
 		Long: `Redeem a token; - reads it as one line from standard input, where no other user sees it.
 
-Prints the entry and, as ~value, the value to which the token was bound. A token that was used, is
-expired or void, has another purpose or was made up exits 5. With change:FIELD the facet is set,
+Prints the entry and, as ~value, the value to which the token was bound. Exits 5 if the token was used,
+is expired or void, has another purpose or was made up. With change:FIELD the facet is set,
 unless another entry has taken the value meanwhile: then the command exits 4 and the token stays
 valid. Changing a facet voids the other tokens for it.
 

@@ -335,7 +335,7 @@ func TestPasswordFile(t *testing.T) {
 		}
 	}
 	if got := runCommand(nil, "Jürgens Sommerhaus\n", "create", "user", "uid=1", "--password-stdin"); got.code != 0 {
-		t.Fatalf("UTF-8: %+v", got)
+		t.Fatalf("create with a password in UTF-8: %+v, want exit 0", got)
 	}
 	if got := runCommand(nil, "J\xfcrgens Sommerhaus\n", "passwd", "1", "--password-stdin"); got.code != 2 || !strings.HasPrefix(got.err, refused) {
 		t.Errorf("passwd: %+v, want exit 2 and %q", got, refused)

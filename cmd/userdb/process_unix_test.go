@@ -50,7 +50,8 @@ func lockedFile(t *testing.T) string {
 	return "file:" + path
 }
 
-// deafServer accepts connections and never answers. It sends a value on called for each connection.
+// deafServer starts a server that accepts connections and never answers, and returns its URL. It
+// sends a value on called for each connection.
 func deafServer(t *testing.T) (url string, called chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -204,7 +205,7 @@ func TestWaitingForFile(t *testing.T) {
 	}
 	holder.Close()
 	if name := embedded.Holder(path); name != "" {
-		t.Errorf("after it was closed, %q holds the file", name)
+		t.Errorf("after the holder closed the file, %q has it open, want nobody", name)
 	}
 }
 

@@ -17,8 +17,8 @@ func TestPump(t *testing.T) {
 	for i := range lines {
 		fmt.Fprintf(p, "line %d\n", i)
 	}
-	in, took, lost, before := bufio.NewScanner(r), 0, 0, -1
-	for took+lost < lines && in.Scan() {
+	in, arrived, lost, before := bufio.NewScanner(r), 0, 0, -1
+	for arrived+lost < lines && in.Scan() {
 		n := 0
 		if _, after, ok := strings.Cut(in.Text(), `"lost":`); ok {
 			fmt.Sscan(after, &n)
@@ -28,10 +28,10 @@ func TestPump(t *testing.T) {
 		if _, err := fmt.Sscanf(in.Text(), "line %d", &n); err != nil || n <= before {
 			t.Fatalf("got %q after line %d, want a later line", in.Text(), before)
 		}
-		took, before = took+1, n
+		arrived, before = arrived+1, n
 	}
-	if took < maxLines || took+lost != lines {
-		t.Errorf("%d lines arrived and %d were lost, want at least %d and %d together", took, lost, maxLines, lines)
+	if arrived < maxLines || arrived+lost != lines {
+		t.Errorf("%d lines arrived and %d were lost, want at least %d and %d together", arrived, lost, maxLines, lines)
 	}
 	go func() { fmt.Fprint(p, "the last\n"); p.end(); w.Close() }()
 	if rest, err := io.ReadAll(r); string(rest) != "the last\n" {

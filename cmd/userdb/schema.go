@@ -205,10 +205,10 @@ func dropNamespaceCommand(s *session) *cobra.Command {
 		Use:   "drop NAME",
 		Short: "Remove all records of a namespace",
 		Long: `Remove all records of a namespace, and of those inside it. API keys, jobs, links and groups of
-directories that belong to them are removed as well, and their operators disabled. If the store ever
-had keys or operators, even removed ones, it waits for 55 seconds in between, until all processes
-have finished their work for them. Without --yes it only says how many there are. Nothing else
-outside the namespace is touched. Prints how many were removed, or exits 3 if there are none.`,
+directories that belong to them are removed first, and their operators disabled. If the store ever
+had keys or operators, even removed ones, the command then waits for 55 seconds, until all processes
+have finished their work for them. Without --yes it only says what it would remove. Nothing else
+outside the namespace is touched. Prints how many records were removed, or exits 3 if there is nothing.`,
 		Example: `  userdb create user name=Carol --namespace acme --no-password
   userdb namespace drop acme --yes`,
 		RunE: s.readingIf(s.withoutYes, s.run(func(ctx context.Context, words []string) error {

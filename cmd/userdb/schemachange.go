@@ -79,9 +79,10 @@ var outcomes = map[schema.Relation][2]string{
 	schema.Differs: {"differs", "it is refused"},
 }
 
-// printDiff prints how the declaration of a type compares with the stored one. builtin says that it
-// is built in: a program that declares none follows the stored one. brief leaves out the two
-// declarations, which are long lines. They are also left out if nothing differs.
+// printDiff prints how the declaration of a type compares with the stored one. builtin says that
+// the declaration is the built-in one: a program without a schema of its own follows the stored
+// one. brief leaves out the two declarations, which are long lines. They are also left out if
+// nothing differs.
 func (o *output) printDiff(name string, stored, own map[string]schema.Type, builtin, brief bool) error {
 	there, isStored := stored[name]
 	here, isHere := own[name]
@@ -346,7 +347,7 @@ func (s *session) migrateTo(ctx context.Context, to schema.Schema, plan bool) er
 	case plan || len(ch.Types) == 0:
 		return nil
 	}
-	if what := drastic(ch.Types); what != "" && !s.yes {
+	if what := effectsToConfirm(ch.Types); what != "" && !s.yes {
 		return usagef("nothing was changed, because this %s: add --yes to do it", what)
 	}
 	p := s.progress("applying", !s.JSON)
@@ -361,8 +362,9 @@ func (s *session) migrateTo(ctx context.Context, to schema.Schema, plan bool) er
 	return s.out.print(nil, "applied")
 }
 
-// drastic returns what a change of the schema does to others that a person should confirm, or "".
-func drastic(types []migrate.TypeChange) string {
+// effectsToConfirm returns the effects of a schema change that a person should confirm. It returns
+// "" if there are none, or if they were confirmed when the change began.
+func effectsToConfirm(types []migrate.TypeChange) string {
 	var what []string
 	for _, tc := range types {
 		if tc.UnderWay {
@@ -397,7 +399,8 @@ func collisionError(collisions []migrate.Collision) error {
 	return fmt.Errorf("%w: %s; nothing was changed: %s", migrate.ErrCollision, number, how)
 }
 
-// warnStopped warns if a change that did not finish still stops other programs from writing.
+// warnStopped warns if a change that did not finish still stops, or may stop, other programs from
+// writing.
 func (s *session) warnStopped(ctx context.Context, types []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace/2)
 	defer cancel()

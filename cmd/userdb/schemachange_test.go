@@ -74,7 +74,7 @@ func TestNamespaceDropWaits(t *testing.T) {
 		"create user uid=u1 --namespace acme --no-password", "apikey create old --namespace acme --scope write",
 	} {
 		if got := runCommand(nil, "", strings.Fields(line)...); got.code != 0 {
-			t.Fatalf("%s: %+v", line, got)
+			t.Fatalf("%s: %+v, want exit 0", line, got)
 		}
 	}
 	var errs bytes.Buffer
@@ -82,16 +82,16 @@ func TestNamespaceDropWaits(t *testing.T) {
 	late := func(_ context.Context, d time.Duration) error {
 		waited = d
 		if got := runCommand(nil, "", "create", "user", "uid=late", "--namespace", "acme", "--no-password"); got.code != 0 {
-			t.Errorf("a late create: %+v", got)
+			t.Errorf("a late create: %+v, want exit 0", got)
 		}
 		return nil
 	}
 	code := run([]string{"namespace", "drop", "acme", "--yes"}, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs, sleep: late})
 	if code != 0 || waited != admin.RevocationTime || !strings.Contains(errs.String(), "waiting 55s") {
-		t.Errorf("exit code %d after waiting %s: %s", code, waited, errs.String())
+		t.Errorf("exit code %d after waiting %s: %s; want 0 after %s", code, waited, errs.String(), admin.RevocationTime)
 	}
 	if got := runCommand(nil, "", "list", "user", "--namespace", "acme"); got.out != "" {
-		t.Errorf("the namespace has %s", got.out)
+		t.Errorf("the namespace has %s, want no entries", got.out)
 	}
 }
 
@@ -109,7 +109,7 @@ func TestNamespaceDropWaitsAgain(t *testing.T) {
 		}
 		var errs bytes.Buffer
 		if code := run([]string{"namespace", "drop", "acme", "--yes"}, stdio{in: strings.NewReader(""), out: io.Discard, err: &errs, sleep: sleep}); code != 0 {
-			t.Fatalf("exit code %d: %s", code, &errs)
+			t.Fatalf("namespace drop: exit code %d, want 0: %s", code, &errs)
 		}
 		return waits
 	}
@@ -117,7 +117,7 @@ func TestNamespaceDropWaitsAgain(t *testing.T) {
 		t.Helper()
 		got := runCommand(nil, "", strings.Fields(line)...)
 		if got.code != 0 {
-			t.Fatalf("%s: %+v", line, got)
+			t.Fatalf("%s: %+v, want exit 0", line, got)
 		}
 		return got.out
 	}
@@ -134,6 +134,6 @@ func TestNamespaceDropWaitsAgain(t *testing.T) {
 		t.Errorf("waited %d times, want once for the old key and once for the key made meanwhile", waits)
 	}
 	if keys := do("apikey list"); strings.Contains(keys, "late") {
-		t.Errorf("keys are left: %s", keys)
+		t.Errorf("the key made meanwhile is left: %s", keys)
 	}
 }

@@ -56,14 +56,14 @@ func serveCommand(s *session) *cobra.Command {
 describes everything, and /docs shows it to people. Without a certificate it listens on this machine
 only, unless a proxy in front of it provides TLS (--behind-proxy).
 
-Any number of processes may serve one Redis or cluster, but only one a file. When it is ready, it
-writes "listening on …" to standard error, and from then on a line of JSON for each request. On
-SIGTERM it lets requests end, for up to 20 seconds, and exits 0. --timeout only limits opening the
-store.
+Any number of processes may serve one Redis or cluster, but only one process may serve a file. When
+the service is ready, it writes "listening on …" to standard error, and from then on a line of JSON for
+each request. On SIGTERM it lets requests end, for up to 20 seconds, and exits 0. --timeout only limits
+opening the store.
 
-Before that it writes where the accounts are and where the console is: pages for operators, people who
-look after accounts. As long as there is no operator, it also writes a link that creates the first one
-and is valid for an hour. 'userdb operator add' creates one at any time.`,
+Before "listening on …" it writes where the accounts are and where the console is: pages for operators,
+people who look after accounts. As long as there is no operator, it also writes a link that creates the
+first one and is valid for an hour. 'userdb operator add' creates one at any time.`,
 		Example: `  userdb serve
   userdb serve --listen :8470 --tls-cert cert.pem --tls-key key.pem
   userdb serve --listen :8470 --behind-proxy --proxy 10.0.0.0/8
@@ -265,7 +265,8 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	return service.Run(ctx, l)
 }
 
-// prepareFactors sets whether operators need a second factor, and lets them enrol one if they do.
+// prepareFactors stores the value of --operators-factor and, if it is true, allows operators to
+// enrol second factors. Without the flag, it prints a note if an earlier process required factors.
 func (v serveFlags) prepareFactors(ctx context.Context, s *session) error {
 	if v.operatorsFactor == nil {
 		required, err := admin.FactorsRequired(ctx, s.db)
@@ -318,8 +319,8 @@ func (v serveFlags) passkeyConfigs() (accounts, operators *passkey.Config, err e
 	return accounts, operators, err
 }
 
-// sharesOrigin reports whether accounts use passkeys on pages of the console's origin. Tests on
-// this machine may do so.
+// sharesOrigin reports whether accounts use passkeys on pages of the console's origin. It returns
+// false for localhost, where tests may do so.
 func (v serveFlags) sharesOrigin() bool {
 	u, err := url.Parse(v.consoleOrigin)
 	local := err == nil && (u.Hostname() == "localhost" || strings.HasSuffix(u.Hostname(), ".localhost"))
@@ -368,7 +369,7 @@ func (v serveFlags) printPlaces(ctx context.Context, s *session, out io.Writer, 
 	})
 }
 
-// browserAddress returns the address of a as a browser on this machine can open it.
+// browserAddress returns the address at which a browser on this machine reaches a listener on a.
 func browserAddress(a net.Addr) string {
 	at, ok := a.(*net.TCPAddr)
 	if ok && at.IP.IsUnspecified() {

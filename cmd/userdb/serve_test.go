@@ -78,6 +78,6 @@ func TestExposed(t *testing.T) {
 	}
 	var none io.Writer = &strings.Builder{}
 	if exposed(none) {
-		t.Error("exposed reports a writer that is not a file")
+		t.Error("exposed reports true for a writer that is not a file")
 	}
 }

@@ -62,12 +62,12 @@ terminal IDs are shortened.`,
   userdb session list '*=Alice' --json`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
 			n, table := 0, s.newGrid([]string{"id", "last seen", "expires", "origin"}, "id", "last seen", "expires", "origin", "agent")
-			err := each(p.typ.Sessions(ctx, p.hint), func(one userdb.Session) error {
+			err := each(p.typ.Sessions(ctx, p.hint), func(active userdb.Session) error {
 				if n++; table != nil {
-					return table.add(one.ID[:min(shortID, len(one.ID))], shortTime(one.LastSeen), one.Expires.UTC().Format(time.DateOnly),
-						cell(one.Origin), cell(one.Agent))
+					return table.add(active.ID[:min(shortID, len(active.ID))], shortTime(active.LastSeen), active.Expires.UTC().Format(time.DateOnly),
+						cell(active.Origin), cell(active.Agent))
 				}
-				line := sessionLine{one.ID, formatTime(one.Started), formatTime(one.LastSeen), formatTime(one.Expires), one.Origin, one.Agent}
+				line := sessionLine{active.ID, formatTime(active.Started), formatTime(active.LastSeen), formatTime(active.Expires), active.Origin, active.Agent}
 				return s.out.print(line, line.text())
 			})
 			if n == 0 && err == nil {
@@ -136,8 +136,8 @@ beginning of an ID is enough, if no other session of the entry has it.`,
 			e, err := p.typ.Find(ctx, p.hint)
 			var open []string
 			if err == nil {
-				err = each(p.typ.Sessions(ctx, hints.Key(e.Key())), func(one userdb.Session) error {
-					open = append(open, one.ID)
+				err = each(p.typ.Sessions(ctx, hints.Key(e.Key())), func(active userdb.Session) error {
+					open = append(open, active.ID)
 					return nil
 				})
 			}

@@ -17,22 +17,22 @@ import (
 // A keyboard types at a pseudo-terminal from which the program reads.
 type keyboard struct {
 	t    *testing.T
-	own  *os.File
+	ptmx *os.File
 	tty  *os.File
 	seen strings.Builder
 }
 
 func newKeyboard(t *testing.T) *keyboard {
 	t.Helper()
-	own, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	ptmx, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Skip(err)
 	}
-	t.Cleanup(func() { own.Close() })
-	if err := unix.IoctlSetPointerInt(int(own.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+	t.Cleanup(func() { ptmx.Close() })
+	if err := unix.IoctlSetPointerInt(int(ptmx.Fd()), unix.TIOCSPTLCK, 0); err != nil {
 		t.Fatal(err)
 	}
-	n, err := unix.IoctlGetInt(int(own.Fd()), unix.TIOCGPTN)
+	n, err := unix.IoctlGetInt(int(ptmx.Fd()), unix.TIOCGPTN)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func newKeyboard(t *testing.T) *keyboard {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { tty.Close() })
-	return &keyboard{t: t, own: own, tty: tty}
+	return &keyboard{t: t, ptmx: ptmx, tty: tty}
 }
 
 // echoes reports whether the terminal shows typed text.
@@ -58,7 +58,7 @@ func (k *keyboard) answer(prompt, text string) {
 	k.t.Helper()
 	var b [1]byte
 	for !strings.HasSuffix(k.seen.String(), prompt) {
-		if _, err := k.own.Read(b[:]); err != nil {
+		if _, err := k.ptmx.Read(b[:]); err != nil {
 			k.t.Fatalf("waiting for %q: %v; seen %q", prompt, err, k.seen.String())
 		}
 		k.seen.WriteByte(b[0])
@@ -66,7 +66,7 @@ func (k *keyboard) answer(prompt, text string) {
 	for k.echoes() {
 		time.Sleep(time.Millisecond)
 	}
-	k.own.WriteString(text)
+	k.ptmx.WriteString(text)
 }
 
 // runAtTerminal runs the program at a terminal, calls typing to answer its prompts, and waits until
@@ -118,14 +118,14 @@ func TestCSVAtTerminal(t *testing.T) {
 	useFile(t)
 	const job = "\x1b[2JCook"
 	if got := runCommand(nil, "", "create", "user", "uid=a1", "name=Alice", "job="+job, "--no-password"); got.code != 0 {
-		t.Fatalf("create: %+v", got)
+		t.Fatalf("create: %+v, want exit 0", got)
 	}
 	args := []string{"list", "user", "--csv", "--fields", "uid,job"}
 	k := newKeyboard(t)
 	if code := run(args, stdio{in: strings.NewReader(""), out: k.tty, err: new(bytes.Buffer)}); code != 0 {
-		t.Fatalf("exit code %d", code)
+		t.Fatalf("list: exit code %d, want 0", code)
 	}
-	shown := bufio.NewReader(k.own)
+	shown := bufio.NewReader(k.ptmx)
 	for _, want := range []string{"uid,job\r\n", "a1,\\x1b[2JCook\r\n"} {
 		if got, err := shown.ReadString('\n'); err != nil || got != want {
 			t.Errorf("a terminal shows %q (%v), want %q", got, err, want)

@@ -38,6 +38,6 @@ func testProgressBar(t *testing.T) {
 	nobody := (&session{std: stdio{err: &seen}}).progress("checking", true)
 	seen.Reset()
 	if nobody.bar(1, 2); seen.Len() > 0 {
-		t.Errorf("without a terminal it shows %q", seen.String())
+		t.Errorf("without a terminal it shows %q, want nothing", seen.String())
 	}
 }

@@ -147,8 +147,8 @@ func (s *session) withBatch(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// printAnswers prints the results of answerText for texts, unless one of them is an error. With
-// --batch it prints the results of answerJSON for the lines of standard input.
+// printAnswers prints the results of answerText for texts, or returns its first error and prints
+// nothing. With --batch it prints the results of answerJSON for the lines of standard input.
 func (s *session) printAnswers(ctx context.Context, texts []string,
 	answerJSON func(json.RawMessage) (any, error), answerText func(string) (any, error),
 ) error {

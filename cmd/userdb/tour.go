@@ -34,7 +34,7 @@ type tourStep struct {
 
 // A tourCommand is a command line, which the tour shows with everything that it prints.
 type tourCommand struct {
-	shown string   // what the tour shows instead of the words, if the shell does more
+	shown string   // what the tour shows in place of the words, if the line has shell syntax
 	words []string // of the command; nil for a line that only the shell would execute
 	stdin string
 	exit  int  // the exit code that the command must have
@@ -125,8 +125,8 @@ begins with $ is a command, which you can repeat on a store of your own; what fo
 }
 
 // tour shows the tour. With keep it leaves the store in tourFile, unless it fails or is stopped.
-// Its password, which everybody knows, has a cheap hash, so that nobody waits; the first login
-// afterwards replaces it.
+// The password in the tour, which everybody knows, has a cheap hash, so that nobody waits. The
+// first login after the tour replaces the hash.
 func (s *session) tour(ctx context.Context, keep bool) error {
 	url := "memory:"
 	if keep {
@@ -314,7 +314,7 @@ func (t tour) drawRecords(ctx context.Context, number int) error {
 		return err
 	}
 	entries := map[string]*drawing{}
-	of := func(prk string) *drawing {
+	drawingOf := func(prk string) *drawing {
 		if entries[prk] == nil {
 			entries[prk] = &drawing{prk: prk}
 		}
@@ -331,10 +331,10 @@ func (t tour) drawRecords(ctx context.Context, number int) error {
 			if err != nil {
 				return err
 			}
-			d := of(e)
+			d := drawingOf(e)
 			d.identifiers = append(d.identifiers, key.String())
 		case recordkey.KindTertiary:
-			d := of(key.PRK().String())
+			d := drawingOf(key.PRK().String())
 			d.records = append(d.records, key.String())
 		}
 	}
@@ -407,7 +407,7 @@ func (t tour) end(keep bool) error {
 		tourFile, name, store, tourPassword, name, store, name, store)
 }
 
-// programName returns the words with which this program was started.
+// programName returns the words that start this program.
 func programName() string {
 	if strings.Contains(os.Args[0], "go-build") {
 		return "go run ./cmd/userdb"

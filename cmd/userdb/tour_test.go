@@ -33,7 +33,7 @@ func TestTour(t *testing.T) {
 	os.Args[0] = "userdb" // the tour prints the name by which it was started
 	got := runCommand(nil, "", "tour")
 	if got.code != 0 || got.err != "" {
-		t.Fatalf("exit code %d: %s", got.code, got.err)
+		t.Fatalf("tour: exit code %d, want 0 and no error: %s", got.code, got.err)
 	}
 	checkTour(t, got.out)
 	for _, line := range strings.Split(got.out, "\n") {
@@ -90,7 +90,7 @@ func TestTwoTours(t *testing.T) {
 		t.Errorf("the second tour: %v, want that the file exists", err)
 	}
 	if got := runCommand(nil, "", "list", "--store", url); got.code != 0 || !strings.HasPrefix(got.out, "user/uid:kept ") || strings.Contains(got.out, "alice") {
-		t.Errorf("the store of the first tour: %+v", got)
+		t.Errorf("the store of the first tour: %+v, want only the entry kept", got)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestTourKeeps(t *testing.T) {
 	t.Setenv("USERDB_STORE", "")
 	got := runCommand(nil, "", "tour", "--keep")
 	if got.code != 0 || got.err != "" {
-		t.Fatalf("exit code %d: %s", got.code, got.err)
+		t.Fatalf("tour --keep: exit code %d, want 0 and no error: %s", got.code, got.err)
 	}
 	for _, line := range strings.Split(got.out, "\n") {
 		if len([]rune(line)) > 80 && !strings.Contains(line, "echo") {
@@ -114,14 +114,14 @@ func TestTourKeeps(t *testing.T) {
 	login := runCommand(nil, tourPassword, "login", "c2042", "--password-stdin", "--store", "file:"+tourFile)
 	switch {
 	case strings.Count(next, "userdb ") != 3:
-		t.Errorf("it does not print three commands:\n%s", next)
+		t.Errorf("the tour ends without three commands to go on with:\n%s", next)
 	case list.code != 0 || !strings.Contains(list.out, "email=alice@hotmail.com"):
-		t.Errorf("list: %+v", list)
+		t.Errorf("list: %+v, want exit 0 and Alice", list)
 	case login.code != 0:
-		t.Errorf("login: %+v", login)
+		t.Errorf("login: %+v, want exit 0", login)
 	}
 	if again := runCommand(nil, "", "tour", "--keep"); again.code != 2 || !strings.Contains(again.err, tourFile+" exists") {
-		t.Errorf("a second tour: %+v", again)
+		t.Errorf("a second tour: %+v, want exit 2, because the file exists", again)
 	}
 }
 

@@ -158,7 +158,7 @@ type importRun struct {
 	last    transfer.ImportState // the progress reported last
 	saved   int64                // lines that the state file counts
 	rejects rejectFile
-	refused int64 // number of lines refused in this run; printRefused prints the first
+	refused int64 // number of lines refused in this run
 }
 
 func (r *importRun) run(ctx context.Context, words []string) error {
@@ -179,8 +179,8 @@ func (r *importRun) run(ctx context.Context, words []string) error {
 // rejectsSuffix is appended to the name of the input to name the file of refused lines.
 const rejectsSuffix = ".rejects"
 
-// isCSV reports whether the name of a file is that of a CSV file. Refused lines have the format of
-// the input.
+// isCSV reports whether the name of a file is that of a CSV file. It ignores rejectsSuffix, because
+// refused lines have the format of the input.
 func isCSV(name string) bool {
 	for strings.HasSuffix(name, rejectsSuffix) {
 		name = strings.TrimSuffix(name, rejectsSuffix)
@@ -190,7 +190,7 @@ func isCSV(name string) bool {
 
 func (r *importRun) prepare(ctx context.Context) error {
 	r.o.Save = r.save
-	if err := r.readNameFlags(ctx); err != nil {
+	if err := r.readMapsAndFiles(ctx); err != nil {
 		return err
 	}
 	if err := r.prepareTrial(ctx); err != nil {
@@ -233,8 +233,8 @@ func (r *importRun) prepare(ctx context.Context) error {
 	return nil
 }
 
-// readNameFlags parses the values of --map, and reads the files of --from-params and --pepper.
-func (r *importRun) readNameFlags(ctx context.Context) error {
+// readMapsAndFiles parses the values of --map, and reads the files of --from-params and --pepper.
+func (r *importRun) readMapsAndFiles(ctx context.Context) error {
 	r.o.Map = map[string]string{}
 	for _, pair := range r.maps {
 		at := strings.LastIndex(pair, "=") // a column name may contain =, but a field name does not
@@ -371,7 +371,7 @@ func (r *importRun) writeState(state transfer.ImportState) error {
 		return err
 	}
 	if err := cmp.Or(json.NewEncoder(f).Encode(state), f.Close()); err != nil {
-		os.Remove(r.state + ".new") // half a state is of no use, and it may have filled the disk
+		os.Remove(r.state + ".new") // half a state is of no use, and the disk may be full
 		return err
 	}
 	return os.Rename(r.state+".new", r.state)

@@ -314,9 +314,9 @@ func mode(t *testing.T, parts ...string) string {
 	return info.Mode().String()
 }
 
-// TestImportFilesAreMadeAnew checks that an import replaces any file, link or folder with the name
-// of one of its files. It does not write through links, and only this user may read the files that
-// it leaves.
+// TestImportFilesAreMadeAnew checks that an import replaces a file or a link that has the name of
+// one of its files. It does not write through links, and only this user may read the files that it
+// leaves.
 func TestImportFilesAreMadeAnew(t *testing.T) {
 	for name, make := range map[string]func(path string) error{
 		"nothing":       func(string) error { return nil },

@@ -13,7 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Words of set that change one of several values are FIELD+=VALUE and FIELD-=VALUE.
+// Operators of valueEdit. The first three separate a field from its value in the words of 'userdb
+// set'; the last one is a flag.
 const (
 	opSet    = "="
 	opAdd    = "+="
@@ -21,7 +22,7 @@ const (
 	opFirst  = "--first"
 )
 
-// A valueEdit adds a value to a field that may have several, removes it or makes it the first.
+// A valueEdit sets a field, or adds a value to it, removes one or makes one the first.
 type valueEdit struct{ op, field, text string }
 
 // words returns the words of a valueEdit for a message, without the value.
@@ -87,8 +88,7 @@ func checkEdits(words []string) error {
 	return nil
 }
 
-// checkSeveral returns an error unless a field of a type is one whose values can be added and
-// removed.
+// checkSeveral returns an error if a field of a type cannot have several values.
 func (s *session) checkSeveral(typ *userdb.Type, field string) error {
 	t, err := view.Of(s.db).Type(typ.Name())
 	if err != nil || slices.Contains(t.Secondary, field) {

@@ -36,7 +36,7 @@ func TestHundredValues(t *testing.T) {
 		t.Helper()
 		got := runCommand(nil, "", args...)
 		if got.code != 0 {
-			t.Fatalf("%.200q: %+v", args, got)
+			t.Fatalf("%.200q: %+v, want exit 0", args, got)
 		}
 		return got.out
 	}
@@ -49,7 +49,7 @@ func TestHundredValues(t *testing.T) {
 		t.Errorf("get shows %d values, want 100", got)
 	}
 	if got := runCommand(nil, "", "set", "u", "alias+=more"); got.code != 2 || got.err != "userdb: invalid value: alias: over 100 values\n" {
-		t.Errorf("a value too many: %+v", got)
+		t.Errorf("one value too many: %+v, want exit 2", got)
 	}
 	run("set", "u", "alias+=k=v", "alias-=ALIAS 0, of; k=v + more", "--first", "alias=Alias 50, of; k=v + more")
 	text := run("list", "--csv", "--split", "alias=;")
@@ -59,7 +59,7 @@ func TestHundredValues(t *testing.T) {
 	run("import", file, "--split", "alias=;")
 	again := run("list", "--csv", "--split", "alias=;")
 	if again != text || !strings.HasPrefix(strings.Split(text, "\n")[1], `u,"""Alias 50, of; k=v + more"";""Alias 1, of;`) {
-		t.Errorf("CSV with 100 values: %.200q, after an import %.200q", text, again)
+		t.Errorf("CSV with 100 values: got %.200q and, after an import, %.200q; want the same, with Alias 50 first", text, again)
 	}
 }
 

@@ -5,8 +5,8 @@ The store is a set of cells, each changed only by commands that Redis runs atomi
 A verb is a generator that yields one such command at a time. Two searches:
 
   explore   every interleaving of the verbs of a scenario, any of which may stop for ever at any step
-            (a crash: the invariants are checked in every state that is reached) and may lose replies,
-            after which its client sends the command again. States are merged by (store, what each verb saw).
+            (a crash) and may lose replies, after which its client sends the command again. The
+            invariants are checked in every state. States are merged by (store, what each verb saw).
   walk      random scenarios of up to four verbs, with crashes, lost replies, and late duplicates: a
             command that was sent once more may run again at any later time.
 
@@ -22,7 +22,7 @@ Each mutant leaves out one safeguard, and the search finds the invariant of data
     nofence      takes over a claim without fencing its owner                            I1
     notomb       a delete leaves nothing                                                 I1 or I2
     nopast       an entry remembers only its last committed token                        I7  (--lost 1)
-    blindback    nopast, and gives a claim back without fencing the own entry            I1  (--lost 1)
+    blindback    nopast, and gives a claim back without fencing its own entry            I1  (--lost 1)
 
 Cells: ('srk', field, value) -> (prk, token); (prk, None) is plain, as one server writes it: here it
                                 may be found, and replaced, but is never written, so no value recurs
@@ -96,7 +96,7 @@ def look(p, f, v):
 
 
 def fence(p, f, v, token):
-    """True if p holds the value; else whatever was prepared on p before now can no longer commit."""
+    """Return True if p holds the value. Otherwise keep everything prepared on p before now from committing."""
     def run(st):
         c = st.get(prk(p))
         if holds(c, f, v):
@@ -108,7 +108,7 @@ def fence(p, f, v, token):
 
 
 def commit(p, expect, facets, token, log):
-    """facets None deletes. A token that p remembers is done already: the reply was lost."""
+    """Write facets, or delete p if they are None. If p remembers the token, only the reply was lost."""
     def run(st):
         c = st.get(prk(p))
         if c is not None and token in ((c[1],) if MUTANT in ("nopast", "blindback") else c[3]):
@@ -418,7 +418,7 @@ def walk(seed, count):
                 if rnd.random() < 0.06:
                     replies[i] = cmd(st)                           # the reply was lost, sent again at once
                 elif rnd.random() < 0.06:
-                    late.append(cmd)                               # or it arrives once more, some day
+                    late.append(cmd)                               # or it arrives once more later
             bad = violated(st)
             if bad:
                 return "VIOLATION", run + 1, "%s  in %s" % (bad, names)

@@ -64,7 +64,7 @@ var layers = []layer{
 		title: "Owners of a kind of record: keys, scripts, values, limits",
 		dir:   "internal/store",
 		rooms: []string{"throttle", "token", "session", "history"},
-		also:  []string{"internal/store/arg"},
+		also:  []string{"internal/store/arg", "internal/store/factor"},
 	},
 	{
 		title: "Meaning: no Redis, no clock",

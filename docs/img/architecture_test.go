@@ -14,8 +14,8 @@ const module = "github.com/coffeenode/userdb/"
 // undrawn lists folders that are not part of the product.
 var undrawn = []string{"deploy", "docs", "internal/ci", "internal/redistest", "test", "userdb_test"}
 
-// TestLayers checks that the picture has every room of the product, and that no room imports one of
-// a higher layer.
+// TestLayers checks that every package of the product is in a layer, drawn or not, and that none
+// imports a package of a higher layer.
 func TestLayers(t *testing.T) {
 	layerOf := map[string]int{} // by folder; -1 if it is not drawn
 	for _, folder := range undrawn {

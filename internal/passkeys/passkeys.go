@@ -1,4 +1,4 @@
-// Package passkeys holds what package passkey and the core tell each other about passkeys. It is
+// Package passkeys holds the values that package passkey and the core exchange. It is
 // internal so that only package passkey can offer an answer to the core, and the core, not its
 // caller, has the answer verified with the key that is stored.
 package passkeys
