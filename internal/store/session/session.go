@@ -86,7 +86,7 @@ type Session struct {
 	Agent  string
 }
 
-// Live reports whether the session is still valid at now. The zero Session is not valid.
+// Live reports whether the session has not expired at now. The zero Session has expired.
 func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
 
 // ValidFor reports whether a session of the entry is valid. An entry with a second factor has only
@@ -98,7 +98,7 @@ func (s Session) ValidFor(e Entry) bool {
 // A Start asks to store a session for an entry that a login has read.
 type Start struct {
 	PRK  recordkey.Key
-	Seen Entry // the entry at that time
+	Seen Entry // the entry as the login read it
 	// FirstEpoch is a result of the function FirstEpoch. It becomes the entry's epoch if the entry
 	// has none.
 	FirstEpoch string

@@ -89,7 +89,7 @@ else
   t.waits = text
   tokens.open[#tokens.open + 1] = t
   if tokens.first_word == '' then tokens.first_word = '0' end
-  if spent_of(head[3]) ~= '' then tokens.ended = {string.sub(spent_of(head[3]), 2)} end
+  if ended_in(head[3]) ~= '' then tokens.ended = {string.sub(ended_in(head[3]), 2)} end
   local first = redis.pcall('HSET', KEYS[1], '~tokens', mark_of(tokens))
   if type(first) == 'table' then return redis.error_reply(first.err) end
 end
