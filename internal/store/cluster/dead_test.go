@@ -195,7 +195,7 @@ func readTags(uid string, members *[]string) verb {
 }
 
 // TestRemoveClaims checks that an attempt that has sent no commit removes its claim, unless the
-// entry already holds the value. In that case another process may have relied on the claim.
+// entry already has the value. In that case another process may have relied on the claim.
 func TestRemoveClaims(t *testing.T) {
 	for _, tt := range []struct{ value, left string }{{"n", "user/uid:A 0123456789ab"}, {"m", ""}} {
 		e, w := newDirectEngine(t, entries(someRev, "A name=n")())
