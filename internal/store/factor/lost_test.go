@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestLostReplies loses the replies to calls that change a ticket. The calls are sent again, and
-// must count only once.
+// TestLostReplies loses the replies to calls that change tickets or factors. The calls are sent
+// again, and must count only once.
 func TestLostReplies(t *testing.T) {
 	p := redistest.NewProxy(t, redistest.Shared(t))
 	o, err := redis.ParseURL(p.URL())
@@ -38,7 +38,7 @@ func TestLostReplies(t *testing.T) {
 			}
 			entry := session.Entry{Epoch: "e"}
 			// loseReplies makes a call and loses the first two replies to it. operation is the
-			// first argument of ticket.lua in that call.
+			// first argument of ticket.lua or enrol.lua in that call.
 			loseReplies := func(operation string, wantTries int, call func(ctx context.Context) (factor.Ticket, error)) {
 				t.Helper()
 				p.CutReplies(2, operation)

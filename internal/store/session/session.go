@@ -7,8 +7,8 @@
 //	                   HASH: - UNTIL CALL    an ended session, for an hour
 //
 // HASH is the hash of the session's secret. Times are in milliseconds, and the last two words are
-// escaped. A session is valid while its entry has the generation in BOND, which changes when the
-// entry's field ~epoch does. In a session of level 2, BOND also holds a time. session.lua describes
+// escaped. A session is valid while its entry has the generation in BOND, which changes when all
+// sessions of the entry end. In a session of level 2, BOND also holds a time. session.lua describes
 // all words, and epoch.lua which login may start a session.
 package session
 
@@ -36,8 +36,9 @@ var (
 	EpochLua string
 )
 
-// FieldEpoch is the field of an entry that holds a rev that sessions are bound to. It is replaced
-// when all sessions end, and absent until the first one begins.
+// FieldEpoch is the field of an entry that holds its epoch: a rev, or a result of [FirstEpoch], to
+// which sessions are bound. The epoch is replaced when all sessions end, and may be absent until
+// the first session begins.
 const FieldEpoch = "~epoch"
 
 // Max is the maximum number of sessions of an entry. Further ones replace the oldest.
@@ -89,8 +90,8 @@ type Session struct {
 // Live reports whether the session has not expired at now. The zero Session has expired.
 func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
 
-// ValidFor reports whether a session of the entry is valid. An entry with a second factor has only
-// sessions of level 2.
+// ValidFor reports whether a session of the entry is valid if it has not expired. In an entry with
+// a second factor, only sessions of level 2 are valid.
 func (s Session) ValidFor(e Entry) bool {
 	return s.Generation == e.Generation() && e.Epoch != "" && !e.Disabled && (e.Factor == "" || !s.VerifiedLevel2.IsZero())
 }

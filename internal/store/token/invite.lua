@@ -2,7 +2,7 @@
 -- the functions of tokens.lua.
 --
 -- KEYS[1]  the record of the tokens
--- ARGV[1]  hash of the secret      ARGV[2], ARGV[3]  purpose, and the facets that it is bound to
+-- ARGV[1]  hash of the secret      ARGV[2], ARGV[3]  PURPOSE and FIELDS; see tokens.lua
 -- ARGV[4]  value                   ARGV[5]  how long it is valid, in milliseconds
 -- ARGV[6]  the time, "" for the server's
 -- Reply: {"ok", member} | {"exists"}: the record has another valid token, or another Redis type
