@@ -44,7 +44,7 @@ type Raw struct {
 	Messages []Message // of a stream
 	// Size is the number of elements, or of bytes in a string. It may be more than was read.
 	Size    int64
-	TTL     int64  // time to live in milliseconds; -1 for none
+	TTL     int64  // time to live in milliseconds; -1 for none, -2 if there is no record
 	Problem string // why the record could not be read
 }
 

@@ -77,8 +77,8 @@ type Session struct {
 	Begun      time.Time
 	Seen       time.Time // when it was last seen, to the minute
 	Verified   time.Time // when the owner last gave the password
-	// VerifiedLevel2 is when the owner last took two steps of a login. It is zero in a session of
-	// level 1.
+	// VerifiedLevel2 is when the owner last took two steps of a login, or signed in with a passkey.
+	// It is zero in a session of level 1.
 	VerifiedLevel2 time.Time
 	Ends           time.Time // when it ends at the latest, however often it is used
 	// Idle is how long after Seen the session ends if it is not used.
@@ -105,7 +105,7 @@ type Start struct {
 	FirstEpoch string
 	ID         string
 	Life, Idle time.Duration
-	Level      int // 2 if the owner took two steps of a login
+	Level      int // 2 if the owner took two steps of a login, or signed in with a passkey
 	// Verified and VerifiedLevel2 are the times of the session that this one replaces, if its owner
 	// was not verified again. If zero, they are now.
 	Verified, VerifiedLevel2 time.Time

@@ -10,9 +10,10 @@
 -- generation. ORIGIN and AGENT are escaped texts. Members of other forms, and expired ones, count
 -- as absent.
 --
--- If the session has level 2, a slash and the time at which its owner last took two steps follow
--- the generation in BOND. Versions that do not know levels take this for another generation. To
--- them the session is invalid, but they keep it and can end it by its secret.
+-- If the session has level 2, a slash and the time at which its owner last took two steps, or
+-- signed in with a passkey, follow the generation in BOND. Versions that do not know levels take
+-- this for another generation. To them the session is invalid, but they keep it and can end it by
+-- its secret.
 --
 -- The value of an ended session is "- UNTIL CALL". It stays for an hour, so that a late "begin"
 -- does not bring the session back. Only the last hundred of them stay. A full server removes the
