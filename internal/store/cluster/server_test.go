@@ -77,7 +77,7 @@ func newWorld(rewrite func(source string) string) *world {
 }
 
 // compiled holds each script that compile has compiled, by its source. Searches share them, because
-// compiling all scripts takes longer than many a search.
+// compiling all scripts takes longer than many searches.
 var compiled sync.Map
 
 // compile compiles the source of a script. It panics if that fails.
