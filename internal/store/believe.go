@@ -31,8 +31,8 @@ type EntryRead struct {
 	Kind []string
 }
 
-// An Entry holds the answer to an EntryRead: the entry or the reason why it cannot be read, and the
-// contents of each record.
+// An Entry holds the answer to an EntryRead: the entry or the reason why it cannot be read, and a
+// Part for each tertiary record.
 type Entry struct {
 	Found
 	Parts []Part
@@ -94,21 +94,22 @@ func believeOne(l Lookup, c Candidate) Found {
 	}
 	key = key.In(c.SRK.Namespace())
 	r := Record{Key: key, Fields: c.Fields}
-	if !r.Live() || !r.holds(l, c.SRK) {
+	if !r.Live() || !r.confirms(l, c.SRK) {
 		return Found{Err: ErrNotFound}
 	}
 	return FoundAt(key, c.Fields)
 }
 
-// holds reports whether the entry has the SRK's value under the SRK's field. If the lookup asks for
-// a value under several fields, any of these fields counts, because the value may have moved from
-// one to another between two reads.
-func (r Record) holds(l Lookup, srk recordkey.Key) bool {
-	moved := func(k recordkey.Key) bool { return k.Value() == srk.Value() && r.holdsAt(k) }
-	return r.holdsAt(srk) || !l.All && slices.ContainsFunc(l.SRKs, moved)
+// confirms reports whether the entry has the SRK's value under the SRK's field. If one SRK of the
+// lookup is enough, any field under which the lookup asks for that value counts, because the value
+// may have moved from one of these fields to another between two reads.
+func (r Record) confirms(l Lookup, srk recordkey.Key) bool {
+	moved := func(k recordkey.Key) bool { return k.Value() == srk.Value() && r.hasSRK(k) }
+	return r.hasSRK(srk) || !l.All && slices.ContainsFunc(l.SRKs, moved)
 }
 
-func (r Record) holdsAt(srk recordkey.Key) bool { return r.HasValue(srk.Field(), srk.Value()) }
+// hasSRK reports whether the record has the SRK's value under the SRK's field.
+func (r Record) hasSRK(srk recordkey.Key) bool { return r.HasValue(srk.Field(), srk.Value()) }
 
 // Matches reports whether the record matches the lookup. Every record matches the zero Lookup.
 func (l Lookup) Matches(r Record) bool {
@@ -116,9 +117,9 @@ func (l Lookup) Matches(r Record) bool {
 	case l.PRK.IsValid():
 		return l.PRK == r.Key
 	case l.All:
-		return !slices.ContainsFunc(l.SRKs, func(srk recordkey.Key) bool { return !r.holdsAt(srk) })
+		return !slices.ContainsFunc(l.SRKs, func(srk recordkey.Key) bool { return !r.hasSRK(srk) })
 	}
-	return len(l.SRKs) == 0 || slices.ContainsFunc(l.SRKs, r.holdsAt)
+	return len(l.SRKs) == 0 || slices.ContainsFunc(l.SRKs, r.hasSRK)
 }
 
 // FoundAt returns the answer for the hash at a PRK (I3). Nil fields mean that there was no reply.

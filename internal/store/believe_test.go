@@ -40,7 +40,7 @@ func TestBelieve(t *testing.T) {
 		cs   []Candidate
 		want string // found PRK, or the error's text
 	}{
-		{"the entry holds the value", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", alice())}, "user/uid:1"},
+		{"the entry has the value", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", alice())}, "user/uid:1"},
 		{"the SRK does not exist", Lookup{SRKs: []recordkey.Key{name}}, nil, "not found"},
 		{"the entry does not exist", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", map[string]string{})}, "not found"},
 		{"there is no reply for the entry", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", nil)}, "store unavailable: reply of an unexpected kind: no hash for user/name:alice/~prk"},
@@ -49,12 +49,12 @@ func TestBelieve(t *testing.T) {
 		{"the facet is its own canonical value", Lookup{SRKs: []recordkey.Key{address}}, []Candidate{at(address, "user/uid:1", alice())}, "user/uid:1"},
 		{"the SRK names an entry of another type", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "robot/uid:1", alice())}, "not found"},
 		{"the SRK names a key that is not a PRK", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/name:1/~prk", alice())}, "not found"},
-		{"the SRK holds a text that is not a key", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "rubbish", alice())}, "not found"},
+		{"the SRV is not a key", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "rubbish", alice())}, "not found"},
 		{"~isa names another type than the key", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{at(name, "user/uid:1", alice("~isa", "robot"))}, "damaged record: user/uid:1: ~isa names another type (I3)"},
 		{"the SRK has another Redis type", Lookup{SRKs: []recordkey.Key{name}}, []Candidate{{SRK: name, Problem: "WRONGTYPE x"}}, "damaged record: user/name:alice/~prk: WRONGTYPE x"},
-		{"one of two fields, one entry holds the value", Lookup{SRKs: []recordkey.Key{email, name}}, []Candidate{at(name, "user/uid:1", alice())}, "user/uid:1"},
+		{"one of two fields, one entry has the value", Lookup{SRKs: []recordkey.Key{email, name}}, []Candidate{at(name, "user/uid:1", alice())}, "user/uid:1"},
 		{"one of two fields, the value has moved to the other", Lookup{SRKs: []recordkey.Key{email, name}}, []Candidate{at(email, "user/uid:1", alice())}, "user/uid:1"},
-		{"one of two fields, two entries hold the value", Lookup{SRKs: []recordkey.Key{email, name}}, []Candidate{at(email, "user/uid:2", bob), at(name, "user/uid:1", alice())}, "damaged record: user/name:alice/~prk: the value belongs to two entries (I2)"},
+		{"one of two fields, two entries have the value", Lookup{SRKs: []recordkey.Key{email, name}}, []Candidate{at(email, "user/uid:2", bob), at(name, "user/uid:1", alice())}, "damaged record: user/name:alice/~prk: the value belongs to two entries (I2)"},
 		{"all fields, both name the same entry", Lookup{SRKs: []recordkey.Key{address, name}, All: true}, []Candidate{at(address, "user/uid:1", alice()), at(name, "user/uid:1", alice())}, "user/uid:1"},
 		{"all fields, one SRK does not exist", Lookup{SRKs: []recordkey.Key{address, name}, All: true}, []Candidate{at(name, "user/uid:1", alice())}, "not found"},
 		{"all fields, they name two entries", Lookup{SRKs: []recordkey.Key{email, name}, All: true}, []Candidate{at(email, "user/uid:2", bob), at(name, "user/uid:1", alice())}, "not found"},

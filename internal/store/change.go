@@ -33,8 +33,8 @@ type Change struct {
 	Set      []Facet
 	Unset    []string
 	Claim    []recordkey.Key // SRKs that must name the entry afterwards
-	// Elsewhere holds the SRKs of the claimed values under the other secondary fields. No entry may
-	// hold them.
+	// Elsewhere holds the SRKs of the claimed values under the other secondary fields. No other
+	// entry may have or hold one of these values.
 	Elsewhere []recordkey.Key
 	Release   []recordkey.Key // SRKs of values that the entry gives up
 	Hold      []HeldKey       // SRKs of values that the entry gives up and that are held
@@ -42,8 +42,8 @@ type Change struct {
 	Unindex   []recordkey.Key // index sets to leave
 	Rank      []Ranked        // places in ordered indexes to take
 	Unrank    []Ranked        // places in ordered indexes to leave
-	Add       []Members       // tertiary records to create with the entry
-	Drop      []Container     // tertiary records to delete with the entry, or before Add
+	Add       []Members       // tertiary records to write
+	Drop      []Container     // tertiary records to delete, before Add is written
 	Tokens    token.Ending
 	Note      history.Note
 	Schema    Guard
@@ -59,7 +59,7 @@ type Ranked struct {
 	Key    recordkey.Key
 	Member string
 	Facet  Facet // the facet that determines the place
-	Unset  bool  // the entry has the place because it does not have Facet.Field; Wire is ""
+	Unset  bool  // the entry has the place because it lacks Facet.Field; Facet.Wire is ""
 }
 
 // Members holds values for the tertiary record Key. For an indexed set, Index holds one index key
@@ -128,13 +128,13 @@ type Container struct {
 }
 
 // A KeySet holds the keys of entries and SRKs that changes take, give up, or require to be absent.
-// It stores digests, which take an eighth of the space. If two keys share a digest, the later
-// change runs on its own.
+// It stores a digest of each key, which takes an eighth of the key's space. If two keys share a
+// digest, the later change runs on its own.
 type KeySet map[uint64]struct{}
 
 var keySeed = maphash.MakeSeed()
 
-// Add adds the keys of a change, and reports whether all of them are new.
+// Add adds the keys of a change, and reports whether all of them are new and distinct.
 func (s KeySet) Add(c *Change) bool {
 	before := len(s)
 	s[maphash.Comparable(keySeed, c.Key)] = struct{}{}
@@ -191,13 +191,13 @@ type Guard struct {
 	Fingerprint string
 	// JSON is the schema itself. The first change stores it beside the fingerprint.
 	JSON string
-	// Tertiary has the names of the tertiary records that the schema declares. The value is true
-	// for indexed ones.
+	// Tertiary maps the name of each tertiary record that the schema declares to whether it is
+	// indexed.
 	Tertiary map[string]bool
 	// MayStore allows the schema to be stored even if entries exist although no schema was stored.
 	// It is set for the fold "exact" without ordered fields, and for a namespace that no other
-	// program writes. Otherwise, the schema is only stored after a scan of all keys: Entries is the
-	// pattern that finds such entries.
+	// program writes. Otherwise, the schema is stored only after a scan has found no entries.
+	// Entries is the pattern of that scan.
 	MayStore bool
 	Entries  string
 }
@@ -287,7 +287,7 @@ func TertiaryNames(fields map[string]string) map[string]bool {
 // StoredSchema holds the parts of ~/schema/TYPE that a delete needs.
 type StoredSchema struct {
 	JSON   string   // the stored schema
-	Fields []string // names of the record's fields; only those that TertiaryFields returns matter
+	Fields []string // names of the record's fields; only those with tertiaryPrefix matter
 }
 
 // MoreDrops returns the tertiary records that a delete must drop in addition to those of the

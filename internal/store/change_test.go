@@ -57,7 +57,7 @@ func TestKeySet(t *testing.T) {
 			common = common || want[1][k]
 		}
 		if sets[0].Intersects(sets[1]) != common || sets[1].Intersects(sets[0]) != common {
-			t.Fatalf("Intersects does not return %v both ways, as the sets of keys do", common)
+			t.Fatalf("Intersects returns %v and, the other way, %v; want %v", sets[0].Intersects(sets[1]), sets[1].Intersects(sets[0]), common)
 		}
 	})
 }
@@ -94,7 +94,7 @@ func TestApplyEach(t *testing.T) {
 			}
 		})
 		if calls != len(cs) {
-			t.Fatalf("%d calls for %d changes", calls, len(cs))
+			t.Fatalf("got %d calls, want %d, one for each change", calls, len(cs))
 		}
 		for i := range slices.Backward(cs) {
 			if first, has := owner[cs[i].Claim[0]]; cs[i].Create && (!has || first > i) {

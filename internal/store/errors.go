@@ -30,13 +30,14 @@ var (
 	ErrUnconfirmed = errors.New("committed, not confirmed")
 )
 
-// ErrReply means that the command never returns a reply of this kind, or that the client returned
-// neither a reply nor an error. Either the client changes what it sends, or the other end is not a
-// Redis server. ErrReply never means "no": the command may or may not have been carried out.
+// ErrReply means that a reply was of a kind that the command never returns, or that the client
+// returned neither a reply nor an error. Either the client changes what it sends, or the other end
+// is not a Redis server. ErrReply never means "no": the command may or may not have been carried
+// out.
 var ErrReply = errors.New("reply of an unexpected kind")
 
 // A FieldError names the field that caused an ErrDuplicate or a change.ErrInvalid, and the rule. It
-// never says which entry has a value.
+// never says which other entry has the value.
 type FieldError struct {
 	Err         error
 	Field, Rule string

@@ -17,7 +17,7 @@ import (
 //	~also:FIELD:CANONICAL   PLACE VERIFIED LABEL [WRITTEN]
 //
 // CANONICAL is the canonical form, under which the value has its SRK. Scripts read exactly that
-// field to find out whether an entry holds a value, so the form is never computed again. PLACE is
+// field to find out whether an entry has a value, so the form is never computed again. PLACE is
 // an integer; further values are listed in ascending order of it. VERIFIED is the time in seconds
 // since 1970 at which the value was marked as verified, or "-". LABEL is an escaped text, or "-".
 // WRITTEN is the value as it was written, and is missing if that is CANONICAL.
@@ -118,7 +118,7 @@ const labelPrefix = "~label:"
 // FieldLabel returns the name of the field that holds the label of a facet.
 func FieldLabel(field string) string { return labelPrefix + field }
 
-// FieldOfLabel returns the facet whose label a field holds, or "" for other fields.
+// FieldOfLabel returns the name of the facet whose label a field holds, or "" for other fields.
 func FieldOfLabel(own string) string {
 	field, ok := strings.CutPrefix(own, labelPrefix)
 	if !ok {
@@ -161,7 +161,7 @@ func FurtherIn(fields map[string]string, field string) (all []Further) {
 	return all
 }
 
-// FurtherValue returns the further value of a field with a canonical form.
+// FurtherValue returns the further value of a field whose canonical form is canonical.
 func (r Record) FurtherValue(field, canonical string) (f Further, has bool) {
 	name := FieldAlso(field, canonical)
 	text, has := r.Fields[name]
@@ -195,7 +195,7 @@ func SetPlaces(all []Further, isNew func(i int) bool) {
 	}
 }
 
-// HasWritten reports whether the record has a value in a field that is written as wire.
+// HasWritten reports whether one of the values of a field is written as wire.
 func (r Record) HasWritten(field, wire string) bool {
 	if is, has := r.Fields[field]; has && is == wire {
 		return true

@@ -31,7 +31,7 @@ func TestUnreadableFurther(t *testing.T) {
 	for _, text := range []string{"", "1", "1 -", "x - -", "1 x -", "1 -7 -", "1 - +x", "01 - -", "1 - - a", "2000000000 - -", "1 07 -"} {
 		f, ok := ParseFurther("~also:email:a", text)
 		if ok || f.Written != "a" || f.Verified != 0 || f.Field != "email" || f.Canonical != "a" {
-			t.Errorf("%q is read as %+v, %v", text, f, ok)
+			t.Errorf("%q is read as %+v, %v, want the value \"a\" and false", text, f, ok)
 		}
 	}
 }
@@ -42,7 +42,7 @@ func TestFurtherWithoutValue(t *testing.T) {
 	for _, name := range []string{"~also:", "~also:email", "~also:email:", "~also::"} {
 		fields[name] = "1 - - c"
 		if f, ok := ParseFurther(name, fields[name]); ok || f.Canonical != "" || f.Written != "" {
-			t.Errorf("%q is read as %+v, %v", name, f, ok)
+			t.Errorf("%q is read as %+v, %v, want no value and false", name, f, ok)
 		}
 	}
 	if all := FurtherIn(fields, ""); len(all) != 1 || all[0].Canonical != "b" {
@@ -91,6 +91,6 @@ func TestBonds(t *testing.T) {
 		}
 	}
 	if field, digest := ParseBond(token.Value{Field: "a:b", Written: "x"}.Bond()); field != "a:b" || digest != Verified("x") {
-		t.Errorf("got %q, %q", field, digest)
+		t.Errorf("got %q, %q, want \"a:b\", %q", field, digest, Verified("x"))
 	}
 }

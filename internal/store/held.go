@@ -20,8 +20,8 @@ import (
 //	~held:FIELD:CANONICAL   END
 //
 // END is a time in milliseconds since 1970. The SRK of the value keeps naming the entry, so that
-// everybody who wants the value asks that entry. The SRK expires a little later than the field
-// ends. Readers do not find the entry by it, because the entry no longer has the value.
+// everybody who wants the value asks that entry. The SRK expires a little later than END. Readers
+// do not find the entry by it, because the entry no longer has the value.
 const heldPrefix = "~held:"
 
 // MaxHeld is the maximum number of values that edits of an entry leave held. If there are more, the
@@ -63,7 +63,7 @@ func HeldIn(fields map[string]string) (all []Held) {
 		if !is {
 			continue
 		}
-		ms, _ := strconv.ParseInt(text, 10, 64) // the end of an unreadable one has passed
+		ms, _ := strconv.ParseInt(text, 10, 64) // 0 for an unreadable text, an end that has passed
 		h.Until = time.UnixMilli(ms)
 		all = append(all, h)
 	}
@@ -73,7 +73,7 @@ func HeldIn(fields map[string]string) (all []Held) {
 	return all
 }
 
-// Holds reports whether an entry, or its tombstone, holds a value at a time.
+// Holds reports whether an entry, or its tombstone, still holds a value at now.
 func (r Record) Holds(field, canonical string, now time.Time) bool {
 	return slices.ContainsFunc(HeldIn(r.Fields), func(h Held) bool {
 		return h.Field == field && h.Canonical == canonical && h.Until.After(now)
@@ -103,14 +103,14 @@ type Holding struct {
 	Entry recordkey.Key
 	Held
 	SRK    recordkey.Key
-	Rivals []recordkey.Key // the SRKs of the value in the other fields in which it must be unique
+	Rivals []recordkey.Key // SRKs of the value under the other fields in which it must be unique
 }
 
 // maxHoldTries limits how often Hold tries again because others want the value.
 const maxHoldTries = 8
 
-// Hold makes an entry, or a tombstone, hold a value. It reports false if the entry holds too many
-// values. The error is ErrDuplicate if another entry has or holds the value.
+// Hold makes an entry, or a tombstone, hold a value. It reports false if the entry has too many
+// fields. The error is ErrDuplicate if another entry has or holds the value.
 //
 // Like a create, Hold first writes the records that others must find, and then reads those of
 // others: the entry holds the value before the SRK names the entry, and the SRK names it before
@@ -158,8 +158,8 @@ func CheckHold(ctx context.Context, e Maintenance, h Holding) error {
 	return err
 }
 
-// othersOf returns the steps that remove the SRKs of a value that do not name the entry of h. It
-// returns ErrDuplicate if another entry that one of them names has or holds the value.
+// othersOf returns the steps that remove those SRKs of a value that do not name the entry of h. It
+// returns ErrDuplicate if one of them names another entry that has or holds the value.
 func othersOf(ctx context.Context, e Maintenance, h Holding) (stale []Remove, err error) {
 	srks := append([]recordkey.Key{h.SRK}, h.Rivals...)
 	raw := make([]string, len(srks))

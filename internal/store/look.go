@@ -29,7 +29,7 @@ type RawRead struct {
 type Raw struct {
 	Key       string
 	Text                        // from RawText and RawField, and from RawAll for a string
-	WrongType bool              // the record is of another Redis type than expected
+	WrongType bool              // the record does not have the expected Redis type
 	Fields    map[string]string // from RawHash; empty if there is no record
 	Items     []string          // elements of a set, list or sorted set
 	Next      string            // from RawSet: the cursor with which Scan continues, "" at the end
@@ -44,7 +44,7 @@ type Raw struct {
 	Messages []Message // of a stream
 	// Size is the number of elements, or of bytes in a string. It may be more than was read.
 	Size    int64
-	TTL     int64  // time to live in milliseconds; -1 for none
+	TTL     int64  // time to live in milliseconds; -1 for none, -2 if there is no record
 	Problem string // why the record could not be read
 }
 

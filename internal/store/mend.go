@@ -27,7 +27,7 @@ func (Publish) step()       {}
 func (Copy) step()          {}
 func (AwaitSchema) step()   {}
 
-// Align puts an entry into an index or takes it out, depending on what the entry holds now (I5).
+// Align puts an entry into an index or takes it out, depending on what the entry has now (I5).
 // For an index set it reports whether the entry is in it afterwards. The entry belongs in the index
 // while it is live and has the facet At.Facet (with At.Unset, while it lacks that field) or, if Set
 // is not the zero key, while that tertiary set contains the facet's value. If the key of an index
@@ -87,8 +87,9 @@ type PlacePrepared struct {
 type Drain struct{ Dropped }
 
 // FinishDelete finishes a delete that a server refused halfway, or the fencing of an absent entry.
-// It removes the facets of a deleted entry. It gives the tombstone a time to live that lasts until
-// its last held value ends, or none if the UID is retired. It reports whether there is a tombstone.
+// It removes the facets of a deleted entry. It gives the tombstone a time to live that lasts at
+// least until its last held value ends, or none if the UID is retired. It reports whether there is
+// a tombstone.
 type FinishDelete struct{ Entry recordkey.Key }
 
 // ForgetUID makes the retired UID of a deleted entry free again. It reports whether the UID was
@@ -120,8 +121,8 @@ type MoveHeld struct {
 }
 
 // Preserve copies a held value (FieldHeld) from another store to an entry or a tombstone, or
-// retires the UID of an entry that does not exist (FieldRetired). It reports false if the UID is in
-// use, or if the entry holds too many values.
+// retires the UID of an entry that does not exist (FieldRetired). It reports false if the UID to
+// retire is in use, or if the entry has too many fields.
 type Preserve struct {
 	Entry recordkey.Key
 	Facet

@@ -72,8 +72,8 @@ func IsLost(own string) bool { return strings.HasPrefix(own, lostPrefix) }
 // of a secondary field under the old schema, so that the entry can still be found by it.
 func FieldOldSKV(field string) string { return "~was:" + field }
 
-// FieldVerified returns the name of the field that says which value of a facet is verified. The
-// owner has proved that messages sent to that value arrive. The field holds the result of
+// FieldVerified returns the name of the field that says which value of a facet is verified, which
+// means that the owner has proved that messages sent to it arrive. The field holds the result of
 // [Verified].
 func FieldVerified(field string) string { return verifiedPrefix + field }
 
@@ -179,7 +179,7 @@ func (r Record) ForSessions() session.Entry {
 	}
 }
 
-// SKV returns the canonical value of a secondary field as it was written, never recomputed. It
+// SKV returns the canonical value of a secondary field as it is stored, never computed again. It
 // returns "" if there is none.
 func (r Record) SKV(field string) string {
 	if v, ok := r.Fields[FieldSKV(field)]; ok {

@@ -14,8 +14,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// A rival is a hook under which another process stores its text at a key just before a command
-// that sets it, and removes it again just after.
+// A rival is a client hook. Just before a command that sets a key, it stores the text of another
+// process there, and removes it again just after.
 type rival struct {
 	raw    *redis.Client
 	rounds int

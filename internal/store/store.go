@@ -43,11 +43,12 @@ type Connection interface {
 	// Ping checks that the server answers. Otherwise it returns ErrUnavailable, which wraps the
 	// cause.
 	Ping(ctx context.Context) error
-	// Survey describes the servers behind the engine. It returns ErrUnsuitable if they can never
-	// work. If closely is true, it also asks for their settings and clocks, which an application's
-	// least privileges do not cover. Survey leaves out everything that a server forbids it to ask.
+	// Survey describes the servers behind the engine. It returns ErrUnsuitable if the engine can
+	// never work with them. If closely is true, it also asks for their settings and clocks, which
+	// an application's least privileges do not cover. Survey leaves out everything that a server
+	// forbids it to ask.
 	Survey(ctx context.Context, closely bool) (Survey, error)
-	// Time returns the time by the server's clock. On a cluster it asks the server that holds key.
+	// Time returns the time by the server's clock. On a cluster it asks the server that serves key.
 	// Processes whose own clocks differ agree on it.
 	Time(ctx context.Context, key recordkey.Key) (time.Time, error)
 	// Close releases the resources that the engine itself opened.
@@ -58,8 +59,8 @@ type Connection interface {
 type Entries interface {
 	// Find answers each lookup, in order. An error that concerns only one lookup is in its Found.
 	Find(ctx context.Context, lookups []Lookup) ([]Found, error)
-	// Read reads entries, each with tertiary records of its own, as they were at one moment. On a
-	// cluster, a tertiary record may be newer than the rest.
+	// Read reads entries, each with some of its tertiary records as they were at one moment. Later
+	// pages of a large record may be newer and, on a cluster, so may any tertiary record.
 	Read(ctx context.Context, reads []EntryRead) ([]Entry, error)
 	// Apply makes one change, all of it or nothing, and returns the entry's new rev. It returns
 	// ErrUnconfirmed if the change was made but did not reach as many replicas as it asks for, or,
@@ -90,10 +91,11 @@ type Indexes interface {
 	// o.Reverse, o.Skip and o.Count.
 	CountOrder(ctx context.Context, o Order) (int64, error)
 	// Cardinalities returns the number of members of each index set or ordered index, and for the
-	// zero key the approximate number of records on the server.
+	// zero key the approximate number of records in the store.
 	Cardinalities(ctx context.Context, indexes []recordkey.Key) ([]int64, error)
 	// HasMembers reports for each set or ordered index whether it has the member. It does not check
-	// that the entry is live. With atOnce, all answers of one server describe the same moment.
+	// that the entry is live. With atOnce, all answers describe the same moment, except on a
+	// cluster.
 	HasMembers(ctx context.Context, members []Member, atOnce bool) ([]bool, error)
 }
 
@@ -137,9 +139,9 @@ type Throttle interface {
 
 // Tokens stores single-use tokens of entries, and invitations.
 type Tokens interface {
-	// Issue stores a single-use token of a live entry without changing the entry's rev. It returns
-	// ErrConflict if the entry's rev has changed, and ErrNotFound if the entry is gone. Only a
-	// Change ends a token.
+	// Issue stores a single-use token of a live entry without changing the entry's rev. If the
+	// entry already has the maximum number of tokens, an old one ends. Issue returns ErrConflict if
+	// the entry's rev has changed, and ErrNotFound if the entry is gone.
 	Issue(ctx context.Context, i token.Issue) error
 	// Peek returns the token that was issued under the hash of a secret, and how long it remains
 	// valid, or ErrNotFound. It does not check that the entry has any valid tokens.
@@ -151,20 +153,21 @@ type Tokens interface {
 	// same hash, Invite returns its token and stores nothing. The error is ErrDuplicate if another
 	// token of the entry is still valid. The Change that creates the entry ends the invitation.
 	Invite(ctx context.Context, i token.Invitation) (token.Token, error)
-	// Spend marks a hash as spent for a time, and reports whether it was not marked before. It is
-	// exact, and a call that is sent again returns the same result.
+	// Spend marks a hash as spent for a time, and reports whether this call marked it. It is exact,
+	// and a call that is sent again returns the same result.
 	Spend(ctx context.Context, ns recordkey.Namespace, hash string, life time.Duration) (bool, error)
 }
 
 // Sessions stores the sessions of entries.
 type Sessions interface {
 	// StartSession stores a session of a live entry. It returns ErrNotFound if the entry is gone or
-	// disabled, and ErrConflict if all its sessions were ended since the login read it. If the
-	// entry already has session.Max sessions, the oldest ends.
+	// disabled. It returns ErrConflict if, since the login read the entry, all its sessions were
+	// ended, its password or factors were changed, or it was created again. If the entry already
+	// has session.Max sessions, the oldest ends.
 	StartSession(ctx context.Context, s session.Start) (session.Session, error)
-	// FindSession returns an entry and its session with that ID in one round trip. Once a minute a
-	// second one records that the session was seen. It returns ErrNotFound if the session has
-	// ended. The caller must check that the session is valid for the entry.
+	// FindSession returns an entry and its session with that ID in one round trip. Once a minute, a
+	// second round trip records that the session was seen. FindSession returns ErrNotFound if the
+	// session has ended. The caller must check that the session is valid for the entry.
 	FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (Record, session.Session, error)
 	// ListSessions returns the sessions of an entry that have this generation.
 	ListSessions(ctx context.Context, prk recordkey.Key, generation string, now time.Time) ([]session.Session, error)
@@ -218,7 +221,7 @@ type Factors interface {
 type Histories interface {
 	// History returns the lines of an entry's history, oldest first.
 	History(ctx context.Context, prk recordkey.Key) ([]string, error)
-	// Feed reads the part of a feed that follows a position.
+	// Feed reads lines of a feed after a position or, with f.Reverse, before it.
 	Feed(ctx context.Context, f history.Feed) (history.FeedPage, error)
 	// FeedEnd returns the position at the end of some parts of a feed. It is "" for a part that is
 	// empty or not among parts.

@@ -116,7 +116,8 @@ func Warnings(servers []Server) (all []Warning) {
 }
 
 // maxClockOffset is the maximum difference between the clocks of a server and of this machine. If
-// the server's is 30 s wrong, it accepts no codes of authenticator apps.
+// the server's clock is wrong by more than 30 s, some or all codes of authenticator apps are
+// refused.
 const maxClockOffset = 15 * time.Second
 
 // clockWarning returns a warning if the server's clock and that of this machine certainly differ by

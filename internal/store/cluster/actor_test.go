@@ -308,7 +308,7 @@ func (s *simulation) do(a *actor, args []string) any {
 	return reply
 }
 
-// setAnswer sets the reply of a command, in the type that the command has for replies.
+// setAnswer sets the reply of a command, converted to the type of that command's replies.
 func setAnswer(cmd redis.Cmder, reply any) error {
 	if err, is := reply.(replyError); is {
 		cmd.SetErr(err)

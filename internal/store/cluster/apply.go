@@ -45,7 +45,7 @@ type attempt struct {
 	prk         string          // relative to the namespace, as in SRVs
 	rev         string          // the entry's rev if the attempt commits
 	srv         string          // the SRV that this attempt's claims write
-	released    []string        // the SRVs of givenUp; "" if the SRK names another entry
+	released    []string        // the SRVs of givenUp; "" if the SRK does not name this entry
 	contended   bool            // an earlier attempt ran into a competing change
 	queueClaims []recordkey.Key // SRKs that are claimed only to queue
 	stages      []stage         // tertiary records to stage

@@ -106,7 +106,7 @@ func (a *attempt) readTokens(ctx context.Context) error {
 }
 
 // commitKeys returns the keys of the commit script. The record of the entry's tokens is one of them
-// only if it exists: in a slot that is being migrated, no node serves two keys if one of them is
+// only if it may exist: in a slot that is being migrated, no node serves two keys if one of them is
 // absent.
 func (a *attempt) commitKeys() []string {
 	keys := []string{a.c.Key.String()}

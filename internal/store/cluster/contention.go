@@ -156,7 +156,7 @@ func (a *attempt) leaveQueue(ctx context.Context) error {
 	})
 }
 
-// unchangedAfterWait waits and then reports whether an SRK still has the value seen. If so, the
+// unchangedAfterWait waits and then reports whether an SRK still has the value seen. If it has, the
 // process that claimed it has probably died. If the SRK has changed, unchangedAfterWait also
 // returns the error of checkStillFree.
 func (a *attempt) unchangedAfterWait(ctx context.Context, srk recordkey.Key, seen string) (bool, error) {

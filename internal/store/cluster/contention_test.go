@@ -152,7 +152,7 @@ func contend(t *testing.T, callers int, orders []string) {
 
 // TestMovedValue moves a value from a field of one entry to another field of another entry while a
 // reader looks for it under both. The reader reads the first entry before the move and the second
-// one after it, so both seem to hold the value. It must not report that as damage.
+// one after it, so both seem to have the value. It must not report that as damage.
 func TestMovedValue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSimulation(newWorld(unchanged), nil)

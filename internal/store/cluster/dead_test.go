@@ -13,8 +13,9 @@ import (
 )
 
 // TestInterruptedDelete stops a delete after each of its steps, and then creates the entry again.
-// If the delete had ended, the create must succeed at once. If records are still to be removed, it
-// must wait until the deleter has certainly died. The new entry must have nothing of the old one.
+// If the entry is still live, the create must fail. If the delete had ended, it must succeed at
+// once. If records are still to be removed, it must wait until the deleter has certainly died. The
+// new entry must have nothing of the old one.
 func TestInterruptedDelete(t *testing.T) {
 	const maxSteps = 100
 	for steps, ended := 0, false; !ended; steps++ {
@@ -195,7 +196,7 @@ func readTags(uid string, members *[]string) verb {
 }
 
 // TestRemoveClaims checks that an attempt that has sent no commit removes its claim, unless the
-// entry already holds the value. In that case another process may have relied on the claim.
+// entry already has the value. In that case another process may have relied on the claim.
 func TestRemoveClaims(t *testing.T) {
 	for _, tt := range []struct{ value, left string }{{"n", "user/uid:A 0123456789ab"}, {"m", ""}} {
 		e, w := newDirectEngine(t, entries(someRev, "A name=n")())

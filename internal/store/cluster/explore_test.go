@@ -55,7 +55,7 @@ type state struct {
 	fault       fault             // the last fault
 	forbidden   fault             // the missing permission
 	undone      bool              // an acknowledged write was lost
-	holders     [maxFinders]uint8 // for each lookup, which entries held its value since it began
+	owners      [maxFinders]uint8 // for each lookup, which entries had its value since it began
 	wrongAnswer string            // the wrong answer to a lookup, "" for none
 	trace       *trace
 }
@@ -124,11 +124,12 @@ func (x *explorer) initial() state {
 	for i := range x.scenario.actors {
 		m.actors = append(m.actors, actorState{at: x.behaviour.first(x.memo, i)})
 	}
-	x.noteHolders(&m)
+	x.noteOwners(&m)
 	return m
 }
 
-// expand continues from a state in every possible way.
+// expand continues from a state in every possible way. It returns the first violation that it
+// finds, or "".
 func (x *explorer) expand(m state) string {
 	options := x.options(m)
 	if len(options) == 0 {
@@ -192,9 +193,9 @@ func (x *explorer) take(m state, c choice) state {
 	x.step(&m, r, c)
 	if r.at.done > ended {
 		m.wrongAnswer = x.checkLookup(m, c.actor, verb, r.at.errs[ended])
-		m.holders[c.actor] = 0
+		m.owners[c.actor] = 0
 	}
-	x.noteHolders(&m)
+	x.noteOwners(&m)
 	m.current = c.actor
 	if r.at.onlyPauses() {
 		m.current = -1
@@ -276,7 +277,7 @@ func (x *explorer) applies(f fault, m state, w numberedRequest) bool {
 // maxVerbs is how many verbs an actor may have.
 const maxVerbs = 4
 
-// interrupts reports whether going on with an actor interrupts another.
+// interrupts reports whether the next step of an actor would interrupt another actor.
 func (x *explorer) interrupts(m state, actor int) bool { return m.current >= 0 && m.current != actor }
 
 // options returns all choices that the remaining budgets allow.
@@ -332,7 +333,7 @@ func (m state) records() uint64 {
 // sum returns a digest of the state, without the budgets used to reach it.
 func (m state) sum() uint64 {
 	h := mix(m.records(), uint64(m.current+1)<<8|uint64(m.deaths))
-	for i, bits := range m.holders {
+	for i, bits := range m.owners {
 		h = mix(h, uint64(i)<<8|uint64(bits))
 	}
 	h = mix(h, uint64(m.fault)<<8|uint64(m.forbidden))

@@ -41,7 +41,8 @@ func newFeedQueue() *feedQueue {
 	}
 }
 
-// update updates an entry that is already waiting, and reports whether there is one.
+// update gives a waiting entry a newer note, after which its history must be read. It reports
+// whether the entry was waiting.
 func (q *feedQueue) update(prk recordkey.Key, n history.Note) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestFullFeedQueue stops one part of the feed and fills its queue. A change of one more entry of
-// that part must then stop waiting when its context ends. Changes of entries of other parts, and of
-// entries that are already queued, must not wait.
+// TestFullFeedQueue stops all feeders, and fills the queue of one part of the feed. A change of one
+// more entry of that part must then stop waiting when its context ends. Changes of entries of other
+// parts, and of entries that are already queued, must not wait.
 func TestFullFeedQueue(t *testing.T) {
 	e := New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), Options{})
 	var waiting []func()

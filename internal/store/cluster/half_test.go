@@ -32,7 +32,7 @@ var refusedMutants = []mutant{
 		"if not head[1] and has_facets()", "if has_facets()")},
 	{name: "a new entry inherits a half-deleted one", in: []string{"half: delete | create A"}, finds: "I7: the new entry", kinds: refusals, answer: noRight, rewrite: replace(
 		"if head[1] then strip(KEYS[1], true) end", "")},
-	{name: "a new entry keeps the tombstone's end", in: []string{"delete and create"}, finds: "I3", rewrite: replace("strip(KEYS[1], true) end\n    redis.call('PERSIST', KEYS[1])", "strip(KEYS[1], true) end")},
+	{name: "a new entry keeps the tombstone's time to live", in: []string{"delete and create"}, finds: "I3", rewrite: replace("strip(KEYS[1], true) end\n    redis.call('PERSIST', KEYS[1])", "strip(KEYS[1], true) end")},
 	{name: "permission to remove facets is not checked", in: []string{"half: delete | update"}, finds: "half deleted", kinds: forbids, answer: noRight, rewrite: replace(
 		"write('PERSIST') or write('HDEL', '~none') -- neither", "write('PERSIST') -- neither")},
 	{name: "~isa is removed before the facets", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: func(source string) string {

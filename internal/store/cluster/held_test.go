@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// holding is like people, but holds the values of both secondary fields for a minute.
+// holding is like people, but the values that entries give up are held for a minute.
 var holding = func() *change.Type {
 	s := people.Schema
 	s.Fields = maps.Clone(s.Fields)
@@ -172,10 +172,10 @@ func heldScenarios() []scenario {
 // heldMutants lack safeguards that keep held values from others.
 var heldMutants = []mutant{
 	{name: "a fence does not see held values", in: []string{"held: a->b | create email=a"}, finds: "I2", rewrite: replace("if q[5] then\n", "if false then\n")},
-	{name: "a tombstone does not keep holds", in: []string{"held: delete"}, finds: "I2", rewrite: replace(" or string.sub(field, 1, 6) == '~held:'", "")},
-	{name: "an SRK that was taken back ends", in: []string{"held: a->b | b->a"}, finds: "I1", rewrite: replace("if seen ~= ARGV[1] then return 0 end\nlocal time", "local time")},
+	{name: "a tombstone forgets held values", in: []string{"held: delete"}, finds: "I2", rewrite: replace(" or string.sub(field, 1, 6) == '~held:'", "")},
+	{name: "an SRK that was taken back expires", in: []string{"held: a->b | b->a"}, finds: "I1", rewrite: replace("if seen ~= ARGV[1] then return 0 end\nlocal time", "local time")},
 	{name: "a value is held only after the entry lacks it", in: []string{"held: drop a"}, kinds: refusals, answer: noRight, finds: "I2", rewrite: replace("if #early > 0 and #held > 0 then", "if false then")},
-	{name: "a hold is removed before the commit", in: []string{"held: take back"}, kinds: refusals, answer: noRight, finds: "I2", rewrite: func(source string) string {
+	{name: "a held value is freed before the commit", in: []string{"held: take back"}, kinds: refusals, answer: noRight, finds: "I2", rewrite: func(source string) string {
 		return strings.Replace(source, "becomes_first(ARGV[i]) or string.sub(ARGV[i], 1, 6) == '~held:' then", "becomes_first(ARGV[i]) then", 1)
 	}},
 }

@@ -253,8 +253,8 @@ func checkExpires(m state, s *simulation) string {
 	return ""
 }
 
-// checkForgotten returns what is wrong if an entry A was created after another one with a history
-// was deleted by a program that keeps none, or "".
+// checkForgotten returns what is wrong if a new entry A has the history of an old one, or "". The
+// program that deleted the old entry writes no history.
 func checkForgotten(s *simulation) string {
 	if s.world.at("user/uid:A").field("email") == "x" && len(s.linesOfA()) > 0 {
 		return fmt.Sprintf("history: the new entry has that of the old one: %q", s.linesOfA())

@@ -85,14 +85,14 @@ func TestMembershipsOfChange(t *testing.T) {
 	}
 	c := store.Change{Key: parsed(t, "user/uid:A"), Rank: []store.Ranked{at("new", "n")}, Unrank: []store.Ranked{at("old", "o")}}
 	for _, tt := range []struct {
-		name, holds string
-		want        string
+		name, wire string
+		want       string
 	}{
 		{"the entry has the new value", "n", "new"},
 		{"the entry has the old value again", "o", "old"},
 		{"the entry has a third value by now", "x", ""},
 	} {
-		e, w := newDirectEngine(t, entries(someRev, "A name="+tt.holds)())
+		e, w := newDirectEngine(t, entries(someRev, "A name="+tt.wire)())
 		w.do([]string{"zadd", "user/job:x/~prks", "0", "old"})
 		if err := e.alignFacets(t.Context(), c.Key, membershipsOf(c)); err != nil {
 			t.Error(err)

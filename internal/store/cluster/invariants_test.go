@@ -24,7 +24,7 @@ func (s *simulation) violation() string {
 	if v := s.checkIndexComplete(); v != "" {
 		return v
 	}
-	holders := map[string]string{}
+	owners := map[string]string{}
 	for _, key := range s.keys() {
 		c := s.world.at(key)
 		k, err := recordkey.Parse(key)
@@ -33,7 +33,7 @@ func (s *simulation) violation() string {
 		}
 		switch k.Kind() {
 		case recordkey.KindPRK:
-			if v := s.checkEntry(k, c, holders); v != "" {
+			if v := s.checkEntry(k, c, owners); v != "" {
 				return v
 			}
 		case recordkey.KindSRK:
@@ -64,8 +64,9 @@ func record(k recordkey.Key, c *cell) store.Record {
 	return store.Record{Key: k, Fields: c.hash}
 }
 
-// checkEntry checks I1, I2 and I3 for one hash.
-func (s *simulation) checkEntry(k recordkey.Key, c *cell, holders map[string]string) string {
+// checkEntry checks I1, I2 and I3 for one hash. owners maps values to the entries that have them.
+// checkEntry adds the values of this entry.
+func (s *simulation) checkEntry(k recordkey.Key, c *cell, owners map[string]string) string {
 	r := record(k, c)
 	if !r.Live() {
 		return ""
@@ -79,10 +80,10 @@ func (s *simulation) checkEntry(k recordkey.Key, c *cell, holders map[string]str
 			return fmt.Sprintf("I1: %s has %s=%q under %q", k, field, owned.Written, value)
 		}
 		unique := s.uniqueIn(field) + ":" + value
-		if other := holders[unique]; other != "" && other != k.String() {
+		if other := owners[unique]; other != "" && other != k.String() {
 			return fmt.Sprintf("I2: %q belongs to %s and %s", value, other, k)
 		}
-		holders[unique] = k.String()
+		owners[unique] = k.String()
 		srk := s.world.at("user/" + field + ":" + value + "/~prk")
 		if srk == nil || store.Owner(srk.text) != k.String() {
 			return fmt.Sprintf("I1: %s has %s=%q, the SRK says %v", k, field, value, srk)
@@ -148,7 +149,7 @@ func (s *simulation) garbage() string {
 			r := s.recordOf(store.Owner(c.text))
 			_, held := r.Fields[store.FieldHeld(k.Field(), k.Value())]
 			if has := r.Live() && r.HasValue(k.Field(), k.Value()); has && c.ends != 0 {
-				v = "I1: it will end: " + key
+				v = "I1: it will expire: " + key
 			} else if !has && !held && c.ends == 0 {
 				v = "I4: left over: " + key
 			}
@@ -245,12 +246,12 @@ func find(value string, fields ...string) verb {
 	}}
 }
 
-// noteHolders records, for each actor that looks for an owner, which entries now hold the value.
-// Bit 0 means none.
-func (x *explorer) noteHolders(m *state) {
+// noteOwners records, for each actor that looks for an owner, which entries now have the value. Bit
+// 0 means none.
+func (x *explorer) noteOwners(m *state) {
 	for i, r := range m.actors {
 		if v := x.currentVerb(i, r); v.finds != "" {
-			m.holders[i] |= x.holders(*m, v)
+			m.owners[i] |= x.ownersOf(*m, v)
 		}
 	}
 }
@@ -263,8 +264,8 @@ func (x *explorer) currentVerb(i int, r actorState) verb {
 	return x.scenario.actors[i][r.at.done]
 }
 
-// holders returns which entries hold a value, one bit for each.
-func (x *explorer) holders(m state, v verb) (bits uint8) {
+// ownersOf returns which entries have the value that a verb looks for, one bit for each.
+func (x *explorer) ownersOf(m state, v verb) (bits uint8) {
 	for i, uid := range uids {
 		r := record(recordkey.Key{}, x.memo.records[at(m.cells, x.memo.key("user/uid:"+uid))])
 		for _, field := range v.in {
@@ -281,7 +282,7 @@ func (x *explorer) holders(m state, v verb) (bits uint8) {
 
 // checkLookup returns what is wrong with the answer to an actor's lookup, or "". The answer must
 // have been true at some moment since the lookup began. If a write was lost, checkLookup accepts
-// the answer that nobody holds the value.
+// the answer that nobody has the value.
 func (x *explorer) checkLookup(m state, i int, name string, answer error) string {
 	var who lookupAnswer
 	var corrupt *store.CorruptError
@@ -294,8 +295,8 @@ func (x *explorer) checkLookup(m state, i int, name string, answer error) string
 		return ""
 	}
 	for bit, uid := range append([]string{""}, uids...) {
-		if uid == string(who) && m.holders[i]&(1<<bit) == 0 {
-			return fmt.Sprintf("lookup: %s: found %q, but the value was held only by the entries with the bits %b", name, uid, m.holders[i])
+		if uid == string(who) && m.owners[i]&(1<<bit) == 0 {
+			return fmt.Sprintf("lookup: %s: found %q, but only the entries with the bits %b had the value", name, uid, m.owners[i])
 		}
 	}
 	return ""

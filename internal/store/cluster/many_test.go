@@ -51,7 +51,7 @@ func without(values []string, value string) []string {
 	return slices.DeleteFunc(values, func(v string) bool { return v == value })
 }
 
-// add, drop and first return verbs that add a value to an entry, drop one, or make it the first.
+// add, drop and first return verbs that add a value to an entry, drop one, or make one the first.
 func add(uid, value string) verb {
 	return editValues("add "+uid+" "+value, uid, "", func(values []string) []string { return append(without(values, value), value) })
 }
@@ -106,8 +106,8 @@ func manyScenarios() []scenario {
 		{name: "many: add w | add w", start: ab, actors: [][]verb{one(add("A", "w")), one(add("B", "w"))}, wins: 1},
 		{name: "many: w as first | w as further", start: ab, actors: [][]verb{one(update("A", "email=w")), one(add("B", "w"))}, wins: 1},
 		{name: "many: add w | update name w", start: ab, actors: [][]verb{one(add("A", "w")), one(update("B", "name=w"))}, wins: 1},
-		{name: "many: held w | create email=w", start: aw, actors: [][]verb{one(update("A", "name=n")), one(create("Q", "email=w"))}, wins: 1},
-		{name: "many: held w | create name=w", start: aw, actors: [][]verb{one(update("A", "name=n")), one(create("Q", "name=w"))}, wins: 1},
+		{name: "many: A has w | create email=w", start: aw, actors: [][]verb{one(update("A", "name=n")), one(create("Q", "email=w"))}, wins: 1},
+		{name: "many: A has w | create name=w", start: aw, actors: [][]verb{one(update("A", "name=n")), one(create("Q", "name=w"))}, wins: 1},
 		{name: "many: drop w | create email=w", start: aw, actors: [][]verb{one(drop("A", "w")), one(create("Q", "email=w"))}},
 		{name: "many: drop w | update name", start: aw, actors: [][]verb{one(drop("A", "w")), one(update("A", "name=n"))}, wins: 2},
 		{name: "many: drop w | name, then name", start: aw, actors: [][]verb{one(drop("A", "w")), sequence(update("A", "name=n"), update("A", "name=m"))}, wins: 3},
@@ -134,7 +134,7 @@ func manyScenarios() []scenario {
 
 // manyMutants lack safeguards that keep further values unique.
 var manyMutants = []mutant{
-	{name: "a fence does not see further values", finds: "I", in: []string{"many: held w"}, rewrite: replace(" or q[4]) then return 1 end", ") then return 1 end")},
+	{name: "a fence does not see further values", finds: "I", in: []string{"many: A has w"}, rewrite: replace(" or q[4]) then return 1 end", ") then return 1 end")},
 	{name: "further values are removed after the commit", finds: "I1", in: []string{"many: drop w"}, kinds: refusals, rewrite: replace(
 		"elseif becomes_first(ARGV[i]) or", "elseif string.sub(ARGV[i], 1, 6) == '~also:' or")},
 	{name: "a value that becomes the first is removed before the commit", finds: "I7: A has lost", in: []string{"many: w first"}, kinds: refusals, answer: noRight, rewrite: replace(

@@ -195,7 +195,7 @@ func (st *memo) rev(w numberedRequest) string {
 	return rev
 }
 
-// fill replaces the records of the world by cells.
+// fill replaces the records of the world with cells.
 func (st *memo) fill(now int64, cells []uint32) {
 	st.world.now = now
 	st.world.cells = make(map[string]*cell, len(cells))
@@ -279,8 +279,8 @@ type numberedRequest struct {
 
 func (w numberedRequest) pauses() bool { return w.text == "pause" }
 
-// onlyPauses reports whether an actor waits only for pauses here. If another actor goes on then,
-// that is no interruption.
+// onlyPauses reports whether an actor waits only for pauses here. If so, a step of another actor
+// does not interrupt it.
 func (n *node) onlyPauses() bool {
 	return !slices.ContainsFunc(n.requests, func(w numberedRequest) bool { return !w.pauses() })
 }

@@ -83,7 +83,7 @@ func (e *Engine) remove(ctx context.Context, r store.Remove) (gone bool, err err
 		_, err = e.runWhileDead(ctx, owner, "", discard)
 		return gone, err
 	}
-	// If these make no SRK, no entry can hold the value.
+	// If the field and the value make no SRK, no entry can have the value.
 	if srk, err := recordkey.SRK(owner.Type(), field, value); owned && err == nil {
 		if state, err := e.stateOf(ctx, owner, srk, modeFence); err != nil || state != lacksValue {
 			return false, err

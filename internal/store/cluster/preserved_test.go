@@ -9,8 +9,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// errTooMany is returned if an entry holds too many values.
-var errTooMany = errors.New("too many values are held")
+// errTooMany is returned if an entry has too many fields.
+var errTooMany = errors.New("the entry has too many fields")
 
 // importHeld returns a verb that makes an entry hold a value of the field email, as an import does.
 func importHeld(uid, value string) verb {
@@ -58,7 +58,7 @@ func checkImported(m state, s *simulation) string {
 	errs, a := m.actors[0].at.errs, s.recordOf("user/uid:A")
 	switch holds := a.Holds("email", "x", heldUntil.Add(-1)); {
 	case len(errs) > 0 && errors.Is(errs[0], store.ErrDuplicate) && holds:
-		return "I2: an import that was refused has left a hold"
+		return "I2: an import that was refused has left a held value"
 	case len(errs) == 0 || errs[0] != nil:
 		return ""
 	}
@@ -83,12 +83,12 @@ func checkImported(m state, s *simulation) string {
 	case srk == nil || store.Owner(srk.text) != "user/uid:A":
 		return "I2: the SRK of a held value does not name the entry"
 	case srk.ends != 0 && srk.ends < heldUntil.UnixMilli():
-		return "I2: the SRK of a held value ends too early"
+		return "I2: the SRK of a held value expires too early"
 	}
 	return ""
 }
 
-// checkImportedUID checks that a UID which the first actor has retired belongs to no entry.
+// checkImportedUID checks that a UID that the first actor has retired belongs to no entry.
 func checkImportedUID(m state, s *simulation) string {
 	errs := m.actors[0].at.errs
 	a := s.world.at("user/uid:A")
@@ -129,11 +129,11 @@ func preservedScenarios() []scenario {
 	}
 }
 
-// checkEndless checks that an SRK which names the entry already gets no time to live: it may be the
-// entry's claim.
+// checkEndless checks that an SRK that already names the entry gets no time to live, because it may
+// be the entry's claim.
 func checkEndless(s *simulation) string {
 	if srk := s.world.at("user/email:x/~prk"); srk == nil || srk.ends != 0 {
-		return "I1: a claim of the entry will end"
+		return "I1: a claim of the entry will expire"
 	}
 	return ""
 }
@@ -166,6 +166,6 @@ var preservedMutants = []mutant{
 	{name: "the SRK of a held value lives by another clock", finds: "I2", in: []string{"hold: hold x | create email=x | time"}, rewrite: replace(
 		"local life = math.max(1, ARGV[3] - time[1] * 1000 - math.floor(time[2] / 1000))", "local life = 1")},
 	{name: "a shorter hold replaces a longer one", finds: "I2", in: []string{"hold: longer"}, rewrite: replace("(tonumber(head[2]) or 0) < tonumber(ARGV[2])", "true")},
-	{name: "the tombstone of an imported hold has no end", finds: "a tombstone without an end", in: []string{"hold: hold x"}, rewrite: replace("if not live then end_tombstone(KEYS[1], ARGV[3]) end", "")},
+	{name: "the tombstone of an imported held value never expires", finds: "a tombstone without an end", in: []string{"hold: hold x"}, rewrite: replace("if not live then end_tombstone(KEYS[1], ARGV[3]) end", "")},
 	{name: "a UID in use is retired", finds: "I3", in: []string{"retired: import A"}, rewrite: replace("if live and not held or", "if")},
 }

@@ -15,7 +15,7 @@ import (
 
 // TestTemporaryRefusal lets a server refuse one of the protocol's commands for a while, as it does
 // while a slot moves, when it is no longer a master, or when it loads. The command must be sent
-// again until it is carried out, and then no more.
+// until it is carried out, and at most maxAttempts times.
 func TestTemporaryRefusal(t *testing.T) {
 	for _, answer := range []replyError{
 		"TRYAGAIN Multiple keys request during rehashing of slot",
@@ -144,12 +144,12 @@ func TestUnexpectedReplies(t *testing.T) {
 	}
 }
 
-// oddReply creates an entry and adds a tag, on a server that replies odd to the commands for which
-// is returns true.
-func oddReply(t *testing.T, is func(args []string) bool, odd any) {
+// oddReply creates an entry and adds a tag. The server gives the reply odd to each command that
+// matches.
+func oddReply(t *testing.T, matches func(args []string) bool, odd any) {
 	t.Helper()
 	s := newSimulation(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {
-		if is(args) {
+		if matches(args) {
 			return nil, odd
 		}
 		return args, nil

@@ -34,6 +34,6 @@ var retiredMutants = []mutant{
 	{name: "a create does not see that the UID is retired", in: []string{"retired: retire"}, finds: "I3: the UID was reused", rewrite: func(source string) string {
 		return replace("'~since', '~retired')", "'~since')")(replace("if head[8] then return {'retired', past} end", "")(source))
 	}},
-	{name: "a tombstone does not keep ~retired", in: []string{"retired: retire"}, finds: "I3", rewrite: replace(", ['~retired'] = true", "")},
-	{name: "the tombstone of a retired UID ends", in: []string{"retired: retire"}, finds: "I3", rewrite: replace("if fields[i] == '~retired' then return life ~= -1 and redis.call('PERSIST', entry) end", "")},
+	{name: "a tombstone forgets ~retired", in: []string{"retired: retire"}, finds: "I3", rewrite: replace(", ['~retired'] = true", "")},
+	{name: "the tombstone of a retired UID expires", in: []string{"retired: retire"}, finds: "I3", rewrite: replace("if fields[i] == '~retired' then return life ~= -1 and redis.call('PERSIST', entry) end", "")},
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// people is the type that all actors know: two secondary fields, one whose values nobody types, an
-// index and an indexed set.
+// people is the type that all actors know. It has three secondary fields, of which nobody types the
+// values of ext, an indexed field, and an indexed set.
 var people = func() *change.Type {
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {
@@ -227,8 +227,9 @@ type scenario struct {
 
 func hash(words string) *cell { return &cell{kind: 'h', hash: pairs(words)} }
 
-// entries returns the records of entries on a cluster. Each argument is a UID and its facets. If
-// rev is "", the SRVs have no rev, as on a single server.
+// entries returns a start with entries. Each argument is a UID and its facets. If rev is "", the
+// SRVs have no rev, as on a single server. Otherwise they have the rev of their entry, as on a
+// cluster.
 func entries(rev string, each ...string) func() map[string]*cell {
 	return func() map[string]*cell {
 		cells := map[string]*cell{}

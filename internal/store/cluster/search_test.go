@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// envInt returns a number that the environment may override.
+// envInt returns the number in an environment variable, or otherwise if it has none.
 func envInt(name string, otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
@@ -22,7 +22,7 @@ func envInt(name string, otherwise int) int {
 	return otherwise
 }
 
-// quickStates limits the states that a search visits without USERDB_STATES.
+// quickStates returns the number of states at which a search stops, unless USERDB_STATES is set.
 func quickStates() int {
 	if testing.Short() {
 		return 500
@@ -30,8 +30,8 @@ func quickStates() int {
 	return 5000
 }
 
-// quickRefusals limits the states of a search with refusals. There are three times as many of these
-// searches as of those without.
+// quickRefusals returns that number for a search with refusals. There are three times as many of
+// these searches as of those without refusals.
 func quickRefusals() int {
 	if testing.Short() {
 		return 100
@@ -138,7 +138,7 @@ func isOwn(a *actor, entry string) bool {
 
 var newestRevOnly = replace("for i = 1, #past, 12 do", "for i = 1, math.min(#past, 1), 12 do")
 
-// withoutElsewhere makes changes check no other field.
+// withoutElsewhere makes changes skip the check of the other fields.
 func withoutElsewhere(_ *actor, args []string) ([]string, any) {
 	if args[0] == "exists" && strings.Contains(args[1], ":") {
 		return nil, int64(0)
@@ -146,7 +146,7 @@ func withoutElsewhere(_ *actor, args []string) ([]string, any) {
 	return args, nil
 }
 
-// withoutFences makes actors only look where they should fence.
+// withoutFences makes actors only look at entries that they should fence.
 func withoutFences(_ *actor, args []string) ([]string, any) {
 	if _, is := isFence(args); is {
 		args = slices.Clone(args)
@@ -305,10 +305,10 @@ type walk struct {
 	sim   *simulation
 	rnd   *rand.Rand
 	names []string
-	holds bool // what entries give up is held
+	holds bool // values that entries give up are held
 }
 
-// quickWalks returns the number of walks without USERDB_WALKS.
+// quickWalks returns the number of walks, unless USERDB_WALKS is set.
 func quickWalks() int {
 	if testing.Short() {
 		return 1000
@@ -391,7 +391,7 @@ func (w *walk) listVerb(uid string, edit func(name, uid, words string, edit func
 	return edit("exchange "+uid+" "+other+" "+v, uid, "", func(values []string) []string { return append(without(without(values, other), v), v) })
 }
 
-// heldVerb returns a verb under a schema that holds what entries give up.
+// heldVerb returns a verb under a schema by which values that entries give up are held.
 func (w *walk) heldVerb() verb {
 	uid, v, f := pick(w.rnd, "ABPQ"), pick(w.rnd, "abx"), []string{"email", "name"}[w.rnd.IntN(2)]
 	switch w.rnd.IntN(9) {

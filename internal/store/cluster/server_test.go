@@ -77,7 +77,7 @@ func newWorld(rewrite func(source string) string) *world {
 }
 
 // compiled holds each script that compile has compiled, by its source. Searches share them, because
-// compiling all scripts takes longer than many a search.
+// compiling all scripts takes longer than many searches.
 var compiled sync.Map
 
 // compile compiles the source of a script. It panics if that fails.
@@ -100,7 +100,7 @@ func compile(vm *lua.LState, source string) *lua.LFunction {
 // startTime is when scenarios begin, in milliseconds.
 const startTime = 1_000_000
 
-// reset replaces all records by copies of start.
+// reset replaces all records with copies of start.
 func (w *world) reset(start map[string]*cell) {
 	w.now = startTime
 	w.cells = make(map[string]*cell, len(start)+8)
@@ -418,7 +418,7 @@ func (c *cell) names() []string {
 	return slices.Sorted(maps.Keys(c.hash))
 }
 
-// each returns, for each item in turn, what each of the functions returns for it.
+// each calls all functions with each item in turn, and returns the results as one list.
 func each(items []string, fs ...func(string) any) any {
 	out := make([]any, 0, len(items)*len(fs))
 	for _, s := range items {

@@ -96,7 +96,7 @@ func issue(uid, hash string) verb {
 	}}
 }
 
-// invitation returns an invitation h1 to an entry P that does not exist.
+// invitation returns the record of an invitation h1 for the entry P, which does not exist.
 func invitation() map[string]*cell {
 	text := fmt.Sprintf("%d 1 %s  v", startTime+3_600_000, recordkey.Escape("invite:email"))
 	return map[string]*cell{"~/token/{user/uid:P}": {kind: 'h', hash: map[string]string{"h1": text}, ends: startTime + 3_600_000}}

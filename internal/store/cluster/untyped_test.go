@@ -26,14 +26,14 @@ var loose = func() *change.Type {
 	return c.ByName["user"]
 }()
 
-// While the record at nameUntyped exists, and none is at nameTyped, an email and a name of two
-// entries may be equal.
+// While the record at nameUntyped exists, and the one at nameTyped does not, an email of one entry
+// and a name of another may be equal.
 const (
 	nameUntyped = "~/schema/untyped"
 	nameTyped   = "~/schema/typed"
 )
 
-// uniqueIn returns the field in which a value of a field is unique, or "" for all typed fields.
+// uniqueIn returns the field in which a value of field must be unique, or "" for all typed fields.
 func (s *simulation) uniqueIn(field string) string {
 	if !slices.Contains(people.Typed, field) || s.world.at(nameUntyped) != nil && s.world.at(nameTyped) == nil {
 		return field
@@ -59,7 +59,7 @@ func createUnder(uid, words string, types ...*change.Type) verb {
 	}}
 }
 
-// replaceSchema replaces the stored schema of from by that of to.
+// replaceSchema replaces the stored schema of from with that of to.
 func (a *actor) replaceSchema(ctx context.Context, from, to *change.Type) error {
 	state := []store.Facet{{Field: "fingerprint", Wire: to.Guard.Fingerprint}, {Field: "schema", Wire: to.Guard.JSON}}
 	is, err := a.engine.Repair(ctx, store.ReplaceSchema{Guard: people.Guard, Seen: from.Guard.Fingerprint, Fields: state})

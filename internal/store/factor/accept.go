@@ -13,7 +13,7 @@ import (
 type Accept struct {
 	PRK     recordkey.Key
 	Hash    string    // of the challenge
-	Until   time.Time // until when the answer may sign in
+	Until   time.Time // when the answer becomes too old to sign in
 	Attempt string    // as in Try
 	Factor  string    // the name of its member
 	Counter uint32
@@ -59,7 +59,7 @@ func (m Mark) Passkeys() (names []string) {
 	return names
 }
 
-// digestPart is how many digits of a passkey's digest its ID begins with.
+// digestPart is the number of digits of its digest with which the ID of a passkey begins.
 const digestPart = 32
 
 // PasskeyID returns an ID for the passkey with a digest of 64 hexadecimal digits. The ID leads to

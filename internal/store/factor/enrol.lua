@@ -77,7 +77,7 @@ elseif verb == 'forget' then
   for _, member in ipairs(redis.call('HKEYS', record)) do
     if is_factor(member) then return {'ok'} end
   end
-  redis.call('PEXPIRE', record, '3600000') -- only tickets and counters are left
+  redis.call('PEXPIRE', record, '3600000') -- no factor is left
   return {'ok'}
 elseif verb == 'read' then
   local values = {'ok', ms(now)}

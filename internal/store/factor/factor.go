@@ -77,7 +77,7 @@ const (
 
 // Limits on tickets.
 const (
-	MaxTickets = 8               // tickets of an entry; a new one replaces the oldest of an origin
+	MaxTickets = 8               // tickets of an entry; see ticket.lua for which one ends
 	MaxTries   = 5               // attempts at the second step with one ticket
 	TicketLife = 5 * time.Minute // how long a ticket is valid
 
@@ -110,7 +110,7 @@ func (t Ticket) ValidFor(e session.Entry) bool {
 // An Issue asks to store a ticket for an entry that a first step has read.
 type Issue struct {
 	PRK    recordkey.Key
-	Seen   session.Entry // the entry at that time
+	Seen   session.Entry // the entry as the first step read it
 	ID     string
 	Step   string
 	Origin string
@@ -133,7 +133,7 @@ type Try struct {
 	// Attempt names the attempt. It shows that a call was sent again, and contains no space, comma,
 	// hyphen or period.
 	Attempt   string
-	Guessable bool   // the proof is short enough to be guessed, so MaxGuesses holds
+	Guessable bool   // the proof is short enough to be guessed, so MaxGuesses applies
 	Origin    string // of the attempt
 	Factors   []string
 	Now       time.Time // zero: the server's clock
@@ -156,7 +156,7 @@ func (t Try) Args() []string {
 type Tried struct {
 	Ticket Ticket
 	Now    time.Time
-	Last   bool // this was the last wrong attempt that MaxGuesses allows, if it is wrong
+	Last   bool // if this attempt is wrong, MaxGuesses allows no further one
 	// Wait is the time until MaxGuesses allows the attempt, or 0 if it does now. A refused attempt
 	// is not counted.
 	Wait    time.Duration
@@ -247,8 +247,8 @@ type Factor struct {
 // Name returns the name of the factor's member.
 func (f Factor) Name() string { return f.Kind + "/" + f.ID }
 
-// Place returns the place of the secret in a member of an entry's record. The place is
-// authenticated with the secret, which cannot be decrypted in another place.
+// Place returns the place of the secret in a member of an entry's record. The encryption
+// authenticates it, so that the secret cannot be decrypted in another place.
 func Place(prk recordkey.Key, name string) []string {
 	return []string{prk.Namespace().Path(), prk.In(recordkey.Namespace{}).String(), name}
 }

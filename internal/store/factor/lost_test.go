@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// TestLostReplies loses the replies to calls that change a ticket. The calls are sent again, and
-// must count only once.
+// TestLostReplies loses the replies to calls that change tickets or factors. The calls are sent
+// again, and must count only once.
 func TestLostReplies(t *testing.T) {
 	p := redistest.NewProxy(t, redistest.Shared(t))
 	o, err := redis.ParseURL(p.URL())
@@ -38,7 +38,7 @@ func TestLostReplies(t *testing.T) {
 			}
 			entry := session.Entry{Epoch: "e"}
 			// loseReplies makes a call and loses the first two replies to it. operation is the
-			// first argument of ticket.lua in that call.
+			// first argument of ticket.lua or enrol.lua in that call.
 			loseReplies := func(operation string, wantTries int, call func(ctx context.Context) (factor.Ticket, error)) {
 				t.Helper()
 				p.CutReplies(2, operation)
@@ -64,7 +64,7 @@ func TestLostReplies(t *testing.T) {
 				return factor.Ticket{}, e.ReplaceFactor(ctx, prk, app, replacement)
 			})
 			if err := e.ReplaceFactor(t.Context(), prk, app, app); !errors.Is(err, store.ErrConflict) {
-				t.Errorf("replacing what is no longer there: got error %v, want %v", err, store.ErrConflict)
+				t.Errorf("replacing a value that has changed: got error %v, want %v", err, store.ErrConflict)
 			}
 			loseReplies("issue", 0, func(ctx context.Context) (factor.Ticket, error) {
 				return e.IssueTicket(ctx, factor.Issue{PRK: prk, Seen: entry, ID: "a", Step: "password"})
@@ -88,15 +88,15 @@ func TestLostReplies(t *testing.T) {
 			}
 			_, values, err := e.ReadFactors(t.Context(), prk, []string{"totp/a", "tries/", "pending/a"}, time.Time{})
 			if err != nil || len(values) != 3 {
-				t.Fatalf("got %q, error %v", values, err)
+				t.Fatalf("got %q, error %v, want three values", values, err)
 			}
 			f, err := factor.Parse("totp/a", values[0])
 			if err != nil || f.Last() != 7 || f.Uses() != 1 || !f.HasAccepted(7) || f.HasAccepted(8) || f.Sealed != "other" {
-				t.Errorf("the factor is %+v, error %v", f, err)
+				t.Errorf("the factor is %+v, error %v, want it to have accepted only 7, with the replacement's secret", f, err)
 			}
 			// Two attempts were counted, of which one was right.
 			if !strings.HasSuffix(values[1], " 1") || values[2] != "" {
-				t.Errorf("the counter and the pending factor are %q", values[1:])
+				t.Errorf("the counter and the pending factor are %q, want one wrong attempt and \"\"", values[1:])
 			}
 			loseReplies("forget", 0, func(ctx context.Context) (factor.Ticket, error) {
 				return factor.Ticket{}, e.ForgetFactors(ctx, prk, []string{"totp/a"})
@@ -108,7 +108,7 @@ func TestLostReplies(t *testing.T) {
 // TestMalformedTickets checks that ParseTicket refuses malformed members.
 func TestMalformedTickets(t *testing.T) {
 	if got, err := factor.ParseTicket("ticket/a", "5 b s o x.y."); err != nil || got.Tries != 2 || !got.Until.Equal(time.UnixMilli(5)) {
-		t.Errorf("got %+v, error %v", got, err)
+		t.Errorf("got %+v, error %v, want two attempts and the end at 5 ms", got, err)
 	}
 	for _, m := range [][2]string{
 		{"factor/a", "5 b s o "},
@@ -124,7 +124,7 @@ func TestMalformedTickets(t *testing.T) {
 		{"ticket/a", "5 b s +q "},
 	} {
 		if got, err := factor.ParseTicket(m[0], m[1]); err == nil {
-			t.Errorf("%q is parsed as %+v", m, got)
+			t.Errorf("%q is parsed as %+v, want an error", m, got)
 		}
 	}
 }

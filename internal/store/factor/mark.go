@@ -7,9 +7,9 @@ import (
 
 // Fields of an entry that has a factor.
 const (
-	// FieldMark lists the factors of an entry, as a Mark. Nobody signs in with one step to an entry
-	// that has this field. Only members of the record that it lists count, so that leftovers of
-	// removed factors, or of an earlier entry, have no effect.
+	// FieldMark lists the factors of an entry, as a Mark. A first step alone, such as a password,
+	// does not sign in to an entry that has this field. Only members of the record that the Mark
+	// lists count, so that leftovers of removed factors, or of an earlier entry, have no effect.
 	FieldMark = "~factor"
 	// FieldHash holds the password hash of such an entry.
 	FieldHash = "~password2"

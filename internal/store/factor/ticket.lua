@@ -23,9 +23,10 @@
 -- USED NAME ACCEPTED SEALED". ACCEPTED are pairs NUMBER:ATTEMPT with commas between them. The pairs
 -- show whether the proof of an attempt that is sent again was already accepted.
 --
--- The script does not change members with other names, and a record that has any of them never
--- expires. The script does not read the entry, because in a slot that is being migrated, no node
--- serves two keys if one of them is absent. The caller therefore passes the entry's generation.
+-- The script changes no other members. If the record has members other than tickets, "issue" does
+-- not change its time to live, which enrol.lua sets. The script does not read the entry, because in
+-- a slot that is being migrated, no node serves two keys if one of them is absent. The caller
+-- therefore passes the entry's generation.
 --
 -- KEYS[1]  the record
 -- ARGV[1]  issue | try | spend      ARGV[2]  the time, "" for the server's

@@ -117,7 +117,7 @@ type FeedLine struct {
 	Text string // PRK LINE
 }
 
-// A FeedPage holds the lines that follow a position, in order within each part.
+// A FeedPage holds the lines that a Feed asked for, in the requested order within each part.
 type FeedPage struct {
 	Lines []FeedLine
 	// Gap reports for each part whether the line at the position no longer exists. Lines after it

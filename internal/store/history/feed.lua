@@ -1,5 +1,5 @@
--- feed appends to one part of a cluster's feed the lines of an entry's history that it lacks, the
--- oldest first. It leaves out lines whose marks end with a hyphen (history.lua), and needs the
+-- feed appends to one part of a cluster's feed the lines of an entry's history that the part lacks,
+-- the oldest first. It leaves out lines whose marks end with a hyphen (history.lua), and needs the
 -- functions of history.lua.
 --
 -- KEYS[1]  the names of the lines added last, separated by spaces, in the slot of the part
@@ -10,7 +10,7 @@
 -- in the stream, so are all lines before it. Names are kept for two hours, so a line of the last
 -- hour whose name is missing is not in the stream. A line is normally added within two seconds of
 -- the time in its number. So an older line is either in the stream near that time or missing. If
--- lines are added later than that, their names are kept for as long as the history.
+-- one of the lines is added later than that, the names are kept for as long as the history.
 local hour, soon = 3600000, 2000 -- milliseconds
 local added = redis.pcall('GET', KEYS[1])
 added = type(added) == 'string' and added or ''
@@ -29,7 +29,7 @@ local function in_stream(line)
   local begin = redis.pcall('XRANGE', feed, '-', '+', 'COUNT', '1')
   if begin.err or #begin == 0 then return false end
   if tonumber(string.match(begin[1][1], '^%d+')) > at + soon then
-    return redis.call('XLEN', feed) >= 1000 -- a shorter one was never trimmed
+    return redis.call('XLEN', feed) >= 1000 -- a shorter stream was never trimmed
   end
   local first, last = string.format('%.0f', math.floor(at - soon)), string.format('%.0f', math.ceil(at + soon))
   for _ = 1, 10 do

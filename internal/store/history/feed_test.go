@@ -49,7 +49,7 @@ func TestFeedLines(t *testing.T) {
 	for _, f := range lines {
 		prk, l, ok := f.Parse()
 		if !ok || f.Part != 3 || prk.Type() != "user" {
-			t.Errorf("%+v is parsed as %v, %+v, %v", f, prk, l, ok)
+			t.Errorf("%+v is parsed as %v, %+v, %v; want part 3, a user and true", f, prk, l, ok)
 		}
 		times = append(times, l.Time.UnixMicro())
 	}

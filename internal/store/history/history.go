@@ -9,8 +9,8 @@
 // names separated by slashes. Each word is escaped, and "/" stands for an empty one. The line of a
 // create, and on a cluster also others, may wait in the entry's field ~note.
 //
-// A feed is a stream, on a cluster one for each of 16 parts. Each stream entry has lines of one
-// record, with a hyphen in place of NUMBER if it is that of the stream entry:
+// A feed is a stream, on a cluster one for each of 16 parts. Each stream entry has lines about one
+// entry, with a hyphen in place of NUMBER if that is the time of the stream entry:
 //
 //	~/feed/{feed/NAME:PART}      e: PRK LINE
 //	~/fed/PRK/{feed/NAME:PART}   the marks of the lines of PRK that were added last
@@ -103,8 +103,8 @@ const (
 func (n Note) InChanges() bool { return n.Feed == "" || n.Feed == FeedChanges }
 
 // StoredInEntry reports whether the note of a new entry is stored in the entry, as FieldNote, until
-// more lines follow. This is so for a single line without an origin. With an origin, the entry
-// would keep it for longer than histories are kept.
+// more lines follow. This is so for a single line without an origin. An origin would stay in the
+// entry for longer than histories are kept.
 func (n Note) StoredInEntry() bool {
 	if len(n.Lines) != 1 {
 		return false
@@ -121,8 +121,8 @@ func MayStayInEntry(note string) bool {
 	return len(words) == 0 || len(words) == lineWords && words[1] == "create"
 }
 
-// Args returns the last arguments of a script, as history.lua expects them. where is one of the
-// constants above, and maxEntries the maximum number of entries in the feed.
+// Args returns the last arguments of a script, as history.lua expects them. where is InEntry,
+// InRecord, InBoth or InFeed, and maxEntries the maximum number of entries in the feed.
 func (n Note) Args(where string, maxEntries int64, prk recordkey.Key) []string {
 	about := "-"
 	if prk.IsValid() {

@@ -46,7 +46,7 @@ local function now(id)
   return clock[1] .. string.sub('00000' .. clock[2], -6)
 end
 
--- add appends a text to the feed, and returns its ID.
+-- add appends a text to the feed. It returns the ID of the new stream entry, or nil and the error.
 local function add(text)
   local id = redis.pcall('XADD', feed, 'MAXLEN', '~', max_entries, '*', 'e', text)
   if type(id) == 'table' and id.err then return nil, redis.error_reply(id.err) end
@@ -162,9 +162,9 @@ local function waiting_with(waiting)
   return table.concat(all, '\n')
 end
 
--- waits returns the new value of ~note if the new lines have to wait in the entry, and nil
+-- new_note returns the new value of ~note if the new lines have to wait in the entry, and nil
 -- otherwise. waiting is the old value, or false if there is none.
-local function waits(waiting)
+local function new_note(waiting)
   if about == '' or record or feed then return nil end
   return waiting_with(waiting)
 end
@@ -218,7 +218,7 @@ local function note_beside(entry, waiting)
     if head.err or not head[1] or head[1] == '' then return nil end
     waiting = head[2]
   end
-  local later = waits(waiting)
+  local later = new_note(waiting)
   if later then
     local reply = redis.pcall('HSET', entry, '~note', later)
     return type(reply) == 'table' and redis.error_reply(reply.err) or nil

@@ -32,7 +32,7 @@ func TestLines(t *testing.T) {
 		}
 	}
 	if l, ok := history.ParseLine("1767323045000000 create / / /"); ok {
-		t.Errorf("got %+v for a line that lacks a word", l)
+		t.Errorf("a line that lacks a word: got %+v, want false", l)
 	}
 }
 
@@ -44,7 +44,7 @@ func TestWaitingLines(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := history.Lines("", ""); len(got) != 0 {
-		t.Errorf("got %q without lines", got)
+		t.Errorf("without lines: got %q, want none", got)
 	}
 }
 

@@ -31,7 +31,7 @@ var (
 )
 
 // AppendNote appends the keys and arguments that history.lua expects to those of a script. where is
-// one of the constants of package history.
+// history.InEntry, InRecord, InBoth or InFeed.
 func (ks *Keys) AppendNote(keys, args []string, where string, prk recordkey.Key, n history.Note) ([]string, []string) {
 	if len(n.Lines) == 0 {
 		return keys, append(args, "")
@@ -123,7 +123,7 @@ func (ks *Keys) writeSeparately(
 	return reply, err
 }
 
-// withMarks adds marks to the lines of a note that may be sent by several commands, as on a
+// withMarks returns n with a Call, which marks its lines, if several commands may send them: on a
 // cluster.
 func (ks *Keys) withMarks(n history.Note) history.Note {
 	if n.Call == "" && ks.options.Notes == history.InRecord {
@@ -152,9 +152,9 @@ func (ks *Keys) writeTogether(ctx context.Context, s redisx.Script, keys, args [
 	return retry.Do(ctx, func(bool) (any, error) { return s.Write(ctx, ks.client.Process, keys, args) })
 }
 
-// AppendHistory adds lines to the history of a live entry, or to the entry itself, together with
-// the lines that the entry already holds. Without new lines, it only moves those lines to the
-// history.
+// AppendHistory adds lines to the history of a live entry, together with the lines that wait in the
+// entry. If no node serves both records, it adds them to those that wait. Without new lines, it
+// only moves waiting lines to the history.
 func (ks *Keys) AppendHistory(ctx context.Context, prk recordkey.Key, n history.Note) error {
 	record, err := history.Key(prk)
 	if err != nil {

@@ -85,8 +85,8 @@ func (ks *Keys) Cardinalities(ctx context.Context, indexes []recordkey.Key) ([]i
 	return sizes, nil
 }
 
-// HasMembers implements [store.Engine]. With atOnce it uses a transaction if the sets are in one
-// slot.
+// HasMembers implements [store.Engine]. With atOnce it uses a transaction if all keys are on one
+// server.
 func (ks *Keys) HasMembers(ctx context.Context, members []store.Member, atOnce bool) ([]bool, error) {
 	pipe := ks.client.Pipeline()
 	if atOnce && ks.options.OneSlot {
@@ -122,7 +122,7 @@ func (ks *Keys) Order(ctx context.Context, o store.Order) ([]string, error) {
 		command, from, to = "zrevrangebylex", to, from
 	}
 	args := []any{command, o.Key.String(), from, to, "limit", 0, o.Count}
-	if o.Skip > 0 { // by rank, which takes as long for any number of members
+	if o.Skip > 0 { // by rank, which takes no longer if more members are skipped
 		args = []any{"zrange", o.Key.String(), o.Skip, o.Skip + int64(o.Count) - 1}
 		if o.Reverse {
 			args = append(args, "rev")

@@ -206,7 +206,7 @@ func (ks *Keys) PageSize() int {
 }
 
 // ReadPagesFrom returns the values of a record from a position on. It reads one page after another.
-// If the record has another Redis type meanwhile, it returns the values read so far.
+// If the record meanwhile gets another Redis type, it returns the values read so far.
 func (ks *Keys) ReadPagesFrom(ctx context.Context, key recordkey.Key, kind, at string) (all []string, err error) {
 	for at != "" {
 		words := ks.PageCommand(kind, at)

@@ -102,7 +102,7 @@ func (ks *Keys) Client() redis.UniversalClient { return ks.client.UniversalClien
 // Ping implements [store.Engine].
 func (ks *Keys) Ping(ctx context.Context) error {
 	err := ks.client.Ping(ctx).Err()
-	if redis.HasErrorPrefix(err, "MISCONF") { // it cannot save, and refuses PING, but no reads
+	if redis.HasErrorPrefix(err, "MISCONF") { // it cannot save, so it refuses PING, but not reads
 		return nil
 	}
 	return redisx.Fail(err)
@@ -213,7 +213,7 @@ func (ks *Keys) remove(ctx context.Context, r store.Remove) (bool, error) {
 	return ks.RemoveUntil(ctx, r, keys, "")
 }
 
-// RemoveUntil removes a record as store.Remove describes. It returns ErrConflict if another schema
+// RemoveUntil removes a record as store.Remove describes. It returns ErrConflict if a schema other
 // than r.Schema is stored, or after until, a time in milliseconds by the server's clock; "" means
 // no limit.
 func (ks *Keys) RemoveUntil(ctx context.Context, r store.Remove, keys []string, until string) (bool, error) {
@@ -225,8 +225,8 @@ func (ks *Keys) RemoveUntil(ctx context.Context, r store.Remove, keys []string, 
 	return reply == int64(1), redisx.IgnoreUnknownOutcome(err)
 }
 
-// restate replaces the stored schema. Every later change by another writer is compared with the new
-// one.
+// restate replaces the stored schema. Every later change by another writer is checked against the
+// new schema.
 func (ks *Keys) restate(ctx context.Context, r store.ReplaceSchema) (bool, error) {
 	g := r.Guard
 	_, _, err := ks.client.Retry.Do(ctx, func(bool) (any, error) {

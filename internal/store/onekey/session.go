@@ -127,7 +127,7 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	case now.Sub(s.Seen) < session.SeenInterval:
 		return found.Record, s, nil
 	}
-	// It does no harm if a crash loses this.
+	// A crash may lose this write without harm.
 	if ks.options.Lazy != nil {
 		ctx = ks.options.Lazy(ctx)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/recordkey"
 )
 
-// The scripts of Issue, Peek and Invite.
+// The scripts of Issue, Peek, Invite and Spend.
 var (
 	IssueScript  = redisx.NewScript(redisx.IsVerdict, token.Lua, history.Lua, token.IssueLua)
 	PeekScript   = redisx.NewScript(redisx.IsTexts, token.Lua, token.PeekLua)

@@ -151,7 +151,7 @@ func ParseReply(command string, v any) (r store.Reply, err error) {
 }
 
 // flatten converts a reply of RESP3 to the form of RESP2: it turns maps and nested lists into one
-// flat list, and floating-point numbers into texts.
+// flat list, and floating-point numbers, and integers in a list, into texts.
 func flatten(v any) any {
 	var list []any
 	switch v := v.(type) {

@@ -82,8 +82,9 @@ func (c *Client) Process(ctx context.Context, cmd redis.Cmder) error {
 	return cmd.Err()
 }
 
-// ProcessOneSlot sends commands on keys of one slot in one round trip, as Process sends one. It
-// returns an error of ctx or of a command; each command also holds its own error.
+// ProcessOneSlot sends commands on keys of one slot in one round trip, as Process sends one. Each
+// command holds its own error. ProcessOneSlot returns any error of ctx, after which the commands
+// must not be used, and may return the error of a command.
 func (c *Client) ProcessOneSlot(ctx context.Context, cmds ...redis.Cmder) error {
 	defer c.callers.Add(-1)
 	if callers := c.callers.Add(1); callers <= BatchThreshold || c.unbatched {
@@ -147,8 +148,8 @@ func Exec(ctx context.Context, pipe redis.Pipeliner) error {
 	return CheckAnswered(cmds, err)
 }
 
-// CheckAnswered returns an error if some command was not answered. Each command keeps its own reply
-// or error.
+// CheckAnswered returns an error if a command was not answered, or was refused by a server that
+// cannot serve it. Each command keeps its own reply or error.
 func CheckAnswered(cmds []redis.Cmder, err error) error {
 	if err != nil && !IsServerReply(err) {
 		return Fail(err)
@@ -213,7 +214,7 @@ func (u *UnknownError) Error() string {
 func (u *UnknownError) Unwrap() []error { return []error{store.ErrOutcomeUnknown, u.Cause} }
 
 // IgnoreUnknownOutcome returns the error of an operation that may be repeated any number of times.
-// It replaces an UnknownError by its cause, because it does not matter whether the operation was
+// It replaces an UnknownError with its cause, because it does not matter whether the operation was
 // carried out.
 func IgnoreUnknownOutcome(err error) error {
 	if u, ok := errors.AsType[*UnknownError](err); ok {

@@ -162,7 +162,7 @@ func queueScan(ctx context.Context, pipe redis.Pipeliner, at uint64, s store.Sca
 const tallyScript = `local found, counted, others = redis.call('SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', ARGV[3]), 0, {''}
 local from, find, pcall = #ARGV[4] + 1, string.find, redis.pcall
 for _, key in ipairs(found[2]) do
-  if not find(key, '/', from, true) then -- not a record of an entry
+  if not find(key, '/', from, true) then -- the key of an entry, not of a record beside one
     local isa = pcall('HGET', key, '~isa')
     if type(isa) == 'string' and isa ~= '' then
       counted = counted + 1
@@ -220,8 +220,8 @@ const rewriteSRV = `if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[1])
 return 1`
 
-// Confirm waits until n replicas have the record at key as written. written is the rev of an entry
-// or the value of an SRK.
+// Confirm waits until n replicas have what was written at key: the rev of an entry, or the value of
+// an SRK.
 func Confirm(ctx context.Context, c redis.Cmdable, key recordkey.Key, written string, n int, timeout time.Duration) error {
 	script := rewriteSRV
 	if key.Kind() == recordkey.KindPRK {

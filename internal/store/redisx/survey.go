@@ -13,10 +13,11 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// Survey asks a server about itself in one round trip. If closely is true, it also asks for
-// settings that an application's least privileges do not cover. It leaves out whatever the server
-// forbids it to ask. name is the server's address; if it is "", Survey asks for that as well. The
-// error is ErrUnsuitable if the server is a Sentinel.
+// Survey asks a server about itself in one round trip. If closely is true, it also asks for the
+// clock, and for settings that an application's least privileges do not cover. It leaves out
+// whatever the server forbids it to ask. name is the server's address; if it is "" and closely is
+// true, Survey asks for the address as well. The error is ErrUnsuitable if the server is a
+// Sentinel.
 func Survey(ctx context.Context, c redis.Cmdable, name string, closely bool) (store.Server, error) {
 	const nameless = "that Sentinels name"
 	if !closely {

@@ -1,5 +1,5 @@
 -- epoch returns the epoch to which a new session of an entry is bound. The epoch is a text in the
--- entry, and the session is valid until it changes. The script stores one if the entry has none.
+-- entry. When it changes, all sessions end. The script stores one if the entry has none.
 --
 -- KEYS[1]  the entry
 -- ARGV[1]  type
@@ -8,8 +8,8 @@
 -- ARGV[5]  the epoch for an entry without one
 -- ARGV[6]  the entry's ~factor as a login read it, "" for none
 -- Reply: {"ok", epoch} | {"absent"}: the entry is gone or disabled
---        | {"conflict"}: all sessions have ended since, the entry was created again, or it has
---          another mark of second factors
+--        | {"conflict"}: since the login read the entry, all sessions have ended, the password or
+--          the mark of second factors has changed, or the entry was created again
 --
 -- A login that read an entry without an epoch may have read an earlier entry with the same key. The
 -- rev that it read must therefore be among those that this entry remembers. If this entry was

@@ -7,8 +7,8 @@
 //	                   HASH: - UNTIL CALL    an ended session, for an hour
 //
 // HASH is the hash of the session's secret. Times are in milliseconds, and the last two words are
-// escaped. A session is valid while its entry has the generation in BOND, which changes when the
-// entry's field ~epoch does. In a session of level 2, BOND also holds a time. session.lua describes
+// escaped. A session is valid while its entry has the generation in BOND, which changes when all
+// sessions of the entry end. In a session of level 2, BOND also holds a time. session.lua describes
 // all words, and epoch.lua which login may start a session.
 package session
 
@@ -36,8 +36,9 @@ var (
 	EpochLua string
 )
 
-// FieldEpoch is the field of an entry that holds a rev that sessions are bound to. It is replaced
-// when all sessions end, and absent until the first one begins.
+// FieldEpoch is the field of an entry that holds its epoch: a rev, or a result of [FirstEpoch], to
+// which sessions are bound. The epoch is replaced when all sessions end, and may be absent until
+// the first session begins.
 const FieldEpoch = "~epoch"
 
 // Max is the maximum number of sessions of an entry. Further ones replace the oldest.
@@ -76,8 +77,8 @@ type Session struct {
 	Begun      time.Time
 	Seen       time.Time // when it was last seen, to the minute
 	Verified   time.Time // when the owner last gave the password
-	// VerifiedLevel2 is when the owner last took two steps of a login. It is zero in a session of
-	// level 1.
+	// VerifiedLevel2 is when the owner last took two steps of a login, or signed in with a passkey.
+	// It is zero in a session of level 1.
 	VerifiedLevel2 time.Time
 	Ends           time.Time // when it ends at the latest, however often it is used
 	// Idle is how long after Seen the session ends if it is not used.
@@ -86,11 +87,11 @@ type Session struct {
 	Agent  string
 }
 
-// Live reports whether the session is still valid at now. The zero Session is not valid.
+// Live reports whether the session has not expired at now. The zero Session has expired.
 func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
 
-// ValidFor reports whether a session of the entry is valid. An entry with a second factor has only
-// sessions of level 2.
+// ValidFor reports whether a session of the entry is valid if it has not expired. In an entry with
+// a second factor, only sessions of level 2 are valid.
 func (s Session) ValidFor(e Entry) bool {
 	return s.Generation == e.Generation() && e.Epoch != "" && !e.Disabled && (e.Factor == "" || !s.VerifiedLevel2.IsZero())
 }
@@ -98,13 +99,13 @@ func (s Session) ValidFor(e Entry) bool {
 // A Start asks to store a session for an entry that a login has read.
 type Start struct {
 	PRK  recordkey.Key
-	Seen Entry // the entry at that time
+	Seen Entry // the entry as the login read it
 	// FirstEpoch is a result of the function FirstEpoch. It becomes the entry's epoch if the entry
 	// has none.
 	FirstEpoch string
 	ID         string
 	Life, Idle time.Duration
-	Level      int // 2 if the owner took two steps of a login
+	Level      int // 2 if the owner took two steps of a login, or signed in with a passkey
 	// Verified and VerifiedLevel2 are the times of the session that this one replaces, if its owner
 	// was not verified again. If zero, they are now.
 	Verified, VerifiedLevel2 time.Time

@@ -10,17 +10,18 @@
 -- generation. ORIGIN and AGENT are escaped texts. Members of other forms, and expired ones, count
 -- as absent.
 --
--- If the session has level 2, a slash and the time at which its owner last took two steps follow
--- the generation in BOND. Versions that do not know levels take this for another generation. To
--- them the session is invalid, but they keep it and can end it by its secret.
+-- If the session has level 2, a slash and the time at which its owner last took two steps, or
+-- signed in with a passkey, follow the generation in BOND. Versions that do not know levels take
+-- this for another generation. To them the session is invalid, but they keep it and can end it by
+-- its secret.
 --
 -- The value of an ended session is "- UNTIL CALL". It stays for an hour, so that a late "begin"
 -- does not bring the session back. Only the last hundred of them stay. A full server removes the
 -- member instead.
 --
--- The script does not read the entry, except for waiting lines of its history, because in a slot
--- that is being migrated, no node serves two keys if one of them is absent. It therefore does not
--- matter whether the script runs before or after a change of the entry.
+-- The script reads the entry only to write lines of its history, because in a slot that is being
+-- migrated, no node serves two keys if one of them is absent. For the sessions it therefore does
+-- not matter whether the script runs before or after a change of the entry.
 --
 -- KEYS[1]  the record      KEYS[2]  the entry, if lines are written to its history
 -- ARGV[1]  begin | seen | verify | end | list | clear      ARGV[2]  the time, "" for the server's

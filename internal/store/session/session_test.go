@@ -95,7 +95,7 @@ func TestLevel2(t *testing.T) {
 	} {
 		got := run(step.args)
 		if !got.VerifiedLevel2.Equal(now) || !got.Verified.Equal(step.wantVerified) || !got.ValidFor(seen) {
-			t.Errorf("%q: got %+v", step.args[0], got)
+			t.Errorf("%q: got %+v, want a valid session verified at %v, and for level 2 at %v", step.args[0], got, step.wantVerified, now)
 		}
 	}
 	text, err := c.HGet(t.Context(), key, "id").Result()
@@ -104,10 +104,10 @@ func TestLevel2(t *testing.T) {
 	}
 	// The sixth of eight words is all that earlier versions compare with the generation.
 	if words := strings.Split(text, " "); len(words) != 8 || words[5] == seen.Generation() {
-		t.Errorf("an earlier version takes %q for a valid session", text)
+		t.Errorf("the session is stored as %q, which an earlier version would take for a valid one", text)
 	}
 	if got := run(session.Args(session.Clear, later, "", seen.Generation())); got != (session.Session{}) {
-		t.Errorf("cleared: got %+v", got)
+		t.Errorf("cleared: got %+v, want none", got)
 	}
 	if n := c.Exists(t.Context(), key).Val(); n != 0 {
 		t.Error("a session of level 2 is not cleared")
@@ -146,7 +146,7 @@ func TestValidFor(t *testing.T) {
 func TestMalformedSessions(t *testing.T) {
 	for _, text := range []string{"", "- 5 call", "1 2 3 4 5 b o", "1 2 3 4 5 b o a x", "1 2 3 4 x b o a", "1 2 3 4 -5 b o a", "1234567890123456 2 3 4 5 b o a", "1 2 3 4 5 b +q a", "1 2 3 4 5 b/c/ o a", "1 2 3 4 5 b/c/x o a", "1 2 3 4 5 b/c/1/2 o a", "1 2 3 4 5 b/c/1234567890123456 o a"} {
 		if got, err := session.Parse("id", text); err == nil {
-			t.Errorf("%q is parsed as %+v", text, got)
+			t.Errorf("%q is parsed as %+v, want an error", text, got)
 		}
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store"
 )
 
-// unchanging lists the methods of an engine that change no entry's hash, and so make no cached copy
-// stale. Add a new method to this list or, if it changes entries, override it in cache.go.
+// unchanging lists the methods of an engine that change nothing but ~note in the hash of an entry,
+// and so make no cached copy stale. Add a new method to this list or, if it changes entries,
+// override it in cache.go.
 var unchanging = []string{
 	"AcceptPasskey", "Admit", "AppendFeed", "BeginEnrolment", "Bulk", "Cardinalities", "ClearSessions", "CountOrder", "EndSession", "Feed", "FeedEnd", "FeedEntries",
 	"FindSession", "ForgetFactors", "HasMembers", "History", "Invite", "IssueTicket", "Limit", "ListSessions", "LoginWait", "Order",
@@ -96,7 +97,7 @@ func FuzzCacheable(f *testing.F) {
 		}
 		again, ok := cacheable(kept)
 		if !ok || !bytes.Equal(again, kept) {
-			t.Errorf("%q was kept as %q, and that as %q, %v", b, kept, again, ok)
+			t.Errorf("cacheable(%q) returns %q, and cacheable of that returns %q, %v; want the same", b, kept, again, ok)
 		}
 	})
 }

@@ -40,7 +40,7 @@ func newFakeServer() *fakeServer {
 	return s
 }
 
-// create makes an entry with a name, as one of many callers.
+// create makes an entry in a script shared with other callers.
 func (s *fakeServer) create(t *testing.T, ctx context.Context, uid string) (made, unsure bool, err error) {
 	c := newCreate(t, uid)
 	result, err := s.createWithOthers(ctx, &c, "rev")
@@ -110,7 +110,7 @@ func TestCreateBatchCanceled(t *testing.T) {
 					t.Errorf("create %d: made %v, error %v; want false, context.Canceled", i, made, err)
 				}
 			}()
-			synctest.Wait() // the first two are under way
+			synctest.Wait() // the first MaxFlushes creates are under way
 		}
 		cancel()
 		synctest.Wait()
@@ -124,8 +124,8 @@ func TestCreateBatchCanceled(t *testing.T) {
 	})
 }
 
-// TestCreateBatchCollision sends two creates of one value at once. One script makes the first, and
-// leaves the other to a script of its own.
+// TestCreateBatchCollision sends two creates of one entry at once. A shared script makes one of
+// them, and leaves the other to a script of its own.
 func TestCreateBatchCollision(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeServer()

@@ -61,7 +61,7 @@ func TestFindBatch(t *testing.T) {
 		lookup    store.Lookup
 		after     map[int]string // what happens after each round trip
 		want      string         // UID
-		sentAgain bool           // if nothing happens, the lookup must be sent again by itself
+		sentAgain bool           // the lookup must be sent again by itself although nothing happens
 	}{
 		{what: "nothing happens", lookup: store.Lookup{SRKs: name}, want: "u"},
 		{what: "looked up under two fields", lookup: store.Lookup{SRKs: both}, want: "u"},
@@ -103,7 +103,7 @@ func TestFindBatch(t *testing.T) {
 	}
 }
 
-// interfere changes the entry "u" through another client than the one under test.
+// interfere changes the entry "u" through a client other than the one under test.
 func (p fixture) interfere(how string) {
 	switch how {
 	case "rename":

@@ -23,7 +23,7 @@ func TestAppendKeys(t *testing.T) {
 		keys, want = append(keys, k), append(want, k.String())
 	}
 	if got := appendKeys([]string{"first"}, keys); !slices.Equal(got, append([]string{"first"}, want...)) {
-		t.Errorf("got %.200q", got)
+		t.Errorf("got %.200q, want first, then %.200q", got, want)
 	}
 	into := make([]string, 0, 2)
 	if n := testing.AllocsPerRun(100, func() { appendKeys(into, keys[:2]) }); n != 1 {

@@ -47,7 +47,7 @@ func (m *mortalProcess) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// manyTags holds the tags of an entry that is large for an engine with smallBatch.
+// manyTags lists the tags of an entry: more than an engine with smallBatch handles at once.
 var manyTags = []string{"a", "b", "c", "d", "e", "f", "g"}
 
 const smallBatch = 2

@@ -75,7 +75,7 @@ func TestComplete(t *testing.T) {
 				t.Error(err)
 			}
 			if _, has := p.find("u").Fields[store.FieldFill]; has {
-				t.Error("~fill is left")
+				t.Error("~fill is still there")
 			}
 			got := client.SMembers(ctx, set.String()).Val()
 			if slices.Sort(got); !slices.Equal(got, tt.want) || len(got) > 0 && client.TTL(ctx, set.String()).Val() != -1 {
@@ -88,7 +88,7 @@ func TestComplete(t *testing.T) {
 				}
 			}
 			if n := client.Exists(ctx, store.PreparedKey(set, "rev")).Val(); n != 0 {
-				t.Error("the prepared record is left")
+				t.Error("the prepared record is still there")
 			}
 		})
 	}

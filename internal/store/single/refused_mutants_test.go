@@ -14,12 +14,12 @@ import (
 // if the server refuses a write.
 var refusedMutants = []struct{ name, old, new string }{
 	{"tags are dropped before the entry is dead", "  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(set))", "  for _, d in ipairs(drops) do drop(d) end\n  refused = not again and write('HSET', entry, '~isa', '', '~rev', remember, unpack(set))"},
-	{"a tombstone does not keep that the UID is retired", ", ['~retired'] = true", ""},
-	{"the tombstone of a retired UID ends", "if fields[i] == '~retired' then return life ~= -1 and redis.call('PERSIST', entry) end", ""},
+	{"a tombstone forgets that the UID is retired", ", ['~retired'] = true", ""},
+	{"the tombstone of a retired UID expires", "if fields[i] == '~retired' then return life ~= -1 and redis.call('PERSIST', entry) end", ""},
 	{"the SRK of a held value is released", "if giving_up[nrelease + i] then\n", "redis.call('UNLINK', KEYS[4 + nsrk + nrelease + i])\n  if false then\n"},
 	{"an import does not notice that a hold is refused", "if type(reply) == 'table' then return redis.error_reply(reply.err) end\nend\nif not live", "end\nif not live"},
 	{"an import does not notice that an SRK is refused", "if type(reply) == 'table' and reply.err then return redis.error_reply(reply.err) end\nreturn 1", "return 1"},
-	{"what an import holds has no end", "if not live then end_tombstone(KEYS[1], ARGV[3]) end", ""},
+	{"the tombstone of a held value never expires", "if not live then end_tombstone(KEYS[1], ARGV[3]) end", ""},
 	{"a create does not see that the UID is retired", "  if head[8] then return {'retired', past} end\n", ""},
 	{"a claim does not see held values", "      if q[5] and ms_until(q[5]) > 0 then return {'held', n} end\n", ""},
 	{"a claim does not see further values", "== value or q[4]) then return {'duplicate', n} end", "== value) then return {'duplicate', n} end"},

@@ -107,7 +107,7 @@ func (r *refuser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	}
 }
 
-// dump returns the contents of each key of the server as text.
+// dump returns the contents of each hash, set and string on the server as text.
 func (p fixture) dump() map[string]string {
 	p.t.Helper()
 	ctx, all := p.t.Context(), map[string]string{}
@@ -125,8 +125,8 @@ func (p fixture) dump() map[string]string {
 }
 
 // checkInvariants reports broken invariants. The SRKs of each live entry must name it (I1, and so
-// I2); an entry must have a time to live if it is dead, and none if it lives; its tags must be in
-// their indexes; and no tags may exist without an entry, except those of a method that was cut off.
+// I2), and its tags must be in their indexes (I5). A live entry must not have a time to live. Tags
+// may exist without a live entry only if cut is true, because a method was cut off.
 func (p fixture) checkInvariants(what string, cut bool) {
 	p.t.Helper()
 	ctx, client := p.t.Context(), p.engine.client
@@ -141,7 +141,7 @@ func (p fixture) checkInvariants(what string, cut bool) {
 			p.report("%s: %s has no entry", what, key)
 		}
 		if live && client.TTL(ctx, prk).Val() != -1 {
-			p.report("%s: %s is live but will expire", what, prk)
+			p.report("%s: %s is live, but will expire", what, prk)
 		}
 		for _, tag := range client.SMembers(ctx, prk+"/tags").Val() {
 			if live && !client.SIsMember(ctx, "user/tags:"+tag+"/~prks", prk).Val() {
@@ -360,9 +360,10 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// runRefused calls a method while r refuses some of its writes, and checks what is left. Then it
-// makes the next account, if the call was to create or delete one, and calls the method again
-// without refusals. It reports whether r refused anything.
+// runRefused calls a method while r refuses some of its writes, and checks what is left. If a
+// create with tags or a delete fails and leaves no live entry, runRefused then makes the next entry
+// with that UID. At the end it calls the method again, without refusals. It reports whether r
+// refused anything.
 func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bool {
 	t.Helper()
 	client := srv.Client()
@@ -405,7 +406,7 @@ func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bo
 	p.checkInvariants(what, cut)
 	a := p.find("a")
 	if r.command != "" && a.Live() && name == "update" && (a.Fields["name"] == "y") == (a.Fields["email"] == "e") {
-		p.report("%s: without a right, half of the change was made: %v", what, a.Fields)
+		p.report("%s: only half of the change was made: %v", what, a.Fields)
 	}
 	if n := client.SCard(t.Context(), "user/uid:a/tags").Val(); a.Live() && n < 2 {
 		p.report("%s: only %d of two tags are left", what, n)
@@ -416,17 +417,17 @@ func runRefused(t *testing.T, srv *redistest.Server, r *refuser, name string) bo
 	if !r.refused && err != nil {
 		p.report("%s: %v", what, err)
 	}
-	// bare is the account that is made next, without tags.
+	// bare is the UID of the entry that is made next, without tags.
 	bare := map[string]string{"create with tags": "u", "delete": "a"}[name]
 	if bare != "" && err != nil && !p.find(bare).Live() {
 		p.make(bare, "another")
 		if tags := client.SMembers(t.Context(), "user/uid:"+bare+"/tags").Val(); len(tags) > 0 {
-			p.report("%s: the account made next has the tags %q", what, tags)
+			p.report("%s: the next entry has the tags %q", what, tags)
 		}
 		if email := p.find(bare).Fields["email"]; email != "" {
-			p.report("%s: the account made next has the address %q", what, email)
+			p.report("%s: the next entry has the address %q", what, email)
 		}
-		p.checkForgotten(what+", then another account was made", bare)
+		p.checkForgotten(what+", then the next entry was made", bare)
 	}
 	again := call(p, p.engine)
 	var done *store.FieldError
@@ -469,7 +470,7 @@ func (p fixture) checkKept(what, name string, refused bool) {
 		p.checkTaken(what, "x")
 	case "hold a value for an import":
 		if client.TTL(ctx, "user/uid:late").Val() <= 0 {
-			p.report("%s: the tombstone has no end", what)
+			p.report("%s: the tombstone never expires", what)
 		}
 		p.checkTaken(what, "kept")
 	case "retire a UID for an import":

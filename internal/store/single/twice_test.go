@@ -48,7 +48,7 @@ type fixture struct {
 	t      *testing.T
 	users  *change.Type
 	engine *Engine
-	// report is called with what is wrong.
+	// report is called with each problem.
 	report func(format string, args ...any)
 }
 
@@ -152,7 +152,7 @@ func TestCreateArrivesTwice(t *testing.T) {
 				t.Errorf("the entry is %v, want the name %q", r.Fields, tt.wantName)
 			}
 			if tt.between == nil && len(r.Fields[store.FieldRev]) != store.RevLen {
-				t.Errorf("~rev %q: made more than once", r.Fields[store.FieldRev])
+				t.Errorf("~rev is %q, want one rev: the entry was made more than once", r.Fields[store.FieldRev])
 			}
 			if tags, _ := client.SMembers(t.Context(), "user/uid:u/tags").Result(); len(tags) != len(tt.tags) {
 				t.Errorf("tags %q, want %q", tags, tt.tags)

@@ -54,7 +54,7 @@ func TestManyKeys(t *testing.T) {
 	facets, own := set(store.Record{}, "a")
 	create, err := typ.Create(change.Draft{UID: "u", Facets: facets, Own: own})
 	if len(create.Elsewhere) < 10_000 {
-		t.Fatalf("the create has only %d keys elsewhere", len(create.Elsewhere))
+		t.Fatalf("the create has only %d keys elsewhere, want at least 10,000", len(create.Elsewhere))
 	}
 	apply(create, err)
 	read := func() store.Record {
@@ -69,7 +69,7 @@ func TestManyKeys(t *testing.T) {
 	update, _, err := typ.Update(old, facets, own)
 	apply(update, err)
 	if got := typ.Values(read().Fields, "f000"); len(got) != values || got[0].Canonical != "b0" || got[values-1].Canonical != fmt.Sprint("b", values-1) {
-		t.Errorf("the entry has %d values: %+v", len(got), got)
+		t.Errorf("the entry has %d values, %+v; want %d, from b0 on", len(got), got, values)
 	}
 	for key, want := range map[string]int64{"wide/f000:a7/~prk": 0, "wide/f000:b7/~prk": 1} {
 		if n := e.client.Exists(t.Context(), key).Val(); n != want {

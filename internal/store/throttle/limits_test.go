@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/throttle"
 )
 
-// failUntil makes login attempts that fail, on one account and from all origins, with the required
-// waits, until end. It returns how many attempts were admitted.
+// failUntil makes login attempts that fail, on one account and from all origins, until end. After
+// each round it waits as long as required. It returns how many attempts were admitted.
 func (b *throttleTest) failUntil(account string, end time.Time, origins ...string) (admitted int) {
 	b.t.Helper()
 	for b.now.Before(end) {

@@ -75,7 +75,8 @@ func (w *window) wait(now time.Time, limit int) time.Duration {
 	return max(w.next.Sub(now), 0)
 }
 
-// fail counts one more failure, after which the delay doubles.
+// fail counts one more failure. Failure number free causes the first delay, and each further one
+// doubles the delay.
 func (w *window) fail(now time.Time, length time.Duration, free int) {
 	if w.failures++; w.failures == 1 {
 		w.ends = now.Add(length)
@@ -138,8 +139,9 @@ func (m *throttleModel) withdraw(name, origin string, now time.Time, as throttle
 }
 
 // undo records a successful login. Without an origin, it clears the failures of strangers. With an
-// origin, it clears that origin's failures and makes it familiar. If there are then too many
-// familiar origins, it forgets the one that logged in longest ago.
+// origin, it withdraws the attempt, clears the failures on that origin's own budget, and makes the
+// origin familiar. If there are then too many familiar origins, it forgets the one that logged in
+// longest ago.
 func (m *throttleModel) undo(name, origin string, now time.Time, as throttle.Admission) {
 	a := m.account(name, now)
 	if origin == "" {

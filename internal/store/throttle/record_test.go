@@ -44,7 +44,7 @@ func TestUnreadable(t *testing.T) {
 		_, err = look.State(reply)
 		var damaged throttle.DamagedError
 		if errors.As(err, &damaged) != (h.bad != "") {
-			t.Errorf("%s: the script answers %v", name, reply)
+			t.Errorf("%s: the script replies %v, want the record rejected: %v", name, reply, h.bad != "")
 		}
 		if field, value := throttle.Unreadable(map[string]string{h.field: h.value}); field != h.bad || field != "" && value != h.value {
 			t.Errorf("%s: got %q, %q, want %q", name, field, value, h.bad)
@@ -63,7 +63,7 @@ func TestReplies(t *testing.T) {
 	for _, n := range []int64{1, 2} {
 		_, err := call.Admission([]int64{-2, n})
 		if damaged, is := errors.AsType[throttle.DamagedError](err); !is || int64(damaged) != n-1 {
-			t.Errorf("KEYS[%d] is damaged: got %v", n, err)
+			t.Errorf("KEYS[%d] is damaged: got %v, want the DamagedError %d", n, err, n-1)
 		}
 	}
 	if _, err := call.Admission([]int64{-1}); !errors.Is(err, throttle.ErrMaybeCounted) {

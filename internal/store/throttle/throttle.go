@@ -52,7 +52,7 @@ var (
 // that logged in to an account before is familiar there; all others are strangers. Each familiar
 // origin has its own budget, which no other origin can use up. Its failures beyond the budget count
 // as failures of strangers. Strangers therefore cannot lock out the owner, and between two
-// successful logins an account suffers at most StrangerMax + FamiliarOrigins * FamiliarMax = 100
+// successful logins an account has at most StrangerMax + FamiliarOrigins * FamiliarMax = 100
 // failures in a window.
 const (
 	Window          = 24 * time.Hour
@@ -133,7 +133,7 @@ type Admission struct {
 
 // State describes the login attempts that count against an account.
 type State struct {
-	Now      time.Time        // the time of the answer, by the clock that counts
+	Now      time.Time        // the time of the answer, by the clock by which attempts are counted
 	Wait     time.Duration    // how long an unfamiliar origin must wait; zero if it need not
 	Failures int              // failures of unfamiliar origins in the current window
 	Until    time.Time        // the end of the window; zero if there is none

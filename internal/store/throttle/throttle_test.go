@@ -269,7 +269,7 @@ func (w *walk) overlap(account, origin string) {
 	}
 }
 
-// burst makes n attempts, with the required waits.
+// burst makes up to n attempts, with the required waits. It stops before a wait of over an hour.
 func (w *walk) burst(account, origin string, n int) {
 	for range n {
 		as := w.admit(account, origin)

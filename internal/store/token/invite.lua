@@ -2,14 +2,14 @@
 -- the functions of tokens.lua.
 --
 -- KEYS[1]  the record of the tokens
--- ARGV[1]  hash of the secret      ARGV[2], ARGV[3]  purpose, and the facets that it is bound to
+-- ARGV[1]  hash of the secret      ARGV[2], ARGV[3]  PURPOSE and FIELDS; see tokens.lua
 -- ARGV[4]  value                   ARGV[5]  how long it is valid, in milliseconds
 -- ARGV[6]  the time, "" for the server's
--- Reply: {"ok", member} | {"exists"}: the record holds something else that is valid
+-- Reply: {"ok", member} | {"exists"}: the record has another valid token, or another Redis type
 --
--- If the record already holds the invitation, it does not change: if the script is sent twice,
--- there is one invitation (I7). It is valid while there is no entry; the change that creates the
--- entry spends it.
+-- If the record already has the invitation, it does not change: if the script is sent twice, there
+-- is one invitation (I7). The invitation is valid while there is no entry. The change that creates
+-- the entry spends it.
 local now = clock(ARGV[6])
 local tokens = read_tokens(KEYS[1], '1', now)
 if tokens.err then return redis.error_reply(tokens.err) end

@@ -5,7 +5,7 @@
 --            token waits in the entry
 -- ARGV[1]  type               ARGV[2]  the rev that was read, which is the first twelve characters
 --                                      of ~rev, "" for none
--- ARGV[3]  hash of the secret ARGV[4], ARGV[5]  purpose, and the facets that it is bound to
+-- ARGV[3]  hash of the secret ARGV[4], ARGV[5]  PURPOSE and FIELDS; see tokens.lua
 -- ARGV[6]  value              ARGV[7]  how long it is valid, in milliseconds
 -- ARGV[8]  maximum number of tokens
 -- ARGV[9]  the time, "" for the server's
@@ -45,8 +45,8 @@ if not KEYS[2] then number = math.max(number, math.floor(now / 1000)) end
 local text = table.concat({ends, string.format('%.0f', number), ARGV[4], ARGV[5], ARGV[6]}, ' ')
 table.sort(tokens.open, function(a, b) return a.number > b.number end)
 -- If there are too many, the oldest token of the most frequent kind is removed. Strangers, who can
--- ask for tokens of a few kinds, thus do not push out tokens of other kinds. A kind is a purpose
--- with the facets that the token is bound to.
+-- ask for tokens of a few kinds, thus do not push out tokens of other kinds. Tokens with the same
+-- PURPOSE and FIELDS are of one kind.
 local function kind_of_token(t) return t.purpose .. ' ' .. t.fields end
 local frequency = {[ARGV[4] .. ' ' .. ARGV[5]] = 1}
 for _, t in ipairs(tokens.open) do
@@ -89,7 +89,7 @@ else
   t.waits = text
   tokens.open[#tokens.open + 1] = t
   if tokens.first_word == '' then tokens.first_word = '0' end
-  if spent_of(head[3]) ~= '' then tokens.ended = {string.sub(spent_of(head[3]), 2)} end
+  if ended_in(head[3]) ~= '' then tokens.ended = {string.sub(ended_in(head[3]), 2)} end
   local first = redis.pcall('HSET', KEYS[1], '~tokens', mark_of(tokens))
   if type(first) == 'table' then return redis.error_reply(first.err) end
 end

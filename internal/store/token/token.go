@@ -6,9 +6,9 @@
 //	~/token/{PRK}    HASH: UNTIL NUMBER PURPOSE FIELDS VALUE
 //
 // HASH is the hash of the token's secret. UNTIL is the time in milliseconds at which the token
-// expires. NUMBER is greater for newer tokens. FIELDS are the facets that the token is bound to, in
-// hexadecimal digits with slashes between them. PURPOSE and VALUE are escaped. An invitation is a
-// token at the PRK that its entry will have.
+// expires. NUMBER is greater for newer tokens. FIELDS are the facets, and the single values of
+// facets, that the token is bound to, in hexadecimal digits with slashes between them. PURPOSE and
+// VALUE are escaped. An invitation is a token at the PRK that its entry will have.
 //
 // The entry's field ~tokens, a [Mark], says which members are valid:
 //
@@ -72,13 +72,15 @@ func SpentKey(ns recordkey.Namespace, hash string) (recordkey.Key, error) {
 
 // A Token describes a single-use token.
 type Token struct {
-	Hash    string   // hash of the secret, without spaces
-	Purpose string   // not empty
-	Fields  []string // facets that it is bound to; it ends when one of them is set or unset
-	Value   string
+	Hash    string // hash of the secret, without spaces
+	Purpose string // not empty
+	// Fields lists the facets that the token is bound to, and values by their Bond. The token ends
+	// when one of the facets is set or unset, or when the entry loses one of the values.
+	Fields []string
+	Value  string
 }
 
-// args returns the token as arguments of scripts: hash, purpose, facets and value.
+// args returns the token as arguments of scripts: hash, purpose, fields and value.
 func (t Token) args() []string {
 	return []string{t.Hash, recordkey.Escape(t.Purpose), hexNames(t.Fields), recordkey.Escape(t.Value)}
 }
@@ -198,7 +200,7 @@ type Value struct{ Field, Written string }
 // BondPrefix begins the names that Bond returns.
 const BondPrefix = "~value:"
 
-// Bond returns the name by which a token is bound to the value, in place of the field.
+// Bond returns the name by which a token is bound to the value, instead of to the whole field.
 func (v Value) Bond() string { return BondPrefix + v.Field + ":" + Digest(v.Written) }
 
 // Digest returns the digest by which records name a value.
@@ -244,8 +246,8 @@ func (m Mark) Allows(hash string) bool {
 	return line != "" && line[0] != '0' && !slices.Contains(strings.Fields(line), hash)
 }
 
-// Ended reports whether the token with that hash was spent or ended by a change and is not removed
-// yet.
+// Ended reports whether the token with that hash was spent, or ended by a change, and may still be
+// in the record.
 func (m Mark) Ended(hash string) bool {
 	line, _, _ := strings.Cut(string(m), "\n")
 	return slices.Contains(strings.Fields(line), hash)

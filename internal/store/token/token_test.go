@@ -95,7 +95,7 @@ func TestMark(t *testing.T) {
 		for _, o := range mark.Open(members, time.UnixMilli(now)) {
 			got = append(got, o.Hash)
 			if !mark.Allows(o.Hash) || !mark.Any() {
-				t.Errorf("%q: %s is open but not allowed", mark, o.Hash)
+				t.Errorf("%q: Open returns %s, but Allows(%[2]q) or Any returns false", mark, o.Hash)
 			}
 		}
 		if text := strings.Join(got, " "); text != want {
@@ -111,7 +111,7 @@ func TestMark(t *testing.T) {
 func TestMalformedTokens(t *testing.T) {
 	for _, text := range []string{"", "1 2 p f", "1 2 p  v x", "x 2 p  v", "1 -2 p  v", "1 2 p zz v", "1 2 +q  v"} {
 		if got, ok := token.Parse("h", text); ok {
-			t.Errorf("%q is parsed as %+v", text, got)
+			t.Errorf("%q is parsed as %+v, want false", text, got)
 		}
 	}
 }

@@ -61,10 +61,10 @@ end
 --   err         the error of reading the record, unless that was WRONGTYPE
 -- record is the key of the record, a result of members_of, or nil if the record is not needed.
 local function read_tokens(record, mark, now)
-  local tokens, over = {open = {}, swept = {}, ended = {}, now = now}, {}
+  local tokens, ended_names = {open = {}, swept = {}, ended = {}, now = now}, {}
   local first_line, waiting_lines = string.match(mark or '', '^([^\n]*)\n?(.*)$')
   tokens.first_word = string.match(first_line, '^[^ ]*')
-  for name in string.gmatch(first_line, '[^ ]+') do over[name] = true end
+  for name in string.gmatch(first_line, '[^ ]+') do ended_names[name] = true end
   local waiting, all = members_of(waiting_lines), record
   for i = 1, #waiting, 2 do
     local t = token_of(waiting[i], waiting[i + 1], now)
@@ -81,7 +81,7 @@ local function read_tokens(record, mark, now)
   end
   for i = 1, #all, 2 do
     local t = needs_record(mark) and token_of(all[i], all[i + 1], now)
-    if t and over[t.name] then
+    if t and ended_names[t.name] then
       tokens.ended[#tokens.ended + 1] = t.name
       t = nil
     end
@@ -90,9 +90,9 @@ local function read_tokens(record, mark, now)
   return tokens
 end
 
--- spent_of returns the names of ended tokens in ~tokens of an entry or a tombstone, each after a
+-- ended_in returns the names of ended tokens in ~tokens of an entry or a tombstone, each after a
 -- space.
-local function spent_of(mark) return string.match(mark or '', '^[^ \n]+( [^\n]*)') or '' end
+local function ended_in(mark) return string.match(mark or '', '^[^ \n]+( [^\n]*)') or '' end
 
 -- mark_of returns the new value of ~tokens.
 local function mark_of(tokens)

@@ -3,7 +3,8 @@
 -- tombstone.lua.
 --
 -- KEYS[1]  the entry
--- KEYS[2]  the record of its tokens, in the same slot; not given if it has none and is not deleted
+-- KEYS[2]  the record of its tokens, in the same slot; missing if it cannot exist, or if its
+--          contents are in ARGV[14]
 -- ARGV[1]  the rev of this attempt      ARGV[2]  create | update | mend | delete
 -- ARGV[3], ARGV[4]  the newest rev of ~rev, and ~fence, as they were read; "" for none
 -- ARGV[5]  time to live of a tombstone, in seconds
@@ -65,7 +66,7 @@ local n, mark = tonumber(ARGV[15]), live and head[6]
 if not done and ARGV[13] ~= '' and mark ~= ARGV[13] then return {'conflict', past} end
 -- A create may spend an invitation, which is in the record of the new entry's tokens.
 local made = ARGV[2] == 'create' and ARGV[10] ~= '' and not done
-if made then mark = '1' .. spent_of(head[6]) end
+if made then mark = '1' .. ended_in(head[6]) end
 -- A script that is sent again has already ended its tokens. It only removes those that it could not
 -- remove then. Tokens that were issued since stay.
 local ending = {all = ARGV[2] == 'delete' and '1' or ARGV[8], now = ARGV[9], spend = ARGV[10], purpose = ARGV[11], gone = ARGV[12], touched = {}, made = made}
@@ -85,7 +86,7 @@ if tokens.refused then return {'token', past} end
 local remember = ARGV[1] .. string.sub(past, 1, 36)
 local refused = not done and permission_error()
 if refused then return refused end
-local kept = not done and waits(head[7]) or nil
+local kept = not done and new_note(head[7]) or nil
 local function write(command, ...)
   local reply = redis.pcall(command, KEYS[1], ...)
   return type(reply) == 'table' and redis.error_reply(reply.err)
@@ -133,7 +134,7 @@ local value, early, late, canonical, held = {}, {}, {}, {}, {}
 -- is written; the HSET that writes ~rev also sets it to the new facet. A further value that becomes
 -- the first one is also removed after ~rev, so that the entry never lacks it. Every other further
 -- value is removed before ~rev: if it were still there after the commit, its SRK, which is released
--- then, would be missing (I1). A hold is removed after ~rev.
+-- then, would be missing (I1). The field of a held value is removed after ~rev.
 local function becomes_first(name)
   local field, canonical = string.match(name, '^~also:([^:]*):(.*)$')
   return field and (value['~skv:' .. field] or value[field]) == canonical
@@ -168,7 +169,7 @@ if not done then
     if head[1] then strip(KEYS[1], true) end
     redis.call('PERSIST', KEYS[1])
   end
-  -- A value that is held is held before the entry lacks it.
+  -- A value that the entry gives up must be held before the entry lacks it.
   if #early > 0 and #held > 0 then
     refused = write('HSET', unpack(held))
     if refused then return refused end

@@ -1,6 +1,6 @@
--- fence reports whether an entry has a value, or holds it after it gave it up. If so, no other
--- entry can have it (I2). If not, fence fences the entry, so that changes already prepared on it
--- can no longer commit (I1). It is part of step 2 of the protocol in apply.go.
+-- fence reports whether an entry has a value, or has given it up and still holds it. If so, no
+-- other entry can have it (I2). If not, fence fences the entry, so that changes already prepared on
+-- it can no longer commit (I1). It is part of step 2 of the protocol in apply.go.
 --
 -- KEYS[1]  the entry      ARGV[1]  its type
 -- ARGV[2], ARGV[3]  secondary field and canonical value
@@ -16,8 +16,8 @@ if q[5] then
 end
 if ARGV[4] == 'look' then return 0 end
 -- An absent entry becomes a tombstone. A damaged hash gets no time to live. A tombstone that lives
--- longer, because it has held values, keeps its time to live. A hash with only ~fence and no time
--- to live was left by a fence whose last command was refused.
+-- longer, because it holds values, keeps its time to live. A hash with only ~fence and no time to
+-- live was left by a fence whose last command was refused.
 local life = redis.call('PTTL', KEYS[1])
 local n = redis.pcall('HINCRBY', KEYS[1], '~fence', 1)
 if type(n) == 'table' then return redis.error_reply(n.err) end

@@ -2,7 +2,7 @@
 -- a cluster writes at an absent entry to stop changes that began earlier. bury needs the functions
 -- of tokens.lua and tombstone.lua.
 --
--- KEYS[1]  the entry      KEYS[2]  the record of its tokens, if the reply was 2
+-- KEYS[1]  the entry      KEYS[2]  the record of its tokens, if the first reply was 2
 -- ARGV[1]  time to live of a tombstone, in seconds
 -- Reply: 1 if the record is a tombstone that will expire or whose UID is retired; 2 if the script
 --        needs KEYS[2]; 0 if the record is a live entry, absent or damaged
@@ -16,13 +16,13 @@ if not isa then
   end
   if #fields == 0 then return 0 end
 end
-local spent = redis.call('HGET', KEYS[1], '~tokens')
-if spent and not KEYS[2] then return 2 end
-for name in string.gmatch(spent_of(spent or ''), '[^ ]+') do
+local mark = redis.call('HGET', KEYS[1], '~tokens')
+if mark and not KEYS[2] then return 2 end
+for name in string.gmatch(ended_in(mark or ''), '[^ ]+') do
   local reply = redis.pcall('HDEL', KEYS[2], name)
   if type(reply) == 'table' then return redis.error_reply(reply.err) end
 end
 end_tombstone(KEYS[1], ARGV[1])
 if isa then strip(KEYS[1], true) end
-if spent then redis.call('HDEL', KEYS[1], '~tokens') end
+if mark then redis.call('HDEL', KEYS[1], '~tokens') end
 return 1

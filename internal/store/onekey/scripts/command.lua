@@ -26,8 +26,8 @@ local function full(key, command, args, limit)
 end
 
 -- run_command runs a command in parts, because unpack cannot return all arguments of a long one. It
--- returns the last reply of a PUSH, and the sum of the replies of another command. If a part fails,
--- run_command returns nil, the error, and whether earlier parts were run.
+-- returns the last reply of an LPUSH or RPUSH, and the sum of the replies of any other command. If
+-- a part fails, run_command returns nil, the error, and whether earlier parts were run.
 local function run_command(key, command, args)
   local reply
   local step = (command == 'HSET' or command == 'ZADD') and 2000 or 1999

@@ -4,7 +4,7 @@
 -- KEYS[1]  the entry
 -- ARGV[1]  the field that holds the value, or ~retired      ARGV[2]  its text
 -- ARGV[3]  time to live of a tombstone, in seconds
--- Reply: 1; 0 if the UID to retire is in use, or if the entry holds too many values
+-- Reply: 1; 0 if the UID to retire is in use, or if the entry has too many fields
 --
 -- An existing field stays, unless the value is now held for longer. If the server refuses the last
 -- command, a check reports that the tombstone has the wrong time to live.

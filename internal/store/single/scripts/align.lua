@@ -1,12 +1,12 @@
--- align adds an entry to an index set or removes it, depending on the values of the entry (I5).
+-- align adds an entry to an index set, or removes it, depending on the values of the entry (I5).
 --
 -- KEYS[1]  the index set
 -- KEYS[2]  the entry
 -- KEYS[3]  the tertiary set that must have the value, if any
 -- ARGV[1]  the member that stands for the entry
 -- ARGV[2]  a field
--- ARGV[3]  the value that the field must hold, first or further, or, with KEYS[3], that the
---          tertiary set must have
+-- ARGV[3]  the value that the field must have, as its first or a further value; with KEYS[3], the
+--          member that the tertiary set must have
 -- Reply: 1 if the entry is in the index now, else 0
 local kind = redis.call('TYPE', KEYS[1]).ok
 local due = false

@@ -72,7 +72,7 @@ local mark = live and head[5]
 -- invited is true if the entry is created from an invitation, which is in the record that will hold
 -- the entry's tokens.
 local invited = verb == 'create' and ending[3] ~= '' and rev ~= own
-if invited then mark = '1' .. spent_of(head[5]) end
+if invited then mark = '1' .. ended_in(head[5]) end
 local function ended_tokens()
   local touched = {}
   for i = 1, #set, 2 do touched[#touched + 1] = set[i] end
@@ -351,8 +351,8 @@ if verb == 'delete' then
   -- leave a live entry without its tags. Whatever remains beside the tombstone is garbage, which no
   -- create inherits. The tombstone is written before the facets are removed, because a key that no
   -- longer exists cannot be written in a slot that is being migrated.
-  local spent = tokens.ended and #tokens.ended > 0
-  if spent then
+  local has_ended = tokens.ended and #tokens.ended > 0
+  if has_ended then
     set[#set + 1] = '~tokens'
     set[#set + 1] = '1 ' .. table.concat(tokens.ended, ' ')
   end
@@ -360,7 +360,7 @@ if verb == 'delete' then
   if refused then return refused end
   note_done()
   if dropping ~= head[7] then redis.call('HSET', entry, '~drop', dropping) end
-  strip(entry, false, again or spent)
+  strip(entry, false, again or has_ended)
   for _, d in ipairs(drops) do drop(d) end
   redis.call('UNLINK', KEYS[4])
   redis.call('HDEL', entry, '~tokens')

@@ -1,4 +1,4 @@
--- follow follows one SRK to its entry in one step (I2, I4). The caller checks that the entry holds
+-- follow follows one SRK to its entry in one step (I2, I4). The caller checks that the entry has
 -- the value.
 --
 -- KEYS[1]  the SRK

@@ -1,5 +1,5 @@
 -- lookup follows SRKs to their entries in one step (I2, I4). The caller checks that the entries
--- hold the values.
+-- have the values.
 --
 -- KEYS     SRKs
 -- ARGV[1]  the prefix of the namespace

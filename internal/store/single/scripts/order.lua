@@ -6,8 +6,8 @@
 -- ARGV[2]  a field
 -- ARGV[3]  a value
 -- ARGV[4]  "take": the entry gets the place if it has the value, and loses it otherwise
---          "free": the entry loses the place, unless its value has changed
--- ARGV[5]  "1" if the value is that the entry does not have the field
+--          "free": the entry loses the place, unless it is live and its value has changed
+-- ARGV[5]  "1" if the entry must lack the field instead of having the value
 -- Reply: {"ok"}, or an error if the index is not a sorted set
 local q = KEYS[2] and redis.pcall('HMGET', KEYS[2], '~isa', ARGV[2])
 local live = q and q.err == nil and q[1] and q[1] ~= ''

@@ -1,5 +1,5 @@
--- realign adds an entry to the index sets of some members of a tertiary set, or removes it,
--- according to the set (I5).
+-- realign updates the index sets of the given members to match a tertiary set: it adds the entry to
+-- those of members that the set has, and removes it from the others (I5).
 --
 -- KEYS[1]  the entry
 -- KEYS[2]  the set
