@@ -18,10 +18,12 @@ import (
 )
 
 // scanBatch is the number of keys that a listing requests at a time, and readBatch is the number of
-// entries that it reads at a time.
+// entries that it reads at a time. A page of an index requests only indexBatch members at a time if
+// most of them are selected.
 const (
-	scanBatch = 1000
-	readBatch = 256
+	scanBatch  = 1000
+	readBatch  = 256
+	indexBatch = 100
 )
 
 // Page returns up to want selected entries after a continuation, or from the start of the selection
@@ -39,8 +41,11 @@ func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int)
 	var rest bookmark // where the listing continues, unless the walk reaches its end
 	more := true
 	size := func() int { return s.batch(want - len(found)) }
-	// Scan more keys than want, because most of them may belong to other types.
-	err = rd.walk(ctx, s, after, max(want, scanBatch), size, func(some []store.Found, at bookmark) bool {
+	count := scanBatch // most keys may belong to other types, or have other values
+	if len(s.indexes) == 1 && !s.onlyDisabled() {
+		count = indexBatch
+	}
+	err = rd.walk(ctx, s, after, max(want, count), size, func(some []store.Found, at bookmark) bool {
 		found, rest = append(found, some...), at
 		more = len(found) < want && s.MayRead()
 		return more
