@@ -105,7 +105,7 @@ func TestStalledForms(t *testing.T) {
 	}
 }
 
-// A gate blocks the commands of a client from when it is shut until it is opened.
+// A gate blocks the commands of a client while it is shut.
 type gate struct {
 	shut    atomic.Bool
 	waiting chan struct{} // receives a value for each command that waits

@@ -141,7 +141,7 @@ func TestConsole(t *testing.T) {
 		read(browser.PostForm(c.url+"/console/signin", url.Values{"name": {"olga"}, "password": {"correct horse battery"}}))
 		at, err := url.Parse(c.url)
 		must(t, err)
-		for _, cookie := range jar.Cookies(at) { // forward authentication takes no operators
+		for _, cookie := range jar.Cookies(at) { // forward authentication does not accept operators
 			c.do("401 login", "GET", "/v1/session/check", "", "Cookie", "session="+cookie.Value)
 		}
 		for _, path := range []string{"/console/find?q=ZEBEDEE", "/console/types/user?where=name:zebedee", "/console/types/user/u1"} {

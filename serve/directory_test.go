@@ -39,8 +39,8 @@ func (c *client) findUsers(filter string) string {
 	return strings.Join(ids, " ")
 }
 
-// createWithExternalID creates a user as another program does, although others may have the
-// externalId.
+// createWithExternalID creates a user directly in the store, which does not check whether others
+// have the externalId.
 func (c *client) createWithExternalID(userName, externalID string) string {
 	c.t.Helper()
 	stored, err := migrate.StoredSchema(c.Ctx, c.DB)

@@ -303,8 +303,9 @@ type OwnerBody struct {
 	Session string `json:"session,omitempty" maxLength:"1024" doc:"the secret of the owner's session; not needed with the scope admin"`
 }
 
-// byOperator reports whether an operator acts, and returns an error if neither an operator nor the
-// owner of a session does.
+// byOperator reports whether the request acts for an operator. It acts for the owner instead if it
+// has a session, which must be one of the entry. Without a session, it returns an error if the key
+// does not have the scope admin.
 func (b *OwnerBody) byOperator(ctx context.Context, c *call, t *userdb.Type, at EntryPath) (bool, error) {
 	switch {
 	case b != nil && b.Session != "":

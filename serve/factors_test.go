@@ -120,7 +120,7 @@ func TestFactors(t *testing.T) {
 	})
 }
 
-// TestFactorsByOperator checks what a key with the scope admin does without the session of the
+// TestFactorsByOperator checks what a key with the scope admin can do without the session of the
 // owner.
 func TestFactorsByOperator(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {

@@ -406,8 +406,8 @@ func TestSlowClients(t *testing.T) {
 	must(t, <-ended)
 }
 
-// TestLongHosts checks that no route takes a request whose host is longer than a name can be:
-// responses repeat it.
+// TestLongHosts checks that no route takes a request whose host is longer than a name can be,
+// because responses repeat the host.
 func TestLongHosts(t *testing.T) {
 	sc, o := directorySchema()
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc), serve.Options{SCIM: &o, Console: true})

@@ -19,8 +19,8 @@ type response struct {
 }
 
 // Reserve waits until the quota has room for as much as a request may read, and holds that much.
-// Requests that may read many entries reserve before they read any. Calling Reserve again does
-// nothing.
+// Requests that may read many entries reserve before they read any. While the response holds
+// something, Reserve does nothing.
 func (r *response) Reserve(ctx context.Context) error {
 	if r.n > 0 {
 		return nil

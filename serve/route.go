@@ -30,7 +30,7 @@ type call struct {
 	request *http.Request
 	leave   func() // gives back the call's place among requests
 	// valid ends, with the reason as its cause, when the key of a stream is no longer valid. It
-	// does not end with the request.
+	// does not end when the client disconnects.
 	valid context.Context
 	// response counts what the response takes of the quota for responses.
 	response *response
@@ -282,7 +282,7 @@ func (s *Service) newOperation(r route) huma.Operation {
 		Description: "Scope: " + strings.Join(r.scopes, " or ") + ".",
 		Security:    []map[string][]string{{"key": r.scopes}},
 		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) { s.authorize(r, ctx, next) }},
-		// One byte more than the limit, because huma refuses bodies of exactly this size.
+		// One byte more than the limit, because huma refuses bodies of exactly MaxBodyBytes.
 		MaxBodyBytes: maxBodyBytes + 1, BodyReadTimeout: bodyTimeout,
 		Responses: map[string]*huma.Response{"default": {
 			Description: "The request failed.",
@@ -324,7 +324,7 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 	case r.streams || req.Body == nil || req.Body == http.NoBody:
 	case r.bodiless:
 		if req.ProtoMajor == 1 {
-			w.Header().Set("Connection", "close") // or else the server would read some of it
+			w.Header().Set("Connection", "close") // otherwise the server would read some of it
 		}
 	default:
 		read, err := s.budgets.readBody(w, req, key.Name)

@@ -212,8 +212,8 @@ func TestSharesOfKeys(t *testing.T) {
 	c.do("200", "POST", importing, `{"facets":{"name":"Bob"}}`)
 }
 
-// TestBodiesInMemory checks that bodies that are on their way take only so much memory, for each
-// key and together, and that it is free again afterwards.
+// TestBodiesInMemory checks that the memory for bodies that are arriving is limited, for each key
+// and in total, and that it is free again afterwards.
 func TestBodiesInMemory(t *testing.T) {
 	defer serve.SetMaxBodies(4000)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
@@ -242,7 +242,7 @@ func TestBodiesInMemory(t *testing.T) {
 }
 
 // TestBodiesOfReads checks that a request for which a body means nothing is answered at once,
-// however long a body it announces, and that the connection ends with it.
+// however long a body it announces, and that its connection is closed then.
 func TestBodiesOfReads(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
@@ -298,7 +298,7 @@ func TestUnreadDiscovery(t *testing.T) {
 	}
 }
 
-// TestResponsesInMemory checks that responses that a client does not read take only so much memory,
+// TestResponsesInMemory checks that the memory for responses that a client does not read is limited
 // for each key, and that it is free again when they have been read. Small responses are not
 // refused, and a request whose response is refused says that its change was made.
 func TestResponsesInMemory(t *testing.T) {

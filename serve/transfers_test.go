@@ -143,8 +143,8 @@ func TestRoutesWithoutKey(t *testing.T) {
 	})
 }
 
-// TestStoreUnavailable checks that responses say only that the store does not answer while it does
-// not, and that requests succeed again afterwards.
+// TestStoreUnavailable checks that while the store does not answer, responses say only that, and
+// that requests succeed again afterwards.
 func TestStoreUnavailable(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, testSchema())
