@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Owned is a number of things of one kind that belong to a namespace but are stored outside it.
+// Owned counts the things of one kind that belong to a namespace but are stored outside it.
 type Owned struct {
 	Thing string // such as "API key"
 	N     int64
