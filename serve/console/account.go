@@ -43,9 +43,9 @@ type account struct {
 	Issued                 *issuedLink  // the link that was just created
 	History                []event
 	recorded               []userdb.HistoryEvent // the history, before equal events are grouped
-	SignIns                []event               // that succeeded or failed, on their tab
+	SignIns                []event               // successful and failed sign-ins, for their tab
 	Older                  string                // path of the page with older sign-ins, or ""
-	Paged                  bool                  // an earlier page had sign-ins
+	Paged                  bool                  // this is not the first page of sign-ins
 	Conflict               bool
 	Taken                  []match // the accounts that hold the values that were refused as taken
 }
@@ -78,7 +78,8 @@ func (account) Tabs() []tab {
 	return []tab{{"", "Overview"}, {"signins", "Sign-ins"}, {"devices", "Devices"}, {"history", "History"}}
 }
 
-// An identifier is one that people type, with the number of further values of its field.
+// An identifier holds an identifier that people type, and the number of further values of its
+// field.
 type identifier struct {
 	Field, Text string
 	Verified    bool
@@ -288,7 +289,7 @@ func newEditors(e userdb.Entry, t schema.Type) (all []editor) {
 		return int(t.Fields[b].Role&schema.RoleSecondary) - int(t.Fields[a].Role&schema.RoleSecondary)
 	})
 	for _, name := range names {
-		// Nobody types the others.
+		// Nobody types the values of other secondary fields.
 		if f := t.Fields[name]; !f.Role.Has(schema.RoleSecondary) || f.IsTyped() {
 			all = append(all, newEditor(e, name, f))
 		}
@@ -394,8 +395,9 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// respondSaved responds to a form that changed the account e, unless there are problems that the
-// page of the account has to show: then it returns them, and the account as it is after a conflict.
+// respondSaved responds to a form that changed the account e and returns false, unless the page of
+// the account has to show problems. It then returns the problems and true and, after a conflict,
+// the account as it is now.
 func (c *Console) respondSaved(w http.ResponseWriter, r *http.Request, t *userdb.Type, e userdb.Entry, err error) (userdb.Entry, []web.Problem, bool) {
 	if err == nil {
 		http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done=saved", http.StatusSeeOther)

@@ -236,7 +236,7 @@ func (c *Console) parseForm(w http.ResponseWriter, r *http.Request, limit int64)
 	return err == nil
 }
 
-// isRead reports whether a request has a method that neither has a form nor changes anything.
+// isRead reports whether a request has a method that takes no form and changes nothing.
 func isRead(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Method == http.MethodHead
 }

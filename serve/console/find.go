@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Limits on the search for similar identifiers. The likeliest texts are always looked up, others
-// only within similarTimeout.
+// Limits on searches. The first likeliestTexts of the similar texts are always looked up, the
+// others only within similarTimeout.
 const (
 	similarTimeout   = 80 * time.Millisecond
 	likeliestTexts   = 256

@@ -87,8 +87,8 @@ func parseWhen(text string) (begin, end time.Time, err error) {
 	return begin, end, errWhen
 }
 
-// selects reports whether an event is one of those that the filter is for. The account is part of
-// the query instead.
+// selects reports whether the filter selects an event. It ignores the account of the filter, which
+// is part of the query.
 func (f eventFilter) selects(e userdb.HistoryEvent) bool {
 	_, name, _ := strings.Cut(e.Actor, ":")
 	return (f.By == "" || strings.EqualFold(name, f.By)) && (f.Origin == "" || e.Origin == f.Origin) && (f.end.IsZero() || e.Time.Before(f.end)) && !e.Time.Before(f.begin)
@@ -184,7 +184,8 @@ func isSameEvent(own, e userdb.HistoryEvent) bool {
 	return own.Kind == e.Kind && own.Time.Equal(e.Time) && own.Actor == e.Actor && own.Origin == e.Origin
 }
 
-// keyOf returns the key of the account that has a text as an identifier or UID.
+// keyOf returns the key of the account that has a text as an identifier or UID, or the zero key if
+// there is none.
 func keyOf(ctx context.Context, db *userdb.DB, text string) (recordkey.Key, error) {
 	for _, name := range db.Schema().Names() {
 		t, err := db.Type(name)

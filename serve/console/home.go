@@ -94,14 +94,14 @@ func (c *Console) hasNoAccounts(ctx context.Context, db *userdb.DB) bool {
 	return true
 }
 
-// grouped holds the last of equal failures, and how many there were of each.
+// grouped holds the latest of equal failures, and how many there were of each.
 type grouped struct {
 	events []userdb.HistoryEvent
 	counts []int
 }
 
-// groupFailures joins failures that concern the same account and origin, whatever lies between
-// them.
+// groupFailures joins failures of the same kind, account and origin, whatever lies between them.
+// all begins with the newest.
 func groupFailures(all []userdb.HistoryEvent) (g grouped) {
 	for _, e := range all {
 		at := slices.IndexFunc(g.events, func(o userdb.HistoryEvent) bool { return o.Key == e.Key && o.Origin == e.Origin && o.Kind == e.Kind })
@@ -127,7 +127,7 @@ type today struct {
 	Width, Height, Base, Half int
 }
 
-// An hourBar draws one hour. Usual is the height of the mark for the days before.
+// An hourBar draws one hour. If Usual is set, a mark for the days before is drawn at UsualY.
 type hourBar struct {
 	X, GoodY, GoodHeight, FailedY, FailedHeight, UsualY int
 	Usual                                               bool

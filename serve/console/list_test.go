@@ -68,8 +68,8 @@ func TestFilterUsesIndex(t *testing.T) {
 	}
 }
 
-// TestRanges checks that a list has the last range that was chosen, and that only beginnings of
-// ordered texts can be chosen.
+// TestRanges checks that a list has the range that was chosen last, and that only ordered fields
+// with texts can be filtered by the beginning of a text.
 func TestRanges(t *testing.T) {
 	d := open(t, "memory:")
 	for i := range 3 {

@@ -47,7 +47,7 @@ func (p *pendingUpload) leavesBefore(other *pendingUpload) bool {
 	return p.seen.Before(other.seen)
 }
 
-// pendingUploads holds the uploads of this process that have not been tried yet: the last one of
+// pendingUploads holds the uploads of this process whose columns are being mapped: the last one of
 // each operator, and at most maxUploads. The zero value is ready to use.
 type pendingUploads struct {
 	mu  sync.Mutex
@@ -93,8 +93,9 @@ func (p *pendingUploads) find(id string, operator recordkey.Key, now time.Time) 
 }
 
 // begin calls start, which begins the dry run of an upload and takes over its file. If it fails,
-// the upload stays. An upload is tried once: after that, begin returns the ID of the job. Meanwhile
-// other requests wait, so that the second click on the button finds the job.
+// the upload stays. An upload is tried once: after that, begin returns the ID of the job and
+// ErrJobExists. Meanwhile other requests wait, so that the second click on the button finds the
+// job.
 func (p *pendingUploads) begin(id string, start func(upload) (admin.Job, error)) (admin.Job, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,9 +178,9 @@ func (c *Console) beginMapping(w http.ResponseWriter, r *http.Request, u upload)
 // respondUpload sends the page for uploads with what is wrong with one, or a page about err.
 func (c *Console) respondUpload(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, transfer.ErrInput) {
-		err = errUpload(capitalize(inputError(err).Error()) + ".")
+		err = uploadError(capitalize(inputError(err).Error()) + ".")
 	}
-	if problem, ok := errors.AsType[errUpload](err); ok {
+	if problem, ok := errors.AsType[uploadError](err); ok {
 		c.showJobs(w, r, "import", "Import accounts", web.Problem{Field: "file", Text: string(problem)})
 		return
 	}
@@ -199,9 +200,9 @@ func readSample(u upload) (transfer.Sample, error) {
 	sample, err := transfer.ReadSample(file, u.options(true), previewRows)
 	switch {
 	case err == nil && len(sample.Header) == 0:
-		err = errUpload("The file is empty.")
+		err = uploadError("The file is empty.")
 	case err == nil && len(sample.Header) > maxMapped:
-		err = errUpload("The file has more than 200 columns. Import it with “userdb import”.")
+		err = uploadError("The file has more than 200 columns. Import it with “userdb import”.")
 	}
 	return sample, err
 }
@@ -250,7 +251,7 @@ func (c *Console) withPending(w http.ResponseWriter, r *http.Request, dry bool) 
 			u.Columns = one.Columns
 			return c.jobs.importJob(r.Context(), db, web.Entry(r.Context()).Text(admin.OperatorName), u, true)
 		})
-		if _, refused := errors.AsType[errUpload](err); !refused {
+		if _, refused := errors.AsType[uploadError](err); !refused {
 			c.respondStarted(w, r, j, err, "import", "Import accounts")
 			return
 		}
@@ -268,8 +269,8 @@ func (c *Console) withPending(w http.ResponseWriter, r *http.Request, dry bool) 
 	c.show(w, r, statusOf(problems), page{Name: "mapping", Title: "Import " + one.Name, Place: "/console/import", Data: p, Problems: problems})
 }
 
-// maySelect reports whether the page lists a column. Others are those without a name, and those
-// that exports and files of refused lines have and that an import knows.
+// maySelect reports whether the page lists a column. It leaves out columns without a name, and
+// those of exports and of files of refused lines, which an import knows.
 func maySelect(name string) bool {
 	return name != "" && (!strings.HasPrefix(name, "~") || name == "~isa" || name == "~disabled")
 }
@@ -400,7 +401,8 @@ func (p *mappingPage) preview(ctx context.Context, db *userdb.DB, u upload, samp
 			}
 			row.Cells = append(row.Cells, cell{Column: name, Text: text})
 		}
-		for _, field := range p.Fields[min(len(row.Cells), len(p.Fields)):] { // not split
+		// A line that could not be split has no cells.
+		for _, field := range p.Fields[min(len(row.Cells), len(p.Fields)):] {
 			row.Cells = append(row.Cells, cell{Column: field})
 		}
 		p.Rows = append(p.Rows, row)

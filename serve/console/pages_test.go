@@ -15,7 +15,7 @@ import (
 
 func hintOf(uid string) hints.Hint { return hints.UID(uid) }
 
-// TestSetup checks that the setup link creates one operator and is void after that.
+// TestSetup checks that the set-up link creates one operator and is void after that.
 func TestSetup(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testSchema()})
 	must(t, err)

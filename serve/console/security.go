@@ -48,8 +48,8 @@ func (f factors) HasPasskey() bool {
 }
 
 // An enrolment shows an app that an operator is adding. If Token is not "", it is the token of a
-// link, and the operator has no second factor yet and, if Passkeys is set, may add a passkey in
-// place of the app.
+// link, and the operator has no second factor yet. If Passkeys is also set, the operator may add a
+// passkey in place of the app.
 type enrolment struct {
 	Path, Token, ID string
 	Secret          string        // in groups of four, or "" if it was shown before

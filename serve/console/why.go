@@ -154,7 +154,7 @@ func formatClock(at, now time.Time) string {
 // by then.
 func roundUpToMinute(at time.Time) time.Time { return at.Add(time.Minute - 1).Truncate(time.Minute) }
 
-// byWhom returns who caused the last event of a kind and when, or "" if the history does not tell.
+// byWhom returns who caused the last event of a kind and when, or "" if the history does not say.
 func byWhom(history []userdb.HistoryEvent, kind userdb.EventKind) string {
 	for _, e := range history {
 		if e.Kind == kind {
@@ -216,7 +216,8 @@ func countFamiliar(s userdb.LoginStatus) (n int) {
 	return n
 }
 
-// maxGuesses limits how many of the latest logins are searched for the origins of guesses.
+// maxGuesses limits how many of the latest sign-ins a page reads, for their tab and to find the
+// origins of guesses.
 const maxGuesses = 1000
 
 // guessOrigins returns the origins from which somebody has tried passwords of an account since its
