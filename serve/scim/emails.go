@@ -103,7 +103,7 @@ func (v givenAddress) inList() givenAddress {
 // primaryOnly selects the primary address.
 var primaryOnly = []condition{{sub: "primary", primary: true}}
 
-// add adds an operation of a PATCH, or emails of a resource, to the edit.
+// add adds to the edit an operation of a PATCH, or the emails of a resource.
 func (a *addressEdit) add(s step) (err error) {
 	if sub := s.at.sub; sub != "" && !has([]string{"value", "type", "primary", "display"}, sub) {
 		return pathError(s.at.path)
@@ -403,10 +403,11 @@ func (l *addressList) replaceAll(values []givenAddress) {
 	}
 }
 
-// putFirst chooses the first address and moves it to the front, for a request that marks none as
-// primary. was is the first address so far. It stays first if it is among the new addresses or is
-// userName. Otherwise an address of type work becomes the first, or else one without a type. If all
-// have other types, was is added again and stays first, so that they rename nobody.
+// putFirst chooses the first address and moves it to the front, for a request that sets userName or
+// marks no address as primary. was is the first address so far. It stays first if it is among the
+// new addresses or is userName. Otherwise an address of type work becomes the first, or else one
+// without a type. If all have other types, was is added again and stays first, so that they rename
+// nobody.
 func (l *addressList) putFirst(was address) {
 	ofKind := func(kind string) int {
 		return slices.IndexFunc(l.all, func(a address) bool { return strings.EqualFold(a.kind, kind) })

@@ -85,7 +85,7 @@ func (d directory) find(filter string) any {
 	return d.must("GET", "/Users?filter="+url.QueryEscape(strings.ReplaceAll(filter, `@"`, `@x.org"`)), "")["totalResults"]
 }
 
-func (d directory) wantSound() {
+func (d directory) wantNoProblems() {
 	d.t.Helper()
 	problems := slices.DeleteFunc(d.Check(d.t, check.Options{}), func(problem string) bool {
 		return strings.HasPrefix(problem, "field_missing ") // directories set no name
@@ -153,7 +153,7 @@ func TestEmailsOfResources(t *testing.T) {
 			d.wantRefused(want, "PUT", "/Users/"+id, userBody("a", emails))
 		}
 		d.wantEmails("after refusals", id, "a/work* b/home")
-		d.wantSound()
+		d.wantNoProblems()
 	})
 }
 
@@ -312,7 +312,7 @@ func TestEmailsOfPatches(t *testing.T) {
 				t.Fatalf("%s: afterwards the user has %s; active is %v", operations, got, user["active"])
 			}
 		}
-		d.wantSound()
+		d.wantNoProblems()
 	})
 }
 
@@ -498,7 +498,7 @@ func TestEmailsAreUnverified(t *testing.T) {
 			t.Errorf("%q are verified, want b@x.org", got)
 		}
 		d.wantEmails("after the changes", id, "b/home* a/work")
-		d.wantSound()
+		d.wantNoProblems()
 	})
 }
 
@@ -530,7 +530,7 @@ func TestEmailsAtOnce(t *testing.T) {
 		if owners != 1 || d.find(`emails eq "wanted@"`) != 1.0 {
 			t.Errorf("%d users have the address: %v", owners, failed)
 		}
-		d.wantSound()
+		d.wantNoProblems()
 	})
 }
 
