@@ -159,8 +159,8 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	add("", p.Reset, anyone, f.Page("reset", f.peek("reset"), f.reset))
 	add("", p.Confirm, anyone, f.Page("confirm", f.peek(userdb.PurposeChange+f.Address), f.confirm(userdb.PurposeChange+f.Address, "email")))
 	add("", p.Add, anyone, f.Page("add", f.peek("add:"+f.Address), f.confirm("add:"+f.Address, "add")))
-	// Only for such visitors does the store change the password of an entry with a second factor,
-	// and the page email its address.
+	// If an entry has a second factor, the store changes its password, and the page email its
+	// address, only for visitors who took both steps recently.
 	twoSteps := func(next http.Handler) http.Handler {
 		return f.verifiedRecently(securityAge, func(r *http.Request) bool { return r.Method != http.MethodPost && ownLevel(Entry(r.Context())) == 2 }, next)
 	}
@@ -592,9 +592,10 @@ func (f *Flows) confirmByMail(r *http.Request, form, purpose, path string, link,
 	return f.sent(to), conceal(err)
 }
 
-// addresses mails a link that adds an address, makes another address the first, or removes one. An
-// address is added only by those who read its mail. The first one receives the mail of the account:
-// it is never removed, and only a verified one takes its place.
+// addresses does one of three things: it mails a link that adds an address, makes another address
+// the first, or removes an address. An address is added only by those who read its mail. The first
+// one receives the mail of the account: it is never removed, and only a verified one takes its
+// place.
 func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error) {
 	do, address := r.PostFormValue("do"), r.PostFormValue("address")
 	if do == "add" {

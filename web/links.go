@@ -83,8 +83,8 @@ var ErrUnlinked error = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "unlink
 // SignUpUnlinked does what is possible for an identity that no account has. If the visitor owns the
 // address, visitors may sign up without an invitation, and nobody has or holds the address, it
 // creates an account that has the address, verified, and the link. In all other cases it returns
-// ErrUnlinked, and mails to the address what Flows mails to somebody who signs up with it. The link
-// is not a part of that: the reader of the mail might be another person.
+// ErrUnlinked, and mails to the address what Flows mails to somebody who signs up with it. That
+// mail does not link the identity: its reader might be another person.
 func (f *Flows) SignUpUnlinked(r *http.Request, u Unlinked) (userdb.Entry, error) {
 	if f.SignUp == SignUpClosed || f.Paths.SignUp == "" || f.Paths.Welcome == "" || u.Address == "" {
 		return userdb.Entry{}, ErrUnlinked

@@ -223,8 +223,8 @@ func TestFlowsRequireLevel(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedNotice removes an app while no replica confirms changes. It is removed, so the
-// owner gets the mail.
+// TestUnconfirmedNotice removes an app while no replica confirms changes. The change is made, so
+// the owner gets the mail.
 func TestUnconfirmedNotice(t *testing.T) {
 	url := redistest.Start(t).URL()
 	users := openUsers(t, url, factorOptions())

@@ -16,8 +16,8 @@ func withChoice(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), stayKey{}, r.PostFormValue("stay") != ""))
 }
 
-// stayCookie describes the cookie of browsers whose visitor chose to stay signed in. It is read by
-// the second step of a sign-in, and for a session that replaces that of the visitor.
+// stayCookie describes the cookie of browsers whose visitor chose to stay signed in. The second
+// step of a sign-in reads it, and so does a request that replaces the visitor's session.
 func (a Auth) stayCookie() Cookie {
 	return Cookie{Name: cmp.Or(a.Cookie.Name, "session") + "-stay", Domain: a.Cookie.Domain, Transient: a.Cookie.Transient}
 }

@@ -97,7 +97,7 @@ func TestStaySignedIn(t *testing.T) {
 }
 
 // TestStaySignedInTwoSteps checks that the second step of a sign-in keeps what the visitor chose in
-// the first, and that taking both steps again keeps it too.
+// the first, and that taking both steps again also keeps it.
 func TestStaySignedInTwoSteps(t *testing.T) {
 	s, clock := newFactorFlows(t)
 	s = newFlows(t, "memory:", func(f *web.Flows) {

@@ -201,8 +201,8 @@ func TestOneSession(t *testing.T) {
 	p.want("account page after a new password", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
 }
 
-// TestAllowed checks that visitors who are not allowed get the answer of a wrong password, and that
-// their earlier sessions no longer count.
+// TestAllowed checks that visitors who are not allowed get the answer for a wrong password, and
+// that their earlier sessions no longer count.
 func TestAllowed(t *testing.T) {
 	var refuse atomic.Bool
 	p := newSite(t, false, func(a *web.Auth) {

@@ -77,8 +77,8 @@ func TestProvenBudget(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedNotice links and removes an account while no replica confirms changes. They are
-// made, so the owner gets the mails.
+// TestUnconfirmedNotice links an identity and removes the link while no replica confirms changes.
+// The changes are made, so the owner gets the mails.
 func TestUnconfirmedNotice(t *testing.T) {
 	p := newOP(t)
 	url := redistest.Start(t).URL()

@@ -95,8 +95,8 @@ func TestStaleSession(t *testing.T) {
 	}
 }
 
-// TestLinkedTwice checks that of two visitors who link one identity at once, one gets it, and that
-// an account that is created again has none.
+// TestLinkedTwice checks that of two visitors who link one identity at once, only one gets it, and
+// that an account that is deleted and created again has no links.
 func TestLinkedTwice(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p := newOP(t)

@@ -356,7 +356,7 @@ func TestAnswers(t *testing.T) {
 }
 
 // TestAttempts checks that an answer counts only in the browser, for the provider and in the time
-// of its attempt, and once.
+// of its attempt, and only once.
 func TestAttempts(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p, other := newOP(t), newOP(t)
