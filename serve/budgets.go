@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// Limits on concurrent requests, by what is known about their senders. Tests lower them.
+// Limits on concurrent requests, by kind of sender and of request. Tests lower them.
 var (
 	maxRequests  = 1000 // with a valid key
 	maxImports   = 16   // with a valid key and a body that streams for any length of time
@@ -152,7 +152,7 @@ func (q *quota) place(holder string) (leave func(), err error) {
 // release is called. If the connection fails, the new body ends with the error.
 func (b *budgets) readBody(w http.ResponseWriter, req *http.Request, holder string) (release func(), err error) {
 	control := http.NewResponseController(w)
-	// A connection that cannot set deadlines keeps those of the server.
+	// If the connection cannot set deadlines, those of the server apply.
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	body := &countedBody{Reader: req.Body, quota: b.bodies, holder: holder}
 	text, err := io.ReadAll(io.LimitReader(body, maxBodyBytes+1))
@@ -173,7 +173,7 @@ func (b *budgets) readBody(w http.ResponseWriter, req *http.Request, holder stri
 	return release, nil
 }
 
-// A countedBody counts what is read from it against a quota, before it is read.
+// A countedBody counts each read against a quota, before it reads.
 type countedBody struct {
 	io.Reader
 	quota   *quota
@@ -205,8 +205,8 @@ var placeTimeout = 5 * time.Second
 type budget struct{ places chan struct{} }
 
 // budgets holds a quota or a budget for each kind of request. Requests without credentials have
-// budgets of their own, so that however many there are, they take no capacity from requests with
-// credentials. Nor do requests with keys take any from operators.
+// budgets of their own, so that any number of them takes no capacity from requests with
+// credentials. Requests with keys likewise take none from operators.
 type budgets struct {
 	requests, imports, exports, listeners, catchUps, operators, uploads *quota // places
 	bodies, responses                                                   *quota // bytes

@@ -84,7 +84,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// An eventReader reads an event stream as a listener receives it.
+// An eventReader reads the event stream of a listener.
 type eventReader struct {
 	t      *testing.T
 	cancel context.CancelFunc

@@ -174,8 +174,8 @@ func TestSelfRegistered(t *testing.T) {
 	})
 }
 
-// factorRoutes says of each operation that returns an entry or begins a session what it gives for
-// an entry with a second factor, after one step or none.
+// factorRoutes says how each operation that returns an entry or begins a session responds for an
+// entry with a second factor, after one step or none.
 //
 //   - refused: code factor, without an entry or a session
 //   - reads: an entry, to a key with the right scope, which the caller must not take for a login
@@ -208,7 +208,7 @@ func TestFactorRoutes(t *testing.T) {
 	}
 	for _, id := range signIn {
 		if _, listed := factorRoutes[id]; !listed && !slices.Contains(harmless, id) {
-			t.Errorf("factorRoutes does not say what %s gives", id)
+			t.Errorf("factorRoutes does not list %s", id)
 		}
 	}
 	for id := range factorRoutes {

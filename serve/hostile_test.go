@@ -129,9 +129,9 @@ func (s valueGenerator) value(schema map[string]any, depth int) any {
 	return s.text()
 }
 
-// TestFuzzedRoutes sends to every operation what its description allows, and what it does not. It
-// checks that no request causes a failure of the service, and that neither responses nor the log
-// contain a secret.
+// TestFuzzedRoutes sends requests to every operation, some that its description allows and some
+// that it does not allow. It checks that no request causes a failure of the service, and that
+// neither responses nor the log contain a secret.
 func TestFuzzedRoutes(t *testing.T) {
 	const secretPassword = "battery staple 9"
 	eachService(t, func(t *testing.T, c *client) {
@@ -248,8 +248,7 @@ func TestQueryText(t *testing.T) {
 	})
 }
 
-// TestDirectoryQueryText checks for the parameters of directories what TestQueryText checks for
-// all others.
+// TestDirectoryQueryText checks the same as TestQueryText for the parameters of directories.
 func TestDirectoryQueryText(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		for _, name := range []string{"filter", "attributes", "excludedAttributes", "startIndex", "sortBy", "other"} {

@@ -94,7 +94,8 @@ func problem(code userdb.Code, detail string) *Problem {
 	return p.withStatus(code.HTTPStatus())
 }
 
-// withStatus sets a status that is more specific than that of the code, such as 410 instead of 404.
+// withStatus sets a status that is more specific than the code's status, such as 410 instead of
+// 404.
 func (p *Problem) withStatus(status int) *Problem {
 	p.Status, p.Title = status, http.StatusText(status)
 	return p

@@ -608,7 +608,7 @@ func storeSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) er
 	return users.Delete(s.Ctx, hints.UID(e.UID()))
 }
 
-// TestServiceDiscovery checks that what the service says about itself is true.
+// TestServiceDiscovery checks that the service describes itself correctly.
 func TestServiceDiscovery(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		r := c.scim("200", "GET", "/ServiceProviderConfig", "")

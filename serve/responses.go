@@ -10,8 +10,8 @@ import (
 // the quota is used up.
 const smallResponse = 32 << 10
 
-// A response is what the response to one request holds of the quota for responses. It is not safe
-// for concurrent use.
+// A response is the part of the quota for responses that the response to one request holds. It is
+// not safe for concurrent use.
 type response struct {
 	quota  *quota
 	holder string

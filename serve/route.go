@@ -32,7 +32,7 @@ type call struct {
 	// valid ends, with the reason as its cause, when the key of a stream is no longer valid. It
 	// does not end when the client disconnects.
 	valid context.Context
-	// response counts what the response takes of the quota for responses.
+	// response is the part of the quota for responses that the response holds.
 	response *response
 }
 
@@ -50,7 +50,7 @@ type requestInfo struct {
 	err                error
 }
 
-// infoOf returns what is recorded about the request with a context.
+// infoOf returns the requestInfo in a context, or an empty one if there is none.
 func infoOf(ctx context.Context) *requestInfo {
 	info, _ := ctx.Value(requestKey{}).(*requestInfo)
 	if info == nil {
@@ -305,10 +305,10 @@ func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) 
 }
 
 // beginCall returns the call that a request makes on a route, if its key allows that. It takes a
-// place for the call, which leave gives back. It checks the key without reading the body, and once
-// more when the whole body has arrived, unless the route streams: a client may send the body
-// slowly, and the key may have been revoked meanwhile. After the last check, a request that does
-// not stream has storeTimeout for all it does.
+// place for the call, which leave gives back. It checks the key before it reads the body. Unless
+// the route streams, it checks the key again when the whole body has arrived, because the key may
+// have been revoked meanwhile. After the last check, a request that does not stream has
+// storeTimeout for all it does.
 func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (c *call, leave func(), err error) {
 	key, err := s.authorizeKey(req, r)
 	if err != nil {

@@ -132,9 +132,8 @@ func (b countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// drains makes the client send its requests to another service, which shuts down when the two
-// functions are called: the first one ends calls to the store, and the second one streams. read is
-// how many bytes of bodies have arrived there.
+// drains makes the client send its requests to another service, which shuts down when endStoreCalls
+// and then endStreams are called. read is how many bytes of bodies have arrived there.
 func (c *client) drains(db *userdb.DB) (read *atomic.Int64, endStoreCalls, endStreams func()) {
 	c.t.Helper()
 	service, err := serve.New(db, serve.Options{Namespace: c.NS})

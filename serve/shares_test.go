@@ -142,8 +142,8 @@ func (c *client) occupyPlace(path string) (end func()) {
 	}
 }
 
-// TestSharesOfKeys checks that one key, however narrow, leaves places for requests, streams,
-// imports and exports of others, and that all keys together leave some for operators.
+// TestSharesOfKeys checks that one key leaves places for requests, streams, imports and exports of
+// other keys, and that all keys together leave some for operators.
 func TestSharesOfKeys(t *testing.T) {
 	defer serve.SetMaxConcurrent(8)()
 	defer serve.SetSchemaMaxAge(time.Hour)()
@@ -241,8 +241,8 @@ func TestBodiesInMemory(t *testing.T) {
 	}
 }
 
-// TestBodiesOfReads checks that a request for which a body means nothing is answered at once,
-// however long a body it announces, and that its connection is closed then.
+// TestBodiesOfReads checks that a request for which a body means nothing is answered at once, even
+// if it announces a long body, and that its connection is closed then.
 func TestBodiesOfReads(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
@@ -282,7 +282,7 @@ func (d *deadlineRecorder) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// TestUnreadDiscovery checks that what SCIM says about itself to anybody must be read in time, so
+// TestUnreadDiscovery checks that clients without a key must read a description of SCIM in time, so
 // that clients that read nothing keep no place.
 func TestUnreadDiscovery(t *testing.T) {
 	sc, o := directorySchema()
@@ -348,7 +348,7 @@ func TestResponsesInMemory(t *testing.T) {
 	}
 }
 
-// TestCountsOfOneKey checks that counts of one key do not keep out those of others.
+// TestCountsOfOneKey checks that counts of one key do not keep out counts of other keys.
 func TestCountsOfOneKey(t *testing.T) {
 	defer serve.SetSchemaMaxAge(time.Hour)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
@@ -434,7 +434,7 @@ func TestPeerConnections(t *testing.T) {
 }
 
 // TestUnreadBodies checks how many bytes of bodies a client may send over HTTP/2 before they are
-// read: those that the settings and the first update of the window of a connection allow.
+// read, according to the settings and to the first update of the window of a connection.
 func TestUnreadBodies(t *testing.T) {
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
 	certified := httptest.NewUnstartedServer(nil)
@@ -471,7 +471,7 @@ func TestUnreadBodies(t *testing.T) {
 }
 
 // TestPeerRequests checks that a client has only a limited number of requests at a time to a
-// service that speaks TLS itself, on however few connections, and that a proxy may have any number.
+// service that speaks TLS itself, even on one connection, and that a proxy may have any number.
 func TestPeerRequests(t *testing.T) {
 	defer serve.SetMaxPeerRequests(3)()
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})

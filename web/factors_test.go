@@ -566,7 +566,7 @@ func TestFlowsVerify(t *testing.T) {
 }
 
 // TestFlowsPasswordWithFactor checks that the owner of an account with a second factor changes the
-// password in a session that was verified lately, and continues in a session of level 2.
+// password in a session that was verified recently, and continues in a session of level 2.
 func TestFlowsPasswordWithFactor(t *testing.T) {
 	s, clock := newFactorFlows(t)
 	a, c := enrol(t, s.users, s.create("ann"), clock.Now), s.client()

@@ -173,9 +173,10 @@ func (f *Flows) Register(mux *http.ServeMux) {
 }
 
 // Page returns a handler that shows a page with the data that load returns. If the page's form is
-// sent to the same path, do processes it and returns the path to redirect to, or what is wrong with
-// the form, and the page is shown again. load and do may be nil. If load returns an error and no
-// data, the page gone shows what is wrong. Wrap the handler in Visitor, Require or RequireTag.
+// sent to the same path, do processes it and returns the path to redirect to, or an error that says
+// what is wrong with the form, and the page is shown again. load and do may be nil. If load returns
+// an error and no data, the page gone shows what is wrong. Wrap the handler in Visitor, Require or
+// RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Histories record the origin of a request, and no origin may fill the queue for hashing.
@@ -397,9 +398,9 @@ func (f *Flows) code(w http.ResponseWriter, r *http.Request) (string, error) {
 	return ReturnPath(r), err
 }
 
-// proofIn returns what the visitor typed into a form for the second step, or the proof that a
-// passkey gives. If the form has neither, it returns an error, so that this does not count as an
-// attempt.
+// proofIn returns the proof in a form for the second step: a code that the visitor typed, or the
+// answer of a passkey. If the form has neither, it returns an error, so that this does not count as
+// an attempt.
 func (f *Flows) proofIn(w http.ResponseWriter, r *http.Request) (userdb.Proof, error) {
 	if f.hasPasskey(r) {
 		return f.Passkeys.Proof(w, r)
@@ -568,7 +569,7 @@ func (f *Flows) askForSteps(to string) (string, error) {
 // second factor: somebody at an open session may not be its owner, and an address gives access to
 // the account. The mail goes to the address that will be stored, without the spaces that were typed
 // around it. It is sent whether or not somebody has the address, which only those who read the mail
-// learn. form is the path of the page, and path is that of the link.
+// learn. form is the path of the page, and path the path of the link.
 func (f *Flows) confirmByMail(r *http.Request, form, purpose, path string, link, notice MailKind) (string, error) {
 	ctx, to, e := r.Context(), strings.TrimSpace(r.PostFormValue("email")), Entry(r.Context())
 	if needsSteps(r) {

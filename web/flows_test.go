@@ -355,8 +355,8 @@ func TestTokensAreNoReferrers(t *testing.T) {
 	}
 }
 
-// TestInvite checks that visitors invite others by mail, with a value for Flows.New, without a
-// page for everybody to sign up, and that they do not learn who has an account.
+// TestInvite checks that visitors invite others by mail, with a value for Flows.New, that this
+// needs no page for sign-up, and that they do not learn who has an account.
 func TestInvite(t *testing.T) {
 	s := newFlows(t, "memory:", func(f *web.Flows) {
 		f.Paths = web.DefaultPaths

@@ -139,8 +139,8 @@ func (f *Flows) addApp(r *http.Request) (string, error) {
 	return "", &otherPage{name: "app", data: app}
 }
 
-// confirmApp adds an authenticator app if a code of it is right. Otherwise the page with the app's
-// secret is shown again.
+// confirmApp adds an authenticator app if the code in the form is right. Otherwise the page with
+// the app's secret is shown again.
 func (f *Flows) confirmApp(w http.ResponseWriter, r *http.Request) (codes []string, err error) {
 	app, err := enrolmentIn(r)
 	if err != nil {

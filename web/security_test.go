@@ -257,7 +257,7 @@ func TestUnconfirmedNotice(t *testing.T) {
 }
 
 // TestChangeOfAddressTwoSteps checks that the addresses of an account with a second factor are
-// changed only by a visitor who took both steps lately, and that such a visitor need not type the
+// changed only by a visitor who took both steps recently, and that such a visitor need not type the
 // password again.
 func TestChangeOfAddressTwoSteps(t *testing.T) {
 	s, clock := newAtOnce(t)

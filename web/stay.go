@@ -9,9 +9,9 @@ import (
 
 type stayKey struct{}
 
-// withChoice returns a request that has what the visitor chose in its form: whether to stay signed
-// in. In a form without the box the choice is no, whatever an earlier visitor at this browser
-// chose.
+// withChoice returns a request whose context holds the choice in its form: whether to stay signed
+// in. In a form without the box the choice is no, even if an earlier visitor at this browser chose
+// to stay.
 func withChoice(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), stayKey{}, r.PostFormValue("stay") != ""))
 }
@@ -33,7 +33,7 @@ func (a Auth) stays(r *http.Request) bool {
 	return a.CookieValue(r, a.stayCookie()) != ""
 }
 
-// keepChoice sets the cookie of visitors who stay signed in, and removes that of others.
+// keepChoice sets the cookie that says that the visitor stays signed in, or removes it.
 func (a Auth) keepChoice(w http.ResponseWriter, r *http.Request, life time.Duration) {
 	switch {
 	case a.brief == nil:

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// post sends a form and returns the life of the session's cookie that the answer sets: the seconds,
-// 0 if the cookie ends with the browser, or -1 if there is none.
+// post sends a form and returns the life, in seconds, of the session's cookie that the answer sets.
+// It returns 0 if the cookie ends with the browser, and -1 if there is none.
 func (s *flowSite) post(c *http.Client, path string, form ...string) int {
 	s.t.Helper()
 	values := url.Values{}

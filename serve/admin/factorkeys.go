@@ -23,8 +23,8 @@ const (
 	maxFactorKeys = 50 // entries with factors
 )
 
-// FactorKeysMissing reports whether entries of db's namespace have second factors and db has the
-// key of none of them. If db is the root namespace, operators also count. It reads only a sample,
+// FactorKeysMissing reports whether entries of db's namespace have second factors and db cannot
+// decrypt any of them. If db is the root namespace, operators also count. It reads only a sample,
 // so a few factors in a large store on a server can escape it.
 func FactorKeysMissing(ctx context.Context, db *userdb.DB) (bool, error) {
 	v := view.Of(db)

@@ -41,7 +41,7 @@ func AllowFactors(ctx context.Context, db *userdb.DB) error {
 	return allowFactors(ctx, db, func(t schema.Type) schema.Type { return t })
 }
 
-// allowFactors does what AllowFactors does, and also changes the stored type by extend.
+// allowFactors does the work of AllowFactors, and also applies extend to the stored type.
 func allowFactors(ctx context.Context, db *userdb.DB, extend func(schema.Type) schema.Type) error {
 	adminDB, err := Open(db)
 	if err != nil {

@@ -43,7 +43,7 @@ func enrol(t *testing.T, operators *userdb.Type, name string) error {
 }
 
 // TestOldStore checks a store whose operators were made by an earlier version: it opens and accepts
-// changes as before, nobody can enrol a second factor, and after AllowFactors operators can.
+// changes as before, and operators can enrol a second factor only after AllowFactors.
 func TestOldStore(t *testing.T) {
 	url := redistest.Start(t).URL()
 	old := openWithKeys(t, url)

@@ -94,7 +94,7 @@ func TestKeyLimit(t *testing.T) {
 	}
 }
 
-// TestReserved checks that nobody can open, list, remove, copy or drop the store's own records.
+// TestReserved checks that callers cannot open, list, remove, copy or drop the store's own records.
 func TestReserved(t *testing.T) {
 	ctx := t.Context()
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})

@@ -129,7 +129,7 @@ func checkOperatorSince(ctx context.Context, operators *userdb.Type, name string
 	return err
 }
 
-// AddOperator makes an operator. Its errors for a bad name or password are those of
+// AddOperator makes an operator. For a bad name or password, it returns the errors of
 // [userdb.Type.Create].
 func AddOperator(ctx context.Context, db *userdb.DB, name, password string) (userdb.Entry, error) {
 	operators, err := Operators(db)

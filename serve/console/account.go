@@ -86,7 +86,7 @@ type identifier struct {
 	More        int
 }
 
-// A foundBy says how a search led to an account. Path is that of the page that explains it.
+// A foundBy says how a search led to an account. Path leads to the page that explains it.
 type foundBy struct{ Query, ReadAs, Path string }
 
 // An editor describes the input for one facet.
@@ -224,7 +224,7 @@ func identifiersOf(e userdb.Entry, t schema.Type) (all []identifier) {
 	return all
 }
 
-// mailAddresses returns those of the identifiers that are mail addresses.
+// mailAddresses returns the identifiers that are mail addresses.
 func mailAddresses(all []identifier, t schema.Type) (some []identifier) {
 	for _, one := range all {
 		if t.Fields[one.Field].HasAddresses() {
@@ -420,13 +420,13 @@ func (c *Console) respondSaved(w http.ResponseWriter, r *http.Request, t *userdb
 // name.
 const confirmName = "~confirm"
 
-// shownName returns the name of the input that holds what the form showed for a facet.
+// shownName returns the name of the input that holds the text that the form showed for a facet.
 func shownName(field string) string { return "~shown:" + field }
 
-// typedChange returns what was typed for a facet, and reports whether it differs from what the form
-// showed. The browser sends both. If it cannot send a text unchanged, it alters both of them in the
-// same way, so the facet does not count as changed. If a program does not send what was shown, the
-// text is compared with what is stored.
+// typedChange returns the text that was typed for a facet, and reports whether it differs from the
+// text that the form showed. The browser sends both. If it cannot send a text unchanged, it alters
+// both of them in the same way, so the facet does not count as changed. If a program does not send
+// the text that was shown, the stored text takes its place.
 func typedChange(form map[string][]string, one editor) (typed string, changed bool) {
 	sent, shown := form[one.Name], one.Stored
 	if before := form[shownName(one.Name)]; len(before) > 0 {
@@ -490,8 +490,8 @@ func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schem
 	return q, t.Check(r.Context(), after)
 }
 
-// applyTyped copies what was typed into an entry. A text that the codec cannot parse is refused
-// together with everything else that is wrong.
+// applyTyped writes the texts that were typed in a form to an entry. A text that the codec cannot
+// parse is refused together with everything else that is wrong.
 func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
 	for _, one := range editors {
 		typed, changed := typedChange(form, one)

@@ -171,7 +171,8 @@ func (d *testConsole) fillForm(body, action string, changes ...string) (form []s
 }
 
 // TestUntouchedFacets checks that a form writes only what was changed in it. A text that browsers
-// cannot send unchanged stays, and what another operator changed meanwhile is shown and kept.
+// cannot send unchanged stays as it is, and changes that another operator made meanwhile are shown
+// and kept.
 func TestUntouchedFacets(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		const at, odd = "/console/types/user/u1", "a zero: \x00"

@@ -103,7 +103,7 @@ const undoName = "undo"
 
 // undoMAC returns a code for a change of tags or of the state of an account, which nobody can make
 // without the secret of the operator's session. It covers the account, what was done to it and the
-// event in which the history recorded that. params are those of the page that follows.
+// event in which the history recorded that. params are the parameters of the page that follows.
 func (c *Console) undoMAC(r *http.Request, key recordkey.Key, params url.Values, e userdb.HistoryEvent) string {
 	text, _ := json.Marshal([]string{ // strings can always be encoded
 		"undo", key.String(), params.Get("done"), params.Get("changed"), params.Get("added"), params.Get("removed"),
@@ -114,9 +114,8 @@ func (c *Console) undoMAC(r *http.Request, key recordkey.Key, params url.Values,
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// lastOwn returns the event that recorded what the page says was done, if the operator who sent the
-// request did that, and if it is the account's newest event about tags or, respectively, about
-// being disabled or enabled.
+// lastOwn returns the event that recorded the action done. It returns false if another operator did
+// it, or if a newer event is about the same thing: the account's tags, or whether it is disabled.
 func lastOwn(r *http.Request, all []userdb.HistoryEvent, done string) (userdb.HistoryEvent, bool) {
 	states := []userdb.EventKind{userdb.EventDisable, userdb.EventEnable}
 	did, kinds := userdb.EventTags, []userdb.EventKind{userdb.EventTags}
@@ -148,9 +147,9 @@ func (c *Console) signUndo(s subject, name string) {
 	}
 }
 
-// undoOf returns the form that takes back what the page says was done, or nil if it cannot be.
-// Anybody can make a link to the page, so it must have the code of undoMAC, and the history must
-// show that nobody has done anything of that kind since.
+// undoOf returns the form that undoes the action in the URL of the page, or nil if it cannot be
+// undone. Anybody can make a link to the page, so it must have the code of undoMAC, and the history
+// must show that nobody has done anything of that kind since.
 func (c *Console) undoOf(r *http.Request, key recordkey.Key, a account, now time.Time) *undo {
 	params := r.URL.Query()
 	done, added, removed := params.Get("done"), params.Get("added"), params.Get("removed")

@@ -151,8 +151,8 @@ func (b bulkWork) each(do func(hints.Hint) error, progress func(int)) (res bulkR
 	return res, nil
 }
 
-// A bulkResult counts accounts by what became of them. reason says why the first of the refused
-// accounts was refused.
+// A bulkResult counts accounts by outcome. reason says why the first of the refused accounts was
+// refused.
 type bulkResult struct {
 	done, missing, refused int
 	reason                 string

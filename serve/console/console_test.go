@@ -278,7 +278,7 @@ func TestStalledForms(t *testing.T) {
 	}
 }
 
-// advance sets the clock of the store, as the console sees it, ahead of that of this process.
+// advance sets the clock of the store, as the console sees it, ahead of this process's clock.
 func (d *testConsole) advance(by time.Duration) {
 	d.console.now = func(context.Context, userdb.Entry) (time.Time, error) { return time.Now().Add(by), nil }
 }

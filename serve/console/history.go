@@ -29,7 +29,7 @@ type historyPage struct {
 	Since  string // position to ask for newer events from; "" unless on the newest page
 }
 
-// An eventFilter holds what was typed to select events besides their kind.
+// An eventFilter holds the inputs that select events, except for their kind.
 type eventFilter struct {
 	Account, By, Origin, From, Until string
 	begin                            time.Time // From
@@ -54,8 +54,8 @@ func newEventFilter(r *http.Request, only url.Values) (f eventFilter, err error)
 
 var errWhen = errors.New("not a date: write 2026-11-20, 2026-11-20 08:02 or 2026-11-20T08:02:40Z")
 
-// whenLayouts are the forms in which people type a time, besides a date alone, each with the length
-// of time that it names. A time without a zone is in UTC.
+// whenLayouts are the layouts in which people type a time, each with the length of time that it
+// denotes. parseWhen also accepts a date alone. A time without a zone is in UTC.
 var whenLayouts = []struct {
 	layout string
 	lasts  time.Duration
@@ -133,8 +133,8 @@ func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f event
 	return p, nil
 }
 
-// feedKinds are the kinds of events about an account that its own history does not have: those of
-// EventDelete are about earlier accounts with the same UID.
+// feedKinds are the kinds of events about an account that its own history does not have.
+// EventDelete is about an earlier account with the same UID.
 var feedKinds = append(slices.Clone(signInKinds), userdb.EventThrottleReset, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
 	userdb.EventDelete, userdb.EventRelease)
 

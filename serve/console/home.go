@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// A homePage holds what is worth knowing before anything else.
+// A homePage holds the data of the home page.
 type homePage struct {
 	URL      string    // of the service, as the operator reaches it
 	Type     string    // the first type, for which accounts can be created
@@ -115,8 +115,8 @@ func groupFailures(all []userdb.HistoryEvent) (g grouped) {
 	return g
 }
 
-// today compares the sign-ins of the last 24 hours, by hour, with those of the same hours of the
-// six days before.
+// today compares the sign-ins of the last 24 hours, by hour, with the average of the same hours on
+// the six days before.
 type today struct {
 	Known                     bool
 	Good, Failed              int // in the last 24 hours
@@ -195,7 +195,7 @@ func (t today) HalfOf() int {
 	return t.Most / 2
 }
 
-// Limits on what is remembered of the accounts that operators opened.
+// Limits on the accounts remembered for each operator, and on these operators.
 const (
 	maxOpened          = 8
 	maxOpenedOperators = 1000

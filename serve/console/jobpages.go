@@ -198,7 +198,7 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 	_ = control.SetWriteDeadline(time.Time{}) // the response follows the whole upload
 	u.Type, u.Duplicate = "user", ""
 	for {
-		// Ignore the error: a connection that cannot set deadlines keeps those of the server.
+		// Ignore the error: if the connection cannot set deadlines, those of the server apply.
 		_ = control.SetReadDeadline(time.Now().Add(stallTimeout))
 		part, err := parts.NextPart()
 		if err == io.EOF {

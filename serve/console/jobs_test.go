@@ -338,8 +338,8 @@ func removeRecord(t *testing.T, d *testConsole, key string) error {
 	return err
 }
 
-// TestTooManyJobs checks that jobs beyond the limit are refused with a message, and that however
-// many jobs one operator begins, others can begin some.
+// TestTooManyJobs checks that jobs beyond the limit are refused with a message, and that one
+// operator cannot keep others from starting jobs.
 func TestTooManyJobs(t *testing.T) {
 	d := open(t, "memory:")
 	begin := func(by string) error {
@@ -391,8 +391,8 @@ func TestUploadsAreLimited(t *testing.T) {
 	d.waitForJob(importing(http.StatusSeeOther, dry[len(dry)-1]))
 }
 
-// TestFilesOfDeletedJobs checks that nobody gets a file of a job that others have deleted, that the
-// file is removed, and that a job that begins or runs meanwhile is not forgotten.
+// TestFilesOfDeletedJobs checks that a file of a deleted job cannot be downloaded and is removed,
+// and that a job that begins or runs meanwhile is not forgotten.
 func TestFilesOfDeletedJobs(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")

@@ -33,7 +33,7 @@ func (d *testConsole) filterForm(body, by, value string, more ...string) string 
 	return d.do(http.StatusSeeOther, "/console/types/user?"+sent.Encode())
 }
 
-// TestFilterUsesIndex checks that a filter that an index answers finds an account wherever it is in
+// TestFilterUsesIndex checks that a filter that an index answers finds an account at any place in
 // the order of the list, even if there are more accounts than a page may read.
 func TestFilterUsesIndex(t *testing.T) {
 	d := open(t, "memory:")

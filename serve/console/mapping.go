@@ -38,8 +38,8 @@ type pendingUpload struct {
 	job      string
 }
 
-// leavesBefore reports whether p makes room for another upload before other does: first uploads
-// whose file a dry run owns, then those that their operators have not looked at for longest.
+// leavesBefore reports whether p is removed before other to make room. Uploads whose file a dry run
+// owns are removed first, and then those that were not looked at for the longest time.
 func (p *pendingUpload) leavesBefore(other *pendingUpload) bool {
 	if begun := p.job != ""; begun != (other.job != "") {
 		return begun
@@ -175,7 +175,8 @@ func (c *Console) beginMapping(w http.ResponseWriter, r *http.Request, u upload)
 	http.Redirect(w, r, "/console/import/"+id, http.StatusSeeOther)
 }
 
-// respondUpload sends the page for uploads with what is wrong with one, or a page about err.
+// respondUpload shows err on the page for uploads if err is about an upload, and otherwise on a
+// page of its own.
 func (c *Console) respondUpload(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, transfer.ErrInput) {
 		err = uploadError(capitalize(inputError(err).Error()) + ".")
@@ -210,7 +211,7 @@ func readSample(u upload) (transfer.Sample, error) {
 // mapping shows the columns of an upload and its first accounts.
 func (c *Console) mapping(w http.ResponseWriter, r *http.Request) { c.withPending(w, r, false) }
 
-// applyMapping does what mapping does, with the columns that were chosen, or starts the dry run
+// applyMapping shows the first accounts with the columns that were chosen, or starts the dry run
 // with them.
 func (c *Console) applyMapping(w http.ResponseWriter, r *http.Request) {
 	c.withPending(w, r, r.PostFormValue("do") == "dry")
@@ -317,7 +318,7 @@ var (
 	secretWords = []string{"pw", "psw", "pin", "otp", "clave"}
 )
 
-// mayBeSecret reports whether a column of this name may hold passwords or what protects them.
+// mayBeSecret reports whether a column of this name may hold passwords, hashes or other secrets.
 func mayBeSecret(name string) bool {
 	name = strings.ToLower(name)
 	words := strings.FieldsFunc(name, func(c rune) bool { return !unicode.IsLetter(c) })
@@ -325,7 +326,7 @@ func mayBeSecret(name string) bool {
 		slices.ContainsFunc(secretWords, func(word string) bool { return slices.Contains(words, word) }))
 }
 
-// hasChoice reports whether a column can become what a form names.
+// hasChoice reports whether there is a choice with a name.
 func (p *mappingPage) hasChoice(name string) bool {
 	return slices.ContainsFunc(p.Groups, func(g choiceGroup) bool {
 		return slices.ContainsFunc(g.Choices, func(c namedChoice) bool { return c.Name == name })
@@ -333,8 +334,9 @@ func (p *mappingPage) hasChoice(name string) bool {
 }
 
 // guess returns what a column becomes if its operator chooses nothing: the choice that has its
-// name, or else one whose name differs only in case and in what separates words. It returns "" if
-// there is none, or if another column of the header has exactly that name or becomes that already.
+// name, or else one whose name differs only in case and in the characters between words. It returns
+// "" if there is none, or if another column of the header has exactly that name or becomes that
+// already.
 func (p *mappingPage) guess(column string, header []string) string {
 	plain := func(name string) string {
 		return strings.Map(func(c rune) rune {
@@ -361,7 +363,7 @@ func (p *mappingPage) guess(column string, header []string) string {
 	return similar
 }
 
-// columns returns what each column becomes, as an import takes it.
+// columns returns what each column becomes, in the form that an import takes.
 func (p *mappingPage) columns(header []string) map[string]string {
 	all := map[string]string{}
 	for _, one := range p.Columns {

@@ -109,8 +109,8 @@ func TestSetupInNamespace(t *testing.T) {
 	}
 }
 
-// TestWithoutNamespace checks that operators without a namespace, which may be older than
-// namespaces, belong to the root, and what operators of a namespace see.
+// TestWithoutNamespace checks that operators who were created before there were namespaces belong
+// to the root, and which records operators of a namespace see.
 func TestWithoutNamespace(t *testing.T) {
 	d := open(t, "memory:")
 	operators, err := admin.Operators(d.db)
@@ -132,7 +132,7 @@ func TestWithoutNamespace(t *testing.T) {
 	}
 }
 
-// TestOperatorsOfNamespace checks that an operator of a namespace sees its operators, however many
+// TestOperatorsOfNamespace checks that an operator of a namespace sees its operators, even if many
 // others come before them, and that the page says when some are left out.
 func TestOperatorsOfNamespace(t *testing.T) {
 	defer func(before int) { maxOperatorsRead = before }(maxOperatorsRead)

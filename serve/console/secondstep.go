@@ -21,8 +21,8 @@ func (c *Console) belongs(operator userdb.Entry) bool {
 	return admin.CanSee(operator.Text(admin.OperatorNamespace), c.options.Namespace)
 }
 
-// allowed reports whether an operator may be signed in here. If operators need a second factor, one
-// without may not, however they have signed in.
+// allowed reports whether an operator may be signed in here. If operators need a second factor, an
+// operator without one may not.
 func (c *Console) allowed(operator userdb.Entry) bool {
 	return c.belongs(operator) && (hasFactor(operator) || !c.requiresFactor(context.Background()))
 }

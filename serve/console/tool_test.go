@@ -230,7 +230,7 @@ func TestBulk(t *testing.T) {
 }
 
 // TestListTool checks that a list begins with the newest accounts, is sorted by its headers, shows
-// the columns that are not empty or that were chosen, and that its filters are in the URL.
+// the columns that are not empty or that were chosen, and keeps its filters in the URL.
 func TestListTool(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		for i := range 3 {

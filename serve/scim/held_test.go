@@ -99,8 +99,8 @@ func TestHeldValues(t *testing.T) {
 }
 
 // TestUntypedExternalID checks an externalId that the schema makes an untyped identifier: no two
-// users have the same one, even if both ask at the same time, it may be the userName of another
-// user, and filters find users by it.
+// users get the same one, even if they ask at the same time; it may be the userName of another
+// user; and filters find users by it.
 func TestUntypedExternalID(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newHolding(t, s)

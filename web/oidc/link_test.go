@@ -258,8 +258,8 @@ func TestMixUp(t *testing.T) {
 	}
 }
 
-// TestHangingProvider checks that a provider that does not answer delays nobody who uses another
-// one, and that it is not asked again and again.
+// TestHangingProvider checks that a provider that does not answer does not delay visitors who use
+// another one, and that it is not asked again and again.
 func TestHangingProvider(t *testing.T) {
 	good, bad := newOP(t), newOP(t)
 	release := make(chan struct{})
@@ -302,8 +302,8 @@ func TestHangingProvider(t *testing.T) {
 	t.Error("the provider answers again, but is not used")
 }
 
-// TestBackOff checks that metadata is read once, when it is needed, less and less often while that
-// fails, and again after a day, during which the old metadata stays in use.
+// TestBackOff checks that metadata is read when it is first needed, less and less often while
+// reading it fails, and again after a day, when the old metadata stays in use meanwhile.
 func TestBackOff(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)

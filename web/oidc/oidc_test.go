@@ -165,8 +165,8 @@ func TestSameWords(t *testing.T) {
 	}
 }
 
-// TestNewAccounts checks whose addresses create accounts, and that an account that lacks what the
-// schema requires is left to a mail.
+// TestNewAccounts checks whose addresses create accounts, and that an account that lacks a required
+// facet is created only with the link in a mail.
 func TestNewAccounts(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) {

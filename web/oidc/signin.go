@@ -14,9 +14,9 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// A SignIn lets visitors sign in with other providers, and link what they have there to their
-// accounts. It adds pages to Flows. It is safe for concurrent use; do not change the fields after
-// Register.
+// A SignIn lets visitors sign in with other providers, and link their accounts there to their
+// accounts here. It adds pages to Flows. It is safe for concurrent use; do not change the fields
+// after Register.
 type SignIn struct {
 	Flows     *web.Flows
 	Providers []Provider
