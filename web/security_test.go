@@ -159,7 +159,7 @@ func TestFlowsSecurity(t *testing.T) {
 	}
 	for _, m := range s.mails {
 		if m.Subject() != "How you sign in" || !strings.Contains(m.Text(), "If it was not you") || m.Link != "https://example.com/account/security" {
-			t.Errorf("got the mail %q %q %s", m.Subject(), m.Text(), m.Link)
+			t.Errorf("got the mail %q %q %s, want one about how the owner signs in", m.Subject(), m.Text(), m.Link)
 		}
 	}
 }

@@ -112,7 +112,7 @@ func TestStaySignedInTwoSteps(t *testing.T) {
 	}{{nil, 0, briefLife}, {[]string{"stay", "1"}, longAge, longLife}} {
 		c := s.client()
 		if age := s.post(c, "/signin", append([]string{"identifier", "ann", "password", goodPassword}, tt.stay...)...); age != -1 {
-			t.Errorf("the first step sets a cookie of %d s for a session", age)
+			t.Errorf("the first step sets a cookie of %d s for a session, want none", age)
 		}
 		age := s.post(c, "/signin/code", "code", app.code())
 		s.wantSession("the second step", c, age, tt.cookie, tt.life)

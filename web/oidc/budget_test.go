@@ -31,7 +31,7 @@ func TestLongReturn(t *testing.T) {
 		s.server.Config.Handler.ServeHTTP(rec, req)
 		for _, c := range rec.Result().Cookies() {
 			if n := len(c.Name) + len(c.Value); n > 1500 {
-				t.Errorf("%.20q of %d bytes: the cookie has %d", path, len(path), n)
+				t.Errorf("%.20q of %d bytes: the cookie has %d bytes, want at most 1500", path, len(path), n)
 			}
 		}
 		want := "/account"
