@@ -58,7 +58,7 @@ func TestFactors(t *testing.T) {
 		secret, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(r.str("secret"))
 		must(t, err)
 		if !strings.HasPrefix(r.str("uri"), "otpauth://totp/Example:ada?secret="+r.str("secret")) {
-			t.Errorf("the URI is %q", r.str("uri"))
+			t.Errorf("the URI is %q, want one for Example:ada with the secret", r.str("uri"))
 		}
 		code := func() string { return totp.Code(secret, totp.Step(clock())) }
 		next := func() string { pass(30 * time.Second); return code() }

@@ -233,7 +233,7 @@ func TestQueryText(t *testing.T) {
 					for _, text := range []string{"%ff", "a%00b", "name:%1f", "name:a%c2%85", "n.%7f"} {
 						query := path + "?" + p.Name + "=" + text
 						if r := c.do("400 usage", strings.ToUpper(method), query, ""); !strings.Contains(r.text, "control character") {
-							t.Errorf("%s %s: got %s", method, query, r.text)
+							t.Errorf("%s %s: the problem does not mention the control character: %s", method, query, r.text)
 						}
 					}
 				}
@@ -369,7 +369,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("a request accepted before the shutdown got %d, want 404", res.StatusCode)
 	}
 	if err := <-ended; err != nil {
-		t.Errorf("Run returned %v", err)
+		t.Errorf("Run returned %v, want nil", err)
 	}
 }
 

@@ -151,7 +151,7 @@ func TestRevokedKeyStreams(t *testing.T) {
 		must(t, err)
 		must(t, body.Close())
 		if r := <-answer; r.status != 401 || !strings.Contains(r.text, `"code":"key"`) {
-			t.Errorf("import: got %d %s", r.status, r.text)
+			t.Errorf("import: got %d, want 401: %s", r.status, r.text)
 		}
 		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"after"}`)
 		c.create(alice)
@@ -397,7 +397,7 @@ func TestSlowReaders(t *testing.T) {
 		other := httptest.NewRecorder()
 		service.ServeHTTP(other, httptest.NewRequestWithContext(t.Context(), "GET", "/nosuch", nil))
 		if other.Code != 404 {
-			t.Errorf("while another client reads %s: got %d %s", path, other.Code, other.Body)
+			t.Errorf("while another client reads %s: got %d, want 404: %s", path, other.Code, other.Body)
 		}
 		go func() { // accept the rest of the response
 			for range w.begun {

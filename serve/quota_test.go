@@ -43,7 +43,7 @@ func TestWaitersOfAQuota(t *testing.T) {
 			}
 		}
 		if err := q.wait(ctx, "b", 10); err != nil {
-			t.Errorf("another holder: %v", err)
+			t.Errorf("another holder: got %v, want no error", err)
 		}
 		check("at first", nil, nil, 10, 4)
 		q.give("a", 4)

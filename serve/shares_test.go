@@ -336,12 +336,12 @@ func TestResponsesInMemory(t *testing.T) {
 	}
 	greedy.do("200", "GET", small, "")
 	if r := greedy.do("503 unavailable", "PATCH", large, `{"facets":{"job":"cook"}}`); !strings.HasSuffix(r.str("detail"), "; changes made so far remain") {
-		t.Errorf("a change whose response is refused: got %s", r.text)
+		t.Errorf("a change whose response is refused: the detail does not say that changes remain: %s", r.text)
 	}
 	c.equal("the job after that change", c.do("200", "GET", large, "").str("facets.job"), "cook")
 	n, err := io.Copy(io.Discard, conn)
 	if err != nil || n < 10<<20 {
-		t.Errorf("the rest of the page: %d bytes, %v", n, err)
+		t.Errorf("the rest of the page: got %d bytes, %v; want at least 10 MiB", n, err)
 	}
 	for range 5 {
 		greedy.do("200", "GET", page, "")
@@ -416,7 +416,7 @@ func TestPeerConnections(t *testing.T) {
 			all = append(all, conn)
 		}
 		if (err == nil) != (proxies != nil) {
-			t.Errorf("with the proxies %v, a fourth connection: %v", proxies, err)
+			t.Errorf("with the proxies %v, a fourth connection: got %v, want no error only with proxies", proxies, err)
 		}
 		must(t, all[0].Close())
 		c.until("another connection is accepted", func() bool {
@@ -505,7 +505,7 @@ func TestPeerRequests(t *testing.T) {
 			defer func() { <-answer }()
 		}
 		if err := get(); (err == nil) != (proxies != nil) {
-			t.Errorf("with the proxies %v, a fourth request: %v", proxies, err)
+			t.Errorf("with the proxies %v, a fourth request: got %v, want no error only with proxies", proxies, err)
 		}
 		must(t, bodies[0].Close())
 		c.until("another request is served", func() bool { return get() == nil })

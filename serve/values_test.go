@@ -285,7 +285,7 @@ func TestValuesAtOnce(t *testing.T) {
 					r = to.send("POST", path+"/values/email/add", body)
 				}
 				if r.status != 200 {
-					t.Errorf("adding a value: got %d %s", r.status, r.text)
+					t.Errorf("adding a value: got %d, want 200: %s", r.status, r.text)
 				}
 			})
 		}

@@ -85,11 +85,11 @@ func TestKeyLimit(t *testing.T) {
 		must(t, create(fmt.Sprint("a", i), "a"))
 	}
 	if err := create("one-more", "a"); !errors.Is(err, admin.ErrTooManyKeys) {
-		t.Errorf("too many keys: %v", err)
+		t.Errorf("one key more than allowed: got %v, want ErrTooManyKeys", err)
 	}
 	for _, ns := range []string{"", "b", "a/b"} {
 		if err := create("other-"+strings.ReplaceAll(ns, "/", "-"), ns); err != nil {
-			t.Errorf("a key of namespace %q: %v", ns, err)
+			t.Errorf("a key of namespace %q: got %v, want no error", ns, err)
 		}
 	}
 }

@@ -145,7 +145,7 @@ func (d *testConsole) newBrowser() *testConsole {
 func (d *testConsole) signIn(name, password string) {
 	d.t.Helper()
 	if to := d.do(http.StatusSeeOther, "/console/signin", "name", name, "password", password); to != "/console" {
-		d.t.Fatalf("signing in redirects to %q", to)
+		d.t.Fatalf("signing in redirects to %q, want /console", to)
 	}
 }
 

@@ -70,7 +70,7 @@ func TestPasskey(t *testing.T) {
 			t.Errorf("after wrong answers of strangers, the feed has the actions %q, want %q", after, before)
 		}
 		if to := o.do(http.StatusSeeOther, passkeyPath, append(sign, "return", "/console/keys")...); to != "/console/keys" {
-			t.Errorf("the passkey leads to %q", to)
+			t.Errorf("the passkey leads to %q, want /console/keys", to)
 		}
 		o.do(http.StatusOK, "/console/find")
 		d.newBrowser().do(http.StatusUnauthorized, passkeyPath, sign...)
@@ -144,7 +144,7 @@ func TestPasskeyIsFactor(t *testing.T) {
 		answer := b.answer(device.Create, "enrol", "token", link)
 		b.do(http.StatusSeeOther, "/console/security/confirm", answer...)
 		if codes := shownCodes(b.do(http.StatusOK, "/console/enrol/confirm", append(answer, "token", link)...)); len(codes) != 10 {
-			t.Errorf("the codes are %q", codes)
+			t.Errorf("the codes are %q, want 10", codes)
 		}
 		b.do(http.StatusGone, "/console/enrol?token="+link)
 		page := b.do(http.StatusOK, "/console/security")
@@ -166,7 +166,7 @@ func TestPasskeyIsFactor(t *testing.T) {
 		o.do(http.StatusUnauthorized, passkeyPath, o.answer(device.Get, "signin")...)
 		e, err := operators.Find(t.Context(), hints.Any("olga"))
 		if err != nil || len(e.FactorMethods()) > 0 || e.Text(admin.PasskeyField) != "" {
-			t.Errorf("after ResetFactors the operator has %v and the digest %q, %v", e.FactorMethods(), e.Text(admin.PasskeyField), err)
+			t.Errorf("after ResetFactors the operator has %v and the digest %q, %v; want neither", e.FactorMethods(), e.Text(admin.PasskeyField), err)
 		}
 	})
 }

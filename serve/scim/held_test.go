@@ -140,11 +140,11 @@ func TestUntypedExternalID(t *testing.T) {
 			if err := <-errs; err == nil {
 				created++
 			} else if refused, is := errors.AsType[*Error](err); !is || refused.Status != 409 || !strings.HasPrefix(refused.Detail, "taken: externalId: ") {
-				t.Errorf("a create of a taken externalId: %v", err)
+				t.Errorf("a create of a taken externalId: got %v, want status 409", err)
 			}
 		}
 		if created != 1 {
-			t.Errorf("%d users have one externalId", created)
+			t.Errorf("%d users have one externalId, want 1", created)
 		}
 		d.wantNoProblems()
 	})
