@@ -37,14 +37,14 @@ func TestTransferEvents(t *testing.T) {
 		}, "\n"))
 		for _, made := range list("kind=create") {
 			if !strings.HasSuffix(made, "<nil>") {
-				t.Errorf("the event has an address: %s", made)
+				t.Errorf("got the event %s, want one without an address", made)
 			}
 		}
 	})
 }
 
-// TestLongTexts checks that a request with a text longer than any identifier costs no more if the
-// canonical form of that text is expensive to compute.
+// TestLongTexts checks that a request with a text too long for any identifier costs no more if the
+// text has a canonical form that is expensive to compute.
 func TestLongTexts(t *testing.T) {
 	eachService(t, func(t *testing.T, c *client) {
 		c.create(alice)

@@ -15,13 +15,13 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// Limits on concurrent requests, by what is known about their senders. Tests lower them.
+// Limits on concurrent requests, by kind of sender and of request. Tests lower them.
 var (
 	maxRequests  = 1000 // with a valid key
 	maxImports   = 16   // with a valid key and a body that streams for any length of time
 	maxExports   = 16   // with a valid key and a response that streams entries
 	maxListeners = 1000 // with a valid key and a response that is a stream of events
-	maxCatchUps  = 16   // of these, reading old events
+	maxCatchUps  = 16   // of these, those that read old events
 	maxOperators = 100  // with the session of an operator
 	maxUploads   = 16   // with the session of an operator and a file
 	maxLookups   = 64   // lookups of keys and sessions in the store
@@ -40,9 +40,9 @@ var maxResponses = 128 << 20
 // shares is the number of holders that together can use up a quota.
 const shares = 4
 
-// A quota limits how much of something requests have at the same time, and how much of it the
-// requests of one holder have: a key or an operator gets at most a quarter. So one key alone cannot
-// keep out the others. It is safe for concurrent use.
+// A quota limits how much of something requests may have at the same time. The requests of one
+// holder, which is a key or an operator, may have at most a quarter of it, so that one holder alone
+// cannot keep out the others. It is safe for concurrent use.
 type quota struct {
 	total int
 
@@ -92,8 +92,8 @@ func (q *quota) takeLocked(holder string, n int) error {
 	return nil
 }
 
-// give gives back n that a holder took, and gives it to those who wait, in the order in which they
-// came. If n is negative, the holder takes more, whether it is free or not.
+// give gives back n that a holder took, and grants what is free now to waiters, in the order in
+// which they came. If n is negative, the holder takes that much more, even if it is not free.
 func (q *quota) give(holder string, n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -108,8 +108,9 @@ func (q *quota) give(holder string, n int) {
 	})
 }
 
-// wait takes n for a holder as soon as it is free. It returns the problem of take if that takes too
-// long or ctx ends. Callers have a place, which limits how many of them wait.
+// wait takes n for a holder as soon as it is free. If that takes longer than placeTimeout or ctx
+// ends, it returns the problem that take would return. Callers already have a place, which limits
+// how many of them wait.
 func (q *quota) wait(ctx context.Context, holder string, n int) error {
 	w := &waiter{holder, n, make(chan struct{})}
 	q.mu.Lock()
@@ -138,7 +139,7 @@ func (q *quota) wait(ctx context.Context, holder string, n int) error {
 	return err
 }
 
-// place takes one for a holder. leave gives it back; calling leave again does nothing.
+// place takes one place for a holder. leave gives it back; calling leave again does nothing.
 func (q *quota) place(holder string) (leave func(), err error) {
 	if err := q.take(holder, 1); err != nil {
 		return nil, err
@@ -151,7 +152,7 @@ func (q *quota) place(holder string) (leave func(), err error) {
 // release is called. If the connection fails, the new body ends with the error.
 func (b *budgets) readBody(w http.ResponseWriter, req *http.Request, holder string) (release func(), err error) {
 	control := http.NewResponseController(w)
-	// A connection without deadlines keeps the server's own.
+	// If the connection cannot set deadlines, those of the server apply.
 	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	body := &countedBody{Reader: req.Body, quota: b.bodies, holder: holder}
 	text, err := io.ReadAll(io.LimitReader(body, maxBodyBytes+1))
@@ -172,7 +173,7 @@ func (b *budgets) readBody(w http.ResponseWriter, req *http.Request, holder stri
 	return release, nil
 }
 
-// A countedBody counts what is read from it against a quota, before it is read.
+// A countedBody counts each read against a quota, before it reads.
 type countedBody struct {
 	io.Reader
 	quota   *quota
@@ -191,21 +192,21 @@ func (c *countedBody) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// A failedReader returns the error with which reading a body ended.
+// A failedReader returns the error with which reading a body failed.
 type failedReader struct{ err error }
 
 func (f failedReader) Read([]byte) (int, error) { return 0, f.err }
 
-// placeTimeout is how long a request without credentials waits for a place. Places go to waiting
-// requests in the order in which they arrived. Tests lower it.
+// placeTimeout is how long a request waits for a place in a budget or for its part of a quota.
+// Waiting requests are served in the order in which they arrived. Tests lower it.
 var placeTimeout = 5 * time.Second
 
 // A budget limits how many requests of one kind, of unknown senders, run at the same time.
 type budget struct{ places chan struct{} }
 
 // budgets holds a quota or a budget for each kind of request. Requests without credentials have
-// budgets of their own, so that however many there are, they take no capacity from requests with
-// credentials. Nor do requests with keys take any from operators.
+// budgets of their own, so that any number of them takes no capacity from requests with
+// credentials. Requests with keys likewise take none from operators.
 type budgets struct {
 	requests, imports, exports, listeners, catchUps, operators, uploads *quota // places
 	bodies, responses                                                   *quota // bytes

@@ -23,8 +23,8 @@ import (
 const formType = "application/x-www-form-urlencoded"
 
 // TestStalledForms checks that clients without a key that send a form slowly, or too large a form,
-// keep nobody out over HTTP/1 or HTTP/2: requests with a key, /readyz, the sign-in of an operator
-// and the pages of operators all continue to work.
+// keep nobody out, over HTTP/1 and HTTP/2. Requests with a key, /readyz, the sign-in of an operator
+// and the pages for operators continue to work.
 func TestStalledForms(t *testing.T) {
 	defer serve.SetMaxConcurrent(1)()
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
@@ -105,7 +105,7 @@ func TestStalledForms(t *testing.T) {
 	}
 }
 
-// A gate blocks the commands of a client from when it is shut until it is opened.
+// A gate blocks the commands of a client while it is shut.
 type gate struct {
 	shut    atomic.Bool
 	waiting chan struct{} // receives a value for each command that waits

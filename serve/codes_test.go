@@ -19,7 +19,7 @@ func TestProblemCodes(t *testing.T) {
 	for _, code := range userdb.Codes() {
 		err := fmt.Errorf("wrapped: %w", coded.New(code, "an error"))
 		if p := serve.ProblemOf(err); p.ErrorCode() != code || p.Status != code.HTTPStatus() || userdb.CodeOf(p) != code {
-			t.Errorf("%s: got code %s and status %d", code, p.Code, p.Status)
+			t.Errorf("%s: got code %s and status %d, want status %d", code, p.Code, p.Status, code.HTTPStatus())
 		}
 	}
 	for _, tt := range []struct {

@@ -18,8 +18,8 @@ var (
 // maxUnread is how many bytes of unread bodies an HTTP/2 connection may hold.
 const maxUnread = 128 << 10
 
-// peers counts something by client. It does not count what comes from proxies, or from unknown
-// addresses. It is safe for concurrent use.
+// peers counts something by client. It counts nothing for proxies and for unknown addresses. It is
+// safe for concurrent use.
 type peers struct {
 	proxies []netip.Prefix
 	max     int
@@ -32,9 +32,9 @@ func newPeers(proxies []netip.Prefix, max int) *peers {
 	return &peers{proxies: proxies, max: max, n: map[string]int{}}
 }
 
-// limitRequests returns a handler that ends a request at once if its client has as many as it may.
-// A request takes memory while its client sends the body or receives the response slowly. The
-// handler sends no response, for which the client could make it wait as well.
+// limitRequests returns a handler that ends a request at once if its client already has as many as
+// it may. A request takes memory while its client sends the body or receives the response slowly.
+// The handler sends no response, because the client could read that slowly as well.
 func limitRequests(next http.Handler, proxies []netip.Prefix) http.Handler {
 	requests := newPeers(proxies, maxPeerRequests)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -47,9 +47,9 @@ func limitRequests(next http.Handler, proxies []netip.Prefix) http.Handler {
 	})
 }
 
-// A peerListener closes a new connection of a client that has as many as it may. A connection takes
-// memory and a file even while it sends no request. The connections of proxies, and those whose
-// address is unknown, are not counted.
+// A peerListener closes a new connection of a client that already has as many as it may. A
+// connection takes memory and a file even while it sends no request. The connections of proxies,
+// and those whose address is unknown, are not counted.
 type peerListener struct {
 	net.Listener
 	conns *peers
@@ -69,12 +69,12 @@ func (l *peerListener) Accept() (net.Conn, error) {
 		if leave := l.conns.add(c.RemoteAddr().String()); leave != nil {
 			return &peerConn{c, leave}, nil
 		}
-		_ = c.Close() // the client has it no longer, whatever this returns
+		_ = c.Close() // nobody uses it, whatever this returns
 	}
 }
 
-// clientOf returns the name under which an address is counted, which is the /64 prefix of an IPv6
-// address, or "" if it is not counted.
+// clientOf returns the name under which the client at an address is counted: the IPv4 address, or
+// the /64 prefix of an IPv6 address. It returns "" if the client is not counted.
 func (p *peers) clientOf(addr string) string {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -118,11 +118,11 @@ func (p *peers) remove(client string) {
 // A peerConn is a connection that is counted until it is closed.
 type peerConn struct {
 	net.Conn
-	closed func()
+	leave func()
 }
 
 // Close implements [net.Conn].
 func (c *peerConn) Close() error {
-	c.closed()
+	c.leave()
 	return c.Conn.Close()
 }

@@ -131,7 +131,7 @@ func TestConsole(t *testing.T) {
 			body, err := io.ReadAll(answer.Body)
 			must(t, err)
 			if answer.StatusCode != http.StatusOK {
-				t.Errorf("%s: %s", answer.Request.URL.Path, answer.Status)
+				t.Errorf("%s: got %s, want 200", answer.Request.URL.Path, answer.Status)
 			}
 			return string(body)
 		}
@@ -141,19 +141,19 @@ func TestConsole(t *testing.T) {
 		read(browser.PostForm(c.url+"/console/signin", url.Values{"name": {"olga"}, "password": {"correct horse battery"}}))
 		at, err := url.Parse(c.url)
 		must(t, err)
-		for _, cookie := range jar.Cookies(at) { // forward authentication takes no operators
+		for _, cookie := range jar.Cookies(at) { // forward authentication does not accept operators
 			c.do("401 login", "GET", "/v1/session/check", "", "Cookie", "session="+cookie.Value)
 		}
 		for _, path := range []string{"/console/find?q=ZEBEDEE", "/console/types/user?where=name:zebedee", "/console/types/user/u1"} {
 			if page := read(browser.Get(c.url + path)); !strings.Contains(page, "/console/types/user/u1") {
-				t.Errorf("%s shows\n%s", path, page)
+				t.Errorf("%s does not lead to the account:\n%s", path, page)
 			}
 		}
 		for _, path := range []string{"/console/history", "/console/status", "/console/schema", "/console/keys", "/console/import", "/console/export", "/console/check"} {
 			read(browser.Get(c.url + path))
 		}
 		if page := read(browser.PostForm(c.url+"/console/types/user/u1/disable", nil)); !strings.Contains(page, "by operator Olga at") {
-			t.Errorf("after disabling the account, the page is\n%s", page)
+			t.Errorf("after disabling the account, the page does not say who did it:\n%s", page)
 		}
 		past, err := users.History(c.Ctx, hints.UID("u1"))
 		if err != nil || past[0].Kind != "disable" || past[0].Actor != "operator:Olga" || past[0].Origin != "127.0.0.1" {

@@ -39,8 +39,8 @@ func (c *client) findUsers(filter string) string {
 	return strings.Join(ids, " ")
 }
 
-// createWithExternalID creates a user as another program does, although others may have the
-// externalId.
+// createWithExternalID creates a user directly in the store, which does not check whether others
+// have the externalId.
 func (c *client) createWithExternalID(userName, externalID string) string {
 	c.t.Helper()
 	stored, err := migrate.StoredSchema(c.Ctx, c.DB)
@@ -134,11 +134,11 @@ func TestExternalIDIsUnique(t *testing.T) {
 			if status == http.StatusCreated {
 				created++
 			} else if status != http.StatusConflict {
-				t.Errorf("at once: status %d", status)
+				t.Errorf("at once: got %d, want 201 or 409", status)
 			}
 		}
 		if found := c.findUsers(`externalId eq "o9"`); created != 1 || len(strings.Fields(found)) != 1 {
-			t.Errorf("at once: %d users were created, and %q have the externalId: %v", created, found, statuses)
+			t.Errorf("at once: %d users were created, and %q have the externalId, want one: %v", created, found, statuses)
 		}
 
 		same := []string{c.createWithExternalID("d@x.org", "twice"), c.createWithExternalID("e@x.org", "twice")}

@@ -15,10 +15,8 @@ const problemJSON = "application/problem+json"
 // extraStatuses lists the operationIds that may respond with a status, in addition to the statuses
 // that all operations of a kind share.
 var extraStatuses = map[int][]string{
-	http.StatusConflict: {"createEntry", "patchEntry", "addValue", "removeValue", "putValueFirst", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries", "loginFactor", "raiseSession", "confirmFactor", "removeFactor", "replaceRecoveryCodes", "loginPasskey"},
-	http.StatusGone:     {"createEntry"},
-	// importEntries may fail to write the refused lines to a temporary file.
-	http.StatusInternalServerError:  {"importEntries"},
+	http.StatusConflict:             {"createEntry", "patchEntry", "addValue", "removeValue", "putValueFirst", "setPassword", "startSession", "login", "redeemToken", "resetPassword", "acceptInvitation", "exportEntries", "exportEntry", "importEntries", "loginFactor", "raiseSession", "confirmFactor", "removeFactor", "replaceRecoveryCodes", "loginPasskey"},
+	http.StatusGone:                 {"createEntry"},
 	http.StatusPreconditionFailed:   {"patchEntry", "addValue", "removeValue", "putValueFirst", "startSession"},
 	http.StatusPreconditionRequired: {"patchEntry"},
 	http.StatusUnprocessableEntity:  {"createEntry", "patchEntry", "addValue", "removeValue", "putValueFirst", "setPassword", "startSession", "login", "issueToken", "redeemToken", "resetPassword", "invite", "acceptInvitation", "addTag", "replaceTags", "removeTag", "loginFactor", "raiseSession", "enrolFactor", "confirmFactor", "removeFactor", "replaceRecoveryCodes", "challengePasskey", "loginPasskey", "challengeFactor", "challengeSession"},

@@ -163,7 +163,7 @@ type createInput struct {
 		Values   NewValues                  `json:"values,omitempty" doc:"all values of fields that may have several, the facet first"`
 		Tags     []string                   `json:"tags,omitempty" maxItems:"1000"`
 		Password *string                    `json:"password,omitempty" maxLength:"4096" doc:"if absent, nobody can log in with a password"`
-		Self     bool                       `json:"self_registered,omitempty" doc:"a visitor signs up without having verified an address; until then the entry gets no second factor and no further identifier"`
+		Self     bool                       `json:"self_registered,omitempty" doc:"a visitor signs up without having verified an address; until one is verified, the entry gets no second factor and no further identifier"`
 		Origin   string                     `json:"origin,omitempty" maxLength:"1024" doc:"the address of the visitor who signs up, which the caller vouches for"`
 	}
 }
@@ -265,8 +265,8 @@ type patchInput struct {
 	} `contentType:"application/merge-patch+json"`
 }
 
-// errNoFacets is the problem of a patch without facets, which were required before there were
-// values.
+// errNoFacets is the problem of a patch that has neither facets nor values. It names only facets,
+// which were required before there were values.
 var errNoFacets = schemaProblem(&huma.ErrorModel{
 	Status: http.StatusUnprocessableEntity,
 	Errors: []*huma.ErrorDetail{{Location: "body", Message: "expected required property facets to be present"}},
@@ -284,7 +284,7 @@ func patchEntry(ctx context.Context, c *call, in *patchInput) (*entryOutput, err
 	if err != nil {
 		return nil, err
 	}
-	var changed []string // fields with other values than the entry had
+	var changed []string // fields whose values differ from those that the entry had
 	e, err := t.Update(ctx, in.hint(), func(e *userdb.Entry) error {
 		if in.IfMatch != "" && !matchesETag(in.IfMatch, *e) {
 			return errPrecondition
@@ -314,7 +314,7 @@ func patchEntry(ctx context.Context, c *call, in *patchInput) (*entryOutput, err
 
 type deleteInput struct {
 	EntryPath
-	Release bool `query:"release" doc:"let others take the values of the entry at once, also those that it held before"`
+	Release bool `query:"release" doc:"let others take the values of the entry at once, including those that it gave up earlier and still holds"`
 }
 
 func deleteEntry(ctx context.Context, c *call, in *deleteInput) (*empty, error) {

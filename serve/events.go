@@ -95,7 +95,7 @@ func getHistory(ctx context.Context, c *call, in *EntryPath) (*historyOutput, er
 // An eventsPage holds a part of the feed.
 type eventsPage struct {
 	Events []Event `json:"events"`
-	Next   string  `json:"next" doc:"after= for what follows, even if nothing does yet"`
+	Next   string  `json:"next" doc:"after= for the events that follow, even if there are none yet"`
 	Gap    bool    `json:"gap,omitempty" doc:"events around that position are missing, because they were trimmed or lost in a failover"`
 }
 
@@ -174,8 +174,8 @@ func (c *call) sees(e userdb.HistoryEvent, kinds []userdb.EventKind) bool {
 }
 
 // pingInterval is the time between two pings, which a stream sends even if there are no events.
-// keyCheckInterval is the time between two checks of its key. Together with admin.KeyMaxAge, it
-// ends a stream within five seconds after the key was revoked.
+// keyCheckInterval is the time between two checks of the key of a stream. Together with
+// admin.KeyMaxAge, it ends a stream within five seconds after the key was revoked.
 var (
 	pingInterval     = 15 * time.Second
 	keyCheckInterval = 500 * time.Millisecond
@@ -249,8 +249,8 @@ func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 // feed of the process.
 const catchUpEvents = 200
 
-// beginCatchUp takes a place among the listeners that read the feed for themselves. end gives it
-// back, and the memory of the pages that were read.
+// beginCatchUp takes a place among the listeners that read the feed for themselves. end gives back
+// the place and the memory of the pages that were read.
 func (c *call) beginCatchUp() (end func(), err error) {
 	quota, holder := c.service.budgets.catchUps, c.key.Name
 	if err := quota.wait(c.request.Context(), holder, 1); err != nil {
@@ -280,8 +280,8 @@ type listener struct {
 	received map[string]bool // IDs of events that the client has received already
 }
 
-// markReceived records the events from position from up to after. The client has received them from
-// another process, but this process, whose feed is at from, has yet to read them.
+// markReceived records the events from position from up to position after. The client has received
+// them from another process, but this process, whose feed is at from, has yet to read them.
 func (l *listener) markReceived(ctx context.Context, from, after string) error {
 	q := userdb.EventQuery{After: from, Until: after, Limit: catchUpEvents}
 	for after != "" {

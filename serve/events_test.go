@@ -84,7 +84,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// An eventReader reads an event stream as a listener receives it.
+// An eventReader reads the event stream of a listener.
 type eventReader struct {
 	t      *testing.T
 	cancel context.CancelFunc
@@ -192,7 +192,7 @@ func TestEventGap(t *testing.T) {
 			must(t, c.Raw.XTrimMaxLen(c.Ctx, key, 0).Err())
 		}
 		if r := c.do("200", "GET", "/v1/events?after="+after, ""); r.str("gap") != "true" || len(r.eventKinds()) != 0 {
-			t.Errorf("a page without a gap: %s", r.text)
+			t.Errorf("got a page that reports no gap or has events: %s", r.text)
 		}
 		l := c.listen(after)
 		c.create(`{"uid":"c"}`)
@@ -232,7 +232,7 @@ func TestSlowListener(t *testing.T) {
 }
 
 // TestSlowCatchUp checks that events are not kept in memory for a listener that reads old events
-// too slowly, and that it receives a page within a limited time.
+// too slowly, and that a listener that does not receive a page in time is dropped.
 func TestSlowCatchUp(t *testing.T) {
 	for behind, want := range map[int]int{0: 0, serve.MaxLag: serve.MaxLag, serve.MaxLag + 1: 0} {
 		if got := serve.KeepUp(behind); got != want {
@@ -325,7 +325,7 @@ func TestStreamOfEmptyFeed(t *testing.T) {
 		c.waitForEvents(1, "")
 		second := c.listen("")
 		c.create(`{"uid":"b"}`)
-		count := map[string]int{} // it contains a unless the feed was read again meanwhile
+		count := map[string]int{} // has "create a" unless the feed was read again meanwhile
 		for count["create b"] == 0 {
 			count[second.next(1)[0]]++
 		}

@@ -53,13 +53,13 @@ func ReadRevoked(reason error) error {
 }
 
 // WithDrain returns the context of requests to a service that shuts down: calls to the store end
-// with the first context, and streams with the second.
+// with the context store, and streams with the context stream.
 func WithDrain(ctx, store, stream context.Context) context.Context {
 	return context.WithValue(ctx, drainContextsKey{}, drainContexts{store, stream})
 }
 
-// FollowSlowly runs a listener that is too far behind its feed. It returns what the listener was
-// sent when it is dropped or ctx ends.
+// FollowSlowly runs a listener that is too far behind its feed. It returns what the listener has
+// been sent by the time it is dropped or ctx ends.
 func FollowSlowly(ctx context.Context) string {
 	first := &feedPart{ready: make(chan struct{})}
 	last := first
@@ -78,7 +78,8 @@ func FollowSlowly(ctx context.Context) string {
 // SetClock sets the clock by which a service judges keys.
 func (s *Service) SetClock(now func() time.Time) { s.keys.now = now }
 
-// SetMaxConcurrent sets how many requests of each kind a new service handles at the same time.
+// SetMaxConcurrent sets how many requests of each kind, except discovery and old events, a new
+// service handles at the same time.
 func SetMaxConcurrent(n int) (undo func()) {
 	all := []*int{&maxRequests, &maxImports, &maxExports, &maxListeners, &maxOperators, &maxUploads, &maxLookups, &maxVisitors}
 	before := make([]int, len(all))
@@ -155,15 +156,15 @@ func SetReadTimeouts(d time.Duration) (undo func()) {
 	return func() { headerTimeout, bodyTimeout = header, body }
 }
 
-// SetResponseTimeout sets how long a response may take from the end of the header on, and returns
-// the time before.
+// SetResponseTimeout sets how long a response may take, from the end of the request's header on,
+// and returns the previous value.
 func SetResponseTimeout(d time.Duration) (before time.Duration) {
 	before, responseTimeout = responseTimeout, d
 	return before
 }
 
 // SetDrainTimeout sets how long requests may continue when the service shuts down, and returns the
-// time before.
+// previous value.
 func SetDrainTimeout(d time.Duration) (before time.Duration) {
 	before, drainTimeout = drainTimeout, d
 	return before

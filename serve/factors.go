@@ -23,7 +23,7 @@ func (s *Service) registerFactors() {
 	handle(s, route{id: "replaceRecoveryCodes", method: "POST", path: typePrefix + "/entries/{uid}/recovery-codes", scopes: login, summary: "Replace the recovery codes; without the session of the owner, this needs the scope admin"}, replaceRecoveryCodes)
 }
 
-// A SecondStep holds what a visitor shows for the second step of a login.
+// A SecondStep holds a visitor's proof for the second step of a login.
 type SecondStep struct {
 	TOTP         string `json:"totp,omitempty" maxLength:"64" example:"123456" doc:"a code of an authenticator app"`
 	RecoveryCode string `json:"recovery_code,omitempty" maxLength:"64" example:"0a1b2-c3d4e"`
@@ -171,7 +171,7 @@ func listFactors(ctx context.Context, c *call, in *EntryPath) (*factorsOutput, e
 	return out, nil
 }
 
-// ownSession returns an error unless a secret is that of a session of the entry in the path.
+// ownSession returns an error unless the secret belongs to a session of the entry in the path.
 func ownSession(ctx context.Context, t *userdb.Type, at EntryPath, secret string) error {
 	e, _, err := t.Session(ctx, secret)
 	switch {
@@ -246,7 +246,8 @@ type confirmInput struct {
 
 type factorChangeOutput struct{ Body FactorChange }
 
-// FactorChange holds what a change of second factors gives to the owner.
+// FactorChange holds the recovery codes and the session that the owner gets after a change of
+// second factors.
 type FactorChange struct {
 	RecoveryCodes []string    `json:"recovery_codes,omitempty" doc:"new recovery codes, shown now and never again"`
 	Session       *NewSession `json:"session,omitempty" doc:"present if all earlier sessions ended"`
@@ -303,8 +304,9 @@ type OwnerBody struct {
 	Session string `json:"session,omitempty" maxLength:"1024" doc:"the secret of the owner's session; not needed with the scope admin"`
 }
 
-// byOperator reports whether an operator acts, and returns an error if neither an operator nor the
-// owner of a session does.
+// byOperator reports whether the request acts for an operator. It acts for the owner instead if it
+// has a session, which must be one of the entry. Without a session, it returns an error if the key
+// does not have the scope admin.
 func (b *OwnerBody) byOperator(ctx context.Context, c *call, t *userdb.Type, at EntryPath) (bool, error) {
 	switch {
 	case b != nil && b.Session != "":

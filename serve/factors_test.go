@@ -58,7 +58,7 @@ func TestFactors(t *testing.T) {
 		secret, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(r.str("secret"))
 		must(t, err)
 		if !strings.HasPrefix(r.str("uri"), "otpauth://totp/Example:ada?secret="+r.str("secret")) {
-			t.Errorf("the URI is %q", r.str("uri"))
+			t.Errorf("the URI is %q, want one for Example:ada with the secret", r.str("uri"))
 		}
 		code := func() string { return totp.Code(secret, totp.Step(clock())) }
 		next := func() string { pass(30 * time.Second); return code() }
@@ -120,7 +120,7 @@ func TestFactors(t *testing.T) {
 	})
 }
 
-// TestFactorsByOperator checks what a key with the scope admin does without the session of the
+// TestFactorsByOperator checks what a key with the scope admin can do without the session of the
 // owner.
 func TestFactorsByOperator(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
@@ -174,8 +174,8 @@ func TestSelfRegistered(t *testing.T) {
 	})
 }
 
-// factorRoutes says of each operation that returns an entry or begins a session what it gives for
-// an entry with a second factor, after one step or none.
+// factorRoutes says how each operation that returns an entry or begins a session responds for an
+// entry with a second factor, after one step or none.
 //
 //   - refused: code factor, without an entry or a session
 //   - reads: an entry, to a key with the right scope, which the caller must not take for a login
@@ -208,7 +208,7 @@ func TestFactorRoutes(t *testing.T) {
 	}
 	for _, id := range signIn {
 		if _, listed := factorRoutes[id]; !listed && !slices.Contains(harmless, id) {
-			t.Errorf("factorRoutes does not say what %s gives", id)
+			t.Errorf("factorRoutes does not list %s", id)
 		}
 	}
 	for id := range factorRoutes {

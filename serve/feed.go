@@ -51,8 +51,8 @@ func (f *feed) keepUp(part *feedPart, from string) (*feedPart, string) {
 	return part, from
 }
 
-// subscribe returns the feed of a view, and starts it if nobody else listens. The caller must call
-// leave when it no longer listens.
+// subscribe returns the feed of a view, and starts it if nobody else listens. Unless it returns an
+// error, the caller must call leave when it no longer listens.
 func (s *Service) subscribe(ctx context.Context, db *userdb.DB) (f *feed, leave func(), err error) {
 	if f = s.join(db, nil); f == nil {
 		limited, cancel := withStoreTimeout(ctx)

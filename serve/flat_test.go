@@ -35,7 +35,7 @@ const residents = 8
 func TestStaysFlat(t *testing.T) {
 	minutes, err := strconv.ParseFloat(os.Getenv("USERDB_SERVE_MINUTES"), 64)
 	if err != nil {
-		t.Skip("make soak runs it, for USERDB_SERVE_MINUTES")
+		t.Skip("set USERDB_SERVE_MINUTES, as make soak does")
 	}
 	f := newSoak(t)
 	begun := time.Now()
@@ -60,8 +60,8 @@ func TestStaysFlat(t *testing.T) {
 	if len(warm) < 3 || len(last) < 3 {
 		t.Fatalf("%d rounds are too few to compare", f.rounds)
 	}
-	t.Logf("%d requests; in the second third %v", f.requests.Load(), medians(warm))
-	t.Logf("in the last fifth %v", medians(last))
+	t.Logf("%d requests; in the middle %v", f.requests.Load(), medians(warm))
+	t.Logf("at the end %v", medians(last))
 	medians(last).compare(t, medians(warm))
 }
 

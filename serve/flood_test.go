@@ -53,9 +53,9 @@ func (g *hashGate) counts() (jobs, most int) {
 	return g.jobs, g.most
 }
 
-// TestFloodOfConsoleSignIns checks that however many visitors sign in at the console, they take no
-// places of requests with keys, and a login by API waits for at most as many of their hashes as
-// visitors can sign in at the same time.
+// TestFloodOfConsoleSignIns checks that visitors who sign in at the console take no places from
+// requests with keys, and that a login with a key waits for at most as many hashes as visitors can
+// sign in at the same time.
 func TestFloodOfConsoleSignIns(t *testing.T) {
 	const places, visitors = 4, 60
 	defer serve.SetMaxConcurrent(places)()

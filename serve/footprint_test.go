@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A footprint describes what a service uses between two rounds.
+// A footprint describes the resources that a service uses between two rounds.
 type footprint struct {
 	heap, goroutines, files int64
 	records                 map[string]int64 // number of records by kind
@@ -104,8 +104,8 @@ func medians(all []footprint) footprint {
 	return p
 }
 
-// compare fails the test if a measure of p exceeds that of before by more than a tenth plus some
-// slack. The slack allows for what a round may leave behind for a while.
+// compare fails the test if a measure of p exceeds the same measure of before by more than a tenth
+// plus some slack. The slack allows for what a round may leave behind for a while.
 func (p footprint) compare(t *testing.T, before footprint) {
 	t.Helper()
 	compare := func(what string, now, before, slack int64) {

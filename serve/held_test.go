@@ -48,7 +48,7 @@ func TestHeld(t *testing.T) {
 		c.equal("held", r.str("uid")+" "+r.str("field")+" "+r.str("value"), "u1 name ada")
 		until, err := time.Parse(time.RFC3339Nano, r.str("until"))
 		if err != nil || time.Until(until) < 50*time.Minute {
-			t.Errorf("until is %q (%v)", r.str("until"), err)
+			t.Errorf("until: got %q (%v), want a time in an hour", r.str("until"), err)
 		}
 		c.do("404 not_found", "POST", held+"lookup", `{"field":"no such field","value":"Ada"}`)
 		c.do("204", "POST", held+"release", `{"field":"name","value":"Ada"}`)
@@ -57,7 +57,7 @@ func TestHeld(t *testing.T) {
 		c.do("400 usage", "GET", "/v1/types/user/retired?after=x", "")
 		c.do("204", "POST", retired, `{"uid":"u1"}`)
 		if r := c.do("200", "GET", "/v1/types/user/retired", ""); !strings.Contains(r.text, `"retired":[],"next":null`) {
-			t.Errorf("after it was forgotten, the retired UIDs are %s", r.text)
+			t.Errorf("after it was forgotten, the retired UIDs are %s, want none", r.text)
 		}
 		c.do("201", "POST", entries, `{"uid":"u1","facets":{"name":"Ada"}}`)
 		path = c.create(`{"uid":"u3","facets":{"name":"Cy"}}`)

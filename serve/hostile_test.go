@@ -129,9 +129,9 @@ func (s valueGenerator) value(schema map[string]any, depth int) any {
 	return s.text()
 }
 
-// TestFuzzedRoutes sends to every operation what its description allows, and what it does not. It
-// checks that no request causes a failure of the service, and that neither responses nor the log
-// contain a secret.
+// TestFuzzedRoutes sends requests to every operation, some that its description allows and some
+// that it does not allow. It checks that no request causes a failure of the service, and that
+// neither responses nor the log contain a secret.
 func TestFuzzedRoutes(t *testing.T) {
 	const secretPassword = "battery staple 9"
 	eachService(t, func(t *testing.T, c *client) {
@@ -233,7 +233,7 @@ func TestQueryText(t *testing.T) {
 					for _, text := range []string{"%ff", "a%00b", "name:%1f", "name:a%c2%85", "n.%7f"} {
 						query := path + "?" + p.Name + "=" + text
 						if r := c.do("400 usage", strings.ToUpper(method), query, ""); !strings.Contains(r.text, "control character") {
-							t.Errorf("%s %s: got %s", method, query, r.text)
+							t.Errorf("%s %s: the problem does not mention the control character: %s", method, query, r.text)
 						}
 					}
 				}
@@ -248,8 +248,7 @@ func TestQueryText(t *testing.T) {
 	})
 }
 
-// TestDirectoryQueryText checks for the parameters of directories what TestQueryText checks for
-// all others.
+// TestDirectoryQueryText checks the same as TestQueryText for the parameters of directories.
 func TestDirectoryQueryText(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		for _, name := range []string{"filter", "attributes", "excludedAttributes", "startIndex", "sortBy", "other"} {
@@ -370,7 +369,7 @@ func TestDrain(t *testing.T) {
 		t.Errorf("a request accepted before the shutdown got %d, want 404", res.StatusCode)
 	}
 	if err := <-ended; err != nil {
-		t.Errorf("Run returned %v", err)
+		t.Errorf("Run returned %v, want nil", err)
 	}
 }
 
@@ -406,8 +405,8 @@ func TestSlowClients(t *testing.T) {
 	must(t, <-ended)
 }
 
-// TestLongHosts checks that no route takes a request whose host is longer than a name can be:
-// responses repeat it.
+// TestLongHosts checks that no route takes a request whose host is longer than a name can be,
+// because responses repeat the host.
 func TestLongHosts(t *testing.T) {
 	sc, o := directorySchema()
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc), serve.Options{SCIM: &o, Console: true})

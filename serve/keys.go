@@ -45,7 +45,8 @@ func newKeyCache(db *userdb.DB, lookups *budget) (*keyCache, error) {
 
 var errWrongKey = problem(userdb.CodeKey, "the request has no valid API key: create one with 'userdb apikey create', and send it as Authorization: Bearer KEY")
 
-// find returns the key in the Authorization header of a request.
+// find returns the valid key in the Authorization header of a request. If there is none, it counts
+// that as a wrong key of the origin.
 func (k *keyCache) find(ctx context.Context, header, origin string) (admin.Key, error) {
 	key, err := k.lookUp(ctx, header, k.lookups)
 	if errors.Is(err, userdb.ErrNotFound) {
@@ -63,8 +64,8 @@ func (k *keyCache) recheck(ctx context.Context, header string) error {
 	return nil
 }
 
-// lookUp returns the valid key in a header, or ErrNotFound. A key that is not cached takes a place
-// among lookups, unless that is nil.
+// lookUp returns the valid key in a header, or ErrNotFound. For a key that is not cached, it takes
+// a place from lookups, unless lookups is nil.
 func (k *keyCache) lookUp(ctx context.Context, header string, lookups *budget) (admin.Key, error) {
 	scheme, secret, _ := strings.Cut(header, " ")
 	if !strings.EqualFold(scheme, "Bearer") || secret == "" || len(secret) > 200 {

@@ -71,7 +71,7 @@ func TestScopes(t *testing.T) {
 			for _, key := range []string{"", "x", "udb_" + strings.Repeat("a", 32), strings.Repeat("a", 5000)} {
 				r := c.withKey(key).send(o.Method, path, "")
 				if r.str("code") != "key" && r.str("code") != "throttled" {
-					t.Errorf("%s with the key %.10q: got %d %s", o.ID, key, r.status, r.text)
+					t.Errorf("%s with the key %.10q: got %d, want the code key or throttled: %s", o.ID, key, r.status, r.text)
 				}
 				if r.status == 401 && !strings.HasPrefix(r.header.Get("WWW-Authenticate"), "Bearer") {
 					t.Errorf("%s: wrong WWW-Authenticate: %v", o.ID, r.header)

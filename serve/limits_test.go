@@ -131,8 +131,8 @@ func TestFacetLimits(t *testing.T) {
 	})
 }
 
-// TestRevokedKeyStreams checks that a revoked key reads and writes nothing more, even in a request
-// that it began before.
+// TestRevokedKeyStreams checks that nothing more is read or written for a revoked key, even in a
+// request that began before the revocation.
 func TestRevokedKeyStreams(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, testSchema())
@@ -151,7 +151,7 @@ func TestRevokedKeyStreams(t *testing.T) {
 		must(t, err)
 		must(t, body.Close())
 		if r := <-answer; r.status != 401 || !strings.Contains(r.text, `"code":"key"`) {
-			t.Errorf("import: got %d %s", r.status, r.text)
+			t.Errorf("import: got %d, want 401: %s", r.status, r.text)
 		}
 		c.do("404 not_found", "POST", "/v1/types/user/lookup", `{"value":"after"}`)
 		c.create(alice)
@@ -236,7 +236,7 @@ func TestDirectoryRequestLimits(t *testing.T) {
 		c := newDirectory(t, s.Under(t, sc), o)
 		user := "/Users/" + c.scim("201", "POST", "/Users", `{`+userURN+`"userName":"a@example.com"}`).str("id")
 		group := "/Groups/" + c.scim("201", "POST", "/Groups", `{`+groupURN+`"displayName":"g"}`).str("id")
-		var names, removals strings.Builder // ignored names are read as well
+		var names, removals strings.Builder // the paths of ignored attributes are also parsed
 		for i := range 1 << 13 {
 			name := []byte("preferredlanguage")
 			for at := range name {
@@ -397,7 +397,7 @@ func TestSlowReaders(t *testing.T) {
 		other := httptest.NewRecorder()
 		service.ServeHTTP(other, httptest.NewRequestWithContext(t.Context(), "GET", "/nosuch", nil))
 		if other.Code != 404 {
-			t.Errorf("while another client reads %s: got %d %s", path, other.Code, other.Body)
+			t.Errorf("while another client reads %s: got %d, want 404: %s", path, other.Code, other.Body)
 		}
 		go func() { // accept the rest of the response
 			for range w.begun {

@@ -199,7 +199,7 @@ type countInput struct {
 type countOutput struct {
 	Body struct {
 		Count int64 `json:"count"`
-		Exact bool  `json:"exact" doc:"if false, there may be fewer"`
+		Exact bool  `json:"exact" doc:"if false, the number may be out of date or, on a cluster, too high"`
 	}
 }
 

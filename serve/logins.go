@@ -71,8 +71,8 @@ func (v Visitor) withOrigin(ctx context.Context) context.Context {
 	return userdb.WithActor(ctx, userdb.Actor{Origin: v.Origin})
 }
 
-// parseSession returns the session options in the member session of a body. Callers check them
-// before they change anything.
+// parseSession returns the session options in the member session of a body. Callers do so before
+// they change anything.
 func (v Visitor) parseSession(o *SessionOptions) (out userdb.SessionOptions, err error) {
 	if o == nil {
 		return out, nil

@@ -71,12 +71,12 @@ func TestLostReplies(t *testing.T) {
 			break
 		}
 		if r.status != 503 || r.header.Get("Retry-After") == "" || strings.Contains(r.str("detail"), "nothing") {
-			t.Errorf("after %d replies: got %d %s", n, r.status, r.text)
+			t.Errorf("after %d replies: got %d, want 503 with a Retry-After: %s", n, r.status, r.text)
 		}
 		details[r.str("detail")]++
 	}
 	if details["the store did not answer: whether the change was made is not known"] == 0 || details["the store does not answer or is full; the server's log has the cause under this request_id"] == 0 {
-		t.Errorf("got details %v", details)
+		t.Errorf("got the details %v, want one about the change and one about the store", details)
 	}
 }
 

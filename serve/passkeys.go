@@ -21,8 +21,8 @@ func (s *Service) registerPasskeys() {
 	handle(s, route{id: "challengeSession", method: "POST", path: "/v1/session/factor/challenge", scopes: login, summary: "Get a challenge for replacing a session with a passkey"}, challengeSession)
 }
 
-// passkeyEnrolment is the ID of the enrolment of a passkey. The store keeps nothing of it, so a
-// state tells enrolments apart.
+// passkeyEnrolment is the ID of every enrolment of a passkey. The store keeps nothing about
+// enrolments, so it is the state of the challenge that identifies one.
 const passkeyEnrolment = "passkey"
 
 // passkeysOf returns the passkeys of a type.

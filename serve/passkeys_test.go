@@ -169,7 +169,7 @@ func TestPasskeysOff(t *testing.T) {
 		} {
 			r := c.do("422 invalid", "POST", at, body)
 			if detail := r.str("detail"); !strings.Contains(detail, "--passkey-rp") {
-				t.Errorf("%s: the detail is %q", at, detail)
+				t.Errorf("%s: the detail does not say what is missing: %q", at, detail)
 			}
 		}
 		if _, err := serve.New(s.DB, serve.Options{Passkeys: &passkey.Config{RPID: "example.com", Origins: []string{"https://example.org"}}}); err == nil {
@@ -193,7 +193,7 @@ func TestPasskeysWithoutField(t *testing.T) {
 		} {
 			r := c.do("422 invalid", "POST", at, body)
 			if detail := r.str("detail"); !strings.Contains(detail, `the schema needs the field "passkeys": {`) {
-				t.Errorf("%s: the detail is %q", at, detail)
+				t.Errorf("%s: the detail does not say what is missing: %q", at, detail)
 			}
 		}
 	})
@@ -210,6 +210,6 @@ func TestPasskeyScript(t *testing.T) {
 	}
 	must(t, json.Unmarshal([]byte(c.do("200", "POST", "/v1/types/user/login/passkey/challenge", "").text), &wire))
 	if wire.PublicKey.Challenge == "" || wire.PublicKey.RPID != "example.com" || wire.State == "" {
-		t.Errorf("the response is %+v", wire)
+		t.Errorf("got the response %+v, want a challenge for example.com and a state", wire)
 	}
 }

@@ -62,7 +62,8 @@ func checkQuery(r *http.Request) error {
 // fieldParams lists the parameters that take the text of a field.
 var fieldParams = []string{"where", "prefix", "gte", "lte"}
 
-// isPlain reports whether a parameter can have a value.
+// isPlain reports whether the value of a parameter is UTF-8 without control characters, except for
+// tabs and line breaks in the text of a field.
 func isPlain(param, value string) bool {
 	return utf8.ValidString(value) && !strings.ContainsFunc(value, func(r rune) bool {
 		return unicode.IsControl(r) && !(strings.ContainsRune("\t\n\r", r) && slices.Contains(fieldParams, param))

@@ -94,7 +94,8 @@ func problem(code userdb.Code, detail string) *Problem {
 	return p.withStatus(code.HTTPStatus())
 }
 
-// withStatus sets a status that is more specific than that of the code, such as 410 instead of 404.
+// withStatus sets a status that is more specific than the code's status, such as 410 instead of
+// 404.
 func (p *Problem) withStatus(status int) *Problem {
 	p.Status, p.Title = status, http.StatusText(status)
 	return p
@@ -281,7 +282,7 @@ var bodyFields = []string{"uid", "tags", "password", "purpose", "life", "idle", 
 func pointerOf(field string) string {
 	escaped := escapePointer(field)
 	switch {
-	case field == "" || field == "factor" || field == "passkey": // whatever the body says
+	case field == "" || field == "factor" || field == "passkey": // no member of the body is wrong
 		return ""
 	case slices.Contains(bodyFields, field):
 		return "/" + escaped
@@ -298,7 +299,7 @@ func escapePointer(name string) string {
 var missingProperty = regexp.MustCompile(`^expected required property (\w+) to be present$`)
 
 // maxErrors limits how many errors a response lists. It exceeds the number of facets and tags that
-// a request may have. A body of 1 MiB has room for half a million errors.
+// a request may have. Without it, a body of 1 MiB could cause half a million errors.
 const maxErrors = 2500
 
 var toPointer = strings.NewReplacer(".", "/", "[", "/", "]", "")

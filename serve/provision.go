@@ -44,7 +44,7 @@ func (s *Service) serveSCIM(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// describeSCIM serves requests without a key for what the service says about itself.
+// describeSCIM serves requests without a key for the descriptions of the service.
 func (s *Service) describeSCIM(w http.ResponseWriter, r *http.Request) error {
 	infoOf(r.Context()).operation = "scim"
 	leave, err := s.budgets.discovery.take(r.Context())
@@ -52,8 +52,8 @@ func (s *Service) describeSCIM(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	defer leave()
-	// A client that reads slowly must not keep the place. A connection that cannot set deadlines
-	// keeps those of the server.
+	// A client that reads slowly must not keep the place. If the connection cannot set deadlines,
+	// those of the server apply.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(placeTimeout))
 	return s.scim.Describe(w, r, s.db.Schema().Types[scim.UserType])
 }

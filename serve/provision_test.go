@@ -384,7 +384,7 @@ func TestPagesOfUsers(t *testing.T) {
 		}
 		c.equal("count", c.scim("200", "GET", "/Users?count=0", "").str("totalResults"), fmt.Sprint(n))
 		if r := c.scim("200", "GET", "/Users?count=0", ""); r.value("Resources.0") != nil || r.str("itemsPerPage") != "0" {
-			t.Errorf("count=0: %s", r.text)
+			t.Errorf("count=0: got a resource, or no itemsPerPage of 0: %s", r.text)
 		}
 		for _, size := range []int{7, 100, 1000} {
 			seen := map[string]bool{}
@@ -392,7 +392,7 @@ func TestPagesOfUsers(t *testing.T) {
 				r := c.scim("200", "GET", fmt.Sprintf("/Users?startIndex=%d&count=%d", start, size), "")
 				page, _ := r.body["Resources"].([]any)
 				if len(page) == 0 || r.str("totalResults") != fmt.Sprint(n) || r.str("startIndex") != fmt.Sprint(start) || r.str("itemsPerPage") != fmt.Sprint(len(page)) {
-					t.Fatalf("from %d: %.300s", start, r.text)
+					t.Fatalf("from %d: no resources, or wrong numbers: %.300s", start, r.text)
 				}
 				for i := range page {
 					seen[fmt.Sprint(r.value(fmt.Sprintf("Resources.%d.id", i)))] = true
@@ -455,7 +455,7 @@ func TestGroups(t *testing.T) {
 		r := c.scim("200", "PATCH", "/Groups/"+g+"?attributes=displayName", "{"+patchURN+`"Operations":[{"op":"replace","path":"displayName","value":"admins"}]}`)
 		c.equal("requested attributes", r.str("displayName")+r.str("members"), "admins")
 		if r := c.send("GET", "/scim/v2", ""); r.status != http.StatusNotFound || !strings.HasPrefix(r.header.Get("Content-Type"), "application/scim+json") {
-			t.Errorf("without a resource: got %d %v", r.status, r.header)
+			t.Errorf("without a resource: got %d %v, want 404 with a SCIM type", r.status, r.header)
 		}
 		c.scim("204", "DELETE", "/Groups/"+g, "")
 		c.equal("tags of b after the group was deleted", tags(b), "")
@@ -608,7 +608,7 @@ func storeSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) er
 	return users.Delete(s.Ctx, hints.UID(e.UID()))
 }
 
-// TestServiceDiscovery checks that what the service says about itself is true.
+// TestServiceDiscovery checks that the service describes itself correctly.
 func TestServiceDiscovery(t *testing.T) {
 	eachDirectory(t, func(t *testing.T, c *client) {
 		r := c.scim("200", "GET", "/ServiceProviderConfig", "")
@@ -621,7 +621,7 @@ func TestServiceDiscovery(t *testing.T) {
 			kind := c.scim("200", "GET", "/ResourceTypes/"+name, "")
 			c.equal("schema", c.scim("200", "GET", "/Schemas/"+kind.str("schema"), "").str("name"), name)
 			if res, err := http.Get(kind.str("meta.location")); err != nil || res.StatusCode != http.StatusOK {
-				t.Errorf("location %s: got %v, %v", kind.str("meta.location"), res, err)
+				t.Errorf("location %s: got %v, %v; want 200", kind.str("meta.location"), res, err)
 			}
 		}
 		base := strings.TrimSuffix(r.str("meta.location"), "/ServiceProviderConfig")

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 )
 
-// TestWaitersOfAQuota checks that what is given back goes to those who wait, in the order in which
-// they came and as far as it suffices, and that those who give up leave nothing behind.
+// TestWaitersOfAQuota checks that a part that is given back goes to waiters, in the order in which
+// they came and as far as it suffices, and that waiters who give up leave the queue.
 func TestWaitersOfAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(40) // 10 for each holder
@@ -43,7 +43,7 @@ func TestWaitersOfAQuota(t *testing.T) {
 			}
 		}
 		if err := q.wait(ctx, "b", 10); err != nil {
-			t.Errorf("another holder: %v", err)
+			t.Errorf("another holder: got %v, want no error", err)
 		}
 		check("at first", nil, nil, 10, 4)
 		q.give("a", 4)

@@ -10,8 +10,8 @@ import (
 // the quota is used up.
 const smallResponse = 32 << 10
 
-// A response is what the response to one request holds of the quota for responses. It is not safe
-// for concurrent use.
+// A response is the part of the quota for responses that the response to one request holds. It is
+// not safe for concurrent use.
 type response struct {
 	quota  *quota
 	holder string
@@ -19,8 +19,8 @@ type response struct {
 }
 
 // Reserve waits until the quota has room for as much as a request may read, and holds that much.
-// Requests that may read many entries reserve before they read any. Calling Reserve again does
-// nothing.
+// Requests that may read many entries reserve before they read any. While the response holds
+// something, Reserve does nothing.
 func (r *response) Reserve(ctx context.Context) error {
 	if r.n > 0 {
 		return nil

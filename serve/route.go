@@ -30,9 +30,9 @@ type call struct {
 	request *http.Request
 	leave   func() // gives back the call's place among requests
 	// valid ends, with the reason as its cause, when the key of a stream is no longer valid. It
-	// does not end with the request.
+	// does not end when the client disconnects.
 	valid context.Context
-	// response counts what the response takes of the quota for responses.
+	// response is the part of the quota for responses that the response holds.
 	response *response
 }
 
@@ -50,7 +50,7 @@ type requestInfo struct {
 	err                error
 }
 
-// infoOf returns what is recorded about the request with a context.
+// infoOf returns the requestInfo in a context, or an empty one if there is none.
 func infoOf(ctx context.Context) *requestInfo {
 	info, _ := ctx.Value(requestKey{}).(*requestInfo)
 	if info == nil {
@@ -282,7 +282,7 @@ func (s *Service) newOperation(r route) huma.Operation {
 		Description: "Scope: " + strings.Join(r.scopes, " or ") + ".",
 		Security:    []map[string][]string{{"key": r.scopes}},
 		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) { s.authorize(r, ctx, next) }},
-		// One byte more than the limit, because huma refuses bodies of exactly this size.
+		// One byte more than the limit, because huma refuses bodies of exactly MaxBodyBytes.
 		MaxBodyBytes: maxBodyBytes + 1, BodyReadTimeout: bodyTimeout,
 		Responses: map[string]*huma.Response{"default": {
 			Description: "The request failed.",
@@ -305,10 +305,10 @@ func (s *Service) authorize(r route, ctx huma.Context, next func(huma.Context)) 
 }
 
 // beginCall returns the call that a request makes on a route, if its key allows that. It takes a
-// place for the call, which leave gives back. It checks the key without reading the body, and once
-// more when the whole body has arrived, unless the route streams: a client may send the body
-// slowly, and the key may have been revoked meanwhile. After the last check, a request that does
-// not stream has storeTimeout for all it does.
+// place for the call, which leave gives back. It checks the key before it reads the body. Unless
+// the route streams, it checks the key again when the whole body has arrived, because the key may
+// have been revoked meanwhile. After the last check, a request that does not stream has
+// storeTimeout for all it does.
 func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (c *call, leave func(), err error) {
 	key, err := s.authorizeKey(req, r)
 	if err != nil {
@@ -324,7 +324,7 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 	case r.streams || req.Body == nil || req.Body == http.NoBody:
 	case r.bodiless:
 		if req.ProtoMajor == 1 {
-			w.Header().Set("Connection", "close") // or else the server would read some of it
+			w.Header().Set("Connection", "close") // otherwise the server would read some of it
 		}
 	default:
 		read, err := s.budgets.readBody(w, req, key.Name)

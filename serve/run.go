@@ -72,8 +72,8 @@ func (s *Service) Run(ctx context.Context, l net.Listener) error {
 }
 
 // drainContexts holds the contexts that end the requests of a service that shuts down. A request
-// that waits for an unresponsive server of the store notices the end only when its own timeout
-// expires, after 5 seconds. Calls to the store therefore end earlier than streams.
+// that waits for an unresponsive server of the store notices the end only when its call times out,
+// after 5 seconds. Calls to the store therefore end earlier than streams.
 type drainContexts struct{ store, stream context.Context }
 
 type drainContextsKey struct{}

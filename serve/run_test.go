@@ -90,7 +90,7 @@ func TestLongImport(t *testing.T) {
 		good.Close()
 		bad.Close()
 		if r := <-goodAnswer; r.status != 200 || !strings.Contains(r.text, `"read":1,`) {
-			t.Errorf("%s: got %d %s", way.url, r.status, r.text)
+			t.Errorf("%s: got %d, want 200 and one line read: %s", way.url, r.status, r.text)
 		}
 		if r := <-badAnswer; r.status != 400 || !strings.Contains(r.text, "nosuch") {
 			t.Errorf("%s: response without a reason: %d %s", way.url, r.status, r.text)
@@ -114,7 +114,7 @@ func TestImportDuringShutdown(t *testing.T) {
 	endStoreCalls()
 	r := <-answer
 	if r.status != 503 || !strings.Contains(r.text, "line 2 and what follows it cannot be read") || !strings.Contains(r.text, "1 were created") || r.header.Get("Retry-After") == "" {
-		t.Errorf("got %d %s", r.status, r.text)
+		t.Errorf("got %d, want 503 that says what was read and created: %s", r.status, r.text)
 	}
 	c.url = running
 	c.do("200", "POST", "/v1/types/user/lookup", `{"value":"one"}`)
@@ -132,9 +132,8 @@ func (b countedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// drains makes the client send its requests to another service, which shuts down when the two
-// functions are called: the first one ends calls to the store, and the second one streams. read is
-// how many bytes of bodies have arrived there.
+// drains makes the client send its requests to another service, which shuts down when endStoreCalls
+// and then endStreams are called. read is how many bytes of bodies have arrived there.
 func (c *client) drains(db *userdb.DB) (read *atomic.Int64, endStoreCalls, endStreams func()) {
 	c.t.Helper()
 	service, err := serve.New(db, serve.Options{Namespace: c.NS})

@@ -42,8 +42,8 @@ const (
 
 // Timeouts, which tests change. storeTimeout limits all calls to the store that one request makes.
 // headerTimeout and bodyTimeout limit how long a client may take to send a header and a body.
-// responseTimeout limits a response, from the end of the header on. drainTimeout is how long
-// requests may continue when the service shuts down.
+// responseTimeout limits a response, from the end of the request's header on. drainTimeout is how
+// long requests may continue when the service shuts down.
 var (
 	storeTimeout    = admin.RequestTimeout
 	responseTimeout = 90 * time.Second
@@ -97,8 +97,9 @@ type Options struct {
 	ResetLink string
 }
 
-// A Service responds to requests. It keeps state for only a few seconds, so that any number of
-// processes may serve one store. It is safe for concurrent use.
+// A Service responds to requests. Any number of processes may serve one store: a process keeps
+// nothing that others need, except the files of jobs that it runs for operators. It is safe for
+// concurrent use.
 type Service struct {
 	db      *userdb.DB
 	options Options

@@ -142,8 +142,8 @@ func (c *client) occupyPlace(path string) (end func()) {
 	}
 }
 
-// TestSharesOfKeys checks that one key, however narrow, leaves places for requests, streams,
-// imports and exports of others, and that all keys together leave some for operators.
+// TestSharesOfKeys checks that one key leaves places for requests, streams, imports and exports of
+// other keys, and that all keys together leave some for operators.
 func TestSharesOfKeys(t *testing.T) {
 	defer serve.SetMaxConcurrent(8)()
 	defer serve.SetSchemaMaxAge(time.Hour)()
@@ -212,8 +212,8 @@ func TestSharesOfKeys(t *testing.T) {
 	c.do("200", "POST", importing, `{"facets":{"name":"Bob"}}`)
 }
 
-// TestBodiesInMemory checks that bodies that are on their way take only so much memory, for each
-// key and together, and that it is free again afterwards.
+// TestBodiesInMemory checks that the memory for bodies that are arriving is limited, for each key
+// and in total, and that it is free again afterwards.
 func TestBodiesInMemory(t *testing.T) {
 	defer serve.SetMaxBodies(4000)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
@@ -241,8 +241,8 @@ func TestBodiesInMemory(t *testing.T) {
 	}
 }
 
-// TestBodiesOfReads checks that a request for which a body means nothing is answered at once,
-// however long a body it announces, and that the connection ends with it.
+// TestBodiesOfReads checks that a request for which a body means nothing is answered at once, even
+// if it announces a long body, and that its connection is closed then.
 func TestBodiesOfReads(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
@@ -282,7 +282,7 @@ func (d *deadlineRecorder) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// TestUnreadDiscovery checks that what SCIM says about itself to anybody must be read in time, so
+// TestUnreadDiscovery checks that clients without a key must read a description of SCIM in time, so
 // that clients that read nothing keep no place.
 func TestUnreadDiscovery(t *testing.T) {
 	sc, o := directorySchema()
@@ -298,7 +298,7 @@ func TestUnreadDiscovery(t *testing.T) {
 	}
 }
 
-// TestResponsesInMemory checks that responses that a client does not read take only so much memory,
+// TestResponsesInMemory checks that the memory for responses that a client does not read is limited
 // for each key, and that it is free again when they have been read. Small responses are not
 // refused, and a request whose response is refused says that its change was made.
 func TestResponsesInMemory(t *testing.T) {
@@ -336,19 +336,19 @@ func TestResponsesInMemory(t *testing.T) {
 	}
 	greedy.do("200", "GET", small, "")
 	if r := greedy.do("503 unavailable", "PATCH", large, `{"facets":{"job":"cook"}}`); !strings.HasSuffix(r.str("detail"), "; changes made so far remain") {
-		t.Errorf("a change whose response is refused: got %s", r.text)
+		t.Errorf("a change whose response is refused: the detail does not say that changes remain: %s", r.text)
 	}
 	c.equal("the job after that change", c.do("200", "GET", large, "").str("facets.job"), "cook")
 	n, err := io.Copy(io.Discard, conn)
 	if err != nil || n < 10<<20 {
-		t.Errorf("the rest of the page: %d bytes, %v", n, err)
+		t.Errorf("the rest of the page: got %d bytes, %v; want at least 10 MiB", n, err)
 	}
 	for range 5 {
 		greedy.do("200", "GET", page, "")
 	}
 }
 
-// TestCountsOfOneKey checks that counts of one key do not keep out those of others.
+// TestCountsOfOneKey checks that counts of one key do not keep out counts of other keys.
 func TestCountsOfOneKey(t *testing.T) {
 	defer serve.SetSchemaMaxAge(time.Hour)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
@@ -416,7 +416,7 @@ func TestPeerConnections(t *testing.T) {
 			all = append(all, conn)
 		}
 		if (err == nil) != (proxies != nil) {
-			t.Errorf("with the proxies %v, a fourth connection: %v", proxies, err)
+			t.Errorf("with the proxies %v, a fourth connection: got %v, want no error only with proxies", proxies, err)
 		}
 		must(t, all[0].Close())
 		c.until("another connection is accepted", func() bool {
@@ -434,7 +434,7 @@ func TestPeerConnections(t *testing.T) {
 }
 
 // TestUnreadBodies checks how many bytes of bodies a client may send over HTTP/2 before they are
-// read: those that the settings and the first update of the window of a connection allow.
+// read, according to the settings and to the first update of the window of a connection.
 func TestUnreadBodies(t *testing.T) {
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
 	certified := httptest.NewUnstartedServer(nil)
@@ -471,7 +471,7 @@ func TestUnreadBodies(t *testing.T) {
 }
 
 // TestPeerRequests checks that a client has only a limited number of requests at a time to a
-// service that speaks TLS itself, on however few connections, and that a proxy may have any number.
+// service that speaks TLS itself, even on one connection, and that a proxy may have any number.
 func TestPeerRequests(t *testing.T) {
 	defer serve.SetMaxPeerRequests(3)()
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema()), serve.Options{})
@@ -505,7 +505,7 @@ func TestPeerRequests(t *testing.T) {
 			defer func() { <-answer }()
 		}
 		if err := get(); (err == nil) != (proxies != nil) {
-			t.Errorf("with the proxies %v, a fourth request: %v", proxies, err)
+			t.Errorf("with the proxies %v, a fourth request: got %v, want no error only with proxies", proxies, err)
 		}
 		must(t, bodies[0].Close())
 		c.until("another request is served", func() bool { return get() == nil })

@@ -42,7 +42,7 @@ func getTags(ctx context.Context, c *call, in *EntryPath) (*tagsOutput, error) {
 	return tagsOf(tags), nil
 }
 
-// tagsOf returns the response with some tags.
+// tagsOf returns the response with tags. Its list is never null.
 func tagsOf(tags []string) *tagsOutput {
 	if tags == nil {
 		tags = []string{}

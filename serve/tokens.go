@@ -259,7 +259,7 @@ type acceptedOutput struct {
 }
 
 // checkReserved returns an error if one of the fields is reserved and the key does not have the
-// scope write. A key with only the scope login could otherwise set what directories rely on.
+// scope write. A key with only the scope login could otherwise set facets that directories rely on.
 func (c *call) checkReserved(fields ...string) error {
 	if c.key.HasScope(admin.ScopeWrite) {
 		return nil

@@ -225,7 +225,8 @@ var errShuttingDown = problem(userdb.CodeUnavailable, "the service is shutting d
 // importEntries reads entries from the body. It responds with the first refused lines and then with
 // a report.
 func importEntries(c *call, w http.ResponseWriter) error {
-	// It imports what was read even if the body breaks off, but not after the service has ended.
+	// What was read is imported even if the client disconnects, but no longer once the service
+	// shuts down.
 	ctx, cancel := context.WithCancelCause(c.valid)
 	defer cancel(nil)
 	defer context.AfterFunc(drainContextsOf(ctx).stream, func() { cancel(errShuttingDown) })()
@@ -286,8 +287,8 @@ func exportEntries(c *call, w http.ResponseWriter) error {
 	return export(c, w, transfer.ExportOptions{}, nil)
 }
 
-// exportEntry responds with an entry in the format that an import takes. Further lines hold what
-// else is stored about its owner.
+// exportEntry responds with an entry in the format that an import takes. Further lines hold the
+// sessions and the history of the entry.
 func exportEntry(c *call, w http.ResponseWriter) error {
 	ctx, at := c.request.Context(), &EntryPath{TypePath{c.request.PathValue("type")}, c.request.PathValue("uid")}
 	sessions, err := listSessions(ctx, c, at)

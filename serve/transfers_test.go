@@ -43,7 +43,7 @@ func TestImportAndExport(t *testing.T) {
 		}
 		first, _, _ := strings.Cut(r.text, "\n")
 		if must(t, json.Unmarshal([]byte(first), &refused)); refused.Line != 251 || refused.Reason != "taken: email" {
-			t.Errorf("wrong refused line: %s", first)
+			t.Errorf("got the refused line %s, want line 251 with the reason taken: email", first)
 		}
 		c.equal("report with duplicates skipped", last(c.do("200", "POST", "/v1/types/user/import?on_duplicate=skip", lines.String())), `{"report":{"read":300,"created":0,"updated":0,"skipped":250,"refused":50}}`)
 		c.do("400 usage", "POST", "/v1/types/user/import?on_duplicate=maybe", "{}")
@@ -61,7 +61,7 @@ func TestImportAndExport(t *testing.T) {
 			}
 		}
 		if strings.Count(r.text, "\n") != 3 || strings.Contains(r.text, "$2") {
-			t.Errorf("wrong export of one entry: %s", r.text)
+			t.Errorf("the export of one entry does not have three lines, or has a hash: %s", r.text)
 		}
 		uid := path[strings.LastIndex(path, "/")+1:]
 		first, _, _ = strings.Cut(r.text, "\n")
@@ -87,7 +87,7 @@ func TestIdempotencyKeys(t *testing.T) {
 		c.equal("repeated request", create(other, "201", body, "k1").text, first.text)
 		c.equal("repeated request with another password", create(c, "201", strings.Replace(body, "9", "10", 1), "k1").text, first.text)
 		if r := create(c, "422 idempotency", `{"facets":{"name":"other"}}`, "k1"); !strings.Contains(r.str("detail"), "Idempotency-Key") || r.str("field") != "" {
-			t.Errorf("wrong problem for another request: %s", r.text)
+			t.Errorf("the problem for another request does not name Idempotency-Key: %s", r.text)
 		}
 		create(c, "409 duplicate", body, "k2")
 		path := first.header.Get("Location")
@@ -130,7 +130,7 @@ func TestRoutesWithoutKey(t *testing.T) {
 			c.equal(path, open.do("200", "GET", path, "").text, want)
 		}
 		if r := open.do("200", "GET", "/docs", ""); !strings.Contains(r.text, "createEntry") || strings.Contains(r.text, "http://") || strings.Contains(r.text, "https://") {
-			t.Errorf("wrong docs: %s", r.text)
+			t.Errorf("the docs lack createEntry, or refer to another host: %s", r.text)
 		}
 		for _, path := range []string{"/v1/status", "/v1/schema"} {
 			open.do("401 key", "GET", path, "")
@@ -143,8 +143,8 @@ func TestRoutesWithoutKey(t *testing.T) {
 	})
 }
 
-// TestStoreUnavailable checks that responses say only that the store does not answer while it does
-// not, and that requests succeed again afterwards.
+// TestStoreUnavailable checks that while the store does not answer, responses say only that, and
+// that requests succeed again afterwards.
 func TestStoreUnavailable(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s = s.Under(t, testSchema())
@@ -168,7 +168,7 @@ func TestStoreUnavailable(t *testing.T) {
 				continue
 			}
 			if r.status != 503 || r.str("code") != "unavailable" || r.header.Get("Retry-After") == "" || strings.Contains(r.text, "cut") {
-				t.Errorf("%v: %d %s %v", ask, r.status, r.text, r.header)
+				t.Errorf("%v: got %d %s %v, want 503 with a Retry-After and without the cause", ask, r.status, r.text, r.header)
 			}
 		}
 		c.withKey("").do("200", "GET", "/healthz", "")
@@ -309,7 +309,7 @@ func TestManyRefusedLines(t *testing.T) {
 			c.equal("report", last(r), report+fmt.Sprintf(`,"omitted":%d}`, n-listed))
 		}
 		if (listed == n) != full || listed < 1000 || len(r.text) > 1<<20+200 {
-			t.Errorf("of %d refused lines: got %d in %d bytes", n, listed, len(r.text))
+			t.Errorf("of %d refused lines: got %d in %d bytes, want all that fit in 1 MiB", n, listed, len(r.text))
 		}
 		if !strings.HasPrefix(r.text, `{"line":1,`) || !strings.Contains(r.text, fmt.Sprintf(`{"line":%d,`, listed)) {
 			t.Errorf("of %d refused lines: these are not the first", n)

@@ -21,7 +21,7 @@ import (
 // A MarkedValue is one of several values of a field, with what is known about it.
 type MarkedValue struct {
 	Value    string     `json:"value"`
-	Verified *time.Time `json:"verified,omitempty" doc:"when its owner confirmed it; absent for the first value, which verified of the entry names"`
+	Verified *time.Time `json:"verified,omitempty" doc:"when its owner confirmed it; absent for the first value: the entry's own member verified lists its field instead"`
 	// Unverified has the meaning of userdb.FieldValue.
 	Unverified bool   `json:"unverified,omitempty" doc:"the first value was added beside another one and became the first without a proof, so that it does not sign in until it is verified"`
 	Label      string `json:"label,omitempty" doc:"what kind of value it is for its owner, such as work"`
@@ -86,8 +86,8 @@ func (v *NewValue) UnmarshalJSON(text []byte) error {
 	return err
 }
 
-// Limits on the values in a request. No schema allows more values in a field, and no entry more
-// further ones.
+// Limits on the values in a request: how many a field may have, which no schema exceeds, and how
+// many fields may have some. An entry can have at most 200 values beside the first ones.
 const (
 	maxFieldValues = 100
 	maxValueFields = 200
@@ -172,8 +172,8 @@ func (n NewValues) edit(e *userdb.Entry, hasRevision bool, raw map[string]json.R
 	return changed, nil
 }
 
-// pointTo returns err with other pointers to the values of some fields. It returns errors that are
-// not about fields unchanged.
+// pointTo returns err with the pointers that pointer returns for some fields. It returns errors
+// that are not about fields unchanged.
 func pointTo(err error, pointer func(field string) string, fields ...string) error {
 	if err == nil {
 		return nil
@@ -222,14 +222,15 @@ type valueInput struct {
 }
 
 // handleValue returns a handler that calls edit to change one value of an entry, and responds with
-// the entry. If the entry is that way already, it does not change, so a request may be repeated.
+// the entry. If the entry is already as requested, it does not change, so a request may be
+// repeated.
 func handleValue(edit func(e *userdb.Entry, field, value string) error) func(context.Context, *call, *valueInput) (*entryOutput, error) {
 	return func(ctx context.Context, c *call, in *valueInput) (*entryOutput, error) {
 		t, err := c.findType(ctx, in.Type)
 		if err != nil {
 			return nil, err
 		}
-		f, err := c.findSeveral(ctx, in.Type, in.Field)
+		f, err := c.findMultiValueField(ctx, in.Type, in.Field)
 		if err != nil {
 			return nil, pointTo(err, func(string) string { return "field" }, in.Field)
 		}
@@ -251,9 +252,9 @@ func handleValue(edit func(e *userdb.Entry, field, value string) error) func(con
 	}
 }
 
-// findSeveral returns a field that may have several values. It reads the stored schema again if the
-// field may be new.
-func (c *call) findSeveral(ctx context.Context, typ, field string) (schema.Field, error) {
+// findMultiValueField returns a field that may have several values. It reads the stored schema
+// again if the field may be new.
+func (c *call) findMultiValueField(ctx context.Context, typ, field string) (schema.Field, error) {
 	f, has := c.db.Schema().Types[typ].Fields[field]
 	if f.MaxValues() < 2 { // it may be new
 		if err := c.refresh(ctx); err != nil {

@@ -285,7 +285,7 @@ func TestValuesAtOnce(t *testing.T) {
 					r = to.send("POST", path+"/values/email/add", body)
 				}
 				if r.status != 200 {
-					t.Errorf("adding a value: got %d %s", r.status, r.text)
+					t.Errorf("adding a value: got %d, want 200: %s", r.status, r.text)
 				}
 			})
 		}
@@ -378,7 +378,7 @@ func TestMarkedValues(t *testing.T) {
 		must(t, err)
 		c.equal("values of the export", string(text), values)
 
-		// Values that are sent back keep what is known about them, in whatever order.
+		// Values that are sent back keep their marks and labels, in any order.
 		back := `{"email":["a@example.com","d@example.com",{"value":"b@example.com","label":"ignored"},"e@example.com"]}`
 		r = c.do("200", "PATCH", "/v1/types/user/entries/ada", `{"values":`+back+`}`, "If-Match", r.header.Get("ETag"))
 		want := `{"email":["a@example.com",{"label":"home","value":"d@example.com"},{"label":"work","value":"b@example.com","verified":"2026-11-27T09:00:00Z"},"e@example.com"]}`
@@ -489,9 +489,9 @@ func TestHistoryOfValues(t *testing.T) {
 	})
 }
 
-// TestClientsWithoutValues checks that a client that knows no values sees what it saw before: the
-// same answers for a field that may have several values as for one that may not, except for the
-// member values, and no such member in a type without such fields.
+// TestClientsWithoutValues checks that a client that does not know values sees no difference: a
+// field that may have several values gives the same answers as any other, except for the member
+// values, which a type without such fields does not have.
 func TestClientsWithoutValues(t *testing.T) {
 	var answers [2][]string
 	for i, many := range []int{0, 4} {

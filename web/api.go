@@ -10,7 +10,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// bearer returns the secret in the header Authorization of a request, if a accepts it.
+// bearer returns the secret in the header Authorization of a request, if a accepts bearer tokens
+// and one was sent.
 func (a Auth) bearer(r *http.Request) (secret string, sent bool) {
 	scheme, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !a.Bearer || !strings.EqualFold(scheme, "Bearer") {

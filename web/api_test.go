@@ -35,7 +35,7 @@ func TestBearer(t *testing.T) {
 	p := newSite(t, false, func(a *web.Auth) { a.Bearer = true })
 	login := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)
 	if _, _, err := p.auth.Token(login, "alice", "wrong"); !errors.Is(err, userdb.ErrLogin) {
-		t.Errorf("a wrong password: %v", err)
+		t.Errorf("a wrong password: got %v, want ErrLogin", err)
 	}
 	secret, session, err := p.auth.Token(login, "alice", goodPassword)
 	if err != nil || session.ID == "" {
@@ -63,7 +63,7 @@ func TestBearer(t *testing.T) {
 			t.Errorf("%s %v: got %d %s, want %d", tt.path, tt.headers, w.Code, w.Body, tt.want)
 		}
 		if w.Code == 401 && (w.Header().Get("WWW-Authenticate") == "" || w.Header().Get("Content-Type") != "application/problem+json") {
-			t.Errorf("%s %v: got the header %v", tt.path, tt.headers, w.Header())
+			t.Errorf("%s %v: got the header %v, want a challenge and a problem", tt.path, tt.headers, w.Header())
 		}
 	}
 	if _, err := p.users.EndSessions(t.Context(), hints.UID("alice")); err != nil {
@@ -78,7 +78,7 @@ func TestBearer(t *testing.T) {
 	}
 	p.auth.Allowed = func(userdb.Entry) bool { return false }
 	if _, _, err := p.auth.Token(login, "alice", goodPassword); !errors.Is(err, userdb.ErrLogin) {
-		t.Errorf("an entry that may not sign in gets a token: %v", err)
+		t.Errorf("an entry that may not sign in: got %v, want ErrLogin", err)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestWriteProblem(t *testing.T) {
 			t.Errorf("%v: got %d %s, want %d %s", tt.err, w.Code, got, tt.status, tt.want)
 		}
 		if wait := w.Header().Get("Retry-After"); (wait == "60") != (tt.status == 429) {
-			t.Errorf("%v: got the Retry-After %q", tt.err, wait)
+			t.Errorf("%v: got the Retry-After %q, want 60 for status 429 only", tt.err, wait)
 		}
 	}
 }
@@ -147,7 +147,7 @@ func TestProgramsGetProblems(t *testing.T) {
 		r.Header.Set("Authorization", "Bearer "+secret)
 		w := httptest.NewRecorder()
 		if auth.Require(http.NotFoundHandler()).ServeHTTP(w, r); w.Code != 503 || w.Header().Get("Content-Type") != "application/problem+json" {
-			t.Errorf("%s: without a store: got %d %v", name, w.Code, w.Header())
+			t.Errorf("%s: without a store: got %d %v, want 503 and a problem", name, w.Code, w.Header())
 		}
 	}
 }
@@ -206,10 +206,10 @@ func TestDecode(t *testing.T) {
 		Interests *[]string `userdb:"interests"`
 	}
 	if err := web.Decode(r, &pointed, "interests"); err != nil || pointed.Interests == nil || len(*pointed.Interests) != 1 {
-		t.Errorf("a pointer to values: %v, %v", pointed.Interests, err)
+		t.Errorf("a pointer to values: got %v, %v; want one value", pointed.Interests, err)
 	}
 	if err := web.Decode(r, &before, "nmae"); err == nil || userdb.CodeOf(err) != userdb.CodeOther {
-		t.Errorf("a name that the struct does not have: %v", err)
+		t.Errorf("a name that the struct does not have: got %v, want an error of the program", err)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestListQuery(t *testing.T) {
 		}
 	}
 	if _, err := web.ListQuery(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?added=x", nil), users, "added"); !errors.Is(err, userdb.ErrInvalid) {
-		t.Errorf("x as a date: %v", err)
+		t.Errorf("x as a date: got %v, want ErrInvalid", err)
 	}
 }
 
@@ -253,10 +253,10 @@ func TestPageLinks(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/members?order=name&after=x&tag=a&tag=b", nil)
 	prev, next := web.PageLinks(r, "p/q", "n")
 	if prev != "/members?before=p%2Fq&order=name&tag=a&tag=b" || next != "/members?after=n&order=name&tag=a&tag=b" {
-		t.Errorf("got %s and %s", prev, next)
+		t.Errorf("got %s and %s, want the paths of both pages", prev, next)
 	}
 	if prev, next = web.PageLinks(r, "", ""); prev != "" || next != "" {
-		t.Errorf("a single page: got %q and %q", prev, next)
+		t.Errorf("a single page: got %q and %q, want none", prev, next)
 	}
 }
 
@@ -264,14 +264,14 @@ func TestPageLinks(t *testing.T) {
 func TestEnsureTagged(t *testing.T) {
 	users := openUsers(t, "memory:", userdb.Options{})
 	if is, err := web.EnsureTagged(t.Context(), users, "email", "root@example.com", "admin"); is || err != nil {
-		t.Errorf("nobody has the address: got %t, %v", is, err)
+		t.Errorf("nobody has the address: got %t, %v; want false", is, err)
 	}
 	e, err := users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", "root", "email", "Root@example.com"), Password: goodPassword})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if is, err := web.EnsureTagged(t.Context(), users, "email", "root@example.com", "admin"); is || err != nil {
-		t.Errorf("the address is not verified: got %t, %v", is, err)
+		t.Errorf("the address is not verified: got %t, %v; want false", is, err)
 	}
 	h := hints.Key(e.Key())
 	secret, _, err := users.IssueFor(t.Context(), h, "email", userdb.Token{Purpose: "verify"})
@@ -282,12 +282,12 @@ func TestEnsureTagged(t *testing.T) {
 		t.Fatal(err)
 	}
 	if is, err := web.EnsureTagged(t.Context(), users, "email", "root@example.com", "admin"); !is || err != nil {
-		t.Errorf("the address is verified: got %t, %v", is, err)
+		t.Errorf("the address is verified: got %t, %v; want true", is, err)
 	}
 	if has, err := users.Tags(h).Has(t.Context(), "admin"); !has || err != nil {
-		t.Errorf("the entry has the tag: %t, %v", has, err)
+		t.Errorf("the entry has the tag: got %t, %v; want true", has, err)
 	}
 	if is, err := web.EnsureTagged(t.Context(), users, "name", "ROOT", "staff"); !is || err != nil {
-		t.Errorf("a name needs no proof: got %t, %v", is, err)
+		t.Errorf("a name, which needs no proof: got %t, %v; want true", is, err)
 	}
 }

@@ -143,8 +143,8 @@ func (a Auth) Require(next http.Handler) http.Handler {
 	return a.handler(next, a.signedIn)
 }
 
-// RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag, or
-// whose address is not verified although somebody registered the entry with it; see
+// RequireTag does what Require does, and answers 403 to visitors whose entry lacks the tag or is
+// unproven, because nobody has verified the address with which it was registered; see
 // userdb.NewEntry.SelfRegistered. With Flows, the answer is the page "gone". It takes one more
 // round trip.
 func (a Auth) RequireTag(tag string, next http.Handler) http.Handler {
@@ -260,8 +260,9 @@ func (a Auth) Attempt(r *http.Request) userdb.Attempt {
 }
 
 // SignIn logs a visitor in, starts a session and sets its cookie. It returns the errors of Login.
-// Show the same message for every ErrLogin, whatever was wrong; for a *userdb.WaitError, say how
-// long to wait. After a *userdb.FactorError, ask for a code, and call Prove.
+// Show the same message for every ErrLogin, so that it does not reveal what was wrong; for a
+// *userdb.WaitError, say how long to wait. After a *userdb.FactorError, ask for a code, and call
+// Prove.
 func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, password string) (userdb.Entry, error) {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
@@ -318,7 +319,7 @@ func (a Auth) sessionOptions(r *http.Request) userdb.SessionOptions {
 	return o
 }
 
-// startCookie sets the cookie of a session that was started, and removes that of a ticket.
+// startCookie sets the cookie of a session that was started, and removes the cookie of a ticket.
 func (a Auth) startCookie(w http.ResponseWriter, r *http.Request, s userdb.Session, secret string) {
 	c, life := a.Cookie, s.Expires.Sub(s.Started) // both by the store's clock
 	c.Transient = c.Transient || !a.stays(r)

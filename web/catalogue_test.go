@@ -86,7 +86,7 @@ func TestKindsOfMails(t *testing.T) {
 	} {
 		m := web.Mail{Kind: kind, Address: "new@example.com", Language: "de"}
 		if strings.HasPrefix(m.Subject(), "mail ") || strings.HasPrefix(m.Text(), "mail ") || strings.Contains(m.Text(), "{address}") {
-			t.Errorf("%s: got %q, %q", kind, m.Subject(), m.Text())
+			t.Errorf("%s: got %q, %q; want a subject and a text", kind, m.Subject(), m.Text())
 		}
 	}
 }

@@ -122,7 +122,8 @@ func decodeJSON(into reflect.Value, text json.RawMessage) (rule string) {
 	return ""
 }
 
-// decodeForm sets a field of a struct to the values of the inputs of its name.
+// decodeForm sets a field of a struct to the values of the inputs with its name. It returns the
+// rule that they break, or "".
 func decodeForm(into reflect.Value, values []string, sent bool) (rule string) {
 	base, pointer := structs.Base(into.Type())
 	switch {
@@ -163,7 +164,8 @@ func decodeForm(into reflect.Value, values []string, sent bool) (rule string) {
 	return ""
 }
 
-// decodeText sets v to the value that a text represents.
+// decodeText sets v to the value that a text represents. It returns the rule that the text breaks,
+// or "".
 func decodeText(v reflect.Value, text string) (rule string) {
 	var err error
 	unmarshaler, reads := v.Addr().Interface().(encoding.TextUnmarshaler)

@@ -358,7 +358,7 @@ func TestFlowsCodeFromOtherSites(t *testing.T) {
 		t.Fatalf("got the cookies %v, want one", cookies)
 	}
 	if c := cookies[0]; c.Name != "__Host-session-ticket" || !c.HttpOnly || !c.Secure || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.MaxAge != 300 {
-		t.Errorf("got the cookie %v", c)
+		t.Errorf("got the cookie %v, want a protected one that lives for five minutes", c)
 	}
 	if strings.Contains(first.Header.Get("Location"), cookies[0].Value) {
 		t.Error("the path of the next page has the ticket")
@@ -512,7 +512,7 @@ func TestRequireLevel(t *testing.T) {
 		}
 		if tt.code != "" {
 			if err := json.Unmarshal(w.Body.Bytes(), &problem); err != nil || problem.Status != tt.status {
-				t.Errorf("a bearer token, %s: got %s, %v", tt.what, w.Body, err)
+				t.Errorf("a bearer token, %s: got %s, %v; want a problem with status %d", tt.what, w.Body, err, tt.status)
 			}
 		}
 		if got := w.Header().Get("WWW-Authenticate"); w.Code != tt.status || problem.Code != tt.code || got != tt.challenge {
@@ -566,7 +566,7 @@ func TestFlowsVerify(t *testing.T) {
 }
 
 // TestFlowsPasswordWithFactor checks that the owner of an account with a second factor changes the
-// password in a session that was verified lately, and continues in a session of level 2.
+// password in a session that was verified recently, and continues in a session of level 2.
 func TestFlowsPasswordWithFactor(t *testing.T) {
 	s, clock := newFactorFlows(t)
 	a, c := enrol(t, s.users, s.create("ann"), clock.Now), s.client()

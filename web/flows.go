@@ -159,8 +159,8 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	add("", p.Reset, anyone, f.Page("reset", f.peek("reset"), f.reset))
 	add("", p.Confirm, anyone, f.Page("confirm", f.peek(userdb.PurposeChange+f.Address), f.confirm(userdb.PurposeChange+f.Address, "email")))
 	add("", p.Add, anyone, f.Page("add", f.peek("add:"+f.Address), f.confirm("add:"+f.Address, "add")))
-	// Only for such visitors does the store change the password of an entry with a second factor,
-	// and the page email its address.
+	// If an entry has a second factor, the store changes its password, and the page email its
+	// address, only for visitors who took both steps recently.
 	twoSteps := func(next http.Handler) http.Handler {
 		return f.verifiedRecently(securityAge, func(r *http.Request) bool { return r.Method != http.MethodPost && ownLevel(Entry(r.Context())) == 2 }, next)
 	}
@@ -173,9 +173,10 @@ func (f *Flows) Register(mux *http.ServeMux) {
 }
 
 // Page returns a handler that shows a page with the data that load returns. If the page's form is
-// sent to the same path, do processes it and returns the path to redirect to, or what is wrong with
-// the form, and the page is shown again. load and do may be nil. If load returns an error and no
-// data, the page gone shows what is wrong. Wrap the handler in Visitor, Require or RequireTag.
+// sent to the same path, do processes it and returns the path to redirect to, or an error that says
+// what is wrong with the form, and the page is shown again. load and do may be nil. If load returns
+// an error and no data, the page gone shows what is wrong. Wrap the handler in Visitor, Require or
+// RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Histories record the origin of a request, and no origin may fill the queue for hashing.
@@ -397,9 +398,9 @@ func (f *Flows) code(w http.ResponseWriter, r *http.Request) (string, error) {
 	return ReturnPath(r), err
 }
 
-// proofIn returns what the visitor typed into a form for the second step, or the proof that a
-// passkey gives. If the form has neither, it returns an error, so that this does not count as an
-// attempt.
+// proofIn returns the proof in a form for the second step: a code that the visitor typed, or the
+// answer of a passkey. If the form has neither, it returns an error, so that this does not count as
+// an attempt.
 func (f *Flows) proofIn(w http.ResponseWriter, r *http.Request) (userdb.Proof, error) {
 	if f.hasPasskey(r) {
 		return f.Passkeys.Proof(w, r)
@@ -568,7 +569,7 @@ func (f *Flows) askForSteps(to string) (string, error) {
 // second factor: somebody at an open session may not be its owner, and an address gives access to
 // the account. The mail goes to the address that will be stored, without the spaces that were typed
 // around it. It is sent whether or not somebody has the address, which only those who read the mail
-// learn. form is the path of the page, and path is that of the link.
+// learn. form is the path of the page, and path the path of the link.
 func (f *Flows) confirmByMail(r *http.Request, form, purpose, path string, link, notice MailKind) (string, error) {
 	ctx, to, e := r.Context(), strings.TrimSpace(r.PostFormValue("email")), Entry(r.Context())
 	if needsSteps(r) {
@@ -592,9 +593,10 @@ func (f *Flows) confirmByMail(r *http.Request, form, purpose, path string, link,
 	return f.sent(to), conceal(err)
 }
 
-// addresses mails a link that adds an address, makes another address the first, or removes one. An
-// address is added only by those who read its mail. The first one receives the mail of the account:
-// it is never removed, and only a verified one takes its place.
+// addresses does one of three things: it mails a link that adds an address, makes another address
+// the first, or removes an address. An address is added only by those who read its mail. The first
+// one receives the mail of the account: it is never removed, and only a verified one takes its
+// place.
 func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error) {
 	do, address := r.PostFormValue("do"), r.PostFormValue("address")
 	if do == "add" {

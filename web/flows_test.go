@@ -141,7 +141,7 @@ func TestFlowsTellNothing(t *testing.T) {
 			t.Errorf("got %d different answers, want 1: %v", len(got), got)
 		}
 		if got := fmt.Sprint(s.sent()); len(s.sent()) != 3 || !strings.Contains(got, "registered known@") || !strings.Contains(got, "welcome other@") || !strings.Contains(got, "reset known@") {
-			t.Errorf("got the mails %v", got)
+			t.Errorf("got the mails %v, want registered and reset to known, and welcome to other", got)
 		}
 		release := make(chan struct{})
 		s.flows.Mail = &web.MailQueue{Size: 1, Send: func(context.Context, web.Mail) error { <-release; return nil }}
@@ -150,7 +150,7 @@ func TestFlowsTellNothing(t *testing.T) {
 		}
 		for got := range answers() {
 			if !strings.HasPrefix(got, "503") {
-				t.Errorf("with a full queue: %s", got)
+				t.Errorf("with a full queue: got %s, want 503", got)
 			}
 		}
 		close(release)
@@ -187,7 +187,7 @@ func TestFlowsDoTheSameWork(t *testing.T) {
 		}
 		before := count()
 		if status, _, body := s.send(s.client(), path, field, typed); status != http.StatusSeeOther {
-			t.Fatalf("%s: got %d\n%s", path, status, body)
+			t.Fatalf("%s: got %d, want 303\n%s", path, status, body)
 		}
 		return count() - before
 	}
@@ -355,8 +355,8 @@ func TestTokensAreNoReferrers(t *testing.T) {
 	}
 }
 
-// TestInvite checks that visitors invite others by mail, with a value for Flows.New, without a
-// page for everybody to sign up, and that they do not learn who has an account.
+// TestInvite checks that visitors invite others by mail, with a value for Flows.New, that this
+// needs no page for sign-up, and that they do not learn who has an account.
 func TestInvite(t *testing.T) {
 	s := newFlows(t, "memory:", func(f *web.Flows) {
 		f.Paths = web.DefaultPaths
@@ -378,14 +378,14 @@ func TestInvite(t *testing.T) {
 	}
 	got := s.sent()
 	if slices.Sort(got); !slices.Equal(got, []string{"invited bob@example.com", "registered ann@example.com"}) {
-		t.Fatalf("got the mails %q", got)
+		t.Fatalf("got the mails %q, want an invitation to bob and a notice to ann", got)
 	}
 	for _, m := range s.mails {
 		if m.Kind == web.MailInvited {
 			secret, is := strings.CutPrefix(m.Link, s.flows.Base+"/welcome?token=")
 			status, to, body := s.send(s.client(), "/welcome", "token", secret, "name", "bob", "password", goodPassword)
 			if !is || status != http.StatusSeeOther {
-				t.Fatalf("%s: got %d %s: %s", m.Link, status, to, body)
+				t.Fatalf("%s: got %d %s, want 303: %s", m.Link, status, to, body)
 			}
 		}
 	}
@@ -416,7 +416,7 @@ func TestInviteLimits(t *testing.T) {
 	}
 	closed := newFlows(t, "memory:", func(f *web.Flows) { f.SignUp = web.SignUpClosed })
 	if err := closed.flows.Invite(r, "guest@example.com", ""); err == nil || len(closed.sent()) > 0 {
-		t.Errorf("an invitation to a site without sign-up: got %v and the mails %q", err, closed.mails)
+		t.Errorf("an invitation to a site without sign-up: got %v and the mails %q, want an error and no mail", err, closed.mails)
 	}
 }
 
@@ -437,6 +437,6 @@ func TestPageWithoutData(t *testing.T) {
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/reset?token=forged", nil)
 	s.server.Config.Handler.ServeHTTP(w, r)
 	if !strings.Contains(w.Body.String(), "A link works once") {
-		t.Errorf("a link that is not valid: got\n%s", w.Body)
+		t.Errorf("a link that is not valid: the page does not say that a link works once:\n%s", w.Body)
 	}
 }

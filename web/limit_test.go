@@ -46,7 +46,7 @@ func TestLimitProcess(t *testing.T) {
 				case w.Code == http.StatusTooManyRequests && w.Header().Get("Retry-After") != "":
 					refused.Add(1)
 				default:
-					t.Errorf("got %d %v", w.Code, w.Header())
+					t.Errorf("got %d %v, want 204, or 429 with a Retry-After", w.Code, w.Header())
 				}
 			}
 		})

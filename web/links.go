@@ -50,7 +50,7 @@ func (a Auth) Unlink(w http.ResponseWriter, r *http.Request, l userdb.Link, o us
 
 // FirstStep continues a sign-in whose first step the application has taken itself, such as by
 // LoginLinked, whose results are e and err. It starts a session, and returns the path to redirect
-// to: to, or that of the page that asks for the second step.
+// to: either to or the path of the page that asks for the second step.
 func (f *Flows) FirstStep(w http.ResponseWriter, r *http.Request, e userdb.Entry, err error, to string) (string, error) {
 	switch {
 	case err == nil && !f.allows(e):
@@ -80,11 +80,11 @@ type Unlinked struct {
 // It is the same whether somebody has the address or not.
 var ErrUnlinked error = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "unlinked", Reason: "sign in first, and then link it"}
 
-// SignUpUnlinked does what is possible for an identity that no account has. If the visitor owns the
+// SignUpUnlinked handles a sign-in with an identity that no account has. If the visitor owns the
 // address, visitors may sign up without an invitation, and nobody has or holds the address, it
 // creates an account that has the address, verified, and the link. In all other cases it returns
-// ErrUnlinked, and mails to the address what Flows mails to somebody who signs up with it. The link
-// is not a part of that: the reader of the mail might be another person.
+// ErrUnlinked, and mails to the address what Flows mails to somebody who signs up with it. That
+// mail does not link the identity: its reader might be another person.
 func (f *Flows) SignUpUnlinked(r *http.Request, u Unlinked) (userdb.Entry, error) {
 	if f.SignUp == SignUpClosed || f.Paths.SignUp == "" || f.Paths.Welcome == "" || u.Address == "" {
 		return userdb.Entry{}, ErrUnlinked
@@ -152,8 +152,8 @@ func (f *Flows) takenMeanwhile(err error, links string) bool {
 	})
 }
 
-// mailInvitation fills a place with the mail that follows an invitation. kind is that of the mail
-// to an address that nobody has.
+// mailInvitation fills a place with the mail that follows an invitation. kind is the kind of the
+// mail to an address that nobody has.
 func (f *Flows) mailInvitation(ctx context.Context, places *place, i userdb.Invitation, kind MailKind) {
 	switch {
 	case i.Held: // another person may read the mailbox by now

@@ -20,7 +20,7 @@ const maxList = 100
 // entries of a type: order, which names an ordered field or, after a "-", lists from the greatest
 // down; prefix, after, before and limit, as in userdb.Query; tag, which may be repeated; and names
 // of fields with a value. allowed are the fields, and the word tag, that visitors may use; other
-// parameters are ignored, so that no visitor finds others by what is private. The query reads a
+// parameters are ignored, so that no visitor finds others by private fields. The query reads a
 // bounded number of entries.
 func ListQuery(r *http.Request, users *userdb.Type, allowed ...string) (userdb.Query, error) {
 	params := r.URL.Query()

@@ -54,12 +54,12 @@ type Mail struct {
 	Language string
 }
 
-// Subject returns a subject in the language of the mail.
+// Subject returns the subject in the language of the mail.
 func (m Mail) Subject() string {
 	return catalogueOf(m.Language).lookup("mail " + string(m.Kind) + " subject")
 }
 
-// Text returns a text in the language of the mail, to be followed by the link.
+// Text returns the text in the language of the mail, to be followed by the link.
 func (m Mail) Text() string {
 	account := cmp.Or(m.Entry.Text("name"), m.Entry.UID())
 	return strings.NewReplacer("{address}", m.Address, "{account}", account).Replace(catalogueOf(m.Language).lookup("mail " + string(m.Kind)))
@@ -91,7 +91,7 @@ type MailQueue struct {
 	closed  bool
 	idle    chan struct{} // closed when the queue is closed and no worker is left
 	stop    context.CancelFunc
-	stopped context.Context // ends when Close does not wait any longer
+	stopped context.Context // ends when Close stops waiting
 }
 
 // A queuedMail is a mail in the queue. If it has no kind, it only takes up a place, and is not

@@ -49,7 +49,7 @@ func TestMailQueueSendsAll(t *testing.T) {
 		t.Errorf("after Close: got %v, want ErrMailQueueClosed", err)
 	}
 	if err := errors.Join(q.Close(t.Context()), new(web.MailQueue).Close(t.Context())); err != nil {
-		t.Errorf("closing again, and without any mail: %v", err)
+		t.Errorf("closing again, and without any mail: got %v, want no error", err)
 	}
 }
 
@@ -70,13 +70,13 @@ func TestMailQueueHangs(t *testing.T) {
 	begin := time.Now()
 	for i := range 20 {
 		if err := q.Mail(t.Context(), mailTo(i)); (i < 10) != (err == nil) || err != nil && !errors.Is(err, web.ErrMailQueueFull) {
-			t.Errorf("mail %d: %v", i, err)
+			t.Errorf("mail %d: got %v, want ErrMailQueueFull after ten mails", i, err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := q.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || err.Error() != "mails that were not sent: 10: context deadline exceeded" {
-		t.Errorf("closing: %v", err)
+		t.Errorf("closing: got %v, want that 10 mails were not sent", err)
 	}
 	if err := q.Close(t.Context()); err != nil { // the calls of Send have ended by now
 		t.Error(err)

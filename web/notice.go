@@ -25,9 +25,9 @@ func (f *Flows) mailNotice(ctx context.Context, places *place, m Mail) {
 	}
 }
 
-// noticeAddresses returns the addresses of an account that receive notices: the first one and each
-// other that is verified, so that somebody who reads one of the mailboxes hides nothing from the
-// owner of the others. An unproven account has none, because nobody has verified its address.
+// noticeAddresses returns the addresses of an account that receive notices: the first one and all
+// others that are verified, so that the owner learns of a change even if somebody else reads one of
+// the mailboxes. An unproven account has none, because nobody has verified its address.
 func (f *Flows) noticeAddresses(e userdb.Entry) (all []string) {
 	if e.Unproven() {
 		return nil

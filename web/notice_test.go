@@ -41,7 +41,7 @@ func (s *flowSite) newMails() []string {
 	for _, m := range s.mails {
 		wrong := m.Subject() != "Your password" || m.Link != "https://example.com/forgot" || !strings.Contains(m.Text(), "If it was not you")
 		if m.Kind == web.MailPassword && wrong {
-			s.t.Errorf("got the notice %q %q %s", m.Subject(), m.Text(), m.Link)
+			s.t.Errorf("got the notice %q %q %s, want one about a new password", m.Subject(), m.Text(), m.Link)
 		}
 	}
 	s.mails = nil
@@ -70,7 +70,7 @@ func TestPasswordNotice(t *testing.T) {
 	s.send(c, "/account/password", "old", goodPassword, "new", "short")
 	want("a change that was refused")
 	if status, to, body := s.send(c, "/account/password", "old", goodPassword, "new", passwords[0]); status != http.StatusSeeOther {
-		t.Fatalf("changing the password: got %d %s: %s", status, to, body)
+		t.Fatalf("changing the password: got %d %s, want 303: %s", status, to, body)
 	}
 	want("a change", both...)
 
@@ -108,7 +108,7 @@ func TestPasswordNoticeUnproven(t *testing.T) {
 	s.signUpAtOnce(stranger, "ann")
 	s.newMails()
 	if status, _, body := s.send(stranger, "/account/password", "old", goodPassword, "new", "brand new horse 1"); status != http.StatusSeeOther {
-		t.Fatalf("changing the password: got %d: %s", status, body)
+		t.Fatalf("changing the password: got %d, want 303: %s", status, body)
 	}
 	if got := s.newMails(); len(got) > 0 {
 		t.Errorf("after a change by a stranger: got the mails %q, want none", got)
@@ -120,7 +120,7 @@ func TestPasswordNoticeUnproven(t *testing.T) {
 	}
 	s.newMails()
 	if status, _, body := s.send(s.client(), "/prove", "token", secret, "password", "brand new horse 2"); status != http.StatusSeeOther {
-		t.Fatalf("claiming the account: got %d: %s", status, body)
+		t.Fatalf("claiming the account: got %d, want 303: %s", status, body)
 	}
 	if got := fmt.Sprint(s.newMails()); got != "[password ann@example.com]" {
 		t.Errorf("after claiming the account: got the mails %s, want a notice", got)
@@ -136,7 +136,7 @@ func TestPasswordNoticeLimit(t *testing.T) {
 	passwords := []string{goodPassword, otherPassword}
 	for n := range 22 {
 		if status, _, body := s.send(c, "/account/password", "old", passwords[n%2], "new", passwords[(n+1)%2]); status != http.StatusSeeOther {
-			t.Fatalf("change %d: got %d: %s", n+1, status, body)
+			t.Fatalf("change %d: got %d, want 303: %s", n+1, status, body)
 		}
 	}
 	if got := s.newMails(); len(got) != 20 {
@@ -189,7 +189,7 @@ func TestSmallMailQueue(t *testing.T) {
 	c := s.client()
 	s.send(c, "/signin", "identifier", "ann", "password", goodPassword)
 	if status, _, body := s.send(c, "/account/password", "old", goodPassword, "new", otherPassword); status != http.StatusSeeOther {
-		t.Fatalf("a new password with a queue of one mail: got %d: %s", status, body)
+		t.Fatalf("a new password with a queue of one mail: got %d, want 303: %s", status, body)
 	}
 	if got := s.newMails(); len(got) != 2 {
 		t.Errorf("got the notices %q, want one to each verified address", got)

@@ -10,8 +10,8 @@ import (
 // Origin returns the address of the visitor who sent a request; for IPv6, its /64 prefix, because
 // visitors can choose the rest. The visitor is the peer of the connection, unless the peer is one
 // of the proxies. Then the visitor's address is the last one in X-Forwarded-For that is not a
-// proxy's: each proxy appends the address from which it received the request, and everything before
-// that is text that the visitor wrote. Origin returns "" if the address is unknown, as for a Unix
+// proxy's. Each proxy appends the address from which it received the request, and the visitor may
+// have written everything before that. Origin returns "" if the address is unknown, as for a Unix
 // socket.
 func Origin(r *http.Request, proxies []netip.Prefix) string {
 	address, ok := peerAddress(r)

@@ -17,7 +17,8 @@ import (
 
 // A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin, code,
 // forgot, reset, confirm, add, prove, password, email, addresses, devices, verify, security, app,
-// codes and gone, or the name that the application passed to Flows.Page.
+// codes and gone; with package web/oidc one of continue, unlinked and links; or the name that the
+// application passed to Flows.Page.
 type Page struct {
 	Name     string
 	Status   int          // of the response
@@ -46,7 +47,7 @@ type Page struct {
 	MinPassword   int    // how many characters a password needs
 	Passkeys      bool   // whether visitors can use passkeys
 	CanStay       bool   // whether visitors choose at the sign-in to stay signed in
-	// Links are the linked accounts of the visitor, in the page security.
+	// Links are the linked accounts of the visitor, for the pages security and links.
 	Links []LinkedIdentity
 }
 

@@ -26,8 +26,9 @@ type otherPage struct {
 
 func (o *otherPage) Error() string { return "the page " + o.name + " follows" }
 
-// verifiedRecently calls next for visitors who were verified within age on the level of their
-// account. It asks others to verify, and returns them to the same path.
+// verifiedRecently calls next for visitors who are signed in. If due reports true for a request,
+// visitors who were not verified within age on the level of their account must verify first, and
+// then return to the same path.
 func (f *Flows) verifiedRecently(age time.Duration, due func(*http.Request) bool, next http.Handler) http.Handler {
 	return f.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if due(r) && f.Paths.Verify != "" && !VerifiedWithin(r.Context(), age) {
@@ -55,7 +56,7 @@ func (f *Flows) requireForSecurity(next http.Handler) http.Handler {
 
 func (f *Flows) factors(r *http.Request) (any, error) { return f.Users.Factors(r.Context(), me(r)) }
 
-// maxSecurityChanges is how often the owner of an account changes its factors within an hour.
+// maxSecurityChanges is how often the owner of an account may change its factors within an hour.
 const maxSecurityChanges = 20
 
 // security adds and removes second factors, and replaces recovery codes.
@@ -138,8 +139,8 @@ func (f *Flows) addApp(r *http.Request) (string, error) {
 	return "", &otherPage{name: "app", data: app}
 }
 
-// confirmApp adds an authenticator app if a code of it is right. Otherwise the page with the app's
-// secret is shown again.
+// confirmApp adds an authenticator app if the code in the form is right. Otherwise the page with
+// the app's secret is shown again.
 func (f *Flows) confirmApp(w http.ResponseWriter, r *http.Request) (codes []string, err error) {
 	app, err := enrolmentIn(r)
 	if err != nil {

@@ -159,7 +159,7 @@ func TestFlowsSecurity(t *testing.T) {
 	}
 	for _, m := range s.mails {
 		if m.Subject() != "How you sign in" || !strings.Contains(m.Text(), "If it was not you") || m.Link != "https://example.com/account/security" {
-			t.Errorf("got the mail %q %q %s", m.Subject(), m.Text(), m.Link)
+			t.Errorf("got the mail %q %q %s, want one about how the owner signs in", m.Subject(), m.Text(), m.Link)
 		}
 	}
 }
@@ -223,8 +223,8 @@ func TestFlowsRequireLevel(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedNotice removes an app while no replica confirms changes. It is removed, so the
-// owner gets the mail.
+// TestUnconfirmedNotice removes an app while no replica confirms changes. The change is made, so
+// the owner gets the mail.
 func TestUnconfirmedNotice(t *testing.T) {
 	url := redistest.Start(t).URL()
 	users := openUsers(t, url, factorOptions())
@@ -257,7 +257,7 @@ func TestUnconfirmedNotice(t *testing.T) {
 }
 
 // TestChangeOfAddressTwoSteps checks that the addresses of an account with a second factor are
-// changed only by a visitor who took both steps lately, and that such a visitor need not type the
+// changed only by a visitor who took both steps recently, and that such a visitor need not type the
 // password again.
 func TestChangeOfAddressTwoSteps(t *testing.T) {
 	s, clock := newAtOnce(t)

@@ -201,6 +201,6 @@ func TestServeCloses(t *testing.T) {
 	<-begun
 	end()
 	if err := <-ended; !errors.Is(err, context.DeadlineExceeded) || closed != nil {
-		t.Errorf("Serve returned %v, and the context of Close had ended: %v", err, closed)
+		t.Errorf("Serve returned %v, and the context of Close had ended: %v; want DeadlineExceeded, and a context that has not ended", err, closed)
 	}
 }

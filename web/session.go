@@ -16,7 +16,7 @@ func (a Auth) Secret(r *http.Request) string { return a.secret(r) }
 // request.
 func (a Auth) SessionOptions(r *http.Request) userdb.SessionOptions { return a.sessionOptions(r) }
 
-// Replace sets the cookie of a session that has replaced the visitor's, such as that of a
+// Replace sets the cookie of a session that has replaced the visitor's, such as the session of a
 // [userdb.FactorChange].
 func (a Auth) Replace(w http.ResponseWriter, r *http.Request, s userdb.Session, secret string) {
 	a.startCookie(w, r, s, secret)

@@ -37,7 +37,7 @@ func (s *flowSite) proof() string {
 	m := s.mails[len(s.mails)-1]
 	secret, is := strings.CutPrefix(m.Link, "https://example.com/prove?token=")
 	if !is || m.Kind != web.MailProve || m.Subject() != "Confirm your address" || !strings.Contains(m.Text(), "ignore this mail") {
-		s.t.Fatalf("got the mail %s %q with the link %s", m.Kind, m.Subject(), m.Link)
+		s.t.Fatalf("got the mail %s %q with the link %s, want one that proves the address", m.Kind, m.Subject(), m.Link)
 	}
 	return secret
 }
@@ -111,7 +111,7 @@ func TestSignUpAtOnce(t *testing.T) {
 	}
 	a, form := s.addAppAfter(c, clock)
 	if status, _, body := s.send(c, "/account/security", append(form, "code", a.code())...); status != 200 {
-		t.Errorf("adding an app afterwards: got %d:\n%s", status, body)
+		t.Errorf("adding an app afterwards: got %d, want 200:\n%s", status, body)
 	}
 }
 
@@ -191,7 +191,7 @@ func TestUnprovenHasNoRights(t *testing.T) {
 		t.Errorf("before the address is verified: got %d, want 403", status)
 	}
 	if status, to, body := s.send(c, "/prove", "token", s.proof()); status != http.StatusSeeOther {
-		t.Fatalf("verifying: got %d %s:\n%s", status, to, body)
+		t.Fatalf("verifying: got %d %s, want 303:\n%s", status, to, body)
 	}
 	if status := visit(); status != http.StatusOK {
 		t.Errorf("afterwards: got %d, want 200", status)

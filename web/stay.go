@@ -9,15 +9,15 @@ import (
 
 type stayKey struct{}
 
-// withChoice returns a request that has what the visitor chose in its form: whether to stay signed
-// in. In a form without the box the choice is no, whatever an earlier visitor at this browser
-// chose.
+// withChoice returns a request whose context holds the choice in its form: whether to stay signed
+// in. In a form without the box the choice is no, even if an earlier visitor at this browser chose
+// to stay.
 func withChoice(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), stayKey{}, r.PostFormValue("stay") != ""))
 }
 
-// stayCookie describes the cookie of browsers whose visitor chose to stay signed in. It is read by
-// the second step of a sign-in, and for a session that replaces that of the visitor.
+// stayCookie describes the cookie of browsers whose visitor chose to stay signed in. The second
+// step of a sign-in reads it, and so does a request that replaces the visitor's session.
 func (a Auth) stayCookie() Cookie {
 	return Cookie{Name: cmp.Or(a.Cookie.Name, "session") + "-stay", Domain: a.Cookie.Domain, Transient: a.Cookie.Transient}
 }
@@ -33,7 +33,7 @@ func (a Auth) stays(r *http.Request) bool {
 	return a.CookieValue(r, a.stayCookie()) != ""
 }
 
-// keepChoice sets the cookie of visitors who stay signed in, and removes that of others.
+// keepChoice sets the cookie that says that the visitor stays signed in, or removes it.
 func (a Auth) keepChoice(w http.ResponseWriter, r *http.Request, life time.Duration) {
 	switch {
 	case a.brief == nil:

@@ -12,8 +12,8 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// post sends a form and returns the life of the session's cookie that the answer sets: the seconds,
-// 0 if the cookie ends with the browser, or -1 if there is none.
+// post sends a form and returns the life, in seconds, of the session's cookie that the answer sets.
+// It returns 0 if the cookie ends with the browser, and -1 if there is none.
 func (s *flowSite) post(c *http.Client, path string, form ...string) int {
 	s.t.Helper()
 	values := url.Values{}
@@ -97,7 +97,7 @@ func TestStaySignedIn(t *testing.T) {
 }
 
 // TestStaySignedInTwoSteps checks that the second step of a sign-in keeps what the visitor chose in
-// the first, and that taking both steps again keeps it too.
+// the first, and that taking both steps again also keeps it.
 func TestStaySignedInTwoSteps(t *testing.T) {
 	s, clock := newFactorFlows(t)
 	s = newFlows(t, "memory:", func(f *web.Flows) {
@@ -112,7 +112,7 @@ func TestStaySignedInTwoSteps(t *testing.T) {
 	}{{nil, 0, briefLife}, {[]string{"stay", "1"}, longAge, longLife}} {
 		c := s.client()
 		if age := s.post(c, "/signin", append([]string{"identifier", "ann", "password", goodPassword}, tt.stay...)...); age != -1 {
-			t.Errorf("the first step sets a cookie of %d s for a session", age)
+			t.Errorf("the first step sets a cookie of %d s for a session, want none", age)
 		}
 		age := s.post(c, "/signin/code", "code", app.code())
 		s.wantSession("the second step", c, age, tt.cookie, tt.life)

@@ -201,8 +201,8 @@ func TestOneSession(t *testing.T) {
 	p.want("account page after a new password", p.do("GET", "/account"), "303 /signin?return=%2Faccount")
 }
 
-// TestAllowed checks that visitors who are not allowed get the answer of a wrong password, and that
-// their earlier sessions no longer count.
+// TestAllowed checks that visitors who are not allowed get the answer for a wrong password, and
+// that their earlier sessions no longer count.
 func TestAllowed(t *testing.T) {
 	var refuse atomic.Bool
 	p := newSite(t, false, func(a *web.Auth) {
@@ -354,7 +354,7 @@ func TestOriginOfStranger(t *testing.T) {
 		return testing.AllocsPerRun(5, func() { web.Origin(r, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}) })
 	}
 	if none, much := work(""), work(strings.Repeat(",", 1<<20)); none != much {
-		t.Errorf("%v allocations for a megabyte of commas, %v without", much, none)
+		t.Errorf("got %v allocations for a megabyte of commas, want %v as without", much, none)
 	}
 }
 

@@ -11,8 +11,8 @@ const app = express().disable('x-powered-by')
 // Express calls this setting "trust proxy".
 app.set('trust proxy', process.env.TRUST_PROXY ?? false)
 
-// The URL of the site, for links in mails and for its own forms; the name and attributes of the
-// cookie.
+// The URL of the site, for links in mails and for its own forms, and the names and options of its
+// cookies.
 let site, cookie
 
 const send = (res, status, page) => res.status(status).type('html').send(page.text)
@@ -119,7 +119,7 @@ function answerOf(req) {
 app.post('/signup', async (req, res) => {
   const { name, email, password, once } = input(req, 'name', 'email', 'password', 'once')
   try {
-    // Nobody has shown that the address is theirs. Until then the account gets no second factor.
+    // Until somebody has shown that the address is theirs, the account gets no second factor.
     await create({ facets: { name, email }, password, self_registered: true, origin: req.ip }, once || randomUUID())
     await signIn(req, res, email, password)
   } catch (err) {

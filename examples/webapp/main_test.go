@@ -689,7 +689,7 @@ func TestTerminate(t *testing.T) {
 	line, err := bufio.NewReader(out).ReadString('\n')
 	base, is := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
 	if !is {
-		t.Fatalf("got %q, %v", line, err)
+		t.Fatalf("got %q, %v; want the address", line, err)
 	}
 	const visitors = 20
 	for i := range visitors {
@@ -697,13 +697,13 @@ func TestTerminate(t *testing.T) {
 		must(t, err)
 		must(t, resp.Body.Close())
 		if resp.Request.URL.Path != "/sent" {
-			t.Fatalf("got %s", resp.Status)
+			t.Fatalf("got %s at %s, want /sent", resp.Status, resp.Request.URL.Path)
 		}
 	}
 	begin := time.Now()
 	must(t, cmd.Process.Signal(syscall.SIGTERM))
 	if err := cmd.Wait(); err != nil || time.Since(begin) > 15*time.Second {
-		t.Errorf("ended with %v after %s", err, time.Since(begin))
+		t.Errorf("ended with %v after %s, want no error within 15 seconds", err, time.Since(begin))
 	}
 	mails, err := filepath.Glob(filepath.Join(dir, "mail-*.txt"))
 	if must(t, err); len(mails) != visitors {

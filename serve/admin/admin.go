@@ -34,8 +34,8 @@ func Open(db *userdb.DB) (*userdb.DB, error) {
 	})
 }
 
-// openWithOperators returns what Open returns, with two of its types: the one with the given name,
-// and the type of operators.
+// openWithOperators returns the view that Open returns, its type with the given name, and the type
+// of operators.
 func openWithOperators(db *userdb.DB, name string) (adminDB *userdb.DB, t, operators *userdb.Type, err error) {
 	if adminDB, err = Open(db); err != nil {
 		return nil, nil, nil, err

@@ -15,16 +15,16 @@ import (
 )
 
 // Limits on what FactorKeysMissing reads of each namespace. The keys of an embedded store are
-// sorted, so the first step there finds all that it looks at. On a server, 20 steps look at about
-// ten thousand records.
+// sorted, so the first step there finds factors if there are any. On a server, 20 steps look at
+// about ten thousand records.
 const (
 	maxKeySteps   = 20
 	keysPerStep   = 500
 	maxFactorKeys = 50 // entries with factors
 )
 
-// FactorKeysMissing reports whether entries of db's namespace have second factors and db has the
-// key of none of them. If db is the root namespace, operators also count. It reads only a sample,
+// FactorKeysMissing reports whether entries of db's namespace have second factors and db cannot
+// decrypt any of them. If db is the root namespace, operators also count. It reads only a sample,
 // so a few factors in a large store on a server can escape it.
 func FactorKeysMissing(ctx context.Context, db *userdb.DB) (bool, error) {
 	v := view.Of(db)
@@ -87,9 +87,10 @@ type LostFactors struct {
 	Kept  int // how many other factors the keys decrypt
 }
 
-// FindLostFactors returns the entries of a type of db that have second factors, and for which of
-// them db lacks the key. Factors that are damaged in another way, which check reports, are left
-// out. An entry that cannot be read yields ErrCorrupt, and the others follow.
+// FindLostFactors returns an iterator over the entries of a type of db that have second factors,
+// with the IDs of those factors for which db lacks the key. Factors that are damaged in another
+// way, which check reports, are left out. An entry that cannot be read yields ErrCorrupt, and the
+// others follow.
 func FindLostFactors(ctx context.Context, db *userdb.DB, t *userdb.Type) iter.Seq2[LostFactors, error] {
 	return func(yield func(LostFactors, error) bool) {
 		v := view.Of(db)

@@ -22,8 +22,8 @@ const purposeEnrol = "enrol"
 var ErrHasFactor = coded.New(userdb.CodeConflict, "the operator has a second factor already")
 
 // FactorsAllowed reports whether operators may enrol second factors under the stored schema, and
-// whether passkeys are among these. In stores that earlier versions made, they may do so only
-// after AllowFactors and IssueEnrolLink.
+// whether passkeys are among these. In a store that an earlier version made, AllowFactors allows
+// factors, and IssueEnrolLink also passkeys.
 func FactorsAllowed(ctx context.Context, db *userdb.DB) (allowed, passkeys bool, err error) {
 	adminDB, err := Open(db)
 	if err != nil {
@@ -41,7 +41,7 @@ func AllowFactors(ctx context.Context, db *userdb.DB) error {
 	return allowFactors(ctx, db, func(t schema.Type) schema.Type { return t })
 }
 
-// allowFactors does what AllowFactors does, and also changes the stored type by extend.
+// allowFactors does the work of AllowFactors, and also applies extend to the stored type.
 func allowFactors(ctx context.Context, db *userdb.DB, extend func(schema.Type) schema.Type) error {
 	adminDB, err := Open(db)
 	if err != nil {

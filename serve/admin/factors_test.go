@@ -43,7 +43,7 @@ func enrol(t *testing.T, operators *userdb.Type, name string) error {
 }
 
 // TestOldStore checks a store whose operators were made by an earlier version: it opens and accepts
-// changes as before, nobody can enrol a second factor, and after AllowFactors operators can.
+// changes as before, and operators can enrol a second factor only after AllowFactors.
 func TestOldStore(t *testing.T) {
 	url := redistest.Start(t).URL()
 	old := openWithKeys(t, url)
@@ -75,7 +75,7 @@ func TestOldStore(t *testing.T) {
 	must(t, err)
 	allowed, passkeys, err := admin.FactorsAllowed(t.Context(), db)
 	if err != nil || allowed || passkeys || stored() {
-		t.Errorf("in an old store, operators may enrol factors: %v, %v; stored: %v", allowed, err, stored())
+		t.Errorf("in an old store, operators may enrol factors: %v, %v; stored: %v; want false and false", allowed, err, stored())
 	}
 	for _, how := range []string{"a view that has written", "a new view"} {
 		if err := enrol(t, operators, "olga"); !errors.Is(err, userdb.ErrInvalid) {
@@ -90,13 +90,13 @@ func TestOldStore(t *testing.T) {
 	must(t, admin.AllowFactors(t.Context(), db))
 	must(t, admin.AllowFactors(t.Context(), db))
 	if allowed, passkeys, err = admin.FactorsAllowed(t.Context(), db); err != nil || !allowed || passkeys || !stored() {
-		t.Errorf("after AllowFactors, operators may enrol factors: %v, passkeys: %v, %v; stored: %v", allowed, passkeys, err, stored())
+		t.Errorf("after AllowFactors, operators may enrol factors: %v, passkeys: %v, %v; stored: %v; want true, false and true", allowed, passkeys, err, stored())
 	}
 	for range 2 {
 		_, err = admin.IssueEnrolLink(t.Context(), db, hints.Any("paul"))
 		must(t, err)
 		if _, passkeys, err = admin.FactorsAllowed(t.Context(), db); err != nil || !passkeys {
-			t.Errorf("after IssueEnrolLink, operators may enrol passkeys: %v, %v", passkeys, err)
+			t.Errorf("after IssueEnrolLink, operators may enrol passkeys: %v, %v; want true", passkeys, err)
 		}
 	}
 	must(t, enrol(t, operators, "olga"))
@@ -123,7 +123,7 @@ func TestEnrolLink(t *testing.T) {
 		link, err := admin.IssueEnrolLink(ctx, db, hints.Any("olga"))
 		must(t, err)
 		if owner, err := admin.EnrolLinkOwner(ctx, operators, link); err != nil || owner.Key() != e.Key() {
-			t.Errorf("the link is for %v, %v", owner, err)
+			t.Errorf("the link is for %v, %v; want olga", owner, err)
 		}
 		must(t, admin.SpendEnrolLink(ctx, operators, link))
 		must(t, admin.SpendEnrolLink(ctx, operators, link))

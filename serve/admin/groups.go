@@ -51,7 +51,8 @@ func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
 	return groupDB.Type(groupType)
 }
 
-// groupsOf returns the namespace whose groups a raw key belongs to.
+// groupsOf returns the namespace to whose groups a raw key belongs, or "" if the key cannot be
+// read.
 func groupsOf(raw string) string {
 	escaped, _, _ := strings.Cut(strings.TrimPrefix(raw, groupSpaces.String()+"~"), "/")
 	name, err := recordkey.Unescape(escaped)

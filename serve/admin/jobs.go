@@ -246,7 +246,7 @@ func (js *Jobs) RequestStopOf(ctx context.Context, operator string) error {
 	return err
 }
 
-// Find returns a job. It returns ErrNotFound if there is none with that ID.
+// Find returns a job. It returns ErrNotFound if none with that ID can be seen from the namespace.
 func (js *Jobs) Find(ctx context.Context, id string) (Job, error) {
 	j, err := js.typed.Find(ctx, hints.UID(id))
 	if err == nil && !CanSee(js.ns, j.Namespace) {

@@ -58,7 +58,8 @@ func TestJobs(t *testing.T) {
 	})
 }
 
-// A shiftedEngine reports the time of a server whose clock is ahead of this process's clock.
+// A shiftedEngine reports the time of a server whose clock is ahead of this process's clock by
+// ahead, or behind it if ahead is negative.
 type shiftedEngine struct {
 	store.Engine
 	ahead time.Duration

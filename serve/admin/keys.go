@@ -222,7 +222,7 @@ func (ks *Keys) delete(ctx context.Context, k Key) error {
 	return err
 }
 
-// undoTimeout limits the deletion of a refused key and the end of a refused job.
+// undoTimeout limits the work to undo a refused key, link or job.
 const undoTimeout = 10 * time.Second
 
 // Hash returns the hash that the store keeps of a secret. A slow hash would add nothing, because

@@ -85,16 +85,16 @@ func TestKeyLimit(t *testing.T) {
 		must(t, create(fmt.Sprint("a", i), "a"))
 	}
 	if err := create("one-more", "a"); !errors.Is(err, admin.ErrTooManyKeys) {
-		t.Errorf("too many keys: %v", err)
+		t.Errorf("one key more than allowed: got %v, want ErrTooManyKeys", err)
 	}
 	for _, ns := range []string{"", "b", "a/b"} {
 		if err := create("other-"+strings.ReplaceAll(ns, "/", "-"), ns); err != nil {
-			t.Errorf("a key of namespace %q: %v", ns, err)
+			t.Errorf("a key of namespace %q: got %v, want no error", ns, err)
 		}
 	}
 }
 
-// TestReserved checks that nobody can open, list, remove, copy or drop the store's own records.
+// TestReserved checks that callers cannot open, list, remove, copy or drop the store's own records.
 func TestReserved(t *testing.T) {
 	ctx := t.Context()
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})

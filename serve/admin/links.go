@@ -39,7 +39,7 @@ func declareLink() (schema.Type, error) {
 	return t, err
 }
 
-// clockMargin is the largest difference between the clocks of processes and of the store.
+// clockMargin is how much the clocks of processes and of the store may differ.
 const clockMargin = time.Hour
 
 // Links holds the links that operators made. It is safe for concurrent use.

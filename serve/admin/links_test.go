@@ -82,7 +82,7 @@ func TestLinksOfOperator(t *testing.T) {
 }
 
 // TestLinksThatFail checks that the record of a link is deleted if the link was certainly not made,
-// and that damaged records keep nobody from making links and starting jobs.
+// and that operators can make links and start jobs in spite of damaged records.
 func TestLinksThatFail(t *testing.T) {
 	server := redistest.Start(t)
 	db, err := userdb.Open(t.Context(), server.URL(), userdb.Options{})

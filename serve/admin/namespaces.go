@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Owned is a number of things of one kind that belong to a namespace but are stored outside it.
+// Owned counts the things of one kind that belong to a namespace but are stored outside it.
 type Owned struct {
 	Thing string // such as "API key"
 	N     int64
@@ -23,9 +23,9 @@ type Owned struct {
 
 // KeyMaxAge is how long a process trusts an API key that it has read, and RequestTimeout how long a
 // request may use the store after its key was checked. Within RevocationTime after a key was
-// revoked, an operator was disabled or a job was removed, every process has finished its work for
-// them: requests with their work in the background, and the last steps of imports and jobs, which
-// may take 20 seconds more.
+// revoked, an operator was disabled or a job was removed, every process has finished all work for
+// them. That includes the last steps of imports and jobs, which may take 20 seconds more than a
+// request.
 const (
 	KeyMaxAge      = 4 * time.Second
 	RequestTimeout = 30 * time.Second
@@ -55,7 +55,7 @@ var owned = []struct {
 }
 
 // CountOwned counts the things of a namespace and of the namespaces inside it: operators who are
-// not disabled, set-up links, links that operators made for accounts, API keys, jobs, and groups of
+// not disabled, set-up links, links that operators made for accounts, API keys, jobs and groups of
 // directories. It leaves out kinds with none.
 func CountOwned(ctx context.Context, db *userdb.DB, ns recordkey.Namespace) ([]Owned, error) {
 	return removal{db, ns.Path(), true}.all(ctx)

@@ -142,7 +142,7 @@ func TestRemoveSetupLinks(t *testing.T) {
 		other, err := admin.BeginSetup(ctx, db)
 		must(t, err)
 		if removed, err := admin.RemoveOwned(ctx, db, spaceOf(t, "acm")); err != nil || len(removed) > 0 {
-			t.Errorf("removing what belongs to another namespace: got %v, %v", removed, err)
+			t.Errorf("removing what belongs to another namespace: got %v, %v; want nothing", removed, err)
 		}
 		want := []admin.Owned{{Thing: "set-up link", N: 2}}
 		if counted, err := admin.CountOwned(ctx, db, spaceOf(t, "acme")); err != nil || !slices.Equal(counted, want) {

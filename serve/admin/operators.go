@@ -129,7 +129,7 @@ func checkOperatorSince(ctx context.Context, operators *userdb.Type, name string
 	return err
 }
 
-// AddOperator makes an operator. Its errors for a bad name or password are those of
+// AddOperator makes an operator. For a bad name or password, it returns the errors of
 // [userdb.Type.Create].
 func AddOperator(ctx context.Context, db *userdb.DB, name, password string) (userdb.Entry, error) {
 	operators, err := Operators(db)
@@ -196,12 +196,12 @@ func BeginSetup(ctx context.Context, db *userdb.DB) (secret string, err error) {
 }
 
 // A token has tokenBytes random bytes. It is stored like a token of an entry whose UID is
-// setupPrefix and the first linkID characters of the token. No operator has such a UID. The other
-// characters have 160 random bits.
+// setupPrefix and the first linkIDLength characters of the token. No operator has such a UID. The
+// other characters have 160 random bits.
 const (
-	tokenBytes  = 26
-	setupPrefix = "setup-"
-	linkID      = 8
+	tokenBytes   = 26
+	setupPrefix  = "setup-"
+	linkIDLength = 8
 )
 
 // setupKey returns the view and the primary key under which the token of a set-up link is stored.
@@ -210,7 +210,7 @@ func setupKey(db *userdb.DB, secret string) (*view.View, recordkey.Key, error) {
 	if random, err := base64.RawURLEncoding.Strict().DecodeString(secret); err != nil || len(random) != tokenBytes {
 		return nil, recordkey.Key{}, userdb.ErrNotFound
 	}
-	prk, err := recordkey.PRK(operatorType, "uid", setupPrefix+secret[:linkID])
+	prk, err := recordkey.PRK(operatorType, "uid", setupPrefix+secret[:linkIDLength])
 	return view.Of(db), prk.In(view.Reserved), err
 }
 

@@ -167,7 +167,7 @@ func TestFirst(t *testing.T) {
 					made.Store(name, i < 4)
 				case i < 4 && errors.Is(err, userdb.ErrNotFound):
 				default:
-					t.Errorf("%s: %v", name, err)
+					t.Errorf("%s: got the error %v", name, err)
 				}
 			})
 		}

@@ -60,7 +60,7 @@ func RequireFactors(ctx context.Context, db *userdb.DB, require bool) error {
 	return err
 }
 
-// FactorsRequired reports what RequireFactors has set last.
+// FactorsRequired returns the value that RequireFactors last set, or false if it never set one.
 func FactorsRequired(ctx context.Context, db *userdb.DB) (bool, error) {
 	prk, err := recordkey.PRK(settingType, "uid", factorSetting)
 	if err != nil {

@@ -43,9 +43,9 @@ type account struct {
 	Issued                 *issuedLink  // the link that was just created
 	History                []event
 	recorded               []userdb.HistoryEvent // the history, before equal events are grouped
-	SignIns                []event               // that succeeded or failed, on their tab
+	SignIns                []event               // successful and failed sign-ins, for their tab
 	Older                  string                // path of the page with older sign-ins, or ""
-	Paged                  bool                  // an earlier page had sign-ins
+	Paged                  bool                  // this is not the first page of sign-ins
 	Conflict               bool
 	Taken                  []match // the accounts that hold the values that were refused as taken
 }
@@ -78,14 +78,15 @@ func (account) Tabs() []tab {
 	return []tab{{"", "Overview"}, {"signins", "Sign-ins"}, {"devices", "Devices"}, {"history", "History"}}
 }
 
-// An identifier is one that people type, with the number of further values of its field.
+// An identifier holds an identifier that people type, and the number of further values of its
+// field.
 type identifier struct {
 	Field, Text string
 	Verified    bool
 	More        int
 }
 
-// A foundBy says how a search led to an account. Path is that of the page that explains it.
+// A foundBy says how a search led to an account. Path leads to the page that explains it.
 type foundBy struct{ Query, ReadAs, Path string }
 
 // An editor describes the input for one facet.
@@ -223,7 +224,7 @@ func identifiersOf(e userdb.Entry, t schema.Type) (all []identifier) {
 	return all
 }
 
-// mailAddresses returns those of the identifiers that are mail addresses.
+// mailAddresses returns the identifiers that are mail addresses.
 func mailAddresses(all []identifier, t schema.Type) (some []identifier) {
 	for _, one := range all {
 		if t.Fields[one.Field].HasAddresses() {
@@ -288,7 +289,7 @@ func newEditors(e userdb.Entry, t schema.Type) (all []editor) {
 		return int(t.Fields[b].Role&schema.RoleSecondary) - int(t.Fields[a].Role&schema.RoleSecondary)
 	})
 	for _, name := range names {
-		// Nobody types the others.
+		// Nobody types the values of other secondary fields.
 		if f := t.Fields[name]; !f.Role.Has(schema.RoleSecondary) || f.IsTyped() {
 			all = append(all, newEditor(e, name, f))
 		}
@@ -394,8 +395,9 @@ func (c *Console) edit(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// respondSaved responds to a form that changed the account e, unless there are problems that the
-// page of the account has to show: then it returns them, and the account as it is after a conflict.
+// respondSaved responds to a form that changed the account e and returns false, unless the page of
+// the account has to show problems. It then returns the problems and true and, after a conflict,
+// the account as it is now.
 func (c *Console) respondSaved(w http.ResponseWriter, r *http.Request, t *userdb.Type, e userdb.Entry, err error) (userdb.Entry, []web.Problem, bool) {
 	if err == nil {
 		http.Redirect(w, r, accountPath(e.Type(), e.UID())+"?done=saved", http.StatusSeeOther)
@@ -418,13 +420,13 @@ func (c *Console) respondSaved(w http.ResponseWriter, r *http.Request, t *userdb
 // name.
 const confirmName = "~confirm"
 
-// shownName returns the name of the input that holds what the form showed for a facet.
+// shownName returns the name of the input that holds the text that the form showed for a facet.
 func shownName(field string) string { return "~shown:" + field }
 
-// typedChange returns what was typed for a facet, and reports whether it differs from what the form
-// showed. The browser sends both. If it cannot send a text unchanged, it alters both of them in the
-// same way, so the facet does not count as changed. If a program does not send what was shown, the
-// text is compared with what is stored.
+// typedChange returns the text that was typed for a facet, and reports whether it differs from the
+// text that the form showed. The browser sends both. If it cannot send a text unchanged, it alters
+// both of them in the same way, so the facet does not count as changed. If a program does not send
+// the text that was shown, the stored text takes its place.
 func typedChange(form map[string][]string, one editor) (typed string, changed bool) {
 	sent, shown := form[one.Name], one.Stored
 	if before := form[shownName(one.Name)]; len(before) > 0 {
@@ -488,8 +490,8 @@ func newQuestion(r *http.Request, t *userdb.Type, e userdb.Entry, declared schem
 	return q, t.Check(r.Context(), after)
 }
 
-// applyTyped copies what was typed into an entry. A text that the codec cannot parse is refused
-// together with everything else that is wrong.
+// applyTyped writes the texts that were typed in a form to an entry. A text that the codec cannot
+// parse is refused together with everything else that is wrong.
 func applyTyped(e *userdb.Entry, editors []editor, t schema.Type, form map[string][]string) {
 	for _, one := range editors {
 		typed, changed := typedChange(form, one)

@@ -33,11 +33,11 @@ func TestActions(t *testing.T) {
 		} {
 			to := d.post(http.StatusSeeOther, at+action.path)
 			if !strings.HasPrefix(to, at+"?done=") {
-				t.Errorf("%s redirects to %q", action.path, to)
+				t.Errorf("%s redirects to %q, want the account with a message", action.path, to)
 			}
 			d.wantText(d.do(http.StatusOK, to), action.done)
 			if past := d.history("u1"); action.kind != "" && past[0] != action.kind+" operator:"+operatorName {
-				t.Errorf("after %s the history begins with %q", action.path, past[0])
+				t.Errorf("after %s the history begins with %q, want %s", action.path, past[0], action.kind)
 			}
 		}
 		if _, _, err := d.users.Session(t.Context(), secret); !isAny(err, userdb.ErrNotFound) {
@@ -56,7 +56,7 @@ func TestActions(t *testing.T) {
 		d.wantText(d.do(http.StatusOK, at), "admin", "<b>vip</b>")
 		d.do(http.StatusSeeOther, at+"/tags", "remove", "admin")
 		if tags, err := d.users.Tags(hintOf("u1")).Members(t.Context()); err != nil || !slices.Equal(tags, []string{"<b>vip</b>"}) {
-			t.Errorf("the tags are %q, %v", tags, err)
+			t.Errorf("the tags are %q, %v; want only the vip tag", tags, err)
 		}
 		d.wantText(d.do(http.StatusNotFound, "/console/types/user/nobody/disable", "", ""), "Page not found")
 		d.do(http.StatusNotFound, "/console/types/nothing/u1")
@@ -134,15 +134,15 @@ func TestEdit(t *testing.T) {
 		age, _ := e.Get("age")
 		news, _ := e.Get("news")
 		if _, has := e.Get("bio"); has || age != schema.Number(42) || news != schema.Bool(true) || e.Text("job") != "cook" || e.Text("name") != "Alice" {
-			t.Errorf("the saved form stored %v", e.Facets())
+			t.Errorf("the saved form stored %v, want no bio and what the form has", e.Facets())
 		}
 		if past := d.history("u1"); past[0] != "update operator:"+operatorName {
-			t.Errorf("the history begins with %q", past[0])
+			t.Errorf("the history begins with %q, want update", past[0])
 		}
 		body = d.do(http.StatusConflict, at, "rev", rev, "job", "smith", "age", "42")
 		d.wantText(body, "Somebody else has changed this account in the meantime.", "Stored now: cook")
 		if inputValue(body, "job") != "smith" || inputValue(body, "rev") != e.Rev() {
-			t.Errorf("a conflict shows %q at %q", inputValue(body, "job"), inputValue(body, "rev"))
+			t.Errorf("a conflict shows %q at %q, want what was typed at the newest rev", inputValue(body, "job"), inputValue(body, "rev"))
 		}
 		d.do(http.StatusSeeOther, at, "rev", e.Rev(), "job", "smith")
 	})
@@ -171,7 +171,8 @@ func (d *testConsole) fillForm(body, action string, changes ...string) (form []s
 }
 
 // TestUntouchedFacets checks that a form writes only what was changed in it. A text that browsers
-// cannot send unchanged stays, and what another operator changed meanwhile is shown and kept.
+// cannot send unchanged stays as it is, and changes that another operator made meanwhile are shown
+// and kept.
 func TestUntouchedFacets(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		const at, odd = "/console/types/user/u1", "a zero: \x00"
@@ -186,7 +187,7 @@ func TestUntouchedFacets(t *testing.T) {
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
 		must(t, err)
 		if e.Text("bio") != odd || e.Text("email") != "user@straße.example" || e.Text("job") != "cook" {
-			t.Errorf("a form that changed only the job stored %q", e.Facets())
+			t.Errorf("a form that changed only the job stored %q, want the other fields as before", e.Facets())
 		}
 		stale := d.do(http.StatusOK, at)
 		_, err = d.users.Update(t.Context(), hintOf("u1"), func(e *userdb.Entry) error { e.Put("job", schema.Text("smith")); return nil })
@@ -197,7 +198,7 @@ func TestUntouchedFacets(t *testing.T) {
 		}
 		d.do(http.StatusSeeOther, at, d.fillForm(conflict, at)...)
 		if e, err = d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("job") != "smith" || e.Text("age") != "42" || e.Text("bio") != odd {
-			t.Errorf("the form after a conflict stored %q, %v", e.Facets(), err)
+			t.Errorf("the form after a conflict stored %q, %v; want the job smith and the other fields as before", e.Facets(), err)
 		}
 		if after := d.emails("u1"); !slices.Equal(after, before) {
 			t.Errorf("the addresses are %q, want %q", after, before)
@@ -230,12 +231,12 @@ func TestIdentifiersAreConfirmed(t *testing.T) {
 		d.wantText(question, "alice@example.com becomes alice@example.org", "Alice is removed", "Change", "Cancel")
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
 		if err != nil || e.Text("email") != "alice@example.com" || e.Text("job") != "baker" {
-			t.Errorf("before the confirmation: %q, %v", e.Facets(), err)
+			t.Errorf("before the confirmation: got %q, %v; want the account as before", e.Facets(), err)
 		}
 		d.wantText(d.do(http.StatusOK, d.do(http.StatusSeeOther, at, d.fillForm(question, at)...)), "The account has been changed.")
 		e, err = d.users.Find(t.Context(), hintOf("u1"))
 		if _, named := e.Get("name"); err != nil || named || e.Text("email") != "alice@example.org" || e.Text("job") != "cook" {
-			t.Errorf("after the confirmation: %q, %v", e.Facets(), err)
+			t.Errorf("after the confirmation: got %q, %v; want the changed account", e.Facets(), err)
 		}
 		d.wantText(d.do(http.StatusConflict, at, d.fillForm(question, at)...), "Somebody else has changed this account in the meantime.")
 	})
@@ -347,10 +348,10 @@ func (d *testConsole) wantHarmless(path string, form ...string) {
 	_, err = io.Copy(&body, answer.Body)
 	must(d.t, err)
 	if answer.StatusCode >= http.StatusInternalServerError {
-		d.t.Errorf("%s %s: %s", method, path, answer.Status)
+		d.t.Errorf("%s %s: got %s, want no error of the server", method, path, answer.Status)
 	}
 	if to := answer.Header.Get("Location"); to != "" && !strings.HasPrefix(to, "/console/") {
-		d.t.Errorf("%s redirects to %q", path, to)
+		d.t.Errorf("%s redirects to %q, want a page of the console", path, to)
 	}
 	if at := liveMarkup.FindStringIndex(body.String()); at != nil && strings.HasPrefix(answer.Header.Get("Content-Type"), "text/html") {
 		d.t.Errorf("%s: live markup: %s", path, body.String()[max(0, at[0]-80):min(body.Len(), at[1]+80)])
@@ -368,12 +369,12 @@ func TestStrangers(t *testing.T) {
 		t.Helper()
 		for _, path := range paths {
 			if to := v.do(http.StatusSeeOther, path); !strings.HasPrefix(to, "/console/signin?") {
-				t.Errorf("%s: %s redirects to %q", who, path, to)
+				t.Errorf("%s: %s redirects to %q, want the sign-in page", who, path, to)
 			}
 		}
 		for _, path := range forms {
 			if to := v.do(http.StatusSeeOther, path, "password", "whatever it is"); to != "/console/signin" {
-				t.Errorf("%s: POST %s redirects to %q", who, path, to)
+				t.Errorf("%s: POST %s redirects to %q, want the sign-in page", who, path, to)
 			}
 		}
 	}
@@ -413,7 +414,7 @@ func TestOtherSites(t *testing.T) {
 	must(t, err)
 	answer.Body.Close()
 	if policy := answer.Header.Get("Content-Security-Policy"); !strings.Contains(policy, "frame-ancestors 'none'") || strings.Contains(policy, "unsafe") {
-		t.Errorf("the policy is %q", policy)
+		t.Errorf("the policy is %q, want one without frames and unsafe", policy)
 	}
 }
 

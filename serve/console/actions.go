@@ -101,9 +101,9 @@ const undoFor = 10 * time.Minute
 // undoName is the name of the parameter that proves to undoOf what was done.
 const undoName = "undo"
 
-// undoMAC returns a code that only the console can make, for a change of tags or of the state of an
-// account. It is bound to the session of the operator, the account, what was done to it and the
-// event in which the history recorded that. params are those of the page that follows.
+// undoMAC returns a code for a change of tags or of the state of an account, which nobody can make
+// without the secret of the operator's session. It covers the account, what was done to it and the
+// event in which the history recorded that. params are the parameters of the page that follows.
 func (c *Console) undoMAC(r *http.Request, key recordkey.Key, params url.Values, e userdb.HistoryEvent) string {
 	text, _ := json.Marshal([]string{ // strings can always be encoded
 		"undo", key.String(), params.Get("done"), params.Get("changed"), params.Get("added"), params.Get("removed"),
@@ -114,8 +114,8 @@ func (c *Console) undoMAC(r *http.Request, key recordkey.Key, params url.Values,
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// lastOwn returns the newest event of an account that concerns what the page says was done, if the
-// operator who sent the request did it.
+// lastOwn returns the event that recorded the action done. It returns false if another operator did
+// it, or if a newer event is about the same thing: the account's tags, or whether it is disabled.
 func lastOwn(r *http.Request, all []userdb.HistoryEvent, done string) (userdb.HistoryEvent, bool) {
 	states := []userdb.EventKind{userdb.EventDisable, userdb.EventEnable}
 	did, kinds := userdb.EventTags, []userdb.EventKind{userdb.EventTags}
@@ -129,8 +129,9 @@ func lastOwn(r *http.Request, all []userdb.HistoryEvent, done string) (userdb.Hi
 	return all[last], true
 }
 
-// signUndo adds a code to the parameters of the page that follows an action. It proves to undoOf
-// that the operator did the action. Without it, the page does not offer to take the action back.
+// signUndo adds a code to the parameters of the page that follows an action. The code proves to
+// undoOf that the operator did the action. Without it, the page does not offer to take the action
+// back.
 func (c *Console) signUndo(s subject, name string) {
 	if !s.then.Has("changed") && !s.then.Has("added") && !s.then.Has("removed") {
 		return
@@ -146,9 +147,9 @@ func (c *Console) signUndo(s subject, name string) {
 	}
 }
 
-// undoOf returns the form that takes back what the page says was done, or nil if it cannot be.
-// Anybody can make a link to the page, so it must have the code of undoMAC, and the history must
-// show that nobody has done anything of that kind since.
+// undoOf returns the form that undoes the action in the URL of the page, or nil if it cannot be
+// undone. Anybody can make a link to the page, so it must have the code of undoMAC, and the history
+// must show that nobody has done anything of that kind since.
 func (c *Console) undoOf(r *http.Request, key recordkey.Key, a account, now time.Time) *undo {
 	params := r.URL.Query()
 	done, added, removed := params.Get("done"), params.Get("added"), params.Get("removed")
@@ -287,8 +288,8 @@ func (c *Console) replaceAccountCodes(s subject) error {
 // linkLifetimes maps the choices of the form to lifetimes of a link.
 var linkLifetimes = map[string]time.Duration{"": time.Hour, "1h": time.Hour, "24h": admin.MaxLinkLife}
 
-// issue creates a link. The response shows it, and it is never shown again. It is recorded, so that
-// somebody who disables the operator sees which accounts have links.
+// issue creates a link. The response shows it, and it is never shown again. The link is recorded,
+// so that somebody who disables the operator sees which accounts have links.
 func (c *Console) issue(s subject) error {
 	token := userdb.Token{Purpose: s.r.PostFormValue("purpose"), Lifetime: linkLifetimes[s.r.PostFormValue("life")]}
 	if token.Lifetime == 0 {

@@ -121,10 +121,10 @@ func TestLeftBehind(t *testing.T) {
 		must(t, err)
 		herKeys, err := keys.MadeBy(t.Context(), "Olga")
 		if must(t, err); len(herKeys) != 1 || herKeys[0].Name != "shop" || time.Since(herKeys[0].CreatedAt) > time.Hour {
-			t.Errorf("Olga created %+v", herKeys)
+			t.Errorf("Olga created %+v, want the key shop", herKeys)
 		}
 		if others, err := keys.MadeBy(t.Context(), "Paul"); err != nil || len(others) > 0 {
-			t.Errorf("Paul created %+v, %v", others, err)
+			t.Errorf("Paul created %+v, %v; want no key", others, err)
 		}
 		forever := func(ctx context.Context, _ *task) (string, error) {
 			<-ctx.Done()
@@ -139,7 +139,7 @@ func TestLeftBehind(t *testing.T) {
 		must(t, jobs.RequestStopOf(t.Context(), "Olga"))
 		d.wantText(d.waitForJob("/console/jobs/"+herJob.ID), "her job stopped Started by Olga")
 		if j, err := jobs.Find(t.Context(), hisJob.ID); err != nil || j.Finished() || j.Stop {
-			t.Errorf("Paul's job is %+v, %v", j, err)
+			t.Errorf("Paul's job is %+v, %v; want that it goes on", j, err)
 		}
 	})
 }

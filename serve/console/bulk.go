@@ -45,7 +45,8 @@ func newBulkWork(r *http.Request) bulkWork {
 	return w
 }
 
-// question says in words what the work does, or is "" if there is nothing to do.
+// question returns a sentence that says what the work does, and the text of the button for it. Both
+// are "" if there is nothing to do.
 func (b bulkWork) question() (question, button string) {
 	n, one := accountsText(int64(len(b.uids))), len(b.uids) == 1
 	switch {
@@ -128,8 +129,8 @@ func (r *runner) bulkJob(ctx context.Context, db *userdb.DB, t *userdb.Type, j a
 	})
 }
 
-// each calls do for each account, and reports how many it has reached. It goes on if an account is
-// missing or refused.
+// each calls do for each account, and progress with the number of accounts it has reached. It goes
+// on if an account is missing or refused.
 func (b bulkWork) each(do func(hints.Hint) error, progress func(int)) (res bulkResult, err error) {
 	for i, uid := range b.uids {
 		err := do(hints.UID(uid))
@@ -150,7 +151,8 @@ func (b bulkWork) each(do func(hints.Hint) error, progress func(int)) (res bulkR
 	return res, nil
 }
 
-// A bulkResult counts accounts by what became of them. reason says why the first was refused.
+// A bulkResult counts accounts by outcome. reason says why the first of the refused accounts was
+// refused.
 type bulkResult struct {
 	done, missing, refused int
 	reason                 string

@@ -94,8 +94,8 @@ func TestKindsToChoose(t *testing.T) {
 }
 
 // TestReadAs checks that the page of an account says how a text is read only if the text is one of
-// the account's. It also checks that an empty store has no empty paragraph, and that nothing hidden
-// is shown.
+// the account's. It also checks that the home page of an empty store has no empty paragraph, and
+// that nothing hidden is shown.
 func TestReadAs(t *testing.T) {
 	d := open(t, "memory:")
 	if strings.Contains(d.do(http.StatusOK, "/console"), "<p></p>") {

@@ -151,10 +151,10 @@ func (c *Console) unknownProxy(r *http.Request) (peer string, unknown bool) {
 	return address.String(), !slices.ContainsFunc(c.options.Proxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// asOperator sets the deadline of a request and the actor that histories record. It parses the
-// form, except for uploads, which have deadlines of their own, and then looks up the session again:
-// a form takes as long as its sender likes, and the session may have ended meanwhile. A GET or HEAD
-// has no form, so nothing lies between the look-up and the handler.
+// asOperator sets the actor that histories record. For uploads, which have deadlines of their own,
+// that is all. For other requests it also sets a deadline, parses the form, and then looks up the
+// session again, which may have ended while the form arrived. A GET or HEAD has no form, so nothing
+// lies between the look-up and the handler.
 func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := userdb.WithActor(r.Context(), userdb.Actor{Name: actorName(r), Origin: web.Origin(r, c.options.Proxies)})
@@ -203,7 +203,7 @@ func actorName(r *http.Request) string { return "operator:" + web.Entry(r.Contex
 // returns false, it has sent a response.
 func (c *Console) parseVisitorForm(w http.ResponseWriter, r *http.Request) bool {
 	control := http.NewResponseController(w)
-	// Ignore the error: a connection that cannot set deadlines keeps those of the server.
+	// Ignore the error: if the connection cannot set deadlines, those of the server apply.
 	_ = control.SetReadDeadline(time.Now().Add(visitorTimeout))
 	if !c.parseForm(w, r, maxVisitorForm) {
 		return false
@@ -236,12 +236,12 @@ func (c *Console) parseForm(w http.ResponseWriter, r *http.Request, limit int64)
 	return err == nil
 }
 
-// isRead reports whether a request has a method that neither has a form nor changes anything.
+// isRead reports whether a request has a method that takes no form and changes nothing.
 func isRead(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Method == http.MethodHead
 }
 
-// A page holds what the layout template needs.
+// A page holds the data of the layout template.
 type page struct {
 	Name     string // of the template to execute
 	Title    string
@@ -386,8 +386,8 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, err error) {
 	c.show(w, r, status, page{Name: "message", Title: title, Problems: problems, Again: again})
 }
 
-// statusOf returns the HTTP status of a page with problems, which is that of the first of their
-// codes in the order of userdb.Codes. Problems without a code are about what was typed.
+// statusOf returns the HTTP status of a page with problems: the status of the code that comes first
+// in userdb.Codes. Problems without a code are about the input of the form.
 func statusOf(problems []web.Problem) int {
 	if len(problems) == 0 {
 		return http.StatusOK

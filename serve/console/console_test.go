@@ -145,7 +145,7 @@ func (d *testConsole) newBrowser() *testConsole {
 func (d *testConsole) signIn(name, password string) {
 	d.t.Helper()
 	if to := d.do(http.StatusSeeOther, "/console/signin", "name", name, "password", password); to != "/console" {
-		d.t.Fatalf("signing in redirects to %q", to)
+		d.t.Fatalf("signing in redirects to %q, want /console", to)
 	}
 }
 
@@ -278,7 +278,7 @@ func TestStalledForms(t *testing.T) {
 	}
 }
 
-// advance sets the clock of the store, as the console sees it, ahead of that of this process.
+// advance sets the clock of the store, as the console sees it, ahead of this process's clock.
 func (d *testConsole) advance(by time.Duration) {
 	d.console.now = func(context.Context, userdb.Entry) (time.Time, error) { return time.Now().Add(by), nil }
 }

@@ -26,7 +26,7 @@ func (c *Console) newAccount(w http.ResponseWriter, r *http.Request) {
 	c.showNew(w, r, db, t, nil)
 }
 
-// namedType returns the type with a name, or the only type if the name is "".
+// namedType returns the type with a name, or the first type if the name is "".
 func (c *Console) namedType(r *http.Request, name string) (*userdb.DB, *userdb.Type, error) {
 	db, err := c.view(r.Context())
 	if err != nil {

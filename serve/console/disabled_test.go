@@ -190,7 +190,7 @@ func TestDisabledWhileDownloading(t *testing.T) {
 		must(t, err)
 		end()
 		if n, err := io.Copy(io.Discard, answer.Body); err == nil || n > size/2 {
-			t.Errorf("%s: got %d more bytes, %v", name, n, err)
+			t.Errorf("%s: got %d more bytes, %v; want a response that is cut off", name, n, err)
 		}
 		must(t, answer.Body.Close())
 		signedInInterval = before

@@ -60,7 +60,7 @@ func TestAccountFactors(t *testing.T) {
 		}
 		fresh := shownCodes(d.do(http.StatusOK, at+"/codes", "", ""))
 		if len(fresh) != 10 || slices.Equal(fresh, codes) {
-			t.Errorf("the new codes are %q", fresh)
+			t.Errorf("the new codes are %q, want 10 others", fresh)
 		}
 		_, err = d.users.Prove(t.Context(), d.ticket("alice"), userdb.RecoveryCode(fresh[0]), userdb.Attempt{})
 		must(t, err)
@@ -75,7 +75,7 @@ func TestAccountFactors(t *testing.T) {
 		d.wantText(d.do(http.StatusOK, to), "The second step has been changed.")
 		d.wantText(d.do(http.StatusOK, at+"?tab=history"), "Operator Olga removed the second step")
 		if _, _, err = d.users.Session(t.Context(), session); !isAny(err, userdb.ErrNotFound) {
-			t.Errorf("a session after the removal: %v", err)
+			t.Errorf("a session after the removal: got %v, want ErrNotFound", err)
 		}
 		_, err = d.users.Login(t.Context(), "alice", goodPassword, userdb.Attempt{})
 		must(t, err)
@@ -95,7 +95,7 @@ func TestWhySecondStep(t *testing.T) {
 		for range n {
 			_, err := d.users.Prove(t.Context(), d.ticket("alice"), userdb.TOTP("x"), userdb.Attempt{Origin: "192.0.2.9"})
 			if !isAny(err, userdb.ErrLogin) {
-				t.Fatalf("a wrong code: %v", err)
+				t.Fatalf("a wrong code: got %v, want ErrLogin", err)
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func TestWhySecondStep(t *testing.T) {
 	}
 	d.wantText(d.do(http.StatusOK, at), "They cannot sign in: after 20 wrong codes no code of their app is checked until", "and no recovery code is left")
 	if _, err := d.users.Prove(t.Context(), d.ticket("alice"), userdb.TOTP(a.code(t, 1)), userdb.Attempt{}); !isAny(err, userdb.ErrTooManyAttempts) {
-		t.Errorf("the right code: %v", err)
+		t.Errorf("the right code: got %v, want ErrTooManyAttempts", err)
 	}
 	record, err := recordkey.PRK("user", "uid", "u1")
 	must(t, err)

@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// Limits on the search for similar identifiers. The likeliest texts are always looked up, others
-// only within similarTimeout.
+// Limits on searches. The first likeliestTexts of the similar texts are always looked up, the
+// others only within similarTimeout.
 const (
 	similarTimeout   = 80 * time.Millisecond
 	likeliestTexts   = 256
@@ -72,7 +72,7 @@ func (c *Console) find(w http.ResponseWriter, r *http.Request) {
 	c.show(w, r, http.StatusOK, p)
 }
 
-// findPath returns the path of the page that explains what a text leads to.
+// findPath returns the path of the search page for a text.
 func findPath(q string) string { return "/console/find?" + url.Values{"q": {q}}.Encode() }
 
 // search returns the accounts that have q as an identifier or, if there are none, those with a

@@ -58,7 +58,7 @@ func lockFolder(folder string) (*os.File, error) {
 }
 
 // hasLock reports whether the folder still has the file that newFolder locked. Programs that tidy
-// the temporary folder may remove it, and others may then create a folder of that name.
+// the temporary folder may remove the folder, and others may then create a folder of that name.
 func hasLock(folder string, lock *os.File) bool {
 	found, err := os.Lstat(filepath.Join(folder, lockName))
 	if err != nil {
@@ -111,8 +111,8 @@ func removeIfAbandoned(tmp *os.Root, name string) {
 	if opened, err := folder.Stat("."); err != nil || !os.SameFile(found, opened) {
 		return
 	}
-	// This removes only an empty folder. If a process is about to lock its file, it makes another
-	// folder.
+	// This removes only an empty folder. A process that was about to lock its file there makes
+	// another folder.
 	defer func() { _ = tmp.Remove(name) }()
 	if info, err := folder.Lstat(lockName); err != nil || !info.Mode().IsRegular() {
 		return

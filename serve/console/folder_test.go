@@ -86,8 +86,8 @@ func TestAbandonedFolders(t *testing.T) {
 	}
 }
 
-// TestTidiedFolder checks that a runner makes another folder after its own was removed, and uses
-// none that somebody else has put there.
+// TestTidiedFolder checks that a runner makes another folder after its own was removed, and does
+// not use one that somebody else has put in its place.
 func TestTidiedFolder(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	d := open(t, "memory:")

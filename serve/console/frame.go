@@ -8,13 +8,13 @@ import (
 // A crumb is a link to a page above the one that is shown. Path is "" for a group of the rail.
 type crumb struct{ Text, Path string }
 
-// An undo is a form that takes back what was just done. Name and Value are of its input, if any.
+// An undo describes the form that undoes the last action. Name and Value are of its input, if any.
 type undo struct{ Path, Name, Value string }
 
 // A place is a page that the rail links to, and the group in which it stands.
 type place struct{ path, text, group string }
 
-// places lists the places besides those of types.
+// places lists the places in the rail, except the lists of accounts.
 var places = []place{
 	{"/console/history", "History", "Activity"},
 	{"/console/import", "Import", "Data"},

@@ -9,7 +9,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A heldValue is a value that nobody else can take yet, as pages show it.
+// A heldValue describes a held value for a page.
 type heldValue struct {
 	userdb.Held
 	Type string

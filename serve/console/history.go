@@ -29,7 +29,7 @@ type historyPage struct {
 	Since  string // position to ask for newer events from; "" unless on the newest page
 }
 
-// An eventFilter holds what was typed to select events besides their kind.
+// An eventFilter holds the inputs that select events, except for their kind.
 type eventFilter struct {
 	Account, By, Origin, From, Until string
 	begin                            time.Time // From
@@ -54,8 +54,8 @@ func newEventFilter(r *http.Request, only url.Values) (f eventFilter, err error)
 
 var errWhen = errors.New("not a date: write 2026-11-20, 2026-11-20 08:02 or 2026-11-20T08:02:40Z")
 
-// whenLayouts are the forms in which people type a time, besides a date alone, each with the length
-// of time that it names. A time without a zone is in UTC.
+// whenLayouts are the layouts in which people type a time, each with the length of time that it
+// denotes. parseWhen also accepts a date alone. A time without a zone is in UTC.
 var whenLayouts = []struct {
 	layout string
 	lasts  time.Duration
@@ -87,8 +87,8 @@ func parseWhen(text string) (begin, end time.Time, err error) {
 	return begin, end, errWhen
 }
 
-// selects reports whether an event is one of those that the filter is for. The account is part of
-// the query instead.
+// selects reports whether the filter selects an event. It ignores the account of the filter, which
+// is part of the query.
 func (f eventFilter) selects(e userdb.HistoryEvent) bool {
 	_, name, _ := strings.Cut(e.Actor, ":")
 	return (f.By == "" || strings.EqualFold(name, f.By)) && (f.Origin == "" || e.Origin == f.Origin) && (f.end.IsZero() || e.Time.Before(f.end)) && !e.Time.Before(f.begin)
@@ -133,8 +133,8 @@ func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f event
 	return p, nil
 }
 
-// feedKinds are the kinds of events about an account that its own history does not have: those of
-// EventDelete are about earlier accounts with the same UID.
+// feedKinds are the kinds of events about an account that its own history does not have.
+// EventDelete is about an earlier account with the same UID.
 var feedKinds = append(slices.Clone(signInKinds), userdb.EventThrottleReset, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
 	userdb.EventDelete, userdb.EventRelease)
 
@@ -184,7 +184,8 @@ func isSameEvent(own, e userdb.HistoryEvent) bool {
 	return own.Kind == e.Kind && own.Time.Equal(e.Time) && own.Actor == e.Actor && own.Origin == e.Origin
 }
 
-// keyOf returns the key of the account that has a text as an identifier or UID.
+// keyOf returns the key of the account that has a text as an identifier or UID, or the zero key if
+// there is none.
 func keyOf(ctx context.Context, db *userdb.DB, text string) (recordkey.Key, error) {
 	for _, name := range db.Schema().Names() {
 		t, err := db.Type(name)

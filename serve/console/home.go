@@ -15,7 +15,7 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// A homePage holds what is worth knowing before anything else.
+// A homePage holds the data of the home page.
 type homePage struct {
 	URL      string    // of the service, as the operator reaches it
 	Type     string    // the first type, for which accounts can be created
@@ -94,14 +94,14 @@ func (c *Console) hasNoAccounts(ctx context.Context, db *userdb.DB) bool {
 	return true
 }
 
-// grouped holds the last of equal failures, and how many there were of each.
+// grouped holds the latest of equal failures, and how many there were of each.
 type grouped struct {
 	events []userdb.HistoryEvent
 	counts []int
 }
 
-// groupFailures joins failures that concern the same account and origin, whatever lies between
-// them.
+// groupFailures joins failures of the same kind, account and origin, whatever lies between them.
+// all begins with the newest.
 func groupFailures(all []userdb.HistoryEvent) (g grouped) {
 	for _, e := range all {
 		at := slices.IndexFunc(g.events, func(o userdb.HistoryEvent) bool { return o.Key == e.Key && o.Origin == e.Origin && o.Kind == e.Kind })
@@ -115,8 +115,8 @@ func groupFailures(all []userdb.HistoryEvent) (g grouped) {
 	return g
 }
 
-// today compares the sign-ins of the last 24 hours, by hour, with those of the same hours of the
-// six days before.
+// today compares the sign-ins of the last 24 hours, by hour, with the average of the same hours on
+// the six days before.
 type today struct {
 	Known                     bool
 	Good, Failed              int // in the last 24 hours
@@ -127,7 +127,7 @@ type today struct {
 	Width, Height, Base, Half int
 }
 
-// An hourBar draws one hour. Usual is the height of the mark for the days before.
+// An hourBar draws one hour. If Usual is set, a mark for the days before is drawn at UsualY.
 type hourBar struct {
 	X, GoodY, GoodHeight, FailedY, FailedHeight, UsualY int
 	Usual                                               bool
@@ -195,7 +195,7 @@ func (t today) HalfOf() int {
 	return t.Most / 2
 }
 
-// Limits on what is remembered of the accounts that operators opened.
+// Limits on the accounts remembered for each operator, and on these operators.
 const (
 	maxOpened          = 8
 	maxOpenedOperators = 1000

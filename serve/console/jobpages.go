@@ -144,7 +144,7 @@ func (c *Console) triedUpload(r *http.Request) (upload, error) {
 	case errors.Is(err, userdb.ErrNotFound):
 		return upload{}, errElsewhere
 	case err == nil && !d.canImport(j):
-		err = errUpload("The dry run of this file is still running, was stopped or failed. Upload the file again.")
+		err = uploadError("The dry run of this file is still running, was stopped or failed. Upload the file again.")
 	}
 	return d.Upload, err
 }
@@ -168,21 +168,21 @@ func (c *Console) beginImport(w http.ResponseWriter, r *http.Request, u upload, 
 	case errors.Is(err, admin.ErrJobExists):
 		j.ID = u.Import
 	}
-	if problem, ok := errors.AsType[errUpload](err); ok {
+	if problem, ok := errors.AsType[uploadError](err); ok {
 		c.showJobs(w, r, "import", "Import accounts", web.Problem{Field: "file", Text: string(problem)})
 		return
 	}
 	c.respondStarted(w, r, j, err, "import", "Import accounts")
 }
 
-// An errUpload says in words for the operator what is wrong with an upload.
-type errUpload string
+// An uploadError tells the operator what is wrong with an upload.
+type uploadError string
 
-func (e errUpload) Error() string { return string(e) }
+func (e uploadError) Error() string { return string(e) }
 
-const errType = errUpload("Choose one of the types.")
+const errType = uploadError("Choose one of the types.")
 
-const errElsewhere = errUpload("The file is in another process of the service or no longer exists. Upload it again.")
+const errElsewhere = uploadError("The file is in another process of the service or no longer exists. Upload it again.")
 
 // stallTimeout is how long an upload or download may make no progress.
 const stallTimeout = time.Minute
@@ -192,13 +192,13 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 	req.Body = http.MaxBytesReader(w, req.Body, maxUpload+1<<20)
 	parts, err := req.MultipartReader()
 	if err != nil {
-		return u, errUpload("This form cannot be read.")
+		return u, uploadError("This form cannot be read.")
 	}
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Time{}) // the response follows the whole upload
 	u.Type, u.Duplicate = "user", ""
 	for {
-		// Ignore the error: a connection that cannot set deadlines keeps those of the server.
+		// Ignore the error: if the connection cannot set deadlines, those of the server apply.
 		_ = control.SetReadDeadline(time.Now().Add(stallTimeout))
 		part, err := parts.NextPart()
 		if err == io.EOF {
@@ -231,10 +231,10 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 	switch {
 	case u.Name == "":
 		u.remove()
-		return u, errUpload("Choose a file.")
+		return u, uploadError("Choose a file.")
 	case !slices.Contains([]string{"", "fail", "skip", "update"}, u.Duplicate):
 		u.remove()
-		return u, errUpload("Choose what to do with accounts that already exist.")
+		return u, uploadError("Choose what to do with accounts that already exist.")
 	}
 	return u, nil
 }
@@ -247,7 +247,7 @@ func (r *runner) storeFile(u *upload, part *multipart.Part, control *http.Respon
 	}
 	file, err := r.create("upload-"+strings.ToLower(rand.Text()), "file")
 	if err != nil {
-		return errUpload("The service could not create a file on its disk.")
+		return uploadError("The service could not create a file on its disk.")
 	}
 	u.Path, u.Name, u.CSV = file.Name(), truncate(strings.ToValidUTF8(name, "?")), strings.EqualFold(filepath.Ext(name), ".csv")
 	_, err = io.Copy(&diskFile{file}, &deadlineReader{part, control})
@@ -257,13 +257,13 @@ func (r *runner) storeFile(u *upload, part *multipart.Part, control *http.Respon
 	return nil
 }
 
-// A diskFile returns its own errors as errUpload, so that they differ from those of the source.
+// A diskFile returns its own errors as uploadError, so that they differ from those of the source.
 type diskFile struct{ *os.File }
 
 func (f *diskFile) Write(b []byte) (int, error) {
 	n, err := f.File.Write(b)
 	if err != nil {
-		err = errUpload("The service could not write all of the file to its disk.")
+		err = uploadError("The service could not write all of the file to its disk.")
 	}
 	return n, err
 }
@@ -273,7 +273,8 @@ func (f *diskFile) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{f}, r)
 }
 
-// A deadlineReader extends the read deadline before each read. It may take any time in total.
+// A deadlineReader extends the read deadline before each read. All reads together may take any
+// length of time.
 type deadlineReader struct {
 	io.Reader
 	control *http.ResponseController
@@ -284,8 +285,8 @@ func (g *deadlineReader) Read(b []byte) (int, error) {
 	return g.Reader.Read(b)
 }
 
-// A deadlineWriter extends the write deadline before each write. It may take any time in total, but
-// writes nothing more once check returns an error.
+// A deadlineWriter extends the write deadline before each write. All writes together may take any
+// length of time, but nothing is written once check returns an error.
 type deadlineWriter struct {
 	io.Writer
 	control *http.ResponseController
@@ -302,19 +303,19 @@ func (s *deadlineWriter) Write(b []byte) (int, error) {
 
 // uploadProblem returns what is wrong with an upload that did not arrive completely.
 func uploadProblem(err error) error {
-	if problem, ok := errors.AsType[errUpload](err); ok {
+	if problem, ok := errors.AsType[uploadError](err); ok {
 		return problem
 	}
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return errUpload("The file is larger than 1 GiB. Import it with “userdb import”.")
+		return uploadError("The file is larger than 1 GiB. Import it with “userdb import”.")
 	}
-	return errUpload("The file did not arrive completely.")
+	return uploadError("The file did not arrive completely.")
 }
 
 // remove removes the uploaded file.
 func (u upload) remove() {
 	if u.Path != "" {
-		_ = os.RemoveAll(filepath.Dir(u.Path)) // the runner removes it at its end in any case
+		_ = os.RemoveAll(filepath.Dir(u.Path)) // the runner removes it when it closes in any case
 	}
 }
 
@@ -392,7 +393,7 @@ func (c *Console) download(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var file *os.File
-	if err == nil { // else others have deleted the job, perhaps with its namespace
+	if err == nil { // otherwise others have deleted the job, perhaps with its namespace
 		file, err = c.jobs.openFile(id, name)
 	}
 	if err != nil {

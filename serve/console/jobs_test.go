@@ -92,7 +92,7 @@ func TestImport(t *testing.T) {
 		_, err := d.users.Find(t.Context(), hintOf("p1"))
 		must(t, err)
 		if past := d.history("p1"); past[0] != "create operator:"+operatorName {
-			t.Errorf("the history is %q", past)
+			t.Errorf("the history is %q, want create first", past)
 		}
 		file := regexp.MustCompile(`href="(/console/jobs/[^"]*/files/refused.csv)"`).FindStringSubmatch(real)
 		if file == nil {
@@ -208,7 +208,7 @@ func TestExport(t *testing.T) {
 		d.wantText(d.waitForJob(at), "Wrote 30 accounts.")
 		text := d.fetch(at + "/files/accounts.jsonl")
 		if strings.Count(text, "\n") != 30 || !strings.Contains(text, "n07@example.com") || strings.Contains(text, "$2a$") {
-			t.Errorf("the file is\n%s", text)
+			t.Errorf("the file does not have 30 accounts without hashes:\n%s", text)
 		}
 		d.do(http.StatusNotFound, at+"/files/..%2F..%2Fpasswd")
 		d.do(http.StatusNotFound, "/console/jobs/nosuch")
@@ -232,7 +232,7 @@ func TestFormsStartOneJob(t *testing.T) {
 			job := d.do(http.StatusSeeOther, path, form...)
 			d.waitForJob(job)
 			if again := d.do(http.StatusSeeOther, path, form...); again != job {
-				t.Errorf("%s started %s and then %s", path, job, again)
+				t.Errorf("%s started %s and then %s, want the same job", path, job, again)
 			}
 		}
 		d.wantText(d.do(http.StatusOK, dry), "The import of this file")
@@ -338,8 +338,8 @@ func removeRecord(t *testing.T, d *testConsole, key string) error {
 	return err
 }
 
-// TestTooManyJobs checks that jobs beyond the limit are refused with a message, and that however
-// many jobs one operator begins, others can begin some.
+// TestTooManyJobs checks that jobs beyond the limit are refused with a message, and that one
+// operator cannot keep others from starting jobs.
 func TestTooManyJobs(t *testing.T) {
 	d := open(t, "memory:")
 	begin := func(by string) error {
@@ -391,8 +391,8 @@ func TestUploadsAreLimited(t *testing.T) {
 	d.waitForJob(importing(http.StatusSeeOther, dry[len(dry)-1]))
 }
 
-// TestFilesOfDeletedJobs checks that nobody gets a file of a job that others have deleted, that the
-// file is removed, and that a job that begins or runs meanwhile is not forgotten.
+// TestFilesOfDeletedJobs checks that a file of a deleted job cannot be downloaded and is removed,
+// and that a job that begins or runs meanwhile is not forgotten.
 func TestFilesOfDeletedJobs(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")
@@ -417,7 +417,7 @@ func TestFilesOfDeletedJobs(t *testing.T) {
 	d.wantText(d.do(http.StatusNotFound, at+"/files/accounts.jsonl"), "no longer exists")
 	file := filepath.Join(r.folder, exported.ID, exportFile)
 	if _, err := os.Stat(file); err != nil {
-		t.Errorf("before the search: %v", err)
+		t.Errorf("before the search: got %v, want the file", err)
 	}
 	r.removeUnlisted(t.Context())
 	if _, err := os.Stat(file); !os.IsNotExist(err) || r.task(exported.ID) != nil {

@@ -42,7 +42,7 @@ type listing struct {
 	Count       string
 	Short       bool   // the page is not full, but later pages may have more accounts
 	RetiredPath string // path of the page that lists retired UIDs, if the type has them
-	CountPath   string // path of the page that counts them, if this one does not
+	CountPath   string // path of the page that counts the accounts, if this one does not
 }
 
 // A filter is an option of the form for another filter. By is what the form sends.
@@ -146,8 +146,8 @@ func dateOrder(t schema.Type) string {
 }
 
 // readPage reads a page of a list. If the list has no order, the field dated orders it, the newest
-// first, unless an index answers its filter: with an order, all accounts in it would be read,
-// instead of the few that the index names. The order is set in q.
+// first, unless an index answers its filter. With an order, Page would read all accounts in that
+// order instead of the few that the index names. The order is set in q.
 func readPage(ctx context.Context, t *userdb.Type, q *userdb.Query, dated string) (userdb.Page, error) {
 	if q.Order != "" || dated == "" || len(q.Where)+len(q.Tags) > 0 {
 		return t.Page(ctx, *q)
@@ -266,7 +266,7 @@ func (l *listing) header(t schema.Type, params url.Values, q userdb.Query, field
 // maxConditions is how many fields, and how many tags, a list can be filtered by.
 const maxConditions = 20
 
-// parseQuery parses the parameters of a list, which are those of the HTTP service.
+// parseQuery parses the parameters of a list. They are the same as in the HTTP service.
 func parseQuery(params url.Values, t schema.Type) (userdb.Query, error) {
 	q := userdb.Query{Limit: pageSize, MaxRead: maxRead, MaxBytes: maxReadBytes, Order: params.Get("order"), Reverse: params.Get("reverse") == "true" && params.Get("order") != "", Where: schema.Facets{}}
 	for _, name := range []string{"where", "tag"} {

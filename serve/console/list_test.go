@@ -33,7 +33,7 @@ func (d *testConsole) filterForm(body, by, value string, more ...string) string 
 	return d.do(http.StatusSeeOther, "/console/types/user?"+sent.Encode())
 }
 
-// TestFilterUsesIndex checks that a filter that an index answers finds an account wherever it is in
+// TestFilterUsesIndex checks that a filter that an index answers finds an account at any place in
 // the order of the list, even if there are more accounts than a page may read.
 func TestFilterUsesIndex(t *testing.T) {
 	d := open(t, "memory:")
@@ -68,8 +68,8 @@ func TestFilterUsesIndex(t *testing.T) {
 	}
 }
 
-// TestRanges checks that a list has the last range that was chosen, and that only beginnings of
-// ordered texts can be chosen.
+// TestRanges checks that a list has the range that was chosen last, and that only ordered fields
+// with texts can be filtered by the beginning of a text.
 func TestRanges(t *testing.T) {
 	d := open(t, "memory:")
 	for i := range 3 {

@@ -38,8 +38,8 @@ type pendingUpload struct {
 	job      string
 }
 
-// leavesBefore reports whether p makes room for another upload before other does: first uploads
-// whose file a dry run owns, then those that their operators have not looked at for longest.
+// leavesBefore reports whether p is removed before other to make room. Uploads whose file a dry run
+// owns are removed first, and then those that were not looked at for the longest time.
 func (p *pendingUpload) leavesBefore(other *pendingUpload) bool {
 	if begun := p.job != ""; begun != (other.job != "") {
 		return begun
@@ -47,7 +47,7 @@ func (p *pendingUpload) leavesBefore(other *pendingUpload) bool {
 	return p.seen.Before(other.seen)
 }
 
-// pendingUploads holds the uploads of this process that have not been tried yet: the last one of
+// pendingUploads holds the uploads of this process whose columns are being mapped: the last one of
 // each operator, and at most maxUploads. The zero value is ready to use.
 type pendingUploads struct {
 	mu  sync.Mutex
@@ -93,8 +93,9 @@ func (p *pendingUploads) find(id string, operator recordkey.Key, now time.Time) 
 }
 
 // begin calls start, which begins the dry run of an upload and takes over its file. If it fails,
-// the upload stays. An upload is tried once: after that, begin returns the ID of the job. Meanwhile
-// other requests wait, so that the second click on the button finds the job.
+// the upload stays. An upload is tried once: after that, begin returns the ID of the job and
+// ErrJobExists. Meanwhile other requests wait, so that the second click on the button finds the
+// job.
 func (p *pendingUploads) begin(id string, start func(upload) (admin.Job, error)) (admin.Job, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -174,12 +175,13 @@ func (c *Console) beginMapping(w http.ResponseWriter, r *http.Request, u upload)
 	http.Redirect(w, r, "/console/import/"+id, http.StatusSeeOther)
 }
 
-// respondUpload sends the page for uploads with what is wrong with one, or a page about err.
+// respondUpload shows err on the page for uploads if err is about an upload, and otherwise on a
+// page of its own.
 func (c *Console) respondUpload(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.Is(err, transfer.ErrInput) {
-		err = errUpload(capitalize(inputError(err).Error()) + ".")
+		err = uploadError(capitalize(inputError(err).Error()) + ".")
 	}
-	if problem, ok := errors.AsType[errUpload](err); ok {
+	if problem, ok := errors.AsType[uploadError](err); ok {
 		c.showJobs(w, r, "import", "Import accounts", web.Problem{Field: "file", Text: string(problem)})
 		return
 	}
@@ -199,9 +201,9 @@ func readSample(u upload) (transfer.Sample, error) {
 	sample, err := transfer.ReadSample(file, u.options(true), previewRows)
 	switch {
 	case err == nil && len(sample.Header) == 0:
-		err = errUpload("The file is empty.")
+		err = uploadError("The file is empty.")
 	case err == nil && len(sample.Header) > maxMapped:
-		err = errUpload("The file has more than 200 columns. Import it with “userdb import”.")
+		err = uploadError("The file has more than 200 columns. Import it with “userdb import”.")
 	}
 	return sample, err
 }
@@ -209,7 +211,7 @@ func readSample(u upload) (transfer.Sample, error) {
 // mapping shows the columns of an upload and its first accounts.
 func (c *Console) mapping(w http.ResponseWriter, r *http.Request) { c.withPending(w, r, false) }
 
-// applyMapping does what mapping does, with the columns that were chosen, or starts the dry run
+// applyMapping shows the first accounts with the columns that were chosen, or starts the dry run
 // with them.
 func (c *Console) applyMapping(w http.ResponseWriter, r *http.Request) {
 	c.withPending(w, r, r.PostFormValue("do") == "dry")
@@ -250,7 +252,7 @@ func (c *Console) withPending(w http.ResponseWriter, r *http.Request, dry bool) 
 			u.Columns = one.Columns
 			return c.jobs.importJob(r.Context(), db, web.Entry(r.Context()).Text(admin.OperatorName), u, true)
 		})
-		if _, refused := errors.AsType[errUpload](err); !refused {
+		if _, refused := errors.AsType[uploadError](err); !refused {
 			c.respondStarted(w, r, j, err, "import", "Import accounts")
 			return
 		}
@@ -268,8 +270,8 @@ func (c *Console) withPending(w http.ResponseWriter, r *http.Request, dry bool) 
 	c.show(w, r, statusOf(problems), page{Name: "mapping", Title: "Import " + one.Name, Place: "/console/import", Data: p, Problems: problems})
 }
 
-// maySelect reports whether the page lists a column. Others are those without a name, and those
-// that exports and files of refused lines have and that an import knows.
+// maySelect reports whether the page lists a column. It leaves out columns without a name, and
+// those of exports and of files of refused lines, which an import knows.
 func maySelect(name string) bool {
 	return name != "" && (!strings.HasPrefix(name, "~") || name == "~isa" || name == "~disabled")
 }
@@ -316,7 +318,7 @@ var (
 	secretWords = []string{"pw", "psw", "pin", "otp", "clave"}
 )
 
-// mayBeSecret reports whether a column of this name may hold passwords or what protects them.
+// mayBeSecret reports whether a column of this name may hold passwords, hashes or other secrets.
 func mayBeSecret(name string) bool {
 	name = strings.ToLower(name)
 	words := strings.FieldsFunc(name, func(c rune) bool { return !unicode.IsLetter(c) })
@@ -324,7 +326,7 @@ func mayBeSecret(name string) bool {
 		slices.ContainsFunc(secretWords, func(word string) bool { return slices.Contains(words, word) }))
 }
 
-// hasChoice reports whether a column can become what a form names.
+// hasChoice reports whether there is a choice with a name.
 func (p *mappingPage) hasChoice(name string) bool {
 	return slices.ContainsFunc(p.Groups, func(g choiceGroup) bool {
 		return slices.ContainsFunc(g.Choices, func(c namedChoice) bool { return c.Name == name })
@@ -332,8 +334,9 @@ func (p *mappingPage) hasChoice(name string) bool {
 }
 
 // guess returns what a column becomes if its operator chooses nothing: the choice that has its
-// name, or else one whose name differs only in case and in what separates words. It returns "" if
-// there is none, or if another column of the header has exactly that name or becomes that already.
+// name, or else one whose name differs only in case and in the characters between words. It returns
+// "" if there is none, or if another column of the header has exactly that name or becomes that
+// already.
 func (p *mappingPage) guess(column string, header []string) string {
 	plain := func(name string) string {
 		return strings.Map(func(c rune) rune {
@@ -360,7 +363,7 @@ func (p *mappingPage) guess(column string, header []string) string {
 	return similar
 }
 
-// columns returns what each column becomes, as an import takes it.
+// columns returns what each column becomes, in the form that an import takes.
 func (p *mappingPage) columns(header []string) map[string]string {
 	all := map[string]string{}
 	for _, one := range p.Columns {
@@ -400,7 +403,8 @@ func (p *mappingPage) preview(ctx context.Context, db *userdb.DB, u upload, samp
 			}
 			row.Cells = append(row.Cells, cell{Column: name, Text: text})
 		}
-		for _, field := range p.Fields[min(len(row.Cells), len(p.Fields)):] { // not split
+		// A line that could not be split has no cells.
+		for _, field := range p.Fields[min(len(row.Cells), len(p.Fields)):] {
 			row.Cells = append(row.Cells, cell{Column: field})
 		}
 		p.Rows = append(p.Rows, row)

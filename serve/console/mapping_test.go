@@ -41,10 +41,10 @@ func TestMapping(t *testing.T) {
 		d.wantText(d.do(http.StatusUnprocessableEntity, at, "c-0", "email", "c-1", "email", "do", "dry"), "Two columns are")
 		d.do(http.StatusOK, at, "c-0", "~rev", "c-1", "nosuch") // neither is a choice
 		if all, err := d.console.jobs.jobs.All(t.Context()); err != nil || len(all) > 0 {
-			t.Errorf("a preview began %v, %v", all, err)
+			t.Errorf("a preview began %v, %v; want no job", all, err)
 		}
 		if found, err := d.users.Page(t.Context(), userdb.Query{Limit: 1}); err != nil || len(found.Entries) > 0 {
-			t.Errorf("a preview wrote %v, %v", found.Entries, err)
+			t.Errorf("a preview wrote %v, %v; want nothing", found.Entries, err)
 		}
 
 		job := d.do(http.StatusSeeOther, at, append(columns, "do", "dry")...)
@@ -59,7 +59,7 @@ func TestMapping(t *testing.T) {
 		must(t, err)
 		for _, e := range found.Entries {
 			if e.Text("name") == "Ann" && (e.Text("email") != "ann@example.com" || !e.PasswordChanged().IsZero()) {
-				t.Errorf("the account is %v", e.Facets())
+				t.Errorf("the account is %v, want the address of the file and no password", e.Facets())
 			}
 		}
 		d.console.jobs.pending.removeExpired(time.Now().Add(2 * pendingFor))
@@ -96,7 +96,7 @@ func TestOddColumns(t *testing.T) {
 		answer.Body.Close()
 		d.wantText(d.do(answer.StatusCode, to), want)
 		if answer.StatusCode >= http.StatusInternalServerError {
-			t.Errorf("%q: %s", file, answer.Status)
+			t.Errorf("%q: got %s, want no error of the server", file, answer.Status)
 		}
 		d.do(answer.StatusCode, to, "c-0", "email", "c-1", "name")
 	}
@@ -152,12 +152,12 @@ func TestSecondClick(t *testing.T) {
 	})
 	must(t, err)
 	if j, err := p.begin(id, nil); j.ID != "job" || !errors.Is(err, admin.ErrJobExists) {
-		t.Errorf("the second click leads to %v, %v", j, err)
+		t.Errorf("the second click leads to %v, %v; want the job that exists", j, err)
 	}
 }
 
 // TestPendingUploads checks that an upload belongs to one operator, that a later one replaces it,
-// that few are kept, and that they are removed when nobody looks at them.
+// that only a few are kept, and that they are removed when nobody looks at them.
 func TestPendingUploads(t *testing.T) {
 	d := open(t, "memory:")
 	left := func() int {

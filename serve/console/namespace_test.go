@@ -40,7 +40,7 @@ func TestNamespaces(t *testing.T) {
 		thief := b.newBrowser()
 		thief.client.Jar = a.client.Jar // browsers send cookies to all ports of a host
 		if to := thief.do(http.StatusSeeOther, "/console/keys"); !strings.HasPrefix(to, "/console/signin?") {
-			t.Errorf("a session of another namespace redirects to %q", to)
+			t.Errorf("a session of another namespace redirects to %q, want the sign-in page", to)
 		}
 		chief := a.newBrowser()
 		chief.signIn(operatorName, goodPassword)
@@ -103,21 +103,21 @@ func TestSetupInNamespace(t *testing.T) {
 		for e, err := range operators.All(t.Context(), userdb.Query{}) {
 			must(t, err)
 			if got := e.Text(admin.OperatorNamespace); e.Text(admin.OperatorName) != "root" || got != of {
-				t.Errorf("the link of %q made %q in %q", of, e.Text(admin.OperatorName), got)
+				t.Errorf("the link of %q made %q in %q, want root in the namespace of the link", of, e.Text(admin.OperatorName), got)
 			}
 		}
 	}
 }
 
-// TestWithoutNamespace checks that operators without a namespace, which may be older than
-// namespaces, belong to the root, and what operators of a namespace see.
+// TestWithoutNamespace checks that operators who were created before there were namespaces belong
+// to the root, and which records operators of a namespace see.
 func TestWithoutNamespace(t *testing.T) {
 	d := open(t, "memory:")
 	operators, err := admin.Operators(d.db)
 	must(t, err)
 	for e, err := range operators.All(t.Context(), userdb.Query{}) {
 		if _, has := e.Get(admin.OperatorNamespace); err != nil || has {
-			t.Errorf("an operator of the root is stored as %v, %v", e.Facets(), err)
+			t.Errorf("an operator of the root is stored as %v, %v; want no namespace", e.Facets(), err)
 		}
 	}
 	for by, sees := range map[string]bool{"": true, "a": false, "ab": false, "a/b": false} {
@@ -132,7 +132,7 @@ func TestWithoutNamespace(t *testing.T) {
 	}
 }
 
-// TestOperatorsOfNamespace checks that an operator of a namespace sees its operators, however many
+// TestOperatorsOfNamespace checks that an operator of a namespace sees its operators, even if many
 // others come before them, and that the page says when some are left out.
 func TestOperatorsOfNamespace(t *testing.T) {
 	defer func(before int) { maxOperatorsRead = before }(maxOperatorsRead)

@@ -15,7 +15,7 @@ import (
 
 func hintOf(uid string) hints.Hint { return hints.UID(uid) }
 
-// TestSetup checks that the setup link creates one operator and is void after that.
+// TestSetup checks that the set-up link creates one operator and is void after that.
 func TestSetup(t *testing.T) {
 	db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: testSchema()})
 	must(t, err)
@@ -24,7 +24,7 @@ func TestSetup(t *testing.T) {
 	must(t, err)
 	d := newTestConsole(t, db)
 	if to := d.do(http.StatusSeeOther, "/console/find"); !strings.HasPrefix(to, "/console/signin?") {
-		t.Errorf("before there is an operator, the console redirects to %q", to)
+		t.Errorf("before there is an operator, the console redirects to %q, want the sign-in page", to)
 	}
 	d.do(http.StatusGone, "/console/setup")
 	if body := d.do(http.StatusGone, "/console/setup?token=made-up"); strings.Contains(body, "<form method=\"post\" action=\"/console/setup") {
@@ -39,7 +39,7 @@ func TestSetup(t *testing.T) {
 	form = d.do(http.StatusUnprocessableEntity, "/console/setup", filled(form, "", "short")...)
 	d.wantText(form, "This field is required.", "At least ")
 	if to := d.do(http.StatusSeeOther, "/console/setup", filled(form, "root", goodPassword)...); to != "/console" {
-		t.Errorf("the setup redirects to %q", to)
+		t.Errorf("the setup redirects to %q, want /console", to)
 	}
 	d.wantText(d.do(http.StatusOK, "/console/find"), "root", "Sign out")
 	d.do(http.StatusGone, "/console/setup?token="+token)
@@ -71,7 +71,7 @@ func TestFind(t *testing.T) {
 		d.wantText(d.do(http.StatusOK, "/console/find?q=ali"), "Nobody has ali.", "Others that begin with this", "Alicia")
 		d.wantText(d.do(http.StatusOK, "/console/find?q=somebody+else+altogether"), "Nobody has somebody else altogether.")
 		if body := d.do(http.StatusOK, "/console/suggest?q=ALI"); strings.TrimSpace(body) != `["Alice","Alicia","alice@example.com","alicia@example.com"]` {
-			t.Errorf("the suggestions are %s", body)
+			t.Errorf("the suggestions are %s, want names and addresses of Alice and Alicia", body)
 		}
 	})
 }
@@ -101,7 +101,7 @@ func TestList(t *testing.T) {
 			d.wantText(body, "60 accounts.")
 		}
 		if all := strings.Count(strings.Join(pages, ""), "Name"); len(pages) != 3 || all != 60 || !strings.HasPrefix(pages[1], ">Name 25<") {
-			t.Errorf("%d pages with %d accounts: %q", len(pages), all, pages)
+			t.Errorf("got %d pages with %d accounts, want 3 with 60: %q", len(pages), all, pages)
 		}
 		d.wantText(d.do(http.StatusOK, at+"?order=age&reverse=true"), "Name 59")
 		cooks := d.do(http.StatusOK, d.do(http.StatusSeeOther, at+"?by=job&value=cook&order=age&disabled="))

@@ -111,7 +111,8 @@ func (c *Console) addChallenge(w http.ResponseWriter, r *http.Request) {
 
 func (c *Console) sendRegistration(w http.ResponseWriter, r *http.Request, operator userdb.Entry) {
 	c.sendChallenge(w, r, func() (passkey.Challenge, error) {
-		// Browsers also offer it on the pages of the site, if these have the same relying party.
+		// Browsers also offer this passkey on other sites of the same relying party, so its name
+		// says what it is for.
 		name := operator.Text(admin.OperatorName) + " (userdb console)"
 		return c.passkeys.BeginRegistration(r.Context(), c.auth.Secret(r), passkey.Registration{Account: name})
 	})
@@ -200,8 +201,8 @@ func (c *Console) registerPasskey(w http.ResponseWriter, r *http.Request, sessio
 		r.Context(), session, pages.State(w, r, c.auth), []byte(r.PostFormValue("passkey")), label, c.auth.SessionOptions(r))
 }
 
-// packedName is the name of the input with the form that the form for a passkey carries. It is one
-// input, so that the names of facets mean nothing to the script.
+// packedName is the name of the input in which the form for a passkey carries another form. It is a
+// single input, so that the script never takes a facet for an input of its own.
 const packedName = "~form"
 
 // A givenPasskey holds the answer of a passkey with which an operator confirms an action.

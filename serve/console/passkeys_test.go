@@ -23,8 +23,8 @@ func passkeyConfig() *passkey.Config {
 	return &passkey.Config{RPID: "example.com", Origins: []string{testOrigin}}
 }
 
-// answer asks for a challenge, as the script does, and returns the fields of the form that has the
-// answer of a device to it.
+// answer asks for a challenge, as the script does, and returns the fields of a form with a device's
+// answer to it.
 func (d *testConsole) answer(device func(challenge string) (string, error), purpose string, form ...string) []string {
 	d.t.Helper()
 	body := d.do(http.StatusOK, "/console/passkey/"+purpose, append(form, "", "")...)
@@ -52,7 +52,7 @@ func TestPasskey(t *testing.T) {
 		evil := device.With(func(d *authenticator.Device) { d.RP.Origin = "https://evil.example.org" })
 		d.do(http.StatusUnauthorized, "/console/security/confirm", d.answer(evil.Create, "add")...)
 		if codes := shownCodes(d.addPasskey(device)); len(codes) != 10 {
-			t.Errorf("the first factor brings the codes %q, want ten", codes)
+			t.Errorf("the first factor gives the codes %q, want ten", codes)
 		}
 		d.wantText(d.do(http.StatusOK, "/console/security"), "my laptop passkey", "You sign in with a passkey, or with your password")
 		d.wantText(d.do(http.StatusConflict, "/console/security/confirm", d.answer(device.Create, "add")...), "in use already")
@@ -67,10 +67,10 @@ func TestPasskey(t *testing.T) {
 		unverified := device.With(func(d *authenticator.Device) { d.Auth.Options.UserNotVerified = true })
 		o.wantText(o.do(http.StatusUnauthorized, passkeyPath, o.answer(unverified.Get, "signin")...), "This passkey was not accepted.")
 		if after := d.operatorActions(); !slices.Equal(after, before) {
-			t.Errorf("strangers with wrong answers recorded %q, before that was %q", after, before)
+			t.Errorf("after wrong answers of strangers, the feed has the actions %q, want %q", after, before)
 		}
 		if to := o.do(http.StatusSeeOther, passkeyPath, append(sign, "return", "/console/keys")...); to != "/console/keys" {
-			t.Errorf("the passkey leads to %q", to)
+			t.Errorf("the passkey leads to %q, want /console/keys", to)
 		}
 		o.do(http.StatusOK, "/console/find")
 		d.newBrowser().do(http.StatusUnauthorized, passkeyPath, sign...)
@@ -115,8 +115,8 @@ func TestPasskey(t *testing.T) {
 	})
 }
 
-// TestChallengeStoresNothing checks that challenges for visitors make no calls of the store, and
-// take places of visitors.
+// TestChallengeStoresNothing checks that challenges for visitors make no calls to the store, and
+// take the places of visitors.
 func TestChallengeStoresNothing(t *testing.T) {
 	d := open(t, "memory:")
 	var work []Work
@@ -144,7 +144,7 @@ func TestPasskeyIsFactor(t *testing.T) {
 		answer := b.answer(device.Create, "enrol", "token", link)
 		b.do(http.StatusSeeOther, "/console/security/confirm", answer...)
 		if codes := shownCodes(b.do(http.StatusOK, "/console/enrol/confirm", append(answer, "token", link)...)); len(codes) != 10 {
-			t.Errorf("the codes are %q", codes)
+			t.Errorf("the codes are %q, want 10", codes)
 		}
 		b.do(http.StatusGone, "/console/enrol?token="+link)
 		page := b.do(http.StatusOK, "/console/security")
@@ -166,7 +166,7 @@ func TestPasskeyIsFactor(t *testing.T) {
 		o.do(http.StatusUnauthorized, passkeyPath, o.answer(device.Get, "signin")...)
 		e, err := operators.Find(t.Context(), hints.Any("olga"))
 		if err != nil || len(e.FactorMethods()) > 0 || e.Text(admin.PasskeyField) != "" {
-			t.Errorf("after ResetFactors the operator has %v and the digest %q, %v", e.FactorMethods(), e.Text(admin.PasskeyField), err)
+			t.Errorf("after ResetFactors the operator has %v and the digest %q, %v; want neither", e.FactorMethods(), e.Text(admin.PasskeyField), err)
 		}
 	})
 }
@@ -196,7 +196,7 @@ func TestPasskeyOldStore(t *testing.T) {
 	must(t, err)
 	device := authenticator.New("example.com", testOrigin)
 	if codes := shownCodes(paul.addPasskey(device)); len(codes) != 10 {
-		t.Errorf("the first factor brings the codes %q, want ten", codes)
+		t.Errorf("the first factor gives the codes %q, want ten", codes)
 	}
 	page := other.do(http.StatusOK, "/console/signin", "name", "paul", "password", goodPassword)
 	other.do(http.StatusSeeOther, codePath, append(other.answer(device.Get, "code"), "by", inputValue(page, "by"))...)

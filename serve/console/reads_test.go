@@ -109,9 +109,9 @@ func TestHistoryOfOneAccount(t *testing.T) {
 	}
 }
 
-// TestEventsBeyondHistory checks that events of an account which its own history has no room for,
-// or which are about an earlier account with the same UID, are found in the feed, and each event
-// once.
+// TestEventsBeyondHistory checks that the page also shows events in the feed for which the
+// account's own history has no room, or which are about an earlier account with the same UID, and
+// each event only once.
 func TestEventsBeyondHistory(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")

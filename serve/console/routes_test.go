@@ -109,11 +109,11 @@ func TestIdentifiersAskForPassword(t *testing.T) {
 		asked := d.do(http.StatusOK, at, d.fillForm(question, at)...)
 		d.wantText(asked, "Your own password")
 		if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("email") != "alice@example.com" {
-			t.Errorf("without the password: %q, %v", e.Facets(), err)
+			t.Errorf("without the password: got %q, %v; want the address as before", e.Facets(), err)
 		}
 		d.do(http.StatusSeeOther, at, append(d.fillForm(asked, at), verifyName, goodPassword)...)
 		if e, err := d.users.Find(t.Context(), hintOf("u1")); err != nil || e.Text("email") != "alice@example.org" || e.Text("bio") != "one\nthree" || e.Text("job") != "cook" {
-			t.Errorf("with the password: %q, %v", e.Facets(), err)
+			t.Errorf("with the password: got %q, %v; want the changed address", e.Facets(), err)
 		}
 	})
 }
@@ -137,7 +137,7 @@ func TestDownloadAsksForPassword(t *testing.T) {
 	d.wantText(paul.do(http.StatusUnauthorized, file, verifyName, "wrong"), "Wrong password.")
 	before := len(d.operatorActions())
 	if text := paul.do(http.StatusOK, file, append(d.fillForm(asked, file), verifyName, goodPassword)...); !strings.Contains(text, `"alice@example.com"`) {
-		t.Errorf("the file is\n%s", text)
+		t.Errorf("the file does not have the account:\n%s", text)
 	}
 	id := strings.TrimPrefix(job, "/console/jobs/")
 	want := "export operator:Paul " + id + "/" + exportFile + " 127.0.0.1"

@@ -21,8 +21,8 @@ func (c *Console) belongs(operator userdb.Entry) bool {
 	return admin.CanSee(operator.Text(admin.OperatorNamespace), c.options.Namespace)
 }
 
-// allowed reports whether an operator may be signed in here. If operators need a second factor, one
-// without may not, however they have signed in.
+// allowed reports whether an operator may be signed in here. If operators need a second factor, an
+// operator without one may not.
 func (c *Console) allowed(operator userdb.Entry) bool {
 	return c.belongs(operator) && (hasFactor(operator) || !c.requiresFactor(context.Background()))
 }
@@ -61,8 +61,8 @@ func (c *Console) requireSession(next http.Handler) http.Handler {
 	}))
 }
 
-// A secondStep is the data of the page that asks for the second step. By lists the methods, and App
-// and Passkey are among them.
+// A secondStep is the data of the page that asks for the second step. By lists the methods. App and
+// Passkey report whether these are among them.
 type secondStep struct {
 	Return, By   string
 	App, Passkey bool
@@ -104,7 +104,8 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 	var e userdb.Entry
 	if err == nil {
 		e, err = c.auth.Prove(w, r, proof)
-		// Nobody guesses passkeys, and an answer to another challenge is refused without a ticket.
+		// Nobody guesses passkeys, and the answer to another challenge is refused before the ticket
+		// is checked.
 		judged = !byPasskey && errors.Is(err, userdb.ErrLogin)
 	}
 	var name string

@@ -48,8 +48,8 @@ func (f factors) HasPasskey() bool {
 }
 
 // An enrolment shows an app that an operator is adding. If Token is not "", it is the token of a
-// link, and the operator has no second factor yet and, if Passkeys is set, may add a passkey in
-// place of the app.
+// link, and the operator has no second factor yet. If Passkeys is also set, the operator may add a
+// passkey in place of the app.
 type enrolment struct {
 	Path, Token, ID string
 	Secret          string        // in groups of four, or "" if it was shown before
@@ -129,8 +129,8 @@ func (c *Console) beginEnrolment(r *http.Request, e userdb.Entry, session string
 	return one, err
 }
 
-// confirmFactor adds an app with a code of it, or a passkey with its answer, and shows the recovery
-// codes if it is the first factor.
+// confirmFactor adds an app or a passkey if its code or answer in the form is right, and shows the
+// recovery codes if it is the first factor.
 func (c *Console) confirmFactor(w http.ResponseWriter, r *http.Request) {
 	note := "app"
 	if c.hasPasskey(r) {
@@ -158,8 +158,8 @@ func (c *Console) confirmFactor(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/security?done="+note, http.StatusSeeOther)
 }
 
-// confirmEnrolment adds an app or a passkey for the operator whose session has a secret, and sets
-// the cookie of the session that replaces it if that is the first factor.
+// confirmEnrolment adds an app or a passkey for the operator whose session has a secret. If it is
+// the first factor, it also sets the cookie of the session that replaces this one.
 func (c *Console) confirmEnrolment(w http.ResponseWriter, r *http.Request, session string) (done userdb.FactorChange, err error) {
 	if c.hasPasskey(r) {
 		done, err = c.registerPasskey(w, r, session)

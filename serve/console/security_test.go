@@ -81,8 +81,8 @@ func (d *testConsole) firstStep(name string) *testConsole {
 const codePath = "/console/signin/code"
 
 // TestSecondStep checks that an operator with an app signs in with two steps, that the first app
-// ends all other sessions, that no code is good twice, and that wrong codes are recorded under the
-// name of the operator who gave the password.
+// ends all other sessions, that no code is accepted twice, and that wrong codes are recorded under
+// the name of the operator who gave the password.
 func TestSecondStep(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		_, err := newOperator(t, d, "Paul")
@@ -99,7 +99,7 @@ func TestSecondStep(t *testing.T) {
 		codes := shownCodes(d.do(http.StatusOK, "/console/security/confirm", "id", a.id, "code", a.code(t, 0)))
 		next := a.code(t, 1)
 		if to := other.do(http.StatusSeeOther, "/console/find"); !strings.HasPrefix(to, "/console/signin") {
-			t.Errorf("another session leads to %q", to)
+			t.Errorf("another session leads to %q, want the sign-in page", to)
 		}
 		d.wantText(d.do(http.StatusOK, "/console/security"), "my phone", "10 of ten are left")
 
@@ -107,7 +107,7 @@ func TestSecondStep(t *testing.T) {
 		o.wantText(o.do(http.StatusUnprocessableEntity, codePath, "code", " "), "This field is required.")
 		o.wantText(o.do(http.StatusUnauthorized, codePath, "name", "paul", "code", "000000x"), "This is not the right code")
 		if to := o.do(http.StatusSeeOther, codePath, "code", next, "return", "/console/keys"); to != "/console/keys" {
-			t.Errorf("two steps lead to %q", to)
+			t.Errorf("two steps lead to %q, want /console/keys", to)
 		}
 		o.do(http.StatusOK, "/console/find")
 		o.wantText(o.do(http.StatusUnauthorized, codePath, "code", next), "Enter your password again.")
@@ -119,7 +119,7 @@ func TestSecondStep(t *testing.T) {
 		if acts := d.operatorActions(); !slices.Contains(acts, "operator_factor_add operator:Olga Olga 127.0.0.1") ||
 			!slices.Contains(acts, "operator_login_failed visitor Olga 127.0.0.1") ||
 			slices.Contains(acts, "operator_login_failed visitor Paul 127.0.0.1") {
-			t.Errorf("the feed has %q", acts)
+			t.Errorf("the feed has %q, want the new factor and a failed login of Olga only", acts)
 		}
 		d.wantText(d.do(http.StatusOK, "/console/history"), "added an authenticator app")
 
@@ -244,7 +244,7 @@ func TestRequireFactor(t *testing.T) {
 		must(t, err)
 		must(t, admin.RequireFactors(t.Context(), d.db, true))
 		if to := d.do(http.StatusSeeOther, "/console/security"); !strings.HasPrefix(to, "/console/signin") {
-			t.Errorf("a session from before leads to %q", to)
+			t.Errorf("a session from before leads to %q, want the sign-in page", to)
 		}
 		d.wantText(d.do(http.StatusForbidden, "/console/signin", "name", "olga", "password", goodPassword), "You need a second step", "userdb operator enrol NAME")
 		d.do(http.StatusSeeOther, "/console/find")
@@ -268,7 +268,7 @@ func TestRequireFactor(t *testing.T) {
 		late := second.scan(second.do(http.StatusOK, "/console/enrol", "token", link, "password", goodPassword))
 		b.wantText(b.do(http.StatusUnauthorized, "/console/enrol/confirm", "token", link, "id", a.id, "code", "x"), "This is not the right code")
 		if codes := shownCodes(b.do(http.StatusOK, "/console/enrol/confirm", "token", link, "id", a.id, "code", a.code(t, 0))); len(codes) != 10 {
-			t.Errorf("the codes are %q", codes)
+			t.Errorf("the codes are %q, want 10", codes)
 		}
 		b.do(http.StatusOK, "/console/find")
 		second.do(http.StatusGone, "/console/enrol/confirm", "token", link, "id", late.id, "code", late.code(t, 0))
@@ -276,7 +276,7 @@ func TestRequireFactor(t *testing.T) {
 		d.do(http.StatusGone, "/console/enrol?token="+link)
 		b.wantText(b.do(http.StatusUnprocessableEntity, "/console/security/remove", "id", a.id, confirmName, "true"), "Add another app or passkey before you remove the only one.")
 		if _, err := admin.IssueEnrolLink(t.Context(), d.db, hints.Any("olga")); !isAny(err, admin.ErrHasFactor) {
-			t.Errorf("a link for an operator with a factor: %v", err)
+			t.Errorf("a link for an operator with a factor: got %v, want ErrHasFactor", err)
 		}
 	})
 }
@@ -333,6 +333,6 @@ func TestStrangersLearnNothing(t *testing.T) {
 	must(t, err)
 	must(t, answer.Body.Close())
 	if answer.StatusCode != http.StatusUnauthorized || len(answer.Cookies()) > 0 || !strings.Contains(string(body), "Wrong name or password.") {
-		t.Errorf("got %s, %v\n%s", answer.Status, answer.Cookies(), body)
+		t.Errorf("got %s, %v; want 401 without cookies\n%s", answer.Status, answer.Cookies(), body)
 	}
 }

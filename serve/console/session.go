@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// setup creates the first operator from the form behind the setup link. It shows no form if the
+// setup creates the first operator from the form behind the set-up link. It shows no form if the
 // link has been used, has expired or is invalid.
 func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
@@ -56,7 +56,7 @@ func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
 	leave() // a client that reads slowly must not keep the capacity
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):
-		c.show(w, r, http.StatusGone, page{Name: "message", Title: "This link is no longer valid", Data: "A setup link is valid for one hour, and only until there is an operator. You can create an operator at any time with “userdb operator add NAME”."})
+		c.show(w, r, http.StatusGone, page{Name: "message", Title: "This link is no longer valid", Data: "A set-up link is valid for one hour, and only until there is an operator. You can create an operator at any time with “userdb operator add NAME”."})
 		return
 	case isServiceProblem(problems), err != nil && len(problems) == 0:
 		c.fail(w, r, err)

@@ -31,7 +31,7 @@ func TestSearchBox(t *testing.T) {
 		}
 	}
 	if to := d.do(http.StatusSeeOther, "/console/find?open=true&q=alice@example.com"); to != "/console/types/user/u1" {
-		t.Errorf("an exact match leads to %q", to)
+		t.Errorf("an exact match leads to %q, want the account", to)
 	}
 	to := d.do(http.StatusSeeOther, "/console/find?open=true&q=ALICE")
 	d.wantText(d.do(http.StatusOK, to), "ALICE is read as alice. Why it leads here", "They can sign in")
@@ -146,7 +146,7 @@ func TestCreateAndDelete(t *testing.T) {
 		e, err := d.users.Find(t.Context(), hints.Any("bob"))
 		must(t, err)
 		if age, _ := e.Get("age"); age != schema.Number(42) || e.Text("job") != "cook" || e.Text("email") != "bob@straße.example" {
-			t.Errorf("created %v", e.Facets())
+			t.Errorf("created %v, want what the form has", e.Facets())
 		}
 		d.do(http.StatusNotFound, "/console/new?type=nothing")
 		d.do(http.StatusNotFound, "/console/new", typeName, "nothing")
@@ -220,7 +220,7 @@ func TestBulk(t *testing.T) {
 			t.Errorf("got %q, want %q", got, want)
 		}
 		if past := d.history("u2"); past[0] != "enable operator:"+operatorName {
-			t.Errorf("the history begins with %q", past[0])
+			t.Errorf("the history begins with %q, want enable", past[0])
 		}
 		d.wantText(do("export", "", "A file with all that is stored about 3 accounts"), "Download accounts.jsonl")
 		for _, form := range [][]string{{"do", "disable"}, {"do", "tag", "uid", "u0"}, {"do", "nothing", "uid", "u0"}} {
@@ -230,7 +230,7 @@ func TestBulk(t *testing.T) {
 }
 
 // TestListTool checks that a list begins with the newest accounts, is sorted by its headers, shows
-// the columns that are not empty or that were chosen, and that its filters are in the URL.
+// the columns that are not empty or that were chosen, and keeps its filters in the URL.
 func TestListTool(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		for i := range 3 {

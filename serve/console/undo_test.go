@@ -42,8 +42,8 @@ func TestSignInsNotRead(t *testing.T) {
 	d.wantText(d.do(http.StatusOK, html.UnescapeString(older[1])), "A visitor signed in from 192.0.2.1")
 }
 
-// TestUndoIsOwn checks that a page takes back only what its operator has just done and nobody has
-// done since, whatever its URL says.
+// TestUndoIsOwn checks that a page undoes only an action that its operator has just done, and that
+// no later action has replaced, even if its URL names another one.
 func TestUndoIsOwn(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")

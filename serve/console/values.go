@@ -66,7 +66,7 @@ type valueChange struct {
 }
 
 // newValueChange reads the form. A form names a value by its place in the revision that the page
-// shows, whatever the browser would make of its text.
+// shows, because browsers may change its text.
 func newValueChange(form url.Values, t schema.Type) valueChange {
 	v := valueChange{field: form.Get("field"), do: form.Get("do"), rev: form.Get("rev"), typed: form.Get("value"), place: -1}
 	if place, err := strconv.Atoi(form.Get("place")); err == nil {

@@ -55,7 +55,7 @@ func TestValues(t *testing.T) {
 			to := d.do(http.StatusSeeOther, at+"/values", d.fillForm(question, at+"/values")...)
 			d.wantText(d.do(http.StatusOK, to), "The account has been changed.")
 			if past := d.history("u1"); past[0] != "identifier operator:"+operatorName {
-				t.Errorf("the history begins with %q", past[0])
+				t.Errorf("the history begins with %q, want identifier", past[0])
 			}
 		}
 		wantEmails := func(want ...string) {
@@ -219,10 +219,10 @@ func TestValuesNeedPassword(t *testing.T) {
 	asked := d.do(http.StatusOK, at+"/values", d.fillForm(question, at+"/values")...)
 	d.wantText(asked, "Your own password")
 	if got := d.emails("u1"); len(got) != 1 {
-		t.Errorf("before the password, the addresses are %q", got)
+		t.Errorf("before the password, the addresses are %q, want one", got)
 	}
 	d.do(http.StatusSeeOther, at+"/values", append(d.fillForm(asked, at+"/values"), verifyName, goodPassword)...)
 	if got := d.emails("u1"); len(got) != 2 {
-		t.Errorf("after the password, the addresses are %q", got)
+		t.Errorf("after the password, the addresses are %q, want two", got)
 	}
 }

@@ -23,15 +23,15 @@ type explanation struct {
 	Notes    []string // what else people ask support about: links, the last login
 }
 
-// A loginReport holds what decides whether the owner of an account can sign in, and the history,
-// which names who caused it and when.
+// A loginReport holds the login status of an account, an explanation of it, and the history, which
+// says who caused it and when.
 type loginReport struct {
 	why     explanation
 	status  userdb.LoginStatus
 	history []userdb.HistoryEvent
 }
 
-// reportLogin reads from the store what Login checks, and the history, and explains them.
+// reportLogin reads the login status and the history of an account, and explains them.
 func reportLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.Entry) (r loginReport, err error) {
 	hint := hints.Key(e.Key())
 	if r.status, err = t.LoginStatus(ctx, hint); err != nil {
@@ -130,7 +130,7 @@ func explainSecondStep(s userdb.SecondStep, now time.Time) (texts []string, cann
 	return texts, false
 }
 
-// otherWay names what works for the second step, if possible other than the code of an app.
+// otherWay names a method that works for the second step, preferably not the code of an app.
 func otherWay(codes, passkey bool) string {
 	switch {
 	case passkey:
@@ -150,11 +150,11 @@ func formatClock(at, now time.Time) string {
 	return at.Format("2 January 2006 15:04 UTC")
 }
 
-// roundUpToMinute rounds a time up to a full minute, so that whatever ends at that time has ended
-// by then.
+// roundUpToMinute rounds a time up to a full minute, so that a wait is over at the time that is
+// shown.
 func roundUpToMinute(at time.Time) time.Time { return at.Add(time.Minute - 1).Truncate(time.Minute) }
 
-// byWhom returns who caused the last event of a kind and when, or "" if the history does not tell.
+// byWhom returns who caused the last event of a kind and when, or "" if the history does not say.
 func byWhom(history []userdb.HistoryEvent, kind userdb.EventKind) string {
 	for _, e := range history {
 		if e.Kind == kind {
@@ -205,8 +205,8 @@ func originsText(n int) string {
 	return pluralize(n, "origin")
 }
 
-// countFamiliar returns the number of familiar origins that have attempts left, whatever strangers
-// do.
+// countFamiliar returns the number of familiar origins that have attempts left, which other origins
+// cannot use up.
 func countFamiliar(s userdb.LoginStatus) (n int) {
 	for _, f := range s.Familiar {
 		if f.Remaining > 0 {
@@ -216,7 +216,8 @@ func countFamiliar(s userdb.LoginStatus) (n int) {
 	return n
 }
 
-// maxGuesses limits how many of the latest logins are searched for the origins of guesses.
+// maxGuesses limits how many of the latest sign-ins a page reads, for their tab and to find the
+// origins of guesses.
 const maxGuesses = 1000
 
 // guessOrigins returns the origins from which somebody has tried passwords of an account since its

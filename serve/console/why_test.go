@@ -121,7 +121,7 @@ func TestWhy(t *testing.T) {
 			}
 			_, err := d.users.Login(t.Context(), uid+" name", goodPassword, userdb.Attempt{Origin: "198.51.100.7"})
 			if can := strings.Contains(body, "They can sign in"); can != (err == nil) || can == strings.Contains(body, "They cannot sign in:") {
-				t.Errorf("%q and %q: Login returns %v\n%s", one, other, err, body)
+				t.Errorf("%q and %q: Login returns %v, but the page says otherwise:\n%s", one, other, err, body)
 			}
 			if one == "guesses" && other != "no identifier" && !strings.Contains(body, "from two origins") {
 				t.Errorf("%q and %q: the page lacks the origins of the guesses\n%s", one, other, body)

@@ -38,7 +38,7 @@ var templateFuncs = template.FuncMap{
 
 // formatTime returns a time element with the date or, if the time has just passed, how long ago
 // that was. formatMoment adds the time of day to the date. The title has the exact time. console.js
-// shows all of it in the reader's time zone.
+// shows times in the reader's time zone.
 func formatTime(at time.Time) template.HTML { return timeElement(at, time.Now(), "2 Jan 2006", "") }
 
 func formatMoment(at time.Time) template.HTML {

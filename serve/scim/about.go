@@ -47,7 +47,7 @@ func newAttribute(name, kind string, more ...any) map[string]any {
 	return a
 }
 
-// schemas returns the schema of groups, and that of users with the stored attributes.
+// schemas returns the schemas of users, with the stored attributes, and of groups.
 func (c *call) schemas() []resource {
 	id := newAttribute("id", "string", "caseExact", true, "mutability", "readOnly", "returned", "always", "uniqueness", "server")
 	external := newAttribute("externalId", "string", "caseExact", true)

@@ -103,7 +103,7 @@ func (v givenAddress) inList() givenAddress {
 // primaryOnly selects the primary address.
 var primaryOnly = []condition{{sub: "primary", primary: true}}
 
-// add adds an operation of a PATCH, or emails of a resource, to the edit.
+// add adds to the edit an operation of a PATCH, or the emails of a resource.
 func (a *addressEdit) add(s step) (err error) {
 	if sub := s.at.sub; sub != "" && !has([]string{"value", "type", "primary", "display"}, sub) {
 		return pathError(s.at.path)
@@ -243,9 +243,8 @@ type addressList struct {
 	field string
 	all   []address
 
-	// named means that the request sets userName. Then userName is the first address, whichever the
-	// request calls primary: Entra ID calls the work address primary, and userName may be another
-	// one.
+	// named means that the request sets userName. Then userName is the first address, even if the
+	// request calls another one primary, as Entra ID does with the work address.
 	named bool
 
 	// Canonical forms of the addresses that the request sets, removes by their values, marks as
@@ -403,10 +402,11 @@ func (l *addressList) replaceAll(values []givenAddress) {
 	}
 }
 
-// putFirst chooses the first address and moves it to the front, for a request that marks none as
-// primary. was is the first address so far. It stays first if it is among the new addresses or is
-// userName. Otherwise an address of type work becomes the first, or else one without a type. If all
-// have other types, was is added again and stays first, so that they rename nobody.
+// putFirst chooses the first address and moves it to the front, for a request that sets userName or
+// marks no address as primary. was is the first address so far. It stays first if it is among the
+// new addresses or is userName. Otherwise an address of type work becomes the first, or else one
+// without a type. If all have other types, was is added again and stays first, so that the user is
+// not renamed.
 func (l *addressList) putFirst(was address) {
 	ofKind := func(kind string) int {
 		return slices.IndexFunc(l.all, func(a address) bool { return strings.EqualFold(a.kind, kind) })
@@ -507,8 +507,8 @@ func (l *addressList) changeSelected(s addressStep) error {
 }
 
 // put replaces the addresses at the given indexes, which are in ascending order, by a and returns
-// the index of a. It adds a if there are no indexes, or if the only one is that of userName and the
-// request sets userName.
+// the index of a. It adds a if there are no indexes, or if the only one is the index of userName
+// and the request sets userName.
 func (l *addressList) put(a address, found []int) int {
 	if l.named && len(found) > 0 && found[0] == 0 && l.all[0].canonical != a.canonical {
 		if found = found[1:]; strings.EqualFold(l.all[0].kind, a.kind) {

@@ -85,7 +85,7 @@ func (d directory) find(filter string) any {
 	return d.must("GET", "/Users?filter="+url.QueryEscape(strings.ReplaceAll(filter, `@"`, `@x.org"`)), "")["totalResults"]
 }
 
-func (d directory) wantSound() {
+func (d directory) wantNoProblems() {
 	d.t.Helper()
 	problems := slices.DeleteFunc(d.Check(d.t, check.Options{}), func(problem string) bool {
 		return strings.HasPrefix(problem, "field_missing ") // directories set no name
@@ -153,7 +153,7 @@ func TestEmailsOfResources(t *testing.T) {
 			d.wantRefused(want, "PUT", "/Users/"+id, userBody("a", emails))
 		}
 		d.wantEmails("after refusals", id, "a/work* b/home")
-		d.wantSound()
+		d.wantNoProblems()
 	})
 }
 
@@ -312,7 +312,7 @@ func TestEmailsOfPatches(t *testing.T) {
 				t.Fatalf("%s: afterwards the user has %s; active is %v", operations, got, user["active"])
 			}
 		}
-		d.wantSound()
+		d.wantNoProblems()
 	})
 }
 
@@ -361,7 +361,7 @@ func TestEmailsFilter(t *testing.T) {
 			listed = append(listed, d.describeEmails(one.(map[string]any)))
 		}
 		if slices.Sort(listed); !slices.Equal(listed, []string{"a/work* b/home", "c/work* d"}) {
-			t.Errorf("the list has %q", listed)
+			t.Errorf("the list has %q, want the addresses of both users", listed)
 		}
 	})
 }
@@ -391,7 +391,7 @@ func TestSingleEmail(t *testing.T) {
 		}
 		fields, err := d.Raw.HKeys(d.Ctx, d.Key("user/uid:"+id)).Result()
 		if slices.Sort(fields); err != nil || slices.ContainsFunc(fields, func(f string) bool { return strings.HasPrefix(f, "~also") || strings.HasPrefix(f, "~label") }) {
-			t.Errorf("the entry has the fields %v, %v", fields, err)
+			t.Errorf("the entry has the fields %v, %v; want none for further addresses", fields, err)
 		}
 
 		for many, want := range map[int]string{0: `["work"] none readWrite`, 4: `["work","home","other"] server readWrite`} {
@@ -479,7 +479,7 @@ func TestEmailsAreUnverified(t *testing.T) {
 			return all
 		}
 		if got := verified(); got != nil {
-			t.Errorf("%q are verified", got)
+			t.Errorf("%q are verified, want none", got)
 		}
 		_, address, err := users.IssueForVisitor(d.Ctx, "email", "b@x.org", userdb.Token{Purpose: "reset"}, userdb.Attempt{})
 		if err != nil || address != "a@x.org" {
@@ -498,7 +498,7 @@ func TestEmailsAreUnverified(t *testing.T) {
 			t.Errorf("%q are verified, want b@x.org", got)
 		}
 		d.wantEmails("after the changes", id, "b/home* a/work")
-		d.wantSound()
+		d.wantNoProblems()
 	})
 }
 
@@ -528,9 +528,9 @@ func TestEmailsAtOnce(t *testing.T) {
 			d.wantEmails("at once", id, want)
 		}
 		if owners != 1 || d.find(`emails eq "wanted@"`) != 1.0 {
-			t.Errorf("%d users have the address: %v", owners, failed)
+			t.Errorf("%d users have the address, want 1: %v", owners, failed)
 		}
-		d.wantSound()
+		d.wantNoProblems()
 	})
 }
 

@@ -129,7 +129,8 @@ func getGroup(c *call) (answer, error) {
 	return c.respond(http.StatusOK, "Group", e, c.groupResource)
 }
 
-// replaceGroup handles PUT. It leaves the members unchanged if the request does not list any.
+// replaceGroup handles PUT. It leaves the members unchanged if the request lacks the attribute
+// members.
 func replaceGroup(c *call) (answer, error) {
 	g, err := c.readGroup()
 	if err == nil {

@@ -94,13 +94,13 @@ func TestHeldValues(t *testing.T) {
 			t.Errorf("a new user has the id %s, which is retired", id)
 		}
 		d.wantError(404, "", "PUT", "/Users/"+gone, userBody("gone", ""))
-		d.wantSound()
+		d.wantNoProblems()
 	})
 }
 
 // TestUntypedExternalID checks an externalId that the schema makes an untyped identifier: no two
-// users have the same one, even if both ask at the same time, it may be the userName of another
-// user, and filters find users by it.
+// users get the same one, even if they ask at the same time; it may be the userName of another
+// user; and filters find users by it.
 func TestUntypedExternalID(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newHolding(t, s)
@@ -140,12 +140,12 @@ func TestUntypedExternalID(t *testing.T) {
 			if err := <-errs; err == nil {
 				created++
 			} else if refused, is := errors.AsType[*Error](err); !is || refused.Status != 409 || !strings.HasPrefix(refused.Detail, "taken: externalId: ") {
-				t.Errorf("a create of a taken externalId: %v", err)
+				t.Errorf("a create of a taken externalId: got %v, want status 409", err)
 			}
 		}
 		if created != 1 {
-			t.Errorf("%d users have one externalId", created)
+			t.Errorf("%d users have one externalId, want 1", created)
 		}
-		d.wantSound()
+		d.wantNoProblems()
 	})
 }

@@ -158,7 +158,7 @@ func TestFilterGroups(t *testing.T) {
 	}
 	for _, text := range []string{nested(maxGroups, "x"), nested(0, strings.Repeat(`\"([`, 500))} {
 		if _, err := parseFilter(urnGroup, text, false); err != nil {
-			t.Errorf("%.40s: %v", text, err)
+			t.Errorf("%.40s: got %v, want no error", text, err)
 		}
 	}
 	for _, text := range []string{nested(maxGroups+1, "x"), strings.Repeat("(", 4000), strings.Repeat("a[", 2000)} {

@@ -113,7 +113,8 @@ func (m Mapping) names(field string) bool {
 	return false
 }
 
-// mapsEmails reports whether the mapping names a field for emails, even if it is that of userName.
+// mapsEmails reports whether the mapping names a field for emails, even if it is the field of
+// userName.
 func (o Options) mapsEmails() bool { return o.Mapping["emails"] != "" }
 
 // fields returns, for each attribute, the field of a type that stores it. If the mapping does not

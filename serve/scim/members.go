@@ -24,7 +24,7 @@ const tagPrefix = "scim:"
 // A memberSet describes changes to the members of a group.
 type memberSet struct {
 	replace bool            // whether to remove all members except those in want
-	want    map[string]bool // by UID: whether the user shall be a member
+	want    map[string]bool // by UID: whether the user is to be a member
 }
 
 func (w *memberSet) set(uid string, in bool) {

@@ -145,7 +145,7 @@ func TestUndated(t *testing.T) {
 				trips.Store(0)
 				some, newTotal, err := l.page(t, len(all)+1, count)
 				if err != nil || len(some) == 0 {
-					t.Fatalf("page after %d users: got %q, %v", len(all), some, err)
+					t.Fatalf("page after %d users: got %q, %v; want at least one user", len(all), some, err)
 				}
 				if read := n.Load(); read > int64(count+1) { // one may be the stored schema
 					t.Errorf("page after %d users: read %d entries for a page of %d", len(all), read, count)

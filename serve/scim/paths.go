@@ -86,7 +86,7 @@ func (r *patchReader) split(text string) (filter.Path, error) {
 	r.parsed++
 	r.parsedBytes += len(text)
 	if r.parsed > maxParsed || r.parsedBytes > maxParsedBytes {
-		return filter.Path{}, badRequest(invalidPath, "the request has too many complicated paths; the first too many is %s", quoted(text))
+		return filter.Path{}, badRequest(invalidPath, "the request has too many complicated paths; %s is the first over the limit", quoted(text))
 	}
 	p, err := filter.ParsePath([]byte(text))
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 
 // Each group has a tag of its own, scim:ID, which no other group ever has. A group that
 // Options.Tags maps has the mapped tag instead, and stores it in admin.GroupTag. At most one group
-// at a time stores a mapped tag, even if another group already has the name that is mapped to it:
-// members with a mapped tag are changed only under the lock of that tag, and a group gets the tag
-// only after every other group that stores it has given it up.
+// at a time stores a mapped tag, even if another group already has the name that is mapped to it.
+// For that, members with a mapped tag are changed only under the lock of that tag, and a group gets
+// the tag only after every other group that stores it has given it up.
 //
 // A group stores a mapped tag before its members get it, and until all of them have lost it. Its
 // members always carry the stored tag or the group's own, so none is missing in between, and an
@@ -173,8 +173,8 @@ func (r *collection) giveUpTag(ctx context.Context, id, mapped string) error {
 
 // moveTag replaces a tag by another one for all users that carry it. If a user has as many tags as
 // the schema allows, it removes the old tag first. If the user has even more, it only removes the
-// old tag: one such user must neither keep a tag that a group has given up nor stop a whole
-// directory.
+// old tag, because such a user must not keep a tag that a group has given up, and must not stop a
+// whole directory.
 func (r *collection) moveTag(ctx context.Context, from, to string) error {
 	for uids, err := range r.taggedUIDs(ctx, from) {
 		if err != nil {
@@ -237,9 +237,9 @@ const (
 	lockExternal = "externalId"
 )
 
-// withLock calls do while it holds the lock of a value of a kind. No two requests, in whichever
-// process, hold the lock of one value at the same time. withLock cancels the context of do before
-// others may remove the lock.
+// withLock calls do while it holds the lock of a value of a kind. No two requests in any process
+// hold the lock of one value at the same time. withLock cancels the context of do before others may
+// remove the lock.
 func (r *collection) withLock(ctx context.Context, kind, value string, do func(context.Context) error) error {
 	key, err := r.lockKey(kind, value)
 	if err != nil {

@@ -57,7 +57,7 @@ func openConsole(t *testing.T, w window, scripts bool, flags ...string) *console
 		}()
 	})
 	if d.setup == "" || d.base == "" {
-		t.Fatalf("the service printed the setup link %q and the address %q, want both", d.setup, d.base)
+		t.Fatalf("the service printed the set-up link %q and the address %q, want both", d.setup, d.base)
 	}
 	return d
 }

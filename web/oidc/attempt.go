@@ -45,8 +45,8 @@ func newAttempt(session, returnTo string, now time.Time) attempt {
 	}
 }
 
-// cookieOf returns the cookie of an attempt. Its name contains a part of the state, so that several
-// attempts in one browser do not disturb each other.
+// cookieOf returns the cookie of an attempt. Its name contains a part of a hash of the state, so
+// that several attempts in one browser do not disturb each other.
 func cookieOf(state string) web.Cookie {
 	sum := sha256.Sum256([]byte(state))
 	return web.Cookie{Name: cookieStart + hex.EncodeToString(sum[:6])}
@@ -80,7 +80,8 @@ func (a attempt) keep(w http.ResponseWriter, r *http.Request, auth web.Auth, rin
 	auth.SetCookie(w, r, cookieOf(a.State), a.seal(ring, provider), attemptLife)
 }
 
-// place says where sealed attempts of a provider belong, so that keys can have other uses.
+// place returns the context in which attempts of a provider are sealed, so that the same keys can
+// also seal other things.
 func place(provider string) []string { return []string{"web/oidc", "attempt", provider} }
 
 // drop removes the cookie of an attempt.

@@ -31,7 +31,7 @@ func TestLongReturn(t *testing.T) {
 		s.server.Config.Handler.ServeHTTP(rec, req)
 		for _, c := range rec.Result().Cookies() {
 			if n := len(c.Name) + len(c.Value); n > 1500 {
-				t.Errorf("%.20q of %d bytes: the cookie has %d", path, len(path), n)
+				t.Errorf("%.20q of %d bytes: the cookie has %d bytes, want at most 1500", path, len(path), n)
 			}
 		}
 		want := "/account"
@@ -77,8 +77,8 @@ func TestProvenBudget(t *testing.T) {
 	}
 }
 
-// TestUnconfirmedNotice links and removes an account while no replica confirms changes. They are
-// made, so the owner gets the mails.
+// TestUnconfirmedNotice links an identity and removes the link while no replica confirms changes.
+// The changes are made, so the owner gets the mails.
 func TestUnconfirmedNotice(t *testing.T) {
 	p := newOP(t)
 	url := redistest.Start(t).URL()

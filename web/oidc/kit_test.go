@@ -177,7 +177,7 @@ func (p *op) authorize(at, sub, email string) url.Values {
 	if !strings.HasPrefix(at, p.issuer()+"/auth?") || q.Get("response_type") != "code" || q.Get("client_id") != "client" ||
 		q.Get("code_challenge_method") != "S256" || len(q.Get("nonce")) < 20 || len(q.Get("state")) < 20 ||
 		!slices.Contains(strings.Fields(q.Get("scope")), "openid") {
-		p.t.Fatalf("a request for authorization: %s", at)
+		p.t.Fatalf("got the request for authorization %s", at)
 	}
 	code := rand.Text()
 	p.mu.Lock()
@@ -314,13 +314,13 @@ func (s *site) begin(c *http.Client, provider string, form ...string) string {
 	s.t.Helper()
 	status, to, body := s.send(c, "/signin/with/"+provider, append(form, "x", "")...)
 	if status != http.StatusSeeOther || !strings.HasPrefix(to, "/signin/with/") {
-		s.t.Fatalf("beginning: %d %s\n%s", status, to, body)
+		s.t.Fatalf("beginning: got %d %s, want 303 to a page of the site\n%s", status, to, body)
 	}
 	status, _, body = s.send(c, to)
 	found := regexp.MustCompile(`<a href="([^"]*)">Continue`).FindStringSubmatch(body)
 	refresh := regexp.MustCompile(`http-equiv="refresh" content="0; url=([^"]*)"`).FindStringSubmatch(body)
 	if status != http.StatusOK || found == nil || refresh == nil || html.UnescapeString(found[1]) != html.UnescapeString(refresh[1]) {
-		s.t.Fatalf("the page that leads to the provider: %d\n%s", status, body)
+		s.t.Fatalf("the page that leads to the provider: got %d, want 200 and one address\n%s", status, body)
 	}
 	return html.UnescapeString(found[1])
 }
@@ -366,7 +366,7 @@ func (s *site) create(name string) {
 func (s *site) signInBy(c *http.Client, name string) {
 	s.t.Helper()
 	if status, _, body := s.send(c, "/signin", "identifier", name, "password", goodPassword); status != http.StatusSeeOther {
-		s.t.Fatalf("signing in: %d\n%s", status, body)
+		s.t.Fatalf("signing in: got %d, want 303\n%s", status, body)
 	}
 }
 
@@ -377,7 +377,7 @@ func (s *site) linked(name string, p *op, sub string) *http.Client {
 	c := s.browser()
 	s.signInBy(c, name)
 	if status, to, body := s.through(c, p, sub, "", "link", "1"); status != http.StatusSeeOther || to != "/account/links?done=linked" {
-		s.t.Fatalf("linking: %d %s\n%s", status, to, body)
+		s.t.Fatalf("linking: got %d %s, want 303 to the linked accounts\n%s", status, to, body)
 	}
 	return c
 }

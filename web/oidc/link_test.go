@@ -28,13 +28,13 @@ func TestLinking(t *testing.T) {
 		s.create("bob")
 
 		if status, to, _ := s.send(s.browser(), "/signin/with/op", "link", "1"); status != http.StatusSeeOther || to != "/signin" {
-			t.Errorf("linking without a session: %d %s", status, to)
+			t.Errorf("linking without a session: got %d %s, want 303 to /signin", status, to)
 		}
 		// Somebody else signs in meanwhile, in the same browser.
 		query := p.authorize(s.begin(ada, "op", "link", "1"), "b", "")
 		s.signInBy(ada, "bob")
 		if status, to, _ := s.answer(ada, "op", query); status != http.StatusGone {
-			t.Errorf("a linking of another session: %d %s", status, to)
+			t.Errorf("a linking of another session: got %d %s, want 410", status, to)
 		}
 		if s.links("ada") != 1 || s.links("bob") != 0 {
 			t.Error("a linking of another session changed the account")
@@ -44,14 +44,14 @@ func TestLinking(t *testing.T) {
 		query = p.authorize(s.begin(ada, "op", "link", "1"), "b", "")
 		s.send(ada, "/signout", "x", "")
 		if status, _, _ := s.answer(ada, "op", query); status != http.StatusGone {
-			t.Errorf("a linking after the session has ended: %d", status)
+			t.Errorf("a linking after the session has ended: got %d, want 410", status)
 		}
 		query = p.authorize(s.begin(ada, "op"), "b", "")
 		s.signInBy(ada, "ada")
 		s.answer(ada, "op", query)
 		// The identity of one provider is not that of another with the same subject.
 		if status, to, _ := s.answer(ada, "op2", other.authorize(s.begin(ada, "op2", "link", "1"), "a", "")); to != "/account/links?done=linked" {
-			t.Errorf("the same subject of another provider: %d %s", status, to)
+			t.Errorf("the same subject of another provider: got %d %s, want a redirect to the linked accounts", status, to)
 		}
 		if s.links("ada") != 2 {
 			t.Errorf("ada has %d links, want 2", s.links("ada"))
@@ -78,16 +78,16 @@ func TestStaleSession(t *testing.T) {
 	s.skew.Store(0)
 	const verify = "/account/verify?return=%2Faccount%2Flinks"
 	if status, to, body := s.send(stale, "/signin/with/op", "link", "1"); to != verify {
-		t.Errorf("beginning to link: %d %s\n%s", status, to, body)
+		t.Errorf("beginning to link: got %d %s, want a redirect to %s\n%s", status, to, verify, body)
 	}
 	e, err := s.users.Find(t.Context(), hints.UID("ada"))
 	must(t, err)
 	if status, to, body := s.send(stale, "/account/links", "identity", e.Texts("links")[0]); to != verify {
-		t.Errorf("unlinking: %d %s\n%s", status, to, body)
+		t.Errorf("unlinking: got %d %s, want a redirect to %s\n%s", status, to, verify, body)
 	}
 	s.skew.Store(int64(11 * time.Minute))
 	if status, to, body := s.answer(early, "op", query); to != verify {
-		t.Errorf("linking: %d %s\n%s", status, to, body)
+		t.Errorf("linking: got %d %s, want a redirect to %s\n%s", status, to, verify, body)
 	}
 	s.skew.Store(0)
 	if s.links("ada") != 1 {
@@ -95,8 +95,8 @@ func TestStaleSession(t *testing.T) {
 	}
 }
 
-// TestLinkedTwice checks that of two visitors who link one identity at once, one gets it, and that
-// an account that is created again has none.
+// TestLinkedTwice checks that of two visitors who link one identity at once, only one gets it, and
+// that an account that is deleted and created again has no links.
 func TestLinkedTwice(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p := newOP(t)
@@ -114,7 +114,7 @@ func TestLinkedTwice(t *testing.T) {
 		}
 		wg.Wait()
 		if s.links("ada")+s.links("bob") != 1 {
-			t.Fatalf("the identity is linked %d times to ada and %d times to bob", s.links("ada"), s.links("bob"))
+			t.Fatalf("the identity is linked %d times to ada and %d times to bob, want once to one of them", s.links("ada"), s.links("bob"))
 		}
 		winner := "ada"
 		if s.links("bob") == 1 {
@@ -129,7 +129,7 @@ func TestLinkedTwice(t *testing.T) {
 		e, err := s.users.Create(t.Context(), userdb.NewEntry{UID: winner, Facets: schema.Texts("name", winner), Password: goodPassword})
 		must(t, err)
 		if status, _, body := s.through(b, p, "one", ""); status != http.StatusUnprocessableEntity || len(e.Texts("links")) != 0 {
-			t.Errorf("an account that was created again: %d\n%s", status, body)
+			t.Errorf("an account that was created again: got %d, want 422 and no links\n%s", status, body)
 		}
 		s.wantWho("after the account was created again", b, "")
 	})
@@ -143,7 +143,7 @@ func TestUnlink(t *testing.T) {
 	ada := s.linked("ada", p, "a")
 	_, _, page := s.send(ada, "/account/links")
 	if !strings.Contains(page, "<strong>op</strong>") {
-		t.Errorf("the page of linked accounts:\n%s", page)
+		t.Errorf("the page of linked accounts does not show the provider:\n%s", page)
 	}
 	by := s.browser()
 	s.through(by, p, "a", "")
@@ -151,12 +151,12 @@ func TestUnlink(t *testing.T) {
 	must(t, err)
 	identity := e.Texts("links")[0]
 	if status, to, body := s.send(ada, "/account/links", "identity", identity); to != "/account/links?done=unlinked" {
-		t.Fatalf("removing a link: %d %s\n%s", status, to, body)
+		t.Fatalf("removing a link: got %d %s, want 303\n%s", status, to, body)
 	}
 	s.wantWho("who removed it", ada, "ada")
 	s.wantWho("whom the link signed in", by, "")
 	if status, _, _ := s.send(ada, "/account/links", "identity", identity); status != http.StatusGone {
-		t.Errorf("removing it again: %d", status)
+		t.Errorf("removing it again: got %d, want 410", status)
 	}
 	s.through(by, p, "a", "")
 	s.wantWho("whom the link would sign in", by, "")
@@ -166,7 +166,7 @@ func TestUnlink(t *testing.T) {
 	e, err = s.users.Find(t.Context(), hints.UID(uid))
 	must(t, err)
 	if status, _, body := s.send(by, "/account/links", "identity", e.Texts("links")[0]); status != http.StatusUnprocessableEntity || !strings.Contains(body, "You would no longer be able to sign in") {
-		t.Errorf("removing the last way to sign in: %d\n%s", status, body)
+		t.Errorf("removing the last way to sign in: got %d, want 422\n%s", status, body)
 	}
 	if s.links(uid) != 1 {
 		t.Error("the last way to sign in was removed")
@@ -205,7 +205,7 @@ func TestRedirects(t *testing.T) {
 	page := httptest.NewRecorder()
 	s.server.Config.Handler.ServeHTTP(page, next)
 	if body := page.Body.String(); strings.Contains(body, "evil.example") || !strings.Contains(body, url.QueryEscape(s.server.URL)) {
-		t.Errorf("the page that leads to the provider:\n%s", body)
+		t.Errorf("the page leads to a host that the request names:\n%s", body)
 	}
 	// Other sites cannot begin a sign-in.
 	req = httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/signin/with/op", nil)
@@ -213,7 +213,7 @@ func TestRedirects(t *testing.T) {
 	rec = httptest.NewRecorder()
 	s.server.Config.Handler.ServeHTTP(rec, req)
 	if rec.Code != http.StatusForbidden {
-		t.Errorf("a form of another site: %d", rec.Code)
+		t.Errorf("a form of another site: got %d, want 403", rec.Code)
 	}
 }
 
@@ -247,19 +247,19 @@ func TestMixUp(t *testing.T) {
 		q := honest.authorize(s.begin(c, "op2"), "ada", "")
 		change(q)
 		if status, _, _ := s.answer(c, "op2", q); status != http.StatusUnprocessableEntity {
-			t.Errorf("%s: %d", what, status)
+			t.Errorf("%s: got %d, want an error", what, status)
 		}
 		s.wantWho(what, c, "")
 	}
 	s.answer(b, "op", query) // at the other redirect URI
 	s.wantWho("the answer at another redirect URI", b, "")
 	if got != 0 {
-		t.Errorf("%d codes were sent to the wrong provider", got)
+		t.Errorf("%d codes were sent to the wrong provider, want none", got)
 	}
 }
 
-// TestHangingProvider checks that a provider that does not answer delays nobody who uses another
-// one, and that it is not asked again and again.
+// TestHangingProvider checks that a provider that does not answer does not delay visitors who use
+// another one, and that it is not asked again and again.
 func TestHangingProvider(t *testing.T) {
 	good, bad := newOP(t), newOP(t)
 	release := make(chan struct{})
@@ -287,7 +287,7 @@ func TestHangingProvider(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if status, _, _ := s.send(s.browser(), "/signin/with/op2", "x", ""); status != http.StatusServiceUnavailable {
-		t.Errorf("one more than may wait: %d", status)
+		t.Errorf("one more than may wait: got %d, want 503", status)
 	}
 	cancel()
 	wg.Wait()
@@ -302,8 +302,8 @@ func TestHangingProvider(t *testing.T) {
 	t.Error("the provider answers again, but is not used")
 }
 
-// TestBackOff checks that metadata is read once, when it is needed, less and less often while that
-// fails, and again after a day, during which the old metadata stays in use.
+// TestBackOff checks that metadata is read when it is first needed, less and less often while
+// reading it fails, and again after a day, when the old metadata stays in use meanwhile.
 func TestBackOff(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)
@@ -347,7 +347,7 @@ func TestBackOff(t *testing.T) {
 	p.set(func(p *op) { p.metadata = broken })
 	advance(metadataAge)
 	if got, _, _ := s.send(s.browser(), "/signin/with/op", "x", ""); got != http.StatusSeeOther {
-		t.Errorf("with old metadata: %d", got)
+		t.Errorf("with old metadata: got %d, want 303", got)
 	}
 }
 
@@ -368,7 +368,7 @@ func TestMetadata(t *testing.T) {
 		p.metadata = change
 		s := newSite(t, "memory:", nil, p)
 		if status, _, _ := s.send(s.browser(), "/signin/with/op", "x", ""); status != http.StatusServiceUnavailable {
-			t.Errorf("%s: %d", what, status)
+			t.Errorf("%s: got %d, want an error", what, status)
 		}
 	}
 }
@@ -406,15 +406,15 @@ func TestCookies(t *testing.T) {
 	s.server.Config.Handler.ServeHTTP(rec, req)
 	cookies := rec.Result().Cookies()
 	if len(cookies) != 1 {
-		t.Fatalf("got %d cookies", len(cookies))
+		t.Fatalf("got %d cookies, want 1", len(cookies))
 	}
 	c := cookies[0]
 	if !strings.HasPrefix(c.Name, "__Host-oidc-") || !c.Secure || !c.HttpOnly || c.SameSite != http.SameSiteLaxMode || c.Path != "/" || c.MaxAge != 600 || c.Domain != "" {
-		t.Errorf("the cookie is %v", c)
+		t.Errorf("got the cookie %v, want a protected one that lives for ten minutes", c)
 	}
 	state := strings.TrimPrefix(rec.Header().Get("Location"), "/signin/with/op?attempt=")
 	if len(state) != 26 || strings.Contains(c.Value, state) {
-		t.Errorf("the state is %q and the cookie %q", state, c.Value)
+		t.Errorf("got the state %q and the cookie %q, want a state of 26 characters that the cookie does not show", state, c.Value)
 	}
 	b := s.browser()
 	home, _ := url.Parse(s.server.URL)
@@ -422,7 +422,7 @@ func TestCookies(t *testing.T) {
 		s.begin(b, "op")
 	}
 	if n := len(b.Jar.Cookies(home)); n > maxAttempts {
-		t.Errorf("a browser has %d attempts", n)
+		t.Errorf("a browser has %d attempts, want at most %d", n, maxAttempts)
 	}
 }
 
@@ -450,7 +450,7 @@ func TestConfiguration(t *testing.T) {
 		"an issuer without TLS": {Flows: good, Keys: siteKeys(), Providers: with(func(p *Provider) { p.Name, p.Issuer = "b", "http://a.example" })},
 	} {
 		if err := s.Register(http.NewServeMux()); err == nil {
-			t.Errorf("%s: no error", what)
+			t.Errorf("%s: got no error", what)
 		}
 	}
 }

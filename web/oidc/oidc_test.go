@@ -30,7 +30,7 @@ func TestSignIn(t *testing.T) {
 		// An identity that is linked signs in, in any browser, and asks nothing about addresses.
 		c := s.browser()
 		if status, to, body := s.through(c, p, "ada at op", "bob@example.com", "return", "/account?x=1"); status != http.StatusSeeOther || to != "/account?x=1" {
-			t.Errorf("a linked identity: %d %s\n%s", status, to, body)
+			t.Errorf("a linked identity: got %d %s, want 303 to /account?x=1\n%s", status, to, body)
 		}
 		s.wantWho("a linked identity", c, "ada")
 
@@ -38,7 +38,7 @@ func TestSignIn(t *testing.T) {
 		bob := s.browser()
 		s.signInBy(bob, "bob")
 		if status, _, body := s.through(bob, p, "ada at op", "", "link", "1"); status != http.StatusUnprocessableEntity || !strings.Contains(body, "another account") {
-			t.Errorf("linking what is linked to somebody else: %d\n%s", status, body)
+			t.Errorf("linking an identity of another account: got %d, want 422\n%s", status, body)
 		}
 		if s.links("bob") != 0 {
 			t.Error("the link moved to another account")
@@ -48,7 +48,7 @@ func TestSignIn(t *testing.T) {
 		// An ordinary sign-in with an unknown identity links nothing, even while somebody is signed
 		// in.
 		if status, _, body := s.through(bob, p, "unknown", "bob@example.com"); status != http.StatusUnprocessableEntity || !strings.Contains(body, "sign in first") {
-			t.Errorf("an unknown identity: %d\n%s", status, body)
+			t.Errorf("an unknown identity: got %d, want 422\n%s", status, body)
 		}
 		if s.links("bob") != 0 || s.links("ada") != 1 {
 			t.Error("an ordinary sign-in linked something")
@@ -57,12 +57,12 @@ func TestSignIn(t *testing.T) {
 		// A visitor whose address the provider itself assigns gets an account, without a mail.
 		c = s.browser()
 		if status, to, body := s.through(c, p, "new", "New@example.org"); status != http.StatusSeeOther || to != "/account" {
-			t.Errorf("a new visitor: %d %s\n%s", status, to, body)
+			t.Errorf("a new visitor: got %d %s, want 303 to /account\n%s", status, to, body)
 		}
 		e, err := s.users.Find(t.Context(), hints.Field("email", "new@example.org"))
 		must(t, err)
 		if !e.VerifiedText("email", "New@example.org") || len(e.Texts("links")) != 1 || e.TextValues("links")[0].Label != "op" {
-			t.Errorf("the new account is %v", e.Flat())
+			t.Errorf("the new account is %v, want a verified address and a link with the label op", e.Flat())
 		}
 		s.wantWho("a new visitor", c, e.UID())
 		c = s.browser()
@@ -72,7 +72,7 @@ func TestSignIn(t *testing.T) {
 		// An address of another domain gets an invitation by mail.
 		c = s.browser()
 		if status, _, body := s.through(c, p, "other", "other@example.net"); status != http.StatusUnprocessableEntity || !strings.Contains(body, "sign in first") {
-			t.Errorf("an address of another domain: %d\n%s", status, body)
+			t.Errorf("an address of another domain: got %d, want 422\n%s", status, body)
 		}
 		s.wantWho("an address of another domain", c, "")
 		// An address that somebody has creates nothing, even if the provider assigns it.
@@ -87,7 +87,7 @@ func TestSignIn(t *testing.T) {
 		must(t, s.users.Disable(t.Context(), hints.UID("ada")))
 		c = s.browser()
 		if status, _, _ := s.through(c, p, "ada at op", ""); status != http.StatusUnprocessableEntity {
-			t.Errorf("a disabled account: %d", status)
+			t.Errorf("a disabled account: got %d, want 422", status)
 		}
 		s.wantWho("a disabled account", c, "")
 	})
@@ -118,7 +118,7 @@ func TestSecondFactor(t *testing.T) {
 	}
 	s.wantWho("before the second step", c, "")
 	if status, to, body := s.send(c, to, "recovery", confirmed.RecoveryCodes[0]); status != http.StatusSeeOther {
-		t.Errorf("the second step: got %d %s: %s", status, to, body)
+		t.Errorf("the second step: got %d %s, want 303: %s", status, to, body)
 	}
 	s.wantWho("after the second step", c, "ada")
 }
@@ -161,12 +161,12 @@ func TestSameWords(t *testing.T) {
 	s.flows.SignUp = web.SignUpClosed
 	s.through(s.browser(), p, "unknown", "closed@example.com")
 	if got := s.sent(); len(got) != len(want) {
-		t.Errorf("a closed site sent %q", got)
+		t.Errorf("after a visit to a closed site, got the mails %q, want no new one", got)
 	}
 }
 
-// TestNewAccounts checks whose addresses create accounts, and that an account that lacks what the
-// schema requires is left to a mail.
+// TestNewAccounts checks whose addresses create accounts, and that an account that lacks a required
+// facet is created only with the link in a mail.
 func TestNewAccounts(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) {
@@ -198,7 +198,7 @@ func TestNewAccounts(t *testing.T) {
 		b := s.browser()
 		s.through(b, p, "sub "+c.email, c.email)
 		if got := s.who(b) != ""; got != c.creates {
-			t.Errorf("%v: an account was created: %v", c, got)
+			t.Errorf("%v: an account was created: %v, want %v", c, got, c.creates)
 		}
 	}
 	want := "[welcome c@example.org welcome d@example.org welcome e@sub.example.org welcome g@example.org welcome h@example.org]"
@@ -215,7 +215,7 @@ func TestNewAccounts(t *testing.T) {
 	s.through(b, p, "uninvited", "uninvited@example.org")
 	s.wantWho("a site that people join by invitation", b, "")
 	if got := s.sent(); len(got) != mails {
-		t.Errorf("a site that people join by invitation sent %q", got[mails:])
+		t.Errorf("a site that people join by invitation sent the mails %q, want none", got[mails:])
 	}
 	for _, c := range []struct {
 		claims Claims
@@ -229,7 +229,7 @@ func TestNewAccounts(t *testing.T) {
 	} {
 		google := remote{Provider: Provider{Issuer: "https://accounts.google.com", Domains: []string{"gmail.com", "example.org"}}}
 		if got := google.owns(c.claims); got != c.owns {
-			t.Errorf("Google and %+v: %v", c.claims, got)
+			t.Errorf("Google and %+v: the address is proven: %v, want %v", c.claims, got, c.owns)
 		}
 	}
 }
@@ -356,7 +356,7 @@ func TestAnswers(t *testing.T) {
 }
 
 // TestAttempts checks that an answer counts only in the browser, for the provider and in the time
-// of its attempt, and once.
+// of its attempt, and only once.
 func TestAttempts(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p, other := newOP(t), newOP(t)
@@ -365,7 +365,7 @@ func TestAttempts(t *testing.T) {
 		refused := func(what string, c *http.Client, provider string, query url.Values) {
 			t.Helper()
 			if status, to, _ := s.answer(c, provider, query); status == http.StatusSeeOther || status >= 500 {
-				t.Errorf("%s: %d %s", what, status, to)
+				t.Errorf("%s: got %d %s, want an error", what, status, to)
 			}
 			s.wantWho(what, c, "")
 		}
@@ -388,7 +388,7 @@ func TestAttempts(t *testing.T) {
 		cookies := b.Jar.Cookies(home)
 		copied.Jar.SetCookies(home, cookies)
 		if status, to, body := s.answer(b, "op", query); status != http.StatusSeeOther {
-			t.Errorf("the answer: %d %s\n%s", status, to, body)
+			t.Errorf("the answer: got %d %s, want 303\n%s", status, to, body)
 		}
 		s.wantWho("the answer", b, "ada")
 		refused("the answer again", copied, "op", query)
@@ -455,7 +455,7 @@ func TestStaySignedIn(t *testing.T) {
 		life time.Duration
 	}{{nil, brief}, {[]string{"stay", "1"}, 30 * 24 * time.Hour}, {nil, brief}} {
 		if status, _, body := s.through(c, p, "ada at op", "", tt.form...); status != http.StatusSeeOther {
-			t.Fatalf("signing in: %d\n%s", status, body)
+			t.Fatalf("signing in: got %d, want 303\n%s", status, body)
 		}
 		u, err := url.Parse(s.server.URL)
 		must(t, err)

@@ -149,9 +149,9 @@ func (l limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 // errAway means that a provider does not answer, or answers nothing that can be used.
 var errAway = fmt.Errorf("the other provider is not available: %w", userdb.ErrUnavailable)
 
-// metadata returns what the provider says about itself, and reads it if nobody has yet. After a
-// failure to read it, metadata fails at once for a while. While new metadata is being read, it
-// returns the old.
+// metadata returns what the provider says about itself, and reads it if nobody has yet. If that
+// failed, metadata fails at once for a while. While newer metadata is being read, or if it cannot
+// be read, it returns the old.
 func (p *remote) metadata(ctx context.Context) (*metadata, error) {
 	p.mu.Lock()
 	if now := p.now(); p.reading == nil && !now.Before(p.again) {
@@ -270,10 +270,10 @@ func (c Claims) identity() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// errRefused means that an answer of a provider is not accepted. Its text is for the log.
-type errRefused string
+// A refusedError means that an answer of a provider is not accepted. Its text is for the log.
+type refusedError string
 
-func (e errRefused) Error() string { return "refused: " + string(e) }
+func (e refusedError) Error() string { return "refused: " + string(e) }
 
 // exchange exchanges a code for the claims of the visitor who began the attempt.
 func (p *remote) exchange(ctx context.Context, a attempt, code string) (Claims, error) {
@@ -295,11 +295,11 @@ func (p *remote) exchange(ctx context.Context, a attempt, code string) (Claims, 
 	}
 	text, _ := tokens.Extra("id_token").(string)
 	if text == "" {
-		return Claims{}, errRefused("the answer has no ID token")
+		return Claims{}, refusedError("the answer has no ID token")
 	}
 	token, err := m.verifier.Verify(ctx, text)
 	if err != nil {
-		return Claims{}, errRefused(err.Error())
+		return Claims{}, refusedError(err.Error())
 	}
 	c, err := p.claims(a, token)
 	if err != nil {
@@ -311,7 +311,7 @@ func (p *remote) exchange(ctx context.Context, a attempt, code string) (Claims, 
 	return c, nil
 }
 
-// exchangeError returns errAway if a provider did not answer, and errRefused if it refused the
+// exchangeError returns errAway if a provider did not answer, and refusedError if it refused the
 // code.
 func exchangeError(err error) error {
 	refused, is := errors.AsType[*oauth2.RetrieveError](err)
@@ -322,7 +322,7 @@ func exchangeError(err error) error {
 	if status := refused.Response.StatusCode; status >= 500 {
 		return fmt.Errorf("%w: the code: status %d", errAway, status)
 	}
-	return errRefused(fmt.Sprintf("the code: status %d, %.64q", refused.Response.StatusCode, refused.ErrorCode))
+	return refusedError(fmt.Sprintf("the code: status %d, %.64q", refused.Response.StatusCode, refused.ErrorCode))
 }
 
 // tokenClaims are the claims of an ID token that the library does not check.
@@ -335,22 +335,22 @@ type tokenClaims struct {
 	Name            string   `json:"name"`
 }
 
-// claims returns the claims of an ID token after the checks that the library leaves out: it has
-// checked the signature, issuer, audience and times.
+// claims returns the claims of an ID token after the checks that the library leaves out. The
+// library has checked the signature, issuer, audience and times.
 func (p *remote) claims(a attempt, token *oidc.IDToken) (Claims, error) {
 	var t tokenClaims
 	if err := token.Claims(&t); err != nil {
-		return Claims{}, errRefused("the claims of the ID token cannot be read")
+		return Claims{}, refusedError("the claims of the ID token cannot be read")
 	}
 	switch {
 	case !equal(token.Nonce, a.Nonce):
-		return Claims{}, errRefused("the ID token has another nonce")
+		return Claims{}, refusedError("the ID token has another nonce")
 	case t.AuthorizedParty != "" && t.AuthorizedParty != p.ClientID, t.AuthorizedParty == "" && len(token.Audience) > 1:
-		return Claims{}, errRefused("the ID token is for another client")
+		return Claims{}, refusedError("the ID token is for another client")
 	case token.Subject == "" || len(token.Subject) > maxSubject:
-		return Claims{}, errRefused("the ID token has no subject, or one of over 255 bytes")
+		return Claims{}, refusedError("the ID token has no subject, or one of over 255 bytes")
 	case p.MaxAge > 0 && p.now().Sub(time.Unix(int64(t.AuthTime), 0)) > p.MaxAge+time.Minute:
-		return Claims{}, errRefused("the visitor signed in to the provider too long ago")
+		return Claims{}, refusedError("the visitor signed in to the provider too long ago")
 	}
 	return Claims{
 		Issuer: p.Issuer, Subject: token.Subject, Email: t.Email, EmailVerified: bool(t.EmailVerified),

@@ -14,9 +14,9 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// A SignIn lets visitors sign in with other providers, and link what they have there to their
-// accounts. It adds pages to Flows. It is safe for concurrent use; do not change the fields after
-// Register.
+// A SignIn lets visitors sign in with other providers, and link their accounts there to their
+// accounts here. It adds pages to Flows. It is safe for concurrent use; do not change the fields
+// after Register.
 type SignIn struct {
 	Flows     *web.Flows
 	Providers []Provider
@@ -118,8 +118,8 @@ func (s *SignIn) begin(p *remote) func(http.ResponseWriter, *http.Request) (stri
 // that again.
 func verified(r *http.Request) bool { return web.VerifiedWithin(r.Context(), 10*time.Minute) }
 
-// verifyPath returns the path of the page that asks who the visitor is, and then returns to the
-// page of linked accounts that the visitor came from.
+// verifyPath returns the path of the page on which visitors prove who they are. It leads back to
+// the page of linked accounts that the visitor came from.
 func (s *SignIn) verifyPath(from string) string {
 	return s.Flows.Paths.Verify + "?" + url.Values{"return": {s.linksPath(from)}}.Encode()
 }
@@ -136,7 +136,7 @@ func (s *SignIn) authURL(p *remote) func(*http.Request) (any, error) {
 	}
 }
 
-// Problems for visitors. The reasons are those of web.Texts if there is no text for the rule.
+// Problems for visitors. A catalogue without a text for the rule shows the reason.
 var (
 	errDenied = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "provider", Reason: "the other provider did not sign you in"}
 	errOther  = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "linked", Reason: "this is linked to another account"}
@@ -182,7 +182,7 @@ func (s *SignIn) answer(w http.ResponseWriter, r *http.Request, p *remote) (to, 
 		return "", page, err
 	}
 	claims, err := s.judge(r, p, a)
-	switch refused := errRefused(""); {
+	switch refused := refusedError(""); {
 	case errors.As(err, &refused):
 		p.warn(r.Context(), "an answer of a provider was refused", err)
 		return "", page, errDenied
@@ -235,11 +235,11 @@ func (s *SignIn) judge(r *http.Request, p *remote, a attempt) (Claims, error) {
 	switch {
 	case issuer != "" && issuer != p.Issuer, issuer == "" && m.namesSelf:
 		// The code may belong to another provider, so it is sent to none.
-		return Claims{}, errRefused("the answer names another issuer, or none")
+		return Claims{}, refusedError("the answer names another issuer, or none")
 	case query.Get("error") != "":
-		return Claims{}, errRefused(fmt.Sprintf("the provider answered %.64q", query.Get("error")))
+		return Claims{}, refusedError(fmt.Sprintf("the provider answered %.64q", query.Get("error")))
 	case code == "" || len(code) > maxCode:
-		return Claims{}, errRefused("the answer has no code, or one that is too long")
+		return Claims{}, refusedError("the answer has no code, or one that is too long")
 	}
 	return p.exchange(r.Context(), a, code)
 }

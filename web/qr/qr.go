@@ -1,5 +1,5 @@
-// Package qr draws QR codes, such as that of an authenticator app that a visitor adds, as SVG that
-// needs no script and no style of its own. Only programs that import it compile its library.
+// Package qr draws QR codes as SVG that needs no script and no style of its own, for example for a
+// visitor who adds an authenticator app. Only programs that import it compile its library.
 package qr
 
 import (

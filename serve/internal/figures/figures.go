@@ -101,7 +101,7 @@ func GatherFor[T any](ctx context.Context, f *Cache, holder, name string, age ti
 
 // start begins gathering a figure, unless its value can be reused or it is already being gathered.
 // It returns the figure and a channel that is closed when gathering ends, or nil if there is
-// nothing to wait for. If again is set, the channel is that of another figure of the holder, and
+// nothing to wait for. If again is set, the channel belongs to another figure of the holder, and
 // the caller must call start again once it is closed.
 func (f *Cache) start(holder, name string, age time.Duration, gather func(context.Context) (any, error)) (fig *figure, done chan struct{}, again bool, err error) {
 	f.mu.Lock()

@@ -35,7 +35,7 @@ func TestFourFigures(t *testing.T) {
 	}
 	one, err := Gather(t.Context(), &f, "another", time.Minute, func(context.Context) (int, error) { return 1, nil })
 	if err != nil || one.Value != 1 || one.StartedAt.IsZero() {
-		t.Errorf("after the others: got %+v, %v", one, err)
+		t.Errorf("after the others: got %+v, %v; want 1 and a time", one, err)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestManyFiguresOfOneHolder(t *testing.T) {
 				return 0, nil
 			})
 			if err != nil {
-				t.Errorf("%s for %s: %v", name, holder, err)
+				t.Errorf("%s for %s: got %v, want no error", name, holder, err)
 			}
 		}
 		ask("", "status", time.Minute)
@@ -130,7 +130,7 @@ func TestOneForAll(t *testing.T) {
 					return gathered.Add(1), nil
 				})
 				if err != nil || one.Value != 1 {
-					t.Errorf("got %+v, %v", one, err)
+					t.Errorf("got %+v, %v; want 1", one, err)
 				}
 			})
 		}
@@ -169,7 +169,7 @@ func TestSlowFigures(t *testing.T) {
 		}
 		failed := errors.New("failed")
 		if one, err := ask(0, failed); one.Value != 3 || !errors.Is(err, failed) {
-			t.Errorf("after a failure: got %+v, %v", one, err)
+			t.Errorf("after a failure: got %+v, %v; want 3 and the failure", one, err)
 		}
 	})
 }
