@@ -36,8 +36,8 @@ func (b *bench) createOfMany(ctx context.Context) outcome {
 // address returns one of the addresses of a user with several. The first one is number 0.
 func address(user, number int) string { return fmt.Sprintf("user%d-%d@example.com", user, number) }
 
-// addressed returns a user with ten addresses.
-func addressed(user int) userdb.NewEntry {
+// withTenAddresses returns a user with ten addresses.
+func withTenAddresses(user int) userdb.NewEntry {
 	n := newUser(user)
 	delete(n.Facets, "email")
 	n.Values = map[string][]string{}
@@ -54,7 +54,7 @@ func (b *bench) createTen(ctx context.Context) outcome {
 	db, lone := b.spacedUsers(ctx, "lone", 0)
 	defer db.Close()
 	return b.compare(ctx, 1, variant{name: "one entry", op: func(ctx context.Context, w, i int) error {
-		_, err := many.Create(ctx, addressed(serial(i)))
+		_, err := many.Create(ctx, withTenAddresses(serial(i)))
 		return err
 	}}, variant{name: "ten entries", op: func(ctx context.Context, w, i int) error {
 		for n := range 10 {
@@ -72,7 +72,7 @@ func (b *bench) lookupFurther(ctx context.Context) outcome {
 	db, users := b.spacedUsers(ctx, "many", 10)
 	defer db.Close()
 	for i := range entries {
-		mustGet(users.Create(ctx, addressed(i)))
+		mustGet(users.Create(ctx, withTenAddresses(i)))
 	}
 	by := func(name string, number int) variant {
 		return variant{name: name, op: func(ctx context.Context, w, i int) error {

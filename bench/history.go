@@ -22,8 +22,8 @@ func createWithHistory(workers int) measure {
 	}
 }
 
-// clusterHistoried makes the same comparison on six nodes.
-func (b *bench) clusterHistoried(ctx context.Context) outcome {
+// clusterCreateWithHistory makes the same comparison on six nodes.
+func (b *bench) clusterCreateWithHistory(ctx context.Context) outcome {
 	return b.withCluster(ctx, nil, func(b *bench, without *userdb.Type, c *redis.ClusterClient) outcome {
 		db := mustGet(redisdb.New(ctx, c, userdb.Options{Schema: userSchema(), History: true}))
 		defer db.Close()

@@ -20,8 +20,8 @@ import (
 
 const loginPassword = "correct horse battery"
 
-// loginStore opens a store with n users who can log in. If each worker logs in as another one,
-// throttling delays none of them.
+// loginStore opens a store with n users who can log in. If each worker logs in as a user of its
+// own, throttling delays none of them.
 func (b *bench) loginStore(ctx context.Context, cost, n int) (*userdb.DB, *userdb.Type) {
 	s := userSchema()
 	t := s.Types["user"]
@@ -72,7 +72,7 @@ func (b *bench) loginAnswers(ctx context.Context) outcome {
 	const people = 64
 	db, users := b.loginStore(ctx, 10, people)
 	defer db.Close()
-	for i := range people { // one entry without a password and one that is disabled
+	for i := range people { // adds one entry without a password and one that is disabled
 		mustGet(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "bare "+loginName(i))}))
 		e := mustGet(users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "banned "+loginName(i)), Password: loginPassword}))
 		must(users.Disable(ctx, hints.Key(e.Key())))

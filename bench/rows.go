@@ -406,7 +406,7 @@ var rows = []row{
 		what: historyWhat,
 	},
 	{
-		name: "cluster-create-history", target: 0.83, sittings: 3, run: (*bench).clusterHistoried,
+		name: "cluster-create-history", target: 0.83, sittings: 3, run: (*bench).clusterCreateWithHistory,
 		what: historyWhat + ", on six nodes with 16 callers",
 	},
 	{

@@ -26,8 +26,8 @@ type cost struct {
 	cpu  float64       // processor time of both ends, in microseconds
 }
 
-// compareSizes measures the same jobs in stores of each size and writes a table of their costs. The
-// entries have the built-in schema with its orders.
+// compareSizes measures the same jobs in a store of each size, and writes a table of their costs.
+// The entries have the built-in schema with its orders.
 func (b *bench) compareSizes(ctx context.Context, w io.Writer) {
 	all := make([][]cost, len(sizes))
 	for i, n := range sizes {
@@ -127,7 +127,7 @@ func sizedVariants(users *userdb.Type, n int) []variant {
 		}}
 	}
 	middle := schema.Text(email(n / 2))
-	// As many entries match in a small store as in a large one: 111.
+	// It matches 111 entries, in a small store as in a large one.
 	prefix := strings.TrimSuffix(email(n/1000+2), "@example.com")
 	return []variant{
 		find("find by UID", func(i int) hints.Hint { return hints.UID(uid(i)) }),

@@ -76,7 +76,7 @@ func moveHeld(ctx context.Context, db *userdb.DB) error {
 	text := strings.Replace(lines, "2999-01-01T00:00:00Z", time.Now().Add(time.Hour).UTC().Format(time.RFC3339), 1)
 	report, err := transfer.Import(ctx, db, strings.NewReader(text), transfer.ImportOptions{})
 	if err != nil || report.Held != 1 || report.Retired != 1 {
-		return fmt.Errorf("the import did %+v: %w", report, err)
+		return fmt.Errorf("the import reported %+v: %w", report, err)
 	}
 	prk, err := recordkey.PRK("order", "id", "p")
 	if err != nil {
@@ -90,7 +90,7 @@ func moveHeld(ctx context.Context, db *userdb.DB) error {
 	return err
 }
 
-// callApplicationMethods calls every method that an application uses, and stops at the first error.
+// callApplicationMethods calls methods that an application uses, and stops at the first error.
 func callApplicationMethods(ctx context.Context, db *userdb.DB) error {
 	users, err := db.Type("user")
 	if err != nil {
@@ -243,10 +243,11 @@ func commandOf(right string) string {
 }
 
 // TestLeastACL calls the methods with exactly the documented rights, on a single real server and on
-// a cluster of one node. Without -short it then removes one right at a time, and a method must
-// fail: with ErrUnavailable, with ErrOutcomeUnknown if a script had begun to write, or with
-// ErrUnconfirmed after a commit. The error must name the command. If a script called the command,
-// the server's ACL LOG may name it instead.
+// a cluster of one node. Without -short it then removes one right at a time. A method must fail
+// without the right, except that scripts call some commands only after crashes or for batches. The
+// error must be ErrUnavailable, ErrOutcomeUnknown if a script had begun to write, or ErrUnconfirmed
+// after a commit. It must name the command; if a script called the command, the server's ACL LOG
+// may name it instead.
 func TestLeastACL(t *testing.T) {
 	app, operator := redistest.Rights(t)
 	scripted := scriptCommands(t)
@@ -348,8 +349,7 @@ func (w *aclServer) wantRefusal(right string, err error) {
 	}
 }
 
-// scriptCommands returns the commands that scripts call. Some of them are needed only after crashes
-// or for batches.
+// scriptCommands returns the commands that scripts call.
 func scriptCommands(t *testing.T) map[string]bool {
 	t.Helper()
 	var files []string

@@ -98,8 +98,8 @@ func callMethods(ctx context.Context, users *userdb.Type, i int, results *append
 	return nil
 }
 
-// TestManyCallersCanceled cancels many calls whose commands are waiting. Each must return the error
-// of its context or ErrOutcomeUnknown, and none may hang.
+// TestManyCallersCanceled cancels many calls whose commands are waiting. Each must succeed, or
+// return the error of its context or ErrOutcomeUnknown, and none may hang.
 func TestManyCallersCanceled(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(interleaves)

@@ -45,8 +45,8 @@ func wantInOrder(t *testing.T, what string, users *userdb.Type, want ...string) 
 	}
 }
 
-// TestBuiltinFollowsStored opens a store of an older program without a schema. The stored schema
-// must stay unchanged, and the program must follow it in everything, even after it changes.
+// TestBuiltinFollowsStored lets a program without a schema open the store of an older program. The
+// stored schema must stay unchanged, and the program must follow it, even after it changes.
 func TestBuiltinFollowsStored(t *testing.T) {
 	older := func() schema.Schema {
 		s := plainUser()
@@ -99,7 +99,7 @@ func TestBuiltinFollowsStored(t *testing.T) {
 }
 
 // TestBuiltinIsStored lets a program without a schema create the store. Programs with the older
-// built-in schema must go on working, and keep its ordered indexes.
+// built-in schema must go on working, and keep the store's ordered indexes correct.
 func TestBuiltinIsStored(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.users()
@@ -175,12 +175,11 @@ func TestBuiltinReopens(t *testing.T) {
 	}
 }
 
-// TestBuiltinBesideUnreadableType opens a store without a schema, in which the schema of a type
-// that the program does not use cannot be read. The program must work, and its log must name the
-// type.
+// TestBuiltinBesideUnreadableType lets a program without a schema open a store in which the schema
+// of another type cannot be read. The program must work, and its log must name the type.
 func TestBuiltinBesideUnreadableType(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		s.needs(manyClients) // others do not open the store again
+		s.needs(manyClients) // other stores are not opened again
 		declared := plainUser()
 		declared.Types["firm"] = schema.Type{Primary: "id"}
 		db := s.open(userdb.Options{Schema: declared})

@@ -213,8 +213,8 @@ func (r errorReply) Error() string { return string(r) }
 // RedisError implements redis.Error.
 func (errorReply) RedisError() {}
 
-// refuseLookupScript makes the server refuse scripts whose first key is an SRK, as do servers that
-// let scripts access only declared keys. It counts in sent how many such scripts are sent.
+// refuseLookupScript makes every script whose first key is an SRK fail, as on a server that lets
+// scripts access only declared keys. It counts these scripts in sent.
 func (t *tap) refuseLookupScript(sent *int) {
 	answer := errorReply("ERR Script tried accessing undeclared key")
 	t.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {

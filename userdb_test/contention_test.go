@@ -293,9 +293,10 @@ func callRandomMethod(ctx context.Context, users *userdb.Type, r *rand.Rand) (in
 }
 
 // TestClusterContention lets many callers compete for one free value on a cluster. Exactly one must
-// get it; the others must get ErrDuplicate. The number of rounds depends on how the machine
-// schedules the callers, so the test limits it only with many runs, as in 'make soak', by their
-// median. The tests of internal/store/cluster, which control time, cover how callers back off.
+// get it; the others must get ErrDuplicate. With several runs, as in 'make soak', the median number
+// of rounds until the first success is limited; in a single run it depends on how the machine
+// schedules the callers. The tests of internal/store/cluster, which control time, cover how callers
+// back off.
 func TestClusterContention(t *testing.T) {
 	runs := envInt("USERDB_CONTENTIONS", 1)
 	s := clusterSite(t)

@@ -107,7 +107,7 @@ func createDamaged(t *testing.T, s *site, d corruption) *userdb.Type {
 	} {
 		must(t, errOf(users.Create(t.Context(), n)))
 	}
-	if strings.Contains(d.name, "index") { // v must not be in the index of the tag, which d removes
+	if strings.Contains(d.name, "index") { // d replaces the tag's index, so v must not be in it
 		must(t, users.Delete(t.Context(), hints.UID("v")))
 		add(t, users, "v", "name", "w", "job", "j")
 	}
@@ -142,8 +142,8 @@ func TestDamage(t *testing.T) {
 	})
 }
 
-// wantListings checks that every listing has the undamaged entry, and at most an error for the
-// other.
+// wantListings checks that every listing has the undamaged entry, and that the other one causes no
+// error but ErrCorrupt.
 func wantListings(t *testing.T, users *userdb.Type, d corruption) {
 	t.Helper()
 	ctx := t.Context()
@@ -262,7 +262,7 @@ func (s *site) wantCleanRefusal(t *testing.T, method string, before map[string]s
 		t.Errorf("got %v, want ErrCorrupt, ErrNotFound or ErrDuplicate", err)
 	}
 	if !s.has(oneScript) && method == "add a tag" {
-		return // the tags are on another node than the damaged index, and were written first
+		return // the tags are not on the node of the damaged index, and were written first
 	}
 	if diff := diffRecords(before, formatRecords(s.dump(t.Context()), "")); diff != "" {
 		t.Errorf("got %v, but records were written:\n%s", err, diff)

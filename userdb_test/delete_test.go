@@ -52,7 +52,7 @@ func TestTombstone(t *testing.T) {
 	})
 }
 
-// wantEmptyStore checks that listings have no entries and no keys.
+// wantEmptyStore checks that the store lists no entries and no keys.
 func wantEmptyStore(t *testing.T, db *userdb.DB, users *userdb.Type) {
 	t.Helper()
 	ctx := t.Context()

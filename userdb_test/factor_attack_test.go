@@ -117,8 +117,8 @@ func TestCodesAfterWrongClock(t *testing.T) {
 	})
 }
 
-// TestRotationDuringLogins encrypts the secrets again and again, with one key and the other, while
-// somebody signs in twenty times. Each login must succeed.
+// TestRotationDuringLogins keeps encrypting the secrets with two keys in turn while somebody signs
+// in twenty times. Each login must succeed.
 func TestRotationDuringLogins(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {

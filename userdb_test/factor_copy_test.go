@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// space returns a namespace.
+// space returns the namespace of the given name.
 func space(t *testing.T, name string) recordkey.Namespace {
 	t.Helper()
 	ns, err := recordkey.Namespace{}.Sub(name)
@@ -79,7 +79,7 @@ func TestCopyFactors(t *testing.T) {
 		must(t, c.prove(userdb.TOTP(a.nextCode()), ""))
 		must(t, c.prove(userdb.TOTP(b.nextCode()), ""))
 		must(t, c.logIn("bob", alicePassword, ""))
-		// The text of one entry, factor or namespace is useless in another.
+		// An encrypted secret is useless in another namespace.
 		for name, text := range sealed {
 			if _, is := copied[name]; is {
 				must(t, c.raw.HSet(ctx, "~to/~/factor/{~to/user/uid:alice}", name, text).Err())
@@ -144,7 +144,7 @@ func TestExportFactors(t *testing.T) {
 		wantErr(t, "a recovery code that was used", c.prove(userdb.RecoveryCode(a.codes[0]), ""), userdb.ErrLogin)
 		must(t, c.prove(userdb.RecoveryCode(a.codes[1]), ""))
 		must(t, c.prove(userdb.TOTP(a.nextCode()), ""))
-		// Codes that the owner used since then stay used if the import is repeated.
+		// Codes that the owner has used since then stay used if the import is repeated.
 		if r, _ := load(c.db, full, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}); r.Skipped != 2 || r.SecondFactor != 0 {
 			t.Errorf("repeated: %+v", r)
 		}

@@ -72,7 +72,8 @@ func (g *loginSite) startLevel(level int) (secret string) {
 	return secret
 }
 
-// wantFactor checks that an error asks for alice's second factor, and whether it has a ticket.
+// wantFactor checks that an error asks for alice's second factor, whether it has a ticket, and
+// whether it says that a change was made.
 func wantFactor(t *testing.T, what string, err error, wantTicket, wantDone bool) {
 	t.Helper()
 	refused, is := errors.AsType[*userdb.FactorError](err)
@@ -298,8 +299,8 @@ func TestFactorSessions(t *testing.T) {
 	})
 }
 
-// TestFactorMarks checks that a mark counts whatever field holds the hash and whatever the mark
-// holds, and that no verifier of this or an earlier version accepts the content of the facet.
+// TestFactorMarks checks that an entry with any mark, even a damaged one, asks for a second factor,
+// whichever field holds the hash, and that no verifier accepts the marker in the facet as a hash.
 func TestFactorMarks(t *testing.T) {
 	h, err := password.New(password.Options{Cost: 4})
 	must(t, err)

@@ -167,7 +167,7 @@ func TestEventsOfOneEntry(t *testing.T) {
 			if len(page.Events) != 1 || page.Events[0].Kind != userdb.EventCreate {
 				t.Errorf("latest %v: the events are %v, want the create", latest, page.Events)
 			}
-			// Two parts of five feeds are asked for their end, and two of one feed are read.
+			// Five feeds read the end of two parts, and then one feed reads its two parts.
 			if n := h.commands.Load(); n == 0 || n > 30 {
 				t.Errorf("latest %v: %d commands read the feed, want at most 30", latest, n)
 			}

@@ -18,7 +18,7 @@ func TestFieldValues(t *testing.T) {
 		e, _, err := g.users.Redeem(ctx, userdb.PurposeAdd+"email", secret)
 		must(t, err)
 		e.AddText("email", "c@example.com")
-		known := func() (text string) {
+		describe := func() (text string) {
 			for _, v := range e.FieldValues()["email"] {
 				text += fmt.Sprint(" ", v.Text, " ", v.Label, !v.Verified.IsZero())
 				if !v.Verified.IsZero() && (v.Verified.Before(start) || v.Verified.After(time.Now())) {
@@ -28,16 +28,16 @@ func TestFieldValues(t *testing.T) {
 			return text
 		}
 		want := " alice@example.com false b@example.com true c@example.com false"
-		if got := known(); got != want {
+		if got := describe(); got != want {
 			t.Errorf("before saving: got%s, want%s", got, want)
 		}
 		e, err = g.users.Save(ctx, e)
 		must(t, err)
-		if got := known(); got != want {
+		if got := describe(); got != want {
 			t.Errorf("after saving: got%s, want%s", got, want)
 		}
 		e.PutFirst("email", "b@example.com")
-		if got, want := known(), " b@example.com false alice@example.com false c@example.com false"; got != want || !e.Verified("email") {
+		if got, want := describe(), " b@example.com false alice@example.com false c@example.com false"; got != want || !e.Verified("email") {
 			t.Errorf("with another first value: got%s, verified: %v; want%s, true", got, e.Verified("email"), want)
 		}
 		e.PutFirst("email", "c@example.com")

@@ -78,7 +78,7 @@ func signallerOf(t *testing.T, server redis.Cmdable) func(syscall.Signal) {
 	}
 }
 
-// longDelay is the longest time from the end of its context to the end of a call on a busy machine.
+// longDelay is how long a call may still run after its context has ended, on a busy machine.
 const longDelay = 4 * time.Second
 
 // TestSilentMaster suspends one master of a cluster that keeps a history. Every call must end with
@@ -96,7 +96,7 @@ func TestSilentMaster(t *testing.T) {
 	before, err := users.Find(t.Context(), hints.UID("u"))
 	must(t, err)
 	silent := otherMaster(t, c, "~/schema/user", "user/uid:u", "user/name:n/~prk")
-	var uids []string // on other masters, with their feed on the silent one
+	var uids []string // of entries on other masters whose feed is on the silent one
 	for i := 0; len(uids) < 150; i++ {
 		uid := fmt.Sprint("v", i)
 		prk, err := recordkey.PRK("user", "uid", uid)

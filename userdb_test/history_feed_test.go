@@ -342,7 +342,8 @@ func TestFloodsHideNoOperator(t *testing.T) {
 	}
 }
 
-// TestRefusedAttemptsAreRecordedOnce checks that attempts that cost no password hash fill no feed.
+// TestRefusedAttemptsAreRecordedOnce checks that many refused attempts, which cost no password
+// hash, add only one event to the feed.
 func TestRefusedAttemptsAreRecordedOnce(t *testing.T) {
 	o := loginOptions()
 	o.History = true

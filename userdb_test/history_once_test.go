@@ -41,8 +41,8 @@ func kindsOf(events []userdb.HistoryEvent) (kinds []string) {
 	return kinds
 }
 
-// sessionsLast moves events of sessions behind the others. Feeds place them by their time, which is
-// the same within a millisecond, and on a cluster by when they arrive.
+// sessionsLast moves events of sessions behind the others, because a feed does not fix their order
+// among these: events can have the same millisecond, and on a cluster they come as they arrive.
 func sessionsLast(events []string) []string {
 	isSession := func(event string) bool { return strings.HasPrefix(event, "session_") }
 	others := slices.DeleteFunc(slices.Clone(events), isSession)
@@ -91,13 +91,13 @@ func TestFeedHasEachEventOnce(t *testing.T) {
 	})
 }
 
-// A recordedCall calls a method that adds one line, which records one event, to the history of an
-// entry that has a tag, a setting, a note, a score and a session.
+// A recordedCall is a call that concerns an entry of createFullEntry.
 type recordedCall struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type, e userdb.Entry, secret string) error
 }
 
+// recordedCalls lists calls that each add one line to the history of the entry.
 var recordedCalls = []recordedCall{
 	{"update", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return setJob(ctx, users, e.UID(), "cook")

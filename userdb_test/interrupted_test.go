@@ -16,7 +16,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// everyMethod returns all methods by name. They act on the entry u of lossyStore.
+// everyMethod returns calls of the basic methods by name. They act on the entry u of lossyStore.
 func everyMethod(db *userdb.DB, users *userdb.Type, before userdb.Entry) map[string]func(ctx context.Context) error {
 	u := hints.UID("u")
 	before.Put("age", schema.Number(1))

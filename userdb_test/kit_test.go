@@ -1,5 +1,5 @@
-// Package userdb_test holds the black-box tests of the store. Each test runs on every kind of store
-// without knowing which one it is. It ends with two independent checks of all invariants over all
+// Package userdb_test holds the black-box tests of the store. Most tests run on every kind of store
+// without knowing which one it is. They end with two independent checks of all invariants over all
 // records: check.Run, and audit, which shares only the grammar of keys with check.Run.
 package userdb_test
 
@@ -357,10 +357,10 @@ func wantField(t testingT, what string, err, kind error, field string) {
 // patience limits how long a test waits for an event. It is enough even on a very busy machine.
 const patience = 2 * time.Minute
 
-// eventually waits until is returns true. It fails the test after patience.
-func eventually(t *testing.T, what string, is func() bool) {
+// eventually waits until happened returns true. It fails the test after patience.
+func eventually(t *testing.T, what string, happened func() bool) {
 	t.Helper()
-	for begin := time.Now(); !is(); time.Sleep(2 * time.Millisecond) {
+	for begin := time.Now(); !happened(); time.Sleep(2 * time.Millisecond) {
 		if time.Since(begin) > patience {
 			t.Fatalf("%s: did not happen within %v", what, patience)
 		}
@@ -376,7 +376,7 @@ func onlyInSoak(t *testing.T) {
 	}
 }
 
-// must stops the test if err is not nil. It is for steps that prepare the test.
+// must stops the test if err is not nil.
 func must(t testingT, err error) {
 	t.Helper()
 	if err != nil {

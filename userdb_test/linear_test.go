@@ -34,11 +34,11 @@ type (
 		// or forget (which frees a retired UID).
 		method string
 		uid    int
-		how    string // for update: put, add, drop, first, unset or move, to the other field
+		how    string // for update: put, add, drop, first, unset, or move (to the other field)
 		field  string // for update
 		value  string
-		email  string // for create, as name
-		name   string
+		email  string // for create
+		name   string // for create
 	}
 	outcome struct {
 		what string // ok, taken, absent, conflict, refused or unknown
@@ -326,7 +326,7 @@ func exchange(rnd *rand.Rand) []request {
 		{method: "release", value: w},
 		{method: "update", uid: a, how: "add", field: field, value: w},
 	}
-	if field == "email" { // which holds nothing
+	if field == "email" { // its values are never held
 		requests = slices.DeleteFunc(requests, func(r request) bool { return r.method == "release" })
 	}
 	return requests
@@ -532,7 +532,7 @@ func (o linearOp) changes(got outcome) bool {
 	return o.method != "find" && o.method != "holder" && (got.what == "ok" || got.what == "unknown")
 }
 
-// roundInSRK matches the key of an SRK, and captures the number of the round that wrote it.
+// roundInSRK matches an SRK, and captures the number of the round that wrote it.
 var roundInSRK = regexp.MustCompile(`^(?:user|guest)/[a-z]+:[a-z]([0-9]+)/~prk$`)
 
 func linearRounds() int {

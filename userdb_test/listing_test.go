@@ -210,7 +210,7 @@ func TestMaxRead(t *testing.T) {
 	})
 }
 
-// TestDisabledIsCheap checks that a page of the disabled entries does not read the others.
+// TestDisabledIsCheap checks that an ordered page of the disabled entries does not read the others.
 func TestDisabledIsCheap(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: orderedSchema()}), "user")
@@ -428,8 +428,8 @@ func TestHas(t *testing.T) {
 	})
 }
 
-// TestWithSets checks that listings read the sets that a query names together with the entries: the
-// whole of large ones, and in as many round trips as a page of entries needs, not one for each.
+// TestWithSets checks that listings return the sets that a query names together with the entries,
+// including all members of large sets, and that they read each set only once.
 func TestWithSets(t *testing.T) {
 	withInterests := wideSchemaWith(func(t *schema.Type) { t.Tertiary["interests"] = schema.Tertiary{Kind: "set"} })
 	eachStore(t, func(t *testing.T, s *site) {
@@ -500,7 +500,7 @@ func TestWithSets(t *testing.T) {
 	})
 }
 
-// keysOf returns the keys with an ending that the commands of do name.
+// keysOf calls do, and returns the keys with the given ending in the commands that it sends.
 func keysOf(s *site, ending string, do func()) (keys []string) {
 	var mu sync.Mutex
 	s.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
@@ -596,9 +596,9 @@ func TestListMemory(t *testing.T) {
 	clear(s.views)
 }
 
-// TestListingAcrossRestart restarts the server in the middle of a listing, which puts its hash
-// tables in another order. The listing must still have every entry that exists the whole time, both
-// without a query and by an index.
+// TestListingAcrossRestart restarts the server in the middle of a listing. The restart changes the
+// order of the server's hash tables. The listing must still have every entry that exists the whole
+// time, both without a query and by an index.
 func TestListingAcrossRestart(t *testing.T) {
 	const entries = 2500
 	s := startServer(t, redistest.AppendOnly("no"))

@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// eventCases lists the events of each method. Each case begins with an empty store that has only
-// alice.
+// eventCases lists calls with the events that they must report. Each case begins with a store that
+// has only alice.
 var eventCases = []struct {
 	name string
 	do   func(ctx context.Context, g *loginSite) error
@@ -250,7 +250,7 @@ func TestHashOfUnknownIdentifier(t *testing.T) {
 		// All views of an embedded store share one hook.
 		events := append(acme.takeEvents(), g.takeEvents()...)
 		if events[0].Identifier == first {
-			t.Error("another namespace has the same secret")
+			t.Error("the identifier has the same hash in another namespace")
 		}
 	})
 }
@@ -259,8 +259,8 @@ func TestHashOfUnknownIdentifier(t *testing.T) {
 var hashShape = regexp.MustCompile(`\$2[abxy]\$\d\d\$|\$argon2id?\$|\$scrypt\$l|\$pbkdf2(-\w+)?\$\d|\$[156]\$\w|\$[PH]\$\w|AQAAAA|` +
 	`firebase-scrypt|(pbkdf2|bcrypt)_sha|argon2\$|scrypt\$\d`)
 
-// TestNothingLeaks uses every method that gets a secret, and looks for the secrets in all events,
-// log lines, errors and printed values.
+// TestNothingLeaks calls methods that get a secret, and looks for the secrets in all events, log
+// lines, errors and printed values.
 func TestNothingLeaks(t *testing.T) {
 	o := loginOptions()
 	o.Peppers = [][]byte{firstPepper, secondPepper}
@@ -340,8 +340,8 @@ const (
 	pepper        = "a pepper of thirty-two bytes ...."
 )
 
-// TestSecretsAreNotPrinted does everything that a store can do with a password, prints all answers
-// in every way, and looks for the hash, the password and the pepper in them.
+// TestSecretsAreNotPrinted calls methods that get a password, prints all answers in every way, and
+// looks for the hash, the passwords and the pepper in them.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		out := &transcript{}

@@ -327,7 +327,7 @@ func TestActorsShareTheQueue(t *testing.T) {
 }
 
 // TestCreateOnceInFullQueue checks that a request for which there is no place in the queue stores
-// nothing: another request may have its name.
+// nothing, so that another request can use its name.
 func TestCreateOnceInFullQueue(t *testing.T) {
 	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
 		ctx := userdb.WithActor(t.Context(), userdb.Actor{Origin: "192.0.2.7"})

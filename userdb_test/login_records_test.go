@@ -116,8 +116,8 @@ func TestNobodyInheritsTokens(t *testing.T) {
 	})
 }
 
-// TestBrokenTokens checks that a record of tokens with malformed members, or of another Redis type,
-// counts as one without valid tokens, and that calls still succeed.
+// TestBrokenTokens checks that calls succeed if the record of tokens has malformed members or
+// another Redis type, and that no token is valid in a record of another type.
 func TestBrokenTokens(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

@@ -43,8 +43,8 @@ func hashWith(t *testing.T, pw string, peppers ...[]byte) string {
 	return hash
 }
 
-// An importedHash is a hash from another program, or one that the store would make differently
-// today.
+// An importedHash is a hash that is stored for alice before she logs in: one from another program,
+// or one of the store's own.
 type importedHash struct {
 	name, hash, password string
 	renewed              string // the reason why a login replaces it, or "" if it stays
@@ -86,8 +86,8 @@ func importedHashes(t *testing.T, peppers [][]byte) []importedHash {
 		importedHash{"the store's own", hashWith(t, "correct horse", peppers...), "correct horse", ""})
 }
 
-// TestRenewal checks that the first successful login replaces a hash by the store's own form, and
-// changes nothing else.
+// TestRenewal checks that the first successful login replaces a hash that the store would make
+// differently today, and changes nothing else.
 func TestRenewal(t *testing.T) {
 	for name, peppers := range map[string][][]byte{"no pepper": nil, "two peppers": {firstPepper, secondPepper}} {
 		t.Run(name, func(t *testing.T) {
@@ -426,8 +426,8 @@ func TestOvertakenNewPassword(t *testing.T) {
 	}
 }
 
-// TestOvertakenLogin changes the entry while a login waits for a worker. The entry as it is after
-// the password was checked must decide the result of the login.
+// TestOvertakenLogin changes the entry after a login has looked it up and before the password is
+// checked. The changed entry must decide the result of the login.
 func TestOvertakenLogin(t *testing.T) {
 	for _, tt := range slices.Concat(concurrentChanges, externalChanges, nameChanges) {
 		t.Run(tt.name, func(t *testing.T) {
@@ -448,8 +448,8 @@ func TestOvertakenLogin(t *testing.T) {
 	}
 }
 
-// TestOvertakenOldPassword changes the entry while ChangePassword waits for a worker. The old
-// password must be checked against the changed entry.
+// TestOvertakenOldPassword changes the entry after ChangePassword has read it and before the old
+// password is checked. The changed entry must decide whether the old password is right.
 func TestOvertakenOldPassword(t *testing.T) {
 	for _, tt := range slices.Concat(concurrentChanges, externalChanges) {
 		t.Run(tt.name, func(t *testing.T) {

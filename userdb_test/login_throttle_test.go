@@ -23,9 +23,8 @@ const (
 	ownFailures  = 8
 )
 
-// guessConcurrently tries n wrong passwords at the same time. It returns the number that was
-// checked and the number that was told to wait. A guess that finds the queue full does not count
-// and is repeated.
+// guessConcurrently tries n wrong passwords at the same time. It returns how many were checked and
+// how many were told to wait. A guess that finds the queue full does not count and is repeated.
 func (g *loginSite) guessConcurrently(n int, identifier, origin string) (checked, waiting int) {
 	g.t.Helper()
 	var mu sync.Mutex
@@ -59,8 +58,8 @@ func isBusy(err error) bool {
 	return is
 }
 
-// TestParallelGuesses makes 500 guesses at the same time. No more of them may be checked than of
-// guesses one after the other.
+// TestParallelGuesses makes 500 guesses at the same time. No more of them may be checked than if
+// they came one after the other.
 func TestParallelGuesses(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		must(t, g.logIn("alice", alicePassword, "home"))
@@ -162,7 +161,7 @@ func TestOneOriginManyAccounts(t *testing.T) {
 		must(t, g.logIn("alice", alicePassword, "good"))
 		wait, _ := waitOf(g.logIn("alice", alicePassword, "evil"))
 		if wait == 0 {
-			t.Error("the origin need not wait at another account")
+			t.Error("the origin did not have to wait for another account")
 		}
 		g.advance(time.Hour)
 		must(t, g.logIn("alice", alicePassword, "evil"))

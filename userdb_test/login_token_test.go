@@ -198,7 +198,7 @@ func TestVoidTokens(t *testing.T) {
 }
 
 // TestTokenOfLostValue removes an address from an entry as a repair or another program does. A
-// token that was sent to the address must be void.
+// token that was sent to the address must be void until the entry has the address again.
 func TestTokenOfLostValue(t *testing.T) {
 	eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {
 		secret := g.issue(userdb.Token{Purpose: "reset", Field: "email"})

@@ -160,8 +160,8 @@ func TestLowerCost(t *testing.T) {
 	})
 }
 
-// TestWorkOfImportedHash checks that a hash of a higher cost or another algorithm costs
-// another amount of work until a login replaces it.
+// TestWorkOfImportedHash checks that a hash of a higher cost or another algorithm costs a different
+// amount of work until a login replaces it.
 func TestWorkOfImportedHash(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.storeField("alice", "password", "$5$rounds=1000$saltsalt$R6e4P8ccT9iMqkYg7Z8YtpId/lfsIfnuPkp8WXposU8")

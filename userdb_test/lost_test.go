@@ -83,8 +83,8 @@ func lossyStore(t *testing.T, s *site) *userdb.Type {
 	return users
 }
 
-// comparableRecords returns the records after a call, without the parts that differ from run to
-// run: revisions, random UIDs and hashes.
+// comparableRecords returns the records without the parts that differ from run to run: revisions,
+// random UIDs and hashes.
 func (s *site) comparableRecords() map[string]string {
 	s.t.Helper()
 	records := s.dump(context.Background())
@@ -123,7 +123,7 @@ var losses = []struct {
 	{"all requests are lost", 1000, false, io.EOF},
 }
 
-// TestLostReplies loses requests and replies of every method. A call that is sent again must not
+// TestLostReplies loses requests and replies of lossyMethods. A call that is sent again must not
 // run twice, nor find its own values taken. If no reply ever comes, the outcome is unknown, but the
 // records must be complete (I7).
 func TestLostReplies(t *testing.T) {
@@ -238,7 +238,7 @@ var lossesAmongOthers = []struct {
 	{"delete", othersDelete("u"), "another caller deleted it", false, userdb.ErrNotFound},
 }
 
-// lossyMethod returns the element of lossyMethods with a name.
+// lossyMethod returns the element of lossyMethods with the given name.
 func lossyMethod(name string) lossyCase {
 	return lossyMethods[slices.IndexFunc(lossyMethods, func(v lossyCase) bool { return v.name == name })]
 }
@@ -274,8 +274,8 @@ func TestLostReplyAndOtherWrites(t *testing.T) {
 	})
 }
 
-// TestLostOnTheWire closes the connection of every method before its request or its reply gets
-// through.
+// TestLostOnTheWire closes the connection before the request of one of lossyMethods, or the reply
+// to it, gets through.
 func TestLostOnTheWire(t *testing.T) {
 	s, proxy := startProxied(t)
 	for _, method := range lossyMethods {

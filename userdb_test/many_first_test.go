@@ -246,14 +246,14 @@ func TestManyLeftover(t *testing.T) {
 		edit func(e *userdb.Entry)
 		want []string
 	}{
-		"the first is replaced":      {func(e *userdb.Entry) { e.Put("email", schema.Text("new@example.com")) }, []string{"new@example.com", work}},
-		"the first goes":             {func(e *userdb.Entry) { e.DropText("email", "alice@example.com") }, []string{work}},
-		"another is put first":       {func(e *userdb.Entry) { e.PutFirst("email", work) }, []string{work, "alice@example.com"}},
-		"a further one replaces it":  {func(e *userdb.Entry) { e.Put("email", schema.Text(work)) }, []string{work}},
-		"another field changes":      {func(e *userdb.Entry) { e.Put("name", schema.Text("al")) }, []string{"alice@example.com", work}},
-		"all values go":              {func(e *userdb.Entry) { e.Drop("email") }, nil},
-		"the first is spelled anew":  {func(e *userdb.Entry) { e.Put("email", schema.Text("Alice@example.com")) }, []string{"Alice@example.com", work}},
-		"all go but for a new value": {func(e *userdb.Entry) { e.Drop("email"); e.AddText("email", "new@example.com") }, []string{"new@example.com"}},
+		"the first is replaced":     {func(e *userdb.Entry) { e.Put("email", schema.Text("new@example.com")) }, []string{"new@example.com", work}},
+		"the first goes":            {func(e *userdb.Entry) { e.DropText("email", "alice@example.com") }, []string{work}},
+		"another is put first":      {func(e *userdb.Entry) { e.PutFirst("email", work) }, []string{work, "alice@example.com"}},
+		"a further one replaces it": {func(e *userdb.Entry) { e.Put("email", schema.Text(work)) }, []string{work}},
+		"another field changes":     {func(e *userdb.Entry) { e.Put("name", schema.Text("al")) }, []string{"alice@example.com", work}},
+		"all values go":             {func(e *userdb.Entry) { e.Drop("email") }, nil},
+		"the first is spelled anew": {func(e *userdb.Entry) { e.Put("email", schema.Text("Alice@example.com")) }, []string{"Alice@example.com", work}},
+		"a new value replaces all":  {func(e *userdb.Entry) { e.Drop("email"); e.AddText("email", "new@example.com") }, []string{"new@example.com"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			eachLoginSite(t, manyLogins(), func(t *testing.T, g *loginSite) {

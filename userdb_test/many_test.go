@@ -43,8 +43,8 @@ func indexOfValue(texts []string, text string) int {
 	return slices.IndexFunc(texts, func(other string) bool { return canonicalOf(other) == canonicalOf(text) })
 }
 
-// holder returns the UID of the entry that has a value in ext, if that is the field, or otherwise
-// in any other field. It returns "" if there is none.
+// holder returns the UID of the entry that has a value in ext, if field is ext, and otherwise in
+// any field but ext. It returns "" if there is none.
 func (m manyModel) holder(field, text string) string {
 	for uid, fields := range m {
 		for other, texts := range fields {
@@ -226,7 +226,7 @@ func (m *manySteps) compare(ctx context.Context) {
 }
 
 // TestManyValues makes random changes of entries with several values in a field, and compares them
-// with a model. All invariants are also read from the raw records.
+// with a model. All invariants are also checked on the raw records.
 func TestManyValues(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		steps := 200
@@ -305,12 +305,12 @@ func TestManyWanted(t *testing.T) {
 		for range 2 {
 			readers.Go(func() {
 				for {
-					known := won.Load()
+					wonBefore := won.Load()
 					e, err := users.Find(ctx, hints.Any(wanted))
 					switch {
 					case err == nil && !slices.Contains(e.Texts("email"), wanted) && e.Text("name") != wanted:
 						t.Errorf("found %s, which does not have the value", e.UID())
-					case err != nil && (known > 0 || !errors.Is(err, userdb.ErrNotFound)):
+					case err != nil && (wonBefore > 0 || !errors.Is(err, userdb.ErrNotFound)):
 						t.Errorf("looking for a value that an entry has: %v", err)
 					}
 					select {
@@ -350,8 +350,8 @@ func TestManyWanted(t *testing.T) {
 	})
 }
 
-// TestUntypedValues checks that untyped values cannot sign in and are not found by a search in any
-// field, even if another entry has them in another field.
+// TestUntypedValues checks that untyped values cannot sign in, and that a search without a field
+// ignores them, even if another entry has the same text in a typed field.
 func TestUntypedValues(t *testing.T) {
 	o := loginOptions()
 	o.Schema.Types["user"].Fields["ext"] = schema.Field{Role: schema.RoleSecondary | schema.RoleOrdered, Typed: new(false), Many: 3}

@@ -253,8 +253,8 @@ func matches(pattern, key string) bool {
 	return len(key) >= len(before)+len(after) && strings.HasPrefix(key, before) && strings.HasSuffix(key, after)
 }
 
-// removeKeys removes records by pattern. Entries must go with all their records, tags with their
-// index members, and other records of live entries must stay.
+// removeKeys removes records by pattern. An entry must go with all its records, and tags with their
+// index members. SRKs and indexes of live entries must stay.
 func (x *machine) removeKeys(t *rapid.T) {
 	uid := rapid.SampledFrom(uids).Draw(t, "uid")
 	prk, err := recordkey.PRK("user", "uid", uid)

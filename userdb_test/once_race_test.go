@@ -108,9 +108,9 @@ func repairLeftovers(t *testing.T, g *loginSite) {
 	}
 }
 
-// TestCreateOnceExpires kills a call at each of its commands, which are a second apart, and repeats
-// it a day later. The request must be free by then, or be carried out: its reservation does not
-// expire before it.
+// TestCreateOnceExpires kills a call after each of its commands, which are a second apart, and
+// repeats it a day after one of them. The repeated call must succeed, which it would not if the
+// reservation expired before the request.
 func TestCreateOnceExpires(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		for at := int64(1); ; at++ {
@@ -140,9 +140,9 @@ func TestCreateOnceExpires(t *testing.T) {
 	})
 }
 
-// TestCreateOnceOvertaken sends a request, and before one of its commands another process sends the
-// same request and gets its answer. Both must return the same entry, unless one of them reports
-// that the other is still running. If the entry is deleted after the second answer, neither that
+// TestCreateOnceOvertaken sends a request, and before one of its commands another call sends the
+// same request and gets its answer. Both must return the same entry, unless the other call reports
+// that the first is still running. If the entry is deleted after that answer, neither the first
 // call nor a later one may create another.
 func TestCreateOnceOvertaken(t *testing.T) {
 	for _, deleted := range []bool{false, true} {
@@ -210,8 +210,8 @@ func (g *loginSite) beforeNthCommand(n int, do func(send func() error) error) {
 
 // TestCreateOnceLateCommand delays one command of a request. Meanwhile, a repetition of the request
 // is refused, so that the request is forgotten, and then a corrected request with the same name is
-// sent. The late command arrives before one of its commands. Neither call may return the entry of
-// the other.
+// sent. The late command arrives before one of the corrected request's commands. Neither request
+// may return the entry of the other.
 func TestCreateOnceLateCommand(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		g.needs(manyClients)

@@ -217,7 +217,8 @@ func wantBack(rt *rapid.T, t *testing.T, typ *userdb.Type, q userdb.Query, page 
 }
 
 // TestCountByOrder checks that entries are counted by an ordered index, with one command and
-// without a scan. On a cluster this is an estimate, and all entries are counted exactly by default.
+// without a scan. On a cluster such a count is an estimate, so a query without an order scans all
+// entries there.
 func TestCountByOrder(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx := t.Context()

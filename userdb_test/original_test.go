@@ -109,7 +109,7 @@ type answer struct {
 	Error  string
 }
 
-// fromJavaScript converts the original's encoding of JavaScript values to the values of our JSON.
+// fromJavaScript converts the original's encoding of JavaScript values to the JSON of this store.
 func fromJavaScript(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -220,7 +220,7 @@ var originalDamage = []string{
 }
 
 // deviations lists the answers that differ from the original's. allUsed fails the test if one of
-// them does not.
+// them did not differ.
 type deviations []deviation
 
 // allow reports whether a difference is in the list, and marks it as used.

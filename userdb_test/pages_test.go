@@ -56,3 +56,40 @@ func TestRoundTripsOfPages(t *testing.T) {
 		}
 	})
 }
+
+// TestPagesOfIndex checks that the pages of an index hold each entry once, and that a continuation
+// stays short: it has a hash of each entry that the server already listed in the same step.
+func TestPagesOfIndex(t *testing.T) {
+	const entries, longest = 2_500, 4_000
+	eachStoreAndRights(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{Schema: wideSchema(schema.FoldCasefold)})
+		users := typeOf(t, db, "user")
+		var lines strings.Builder
+		for i := range entries {
+			fmt.Fprintf(&lines, `{"facets":{"uid":"u%d","job":"cook"}}`+"\n", i)
+		}
+		if r, err := transfer.Import(t.Context(), db, strings.NewReader(lines.String()), transfer.ImportOptions{}); err != nil || r.Created != entries {
+			t.Fatalf("importing: %+v, %v", r, err)
+		}
+		seen := map[string]bool{}
+		q := userdb.Query{Where: schema.Texts("job", "cook"), Limit: 25}
+		for more := true; more; more = q.After != "" {
+			p, err := users.Page(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range p.Entries {
+				if seen[e.UID()] {
+					t.Errorf("%s is on two pages", e.UID())
+				}
+				seen[e.UID()] = true
+			}
+			if q.After = p.Next; len(q.After) > longest {
+				t.Errorf("a continuation of %d bytes, want at most %d", len(q.After), longest)
+			}
+		}
+		if len(seen) != entries {
+			t.Errorf("the pages have %d entries, want %d", len(seen), entries)
+		}
+	})
+}

@@ -171,7 +171,8 @@ func TestPasskeySpent(t *testing.T) {
 	})
 }
 
-// TestPasskeyConfig checks what New refuses besides other sites.
+// TestPasskeyConfig checks that capitals in the RPID, and fields that cannot hold passkeys, are
+// refused by New or by the first registration.
 func TestPasskeyConfig(t *testing.T) {
 	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
 		for what, c := range map[string]passkey.Config{

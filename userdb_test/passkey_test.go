@@ -468,7 +468,7 @@ func TestPasskeyLast(t *testing.T) {
 		_, err = g.users.RemoveFactor(ctx, session, all()[0], userdb.SessionOptions{})
 		wantErr(t, "the only passkey", err, userdb.ErrInvalid)
 		if len(all()) != 1 {
-			t.Error("it was removed")
+			t.Error("the only passkey was removed")
 		}
 		_, session = g.register(keys, second, session)
 		sessions := []string{session, ""}
@@ -574,8 +574,8 @@ func TestLastUsableFactor(t *testing.T) {
 	})
 }
 
-// TestPasskeyFieldIsNew checks that a process accepts passkeys although another one has added the
-// field for them to the schema since.
+// TestPasskeyFieldIsNew checks that a process accepts passkeys even if another process added the
+// field for them to the schema after the first one started.
 func TestPasskeyFieldIsNew(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		if !s.has(manyClients) {

@@ -364,9 +364,9 @@ func TestWhoChangesFactors(t *testing.T) {
 	})
 }
 
-// TestTicketsOfOthers checks that a ticket is valid for five minutes and only for its entry, type
-// and namespace, and that it ends with the sessions of the entry.
-func TestTicketsOfOthers(t *testing.T) {
+// TestTicketsEnd checks that other texts are no tickets, that a ticket expires after
+// factor.TicketLife, and that it ends with the sessions of its entry.
+func TestTicketsEnd(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		a, secret := g.enrol()

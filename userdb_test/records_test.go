@@ -95,7 +95,7 @@ func (s *site) send(ctx context.Context, pipe redis.Pipeliner) {
 		return
 	}
 	if _, err := pipe.Exec(ctx); err != nil {
-		s.t.Fatalf("dumping: %v", err)
+		s.t.Fatalf("sending a pipeline: %v", err)
 	}
 }
 
@@ -252,7 +252,7 @@ func (a *auditor) holds(prk string, srk recordkey.Key) bool {
 	return hasFacets(r) && (further || secondary(r, srk.Field()) == srk.Value())
 }
 
-// entry checks I1, I2, I3 and I5 of one hash, and that its facets can be decoded.
+// entry checks I1 to I5 for one hash, and that its facets can be decoded (I0).
 func (a *auditor) entry(key recordkey.Key, typ schema.Type, r record) {
 	prk := key.In(recordkey.Namespace{}).String()
 	if !live(r) {
@@ -308,7 +308,7 @@ func furtherValue(name, text string) (field, value, written string, is bool) {
 
 func isFacet(field string) bool { return !strings.HasPrefix(field, "~") }
 
-// secondary checks a value of an entry. The entry stores its canonical form in value.
+// secondary checks a value of an entry. value is its canonical form, as the entry stores it.
 func (a *auditor) secondary(key recordkey.Key, typ schema.Type, field, value, written string) {
 	if value != typ.Canonical(written) {
 		a.report(1, key.String())

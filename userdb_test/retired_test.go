@@ -99,7 +99,7 @@ func TestRetiredUID(t *testing.T) {
 			t.Errorf("the pages have the retired UIDs %q, want a and e", paged)
 		}
 		_, _, err = users.RetiredPage(ctx, "x", 1)
-		wantErr(t, "a page after another text", err, userdb.ErrCursor)
+		wantErr(t, "a page after a text that is not a cursor", err, userdb.ErrCursor)
 
 		wantErr(t, "forgetting an entry", users.ForgetUID(ctx, "b"), userdb.ErrNotFound)
 		must(t, users.ForgetUID(ctx, "a"))
@@ -131,7 +131,7 @@ func TestForgottenUIDHolds(t *testing.T) {
 	})
 }
 
-// TestRetiredUIDAmongMany checks that of several creates in one script or round trip only the one
+// TestRetiredUIDAmongMany checks that, of several creates in one script or round trip, only the one
 // with the retired UID is refused.
 func TestRetiredUIDAmongMany(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

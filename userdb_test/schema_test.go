@@ -56,7 +56,7 @@ var schemaChanges = []struct {
 	{"another primary field", wideSchemaWith(func(t *schema.Type) { t.Primary = "number" }), []string{"primary field", "number"}},
 }
 
-// changedSchema returns the schema of schemaChanges with a name.
+// changedSchema returns the schema with the given name in schemaChanges.
 func changedSchema(t *testing.T, name string) schema.Schema {
 	t.Helper()
 	for _, c := range schemaChanges {
@@ -68,8 +68,7 @@ func changedSchema(t *testing.T, name string) schema.Schema {
 	return schema.Schema{}
 }
 
-// writeMethods returns the methods that write, by name. Most of them write to the entry with name
-// n.
+// writeMethods returns methods that write, by name. Most of them write to the entry with name n.
 func writeMethods(t *testing.T, users *userdb.Type) map[string]func() error {
 	t.Helper()
 	ctx := t.Context()
@@ -97,9 +96,9 @@ func writeMethods(t *testing.T, users *userdb.Type) map[string]func() error {
 	}
 }
 
-// TestSchemaChanges opens a store with another schema than the stored one. If the two do not agree,
-// Open must fail and nothing may be written. The error must name the difference and the command
-// that resolves it.
+// TestSchemaChanges opens a store with each of schemaChanges. If the schema does not agree with the
+// stored one, Open must fail and nothing may be written. The error must name the difference and the
+// command that resolves it.
 func TestSchemaChanges(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		for _, c := range schemaChanges {

@@ -155,7 +155,7 @@ func (d *factorExecution) checkStep() {
 	}
 }
 
-// generationAt returns the generation that the entry had last while it had a rev.
+// generationAt returns the last generation that the entry had with the given rev.
 func (d *factorExecution) generationAt(rev string) string {
 	for _, s := range slices.Backward(d.history) {
 		if rev != "" && strings.HasPrefix(s.entry.Fields[store.FieldRev], rev) {
@@ -182,7 +182,7 @@ func (d *factorExecution) checkEntry(what string, s factorState) {
 	}
 }
 
-// unreported returns a text unless check reports damage.
+// unreported returns a suffix for a violation: "" if check reports the damage.
 func (d *factorExecution) unreported() string {
 	for range check.Run(context.Background(), d.db, check.Options{}) {
 		return ""
@@ -302,7 +302,7 @@ func (d *factorExecution) rivals(o factorResult) bool {
 		if !twoSteps(o.operation) || !twoSteps(other.operation) {
 			return other.operation == o.operation
 		}
-		// A proof may have been accepted, and the entry have changed after that.
+		// The other proof may have been accepted before the entry changed.
 		accepted := other.err == nil || errors.Is(other.err, userdb.ErrNotFound)
 		one, two := proofOf(o.operation), proofOf(other.operation)
 		return accepted && (one == two || one[0] == two[0] && one[0] != 'r' && two != "k0")
@@ -391,7 +391,7 @@ func (d *factorExecution) verifyRecord() {
 	}
 	for name, value := range last.members {
 		kind, rest, _ := strings.Cut(name, "/")
-		// A late command may store what needs no enrolment.
+		// A late command may store a factor that needs no enrolment.
 		mayBeLeft := d.scenario.delays && (kind == factor.Recovery || kind == factor.Passkey)
 		switch {
 		case slices.Contains(last.mark().Names(), name), mayBeLeft:

@@ -334,7 +334,7 @@ var factorMutants = []factorMutant{
 		violation: "the record of the factors expires",
 	},
 	{
-		name:      "what the last factor leaves stays forever",
+		name:      "the record stays forever after the last factor is removed",
 		scenario:  factorsOf("one", "remove a"),
 		script:    onekey.EnrolScript,
 		old:       "redis.call('PEXPIRE', record, '3600000')",

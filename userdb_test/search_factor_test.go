@@ -229,7 +229,7 @@ func (s *factorStore) addPasskey(ctx context.Context, secret string) (userdb.Fac
 	}, userdb.SessionOptions{})
 }
 
-// firstStep logs in with a password and returns the ticket, "" if the entry has no factor.
+// firstStep logs in with a password and returns the ticket, or "" if the entry has no factor.
 func (s *factorStore) firstStep(ctx context.Context, password string) (ticket string, err error) {
 	_, err = s.users.Login(ctx, s.account.uid, passwordOf(password), userdb.Attempt{})
 	if refused, is := errors.AsType[*userdb.FactorError](err); is {
@@ -259,7 +259,7 @@ func (s *factorStore) confirm(letter string) {
 	}
 }
 
-// seal encrypts the factors of the entry with another key.
+// seal encrypts the factors of the entry with the key that a letter stands for.
 func (s *factorStore) seal(letter string) {
 	ctx := s.t.Context()
 	both, err := sealed.New([][]byte{factorKey("o"), factorKey("n")})
@@ -596,7 +596,7 @@ func isSentAgain(cmd redis.Cmder) bool {
 		strings.Contains(text, " ~/session/") || strings.Contains(text, " "+factor.FieldMark+" "))
 }
 
-// factorScenarios lists the operations of the actors of each scenario.
+// factorScenarios lists the scenarios that the store must pass.
 var factorScenarios = []factorScenario{
 	{start: "one", actors: []string{"prove t1 a", "prove t2 a"}, delays: true},
 	{start: "one", actors: []string{"prove t1 a"}, delays: true},

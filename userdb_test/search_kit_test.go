@@ -60,7 +60,7 @@ type execution struct {
 
 // A choice is a moment of an execution: the actors that could continue, and the one that did.
 type choice struct {
-	options     []int // actors, beginning with that of the last step, and timePasses
+	options     []int // actors, beginning with that of the last step, timePasses, and delays
 	chosen      int   // index into options
 	mayPreempt  bool  // the first option is the actor of the last step
 	preemptions int   // before this choice
@@ -208,7 +208,7 @@ func (who *actor) firstPending() *pendingCommand {
 }
 
 // options returns the actors that can continue, beginning with last. It appends timePasses if
-// others sleep.
+// others sleep, and then an option for each script that may be delayed.
 func (x *execution) options(last int) []int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -343,11 +343,12 @@ func (x *execution) String() string {
 	return string(text)
 }
 
-// An order identifies the state after some steps by the commands and replies of each actor, without
-// their random values. Two orders that differ only in steps that do not affect one another lead to
-// the same state.
+// An order identifies the state after some steps. It holds a digest of the steps of each actor: for
+// each step, the last writes to its keys, how often time had passed, and whether it was delayed.
+// The commands and replies of the actor follow from these. Two orders that differ only in steps
+// that do not affect one another have the same digests.
 type order struct {
-	actors map[int]uint64    // digests of the steps of each actor, with what they depended on
+	actors map[int]uint64    // digest of the steps of each actor
 	writes map[string]uint64 // digest of the last write to each key
 }
 
@@ -356,9 +357,9 @@ func newOrder() order { return order{actors: map[int]uint64{}, writes: map[strin
 // add adds the next step of an actor.
 func (o order) add(who int, p *pendingCommand, ticks int) {
 	keys, writes := touches(p)
-	sum := mixed(o.actors[who], uint64(ticks))
+	sum := combine(o.actors[who], uint64(ticks))
 	for _, key := range keys {
-		sum = mixed(sum, o.writes[key])
+		sum = combine(sum, o.writes[key])
 	}
 	if p.delay {
 		sum++
@@ -366,16 +367,16 @@ func (o order) add(who int, p *pendingCommand, ticks int) {
 	o.actors[who] = sum
 	for _, key := range keys {
 		if writes {
-			o.writes[key] = mixed(sum, uint64(who))
+			o.writes[key] = combine(sum, uint64(who))
 		}
 	}
 }
 
 // sum returns the digest of a state.
 func (o order) sum(last, ticks int) uint64 {
-	sum := mixed(uint64(last), uint64(ticks))
+	sum := combine(uint64(last), uint64(ticks))
 	for _, who := range slices.Sorted(maps.Keys(o.actors)) {
-		sum = mixed(mixed(sum, uint64(who)), o.actors[who])
+		sum = combine(combine(sum, uint64(who)), o.actors[who])
 	}
 	return sum
 }
@@ -407,7 +408,8 @@ func touches(p *pendingCommand) (keys []string, writes bool) {
 	return words[1:], true
 }
 
-func mixed(h, x uint64) uint64 {
+// combine returns a hash of h and x.
+func combine(h, x uint64) uint64 {
 	h = (h*0x9e3779b97f4a7c15 + x + 1) * 0xbf58476d1ce4e5b9 // + 1, because digests begin with 0
 	h = (h ^ h>>29) * 0x94d049bb133111eb
 	return h ^ h>>32

@@ -251,7 +251,7 @@ func (s *linkStore) verify() string {
 	return d.violation
 }
 
-// linkScenarios lists the operations of the actors of each scenario.
+// linkScenarios lists the scenarios that the store must pass.
 var linkScenarios = []linkScenario{
 	{"", []string{"signin", "link E"}, false},
 	{"", []string{"link E", "link F"}, false},
@@ -294,8 +294,8 @@ func exploreLinks(t *testing.T, engine string, scenario linkScenario, m *linkMut
 
 // TestLinkInterleavings runs sign-ins with an identity, and the calls that link it, remove the
 // link, and delete the entry, in all orders of their commands. It allows as many preemptions as
-// TestLoginInterleavings. No order gives a session to an identity that is not linked, or a link to
-// an entry whose owner did not ask for it in a valid session.
+// TestLoginInterleavings. No order may give a session to an identity that is not linked, or a link
+// to an entry whose owner did not ask for it in a valid session.
 func TestLinkInterleavings(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		t.Run(engine, func(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 )
 
 // TestSecurityPage checks the names of tests in docs/security.md and docs/standards.md. Each row of
-// their tables must name the tests that show its claim, or have a dash; a row which says that a
-// requirement is met must name some. A test in a row must exist in the package whose letter stands
-// before it. A test that is named elsewhere must exist in some package.
+// their tables must name the tests that show its claim, or have a dash; a row with "**Met**" must
+// name some. A test in a row must exist in the package whose letter stands before it. A test that
+// is named elsewhere must exist in some package.
 func TestSecurityPage(t *testing.T) {
 	dirs := map[string][]string{ // by the letter with which the pages abbreviate them
 		"u": {".", "../userdb"}, "s": {"../internal/store", "../internal/store/*"}, "x": {"../schema"}, "p": {"../password"}, "h": {"../internal/hashpool"},

@@ -590,7 +590,7 @@ func TestConcurrentSessionsWithoutReply(t *testing.T) {
 	g.wantSession("after the failures", secret)
 }
 
-// TestSessionRecords checks that malformed sessions count as none, and that a record of another
+// TestSessionRecords checks that a malformed session is not valid, and that a record of another
 // Redis type is replaced.
 func TestSessionRecords(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {

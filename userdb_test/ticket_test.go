@@ -230,14 +230,14 @@ func TestTicketNeighbors(t *testing.T) {
 		d := newTicketDesk(t, s, "neighbors")
 		key, err := factor.Key(d.prk)
 		must(t, err)
-		lives := func() bool {
+		persists := func() bool {
 			t.Helper()
 			ttl, err := s.raw.PTTL(t.Context(), key.String()).Result()
 			must(t, err)
 			return ttl == -1
 		}
 		d.mustIssue("o", "a")
-		if lives() {
+		if persists() {
 			t.Error("a record that holds only a ticket never expires")
 		}
 		must(t, s.raw.Del(t.Context(), key.String()).Err())
@@ -252,8 +252,8 @@ func TestTicketNeighbors(t *testing.T) {
 		d.mustIssue("o", "c")
 		got, err := s.raw.HKeys(t.Context(), key.String()).Result()
 		must(t, err)
-		if slices.Sort(got); !slices.Equal(got, []string{"factor/x", "ticket", "ticket/c"}) || !lives() {
-			t.Errorf("the record holds %q and lives forever: %v", got, lives())
+		if slices.Sort(got); !slices.Equal(got, []string{"factor/x", "ticket", "ticket/c"}) || !persists() {
+			t.Errorf("the record holds %q and never expires: %v; want factor/x, ticket and ticket/c, and true", got, persists())
 		}
 		must(t, s.raw.Del(t.Context(), key.String()).Err())
 		must(t, s.raw.Set(t.Context(), key.String(), "a text", 0).Err())

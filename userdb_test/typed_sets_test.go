@@ -288,7 +288,7 @@ func TestNewEntrySets(t *testing.T) {
 	}
 }
 
-// TestTypedSetsOf checks what From and Of refuse of fields for tertiary sets.
+// TestTypedSetsOf checks which struct fields From and Of refuse for tertiary sets.
 func TestTypedSetsOf(t *testing.T) {
 	typ := fanSchema(t).Types["user"]
 	if got := typ.Tertiary; len(got) != 2 || got["tags"] != (schema.Tertiary{Kind: "set"}) || got["interests"] != (schema.Tertiary{Kind: "set", Indexed: true}) {

@@ -82,7 +82,7 @@ func sameProfile(t testingT, what string, got, want profile) {
 	}
 }
 
-// TestTypedMethods calls every method of a typed view.
+// TestTypedMethods checks Create, Find, Page and Save of a typed view.
 func TestTypedMethods(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()

@@ -11,8 +11,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// selfOptions returns options whose users have several addresses, a second address field and links
-// to accounts elsewhere.
+// selfOptions returns options under which users may have several addresses, an address in a second
+// field, and links to accounts elsewhere.
 func selfOptions() userdb.Options {
 	o := factorOptions()
 	fields := o.Schema.Types["user"].Fields
@@ -151,7 +151,7 @@ func decodeSecret(t *testing.T, text string) []byte {
 	return secret
 }
 
-// wantWorks checks that a self-registered account is otherwise like any other.
+// wantWorks checks that the session and the password of the hijacker are still valid.
 func (g *loginSite) wantWorks(h *hijacker) {
 	g.t.Helper()
 	if _, _, err := g.users.Session(g.t.Context(), h.session); err != nil {
@@ -273,8 +273,8 @@ func TestUnprovenStays(t *testing.T) {
 	})
 }
 
-// TestSelfRegisteredOnce checks that a repeated request creates only one unproven entry, that a
-// request that is not self-registered is another request, and that invitations verify an address.
+// TestSelfRegisteredOnce checks that a repeated request creates only one unproven entry, that the
+// same request without SelfRegistered counts as another, and that invitations verify an address.
 func TestSelfRegisteredOnce(t *testing.T) {
 	eachLoginSite(t, selfOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

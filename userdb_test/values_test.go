@@ -289,7 +289,7 @@ func TestRulesOfThePrimaryField(t *testing.T) {
 }
 
 // TestDomainsStayApart gives people addresses at pairs of domains that had the same canonical form
-// in earlier versions. Every spelling must find its owner, and nobody else can take it (I2).
+// in earlier versions. Every spelling must find its owner, and nobody else may take it (I2).
 func TestDomainsStayApart(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.users()

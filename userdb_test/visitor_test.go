@@ -111,7 +111,7 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 }
 
 // TestVisitorsWriteAlike checks that calls for all visitors send the same number of commands that
-// write. If Redis syncs its append-only file, a write takes longer than a read, so that another
+// write. If Redis syncs its append-only file, a write takes longer than a read, so a different
 // number would show whether an account exists.
 func TestVisitorsWriteAlike(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
@@ -291,8 +291,9 @@ func TestChangesAreLimited(t *testing.T) {
 	})
 }
 
-// TestChangesOfOneAccount checks how many tokens that change an address to that of a stranger, who
-// gets a mail, are issued in an hour for one account, and for one origin with many accounts.
+// TestChangesOfOneAccount checks that an account gets at most 12 tokens an hour that change its
+// address, each of which is mailed to a stranger, and that one origin gets at most 30 for all
+// accounts.
 func TestChangesOfOneAccount(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		strangers := 0

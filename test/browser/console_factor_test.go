@@ -36,7 +36,7 @@ func TestConsoleSecondStep(t *testing.T) {
 	}
 }
 
-// appCode returns the code of an app a number of steps from now, by RFC 6238.
+// appCode returns the code that an app shows the given number of steps from now, by RFC 6238.
 func appCode(t *testing.T, secret string, steps int64) string {
 	t.Helper()
 	key, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(strings.ReplaceAll(secret, " ", ""))

@@ -114,7 +114,7 @@ var consoleWindows = []window{{"console-390-light", 390, "light"}, {"console-390
 func TestConsole(t *testing.T) {
 	for i, w := range consoleWindows {
 		for _, scripts := range []bool{false, true} {
-			// This runs each window once, and each width both with and without scripts.
+			// Each window is tested once: the first and the third with scripts, the others without.
 			if scripts != (i%2 == 0) {
 				continue
 			}
@@ -175,7 +175,7 @@ func (d *console) press(action string) {
 	d.follow("pressing "+action, click(form+" button"))
 }
 
-// unfold opens the part of the page that hides the first form of a selector.
+// unfold opens the part of the page that hides a form. form is a selector; the first match counts.
 func (d *console) unfold(form string) {
 	d.t.Helper()
 	var hidden bool
@@ -310,14 +310,14 @@ func (d *console) listAccounts() {
 	d.t.Helper()
 	d.visit("/console/types/user")
 	d.onPage("Accounts: user", "\n31 accounts", "Person")
-	d.choosing("#by", "job")
+	d.selectOption("#by", "job")
 	d.submit("/console/types/user", "value", "cook")
 	d.onPage("Accounts: user", "\n30 accounts", "job is cook")
 	d.follow("sorting by name", click(`thead a[href*="order=name"]`))
 	d.onPage("Accounts: user", "\n30 accounts", "Person 00", "Person 24", "job is cook")
 	d.follow("opening the next page", click(`.pages a`))
 	d.onPage("Accounts: user", "Person 29")
-	d.choosing("#disabled", "true")
+	d.selectOption("#disabled", "true")
 	d.submit("/console/types/user")
 	d.onPage("Accounts: user", "There are none.")
 	d.visit("/console/types/user?order=name&where=job:cook")
@@ -330,8 +330,8 @@ func (d *console) listAccounts() {
 	d.onPage("Accounts: user", "\n2 accounts", "Person 03", "Person 04")
 }
 
-// choosing chooses an option of the form for a filter, which may be folded.
-func (d *console) choosing(selector, value string) {
+// selectOption selects an option of the form for a filter, which may be folded.
+func (d *console) selectOption(selector, value string) {
 	d.t.Helper()
 	d.unfold(`form[action="/console/types/user"]`)
 	d.run("choosing "+value, chromedp.SetValue(selector, value, chromedp.ByQuery))
@@ -367,7 +367,7 @@ func (d *console) manageKeys() {
 	d.onPage("API keys", "The key has been revoked.", "There are none.")
 }
 
-// importFile returns a file with one account and one line that is refused.
+// importFile returns the path of a file with one account and one line that is refused.
 func (d *console) importFile() string {
 	d.t.Helper()
 	file := filepath.Join(d.t.TempDir(), "more.csv")

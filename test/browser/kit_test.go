@@ -1,6 +1,6 @@
 // Package browser tests the example webapp and the console in a real browser, and the passkeys of
-// the example in Node. It carries out every task, also with wrong input and with only the keyboard.
-// It does so with and without scripts, on a phone and on a desktop, in light and dark colors.
+// the example in Node. It carries out every task, including with wrong input and with only the
+// keyboard, with and without scripts, on a phone and on a desktop, in light and dark colors.
 // axe-core checks the accessibility of every page.
 package browser
 
@@ -202,8 +202,8 @@ func (b *browser) checkPage(heading string) {
 	}
 }
 
-// withoutViolations holds the pages that axe-core has checked: the size and the colors of the
-// window, and the page without the wording of its texts.
+// withoutViolations holds the pages in which axe-core has found no violations: the size and the
+// colors of the window, and the page without the wording of its texts.
 var withoutViolations = map[string]bool{}
 
 // checkWithAxe checks a page with axe-core, unless a page that differs only in the wording of its
@@ -262,14 +262,14 @@ func (b *browser) fill(input, text string) {
 		chromedp.SendKeys(input, text, chromedp.ByQuery))
 }
 
-// click returns the action of clicking an element that was first scrolled to the middle, where no
-// bar covers it.
+// click returns an action that scrolls an element to the middle, where no bar covers it, and clicks
+// it.
 func click(selector string) chromedp.Action {
 	scroll := fmt.Sprintf(`document.querySelector(%q)?.scrollIntoView({block: "center"}); 0`, selector)
 	return chromedp.Tasks{chromedp.Evaluate(scroll, nil), chromedp.Click(selector, chromedp.ByQuery)}
 }
 
-// wantProblem checks that an error message is shown for a field, and that it is marked for
+// wantProblem checks that an error message is shown for a field, and that both are marked for
 // assistive software.
 func (b *browser) wantProblem(field, text string) {
 	b.t.Helper()

@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// passkeyWindows are those in which the pages with passkeys and linked accounts are tested.
+// passkeyWindows are the windows in which pages with passkeys and linked accounts are tested.
 var passkeyWindows = []window{{"1440-light", 1440, "light"}, {"390-dark", 390, "dark"}}
 
 // An authenticator is a virtual authenticator of Chromium.

@@ -45,8 +45,8 @@ func newProvider(t *testing.T) *provider {
 
 func encode(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// be lets visitors sign in as a subject.
-func (p *provider) be(sub string) {
+// setSubject sets the subject as whom visitors are signed in from now on.
+func (p *provider) setSubject(sub string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sub = sub
@@ -124,13 +124,13 @@ func (b *browser) testLinkedAccounts(p *provider) {
 		b.t.Helper()
 		b.follow("pressing "+selector, chromedp.Click(selector, chromedp.ByQuery))
 	}
-	p.be("nobody")
+	p.setSubject("nobody")
 	b.visit("/signin")
 	b.onPage("Sign in", "Or continue with", "Example ID")
 	press(".provider button")
 	b.onPage("Not linked", "sign in first")
 
-	p.be("ann")
+	p.setSubject("ann")
 	b.signUp("ann@example.com", "ann")
 	b.visit("/account/security")
 	b.onPage("Security", "Linked accounts", "Link Example ID")

@@ -337,7 +337,7 @@ func (b *browser) testAddresses() {
 	press(`button[value=remove]`, "The address has been removed.")
 }
 
-// codeAt returns the code of an app at a time, by RFC 6238.
+// codeAt returns the code that an app shows at a time, by RFC 6238.
 func codeAt(t *testing.T, secret string, at time.Time) string {
 	t.Helper()
 	key, err := base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(secret)
@@ -350,8 +350,8 @@ func codeAt(t *testing.T, secret string, at time.Time) string {
 	return fmt.Sprintf("%06d", binary.BigEndian.Uint32(sum[sum[len(sum)-1]&15:])&(1<<31-1)%1_000_000)
 }
 
-// TestSecondFactor adds an app, signs in with a code of it and with a recovery code, and removes
-// it, in every kind of window without scripts, and in one with scripts.
+// TestSecondFactor adds an app, signs in with one of its codes and with a recovery code, and
+// removes it, in every kind of window without scripts, and in one with scripts.
 func TestSecondFactor(t *testing.T) {
 	for i, w := range append(slices.Clone(windows), windows[2]) {
 		scripts := i == len(windows)

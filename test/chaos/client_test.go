@@ -262,7 +262,7 @@ func (c *client) must(err error) {
 	}
 }
 
-// swap exchanges a value of two accounts in several operations. Each of them can fail, because
+// swap exchanges values between two accounts in several operations. Each of them can fail, because
 // another client may write in between.
 func (c *client) swap(ctx context.Context, epoch, uid int) {
 	other := (uid + 1 + c.rnd.IntN(accounts-1)) % accounts

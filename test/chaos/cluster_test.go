@@ -21,8 +21,8 @@ import (
 // A shard holds a master, and its replica if it has one.
 type shard struct{ nodes []*redistest.Server }
 
-// role returns the replication section of a node's INFO, or the text of the error.
-func role(node *redis.Client, r *run) string {
+// replicationInfo returns the replication section of a node's INFO, or the text of the error.
+func replicationInfo(node *redis.Client, r *run) string {
 	text, err := node.Info(r.ctx, "replication").Result()
 	if err != nil {
 		return err.Error()
@@ -35,7 +35,7 @@ func role(node *redis.Client, r *run) string {
 func (r *run) master(i int) (found *redistest.Server) {
 	r.waitUntil(fmt.Sprintf("shard %d has a master", i), func() bool {
 		for _, node := range r.shards[i].nodes {
-			if found == nil && strings.Contains(role(r.raw[node], r), "role:master") {
+			if found == nil && strings.Contains(replicationInfo(r.raw[node], r), "role:master") {
 				found = node
 			}
 		}
@@ -83,7 +83,7 @@ func (r *run) failover(i int) {
 	r.cluster.WaitReady()
 	old, replica := r.raw[r.master(i)], r.raw[r.replica(i)]
 	r.must(replica.ClusterFailover(r.ctx).Err())
-	leads := func(node *redis.Client) bool { return strings.Contains(role(node, r), "role:master") }
+	leads := func(node *redis.Client) bool { return strings.Contains(replicationInfo(node, r), "role:master") }
 	// For a moment both may report that they are the master.
 	for begin := time.Now(); !leads(replica) || leads(old); time.Sleep(20 * time.Millisecond) {
 		// After twice its time-out for failovers, Redis has certainly given up.

@@ -120,10 +120,10 @@ func shrink(m model, ops []op) []op {
 	return short
 }
 
-// lastIndex returns the index of the last moment for which is returns true, or -1 if there is none.
-// is must return true for all moments before that one.
-func lastIndex(moments []int64, is func(int64) bool) int {
-	return sort.Search(len(moments), func(i int) bool { return !is(moments[i]) }) - 1
+// lastIndex returns the index of the last moment for which holds returns true, or -1 if there is
+// none. holds must return true for all moments before that one.
+func lastIndex(moments []int64, holds func(int64) bool) int {
+	return sort.Search(len(moments), func(i int) bool { return !holds(moments[i]) }) - 1
 }
 
 // partUntil returns the operations that began at a moment or before. One that ended later may not

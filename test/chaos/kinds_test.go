@@ -107,11 +107,11 @@ func (r *run) switchOver() {
 	r.waitReady()
 	old, next := r.raw[r.master(0)], r.raw[r.replica(0)]
 	r.must(old.Do(r.ctx, "CLIENT", "PAUSE", 60_000, "WRITE").Err())
-	r.waitUntil("the replica has all writes", func() bool { return offset(role(old, r)) == offset(role(next, r)) })
+	r.waitUntil("the replica has all writes", func() bool { return offset(replicationInfo(old, r)) == offset(replicationInfo(next, r)) })
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: r.sentinel.Sentinels[0].Addr()})
 	defer sentinel.Close()
 	r.must(sentinel.Failover(r.ctx, redistest.MasterName).Err())
-	r.waitUntil("the replica is the master", func() bool { return strings.Contains(role(next, r), "role:master") })
+	r.waitUntil("the replica is the master", func() bool { return strings.Contains(replicationInfo(next, r), "role:master") })
 	host, port, err := net.SplitHostPort(next.Options().Addr)
 	r.must(err)
 	// The Sentinels do the same, but only when the pause has ended.

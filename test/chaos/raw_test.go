@@ -68,7 +68,7 @@ func readOne(ctx context.Context, node redis.UniversalClient, key string) (r rec
 	return r, err
 }
 
-// escapes replaces the special characters of keys by their escapes.
+// escapes replaces the special characters of keys with their escapes.
 var escapes = strings.NewReplacer("+", "++", " ", "+_", "/", "+,", ":", "+.", "{", "+(", "}", "+)")
 
 func escaped(crumb string) string { return escapes.Replace(crumb) }

@@ -8,8 +8,10 @@ import (
 	"slices"
 )
 
-// irrelevant reports whether an operation concerns only a session, a token, an invitation or an
-// idempotency key, so that its answer says nothing about the account and its values.
+// irrelevant reports whether the answer of an operation says nothing about the account and its
+// values. A successful use or start of a session, and a token that was issued or redeemed, show the
+// state of the account; everything else about sessions, tokens, invitations, idempotency keys and
+// lists is irrelevant.
 func irrelevant(o op) bool {
 	switch o.Ask.Verb {
 	case "begin", "check", "issue", "redeem":
@@ -144,7 +146,7 @@ func secretProblem(source, o op, uses []op) string {
 
 // unknownSessions returns a violation for each listed session of an account that no client got. ids
 // holds the listed sessions. It returns none if the start of a session has an unknown outcome,
-// because each of them may be that session.
+// because any listed session may be that one.
 func unknownSessions(uid int, ids []string, ops []op) (violations []string) {
 	known := map[string]bool{}
 	for _, o := range ops {

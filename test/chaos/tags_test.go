@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// rawClient is the client of reads of raw records. Such a read may miss an acknowledged tag that is
-// stored with the entry and not yet in the set.
+// rawClient names the client of operations that read raw records. Such a read may miss an
+// acknowledged tag that is stored with the entry and not yet in the set.
 const rawClient = "raw"
 
 // tagViolations returns a violation for each tag of an account that was read after its removal,

@@ -132,7 +132,7 @@ func newCommand(t *testing.T, store string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// startService starts a service that listens at an address. It ends with the test.
+// startService starts a service that listens at an address, and ends it with the test.
 func startService(t *testing.T, store, listen string, flags ...string) *service {
 	t.Helper()
 	build(t)

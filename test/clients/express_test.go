@@ -28,7 +28,7 @@ type site struct {
 
 var announcement = regexp.MustCompile(`^listening on port (\d+), as (.+)$`)
 
-// startExample starts the example with further environment variables. It ends with the test.
+// startExample starts the example with further environment variables, and ends it with the test.
 func startExample(t *testing.T, env ...string) *site {
 	t.Helper()
 	cmd := exec.Command("node", "app.js")
@@ -272,7 +272,7 @@ func TestExpress(t *testing.T) {
 	s.kill()
 	a = v.get("/", 503, "come back in a moment")
 	if a.header.Get("Retry-After") == "" || len(a.header.Values("Set-Cookie")) > 0 {
-		t.Errorf("wrong headers while the store is unavailable, want Retry-After and no cookie: %v", a.header)
+		t.Errorf("wrong headers while the service is unavailable, want Retry-After and no cookie: %v", a.header)
 	}
 	v.post("/login", []string{"identifier", "bob", "password", password1}, 503)
 	startService(t, store, strings.TrimPrefix(s.url, "http://"))
@@ -349,7 +349,7 @@ func TestExpressFactor(t *testing.T) {
 	other.post("/login/code", []string{"totp", code}, 303, "/")
 	other.get("/", 200, "Hello, Bob")
 
-	// Nor is a link, or a code that was used.
+	// Neither is a link to reset the password, nor a code that was used.
 	third := app.visitor()
 	reset(third, password2, "/login")
 	third.get("/", 303, "/login")
@@ -403,8 +403,8 @@ func TestExpressOldSession(t *testing.T) {
 }
 
 // TestExpressElsewhere checks that outside localhost the cookie requires TLS, that the site waits
-// for an unresponsive service no longer than configured, and that after a wrong API key it says
-// that the error is its own.
+// for an unresponsive service no longer than configured, and that, if its API key is wrong, the
+// site says that the error is its own.
 func TestExpressElsewhere(t *testing.T) {
 	requireNode(t, example)
 	s := startService(t, "file:"+filepath.Join(t.TempDir(), "users.jsonl"), "127.0.0.1:0")

@@ -1,10 +1,11 @@
-// This program runs the life of a user and of a group that another implementation of SCIM promises
-// its directories, from @better-auth/test-utils. Run it with: USERDB_URL=… USERDB_KEY=… node lifecycle.js
+// This program creates, changes and deletes a user and a group with the SCIM life cycle of
+// @better-auth/test-utils, as another implementation of SCIM promises it to directories. Run it
+// with: USERDB_URL=… USERDB_KEY=… node lifecycle.js
 //
 // The package imports only expect from vitest; package.json puts the package expect in its place.
-// That implementation is served under /api/auth and answers every PATCH with the resource. So the
-// address is changed on the way in both directions, and a PATCH of a group names the attributes
-// that it wants back, without which it is answered with 204 (RFC 7644, section 3.5.2).
+// That implementation is served under /api/auth and answers every PATCH with the resource. So this
+// program rewrites addresses in both directions. It also adds the parameter attributes to each
+// PATCH of a group, because without it the answer is 204 (RFC 7644, section 3.5.2).
 
 import assert from 'node:assert/strict'
 import { runSCIMLifecycle } from '@better-auth/test-utils/scim'

@@ -219,7 +219,7 @@ func TestOpenIDProvider(t *testing.T) {
 	s := newOpenIDSite(t)
 	one, two := s.providers[0], s.providers[1]
 
-	// The provider says the address only at its UserInfo endpoint, and also sends a refresh token.
+	// The provider gives the address only at its UserInfo endpoint, and also sends a refresh token.
 	ada := s.visitor()
 	at := ada.atProvider(ada.begin(one, nil), "ada")
 	if status, to, body := ada.send(at, nil); status != http.StatusSeeOther || to != s.url+"/account" {
@@ -234,7 +234,8 @@ func TestOpenIDProvider(t *testing.T) {
 	again.signIn(one, "ada", nil)
 	again.wantAccount("another browser", "ada@example.org with 1 links")
 
-	// The other provider says that it also gives out her address. She must sign in to link it.
+	// The address that the other provider reports for her has an account already: she must sign in
+	// there to link the new identity.
 	other := s.visitor()
 	if status, body := other.signIn(two, "ada", nil); status != http.StatusUnprocessableEntity || !strings.Contains(body, "sign in first") {
 		t.Errorf("an identity that is not linked: %d\n%s", status, body)

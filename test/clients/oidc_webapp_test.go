@@ -107,7 +107,7 @@ func TestOpenIDWebapp(t *testing.T) {
 	want(third, silent, nil, http.StatusUnprocessableEntity, "did not sign you in")
 	signedOut(third)
 
-	// With a second factor, the provider takes only the first step.
+	// With a second factor, signing in with the provider is only the first step.
 	page := want(ada, "/account/security", url.Values{"do": {"add"}, "label": {"phone"}}, http.StatusOK, "Add an app")
 	form := url.Values{"do": {"confirm"}}
 	for _, m := range inputPattern.FindAllStringSubmatch(page, -1) {

@@ -51,7 +51,7 @@ func TestPasskeyJudge(t *testing.T) {
 	var names []string
 	var answers []judgedAnswer
 	var accepted []bool
-	// judge notes an answer, and whether package passkey accepts it for a challenge.
+	// judge records an answer to a challenge, and whether package passkey accepts it.
 	judge := func(name string, c passkey.Challenge, answer string, err error) {
 		t.Helper()
 		if err != nil && !errors.Is(err, userdb.ErrLogin) {
