@@ -284,13 +284,14 @@ const (
 	codeHashBytes  = 16
 )
 
-// normalCode removes white space and hyphens from a recovery code in lower case, and replaces
-// letters by the digits that they look like.
-var normalCode = strings.NewReplacer(" ", "", "-", "", "\t", "", "o", "0", "i", "1", "l", "1")
+// normalDigits removes hyphens from a recovery code in lower case, and replaces letters with the
+// digits that they look like.
+var normalDigits = strings.NewReplacer("-", "", "o", "0", "i", "1", "l", "1")
 
-// hashCode returns the hash of a recovery code.
+// hashCode returns the hash of a recovery code, which is the same for all its spellings.
 func hashCode(code string) []byte {
-	sum := sha256.Sum256([]byte("userdb recovery code\x00" + normalCode.Replace(strings.ToLower(code))))
+	code = strings.Join(strings.Fields(strings.ToLower(code)), "")
+	sum := sha256.Sum256([]byte("userdb recovery code\x00" + normalDigits.Replace(code)))
 	return sum[:codeHashBytes]
 }
 
