@@ -15,7 +15,7 @@ const MaxValue = schema.MaxValue
 // A Hint identifies an entry. The zero Hint is not valid: Resolve returns an error.
 type Hint struct {
 	form         form
-	typ          string // "" if nothing outside the hint names the type
+	typ          string // the type that Of names, or ""
 	field, value string
 	key          recordkey.Key
 	part         schema.Facets

@@ -196,7 +196,7 @@ var deviations = []struct{ reason, pattern string }{
 	{"the original returns a fallback in place of an error; here the caller gets the error", `^(split|analyze)_.*,("FALLBACK"|null)\)`},
 	{"unescaping makes one pass from the left; the original replaces one escape after the other", `^unescape_.*\+\+_`},
 	{"the function of the original throws on every valid hint", `^_primary_record_key_from_hint\(\["user"`},
-	{"the original takes a property that every JavaScript object inherits for a type", `_type\("constructor"\)`},
+	{"the original mistakes a property that every JavaScript object inherits for a type", `_type\("constructor"\)`},
 }
 
 // TestOriginalProbes replays every call of the original. The golden file lists the results that

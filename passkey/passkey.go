@@ -55,7 +55,7 @@ type Passkeys struct {
 	db     *userdb.DB
 	users  *userdb.Type
 	config Config
-	place  string // the store, type and relying party that states belong to
+	place  string // the namespace, type, relying party and field that states belong to
 	rp     *webauthn.WebAuthn
 }
 
@@ -108,7 +108,7 @@ func invalid(rule, reason string) error {
 	return &userdb.FieldError{Err: userdb.ErrInvalid, Field: "passkey", Rule: rule, Reason: reason}
 }
 
-// Check returns the ErrInvalid that New returns if the configuration could let in another site.
+// Check checks RPID and Origins as New does. The error is an ErrInvalid.
 func (c Config) Check() error {
 	if c.RPID == "" || c.RPID != strings.ToLower(c.RPID) || strings.ContainsAny(c.RPID, ":/ ") {
 		return invalid("rp", "the relying party must be a domain in lower case, such as example.com")
@@ -220,8 +220,8 @@ type Registration struct {
 	Account string
 	// DisplayName is the name of the user. If "", it is Account.
 	DisplayName string
-	// Name helps the owner to tell factors apart, unless Register is given another one. It has at
-	// most 64 bytes.
+	// Name helps the owner to tell factors apart. It has at most 64 bytes. Register may be given
+	// another name.
 	Name string
 }
 
@@ -257,12 +257,12 @@ func (p *Passkeys) BeginRegistration(ctx context.Context, session string, r Regi
 		u.handle = make([]byte, handleBytes)
 		rand.Read(u.handle) // never returns an error
 	}
-	options, session2, err := p.rp.BeginRegistration(u, webauthn.WithExclusions(exclude))
+	options, ceremony, err := p.rp.BeginRegistration(u, webauthn.WithExclusions(exclude))
 	if err != nil {
 		return Challenge{}, err
 	}
 	return p.challenge(options, state{
-		Challenge: session2.Challenge, For: passkeys.Binding(passkeys.ForRegister, session), Handle: u.handle,
+		Challenge: ceremony.Challenge, For: passkeys.Binding(passkeys.ForRegister, session), Handle: u.handle,
 		Name: r.Name,
 	})
 }

@@ -30,13 +30,13 @@
     });
   }
 
-  // put sets a field of a form, which it adds if necessary.
+  // put sets a field of a form, and adds the field if necessary.
   function put(form, name, value) {
     const add = () => form.appendChild(Object.assign(document.createElement("input"), { type: "hidden", name }));
     (form.elements.namedItem(name) || add()).value = value;
   }
 
-  let waiting; // ends the ceremony that waits in a list of suggestions
+  let waiting; // aborts the latest ceremony
   const renewal = 4 * 60e3; // a challenge is good for five minutes
 
   async function run(form, mediation) {

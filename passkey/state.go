@@ -19,7 +19,7 @@ type state struct {
 	For       string `json:"f,omitempty"`
 	Handle    []byte `json:"h,omitempty"` // the user handle of a new passkey
 	Name      string `json:"n,omitempty"` // of a new passkey, given by its owner
-	Until     int64  `json:"u"`           // milliseconds
+	Until     int64  `json:"u"`           // Unix time in milliseconds
 }
 
 // maxState limits the length of a state, in bytes.
@@ -61,7 +61,8 @@ func (p *Passkeys) open(text string) (s state, err error) {
 
 func (p *Passkeys) keys() [][]byte { return view.HooksOf(p.db).DeriveKeys("passkey state") }
 
-// sign returns the signature of a state, which is valid for one store, type and relying party.
+// sign returns the signature of a state, which is valid for one namespace, type, relying party and
+// field.
 func (p *Passkeys) sign(key []byte, encoded string) []byte {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(p.place + "\x00" + encoded))

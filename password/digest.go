@@ -13,7 +13,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// longestHash exceeds the length of every acceptable hash.
+// longestHash limits the length of a stored hash, in bytes.
 const longestHash = 512
 
 // A digest holds a parsed hash and its properties.

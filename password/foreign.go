@@ -232,9 +232,9 @@ var unsupported = []struct{ prefix, why string }{
 	{":A:", "too weak: MD5, with a salt or without"},
 	{":B:", "too weak: MD5, with a salt or without"},
 	{"{PKCS5S2}", "PBKDF2 of Atlassian, but malformed"},
-	{"{noop}", "a clear password, which goes into clear_password"},
-	{"{PLAIN}", "a clear password, which goes into clear_password"},
-	{"{CLEARTEXT}", "a clear password, which goes into clear_password"},
+	{"{noop}", "a clear password, which belongs in clear_password"},
+	{"{PLAIN}", "a clear password, which belongs in clear_password"},
+	{"{CLEARTEXT}", "a clear password, which belongs in clear_password"},
 	{"{SHA256-CRYPT}", "sha-crypt, but malformed"},
 	{"{SHA512-CRYPT}", "sha-crypt, but malformed"},
 	{"{sha256}", "too weak: one round of SHA-256, or the 1024 of Spring Security"},
@@ -245,14 +245,14 @@ var unsupported = []struct{ prefix, why string }{
 	{"{LDAP}", "too weak: one round of SHA-1 or SHA-2"},
 	{"{bcrypt}", "bcrypt, but malformed"},
 	{"{BLF-CRYPT}", "bcrypt, but malformed"},
-	{"{argon2", "argon2: only argon2id is supported, or it is malformed"},
+	{"{argon2", "argon2, but malformed or not argon2id"},
 	{"{scrypt", "Spring Security's scrypt, but malformed"},
 	{"{PBKDF2", "PBKDF2, but malformed, or of a scheme that is not supported"},
 	{"md5$", "too weak: MD5, with a salt or without"},
 	{"sha1$", "too weak: SHA-1, with a salt or without"},
 	{"crypt$", "too weak: crypt, which reads eight characters"},
 	{"!", "Django's mark of an account without a password"},
-	{aspNetHead, "ASP.NET Identity's, but malformed or not with SHA-1, SHA-256 or SHA-512"},
+	{aspNetHead, "ASP.NET Identity's PBKDF2, but malformed or not with SHA-1, SHA-256 or SHA-512"},
 }
 
 // unsupportedShapes maps shapes of hashes without a prefix to the reason.
@@ -264,7 +264,7 @@ var unsupportedShapes = []struct {
 	{regexp.MustCompile(`^\*?[0-9A-Fa-f]{40}$`), "too weak: 40 hexadecimal digits are SHA-1 without a salt"},
 	{regexp.MustCompile(`^(?:[0-9A-Fa-f]{64}|[0-9A-Fa-f]{128})$`), "too weak: hexadecimal digits alone are a hash without a salt"},
 	{regexp.MustCompile(`^[0-9A-Fa-f]{32}:[0-9A-Za-z]{1,64}$`), "too weak: 32 hexadecimal digits and a salt are MD5, as in Joomla before 3.2"},
-	{regexp.MustCompile(`^a:\d+:\{s:4:"hash";`), "XenForo's, but malformed, or of one round, which is too weak"},
+	{regexp.MustCompile(`^a:\d+:\{s:4:"hash";`), "XenForo's hash, but malformed, or of one round, which is too weak"},
 	// The base64 of a zero byte, 16 bytes of salt and 32 bytes of key.
 	{regexp.MustCompile(`^A[A-P][A-Za-z0-9+/]{64}==$`), "too weak: ASP.NET Identity's second version has 1000 rounds of SHA-1"},
 }

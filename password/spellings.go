@@ -93,7 +93,7 @@ var spellings = []spelling{
 			return scryptText(m[1], m[2], m[3], rawBase64([]byte(m[4])), rawBase64(fromHex(m[5])))
 		},
 	},
-	// Better Auth and Lucia 3, and with s2: Lucia 2. The salt is the text of the digits.
+	// Better Auth and Lucia 3; Lucia 2 puts "s2:" in front. The salt is the text of the digits.
 	{
 		shape: regexp.MustCompile(`^(?:s2:)?([0-9a-f]{32}):([0-9a-f]{128})$`),
 		convert: func(m []string) string {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestFieldSpellings verifies one hash of each spelling that people tried to import. The password
-// of all is the same.
+// TestFieldSpellings verifies one hash of each spelling that people tried to import. All are of the
+// same password.
 func TestFieldSpellings(t *testing.T) {
 	f, err := os.Open("testdata/forms.csv")
 	if err != nil {
@@ -72,8 +72,8 @@ func TestSpellingNormalizes(t *testing.T) {
 	}
 }
 
-// TestSpellingLimits checks that spellings have the limits of their schemes, and that texts which
-// are similar to one are refused with a reason.
+// TestSpellingLimits checks that spellings have the limits of their schemes, and that texts that
+// resemble one are refused with a reason.
 func TestSpellingLimits(t *testing.T) {
 	h := cheap(t)
 	const mediaWiki = "PBKDF2 of MediaWiki, but malformed or not with SHA-1, SHA-256 or SHA-512"
@@ -106,14 +106,14 @@ func TestSpellingLimits(t *testing.T) {
 		{"{CRYPT}$y$j9T$abcdefgh$lGT8esyDfNZOjPdqnxTSq6es", "yescrypt is not supported"},
 		{"{CRYPT}$1$saltsalt$abcdefghijklmnopqrstuv", "md5 is too weak"},
 		{"2|$argon2i$v=19$m=65536,t=4,p=1$dFcyWjAyNWI3QTJUS2VVWg$" + b64, "argon2: only argon2id is supported"},
-		{"{noop}secret", "a clear password, which goes into clear_password"},
+		{"{noop}secret", "a clear password, which belongs in clear_password"},
 		{"{sha256}" + strings.Repeat("0f", 40), "too weak: one round of SHA-256, or the 1024 of Spring Security"},
 		{"{SHA256}" + hex64 + ":salt", "too weak: one round of SHA-256, or the 1024 of Spring Security"},
 		{"{SSHA512}abcdef", "too weak: one round of SHA-1 or SHA-2"},
 		{"{MD5}abcdef", "too weak: MD5, with a salt or without"},
 		{"PBKDF2$sha512$100000$AAAAAAAAAAAAAAAAAAAAAA==$AAAA", "PBKDF2 of mosquitto-go-auth, which does not say how to read its salt"},
 		{"{PBKDF2-SHA384}10000$AAAA$AAAA", "PBKDF2, but malformed, or of a scheme that is not supported"},
-		{`a:2:{s:4:"hash";s:64:"` + hex64 + `";s:4:"salt";s:2:"ab";}`, "XenForo's, but malformed, or of one round, which is too weak"},
+		{`a:2:{s:4:"hash";s:64:"` + hex64 + `";s:4:"salt";s:2:"ab";}`, "XenForo's hash, but malformed, or of one round, which is too weak"},
 		{strings.Repeat("0f", 16) + ":" + strings.Repeat("0f", 63), "unknown algorithm"},
 		{strings.Repeat("0f", 16) + ":" + strings.Repeat("aZ", 16), "too weak: 32 hexadecimal digits and a salt are MD5, as in Joomla before 3.2"},
 		{strings.Repeat("0f", 16) + ":", "unknown algorithm"},

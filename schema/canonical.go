@@ -61,8 +61,8 @@ func (t Type) Identifier(text string) (form string, ok bool) {
 // that the tests would notice a mapping that alternates between two texts.
 const maxRounds = 7
 
-// isFolded reports whether s is ASCII that fold would not change. This is true for most values and
-// avoids the cost of folding them.
+// isFolded returns true only if s is ASCII that fold would not change. It does so for most values,
+// which saves the cost of folding them.
 func isFolded(s string) bool {
 	last := byte(' ')
 	for i := range len(s) {
@@ -78,7 +78,7 @@ func isFolded(s string) bool {
 	return s == "" || last != ' ' && last != '.'
 }
 
-// foldASCII returns s in lower case, and reports whether fold would return the same. A character
+// foldASCII returns s in lower case, and true only if fold would return the same. A character
 // outside ASCII that ToLower maps to ASCII, such as the Kelvin sign, becomes shorter, so foldASCII
 // recognizes it by the length of the result.
 func foldASCII(s string) (lower string, ok bool) {

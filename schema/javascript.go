@@ -46,8 +46,8 @@ var integerPattern = regexp.MustCompile(`^-?[1-9][0-9]*$|^0$`)
 // even if JavaScript cannot hold them all.
 func isInteger(text string) bool { return integerPattern.MatchString(text) }
 
-// LosesDigits reports whether JavaScript, and so CoffeeNode UserDB, would write v with other
-// digits: v is, or holds as JSON, a whole number beyond 2^53.
+// LosesDigits reports whether JavaScript, and so CoffeeNode UserDB, would write v differently: v
+// is, or contains as JSON, a whole number that it rounds or writes with an exponent.
 func LosesDigits(v Value) bool {
 	switch v.codec {
 	case CodecNumber:
@@ -171,10 +171,10 @@ func digitsToInt(digits string) int {
 const maxNesting = 500
 
 // stringify returns one JSON text in the form of JSON.stringify(JSON.parse(text)): compact, with
-// numbers in JavaScript's notation, except whole numbers, which keep all their digits, and names
-// that are array indices before the others. It refuses two members with the same name, because
-// JavaScript uses the last and other programs the first. An unpaired surrogate becomes U+FFFD, as
-// in encoding/json. The error is a *ValueError for codec c.
+// numbers in JavaScript's notation, and with names that are array indices before the others. Unlike
+// JavaScript, it keeps all digits of whole numbers. It refuses two members with the same name,
+// because JavaScript uses the last and other programs the first. An unpaired surrogate becomes
+// U+FFFD, as in encoding/json. The error is a *ValueError for codec c.
 func stringify(c Codec, text []byte) (string, error) {
 	switch {
 	case len(text) > maxQuoted:

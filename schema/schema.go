@@ -31,8 +31,8 @@ type Type struct {
 	// Fields holds the declared fields by name. The primary field may be left out.
 	Fields map[string]Field `json:"fields,omitempty"`
 	// Open allows entries to have undeclared facets, which are stored as text. Types that are not
-	// open refuse new ones, but entries keep those that they already have until they are removed.
-	// Types that Load reads from the options.json of CoffeeNode UserDB are open.
+	// open refuse new ones, but entries keep the undeclared facets that they already have. Types
+	// that Load reads from the options.json of CoffeeNode UserDB are open.
 	Open bool `json:"open,omitempty"`
 	// Tertiary holds the tertiary records of an entry by name.
 	Tertiary map[string]Tertiary `json:"tertiary,omitempty"`
@@ -77,7 +77,7 @@ func (b *Building) Requires(field string) bool {
 }
 
 // BecomesTyped reports whether the values of a field are becoming typed: writers already compare
-// them with the values of other fields, but searches in any field do not look there yet. b may be
+// them with the values of other fields, but a search in any field does not find them yet. b may be
 // nil.
 func (b *Building) BecomesTyped(field string) bool {
 	return b != nil && slices.Contains(b.What[field], TypedRule)
@@ -147,7 +147,7 @@ type Field struct {
 func (f Field) MaxValues() int { return max(f.Many, 1) }
 
 // IsTyped reports whether people type the values of the field, if it is secondary: a search in any
-// field looks there, and no value is in two such fields of different entries.
+// field finds them, and two entries never have the same value in such fields.
 func (f Field) IsTyped() bool { return f.Typed == nil || *f.Typed }
 
 // BecomesTyped reports whether f is a typed secondary field, and before was an untyped one.
@@ -204,8 +204,8 @@ const (
 	RoleSecondary Role = 1 << iota
 	// RoleIndexed adds an index that lists the entries with each value.
 	RoleIndexed
-	// RoleOrdered adds an index that lists all entries in the order of their values, after those
-	// without a value. Texts are ordered by their canonical form.
+	// RoleOrdered adds an index that lists all entries: first those without a value, then the
+	// others in the order of their values. Texts are ordered by their canonical form.
 	RoleOrdered
 )
 

@@ -34,7 +34,7 @@ import (
 // type []string.
 //
 // A secondary field of type []string may have up to 20 values, or as many as the option many says.
-// One of type string that may have several, such as many=5, holds the first.
+// A field of type string with the option many, such as many=5, holds the first value.
 //
 // The codec follows from the Go type: date for time.Time; text for strings and for types that
 // implement encoding.TextMarshaler and TextUnmarshaler; number for numbers; boolean for bool; and
@@ -99,7 +99,7 @@ func (t *Type) declare(from structs.Field) (reason string) {
 		f.Codec = "" // the default is left out, as in a file
 	}
 	for _, option := range from.Options {
-		role, _ := roleOf(option) // 0 for primary and required
+		role, _ := roleOf(option) // 0 for options that are not roles
 		f.Role |= role
 		f.Required = f.Required || option == structs.Required
 		if option == structs.Untyped {

@@ -28,7 +28,7 @@ var (
 	folds         = []Fold{FoldCasefold, FoldExact}
 	codecs        = []Codec{CodecBoolean, CodecDate, CodecIdentity, CodecJSON, CodecNull, CodecNumber, CodecText}
 	kinds         = []string{"email", "email-dots", "nickname", "pattern", "url", "username"}
-	typedKinds    = []string{"email", "email-dots", "nickname", "username"} // not of untyped fields
+	typedKinds    = []string{"email", "email-dots", "nickname", "username"} // only for typed fields
 	tertiaryKinds = []string{"hash", "list", "set", "string", "zset"}
 )
 
@@ -43,9 +43,9 @@ func (s Schema) problem() *problem {
 	return firstProblem(s.Types, maxTypes, "types", s.typeProblem).at("types")
 }
 
-// firstProblem checks the names and values in declared, in the order of names, and returns the
-// first problem. Before that, it returns a problem if declared has more members than limit; what is
-// the word for them in its text.
+// firstProblem returns a problem if declared has more than limit members, which the problem calls
+// what. Otherwise it checks their names and values, in the order of names, and returns the first
+// problem.
 func firstProblem[V any](declared map[string]V, limit int, what string, problemOf func(string, V) *problem) *problem {
 	if len(declared) > limit {
 		return problemf("more than %d %s", limit, what)

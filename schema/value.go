@@ -36,10 +36,10 @@ func Bool(b bool) Value { return Value{CodecBoolean, strconv.FormatBool(b)} }
 func Date(t time.Time) Value { return Value{CodecDate, printDate(t)} }
 
 // JSON returns raw, which must be one JSON value, in the form of JavaScript's JSON.stringify:
-// compact, with the members in order, but names that are array indices first. Whole numbers keep
-// all their digits, which JavaScript does not; see LosesDigits. An unpaired surrogate becomes
-// U+FFFD. The error is a *ValueError if raw is not valid JSON, if an object has two members with
-// the same name, or if the result is longer than MaxFacet.
+// compact, and with the members in their order, except that names that are array indices come
+// first. Unlike JavaScript, it keeps all digits of whole numbers; see LosesDigits. An unpaired
+// surrogate becomes U+FFFD. The error is a *ValueError if raw is not valid JSON, if an object has
+// two members with the same name, or if the result is longer than MaxFacet.
 func JSON(raw json.RawMessage) (Value, error) {
 	out, err := stringify(CodecJSON, raw)
 	switch {
@@ -68,8 +68,9 @@ func (v Value) Text() string {
 	return v.wire
 }
 
-// Number returns v as a number, and whether v is one. If another program stored text that is not a
-// number, Number parses it like JavaScript's parseFloat: "42 years" as 42, and "many" as NaN.
+// Number returns v as a number, and reports whether v is one. If another program stored text that
+// is not a number, Number parses it like JavaScript's parseFloat: "42 years" as 42, and "many" as
+// NaN.
 func (v Value) Number() (float64, bool) {
 	if v.codec != CodecNumber {
 		return 0, false
@@ -77,13 +78,13 @@ func (v Value) Number() (float64, bool) {
 	return parseNumberPrefix(v.wire), true
 }
 
-// Bool returns v as a boolean, and whether v is one.
+// Bool returns v as a boolean, and reports whether v is one.
 func (v Value) Bool() (b, ok bool) {
 	ok = v.codec == CodecBoolean
 	return ok && trimJSON(v.wire) == "true", ok
 }
 
-// Time returns v as a time in UTC, and whether v is a date.
+// Time returns v as a time in UTC, and reports whether v is a date.
 func (v Value) Time() (time.Time, bool) {
 	if v.codec != CodecDate {
 		return time.Time{}, false
@@ -92,7 +93,8 @@ func (v Value) Time() (time.Time, bool) {
 	return t, true
 }
 
-// JSON returns the wire form of v, and whether v is a JSON value. The caller may modify the bytes.
+// JSON returns the wire form of v, and reports whether v is a JSON value. The caller may modify the
+// bytes.
 func (v Value) JSON() (json.RawMessage, bool) {
 	if v.codec != CodecJSON {
 		return nil, false

@@ -76,8 +76,8 @@ func checkNamespace(ns recordkey.Namespace) error {
 	return nil
 }
 
-// open returns a DB that uses engine. If owned is set, the engine was opened for this DB, which
-// then owns its client.
+// open returns a DB that uses engine. owned says that the engine was opened for this DB, so that
+// observers are told that the DB owns the engine's client.
 func open(ctx context.Context, engine store.Engine, owned bool, o Options) (*DB, error) {
 	if err := checkNamespace(o.Namespace); err != nil {
 		return nil, err
@@ -135,8 +135,8 @@ func (db *DB) adoptStored(ctx context.Context) error {
 	return db.install(old, next)
 }
 
-// compareSchema compares the schema that the program declares with the stored one, and installs the
-// resulting view.
+// compareSchema calls Options.ApplySchema, if it is set. It then compares the schema that the
+// program declares with the stored one, and installs the resulting view.
 func (db *DB) compareSchema(ctx context.Context) error {
 	if db.options.ApplySchema != nil {
 		if err := db.options.ApplySchema(ctx, db); err != nil {
@@ -153,7 +153,7 @@ func (db *DB) compareSchema(ctx context.Context) error {
 // refresh returns the view to continue with after a change of type typ was refused because it was
 // built under an older schema. It returns old if no other schema is in force.
 func (db *DB) refresh(ctx context.Context, old *view.View, typ string) (*view.View, error) {
-	if v := db.view(); v != old { // another call was here first
+	if v := db.view(); v != old { // another call has replaced it
 		return v, nil
 	}
 	next, err := old.Follow(ctx, view.StoreExtension, typ)
@@ -237,8 +237,8 @@ func (db *DB) Close() error {
 	return db.view().Engine.Close()
 }
 
-// Ping checks that the server answers. The error is ErrUnavailable and wraps the cause. It returns
-// nil for a server that answers but refuses all writes, because it is full or cannot save.
+// Ping checks that the server answers. The error is ErrUnavailable and wraps the cause. Ping
+// returns nil for a server that answers but refuses all writes, because it is full or cannot save.
 func (db *DB) Ping(ctx context.Context) (err error) {
 	ctx, v := db.begin(ctx, "Ping", &err)
 	defer v.end(&err)

@@ -193,7 +193,7 @@ func (t *Type) ConfirmTOTP(ctx context.Context, session, id, code string, o Sess
 		return FactorChange{}, ErrNotFound
 	}
 	secret, err := t.open(r.Key, p.Name(), p.Sealed)
-	if errors.Is(err, sealed.ErrKey) { // it was removed meanwhile; RotateKeys passes over this one
+	if errors.Is(err, sealed.ErrKey) { // the key was removed; RotateKeys leaves pending enrolments
 		err = ErrNotFound
 	}
 	if err != nil {
@@ -398,10 +398,10 @@ func (t *Type) ResetFactors(ctx context.Context, h hints.Hint, ids ...string) (e
 
 // RotateKeys encrypts the secrets of all factors of the type with the first of Options.Keys, and
 // returns how many it encrypted again. Afterwards the other keys are no longer needed, unless
-// another process still encrypts with one of them. RotateKeys leaves pending enrolments: without
-// the key with which an enrolment began, ConfirmTOTP returns ErrNotFound, and the owner begins
-// again. RotateKeys may be interrupted and called again. If an entry or a secret cannot be read,
-// RotateKeys continues and returns ErrCorrupt at the end.
+// another process still encrypts with one of them. RotateKeys leaves pending enrolments as they
+// are: without the key with which an enrolment began, ConfirmTOTP returns ErrNotFound, and the
+// owner must begin again. RotateKeys may be interrupted and called again. If an entry or a secret
+// cannot be read, RotateKeys continues and returns ErrCorrupt at the end.
 func (t *Type) RotateKeys(ctx context.Context) (rotated int, err error) {
 	ctx, v := t.db.begin(ctx, "RotateKeys", &err)
 	defer v.end(&err)
@@ -440,7 +440,7 @@ func (t *Type) rotate(ctx context.Context, r store.Record) (rotated int, err err
 		var again []string
 		for i, name := range names {
 			f, err := factor.Parse(name, values[i])
-			if err != nil { // removed meanwhile, or check reports it
+			if err != nil { // removed meanwhile, or damaged: check.Run reports it
 				continue
 			}
 			if t.ring().Current(f.Sealed) {

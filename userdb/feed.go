@@ -63,9 +63,8 @@ type EventPage struct {
 
 // Events reads the feed of events in the namespace since Options.History was set, oldest first, or
 // newest first with q.Latest. The feed has the events of all histories, and logins. The changes of
-// one entry come in the order in which they happened; logins and sessions are sorted
-// by their time. An embedded store keeps 2,000 events of each of the following kinds; other stores
-// keep
+// one entry come in the order in which they happened; logins and sessions are sorted by their time.
+// An embedded store keeps 2,000 events of each of the following kinds; other stores keep
 //
 //   - changes for 90 days and up to 256 MiB,
 //   - successful logins and sessions for 7 days and up to 48 MiB,
@@ -287,7 +286,7 @@ func (r *feedReader) read(ctx context.Context, count int) (more bool, err error)
 	if r.q.Latest {
 		slices.Reverse(all)
 	}
-	full := unread // the parts that may have more lines than were read
+	fetched := unread // lines of each part that this call has read
 	for _, f := range all {
 		if len(r.page.Events) == r.q.Limit {
 			return true, nil
@@ -298,7 +297,7 @@ func (r *feedReader) read(ctx context.Context, count int) (more bool, err error)
 			r.page.Events = append(r.page.Events, e)
 		}
 		unread[f.feed][f.line.Part]--
-		if full[f.feed][f.line.Part] >= count && unread[f.feed][f.line.Part] == 0 {
+		if fetched[f.feed][f.line.Part] >= count && unread[f.feed][f.line.Part] == 0 {
 			return true, nil // lines of that part that were not read may come before others
 		}
 	}

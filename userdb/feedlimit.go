@@ -88,11 +88,11 @@ type eventTally struct {
 
 	mu sync.Mutex
 	// young holds the names that were counted last. When it has maxTallied names, it becomes old.
-	young, old map[uint64]tallied
+	young, old map[uint64]tally
 }
 
-// A tallied holds the number n of events with one name since begun.
-type tallied struct {
+// A tally holds the number n of events with one name since begun.
+type tally struct {
 	begun time.Time
 	n     int
 }
@@ -101,7 +101,7 @@ type tallied struct {
 const maxTallied = 50_000
 
 func newEventTally() *eventTally {
-	return &eventTally{seed: maphash.MakeSeed(), young: map[uint64]tallied{}}
+	return &eventTally{seed: maphash.MakeSeed(), young: map[uint64]tally{}}
 }
 
 // allows reports whether the feed may record one more event.
@@ -119,19 +119,19 @@ func (t *eventTally) count(l feedLimit, now time.Time) {
 	c := t.find(name, l.period, now)
 	c.n++
 	if len(t.young) >= maxTallied {
-		t.old, t.young = t.young, map[uint64]tallied{}
+		t.old, t.young = t.young, map[uint64]tally{}
 	}
 	t.young[name] = c
 }
 
 // find returns the count of a name in the period that includes now.
-func (t *eventTally) find(name uint64, period time.Duration, now time.Time) tallied {
+func (t *eventTally) find(name uint64, period time.Duration, now time.Time) tally {
 	c, ok := t.young[name]
 	if !ok {
 		c = t.old[name]
 	}
 	if since := now.Sub(c.begun); since < 0 || since >= period {
-		return tallied{begun: now}
+		return tally{begun: now}
 	}
 	return c
 }

@@ -54,11 +54,11 @@ func (t *Type) findHeld(ctx context.Context, field, text string) (h Held, r stor
 	}
 	owner, err := recordkey.Parse(store.Owner(raws[0].Wire))
 	if err != nil || owner.Kind() != recordkey.KindPRK || owner.Type() != t.Name() {
-		nobody, err := t.decoyRecord()
+		decoy, err := t.decoyRecord()
 		if err != nil {
 			return h, r, stored, err
 		}
-		owner = nobody.Key
+		owner = decoy.Key
 	}
 	owner = owner.In(t.view.NS)
 	hashes, err := store.Hashes(ctx, t.view.Engine, []string{owner.String()})
@@ -147,7 +147,7 @@ func (t *Type) Former(ctx context.Context, field, text string) (e Entry, err err
 	return t.entry(r, publicError(err))
 }
 
-// isHeld reports whether a value is held in some field. It does the same work in both cases.
+// isHeld reports whether a value is held in some field. It does the same work whether or not it is.
 func (t *Type) isHeld(ctx context.Context, text string) (held bool, err error) {
 	for _, field := range t.declared.Secondary {
 		if t.declared.Schema.Fields[field].Hold == 0 {

@@ -48,7 +48,7 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	release        values of Fields that the entry, which may have been deleted, had held, or its
 //	               UID, were freed before their time
 //	factors        second factors were added or removed; Purpose lists the methods that the entry
-//	               has now, such as "recovery,totp", or is ""
+//	               has now, such as "recovery,totp"; it is "" if there are none
 //
 // These are only in feeds:
 //

@@ -27,8 +27,8 @@ type Link struct {
 	Label    string // of the value, which says where the identity is from; see Entry.SetLabel
 }
 
-// check returns an ErrInvalid if the schema has no field of that name for links, or if there is no
-// identity.
+// check returns an ErrInvalid if the schema has no field of that name for links, if there is no
+// identity, or if the identity is not in canonical form.
 func (l Link) check(t *Type) error {
 	switch {
 	case !slices.Contains(t.declared.Secondary, l.Field) || slices.Contains(t.declared.Typed, l.Field):
@@ -77,8 +77,8 @@ func (t *Type) LoginLinked(ctx context.Context, l Link, a Attempt) (e Entry, err
 //
 // The session must be verified within the last ten minutes, on level 2 if the entry has a factor;
 // otherwise the error is ErrNotVerified. The error is ErrNotFound if the session has ended,
-// ErrDuplicate if another entry has the link, which is never taken away from it, and ErrInvalid if
-// the entry has as many links as the schema allows.
+// ErrDuplicate if another entry already has the link, and ErrInvalid if the entry has as many links
+// as the schema allows.
 func (t *Type) LinkIdentity(ctx context.Context, session string, l Link) (e Entry, err error) {
 	ctx, v := t.db.begin(ctx, "LinkIdentity", &err)
 	defer v.end(&err)
@@ -159,7 +159,7 @@ func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o Unli
 }
 
 // canSignIn reports whether the owner of an entry can sign in with a password, with a link in the
-// field, or with a passkey that can be used.
+// field that has one of o.Labels, or with a passkey that can be used.
 func (t *Type) canSignIn(ctx context.Context, r store.Record, e Entry, field string, o UnlinkOptions) (bool, error) {
 	if t.hasPassword(r) {
 		return true, nil

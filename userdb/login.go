@@ -156,8 +156,9 @@ func (p *proof) renew(ctx context.Context, pw, why string) (renewed string, err 
 	return why, nil
 }
 
-// replaceHash tries to store a new hash and returns it. It changes nothing if another login was
-// faster, if the entry has changed, or if the login would have to wait for a worker again.
+// replaceHash tries to store a new hash, and returns it whether or not it was stored. It stores
+// nothing if another login was faster or the entry has changed. If the login would have to wait for
+// a worker again, it makes no hash and returns "".
 func (p *proof) replaceHash(ctx context.Context, pw string) string {
 	c := p.caller(ctx)
 	c.Spare = true
@@ -359,8 +360,8 @@ func (db *DB) loadSecret(ctx context.Context) error {
 	return nil
 }
 
-// withRepairHint returns err. If it is an ErrCorrupt, withRepairHint adds the command that repairs
-// the damaged record, which is one of the store's own: without it, nobody can log in.
+// withRepairHint adds to an ErrCorrupt the command that repairs the damaged record, which is one of
+// the store's own. It returns any other error unchanged.
 func withRepairHint(err error) error {
 	if errors.Is(err, ErrCorrupt) {
 		return fmt.Errorf("%w; 'userdb check --repair' repairs it", err)

@@ -67,12 +67,12 @@ type SecondStep struct {
 	// Methods are those of Entry.FactorMethods.
 	Methods []string
 
-	// Usable are those of Methods, without "recovery", by which the step can be taken: one of the
-	// factors can be decrypted here and, if it is a passkey, found.
+	// Usable holds the methods, except "recovery", that work: at least one factor of the method can
+	// be decrypted here and, if it is a passkey, the entry still has its digest.
 	Usable []string
 
-	// WrongCodes is the number of codes of authenticator apps that were wrong within a day, from
-	// origins that have not signed in with two steps before.
+	// WrongCodes is the number of wrong codes of authenticator apps within a day, from origins that
+	// have not signed in with two steps before.
 	WrongCodes int
 
 	// Wait is the time until codes from such origins are checked again. It is zero if one would be

@@ -50,7 +50,7 @@ type Observer interface {
 //	unavailable      ErrUnavailable
 //	unsuitable       ErrUnsuitable
 //	canceled         the caller's context was canceled
-//	timeout          the caller's context ended, and the state of the store is unknown
+//	timeout          the deadline of the caller's context passed
 //	panicked         the method did not return, because a function of the caller panicked
 //	other            any other error, such as one returned by the function passed to Update
 //

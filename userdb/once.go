@@ -22,8 +22,8 @@ import (
 // onceLife is how long CreateOnce remembers a request by its name.
 const onceLife = 24 * time.Hour
 
-// reservationLife is how long a reservation is stored. It is made before the request that relies on
-// it, and must not expire before that.
+// reservationLife is how long a reservation is stored. A reservation is made before the request
+// that relies on it is stored, and must not expire before that request.
 const reservationLife = onceLife + time.Minute
 
 // onceLease is how long the call that began a request counts as running, unless it gives up. Other
@@ -96,8 +96,8 @@ type storedRequest struct {
 }
 
 // openOnce returns the stored request with a name. If there is none, it begins one, but only after
-// it has checked the entry and hashed its password. A refused request stores nothing, however often
-// it is repeated while the queue for passwords is full.
+// it has checked the entry and hashed its password. A request that fails before that, for example
+// because the queue for passwords is full, stores nothing.
 func (t *Type) openOnce(ctx context.Context, name, caller string, n NewEntry) (o onceRequest, err error) {
 	if name == "" || len(name) > 1024 {
 		return o, invalid(purposeOnce, "size", "the name must have 1 to 1,024 bytes")
@@ -328,9 +328,9 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedReques
 		switch {
 		case err == nil:
 			o.release(ctx, r)
-			if of, mine := strings.CutSuffix(found.Fields[store.FieldOnce], o.digest[:16]); mine {
-				// This request created it, before it was taken over.
-				r.beganBy, r.reservation = of, of
+			if reservation, same := strings.CutSuffix(found.Fields[store.FieldOnce], o.digest[:16]); same {
+				// This request created the entry, and was taken over afterwards.
+				r.beganBy, r.reservation = reservation, reservation
 				return r, nil
 			}
 			return r, store.DuplicateField(o.declared.Schema.Primary)
@@ -534,7 +534,7 @@ func (o onceRequest) forget(ctx context.Context) {
 }
 
 // removeToken removes tk from prk if it is the only token there. If tk has no value, any value
-// matches. If that fails, the token stays until it expires.
+// matches. If the removal fails, the token stays until it expires.
 func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk token.Token) {
 	key, err := token.Key(prk)
 	if err != nil {
@@ -545,7 +545,7 @@ func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk toke
 		return
 	}
 	text := found[0].Fields[tk.Hash]
-	if is, ok := token.Parse(tk.Hash, text); ok && is.Purpose == tk.Purpose && (tk.Value == "" || is.Value == tk.Value) {
+	if stored, ok := token.Parse(tk.Hash, text); ok && stored.Purpose == tk.Purpose && (tk.Value == "" || stored.Value == tk.Value) {
 		_, _ = o.view.Engine.Repair(ctx, store.Remove{Key: key.String(), Field: tk.Hash, Value: text})
 	}
 }

@@ -118,7 +118,7 @@ func (t *Type) AddPasskey(
 		err = wrong
 	}
 	if err == nil && (len(p.Stored) == 0 || len(p.Stored) > passkeys.MaxStored) {
-		err = invalid("factor", "size", "a passkey that is too large")
+		err = invalid("factor", "size", "the passkey is too large")
 	}
 	if err != nil {
 		return FactorChange{}, err
@@ -224,8 +224,8 @@ func (t *Type) checkLast(ctx context.Context, r store.Record, next factor.Mark) 
 }
 
 // usableFactors returns the names of the apps and passkeys of an entry that can be used: those that
-// can be decrypted here and, for passkeys, found. If the program has no keys at all, it decrypts
-// nothing and counts all of them as usable.
+// can be decrypted here, except passkeys whose digest the entry has lost. If the program has no
+// keys at all, usableFactors assumes that all of them can be decrypted.
 func (t *Type) usableFactors(ctx context.Context, r store.Record) (names []string, err error) {
 	listed := r.Factors().Names()
 	if len(listed) == 0 {
@@ -349,7 +349,7 @@ func (t *Type) loginPasskey(ctx context.Context, p Proof, origin string) (r stor
 		t.db.emit(ctx, Event{Kind: EventThrottle, Key: r.Key, Origin: origin, Wait: wait})
 		return r, &WaitError{Wait: wait}
 	}
-	// As in Login, a change that ended the right to log in meanwhile counts.
+	// Read the entry again, as Login does, in case it lost the right to log in meanwhile.
 	current, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
 	if errors.Is(err, ErrNotFound) {
 		return r, ErrLogin

@@ -143,7 +143,7 @@ func (t *Type) proveFactor(
 	if err != nil {
 		return store.Record{}, err
 	}
-	// As in Login, a change that ended the right to log in meanwhile counts.
+	// Read the entry again, as Login does, in case it lost the right to log in meanwhile.
 	current, err := t.view.FindOne(ctx, store.Lookup{PRK: prk})
 	if err != nil {
 		return store.Record{}, err
@@ -154,8 +154,8 @@ func (t *Type) proveFactor(
 	return current, nil
 }
 
-// judge returns the name of the factor that accepts a proof, and the number to record as used. The
-// error is ErrLogin if no factor does.
+// judge returns the name of the factor that accepts a proof, and the number to record as used. If
+// no factor accepts it, the error is ErrLogin, or ErrCorrupt if one of them cannot be read.
 func (t *Type) judge(
 	ctx context.Context, r store.Record, names []string, tried factor.Tried, p Proof, origin string,
 ) (name string, number int64, err error) {
@@ -272,8 +272,8 @@ func raiseTicket(p Proof) string {
 	return hashSecret("raise " + name)
 }
 
-// factorAge is how long after its owner was verified a session allows changes of factors, of links,
-// and of the password of an entry with a factor.
+// factorAge limits how long ago the owner of a session may have been verified to change factors,
+// links, or the password of an entry with a factor.
 const factorAge = 10 * time.Minute
 
 // Recovery codes have 50 bits: ten digits in base 32, without letters that look like digits.
@@ -284,13 +284,14 @@ const (
 	codeHashBytes  = 16
 )
 
-// normalCode removes white space and hyphens from a recovery code in lower case, and replaces
-// letters by the digits that they look like.
-var normalCode = strings.NewReplacer(" ", "", "-", "", "\t", "", "o", "0", "i", "1", "l", "1")
+// normalDigits removes hyphens from a recovery code in lower case, and replaces letters with the
+// digits that they look like.
+var normalDigits = strings.NewReplacer("-", "", "o", "0", "i", "1", "l", "1")
 
-// hashCode returns the hash of a recovery code.
+// hashCode returns the hash of a recovery code, which is the same for all its spellings.
 func hashCode(code string) []byte {
-	sum := sha256.Sum256([]byte("userdb recovery code\x00" + normalCode.Replace(strings.ToLower(code))))
+	code = strings.Join(strings.Fields(strings.ToLower(code)), "")
+	sum := sha256.Sum256([]byte("userdb recovery code\x00" + normalDigits.Replace(code)))
 	return sum[:codeHashBytes]
 }
 

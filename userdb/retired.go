@@ -64,8 +64,7 @@ func (t *Type) RetiredPage(ctx context.Context, after string, limit int) (page [
 // maxRetiredPage is the maximum number of UIDs on a page.
 const maxRetiredPage = 1000
 
-// checkRetired returns ErrNotFound if no entry has ever had the key, and ErrDuplicate if its UID is
-// retired.
+// checkRetired returns ErrDuplicate if the UID of the key is retired, and ErrNotFound if it is not.
 func (t *Type) checkRetired(ctx context.Context, prk recordkey.Key) error {
 	raws, err := t.view.Engine.ReadRaw(ctx, []store.RawRead{{Key: prk.String(), As: store.RawField, Field: store.FieldRetired}})
 	switch {

@@ -208,7 +208,7 @@ func (t *Type) checkIssuable(r store.Record, tk Token) error {
 	}
 	e := Entry{t: t.declared, fields: r.Fields}
 	if field, adds := strings.CutPrefix(tk.Purpose, PurposeAdd); adds && e.Unproven() && e.indexOf(e.Texts(field), tk.Value) < 0 {
-		return &FieldError{Err: ErrUnproven, Field: field, Rule: "unproven", Reason: "the field gets no further values until then"}
+		return &FieldError{Err: ErrUnproven, Field: field, Rule: "unproven", Reason: "no further value can be added until the address is verified"}
 	}
 	if tk.Field != "" && e.Text(tk.Field) == "" {
 		return invalid(tk.Field, "absent", "the entry has no such facet")
@@ -286,8 +286,8 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk To
 // has a second factor, Redeem returns the token and, in place of the entry, a *FactorError. After
 // any error except ErrFactor, ErrOutcomeUnknown and ErrUnconfirmed, the token was not redeemed.
 //
-// If the entry was self-registered, the first token that proves that somebody receives what is sent
-// to its address also removes the password and ends all sessions and other tokens, since another
+// If the entry was self-registered, the first token that proves that somebody receives mail at the
+// entry's address also removes the password and ends all sessions and other tokens, since another
 // person may have registered it; see InSession.
 func (t *Type) Redeem(ctx context.Context, purpose, secret string, options ...RedeemOption) (e Entry, tk Token, err error) {
 	ctx, v := t.db.begin(ctx, "Redeem", &err)
@@ -479,9 +479,9 @@ func (t *Type) RedeemSession(
 	return Entry{}, Session{}, "", fmt.Errorf("%w: the token was redeemed: %w", ErrOutcomeUnknown, startErr)
 }
 
-// provedBond returns the name of the facet or value that the token was sent to, which proves that
-// the holder of the token receives what is sent there. It returns "" if the token was not sent to
-// one; a token of PurposeChange or PurposeAdd was then sent to its Value.
+// provedBond returns the name of the facet or value that the token was sent to: the holder of the
+// token receives what is sent there. It returns "" if the token was not sent to a value of its
+// entry. A token of PurposeChange or PurposeAdd was then sent to its Value.
 func provedBond(stored token.Token) string {
 	if n := len(stored.Fields); n > 1 && stored.Fields[n-1] == sentMark {
 		return stored.Fields[0]

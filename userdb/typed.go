@@ -227,8 +227,8 @@ func (t *Typed[T]) Update(ctx context.Context, h hints.Hint, f func(*T) error) (
 }
 
 // Save writes the difference between a struct and the entry that it was read from, as Type.Save
-// does. If there is none, nothing is written. The error is ErrConflict if the entry has changed
-// since (I6), or a set that Save would write, and ErrNotFound if the entry was deleted. It is
+// does. If there is none, nothing is written. The error is ErrConflict if the entry, or a set that
+// Save would write, has changed since (I6), and ErrNotFound if the entry was deleted. It is
 // ErrInvalid if the struct has members of a set that was not read; see FromEntry.
 //
 // The struct must have the Revision that it was read with; otherwise the error is ErrInvalid,

@@ -66,7 +66,7 @@ type FieldValue struct {
 	Label string
 }
 
-// FieldValues returns the same values as Values, with what is known about each.
+// FieldValues returns the values that Values returns, with what is known about each.
 func (e Entry) FieldValues() map[string][]FieldValue {
 	if e.t == nil || len(e.t.Many) == 0 {
 		return nil
@@ -76,12 +76,12 @@ func (e Entry) FieldValues() map[string][]FieldValue {
 		known := e.t.Values(e.fields, field)
 		for i, text := range texts {
 			v := FieldValue{Text: text}
-			is := slices.IndexFunc(known, func(f store.Further) bool { return f.Written == text })
-			if is >= 0 {
-				v.Label = known[is].Label
+			at := slices.IndexFunc(known, func(f store.Further) bool { return f.Written == text })
+			if at >= 0 {
+				v.Label = known[at].Label
 			}
-			if i > 0 && is > 0 && known[is].Verified > 0 {
-				v.Verified = time.Unix(known[is].Verified, 0).UTC()
+			if i > 0 && at > 0 && known[at].Verified > 0 {
+				v.Verified = time.Unix(known[at].Verified, 0).UTC()
 			}
 			stored := store.Record{Fields: e.fields}
 			v.Unverified = i == 0 && text == e.fields[field] && stored.FacetUnverified(field) && e.t.Schema.Fields[field].HasAddresses()

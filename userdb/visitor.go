@@ -251,8 +251,9 @@ func (t *Type) findConstantTime(ctx context.Context, typed string) (store.Record
 	return f.Record, f.Err
 }
 
-// An Invitation describes a mail to send to Address. If Registered is false, the mail contains a
-// link with Secret. Otherwise it says that an account with this address exists.
+// An Invitation describes a mail to send to Address. The mail contains a link with Secret or, if
+// Registered is set, says that an account with this address exists. If Held is set, no mail may be
+// sent.
 type Invitation struct {
 	Field      string // the facet that will hold the address
 	Address    string // as typed, without surrounding space; if an entry has it, as stored there
@@ -315,8 +316,9 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 	return i, nil
 }
 
-// invite stores an invitation at the next UID that no entry and no other invitation has. If decoy
-// is true, it does the same work with an invitation whose secret nobody learns.
+// invite stores an invitation at the next UID that no entry and no other invitation has, and
+// returns its secret. If decoy is true, it does the same work at a random UID, and the caller must
+// tell nobody the secret.
 func (t *Type) invite(ctx context.Context, tk token.Token, life time.Duration, decoy bool) (secret string, prk recordkey.Key, err error) {
 	newUID := t.db.options.NewUID
 	if decoy {

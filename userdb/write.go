@@ -253,8 +253,8 @@ func (t *Type) encodeNewTexts(d *change.Draft, n NewEntry, field string) error {
 	return t.declared.SetLabels(store.Record{}, d.Facets, d.Own, field, n.Labels[field])
 }
 
-// hashNew hashes the password of a new entry, unless something shows that the entry cannot be
-// created. Then it returns all problems: those in wrong, those of the password, and values that are
+// hashNew hashes the password of a new entry. If something shows that the entry cannot be created,
+// it returns all problems instead: those in wrong, those of the password, and values that are
 // missing or taken. facets are the facets and further values that could be encoded.
 func (t *Type) hashNew(ctx context.Context, n NewEntry, facets map[string]string, wrong problems) (string, error) {
 	c := callerIn(ctx, hashpool.General, "", "")

@@ -54,8 +54,8 @@ func (b *Browser) Open(path string) *Browser {
 // Send fills in a form of the page and sends it. If button is not "", the form is the first one
 // that has a button with this text and the inputs in fields; otherwise it is the first one that has
 // these inputs. fields holds names of inputs, each followed by a value; a name that is given twice
-// is sent twice. Other inputs
-// are sent as the page has them. If there is no such form, Send ends the test.
+// is sent twice. Other inputs are sent as the page has them. If there is no such form, Send ends
+// the test.
 func (b *Browser) Send(button string, fields ...string) *Browser {
 	b.t.Helper()
 	form, pressed := b.find(button, fields)
@@ -114,11 +114,11 @@ func (b *Browser) Want(status int, texts ...string) *Browser {
 	return b
 }
 
-// Text returns the text of the page without tags, with white space as a single space.
+// Text returns the text of the page without tags, with a single space for any white space.
 func (b *Browser) Text() string { return textOf(b.page) }
 
-// Do sends a request as a program does, for example with a JSON body and a bearer token. It follows
-// no redirects, and does not change the page. The host of the request is ignored.
+// Do sends a request as a program does, for example with a JSON body and a bearer token. It adds no
+// cookies, follows no redirects, and does not change the page. The host of the request is ignored.
 func (b *Browser) Do(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	for name, values := range b.Header {

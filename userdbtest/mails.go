@@ -22,7 +22,7 @@ type Mails struct {
 // NewMails returns a mailbox that gets the mails to all addresses.
 func NewMails(t TB) *Mails { return &Mails{t: t, came: make(chan struct{})} }
 
-// Send keeps a mail for To.
+// Send keeps a mail until To returns it.
 func (m *Mails) Send(_ context.Context, mail web.Mail) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -60,8 +60,8 @@ func (m *Mails) To(address string) web.Mail {
 	}
 }
 
-// Left returns the mails that To has not returned. Close the queue first, so that no mail is on its
-// way.
+// Left returns the mails that To has not returned. Close the MailQueue first, so that no mail is on
+// its way.
 func (m *Mails) Left() []web.Mail {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -203,8 +203,8 @@ func TestClock(t *testing.T) {
 		}
 	}
 	_, err = users.Login(ctx, "alice", alicePassword, userdb.Attempt{})
-	wait, is := errors.AsType[*userdb.WaitError](err)
-	if !is {
+	wait, ok := errors.AsType[*userdb.WaitError](err)
+	if !ok {
 		t.Fatalf("Login after ten failures: got %v, want a *WaitError", err)
 	}
 	s.Clock.Advance(wait.Wait)

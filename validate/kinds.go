@@ -82,7 +82,7 @@ func isAlnum(text, signs string) bool {
 
 func isLetter(c byte) bool { return 'a' <= c && c <= 'z' }
 
-// kindOf returns the kind called name for a field of type t, and whether it is known.
+// kindOf returns the kind called name for a field of type t, and reports whether it is known.
 func kindOf(name string, t schema.Type) (k kind, known bool) {
 	switch name {
 	case "", "pattern":
@@ -131,8 +131,9 @@ const (
 	zeroWidthJoiner    = '\u200d'
 )
 
-// visible reports whether an address or URL may contain r, if r is beyond ASCII: it must not be a
-// control character, white space, private or unassigned.
+// visible reports whether an address or URL may contain r, which is beyond ASCII: it must not be a
+// control character, an invisible character other than the joiners, white space, or a private or
+// unassigned code point.
 func visible(r rune) bool {
 	return unicode.IsPrint(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
 }

@@ -209,8 +209,9 @@ type rule struct {
 	reserved map[string]bool // canonical forms that no value may have
 }
 
-// A part is one expression of a rule. A value satisfies it by matching or, if the field not is set,
-// by not matching. The prover uses the same expressions, so that its proofs cover all values.
+// A part is one expression of a rule. A value satisfies it by matching it or, if its phrase has not
+// set, by not matching it. The prover uses the same expressions, so that its proofs cover all
+// values.
 type part struct {
 	rule string
 	phrase

@@ -146,7 +146,7 @@ func (t *Type) removal(old store.Record, now time.Time) store.Change {
 	if sessions, err := session.Key(old.Key); err == nil && old.Fields[session.FieldEpoch] != "" {
 		c.Drop = append(c.Drop, store.Container{Key: sessions})
 	}
-	// An enrolment takes a session, and removed factors may have left members.
+	// Enrolling a factor needs a session, and factors that were removed may have left members.
 	mayHaveFactors := old.Factors().Any() || old.Fields[session.FieldEpoch] != ""
 	if factors, err := factor.Key(old.Key); err == nil && mayHaveFactors {
 		c.Drop = append(c.Drop, store.Container{Key: factors})
@@ -289,8 +289,8 @@ func (t *Type) MissingErrors(old store.Record, facets map[string]string) (errs [
 	return errs
 }
 
-// appendOwned appends the canonical values that an entry owns, as they were written and never
-// recomputed.
+// appendOwned appends the canonical values that an entry owns, as they are stored. It does not
+// recompute them.
 func (t *Type) appendOwned(all []fieldValue, r store.Record, further []store.Further) []fieldValue {
 	for _, field := range t.Secondary {
 		if value := r.SKV(field); value != "" {

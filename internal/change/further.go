@@ -36,7 +36,7 @@ func hasFurther(fields map[string]string) bool {
 // Further values are removed with their facet, and a further value that becomes the facet is no
 // longer a further one. A further value that repeated the old facet had no meaning and is removed.
 func (t *Type) completeFurther(old store.Record, facets, own map[string]string) map[string]string {
-	if !aboutValues(old) && !hasFurther(own) {
+	if !hasAttributes(old) && !hasFurther(own) {
 		return own
 	}
 	own = maps.Clone(own)
@@ -58,9 +58,9 @@ func (t *Type) completeFurther(old store.Record, facets, own map[string]string) 
 	return own
 }
 
-// aboutValues reports whether a record has further values, the label of a facet, or the mark of a
+// hasAttributes reports whether a record has further values, the label of a facet, or the mark of a
 // facet that is not verified.
-func aboutValues(r store.Record) bool {
+func hasAttributes(r store.Record) bool {
 	for name, text := range r.Fields {
 		if store.IsFurther(name) || store.FieldOfLabel(name) != "" ||
 			store.FieldOfVerified(name) != "" && strings.HasPrefix(text, "-") {
@@ -122,7 +122,7 @@ func (t *Type) checkDigests(old store.Record, facets, own map[string]string) err
 	after := appendWritten(nil, t.Secondary, facets, store.FurtherIn(furtherAfter(old.Fields, own), ""))
 	for v := range onlyIn(before, after) {
 		if slices.ContainsFunc(names, func(name string) bool { return factor.IsOfDigest(name, v.value) }) {
-			return Invalid(v.field, "passkey", "the value belongs to a passkey: remove that in its place")
+			return Invalid(v.field, "passkey", "the value belongs to a passkey: remove the passkey instead")
 		}
 	}
 	return nil
@@ -285,8 +285,8 @@ type Value struct {
 	Text     string
 	Label    string // "" keeps the label that the entry has for the value
 	Verified int64  // when it was verified, in seconds since 1970; 0 keeps the mark of the entry
-	// Unverified says that the value does not sign in before it is verified, even as the first. It
-	// has no effect on a mark of verification.
+	// Unverified says that the value does not sign in before it is verified, even if it is the
+	// first. It has no effect on a value that is marked as verified, or that already is the first.
 	Unverified bool
 }
 

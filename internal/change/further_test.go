@@ -37,9 +37,9 @@ func TestSetTexts(t *testing.T) {
 	}{
 		{"no change", two, []string{"a", "B"}, ""},
 		{"a value is added", one, []string{"a", "B"}, "~also:email:b=1 - - B; claim user/email:b/~prk; elsewhere user/name:b/~prk; index user/email:B/~prks"},
-		{"a further value goes", two, []string{"a"}, "-~also:email:b; release user/email:b/~prk; unindex user/email:B/~prks"},
+		{"a further value is removed", two, []string{"a"}, "-~also:email:b; release user/email:b/~prk; unindex user/email:B/~prks"},
 		{"another is put first", two, []string{"B", "a"}, "email=B; ~also:email:a=1 - -; ~label:email=" + store.LabelText("B", "work") + "; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b"},
-		{"the first goes", two, []string{"B"}, "email=B; ~label:email=" + store.LabelText("B", "work") + "; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b; release user/email:a/~prk; unindex user/email:a/~prks"},
+		{"the first is removed", two, []string{"B"}, "email=B; ~label:email=" + store.LabelText("B", "work") + "; ~skv:email=b; ~verified:email=" + store.Verified("B") + "; -~also:email:b; release user/email:a/~prk; unindex user/email:a/~prks"},
 		{
 			"the first is replaced", two,
 			[]string{"c", "B"},
@@ -47,11 +47,11 @@ func TestSetTexts(t *testing.T) {
 		},
 		{"another spelling is not verified", two, []string{"a", "b"}, "~also:email:b=1 - work; index user/email:b/~prks; unindex user/email:B/~prks"},
 		{
-			"all go", two, nil,
+			"all are removed", two, nil,
 			"-email; -~also:email:b; release user/email:a/~prk; release user/email:b/~prk; unindex user/email:a/~prks; unindex user/email:B/~prks",
 		},
 		{
-			"a value with a label goes back", record("email", "a", "~label:email", store.LabelText("a", "home"), "~also:email:b", "1 - -"),
+			"the first, which has a label, becomes a further value", record("email", "a", "~label:email", store.LabelText("a", "home"), "~also:email:b", "1 - -"),
 			[]string{"b", "a"},
 			"email=b; ~also:email:a=1 - home; -~also:email:b; -~label:email",
 		},
@@ -122,7 +122,7 @@ func TestFacetsAndFurtherValues(t *testing.T) {
 	}{
 		{"the facet is replaced", facets("email", "c"), "email=c; claim user/email:c/~prk; elsewhere user/name:c/~prk; release user/email:a/~prk; index user/email:c/~prks; unindex user/email:a/~prks"},
 		{"a further value becomes the facet", facets("email", "b"), "email=b; ~verified:email=" + store.Verified("b") + "; -~also:email:b; release user/email:a/~prk; unindex user/email:a/~prks"},
-		{"the facet goes", facets(), "-email; -~also:email:b; release user/email:a/~prk; release user/email:b/~prk; unindex user/email:a/~prks; unindex user/email:b/~prks"},
+		{"the facet is removed", facets(), "-email; -~also:email:b; release user/email:a/~prk; release user/email:b/~prk; unindex user/email:a/~prks; unindex user/email:b/~prks"},
 		{"another field gets a further value", facets("email", "a", "name", "b"), "name=b; claim user/name:b/~prk"},
 	} {
 		c, _, err := manyType(t).Update(old, tt.to, nil)
@@ -156,8 +156,8 @@ func TestUnverifiedFirst(t *testing.T) {
 		{"the first, verified and spelled differently", record("email", a, mark, store.Verified(a)), "A@x.org", ""},
 		{"a new one after one that was not verified", record("email", a, mark, store.Unverified(a)), "c@x.org", ""},
 		{"the same", record("email", a, mark, store.Unverified(a)), a, store.Unverified(a)},
-		{"one without a first", record("~also:email:b@x.org", "1 - -"), "b@x.org", store.Unverified("b@x.org")},
-		{"a leftover", record("email", a, "~also:email:a@x.org", "1 - -"), "A@x.org", ""},
+		{"a further value of an entry without the facet", record("~also:email:b@x.org", "1 - -"), "b@x.org", store.Unverified("b@x.org")},
+		{"another spelling of the first, which a further value repeats", record("email", a, "~also:email:a@x.org", "1 - -"), "A@x.org", ""},
 	} {
 		c, _, err := typ.Update(tt.old, facets("email", tt.to), nil)
 		if err != nil {
@@ -279,7 +279,7 @@ func TestSetValues(t *testing.T) {
 		want string
 	}{
 		{"nothing else is known", []Value{{Text: "a"}, {Text: "B"}}, ""},
-		{"a further value goes, but not one of another schema", []Value{{Text: "a"}}, "-~also:email:b; release user/email:b/~prk; unindex user/email:B/~prks"},
+		{"a further value is removed, but not one of another schema", []Value{{Text: "a"}}, "-~also:email:b; release user/email:b/~prk; unindex user/email:B/~prks"},
 		{"a label and a time", []Value{{Text: "a"}, {Text: "B", Label: "home", Verified: 8}}, "~also:email:b=1 8 home B"},
 		{
 			"of the first",
@@ -312,8 +312,8 @@ func TestSetValues(t *testing.T) {
 	}
 }
 
-// TestManyWhileBuilding checks that an entry gets no second value while programs may be writing
-// that have not read the schema that allows it.
+// TestManyWhileBuilding checks that an entry gets no second value until every program that writes
+// has read the schema that allows it.
 func TestManyWhileBuilding(t *testing.T) {
 	typ := manyType(t)
 	st := typ.Schema
@@ -337,7 +337,8 @@ func TestManyWhileBuilding(t *testing.T) {
 	}
 }
 
-// TestRemoveOldForms checks that an entry keeps each further value that it loses.
+// TestRemoveOldForms checks which further values RemoveOldForms removes, and that a value that the
+// entry would lose is kept as ~lost:FIELD.
 func TestRemoveOldForms(t *testing.T) {
 	renames := map[string]string{"mail": "email", "old": "gone"}
 	for _, tt := range []struct {

@@ -234,7 +234,7 @@ func (t *Type) UniqueTexts(facets map[string]string) []string {
 	return slices.Sorted(maps.Keys(texts))
 }
 
-// UniqueText returns a text that two SRKs have in common if no two entries may have their values.
+// UniqueText returns the same text for two SRKs if only one entry may have their values.
 func (t *Type) UniqueText(srk recordkey.Key) string {
 	if slices.Contains(t.crossing, srk.Field()) {
 		return ":" + srk.Value()

@@ -8,9 +8,9 @@ import (
 	"github.com/coffeenode/userdb/internal/store/factor"
 )
 
-// ErrUnproven means that an entry was self-registered, and that nobody has proved yet to own its
-// address. A stranger may have registered it, and must not add anything that lets them in after the
-// owner of the address has taken over the entry.
+// ErrUnproven means that an entry was self-registered, and that nobody has proved yet that they own
+// its address. A stranger may have registered it, and must not add anything that lets them in after
+// the owner of the address has taken over the entry.
 var ErrUnproven = errors.New("the address is not verified yet")
 
 func unproven(field, reason string) error {
@@ -22,11 +22,11 @@ func unproven(field, reason string) error {
 // passkey. Values may be replaced.
 func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) error {
 	if mark := own[factor.FieldMark]; mark != "" && mark != old.Fields[factor.FieldMark] {
-		return unproven("factor", "it has no second factor until then")
+		return unproven("factor", "no second factor can be added until the address is verified")
 	}
 	for name := range furtherAfter(old.Fields, own) {
 		if f, is := store.ParseFurther(name, own[name]); is && old.Fields[name] == "" {
-			return unproven(f.Field, "it has no further values until then")
+			return unproven(f.Field, "no further value can be added until the address is verified")
 		}
 	}
 	addresses, changed := 0, ""
@@ -38,7 +38,7 @@ func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) er
 		changes := wire != old.Fields[field]
 		switch f := t.Schema.Fields[field]; {
 		case !f.IsTyped() && changes:
-			return unproven(field, "it has no such identifiers until then")
+			return unproven(field, "this identifier cannot be added until the address is verified")
 		case f.HasAddresses():
 			if addresses++; changes {
 				changed = field
@@ -46,14 +46,14 @@ func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) er
 		}
 	}
 	if addresses > 1 && changed != "" {
-		return unproven(changed, "it has no second address until then")
+		return unproven(changed, "no second address can be added until the first is verified")
 	}
 	return nil
 }
 
-// EndUnproven changes facets and own after somebody has shown to own a value of an unproven entry,
-// which is then no longer unproven. Unless keep is true, it also ends the access of the person who
-// registered the entry: the password, sessions and tokens.
+// EndUnproven changes facets and own after somebody has shown that they own a value of an unproven
+// entry. The entry is then no longer unproven. Unless keep is true, it also ends the access of the
+// person who registered the entry: the password, sessions and tokens.
 //
 // If the entry has an address, a value that is not an address proves nothing.
 func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, field string, now time.Time, keep bool) {

@@ -55,8 +55,8 @@ func TestClaimsOfUntyped(t *testing.T) {
 	}
 }
 
-// TestClaimsWhileTyped checks that writers compare values that are becoming typed with all fields,
-// although no search in any field looks there yet.
+// TestClaimsWhileTyped checks that writers compare values that are becoming typed with all typed
+// fields, although a search in any field does not find them yet.
 func TestClaimsWhileTyped(t *testing.T) {
 	typ := untypedType(t)
 	st := typ.Schema

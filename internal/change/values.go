@@ -104,8 +104,8 @@ func ApplyInPlace(after map[string]string, c store.Change, rev string) store.Rec
 // the time of the change, which is later than that of the previous password, and ends the entry's
 // single-use tokens and sessions. It removes the mark of an imported password. It is not for an
 // unchanged password that was only hashed again.
-func SetPassword(now store.Record, at time.Time, hash string, facets, own map[string]string) {
-	if last := PasswordChangedAt(now); !at.Truncate(time.Millisecond).After(last) {
+func SetPassword(current store.Record, at time.Time, hash string, facets, own map[string]string) {
+	if last := PasswordChangedAt(current); !at.Truncate(time.Millisecond).After(last) {
 		at = last.Add(time.Millisecond)
 	}
 	facets[store.FieldPassword] = hash
@@ -147,9 +147,9 @@ func hideHash(old store.Record, facets, own map[string]string) (map[string]strin
 
 // Disable adds to own the fields that keep an entry from logging in, and ends its tokens and
 // sessions.
-func Disable(now store.Record, at time.Time, own map[string]string) {
+func Disable(current store.Record, at time.Time, own map[string]string) {
 	own[token.FieldTokens] = ""
-	if now.Fields[store.FieldDisabled] == "" {
+	if current.Fields[store.FieldDisabled] == "" {
 		own[store.FieldDisabled] = schema.Date(at).Wire()
 		EndSessions(own)
 	}
@@ -157,9 +157,9 @@ func Disable(now store.Record, at time.Time, own map[string]string) {
 
 // Enable adds to own the fields that let an entry log in again. Earlier sessions stay ended,
 // whichever program disabled the entry.
-func Enable(now store.Record, own map[string]string) {
+func Enable(current store.Record, own map[string]string) {
 	own[store.FieldDisabled] = ""
-	if now.Fields[store.FieldDisabled] != "" {
+	if current.Fields[store.FieldDisabled] != "" {
 		EndSessions(own)
 	}
 }

@@ -246,7 +246,7 @@ func TestLanesTakeTurns(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p := New(1)
 			defer p.Close()
-			var got []bool // whether a job of the lane that is late had its turn
+			var got []bool // for each turn, whether the late lane had it
 			start := func(lane Lane) {
 				go func() {
 					if err := p.Do(t.Context(), Caller{Lane: lane}, func() { got = append(got, lane == late); second() }); err != nil && lane == late {
@@ -590,7 +590,8 @@ func TestOneProcessorStaysFree(t *testing.T) {
 	}
 }
 
-// TestFloodLeavesNothing relies on synctest's own check that no goroutine is left.
+// TestFloodLeavesNothing checks that no jobs are counted after a flood. synctest itself checks that
+// no goroutine is left.
 func TestFloodLeavesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newQueue(4, 50)

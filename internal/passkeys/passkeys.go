@@ -1,6 +1,6 @@
-// Package passkeys holds the values that package passkey and the core exchange. It is
-// internal so that only package passkey can offer an answer to the core, and the core, not its
-// caller, has the answer verified with the key that is stored.
+// Package passkeys defines the values that package passkey and package userdb exchange. It is
+// internal, so that only package passkey can pass an answer to package userdb, and package userdb,
+// not its caller, has the answer verified with the stored key.
 package passkeys
 
 import (
@@ -12,8 +12,7 @@ import (
 // DefaultField is the field for digests if an application does not name another one.
 const DefaultField = "passkeys"
 
-// A Credential describes a passkey that is to be enrolled. The answer that brought it has been
-// verified.
+// A Credential describes a passkey to enrol. The answer that contained it has been verified.
 type Credential struct {
 	Field   string // the secondary field whose values are digests
 	Digest  string // the SHA-256 of relying party and credential ID, in hexadecimal digits

@@ -13,9 +13,9 @@ type enabledSet map[recordkey.Key]bool
 
 func (e enabledSet) has(prk recordkey.Key) bool { return e[prk] }
 
-// findEnabled returns those of the PRKs whose entries are not disabled, in one round trip. Records
-// of another Redis type are not among them, so that the listing reads and reports those. Damaged
-// entries without the field are, so that the listing does not report them.
+// findEnabled returns those of the PRKs whose entries are not disabled, in one round trip. It
+// leaves out records of another Redis type, so that the listing reads and reports them. It includes
+// all hashes without the field, even damaged entries, so that the listing does not report them.
 func (rd *Reader) findEnabled(ctx context.Context, s Selection, prks []recordkey.Key) (enabledSet, error) {
 	if len(prks) == 0 {
 		return nil, nil

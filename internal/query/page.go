@@ -260,22 +260,22 @@ func tallyScan(t *change.Type, count int) (store.Scan, error) {
 	return store.Scan{Pattern: t.Guard.Entries, Tally: strings.TrimSuffix(prefix.String(), "x"), Count: count}, err
 }
 
-// A tallied holds the result of tallying a batch of PRKs.
-type tallied struct {
+// A talliedBatch holds the result of tallying a batch of PRKs.
+type talliedBatch struct {
 	live   int64          // the number of live entries
 	others []store.Record // tombstones and damaged records, with only the field FieldRetired
 }
 
 // tally scans the PRKs of a type in batches. It ends after an error.
-func (rd *Reader) tally(ctx context.Context, t *change.Type) iter.Seq2[tallied, error] {
-	return func(yield func(tallied, error) bool) {
+func (rd *Reader) tally(ctx context.Context, t *change.Type) iter.Seq2[talliedBatch, error] {
+	return func(yield func(talliedBatch, error) bool) {
 		at, err := tallyScan(t, countBatch)
 		if err != nil {
-			yield(tallied{}, err)
+			yield(talliedBatch{}, err)
 			return
 		}
 		for keys, err := range store.ScanAll(ctx, rd.Engine, at) {
-			var batch tallied
+			var batch talliedBatch
 			if err == nil {
 				batch, err = rd.readTally(ctx, t, keys)
 			}
@@ -287,7 +287,7 @@ func (rd *Reader) tally(ctx context.Context, t *change.Type) iter.Seq2[tallied, 
 }
 
 // readTally parses the result of a scan with a Tally, and reads the records that it lists.
-func (rd *Reader) readTally(ctx context.Context, t *change.Type, keys []string) (batch tallied, err error) {
+func (rd *Reader) readTally(ctx context.Context, t *change.Type, keys []string) (batch talliedBatch, err error) {
 	if batch.live, err = strconv.ParseInt(keys[0], 10, 64); err != nil {
 		return batch, fmt.Errorf("%w: %w: not a number of entries", store.ErrUnavailable, store.ErrReply)
 	}
@@ -324,9 +324,9 @@ func (rd *Reader) owns(t *change.Type, key recordkey.Key) bool {
 
 // A bookmark is a position in a listing: a cursor of the server, and the keys of the current batch
 // that were already returned. If the batch was the complete keyspace, its keys are returned in
-// order, and last is the last of them. Otherwise the server may divide the keys differently next
-// time, so the bookmark remembers a hash of each returned key, and no key is missed. In an ordered
-// listing, last is the last member, and taken holds the digest of the order.
+// order, and last is the last one returned. Otherwise the server may divide the keys differently
+// next time, so the bookmark remembers a hash of each returned key, and no key is missed. In an
+// ordered listing, last is the last member, and taken holds the digest of the order.
 type bookmark struct {
 	cursor   string
 	last     string

@@ -32,8 +32,8 @@ func Readable(ctx context.Context, e store.Maintenance, ns recordkey.Namespace) 
 	return read(ctx, e, ns, store.FieldSchema)
 }
 
-// Pending returns the types to which an unfinished schema change, one that stops other writers,
-// converts the records. Errors are those of InForce.
+// Pending returns the types to which an unfinished schema change converts the records, if the
+// change stops other writers. Its errors are those of InForce.
 func Pending(ctx context.Context, e store.Maintenance, ns recordkey.Namespace) (schema.Schema, error) {
 	s, unreadable, err := read(ctx, e, ns, change.FieldNext)
 	return s, cmp.Or(err, errors.Join(unreadable...))

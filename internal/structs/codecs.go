@@ -18,8 +18,8 @@ var (
 	jsonUnmarshaler = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// Textual reports whether a type, or a pointer to it, has methods to encode itself as text and to
-// decode it.
+// Textual reports whether a pointer to a type implements both encoding.TextMarshaler and
+// encoding.TextUnmarshaler.
 func Textual(t reflect.Type) bool {
 	writes, reads := methods(t, textMarshaler, textUnmarshaler)
 	return writes && reads

@@ -71,7 +71,7 @@ func New(t reflect.Type, declared schema.Type, refuses func(field string) string
 	return p, nil
 }
 
-// missingSet returns what is missing in the schema for a field for a tertiary set, or "".
+// missingSet returns why the schema does not fit a field that holds a tertiary set, or "".
 func missingSet(f structs.Field, declared schema.Type) string {
 	switch set := declared.Tertiary[f.Name]; {
 	case set.Kind != structs.Set:
@@ -266,7 +266,7 @@ func (f *field) get(into reflect.Value, wire string) error {
 	return err
 }
 
-// put returns the wire form of a field, and whether the facet is present.
+// put returns the wire form of a field, and reports whether the facet is present.
 func (f *field) put(from reflect.Value) (wire string, present bool, err error) {
 	if !f.pointer {
 		wire, empty, err := f.write(from)

@@ -578,7 +578,8 @@ func TestNew(t *testing.T) {
 	}](t, codec(""), `schema: struct.A: facet "uid" has codec text, which does not support type int`)
 }
 
-// TestReadAllocates checks that Read allocates only what the struct points to.
+// TestReadAllocates checks that Read allocates only what the struct points to, and that Changes
+// allocates little for an unchanged struct.
 func TestReadAllocates(t *testing.T) {
 	type flat struct {
 		UID  string    `userdb:"uid"`

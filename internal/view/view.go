@@ -217,9 +217,9 @@ type DB interface {
 type Hooks interface {
 	// View returns the view under the schema in force, as far as the DB knows it.
 	View() *View
-	// Refresh returns the view with which to retry a refused change of a type. was is the view that
+	// Refresh returns the view with which to retry a refused change of a type. old is the view that
 	// built the change; Refresh returns it if no other schema is in force.
-	Refresh(ctx context.Context, was *View, typ string) (*View, error)
+	Refresh(ctx context.Context, old *View, typ string) (*View, error)
 	// WithConfig returns another *userdb.DB over the same connections.
 	WithConfig(Config) (DB, error)
 	// UseCheapHashes makes the password hashes of the DB cheap, and those of DBs made from it

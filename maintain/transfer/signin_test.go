@@ -250,8 +250,8 @@ func TestXenForo(t *testing.T) {
 		{`a:1:{s:4:"hash";s:34:"` + phpass + `";}`, "test12345", ""},
 		{`{"hash":"` + strings.ReplaceAll(bcrypt, "/", `\/`) + `"}`, "U*U", ""},
 		{`a:0:{}`, "", ""},
-		{`a:1:{s:4:"hash";s:61:"` + bcrypt + `";}`, "U*U", "XenForo's, but malformed, or of one round, which is too weak"},
-		{`a:3:{s:4:"hash";s:64:"` + strings.Repeat("0f", 32) + `";s:4:"salt";s:2:"ab";s:8:"hashFunc";s:6:"sha256";}`, "", "XenForo's, but malformed, or of one round, which is too weak"},
+		{`a:1:{s:4:"hash";s:61:"` + bcrypt + `";}`, "U*U", "XenForo's hash, but malformed, or of one round, which is too weak"},
+		{`a:3:{s:4:"hash";s:64:"` + strings.Repeat("0f", 32) + `";s:4:"salt";s:2:"ab";s:8:"hashFunc";s:6:"sha256";}`, "", "XenForo's hash, but malformed, or of one round, which is too weak"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
 			s = s.Under(t, full())

@@ -40,8 +40,8 @@ func Register(mux *http.ServeMux, flows *web.Flows, keys *passkey.Passkeys) erro
 	return nil
 }
 
-// begin answers the script with a challenge for the form that the parameter for names. It redirects
-// visitors who must first prove again who they are.
+// begin answers the script with a challenge for the kind of form that the query parameter "for"
+// names. It redirects visitors who must first prove again who they are.
 func (p *pages) begin(w http.ResponseWriter, r *http.Request) {
 	var c passkey.Challenge
 	var err error
@@ -72,7 +72,7 @@ func (p *pages) begin(w http.ResponseWriter, r *http.Request) {
 }
 
 // Send answers passkey.Script with a challenge, and keeps its state in a cookie of the browser.
-// State finds it when the form arrives. A site with Flows calls neither of them.
+// State finds it when the form arrives. A site with Flows calls neither Send nor State.
 func Send(w http.ResponseWriter, r *http.Request, auth web.Auth, c passkey.Challenge) {
 	options := map[string]json.RawMessage{}
 	if err := json.Unmarshal(c.Options, &options); err != nil {

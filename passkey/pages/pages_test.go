@@ -135,7 +135,7 @@ func (b *browser) do(path string, form ...string) (status int, to, body string, 
 	return resp.StatusCode, resp.Header.Get("Location"), string(text), resp.Header
 }
 
-// want sends a form and checks the status and the path of a redirect, if there is one.
+// want calls do, and checks the status and the target of a redirect.
 func (b *browser) want(what string, status int, to, path string, form ...string) string {
 	b.t.Helper()
 	gotStatus, gotTo, body, _ := b.do(path, form...)
@@ -211,7 +211,7 @@ func (b *browser) wantLevel(what string, want int) {
 	}
 }
 
-// enrol signs in by the password and adds the passkey.
+// enrol signs in with the password and adds the passkey.
 func (b *browser) enrol(name string) (page string) {
 	b.t.Helper()
 	b.want("the password", 303, "/account", "/signin", "identifier", name, "password", password, "return", "/account")
@@ -296,7 +296,7 @@ func TestPasskeysRefused(t *testing.T) {
 	}
 	refused("an answer to a challenge of another browser", other, "/signin", b.answer("signin"))
 	refused("an answer to no challenge", b, "/signin", []string{"passkey", "{}"})
-	refused("an answer that is no JSON", b, "/signin", append(b.answer("signin"), "passkey", "x"))
+	refused("an answer that is not JSON", b, "/signin", append(b.answer("signin"), "passkey", "x"))
 	form := b.answer("signin")
 	b.want("an answer", 303, "/", "/signin", form...)
 	b.signOut()

@@ -17,7 +17,7 @@ import (
 //
 // If the client's ContextTimeoutEnabled is off, a call may return up to one read timeout after its
 // context ended. Connections that the client makes from now on are closed if a reply announces an
-// impossible size: a string over 512 MiB or over 16 million elements.
+// impossible size: a string of over 512 MiB, or over 16 million elements.
 func New(ctx context.Context, c redis.UniversalClient, o userdb.Options) (*userdb.DB, error) {
 	engine, err := connect.Use(c, store.Cache{Entries: o.CacheSize, Age: o.CacheMaxAge})
 	if err != nil {

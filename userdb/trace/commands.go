@@ -63,7 +63,7 @@ func (d filteringTracer) Start(ctx context.Context, name string, o ...oteltrace.
 // allowedAttributes lists the attributes that are passed on.
 var allowedAttributes = []attribute.Key{"db.system", "db.redis.num_cmd", "server.address", "server.port"}
 
-// filterAttributes returns those of all that are allowed.
+// filterAttributes returns the attributes that are allowed.
 func filterAttributes(all []attribute.KeyValue) []attribute.KeyValue {
 	return slices.DeleteFunc(slices.Clone(all), func(a attribute.KeyValue) bool { return !slices.Contains(allowedAttributes, a.Key) })
 }
