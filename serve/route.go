@@ -208,7 +208,7 @@ var errDuplicateMember = errors.New("a member appears twice")
 // no two members of a body may differ only in case, because huma would validate one of them and
 // decode the other.
 var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
-	if !strictjson.Whole(text) {
+	if !strictjson.ValidUnicode(text) {
 		return errors.New("not valid UTF-8, or half a surrogate pair")
 	}
 	err := json.Unmarshal(text, v)
@@ -216,7 +216,7 @@ var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal:
 	if err != nil || !ok {
 		return err
 	}
-	if strictjson.Twice(text) {
+	if strictjson.HasDuplicateNames(text) {
 		return errDuplicateMember
 	}
 	members, _ := (*body).(map[string]any)

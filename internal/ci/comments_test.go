@@ -15,8 +15,8 @@ import (
 // maxColumns limits lines of comments and of Markdown. A tab counts as four columns.
 const maxColumns = 100
 
-// TestComments checks that comments of functions begin with a verb, and that no line of a comment
-// or of Markdown is too long.
+// TestComments checks that no comment says what a function is in place of what it does, and that no
+// line of a comment or of Markdown is too long.
 func TestComments(t *testing.T) {
 	for path, text := range sources(t) {
 		for _, p := range commentProblems(path, text) {
@@ -96,8 +96,8 @@ func returnsBool(f *ast.FuncDecl) bool {
 	})
 }
 
-// lineProblems finds long lines with comments in a language whose comments begin with mark and end
-// with the line.
+// lineProblems returns problems for long lines that contain a comment. Comments begin with mark and
+// end with the line.
 func lineProblems(lines []string, mark string) (problems []string) {
 	for i, line := range lines {
 		if hasComment(line, mark) {
@@ -107,7 +107,7 @@ func lineProblems(lines []string, mark string) (problems []string) {
 	return problems
 }
 
-// hasComment reports whether a line has mark at the beginning of a word and not in quotes.
+// hasComment reports whether a line contains mark at the start of a word, outside quotes.
 func hasComment(line, mark string) bool {
 	quote, before := rune(0), ' '
 	for at, c := range line {
@@ -127,8 +127,8 @@ func hasComment(line, mark string) bool {
 }
 
 var (
-	// lone matches a line that is one link, one image, or the definition of a link.
-	lone = regexp.MustCompile(`^\s*(?:[-*>] |\d+\. )?(?:\[?!?\[[^\]]*\]\([^)]*\)(?:\]\([^)]*\))?[.,;:]?|\[[^\]]*\]: .*)$`)
+	// loneLink matches a line that is one link, one image, or the definition of a link.
+	loneLink = regexp.MustCompile(`^\s*(?:[-*>] |\d+\. )?(?:\[?!?\[[^\]]*\]\([^)]*\)(?:\]\([^)]*\))?[.,;:]?|\[[^\]]*\]: .*)$`)
 
 	listItem = regexp.MustCompile(`^(?:[-*+]|\d+[.)]) `)
 )
@@ -147,7 +147,7 @@ func markdownProblems(lines []string) (problems []string) {
 		if strings.HasPrefix(text, "```") {
 			fenced = !fenced
 		}
-		if !fenced && !indented && !strings.HasPrefix(text, "|") && !lone.MatchString(line) {
+		if !fenced && !indented && !strings.HasPrefix(text, "|") && !loneLink.MatchString(line) {
 			problems = appendLong(problems, i+1, line)
 		}
 	}
@@ -157,8 +157,8 @@ func markdownProblems(lines []string) (problems []string) {
 // appendLong appends a problem if the line is too long and could be wrapped.
 func appendLong(problems []string, number int, line string) []string {
 	columns := utf8.RuneCountInString(strings.ReplaceAll(line, "\t", "    "))
-	const least = 3 // the number of words, one of which may be the comment mark
-	if columns <= maxColumns || len(strings.Fields(line)) < least {
+	const minWords = 3 // a comment mark and one long word cannot be wrapped
+	if columns <= maxColumns || len(strings.Fields(line)) < minWords {
 		return problems
 	}
 	return append(problems, fmt.Sprintf("%d: the line has %d columns, want at most %d", number, columns, maxColumns))

@@ -111,9 +111,9 @@ var publicErrors = map[string]error{
 	"scim.ErrPartial":           scim.ErrPartial,
 }
 
-// wrappingErrors holds the errors that have the code of the error that they wrap, with the code
-// that the example in publicErrors has.
-var wrappingErrors = map[string]userdb.Code{
+// variableCodes holds the errors whose code depends on what they contain, with the code of their
+// example in publicErrors.
+var variableCodes = map[string]userdb.Code{
 	"userdb.FieldError": "duplicate", "transfer.ReadError": "unavailable", "serve.Problem": "scope", "scim.Error": "not_found",
 }
 
@@ -201,8 +201,8 @@ func exportedErrors(t *testing.T) map[string]string {
 	return found
 }
 
-// errorNames returns the variables of a file whose names begin with Err, and the types with a
-// method Error.
+// errorNames returns the names of the variables of a file that begin with Err, and those of the
+// types with a method Error.
 func errorNames(file *ast.File) (names []string) {
 	for _, decl := range file.Decls {
 		switch decl := decl.(type) {
@@ -293,9 +293,9 @@ func TestErrorPage(t *testing.T) {
 	for _, m := range errorRow.FindAllStringSubmatch(string(text), -1) {
 		name, got := m[1], userdb.CodeOf(publicErrors[m[1]])
 		listed[name] = true
-		if part, is := wrappingErrors[name]; is {
-			if got != part || !strings.Contains(m[2], "its") && !strings.Contains(m[2], "that of") {
-				t.Errorf("the row for %s has %q, want the code of the wrapped error; the example in this test has %s, want %s", name, m[2], got, part)
+		if want, is := variableCodes[name]; is {
+			if got != want || !strings.Contains(m[2], "its") && !strings.Contains(m[2], "that of") {
+				t.Errorf("the row for %s has %q, want a text that says where its code comes from; the example in this test has the code %s, want %s", name, m[2], got, want)
 			}
 			continue
 		}

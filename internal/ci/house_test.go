@@ -134,7 +134,7 @@ func TestPackageTable(t *testing.T) {
 			want = listed
 		}
 		if listed != want && !*update {
-			t.Errorf("%s/ imports according to the table\n%s\nand according to its files\n%s\nIf the files are right, run: go test ./internal/ci -update", folder, listed, want)
+			t.Errorf("%s/: the table lists the imports\n%s\nbut its files import\n%s\nIf the files are right, run: go test ./internal/ci -update", folder, listed, want)
 		}
 		return m[1] + want + m[4]
 	})

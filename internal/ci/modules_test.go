@@ -51,7 +51,7 @@ func TestModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	if listed := strings.Fields(string(text)); !slices.Equal(found, listed) {
-		t.Errorf("the core needs\n%s\nand according to %s\n%s\nIf the first is right, run: go test ./internal/ci -update",
+		t.Errorf("the core needs the modules\n%s\nbut %s lists\n%s\nIf the first list is right, run: go test ./internal/ci -update",
 			strings.Join(found, "\n"), modulesFile, strings.Join(listed, "\n"))
 	}
 }

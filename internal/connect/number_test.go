@@ -61,9 +61,9 @@ func readCommand(in *bufio.Reader) (words []string, err error) {
 	return words, err
 }
 
-// TestNumbersAreNoLists checks that a reply that is a number is not mistaken for an array of that
+// TestNumbersAreNotLists checks that a reply that is a number is not mistaken for an array of that
 // length. The framing cannot refuse it, since a number is a valid reply.
-func TestNumbersAreNoLists(t *testing.T) {
+func TestNumbersAreNotLists(t *testing.T) {
 	for _, number := range []string{":-1\r\n", ":9223372036854775807\r\n", "$-1\r\n", "$1\r\n1\r\n"} {
 		e, err := Open(t.Context(), "redis://"+startConstant(t, number)+"?max_retries=-1", store.Cache{})
 		if err != nil {

@@ -44,8 +44,8 @@ func answerAll(conn net.Conn, reply *atomic.Pointer[string]) {
 	}
 }
 
-// badReplies holds replies that no server sends. A client that allocates what the first one
-// announces runs out of memory.
+// badReplies holds replies that no server sends. A client that allocates what some of them announce
+// runs out of memory.
 var badReplies = map[string]string{
 	"a text":             "$9999999999999\r\n",
 	"a verbatim text":    "=9999999999999\r\n",

@@ -13,7 +13,7 @@ import (
 
 // Backup copies the store in the file at path to a new file, which only this user can read, and
 // returns its size in bytes. Other processes may use the store meanwhile. The copy holds all
-// changes that were answered before the call. It holds each later change entirely or not at all,
+// changes that were in the file before the call. It holds each later change entirely or not at all,
 // and may even hold one that could not be saved and was undone. Backup checks the data that it
 // copies. It fails with ErrDamaged if the file is damaged, and with [os.ErrExist] if there is
 // already a file at to.
@@ -162,7 +162,7 @@ func Salvage(path, to string) (Salvaged, error) {
 }
 
 // salvage applies all valid frames of a log and returns the number of the other bytes. It takes the
-// key from the first page, or from the first frame if that page is damaged.
+// key from the first page or, if no frame has that key, from the first frame.
 func (d *data) salvage(file io.ReaderAt, size int64) (lost int64, err error) {
 	lost = max(0, size-pageSize)
 	for _, at := range []int64{idAt, pageSize + int64(len(frameMagic))} {

@@ -303,10 +303,10 @@ func TestSalvageForged(t *testing.T) {
 	}
 	at := bytes.Index(whole, []byte("note"))
 	for name, damage := range map[string]func(data []byte) []byte{
-		"a change":                  func(data []byte) []byte { return data },
-		"the first page":            func(data []byte) []byte { clear(data[:pageSize]); return data },
-		"the first frame":           func(data []byte) []byte { clear(data[pageSize : pageSize+frameHead]); return data },
-		"missing in the first page": func(data []byte) []byte { return slices.Delete(data, idAt+idSize, idAt+idSize+100) },
+		"a change":                        func(data []byte) []byte { return data },
+		"the first page":                  func(data []byte) []byte { clear(data[:pageSize]); return data },
+		"the first frame":                 func(data []byte) []byte { clear(data[pageSize : pageSize+frameHead]); return data },
+		"bytes missing in the first page": func(data []byte) []byte { return slices.Delete(data, idAt+idSize, idAt+idSize+100) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			data := bytes.Clone(whole)
@@ -317,11 +317,11 @@ func TestSalvageForged(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, err := Salvage(path, path+".new"); err != nil || got.Lost == 0 {
-				t.Fatalf("got %+v, %v; want that something was lost", got, err)
+				t.Fatalf("got %+v, %v; want something lost", got, err)
 			}
 			got := onDisk(t, path+".new")
 			if user := got["user"]; !strings.Contains(user, "user") || strings.Contains(user, "admin") {
-				t.Errorf("got %v, want that the user is no admin", got)
+				t.Errorf("got %v, want the user without the role admin", got)
 			}
 		})
 	}

@@ -34,7 +34,7 @@ func TestBulk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := syncs.Load() - before; got != 2 {
-		t.Errorf("%d writes after the end, want 2", got)
+		t.Errorf("%d writes in all, want 2", got)
 	}
 }
 

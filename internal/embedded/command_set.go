@@ -92,9 +92,9 @@ func scanMembersAll(d *data, args []string) any {
 	return arrayReply{"0", textsReply(s.keys())}
 }
 
-// scanMembers implements SCANMEMBERS KEY AFTER COUNT, a command of this store. The reply holds up
-// to COUNT members after the member AFTER. The last of them, or "" if no more follow, precedes
-// them.
+// scanMembers implements SCANMEMBERS KEY AFTER COUNT, a command of this store. The reply begins
+// with the last member returned, or "" if no more follow, and then holds up to COUNT members after
+// the member AFTER.
 func scanMembers(d *data, args []string) any {
 	s, err := valueOf[*set](d, args[0])
 	limit, failed := strconv.Atoi(args[2])

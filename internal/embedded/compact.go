@@ -30,7 +30,7 @@ type compaction struct {
 	stop    atomic.Bool
 	next    int64 // size of the file at which the next compaction starts
 
-	// asked and waiting receive the outcome of the compaction that runs, and of the next one.
+	// asked receives the outcome of the running compaction, and waiting that of the next one.
 	asked, waiting []chan<- error
 }
 
@@ -70,7 +70,8 @@ func (c *compaction) begin(s *Store, all root) {
 	}()
 }
 
-// finish replaces the file with a new one that is ready. If that fails, the old file stays.
+// finish replaces the file with the new one once that is ready. If that fails, the old file stays
+// in use.
 func (c *compaction) finish(s *Store) {
 	if !c.running {
 		return

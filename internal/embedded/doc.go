@@ -59,7 +59,8 @@ import (
 	"github.com/coffeenode/userdb/internal/privatefile"
 )
 
-// Errors of Open. Package userdb exports them and documents them in full.
+// Errors of a store. Package userdb exports ErrLocked, ErrDamaged, ErrFull and ErrExposed and
+// documents them in full.
 var (
 	ErrLocked  = errors.New("embedded: file is locked")
 	ErrServed  = errors.New("embedded: another process serves the file")

@@ -145,7 +145,7 @@ type conn struct {
 	call     *call         // of the last command
 	queue    [][]string    // commands after MULTI
 	multi    bool
-	remote   bool // of another process, which has no calls here
+	remote   bool // serves another process, whose commands name no calls
 }
 
 func (e *engine) dial(context.Context, string, string) (net.Conn, error) { return e.newConn(), nil }

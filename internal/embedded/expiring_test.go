@@ -36,8 +36,8 @@ func TestClassOf(t *testing.T) {
 	}
 }
 
-// TestRecordsOf checks that recordsOf returns keys as [recordkey.Key.Own] does, whose owner is the
-// entry.
+// TestRecordsOf checks that recordsOf returns the same keys as [recordkey.Key.Own], and that
+// ownerOf returns the entry's key for them.
 func TestRecordsOf(t *testing.T) {
 	for _, path := range []string{"", "acme", "a/b", "~userdb/a+_b"} {
 		ns, err := recordkey.ParseNamespace(path)
@@ -114,7 +114,7 @@ func TestFloods(t *testing.T) {
 				for i := range tt.records[class] {
 					key := fmt.Sprintf(formats[class], i)
 					if _, found := d.keys.Get(key); found != (i >= tt.records[class]-stay) {
-						t.Fatalf("%s is there: %v, want the last %d", key, found, stay)
+						t.Fatalf("%s exists: %v; want only the last %d of its class", key, found, stay)
 					}
 				}
 			}
@@ -162,9 +162,8 @@ func TestFloodInOneNamespace(t *testing.T) {
 	}
 }
 
-// TestGuessesAtAccounts checks that a flood of failed logins removes, at the same moment, the
-// failures at an account and those at an identifier that nobody has, but no other counters of the
-// account.
+// TestGuessesAtAccounts checks that a flood of failed logins evicts the failures at an account and
+// those at an identifier that nobody has in one order, and no other counters of the account.
 func TestGuessesAtAccounts(t *testing.T) {
 	defer func(old [numClasses]int) { classLimits = old }(classLimits)
 	classLimits[guessCounter] = 100
@@ -190,10 +189,10 @@ func TestGuessesAtAccounts(t *testing.T) {
 			fail(fmt.Sprintf("nobody/%d", i), 2000+i)
 		}
 		if isCounted("nobody/b") {
-			t.Error("the third identifier is counted after 101 others")
+			t.Error("nobody/b is still counted after 101 others")
 		}
 		if got := s.Client().HGetAll(t.Context(), "~/throttle/user/uid/a").Val(); len(got) != 4 || got["o:home"] != "7" || got["fu"] != "8" {
-			t.Errorf("left: %v", got)
+			t.Errorf("the other counters of uid/a are %v, want 4 with o:home 7 and fu 8", got)
 		}
 		if path != "" {
 			closeStore(t, s)

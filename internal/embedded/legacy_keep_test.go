@@ -70,7 +70,7 @@ func TestCompactLeavesOthers(t *testing.T) {
 		s = open(t, path)
 		did, err := s.Compact(t.Context())
 		if kept := bytes.Equal(other, data); err != nil || kept != (did.Removed == old) {
-			t.Errorf("%.20q: got %+v, %v; want that it was removed: %v", other, did, err, kept)
+			t.Errorf("%.20q: got %+v, %v; want it removed: %v", other, did, err, kept)
 			continue
 		} else if kept {
 			continue

@@ -57,7 +57,7 @@ func TestEncodeText(t *testing.T) {
 	}
 }
 
-// anyRecords draws records with sorted, distinct keys, like those of snapshot.
+// anyRecords draws records with sorted, distinct keys.
 func anyRecords(t *rapid.T) []record {
 	anyText := rapid.OneOf(rapid.String(), rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }))
 	some := rapid.SliceOfNDistinct(anyText, 1, 5, rapid.ID)
@@ -280,9 +280,9 @@ func legacyFile(t *testing.T) (path string, data []byte) {
 	return path, data
 }
 
-// TestBroughtOver checks that a file of JSON lines stays as it is until the first change, and then
-// stays beside the new file until that is compacted.
-func TestBroughtOver(t *testing.T) {
+// TestLegacyConverted checks that a file of JSON lines stays as it is until the first change, and
+// then stays beside the new file until that is compacted.
+func TestLegacyConverted(t *testing.T) {
 	path, data := legacyFile(t)
 	want := onDisk(t, path)
 	if len(want) != len(someRecords()) {
@@ -309,7 +309,7 @@ func TestBroughtOver(t *testing.T) {
 	}
 	did, err := s.Compact(t.Context())
 	if err != nil || did.Removed != path+".old" {
-		t.Errorf("Compact: got %+v, %v; want that the old file was removed", did, err)
+		t.Errorf("Compact: got %+v, %v; want the old file removed", did, err)
 	}
 	if _, err := os.Stat(path + ".old"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the old file: %v, want os.ErrNotExist", err)
@@ -320,9 +320,9 @@ func TestBroughtOver(t *testing.T) {
 	}
 }
 
-// TestBroughtOverOnFaultyDisk checks that a file of JSON lines stays if it cannot be replaced, and
-// is replaced later.
-func TestBroughtOverOnFaultyDisk(t *testing.T) {
+// TestLegacyConvertedOnFaultyDisk checks that a file of JSON lines stays if it cannot be replaced,
+// and is replaced later.
+func TestLegacyConvertedOnFaultyDisk(t *testing.T) {
 	for _, step := range []string{"create", "write", "sync", "link", "rename"} {
 		t.Run(step, func(t *testing.T) {
 			path, data := legacyFile(t)

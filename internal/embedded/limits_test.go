@@ -32,14 +32,14 @@ func TestLimitsAsRedis(t *testing.T) {
 		}
 		got, want := showReply("", ours.Do(t.Context(), words...)), showReply("", real.Do(t.Context(), words...))
 		if none := strings.Contains(line, "COUNT"); none && strings.Contains(want, "nil") {
-			want = "[]" // Redis has no list then, which clients take for an empty one
+			want = "[]" // Redis then replies nil, which clients read as an empty list
 		}
 		if got != want {
 			t.Errorf("%s: got %s, want %s as from Redis", line, got, want)
 		}
 	}
 	if got, err := ours.Do(t.Context(), "LREM", "l", "-9223372036854775808", "b").Int(); got != 1 || err != nil {
-		t.Errorf("LREM with the least count: got %d, %v; want 1", got, err)
+		t.Errorf("LREM with the lowest count: got %d, %v; want 1", got, err)
 	}
 }
 
@@ -108,7 +108,7 @@ func TestCloseRemovesTornWrite(t *testing.T) {
 	failing = false
 	closeStore(t, s)
 	if after, err := os.Stat(s.path); errors.Join(err1, err) != nil || after.Size() != before.Size() {
-		t.Errorf("%v, %v; want the size before", err1, err)
+		t.Errorf("errors %v and %v; want none, and the size of the file as before", err1, err)
 	}
 }
 

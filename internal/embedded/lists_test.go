@@ -35,7 +35,8 @@ func TestChaosLists(t *testing.T) {
 		t.Skip("the socket needs Unix")
 	}
 	t.Parallel()
-	length, most := 3*time.Second, 3*time.Minute // most until every verb has succeeded
+	// The run lasts for length and until every verb has succeeded, but never longer than most.
+	length, most := 3*time.Second, 3*time.Minute
 	if minutes, err := strconv.ParseFloat(os.Getenv("USERDB_CHAOS_MINUTES"), 64); err == nil {
 		length = time.Duration(minutes * float64(time.Minute))
 		most = length
@@ -124,7 +125,7 @@ func (l *lists) client(ctx context.Context) {
 		for err == nil && ctx.Err() == nil {
 			err = l.ask(ctx, db, rnd)
 		}
-		client.Close() // the process was killed, or is full
+		client.Close() // the process was killed, or its disk is full
 	}
 }
 

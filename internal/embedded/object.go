@@ -2,7 +2,8 @@ package embedded
 
 import "encoding/binary"
 
-// An object is the record at a key. It no longer changes after its data were copied: see data.edit.
+// An object is the record at a key. It does not change after the data that hold it were copied: see
+// data.edit.
 type object struct {
 	epoch uint64 // of the data when the object was made
 	until int64  // Unix time in milliseconds at which the record expires; 0 means never

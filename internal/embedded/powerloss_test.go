@@ -113,8 +113,7 @@ func (d *diskState) lose() map[string][]byte {
 }
 
 // A lossDisk is the disk of one process, which ends after some steps: it is killed, and the system
-// keeps what it wrote, or the power fails. A sync that fails loses what was written, as it does on
-// Linux.
+// keeps what it wrote, or the power fails. A failed sync may lose what was written, as on Linux.
 type lossDisk struct {
 	osDisk
 	*diskState

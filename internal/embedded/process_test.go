@@ -21,8 +21,8 @@ import (
 
 const childEnv = "USERDB_EMBEDDED_TEST_CHILD"
 
-// TestMain also runs as the process that tests kill: it writes 0, 1, 2 … and prints each number
-// once it is saved.
+// TestMain runs the tests or, if an environment variable says so, a process that a test starts: one
+// that counts up until it is killed, one that panics, or one that serves a store.
 func TestMain(m *testing.M) {
 	if path := os.Getenv(childEnv); path != "" {
 		if err := countUp(path); err != nil {

@@ -44,7 +44,8 @@ var shapes = []string{
 	"GET", "HSET <key", "NOSUCH <key", "ECHO <member", "PING", "SELECT 0", "FLUSHDB",
 }
 
-// lexShapes are the commands that Redis defines only for sets whose scores are the same.
+// lexShapes hold commands for lexicographical ranges, which Redis defines only for sorted sets
+// whose scores are all the same, and commands that change such sets.
 var lexShapes = []string{
 	"ZADD <key 0 <member", "ZADD <key 0 <member 0 <member", "ZREM <key <member", "ZRANGEBYLEX <key <bound <bound", "ZLEXCOUNT <key <bound <bound", "ZREVRANGEBYLEX <key <bound <bound",
 	"ZRANGEBYLEX <key <bound <bound LIMIT 1 2", "ZRANGEBYLEX <key <bound <bound LIMIT <number <number", "ZREVRANGEBYLEX <key <bound <bound LIMIT 0 1", "ZRANGE <key 0 -1", "ZRANGE <key <number <number REV", "SADD <key <member", "DEL <key",

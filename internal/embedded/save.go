@@ -24,7 +24,7 @@ type bulkKey struct{ store *Store }
 // answered before their changes are written. The caller must call end once to write them. If end
 // fails with ErrUnsaved, all changes of the bulk are undone. Commands with other contexts wait for
 // their own write, which may include changes of the bulk; so if end fails with ErrPartlySaved, some
-// of them are saved.
+// changes of the bulk are saved.
 func (s *Store) Bulk(ctx context.Context) (bulkCtx context.Context, end func(context.Context) error) {
 	if s.remote { // the process that has the file saves before it answers
 		return ctx, func(context.Context) error { return nil }
@@ -79,7 +79,8 @@ func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 // maxReads limits how often a read is repeated because it saw changes that were then undone.
 const maxReads = 10
 
-// process sets the error of each of cmds if their changes could not be saved.
+// process sends commands. If their changes could not be saved, it sets the error of each. Reads
+// that saw changes that were then undone are sent again.
 func (h hook) process(ctx context.Context, cmds []redis.Cmder, next func() error) error {
 	for reads := 1; ; reads++ {
 		c := &call{lazy: ctx.Value(lazyKey{}) != nil}

@@ -77,8 +77,8 @@ func TestServed(t *testing.T) {
 	again.Close()
 }
 
-// TestServedNoMore checks that the socket of a killed process does not keep others out.
-func TestServedNoMore(t *testing.T) {
+// TestStaleSocket checks that the socket of a killed process does not keep others out.
+func TestStaleSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.jsonl")
 	s, err := Open(t.Context(), path)
 	if err != nil {

@@ -139,7 +139,7 @@ func (t *table[V]) keyAt(i int) string {
 	return key
 }
 
-// slice returns a copy of the elements from the index first to the one before last.
+// slice returns a copy of the elements with indexes from first up to, but not including, last.
 func (t *table[V]) slice(first, last int) []pair[V] {
 	if t.big == nil {
 		return slices.Clone(t.small[first:last])

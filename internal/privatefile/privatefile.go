@@ -129,5 +129,5 @@ func openChecked(path string, flag int, mode fs.FileMode, lead string, check fun
 	return f, nil
 }
 
-// Trusted returns nil if this user or root made a file, such as a socket, and ErrOthers otherwise.
+// Trusted returns nil if this user or root owns a file, such as a socket, and ErrOthers otherwise.
 func Trusted(info fs.FileInfo) error { return trusted(info) }

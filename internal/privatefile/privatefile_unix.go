@@ -28,7 +28,7 @@ func checkMine(f *os.File, info fs.FileInfo) error {
 	return f.Chmod(0o600)
 }
 
-// trusted refuses a file that a user other than this one and root made.
+// trusted refuses a file that belongs to a user other than this one and root.
 func trusted(info fs.FileInfo) error {
 	if isForeign(info) {
 		return fmt.Errorf("%w: it belongs to the user %d", ErrOthers, owner(info))

@@ -25,7 +25,7 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := killed.Client().Exists(t.Context(), "k").Val(); n != 1 {
-		t.Fatal("Master named a node that does not have the key")
+		t.Fatal("Master returned a node that does not have the key")
 	}
 	if err := client.Do(t.Context(), "WAIT", 1, 1000).Err(); err != nil {
 		t.Fatal(err)

@@ -105,7 +105,8 @@ func (p *Proxy) CutReplies(n int, containing string) {
 	p.set(fault{replies: true, left: n, containing: []byte(containing)})
 }
 
-// Delay delays every request and every reply by d. The delays of one connection add up.
+// Delay delays every request and every reply by d. Those on one connection wait one after another,
+// so their delays add up.
 func (p *Proxy) Delay(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +195,7 @@ func (l *link) close() {
 	l.server.Close()
 }
 
-// run forwards values from one side to the other until pass returns false.
+// run forwards values from one side to the other until pass returns false or a connection fails.
 func (l *link) run(pass func(value []byte) bool, from, to net.Conn) {
 	defer func() {
 		l.close()

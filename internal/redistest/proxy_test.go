@@ -161,9 +161,9 @@ func TestProxyDialer(t *testing.T) {
 	}
 }
 
-// TestProxyDialerBreaks checks that a client retries on connections that were cut while idle, as
-// with sockets.
-func TestProxyDialerBreaks(t *testing.T) {
+// TestProxyDialerCutWhileIdle checks that a client that dials through the proxy discards
+// connections that were cut while idle.
+func TestProxyDialerCutWhileIdle(t *testing.T) {
 	s := Start(t)
 	p := NewProxy(t, s)
 	c := redis.NewClient(&redis.Options{Addr: s.Addr(), Dialer: p.Dialer()})

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// maxReply limits one value, so that a test cannot use up all memory.
+// maxReply limits the announced size of one value, so that a test cannot use up all memory.
 const maxReply = 1 << 30
 
 // readValue reads one value of the Redis protocol, a request or a reply, and returns its bytes. An

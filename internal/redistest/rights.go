@@ -60,9 +60,9 @@ type User struct {
 	admin          *redis.Client
 }
 
-// Restrict creates a user of a server for t. When the test ends, it fails if the server has refused
-// that user a command. In a database other than 0 the user also gets SELECT, which a store in
-// database 0 does not need.
+// Restrict creates a user of a server for t. At its end the test fails if the server refused that
+// user a command that is not optional. In a database other than 0 the user also gets SELECT, which
+// a store in database 0 does not need.
 func Restrict(t testing.TB, admin *redis.Client, rights []string) User {
 	t.Helper()
 	ctx := context.Background()

@@ -108,7 +108,8 @@ func Start(t testing.TB, opts ...Option) *Server {
 	return s
 }
 
-// newServer starts a server. It tries other ports if another program takes the free port first.
+// newServer starts a server. It tries up to five times, because another program may take the free
+// port first.
 func newServer(t testing.TB, c config) (*Server, error) {
 	t.Helper()
 	const attempts = 5
@@ -221,7 +222,7 @@ func (s *Server) must(err error) {
 	}
 }
 
-// Kill ends the server at once, like kill -9. What the server wrote stays for Restart.
+// Kill ends the server at once, like kill -9. The files that the server wrote stay for Restart.
 func (s *Server) Kill() { s.t.Helper(); s.must(s.end(os.Kill)) }
 
 // Stop shuts the server down.

@@ -90,7 +90,7 @@ func TestShared(t *testing.T) {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			s := Shared(t)
 			if pid != 0 && s.proc.pid != pid {
-				t.Error("Shared returned another server than before")
+				t.Error("Shared returned a different server")
 			}
 			pid = s.proc.pid
 			c, other := s.Client(), Shared(t).Client()

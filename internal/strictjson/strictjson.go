@@ -54,13 +54,13 @@ func escape(text []byte) []byte {
 
 func notPrintable(r rune) bool { return r != '\n' && !strconv.IsPrint(r) }
 
-// Whole reports whether a JSON text is valid UTF-8 and has no unpaired surrogate. Readers replace
-// invalid bytes and unpaired surrogates by U+FFFD, so that two different texts could become the
-// same.
-func Whole(text []byte) bool { return utf8.Valid(text) && !HalfPair(string(text)) }
+// ValidUnicode reports whether a JSON text is valid UTF-8 and has no unpaired surrogate. Readers
+// replace invalid bytes and unpaired surrogates by U+FFFD, so that two different texts could become
+// the same.
+func ValidUnicode(text []byte) bool { return utf8.Valid(text) && !HasLoneSurrogate(string(text)) }
 
-// HalfPair reports whether a JSON text has an escape of an unpaired surrogate.
-func HalfPair(raw string) bool {
+// HasLoneSurrogate reports whether a JSON text has an escape of an unpaired surrogate.
+func HasLoneSurrogate(raw string) bool {
 	for {
 		_, after, found := strings.Cut(raw, `\`)
 		if !found || len(after) < 5 {
@@ -85,19 +85,22 @@ func HalfPair(raw string) bool {
 	}
 }
 
-// Twice reports whether a JSON text has an object with two members of the same name. Readers differ
-// in which of them they use.
-func Twice(text []byte) bool { return twice(text, func(name string) string { return name }) }
+// HasDuplicateNames reports whether a JSON text has an object with two members of the same name.
+// Readers differ in which of them they use.
+func HasDuplicateNames(text []byte) bool {
+	return hasDuplicates(text, func(name string) string { return name })
+}
 
-// TwiceFold reports whether a JSON text has an object with two members whose names are equal or
-// differ only in case.
-func TwiceFold(text []byte) bool { return twice(text, FoldName) }
+// HasDuplicateNamesFold reports whether a JSON text has an object with two members whose names are
+// equal or differ only in case.
+func HasDuplicateNamesFold(text []byte) bool { return hasDuplicates(text, FoldName) }
 
 // FoldName returns a form of name that is the same for all names that differ only in case.
 func FoldName(name string) string { return strings.ToLower(strings.ToUpper(name)) }
 
-// twice reports whether an object has two members for whose names fold returns the same text.
-func twice(text []byte, fold func(name string) string) bool {
+// hasDuplicates reports whether an object has two members for whose names fold returns the same
+// text.
+func hasDuplicates(text []byte, fold func(name string) string) bool {
 	type object struct {
 		names map[string]bool // names seen so far; nil for an array
 		next  bool            // a name comes next

@@ -23,7 +23,7 @@ func TestMarshal(t *testing.T) {
 			t.Fatal(err)
 		}
 		if n := strings.Count(string(text), "\n"); (n == 1) != (name == "line") || !strings.HasSuffix(string(text), "\n") {
-			t.Errorf("%s: the text has %d ends of lines; want one at its end, and more only with indentation", name, n)
+			t.Errorf("%s: the text has %d newlines; want one at its end, and more only with indentation", name, n)
 		}
 		for _, r := range string(text) {
 			if r != '\n' && (unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Bidi_Control)) {
@@ -43,36 +43,36 @@ func TestMarshal(t *testing.T) {
 	}
 }
 
-func TestWhole(t *testing.T) {
+func TestValidUnicode(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"a":"b"}`: true, `"\ud83d\ude00"`: true, `"\\ud800"`: true, `"\n"`: true, `["\ufffd","�"]`: true, `{"\uD83D\uDE00":1}`: true, ``: true, `"\u00e9\u0000"`: true,
 		`"\ud800"`: false, `{"\udc00":1}`: false, `["x","\\\ud800x"]`: false, `"\ud83d\ud83d\ude00"`: false, `"\ud83d\n"`: false, "\"a\xff\"": false, "\"\xed\xa0\x80\"": false,
 	} {
-		if Whole([]byte(text)) != want {
-			t.Errorf("Whole(%s) = %v, want %v", text, !want, want)
+		if ValidUnicode([]byte(text)) != want {
+			t.Errorf("ValidUnicode(%s) = %v, want %v", text, !want, want)
 		}
 	}
 }
 
-func TestTwice(t *testing.T) {
+func TestHasDuplicateNames(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"a":1,"b":{"a":1},"c":[{"a":1},{"a":"a"}]}`: false, `{"a":"a","b":"a"}`: false, `{"a":"b","b":"a"}`: false, `["a","a"]`: false, `"a"`: false, ``: false, `{"A":1,"a":2}`: false,
 		`{"a":1,"a":1}`: true, `{"a":{"b":[]},"a":1}`: true, `{"x":[[{"a":1,"\u0061":2}]]}`: true, `{"x":{},"y":[{"b":{"c":1},"b":2}]}`: true,
 		`{"a":1,`: false, `}`: false, `]]`: false,
 	} {
-		if Twice([]byte(text)) != want {
-			t.Errorf("Twice(%s) = %v, want %v", text, !want, want)
+		if HasDuplicateNames([]byte(text)) != want {
+			t.Errorf("HasDuplicateNames(%s) = %v, want %v", text, !want, want)
 		}
 	}
 }
 
-func TestTwiceFold(t *testing.T) {
+func TestHasDuplicateNamesFold(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"a":"A","b":["a","A",{"a":1},{"A":1}]}`: false, `{"a":{"A":1}}`: false, `"a"`: false,
 		`{"a":1,"a":1}`: true, `{"userName":1,"USERNAME":2}`: true, `[{"x":{"É":1,"\u00e9":2}}]`: true, `{"s":1,"ſ":2}`: true,
 	} {
-		if TwiceFold([]byte(text)) != want {
-			t.Errorf("TwiceFold(%s) = %v, want %v", text, !want, want)
+		if HasDuplicateNamesFold([]byte(text)) != want {
+			t.Errorf("HasDuplicateNamesFold(%s) = %v, want %v", text, !want, want)
 		}
 	}
 }

@@ -72,7 +72,8 @@ func Run(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error
 // Own yields the problems of the store's own records on which all operations depend: ~/types,
 // ~/schema/TYPE and ~/secret. Run checks them first, and stops if the first two remain broken. Own
 // is for callers that cannot read the stored schema and therefore have none to check records with.
-// It uses only the Repair and Restate fields of o, and Only in the event of a repair.
+// It uses only the Repair and Restate fields of o. Only also appears in the event that a repair
+// records.
 func Own(ctx context.Context, db *userdb.DB, o Options) iter.Seq2[Problem, error] {
 	return start(ctx, view.Of(db), o, func(c *checker, ctx context.Context) error {
 		_, err := c.checkAndRepairOwn(ctx)
@@ -297,8 +298,9 @@ func (c *checker) examine(ctx context.Context, check checkFunc, items []item) er
 	return nil
 }
 
-// resolveLater resolves a candidate at once if every change is a single step. Otherwise it keeps
-// the candidate until no writer can still be in the middle of a change.
+// resolveLater resolves a candidate at once if every change is a single step, or if an earlier
+// round confirmed its findings. Otherwise it keeps the candidate until no writer can still be in
+// the middle of a change.
 func (c *checker) resolveLater(ctx context.Context, d candidate) error {
 	if !c.inSteps || c.fix.allNoted(d.found) {
 		return c.resolve(ctx, d)

@@ -165,6 +165,8 @@ var damages = []damage{
 	{"no damage", nil, nil},
 	{"undeclared facets", cmds(cmd("HSET", prk, "shoe size", "44", "", "empty name")), nil},
 	{"invalid password hash", cmds(cmd("HSET", prk, "password", "secret")), nil},
+
+	// tombstones, held values and retired UIDs
 	{"a tombstone", cmds(cmd("HSET", "user/uid:F", "~rev", "x"), cmd("EXPIRE", "user/uid:F", "600")), nil},
 	{"a held value", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "32503680000000"), cmd("PEXPIREAT", "user/uid:F", "32503680000000"), cmd("SET", "user/name:zedF/~prk", "user/uid:F")), nil},
 	{"a held value without an SRK", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "32503680000000"), cmd("PEXPIREAT", "user/uid:F", "32503680000000")), []string{"held_missing user/name:zedF/~prk"}},
@@ -173,6 +175,8 @@ var damages = []damage{
 	{"a retired UID", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~retired", "2026-11-20T08:02:40.512Z")), nil},
 	{"a retired UID that ends", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~retired", "2026-11-20T08:02:40.512Z"), cmd("EXPIRE", "user/uid:F", "600")), []string{"retired_ending user/uid:F"}},
 	{"endless tombstone", cmds(cmd("HSET", "user/uid:F", "~fence", "1")), []string{"tombstone_endless user/uid:F"}},
+
+	// second factors
 	{"a second factor", cmds(
 		cmd("HSET", "user/uid:U", "~factor", "totp/x", "~password2", "h", "password", "*factor"), cmd("HSET", "~/factor/{user/uid:U}", "totp/x", "1 1   sealed"),
 	), nil},
@@ -190,6 +194,8 @@ var damages = []damage{
 	{"a password hash for a second factor, without one", cmds(cmd("HSET", "user/uid:U", "password", "*factor", "~password2", "h")), []string{"factor_hash user/uid:U"}},
 	{"a record of second factors without an entry", cmds(cmd("HSET", "~/factor/{user/uid:F}", "totp/x", "1 1   sealed")), []string{"factor_orphan ~/factor/{user/uid:F}"}},
 	{"a record of tickets without an entry", cmds(cmd("HSET", "~/factor/{user/uid:F}", "ticket/x", "x"), cmd("EXPIRE", "~/factor/{user/uid:F}", "600")), nil},
+
+	// records of other programs, of inner namespaces, and unknown ones
 	{"keys of other programs", cmds(
 		cmd("SET", "session:F", "x"), cmd("SET", "user:F", "x"), cmd("SET", "user/F", "x"), cmd("SET", "cache/page:F", "x"), cmd("SADD", "a/b:F/c", "x"),
 		cmd("HSET", "cache/x:F", "name", "x"), cmd("SET", "users/name:F\t", "x"), cmd("SET", "F", "x"), cmd("SET", " /:F", "x"),

@@ -85,13 +85,13 @@ func (c *checker) checkFactors(ctx context.Context, r *report, es []*entry) {
 		e, usable := marked[i], 0
 		for _, name := range factor.Mark(e.fields[factor.FieldMark]).Names() {
 			if _, err := factor.Parse(name, h.Fields[name]); err != nil {
-				e.add(r, factorMissing, e.key, records.Quoted(name)).seen += " " + name
+				e.add(r, factorMissing, e.key, "its second factor "+records.Quoted(name)+" is absent or unreadable, so nobody can use it").seen += " " + name
 			} else {
 				usable++
 			}
 		}
 		if usable == 0 && len(factor.Mark(e.fields[factor.FieldMark]).Names()) == 0 {
-			e.add(r, factorMissing, e.key, "anything")
+			e.add(r, factorMissing, e.key, "its list of second factors cannot be read")
 		}
 	}
 }

@@ -297,8 +297,8 @@ func (c *checker) checkMembers(ctx context.Context, r *report, items []item) {
 }
 
 // longestAttempt is how long a create can take to commit its staged elements. Elements staged on a
-// cluster (see store.Fill) belong to an existing entry or to a create in progress; those that are
-// older than longestAttempt belong to neither.
+// cluster (see store.Fill) belong to an existing entry or to a create in progress. Those that no
+// entry uses and that are older than longestAttempt are left over.
 const longestAttempt = time.Hour + 10*time.Second
 
 // checkStaged checks staged elements.

@@ -110,8 +110,8 @@ func (c *checker) checkMissing(ctx context.Context, r *report, t *change.Type, k
 }
 
 // relatedRecords returns the records that entries lead to: the SRKs by which they were found, the
-// SRKs of their values in all secondary fields, their histories, their staged elements, and the
-// ordered indexes of their type.
+// SRKs of their values in all secondary fields, their histories, their second factors, their staged
+// elements and those to be dropped, and the ordered indexes of their type.
 func relatedRecords(t *change.Type, prks, keys []recordkey.Key, es []*entry) (related classified) {
 	related.placeOwners = map[string]bool{}
 	for _, prk := range prks {

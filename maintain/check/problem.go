@@ -78,13 +78,12 @@ var (
 	facetUndecodable = define("facet_undecodable", 0, needsDecision, "%s: %v")
 	factorHash       = define("factor_hash", 0, needsDecision,
 		"%s: ending its sessions or setting a password puts it right, and 'userdb factor remove' removes all factors")
-	factorMissing = define("factor_missing", 0, needsDecision,
-		"its second factor %s is absent or unreadable, so nobody can use it: 'userdb factor remove' removes it")
-	factorOrphan = define("factor_orphan", 4, fixRecord, "there is no entry %s")
-	fieldMissing = define("field_missing", 0, warning, "no %s")
-	fillOrphan   = define("fill_orphan", 4, fixRecord, "elements staged for a record of %s that no change uses")
-	fillWaiting  = define("fill_waiting", 5, fixRecord, "%d staged elements are not in it yet")
-	formOther    = define("form_other", 1, needsDecision,
+	factorMissing = define("factor_missing", 0, needsDecision, "%s: 'userdb factor remove' removes it")
+	factorOrphan  = define("factor_orphan", 4, fixRecord, "there is no entry %s")
+	fieldMissing  = define("field_missing", 0, warning, "no %s")
+	fillOrphan    = define("fill_orphan", 4, fixRecord, "elements staged for a record of %s that no change uses")
+	fillWaiting   = define("fill_waiting", 5, fixRecord, "%d staged elements are not in it yet")
+	formOther     = define("form_other", 1, needsDecision,
 		"%s is stored as %s, by version %s of the canonical form, but this program looks for %s: 'userdb schema apply' converts it")
 	furtherMany  = define("further_many", 0, warning, "%d values of %s, but the schema allows %d")
 	furtherWrong = define("further_wrong", 1, fixEntry, "the further value %s of %s: %s")

@@ -42,7 +42,7 @@ const (
 	roundRest
 )
 
-// repairAll checks and repairs, and repeats that in up to three rounds.
+// repairAll checks and repairs in up to three rounds.
 func (c *checker) repairAll(ctx context.Context) error {
 	c.fix = &repair{noted: map[uint64]bool{}}
 	for _, k := range c.o.Keep {

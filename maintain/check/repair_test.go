@@ -17,7 +17,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// leftByDamage lists the problems that remain of a damage after a repair: decisions for a person,
+// leftByDamage lists the problems that remain after the repair of a damage: decisions for a person,
 // and warnings. Nothing remains of other damages.
 var leftByDamage = map[string][]string{
 	"entry of another Redis type":              {"prk_kind " + prk},

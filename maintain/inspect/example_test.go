@@ -41,7 +41,8 @@ func ExampleRemoveKeys() {
 	ctx := context.Background()
 	db, users := storeWithAlice()
 	defer db.Close()
-	// An SRK exists as long as its entry. Removing an entry removes everything that belongs to it.
+	// RemoveKeys keeps an SRK while its entry exists. Removing an entry removes everything that
+	// belongs to it.
 	n, err := inspect.RemoveKeys(ctx, db, "user/name:*")
 	fmt.Println(n, err)
 	n, err = inspect.RemoveKeys(ctx, db, "user/uid:17c07627d35e")

@@ -182,7 +182,7 @@ func removeRecord(ctx context.Context, v *view.View, removal store.Remove) error
 }
 
 // removeEntry deletes an entry with everything that belongs to it. A record that cannot be read as
-// an entry is only removed, and a tombstone is kept, since it guards the key.
+// an entry is removed alone, and a tombstone is kept, since it guards the key.
 func removeEntry(ctx context.Context, v *view.View, t *change.Type, key recordkey.Key) error {
 	_, err := v.FindOne(ctx, store.Lookup{PRK: key})
 	if errors.Is(err, store.ErrCorrupt) {

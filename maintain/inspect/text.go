@@ -14,7 +14,7 @@ import (
 const (
 	maxFieldWidth = 24 // maximum width to which field names are aligned
 	shortBytes    = 60 // number of bytes shown of a value in a short dump
-	shortItems    = 5  // number of elements shown of a record
+	shortItems    = 5  // number of elements shown of a record in a short dump
 )
 
 // writeLong writes a record with its contents, one element a line.
@@ -123,7 +123,7 @@ func (d *dumper) sortFields(pairs []store.Facet) {
 	})
 }
 
-// sortedItems returns the elements of a set, sorted, or of a list.
+// sortedItems returns the elements of a set, sorted, or those of a list in their order.
 func sortedItems(r store.Raw) []string {
 	if r.Type == "set" {
 		slices.Sort(r.Items)
@@ -131,7 +131,8 @@ func sortedItems(r store.Raw) []string {
 	return r.Items
 }
 
-// value returns the text to show for a field, unless the field is secret.
+// value returns the text to show for a field, or (hidden) if the field is secret and Reveal is not
+// set.
 func (d *dumper) value(p store.Facet, show func(string) string) string {
 	if (p.Field == store.FieldPassword || p.Field == factor.FieldHash) && !d.Reveal {
 		return d.dim("(hidden)")

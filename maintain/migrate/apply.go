@@ -154,7 +154,7 @@ func (s *migration) applyStep(ctx context.Context, step store.RepairStep) error 
 // convertEntries converts all entries and keeps the keys by which they were found before. If an
 // entry gets a value that another entry has under the old schema only, it is converted after that
 // entry. If it gets one that another entry holds, that hold ends, because the entry already had the
-// value in another form.
+// value in another form; an online migration fails instead.
 func (s *migration) convertEntries(ctx context.Context) error {
 	var mu sync.Mutex
 	var postponed []recordkey.Key

@@ -63,7 +63,7 @@ func drop(name string) func(*schema.Type) {
 	return func(t *schema.Type) { delete(t.Fields, name) }
 }
 
-// indexed declares a set, which may be indexed.
+// indexed declares a set, indexed or not.
 func indexed(name string, isIndexed bool) func(*schema.Type) {
 	return func(t *schema.Type) { t.Tertiary[name] = schema.Tertiary{Kind: "set", Indexed: isIndexed} }
 }
@@ -392,8 +392,8 @@ func TestApplyRefuses(t *testing.T) {
 }
 
 // TestApplyInterrupted stops changes after any number of commands. At every moment all entries are
-// found under the old schema or all under the new one, no entry is damaged, and nobody writes. The
-// next run continues.
+// found under the old schema or all under the new one, and no entry is damaged. The next run
+// continues.
 func TestApplyInterrupted(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}

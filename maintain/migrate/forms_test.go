@@ -90,7 +90,7 @@ func TestApplyOtherForm(t *testing.T) {
 		s.requireNoWrongEntry(t)
 		plan, err := migrate.Plan(s.Ctx, s.DB, sch)
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].SRKs != 42 || plan.Types[0].Rewritten != 41 || len(plan.Types[0].Collisions) > 0 {
-			t.Fatalf("plan %+v, %v; want 42 SRKs, 41 of them rewritten, and no collision", plan.Types, err)
+			t.Fatalf("plan %+v, %v; want 42 SRKs, 41 rewritten entries and no collision", plan.Types, err)
 		}
 		if want := `canonical form: stored 1; now "` + schema.FormVersion() + `"`; plan.Types[0].What != want {
 			t.Errorf("the plan says %s, want %s", plan.Types[0].What, want)
@@ -328,8 +328,8 @@ func (s *site) copy(t *testing.T, to redis.UniversalClient) {
 	}
 }
 
-// TestOtherFormInterrupted stops the change after every number of commands. Nobody may be able to
-// write meanwhile, and the next run must continue.
+// TestOtherFormInterrupted stops the change after every second number of commands. Nobody may be
+// able to write meanwhile, and the next run must continue.
 func TestOtherFormInterrupted(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}

@@ -75,9 +75,9 @@ func (s *migration) convertHold(ctx context.Context, r store.Record, h store.Hel
 	return s.applyStep(ctx, store.RestoreHeld{Entry: r.Key, SRK: srk, Until: next.Until})
 }
 
-// freeSRK removes the SRK by which an entry is to hold a value, if it names another entry or has
-// another time to live. It returns false if an entry has the value, or another entry holds it for
-// longer. A shorter hold of another entry ends.
+// freeSRK removes the SRK by which an entry is to hold a value, so that it can be stored again. It
+// returns false if an entry has the value, or another entry holds it for at least as long. A
+// shorter hold of another entry ends.
 func (s *migration) freeSRK(ctx context.Context, r store.Record, h store.Held, srk recordkey.Key) (free bool, err error) {
 	srvs, err := store.Texts(ctx, s.Engine, []string{srk.String()})
 	if err != nil || !srvs[0].Exists {

@@ -56,8 +56,8 @@ func allocated(limit int, f func()) (least int) {
 	return least
 }
 
-// numbered returns elements of a list in which %d is the number of the element, separated by
-// commas, of about the given size in bytes.
+// numbered returns copies of element, separated by commas, of about size bytes in total. In each
+// copy, %d is replaced by its number.
 func numbered(element string, size int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < size; i++ {
@@ -151,9 +151,9 @@ func TestDecodedMembers(t *testing.T) {
 	}
 }
 
-// TestLateErrors checks the errors for base64 that cannot be decoded. They appear only when the
-// schema is known.
-func TestLateErrors(t *testing.T) {
+// TestTertiaryErrors checks the errors for tertiary records of the wrong form, most of which are
+// found only when the schema is known.
+func TestTertiaryErrors(t *testing.T) {
 	typ := typeWithLimit(0)
 	for text, want := range map[string]string{
 		`{"kind":"set","value64":["?"]}`:                  `tertiary record "set": "value64" has the wrong JSON type`,

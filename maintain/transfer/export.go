@@ -86,8 +86,8 @@ func Export(ctx context.Context, db *userdb.DB, w io.Writer, o ExportOptions) (R
 	return x.report, err
 }
 
-// unreadableTypes returns an error if all entries were to be exported by a program without a schema
-// of its own, which leaves out types whose stored schema cannot be read.
+// unreadableTypes returns an error if the export left out types because their stored schemas cannot
+// be read. That happens only if a program without a schema of its own exports all entries.
 func (x *exporter) unreadableTypes(ctx context.Context) error {
 	if !x.Config.Builtin || !x.o.Only.IsZero() {
 		return nil

@@ -54,8 +54,8 @@ type tertiaryRecord struct {
 	Value64   [][]byte        `json:"value64,omitempty"`
 }
 
-// newExportLine returns the line for an entry, with its password if secret is true, and with its
-// second factors.
+// newExportLine returns the line for an entry, with its password if secret is true, and with the
+// given second factors.
 func newExportLine(
 	t *change.Type, read store.EntryRead, w store.Entry, secret bool, factors map[string]string,
 ) (exportLine, error) {
@@ -151,8 +151,8 @@ func scoredPairs(values []string) [][2]any {
 }
 
 // contentFor returns a tertiary record of an import in the form of a change of an entry of type t.
-// It decodes no record of another kind than the schema declares, and no more members than that
-// allows. Of a set it decodes maxMembers, since some may be equal.
+// It decodes no record of another kind than the schema declares, and no more members than the
+// schema allows. Of a set it decodes up to maxMembers, since some may be equal.
 func (rec tertiaryRecord) contentFor(t *change.Type) (change.Content, error) {
 	declared := t.Schema.Tertiary[rec.name]
 	if rec.Kind != declared.Kind && slices.Contains(tertiaryKinds, rec.Kind) {

@@ -24,10 +24,10 @@ func TestFieldFiles(t *testing.T) {
 	}
 	const lines = "bad input: it is neither JSON lines nor a JSON list: "
 	for _, tt := range []struct {
-		file string
-		o    transfer.ImportOptions
-		want string // the outcome, with each refused line, or the error
-		log  string // who logs in with Sommerhaus-2024 or the file's clear password
+		file   string
+		o      transfer.ImportOptions
+		want   string // the outcome, with each refused line, or the error
+		logins string // who can log in with Sommerhaus-2024 or the file's clear password
 	}{
 		{"spaces.csv", transfer.ImportOptions{}, "2 read, 2 created", "anna@example.com bert@example.com"},
 		{"emptycols.csv", transfer.ImportOptions{}, "2 read, 2 created", "anna@example.com bert@example.com"},
@@ -72,7 +72,7 @@ func TestFieldFiles(t *testing.T) {
 				s = s.Under(t, full())
 				tt.o.CSV = strings.HasSuffix(tt.file, ".csv")
 				s.importField(t, tt.file, tt.o, tt.want)
-				for _, identifier := range strings.Fields(tt.log) {
+				for _, identifier := range strings.Fields(tt.logins) {
 					s.requireLogin(t, identifier, "Sommerhaus-2024", true)
 				}
 			})

@@ -108,8 +108,8 @@ func counts(r transfer.Report) transfer.Report {
 	return transfer.Report{Read: r.Read, Created: r.Created, Updated: r.Updated, Skipped: r.Skipped, Refused: r.Refused}
 }
 
-// importText imports in and checks the report. It checks the parts that were left out only if want
-// has some.
+// importText imports the text in and checks the report. It checks the parts that were left out only
+// if want has some.
 func (s *site) importText(t testdb.Tester, in string, o transfer.ImportOptions, want transfer.Report) {
 	t.Helper()
 	if o.Refused == nil && want.Refused == 0 {

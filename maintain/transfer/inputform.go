@@ -20,9 +20,9 @@ const (
 	formCSV
 )
 
-// detectForm returns the form of an input of no product, or an error if it is in another form than
-// the options say. It reads nothing beyond the buffer of in. The error quotes nothing of the input,
-// which may hold secrets.
+// detectForm returns the form of an input that is not the export of a product, or an error if it is
+// in another form than the options say. It reads nothing beyond the buffer of in. The error quotes
+// nothing of the input, which may hold secrets.
 func detectForm(in *bufio.Reader, o ImportOptions) (inputForm, error) {
 	text := peekText(in)
 	first, rest, _ := bytes.Cut(text, []byte("\n"))

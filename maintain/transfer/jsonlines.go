@@ -350,7 +350,7 @@ func (s *scanner) value() string {
 			s.fail(errNotObject)
 		}
 		end = int(dec.InputOffset())
-		if strings.HasPrefix(rest, `"`) && strictjson.HalfPair(rest[:end]) {
+		if strings.HasPrefix(rest, `"`) && strictjson.HasLoneSurrogate(rest[:end]) {
 			s.fail(errors.New("half a surrogate pair in a string"))
 		}
 	}

@@ -161,7 +161,7 @@ func TestParseLineOfManyFacets(t *testing.T) {
 		t.Errorf("read %d facets, %v; want %d", len(r.facets), err, n)
 	}
 	if _, err = parseLine(`{"facets":{` + b.String()[1:] + `,"f7":1}}`); err == nil || err.Error() != `"f7" appears twice` {
-		t.Errorf("a duplicate facet: got %v, want that f7 appears twice", err)
+		t.Errorf("a duplicate facet: got %v, want an error that says that f7 appears twice", err)
 	}
 }
 

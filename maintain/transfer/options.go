@@ -111,7 +111,8 @@ type Report struct {
 	PasswordKept int64 `json:"password_kept,omitzero"`
 }
 
-// Notes returns a line of text for each count below Refused that is not zero.
+// Notes returns a line of text for each count that is not zero, except Read, Created, Updated,
+// Skipped and Refused.
 func (r Report) Notes() (notes []string) {
 	for _, n := range []struct {
 		count int64

@@ -60,7 +60,8 @@ func (s *site) wantSound(t *testing.T) {
 	}
 }
 
-// leave makes users that hold values, deletes one of them, and retires three UIDs.
+// leave creates users, some of which give up values that are then held, and deletes three, whose
+// UIDs are retired.
 func (s *site) leave(t *testing.T) {
 	t.Helper()
 	users := s.Type(t, "user")
@@ -212,8 +213,8 @@ func TestImportHeldKeepsClaims(t *testing.T) {
 	})
 }
 
-// A beforeCommit is a hook that calls do before the first script that has key as its first key and
-// an argument.
+// A beforeCommit is a hook that calls do before the first script whose first key is key and that
+// has arg among its arguments.
 type beforeCommit struct {
 	key, arg string
 	do       func()
@@ -223,7 +224,7 @@ func (*beforeCommit) DialHook(next redis.DialHook) redis.DialHook { return next 
 
 func (h *beforeCommit) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.look(cmd)
+		h.match(cmd)
 		return next(ctx, cmd)
 	}
 }
@@ -231,13 +232,13 @@ func (h *beforeCommit) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (h *beforeCommit) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			h.look(cmd)
+			h.match(cmd)
 		}
 		return next(ctx, cmds)
 	}
 }
 
-func (h *beforeCommit) look(cmd redis.Cmder) {
+func (h *beforeCommit) match(cmd redis.Cmder) {
 	var args []string
 	for _, arg := range cmd.Args() {
 		if text, is := arg.(*string); is {

@@ -30,7 +30,7 @@ func several(fold schema.Fold, kind string, role schema.Role) schema.Schema {
 	}}}}
 }
 
-// records returns the records of a user, without revisions and without the places of further
+// records returns the fields of a user's record, without its revision and the places of further
 // values, and the keys of all secondary values.
 func (s *site) records(t testdb.Tester, uid string) (fields map[string]string, keys []string) {
 	t.Helper()
@@ -299,8 +299,8 @@ func TestDryRunOfValues(t *testing.T) {
 	}
 }
 
-// TestTrialOfFurtherValue checks for which of several values a trial finds that the password logs
-// in.
+// TestTrialOfFurtherValue checks with which of several addresses a trial, and then a login,
+// succeeds.
 func TestTrialOfFurtherValue(t *testing.T) {
 	const text = `{"type":"user","facets":{"uid":"u","email":"a@x.org"},"clear_password":"correct horse battery",` +
 		`"values":{"email":["a@x.org","b@x.org",{"value":"c@x.org","verified":"2024-01-02T03:04:05Z"}]}}`

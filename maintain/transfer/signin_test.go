@@ -58,7 +58,7 @@ func TestImportLongPasswords(t *testing.T) {
 	}
 }
 
-// TestImportIsNotOriginal checks that no text in the encoding of CoffeeNode UserDB opens an
+// TestImportIsNotOriginal checks that no text in the encoding of CoffeeNode UserDB matches an
 // imported hash, before and after a login has replaced it.
 func TestImportIsNotOriginal(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {

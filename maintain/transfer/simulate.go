@@ -134,7 +134,7 @@ func (im *importer) findPreserved(ctx context.Context, lines []*line, lookups []
 }
 
 // simulate determines the outcome of a line from the entry that it is about, and from the keys that
-// are taken. Lines before it have taken keys as well. An error ends the import.
+// entries or lines before it have taken. An error ends the import.
 func (im *importer) simulate(ctx context.Context, l *line, existing existingEntry, k takenKeys) error {
 	before, contested, same := im.linesBefore(l, k.own)
 	taken, byOther := cmp.Or(k.first, before), cmp.Or(k.byOther, contested)
@@ -242,8 +242,8 @@ func (im *importer) count(l *line) {
 	add(&r.PasswordKept, l.done != refusedLine && l.replacement)
 }
 
-// try checks the account of a trial, if it is in a line. A line that would be imported takes
-// precedence over one that would be refused. An error ends the import.
+// try checks the password of a trial if the line holds its account. A line that would be imported
+// takes precedence over one that would be refused. An error ends the import.
 func (im *importer) try(ctx context.Context, l *line, t *Trial) (err error) {
 	wanted := l.t.Schema.Canonical(t.Identifier)
 	is := slices.ContainsFunc(l.t.SRKs(l.draft.Fields()), func(srk recordkey.Key) bool {

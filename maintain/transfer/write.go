@@ -174,8 +174,8 @@ func withFinishTimeout(ctx context.Context) (later context.Context, cancel func(
 }
 
 // create creates the entries of lines. If lines may update entries, a line that shares a key with a
-// line before it is only marked as taken; its outcome is decided after that line. So is a line that
-// cannot create an entry. An error ends the import.
+// line before it is only marked as taken; its outcome is decided after that line. A line that
+// cannot create an entry is marked in the same way. An error ends the import.
 func (im *importer) create(ctx context.Context, b *batch, lines []*line) error {
 	var toApply []*line
 	b.changes = b.changes[:0]

@@ -56,7 +56,7 @@ func (c *call) schemas() []resource {
 		user = append(user, newAttribute("displayName", "string"))
 	}
 	var parts []any
-	for i, part := range partsOfName {
+	for i, part := range lowerNameParts {
 		if c.fields["name."+part] != "" {
 			parts = append(parts, newAttribute(nameParts[i], "string"))
 		}

@@ -100,12 +100,12 @@ func parseBool(v any) (value, ok bool) {
 func (e *edit) setName(at target, v any) error {
 	parts, ok := v.(map[string]any)
 	switch {
-	case at.which != nil || at.sub != "" && !has(partsOfName, at.sub):
+	case at.which != nil || at.sub != "" && !has(lowerNameParts, at.sub):
 		return pathError(at.path)
 	case at.sub != "":
 		return e.put("name."+at.sub, v)
 	case v == nil:
-		for _, part := range partsOfName {
+		for _, part := range lowerNameParts {
 			e.attributes["name."+part] = nil
 		}
 		return nil
@@ -113,7 +113,7 @@ func (e *edit) setName(at target, v any) error {
 		return badRequest(invalidValue, "name must be an object")
 	}
 	for _, part := range slices.Sorted(maps.Keys(parts)) {
-		if !has(partsOfName, strings.ToLower(part)) {
+		if !has(lowerNameParts, strings.ToLower(part)) {
 			return pathError("name." + part)
 		}
 		if err := e.put("name."+strings.ToLower(part), parts[part]); err != nil {
@@ -214,7 +214,7 @@ func parseUser(body map[string]any, several bool) (*edit, error) {
 			continue
 		}
 		if parts, ok := v.(map[string]any); ok && name == "name" {
-			maps.DeleteFunc(parts, func(part string, _ any) bool { return !has(partsOfName, strings.ToLower(part)) })
+			maps.DeleteFunc(parts, func(part string, _ any) bool { return !has(lowerNameParts, strings.ToLower(part)) })
 		}
 		if err := e.set(step{op: "replace", at: target{name: name}, v: v}); err != nil {
 			return nil, err

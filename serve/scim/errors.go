@@ -128,7 +128,7 @@ func (c *call) withAttribute(err error) error {
 // attributeNames maps the attributes of a [Mapping], except userName, to their names in responses.
 var attributeNames = func() map[string]string {
 	names := map[string]string{"externalid": "externalId", "displayname": "displayName", "emails": "emails"}
-	for i, part := range partsOfName {
+	for i, part := range lowerNameParts {
 		names["name."+part] = "name." + nameParts[i]
 	}
 	return names

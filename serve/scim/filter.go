@@ -159,7 +159,7 @@ func parseValueFilter(e filter.Expression, several bool) (t term, err error) {
 // parseComparison returns the attribute and the text of a comparison. The operator must be eq.
 func parseComparison(urn string, e *filter.AttributeExpression) (name, value string, err error) {
 	raw, ok := e.CompareValue.(string)
-	if text := []byte(`"` + raw + `"`); !ok || e.Operator != filter.EQ || !strictjson.Whole(text) || json.Unmarshal(text, &value) != nil {
+	if text := []byte(`"` + raw + `"`); !ok || e.Operator != filter.EQ || !strictjson.ValidUnicode(text) || json.Unmarshal(text, &value) != nil {
 		return "", "", errFilter
 	}
 	return attributeName(urn, e.AttributePath), value, nil

@@ -66,7 +66,7 @@ func FuzzPatch(f *testing.F) {
 		f.Add(text)
 	}
 	known := []string{"username", "externalid", "displayname", "emails"}
-	for _, part := range partsOfName {
+	for _, part := range lowerNameParts {
 		known = append(known, "name."+part)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

@@ -220,10 +220,10 @@ func (c *call) decodeBody(to any) error {
 	if err != nil {
 		return badRequest(invalidSyntax, "the body is incomplete")
 	}
-	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || !strictjson.Whole(text) || json.Unmarshal(text, to) != nil {
+	if first := strings.TrimLeft(string(text), " \t\r\n"); !strings.HasPrefix(first, "{") || !strictjson.ValidUnicode(text) || json.Unmarshal(text, to) != nil {
 		return badRequest(invalidSyntax, "the body is not a JSON object of the expected form")
 	}
-	if strictjson.TwiceFold(text) {
+	if strictjson.HasDuplicateNamesFold(text) {
 		return badRequest(invalidSyntax, "a member appears twice; the case of names makes no difference")
 	}
 	return nil

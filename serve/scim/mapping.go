@@ -94,7 +94,7 @@ func ReadMapping(r io.Reader) (Mapping, error) {
 		name := strings.ToLower(attribute)
 		part, ofName := strings.CutPrefix(name, "name.")
 		switch {
-		case name != "emails" && name != "displayname" && !(ofName && has(partsOfName, part)):
+		case name != "emails" && name != "displayname" && !(ofName && has(lowerNameParts, part)):
 			return nil, fmt.Errorf("%w: the mapping contains %q; it may contain emails, displayName, and parts of name such as name.givenName", ErrOptions, attribute)
 		case m.names(field):
 			return nil, fmt.Errorf("%w: the mapping contains the field %q twice", ErrOptions, field)

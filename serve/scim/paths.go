@@ -30,7 +30,7 @@ var (
 		"password", "nickname", "profileurl", "title", "usertype", "preferredlanguage", "locale", "timezone", "phonenumbers", "ims", "photos",
 		"addresses", "entitlements", "roles", "x509certificates",
 	}
-	partsOfName = []string{"formatted", "familyname", "givenname", "middlename", "honorificprefix", "honorificsuffix"}
+	lowerNameParts = []string{"formatted", "familyname", "givenname", "middlename", "honorificprefix", "honorificsuffix"}
 )
 
 func has(all []string, name string) bool { return slices.Contains(all, name) }

@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// nameParts lists the sub-attributes of name in the order of partsOfName, as they are spelled in
+// nameParts lists the sub-attributes of name in the order of lowerNameParts, as they are spelled in
 // responses.
 var nameParts = []string{"formatted", "familyName", "givenName", "middleName", "honorificPrefix", "honorificSuffix"}
 
@@ -28,7 +28,7 @@ func (c *call) userResource(_ search, e userdb.Entry) (resource, error) {
 	put(out, "externalId", "externalid")
 	put(out, "displayName", "displayname")
 	name := map[string]any{}
-	for i, part := range partsOfName {
+	for i, part := range lowerNameParts {
 		put(name, nameParts[i], "name."+part)
 	}
 	if len(name) > 0 {

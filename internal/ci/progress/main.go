@@ -66,7 +66,7 @@ func run(args []string, out io.Writer, every time.Duration) int {
 // A report holds the tests that are running, as "PACKAGE TEST", and the output of tests that may
 // still fail.
 type report struct {
-	running []string          // in the order in which they began
+	running []string          // in the order in which they began or continued
 	output  map[string]string // by test
 }
 

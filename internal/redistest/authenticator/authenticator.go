@@ -44,7 +44,8 @@ func (d *Device) With(change func(d *Device)) *Device {
 	return &other
 }
 
-// Create answers a challenge for a new passkey: JSON with the member publicKey.
+// Create returns the answer to a challenge for a new passkey. The challenge is JSON with the member
+// publicKey.
 func (d *Device) Create(challenge string) (answer string, err error) {
 	o, err := virtualwebauthn.ParseAttestationOptions(challenge)
 	if err != nil {

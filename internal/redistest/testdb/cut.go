@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Cut is a hook that lets Left round trips through, each of a command or of a pipeline, and makes
-// all later commands fail with ErrCut.
+// A Cut is a hook that lets the next Left commands or pipelines through and makes all later ones
+// fail with ErrCut.
 type Cut struct{ Left atomic.Int64 }
 
 // ErrCut is the error of the commands that a Cut does not let through.

@@ -50,7 +50,7 @@ func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
 }
 
 // skipped is the time.Duration by which the clocks of cluster engines are ahead. Tests skip time
-// because a cluster engine trusts a schema that it has read for some seconds.
+// because a cluster engine trusts a schema for some seconds after reading it.
 var skipped atomic.Int64
 
 // Skip moves the clocks of all cluster engines that Hurried returns forward by d.

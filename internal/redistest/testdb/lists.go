@@ -51,7 +51,7 @@ type ListQuestion struct {
 	Other int    `json:"other"` // the value that exchange drops; the second value of create
 }
 
-// A ListAnswer holds the values of an entry before and after a change, in any field.
+// A ListAnswer holds the values that an entry has in any field before and after a change.
 type ListAnswer struct {
 	Before []int `json:"before,omitempty"`
 	After  []int `json:"after,omitempty"`
@@ -166,8 +166,8 @@ func (o ListOp) gains(value int) bool {
 	return o.Unknown && slices.Contains([]string{"create", "add", "first", "exchange"}, o.Ask.Verb) && (o.Ask.Value == value || o.Ask.Verb == "create" && o.Ask.Other == value)
 }
 
-// givesUp returns the values that an entry certainly gave up: all that it had before, if it was
-// deleted.
+// givesUp returns the values that an entry certainly gave up: with a delete, all values that it
+// had.
 func (o ListOp) givesUp() (values []int) {
 	for _, value := range o.Answer.Before {
 		if o.OK && !slices.Contains(o.Answer.After, value) {
@@ -191,8 +191,8 @@ func (o ListOp) heldUntil(ops []ListOp, value int) (end int64, forever bool) {
 	return end, forever
 }
 
-// ListViolations returns the contradictions in the answers to the questions of one epoch: another
-// entry got a value that was held, or a UID that was retired.
+// ListViolations returns the contradictions in the answers to the questions of one epoch: an entry
+// got a value that another one held, or a UID was given twice.
 func ListViolations(ops []ListOp) (found []string) {
 	made := map[int]ListOp{}
 	for _, o := range ops {
@@ -219,7 +219,7 @@ func ListViolations(ops []ListOp) (found []string) {
 
 // ListFacts returns the acknowledged facts that are missing from the raw records of an epoch:
 // values that are held, and UIDs that are retired. Call it while no operation runs. hashOf returns
-// a hash.
+// the hash at a key.
 func ListFacts(epoch int, ops []ListOp, hashOf func(key string) map[string]string) (found []string) {
 	for _, o := range ops {
 		key := ListType + "/uid:" + listUID(epoch, o.Ask.UID)

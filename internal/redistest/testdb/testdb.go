@@ -26,7 +26,7 @@ import (
 )
 
 // Main runs tests with cheap password hashes. Under the race detector, which makes everything ten
-// times slower, it runs a tenth of the random checks.
+// times slower, it runs only 12 random checks of each property.
 func Main(m *testing.M) int {
 	if Raced && flag.Lookup("rapid.checks") != nil { // a package may have no random tests
 		if err := flag.Set("rapid.checks", "12"); err != nil {
@@ -44,7 +44,7 @@ type Tester interface {
 	Errorf(format string, args ...any)
 }
 
-// A Site is a store, with a client that bypasses it.
+// A Site is an open store, with a client that sends commands directly to its server.
 type Site struct {
 	Ctx context.Context
 	Raw *redis.Client
@@ -162,7 +162,8 @@ func (s *Site) Type(t Tester, name string) *userdb.Type {
 	return typ
 }
 
-// User creates the entry user/uid:uN, where N is n, with everything that an entry can have.
+// User creates the entry user/uid:uN, where N is n, with identifiers, facets, tags, a password and
+// notes.
 func (s *Site) User(t Tester, n int) {
 	t.Helper()
 	typ := s.Type(t, "user")

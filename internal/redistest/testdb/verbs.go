@@ -50,8 +50,8 @@ func MarkedSchema() schema.Schema {
 // MarkedKeys returns Options.Keys with which all verbs work.
 func MarkedKeys() [][]byte { return [][]byte{[]byte("marked key of thirty-two bytes..")} }
 
-// A Verb calls one method of a DB, a Type or a tertiary record. It first calls the methods that
-// this one needs.
+// A Verb calls one method of a DB, a Type or a tertiary record. It first calls the methods on which
+// that one depends.
 type Verb struct {
 	Name string // of the method, as observers see it
 	Do   func(ctx context.Context, db *userdb.DB, users *userdb.Type) error
@@ -279,7 +279,7 @@ func linkVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	}
 }
 
-// factorVerbs returns the verbs for second factors. Before and after each, the entry has none.
+// factorVerbs returns the verbs for second factors. Before and after each, the entry has no factor.
 func factorVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	type enrolled struct {
 		session string // on level 2
@@ -454,9 +454,9 @@ func tertiaryVerbs(h hints.Hint) []Verb {
 }
 
 // Everything calls all verbs with marked texts on a store with MarkedSchema. In the first round
-// they succeed. In the second most of them fail, because the entry is gone. Finally it makes some
-// calls that are refused for other reasons. It returns the errors of the first round, and an error
-// if a call that must be refused succeeds.
+// they succeed. In the second round most of them fail, because the entry is gone. Finally it makes
+// some calls that are refused for other reasons. It returns the errors of the first round, and an
+// error if a call that must be refused succeeds.
 func Everything(ctx context.Context, db *userdb.DB) error {
 	users, err := db.Type("user")
 	if err != nil {

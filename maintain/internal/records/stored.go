@@ -40,9 +40,9 @@ type Contest struct {
 // maxRewrites limits how often Rewrite retries on an entry that others are changing.
 const maxRewrites = 20
 
-// Rewrite makes the change of an entry, sound or damaged, that how returns for its current state.
-// It writes nothing if how returns false. It returns the facets of the entry afterwards, or nil if
-// the entry does not exist.
+// Rewrite changes an entry, sound or damaged, as how says for its current state. It writes nothing
+// if how returns false. It returns the facets of the entry afterwards, or nil if the entry does not
+// exist.
 func Rewrite(
 	ctx context.Context, v *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (c store.Change, due bool, err error),
 ) (map[string]string, error) {
