@@ -158,6 +158,30 @@ func TestCheckChoices(t *testing.T) {
 	}
 }
 
+// TestCheckFactors checks what a check says about second factors that nobody can use.
+func TestCheckFactors(t *testing.T) {
+	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
+	s.Clean(t)
+	for mark, want := range map[string]string{
+		"totp/x": `its second factor "totp/x" is absent or unreadable, so nobody can use it: 'userdb factor remove' removes it`,
+		"x":      "its list of second factors cannot be read: 'userdb factor remove' removes it",
+	} {
+		s.Do(t, "HSET", "user/uid:u0", "~factor", mark, "~password2", "h", "password", "*factor")
+		var got []string
+		for p, err := range check.Run(s.Ctx, s.DB, check.Options{}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Code == "factor_missing" {
+				got = append(got, p.Text)
+			}
+		}
+		if len(got) != 1 || got[0] != want {
+			t.Errorf("the factors %s: got %q, want %q", mark, got, want)
+		}
+	}
+}
+
 // TestCheckLarge checks more than one batch of keys, of members of a set, and of entries in an
 // index.
 func TestCheckLarge(t *testing.T) {
