@@ -240,6 +240,7 @@ type route struct {
 	badKeyStatus     int                   // status for a wrong key; 0 means 401
 	streams          bool                  // the bodies may take any length of time
 	bodiless         bool                  // a body of the request is not read
+	ignoresQuery     bool                  // any query is accepted
 	places           func(*budgets) *quota // nil means those of requests
 }
 
@@ -282,6 +283,7 @@ func (s *Service) newOperation(r route) huma.Operation {
 		Description: "Scope: " + strings.Join(r.scopes, " or ") + ".",
 		Security:    []map[string][]string{{"key": r.scopes}},
 		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) { s.authorize(r, ctx, next) }},
+		SkipValidateParams: r.ignoresQuery,
 		// One byte more than the limit, because huma refuses bodies of exactly this size.
 		MaxBodyBytes: maxBodyBytes + 1, BodyReadTimeout: bodyTimeout,
 		Responses: map[string]*huma.Response{"default": {
@@ -349,7 +351,13 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 	if err != nil {
 		return nil, nil, err
 	}
-	if c, err = s.newCall(req, key); err != nil {
+	if !r.ignoresQuery {
+		err = checkQuery(req)
+	}
+	if err == nil {
+		c, err = s.newCall(req, key)
+	}
+	if err != nil {
 		leavePlace()
 		return nil, nil, err
 	}
@@ -383,9 +391,6 @@ func (s *Service) authorizeKey(req *http.Request, r route) (admin.Key, error) {
 
 // newCall returns the call that a request makes with a key.
 func (s *Service) newCall(req *http.Request, key admin.Key) (*call, error) {
-	if err := checkQuery(req); err != nil {
-		return nil, err
-	}
 	ctx := req.Context()
 	db, err := s.viewOf(ctx, key.Namespace, false)
 	acting := userdb.WithActor(view.WithPeer(ctx, infoOf(ctx).origin), userdb.Actor{Name: "key:" + key.Name})
