@@ -313,8 +313,8 @@ func (p *Passkeys) Register(
 	}, o)
 }
 
-// Limits on the public key of a passkey, in bytes. Answers are verified before anything counts them,
-// and an RSA modulus of 5 KB takes a hundred times as long as one of 256 bytes.
+// Limits on the public key of a passkey, in bytes. Answers are verified before anything counts
+// them, and an RSA modulus of 5 KB takes a hundred times as long as one of 256 bytes.
 const (
 	maxKey     = 4 << 10
 	maxModulus = 512

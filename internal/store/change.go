@@ -104,9 +104,9 @@ func (c *Change) RedundantCanonicals() (all []Facet) {
 	return all
 }
 
-// OnlyDisables reports whether the change disables the entry, ends its sessions and tokens, and does
-// nothing else. Engines make such a change even if a server has no memory left, because it takes
-// access away and needs next to none.
+// OnlyDisables reports whether the change disables the entry, ends its sessions and tokens, and
+// does nothing else. Engines make such a change even if a server has no memory left, because it
+// takes access away and needs next to no memory.
 func (c *Change) OnlyDisables() bool {
 	if c.Create || c.Delete || c.Repair ||
 		len(c.Unset)+len(c.Claim)+len(c.Release)+len(c.Hold)+len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) > 0 {
