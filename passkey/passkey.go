@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-webauthn/webauthn/protocol"
+	"github.com/go-webauthn/webauthn/protocol/webauthncose"
 	"github.com/go-webauthn/webauthn/webauthn"
 
 	"github.com/coffeenode/userdb/internal/passkeys"
@@ -285,6 +286,13 @@ func (p *Passkeys) Register(
 	if err != nil {
 		return userdb.FactorChange{}, userdb.ErrLogin
 	}
+	object := &parsed.Response.AttestationObject
+	if err := checkKey(object.AuthData.AttData.CredentialPublicKey); err != nil {
+		return userdb.FactorChange{}, userdb.ErrLogin
+	}
+	// Nobody asks what holds the key, so a statement about that is not verified. It could be signed
+	// with a key of 40 KB, which takes seconds.
+	object.Format, object.AttStatement, object.SubStatements = string(protocol.AttestationFormatNone), nil, nil
 	credential, err := p.rp.CreateCredential(&user{handle: s.Handle}, webauthn.SessionData{
 		Challenge: s.Challenge, RelyingPartyID: p.config.RPID, UserID: s.Handle, UserVerification: protocol.VerificationRequired,
 		CredParams: webauthn.CredentialParametersDefault(),
@@ -304,6 +312,28 @@ func (p *Passkeys) Register(
 		For: s.For, Stored: storedOf(credential, s.Handle),
 	}, o)
 }
+
+// Limits on the public key of a passkey, in bytes. Answers are verified before anything counts
+// them, and an RSA modulus of 5 KB takes a hundred times as long as one of 256 bytes.
+const (
+	maxKey     = 4 << 10
+	maxModulus = 512
+)
+
+// checkKey returns an error for a public key that cannot be parsed, or that takes long to verify
+// answers with.
+func checkKey(cose []byte) error {
+	if len(cose) > maxKey {
+		return errKey
+	}
+	key, err := webauthncose.ParsePublicKey(cose)
+	if rsa, is := key.(webauthncose.RSAPublicKeyData); is && len(rsa.Modulus) > maxModulus {
+		return errKey
+	}
+	return err
+}
+
+var errKey = errors.New("the key of the passkey is too large")
 
 // maxCredentialID is the maximum length of a credential ID (WebAuthn, section 7.1, step 25).
 const maxCredentialID = 1023
@@ -367,6 +397,9 @@ func parseUser(text []byte) (*user, error) {
 	var s stored
 	if err := json.Unmarshal(text, &s); err != nil || len(s.ID) == 0 || len(s.Key) == 0 || len(s.Handle) == 0 {
 		return nil, fmt.Errorf("%w: %w", userdb.ErrCorrupt, errStored)
+	}
+	if err := checkKey(s.Key); err != nil {
+		return nil, fmt.Errorf("%w: %w: %w", userdb.ErrCorrupt, errStored, err)
 	}
 	c := &webauthn.Credential{ID: s.ID, PublicKey: s.Key, Flags: webauthn.CredentialFlagsFromMsgpByte(s.Flags)}
 	c.Authenticator.AAGUID = s.AAGUID

@@ -30,7 +30,7 @@ var (
 )
 
 // maxBodies is how many bytes of bodies are in memory at the same time. A body that has been
-// decoded may take twelve times as much. Tests lower it.
+// decoded may take fifteen times as much. Tests lower it.
 var maxBodies = 64 << 20
 
 // maxResponses is how many bytes of responses are in memory at the same time. In JSON they may take

@@ -202,11 +202,36 @@ func (s *Service) serveNotFound(mux *http.ServeMux, w http.ResponseWriter, r *ht
 	writeProblem(w, r, problem(userdb.CodeUsage, "the path does not take this method").withStatus(http.StatusMethodNotAllowed))
 }
 
-var errDuplicateMember = errors.New("a member appears twice")
+// Errors of strictJSON.
+var (
+	errDuplicateMember = errors.New("a member appears twice")
+	errTooManyValues   = errors.New("the body has too many values")
+)
+
+// maxValues is how many values a body may have outside its facets. For each that is wrong, huma
+// keeps about 250 bytes. An entry with 10,000 values has fewer, with all that is known about them.
+const maxValues = 60_000
+
+// countValues returns how many values the objects and arrays in v have.
+func countValues(v any) (n int) {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, one := range v {
+			n += countValues(one)
+		}
+		n += len(v)
+	case []any:
+		for _, one := range v {
+			n += countValues(one)
+		}
+		n += len(v)
+	}
+	return n
+}
 
 // strictJSON reads JSON that can be read in only one way. No object may contain a member twice, and
 // no two members of a body may differ only in case, because huma would validate one of them and
-// decode the other.
+// decode the other. A body has at most maxValues values.
 var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: func(text []byte, v any) error {
 	if !strictjson.ValidUnicode(text) {
 		return errors.New("not valid UTF-8, or half a surrogate pair")
@@ -220,6 +245,9 @@ var strictJSON = huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal:
 		return errDuplicateMember
 	}
 	members, _ := (*body).(map[string]any)
+	if countValues(*body)-countValues(members["facets"]) > maxValues { // huma checks no facet
+		return errTooManyValues
+	}
 	seen := make(map[string]bool, len(members))
 	for name := range members {
 		name = strictjson.FoldName(name)
@@ -240,6 +268,7 @@ type route struct {
 	badKeyStatus     int                   // status for a wrong key; 0 means 401
 	streams          bool                  // the bodies may take any length of time
 	bodiless         bool                  // a body of the request is not read
+	ignoresQuery     bool                  // any query is accepted
 	places           func(*budgets) *quota // nil means those of requests
 }
 
@@ -279,9 +308,10 @@ func (s *Service) newOperation(r route) huma.Operation {
 	registry := s.api.OpenAPI().Components.Schemas
 	return huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, DefaultStatus: r.status,
-		Description: "Scope: " + strings.Join(r.scopes, " or ") + ".",
-		Security:    []map[string][]string{{"key": r.scopes}},
-		Middlewares: huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) { s.authorize(r, ctx, next) }},
+		Description:        "Scope: " + strings.Join(r.scopes, " or ") + ".",
+		Security:           []map[string][]string{{"key": r.scopes}},
+		Middlewares:        huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) { s.authorize(r, ctx, next) }},
+		SkipValidateParams: r.ignoresQuery,
 		// One byte more than the limit, because huma refuses bodies of exactly MaxBodyBytes.
 		MaxBodyBytes: maxBodyBytes + 1, BodyReadTimeout: bodyTimeout,
 		Responses: map[string]*huma.Response{"default": {
@@ -349,7 +379,13 @@ func (s *Service) beginCall(w http.ResponseWriter, req *http.Request, r route) (
 	if err != nil {
 		return nil, nil, err
 	}
-	if c, err = s.newCall(req, key); err != nil {
+	if !r.ignoresQuery {
+		err = checkQuery(req)
+	}
+	if err == nil {
+		c, err = s.newCall(req, key)
+	}
+	if err != nil {
 		leavePlace()
 		return nil, nil, err
 	}
@@ -383,9 +419,6 @@ func (s *Service) authorizeKey(req *http.Request, r route) (admin.Key, error) {
 
 // newCall returns the call that a request makes with a key.
 func (s *Service) newCall(req *http.Request, key admin.Key) (*call, error) {
-	if err := checkQuery(req); err != nil {
-		return nil, err
-	}
 	ctx := req.Context()
 	db, err := s.viewOf(ctx, key.Namespace, false)
 	acting := userdb.WithActor(view.WithPeer(ctx, infoOf(ctx).origin), userdb.Actor{Name: "key:" + key.Name})

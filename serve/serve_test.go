@@ -393,6 +393,8 @@ func TestLoginsAndSessions(t *testing.T) {
 		c.do("401 login", "POST", "/v1/session/verify", `{"secret":"`+secret+`","password":"wrong"}`)
 		c.equal("unknown secret, verified", c.do("200", "POST", "/v1/session/verify", `{"secret":"x","password":"wrong"}`).str("active"), "false")
 		c.equal("UID in the header", c.do("204", "GET", "/v1/session/check", "", "Cookie", "session="+secret).header.Get("Userdb-Uid"), "alice")
+		// Some proxies also send the query of the visitor's request.
+		c.do("204", "GET", "/v1/session/check?tab=a&tab=b&%zz;after=x", "", "Cookie", "session="+secret)
 		c.do("401 login", "GET", "/v1/session/check", "", "Cookie", "session=x")
 		c.do("401 login", "GET", "/v1/session/check", "")
 		c.withKey("udb_x").do("403 key", "GET", "/v1/session/check", "", "Cookie", "session="+secret)

@@ -99,10 +99,9 @@ type NewValues map[string][]NewValue
 // Schema implements [huma.SchemaProvider].
 func (NewValues) Schema(r huma.Registry) *huma.Schema {
 	value := &huma.Schema{OneOf: []*huma.Schema{{Type: huma.TypeString, MaxLength: ptr(4096)}, r.Schema(reflect.TypeFor[GivenValue](), true, "GivenValue")}}
-	return &huma.Schema{
-		Type: huma.TypeObject, MaxProperties: ptr(maxValueFields),
-		AdditionalProperties: &huma.Schema{Type: huma.TypeArray, Nullable: true, MaxItems: ptr(maxFieldValues), Items: value},
-	}
+	values := &huma.Schema{Type: huma.TypeArray, Nullable: true, MaxItems: ptr(maxFieldValues), Items: value}
+	values.PrecomputeMessages() // huma does so for no additional properties
+	return &huma.Schema{Type: huma.TypeObject, MaxProperties: ptr(maxValueFields), AdditionalProperties: values}
 }
 
 // texts returns the values of a field.

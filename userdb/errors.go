@@ -72,7 +72,7 @@ var (
 	// ErrFileLocked means that another store, usually in another process, had the file open and did
 	// not close it in time.
 	ErrFileLocked = embedded.ErrLocked
-	// ErrFileFull means that the disk of the file has no room for a change. Nothing was changed.
+	// ErrFileFull means that the disk has no room for the file or a change. Nothing was changed.
 	ErrFileFull = embedded.ErrFull
 	// ErrFileDamaged means that the contents of the file are damaged. The file is left unchanged.
 	ErrFileDamaged = embedded.ErrDamaged

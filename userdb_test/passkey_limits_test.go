@@ -23,6 +23,13 @@ import (
 // attestation. crossOrigin is true if the page that asks is a frame in a page of another site.
 func (d *device) createCrossOrigin(t *testing.T, c passkey.Challenge, crossOrigin bool) []byte {
 	t.Helper()
+	return d.createKey(t, c, crossOrigin, "\x63fmt\x64none\x67attStmt\xa0", d.cred.Key.AttestationData())
+}
+
+// createKey does what createCrossOrigin does, with an attestation and a public key as they are
+// encoded.
+func (d *device) createKey(t *testing.T, c passkey.Challenge, crossOrigin bool, attestation string, key []byte) []byte {
+	t.Helper()
 	var options struct {
 		PublicKey struct{ Challenge string } `json:"publicKey"`
 	}
@@ -36,8 +43,8 @@ func (d *device) createCrossOrigin(t *testing.T, c passkey.Challenge, crossOrigi
 	data := binary.BigEndian.AppendUint32(append(rp[:], 0x45), d.cred.Counter)
 	data = append(data, d.auth.Aaguid[:]...)
 	data = binary.BigEndian.AppendUint16(data, uint16(len(d.cred.ID)))
-	data = append(append(data, d.cred.ID...), d.cred.Key.AttestationData()...)
-	object := binary.BigEndian.AppendUint16([]byte("\xa3\x63fmt\x64none\x67attStmt\xa0\x68authData\x59"), uint16(len(data)))
+	data = append(append(data, d.cred.ID...), key...)
+	object := binary.BigEndian.AppendUint16([]byte("\xa3"+attestation+"\x68authData\x59"), uint16(len(data)))
 	text := base64.RawURLEncoding.EncodeToString
 	answer, err := json.Marshal(map[string]any{
 		"type": "public-key", "id": text(d.cred.ID), "rawId": text(d.cred.ID), "response": map[string]string{
@@ -46,6 +53,47 @@ func (d *device) createCrossOrigin(t *testing.T, c passkey.Challenge, crossOrigi
 	})
 	must(t, err)
 	return answer
+}
+
+// rsaKey returns a public RSA key for PS256, in COSE, with a modulus of n bytes.
+func rsaKey(n int) []byte {
+	key := binary.BigEndian.AppendUint16([]byte("\xa4\x01\x03\x03\x38\x24\x20\x59"), uint16(n))
+	return append(append(key, bytes.Repeat([]byte{0xff}, n)...), "\x21\x43\x01\x00\x01"...)
+}
+
+// TestPasskeyKeySizes checks that nobody enrols a key with which every answer takes long to verify,
+// and that what an authenticator says about itself is not verified: that could take as long.
+func TestPasskeyKeySizes(t *testing.T) {
+	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
+		ctx, keys := t.Context(), g.passkeys()
+		_, session := g.startSession(userdb.SessionOptions{})
+		const none = "\x63fmt\x64none\x67attStmt\xa0"
+		packed := "\x63fmt\x66packed\x67attStmt\xa3\x63alg\x26\x63sig\x41\x00\x63x5c\x81\x41\x00"
+		for _, tt := range []struct {
+			name, attestation string
+			key               func(d *device) []byte
+			refused           bool
+		}{
+			{"a modulus of 4,104 bits", none, func(*device) []byte { return rsaKey(513) }, true},
+			{"a modulus of 320,000 bits", none, func(*device) []byte { return rsaKey(40_000) }, true},
+			{"no key", none, func(*device) []byte { return []byte("\xa0") }, true},
+			{"a modulus of 4,096 bits", none, func(*device) []byte { return rsaKey(512) }, false},
+			{"an attestation", packed, func(d *device) []byte { return d.cred.Key.AttestationData() }, false},
+		} {
+			d := newDevice()
+			c, err := keys.BeginRegistration(ctx, session, passkey.Registration{})
+			must(t, err)
+			done, err := keys.Register(ctx, session, c.State, d.createKey(t, c, false, tt.attestation, tt.key(d)), "", userdb.SessionOptions{})
+			if tt.refused {
+				wantErr(t, tt.name, err, userdb.ErrLogin)
+			} else if err != nil {
+				t.Errorf("%s: %v", tt.name, err)
+			}
+			if done.Secret != "" {
+				session = done.Secret
+			}
+		}
+	})
 }
 
 // TestPasskeyRegistrationRefused checks that no answer enrols a passkey except the right one.

@@ -237,6 +237,64 @@ func TestEndSessionOnFullServer(t *testing.T) {
 	wantErr(t, "the ended session", err, userdb.ErrNotFound)
 }
 
+// TestDisableOnFullServer checks that an account can be disabled while no server has memory left,
+// and that no other change passes with it.
+func TestDisableOnFullServer(t *testing.T) {
+	ctx := t.Context()
+	setLimit := func(c *redis.Client, limit string) error { return c.ConfigSet(ctx, "maxmemory", limit).Err() }
+	server, cluster := redistest.Start(t), redistest.StartCluster(t)
+	tests := []struct {
+		name, url string
+		limit     func(string) error
+	}{
+		{"one server", server.URL(), func(limit string) error { return setLimit(server.Client(), limit) }},
+		{"cluster", cluster.URL(), func(limit string) error {
+			return cluster.Client().ForEachMaster(ctx, func(_ context.Context, c *redis.Client) error { return setLimit(c, limit) })
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			db, err := userdb.Open(ctx, tt.url, userdb.Options{Schema: wideSchema(schema.FoldCasefold), History: true})
+			must(t, err)
+			defer db.Close()
+			users := typeOf(t, db, "user")
+			e, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("name", "n", "job", "j")})
+			must(t, err)
+			_, session, err := users.StartSession(ctx, e, userdb.SessionOptions{})
+			must(t, err)
+			token, err := users.Issue(ctx, hints.UID("u"), userdb.Token{Purpose: "reset"})
+			must(t, err)
+			must(t, tt.limit("1"))
+			_, err = users.Update(ctx, hints.UID("u"), func(e *userdb.Entry) error {
+				e.SetDisabled(true)
+				e.Put("plain", schema.Text("more"))
+				return nil
+			})
+			wantErr(t, "disabling and another change", err, userdb.ErrUnavailable, "OOM")
+			must(t, users.Disable(ctx, hints.UID("u")))
+			wantErr(t, "Enable", users.Enable(ctx, hints.UID("u")), userdb.ErrUnavailable, "OOM")
+			if e, err = users.Find(ctx, hints.UID("u")); err != nil || !e.Disabled() {
+				t.Errorf("the entry: disabled %v, %v", e.Disabled(), err)
+			}
+			_, _, err = users.Session(ctx, session)
+			wantErr(t, "its session", err, userdb.ErrNotFound)
+			must(t, tt.limit("0"))
+			must(t, users.Enable(ctx, hints.UID("u")))
+			_, _, err = users.Redeem(ctx, "reset", token)
+			wantErr(t, "its token", err, userdb.ErrNotFound)
+			kinds := ""
+			events, err := users.History(ctx, hints.UID("u"))
+			must(t, err)
+			for _, event := range events {
+				kinds += string(event.Kind) + " "
+			}
+			if !strings.Contains(kinds, "disable") {
+				t.Errorf("the history is %q, want the event disable in it", kinds)
+			}
+		})
+	}
+}
+
 // noticeClosedConnections makes the client notice the connections that the server has closed. If a
 // call used one of them, its outcome would be unknown.
 func (s *site) noticeClosedConnections() {

@@ -30,6 +30,10 @@ type Catalogue map[string]string
 // before serving. Texts that a catalogue lacks are taken from English.
 var Catalogues = map[string]Catalogue{"en": Texts, "de": german, "fr": french, "es": spanish}
 
+// maxAcceptLanguage limits the header Accept-Language, in bytes. A longer one counts as absent,
+// because sorting thousands of languages costs more than the page.
+const maxAcceptLanguage = 1000
+
 // ChooseLanguage returns the offered language that suits the Accept-Language header of a request
 // best, or the first of them.
 func ChooseLanguage(r *http.Request, offered ...string) string {
@@ -40,7 +44,11 @@ func ChooseLanguage(r *http.Request, offered ...string) string {
 	for i, name := range offered {
 		tags[i] = language.Make(name)
 	}
-	wanted, _, _ := language.ParseAcceptLanguage(r.Header.Get("Accept-Language"))
+	header := r.Header.Get("Accept-Language")
+	if len(header) > maxAcceptLanguage {
+		header = ""
+	}
+	wanted, _, _ := language.ParseAcceptLanguage(header)
 	_, i, _ := language.NewMatcher(tags).Match(wanted...)
 	return offered[i]
 }

@@ -104,6 +104,8 @@ func TestChooseLanguage(t *testing.T) {
 		{"ja", []string{"de", "en"}, "de"},
 		{"en;q=0.1, fr;q=0.9", []string{"en", "fr"}, "fr"},
 		{"\x00;;;q=x", []string{"es", "en"}, "es"},
+		{"de" + strings.Repeat(",ja", 300), []string{"en", "de"}, "de"},
+		{"de" + strings.Repeat(",ja", 10_000), []string{"en", "de"}, "en"},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", nil)
 		r.Header.Set("Accept-Language", tt.header)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/connect"
 	"github.com/coffeenode/userdb/internal/embedded"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 func compactCommand(s *session) *cobra.Command {
@@ -36,11 +37,11 @@ accounts.`,
 			store, err := embedded.Open(ctx, path)
 			waiting.Stop()
 			if err != nil {
-				return err
+				return fmt.Errorf("%w: %w", userdb.ErrUnavailable, err)
 			}
 			result, err := store.Compact(ctx)
 			if err = errors.Join(err, store.Close()); err != nil {
-				return err
+				return fmt.Errorf("%w: %w", userdb.ErrUnavailable, err)
 			}
 			text := fmt.Sprintf("%s: %d bytes (was %d)", printable(path), result.After, result.Before)
 			if result.Removed != "" {

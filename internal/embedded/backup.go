@@ -15,9 +15,14 @@ import (
 // returns its size in bytes. Other processes may use the store meanwhile. The copy holds all
 // changes that were in the file before the call. It holds each later change entirely or not at all,
 // and may even hold one that could not be saved and was undone. Backup checks the data that it
-// copies. It fails with ErrDamaged if the file is damaged, and with [os.ErrExist] if there is
-// already a file at to.
+// copies. It fails with ErrDamaged if the file is damaged, with [os.ErrExist] if there is already a
+// file at to, and with ErrFull if the disk of the new file is full.
 func Backup(path, to string) (int64, error) {
+	n, err := backup(path, to)
+	return n, markFull(err)
+}
+
+func backup(path, to string) (int64, error) {
 	from, err := openForReading(path)
 	if err != nil {
 		return 0, err
@@ -128,9 +133,14 @@ type Salvaged struct {
 }
 
 // Salvage writes the readable records of a damaged file to a new store. It fails with ErrDamaged if
-// there are none. Changes in the damaged parts are lost: records may be missing or out of date, and
-// deleted records may reappear.
+// there are none, and with ErrFull if the disk of the new store is full. Changes in the damaged
+// parts are lost: records may be missing or out of date, and deleted records may reappear.
 func Salvage(path, to string) (Salvaged, error) {
+	did, err := salvage(path, to)
+	return did, markFull(err)
+}
+
+func salvage(path, to string) (Salvaged, error) {
 	from, err := openForReading(path)
 	if err != nil {
 		return Salvaged{}, err

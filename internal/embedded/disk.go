@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"runtime"
@@ -39,6 +40,14 @@ func isFull(err error) bool {
 		return errors.Is(err, handleDiskFull) || errors.Is(err, diskFull)
 	}
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// markFull returns err. If it means that a disk is full, the result also matches ErrFull.
+func markFull(err error) error {
+	if !isFull(err) || errors.Is(err, ErrFull) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrFull, err)
 }
 
 func ignoreMissing(err error) error {

@@ -65,7 +65,7 @@ var (
 	ErrLocked  = errors.New("embedded: file is locked")
 	ErrServed  = errors.New("embedded: another process serves the file")
 	ErrDamaged = errors.New("embedded: file is damaged")
-	ErrFull    = errors.New("embedded: disk is full") // returned by a change, with ErrUnsaved
+	ErrFull    = errors.New("embedded: disk is full") // of all that writes; changes add ErrUnsaved
 	// ErrExposed means that a user other than this one and root may read or write the file, or its
 	// lock file.
 	ErrExposed = errors.New("embedded: file is exposed")

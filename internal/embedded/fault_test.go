@@ -89,6 +89,36 @@ func TestFullTmpfs(t *testing.T) {
 		t.Errorf("on disk: %+v, want only the record old", got)
 	}
 	do(t, s.Client(), "SET small v")
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 44<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	do(t, s.Client(), "SET more "+strings.Repeat("x", 6<<10))
+	to := filepath.Join(dir, "copy")
+	if _, err := Backup(s.path, to); !errors.Is(err, ErrFull) {
+		t.Errorf("Backup: got %v, want ErrFull", err)
+	}
+	if _, err := Salvage(s.path, to); !errors.Is(err, ErrFull) {
+		t.Errorf("Salvage: got %v, want ErrFull", err)
+	}
+	if _, err := os.Lstat(to); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("what was written of the copy: %v, want os.ErrNotExist", err)
+	}
+}
+
+func TestCompactOnFullDisk(t *testing.T) {
+	for _, step := range []string{"create", "write", "sync", "directory"} {
+		t.Run(step, func(t *testing.T) {
+			s, d := openFaulty(t)
+			d.set(step)
+			if _, err := s.Compact(t.Context()); !errors.Is(err, ErrFull) || !errors.Is(err, syscall.ENOSPC) {
+				t.Errorf("got %v, want ErrFull and syscall.ENOSPC", err)
+			}
+			d.set("")
+			if _, err := s.Compact(t.Context()); err != nil {
+				t.Error("with room again: ", err)
+			}
+		})
+	}
 }
 
 // TestFaultsUnderLoad makes writes of the file fail while many writers run. A change that was

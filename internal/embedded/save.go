@@ -130,11 +130,8 @@ func (s *Store) commit(b *batch) error {
 	if isFull(err) && s.compaction.abort(s) {
 		err = s.commitTo(b) // in the space that the new file took
 	}
-	if isFull(err) {
-		err = fmt.Errorf("%w: %w", ErrFull, err)
-	}
 	if err != nil {
-		err = fmt.Errorf("%w: %s: %w", ErrUnsaved, s.path, err)
+		err = fmt.Errorf("%w: %s: %w", ErrUnsaved, s.path, markFull(err))
 		s.compaction.fail(err)
 		return err
 	}

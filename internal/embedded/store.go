@@ -50,8 +50,12 @@ type Store struct {
 // only. If another process has the file and serves it (see Serve), the store is a client of that
 // process. If the other process does not serve it, Open waits until ctx ends and then fails with
 // ErrLocked. It fails with ErrDamaged if the file does not have the documented format, and with
-// ErrExposed if others may read or write it; in both cases it does not change the file.
-func Open(ctx context.Context, path string) (*Store, error) { return openOn(ctx, osDisk{}, path) }
+// ErrExposed if others may read or write it; in both cases it does not change the file. It fails
+// with ErrFull if the disk has no room for the lock file.
+func Open(ctx context.Context, path string) (*Store, error) {
+	s, err := openOn(ctx, osDisk{}, path)
+	return s, markFull(err)
+}
 
 func openOn(ctx context.Context, d disk, path string) (*Store, error) {
 	s := &Store{disk: d, closing: make(chan struct{})}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/coffeenode/userdb/internal/store/history"
+	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/store/throttle"
 	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/recordkey"
@@ -101,6 +102,24 @@ func (c *Change) RedundantCanonicals() (all []Facet) {
 		}
 	}
 	return all
+}
+
+// OnlyDisables reports whether the change disables the entry, ends its sessions and tokens, and
+// does nothing else. Engines make such a change even if a server has no memory left, because it
+// takes access away and needs next to no memory.
+func (c *Change) OnlyDisables() bool {
+	if c.Create || c.Delete || c.Repair ||
+		len(c.Unset)+len(c.Claim)+len(c.Release)+len(c.Hold)+len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop) > 0 {
+		return false
+	}
+	disables := false
+	for _, f := range c.Set {
+		if f.Field != FieldDisabled && f.Field != session.FieldEpoch {
+			return false
+		}
+		disables = disables || f.Field == FieldDisabled
+	}
+	return disables
 }
 
 // CheckFields returns an error if the change sets and unsets the same field. Engines would differ

@@ -129,6 +129,8 @@ func (a *attempt) commitArgs() []string {
 		if len(a.c.Drop)+len(a.c.Unindex)+len(a.c.Unrank) > 0 {
 			dying = a.rev
 		}
+	case a.c.OnlyDisables():
+		verb = "disable"
 	}
 	args := slices.Concat(
 		[]string{a.rev, verb, a.c.Expected.Rev, a.c.Expected.Fence, tombstoneLife, dying, strconv.FormatInt(a.until, 10)},

@@ -81,7 +81,7 @@ const maxShortFacets = 1000
 // isShort reports whether the short scripts can make a change. They can if it touches only facets
 // and secondary values.
 func isShort(c *store.Change) bool {
-	return !c.Delete && !c.Repair && (!c.Create || len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop)+len(c.Hold) == 0 &&
+	return !c.Delete && !c.Repair && !c.OnlyDisables() && (!c.Create || len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop)+len(c.Hold) == 0 &&
 		len(c.Set)+len(c.Unset) < maxShortFacets && c.Expected.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Expected.Rev != "")
 }
 
@@ -411,6 +411,8 @@ func operation(c store.Change) string {
 		return "create"
 	case c.Repair:
 		return "mend"
+	case c.OnlyDisables():
+		return "disable"
 	}
 	return "update"
 }

@@ -5,7 +5,7 @@
 -- KEYS[1]  the entry
 -- KEYS[2]  the record of its tokens, in the same slot; missing if it cannot exist, or if its
 --          contents are in ARGV[14]
--- ARGV[1]  the rev of this attempt      ARGV[2]  create | update | mend | delete
+-- ARGV[1]  the rev of this attempt      ARGV[2]  create | update | disable | mend | delete
 -- ARGV[3], ARGV[4]  the newest rev of ~rev, and ~fence, as they were read; "" for none
 -- ARGV[5]  time to live of a tombstone, in seconds
 -- ARGV[6]  the mark to write to ~dying, "" if a delete leaves no records to remove
@@ -159,6 +159,10 @@ for i = 16, 15 + n do
   end
 end
 if not done then
+  if ARGV[2] == 'disable' then
+    refused = write('PERSIST') -- as for a delete, so that a full server accepts the HSET
+    if refused then return refused end
+  end
   local tombstone = ARGV[2] == 'create' and (past ~= '' or fence ~= '')
   if tombstone or ARGV[2] == 'mend' or #early + #late > 0 or fence ~= '' or head[7] then
     refused = write('HSET', '~rev', past) or write('HDEL', '~none') or ARGV[2] == 'mend' and write('PERSIST')

@@ -14,7 +14,7 @@
 --   sets of its known members;
 --   entries that own SRKs, as an earlier reply said.
 -- ARGV  as in guard.lua, then
---   [8]  create | update | mend | delete
+--   [8]  create | update | disable | mend | delete
 --   [9]  the rev that the entry must have; for a create, "again" if it may have run before
 --   [10..20]  the numbers of claims, elsewhere, releases, holds, joins, leaves, ordered joins,
 --        ordered leaves, fills, drops and owners
@@ -260,8 +260,8 @@ local function try(command, ...)
   local reply = redis.pcall(command, entry, ...)
   if failed(reply) then return redis.error_reply(reply.err) end
 end
-if not again and (verb == 'delete' or verb == 'mend' or tombstone or #unset > 0 or head[3] or head[6]) then
-  if verb == 'delete' then
+if not again and (verb == 'delete' or verb == 'disable' or verb == 'mend' or tombstone or #unset > 0 or head[3] or head[6]) then
+  if verb == 'delete' or verb == 'disable' then
     -- PERSIST changes nothing, since a live entry has no time to live. It is the first write so
     -- that a full server accepts the HSET below, which it refuses only as a first write.
     refused = try('PERSIST')
