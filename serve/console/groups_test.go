@@ -38,8 +38,8 @@ func openDirectory(t *testing.T, store string) *testConsole {
 	return openSchema(t, store, sc, true)
 }
 
-// TestGroups checks that the page of an account says from which groups of a directory its tags come,
-// that each leads to the list of the members, and that a page lists all groups.
+// TestGroups checks that the page of an account says from which groups of a directory its tags
+// come, that each leads to the list of the members, and that a page lists all groups.
 func TestGroups(t *testing.T) {
 	d := openDirectory(t, "memory:")
 	d.createAccount("u1", "name", "Alice")
@@ -55,7 +55,7 @@ func TestGroups(t *testing.T) {
 	d.wantText(account, "admin from the group Store admins remove", "group Sales & <b> remove from the group Sales & <b>", "scim:gone remove", "vip remove")
 	d.wantText(d.do(http.StatusOK, "/console/types/user"), "Groups of directories")
 	for tag, want := range map[string][]string{
-		"admin":   {"tag admin", "Whoever has the tag admin is in the group Store admins, which a directory maintains.", "1 account"},
+		"admin":   {"tag admin", "Everybody with the tag admin is in the group Store admins, which a directory maintains.", "1 account"},
 		"scim:b2": {"group Sales & <b>", "Members of the group Sales & <b>, which a directory maintains.", "2 accounts"},
 	} {
 		d.wantText(d.do(http.StatusOK, "/console/types/user?"+url.Values{"tag": {tag}}.Encode()), want...)

@@ -43,7 +43,7 @@ type listing struct {
 	Short       bool       // the page is not full, but later pages may have more accounts
 	Tags        []shownTag // those of the filter that come from groups of directories
 	RetiredPath string     // path of the page that lists retired UIDs, if the type has them
-	GroupsPath  string     // path of the page that lists groups of directories, if there may be some
+	GroupsPath  string     // path of the page that lists groups of directories, or ""
 	CountPath   string     // path of the page that counts them, if this one does not
 }
 
