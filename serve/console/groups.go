@@ -17,8 +17,8 @@ import (
 // Limits on the tags whose groups a page looks up. Those that contain the id of a group are looked
 // up together, and the others one at a time.
 const (
-	maxGroupIDs    = 100
-	maxTagsOfNames = 10
+	maxGroupIDs  = 100
+	maxOtherTags = 10
 )
 
 // mayHaveGroups reports whether the accounts of a type can be in groups of directories: "serve
@@ -68,7 +68,7 @@ func groupsByTag(ctx context.Context, db *userdb.DB, typ string, tags []string) 
 			ids = append(ids, hints.UID(id))
 			continue
 		}
-		if looked++; looked > maxTagsOfNames {
+		if looked++; looked > maxOtherTags {
 			continue
 		}
 		found, err := groups.Page(ctx, userdb.Query{Where: schema.Texts(admin.GroupTag, tag), Limit: 1})

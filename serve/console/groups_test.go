@@ -101,7 +101,7 @@ func TestTagsReadFewGroups(t *testing.T) {
 	must(t, err)
 	d.calls.reset()
 	d.do(http.StatusOK, "/console/types/user/u1")
-	if got := d.calls.reset(); got["Page"] != maxTagsOfNames || got["FindAll"] != 1 {
-		t.Errorf("the page of an account with %d tags calls %v, want Page %d times and FindAll once", len(tags), got, maxTagsOfNames)
+	if got := d.calls.reset(); got["Page"] != maxOtherTags || got["FindAll"] != 1 {
+		t.Errorf("the page of an account with %d tags calls %v, want Page %d times and FindAll once", len(tags), got, maxOtherTags)
 	}
 }
