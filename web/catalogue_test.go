@@ -158,6 +158,47 @@ func TestDenied(t *testing.T) {
 	}
 }
 
+// TestErrorsWithoutPage checks that forms that are refused before a page sees them, and pages that
+// cannot be shown, are answered in the language of the visitor.
+func TestErrorsWithoutPage(t *testing.T) {
+	broken := web.RenderTemplates(web.Templates())
+	site := web.Protect(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		broken(w, r, web.Page{Name: "nosuch", Language: r.FormValue("language")})
+	}))
+	send := func(language, from, body string) (int, string) {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Sec-Fetch-Site", from)
+		r.Header.Set("Accept-Language", language)
+		w := httptest.NewRecorder()
+		site.ServeHTTP(w, r)
+		return w.Code, strings.TrimSpace(w.Body.String())
+	}
+	for language, want := range map[string][3]string{
+		"en-GB":     {"This form cannot be read.", "The page cannot be shown.", "This form came from another site"},
+		"de-CH, en": {"Dieses Formular ist nicht lesbar.", "Die Seite lässt sich nicht anzeigen.", "Dieses Formular kam von einer anderen Website."},
+		"fr":        {"Ce formulaire est illisible.", "La page ne peut pas être affichée.", "Ce formulaire vient d’un autre site"},
+		"es-MX":     {"No se puede leer este formulario.", "No se puede mostrar la página.", "Este formulario procede de otro sitio"},
+		"tlh":       {"This form cannot be read.", "The page cannot be shown.", "This form came from another site"},
+	} {
+		for i, sent := range []struct {
+			from, body string
+			status     int
+		}{
+			{"same-origin", "a=%zz", http.StatusBadRequest},
+			{"same-origin", "a=b", http.StatusInternalServerError},
+			{"cross-site", "a=b", http.StatusForbidden},
+		} {
+			if status, text := send(language, sent.from, sent.body); status != sent.status || !strings.HasPrefix(text, want[i]) {
+				t.Errorf("%s, %+v: got %d %q, want %d %q", language, sent, status, text, sent.status, want[i])
+			}
+		}
+	}
+	if _, text := send("fr", "same-origin", "language=de"); !strings.HasPrefix(text, "Die Seite") {
+		t.Errorf("got %q, want the language of the page", text)
+	}
+}
+
 // withHeader adds a header to each request.
 type withHeader [2]string
 

@@ -6,6 +6,7 @@ import (
 	"embed"
 	"html/template"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -130,7 +131,7 @@ func RenderTemplates(t *template.Template) func(http.ResponseWriter, *http.Reque
 		var b bytes.Buffer // so that a template that fails writes nothing
 		if err := t.ExecuteTemplate(&b, p.Name, p); err != nil {
 			slog.ErrorContext(r.Context(), "userdb: a page was not shown", slog.Any("error", err))
-			http.Error(w, http.StatusText(http.StatusInternalServerError), http.StatusInternalServerError)
+			sendText(w, r, p.Language, "failed", http.StatusInternalServerError)
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -141,17 +142,31 @@ func RenderTemplates(t *template.Template) func(http.ResponseWriter, *http.Reque
 
 // Protect wraps all pages of a site. It refuses forms that other sites send, and forms of over 64
 // KiB, and it parses the others. Its headers forbid pages to use anything from other sites, and
-// keep the addresses of pages, which may contain secrets, from them.
+// keep the addresses of pages, which may contain secrets, from them. It refuses in the language of
+// Catalogues that suits the request best.
 func Protect(next http.Handler) http.Handler {
-	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	protection := http.NewCrossOriginProtection()
+	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		sendText(w, r, "", "other site", http.StatusForbidden)
+	}))
+	return protection.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Referrer-Policy", "same-origin")
 		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 		if err := r.ParseForm(); err != nil {
-			http.Error(w, "This form cannot be read.", http.StatusBadRequest)
+			sendText(w, r, "", "form", http.StatusBadRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
 	}))
+}
+
+// sendText responds with a text of a catalogue alone. If the language is "", it is the one of
+// Catalogues that suits the request best.
+func sendText(w http.ResponseWriter, r *http.Request, language, key string, status int) {
+	if language == "" {
+		language = ChooseLanguage(r, append([]string{"en"}, slices.Sorted(maps.Keys(Catalogues))...)...)
+	}
+	http.Error(w, catalogueOf(language).lookup(key), status)
 }

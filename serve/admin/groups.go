@@ -17,6 +17,10 @@ const (
 	GroupAdded    = "added"
 )
 
+// GroupTagPrefix begins the tag of a group to which no other tag is mapped. The id of the group
+// follows.
+const GroupTagPrefix = "scim:"
+
 const groupType = "group"
 
 // groupSpaces contains a namespace for the groups of each namespace. Its name is ofPrefix and the

@@ -34,6 +34,7 @@ type account struct {
 	Held                   []userdb.Held
 	HasTags                bool
 	Tags                   []string
+	ShownTags              []shownTag // the same
 	Devices                []userdb.Session
 	Factors                factors
 	FactorsDamaged         bool
@@ -203,6 +204,9 @@ func (c *Console) describeAccount(r *http.Request, db *userdb.DB, t *userdb.Type
 			return a, err
 		}
 		slices.Sort(a.Tags)
+		if a.ShownTags, err = showTags(ctx, db, e.Type(), a.Tags); err != nil {
+			return a, err
+		}
 	}
 	if len(report.status.SecondStep.Methods) > 0 {
 		all, err := t.Factors(ctx, hint)

@@ -53,7 +53,9 @@ func (p *page) locate() {
 		list, escaped := "/console/types/"+name, typePath(name)
 		switch {
 		case p.Place == list && p.Path == list:
-			p.Trail, p.Path = []crumb{{Text: "Accounts"}}, escaped
+			if p.Path = escaped; len(p.Types) > 1 {
+				p.Trail = []crumb{{Text: "Accounts"}}
+			}
 		case p.Place != list && !strings.HasPrefix(p.Place, list+"/"):
 			continue
 		case len(p.Types) > 1:

@@ -63,7 +63,7 @@ func TestRetiredUIDs(t *testing.T) {
 	d.wantText(question, "The account u1 was deleted.", "will mean the next account that gets it", "Cancel")
 	d.wantText(d.do(http.StatusOK, at), "u1, deleted")
 	form := d.fillForm(question, "/console/retired")
-	d.wantText(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/retired", form...)), "There is no such UID.")
+	d.wantText(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/retired", form...)), "There are none.")
 	d.do(http.StatusNotFound, "/console/retired", form...)
 	d.do(http.StatusNotFound, "/console/retired?type=none")
 	d.createAccount("u1", "name", "Carl")

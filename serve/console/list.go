@@ -40,9 +40,11 @@ type listing struct {
 	Disabled    string
 	Next, Prev  string // paths, or "" if there is no such page
 	Count       string
-	Short       bool   // the page is not full, but later pages may have more accounts
-	RetiredPath string // path of the page that lists retired UIDs, if the type has them
-	CountPath   string // path of the page that counts the accounts, if this one does not
+	Short       bool       // the page is not full, but later pages may have more accounts
+	Tags        []shownTag // those of the filter that come from groups of directories
+	RetiredPath string     // path of the page that lists retired UIDs, if the type has them
+	GroupsPath  string     // path of the page that lists groups of directories, or ""
+	CountPath   string     // path of the page that counts the accounts, if this one does not
 }
 
 // A filter is an option of the form for another filter. By is what the form sends.
@@ -109,6 +111,14 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	if declared.Retire {
 		l.RetiredPath = retiredPath(t.Name(), "")
 	}
+	if mayHaveGroups(declared) {
+		l.GroupsPath = groupsPath(t.Name(), "")
+		tags, tagErr := showTags(r.Context(), db, t.Name(), q.Tags)
+		if err == nil {
+			err = tagErr
+		}
+		l.nameGroups(tags)
+	}
 	for _, e := range found.Entries {
 		l.Rows = append(l.Rows, newRow(e, declared, columns))
 	}
@@ -135,6 +145,21 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	}
 	p.Data = l
 	c.show(w, r, status, p)
+}
+
+// nameGroups sets the tags of the filter that come from groups, and names the groups in the filter.
+func (l *listing) nameGroups(tags []shownTag) {
+	for _, tag := range tags {
+		if tag.Group == "" {
+			continue
+		}
+		l.Tags = append(l.Tags, tag)
+		for i, one := range l.Conditions {
+			if one.Name == "tag" && one.Value == tag.Name && tag.IsOfGroup() {
+				l.Conditions[i].Text = "group " + tag.Group
+			}
+		}
+	}
 }
 
 // dateOrder returns the field that says when an account was added, if lists can be ordered by it.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coffeenode/userdb/internal/passkeys"
 	"github.com/coffeenode/userdb/passkey"
 	"github.com/coffeenode/userdb/passkey/pages"
 	"github.com/coffeenode/userdb/serve/admin"
@@ -178,12 +179,15 @@ func (c *Console) signInPasskey(w http.ResponseWriter, r *http.Request) {
 
 // addPasskey shows the page that adds a passkey.
 func (c *Console) addPasskey(w http.ResponseWriter, r *http.Request) {
-	why, passkeys, err := c.whyNoFactor(r.Context())
+	why, allowed, err := c.whyNoFactor(r.Context())
 	switch {
 	case err != nil:
 		c.failSecurity(w, r, err)
-	case why != "" || !passkeys:
+	case why != "" || !allowed:
 		c.showSecurity(w, r, nil)
+	case len(strings.TrimSpace(r.PostFormValue("label"))) > passkeys.MaxName:
+		// Say so now: a passkey that is refused later stays in the operator's device.
+		c.failSecurity(w, r, &userdb.FieldError{Field: "factor", Rule: "name", Err: userdb.ErrInvalid})
 	default:
 		c.showNewPasskey(w, r, nil)
 	}

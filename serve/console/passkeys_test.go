@@ -202,3 +202,12 @@ func TestPasskeyOldStore(t *testing.T) {
 	other.do(http.StatusSeeOther, codePath, append(other.answer(device.Get, "code"), "by", inputValue(page, "by"))...)
 	other.do(http.StatusOK, "/console/find")
 }
+
+// TestPasskeyName checks that a name that is too long is refused before the browser makes a
+// passkey, which would stay in the operator's device, and that the longest name is accepted.
+func TestPasskeyName(t *testing.T) {
+	d := open(t, "memory:")
+	const at = "/console/security/passkey"
+	d.wantText(d.do(http.StatusUnprocessableEntity, at, "label", strings.Repeat("م", 33)), "Your sign-in", "This name is too long.")
+	d.wantText(d.do(http.StatusOK, at, "label", " "+strings.Repeat("م", 32)+" "), "Your browser asks where to keep the passkey")
+}

@@ -72,6 +72,7 @@ func (c *Console) table() []route {
 		{"POST /console/held", c.releaseHeld, ifConfirmed},
 		{"GET /console/retired", c.retired, never},
 		{"POST /console/retired", c.forgetUID, ifConfirmed},
+		{"GET /console/groups", c.listGroups, never},
 		act("disable", disable, never),
 		act("sessions/end", endSessions, never),
 		{"POST " + account + "/delete", c.deleteAccount, always},

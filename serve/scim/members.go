@@ -19,7 +19,7 @@ import (
 )
 
 // tagPrefix begins the tags of groups that Options.Tags does not map.
-const tagPrefix = "scim:"
+const tagPrefix = admin.GroupTagPrefix
 
 // A memberSet describes changes to the members of a group.
 type memberSet struct {
