@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// rerunDifference is how much a ratio may differ between two runs of the same code, relative to it.
+// rerunDifference is the relative difference in a ratio that two runs of the same code may show.
 const rerunDifference = 0.03
 
 // readReport reads a report that report.write wrote.

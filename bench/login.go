@@ -58,7 +58,8 @@ func (b *bench) login(ctx context.Context) outcome {
 // oneHash returns a copy of b whose blocks last until each caller has computed one hash.
 func (b *bench) oneHash() *bench { return b.withBlocks(b.size(30, 16), time.Millisecond) }
 
-// freeFailures is the number of wrong passwords for one entry before the next login has to wait.
+// freeFailures is how many wrong passwords are tried on one entry. It is less than the number after
+// which logins have to wait.
 const freeFailures = 9
 
 // refusedLogins lists kinds of users who cannot log in, and the prefix of their names.

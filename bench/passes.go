@@ -46,7 +46,8 @@ type pass struct {
 	run  func(*timer)
 }
 
-// A timer adds up how long the functions passed to its method time take, and their processor time.
+// A timer adds up the elapsed time and the processor time of the functions that its method time
+// runs.
 type timer struct {
 	b                    *bench
 	took, client, server time.Duration

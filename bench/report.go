@@ -32,7 +32,7 @@ type reportRow struct {
 	Verdict  verdict  `json:"verdict"`
 	Note     string   `json:"note,omitempty"`
 	Seconds  float64  `json:"seconds,omitempty"` // how long all sittings took
-	Entries  int      `json:"entries,omitempty"` // set if a quick run measures fewer
+	Entries  int      `json:"entries,omitempty"` // set by comparePasses
 	Variants []result `json:"variants,omitempty"`
 }
 
@@ -110,7 +110,7 @@ func (r reportRow) line() string {
 // text returns the row and its variants as lines of text, for people.
 func (r reportRow) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%-26s %6.3f  %6.3f to %6.3f  %-7s %-9s  %s\n", r.Name, r.Ratio, r.Low, r.High, r.bound(), r.Verdict, r.Note)
+	fmt.Fprintf(&b, "%-26s %6.3f  %6.3f to %6.3f  %-7s %-9s  %s\n", r.Name, r.Ratio, r.Low, r.High, r.targetText(), r.Verdict, r.Note)
 	for _, v := range r.Variants {
 		fmt.Fprintf(&b, "    %-16s %9.0f/s  p50 %8.1f µs  p99 %8.1f µs  processor: client %6.1f µs, server %6.1f µs  %5.1f allocations  %4.1f commands  %5.2f round trips\n",
 			v.Name, v.Rate, v.P50, v.P99, v.ClientCPU, v.ServerCPU, v.Allocs, v.Commands, v.Trips)
@@ -118,8 +118,8 @@ func (r reportRow) text() string {
 	return b.String()
 }
 
-// bound returns the target as the tables show it.
-func (r reportRow) bound() string {
+// targetText returns the target as the tables show it.
+func (r reportRow) targetText() string {
 	switch {
 	case r.Target == 0:
 		return ""
@@ -154,14 +154,14 @@ var columns = []struct {
 func (rep *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Measured\n\n%s · %s · %s · Redis %s ·\n%s · load %s\n\n", rep.Date, rep.Machine, rep.Go, rep.Redis, rep.Client, rep.Load)
-	b.WriteString("From p50 on, a column shows two figures of one operation: that of userdb, and that of what it is\ncompared with. Client and server are processor time.\n\n")
+	b.WriteString("From p50 on, a column shows figures of one operation: that of userdb, and then those of what it is\ncompared with. Client and server are processor time.\n\n")
 	b.WriteString("| row | what | ratio | bounds | target | |")
 	for _, c := range columns {
 		b.WriteString(" " + c.title + " |")
 	}
 	b.WriteString("\n" + strings.Repeat("|---", 6+len(columns)) + "|\n")
 	for _, r := range rep.Rows {
-		fmt.Fprintf(&b, "| `%s` | %s | %.3f | %.3f–%.3f | %s | %s |", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, r.Low, r.High, r.bound(), r.Verdict)
+		fmt.Fprintf(&b, "| `%s` | %s | %.3f | %.3f–%.3f | %s | %s |", r.Name, strings.TrimSpace(r.What+". "+r.Note), r.Ratio, r.Low, r.High, r.targetText(), r.Verdict)
 		for _, c := range columns {
 			var parts []string
 			for _, v := range r.Variants {

@@ -44,7 +44,7 @@ type outcome struct {
 	cpu      *estimate // nil if there is no row NAME-cpu
 	p99      *estimate
 	took     time.Duration
-	entries  int // number of entries, set if a quick run measures fewer
+	entries  int // number of entries, set by comparePasses
 	note     string
 	variants []result
 }
@@ -248,8 +248,8 @@ func (b *bench) size(full, quick int) int {
 	return full
 }
 
-// compareWithBare compares two variants that f returns: one of the library, opened with o, and one
-// of a bare client.
+// compareWithBare opens the library with o and a bare client, and compares the two variants that f
+// returns.
 func (b *bench) compareWithBare(ctx context.Context, workers int, o userdb.Options, f func(*userdb.Type, *redis.Client) (ours, bare variant)) outcome {
 	db, users := b.server.open(ctx, o)
 	defer db.Close()
@@ -551,10 +551,10 @@ var rows = []row{
 	},
 	{
 		name: "cold", atMost: true, sittings: 1, named: true, run: (*bench).cold,
-		what: "processor seconds of a first go build of the command, against those of the packages of Go itself in it",
+		what: "processor seconds of a first go build of the command, against building only the packages of Go itself that it uses",
 	},
 	{
 		name: "keys", target: 1, atMost: true, sittings: 1, run: (*bench).keys,
-		what: "allocations to parse a key, and to build one and write it as text; 0 and 1",
+		what: "allocations to parse a key (0), plus to build one and write it as text (1)",
 	},
 }

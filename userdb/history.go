@@ -45,8 +45,8 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	session_end    one session was ended, or all were
 //	issue          a token for Purpose, bound to Fields, was issued
 //	redeem         a token for Purpose was redeemed
-//	release        values of Fields that the entry, which may have been deleted, had held, or its
-//	               UID, were freed before their time
+//	release        values that the entry once had in Fields, or its UID, were freed early; the
+//	               entry may have been deleted
 //	factors        second factors were added or removed; Purpose lists the methods that the entry
 //	               has now, such as "recovery,totp"; it is "" if there are none
 //
@@ -55,8 +55,8 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	login          a login succeeded
 //	login_failed   the identifier (then Key is zero) or the password was wrong
 //	throttle       nothing was checked, because of too many earlier failures
-//	factor_lock    too many codes of the entry's second factor were wrong: for a day, no further
-//	               codes from Origin, or from all origins that never signed in, are checked
+//	factor_lock    too many codes of the entry's second factor were wrong: for a day, codes from
+//	               Origin, or from every origin that never signed in to it, are not checked
 //	passkey_clone  a passkey of the entry was refused, because its counter went back: somebody has
 //	               a copy of it
 //
@@ -76,7 +76,7 @@ func WithActor(ctx context.Context, a Actor) context.Context {
 //	operator_disable       an operator was disabled: they may not sign in
 //	operator_enable        an operator was enabled again
 //	operator_password      the password of an operator was set
-//	operator_factor_link   a link was made by which an operator adds the first second factor
+//	operator_factor_link   a link was made for an operator without a second factor to add one
 //	operator_factor_add    an operator added a second factor
 //	operator_factor_remove a second factor of an operator was removed, or all were
 //	operator_codes         an operator replaced the recovery codes
@@ -163,11 +163,11 @@ func (db *DB) appendLogin(ctx context.Context, e Event) {
 }
 
 // History returns what was done to an entry since Options.History was set, the latest first: at
-// most a hundred events of the last 90 days. It holds every acknowledged change exactly once, and
-// no change that was not made. On a cluster, a command on a tertiary record is recorded right after
-// it is done; if the process crashes in between, the event is missing, but then the command was
-// never acknowledged either. The error is ErrNotFound if there is no such entry, and ErrNoHistory
-// if nothing was recorded because Options.History is not set.
+// most a hundred events of the last 90 days. Within these limits it holds every acknowledged change
+// exactly once, and no change that was not made. On a cluster, a command on a tertiary record is
+// recorded right after it is done; if the process crashes in between, the event is missing, but
+// then the command was never acknowledged either. The error is ErrNotFound if there is no such
+// entry, and ErrNoHistory if nothing was recorded because Options.History is not set.
 func (t *Type) History(ctx context.Context, h hints.Hint) (all []HistoryEvent, err error) {
 	ctx, v := t.db.begin(ctx, "History", &err)
 	defer v.end(&err)

@@ -438,7 +438,7 @@ func TestWithSets(t *testing.T) {
 		for n := range 2500 {
 			many = append(many, fmt.Sprintf("m%04d", n))
 		}
-		want := map[string][]string{} // the members of both sets
+		want := map[string][]string{} // the tags of each entry, by UID
 		for n := range 100 {          // more than are read in one round trip
 			uid, tags := fmt.Sprintf("u%02d", n), []string{"a", fmt.Sprint("t", n)}
 			if n%10 == 0 {
@@ -490,7 +490,7 @@ func TestWithSets(t *testing.T) {
 		one := keysOf(s, "/tags", func() { must(t, drain(users.All(ctx, userdb.Query{WithSets: []string{"tags"}, Limit: 1}))) })
 		twice := keysOf(s, "/tags", func() { must(t, drain(users.All(ctx, userdb.Query{WithSets: []string{"tags", "tags"}, Limit: 1}))) })
 		if len(one) == 0 || len(slices.Compact(slices.Clone(one))) != 1 || len(twice) != len(one) {
-			t.Errorf("a listing of one entry read the sets %q, and if the name is given twice %q", one, twice)
+			t.Errorf("a listing of one entry read the sets %q; with the name given twice, %q", one, twice)
 		}
 		for _, set := range []string{"nobody", "log", "name"} {
 			if _, err := users.Page(ctx, userdb.Query{WithSets: []string{set}}); !errors.Is(err, schema.ErrSchema) {

@@ -35,7 +35,7 @@ var tokenMethods = []struct {
 }
 
 // TestLostRedeems loses requests and replies of tokenMethods. A command that is sent again must
-// succeed even if its first sending spent the token, and no token may be spent twice (I7).
+// succeed even if the first attempt already spent the token, and no token may be spent twice (I7).
 func TestLostRedeems(t *testing.T) {
 	for _, v := range tokenMethods {
 		t.Run(v.name, func(t *testing.T) {
@@ -128,7 +128,7 @@ var racingMethods = []struct {
 
 // TestTokenRaces runs another method before and after every command of a method that spends a
 // token. A token that the other method ended must have no effect, and of two methods that spend the
-// same token one must succeed.
+// same token at most one may succeed.
 func TestTokenRaces(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(interleaves)

@@ -103,7 +103,7 @@ func (d *factorExecution) checkStep() {
 	if slices.Contains([]string{"confirm", "enrol", "addkey", "remove", "codes"}, operation) {
 		byOwner = now.mark() != was.mark()
 	}
-	// The end of this session alone does not stop a call that it has already permitted.
+	// A call that checked the owner's session may finish after that session alone has ended.
 	owner := d.history[0].sessions[hashOf(d.account.session)]
 	if byOwner && !owner.ValidFor(was.entry.ForSessions()) {
 		d.report("%s was done in a session that had ended", what)
@@ -210,7 +210,8 @@ func (s *factorStore) verify() string {
 			if words[0] == "key" {
 				use("answer/"+words[1], o.operation)
 			}
-			if proof := proofOf(o.operation); proof != "k0" { // the passkey counts
+			// k0 is a passkey, which may prove itself more than once.
+			if proof := proofOf(o.operation); proof != "k0" {
 				use("code "+proof, o.operation)
 			}
 		case words[0] == "confirm":
@@ -492,7 +493,7 @@ func (d *factorExecution) verifyOwner(used map[string]string) {
 	}
 }
 
-// verifyCodes checks that the owner's recovery codes are valid.
+// verifyCodes checks that a recovery code of one of the owner's sets is valid.
 func (d *factorExecution) verifyCodes(refused *userdb.FactorError, last factorState) {
 	ctx := context.Background()
 	sets := [][]string{d.account.codes}

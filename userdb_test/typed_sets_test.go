@@ -56,7 +56,7 @@ func TestTypedSets(t *testing.T) {
 					n++
 				}
 				if is := slices.Contains(interests, interest); is != (n == 1) {
-					t.Errorf("%s: the index of %s has %d entries, want it: %t", what, interest, n, is)
+					t.Errorf("%s: %d entries are listed with the interest %s; want the entry listed: %t", what, n, interest, is)
 				}
 			}
 		}
@@ -90,7 +90,7 @@ func TestTypedSets(t *testing.T) {
 			t.Errorf("after refused changes the name is %q, %v, want Anna", f.Name, err)
 		}
 
-		// The set alone, and a copy that does not know the set.
+		// Save a change of the set alone, and then a copy that was read without its sets.
 		later.Interests = append(later.Interests, "go")
 		later, err = fans.Save(ctx, later)
 		want("saved", later, err, "chess", "go", "jazz")

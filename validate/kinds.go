@@ -17,7 +17,8 @@ import (
 type kind struct {
 	// refuse returns what is wrong with a value, or "". The value is valid UTF-8 and not empty.
 	refuse func(value string) (reason string)
-	// phrases are regular expressions. A value of the kind must pass refuse and match all of them.
+	// phrases are regular expressions. A value of the kind must pass refuse and satisfy all of
+	// them.
 	phrases []phrase
 	// quick accepts most short values at a fraction of the cost of refuse, and never one that
 	// refuse or a phrase rejects. It may be nil.
@@ -154,8 +155,8 @@ var nameExclusions = []phrase{
 }
 
 // nameKind returns a kind that accepts a value only if the result of profile has the same canonical
-// form. Under FoldExact this means that profile leaves the value unchanged. Otherwise two values
-// could be the same name under the RFC.
+// form. Under FoldExact this means that profile leaves the value unchanged. If the kind accepted
+// other values, two of them could be the same name under the RFC.
 func nameKind(t schema.Type, rfc string, profile *precis.Profile, quick func(string) bool, expr string) kind {
 	refuse := func(value string) string {
 		if len(value) > recordkey.MaxCrumb {

@@ -140,7 +140,7 @@ func TestErrorIsErrRule(t *testing.T) {
 	}
 }
 
-func TestErrorHidesControlCharacters(t *testing.T) {
+func TestErrorQuotesAndShortens(t *testing.T) {
 	long := strings.Repeat("é", 64)
 	for _, c := range []struct {
 		err  Error

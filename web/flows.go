@@ -49,7 +49,8 @@ type Flows struct {
 	Providers []Provider
 	// Languages are the languages of the pages and mails, each with a catalogue in Catalogues. The
 	// Accept-Language header of a request chooses one of them, and the first is the default. If
-	// there are none, everything is in English.
+	// there are none, everything is in English, except for the few words with which Protect refuses
+	// a request: these are in the language of the visitor.
 	Languages []string
 	// Language chooses the language for a request. If nil, Languages and the request do.
 	Language func(r *http.Request) string

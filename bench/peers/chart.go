@@ -19,7 +19,7 @@ const (
 // labels says what each job does, in a few words.
 var labels = map[string]string{
 	"get": "read one account", "find": "find one by its address", "list": "list 50 of a city", "session": "check a session",
-	"forward": "check one for a proxy", "sign-in": "sign in", "update": "change a field", "create": "create, with a password",
+	"forward": "check one, for a proxy", "sign-in": "sign in", "update": "change a field", "create": "create, with a password",
 }
 
 // chartStyle fits light and dark pages.
@@ -57,7 +57,7 @@ func bars(reports []report, job string) (all []bar) {
 	return all
 }
 
-// writeChart draws the reports in files of JSON into a file.
+// writeChart reads reports from files of JSON and writes their chart to path.
 func writeChart(path string, files []string) error {
 	var reports []report
 	for _, file := range files {

@@ -53,7 +53,7 @@ func TestUsage(t *testing.T) {
 	one, err := memoryOf(own)
 	two, twoErr := memoryOf(append(own, own...))
 	if err != nil || twoErr != nil || one < 1<<20 || two < one*3/2 {
-		t.Errorf("one process uses %d bytes, %v; this process counted three times uses %d, %v", one, err, two, twoErr)
+		t.Errorf("one process uses %d bytes, %v; this process counted twice uses %d, %v", one, err, two, twoErr)
 	}
 	if _, err := cpuOf([]int{1 << 30}); err == nil {
 		t.Error("a process that does not exist has used time")

@@ -18,9 +18,9 @@ import (
 var testCall = call{n: 1000, account: 7, session: session{"secret7", 7}, fresh: 3, caller: 300, key: "k"}
 
 const (
-	ourAccount    = `{"uid":"u00000000000007","type":"user","rev":"5jSd","disabled":false,"verified":[],"facets":{"city":"city7","email":"user7@example.com","name":"user number 7"}}`
-	theirAccount  = `{"city":"city7","collectionId":"_pb_users_auth_","collectionName":"users","email":"user7@example.com","emailVisibility":false,"id":"u00000000000007","name":"user number 7","verified":false}`
-	betterAccount = `{"name":"user number 7","email":"user7@example.com","emailVerified":false,"image":null,"city":"city7","note":null,"id":"u00000000000007"}`
+	ourAccount        = `{"uid":"u00000000000007","type":"user","rev":"5jSd","disabled":false,"verified":[],"facets":{"city":"city7","email":"user7@example.com","name":"user number 7"}}`
+	pocketBaseAccount = `{"city":"city7","collectionId":"_pb_users_auth_","collectionName":"users","email":"user7@example.com","emailVisibility":false,"id":"u00000000000007","name":"user number 7","verified":false}`
+	betterAuthAccount = `{"name":"user number 7","email":"user7@example.com","emailVerified":false,"image":null,"city":"city7","note":null,"id":"u00000000000007"}`
 )
 
 // pageOf returns a page with the ten accounts of the city of account 7: there are 1000 accounts in
@@ -46,32 +46,32 @@ var rightAnswers = map[string]map[string]answer{
 		"create":  {201, nil, []byte(`{"uid":"0395","type":"user","facets":{"city":"new","email":"new3@example.com","name":"new user 3"}}`)},
 	},
 	"pocketbase": {
-		"get":     {200, nil, []byte(theirAccount)},
-		"find":    {200, nil, []byte(`{"items":[` + theirAccount + `],"page":1}`)},
-		"list":    {200, nil, []byte(pageOf(`{"items":[`, theirAccount, `],"page":1}`))},
-		"session": {200, nil, []byte(`{"record":` + theirAccount + `,"token":"eyJh"}`)},
+		"get":     {200, nil, []byte(pocketBaseAccount)},
+		"find":    {200, nil, []byte(`{"items":[` + pocketBaseAccount + `],"page":1}`)},
+		"list":    {200, nil, []byte(pageOf(`{"items":[`, pocketBaseAccount, `],"page":1}`))},
+		"session": {200, nil, []byte(`{"record":` + pocketBaseAccount + `,"token":"eyJh"}`)},
 		"forward": {200, nil, []byte(`{"id":"u00000000000007"}`)},
-		"sign-in": {200, nil, []byte(`{"record":` + theirAccount + `,"token":"eyJh"}`)},
-		"update":  {200, nil, []byte(strings.Replace(theirAccount, `"name"`, `"note":"note 3","name"`, 1))},
+		"sign-in": {200, nil, []byte(`{"record":` + pocketBaseAccount + `,"token":"eyJh"}`)},
+		"update":  {200, nil, []byte(strings.Replace(pocketBaseAccount, `"name"`, `"note":"note 3","name"`, 1))},
 		"create":  {200, nil, []byte(`{"city":"new","collectionId":"_pb","email":"new3@example.com","emailVisibility":false,"id":"zbwa","name":"new user 3"}`)},
 	},
 	"better-auth": {
-		"get":     {200, nil, []byte(betterAccount)},
-		"find":    {200, nil, []byte(`{"users":[` + betterAccount + `],"total":1,"limit":1}`)},
-		"list":    {200, nil, []byte(pageOf(`{"users":[`, betterAccount, `],"total":10,"limit":50}`))},
-		"session": {200, nil, []byte(`{"session":{"token":"bfng","userId":"u00000000000007","id":"S7PE"},"user":` + betterAccount + `}`)},
-		"sign-in": {200, nil, []byte(`{"redirect":false,"token":"cuuZ","user":` + betterAccount + `}`)},
-		"update":  {200, nil, []byte(strings.Replace(betterAccount, `"note":null`, `"note":"note 3"`, 1))},
+		"get":     {200, nil, []byte(betterAuthAccount)},
+		"find":    {200, nil, []byte(`{"users":[` + betterAuthAccount + `],"total":1,"limit":1}`)},
+		"list":    {200, nil, []byte(pageOf(`{"users":[`, betterAuthAccount, `],"total":10,"limit":50}`))},
+		"session": {200, nil, []byte(`{"session":{"token":"bfng","userId":"u00000000000007","id":"S7PE"},"user":` + betterAuthAccount + `}`)},
+		"sign-in": {200, nil, []byte(`{"redirect":false,"token":"cuuZ","user":` + betterAuthAccount + `}`)},
+		"update":  {200, nil, []byte(strings.Replace(betterAuthAccount, `"note":null`, `"note":"note 3"`, 1))},
 		"create":  {200, nil, []byte(`{"user":{"name":"new user 3","email":"new3@example.com","role":"user","city":"new","note":null,"id":"CoJo"}}`)},
 	},
 }
 
-// wrongAnswers lists changes that make a right answer wrong. The field one is set for changes to a
-// single account, which the check of a page does not notice, because it judges the page as a whole.
+// wrongAnswers lists changes that make a right answer wrong. singleAccount marks those that the
+// check of a page does not notice, because it counts texts over the whole page.
 var wrongAnswers = []struct {
-	name   string
-	one    bool
-	change func(a answer) answer
+	name          string
+	singleAccount bool
+	change        func(a answer) answer
 }{
 	{"another successful status", false, func(a answer) answer { a.status = 202; return a }},
 	{"an error", false, func(a answer) answer { a.status = 503; return a }},
@@ -108,7 +108,7 @@ func TestCheck(t *testing.T) {
 				t.Errorf("%s, %s: the right answer is refused: %v", product, j.name, err)
 			}
 			for _, w := range wrongAnswers {
-				if w.one && j.name == "list" {
+				if w.singleAccount && j.name == "list" {
 					continue
 				}
 				a := right

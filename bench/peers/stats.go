@@ -18,8 +18,8 @@ func median(xs []float64) float64 {
 	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
 }
 
-// bootstrap returns the 95 % interval of the median of xs, from the percentiles of resampled
-// medians. It draws the same samples in every run.
+// bootstrap returns a 95 % confidence interval of the median of xs, from the percentiles of
+// resampled medians. It draws the same samples in every run.
 func bootstrap(xs []float64) (low, high float64) {
 	if len(xs) == 0 {
 		return 0, 0

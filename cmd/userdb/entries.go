@@ -98,8 +98,8 @@ func getCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get HINT…",
 		Short: "Print entries",
-		Long: `Print entries in the order of the hints, with all their values and with their tags as ~tags. If one is
-not found, the others are still printed, and the exit code is that of the first failure. In JSON,
+		Long: `Print entries in the order of the hints, with all their values and with their tags as ~tags. If an
+entry is not found, the others are still printed, and the exit code is that of the first failure. In JSON,
 ~values has all values of the fields that may have several.`,
 		Example: `  userdb get email=alice@example.com
   userdb get '*=Alice' '*=bob@example.com' --json
@@ -304,8 +304,8 @@ func deleteCommand(s *session) *cobra.Command {
 		Long: `Delete an entry with its identifiers, its members in indexes and its tertiary records, such as tags.
 Prints the key of the deleted entry. Here a bare word is always a UID, never a name.
 
-If the schema has "hold" for a field, nobody else can take the values of the entry for that time. With
---release, others can take them at once, and may get mail that is meant for the former owner.`,
+If the schema has "hold" for a field, nobody else can take the entry's values of that field for that
+time; an address is held only if it was verified. With --release, others can take them at once, and may get mail that is meant for the former owner.`,
 		Example: `  userdb delete email=bob@example.com --yes`,
 		RunE: s.runOnKey("deleted", func(ctx context.Context, p subject) error {
 			if !s.yes {
@@ -384,7 +384,7 @@ func tagsCommand(s *session) *cobra.Command {
 	}, &cobra.Command{
 		Use:   "find TAG…",
 		Short: "Find the entries that have all given tags",
-		Long:  `Find the entries that have all given tags. They are of the type that --type names.`,
+		Long:  `Find the entries that have all given tags. --type selects their type.`,
 		Example: `  userdb tags find python
   userdb tags find python c++ --json`,
 		RunE: s.run(func(ctx context.Context, tags []string) error {

@@ -116,8 +116,8 @@ func showReply(name string, cmd *redis.Cmd) string {
 	return fmt.Sprintf("%q", value)
 }
 
-// TestAsRedis compares the replies to random commands with those of a real server, sent one by one,
-// in transactions and from scripts.
+// TestAsRedis compares the replies to random commands with those of a real server. The commands are
+// sent as they are and from scripts.
 func TestAsRedis(t *testing.T) {
 	real := redistest.Start(t).Client()
 	for name, shapes := range map[string][]string{"all": shapes, "ranges": lexShapes} {
@@ -153,7 +153,7 @@ func compareWithRedis(t *rapid.T, real, ours *redis.Client, shapes []string) {
 		}
 		want, got := showReply(name, real.Do(ctx, sent...)), showReply(name, ours.Do(ctx, sent...))
 		if got != want {
-			t.Fatalf("%q: got %s, want %s as from Redis", sent, got, want)
+			t.Fatalf("%q: got %s, but Redis replies %s", sent, got, want)
 		}
 	}
 }
@@ -185,7 +185,7 @@ func TestScriptValues(t *testing.T) {
 			return fmt.Sprintf("%q", value)
 		}
 		if got, want := show(ours), show(real); got != want {
-			t.Errorf("%s: got %s, want %s as from Redis", script, got, want)
+			t.Errorf("%s: got %s, but Redis replies %s", script, got, want)
 		}
 	}
 }

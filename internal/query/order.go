@@ -120,7 +120,7 @@ func (rd *Reader) pageInOrder(ctx context.Context, s Selection, after string, wa
 	}
 	size := s.batch(want)
 	if s.bytes != nil {
-		want = min(want, scanBatch) // the bytes of members do not count
+		want = min(want, scanBatch) // the limit on bytes does not count the members of the order
 	}
 	count := want
 	var found []store.Found
@@ -167,8 +167,8 @@ func (s Selection) orderDigest() []uint64 { return []uint64{digest(s.order.Key)}
 func (s Selection) Backwards() bool { return strings.HasPrefix(s.from, backward) }
 
 // Around returns the continuations that lead forward and backward from a page. rest is the
-// continuation that was returned with the page. For an empty page, they lead back to the previous
-// position.
+// continuation that was returned with the page. If the page is empty, the other one begins at the
+// previous position and includes it.
 func (s Selection) Around(page []store.Record, rest string) (next, before string) {
 	at := func(cursor, place string) string {
 		return bookmark{cursor: cursor, last: place, taken: s.orderDigest()}.String()

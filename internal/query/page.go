@@ -19,7 +19,8 @@ import (
 
 // scanBatch is the number of keys that a listing requests at a time, and readBatch is the number of
 // entries that it reads at a time. A page of an index requests only indexBatch members at a time if
-// most of them are selected.
+// most of them are selected. These numbers do not depend on the size of a page: a continuation
+// stands for a part of what the server lists for the same number.
 const (
 	scanBatch  = 1000
 	readBatch  = 256
@@ -45,7 +46,7 @@ func (rd *Reader) Page(ctx context.Context, s Selection, after string, want int)
 	if len(s.indexes) == 1 && !s.onlyDisabled() {
 		count = indexBatch
 	}
-	err = rd.walk(ctx, s, after, max(want, count), size, func(some []store.Found, at bookmark) bool {
+	err = rd.walk(ctx, s, after, count, size, func(some []store.Found, at bookmark) bool {
 		found, rest = append(found, some...), at
 		more = len(found) < want && s.MayRead()
 		return more

@@ -80,7 +80,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestURI checks that an app reads issuer, account and secret from the address as they are.
+// TestURI checks that an app reads issuer, account and secret from the URI, unchanged.
 func TestURI(t *testing.T) {
 	secret := []byte("12345678901234567890")
 	for _, tt := range [][2]string{{"Shop", "ada@example.com"}, {"A & B/C?", "a b+c&d=e"}, {"", "ada"}} {

@@ -130,7 +130,7 @@ func TestCheckProblem(t *testing.T) {
 		got = append(got, fmt.Sprintf("I%d %v", p.Invariant, p))
 	}
 	want := []string{
-		`I4 error key_unparsable "user/name:\x1b[2J:\xff/~prk": not a key that this store could have written or would find: "\x1b" must be written +x1b`,
+		`I4 error key_unparsable "user/name:\x1b[2J:\xff/~prk": this store neither writes nor looks up such a key: "\x1b" must be written +x1b`,
 		`I0 problem field_missing user/uid:friend: no "email"`,
 		`I3 error prk_wrong user/uid:u0: ~prk is "\x1b[31m\u202e"`,
 	}
@@ -288,8 +288,9 @@ func TestCheckRefuses(t *testing.T) {
 }
 
 // TestCheckOriginal checks records that CoffeeNode UserDB, the original program, wrote under its
-// own schema. Each line of the golden file is damage that the original caused: it takes values from
-// other users, writes empty values, and leaves white space and braces in keys.
+// own schema. The lines of the golden file are damage that the original caused: it takes values
+// from other users, writes empty values, and leaves white space and braces in keys. One line is
+// about the field "nonexistent", which its options name and no user has.
 func TestCheckOriginal(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, testdb.OriginalSchema(t))

@@ -85,8 +85,8 @@ func (c *checker) resolveHint(ctx context.Context, r *report, t *change.Type, ke
 	if len(keys) == 1 && keys[0].Kind() == recordkey.KindPRK {
 		return keys
 	}
-	for i, srv := range read(ctx, r, c.Engine, records.Map(keys, recordkey.Key.String), store.Texts) {
-		key, wrong := parseOwner(t, keys[i].Namespace(), srv.Wire)
+	for i, stored := range read(ctx, r, c.Engine, records.Map(keys, recordkey.Key.String), store.Texts) {
+		key, wrong := parseOwner(t, keys[i].Namespace(), stored.Wire)
 		if wrong == nil && !slices.Contains(prks, key) {
 			prks = append(prks, key)
 		}
@@ -157,8 +157,8 @@ func (c *checker) checkRelated(ctx context.Context, keys []string, prks []record
 	}
 	var related classified
 	related.tertiary = filter(s.tertiary, func(it item) bool { return slices.Contains(prks, it.key.PRK()) })
-	for i, srv := range srvs {
-		owner, err := recordkey.Parse(store.Owner(srv.Wire))
+	for i, stored := range srvs {
+		owner, err := recordkey.Parse(store.Owner(stored.Wire))
 		switch {
 		case err != nil || !slices.Contains(prks, owner.In(c.NS)):
 		case i >= len(s.srks):

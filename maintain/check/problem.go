@@ -100,7 +100,7 @@ var (
 	indexUnkeyable  = define("index_unkeyable", 5, needsDecision, "no index key can hold %s: it is %s")
 	isaMissing      = define("isa_missing", 3, fixEntry, "a hash with facets, but without ~isa, is not an entry")
 	keyField        = define("key_field", 3, needsDecision, "the primary field of type %s is %s")
-	keyUnparsable   = define("key_unparsable", 4, fixRecord, "not a key that this store could have written or would find: %s")
+	keyUnparsable   = define("key_unparsable", 4, fixRecord, "this store neither writes nor looks up such a key: %s")
 	orderKind       = define("order_kind", 5, fixRecord, "an ordered index is a sorted set, but this is a %s")
 	orderMissing    = define("order_missing", 5, fixRecord, "%s is not at its place in it")
 	orderOrphan     = define("order_orphan", 4, fixRecord, "its member %s names no entry%s")

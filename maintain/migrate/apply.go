@@ -153,8 +153,8 @@ func (s *migration) applyStep(ctx context.Context, step store.RepairStep) error 
 
 // convertEntries converts all entries and keeps the keys by which they were found before. If an
 // entry gets a value that another entry has under the old schema only, it is converted after that
-// entry. If it gets one that another entry holds, that hold ends, because the entry already had the
-// value in another form; an online migration fails instead.
+// entry. If another entry holds the new value, the hold ends, because the converted entry already
+// had the value in another form; an online migration fails instead.
 func (s *migration) convertEntries(ctx context.Context) error {
 	var mu sync.Mutex
 	var postponed []recordkey.Key
@@ -180,17 +180,17 @@ func (s *migration) convertEntries(ctx context.Context) error {
 		if len(postponed) < len(previous) {
 			continue
 		}
-		any := false
+		endedAny := false
 		for _, prk := range postponed {
 			if s.online {
 				break
 			}
 			ended, err := s.endRivalHolds(ctx, prk)
-			if any = any || ended; err != nil {
+			if endedAny = endedAny || ended; err != nil {
 				return err
 			}
 		}
-		if !any {
+		if !endedAny {
 			return reason
 		}
 	}

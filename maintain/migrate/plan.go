@@ -116,7 +116,7 @@ func (s *migration) describe() string {
 	for old, name := range s.renames {
 		words = append(words, records.Quoted(old)+" becomes "+records.Quoted(name))
 	}
-	for _, field := range s.oldUnset {
+	for _, field := range s.newUnset {
 		words = append(words, "the order by "+records.Quoted(field)+" gets the entries without a value")
 	}
 	for _, field := range slices.Concat(s.moreValues, s.fewerValues) {
@@ -305,7 +305,7 @@ func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	}
 	_, unordered := s.currentType().Places(store.Record{Key: r.Key, Fields: facets})
 	for _, field := range unordered {
-		if slices.Contains(s.newOrders, field) && !slices.Contains(s.oldUnset, field) {
+		if slices.Contains(s.newOrders, field) && !slices.Contains(s.newUnset, field) {
 			refuse(field, facets[field], "it cannot be ordered: it is over 1 KiB or cannot be decoded")
 		}
 	}

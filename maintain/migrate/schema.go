@@ -28,7 +28,7 @@ var (
 	ErrNotEmpty = coded.New(userdb.CodeDuplicate, "the namespace holds records already")
 )
 
-// StoredSchema returns the schema in the database: the types with which entries of the view's
+// StoredSchema returns the schema in the database: the types with which entries of db's
 // namespace were written. It has no types if nothing has been written yet, or if only CoffeeNode
 // UserDB, the original program, has written. The error is userdb.ErrCorrupt if the schema cannot be
 // read, for example because a newer version wrote it, or does not match its fingerprint.
@@ -63,7 +63,7 @@ type migration struct {
 	renames map[string]string // maps old names to new ones
 
 	newIndexes, newOrders          []string // fields and, for index sets, tertiary sets
-	oldUnset                       []string // of newOrders, those that lack only unset entries
+	newUnset                       []string // orders that lack only the entries without a value
 	newSRKs, newRequired           []string // fields
 	newTyped, newUntyped           []string // fields whose values become typed, or no longer are
 	moreValues, fewerValues        []string // fields that may have more values, or fewer
@@ -172,7 +172,7 @@ func (s *migration) compareSchemas(to, whole schema.Type) {
 	s.oldIndexes = difference(append(s.from.Indexed(), s.from.IndexedTertiary()...), after)
 	s.newSRKs = difference(to.Secondary(), whole.Secondary())
 	s.newRequired = difference(to.Required(), whole.Required())
-	s.oldUnset, s.moreValues, s.fewerValues = nil, nil, nil
+	s.newUnset, s.moreValues, s.fewerValues = nil, nil, nil
 	s.newTyped, s.newUntyped = nil, nil
 	for _, name := range to.Secondary() {
 		before := s.nameBefore(name)
@@ -183,18 +183,18 @@ func (s *migration) compareSchemas(to, whole schema.Type) {
 		default:
 			s.newUntyped = append(s.newUntyped, name)
 		}
-		switch now, before := to.Fields[name].MaxValues(), s.from.Fields[before].MaxValues(); {
-		case now > before:
+		switch now, was := to.Fields[name].MaxValues(), s.from.Fields[before].MaxValues(); {
+		case now > was:
 			s.moreValues = append(s.moreValues, name)
-		case now < before:
+		case now < was:
 			s.fewerValues = append(s.fewerValues, name)
 		}
 	}
 	s.newOrders = slices.DeleteFunc(to.Ordered(), func(field string) bool {
-		folds := whole.Fold == to.Fold && whole.Form == "" || !change.IsText(to.Codec(field))
-		stays := whole.Fields[field].Role.Has(schema.RoleOrdered) && whole.Codec(field) == to.Codec(field) && folds
+		sameForm := whole.Fold == to.Fold && whole.Form == "" || !change.IsText(to.Codec(field))
+		stays := whole.Fields[field].Role.Has(schema.RoleOrdered) && whole.Codec(field) == to.Codec(field) && sameForm
 		if stays && to.ListsUnset() && !whole.ListsUnset() {
-			s.oldUnset = append(s.oldUnset, field)
+			s.newUnset = append(s.newUnset, field)
 			return false
 		}
 		return stays

@@ -117,12 +117,12 @@ func (im *importer) skip(ctx context.Context, lines []*line) error {
 	return nil
 }
 
-// updateRounds limits how often a line is applied again to an entry that others are changing.
+// updateRounds limits the rounds of an update in which no line makes progress.
 const updateRounds = 20
 
-// update updates entries in rounds. In each round a line waits for lines before it that claim or
-// release a key that it needs, and for others who change its entry. It compares no passwords once
-// comparing has ended.
+// update updates entries in rounds. A line waits for the next round if a line before it claims or
+// releases a key that it needs, or if somebody else changed its entry meanwhile. Passwords are
+// compared until the context comparing ends.
 func (im *importer) update(ctx, comparing context.Context, lines []*line) error {
 	for idle := 0; idle < updateRounds && len(lines) > 0; {
 		existing, err := im.findExisting(ctx, lines)
@@ -170,7 +170,7 @@ func (im *importer) update(ctx, comparing context.Context, lines []*line) error 
 
 // changeForLine returns the change for a line: it creates the entry or, if the line means an
 // existing entry, updates that. A different password has the same effect as SetPassword, and
-// disabled the same as Disable; the dates in the line apply to new entries only.
+// disabled the same as Disable; the dates in the line are stored in new entries only.
 func (im *importer) changeForLine(ctx context.Context, l *line, existing store.Found) (c store.Change, changed bool, err error) {
 	r := existing.Record
 	if existing.Err != nil || r.Fields == nil {

@@ -62,7 +62,7 @@ func TestLinksOfOperator(t *testing.T) {
 			t.Helper()
 			_, _, err := users.Peek(ctx, "reset", secret)
 			if want && err != nil || !want && !errors.Is(err, userdb.ErrNotFound) {
-				t.Errorf("a link: got %v, want it to be valid: %v", err, want)
+				t.Errorf("Peek returns %v, want a valid link: %t", err, want)
 			}
 		}
 		wantValid(first, true)
@@ -118,7 +118,7 @@ func TestLinksThatFail(t *testing.T) {
 			n++
 		}
 		if (n == 1) != one.kept {
-			t.Errorf("%v: %d records are left, want one to be kept: %t", one.err, n, one.kept)
+			t.Errorf("%v: %d records are left; want one: %t", one.err, n, one.kept)
 		}
 	}
 

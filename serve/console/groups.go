@@ -29,7 +29,7 @@ func mayHaveGroups(t schema.Type) bool {
 }
 
 // A shownTag is a tag, with the name of the directory's group whose members have it, if there is
-// one. Path is that of the list of all accounts with the tag.
+// one. Path is that of the list of all accounts with the tag, or "" if the tags have no index.
 type shownTag struct{ Name, Group, Path string }
 
 func newShownTag(typ, tag, group string) shownTag {
@@ -43,14 +43,18 @@ func (t shownTag) IsOfGroup() bool {
 
 // showTags returns the tags of accounts of a type with the groups that they come from.
 func showTags(ctx context.Context, db *userdb.DB, typ string, tags []string) (all []shownTag, err error) {
-	groups := map[string]string{}
-	if mayHaveGroups(db.Schema().Types[typ]) {
+	groups, declared := map[string]string{}, db.Schema().Types[typ]
+	if mayHaveGroups(declared) {
 		if groups, err = groupsByTag(ctx, db, typ, tags); err != nil {
 			return nil, err
 		}
 	}
 	for _, tag := range tags {
-		all = append(all, newShownTag(typ, tag, groups[tag]))
+		shown := newShownTag(typ, tag, groups[tag])
+		if !slices.Contains(declared.IndexedTertiary(), "tags") {
+			shown.Path = ""
+		}
+		all = append(all, shown)
 	}
 	return all, nil
 }
@@ -147,5 +151,5 @@ func (c *Console) listGroups(w http.ResponseWriter, r *http.Request) {
 	if found.Next != "" {
 		l.Next = groupsPath(t.Name(), found.Next)
 	}
-	c.show(w, r, http.StatusOK, page{Name: "groups", Title: "Groups of directories: " + t.Name(), Place: typePath(t.Name()), Data: l})
+	c.show(w, r, http.StatusOK, page{Name: "groups", Title: "Groups of directories: " + t.Name(), Place: "/console/types/" + t.Name(), Data: l})
 }

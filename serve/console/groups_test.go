@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
@@ -103,5 +104,20 @@ func TestTagsReadFewGroups(t *testing.T) {
 	d.do(http.StatusOK, "/console/types/user/u1")
 	if got := d.calls.reset(); got["Page"] != maxOtherTags || got["FindAll"] != 1 {
 		t.Errorf("the page of an account with %d tags calls %v, want Page %d times and FindAll once", len(tags), got, maxOtherTags)
+	}
+}
+
+// TestTagsWithoutIndex checks that a tag is not a link if no list can select by it.
+func TestTagsWithoutIndex(t *testing.T) {
+	sc := testSchema()
+	sc.Types["user"].Tertiary["tags"] = schema.Tertiary{Kind: "set"}
+	d := openSchema(t, "memory:", sc, true)
+	d.createAccount("u1", "name", "Alice")
+	_, err := d.users.Tags(hints.UID("u1")).Add(t.Context(), "vip")
+	must(t, err)
+	account := d.do(http.StatusOK, "/console/types/user/u1")
+	d.wantText(account, "vip remove")
+	if strings.Contains(account, "tag=vip") {
+		t.Error("the tag leads to a list that cannot be read")
 	}
 }

@@ -90,7 +90,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	if params.Has("by") {
 		rest, ok := filterParams(params, dated)
 		if !ok {
-			c.show(w, r, http.StatusUnprocessableEntity, page{Name: "message", Title: "Nothing was filtered", Place: typePath(t.Name()), Data: "A list has either the values that begin with a text or the accounts that were added between two dates. Leave one of them out."})
+			c.show(w, r, http.StatusUnprocessableEntity, page{Name: "message", Title: "Nothing was filtered", Place: "/console/types/" + t.Name(), Data: "A list has either the values that begin with a text or the accounts that were added between two dates. Leave one of them out."})
 			return
 		}
 		http.Redirect(w, r, r.URL.EscapedPath()+"?"+rest.Encode(), http.StatusSeeOther)
@@ -113,9 +113,9 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	}
 	if mayHaveGroups(declared) {
 		l.GroupsPath = groupsPath(t.Name(), "")
-		tags, tagErr := showTags(r.Context(), db, t.Name(), q.Tags)
+		var tags []shownTag
 		if err == nil {
-			err = tagErr
+			tags, err = showTags(r.Context(), db, t.Name(), q.Tags)
 		}
 		l.nameGroups(tags)
 	}

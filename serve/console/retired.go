@@ -38,7 +38,7 @@ func (c *Console) retired(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	c.show(w, r, http.StatusOK, page{Name: "retired", Title: "UIDs of deleted accounts: " + l.Type, Place: typePath(l.Type), Data: l})
+	c.show(w, r, http.StatusOK, page{Name: "retired", Title: "UIDs of deleted accounts: " + l.Type, Place: "/console/types/" + l.Type, Data: l})
 }
 
 // forgetUID allows a retired UID to be reused. It asks for confirmation first.

@@ -150,8 +150,8 @@ func TestDownloadAsksForPassword(t *testing.T) {
 	}
 }
 
-// TestLongForms checks that no type of content lets a form be longer than the limit, and that
-// shorter ones are read.
+// TestLongForms checks that a multipart form longer than the limit is refused, and that a shorter
+// one is read.
 func TestLongForms(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice")

@@ -104,8 +104,8 @@ func FuzzPatch(f *testing.F) {
 	})
 }
 
-// checkAddresses applies an edit to an empty and to other lists of addresses. It returns a bad
-// request, or an error if the edit breaks a rule of lists.
+// checkAddresses applies an edit to several lists of addresses, one of them empty. It returns the
+// bad request, or an error if a result has duplicates or does not begin with the user name.
 func checkAddresses(edit addressEdit) error {
 	if edit.named > maxNamed {
 		return fmt.Errorf("names %d addresses", edit.named)
@@ -131,7 +131,7 @@ func checkAddresses(edit addressEdit) error {
 				}
 			}
 			if len(after) == 0 && (len(before) > 0 || name != "") {
-				return fmt.Errorf("%v lost the first address", before)
+				return fmt.Errorf("%v became an empty list", before)
 			}
 			if name != "" && after[0].canonical != c.schema.Canonical(name) {
 				return fmt.Errorf("%v became %v, which does not begin with userName %s", before, after, name)

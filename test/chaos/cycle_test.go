@@ -179,7 +179,7 @@ func (r *run) readBack(e int) (ops []op) {
 		ops = append(ops, r.askUntilAnswered(c, question{Verb: "find", Field: -1, Value: v}))
 	}
 	for n := range idempotencyKeys {
-		c.how = n % services // the clock of one is ahead, that of the other behind
+		c.how = n % services // each service in turn: the clock of one is ahead, the other's behind
 		ops = append(ops, r.askUntilAnswered(c, question{Verb: "once", UID: noAccount, Name: idempotencyKey(e, n)}))
 	}
 	return ops

@@ -103,15 +103,15 @@ func shrink(m model, ops []op) []op {
 		moments = append(moments, o.End)
 	}
 	slices.Sort(moments)
-	anything := false
+	anyStart := false
 	last := lastIndex(moments, func(moment int64) bool { return checkLinear(m(false), partUntil(ops, moment)) != porcupine.Illegal })
 	short := partUntil(ops, moments[min(last+1, len(moments)-1)])
 	if first := lastIndex(moments, func(moment int64) bool { return checkLinear(m(true), partSince(short, moment)) == porcupine.Illegal }); first >= 0 {
-		short, anything = partSince(short, moments[first]), true
+		short, anyStart = partSince(short, moments[first]), true
 	}
 	for i := 0; i < len(short); {
 		without := slices.Delete(slices.Clone(short), i, i+1)
-		if changesNothing(short[i]) && checkLinear(m(anything), without) == porcupine.Illegal {
+		if changesNothing(short[i]) && checkLinear(m(anyStart), without) == porcupine.Illegal {
 			short = without
 		} else {
 			i++
@@ -126,8 +126,8 @@ func lastIndex(moments []int64, holds func(int64) bool) int {
 	return sort.Search(len(moments), func(i int) bool { return !holds(moments[i]) }) - 1
 }
 
-// partUntil returns the operations that began at a moment or before. One that ended later may not
-// have taken effect yet.
+// partUntil returns the operations that began at or before a moment, without reads that ended
+// later. A write that ended later may not have taken effect yet.
 func partUntil(ops []op, moment int64) (part []op) {
 	for _, o := range ops {
 		if o.Begin > moment {
@@ -140,8 +140,8 @@ func partUntil(ops []op, moment int64) (part []op) {
 	return part
 }
 
-// partSince returns the operations that ended at a moment or after. One that began earlier may have
-// taken effect already.
+// partSince returns the operations that ended at or after a moment, without reads that began
+// earlier. A write that began earlier may have taken effect already.
 func partSince(ops []op, moment int64) (part []op) {
 	for _, o := range ops {
 		if o.End < moment {

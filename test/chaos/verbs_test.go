@@ -16,11 +16,11 @@ import (
 )
 
 // verbs lists the questions of clients. A verb that is listed twice is asked twice as often. Most
-// are named after a method of the library. The others are: begin, check, end, endid and endall for
-// sessions (endid ends one by its ID, endall all of an account); issue and redeem for tokens;
-// invite and accept for invitations; once for a request with an idempotency key; list for a change
-// of a list of identifiers (testdb.ListQuestion); and swap, for which client.swap asks several
-// others.
+// are named after a method of the library. The others are: get for Find by UID; begin, check, end,
+// endid and endall for sessions (endid ends one by its ID, endall all of an account); issue and
+// redeem for tokens; invite and accept for invitations; once for a request with an idempotency key;
+// list for a change of a list of identifiers (testdb.ListQuestion); and swap, for which client.swap
+// asks several others.
 var verbs = []string{
 	"create", "create", "create", "create", "create", "update", "update", "update", "update", "update", "update", "delete", "delete", "delete",
 	"find", "find", "find", "find", "get", "get", "swap", "password", "login", "login", "disable", "enable", "enable", "tag", "tag", "replace", "tags", "tags",

@@ -434,7 +434,7 @@ func (x *explorer) checkEnd(m state) string {
 // isUnendingTombstone reports whether garbage is a tombstone without a time to live. A server that
 // forbids EXPIRE leaves one if the commit is not sent again.
 func (x *explorer) isUnendingTombstone(garbage string) bool {
-	return x.sim.world.answer == noRight && strings.HasPrefix(garbage, "a tombstone without an end")
+	return x.sim.world.answer == noPermission && strings.HasPrefix(garbage, "a tombstone without an end")
 }
 
 // checkAnswers describes a verb that failed although its change was made, or that succeeded

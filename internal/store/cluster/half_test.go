@@ -28,14 +28,14 @@ func halfScenarios() []scenario {
 
 // refusedMutants lack safeguards that keep an entry consistent if a change is refused halfway.
 var refusedMutants = []mutant{
-	{name: "a half-deleted entry counts as damaged", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: replace(
+	{name: "a half-deleted entry counts as damaged", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noPermission, rewrite: replace(
 		"if not head[1] and has_facets()", "if has_facets()")},
-	{name: "a new entry inherits a half-deleted one", in: []string{"half: delete | create A"}, finds: "I7: the new entry", kinds: refusals, answer: noRight, rewrite: replace(
+	{name: "a new entry inherits a half-deleted one", in: []string{"half: delete | create A"}, finds: "I7: the new entry", kinds: refusals, answer: noPermission, rewrite: replace(
 		"if head[1] then strip(KEYS[1], true) end", "")},
 	{name: "a new entry keeps the tombstone's time to live", in: []string{"delete and create"}, finds: "I3", rewrite: replace("strip(KEYS[1], true) end\n    redis.call('PERSIST', KEYS[1])", "strip(KEYS[1], true) end")},
-	{name: "permission to remove facets is not checked", in: []string{"half: delete | update"}, finds: "half deleted", kinds: forbids, answer: noRight, rewrite: replace(
+	{name: "permission to remove facets is not checked", in: []string{"half: delete | update"}, finds: "half deleted", kinds: forbids, answer: noPermission, rewrite: replace(
 		"write('PERSIST') or write('HDEL', '~none') -- neither", "write('PERSIST') -- neither")},
-	{name: "~isa is removed before the facets", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noRight, rewrite: func(source string) string {
+	{name: "~isa is removed before the facets", in: []string{"half: delete | create A"}, finds: "corrupt", kinds: refusals, answer: noPermission, rewrite: func(source string) string {
 		return strings.Replace(source, "local removed = {}\n  for _, field in ipairs(redis.call('HKEYS', entry))", "redis.call('HDEL', entry, '~isa')\n  local removed = {}\n  for _, field in ipairs(redis.call('HKEYS', entry))", 1)
 	}},
 }

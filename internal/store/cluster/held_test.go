@@ -174,8 +174,8 @@ var heldMutants = []mutant{
 	{name: "a fence does not see held values", in: []string{"held: a->b | create email=a"}, finds: "I2", rewrite: replace("if q[5] then\n", "if false then\n")},
 	{name: "a tombstone forgets held values", in: []string{"held: delete"}, finds: "I2", rewrite: replace(" or string.sub(field, 1, 6) == '~held:'", "")},
 	{name: "an SRK that was taken back expires", in: []string{"held: a->b | b->a"}, finds: "I1", rewrite: replace("if seen ~= ARGV[1] then return 0 end\nlocal time", "local time")},
-	{name: "a value is held only after the entry lacks it", in: []string{"held: drop a"}, kinds: refusals, answer: noRight, finds: "I2", rewrite: replace("if #early > 0 and #held > 0 then", "if false then")},
-	{name: "a held value is freed before the commit", in: []string{"held: take back"}, kinds: refusals, answer: noRight, finds: "I2", rewrite: func(source string) string {
+	{name: "a value is held only after the entry lacks it", in: []string{"held: drop a"}, kinds: refusals, answer: noPermission, finds: "I2", rewrite: replace("if #early > 0 and #held > 0 then", "if false then")},
+	{name: "a held value is freed before the commit", in: []string{"held: take back"}, kinds: refusals, answer: noPermission, finds: "I2", rewrite: func(source string) string {
 		return strings.Replace(source, "becomes_first(ARGV[i]) or string.sub(ARGV[i], 1, 6) == '~held:' then", "becomes_first(ARGV[i]) then", 1)
 	}},
 }

@@ -308,11 +308,11 @@ var historyMutants = []mutant{
 		rewrite: replace("local now = clock(ARGV[9])\n", "local now = clock(ARGV[9])\nif string.sub(head[2] or '', 1, 12) ~= ARGV[2] then return {'conflict'} end\n"),
 	},
 	{
-		name: "a line is written before its change", in: []string{"history: update | update"}, finds: "history", kinds: refusals, answer: noRight,
+		name: "a line is written before its change", in: []string{"history: update | update"}, finds: "history", kinds: refusals, answer: noPermission,
 		rewrite: replace("refused = write('HSET', '~rev', remember, unpack(canonical))", "note_change()\n  refused = write('HSET', '~rev', remember, unpack(canonical))"),
 	},
 	{
-		name: "a line is marked as fed too early", in: []string{"history: update, update"}, finds: "feed", kinds: refusals, answer: noRight,
+		name: "a line is marked as fed too early", in: []string{"history: update, update"}, finds: "feed", kinds: refusals, answer: noPermission,
 		rewrite: replace("if no then save(KEYS[1], added, kept) end -- they were not added", ""),
 	},
 	{

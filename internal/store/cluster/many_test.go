@@ -137,7 +137,7 @@ var manyMutants = []mutant{
 	{name: "a fence does not see further values", finds: "I", in: []string{"many: A has w"}, rewrite: replace(" or q[4]) then return 1 end", ") then return 1 end")},
 	{name: "further values are removed after the commit", finds: "I1", in: []string{"many: drop w"}, kinds: refusals, rewrite: replace(
 		"elseif becomes_first(ARGV[i]) or", "elseif string.sub(ARGV[i], 1, 6) == '~also:' or")},
-	{name: "a value that becomes the first is removed before the commit", finds: "I7: A has lost", in: []string{"many: w first"}, kinds: refusals, answer: noRight, rewrite: replace(
+	{name: "a value that becomes the first is removed before the commit", finds: "I7: A has lost", in: []string{"many: w first"}, kinds: refusals, answer: noPermission, rewrite: replace(
 		"elseif becomes_first(ARGV[i]) or", "elseif")},
 	{name: "other fields are not checked for a further value", finds: "I2", in: []string{"many: add w | create name=w"}, tamper: withoutElsewhere},
 }

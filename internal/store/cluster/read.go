@@ -179,8 +179,9 @@ func (e *Engine) Scan(ctx context.Context, s store.Scan) ([]string, string, erro
 	return keys, masters[i].cursor(next), nil
 }
 
-// A master is a server that owns slots. Its mark identifies its shard: the least number that, as a
-// key, lies in that shard. A replica that replaces its master gets the same mark.
+// A master is a server that owns slots. Its mark identifies its shard: the smallest number whose
+// decimal text, used as a key, belongs to that shard. A replica that replaces its master gets the
+// same mark.
 type master struct {
 	addr   string
 	client redis.UniversalClient

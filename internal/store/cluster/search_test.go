@@ -77,8 +77,8 @@ func TestRefusals(t *testing.T) {
 		kinds  []fault
 	}{
 		{"slot migration", nonLocal, append([]fault{moved, asked, tryAgain, undone}, refusals...)},
-		{"refused writes", noRight, refusals},
-		{"missing permission", noRight, forbids},
+		{"refused writes", noPermission, refusals},
+		{"missing permission", noPermission, forbids},
 	} {
 		for _, s := range scenarios() {
 			t.Run(tt.name+": "+s.name, func(t *testing.T) {

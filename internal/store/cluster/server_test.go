@@ -31,9 +31,9 @@ type world struct {
 // The replies of a server to a script's command, during a migration and without the permission.
 // raisedAt follows them if the script does not handle the error.
 const (
-	nonLocal = replyError("ERR Script attempted to access a non local key in a cluster node")
-	noRight  = replyError("NOPERM this user has no permissions to run that command")
-	raisedAt = replyError(" script: 0, on @user_script:1.")
+	nonLocal     = replyError("ERR Script attempted to access a non local key in a cluster node")
+	noPermission = replyError("NOPERM this user has no permissions to run that command")
+	raisedAt     = replyError(" script: 0, on @user_script:1.")
 )
 
 // A cell is one record: a string, a hash, a set, a sorted set without scores, or a stream.

@@ -79,7 +79,7 @@ const (
 
 var errShared = errors.New("two entries share a value")
 
-// makeTyped returns a verb that makes the values of name typed, in the given steps.
+// makeTyped returns a verb that makes the field name typed (schema.Field.Typed) in the given steps.
 func makeTyped(steps string) verb {
 	return verb{name: "type by " + strings.ReplaceAll(steps, " ", ","), do: func(ctx context.Context, a *actor) error {
 		for step := range strings.FieldsSeq(steps) {
@@ -169,10 +169,10 @@ var untypedMutants = []mutant{
 // search must find a violation.
 func TestTypingOrder(t *testing.T) {
 	for name, steps := range map[string]string{
-		"no wait":              announceStep + surveyStep + declareStep,
-		"survey before wait":   announceStep + surveyStep + waitStep + declareStep,
-		"no survey":            announceStep + waitStep + declareStep,
-		"survey before anyone": surveyStep + announceStep + waitStep + declareStep,
+		"no wait":                announceStep + surveyStep + declareStep,
+		"survey before wait":     announceStep + surveyStep + waitStep + declareStep,
+		"no survey":              announceStep + waitStep + declareStep,
+		"survey before announce": surveyStep + announceStep + waitStep + declareStep,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -176,7 +176,8 @@ func TestLargeMutants(t *testing.T) {
 	}
 }
 
-// diesAtCommand reports whether a process that made a change died before it finished.
+// diesAtCommand makes a change in a process that dies at a command, lets another process continue,
+// and checks both. It reports whether the process died before it finished.
 func diesAtCommand(t *testing.T, srv *redistest.Server, at int, mutate func(string) string, report func(string, ...any), name, next string) bool {
 	t.Helper()
 	if err := srv.Client().FlushAll(t.Context()).Err(); err != nil {
