@@ -58,8 +58,8 @@ func TestRoundTripsOfPages(t *testing.T) {
 }
 
 // TestPagesOfIndex checks that the pages of an index, of whatever sizes, hold each entry once, and
-// that a continuation stays short: it has a hash of each entry that the server already listed in the
-// same step.
+// that a continuation stays short: it has a hash of each entry that the server already listed in
+// the same step.
 func TestPagesOfIndex(t *testing.T) {
 	const entries, longest = 2_500, 4_000
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
