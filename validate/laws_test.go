@@ -51,7 +51,7 @@ func TestCandidatesIncludeEveryAcceptingField(t *testing.T) {
 			}
 		}
 	})
-	if narrowed == 0 {
+	if narrowed == 0 && !testing.Short() { // with -short, few types are drawn
 		t.Error("no lookup was narrowed: the test proves nothing")
 	}
 }
