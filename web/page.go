@@ -131,7 +131,7 @@ func RenderTemplates(t *template.Template) func(http.ResponseWriter, *http.Reque
 		var b bytes.Buffer // so that a template that fails writes nothing
 		if err := t.ExecuteTemplate(&b, p.Name, p); err != nil {
 			slog.ErrorContext(r.Context(), "userdb: a page was not shown", slog.Any("error", err))
-			sendText(w, r, p.Language, "failed", http.StatusInternalServerError)
+			sendText(w, r, p.Language, "failed page", http.StatusInternalServerError)
 			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -155,7 +155,7 @@ func Protect(next http.Handler) http.Handler {
 		w.Header().Set("Referrer-Policy", "same-origin")
 		r.Body = http.MaxBytesReader(w, r.Body, 64<<10)
 		if err := r.ParseForm(); err != nil {
-			sendText(w, r, "", "form", http.StatusBadRequest)
+			sendText(w, r, "", "unreadable form", http.StatusBadRequest)
 			return
 		}
 		next.ServeHTTP(w, r)
