@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// rerunDifference is the relative difference in a ratio that two runs of the same code may show.
+// rerunDifference is how far a ratio of two runs of the same code may differ, as a part of the ratio.
 const rerunDifference = 0.03
 
 // readReport reads a report that report.write wrote.

@@ -333,8 +333,8 @@ func schemaProblem(m *huma.ErrorModel) *Problem {
 			pointer += "/" + m[1]
 		}
 		w := FieldProblem{Pointer: pointer, Rule: "usage", Detail: e.Message}
-		isRead := e.Message == errDuplicateMember.Error() || e.Message == errTooManyValues.Error()
-		if e.Location == "body" && p.Status == http.StatusBadRequest && m.Status == http.StatusBadRequest && !isRead {
+		isJSON := e.Message == errDuplicateMember.Error() || e.Message == errTooManyValues.Error()
+		if e.Location == "body" && p.Status == http.StatusBadRequest && m.Status == http.StatusBadRequest && !isJSON {
 			w.Detail = "not valid JSON"
 		}
 		p.Errors = append(p.Errors, w)

@@ -75,10 +75,18 @@ func writeChart(path string, files []string) error {
 }
 
 // chart returns the bars of all jobs as SVG, on a logarithmic scale from 1 to 10,000 operations a
-// second.
+// second, or to the longest bar.
 func chart(reports []report) string {
-	const left, right, top, thick, gap, decades = 190, 700, 62, 13, 12, 4
-	x := func(rate float64) float64 { return left + (right-left)*math.Log10(max(rate, 1))/decades }
+	const left, right, top, thick, gap = 190, 700, 62, 13, 12
+	longest := 10_000.0
+	for _, j := range jobs {
+		for _, b := range bars(reports, j.name) {
+			longest = max(longest, b.rate)
+		}
+	}
+	x := func(rate float64) float64 {
+		return left + (right-left)*math.Log10(max(rate, 1))/math.Log10(longest)
+	}
 	colors := map[string]string{"userdb on Redis": "#0969da", "PocketBase": "#bc4c00", "Better Auth": "#57804a"}
 	var body strings.Builder
 	y := top
@@ -107,7 +115,7 @@ func chart(reports []report) string {
 	for i, p := range products {
 		fmt.Fprintf(&s, `<rect x="%d" y="34" width="11" height="11" fill="%s"/><text x="%d" y="44">%s</text>`+"\n", left+150*i, colors[p], left+16+150*i, p)
 	}
-	for d := range decades + 1 {
+	for d := 0; math.Pow10(d) <= longest; d++ {
 		at := x(math.Pow10(d))
 		fmt.Fprintf(&s, `<path d="M%.0f %dV%d" class="grid"/><text x="%.0f" y="%d" class="n" text-anchor="middle">%s</text>`+"\n", at, top-6, y-gap+4, at, y+6, thousands(math.Pow10(d)))
 	}

@@ -48,8 +48,8 @@ var jobs = []job{
 		name: "find", what: "one account by its address, by a backend",
 		ours: operation{"`POST /v1/types/user/lookup` with `value` and `field`, API key", ourFind},
 		theirs: map[string]operation{
-			"pocketbase":  {"`GET …/records?perPage=1&skipTotal=1&filter=email=\"…\"`, superuser token", peerFind},
-			"better-auth": {"`GET /api/auth/admin/list-users?limit=1` with `filterField=email`, administrator's cookie; it also counts", betterFind},
+			"pocketbase":  {"`GET …/records?perPage=1&skipTotal=1&filter=email=\"…\"`, superuser token", pocketBaseFind},
+			"better-auth": {"`GET /api/auth/admin/list-users?limit=1` with `filterField=email`, administrator's cookie; it also counts", betterAuthFind},
 		},
 	},
 	{
@@ -64,39 +64,39 @@ var jobs = []job{
 		name: "session", what: "the session and the account that a visitor's secret belongs to",
 		ours: operation{"`POST /v1/session`, API key", ourSession},
 		theirs: map[string]operation{
-			"pocketbase":  {"`POST …/auth-refresh` with the visitor's token, which also signs a new one", peerSession},
-			"better-auth": {"`GET /api/auth/get-session` with the visitor's cookie", betterSession},
+			"pocketbase":  {"`POST …/auth-refresh` with the visitor's token, which also signs a new one", pocketBaseSession},
+			"better-auth": {"`GET /api/auth/get-session` with the visitor's cookie", betterAuthSession},
 		},
 	},
 	{
 		name: "forward", what: "whether a visitor's secret is valid and whose it is, for a proxy",
 		ours: operation{"`GET /v1/session/check` with the visitor's cookie, API key", ourForward},
 		theirs: map[string]operation{
-			"pocketbase": {"`GET …/records/ID?fields=id` with the visitor's token, by the rule `id = @request.auth.id`", peerForward},
+			"pocketbase": {"`GET …/records/ID?fields=id` with the visitor's token, by the rule `id = @request.auth.id`", pocketBaseForward},
 		},
 	},
 	{
 		name: "sign-in", what: "a check of address and password, and the start of a session",
 		ours: operation{"`POST /v1/types/user/login` with `session` and `origin`, API key", ourSignIn},
 		theirs: map[string]operation{
-			"pocketbase":  {"`POST …/auth-with-password`", peerSignIn},
-			"better-auth": {"`POST /api/auth/sign-in/email`", betterSignIn},
+			"pocketbase":  {"`POST …/auth-with-password`", pocketBaseSignIn},
+			"better-auth": {"`POST /api/auth/sign-in/email`", betterAuthSignIn},
 		},
 	},
 	{
 		name: "update", what: "one field of an account, by a backend",
 		ours: operation{"`PATCH /v1/types/user/entries/UID` with one facet, API key", ourUpdate},
 		theirs: map[string]operation{
-			"pocketbase":  {"`PATCH …/records/ID` with one field, superuser token", peerUpdate},
-			"better-auth": {"`POST /api/auth/admin/update-user` with one field, administrator's cookie", betterUpdate},
+			"pocketbase":  {"`PATCH …/records/ID` with one field, superuser token", pocketBaseUpdate},
+			"better-auth": {"`POST /api/auth/admin/update-user` with one field, administrator's cookie", betterAuthUpdate},
 		},
 	},
 	{
 		name: "create", what: "an account with a password, by a backend",
 		ours: operation{"`POST /v1/types/user/entries`, API key", ourCreate},
 		theirs: map[string]operation{
-			"pocketbase":  {"`POST …/records`, superuser token", peerCreate},
-			"better-auth": {"`POST /api/auth/admin/create-user`, administrator's cookie", betterCreate},
+			"pocketbase":  {"`POST …/records`, superuser token", pocketBaseCreate},
+			"better-auth": {"`POST /api/auth/admin/create-user`, administrator's cookie", betterAuthCreate},
 		},
 	},
 }
@@ -152,7 +152,7 @@ func ourFind(r *request, e *expectation, c call) {
 	e.account(userdb.id, c.account)
 }
 
-func peerFind(r *request, e *expectation, c call) {
+func pocketBaseFind(r *request, e *expectation, c call) {
 	pocketbase.begin(r, e, "GET", `records?perPage=1&skipTotal=1&filter=email%3D%22`, c.key, 200)
 	r.path = append(appendAddress(r.path, c.account), "%22"...)
 	e.account(pocketbase.id, c.account)
@@ -165,7 +165,7 @@ func ourSession(r *request, e *expectation, c call) {
 	e.account(userdb.id, c.session.account)
 }
 
-func peerSession(r *request, e *expectation, c call) {
+func pocketBaseSession(r *request, e *expectation, c call) {
 	pocketbase.begin(r, e, "POST", "auth-refresh", c.session.secret, 200)
 	e.once(`"token":"ey`)
 	e.account(pocketbase.id, c.session.account)
@@ -178,7 +178,7 @@ func ourForward(r *request, e *expectation, c call) {
 	e.head()
 }
 
-func peerForward(r *request, e *expectation, c call) {
+func pocketBaseForward(r *request, e *expectation, c call) {
 	pocketbase.begin(r, e, "GET", "records/", c.session.secret, 200)
 	r.path = append(appendUID(r.path, c.session.account), "?fields=id"...)
 	e.texts = append(appendUID(append(e.texts, `{"id":"`...), c.session.account), `"}`...)
@@ -196,7 +196,7 @@ func ourSignIn(r *request, e *expectation, c call) {
 	e.account(userdb.id, c.account)
 }
 
-func peerSignIn(r *request, e *expectation, c call) {
+func pocketBaseSignIn(r *request, e *expectation, c call) {
 	pocketbase.begin(r, e, "POST", "auth-with-password", "", 200)
 	r.body = append(appendAddress(append(r.body, `{"identity":"`...), c.account), `","password":"`+password+`"}`...)
 	e.once(`"token":"ey`)
@@ -211,7 +211,7 @@ func ourUpdate(r *request, e *expectation, c call) {
 	e.field("note", appendNote, c.fresh)
 }
 
-func peerUpdate(r *request, e *expectation, c call) {
+func pocketBaseUpdate(r *request, e *expectation, c call) {
 	pocketbase.begin(r, e, "PATCH", "records/", c.key, 200)
 	r.path = appendUID(r.path, c.account)
 	r.body = append(appendNote(append(r.body, `{"note":"`...), c.fresh), `"}`...)
@@ -225,32 +225,32 @@ func ourCreate(r *request, e *expectation, c call) {
 	e.newAccount(userdb.id, c.fresh)
 }
 
-func peerCreate(r *request, e *expectation, c call) {
+func pocketBaseCreate(r *request, e *expectation, c call) {
 	pocketbase.begin(r, e, "POST", "records", c.key, 200)
 	r.body = append(newFields(append(r.body, '{'), c.fresh), `,"password":"`+password+`","passwordConfirm":"`+password+`"}`...)
 	e.newAccount(pocketbase.id, c.fresh)
 }
 
-func betterFind(r *request, e *expectation, c call) {
+func betterAuthFind(r *request, e *expectation, c call) {
 	betterAuth.begin(r, e, "GET", "admin/list-users?limit=1&filterField=email&filterOperator=eq&filterValue=", c.key, 200)
 	r.path = appendAddress(r.path, c.account)
 	e.account(betterAuth.id, c.account)
 }
 
-func betterSession(r *request, e *expectation, c call) {
+func betterAuthSession(r *request, e *expectation, c call) {
 	betterAuth.begin(r, e, "GET", "get-session", c.session.secret, 200)
 	e.once(`"session":{`)
 	e.account(betterAuth.id, c.session.account)
 }
 
-func betterSignIn(r *request, e *expectation, c call) {
+func betterAuthSignIn(r *request, e *expectation, c call) {
 	betterAuth.begin(r, e, "POST", "sign-in/email", "", 200)
 	r.body = append(appendAddress(append(r.body, `{"email":"`...), c.account), `","password":"`+password+`"}`...)
 	e.once(`"token":"`)
 	e.account(betterAuth.id, c.account)
 }
 
-func betterUpdate(r *request, e *expectation, c call) {
+func betterAuthUpdate(r *request, e *expectation, c call) {
 	betterAuth.begin(r, e, "POST", "admin/update-user", c.key, 200)
 	r.body = appendUID(append(r.body, `{"userId":"`...), c.account)
 	r.body = append(appendNote(append(r.body, `","data":{"note":"`...), c.fresh), `"}}`...)
@@ -258,7 +258,7 @@ func betterUpdate(r *request, e *expectation, c call) {
 	e.field("note", appendNote, c.fresh)
 }
 
-func betterCreate(r *request, e *expectation, c call) {
+func betterAuthCreate(r *request, e *expectation, c call) {
 	betterAuth.begin(r, e, "POST", "admin/create-user", c.key, 200)
 	r.body = append(appendNewAddress(append(r.body, `{"email":"`...), c.fresh), `","name":"`...)
 	r.body = append(appendNewName(r.body, c.fresh), `","data":{"city":"new"},"password":"`+password+`"}`...)

@@ -113,7 +113,7 @@ func (r row) print(w io.Writer) {
 	fmt.Fprintln(w)
 }
 
-// explanation is the text above the tables. It has a verb for the name of the peer.
+// explanation is the text above the tables. The name of the peer takes the place of %s.
 const explanation = `"Ours" is ` + "`userdb serve`" + `, and "peer" is %s. The ratio is ours to the peer's, of
 operations a second: the median over pairs of turns, with the 95 %% interval of that median. If a
 column has two figures, the first is ours. "server µs/op" is the processor time that all processes
@@ -122,7 +122,7 @@ generator's share of the machine's processors. README.md explains how this is me
 figures cannot be compared.
 `
 
-// logs says, for each peer, what logs were kept.
+// logs returns a sentence about the logs of requests that were kept.
 func (r report) logs() string {
 	switch {
 	case r.Peer == "better-auth":
@@ -225,7 +225,7 @@ func (t tools) versions() string {
 		all = append(all, "userdb "+strings.TrimSpace(string(out)))
 	}
 	if v, err := t.run(context.Background(), os.Environ(), slices.Concat(t.peer, []string{"version"})...); err == nil {
-		all = append(all, v) // Better Auth
+		all = append(all, v) // only the program of Better Auth has this command
 	}
 	if info, err := buildinfo.ReadFile(t.peer[0]); err == nil { // PocketBase
 		for _, d := range info.Deps {

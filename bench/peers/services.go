@@ -261,7 +261,7 @@ func (t tools) startPocketBase(ctx context.Context, s *service, dir, accounts st
 	if err := t.servePeer(ctx, s, dir, data); err != nil {
 		return err
 	}
-	return s.begin(ctx, func(r *request, e *expectation, i int) { peerSignIn(r, e, call{account: i}) }, func(a answer) (string, error) {
+	return s.begin(ctx, func(r *request, e *expectation, i int) { pocketBaseSignIn(r, e, call{account: i}) }, func(a answer) (string, error) {
 		var got struct{ Token string }
 		err := json.Unmarshal(a.body, &got)
 		return got.Token, err
@@ -276,7 +276,7 @@ func (t tools) startBetterAuth(ctx context.Context, s *service, dir, accounts st
 	if err := t.servePeer(ctx, s, dir, dir); err != nil {
 		return err
 	}
-	return s.begin(ctx, func(r *request, e *expectation, i int) { betterSignIn(r, e, call{account: i}) }, func(a answer) (string, error) {
+	return s.begin(ctx, func(r *request, e *expectation, i int) { betterAuthSignIn(r, e, call{account: i}) }, func(a answer) (string, error) {
 		_, cookie, _ := strings.Cut(string(a.head), "set-cookie: ")
 		cookie, _, _ = strings.Cut(cookie, ";")
 		return cookie, nil

@@ -99,8 +99,8 @@ func getCommand(s *session) *cobra.Command {
 		Use:   "get HINT…",
 		Short: "Print entries",
 		Long: `Print entries in the order of the hints, with all their values and with their tags as ~tags. If an
-entry is not found, the others are still printed, and the exit code is that of the first failure. In JSON,
-~values has all values of the fields that may have several.`,
+entry is not found, the others are still printed, and the exit code is that of the first failure. In
+JSON, ~values has all values of the fields that may have several.`,
 		Example: `  userdb get email=alice@example.com
   userdb get '*=Alice' '*=bob@example.com' --json
   userdb get '["user","name","Bob"]' --reveal`,
@@ -305,7 +305,8 @@ func deleteCommand(s *session) *cobra.Command {
 Prints the key of the deleted entry. Here a bare word is always a UID, never a name.
 
 If the schema has "hold" for a field, nobody else can take the entry's values of that field for that
-time; an address is held only if it was verified. With --release, others can take them at once, and may get mail that is meant for the former owner.`,
+time; an address is held only if it was verified. With --release, others can take them at once, and
+may get mail that is meant for the former owner.`,
 		Example: `  userdb delete email=bob@example.com --yes`,
 		RunE: s.runOnKey("deleted", func(ctx context.Context, p subject) error {
 			if !s.yes {

@@ -190,8 +190,8 @@ func (s *session) removeLost(ctx context.Context, db *userdb.DB, t *userdb.Type,
 }
 
 // eachTypeWithFactors calls do with the type of --type. Without the flag, it calls do with all
-// types of the schema and, in the root namespace, with the type of operators. The first argument of
-// do is a view that has the type; for operators it is not s.db.
+// types of the schema and, in the root namespace, with the type of operators. do also gets the
+// database that has the type, because operators have one of their own.
 func (s *session) eachTypeWithFactors(ctx context.Context, do func(*userdb.DB, *userdb.Type) error) error {
 	names := s.db.Schema().Names()
 	if s.Type != "" {

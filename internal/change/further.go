@@ -197,7 +197,8 @@ func (t *Type) checkCounts(before, after []store.Further) error {
 // value as it is written.
 type fieldValue struct{ field, value string }
 
-// enoughValues is how many secondary values are compared without allocating. Few entries have more.
+// enoughValues is the number of secondary values that are compared without allocating. Few entries
+// have more.
 const enoughValues = 8
 
 // onlyIn yields the values of all that others do not contain, each once.

@@ -100,9 +100,9 @@ func believeOne(l Lookup, c Candidate) Found {
 	return FoundAt(key, c.Fields)
 }
 
-// confirms reports whether the entry has the SRK's value under the SRK's field. If one SRK of the
-// lookup is enough, any field under which the lookup asks for that value counts, because the value
-// may have moved from one of these fields to another between two reads.
+// confirms reports whether the entry has the SRK's value in the SRK's field. If the lookup needs
+// only one of its SRKs, the value may also be in the field of another of them: it may have moved
+// there between two reads.
 func (r Record) confirms(l Lookup, srk recordkey.Key) bool {
 	moved := func(k recordkey.Key) bool { return k.Value() == srk.Value() && r.hasSRK(k) }
 	return r.hasSRK(srk) || !l.All && slices.ContainsFunc(l.SRKs, moved)

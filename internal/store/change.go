@@ -216,9 +216,9 @@ type Guard struct {
 	// MayStore allows the schema to be stored even if entries exist although no schema was stored.
 	// It is set for the fold "exact" without ordered fields, and for a namespace that no other
 	// program writes. Otherwise, the schema is stored only after a scan has found no entries.
-	// Entries is the pattern of that scan.
 	MayStore bool
-	Entries  string
+	// Entries is the pattern of the keys that the scan visits.
+	Entries string
 }
 
 // Containers returns the tertiary records of an entry that the schema declares, ordered by name. It

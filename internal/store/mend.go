@@ -121,8 +121,8 @@ type MoveHeld struct {
 }
 
 // Preserve copies a held value (FieldHeld) from another store to an entry or a tombstone, or
-// retires the UID of an entry that does not exist (FieldRetired). It reports false if the UID to
-// retire is in use, or if the entry has too many fields.
+// retires the UID of an entry that does not exist (FieldRetired). An engine reports false if
+// an entry has that UID, or if the entry has too many fields.
 type Preserve struct {
 	Entry recordkey.Key
 	Facet

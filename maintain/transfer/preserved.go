@@ -225,8 +225,8 @@ func (im *importer) storeSchema(ctx context.Context, t *change.Type) error {
 	return nil
 }
 
-// writeOnePreserved writes the held value or retired UID of a line. The error is ErrDuplicate if a
-// UID to retire is in use, or if another entry has or holds the value.
+// writeOnePreserved writes the held value or retired UID of a line. The error is ErrDuplicate if an
+// entry has the UID, or if another entry has or holds the value.
 func (im *importer) writeOnePreserved(ctx context.Context, l *line) error {
 	p := l.preserved
 	if p.ignored {

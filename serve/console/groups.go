@@ -32,9 +32,8 @@ func mayHaveGroups(t schema.Type) bool {
 // one. Path is that of the list of all accounts with the tag, or "" if the tags have no index.
 type shownTag struct{ Name, Group, Path string }
 
-func newShownTag(typ, tag, group string) shownTag {
-	return shownTag{tag, group, typePath(typ) + "?" + url.Values{"tag": {tag}}.Encode()}
-}
+// tagPath returns the path of the list of the accounts with a tag.
+func tagPath(typ, tag string) string { return typePath(typ) + "?" + url.Values{"tag": {tag}}.Encode() }
 
 // IsOfGroup reports whether the tag means only that an account is in the group.
 func (t shownTag) IsOfGroup() bool {
@@ -49,10 +48,11 @@ func showTags(ctx context.Context, db *userdb.DB, typ string, tags []string) (al
 			return nil, err
 		}
 	}
+	indexed := slices.Contains(declared.IndexedTertiary(), "tags")
 	for _, tag := range tags {
-		shown := newShownTag(typ, tag, groups[tag])
-		if !slices.Contains(declared.IndexedTertiary(), "tags") {
-			shown.Path = ""
+		shown := shownTag{Name: tag, Group: groups[tag]}
+		if indexed {
+			shown.Path = tagPath(typ, tag)
 		}
 		all = append(all, shown)
 	}
@@ -142,7 +142,8 @@ func (c *Console) listGroups(w http.ResponseWriter, r *http.Request) {
 	}
 	l := groupList{}
 	for _, e := range found.Entries {
-		g := directoryGroup{Name: e.Text(admin.GroupName), External: e.Text(admin.GroupExternal), Tag: newShownTag(t.Name(), e.Text(admin.GroupTag), e.Text(admin.GroupName))}
+		name, tag := e.Text(admin.GroupName), e.Text(admin.GroupTag)
+		g := directoryGroup{Name: name, External: e.Text(admin.GroupExternal), Tag: shownTag{tag, name, tagPath(t.Name(), tag)}}
 		if added, ok := e.Get(admin.GroupAdded); ok {
 			g.Added, _ = added.Time()
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// holding is like people, but the values that entries give up are held for a minute.
+// holding is the type people with one difference: values that an entry gives up are held for a
+// minute.
 var holding = func() *change.Type {
 	s := people.Schema
 	s.Fields = maps.Clone(s.Fields)

@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// people is the type that all actors know. It has three secondary fields, of which nobody types the
-// values of ext, an indexed field, and an indexed set.
+// people is the type that all actors know. It has three secondary fields, an indexed field and an
+// indexed set. The secondary field ext is not typed (schema.Field.Typed).
 var people = func() *change.Type {
 	secondary := schema.Field{Role: schema.RoleSecondary}
 	c, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {

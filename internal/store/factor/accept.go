@@ -59,7 +59,7 @@ func (m Mark) Passkeys() (names []string) {
 	return names
 }
 
-// digestPart is the number of digits of its digest with which the ID of a passkey begins.
+// digestPart is how many digits of its digest the ID of a passkey begins with.
 const digestPart = 32
 
 // PasskeyID returns an ID for the passkey with a digest of 64 hexadecimal digits. The ID leads to

@@ -64,8 +64,8 @@ type Options struct {
 	Notes string
 	// PartitionedFeed says that a feed has history.FeedParts parts instead of one.
 	PartitionedFeed bool
-	// FeedEntries is the maximum number of entries in a feed. If it is 0, history.FeedLimits
-	// has the limit.
+	// FeedEntries is the maximum number of entries in a feed. 0 means the limit of
+	// history.FeedLimits.
 	FeedEntries int64
 	// NewRev returns a random text that identifies a call. nil means store.NewRev.
 	NewRev func() string
