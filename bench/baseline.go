@@ -6,7 +6,8 @@ import (
 	"os"
 )
 
-// rerunDifference is how far a ratio of two runs of the same code may differ, as a part of the ratio.
+// rerunDifference is how far a ratio of two runs of the same code may differ, as a part of the
+// ratio.
 const rerunDifference = 0.03
 
 // readReport reads a report that report.write wrote.
