@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -195,6 +196,40 @@ func TestTwoCallersAddSameTag(t *testing.T) {
 			if got := historyKinds(t, users, name); !intercepted.Load() || !slices.Equal(got, []string{"create", "tags"}) {
 				t.Errorf("the other caller first: %v: the history is %q, want create and tags", first, got)
 			}
+		}
+	})
+}
+
+// TestFeedHasTimesOfHistory checks that an event has the same time in the feed as in the history of
+// its entry, even if other events have the same millisecond.
+func TestFeedHasTimesOfHistory(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		db := s.open(userdb.Options{History: true})
+		users := typeOf(t, db, "user")
+		must(t, errOf(users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "ann")})))
+		var callers sync.WaitGroup
+		for caller := range 8 {
+			callers.Go(func() {
+				for i := range 5 {
+					must(t, errOf(users.Tags(uid("ann")).Add(t.Context(), fmt.Sprint("tag", caller, i))))
+				}
+			})
+		}
+		callers.Wait()
+		var want, got []int64
+		all, err := users.History(t.Context(), uid("ann"))
+		must(t, err)
+		for _, e := range slices.Backward(all) {
+			want = append(want, e.Time.UnixMicro())
+		}
+		for deadline := time.Now().Add(10 * time.Second); len(got) < len(want) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+			got = nil
+			for _, e := range readFeed(t, db, 0) {
+				got = append(got, e.Time.UnixMicro())
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the feed has the times %v, want those of the history %v", got, want)
 		}
 	})
 }

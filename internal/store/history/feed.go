@@ -199,12 +199,15 @@ func LinesBefore(part int, found []StreamEntry, position string) (all []FeedLine
 }
 
 // feedLines returns some lines of the stream entry as lines of a feed. texts holds all its lines,
-// or the last ones. A line without a number gets the time at which it was added.
+// or the last ones. A line without a number gets the one that history.lua gives it in the history
+// of its account, unless that already had a line with this number.
 func (e StreamEntry) feedLines(part int, texts []string) []FeedLine {
-	ms, _, _ := strings.Cut(e.ID, "-")
-	fed, skipped := make([]FeedLine, len(texts)), len(e.lines())-len(texts)
+	ms, n, _ := ParseID(e.ID + ":0")
+	added, skipped := ms*1000+n>>16%1000, len(e.lines())-len(texts)
+	fed := make([]FeedLine, len(texts))
 	for i, line := range texts {
-		fed[i] = FeedLine{Part: part, ID: e.ID + ":" + strconv.Itoa(skipped+i+1), Text: strings.Replace(line, " - ", " "+ms+"000 ", 1)}
+		number := strconv.FormatUint(added+uint64(skipped+i), 10)
+		fed[i] = FeedLine{Part: part, ID: e.ID + ":" + strconv.Itoa(skipped+i+1), Text: strings.Replace(line, " - ", " "+number+" ", 1)}
 	}
 	return fed
 }

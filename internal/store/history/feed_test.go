@@ -44,7 +44,8 @@ func TestFeedLines(t *testing.T) {
 			t.Errorf("before %q: got %s, want %s", position, got, want)
 		}
 	}
-	lines, _ := history.LinesAfter(3, []history.StreamEntry{a, b}, "")
+	c := history.StreamEntry{ID: "7-1003", Text: "user/uid:c - create / / / /"}
+	lines, _ := history.LinesAfter(3, []history.StreamEntry{a, b, c}, "")
 	var times []int64
 	for _, f := range lines {
 		prk, l, ok := f.Parse()
@@ -53,7 +54,7 @@ func TestFeedLines(t *testing.T) {
 		}
 		times = append(times, l.Time.UnixMicro())
 	}
-	if want := []int64{5000, 5000, 6000001}; !slices.Equal(times, want) {
+	if want := []int64{5000, 5001, 6000001, 7003}; !slices.Equal(times, want) {
 		t.Errorf("got times %v, want %v", times, want)
 	}
 }
