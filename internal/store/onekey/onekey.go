@@ -46,6 +46,7 @@ type Keys struct {
 	client  *redisx.Client
 	finds   *redisx.Batcher[*pendingLookup]
 	options Options
+	clock   serverClock // of the server, if there is only one
 }
 
 // Options describes the server of a client and how the engine uses it.

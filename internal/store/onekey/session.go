@@ -102,9 +102,10 @@ func (ks *Keys) runSessions(ctx context.Context, prk recordkey.Key, n history.No
 	return redisx.Texts(reply), nil
 }
 
-// FindSession implements [store.Engine]. It reads the session, the time and the entry in one round
-// trip. The order of these reads does not matter, because neither an ended session nor an old epoch
-// becomes valid again, unless a server was full when the session ended; see session.lua.
+// FindSession implements [store.Engine]. It reads the session, the entry and, if it has to, the
+// time in one round trip. The order of these reads does not matter, because neither an ended
+// session nor an old epoch becomes valid again, unless a server was full when the session ended;
+// see session.lua.
 func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, now time.Time) (store.Record, session.Session, error) {
 	key, err := session.Key(prk)
 	if err != nil {
@@ -118,7 +119,7 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 	if err != nil {
 		return store.Record{}, session.Session{}, redisx.IgnoreUnknownOutcome(err)
 	}
-	found, s, now := redisx.FoundAt(prk, q.entry.Val(), q.entry.Err()), q.session(id), q.now()
+	found, s, now := redisx.FoundAt(prk, q.entry.Val(), q.entry.Err()), q.session(id), ks.timeOf(q)
 	switch {
 	case found.Err != nil:
 		return store.Record{}, session.Session{}, found.Err
@@ -144,11 +145,13 @@ func (ks *Keys) FindSession(ctx context.Context, prk recordkey.Key, id string, n
 
 // A sessionQuery holds the commands that find a session.
 type sessionQuery struct {
-	member     redisx.NoRetryCmd // not repeated by the client, because Retry does that
-	entry      *redis.MapStringStringCmd
+	member redisx.NoRetryCmd // not repeated by the client, because Retry does that
+	entry  *redis.MapStringStringCmd
+	cmds   []redis.Cmder
+	// One of these says what time it is.
+	callerTime time.Time
+	reply      *timeReply // the last one of the server
 	clock      *redis.TimeCmd
-	callerTime time.Time // the time, if the caller gave it
-	cmds       []redis.Cmder
 }
 
 func (ks *Keys) newSessionQuery(ctx context.Context, prk recordkey.Key, key, id string, now time.Time) sessionQuery {
@@ -156,11 +159,34 @@ func (ks *Keys) newSessionQuery(ctx context.Context, prk recordkey.Key, key, id 
 		member: redisx.NewNoRetryCmd(ctx, []any{"hget", key, id}), entry: redis.NewMapStringStringCmd(ctx, "hgetall", prk.String()), callerTime: now,
 	}
 	q.cmds = append(make([]redis.Cmder, 0, 3), q.member, q.entry)
-	if now.IsZero() {
+	if !now.IsZero() {
+		return q
+	}
+	if ks.keepsTime() {
+		q.reply = ks.clock.replyFor(time.Now())
+	}
+	if q.reply == nil {
 		q.clock = redis.NewTimeCmd(ctx, ks.timeCommand(key)...)
 		q.cmds = append(q.cmds, q.clock)
 	}
 	return q
+}
+
+// keepsTime reports whether the engine computes the time from earlier replies. It does not on a
+// cluster, whose nodes have clocks of their own, nor in an embedded store, which is asked at no
+// cost and whose clock tests set.
+func (ks *Keys) keepsTime() bool { return ks.options.OneSlot && !ks.options.Sorted }
+
+// timeOf returns the time at which the commands of a query were answered.
+func (ks *Keys) timeOf(q sessionQuery) time.Time {
+	switch {
+	case q.clock != nil:
+		ks.clock.set(q.clock.Val(), time.Now())
+		return q.clock.Val()
+	case q.reply != nil:
+		return q.reply.at(time.Now())
+	}
+	return q.callerTime
 }
 
 // timeCommand returns the command that asks the server of a key for its time. On a cluster, TIME
@@ -213,11 +239,4 @@ func (q *sessionQuery) session(id string) session.Session {
 		return session.Session{}
 	}
 	return s
-}
-
-func (q *sessionQuery) now() time.Time {
-	if q.clock != nil {
-		return q.clock.Val()
-	}
-	return q.callerTime
 }
