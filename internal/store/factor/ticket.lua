@@ -10,7 +10,7 @@
 -- judged, so that simultaneous attempts never exceed the limit.
 --
 -- The value of a spent ticket is "- UNTIL BOND ATTEMPT". It stays for an hour, so that a late
--- "issue" does not bring the ticket back. Only the last ones stay.
+-- "issue" does not bring the ticket back. Only the newest of them stay.
 --
 -- Attempts that could guess a proof are also counted over all tickets: those from an origin that
 -- has signed in before ("origin/ORIGIN") in "tries/ORIGIN", all others together in "tries/". The
