@@ -175,8 +175,8 @@ func declared(get func(schema.Type) any) func(schema.Schema, probe) (any, error)
 	}
 }
 
-// deviations lists the reasons for which our results differ from those of the original. Each
-// pattern matches the calls, in the notation of probe.call, that differ for that reason.
+// deviations lists the reasons why our results differ from those of the original. Each pattern
+// matches the calls, in the notation of probe.call, that differ for that reason.
 var deviations = []struct{ reason, pattern string }{
 	{
 		"the original splits at JavaScript's \\s, which has U+FEFF and lacks U+0085; Unicode's White_Space lacks U+FEFF and has U+0085",

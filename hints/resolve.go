@@ -72,7 +72,7 @@ func (h Hint) typeIn(view string) (typ string, err error) {
 	return typ, nil
 }
 
-// unpair replaces a pair by its meaning under s: a type and a UID, or a field and a value.
+// unpair replaces a pair with its meaning under s: a type and a UID, or a field and a value.
 func (h Hint) unpair(s schema.Schema, view string) Hint {
 	if h.form != formPair {
 		return h

@@ -65,9 +65,10 @@ func (k Key) appendFacet(b []byte) []byte {
 	return appendEscaped(append(b, ':'), k.value)
 }
 
-// Parse parses a record key. It accepts exactly the texts that Key.String returns: the error is a
-// *SyntaxError even for a text that only resembles a key, such as user/uid:+x41. Parse does not
-// allocate if nothing in the key is escaped; the parts of the Key are then substrings of s.
+// Parse parses a record key. It accepts exactly the texts that Key.String returns for valid keys.
+// The error is a *SyntaxError for any other text, even for one that resembles a key, such as
+// user/uid:+x41. Parse does not allocate if nothing in the key is escaped; the parts of the Key are
+// then substrings of s.
 func Parse(s string) (Key, error) {
 	ns, at, err := parseNamespaces(s)
 	if err != nil {

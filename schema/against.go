@@ -21,8 +21,8 @@ const (
 	Lacks
 	// Adds: the program's declaration has more, but no record has to change.
 	Adds
-	// Builds: the program's declaration has more, and records must be migrated: it adds roles,
-	// requires a field or renames one.
+	// Builds: the program's declaration has more, and records must be migrated: for example, it
+	// adds roles, requires a field or renames one.
 	Builds
 	// Differs: the declarations contradict each other, or the program's uses a retired name.
 	Differs

@@ -17,7 +17,7 @@ var domains = idna.New(
 	idna.MapForLookup(), idna.Transitional(false), idna.CheckHyphens(false), idna.VerifyDNSLength(true),
 )
 
-// maxHost is the maximum length of a domain in UTF-8: 253 characters.
+// maxHost is the maximum length in bytes of a domain in UTF-8, which may have 253 characters.
 const maxHost = 253 * 4
 
 // foldHost returns the canonical form of an address or a URL, and false if s has no valid host. The

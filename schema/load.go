@@ -233,7 +233,7 @@ func (o original) schema() Schema {
 	return s
 }
 
-// locate replaces the path of p, which leads into the schema, by the matching path into the
+// locate replaces the path of p, which leads into the schema, with the matching path into the
 // options.json.
 func (o original) locate(p *problem) *problem {
 	if p == nil || len(p.path) < 2 {

@@ -68,7 +68,7 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 	return c, t.SetTertiary(&c, d.Tertiary)
 }
 
-// Update returns the change that replaces all facets of an entry by the given ones, and sets the
+// Update returns the change that replaces all facets of an entry with the given ones, and sets the
 // store's own fields in own. old is the entry as it was read. In own, an empty value removes its
 // field, and the field ~tokens ends all single-use tokens. Update reports false if there is nothing
 // to change.
@@ -307,8 +307,8 @@ func (t *Type) appendOwned(all []fieldValue, r store.Record, further []store.Fur
 // the further values before and after the change. It does not compute the canonical form of a facet
 // that stays as it is.
 func (t *Type) diffSecondaries(c *store.Change, old store.Record, was []store.Further, facets map[string]string, further []store.Further) error {
-	var room [2][enoughValues]fieldValue // so that values are compared without allocating
-	before, after := t.appendOwned(room[0][:0], old, was), room[1][:0]
+	var space [2][enoughValues]fieldValue // so that values are compared without allocating
+	before, after := t.appendOwned(space[0][:0], old, was), space[1][:0]
 	for _, field := range t.Secondary {
 		written, has := facets[field]
 		if stored, had := old.Fields[field]; has && had && stored == written {

@@ -18,9 +18,9 @@ import (
 )
 
 // A secondary field may have further values besides its facet; see store.Further. In the arguments
-// of Create and Update, they are among the store's own fields. All functions here know the further
-// values of every record, whatever the schema says: a program may change an entry under a schema
-// that does not have them yet.
+// of Create and Update, they are among the store's own fields. All functions here handle the
+// further values of every record, whatever the schema says: a program may change an entry under a
+// schema that does not have them yet.
 
 // hasFurther reports whether fields contain a further value.
 func hasFurther(fields map[string]string) bool {
@@ -201,7 +201,7 @@ type fieldValue struct{ field, value string }
 // have more.
 const enoughValues = 8
 
-// onlyIn yields the values of all that others do not contain, each once.
+// onlyIn yields each value that is in all and not in others, once.
 func onlyIn(all, others []fieldValue) iter.Seq[fieldValue] {
 	return func(yield func(fieldValue) bool) {
 		for i, v := range all {
@@ -300,11 +300,11 @@ func (t *Type) SetTexts(old store.Record, facets, own map[string]string, field s
 	return t.SetValues(old, facets, own, field, values, now)
 }
 
-// SetValues makes values the values of a secondary field, in this order, in facets and own. The
-// first of them becomes the facet. Without values, the field has none. Values that the entry
-// already has keep their labels and, if the text is the same, their marks of verification; now is
-// the time for the mark of a facet that becomes a further value. New values must obey the rules of
-// the field. Values that only another schema knows do not change.
+// SetValues sets the values of a secondary field, in this order, in facets and own. The first of
+// them becomes the facet. Without values, the field has none. Values that the entry already has
+// keep their labels and, if the text is the same, their marks of verification; now is the time for
+// the mark of a facet that becomes a further value. New values must obey the rules of the field.
+// Values that only another schema knows do not change.
 func (t *Type) SetValues(old store.Record, facets, own map[string]string, field string, values []Value, now time.Time) error {
 	if !slices.Contains(t.Secondary, field) {
 		if reason := t.RefusalReason(field); reason != "" {
@@ -328,14 +328,14 @@ func (t *Type) SetValues(old store.Record, facets, own map[string]string, field 
 		}
 		encoded := map[string]string{}
 		if err := t.EncodeFacet(encoded, field, schema.Text(v.Text), known); err != nil {
-			return ofValue(err, i, len(values))
+			return numberError(err, i, len(values))
 		}
 		f := store.Further{Field: field, Canonical: t.Schema.Canonical(encoded[field]), Written: encoded[field]}
 		if same := slices.IndexFunc(all, func(other store.Further) bool { return other.Canonical == f.Canonical }); same >= 0 {
 			return Invalid(field, "many", fmt.Sprintf("values %d and %d are the same", same+1, i+1))
 		}
 		if _, ok := t.SRK(field, f.Canonical); !ok {
-			return ofValue(Invalid(field, "key", "not a value that a record key can hold"), i, len(values))
+			return numberError(Invalid(field, "key", "not a value that a record key can hold"), i, len(values))
 		}
 		was := slices.IndexFunc(before, func(b store.Further) bool { return b.Canonical == f.Canonical })
 		if was >= 0 {
@@ -413,8 +413,8 @@ func (t *Type) setFirst(old store.Record, facets, own map[string]string, f store
 	}
 }
 
-// ofValue adds the number of the value to an error about it, if there are several values.
-func ofValue(err error, i, values int) error {
+// numberError adds the number of the value to an error about it, if there are several values.
+func numberError(err error, i, values int) error {
 	wrong, is := errors.AsType[*store.FieldError](err)
 	if !is || values < 2 {
 		return err
@@ -446,7 +446,7 @@ func (t *Type) VerifyValue(fields, facets, own map[string]string, field, written
 	}
 }
 
-// keysOnlyIn returns the keys of the values of all that others do not contain. without is the field
+// keysOnlyIn returns the keys of the values that are in all and not in others. without is the field
 // of the first such value that no key can name, or "" if there is none.
 func keysOnlyIn(all, others []fieldValue, keyOf func(field, value string) (recordkey.Key, bool)) (keys []recordkey.Key, without string) {
 	for v := range onlyIn(all, others) {

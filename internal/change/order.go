@@ -14,7 +14,7 @@ import (
 // sorts them by their bytes. A member is called the place of an entry. It consists of the facet in
 // a form whose bytes sort like the values, an end marker that sorts before anything that could
 // continue the form, and the relative PRK. An entry that has no facet, or one without such a form,
-// has a place before all others. Stored indexes of earlier versions have no place for it.
+// has a place before all others. Indexes that earlier versions stored have no such places.
 //
 //	text         the canonical form, which sorts by code point, as UTF-8 does; if the facet is
 //	             written differently, its written form and another end marker precede the PRK, so

@@ -165,8 +165,7 @@ func SchemaKey(ns recordkey.Namespace, name string) (recordkey.Key, error) {
 	return key.In(ns), err
 }
 
-// Compared reports whether t is known to agree with the stored schema, or did when it was last
-// compared.
+// Compared reports whether t agreed with the stored schema when they were last compared.
 func (t *Type) Compared() bool { return t.compared.Load() }
 
 // SetCompared records that t agrees with the stored schema.

@@ -161,7 +161,7 @@ func (t *Type) MaxValues(field string) int {
 
 // WithGuard returns t with another guard, for a change of the schema.
 func (t *Type) WithGuard(g store.Guard) *Type {
-	under := *t
-	under.Guard = g
-	return &under
+	guarded := *t
+	guarded.Guard = g
+	return &guarded
 }

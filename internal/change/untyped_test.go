@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// untypedType returns a type with two typed fields, and two whose values nobody types.
+// untypedType returns a type with two typed and two untyped fields.
 func untypedType(t *testing.T) *Type {
 	t.Helper()
 	c, err := Compile(schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid", Fields: map[string]schema.Field{

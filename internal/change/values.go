@@ -19,7 +19,7 @@ import (
 )
 
 // CheckReadable checks that the codecs of a record's facets can read them. Its error is an
-// ErrCorrupt that names the first facet that is not readable.
+// ErrCorrupt that names a facet that is not readable.
 func (t *Type) CheckReadable(r store.Record) error {
 	for field, codec := range t.codecs {
 		if wire, has := r.Fields[field]; has {

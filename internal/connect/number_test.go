@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/internal/store/redisx"
 )
 
-// startConstant starts a server that answers every command with the same reply. It only refuses the
-// commands that set up a connection.
+// startConstant starts a server that answers every command with the same reply, except that it
+// refuses the commands that set up a connection.
 func startConstant(t *testing.T, reply string) (addr string) {
 	t.Helper()
 	return listen(t, func(conn net.Conn) {

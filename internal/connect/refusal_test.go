@@ -47,8 +47,8 @@ func TestHandshakeWithoutTLS(t *testing.T) {
 	}
 }
 
-// TestRefusedConnection checks that the reason for which a server closes a connection is not lost
-// when the next write fails, whether it was read before or not.
+// TestRefusedConnection checks that the reason that a server gives before it closes a connection is
+// in the error of the next write, whether it was read before or not.
 func TestRefusedConnection(t *testing.T) {
 	addr := listen(t, func(c net.Conn) {
 		c.Write([]byte("-ERR max number of clients reached\r\n"))

@@ -144,7 +144,7 @@ func (f *framing) endItem() {
 	}
 }
 
-// A boundedConn returns an error for a reply that announces more data than a server can hold.
+// A boundedConn returns an error for a reply that announces more data than the limits above.
 // Without it, go-redis would allocate that much memory at once, and the process would die. The
 // caller gets an error that says that the store is unavailable.
 type boundedConn struct {
@@ -189,8 +189,8 @@ func (b *boundedConn) explain(err error) error {
 	if err == nil || b.refusal == "" {
 		return err
 	}
-	// go-redis replaces an error by the one that it wraps, but not an error that wraps two, so this
-	// error wraps two.
+	// go-redis replaces an error with the one that it wraps, but not an error that wraps two, so
+	// this error wraps two.
 	return fmt.Errorf("%w: %w", err, errors.New(b.refusal))
 }
 

@@ -91,7 +91,7 @@ func tlsConfig(u *url.URL, q url.Values) (*tls.Config, error) {
 	return c, nil
 }
 
-// fileError returns the error for a file without the file's name, which is part of the URL.
+// fileError returns an error about a file. It leaves out the file's name, which is part of the URL.
 func fileError(parameter string, err error) error {
 	if path, is := errors.AsType[*fs.PathError](err); is {
 		return badURL("%s: a file cannot be read: %v", parameter, path.Err)

@@ -390,13 +390,13 @@ func (p *Pool) jobs() (all int) {
 func (p *Pool) refuseLate(now time.Time) {
 	for i := range p.lanes {
 		l := &p.lanes[i]
-		l.waiting = slices.DeleteFunc(l.waiting, p.isLate(i, now))
+		l.waiting = slices.DeleteFunc(l.waiting, p.lateCheck(i, now))
 	}
 }
 
-// isLate returns a function that must be called for each job that waits in a lane, in their order.
-// It reports whether the job is late, and ends its wait.
-func (p *Pool) isLate(lane int, now time.Time) func(*waiter) bool {
+// lateCheck returns a function that must be called for each job that waits in a lane, in their
+// order. The function reports whether the job is late, and if so, ends its wait.
+func (p *Pool) lateCheck(lane int, now time.Time) func(*waiter) bool {
 	before := 0 // in this lane
 	each := p.expected(now)
 	return func(w *waiter) bool {

@@ -41,8 +41,8 @@ func (rd *Reader) KeysWithTag(ctx context.Context, t *change.Type, tag string) i
 	}
 }
 
-// LiveKeys returns the PRKs that have a live entry, in the same order. It does not read the
-// entries.
+// LiveKeys returns the PRKs that have a live entry, in the same order. It reads only the entries
+// whose tertiary records are not in place yet.
 func (rd *Reader) LiveKeys(ctx context.Context, prks []recordkey.Key) ([]recordkey.Key, error) {
 	if len(prks) == 0 {
 		return nil, nil

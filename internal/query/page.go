@@ -184,8 +184,7 @@ func (rd *Reader) Count(ctx context.Context, s Selection, unreadable func(error)
 }
 
 // Retired yields a record for each retired UID of a type, with its key and only the field
-// FieldRetired. It may yield one twice, for the same reasons for which All may yield an entry
-// twice.
+// FieldRetired. It may yield one twice, for the reasons why All may yield an entry twice.
 func (rd *Reader) Retired(ctx context.Context, t *change.Type) iter.Seq2[store.Record, error] {
 	return func(yield func(store.Record, error) bool) {
 		for batch, err := range rd.tally(ctx, t) {

@@ -46,7 +46,7 @@ func StartCluster(t testing.TB, opts ...Option) *Cluster {
 	return c
 }
 
-// FailsOver makes a cluster, or Sentinels, notice about a second after a node has died.
+// FailsOver makes a cluster, or Sentinels, notice after about a second that a node has died.
 func FailsOver(c *config) { c.failsOver = true }
 
 func clusterNode(c *config) {

@@ -176,8 +176,8 @@ func (p *Proxy) join(client, server net.Conn) {
 		return
 	}
 	p.conns[l] = true
-	go l.run(l.request, client, server)
-	go l.run(l.reply, server, client)
+	go l.run(l.passRequest, client, server)
+	go l.run(l.passReply, server, client)
 }
 
 // A link is one connection through the proxy.
@@ -232,8 +232,8 @@ func (p *Proxy) wait() {
 	time.Sleep(d)
 }
 
-// request reports whether to forward a request. It also marks the reply to cut.
-func (l *link) request(value []byte) bool {
+// passRequest reports whether to forward a request. It also marks the reply to cut.
+func (l *link) passRequest(value []byte) bool {
 	p := l.proxy
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,8 +250,8 @@ func (l *link) request(value []byte) bool {
 	return false
 }
 
-// reply reports whether to forward a reply. Push messages are not replies.
-func (l *link) reply(value []byte) bool {
+// passReply reports whether to forward a reply. Push messages are not replies.
+func (l *link) passReply(value []byte) bool {
 	p := l.proxy
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -52,8 +52,8 @@ func Config(lines ...string) Option {
 	return func(c *config) { c.lines = append(c.lines, lines...) }
 }
 
-// AppendOnly keeps the data through Kill and Restart in an append-only file. fsync is "always" or
-// "everysec".
+// AppendOnly makes a server keep its data in an append-only file, so that Restart finds it after
+// Kill. fsync is "always" or "everysec".
 func AppendOnly(fsync string) Option {
 	return Config("appendonly yes", "appendfsync "+fsync)
 }

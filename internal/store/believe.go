@@ -17,7 +17,7 @@ type Lookup struct {
 }
 
 // Found holds the answer to a Lookup. Err is ErrNotFound if there is no such entry, and ErrCorrupt
-// if the entry cannot be read.
+// if a record is damaged.
 type Found struct {
 	Record Record
 	Err    error

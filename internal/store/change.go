@@ -23,9 +23,11 @@ import (
 // A Change describes everything that one operation, such as a create, does to one entry. All its
 // keys are in the namespace of Key.
 type Change struct {
-	Key    recordkey.Key // the PRK
-	Create bool          // the entry must not be live; otherwise it must be live and as Expected
-	Fresh  bool          // for a create: no entry ever had the key, because it is random
+	Key recordkey.Key // the PRK
+	// Create requires that the entry is not live. Any other change requires it to be as Expected
+	// and, without Repair, to be live.
+	Create bool
+	Fresh  bool // for a create: no entry ever had the key, because it is random
 	// Delete leaves a tombstone. It uses only Release, Hold, Unindex, Unrank, Drop, and Set for
 	// FieldRetired and FieldHeld.
 	Delete   bool
@@ -147,8 +149,8 @@ type Container struct {
 }
 
 // A KeySet holds the keys of entries and SRKs that changes take, give up, or require to be absent.
-// It stores a digest of each key, which takes an eighth of the key's space. If two keys share a
-// digest, the later change runs on its own.
+// To save memory, it stores a digest of each key. If two keys share a digest, the later change runs
+// on its own.
 type KeySet map[uint64]struct{}
 
 var keySeed = maphash.MakeSeed()
@@ -213,9 +215,9 @@ type Guard struct {
 	// Tertiary maps the name of each tertiary record that the schema declares to whether it is
 	// indexed.
 	Tertiary map[string]bool
-	// MayStore allows the schema to be stored even if entries exist although no schema was stored.
-	// It is set for the fold "exact" without ordered fields, and for a namespace that no other
-	// program writes. Otherwise, the schema is stored only after a scan has found no entries.
+	// MayStore allows the first schema to be stored even if entries already exist. It is set for
+	// the fold "exact" without ordered fields, and for a namespace that no other program writes.
+	// Otherwise, the schema is stored only after a scan has found no entries.
 	MayStore bool
 	// Entries is the pattern of the keys that the scan visits.
 	Entries string
@@ -248,9 +250,9 @@ func (c *Change) Leftovers() []Container {
 	return all
 }
 
-// CheckNoEntries returns a MismatchError if any entry matches pattern, which is the Entries of a
-// Guard. Callers use it before they store the first schema, because no stored schema describes such
-// an entry.
+// CheckNoEntries returns a MismatchError if the key of any entry, or a key that cannot be parsed,
+// matches pattern, which is the Entries of a Guard. Callers use it before they store the first
+// schema, because no stored schema describes such an entry.
 func CheckNoEntries(ctx context.Context, e Indexes, pattern string) error {
 	for keys, err := range ScanAll(ctx, e, Scan{Pattern: pattern, Count: 5000}) {
 		if err != nil {

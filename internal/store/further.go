@@ -70,9 +70,9 @@ func (f Further) Text() string {
 func IsFurther(own string) bool { return strings.HasPrefix(own, alsoPrefix) }
 
 // ParseFurther parses a field that holds a further value, for which [IsFurther] must be true. It
-// reports false for a text that [Further.Text] never returns. The value then counts as written in
-// its canonical form, last and not verified. A field whose name lacks CANONICAL has no value: the
-// result is then false, and Canonical is "".
+// reports false for a text that [Further.Text] never returns. The value then counts as unverified
+// and written in its canonical form, and comes last. A field whose name lacks CANONICAL has no
+// value: the result is then false, and Canonical is "".
 func ParseFurther(name, text string) (f Further, ok bool) {
 	f.Field, f.Canonical, _ = strings.Cut(name[len(alsoPrefix):], ":")
 	if f.Canonical == "" {

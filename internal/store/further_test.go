@@ -25,8 +25,8 @@ func TestFurther(t *testing.T) {
 	}
 }
 
-// TestUnreadableFurther checks that a text that the store never writes counts as the canonical
-// value, last and not verified.
+// TestUnreadableFurther checks that a text that the store never writes counts as unverified and
+// written in its canonical form, and comes last.
 func TestUnreadableFurther(t *testing.T) {
 	for _, text := range []string{"", "1", "1 -", "x - -", "1 x -", "1 -7 -", "1 - +x", "01 - -", "1 - - a", "2000000000 - -", "1 07 -"} {
 		f, ok := ParseFurther("~also:email:a", text)

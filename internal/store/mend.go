@@ -72,7 +72,7 @@ type ReplaceSchema struct {
 	Fields []Facet
 }
 
-// Publish adds lines of an entry's history to the feed that are missing there because a process
+// Publish adds to the feed the lines of an entry's history that are missing there because a process
 // died before it added them.
 type Publish struct{ Entry recordkey.Key }
 
@@ -121,8 +121,8 @@ type MoveHeld struct {
 }
 
 // Preserve copies a held value (FieldHeld) from another store to an entry or a tombstone, or
-// retires the UID of an entry that does not exist (FieldRetired). An engine reports false if
-// an entry has that UID, or if the entry has too many fields.
+// retires the UID of an entry that does not exist (FieldRetired). It reports false if an entry has
+// that UID, or if the entry has too many fields.
 type Preserve struct {
 	Entry recordkey.Key
 	Facet
@@ -203,11 +203,11 @@ func ParseFill(entry recordkey.Key, text string) Fill {
 // record before it expires. The time that remains shows when the record was prepared.
 const PreparedLife = 10 * 365 * 24 * time.Hour
 
-const stagePrefix = "~/fill/"
+const preparedPrefix = "~/fill/"
 
 // PreparedKey returns the key at which a record is prepared.
 func PreparedKey(set recordkey.Key, rev string) string {
-	return siblingKey(stagePrefix, set, rev)
+	return siblingKey(preparedPrefix, set, rev)
 }
 
 // CallsKey returns the key at which a cluster remembers, for some minutes, the calls that changed a
@@ -218,5 +218,5 @@ func CallsKey(record recordkey.Key) string {
 
 // ParsePreparedKey parses a key made by PreparedKey.
 func ParsePreparedKey(raw string) (set recordkey.Key, rev string, ok bool) {
-	return parseSiblingKey(stagePrefix, raw)
+	return parseSiblingKey(preparedPrefix, raw)
 }

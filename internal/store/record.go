@@ -82,8 +82,8 @@ const verifiedPrefix = "~verified:"
 // Verified returns the digest of a value that the field of [FieldVerified] holds.
 func Verified(wire string) string { return token.Digest(wire) }
 
-// Unverified returns the text of the field of [FieldVerified] if the value was a further value of
-// the field and was not verified when it became the facet.
+// Unverified returns the text of the field of [FieldVerified] for a value that was a further value
+// of the field and was not verified when it became the facet.
 func Unverified(wire string) string { return "-" + Verified(wire) }
 
 // FacetUnverified reports whether a facet was a further value of its field and has not been

@@ -200,7 +200,8 @@ type Factors interface {
 	// AcceptPasskey records that a passkey accepted an answer without a ticket, so that the answer
 	// signs in only once. It returns ErrNotFound if there is no such passkey, and ErrConflict if
 	// the answer has signed in before or is too old, or if its counter is not larger than the last
-	// one. If wait is positive, nothing was recorded, since the entry has signed in too often.
+	// one. If wait is positive, nothing was recorded, because passkeys have signed in to the entry
+	// too often.
 	AcceptPasskey(ctx context.Context, a factor.Accept) (wait time.Duration, err error)
 	// BeginEnrolment stores a pending factor. If there are too many, the oldest ends.
 	BeginEnrolment(ctx context.Context, prk recordkey.Key, p factor.Pending, now time.Time) error

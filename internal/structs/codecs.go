@@ -38,8 +38,8 @@ func IsTexts(t reflect.Type) bool {
 	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.String && t.Elem().PkgPath() == "" && t.PkgPath() == ""
 }
 
-// Codecs returns the names of the codecs that support a type or its pointer's base type, the
-// preferred one first. The error says why no codec supports the type.
+// Codecs returns the names of the codecs that support a type or, if it is a pointer, its base type,
+// the preferred one first. The error says why no codec supports the type.
 func Codecs(t reflect.Type) ([]string, error) {
 	t, _ = Base(t)
 	err := jsonProblem(t, map[reflect.Type]bool{})
@@ -66,7 +66,7 @@ func Codecs(t reflect.Type) ([]string, error) {
 }
 
 // jsonProblem returns why encoding/json cannot encode and decode a type, or nil. seen holds the
-// types that contain it, which may be recursive.
+// types that were already checked, because types may be recursive.
 func jsonProblem(t reflect.Type, seen map[reflect.Type]bool) error {
 	if seen[t] {
 		return nil

@@ -16,8 +16,8 @@ type Field struct {
 	Type  reflect.Type
 }
 
-// An Error says what is wrong with a struct. Package schema converts it to a schema.Error, which
-// this package cannot import.
+// An Error says what is wrong with a struct. Package schema converts it to a schema.Error. This
+// package cannot import package schema.
 type Error struct {
 	Path   string // the struct or its field, as in Account.Email
 	Reason string

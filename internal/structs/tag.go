@@ -14,7 +14,8 @@ import (
 // Key is the key of a tag, as in `userdb:"email,secondary"`.
 const Key = "userdb"
 
-// RevName is the only name that is not a facet: the revision of the entry.
+// RevName is the name for the revision of the entry. Every other name is that of a facet or of a
+// tertiary set.
 const RevName = "~rev"
 
 // The options that are not roles.

@@ -207,7 +207,7 @@ func TestChangesLaw(t *testing.T) {
 	})
 }
 
-// sparse replaces a zero embedded struct by nil, because nothing of it is stored.
+// sparse replaces a zero embedded struct with nil, because nothing of it is stored.
 func sparse(v everything) everything {
 	if v.Part != nil && *v.Part == (Part{}) {
 		v.Part = nil

@@ -115,8 +115,8 @@ func newLine(a Actor, kind EventKind, purpose string, fields []string) string {
 	return history.Line{Kind: string(kind), Who: a.Name, Origin: a.Origin, Fields: fields, Purpose: purpose}.String()
 }
 
-// noteChange returns the note with the history lines for a change. It derives them only from the
-// change itself.
+// noteChange returns the note with the history lines for a change. It derives the events only from
+// the change itself.
 func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 	if !v.Config.History {
 		return history.Note{}

@@ -37,7 +37,7 @@ type Config struct {
 	Replicas    int
 	ReplicaTime time.Duration
 	Hashing     Hashing
-	Keys        sealed.Ring // of the secrets of second factors
+	Keys        sealed.Ring // encrypts the secrets of second factors
 	History     bool        // changes leave notes in histories
 	OnSchema    OnSchema
 	// Builtin says that Schema is not the program's own. If another schema is stored, the program

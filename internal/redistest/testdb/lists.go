@@ -100,22 +100,22 @@ var errList = errors.New("a search by a value found an entry that does not have 
 // AskList asks a question about the lists of an epoch.
 func AskList(ctx context.Context, members *userdb.Type, epoch int, q ListQuestion) (a ListAnswer, err error) {
 	field, text, other, uid := listFields[q.Field], listText(epoch, q.Value), listText(epoch, q.Other), listUID(epoch, q.UID)
-	room := func(e *userdb.Entry) bool { return len(e.Texts(field)) < maxListed }
+	hasRoom := func(e *userdb.Entry) bool { return len(e.Texts(field)) < maxListed }
 	edits := map[string]func(e *userdb.Entry){
 		"drop": func(e *userdb.Entry) { e.DropText(field, text) },
 		"add": func(e *userdb.Entry) {
-			if room(e) {
+			if hasRoom(e) {
 				e.AddText(field, text)
 			}
 		},
 		"first": func(e *userdb.Entry) {
-			if room(e) { // it may be new
+			if hasRoom(e) { // it may be new
 				e.PutFirst(field, text)
 			}
 		},
 		"exchange": func(e *userdb.Entry) {
 			e.DropText(field, other)
-			if room(e) {
+			if hasRoom(e) {
 				e.AddText(field, text)
 			}
 		},
@@ -243,13 +243,13 @@ func ListFacts(epoch int, ops []ListOp, hashOf func(key string) map[string]strin
 // SRK of each value names its owner or its holder, and that no entry has a retired UID.
 func ListDamage(hashes map[string]map[string]string, texts map[string]string) (found []string) {
 	owners, holders := map[string]string{}, map[string]string{}
-	srk := func(field, canonical, key string) {
+	checkSRK := func(field, canonical, key string) {
 		name := ListType + "/" + field + ":" + canonical + "/~prk"
 		if prk, _, _ := strings.Cut(texts[name], " "); prk != key {
 			found = append(found, fmt.Sprintf("I1: %s names %q, not %s", name, texts[name], key))
 		}
 	}
-	set := func(in map[string]string, what, canonical, key string) {
+	addUnique := func(in map[string]string, what, canonical, key string) {
 		if other := in[canonical]; other != "" && other != key {
 			found = append(found, fmt.Sprintf("I2: %q has two %s, %s and %s", canonical, what, other, key))
 		}
@@ -271,8 +271,8 @@ func ListDamage(hashes map[string]map[string]string, texts map[string]string) (f
 			}
 			if live {
 				has[field+":"+canonical] = true
-				set(owners, "owners", canonical, key)
-				srk(field, canonical, key)
+				addUnique(owners, "owners", canonical, key)
+				checkSRK(field, canonical, key)
 			}
 		}
 		for name, text := range hash {
@@ -282,8 +282,8 @@ func ListDamage(hashes map[string]map[string]string, texts map[string]string) (f
 			if !is || has[rest] || time.UnixMilli(end).Before(time.Now()) {
 				continue
 			}
-			set(holders, "holders", canonical, key)
-			srk(field, canonical, key)
+			addUnique(holders, "holders", canonical, key)
+			checkSRK(field, canonical, key)
 		}
 	}
 	for canonical, key := range holders {

@@ -223,7 +223,7 @@ func (s *Site) Check(t Tester, o check.Options) []string {
 	return found
 }
 
-// Same fails the test unless got, which is sorted, equals want, which it sorts.
+// Same sorts want, and fails the test unless got equals it. got must be sorted.
 func Same(t Tester, what string, got, want []string) {
 	t.Helper()
 	slices.Sort(want)

@@ -160,7 +160,7 @@ func (a *attempt) run(ctx context.Context) error {
 	return err
 }
 
-// preferEntryError replaces a duplicate error by the error about the change's own entry, if there
+// preferEntryError replaces a duplicate error with the error about the change's own entry, if there
 // is one: its UID is taken, or it has changed or is gone. A single server also reports that first.
 func (a *attempt) preferEntryError(ctx context.Context, err error) error {
 	if !errors.Is(err, store.ErrDuplicate) {
@@ -173,7 +173,7 @@ func (a *attempt) preferEntryError(ctx context.Context, err error) error {
 	return cmp.Or(now.check(a.c), err)
 }
 
-// claimAndCheck runs steps 5, 1, 2 and 3, in this order. It checks the schema first, and again at
+// claimAndCheck begins step 5 and then runs steps 1 to 3. It checks the schema first, and again at
 // the end because the steps between may take long.
 func (a *attempt) claimAndCheck(ctx context.Context) error {
 	for _, step := range []func(context.Context) error{
@@ -265,8 +265,8 @@ func (a *attempt) checkAndStage(ctx context.Context) error {
 	})
 }
 
-// checkElsewhere runs step 3 for one SRK. The SRK is nearly always absent, which EXISTS finds out
-// in half the time: go-redis treats an empty reply to GET as an error, and inspects it.
+// checkElsewhere runs step 3 for one SRK. The SRK is nearly always absent. EXISTS finds that out in
+// half the time of GET, because go-redis treats an empty reply to GET as an error, and inspects it.
 func (a *attempt) checkElsewhere(ctx context.Context, srk recordkey.Key) error {
 	for {
 		n, err := a.e.query(ctx, redisx.IsNumber, "exists", srk.String())

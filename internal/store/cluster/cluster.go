@@ -12,7 +12,7 @@
 // Index members are brought in line with the entry after its commit (I5). A process that changes a
 // membership reads the entry again afterwards and repeats until both agree, so the last of several
 // processes is right. A crash, or a command that arrives again much later, may leave an index
-// wrong. Readers never see a superfluous member, and a check finds missing ones as well.
+// wrong. Readers ignore superfluous members, and a check finds both these and missing ones.
 //
 // Tertiary sets that are created with an entry are staged beside their keys, in the same slots. The
 // entry lists them in ~fill until they are in place.

@@ -107,9 +107,9 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 }
 
 // minWaitRounds and maxWaitRounds limit the round trips to wait before taking over a claim. The
-// wait is longer than a queued attempt needs from its first claim to its commit. Callers that want
-// one to three free values, under fields in any order, succeed after 3 to 12 rounds, and learn
-// after 8 to 16 that they are too late (TestContention).
+// wait is longer than a queued attempt needs from its first claim to its commit. If several callers
+// want the same free values (one to three, under fields in any order), one of them succeeds after 3
+// to 12 rounds, and the others learn after 8 to 16 that they are too late (TestContention).
 const minWaitRounds, maxWaitRounds = 12, 30
 
 // valuesPerWait is the number of values for which one such wait is enough. A queue takes a round

@@ -106,8 +106,8 @@ func (e *Engine) hasLeftovers(ctx context.Context, c store.Change) (bool, error)
 	return slices.Contains(found, true), err
 }
 
-// checkDamage returns an error for a hash that has facets but no ~isa. Such an entry may not have
-// been deleted, so its records must stay.
+// checkDamage returns an error for a hash that has facets but no ~isa. It is unknown whether such
+// an entry was deleted, so its records must stay.
 func (e *Engine) checkDamage(ctx context.Context, entry recordkey.Key) error {
 	found, err := store.Hashes(ctx, e, []string{entry.String()})
 	if err != nil {

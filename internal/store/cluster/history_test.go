@@ -313,7 +313,7 @@ var historyMutants = []mutant{
 	},
 	{
 		name: "a line is marked as fed too early", in: []string{"history: update, update"}, finds: "feed", kinds: refusals, answer: noPermission,
-		rewrite: replace("if no then save(KEYS[1], added, kept) end -- they were not added", ""),
+		rewrite: replace("if add_error then save(KEYS[1], added, kept) end -- the lines were not added", ""),
 	},
 	{
 		name: "lines older than an hour are skipped", in: []string{"history: updates | hours"}, finds: "feed",

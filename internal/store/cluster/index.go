@@ -76,8 +76,8 @@ func (e *Engine) align(ctx context.Context, ms []membership, look func() (due fu
 	return nil
 }
 
-// dueTo reports whether the values of a live entry make it a member. An index set has the entry
-// once for each value of its field, an ordered index only for the first.
+// dueTo reports whether the values of a live entry make it a member. An entry is in an index set
+// for each value of the field, but in an ordered index only for the first.
 func (m membership) dueTo(r store.Record) bool {
 	if !m.ranked {
 		return r.HasWritten(m.facet.Field, m.facet.Wire)

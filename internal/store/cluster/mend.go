@@ -35,8 +35,9 @@ func (e *Engine) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	return e.Keys.Repair(ctx, s)
 }
 
-// schemaChangeWait is longer than staleAfter, for which an engine keeps writing without comparing
-// its schema again. After that time, every writer has compared its schema or stopped writing.
+// schemaChangeWait is longer than staleAfter, because an engine writes for that long without
+// comparing its schema again. After the wait, every writer has compared its schema or stopped
+// writing.
 const schemaChangeWait = 15 * time.Second
 
 // copyRecord copies a record, with its time to live, to a key that may lie in another slot. It

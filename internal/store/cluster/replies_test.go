@@ -29,15 +29,15 @@ func TestTemporaryRefusal(t *testing.T) {
 				code, _, _ := strings.Cut(string(answer), " ")
 				name := fmt.Sprintf("%s/%s/%d times", code, nameOf(s), times)
 				t.Run(name, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { refuse(t, answer, s, times) })
+					synctest.Test(t, func(t *testing.T) { createRefused(t, answer, s, times) })
 				})
 			}
 		}
 	}
 }
 
-// refuse creates an entry on a server that refuses one script the given number of times.
-func refuse(t *testing.T, answer replyError, refused redisx.Script, times int) {
+// createRefused creates an entry on a server that refuses one script the given number of times.
+func createRefused(t *testing.T, answer replyError, refused redisx.Script, times int) {
 	t.Helper()
 	count := 0
 	s := newSimulation(newWorld(unchanged), func(_ *actor, args []string) ([]string, any) {

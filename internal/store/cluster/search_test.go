@@ -30,8 +30,9 @@ func quickStates() int {
 	return 5000
 }
 
-// quickRefusals returns that number for a search with refusals. There are three times as many of
-// these searches as of those without refusals.
+// quickRefusals returns the number of states at which a search with refusals stops, unless
+// USERDB_STATES is set. There are three times as many of these searches as of those without
+// refusals.
 func quickRefusals() int {
 	if testing.Short() {
 		return 100

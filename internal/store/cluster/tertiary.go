@@ -176,12 +176,13 @@ func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []str
 	return slices.Clone(op.Args), nil
 }
 
-// An executedError reports that a command was carried out, but that the later check of its entry
-// failed. It is unknown whether the entry was live.
+// An executedError reports that a command was carried out, but that a later step failed: writing
+// the history, or the check of its entry. In the latter case, it is unknown whether the entry was
+// live.
 type executedError struct{ cause error }
 
 func (e *executedError) Error() string {
-	return store.ErrOutcomeUnknown.Error() + ": the command was carried out, but the check after it failed: " + e.cause.Error()
+	return store.ErrOutcomeUnknown.Error() + ": the command was carried out, but a later step failed: " + e.cause.Error()
 }
 
 // Is reports whether target is ErrOutcomeUnknown or an error of the cause. It never matches

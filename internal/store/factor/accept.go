@@ -21,8 +21,8 @@ type Accept struct {
 	Now     time.Time // zero: the server's clock
 }
 
-// MaxSpentAnswers limits the answers that a record remembers, and so the logins by passkeys before
-// the first answer is forgotten.
+// MaxSpentAnswers limits the answers that a record remembers. When it is reached, further logins
+// without a ticket must wait until an answer is forgotten.
 const MaxSpentAnswers = 200
 
 // SpentName returns the name of the member that marks the answer to a challenge as spent.
@@ -59,11 +59,11 @@ func (m Mark) Passkeys() (names []string) {
 	return names
 }
 
-// digestPart is how many digits of its digest the ID of a passkey begins with.
+// The ID of a passkey begins with digestPart digits of its digest.
 const digestPart = 32
 
-// PasskeyID returns an ID for the passkey with a digest of 64 hexadecimal digits. The ID leads to
-// the digest, which is a value of the entry, without reading the factor.
+// PasskeyID returns an ID for the passkey with a digest of 64 hexadecimal digits. The digest is a
+// value of the entry, so the ID is enough to find it there, without reading the factor.
 func PasskeyID(digest, random string) string { return digest[:digestPart] + random }
 
 // IsOfDigest reports whether the name is that of a passkey with the digest.

@@ -182,8 +182,8 @@ func ParseTried(texts []string) (t Tried, err error) {
 	return t, nil
 }
 
-// A Spend asks to spend a ticket for an attempt whose proof was right, and has the factor accept
-// the proof.
+// A Spend asks to spend a ticket for an attempt whose proof was right, and to have the factor
+// accept the proof.
 type Spend struct {
 	PRK        recordkey.Key
 	ID         string // of the ticket

@@ -10,7 +10,7 @@
 -- judged, so that simultaneous attempts never exceed the limit.
 --
 -- The value of a spent ticket is "- UNTIL BOND ATTEMPT". It stays for an hour, so that a late
--- "issue" does not bring the ticket back. Only the last ones stay.
+-- "issue" does not bring the ticket back. Only the newest of them stay.
 --
 -- Attempts that could guess a proof are also counted over all tickets: those from an origin that
 -- has signed in before ("origin/ORIGIN") in "tries/ORIGIN", all others together in "tries/". The
@@ -186,8 +186,8 @@ for i = 1, #all, 2 do
   end
 end
 if known then return parse(known) and {name, known} or {} end -- sent again
--- If there are too many, the oldest ticket of the most frequent origin is removed. Somebody at one
--- origin who knows the password thus does not push out the ticket of the owner at another.
+-- If there are too many, the oldest ticket of the most frequent origin is removed. So somebody who
+-- knows the password does not push out the ticket of the owner, who is at another origin.
 local function newest_first(a, b) return a.ends > b.ends or a.ends == b.ends and a.name < b.name end
 table.sort(open, newest_first)
 local frequency = {[ARGV[7]] = 1}

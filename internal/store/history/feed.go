@@ -76,8 +76,8 @@ func feedSlot(ns recordkey.Namespace, feed string, part int) (recordkey.Key, err
 }
 
 // PartsOf returns the parts of a feed that may have events of an entry: the part to which a cluster
-// adds them, and the one to which a single server does, in case the records were moved. For the
-// zero key it returns all parts.
+// adds them, and, because records may have been moved, the one to which a single server adds them.
+// For the zero key it returns all parts.
 func PartsOf(prk recordkey.Key) []int {
 	parts := make([]int, 0, FeedParts)
 	for part := range FeedParts {

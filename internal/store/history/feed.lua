@@ -23,7 +23,7 @@ end
 local function text_of(line) return prk .. ' ' .. (string.match(line, '^%S+ %S+ %S+ %S+ %S+ %S+') or line) end
 local function ms_of(line) return (number_of(line) or 0) / 1000 end
 
--- in_stream reports whether a line of more than an hour ago is in the stream.
+-- in_stream reports whether a line of more than an hour ago is, or may have been, in the stream.
 local function in_stream(line)
   local at, text = ms_of(line), '\n' .. text_of(line) .. '\n'
   local begin = redis.pcall('XRANGE', feed, '-', '+', 'COUNT', '1')
@@ -62,6 +62,6 @@ while #names > 4096 do names = string.match(names, ' (.*)') end
 local kept = late and life or string.format('%d', 2 * hour)
 local refused = save(KEYS[1], names, kept)
 if refused then return refused end
-local _, no = add(table.concat(new, '\n'))
-if no then save(KEYS[1], added, kept) end -- they were not added
-return no or #new
+local _, add_error = add(table.concat(new, '\n'))
+if add_error then save(KEYS[1], added, kept) end -- the lines were not added
+return add_error or #new

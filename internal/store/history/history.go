@@ -13,7 +13,7 @@
 // entry, with a hyphen in place of NUMBER if that is the time of the stream entry:
 //
 //	~/feed/{feed/NAME:PART}      e: PRK LINE
-//	~/fed/PRK/{feed/NAME:PART}   the marks of the lines of PRK that were added last
+//	~/fed/PRK/{feed/NAME:PART}   names of the lines of PRK that were added last
 //
 // history.lua describes how lines are written, and feed.lua how a cluster's feed follows histories.
 package history
@@ -54,7 +54,7 @@ const Life = 90 * 24 * time.Hour
 // Key returns the key of an entry's history, a text in the entry's slot.
 func Key(prk recordkey.Key) (recordkey.Key, error) { return prk.Own("history") }
 
-// The keys that history.lua writes. They are the last of the script's KEYS.
+// Letters that tell history.lua which keys it writes. These keys are the last of the script's KEYS.
 const (
 	InEntry  = "n" // none: the lines go into the entry
 	InRecord = "r" // the record of the history
@@ -92,7 +92,8 @@ func (n Note) markedLines() []string {
 }
 
 const (
-	// markLen is how much of a rev a mark contains. The line's number follows.
+	// markLen is the number of characters of a rev with which a mark begins. The index of the line
+	// in its note follows.
 	markLen = 8
 
 	// otherFeedMark ends the mark of a line that feed.lua does not copy to the feed of changes.

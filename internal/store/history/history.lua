@@ -1,4 +1,4 @@
--- This source precedes every script that writes lines to the history of an entry.
+-- This source precedes every script that writes lines to the history of an entry or to a feed.
 --
 -- The history is a text beside the entry, in its slot. It consists of lines
 --   NUMBER KIND WHO ORIGIN FIELDS PURPOSE MARK
@@ -8,13 +8,13 @@
 -- other line is its number. A MARK that ends with a hyphen keeps the line out of the feed of
 -- changes.
 --
--- Lines may also wait in the field ~note of the entry. The line of a create waits there, which
--- saves a record. On a cluster, any line may wait there while the slot is being migrated, because
--- no node serves two keys of such a slot if one of them is absent. A script that writes lines has
--- the entry among its keys. It moves waiting lines into the record before it adds its own. A line
--- that is in both places counts once. On one server a line is added to the feed at the same time.
--- The feed is a stream. Each of its entries holds lines "PRK LINE", with a hyphen in place of the
--- number.
+-- Lines may also wait in the field ~note of the entry. The line of a create waits there if it has
+-- no origin, which saves a record. On a cluster, any line may wait there while the slot is being
+-- migrated, because no node serves two keys of such a slot if one of them is absent. A script that
+-- writes lines to a history has the entry among its keys. It moves waiting lines into the record
+-- before it adds its own. A line that is in both places counts once. On one server a line is added
+-- to the feed at the same time. The feed is a stream. Each of its entries holds lines "PRK LINE",
+-- with a hyphen in place of the number.
 --
 -- A script writes lines after it has made the change that they describe. So if the server refuses
 -- one of its writes, no line describes a change that was not made. Lines that wait in the entry are
@@ -86,7 +86,7 @@ end
 -- number_of returns the number of a line, or nil if it has none yet.
 local function number_of(line) return tonumber(string.match(line, '^(%d+) ') or '') end
 
--- name_of returns the name of a line.
+-- name_of returns the name of a line: its mark or, if it has none, its number.
 local function name_of(line)
   return string.match(line, '^%d+ %S+ %S+ %S+ %S+ %S+ (%S+)$') or string.match(line, '^%S+')
 end
@@ -196,8 +196,9 @@ local function note(how, waiting)
   return refused, waiting and not refused
 end
 
--- note_of writes the lines of a change to the record. If the server refuses that, it lets them wait
--- in the entry. It returns an error if the server refuses both, and whether ~note stays.
+-- note_of writes the lines of a change to the record. If the server refuses that on a cluster, the
+-- lines wait in the entry instead. note_of returns the error if the lines were not written, and
+-- whether ~note stays.
 local function note_of(entry, how, waiting)
   local refused, remove_note = note(how, waiting)
   if refused and not feed then
@@ -208,9 +209,9 @@ local function note_of(entry, how, waiting)
   return refused, waiting and not remove_note
 end
 
--- note_beside writes the lines of a change to records beside a live entry, which does not change
--- the entry's rev. waiting is the entry's ~note, false if there is none, or nil if it was not read.
--- note_beside returns an error if the server refuses.
+-- note_beside writes lines about a live entry without changing the entry's rev. waiting is the
+-- entry's ~note, false if there is none, or nil if it was not read. note_beside returns an error if
+-- the server refuses.
 local function note_beside(entry, waiting)
   if about == '' then return nil end
   if waiting == nil then

@@ -131,9 +131,9 @@ func Lines(record, waiting string) []string {
 	})
 }
 
-// OfLatest returns the lines about the latest entry with a key. Lines before the last create, and
-// lines up to the last delete, are about an earlier entry: the program that created the latest
-// entry may have written no line.
+// OfLatest returns the lines about the latest entry with a key. They begin with the last create. If
+// a delete follows it, they begin after that delete, because the program that created the entry
+// again may have written no line.
 func OfLatest(lines []string) []string {
 	for i, line := range slices.Backward(lines) {
 		switch LineKind(line) {

@@ -1,4 +1,5 @@
--- trim removes some of the oldest entries of a feed that is too old or too large.
+-- trim removes some of the oldest entries of a feed if they are too old, or if the feed is too
+-- large.
 --
 -- KEYS[1]  the stream
 -- ARGV[1]  maximum size in bytes      ARGV[2]  maximum age in milliseconds

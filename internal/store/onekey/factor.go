@@ -43,7 +43,7 @@ func (ks *Keys) TryTicket(ctx context.Context, t factor.Try) (factor.Tried, erro
 	}
 	tried, err := factor.ParseTried(texts)
 	if err == nil && tried.Wait == 0 && len(tried.Factors) != len(t.Factors) {
-		err = fmt.Errorf("%d factors in place of %d", len(tried.Factors), len(t.Factors))
+		err = fmt.Errorf("%d factors, want %d", len(tried.Factors), len(t.Factors))
 	}
 	if err != nil {
 		return factor.Tried{}, fmt.Errorf("%w: %w", store.ErrReply, err)
@@ -113,7 +113,7 @@ func (ks *Keys) ReadFactors(ctx context.Context, prk recordkey.Key, names []stri
 	}
 	now, values, err := factor.ParseRead(texts)
 	if err == nil && len(values) != len(names) {
-		err = fmt.Errorf("%d values in place of %d", len(values), len(names))
+		err = fmt.Errorf("%d values, want %d", len(values), len(names))
 	}
 	if err != nil {
 		return time.Time{}, nil, fmt.Errorf("%w: %w", store.ErrReply, err)

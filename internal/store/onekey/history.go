@@ -123,8 +123,8 @@ func (ks *Keys) writeSeparately(
 	return reply, err
 }
 
-// withMarks returns n with a Call, which marks its lines, if several commands may send them: on a
-// cluster.
+// withMarks returns n with a Call, which marks its lines, if this is a cluster. There, several
+// commands may send the same line.
 func (ks *Keys) withMarks(n history.Note) history.Note {
 	if n.Call == "" && ks.options.Notes == history.InRecord {
 		n.Call = ks.options.NewRev()

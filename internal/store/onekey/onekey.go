@@ -123,7 +123,7 @@ func (ks *Keys) Bulk(ctx context.Context) (context.Context, func(context.Context
 
 // Repair carries out the steps that need one slot: store.FinishDelete, store.ForgetUID,
 // store.ForgetHeld, store.RestoreHeld, store.MoveHeld, store.Preserve, store.ReplaceSchema, and
-// store.Remove, which on a cluster must have no owner.
+// store.Remove, which on a cluster must have no owner. It does nothing for store.Publish.
 func (ks *Keys) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	switch s := s.(type) {
 	case store.Remove:

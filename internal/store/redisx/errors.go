@@ -118,8 +118,8 @@ func Sent(err error) bool {
 	case errors.Is(err, store.ErrUnsuitable), errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), errors.Is(err, redis.ErrClosed):
 		return false
 	}
-	if dial, ok := errors.AsType[*net.OpError](err); ok {
-		return dial.Op != "dial"
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Op != "dial"
 	}
 	return !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }

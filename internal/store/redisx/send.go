@@ -162,10 +162,12 @@ func CheckAnswered(cmds []redis.Cmder, err error) error {
 	return nil
 }
 
-// firstWait is the wait before the second attempt. Each further wait is twice as long.
+// firstWait is the wait before the second attempt. Each further wait is twice as long as the one
+// before.
 const firstWait = 10 * time.Millisecond
 
-// A Retry repeats attempts until a server answers or another attempt is pointless.
+// A Retry repeats attempts until a server answers, another attempt is pointless, or the limit of
+// Attempts is reached.
 type Retry struct {
 	Attempts int
 	// Retryable reports whether another attempt may succeed.

@@ -90,8 +90,8 @@ type Session struct {
 // Live reports whether the session has not expired at now. The zero Session has expired.
 func (s Session) Live(now time.Time) bool { return s.Ends.After(now) && s.Seen.Add(s.Idle).After(now) }
 
-// ValidFor reports whether a session of the entry is valid if it has not expired. In an entry with
-// a second factor, only sessions of level 2 are valid.
+// ValidFor reports whether the session is valid for the entry. It does not check whether the
+// session has expired. In an entry with a second factor, only sessions of level 2 are valid.
 func (s Session) ValidFor(e Entry) bool {
 	return s.Generation == e.Generation() && e.Epoch != "" && !e.Disabled && (e.Factor == "" || !s.VerifiedLevel2.IsZero())
 }

@@ -16,8 +16,8 @@
 -- its secret.
 --
 -- The value of an ended session is "- UNTIL CALL". It stays for an hour, so that a late "begin"
--- does not bring the session back. Only the last hundred of them stay. A full server removes the
--- member instead.
+-- does not bring the session back. Only the last hundred of them stay. If the server is full, the
+-- member is removed instead.
 --
 -- The script reads the entry only to write lines of its history, because in a slot that is being
 -- migrated, no node serves two keys if one of them is absent. For the sessions it therefore does
@@ -31,7 +31,7 @@
 --             which it ends if it is not used; origin; agent; the maximum number of sessions, and
 --             of ended sessions, of which the newest stay; the level, 1 or 2; and when the owner
 --             gave the password, and took two steps, or "" if that was now
--- Reply: {hash, member, …} of the affected sessions; for "end" {hash} or {}
+-- Reply: {hash, member, …} of the affected sessions; for "end" {hash} or {}; for "clear" {}
 local record, verb, hash, bond = KEYS[1], ARGV[1], ARGV[3], ARGV[4]
 local now = tonumber(ARGV[2])
 if not now then

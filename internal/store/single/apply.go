@@ -78,8 +78,8 @@ func (e *Engine) applyFast(ctx context.Context, c *store.Change, rev string) (re
 // a list of any length.
 const maxShortFacets = 1000
 
-// isShort reports whether the short scripts can make a change. They can if it touches only facets
-// and secondary values.
+// isShort reports whether the short scripts can make a change. They can make most changes that
+// touch only facets and secondary values.
 func isShort(c *store.Change) bool {
 	return !c.Delete && !c.Repair && !c.OnlyDisables() && (!c.Create || len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop)+len(c.Hold) == 0 &&
 		len(c.Set)+len(c.Unset) < maxShortFacets && c.Expected.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Expected.Rev != "")

@@ -183,9 +183,9 @@ func (c *copies) FulfillOwned(cacheKey string, token, conn uint64, reply []byte)
 	return c.LocalCache.FulfillOwned(cacheKey, token, conn, kept)
 }
 
-// cacheable returns the part of an HGETALL reply to keep: all but the password hash. It reports
-// false if nothing may be kept, because the record is not a live entry ("not found" must never be
-// stale), or because the reply is too long or malformed.
+// cacheable returns the part of an HGETALL reply to keep: all fields except those with a password
+// hash. It reports false if nothing may be kept, because the record is not a live entry ("not
+// found" must never be stale), or because the reply is too long or malformed.
 func cacheable(reply []byte) (kept []byte, ok bool) {
 	pairs, rest, ok := cutHeader(reply, '%')
 	if !ok || len(reply) > maxReply {

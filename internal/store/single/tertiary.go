@@ -141,19 +141,19 @@ func (e *Engine) parseEntry(ctx context.Context, r store.EntryRead, cmd *redis.C
 	}
 	w := store.Entry{Found: redisx.FoundAt(r.PRK, fieldMap(redisx.Items(reply[0])), nil), Parts: make([]store.Part, len(reply)-1)}
 	for i, part := range reply[1:] {
-		pair, _ := part.([]any)
-		if redisx.IsVerdict.Check(part) != nil || len(pair) != 3 || redisx.IsTexts.Check(pair[1]) != nil {
+		items, _ := part.([]any)
+		if redisx.IsVerdict.Check(part) != nil || len(items) != 3 || redisx.IsTexts.Check(items[1]) != nil {
 			return store.Entry{Found: redisx.FoundAt(r.PRK, nil, redisx.IsTexts.Check(part))}
 		}
-		values := redisx.Texts(pair[1])
-		if rest := redisx.Text(pair, 2); rest != "" {
+		values := redisx.Texts(items[1])
+		if rest := redisx.Text(items, 2); rest != "" {
 			more, err := e.ReadPagesFrom(ctx, r.Keys[i], r.Kind[i], rest)
 			if err != nil {
 				return store.Entry{Found: store.Found{Err: err}}
 			}
 			values = store.SortedUnique(r.Kind[i], append(values, more...))
 		}
-		w.Parts[i] = store.Part{Kind: redisx.Text(pair, 0), Values: values}
+		w.Parts[i] = store.Part{Kind: redisx.Text(items, 0), Values: values}
 		for j := 0; w.Parts[i].Kind == "zset" && j+1 < len(values); j += 2 {
 			values[j], values[j+1] = values[j+1], values[j] // Part has scores before members
 		}

@@ -64,7 +64,7 @@ local function drop_expired(h, kind)
   end
 end
 
--- own reports whether the origin logged in before and its own budget is not used up.
+-- own reports whether the origin is familiar and its own budget is not used up.
 local function own(h)
   return name ~= '' and h['o:' .. name] ~= nil and num(h, 'n:' .. name) < familiar_max
 end
@@ -183,7 +183,8 @@ local function write(key, h, was)
   redis.call('PEXPIRE', key, text(math.max(last - now, 0) + minute * 1000))
 end
 
--- is_valid reports whether a hash holds only counters. Anything else would end the script halfway.
+-- is_valid reports whether the fields of a hash that the script uses are counters. Anything else in
+-- them would end the script halfway.
 local calls = string.rep('.', 12) .. string.rep('%d', 11)
 local function is_valid(h)
   for f, v in pairs(h) do
@@ -230,8 +231,8 @@ if verb == 'ask' or verb == 'admit' and longest_wait > 0 and not has_own then re
 
 local act = {admit = count, forgive = forgive, withdraw = withdraw, reset = reset}
 local own_budget, at = has_own and 1 or 0, 0
--- An origin's delay does not apply to an attempt with its own budget, and the origin then does not
--- count it.
+-- A delay of the origin does not apply to an attempt on its own budget. While the delay lasts, the
+-- counters of the origin do not count such an attempt.
 local function due(i) return verb ~= 'admit' or waits[i] == 0 end
 for i in ipairs(KEYS) do
   if due(i) and kinds[i] == 'origin' then at = 1 end

@@ -85,7 +85,7 @@ func (t Token) args() []string {
 	return []string{t.Hash, recordkey.Escape(t.Purpose), hexNames(t.Fields), recordkey.Escape(t.Value)}
 }
 
-// An Open describes a valid token stored beside its entry.
+// An Open describes a token as it is stored.
 type Open struct {
 	Token
 	Until  time.Time // when it expires
@@ -173,7 +173,7 @@ func ParsePeek(hash string, reply []string) (t Token, left time.Duration, ok boo
 // An Ending says what a change does to the tokens of its entry. In any case, tokens bound to a
 // facet that the change sets or unsets end, and a delete ends all tokens.
 type Ending struct {
-	Known bool // the entry was read together with its tokens
+	Known bool // the entry may have tokens
 	All   bool // all tokens end
 	// Spend is the hash of a token that must be valid, or "" for none. If it is not valid, the
 	// change fails with ErrNotFound. For a create it is the hash of an invitation.
@@ -253,8 +253,8 @@ func (m Mark) Ended(hash string) bool {
 	return slices.Contains(strings.Fields(line), hash)
 }
 
-// Open returns the tokens that are valid at now, newest first, if the entry is not disabled.
-// members is the record at Key.
+// Open returns the tokens that are valid at now, newest first. It returns none if the entry is
+// disabled. members is the record at Key.
 func (m Mark) Open(members map[string]string, now time.Time) (open []Open) {
 	all := m.waiting()
 	for hash, text := range members {

@@ -95,8 +95,8 @@ end
 -- is sent again. A line that was already written is recognized by its mark.
 local stays_noted = kept
 local function note_change()
-  local no, stays = note_of(KEYS[1], ARGV[2], head[7])
-  if no then error({err = no.err}) end
+  local refusal, stays = note_of(KEYS[1], ARGV[2], head[7])
+  if refusal then error({err = refusal.err}) end
   stays_noted = stays_noted or stays
 end
 if ARGV[2] == 'delete' then
