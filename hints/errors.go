@@ -34,8 +34,8 @@ func (e *Error) Is(target error) bool { return target == ErrHint }
 // maxShown limits how many bytes of a text an error quotes.
 const maxShown = 80
 
-// refuse returns the error for an operator's text.
-func refuse(text, reason string) error {
+// hintError returns the error for an operator's text.
+func hintError(text, reason string) error {
 	return &Error{Hint: quoted(text), Reason: reason}
 }
 

@@ -139,16 +139,16 @@ func prkOrSRK(text string, only recordkey.Kind) (k recordkey.Key, err error) {
 		want = "want " + only.String()
 	}
 	if len(text) > maxKey {
-		return k, refuse(text, want+": too long")
+		return k, hintError(text, want+": too long")
 	}
 	k, err = recordkey.Parse(text)
 	switch {
 	case err != nil:
-		err = refuse(text, want+": "+placeOf(err))
+		err = hintError(text, want+": "+placeOf(err))
 	case k.Namespace() != (recordkey.Namespace{}):
-		err = refuse(text, want+": it lies in a namespace")
+		err = hintError(text, want+": it lies in a namespace")
 	case k.Kind() != recordkey.KindPRK && k.Kind() != recordkey.KindSRK || only != 0 && k.Kind() != only:
-		err = refuse(text, want+", got "+k.Kind().String())
+		err = hintError(text, want+", got "+k.Kind().String())
 	}
 	return k, err
 }

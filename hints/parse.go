@@ -40,7 +40,7 @@ func parseText(text string) (Hint, error) {
 		return Hint{}, &Error{Reason: "empty hint"}
 	}
 	if len(text) > maxKey {
-		return Hint{}, refuse(text, fmt.Sprintf("over %d bytes", maxKey))
+		return Hint{}, hintError(text, fmt.Sprintf("over %d bytes", maxKey))
 	}
 	if field, value, ok := cutField(text); ok {
 		if field == "*" {
@@ -101,7 +101,7 @@ func refuseJSON(b []byte, reason string) error {
 	if b = bytes.TrimLeft(b, jsonSpace); len(b) > 0 && b[0] == '{' {
 		return &Error{Hint: Hint{form: formFacets}.String(), Reason: reason}
 	}
-	return refuse(string(b[:min(len(b), maxShown+1)]), reason)
+	return hintError(string(b[:min(len(b), maxShown+1)]), reason)
 }
 
 const jsonSpace = " \t\r\n"

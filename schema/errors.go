@@ -52,13 +52,13 @@ func (e *ValueError) Is(target error) bool { return target == ErrValue }
 // maxShown limits how many bytes of an input an error quotes.
 const maxShown = 64
 
-// refuse returns the error for an input that codec c does not accept.
-func refuse(c Codec, input, reason string) *ValueError {
+// valueError returns the error for an input that codec c does not accept.
+func valueError(c Codec, input, reason string) *ValueError {
 	return &ValueError{Codec: c, Input: shorten(input), Reason: reason}
 }
 
 func tooLong(c Codec, input string) *ValueError {
-	return refuse(c, input, fmt.Sprintf("longer than %d bytes", MaxFacet))
+	return valueError(c, input, fmt.Sprintf("longer than %d bytes", MaxFacet))
 }
 
 // shorten cuts s at a character boundary and appends an ellipsis if it is longer than maxShown.

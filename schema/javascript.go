@@ -180,16 +180,16 @@ func stringify(c Codec, text []byte) (string, error) {
 	case len(text) > maxQuoted:
 		return "", tooLong(c, string(text[:maxQuoted]))
 	case !utf8.Valid(text):
-		return "", refuse(c, string(text), "not UTF-8")
+		return "", valueError(c, string(text), "not UTF-8")
 	case !json.Valid(text):
-		return "", refuse(c, string(text), "not one JSON value")
+		return "", valueError(c, string(text), "not one JSON value")
 	}
 	root, p := parser{json.NewDecoder(bytes.NewReader(text)), "a member appears twice"}.withNumbers().read("", maxNesting)
 	if p == nil && root.tooLarge() {
 		p = problemf("a number is too large")
 	}
 	if p != nil {
-		return "", refuse(c, string(text), p.reason)
+		return "", valueError(c, string(text), p.reason)
 	}
 	return string(root.print(make([]byte, 0, len(text)))), nil
 }

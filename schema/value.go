@@ -185,7 +185,7 @@ func Decode(c Codec, wire string) (Value, error) {
 		reason = "unknown codec"
 	}
 	if reason != "" {
-		return Value{}, refuse(c, wire, reason)
+		return Value{}, valueError(c, wire, reason)
 	}
 	return Value{c, wire}, nil
 }
@@ -204,11 +204,11 @@ func ParseText(c Codec, text string) (Value, error) {
 		if text == "true" || text == "false" {
 			return Bool(text == "true"), nil
 		}
-		return Value{}, refuse(c, text, "neither true nor false")
+		return Value{}, valueError(c, text, "neither true nor false")
 	case CodecDate:
 		t, reason := parseDate(text)
 		if reason != "" {
-			return Value{}, refuse(c, text, reason)
+			return Value{}, valueError(c, text, reason)
 		}
 		return Date(t), nil
 	case CodecJSON:
@@ -224,11 +224,11 @@ func parseNumber(text string) (Value, error) {
 		return Number(math.NaN()), nil
 	}
 	if text == "" || numeralPattern.FindString(text) != text {
-		return Value{}, refuse(CodecNumber, text, "not a number")
+		return Value{}, valueError(CodecNumber, text, "not a number")
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil {
-		return Value{}, refuse(CodecNumber, text, "too large")
+		return Value{}, valueError(CodecNumber, text, "too large")
 	}
 	if isInteger(text) {
 		return Value{CodecNumber, text}, nil // with all its digits
@@ -258,7 +258,7 @@ func ParseJSON(c Codec, raw json.RawMessage) (Value, error) {
 	case c == CodecNumber && begins("-0123456789"), c == CodecBoolean && begins("tf"):
 		return ParseText(c, text)
 	}
-	return Value{}, refuse(c, text, "wrong type of JSON value")
+	return Value{}, valueError(c, text, "wrong type of JSON value")
 }
 
 // withoutEscapes returns the text of a JSON string that contains no escapes, and reports whether
@@ -280,11 +280,11 @@ func withoutEscapes(raw json.RawMessage) (s string, ok bool) {
 func fromString(c Codec, quoted string) (Value, error) {
 	var s string
 	if err := json.Unmarshal([]byte(quoted), &s); err != nil {
-		return Value{}, refuse(c, quoted, "not a string")
+		return Value{}, valueError(c, quoted, "not a string")
 	}
 	number := slices.Contains([]string{"NaN", "Infinity", "-Infinity"}, s)
 	if c == CodecBoolean || c == CodecNull || c == CodecNumber && !number {
-		return Value{}, refuse(c, quoted, "must not be a string")
+		return Value{}, valueError(c, quoted, "must not be a string")
 	}
 	return ParseText(c, s)
 }

@@ -316,7 +316,7 @@ func (t *Type) readSets(ctx context.Context, found []store.Found, names []string
 			if err != nil {
 				return nil, publicError(err)
 			}
-			read.Keys, read.Kind = append(read.Keys, key), append(read.Kind, "set")
+			read.Keys, read.Kinds = append(read.Keys, key), append(read.Kinds, "set")
 		}
 		reads, at = append(reads, read), append(at, i)
 	}
@@ -469,7 +469,7 @@ func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 			return Total{Entries: n}, err
 		}
 	}
-	if index := s.Decides(); index.IsValid() {
+	if index := s.DecidingIndex(); index.IsValid() {
 		sizes, err := t.view.Engine.Cardinalities(ctx, []recordkey.Key{index})
 		if err != nil {
 			return Total{}, err
@@ -497,10 +497,10 @@ func (t *Type) Count(ctx context.Context, q Query) (total Total, err error) {
 func (t *Type) countByOrder(ctx context.Context, q Query) (int64, error) {
 	for _, q.Order = range t.declared.Ordered {
 		in, ordered, err := t.compileQuery(ctx, q)
-		if err != nil || !ordered.Decides().IsValid() {
+		if err != nil || !ordered.DecidingIndex().IsValid() {
 			continue
 		}
-		sizes, err := in.view.Engine.Cardinalities(ctx, []recordkey.Key{ordered.Decides()})
+		sizes, err := in.view.Engine.Cardinalities(ctx, []recordkey.Key{ordered.DecidingIndex()})
 		if err != nil {
 			return 0, err
 		}

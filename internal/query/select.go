@@ -222,9 +222,9 @@ func (s Selection) ByIndex() bool {
 	return len(s.indexes) > 0 || s.field != "" || s.one != nil && !s.one.PRK.IsValid()
 }
 
-// Decides returns the index whose members are exactly the selected entries, or the zero Key if
-// there is none.
-func (s Selection) Decides() recordkey.Key {
+// DecidingIndex returns the index whose members are exactly the selected entries, or the zero Key
+// if there is none.
+func (s Selection) DecidingIndex() recordkey.Key {
 	t := s.Type
 	switch {
 	case s.from != "" || s.one != nil || s.disabled != nil || s.skip > 0:

@@ -26,9 +26,9 @@ type Found struct {
 // An EntryRead asks for an entry and some of its tertiary records, each with its expected Redis
 // type.
 type EntryRead struct {
-	PRK  recordkey.Key
-	Keys []recordkey.Key
-	Kind []string
+	PRK   recordkey.Key
+	Keys  []recordkey.Key
+	Kinds []string
 }
 
 // An Entry holds the answer to an EntryRead: the entry or the reason why it cannot be read, and a

@@ -233,9 +233,9 @@ func NewRev() string {
 // Rev returns the newest rev in a ~rev field.
 func Rev(past string) string { return past[:min(len(past), RevLen)] }
 
-// HistoryComplete reports whether past, the value of a ~rev field, lists every rev since the entry
+// RevsComplete reports whether past, the value of a ~rev field, lists every rev since the entry
 // had rev. If so, a later rev that is missing from it was never committed (I7).
-func HistoryComplete(past, rev string) bool {
+func RevsComplete(past, rev string) bool {
 	if len(past) < 4*RevLen {
 		return true
 	}

@@ -19,7 +19,7 @@ func TestNewRev(t *testing.T) {
 // rev returns a rev that consists of one character.
 func rev(c byte) string { return strings.Repeat(string(c), RevLen) }
 
-func TestHistoryComplete(t *testing.T) {
+func TestRevsComplete(t *testing.T) {
 	four := rev('d') + rev('c') + rev('b') + rev('a')
 	for _, tt := range []struct {
 		name, past, rev string
@@ -32,8 +32,8 @@ func TestHistoryComplete(t *testing.T) {
 		{"four writes since there was no entry", four, "", false},
 		{"the text spans two revs", four, "aaaaaaaaaaab", false},
 	} {
-		if got := HistoryComplete(tt.past, tt.rev); got != tt.want {
-			t.Errorf("%s: HistoryComplete(%q, %q) = %v, want %v", tt.name, tt.past, tt.rev, got, tt.want)
+		if got := RevsComplete(tt.past, tt.rev); got != tt.want {
+			t.Errorf("%s: RevsComplete(%q, %q) = %v, want %v", tt.name, tt.past, tt.rev, got, tt.want)
 		}
 	}
 }

@@ -165,7 +165,7 @@ func (x *exporter) writeOne(ctx context.Context) error {
 	read := store.EntryRead{PRK: r.Key}
 	for i, kind := range kinds {
 		if kind != store.KindNone {
-			read.Keys, read.Kind = append(read.Keys, keys[i]), append(read.Kind, kind)
+			read.Keys, read.Kinds = append(read.Keys, keys[i]), append(read.Kinds, kind)
 		}
 	}
 	return x.write(ctx, t, []store.EntryRead{read})
@@ -193,7 +193,7 @@ func (x *exporter) writeType(ctx context.Context, t *change.Type) error {
 	return w.Each(ctx, x.View, func(ctx context.Context, keys []string) error {
 		var reads []store.EntryRead
 		for _, prk := range x.PRKs(t, keys) {
-			read := store.EntryRead{PRK: prk, Kind: kinds}
+			read := store.EntryRead{PRK: prk, Kinds: kinds}
 			for _, name := range names {
 				key, err := prk.Tertiary(name)
 				if err != nil {
@@ -263,7 +263,7 @@ func (x *exporter) adapt(last []store.Entry) {
 func (x *exporter) writeEntry(ctx context.Context, t *change.Type, read store.EntryRead, entry store.Entry) error {
 	err := entry.Err
 	for i, part := range entry.Parts {
-		if err == nil && part.Kind != store.KindNone && part.Kind != read.Kind[i] {
+		if err == nil && part.Kind != store.KindNone && part.Kind != read.Kinds[i] {
 			err = records.Corrupt(read.Keys[i], "of another Redis type than the schema says: "+records.Quoted(part.Kind))
 		}
 	}

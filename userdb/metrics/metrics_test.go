@@ -61,7 +61,7 @@ func requireLines(t *testing.T, scraped string, lines ...string) {
 // TestMetricsPassLint checks the names and help texts of all metrics.
 func TestMetricsPassLint(t *testing.T) {
 	c, r, db := openObserved(t, "memory:", userdb.Options{Schema: testdb.MarkedSchema(), Keys: testdb.MarkedKeys()})
-	if err := testdb.Everything(t.Context(), db); err != nil {
+	if err := testdb.CallAll(t.Context(), db); err != nil {
 		t.Fatal(err)
 	}
 	problems, err := testutil.GatherAndLint(r)
@@ -83,13 +83,13 @@ func TestNothingLeaks(t *testing.T) {
 	s := redistest.Start(t)
 	for _, url := range []string{"memory:", s.URL()} {
 		_, r, db := openObserved(t, url, userdb.Options{Schema: testdb.MarkedSchema(), Keys: testdb.MarkedKeys()})
-		if err := testdb.Everything(t.Context(), db); err != nil {
+		if err := testdb.CallAll(t.Context(), db); err != nil {
 			t.Fatal(err)
 		}
 		if url == s.URL() {
 			s.Stop()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_ = testdb.Everything(ctx, db)
+			_ = testdb.CallAll(ctx, db)
 			cancel()
 		}
 		text := scrape(r)

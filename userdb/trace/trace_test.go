@@ -182,7 +182,7 @@ func TestNothingLeaks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := openTraced(t, open)
-			if err := testdb.Everything(t.Context(), s.DB); err != nil {
+			if err := testdb.CallAll(t.Context(), s.DB); err != nil {
 				t.Fatal(err)
 			}
 			if name == "client of the caller" {
@@ -226,7 +226,7 @@ func provokeErrors(t *testing.T, s *tracedStore, server *redistest.Server) {
 	if err := c.Set(ctx, "user/uid:marked0uid", "marked", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	_ = testdb.Everything(ctx, s.DB)
+	_ = testdb.CallAll(ctx, s.DB)
 	span.End()
 	if tree := strings.Join(s.tree(), "\n"); !strings.Contains(tree, "ERR ERROR") || !strings.Contains(tree, "_OTHER ERROR") {
 		t.Errorf("no error classes in\n%s", tree)
@@ -234,7 +234,7 @@ func provokeErrors(t *testing.T, s *tracedStore, server *redistest.Server) {
 	server.Stop()
 	gone, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_ = testdb.Everything(gone, s.DB)
+	_ = testdb.CallAll(gone, s.DB)
 }
 
 // TestSharedRoundTrips checks that commands outside of any method do not start traces.

@@ -28,7 +28,7 @@ func (a *attempt) commit(ctx context.Context) error {
 		a.c.Tokens.Known = true
 		return a.commit(ctx)
 	}
-	if unsure && !store.HistoryComplete(past, a.c.Expected.Rev) {
+	if unsure && !store.RevsComplete(past, a.c.Expected.Rev) {
 		return store.ErrOutcomeUnknown
 	}
 	switch {

@@ -106,7 +106,7 @@ func (e *Engine) queueEntry(ctx context.Context, p redis.Pipeliner, r store.Entr
 	entry := p.HGetAll(ctx, r.PRK.String())
 	kinds, parts := make([]*redis.StatusCmd, len(r.Keys)), make([]*redis.Cmd, len(r.Keys))
 	for i, k := range r.Keys {
-		command := e.PageCommand(r.Kind[i], "")
+		command := e.PageCommand(r.Kinds[i], "")
 		kinds[i] = p.Type(ctx, k.String())
 		parts[i] = p.Do(ctx, redisx.AppendWords([]any{command[0], k.String()}, command[1:])...)
 	}
@@ -120,7 +120,7 @@ func (e *Engine) queueEntry(ctx context.Context, p redis.Pipeliner, r store.Entr
 				return w, redisx.Fail(err)
 			}
 			part, err := store.Part{Kind: kind.Val()}, error(nil)
-			if part.Kind == r.Kind[i] {
+			if part.Kind == r.Kinds[i] {
 				part.Values, err = e.readValues(ctx, r.Keys[i], part.Kind, parts[i])
 			}
 			if err != nil && !redisx.WrongType(err) && !errors.Is(err, redis.Nil) {

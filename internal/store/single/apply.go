@@ -81,9 +81,23 @@ const maxShortFacets = 1000
 // isShort reports whether the short scripts can make a change. They can make most changes that
 // touch only facets and secondary values.
 func isShort(c *store.Change) bool {
-	return !c.Delete && !c.Repair && !c.OnlyDisables() && (!c.Create || len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) && len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop)+len(c.Hold) == 0 &&
-		len(c.Set)+len(c.Unset) < maxShortFacets && c.Expected.Fence == "" && !c.Tokens.Known && c.Tokens.Spend == "" && (c.Create || c.Expected.Rev != "")
+	switch {
+	case c.Delete, c.Repair, c.OnlyDisables():
+		return false
+	case len(c.Index)+len(c.Unindex)+len(c.Rank)+len(c.Unrank)+len(c.Add)+len(c.Drop)+len(c.Hold) > 0:
+		return false
+	case len(c.Set)+len(c.Unset) >= maxShortFacets:
+		return false
+	case c.Expected.Fence != "", c.Tokens.Known, c.Tokens.Spend != "":
+		return false
+	case c.Create:
+		return noteFits(c)
+	}
+	return c.Expected.Rev != ""
 }
+
+// noteFits reports whether a create has no line for the history, or one that the entry can hold.
+func noteFits(c *store.Change) bool { return len(c.Note.Lines) == 0 || c.Note.StoredInEntry() }
 
 // applyShort runs create.lua or update.lua, which make the whole change or none of it.
 func (e *Engine) applyShort(ctx context.Context, c *store.Change, rev string) (outcome, error) {
@@ -285,7 +299,7 @@ func (e *Engine) addDrops(c store.Change) store.Change {
 func (a *attempt) refusalError(reply []any) error {
 	c, what, detail := a.c, redisx.Text(reply, 0), redisx.Text(reply, 1)
 	reply = append(reply, nil) // reply[1] must exist
-	if a.unsure && what != "duplicate" && what != "held" && !store.HistoryComplete(detail, c.Expected.Rev) {
+	if a.unsure && what != "duplicate" && what != "held" && !store.RevsComplete(detail, c.Expected.Rev) {
 		return fmt.Errorf("changing %s: %w", c.Key, store.ErrOutcomeUnknown)
 	}
 	switch what {

@@ -37,8 +37,13 @@ type creation struct {
 // onlyCreates reports whether c only creates an entry that is small enough to share a script and
 // can hold its own history line.
 func onlyCreates(c *store.Change) bool {
-	return c.Create && c.Tokens.Spend == "" && len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) == 0 && c.Expected == (store.Version{}) && (len(c.Note.Lines) == 0 || c.Note.StoredInEntry()) &&
-		countWords(c) <= maxGroupWords
+	switch {
+	case !c.Create, c.Expected != store.Version{}, c.Tokens.Spend != "":
+		return false
+	case len(c.Drop)+len(c.Release)+len(c.Unindex)+len(c.Unrank)+len(c.Unset) > 0:
+		return false
+	}
+	return noteFits(c) && countWords(c) <= maxGroupWords
 }
 
 // countWords returns the approximate number of keys and arguments of creates.lua that a create

@@ -124,7 +124,7 @@ func (e *Engine) Read(ctx context.Context, reads []store.EntryRead) ([]store.Ent
 func readKeys(r store.EntryRead) []string { return appendKeys([]string{r.PRK.String()}, r.Keys) }
 
 func (e *Engine) readArgs(r store.EntryRead) []string {
-	return append([]string{strconv.Itoa(e.PageSize())}, r.Kind...)
+	return append([]string{strconv.Itoa(e.PageSize())}, r.Kinds...)
 }
 
 // parseEntry returns the entry in a reply of read.lua, and reads the rest of large records.
@@ -147,11 +147,11 @@ func (e *Engine) parseEntry(ctx context.Context, r store.EntryRead, cmd *redis.C
 		}
 		values := redisx.Texts(items[1])
 		if rest := redisx.Text(items, 2); rest != "" {
-			more, err := e.ReadPagesFrom(ctx, r.Keys[i], r.Kind[i], rest)
+			more, err := e.ReadPagesFrom(ctx, r.Keys[i], r.Kinds[i], rest)
 			if err != nil {
 				return store.Entry{Found: store.Found{Err: err}}
 			}
-			values = store.SortedUnique(r.Kind[i], append(values, more...))
+			values = store.SortedUnique(r.Kinds[i], append(values, more...))
 		}
 		w.Parts[i] = store.Part{Kind: redisx.Text(items, 0), Values: values}
 		for j := 0; w.Parts[i].Kind == "zset" && j+1 < len(values); j += 2 {

@@ -85,8 +85,8 @@ func (t Token) args() []string {
 	return []string{t.Hash, recordkey.Escape(t.Purpose), hexNames(t.Fields), recordkey.Escape(t.Value)}
 }
 
-// An Open describes a token as it is stored.
-type Open struct {
+// A Stored describes a token as it is stored.
+type Stored struct {
 	Token
 	Until  time.Time // when it expires
 	Number uint64    // greater for newer tokens
@@ -94,16 +94,16 @@ type Open struct {
 
 // Parse parses a member of the record of an entry's tokens, in the format of tokens.lua. It returns
 // false for any other text.
-func Parse(hash, text string) (t Open, ok bool) {
+func Parse(hash, text string) (t Stored, ok bool) {
 	words := strings.Split(text, " ")
 	if len(words) != 5 {
-		return Open{}, false
+		return Stored{}, false
 	}
 	t.Hash = hash
 	for field := range strings.SplitSeq(words[3], "/") {
 		name, err := hex.DecodeString(field)
 		if err != nil {
-			return Open{}, false
+			return Stored{}, false
 		}
 		if len(name) > 0 {
 			t.Fields = append(t.Fields, string(name))
@@ -255,7 +255,7 @@ func (m Mark) Ended(hash string) bool {
 
 // Open returns the tokens that are valid at now, newest first. It returns none if the entry is
 // disabled. members is the record at Key.
-func (m Mark) Open(members map[string]string, now time.Time) (open []Open) {
+func (m Mark) Open(members map[string]string, now time.Time) (open []Stored) {
 	all := m.waiting()
 	for hash, text := range members {
 		if all[hash] == "" {
@@ -267,7 +267,7 @@ func (m Mark) Open(members map[string]string, now time.Time) (open []Open) {
 			open = append(open, t)
 		}
 	}
-	slices.SortFunc(open, func(a, b Open) int {
+	slices.SortFunc(open, func(a, b Stored) int {
 		return cmp.Or(cmp.Compare(b.Number, a.Number), cmp.Compare(a.Hash, b.Hash))
 	})
 	return open

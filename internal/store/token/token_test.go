@@ -63,7 +63,7 @@ func TestInvitation(t *testing.T) {
 		}
 	}
 	open, ok := token.Parse("h", c.HGet(t.Context(), key.String(), "h").Val())
-	if want := (token.Open{Token: i.Token, Until: now.Add(time.Hour), Number: 1}); !ok || !reflect.DeepEqual(open, want) {
+	if want := (token.Stored{Token: i.Token, Until: now.Add(time.Hour), Number: 1}); !ok || !reflect.DeepEqual(open, want) {
 		t.Errorf("got %+v, %v, want %+v", open, ok, want)
 	}
 }
