@@ -76,7 +76,7 @@ func (s *Selection) orderBy(q Query) error {
 		s.narrow(change.FirstValue, false)
 	}
 	if s.skip = q.Skip; s.skip > 0 && (s.order.Min.Set || s.order.Max.Set || s.from != "") {
-		return change.Invalid(q.Order, "query", "bounds and continuations exclude skip")
+		return change.Invalid(q.Order, "query", "skip cannot be combined with bounds or a continuation")
 	}
 	return nil
 }
