@@ -16,9 +16,10 @@ import (
 	"time"
 )
 
-// TestCaddy checks that Caddy, with the lines of docs/deploy.md, passes on the account of a visitor,
-// even if the visitor names that header in Connection, and no header in which the visitor names an
-// account. A site that reads headers as variables sees no difference between the spellings.
+// TestCaddy checks that Caddy, with the lines of docs/deploy.md, passes on the account of a
+// visitor, even if the visitor names that header in Connection, and no header in which the visitor
+// names an account. A site that reads headers as variables sees no difference between the
+// spellings.
 func TestCaddy(t *testing.T) {
 	caddy, err := exec.LookPath("caddy")
 	if err != nil {

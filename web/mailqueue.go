@@ -69,7 +69,8 @@ func (m Mail) Text() string {
 const maxMailName = 40
 
 // mailName returns the name of an account for a mail: its facet name or, if that is empty, long or
-// contains a URL, its UID. Some mails go to strangers, and a name must not become a message to them.
+// contains a URL, its UID. Some mails go to strangers, and a name must not become a message to
+// them.
 func mailName(e userdb.Entry) string {
 	name := e.Text("name")
 	if name == "" || utf8.RuneCountInString(name) > maxMailName || strings.ContainsAny(name, "/:") {

@@ -53,8 +53,8 @@ func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) er
 }
 
 // givesUpAddress reports whether an entry has an address that facets lack. An unproven entry then
-// loses its tags: they may have been given to the owner of that address, and whoever registered the
-// entry may verify the next one.
+// loses its tags: they may have been given to the owner of that address, and the visitor who
+// registered the entry may verify another one.
 func (t *Type) givesUpAddress(old store.Record, facets map[string]string) bool {
 	stays := map[string]bool{}
 	for _, field := range t.Secondary {

@@ -75,8 +75,8 @@ func (rd *Reader) LiveKeys(ctx context.Context, prks []recordkey.Key) ([]recordk
 	return live, nil
 }
 
-// KeysWithField returns the PRKs whose records have a field, in the same order. It does not read the
-// entries.
+// KeysWithField returns the PRKs whose records have a field, in the same order. It does not read
+// the entries.
 func (rd *Reader) KeysWithField(ctx context.Context, prks []recordkey.Key, field string) (with []recordkey.Key, err error) {
 	reads := make([]store.RawRead, len(prks))
 	for i, prk := range prks {

@@ -15,11 +15,11 @@ import (
 // purposeTakeOver is the purpose of the tokens by which a directory takes over users.
 const purposeTakeOver = "directory"
 
-// takeOver ends the access of whoever registered a user without verifying an address, before the
-// directory changes the user or gives it a tag: the directory means the owner of the address, who
-// may be somebody else. It removes the password and ends all sessions and tokens. The address then
-// counts as verified, because the directory vouches for it. A disabled user is left alone, because
-// nobody can sign in to it.
+// takeOver ends the access of the visitor who registered a user without verifying an address,
+// before the directory changes the user or gives it a tag: the directory means the owner of the
+// address, who may be somebody else. It removes the password and ends all sessions and tokens. The
+// address then counts as verified, because the directory vouches for it. A disabled user is left
+// alone, because nobody can sign in to it.
 func (r *collection) takeOver(ctx context.Context, uid string) error {
 	e, err := r.users.Find(ctx, hints.UID(uid))
 	if errors.Is(err, userdb.ErrCorrupt) { // nobody can sign in to it either
