@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// TestCaddy checks that Caddy, with the lines of docs/deploy.md, passes on no header in which a
-// visitor names an account. A site that reads headers as variables sees no difference between the
+// TestCaddy checks that Caddy, with the lines of docs/deploy.md, passes on the account of a
+// visitor, even if the visitor names that header in Connection, and no header in which the visitor
+// names an account. A site that reads headers as variables sees no difference between the
 // spellings.
 func TestCaddy(t *testing.T) {
 	caddy, err := exec.LookPath("caddy")
@@ -92,6 +93,7 @@ func visit(t *testing.T, address, path string) string {
 	for _, name := range []string{"Userdb-Uid", "Userdb_Uid", "userdb_uid"} {
 		r.Header[name] = []string{"victim"}
 	}
+	r.Header.Set("Connection", "Userdb-Uid")
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
 		return ""

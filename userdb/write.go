@@ -58,8 +58,9 @@ type NewEntry struct {
 	// SelfRegistered says that a visitor created the entry without proving that they own its
 	// identifiers. Set it for a sign-up without mail, so that nobody who registers the address of
 	// another person keeps access. Until an address is verified, no second factor and no further
-	// identifier can be added (ErrUnproven). The first mailed token that is redeemed removes the
-	// password and ends the sessions and other tokens of the entry; see Redeem and InSession.
+	// identifier can be added (ErrUnproven), and an entry that gives up its address loses its tags.
+	// The first mailed token that is redeemed removes the password and ends the sessions and other
+	// tokens of the entry; see Redeem and InSession.
 	// AcceptInvitation, which verifies an address, ignores SelfRegistered.
 	SelfRegistered bool
 }
@@ -418,7 +419,10 @@ func (t *Type) editChange(ctx context.Context, r store.Record, e Entry) (c store
 		return c, nil, due, t.allProblems(ctx, err, r, change.WithFurther(r, facets, own))
 	}
 	t.declared.Hold(&c, r, t.view.Now())
-	c.Drop, c.Add = append(c.Drop, sets.Drop...), append(c.Add, sets.Add...)
+	dropped := func(d store.Container) bool {
+		return slices.ContainsFunc(sets.Drop, func(other store.Container) bool { return other.Key == d.Key })
+	}
+	c.Drop, c.Add = append(slices.DeleteFunc(c.Drop, dropped), sets.Drop...), append(c.Add, sets.Add...)
 	return c, facets, due || len(sets.Drop) > 0, nil
 }
 

@@ -2,6 +2,7 @@ package userdb_test
 
 import (
 	"encoding/base32"
+	"slices"
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
@@ -271,6 +272,73 @@ func TestUnprovenStays(t *testing.T) {
 		}
 		wantErr(t, "the rest", errOf(g.users.Update(ctx, uid("mallory"), putText("links", "abc"))), userdb.ErrUnproven)
 	})
+}
+
+// TestUnprovenLosesTags checks that a self-registered entry loses its tags when it gives up its
+// address, because they may have been given to the owner of that address.
+func TestUnprovenLosesTags(t *testing.T) {
+	const other = "Victim@Example.com" // another spelling of the victim's address
+	put := func(field, value string) func(g *loginSite) error {
+		return func(g *loginSite) error {
+			return errOf(g.users.Update(g.t.Context(), uid("mallory"), putText(field, value)))
+		}
+	}
+	cases := []struct {
+		name   string
+		before func(g *loginSite) // what happens to the entry first
+		change func(g *loginSite) error
+		want   []string
+	}{
+		{"another address", nil, put("email", attacker), nil},
+		{"a token of another address", nil, func(g *loginSite) error {
+			secret, err := g.users.Issue(g.t.Context(), uid("mallory"), userdb.Token{Purpose: "change:email", Value: attacker})
+			must(g.t, err)
+			_, _, err = g.users.Redeem(g.t.Context(), "change:email", secret)
+			return err
+		}, nil},
+		{"no address", nil, func(g *loginSite) error {
+			return errOf(g.users.Update(g.t.Context(), uid("mallory"), func(e *userdb.Entry) error { e.Drop("email"); return nil }))
+		}, nil},
+		{"an address in another field", nil, func(g *loginSite) error {
+			return errOf(g.users.Update(g.t.Context(), uid("mallory"), func(e *userdb.Entry) error {
+				e.Drop("email")
+				e.Put("backup", schema.Text(attacker))
+				return nil
+			}))
+		}, nil},
+		{"another address and tags", nil, func(g *loginSite) error {
+			return errOf(g.users.Update(g.t.Context(), uid("mallory"), func(e *userdb.Entry) error {
+				e.Put("email", schema.Text(attacker))
+				e.SetMembers("tags", "guest")
+				return nil
+			}))
+		}, []string{"guest"}},
+		{"another spelling", nil, put("email", other), []string{"admin"}},
+		{"another name", nil, put("name", "other"), []string{"admin"}},
+		{"after the address was verified", func(g *loginSite) {
+			secret, _, err := g.users.IssueFor(g.t.Context(), uid("mallory"), "email", userdb.Token{Purpose: "verify"})
+			must(g.t, err)
+			must(g.t, errOf3(g.users.Redeem(g.t.Context(), "verify", secret)))
+		}, put("email", attacker), []string{"admin"}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			eachLoginSite(t, selfOptions(), func(t *testing.T, g *loginSite) {
+				_, err := g.users.Create(t.Context(), userdb.NewEntry{
+					UID: "mallory", Facets: schema.Texts("name", "mallory", "email", victim), Tags: []string{"admin"}, SelfRegistered: true,
+				})
+				must(t, err)
+				if c.before != nil {
+					c.before(g)
+				}
+				must(t, c.change(g))
+				tags, err := g.users.Tags(uid("mallory")).Members(t.Context())
+				if must(t, err); !slices.Equal(tags, c.want) {
+					t.Errorf("got the tags %q, want %q", tags, c.want)
+				}
+			})
+		})
+	}
 }
 
 // TestSelfRegisteredOnce checks that a repeated request creates only one unproven entry, that the

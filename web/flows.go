@@ -39,7 +39,8 @@ type Flows struct {
 	Fields []Field
 	// New completes an account that a visitor is about to create, with facets and tags that the
 	// visitor does not type. If somebody has one of these facets, New is called again. With
-	// SignUpAtOnce nobody has verified the address of the invitation: give no rights for it.
+	// SignUpAtOnce nobody has verified the address of the invitation: give no rights for it, except
+	// tags, which RequireTag ignores until that address is verified.
 	New func(r *http.Request, i userdb.Invitation, n *userdb.NewEntry) error
 	// Address is the facet that holds addresses. If "", it is email.
 	Address string

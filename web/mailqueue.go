@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -61,8 +62,21 @@ func (m Mail) Subject() string {
 
 // Text returns the text in the language of the mail, to be followed by the link.
 func (m Mail) Text() string {
-	account := cmp.Or(m.Entry.Text("name"), m.Entry.UID())
-	return strings.NewReplacer("{address}", m.Address, "{account}", account).Replace(catalogueOf(m.Language).lookup("mail " + string(m.Kind)))
+	return strings.NewReplacer("{address}", m.Address, "{account}", mailName(m.Entry)).Replace(catalogueOf(m.Language).lookup("mail " + string(m.Kind)))
+}
+
+// maxMailName limits the names of accounts in mails, in characters.
+const maxMailName = 40
+
+// mailName returns the name of an account for a mail: its facet name or, if that is empty, long or
+// contains a URL, its UID. Some mails go to strangers, and a name must not become a message to
+// them.
+func mailName(e userdb.Entry) string {
+	name := e.Text("name")
+	if name == "" || utf8.RuneCountInString(name) > maxMailName || strings.ContainsAny(name, "/:") {
+		return e.UID()
+	}
+	return name
 }
 
 // A MailQueue sends mails in the background, so that no visitor waits for a mail server or can

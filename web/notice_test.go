@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/userdb"
 	"github.com/coffeenode/userdb/web"
 )
@@ -193,5 +194,24 @@ func TestSmallMailQueue(t *testing.T) {
 	}
 	if got := s.newMails(); len(got) != 2 {
 		t.Errorf("got the notices %q, want one to each verified address", got)
+	}
+}
+
+// TestNamesInMails checks that the name of an account in a mail, which may go to a stranger, is
+// neither a message nor a link.
+func TestNamesInMails(t *testing.T) {
+	s := newFlows(t, "memory:", nil)
+	for name, shown := range map[string]bool{
+		"Ann O'Hara": true, strings.Repeat("ß", 40): true, strings.Repeat("ß", 41): false,
+		"log in at evil.example/ann": false, "call tel:+100200300": false,
+	} {
+		e, err := s.users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", name)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := web.Mail{Kind: web.MailChange, Entry: e}.Text()
+		if strings.Contains(text, name) != shown || strings.Contains(text, e.UID()) == shown {
+			t.Errorf("got the mail %q of the account %q, want it to have the name: %v", text, name, shown)
+		}
 	}
 }

@@ -163,18 +163,17 @@ func TestSignUpAtOnceLimit(t *testing.T) {
 	}
 }
 
-// TestUnprovenHasNoRights checks that a tag counts only once the address with which somebody
-// registered the account is verified.
-func TestUnprovenHasNoRights(t *testing.T) {
-	s, _ := newAtOnce(t)
+// newAdmins returns a site at which everybody who signs up without a mail gets the tag admin, and a
+// function that returns the status of a page that requires the tag.
+func newAdmins(t *testing.T) (s *flowSite, visit func(*http.Client) int) {
+	t.Helper()
+	s, _ = newAtOnce(t)
 	s.flows.New = func(_ *http.Request, i userdb.Invitation, n *userdb.NewEntry) error {
 		n.Tags = []string{"admin"} // by an address that anybody can type
 		return nil
 	}
-	c := s.client()
-	s.signUpAtOnce(c, "ann")
 	admin := s.flows.RequireTag("admin", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	visit := func() int {
+	return s, func(c *http.Client) int {
 		u, err := url.Parse(s.server.URL)
 		if err != nil {
 			t.Fatal(err)
@@ -187,13 +186,46 @@ func TestUnprovenHasNoRights(t *testing.T) {
 		admin.ServeHTTP(w, r)
 		return w.Code
 	}
-	if status := visit(); status != http.StatusForbidden {
+}
+
+// TestUnprovenHasNoRights checks that a tag counts only once the address with which somebody
+// registered the account is verified.
+func TestUnprovenHasNoRights(t *testing.T) {
+	s, visit := newAdmins(t)
+	c := s.client()
+	s.signUpAtOnce(c, "ann")
+	if status := visit(c); status != http.StatusForbidden {
 		t.Errorf("before the address is verified: got %d, want 403", status)
 	}
 	if status, to, body := s.send(c, "/prove", "token", s.proof()); status != http.StatusSeeOther {
 		t.Fatalf("verifying: got %d %s, want 303:\n%s", status, to, body)
 	}
-	if status := visit(); status != http.StatusOK {
+	if status := visit(c); status != http.StatusOK {
 		t.Errorf("afterwards: got %d, want 200", status)
+	}
+}
+
+// TestOtherAddressHasNoRights checks that somebody who signs up with an address that gets a tag,
+// and then verifies an address of their own in its place, does not have the tag.
+func TestOtherAddressHasNoRights(t *testing.T) {
+	s, visit := newAdmins(t)
+	c := s.client()
+	s.signUpAtOnce(c, "ann")
+	if status, _, body := s.send(c, "/account/email", "email", "mallory@example.org", "password", goodPassword); status != http.StatusSeeOther {
+		t.Fatalf("changing the address: got %d, want 303:\n%s", status, body)
+	}
+	s.sent()
+	s.mu.Lock()
+	m := s.mails[len(s.mails)-1]
+	s.mu.Unlock()
+	_, secret, _ := strings.Cut(m.Link, "?token=")
+	if status, to, body := s.send(c, "/confirm", "token", secret); m.To != "mallory@example.org" || status != http.StatusSeeOther {
+		t.Fatalf("verifying %s: got %d %s, want 303:\n%s", m.To, status, to, body)
+	}
+	if e := s.find("ann"); e.Unproven() {
+		t.Error("the account is still unproven")
+	}
+	if status := visit(c); status != http.StatusForbidden {
+		t.Errorf("after another address was verified: got %d, want 403", status)
 	}
 }

@@ -70,8 +70,8 @@ func (t *Type) Create(d Draft) (store.Change, error) {
 
 // Update returns the change that replaces all facets of an entry with the given ones, and sets the
 // store's own fields in own. old is the entry as it was read. In own, an empty value removes its
-// field, and the field ~tokens ends all single-use tokens. Update reports false if there is nothing
-// to change.
+// field, and the field ~tokens ends all single-use tokens. An unproven entry that gives up an
+// address loses its tags. Update reports false if there is nothing to change.
 func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Change, bool, error) {
 	if facets[t.Schema.Primary] != old.Fields[t.Schema.Primary] {
 		return store.Change{}, false, Invalid(t.Schema.Primary, "primary", "the primary facet cannot change")
@@ -85,8 +85,12 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	if err := t.checkDigests(old, facets, own); err != nil {
 		return store.Change{}, false, err
 	}
+	givesUp := old.Fields[store.FieldUnproven] != "" && t.givesUpAddress(old, facets)
 	facets, own = hideHash(old, facets, own)
 	c, err := t.diff(old, facets, own)
+	if err == nil && givesUp && t.Schema.Tertiary[TagsName].Kind == "set" {
+		err = t.SetTertiary(&c, []Content{{Name: TagsName, Kind: "set"}})
+	}
 	c.Expected, c.Tokens.Known = old.Version(), old.Tokens().Any()
 	_, c.Tokens.All = own[token.FieldTokens]
 	for _, field := range sortedFields(own) {
@@ -466,7 +470,8 @@ func (t *Type) SetTertiary(c *store.Change, contents []Content) error {
 		if err != nil {
 			return err
 		}
-		if !c.Create {
+		drops := slices.ContainsFunc(c.Drop, func(d store.Container) bool { return d.Key == key })
+		if !c.Create && !drops {
 			c.Drop = append(c.Drop, store.Container{Key: key, Indexed: t.Schema.Tertiary[content.Name].Indexed})
 		}
 		if len(values) > 0 {

@@ -2,6 +2,7 @@ package change
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/store"
@@ -49,6 +50,22 @@ func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) er
 		return unproven(changed, "no second address can be added until the first is verified")
 	}
 	return nil
+}
+
+// givesUpAddress reports whether an entry has an address that facets lack. An unproven entry then
+// loses its tags: they may have been given to the owner of that address, and the visitor who
+// registered the entry may verify another one.
+func (t *Type) givesUpAddress(old store.Record, facets map[string]string) bool {
+	stays := map[string]bool{}
+	for _, field := range t.Secondary {
+		if wire, has := facets[field]; has && t.Schema.Fields[field].HasAddresses() {
+			stays[t.Schema.Canonical(wire)] = true
+		}
+	}
+	return slices.ContainsFunc(t.Secondary, func(field string) bool {
+		wire, has := old.Fields[field]
+		return has && t.Schema.Fields[field].HasAddresses() && !stays[t.Schema.Canonical(wire)]
+	})
 }
 
 // EndUnproven changes facets and own after somebody has shown that they own a value of an unproven

@@ -75,6 +75,28 @@ func (rd *Reader) LiveKeys(ctx context.Context, prks []recordkey.Key) ([]recordk
 	return live, nil
 }
 
+// KeysWithField returns the PRKs whose records have a field, in the same order. It does not read
+// the entries.
+func (rd *Reader) KeysWithField(ctx context.Context, prks []recordkey.Key, field string) (with []recordkey.Key, err error) {
+	reads := make([]store.RawRead, len(prks))
+	for i, prk := range prks {
+		reads[i] = store.RawRead{Key: prk.String(), As: store.RawField, Field: field}
+	}
+	if len(reads) == 0 {
+		return nil, nil
+	}
+	raws, err := rd.Engine.ReadRaw(ctx, reads)
+	if err != nil {
+		return nil, err
+	}
+	for i, prk := range prks {
+		if raws[i].Wire != "" {
+			with = append(with, prk)
+		}
+	}
+	return with, nil
+}
+
 // filterByTag returns the PRKs whose entries have a tag.
 func (rd *Reader) filterByTag(ctx context.Context, prks []recordkey.Key, tag string) (withTag []recordkey.Key, err error) {
 	members := make([]store.Member, len(prks))

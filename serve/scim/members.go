@@ -251,6 +251,9 @@ func (r *collection) applyMembers(ctx context.Context, id, tag string, w memberS
 	if err := forEach(ctx, toRemove, removeTags); err != nil {
 		return err
 	}
+	if err := r.takeOverAll(ctx, toAdd); err != nil {
+		return err
+	}
 	return forEach(ctx, toAdd, func(uid string) error {
 		_, err := r.users.Tags(hints.UID(uid)).Add(ctx, tag)
 		return err

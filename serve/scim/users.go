@@ -199,7 +199,14 @@ func (c *call) applyEdit(edit *edit) (answer, error) {
 	}
 	var e userdb.Entry
 	err := c.withExternalID(c.id, edit, func(ctx context.Context) (err error) {
-		e, err = c.users.Update(ctx, hints.UID(c.id), change)
+		if err = c.takeOver(ctx, c.id); err == nil {
+			e, err = c.users.Update(ctx, hints.UID(c.id), change)
+		}
+		if err == nil && e.Unproven() && !e.Disabled() { // it was enabled
+			if err = c.takeOver(ctx, c.id); err == nil {
+				e, err = c.users.Find(ctx, hints.UID(c.id))
+			}
+		}
 		return err
 	})
 	if err != nil {
