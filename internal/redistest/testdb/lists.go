@@ -100,22 +100,22 @@ var errList = errors.New("a search by a value found an entry that does not have 
 // AskList asks a question about the lists of an epoch.
 func AskList(ctx context.Context, members *userdb.Type, epoch int, q ListQuestion) (a ListAnswer, err error) {
 	field, text, other, uid := listFields[q.Field], listText(epoch, q.Value), listText(epoch, q.Other), listUID(epoch, q.UID)
-	room := func(e *userdb.Entry) bool { return len(e.Texts(field)) < maxListed }
+	hasRoom := func(e *userdb.Entry) bool { return len(e.Texts(field)) < maxListed }
 	edits := map[string]func(e *userdb.Entry){
 		"drop": func(e *userdb.Entry) { e.DropText(field, text) },
 		"add": func(e *userdb.Entry) {
-			if room(e) {
+			if hasRoom(e) {
 				e.AddText(field, text)
 			}
 		},
 		"first": func(e *userdb.Entry) {
-			if room(e) { // it may be new
+			if hasRoom(e) { // it may be new
 				e.PutFirst(field, text)
 			}
 		},
 		"exchange": func(e *userdb.Entry) {
 			e.DropText(field, other)
-			if room(e) {
+			if hasRoom(e) {
 				e.AddText(field, text)
 			}
 		},
@@ -166,9 +166,9 @@ func (o ListOp) gains(value int) bool {
 	return o.Unknown && slices.Contains([]string{"create", "add", "first", "exchange"}, o.Ask.Verb) && (o.Ask.Value == value || o.Ask.Verb == "create" && o.Ask.Other == value)
 }
 
-// givesUp returns the values that an entry certainly gave up: with a delete, all values that it
-// had.
-func (o ListOp) givesUp() (values []int) {
+// givenUpValues returns the values that an entry certainly gave up: with a delete, all values that
+// it had.
+func (o ListOp) givenUpValues() (values []int) {
 	for _, value := range o.Answer.Before {
 		if o.OK && !slices.Contains(o.Answer.After, value) {
 			values = append(values, value)
@@ -205,7 +205,7 @@ func ListViolations(ops []ListOp) (found []string) {
 		made[o.Ask.UID] = o
 	}
 	for _, o := range ops {
-		for _, value := range o.givesUp() {
+		for _, value := range o.givenUpValues() {
 			end, forever := o.heldUntil(ops, value)
 			for _, p := range ops {
 				if p.OK && p.Ask.UID != o.Ask.UID && p.gains(value) && p.Begin > o.End && (forever || p.End < end) {
@@ -227,7 +227,7 @@ func ListFacts(epoch int, ops []ListOp, hashOf func(key string) map[string]strin
 		if o.Ask.Verb == "delete" && o.OK && (hash["~isa"] != "" || hash["~retired"] == "") {
 			found = append(found, fmt.Sprintf("the UID of %s is not retired: %v, after %+v", key, hash, o))
 		}
-		for _, value := range o.givesUp() {
+		for _, value := range o.givenUpValues() {
 			_, forever := o.heldUntil(ops, value)
 			held := slices.ContainsFunc(listFields, func(field string) bool { return hash["~held:"+field+":"+listCanonical(epoch, value)] != "" })
 			if forever && !held {
@@ -276,10 +276,10 @@ func ListDamage(hashes map[string]map[string]string, texts map[string]string) (f
 			}
 		}
 		for name, text := range hash {
-			rest, is := strings.CutPrefix(name, "~held:")
+			rest, ok := strings.CutPrefix(name, "~held:")
 			field, canonical, _ := strings.Cut(rest, ":")
 			end, _ := strconv.ParseInt(text, 10, 64)
-			if !is || has[rest] || time.UnixMilli(end).Before(time.Now()) {
+			if !ok || has[rest] || time.UnixMilli(end).Before(time.Now()) {
 				continue
 			}
 			set(holders, "holders", canonical, key)
