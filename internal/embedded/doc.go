@@ -65,7 +65,10 @@ var (
 	ErrLocked  = errors.New("embedded: file is locked")
 	ErrServed  = errors.New("embedded: another process serves the file")
 	ErrDamaged = errors.New("embedded: file is damaged")
-	ErrFull    = errors.New("embedded: disk is full") // from all that writes; changes also match ErrUnsaved
+
+	// ErrFull may come from anything that writes. From a change, it comes with ErrUnsaved.
+	ErrFull = errors.New("embedded: disk is full")
+
 	// ErrExposed means that a user other than this one and root may read or write the file, or its
 	// lock file.
 	ErrExposed = errors.New("embedded: file is exposed")
