@@ -290,8 +290,8 @@ func (p *Passkeys) Register(
 	if err := checkKey(object.AuthData.AttData.CredentialPublicKey); err != nil {
 		return userdb.FactorChange{}, userdb.ErrLogin
 	}
-	// Nobody asks what holds the key, so a statement about that is not verified. It could be signed
-	// with a key of 40 KB, which takes seconds.
+	// The kind of authenticator does not matter here, so its attestation is not verified. It could
+	// be signed with a key of 40 KB, which takes seconds to verify.
 	object.Format, object.AttStatement, object.SubStatements = string(protocol.AttestationFormatNone), nil, nil
 	credential, err := p.rp.CreateCredential(&user{handle: s.Handle}, webauthn.SessionData{
 		Challenge: s.Challenge, RelyingPartyID: p.config.RPID, UserID: s.Handle, UserVerification: protocol.VerificationRequired,
@@ -320,14 +320,14 @@ const (
 	maxModulus = 512
 )
 
-// checkKey returns an error for a public key that cannot be parsed, or that takes long to verify
-// answers with.
+// checkKey returns an error for a public key that cannot be parsed, or with which verifying an
+// answer takes too long.
 func checkKey(cose []byte) error {
 	if len(cose) > maxKey {
 		return errKey
 	}
 	key, err := webauthncose.ParsePublicKey(cose)
-	if rsa, is := key.(webauthncose.RSAPublicKeyData); is && len(rsa.Modulus) > maxModulus {
+	if rsa, ok := key.(webauthncose.RSAPublicKeyData); ok && len(rsa.Modulus) > maxModulus {
 		return errKey
 	}
 	return err
@@ -379,7 +379,7 @@ type stored struct {
 	Transports []string `json:"transports,omitempty"`
 }
 
-// maxTransports limits the transports that are kept. Browsers report them, and nobody signs them.
+// maxTransports limits the transports that are kept. They come from the browser and are not signed.
 const maxTransports = 8
 
 func storedOf(c *webauthn.Credential, handle []byte) []byte {

@@ -56,7 +56,8 @@
     form.submit();
   }
 
-  function suggest(form) { // until the form is sent
+  // suggest offers passkeys in the browser's autofill until the form is sent.
+  function suggest(form) {
     const offer = () => run(form, "conditional").catch(() => {});
     const timer = setInterval(offer, renewal);
     form.addEventListener("submit", () => clearInterval(timer));

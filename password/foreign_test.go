@@ -151,7 +151,7 @@ func TestForeignLimits(t *testing.T) {
 		{"$y$j9T$F5Jx5fExrKuPp53xLKQ..1$X3DX6M94c7o.9agCG9G317fhZg9SqC.5i5rd.RhAtQ7", "yescrypt is not supported"},
 		{"$sha1$40000$jtNX3nZ2$hBNaIXkt4wBI2o5rsi8KejSjNqIq", "the SHA-1 of crypt(3) is not supported"},
 		{"$plaintext$secret", "unknown algorithm"},
-		{"{SSHA}D8oS9Y5WvQqZxP0d0mJ2aZb1c2VjcmV0", "too weak: one round of SHA-1 or SHA-2"},
+		{"{SSHA}D8oS9Y5WvQqZxP0d0mJ2aZb1c2VjcmV0", "too weak: a single round of SHA-1 or SHA-2"},
 	} {
 		want := tt.err
 		if want != "" {

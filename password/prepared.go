@@ -55,8 +55,8 @@ func PreparedForms() []string {
 
 // Prepared returns the text to store for a hash of another product that changes a password before
 // it hashes it. The form says how: "md5-hex", "sha1-hex", "sha256-hex", "sha384-hex" or
-// "sha512-hex" replaces the password by its digest in lower-case hexadecimal, "sha256-base64",
-// "sha384-base64" or "sha512-base64" by its digest in base64 with padding, and "append" appends the
+// "sha512-hex" replaces the password with its digest in lower-case hexadecimal, "sha256-base64",
+// "sha384-base64" or "sha512-base64" with its digest in padded base64, and "append" appends the
 // pepper, of at most 128 bytes. The other forms need no pepper.
 //
 // The pepper of "append" is part of the returned text. An attacker who reads the stored text can

@@ -31,7 +31,7 @@ const (
 	CodeUsage          Code = "usage"           // invalid arguments, options or request
 	CodeHint           Code = "hint"            // an invalid hint or record key
 	CodeSchema         Code = "schema"          // an invalid schema or undeclared name
-	CodePrecondition   Code = "precondition"    // If-Match has another revision; only over HTTP
+	CodePrecondition   Code = "precondition"    // If-Match names another revision; only over HTTP
 	CodeIdempotency    Code = "idempotency"     // Idempotency-Key was used before; only over HTTP
 	CodeInvalid        Code = "invalid"         // a value or a password breaks a rule
 	CodeDuplicate      Code = "duplicate"       // a value, name or namespace is taken
@@ -191,15 +191,15 @@ func CodeOf(err error) Code {
 // with ErrorCode, or CodeOther if none does.
 func carriedCode(err error) Code {
 	found := CodeOther
-	if carrier, is := err.(interface{ ErrorCode() Code }); is {
+	if carrier, ok := err.(interface{ ErrorCode() Code }); ok {
 		found = carrier.ErrorCode()
 	}
 	switch err := err.(type) {
 	case interface{ Unwrap() error }:
 		found = earlier(found, carriedCode(err.Unwrap()))
 	case interface{ Unwrap() []error }:
-		for _, one := range err.Unwrap() {
-			found = earlier(found, carriedCode(one))
+		for _, joined := range err.Unwrap() {
+			found = earlier(found, carriedCode(joined))
 		}
 	}
 	return found

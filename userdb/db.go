@@ -198,7 +198,7 @@ func newDB(c view.Config, hs *hashers, o Options) (*DB, error) {
 		o.Keys, c.Keys = nil, ring
 	}
 	db := &DB{
-		hashers: &hashers{pool: hs.pool, hasher: hs.hasher}, secret: &atomic.Pointer[loadedSecret]{}, options: o,
+		hashers: &hashers{pool: hs.pool, newHasher: hs.newHasher}, secret: &atomic.Pointer[loadedSecret]{}, options: o,
 		current: &atomic.Pointer[view.View]{},
 	}
 	db.handle = view.NewHandle(hooks{db})

@@ -560,16 +560,16 @@ func (t *Type) finishFactors(
 }
 
 // startAfter starts a session after a change of factors that returned err, which may be nil. The
-// session counts as verified at the times when before was, or now if before is the zero Session.
+// new session counts as verified at the same times as old, or now if old is the zero Session.
 func (t *Type) startAfter(
-	ctx context.Context, r store.Record, err error, c FactorChange, o SessionOptions, before session.Session,
+	ctx context.Context, r store.Record, err error, c FactorChange, o SessionOptions, old session.Session,
 ) (FactorChange, error) {
 	t = t.current()
 	e, readErr := t.entry(r, nil)
 	if readErr != nil {
 		return c, readErr
 	}
-	e.proved, e.verified, e.verifiedLevel2 = true, before.Verified, before.VerifiedLevel2
+	e.proved, e.verified, e.verifiedLevel2 = true, old.Verified, old.VerifiedLevel2
 	var startErr error
 	if c.Session, c.Secret, startErr = t.startSession(ctx, e, o); startErr != nil {
 		return c, fmt.Errorf("%w: the factors were changed: %w", ErrOutcomeUnknown, startErr)
@@ -594,7 +594,7 @@ func (t *Type) forget(ctx context.Context, r store.Record, names []string) {
 	}
 }
 
-// newRecoveryCodes returns new recovery codes, and the set in its stored form.
+// newRecoveryCodes returns new recovery codes, and the factor that stores their hashes.
 func (t *Type) newRecoveryCodes(r store.Record, now time.Time) (set factor.Factor, codes []string) {
 	set = factor.Factor{Kind: factor.Recovery, ID: newFactorID(), Made: now, Used: now}
 	var hashes []byte

@@ -19,7 +19,7 @@ import (
 
 // An Entry holds a copy of an entry as it was read. Put, Drop and SetDisabled change only this
 // copy; Update and Save write it. An Entry never holds the password hash, so that printing, logging
-// or marshalling it reveals nothing. The zero Entry represents no entry.
+// or marshaling it reveals nothing. The zero Entry represents no entry.
 type Entry struct {
 	key    recordkey.Key
 	t      *change.Type
@@ -162,7 +162,7 @@ func (e Entry) encodedFields() map[string]string {
 
 // Get returns a facet and reports whether the entry has it.
 func (e Entry) Get(field string) (schema.Value, bool) {
-	if ed, is := e.edits.of(field); is {
+	if ed, ok := e.edits.of(field); ok {
 		return ed.v, !ed.drop
 	}
 	wire, ok := e.fields[field]
@@ -301,8 +301,8 @@ func (t *Type) entryUnchecked(r store.Record) Entry {
 	return Entry{key: r.Key.In(recordkey.Namespace{}), t: t.declared, fields: r.Fields}
 }
 
-// readable checks that all facets can be read, with the edits applied.
-func (e Entry) readable() error {
+// checkReadable checks that all facets can be read, with the edits applied.
+func (e Entry) checkReadable() error {
 	r := store.Record{Key: e.key, Fields: e.fields}
 	err := e.t.CheckReadable(r)
 	if err == nil || len(e.edits) == 0 {

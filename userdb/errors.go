@@ -166,7 +166,7 @@ func invalid(field, rule, reason string) error {
 // publicError converts the field error of an internal package to a *FieldError, and returns other
 // errors unchanged.
 func publicError(err error) error {
-	if refused, is := errors.AsType[*store.FieldError](err); is {
+	if refused, ok := errors.AsType[*store.FieldError](err); ok {
 		return (*FieldError)(refused)
 	}
 	return err

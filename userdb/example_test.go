@@ -135,8 +135,8 @@ func ExampleType_Update() {
 		return nil
 	})
 	fmt.Println(e.Text("name"), e.Text("job"), err)
-	there, err := users.Exists(context.Background(), hints.Any("alice"))
-	fmt.Println(there, err)
+	exists, err := users.Exists(context.Background(), hints.Any("alice"))
+	fmt.Println(exists, err)
 	// Output:
 	// Alicia cook <nil>
 	// false <nil>

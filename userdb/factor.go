@@ -32,7 +32,7 @@ type FactorError struct {
 	Ticket string
 
 	// Done says that the method made its change, such as redeeming a token or setting a password,
-	// and only did not sign in.
+	// but signed nobody in.
 	Done bool
 }
 
@@ -103,8 +103,8 @@ func (t *Type) issueTicket(ctx context.Context, r store.Record, id, step, origin
 // may be nil.
 func (t *Type) requireFactorAfter(ctx context.Context, r store.Record, step, origin string, unconfirmed error) error {
 	err := t.requireFactor(ctx, r, step, origin)
-	refused, is := errors.AsType[*FactorError](err)
-	if !is {
+	refused, ok := errors.AsType[*FactorError](err)
+	if !ok {
 		return fmt.Errorf("%w: the change was made: %w", ErrOutcomeUnknown, err)
 	}
 	return doneWithoutLogin(refused, unconfirmed)

@@ -221,11 +221,11 @@ func parsePosition(text string) (p position, err error) {
 	if err != nil || len(decoded) > 4096 {
 		return p, ErrCursor
 	}
-	for one := range strings.SplitSeq(strings.TrimSuffix(string(decoded), ","), ",") {
-		if one == "" {
+	for item := range strings.SplitSeq(strings.TrimSuffix(string(decoded), ","), ",") {
+		if item == "" {
 			continue
 		}
-		words := strings.Split(one, ".")
+		words := strings.Split(item, ".")
 		if len(words) != 3 {
 			return p, ErrCursor
 		}

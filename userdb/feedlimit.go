@@ -54,15 +54,15 @@ func (t *Type) visitorLimit() feedLimit {
 	return feedLimit{"visitor " + t.view.NS.String() + t.Name(), int(share), 24 * time.Hour}
 }
 
-// recorded calls do, which records an event in a history and, unless the limit is reached, in the
-// feed. do reports whether there was an event to count.
-func (db *DB) recorded(ctx context.Context, l feedLimit, do func(context.Context) bool) {
+// recordLimited calls do, which records an event in a history and, unless the limit is reached, in
+// the feed. do reports whether there was an event to count.
+func (db *DB) recordLimited(ctx context.Context, l feedLimit, do func(context.Context) bool) {
 	now := db.view().Now()
-	if !db.options.recorded.allows(l, now) {
+	if !db.options.tally.allows(l, now) {
 		ctx = view.WithoutFeed(ctx)
 	}
 	if do(ctx) {
-		db.options.recorded.count(l, now)
+		db.options.tally.count(l, now)
 	}
 }
 
@@ -70,12 +70,12 @@ func (db *DB) recorded(ctx context.Context, l feedLimit, do func(context.Context
 func (db *DB) countEvent(limits ...feedLimit) bool {
 	now := db.view().Now()
 	for _, l := range limits {
-		if !db.options.recorded.allows(l, now) {
+		if !db.options.tally.allows(l, now) {
 			return false
 		}
 	}
 	for _, l := range limits {
-		db.options.recorded.count(l, now)
+		db.options.tally.count(l, now)
 	}
 	return true
 }
@@ -111,7 +111,6 @@ func (t *eventTally) allows(l feedLimit, now time.Time) bool {
 	return t.find(maphash.String(t.seed, l.name), l.period, now).n < l.max
 }
 
-// count counts an event.
 func (t *eventTally) count(l feedLimit, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -305,7 +305,7 @@ const setBatch = 64
 func (t *Type) readSets(ctx context.Context, found []store.Found, names []string) ([]map[string][]string, error) {
 	sets, names := make([]map[string][]string, len(found)), distinct(names)
 	var reads []store.EntryRead
-	var at []int // of each read in found
+	var at []int // the index in found of each read
 	for i, f := range found {
 		if f.Err != nil || len(names) == 0 {
 			continue

@@ -172,7 +172,7 @@ func (t *Type) heldByOthers(ctx context.Context, own recordkey.Key, lookups []st
 		return held
 	}
 	var srks []recordkey.Key
-	var of []int // the lookups
+	var of []int // the index of the lookup of each SRK
 	var reads []store.RawRead
 	for i, l := range lookups {
 		for _, srk := range l.SRKs {

@@ -109,12 +109,12 @@ type UnlinkOptions struct {
 
 // UnlinkIdentity removes a link for the owner of a session. All sessions of the entry end, and all
 // logins under way, since the link may have begun them. The results are the entry and a new session
-// of the same level.
+// of the same level with its secret.
 //
 // The errors are those of LinkIdentity. The error is also ErrNotFound if the entry does not have
 // the link, and ErrInvalid with the rule "last" if the owner could no longer sign in: the entry
 // would have no usable password, no usable passkey and no link with one of o.Labels.
-func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o UnlinkOptions) (e Entry, s Session, raised string, err error) {
+func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o UnlinkOptions) (e Entry, s Session, key string, err error) {
 	ctx, v := t.db.begin(ctx, "UnlinkIdentity", &err)
 	defer v.end(&err)
 	t = t.current()
@@ -154,8 +154,8 @@ func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o Unli
 		return Entry{}, Session{}, "", readErr
 	}
 	e.proved, e.verified, e.verifiedLevel2 = !old.VerifiedLevel2.IsZero(), old.Verified, old.VerifiedLevel2
-	s, raised, startErr := t.startSession(ctx, e, o.Session)
-	return e, s, raised, errors.Join(err, startErr)
+	s, key, startErr := t.startSession(ctx, e, o.Session)
+	return e, s, key, errors.Join(err, startErr)
 }
 
 // canSignIn reports whether the owner of an entry can sign in with a password, with a link in the

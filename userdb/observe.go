@@ -67,7 +67,7 @@ var failures = []Outcome{
 // or caller must expect, such as not_found or login, are not faults.
 func (o Outcome) Failed() bool { return slices.Contains(failures, o) }
 
-// errPanicked is the error that an observed method reports unless it returns.
+// errPanicked is the error that observers get if a method panics instead of returning.
 var errPanicked = errors.New("did not return")
 
 // An observation represents an observed method that has begun. The zero value represents a method

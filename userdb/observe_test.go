@@ -81,7 +81,7 @@ func openObserved(t *testing.T, ws ...userdb.Observer) (*userdb.DB, *userdb.Type
 		t.Fatal(err)
 	}
 	for _, w := range ws {
-		if w, is := w.(*recorder); is {
+		if w, ok := w.(*recorder); ok {
 			w.take()
 		}
 	}
@@ -91,12 +91,12 @@ func openObserved(t *testing.T, ws ...userdb.Observer) (*userdb.DB, *userdb.Type
 // methodNames returns the names of all exported methods that take a context, as observers receive
 // them.
 func methodNames() (all []string) {
-	for name, of := range map[string]reflect.Type{ // the space keeps the keys of DB and Type apart
+	for name, typ := range map[string]reflect.Type{ // the space keeps the keys of DB and Type apart
 		"": reflect.TypeFor[*userdb.DB](), " ": reflect.TypeFor[*userdb.Type](), "Set.": reflect.TypeFor[userdb.Set](),
 		"List.": reflect.TypeFor[userdb.List](), "Hash.": reflect.TypeFor[userdb.Hash](), "String.": reflect.TypeFor[userdb.String](),
 		"SortedSet.": reflect.TypeFor[userdb.SortedSet](),
 	} {
-		for m := range of.Methods() {
+		for m := range typ.Methods() {
 			if m.Type.NumIn() > 1 && m.Type.In(1) == reflect.TypeFor[context.Context]() {
 				all = append(all, strings.TrimSpace(name)+m.Name)
 			}

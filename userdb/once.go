@@ -364,8 +364,8 @@ func (o onceRequest) takeOver(ctx context.Context, prk recordkey.Key) error {
 	}
 	for name, text := range found[0].Fields {
 		tk, _ := token.Parse(name, text)
-		by, is := strings.CutPrefix(tk.Purpose, purposeOnce+"-")
-		if !is || tk.Value != chosenUID {
+		by, ok := strings.CutPrefix(tk.Purpose, purposeOnce+"-")
+		if !ok || tk.Value != chosenUID {
 			continue
 		}
 		other := onceRequest{Type: o.Type, name: name, storedRequest: storedRequest{beganBy: by, reservation: by, prk: prk}}
@@ -408,9 +408,9 @@ func (o onceRequest) isRunning(ctx context.Context) bool {
 	return o.age < onceLease && !o.wasGivenUp(ctx)
 }
 
-// findCreated returns the entry if the request has created it, and ErrNotFound if that entry was
-// deleted, even if another one has its UID. waiting reports whether the request has yet to create
-// it.
+// findCreated returns the entry that the request has created, or waiting if it has yet to create
+// it. The error is ErrNotFound if that entry was deleted, even if another one has its UID, and
+// errTakenOver if the request is no longer stored.
 func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, err error) {
 	tk, _, err := o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
 	pending := err == nil && tk.Purpose == o.token(o.reservation).Purpose
@@ -483,8 +483,8 @@ func (o onceRequest) createReserved(ctx context.Context, n NewEntry) (Entry, err
 	return o.createWithToken(ctx, d, o.token(o.reservation))
 }
 
-// giveUp ends a call that failed with err. A refused request is forgotten. Any other request can be
-// taken over by the next call at once.
+// giveUp ends a call that failed with err. A refused request is forgotten. Any other request that
+// this call began can be taken over by the next call at once.
 func (o onceRequest) giveUp(ctx context.Context, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceGiveUpTimeout)
 	defer cancel()
@@ -521,8 +521,8 @@ func isRefusal(err error) bool {
 
 // isTakenUID reports whether a create was refused because its UID is taken.
 func (t *Type) isTakenUID(err error) bool {
-	taken, is := errors.AsType[*FieldError](err)
-	return is && errors.Is(taken, ErrDuplicate) && taken.Field == t.current().declared.Schema.Primary
+	taken, ok := errors.AsType[*FieldError](err)
+	return ok && errors.Is(taken, ErrDuplicate) && taken.Field == t.current().declared.Schema.Primary
 }
 
 // forget allows the name to be used for another request. It removes the stored request first, then

@@ -39,7 +39,7 @@ type Options struct {
 	NewUID     func() (string, error)
 	randomUIDs bool // NewUID was nil
 
-	recorded *eventTally // shared by all views of a store
+	tally *eventTally // shared by all views of a store
 
 	// HashWorkers limits how many passwords are hashed at the same time. If zero, it is GOMAXPROCS.
 	// See docs/security.md.
@@ -64,10 +64,10 @@ type Options struct {
 	// them verify. If empty, hashes have no pepper.
 	Peppers [][]byte
 
-	// Keys encrypt the secrets of second factors, each key with 32 random bytes. The first
-	// encrypts, and all of them decrypt; Type.RotateKeys moves everything to the first. If empty,
-	// nobody can enrol a factor, and codes cannot be checked. Keep the keys apart from the store
-	// and its backups: somebody who has both can sign in to every account whose password they know.
+	// Keys encrypt the secrets of second factors. Each has 32 random bytes. The first encrypts, and
+	// all of them decrypt; Type.RotateKeys moves everything to the first. If empty, nobody can
+	// enrol a factor, and codes cannot be checked. Keep the keys apart from the store and its
+	// backups: somebody who has both can sign in to every account whose password they know.
 	Keys [][]byte
 
 	// History records every change beside its entry and in a feed, for Type.History and DB.Events.
@@ -153,7 +153,7 @@ func (o Options) withDefaults() Options {
 	if o.NewUID == nil {
 		o.NewUID, o.randomUIDs = RandomUID(12), true
 	}
-	o.recorded = newEventTally()
+	o.tally = newEventTally()
 	return o
 }
 

@@ -74,7 +74,7 @@ func formats(v any) (all []string) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "% x", "%d", "%b", "%o", "%c", "%U", "%t", "%e", "%T"} {
 		all = append(all, fmt.Sprintf(verb, v))
 	}
-	text, _ := json.Marshal(v) // a value that cannot be marshalled reveals nothing
+	text, _ := json.Marshal(v) // a value that cannot be marshaled reveals nothing
 	var b bytes.Buffer
 	slog.New(slog.NewTextHandler(&b, nil)).Info("x", "v", v)
 	slog.New(slog.NewJSONHandler(&b, nil)).Info("x", "v", v)

@@ -67,11 +67,11 @@ func (t *Type) BeginPasskey(ctx context.Context, session, field string) (uid str
 		if err != nil {
 			return "", nil, err
 		}
-		one, err := t.open(r.Key, name, f.Sealed)
+		credential, err := t.open(r.Key, name, f.Sealed)
 		if err != nil {
 			return "", nil, err
 		}
-		stored = append(stored, one)
+		stored = append(stored, credential)
 	}
 	return r.Key.Value(), stored, nil
 }
@@ -313,7 +313,7 @@ func (t *Type) loginPasskey(ctx context.Context, p Proof, origin string) (r stor
 	if err != nil {
 		return store.Record{}, publicError(err)
 	}
-	names := t.passkeyOf(r, p)
+	names := t.passkeysOf(r, p)
 	if r.Fields[store.FieldDisabled] != "" || len(names) == 0 {
 		return r, ErrLogin
 	}
@@ -357,7 +357,7 @@ func (t *Type) loginPasskey(ctx context.Context, p Proof, origin string) (r stor
 	if err != nil {
 		return r, err
 	}
-	if !slices.Contains(t.passkeyOf(current, p), name) || current.Fields[store.FieldDisabled] != "" {
+	if !slices.Contains(t.passkeysOf(current, p), name) || current.Fields[store.FieldDisabled] != "" {
 		return r, ErrLogin
 	}
 	return current, nil
@@ -367,9 +367,9 @@ func (t *Type) loginPasskey(ctx context.Context, p Proof, origin string) (r stor
 // answers to LoginPasskey.
 const clockSkew = time.Hour
 
-// passkeyOf returns the names of the entry's passkeys that may have given the answer: those with
+// passkeysOf returns the names of the entry's passkeys that may have given the answer: those with
 // its digest, if the entry has that digest.
-func (t *Type) passkeyOf(r store.Record, p Proof) (names []string) {
+func (t *Type) passkeysOf(r store.Record, p Proof) (names []string) {
 	has := slices.ContainsFunc(t.declared.Values(r.Fields, p.answer.Field), func(f store.Further) bool {
 		return f.Written == p.answer.Digest
 	})

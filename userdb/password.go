@@ -195,7 +195,7 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind) er
 		r, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
 			before = current
 			own := map[string]string{}
-			if kind == "disable" {
+			if kind == EventDisable {
 				change.Disable(current, t.view.Now(), own)
 			} else {
 				change.Enable(current, own)
@@ -211,19 +211,19 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind) er
 	return err
 }
 
-// A hashers hashes and checks passwords, with one Hasher for each cost in the schema and one pool
-// of workers. It implements view.Hashing. The peppers are only in the closure hasher, so that
+// hashers hash and check passwords, with one Hasher for each cost in the schema and one pool of
+// workers. They implement view.Hashing. The peppers are only in the closure newHasher, so that
 // printing a DB does not print them.
 type hashers struct {
-	db     *DB
-	pool   *hashpool.Pool
-	hasher func(cost int) (*password.Hasher, error)
-	mu     sync.RWMutex
-	byCost map[int]*password.Hasher
+	db        *DB
+	pool      *hashpool.Pool
+	newHasher func(cost int) (*password.Hasher, error)
+	mu        sync.RWMutex
+	byCost    map[int]*password.Hasher
 }
 
 func newHashers(o Options) *hashers {
-	return &hashers{pool: hashpool.New(o.HashWorkers), hasher: func(cost int) (*password.Hasher, error) {
+	return &hashers{pool: hashpool.New(o.HashWorkers), newHasher: func(cost int) (*password.Hasher, error) {
 		return password.New(password.Options{Cost: cost, Peppers: o.Peppers})
 	}}
 }
@@ -240,7 +240,7 @@ func (hs *hashers) add(s schema.Schema) error {
 		if hs.byCost[cost] != nil {
 			continue
 		}
-		h, err := hs.hasher(cost)
+		h, err := hs.newHasher(cost)
 		if err != nil {
 			return fmt.Errorf("type %s: %w", name, err)
 		}
@@ -251,8 +251,8 @@ func (hs *hashers) add(s schema.Schema) error {
 
 // lowerCost replaces the hashers with ones for tests, whose hashes take almost no time.
 func (hs *hashers) lowerCost(s schema.Schema) error {
-	newHasher := hs.hasher
-	hs.hasher = func(cost int) (*password.Hasher, error) {
+	newHasher := hs.newHasher
+	hs.newHasher = func(cost int) (*password.Hasher, error) {
 		h, err := newHasher(cost)
 		if err == nil {
 			hashcost.Lower(h)
@@ -310,7 +310,7 @@ func (hs *hashers) onPool(ctx context.Context, c hashpool.Caller, job func() err
 func (hs *hashers) run(ctx context.Context, c hashpool.Caller, job func() error) error {
 	var failed error
 	err := hs.pool.Do(ctx, c, func() { failed = job() })
-	if busy, is := errors.AsType[*hashpool.BusyError](err); is {
+	if busy, ok := errors.AsType[*hashpool.BusyError](err); ok {
 		return fmt.Errorf("hashing passwords: %w: %w", &BusyError{Wait: busy.Wait}, err)
 	}
 	if errors.Is(err, hashpool.ErrClosed) {

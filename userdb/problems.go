@@ -42,7 +42,7 @@ func fieldOf(err error) string {
 // fields returns the names of the fields that have a problem.
 func (p problems) fields() (names []string) {
 	for _, err := range p {
-		if e, is := errors.AsType[*FieldError](err); is {
+		if e, ok := errors.AsType[*FieldError](err); ok {
 			names = append(names, e.Field)
 		}
 	}
@@ -85,9 +85,9 @@ func (t *Type) addMissingAndTaken(ctx context.Context, p problems, old store.Rec
 // duplicateErrors returns an error for each value of a secondary field that another entry has or
 // holds, except for the fields in wrong. It returns none if the store does not answer.
 func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map[string]string, wrong []string) (errs []error) {
-	var values []*FieldError // for the value of each lookup, if it is taken
+	var duplicates []*FieldError // the error for each lookup, if it finds an entry
 	var lookups []store.Lookup
-	look := func(field, written string, number int) {
+	addLookup := func(field, written string, number int) {
 		canonical, _ := t.declared.Schema.Identifier(written)
 		if canonical == "" || old.HasValue(field, canonical) {
 			return
@@ -99,7 +99,7 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 			}
 		}
 		if len(srks) > 0 {
-			values, lookups = append(values, duplicateValue(field, number)), append(lookups, store.Lookup{SRKs: srks})
+			duplicates, lookups = append(duplicates, duplicateValue(field, number)), append(lookups, store.Lookup{SRKs: srks})
 		}
 	}
 	for _, field := range t.declared.Secondary {
@@ -107,9 +107,9 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 			continue
 		}
 		further := store.FurtherIn(facets, field)
-		look(field, facets[field], min(1, len(further)))
+		addLookup(field, facets[field], min(1, len(further)))
 		for i, f := range further {
-			look(field, f.Written, i+2)
+			addLookup(field, f.Written, i+2)
 		}
 	}
 	found, err := t.view.FindMany(ctx, lookups)
@@ -120,10 +120,10 @@ func (t *Type) duplicateErrors(ctx context.Context, old store.Record, facets map
 	for i, f := range found {
 		switch {
 		case f.Err == nil && f.Record.Key != old.Key:
-			errs = append(errs, values[i])
+			errs = append(errs, duplicates[i])
 		case held[i]:
-			values[i].Rule = store.RuleHeld
-			errs = append(errs, values[i])
+			duplicates[i].Rule = store.RuleHeld
+			errs = append(errs, duplicates[i])
 		}
 	}
 	return errs
@@ -142,8 +142,8 @@ func duplicateValue(field string, number int) *FieldError {
 // numberDuplicate adds the number of the taken value to err, if err is an ErrDuplicate for a field
 // with several values.
 func (t *Type) numberDuplicate(ctx context.Context, err error, old store.Record, facets map[string]string) error {
-	taken, is := publicError(err).(*FieldError)
-	if !is || !errors.Is(err, ErrDuplicate) || len(store.FurtherIn(facets, taken.Field)) == 0 {
+	taken, ok := publicError(err).(*FieldError)
+	if !ok || !errors.Is(err, ErrDuplicate) || len(store.FurtherIn(facets, taken.Field)) == 0 {
 		return err
 	}
 	for _, found := range t.duplicateErrors(ctx, old, facets, nil) {

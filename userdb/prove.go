@@ -108,7 +108,7 @@ func (t *Type) proveFactor(
 		Guessable: p.kind == factor.TOTP, Origin: digest, Now: t.view.StoreTime(),
 	}
 	if p.kind == factor.Passkey {
-		try.Factors = t.passkeyOf(r, p)
+		try.Factors = t.passkeysOf(r, p)
 	} else {
 		for _, name := range r.Factors().Names() {
 			if strings.HasPrefix(name, p.kind+"/") {
@@ -215,7 +215,7 @@ func (t *Type) ring() sealed.Ring { return t.view.Config.Keys }
 // the session has ended. Of any number of callers with one answer of a passkey, one succeeds.
 func (t *Type) RaiseSession(
 	ctx context.Context, secret string, p Proof, o SessionOptions,
-) (e Entry, session Session, raised string, err error) {
+) (e Entry, session Session, key string, err error) {
 	ctx, v := t.db.begin(ctx, "RaiseSession", &err)
 	defer v.end(&err)
 	t = t.current()
@@ -251,14 +251,14 @@ func (t *Type) RaiseSession(
 		return Entry{}, Session{}, "", err
 	}
 	e.proved = true
-	session, raised, err = t.startSession(ctx, e, o)
+	session, key, err = t.startSession(ctx, e, o)
 	if err != nil {
 		return Entry{}, Session{}, "", err
 	}
 	if _, endErr := t.endSession(ctx, r.Key, s.ID); endErr != nil {
 		t.warn(ctx, "cannot end a session that was replaced", r, endErr)
 	}
-	return e, session, raised, nil
+	return e, session, key, nil
 }
 
 // raiseTicket returns the hash of the ticket for raising a session. All calls with the same answer

@@ -32,16 +32,17 @@ type Session struct {
 	Verified time.Time // when the owner last took one step of a login, such as a password
 	Expires  time.Time // when it expires even if it is used
 
-	// VerifiedLevel2 is when the owner last took two steps of a login. It is zero if the session
-	// has level 1. A password alone does not renew it.
+	// VerifiedLevel2 is when the owner last took both steps of a login, or signed in with a
+	// passkey, which counts as both. It is zero if the session has level 1. A password alone does
+	// not renew it.
 	VerifiedLevel2 time.Time
 
 	Origin string // from SessionOptions
 	Agent  string // from SessionOptions
 }
 
-// Level returns 2 if the owner took two steps of a login, 1 if they took one, and 0 for the zero
-// Session. Sessions that earlier versions began have level 1.
+// Level returns 2 if the owner took both steps of a login (a passkey alone counts as both), 1 if
+// they took one, and 0 for the zero Session. Sessions that earlier versions began have level 1.
 func (s Session) Level() int {
 	switch {
 	case !s.VerifiedLevel2.IsZero():
@@ -77,8 +78,8 @@ type SessionOptions struct {
 	Origin string
 
 	// Level is 2 if the application itself has verified that the owner took two steps of a login.
-	// If zero, the session has the level of the steps that this package verified: 2 if Prove
-	// returned the entry, otherwise 1.
+	// If zero, the session has the level of the steps that this package verified: 2 if the entry
+	// comes from a method that checks both, such as Prove or LoginPasskey, and otherwise 1.
 	Level int
 
 	// Agent tells the owner which device the session is on, such as the User-Agent header, cut to
@@ -178,7 +179,7 @@ func (t *Type) startSession(ctx context.Context, e Entry, o SessionOptions) (Ses
 		level = 2
 	}
 	var s session.Session
-	t.db.recorded(ctx, t.db.loginLimit(prk), func(ctx context.Context) bool {
+	t.db.recordLimited(ctx, t.db.loginLimit(prk), func(ctx context.Context) bool {
 		s, err = t.view.Engine.StartSession(ctx, session.Start{
 			PRK: prk, Seen: store.Record{Fields: e.fields}.ForSessions(), FirstEpoch: session.FirstEpoch(store.NewRev()),
 			ID: hashSecret(secret), Life: o.Lifetime, Idle: o.IdleTimeout, Level: level, Origin: o.Origin, Agent: o.Agent, Now: t.view.StoreTime(),
@@ -291,7 +292,7 @@ func (t *Type) EndSessionID(ctx context.Context, h hints.Hint, id string) (err e
 
 // endSession ends the session with an ID and reports whether there was one.
 func (t *Type) endSession(ctx context.Context, prk recordkey.Key, id string) (found bool, err error) {
-	t.db.recorded(ctx, t.db.loginLimit(prk), func(ctx context.Context) bool {
+	t.db.recordLimited(ctx, t.db.loginLimit(prk), func(ctx context.Context) bool {
 		found, err = t.view.Engine.EndSession(ctx, prk, id, t.view.Note(ctx, EventSessionEnd, ""), t.view.StoreTime())
 		return found
 	})
@@ -312,7 +313,7 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 		return Entry{}, publicError(err)
 	}
 	before := r
-	t.db.recorded(ctx, t.db.loginLimit(r.Key), func(ctx context.Context) bool {
+	t.db.recordLimited(ctx, t.db.loginLimit(r.Key), func(ctx context.Context) bool {
 		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
 			r, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
 				before = current

@@ -149,8 +149,8 @@ func optionalText(reply store.Reply, err error) (string, bool, error) {
 // record, and the record is gone when its last element is removed. Only [Set.Replace] changes the
 // revision of the entry.
 //
-// Every method takes one round trip if the hint is a PRK or a UID, and two otherwise. The errors
-// are:
+// A method takes one round trip if the hint is a PRK or a UID, and two otherwise. [Set.Replace],
+// and reads of more than about a thousand elements, take more. The errors are:
 //
 //   - ErrNotFound: there is no live entry.
 //   - *schema.Error: the schema does not declare the name with this type.

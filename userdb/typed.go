@@ -270,8 +270,8 @@ func (t *Typed[T]) checkSetsUnchanged(ctx context.Context, e Entry) error {
 // source returns the entry that a struct was read from.
 func (t *Typed[T]) source(v *T) (Entry, error) {
 	if t.plan.Rev != nil {
-		at, there := typed.At(reflect.ValueOf(v).Elem(), t.plan.Rev, false)
-		if there {
+		at, ok := typed.At(reflect.ValueOf(v).Elem(), t.plan.Rev, false)
+		if ok {
 			if rev := at.Addr().Interface().(*Revision); rev.read != nil {
 				return *rev.read, nil
 			}
@@ -289,11 +289,11 @@ func (t *Typed[T]) edit(e *Entry, v *T) error {
 	}
 	for _, f := range t.plan.Sets {
 		members := setIn(reflect.ValueOf(v).Elem(), f)
-		known, is := e.knownSets()[f.Name]
+		known, ok := e.knownSets()[f.Name]
 		switch {
-		case !is && members != nil:
+		case !ok && members != nil:
 			return invalid(f.Name, "struct", "the set was not read; use Update, or a query with WithSets")
-		case is && !slices.Equal(known, distinct(members)):
+		case ok && !slices.Equal(known, distinct(members)):
 			edited.SetMembers(f.Name, members...)
 		}
 	}

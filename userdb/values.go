@@ -301,7 +301,7 @@ func (t *Type) bond(field, written string) string {
 // that may receive a secret. Otherwise it returns the facet, or, if the facet must be verified
 // first, the first further value that is verified.
 func (t *Type) addressFor(r store.Record, field, canonical string) string {
-	if written, ok := t.receiving(r, field, canonical); ok {
+	if written, ok := t.receivingAddress(r, field, canonical); ok {
 		return written
 	}
 	if !t.facetUnverified(r, field) {
@@ -315,10 +315,10 @@ func (t *Type) addressFor(r store.Record, field, canonical string) string {
 	return ""
 }
 
-// receiving returns the stored spelling of the value with a canonical form. It returns false if the
-// entry lacks the value or if no secrets may be sent to it. It folds no values, as the time would
-// reveal whether there are any.
-func (t *Type) receiving(r store.Record, field, canonical string) (written string, ok bool) {
+// receivingAddress returns the stored spelling of the value with a canonical form. It returns false
+// if the entry lacks the value or if no secrets may be sent to it. It folds no values, as the time
+// would reveal whether there are any.
+func (t *Type) receivingAddress(r store.Record, field, canonical string) (written string, ok bool) {
 	if r.SKV(field) == canonical {
 		return r.Fields[field], !t.facetUnverified(r, field)
 	}

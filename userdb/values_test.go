@@ -10,9 +10,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestReceivingFoldsNothing checks that finding the address for a visitor's secret takes the same
-// work whether an entry has a hundred values, one, or does not exist.
-func TestReceivingFoldsNothing(t *testing.T) {
+// TestReceivingAddressFoldsNothing checks that finding the address for a visitor's secret takes the
+// same work whether the entry has a hundred values or one, or does not exist.
+func TestReceivingAddressFoldsNothing(t *testing.T) {
 	types, err := change.Compile(schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid", Fields: map[string]schema.Field{
 		"email": {Role: schema.RoleSecondary, Kind: "email", Many: 100},
 	}}}}, recordkey.Namespace{})

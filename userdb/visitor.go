@@ -82,7 +82,7 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 			_, err = t.view.Engine.Invite(ctx, token.Invitation{Token: stored, PRK: r.Key, Life: min(tk.Lifetime, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
-		t.db.recorded(view.WithActor(ctx, view.Actor{Origin: a.Origin}), t.visitorLimit(), func(ctx context.Context) bool {
+		t.db.recordLimited(view.WithActor(ctx, view.Actor{Origin: a.Origin}), t.visitorLimit(), func(ctx context.Context) bool {
 			err = t.view.Engine.Issue(ctx, token.Issue{
 				Token: stored, PRK: r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
 				Note: t.view.Note(ctx, EventIssue, tk.Purpose, tk.boundFields()...),
@@ -300,7 +300,7 @@ func (t *Type) Invite(ctx context.Context, field, typed string, tk Token, a Atte
 		return Invitation{}, err
 	}
 	i = Invitation{Field: field, Address: address, Value: value, Registered: r.Live()}
-	if stored, ok := t.receiving(r, field, t.declared.Schema.Canonical(address)); ok {
+	if stored, ok := t.receivingAddress(r, field, t.declared.Schema.Canonical(address)); ok {
 		i.Address = stored
 	}
 	if i.Held, err = t.isHeld(ctx, address); err != nil {
@@ -377,26 +377,26 @@ func (t *Type) PeekInvitation(ctx context.Context, secret string) (i Invitation,
 
 // invitation returns the invitation of a secret, its token and the PRK of the future entry.
 func (t *Type) invitation(ctx context.Context, secret string) (Invitation, token.Token, recordkey.Key, error) {
-	refuse := func(err error) (Invitation, token.Token, recordkey.Key, error) {
+	fail := func(err error) (Invitation, token.Token, recordkey.Key, error) {
 		return Invitation{}, token.Token{}, recordkey.Key{}, err
 	}
 	prk, ok := t.secretOwner(secret)
 	if !ok {
-		return refuse(ErrNotFound)
+		return fail(ErrNotFound)
 	}
 	tk, _, err := t.view.Engine.Peek(ctx, prk, hashSecret(secret), t.view.StoreTime())
 	if err != nil {
-		return refuse(err)
+		return fail(err)
 	}
-	field, is := strings.CutPrefix(tk.Purpose, purposeInvite)
+	field, ok := strings.CutPrefix(tk.Purpose, purposeInvite)
 	address, value, _ := strings.Cut(tk.Value, " ")
 	address, err = recordkey.Unescape(address)
-	if !is || err != nil {
-		return refuse(ErrNotFound)
+	if !ok || err != nil {
+		return fail(ErrNotFound)
 	}
 	// If an entry exists at the PRK, the invitation has been redeemed.
 	if _, err = t.view.FindOne(ctx, store.Lookup{PRK: prk}); !errors.Is(err, ErrNotFound) {
-		return refuse(cmp.Or(store.StoreError(err), ErrNotFound))
+		return fail(cmp.Or(store.StoreError(err), ErrNotFound))
 	}
 	return Invitation{Field: field, Address: address, Value: value}, tk, prk, nil
 }

@@ -127,8 +127,8 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 				t.db.emit(ctx, Event{Kind: EventCreate, Key: c.Key})
 			}
 		}
-		taken, is := errors.AsType[*store.FieldError](err)
-		if is && errors.Is(taken, ErrDuplicate) && taken.Field == t.declared.Schema.Primary && n.UID == "" {
+		taken, ok := errors.AsType[*store.FieldError](err)
+		if ok && errors.Is(taken, ErrDuplicate) && taken.Field == t.declared.Schema.Primary && n.UID == "" {
 			continue
 		}
 		return t.entry(r, t.draftProblems(ctx, err, d))
@@ -320,7 +320,7 @@ func (t *Type) Update(ctx context.Context, h hints.Hint, f func(*Entry) error) (
 		r, err := t.rewrite(ctx, h, store.Record{}, func(current store.Record) (c store.Change, due bool, err error) {
 			read, e = current, t.entryUnchecked(current)
 			if err = f(&e); err == nil {
-				err = e.readable()
+				err = e.checkReadable()
 			}
 			if err != nil {
 				return c, false, err

@@ -12,8 +12,8 @@ import (
 )
 
 // A cachedSite is a store that is read through a cache, and through a proxy that can withhold the
-// server's invalidation messages. others and othersDB are the same store as another
-// program sees it: connected to the server directly, without a cache.
+// server's invalidation messages. others and othersDB are the same store as another program sees
+// it: connected to the server directly, without a cache.
 type cachedSite struct {
 	*site
 	proxy    *redistest.Proxy

@@ -79,7 +79,7 @@ func TestExportImport(t *testing.T) {
 			t.Errorf("the export of the updated copies is\n%s\nwant\n%s", got, want)
 		}
 		if has, err := copied.Tags(h).Has(t.Context(), "gone"); has || err != nil {
-			t.Errorf("has a tag that the import removes: %v, %v; want false", has, err)
+			t.Errorf("the entry has a tag that the import removes: %v, %v; want false", has, err)
 		}
 		for e, err := range copied.All(t.Context(), userdb.Query{Tags: []string{"gone"}}) {
 			t.Errorf("a query by a tag that the import removes found %v, %v", e, err)

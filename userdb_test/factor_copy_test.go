@@ -81,7 +81,7 @@ func TestCopyFactors(t *testing.T) {
 		must(t, c.logIn("bob", alicePassword, ""))
 		// An encrypted secret is useless in another namespace.
 		for name, text := range sealed {
-			if _, is := copied[name]; is {
+			if _, ok := copied[name]; ok {
 				must(t, c.raw.HSet(ctx, "~to/~/factor/{~to/user/uid:alice}", name, text).Err())
 			}
 		}

@@ -20,8 +20,8 @@ func TestFactorNames(t *testing.T) {
 		longest := strings.Repeat("ä", 32)
 		wantName := func(what string, err error) {
 			t.Helper()
-			field, is := errors.AsType[*userdb.FieldError](err)
-			if !is || !errors.Is(err, userdb.ErrInvalid) || field.Field != "factor" || field.Rule != "name" || !strings.Contains(field.Reason, "64 bytes") {
+			field, ok := errors.AsType[*userdb.FieldError](err)
+			if !ok || !errors.Is(err, userdb.ErrInvalid) || field.Field != "factor" || field.Rule != "name" || !strings.Contains(field.Reason, "64 bytes") {
 				t.Errorf("%s: got %v, want an ErrInvalid about the name", what, err)
 			}
 		}

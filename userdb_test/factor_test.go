@@ -76,8 +76,8 @@ func (g *loginSite) startLevel(level int) (secret string) {
 // whether it says that a change was made.
 func wantFactor(t *testing.T, what string, err error, wantTicket, wantDone bool) {
 	t.Helper()
-	refused, is := errors.AsType[*userdb.FactorError](err)
-	if !is || !errors.Is(err, userdb.ErrFactor) || userdb.CodeOf(err) != userdb.CodeFactor {
+	refused, ok := errors.AsType[*userdb.FactorError](err)
+	if !ok || !errors.Is(err, userdb.ErrFactor) || userdb.CodeOf(err) != userdb.CodeFactor {
 		t.Errorf("%s: got error %v, want a *FactorError", what, err)
 		return
 	}

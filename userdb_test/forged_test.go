@@ -87,7 +87,7 @@ func TestClientChangesReplies(t *testing.T) {
 }
 
 func setReply(cmd redis.Cmder, v any) bool {
-	if c, is := cmd.(interface{ SetVal(any) }); is {
+	if c, ok := cmd.(interface{ SetVal(any) }); ok {
 		c.SetVal(v)
 	}
 	return true

@@ -14,7 +14,7 @@ import (
 // problemsOf returns the problems that err reports, each as a field and a word, such as "email
 // required", "name taken" or "password min".
 func problemsOf(err error) (problems []string) {
-	if joined, is := err.(interface{ Unwrap() []error }); is {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range joined.Unwrap() {
 			problems = append(problems, problemsOf(e)...)
 		}

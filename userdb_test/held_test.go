@@ -40,7 +40,7 @@ func (s *site) wantFree(users *userdb.Type, free bool, field, text string) {
 		s.t.Errorf("%s=%s: %v, want it to be free", field, text, err)
 	case !free:
 		wantField(s.t, field+"="+text, err, userdb.ErrDuplicate, field)
-		if refused, is := errors.AsType[*userdb.FieldError](err); is && refused.Rule != "held" {
+		if refused, ok := errors.AsType[*userdb.FieldError](err); ok && refused.Rule != "held" {
 			s.t.Errorf("%s=%s: the rule is %q, want held", field, text, refused.Rule)
 		}
 	}
@@ -113,8 +113,8 @@ func TestHeldAmongProblems(t *testing.T) {
 			want("create with "+name, err, "code taken", "email email")
 		}
 		_, err := users.Create(ctx, userdb.NewEntry{Values: map[string][]string{"name": {"new", "Ada"}}})
-		refused, is := errors.AsType[*userdb.FieldError](err)
-		if !is || refused.Rule != "held" || refused.Reason != "value 2" {
+		refused, ok := errors.AsType[*userdb.FieldError](err)
+		if !ok || refused.Rule != "held" || refused.Reason != "value 2" {
 			t.Errorf("create with a held value behind another: %v, want that value 2 is held", err)
 		}
 		e, err := users.Find(ctx, hints.UID("b"))
@@ -330,8 +330,8 @@ type heldModel struct {
 	held  map[string]string   // the UID that holds a name
 }
 
-// may reports whether an entry may have a value in some field.
-func (m heldModel) may(uid, text string) bool {
+// mayHave reports whether an entry may have a value in some field.
+func (m heldModel) mayHave(uid, text string) bool {
 	if by := m.held[text]; by != "" && by != uid {
 		return false
 	}
@@ -343,8 +343,8 @@ func (m heldModel) may(uid, text string) bool {
 	return true
 }
 
-// become replaces the values of an entry with names and code.
-func (m heldModel) become(uid string, names []string, code string) {
+// setValues replaces the values of an entry with names and code.
+func (m heldModel) setValues(uid string, names []string, code string) {
 	before := m.names[uid]
 	m.names[uid], m.codes[uid] = names, code
 	for _, text := range names {
@@ -388,16 +388,16 @@ func TestHeldLaws(t *testing.T) {
 				what = "create " + text
 				n := userdb.NewEntry{UID: uid, Facets: schema.Texts("name", text)}
 				_, err = users.Create(ctx, n)
-				if want = userdb.ErrDuplicate; !lives && m.may(uid, text) {
+				if want = userdb.ErrDuplicate; !lives && m.mayHave(uid, text) {
 					want = nil
-					m.become(uid, []string{text}, "")
+					m.setValues(uid, []string{text}, "")
 				}
 			case 2:
 				what = "delete"
 				err = users.Delete(ctx, hints.UID(uid))
 				if want = userdb.ErrNotFound; lives {
 					want = nil
-					m.become(uid, nil, "")
+					m.setValues(uid, nil, "")
 					delete(m.names, uid)
 					delete(m.codes, uid)
 				}
@@ -461,10 +461,10 @@ func TestHeldLaws(t *testing.T) {
 					want = userdb.ErrNotFound
 				case len(next) > 3:
 					want = userdb.ErrInvalid
-				case how != 1 && how != 4 && !m.may(uid, text):
+				case how != 1 && how != 4 && !m.mayHave(uid, text):
 					want = userdb.ErrDuplicate
 				default:
-					m.become(uid, next, nextCode)
+					m.setValues(uid, next, nextCode)
 				}
 			}
 			if !errors.Is(err, want) {
@@ -477,10 +477,10 @@ func TestHeldLaws(t *testing.T) {
 		held := map[string]string{}
 		for key, r := range s.dump(ctx) {
 			for name, end := range r.fields {
-				text, is := strings.CutPrefix(name, "~held:name:")
+				text, ok := strings.CutPrefix(name, "~held:name:")
 				uid := strings.TrimPrefix(key, "user/uid:")
 				// An entry that was created again may have the value again.
-				if is && end != "1" && !slices.Contains(m.names[uid], text) {
+				if ok && end != "1" && !slices.Contains(m.names[uid], text) {
 					held[text] += uid
 				}
 			}

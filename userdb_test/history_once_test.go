@@ -41,8 +41,8 @@ func kindsOf(events []userdb.HistoryEvent) (kinds []string) {
 	return kinds
 }
 
-// sessionsLast moves events of sessions behind the others, because a feed does not fix their order
-// among these: events can have the same millisecond, and on a cluster they come as they arrive.
+// sessionsLast moves events of sessions behind the others, because their place in a feed is not
+// fixed: events can have the same millisecond, and a cluster adds them as they arrive.
 func sessionsLast(events []string) []string {
 	isSession := func(event string) bool { return strings.HasPrefix(event, "session_") }
 	others := slices.DeleteFunc(slices.Clone(events), isSession)
@@ -286,7 +286,7 @@ func TestSessionStartRepeatedAfterEnd(t *testing.T) {
 	})
 }
 
-// historyLen returns the number of lines in an entry's history, 0 if the entry does not exist.
+// historyLen returns the number of lines in an entry's history, or 0 if the entry does not exist.
 func historyLen(t *testing.T, users *userdb.Type, name string) int {
 	t.Helper()
 	history, err := users.History(t.Context(), uid(name))

@@ -402,7 +402,6 @@ func putText(field, text string) func(*userdb.Entry) error {
 	}
 }
 
-// parseNamespace parses the path of a namespace.
 func parseNamespace(t testingT, path string) recordkey.Namespace {
 	t.Helper()
 	ns, err := recordkey.ParseNamespace(path)

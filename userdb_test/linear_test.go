@@ -107,9 +107,10 @@ func (s linearState) owner(value string) int {
 	return slices.IndexFunc(s.entries[:], func(e linearEntry) bool { return strings.Contains(e.email+e.name, value) })
 }
 
-// may reports whether an entry may take a value during an operation, and whether it may be refused
-// the value. Both are true if another entry holds the value and the hold ends at about that time.
-func (s linearState) may(o linearOp, value string) (take, refused bool) {
+// mayTake reports whether an entry may take a value during an operation, and whether it may be
+// refused the value. Both are true if another entry holds the value and the hold ends at about that
+// time.
+func (s linearState) mayTake(o linearOp, value string) (take, refused bool) {
 	if owner := s.owner(value); owner >= 0 && owner != o.uid {
 		return false, true
 	}
@@ -120,8 +121,8 @@ func (s linearState) may(o linearOp, value string) (take, refused bool) {
 	return o.end >= h.from, o.begin <= h.until
 }
 
-// become returns the state after a change of an entry's values.
-func (s linearState) become(o linearOp, now linearEntry) linearState {
+// withEntry returns the state after a change of an entry's values.
+func (s linearState) withEntry(o linearOp, now linearEntry) linearState {
 	was := s.entries[o.uid]
 	s.entries[o.uid] = now
 	for i, v := range linearValues {
@@ -207,7 +208,7 @@ func (s linearState) next(o linearOp, got outcome) (after []linearState) {
 		possible = s.write(o, now)
 	case "delete":
 		if possible["absent"] = s; e.live {
-			possible = map[string]linearState{"ok": s.become(o, linearEntry{retired: true})}
+			possible = map[string]linearState{"ok": s.withEntry(o, linearEntry{retired: true})}
 		}
 	}
 	switch got.what {
@@ -245,13 +246,13 @@ func (s linearState) write(o linearOp, now linearEntry) map[string]linearState {
 	ok, taken := true, false
 	for _, v := range now.email + now.name {
 		if !strings.ContainsRune(e.email+e.name, v) {
-			take, refused := s.may(o, string(v))
+			take, refused := s.mayTake(o, string(v))
 			ok, taken = ok && take, taken || refused
 		}
 	}
 	possible := map[string]linearState{}
 	if ok {
-		possible["ok"] = s.become(o, now)
+		possible["ok"] = s.withEntry(o, now)
 	}
 	if taken {
 		possible["taken"] = s

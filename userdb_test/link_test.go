@@ -161,7 +161,7 @@ func TestLastLink(t *testing.T) {
 		}
 		wantLast := func(what string, err error) {
 			t.Helper()
-			if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "last" {
+			if refused, ok := errors.AsType[*userdb.FieldError](err); !ok || refused.Rule != "last" {
 				t.Errorf("%s: got error %v, want one with the rule last", what, err)
 			}
 		}

@@ -57,8 +57,8 @@ func churn(t *testing.T, users *userdb.Type, over *atomic.Bool) error {
 	return nil
 }
 
-// TestListDuringChanges lists entries while others are created and deleted. Every listing
-// must have all entries that exist the whole time.
+// TestListDuringChanges lists entries while others are created and deleted. Every listing must have
+// all entries that exist the whole time.
 func TestListDuringChanges(t *testing.T) {
 	queries := map[string]userdb.Query{
 		"all": {}, "by index": {Where: schema.Texts("job", "steady")}, "by tag": {Tags: []string{"t"}},
@@ -134,8 +134,8 @@ func findMissing(got map[string]bool, want []string) error {
 	return nil
 }
 
-// TestPageSizes checks that every page but the last has exactly as many entries as the
-// limit, and that each entry is on one page.
+// TestPageSizes checks that every page but the last has exactly as many entries as the limit, and
+// that each entry is on one page.
 func TestPageSizes(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -520,8 +520,8 @@ func keysOf(s *site, ending string, do func()) (keys []string) {
 	return keys
 }
 
-// TestWithSetsKind checks that a record that is not a set is an error of its entry alone, not an
-// empty set.
+// TestWithSetsKind checks that a record that should be a set but is not one counts as an error of
+// its entry alone, and not as an empty set.
 func TestWithSetsKind(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx, users := t.Context(), typeOf(t, s.open(userdb.Options{Schema: fanSchema(t)}), "user")
@@ -556,8 +556,7 @@ func TestWithSetsKind(t *testing.T) {
 	})
 }
 
-// TestListMemory lists many entries, and checks that the heap does not grow with their
-// number.
+// TestListMemory lists many entries, and checks that the heap does not grow with their number.
 func TestListMemory(t *testing.T) {
 	s := startServer(t)
 	users, ctx := s.wide(), t.Context()

@@ -92,7 +92,6 @@ func (g *loginSite) clock() time.Time {
 	return g.now
 }
 
-// advance advances the clock.
 func (g *loginSite) advance(d time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -213,11 +212,11 @@ func (g *loginSite) countHashes(do func()) (own, other uint64) {
 	do()
 	rounds, other := g.workDone()
 	rounds -= rounds0
-	one := uint64(1) << hashcost.Of(g.db.Schema().Types["user"].Policy().Cost)
-	if rounds%one != 0 {
-		g.t.Errorf("%d rounds are not a multiple of %d, the rounds of one hash", rounds, one)
+	perHash := uint64(1) << hashcost.Of(g.db.Schema().Types["user"].Policy().Cost)
+	if rounds%perHash != 0 {
+		g.t.Errorf("%d rounds are not a multiple of %d, the rounds of one hash", rounds, perHash)
 	}
-	return rounds / one, other - other0
+	return rounds / perHash, other - other0
 }
 
 // workDone returns how many rounds of bcrypt, and how many hashes of other algorithms, the store

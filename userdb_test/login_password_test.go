@@ -362,7 +362,7 @@ func TestDisabledInJSONAndQueries(t *testing.T) {
 			must(t, err)
 			var flat map[string]any
 			must(t, json.Unmarshal(text, &flat))
-			if got, is := flat["~disabled"]; is != want || want && got != true || flat["name"] != id {
+			if got, ok := flat["~disabled"]; ok != want || want && got != true || flat["name"] != id {
 				t.Errorf("got JSON %s, want ~disabled %v and name %s", text, want, id)
 			}
 			disabled := true

@@ -82,11 +82,11 @@ func TestThrottledAreNotQueued(t *testing.T) {
 		for range 2 * queueLength {
 			served.Go(func() {
 				err := g.logIn("alice", alicePassword, "home")
-				busy, is := errors.AsType[*userdb.BusyError](err)
-				if err != nil && !is {
+				busy, ok := errors.AsType[*userdb.BusyError](err)
+				if err != nil && !ok {
 					t.Error(err)
 				}
-				if is {
+				if ok {
 					g.mu.Lock()
 					wait = max(wait, busy.Wait)
 					g.mu.Unlock()
@@ -215,7 +215,7 @@ func TestFullQueue(t *testing.T) {
 }
 
 // TestShareOfQueue checks that calls from one origin, or for one account or invitation, take only
-// their share of the queue, although each of them is allowed.
+// their share of the queue, even though each call is allowed by itself.
 func TestShareOfQueue(t *testing.T) {
 	eachLoginSite(t, userdb.Options{HashWorkers: 1}, func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

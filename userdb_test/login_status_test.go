@@ -17,9 +17,9 @@ import (
 
 // An obstacle keeps the owner of an account from logging in.
 type obstacle struct {
-	name string
-	put  func(g *loginSite, uid string)  // puts the obstacle in place
-	is   func(s userdb.LoginStatus) bool // reports whether a status shows the obstacle
+	name    string
+	put     func(g *loginSite, uid string)  // puts the obstacle in place
+	isShown func(s userdb.LoginStatus) bool // reports whether a status shows the obstacle
 }
 
 var obstacles = []obstacle{
@@ -67,14 +67,14 @@ func TestLoginStatus(t *testing.T) {
 				if i == j && i >= 0 {
 					continue
 				}
-				var some []obstacle
+				var chosen []obstacle
 				for _, k := range []int{i, j} {
 					if k >= 0 {
-						some = append(some, obstacles[k])
+						chosen = append(chosen, obstacles[k])
 					}
 				}
 				n++
-				g.checkLoginStatus(fmt.Sprintf("status%d", n), some)
+				g.checkLoginStatus(fmt.Sprintf("status%d", n), chosen)
 			}
 		}
 		if _, err := g.users.LoginStatus(t.Context(), hints.UID("nobody")); !errors.Is(err, userdb.ErrNotFound) {
@@ -85,13 +85,13 @@ func TestLoginStatus(t *testing.T) {
 
 // checkLoginStatus creates an entry with some obstacles, and compares its LoginStatus with the
 // answer of Login.
-func (g *loginSite) checkLoginStatus(uid string, some []obstacle) {
+func (g *loginSite) checkLoginStatus(uid string, chosen []obstacle) {
 	g.t.Helper()
 	ctx := g.t.Context()
 	_, err := g.users.Create(ctx, userdb.NewEntry{UID: uid, Facets: schema.Texts("name", uid+" name"), Password: alicePassword})
 	must(g.t, err)
 	// Guesses come first: they count for the entry only while it has the identifier.
-	slices.SortStableFunc(some, func(a, b obstacle) int {
+	slices.SortStableFunc(chosen, func(a, b obstacle) int {
 		first := func(o obstacle) int {
 			if o.name == "too many guesses" {
 				return 0
@@ -101,16 +101,16 @@ func (g *loginSite) checkLoginStatus(uid string, some []obstacle) {
 		return first(a) - first(b)
 	})
 	var names []string
-	for _, o := range some {
+	for _, o := range chosen {
 		o.put(g, uid)
 		names = append(names, o.name)
 	}
 	s, err := g.users.LoginStatus(ctx, hints.UID(uid))
 	must(g.t, err)
-	for _, o := range obstacles {
+	for _, o := range chosen {
 		// An unknown hash is stored after the password was removed, so the entry has one again.
 		replaced := o.name == "no password" && slices.Contains(names, "an unknown hash")
-		if want := slices.Contains(names, o.name) && !replaced; o.is(s) != want {
+		if want := slices.Contains(names, o.name) && !replaced; o.isShown(s) != want {
 			g.t.Errorf("%q: LoginStatus shows %s: %v, want %v, in %+v", names, o.name, !want, want, s)
 		}
 	}
@@ -130,8 +130,8 @@ func (g *loginSite) checkLoginStatus(uid string, some []obstacle) {
 	case s.Wait > 0 && s.Identifiers > 0:
 		g.t.Errorf("%q: Login checks the password, but LoginStatus says to wait %v", names, s.Wait)
 	}
-	if s.CanLogIn() != (len(some) == 0) {
-		g.t.Errorf("%q: got CanLogIn %v, want %v", names, s.CanLogIn(), len(some) == 0)
+	if s.CanLogIn() != (len(chosen) == 0) {
+		g.t.Errorf("%q: got CanLogIn %v, want %v", names, s.CanLogIn(), len(chosen) == 0)
 	}
 }
 

@@ -54,8 +54,8 @@ func (g *loginSite) guessConcurrently(n int, identifier, origin string) (checked
 
 // isBusy reports whether a call was refused because the queue for the workers was full.
 func isBusy(err error) bool {
-	_, is := errors.AsType[*userdb.BusyError](err)
-	return is
+	_, ok := errors.AsType[*userdb.BusyError](err)
+	return ok
 }
 
 // TestParallelGuesses makes 500 guesses at the same time. No more of them may be checked than if

@@ -174,10 +174,10 @@ func (g *loginSite) raceAt(name string, at int, do, other func(ctx context.Conte
 			g.tap.set(p)
 		}
 	}
-	var one sync.Mutex // serializes commands that a cluster gets at the same time
+	var mu sync.Mutex // serializes commands that a cluster gets at the same time
 	g.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
-		one.Lock()
-		defer one.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
 		atMoment()
 		err := send()
 		atMoment()

@@ -103,7 +103,7 @@ func TestLongTextsAreThrottled(t *testing.T) {
 	delay := time.Duration(0)
 	for n := range 12 {
 		_, err := users.Login(t.Context(), strings.Repeat("a", 5<<10)+itoa(n), "wrong password", userdb.Attempt{})
-		if wait, is := errors.AsType[*userdb.WaitError](err); is {
+		if wait, ok := errors.AsType[*userdb.WaitError](err); ok {
 			delay = wait.Wait
 		}
 	}

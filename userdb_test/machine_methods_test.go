@@ -202,9 +202,10 @@ func (x *machine) page(t *rapid.T) {
 	}
 }
 
-// tertiary checks the error of a method on a tertiary record of an account. It must be ErrNotFound
-// if uid is "", which means that there is no account. tertiary reports whether there is one.
-func (x *machine) tertiary(t *rapid.T, uid string, err error) bool {
+// checkTertiary checks the error of a method on a tertiary record of an account. It must be
+// ErrNotFound if uid is "", which means that there is no account. checkTertiary reports whether
+// there is one.
+func (x *machine) checkTertiary(t *rapid.T, uid string, err error) bool {
 	if uid == "" {
 		wantErr(t, "tertiary", err, userdb.ErrNotFound)
 		return false
@@ -223,7 +224,7 @@ func (x *machine) tags(t *rapid.T) {
 	}
 	if rapid.Bool().Draw(t, "add") {
 		n, err := set.Add(x.ctx, some...)
-		if !x.tertiary(t, uid, err) {
+		if !x.checkTertiary(t, uid, err) {
 			return
 		}
 		for _, tag := range some {
@@ -232,7 +233,7 @@ func (x *machine) tags(t *rapid.T) {
 		miscount = len(a.tags) - before - int(n)
 	} else {
 		n, err := set.Remove(x.ctx, some...)
-		if !x.tertiary(t, uid, err) {
+		if !x.checkTertiary(t, uid, err) {
 			return
 		}
 		for _, tag := range some {
@@ -268,7 +269,7 @@ func (x *machine) notes(t *rapid.T) {
 	case "remove":
 		_, err = list.Remove(x.ctx, note)
 	}
-	if !x.tertiary(t, uid, err) {
+	if !x.checkTertiary(t, uid, err) {
 		return
 	}
 	if want := a.note(method, note); got != want {
@@ -314,7 +315,7 @@ func (x *machine) scores(t *rapid.T) {
 	case "remove":
 		_, err = set.Remove(x.ctx, member)
 	}
-	if !x.tertiary(t, uid, err) {
+	if !x.checkTertiary(t, uid, err) {
 		return
 	}
 	switch method {
@@ -352,7 +353,7 @@ func (x *machine) settings(t *rapid.T) {
 	} else {
 		err = hash.Put(x.ctx, name, value)
 	}
-	if !x.tertiary(t, uid, err) {
+	if !x.checkTertiary(t, uid, err) {
 		return
 	}
 	if a.settings[name] = value; remove {

@@ -188,13 +188,13 @@ func (m *meter) pass(_ context.Context, cmds []redis.Cmder, send func() error) e
 	for _, cmd := range cmds {
 		members := 0
 		for _, a := range cmd.Args() {
-			text, is := a.(*string)
-			if is && strings.HasPrefix(*text, "m0") {
+			text, ok := a.(*string)
+			if ok && strings.HasPrefix(*text, "m0") {
 				members++
 			}
 		}
 		m.note(members)
-		if c, is := cmd.(interface{ Val() any }); is {
+		if c, ok := cmd.(interface{ Val() any }); ok {
 			m.note(lengthOf(c.Val()))
 		}
 	}

@@ -201,7 +201,7 @@ func (x *machine) bio(t *rapid.T) {
 	} else {
 		err = text.Put(x.ctx, value)
 	}
-	if !x.tertiary(t, uid, err) {
+	if !x.checkTertiary(t, uid, err) {
 		return
 	}
 	if remove && gone != (a.bio != nil) {

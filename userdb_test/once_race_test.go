@@ -261,10 +261,10 @@ func (g *loginSite) delayCommand(late, at int) (more, sooner, created bool) {
 		e, err := g.users.CreateOnce(ctx, name, corrected)
 		g.tap.set(nil)
 		created = err == nil
-		switch bad, is := errors.AsType[*userdb.FieldError](err); {
+		switch bad, ok := errors.AsType[*userdb.FieldError](err); {
 		case created && e.Text("name") != "dora":
 			t.Errorf("late command %d before command %d: the corrected request returned %v", late, at, e)
-		case !created && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrDuplicate) && (!is || bad.Rule != "once"):
+		case !created && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrDuplicate) && (!ok || bad.Rule != "once"):
 			t.Errorf("late command %d before command %d: the corrected request: %v", late, at, err)
 		}
 		if !sooner {

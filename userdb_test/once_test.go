@@ -35,7 +35,7 @@ func TestCreateOnce(t *testing.T) {
 			t.Errorf("the same request created %v, then %v", first, again)
 		}
 		_, err = g.users.CreateOnce(ctx, "one", userdb.NewEntry{Facets: schema.Texts("name", "bob")})
-		if bad, is := errors.AsType[*userdb.FieldError](err); !is || bad.Rule != "once" || !errors.Is(err, userdb.ErrInvalid) {
+		if bad, ok := errors.AsType[*userdb.FieldError](err); !ok || bad.Rule != "once" || !errors.Is(err, userdb.ErrInvalid) {
 			t.Errorf("another request with the same name: got %v, want ErrInvalid by rule once", err)
 		}
 		if _, err = g.users.CreateOnce(ctx, "two", carol); !errors.Is(err, userdb.ErrDuplicate) {
@@ -70,7 +70,7 @@ func TestCreateOnceOtherRequest(t *testing.T) {
 			"with another facet": {Facets: schema.Texts("name", "ann", "email", "ann@example.com")},
 		} {
 			_, err := g.users.CreateOnce(t.Context(), "one", n)
-			if bad, is := errors.AsType[*userdb.FieldError](err); !is || bad.Rule != "once" {
+			if bad, ok := errors.AsType[*userdb.FieldError](err); !ok || bad.Rule != "once" {
 				t.Errorf("the request %s: got %v, want ErrInvalid by rule once", what, err)
 			}
 			g.wantNoReservation(what)
@@ -134,10 +134,10 @@ func TestCreateOnceByTheServersClock(t *testing.T) {
 		behind, n := typeOf(t, db, "user"), userdb.NewEntry{Facets: schema.Texts("name", "carol")}
 		for cut := 0; ; cut++ {
 			left, name := cut, fmt.Sprint("request ", cut)
-			var one sync.Mutex // serializes commands that a cluster gets at the same time
+			var mu sync.Mutex // serializes commands that a cluster gets at the same time
 			s.tap.set(func(ctx context.Context, cmds []redis.Cmder, send func() error) error {
-				one.Lock()
-				defer one.Unlock()
+				mu.Lock()
+				defer mu.Unlock()
 				if left--; left < 0 {
 					return context.Canceled
 				}
@@ -269,10 +269,10 @@ func (g *loginSite) cutOffAt(at int, killed bool, n userdb.NewEntry) bool {
 	ctx, fail := context.WithCancel(t.Context())
 	defer fail()
 	name, moment := fmt.Sprint("request ", at), 0
-	var one sync.Mutex // serializes commands that a cluster gets at the same time
+	var mu sync.Mutex // serializes commands that a cluster gets at the same time
 	g.tap.set(func(of context.Context, cmds []redis.Cmder, send func() error) error {
-		one.Lock()
-		defer one.Unlock()
+		mu.Lock()
+		defer mu.Unlock()
 		for range 2 {
 			if moment == at {
 				fail()
@@ -340,10 +340,10 @@ func TestCreateOnceRefusedAndKilled(t *testing.T) {
 		for at, refused := 0, false; !refused; at++ {
 			ctx, kill := context.WithCancel(t.Context())
 			name, sent := fmt.Sprint("request ", at), 0
-			var one sync.Mutex
+			var mu sync.Mutex
 			g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
-				one.Lock()
-				defer one.Unlock()
+				mu.Lock()
+				defer mu.Unlock()
 				if sent == at {
 					kill()
 				}

@@ -114,7 +114,7 @@ func TestOriginalCreates(t *testing.T) {
 			}
 			taken = append(taken, c)
 		}
-		allowed.allUsed(t)
+		allowed.wantAllUsed(t)
 		s.wantAsWritten(taken)
 		s.wantRefusedAgain(users, typ, taken)
 	})

@@ -140,7 +140,6 @@ func single(v map[string]any, name string) (any, bool) {
 	return x, ok && len(v) == 1
 }
 
-// parseJSON parses JSON.
 func parseJSON(t *testing.T, raw []byte) any {
 	t.Helper()
 	var v any
@@ -219,8 +218,8 @@ var originalDamage = []string{
 	"I2 user/name:alice@hotmail.com/~prk",
 }
 
-// deviations lists the answers that differ from the original's. allUsed fails the test if one of
-// them did not differ.
+// deviations lists the answers that differ from the original's. wantAllUsed fails the test if one
+// of them did not differ.
 type deviations []deviation
 
 // allow reports whether a difference is in the list, and marks it as used.
@@ -234,7 +233,7 @@ func (ds deviations) allow(call, what, got string) bool {
 	return false
 }
 
-func (ds deviations) allUsed(t *testing.T) {
+func (ds deviations) wantAllUsed(t *testing.T) {
 	t.Helper()
 	for _, d := range ds {
 		if !d.used {
@@ -261,7 +260,7 @@ func TestOriginalReads(t *testing.T) {
 				}
 			}
 		}
-		allowed.allUsed(t)
+		allowed.wantAllUsed(t)
 	})
 }
 

@@ -99,8 +99,8 @@ func (g *loginSite) enrolIn(session string) (a *app, secret string) {
 func (g *loginSite) ticket(origin string) string {
 	g.t.Helper()
 	_, err := g.users.Login(g.t.Context(), "alice", alicePassword, userdb.Attempt{Origin: origin})
-	refused, is := errors.AsType[*userdb.FactorError](err)
-	if !is {
+	refused, ok := errors.AsType[*userdb.FactorError](err)
+	if !ok {
 		g.t.Fatalf("Login: got error %v, want a *FactorError", err)
 	}
 	return refused.Ticket

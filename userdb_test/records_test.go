@@ -204,7 +204,7 @@ func (a *auditor) checkRecord(raw string, r record) {
 	}
 	switch key.Kind() {
 	case recordkey.KindPRK:
-		a.entry(key, typ, r)
+		a.checkEntry(key, typ, r)
 	case recordkey.KindSRK:
 		switch has := a.holds(a.owner(r.text), key); {
 		case r.kind != "string", !has && !r.expires:
@@ -213,9 +213,9 @@ func (a *auditor) checkRecord(raw string, r record) {
 			a.report(1, raw)
 		}
 	case recordkey.KindIndex:
-		a.index(key, typ, r)
+		a.checkIndex(key, typ, r)
 	case recordkey.KindTertiary:
-		a.tertiary(key, typ, r)
+		a.checkTertiary(key, typ, r)
 	}
 }
 
@@ -252,8 +252,8 @@ func (a *auditor) holds(prk string, srk recordkey.Key) bool {
 	return hasFacets(r) && (further || secondary(r, srk.Field()) == srk.Value())
 }
 
-// entry checks I1 to I5 for one hash, and that its facets can be decoded (I0).
-func (a *auditor) entry(key recordkey.Key, typ schema.Type, r record) {
+// checkEntry checks I1 to I5 for one hash, and that its facets can be decoded (I0).
+func (a *auditor) checkEntry(key recordkey.Key, typ schema.Type, r record) {
 	prk := key.In(recordkey.Namespace{}).String()
 	if !live(r) {
 		switch _, deleted := r.fields["~isa"]; {
@@ -269,17 +269,17 @@ func (a *auditor) entry(key recordkey.Key, typ schema.Type, r record) {
 	}
 	for _, field := range typ.Secondary() {
 		if wire, has := r.fields[field]; has {
-			a.secondary(key, typ, field, secondary(r, field), wire)
+			a.checkSecondary(key, typ, field, secondary(r, field), wire)
 		}
 	}
 	for name, text := range r.fields {
-		if field, value, written, is := furtherValue(name, text); is {
-			a.secondary(key, typ, field, value, written)
+		if field, value, written, ok := furtherValue(name, text); ok {
+			a.checkSecondary(key, typ, field, value, written)
 			if _, has := r.fields[field]; !has || value == secondary(r, field) {
 				a.report(1, key.String())
 			}
 			if typ.Fields[field].Role.Has(schema.RoleIndexed) {
-				a.indexed(key, field, written)
+				a.checkIndexed(key, field, written)
 			}
 		}
 	}
@@ -290,26 +290,26 @@ func (a *auditor) entry(key recordkey.Key, typ schema.Type, r record) {
 	}
 	for _, field := range typ.Indexed() {
 		if wire, has := r.fields[field]; has {
-			a.indexed(key, field, wire)
+			a.checkIndexed(key, field, wire)
 		}
 	}
 }
 
 // furtherValue parses a field that holds a further value of a secondary field.
-func furtherValue(name, text string) (field, value, written string, is bool) {
-	name, is = strings.CutPrefix(name, "~also:")
+func furtherValue(name, text string) (field, value, written string, ok bool) {
+	name, ok = strings.CutPrefix(name, "~also:")
 	field, value, _ = strings.Cut(name, ":")
 	written = value
 	if words := strings.SplitN(text, " ", 4); len(words) == 4 {
 		written = words[3]
 	}
-	return field, value, written, is
+	return field, value, written, ok
 }
 
 func isFacet(field string) bool { return !strings.HasPrefix(field, "~") }
 
-// secondary checks a value of an entry. value is its canonical form, as the entry stores it.
-func (a *auditor) secondary(key recordkey.Key, typ schema.Type, field, value, written string) {
+// checkSecondary checks a value of an entry. value is its canonical form, as the entry stores it.
+func (a *auditor) checkSecondary(key recordkey.Key, typ schema.Type, field, value, written string) {
 	if value != typ.Canonical(written) {
 		a.report(1, key.String())
 	}
@@ -331,8 +331,8 @@ func (a *auditor) secondary(key recordkey.Key, typ schema.Type, field, value, wr
 	a.holders[unique] = key.String()
 }
 
-// indexed checks that an entry is in an index set.
-func (a *auditor) indexed(key recordkey.Key, field, value string) {
+// checkIndexed checks that an entry is in an index set.
+func (a *auditor) checkIndexed(key recordkey.Key, field, value string) {
 	index, err := recordkey.Index(key.Type(), field, value)
 	if err != nil {
 		a.report(5, key.String())
@@ -344,8 +344,8 @@ func (a *auditor) indexed(key recordkey.Key, field, value string) {
 	}
 }
 
-// index checks that every member of an index set is an entry (I4) that has the value (I5).
-func (a *auditor) index(key recordkey.Key, typ schema.Type, r record) {
+// checkIndex checks that every member of an index set is an entry (I4) that has the value (I5).
+func (a *auditor) checkIndex(key recordkey.Key, typ schema.Type, r record) {
 	if r.kind != "set" {
 		a.report(5, key.String())
 		return
@@ -367,7 +367,7 @@ func (a *auditor) has(prk string, key recordkey.Key, typ schema.Type) bool {
 		return set.kind == "set" && slices.Contains(set.items, key.Value())
 	}
 	for name, text := range a.records[prk].fields {
-		if field, _, written, is := furtherValue(name, text); is && field == key.Field() && written == key.Value() {
+		if field, _, written, ok := furtherValue(name, text); ok && field == key.Field() && written == key.Value() {
 			return slices.Contains(typ.Indexed(), field)
 		}
 	}
@@ -375,9 +375,9 @@ func (a *auditor) has(prk string, key recordkey.Key, typ schema.Type) bool {
 	return has && wire == key.Value() && slices.Contains(typ.Indexed(), key.Field())
 }
 
-// tertiary checks that a tertiary record has an entry (I4) and the declared Redis type, and that
-// its members are in their indexes.
-func (a *auditor) tertiary(key recordkey.Key, typ schema.Type, r record) {
+// checkTertiary checks that a tertiary record has an entry (I4) and the declared Redis type, and
+// that its members are in their indexes.
+func (a *auditor) checkTertiary(key recordkey.Key, typ schema.Type, r record) {
 	if !hasFacets(a.records[key.PRK().String()]) {
 		a.report(4, key.String())
 		return
@@ -389,7 +389,7 @@ func (a *auditor) tertiary(key recordkey.Key, typ schema.Type, r record) {
 	}
 	if declared.Indexed {
 		for _, member := range r.items {
-			a.indexed(key.PRK(), key.Name(), member)
+			a.checkIndexed(key.PRK(), key.Name(), member)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func retiringSchema() schema.Schema {
 func wantRetired(t testingT, what string, err error) {
 	t.Helper()
 	wantField(t, what, err, userdb.ErrDuplicate, "uid")
-	if f, is := errors.AsType[*userdb.FieldError](err); !is || f.Rule != store.RuleRetired {
+	if f, ok := errors.AsType[*userdb.FieldError](err); !ok || f.Rule != store.RuleRetired {
 		t.Errorf("%s: got %v, want the rule %s", what, err, store.RuleRetired)
 	}
 }

@@ -306,7 +306,7 @@ func TestClosedTypes(t *testing.T) {
 			_, err := users.Create(ctx, userdb.NewEntry{UID: "u", Facets: schema.Texts("emial", "a@x.org")})
 			wantField(t, "create", err, userdb.ErrInvalid, "emial")
 			wantErr(t, "create", err, userdb.ErrInvalid, `did you mean "email"?`)
-			if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "undeclared" {
+			if refused, ok := errors.AsType[*userdb.FieldError](err); !ok || refused.Rule != "undeclared" {
 				t.Errorf("got the error %+v, want rule undeclared", refused)
 			}
 		})

@@ -233,7 +233,7 @@ func (s *factorStore) verify() string {
 func (d *factorExecution) verifyResult(o factorResult) {
 	during, last := d.history[o.begin:o.mid+1], d.history[o.mid]
 	words := o.words()
-	disturbed := d.disturbed(o)
+	disturbed := d.wasDisturbed(o)
 	switch words[0] {
 	case "login", "link":
 		refused := errors.Is(o.err, userdb.ErrFactor)
@@ -273,10 +273,10 @@ func (d *factorExecution) verifyResult(o factorResult) {
 	}
 }
 
-// disturbed reports whether somebody else has changed a dependency of an operation, before or while
-// it ran: the generation, factors and password of the entry, the session of its owner, or the
+// wasDisturbed reports whether somebody else has changed a dependency of an operation, before or
+// while it ran: the generation, factors and password of the entry, the session of its owner, or the
 // factor that is being enrolled.
-func (d *factorExecution) disturbed(o factorResult) bool {
+func (d *factorExecution) wasDisturbed(o factorResult) bool {
 	first := d.history[0]
 	for _, s := range d.history[:o.end+1] {
 		_, session := s.sessions[hashOf(d.account.session)]
@@ -290,12 +290,12 @@ func (d *factorExecution) disturbed(o factorResult) bool {
 			return true
 		}
 	}
-	return d.rivals(o)
+	return d.hasRival(o)
 }
 
-// rivals reports whether another operation may have made this one fail: it is the same operation,
+// hasRival reports whether another operation may have made this one fail: it is the same operation,
 // or it used the same proof, or a proof by the same app or passkey.
-func (d *factorExecution) rivals(o factorResult) bool {
+func (d *factorExecution) hasRival(o factorResult) bool {
 	return slices.ContainsFunc(d.completed, func(other factorResult) bool {
 		if other.who == o.who && other.begin == o.begin {
 			return false
@@ -349,7 +349,7 @@ func (d *factorExecution) verifyProve(o factorResult, last factorState) {
 		if o.err == nil {
 			d.report("%s succeeded", o.operation)
 		}
-	case sound && o.err != nil && rivals == 0 && !d.rivals(o):
+	case sound && o.err != nil && rivals == 0 && !d.hasRival(o):
 		d.report("%s refused the owner: %v", o.operation, o.err)
 	case sound && o.err == nil && o.startErr != nil:
 		d.report("%s began no session: %v", o.operation, o.startErr)
@@ -372,7 +372,7 @@ func (d *factorExecution) verifyKey(o factorResult, last factorState) {
 	switch {
 	case o.err == nil && !d.inForce(last, "k"):
 		d.report("%s succeeded without the factor", o.operation)
-	case o.err != nil && !d.disturbed(o):
+	case o.err != nil && !d.wasDisturbed(o):
 		d.report("%s refused the owner: %v", o.operation, o.err)
 	}
 }
@@ -461,12 +461,12 @@ func (d *factorExecution) verifyOwner(used map[string]string) {
 		return
 	}
 	e, err := d.users.Login(ctx, d.account.uid, passwordOf(last.password), userdb.Attempt{})
-	refused, is := errors.AsType[*userdb.FactorError](err)
-	if is != (last.mark() != "") {
+	refused, ok := errors.AsType[*userdb.FactorError](err)
+	if ok != (last.mark() != "") {
 		d.report("at the end the owner logs in with the password alone: %v", err)
 		return
 	}
-	if is {
+	if ok {
 		for what, operation := range used {
 			word, isCode := strings.CutPrefix(what, "code ")
 			if !isCode || !d.inForce(last, word) {
@@ -484,11 +484,11 @@ func (d *factorExecution) verifyOwner(used map[string]string) {
 	if err == nil {
 		s, _, err = d.users.StartSession(ctx, e, userdb.SessionOptions{})
 	}
-	if err != nil || is && s.Level() != 2 {
-		d.report("at the end the owner cannot sign in; a factor was asked for: %v; %v", is, err)
+	if err != nil || ok && s.Level() != 2 {
+		d.report("at the end the owner cannot sign in; a factor was asked for: %v; %v", ok, err)
 		return
 	}
-	if is {
+	if ok {
 		d.verifyCodes(refused, last)
 	}
 }

@@ -51,7 +51,7 @@ func (m *factorMutant) tamper(s *factorStore) *tamper {
 			}
 		},
 		after: func(who *actor, cmd redis.Cmder) {
-			if fields, is := cmd.(*redis.MapStringStringCmd); is && m.read != nil && lacks(who) && cmd.Name() == "hgetall" {
+			if fields, ok := cmd.(*redis.MapStringStringCmd); ok && m.read != nil && lacks(who) && cmd.Name() == "hgetall" {
 				m.read(s.current, who, fields.Val())
 			}
 		},
@@ -86,7 +86,7 @@ func readOnce(d *factorExecution, who *actor, entry map[string]string) {
 func keepGeneration(d *factorExecution, args []any) {
 	for i, arg := range args {
 		for _, field := range []string{session.FieldEpoch, store.FieldChanged} {
-			if text, is := arg.(*string); is && *text == field && i+1 < len(args) {
+			if text, ok := arg.(*string); ok && *text == field && i+1 < len(args) {
 				*args[i+1].(*string) = d.history[len(d.history)-1].entry.Fields[field]
 			}
 		}
@@ -98,7 +98,7 @@ func keepRecord(d *factorExecution, args []any) {
 	key, err := factor.Key(d.account.read.Key())
 	must(d.t, err)
 	for i, arg := range args {
-		if text, is := arg.(*string); is && *text == key.String() {
+		if text, ok := arg.(*string); ok && *text == key.String() {
 			*text = "~/factor/{user/uid:nobody}"
 		} else if arg == key.String() {
 			args[i] = "~/factor/{user/uid:nobody}"
@@ -110,9 +110,9 @@ func keepRecord(d *factorExecution, args []any) {
 func expectAnyRev(d *factorExecution, args []any) {
 	now := store.Rev(d.history[len(d.history)-1].entry.Fields[store.FieldRev])
 	for _, arg := range args {
-		text, is := arg.(*string)
+		text, ok := arg.(*string)
 		for _, s := range d.history {
-			if is && *text != "" && *text == store.Rev(s.entry.Fields[store.FieldRev]) {
+			if ok && *text != "" && *text == store.Rev(s.entry.Fields[store.FieldRev]) {
 				*text = now
 			}
 		}
@@ -122,7 +122,7 @@ func expectAnyRev(d *factorExecution, args []any) {
 // beginLevel2 makes a session begin with level 2.
 func beginLevel2(_ *factorExecution, args []any) {
 	for i, arg := range args {
-		if text, is := arg.(*string); is && *text == "begin" && args[1] == onekey.SessionScript.SHA {
+		if text, ok := arg.(*string); ok && *text == "begin" && args[1] == onekey.SessionScript.SHA {
 			*args[i+9].(*string) = "2"
 		}
 	}
@@ -131,7 +131,7 @@ func beginLevel2(_ *factorExecution, args []any) {
 // verifyNow makes a session that follows another one count as verified now.
 func verifyNow(_ *factorExecution, args []any) {
 	for i, arg := range args {
-		if text, is := arg.(*string); is && *text == "begin" && args[1] == onekey.SessionScript.SHA {
+		if text, ok := arg.(*string); ok && *text == "begin" && args[1] == onekey.SessionScript.SHA {
 			*args[i+11].(*string) = ""
 		}
 	}

@@ -232,7 +232,7 @@ func (s *factorStore) addPasskey(ctx context.Context, secret string) (userdb.Fac
 // firstStep logs in with a password and returns the ticket, or "" if the entry has no factor.
 func (s *factorStore) firstStep(ctx context.Context, password string) (ticket string, err error) {
 	_, err = s.users.Login(ctx, s.account.uid, passwordOf(password), userdb.Attempt{})
-	if refused, is := errors.AsType[*userdb.FactorError](err); is {
+	if refused, ok := errors.AsType[*userdb.FactorError](err); ok {
 		return refused.Ticket, nil
 	}
 	return "", err
@@ -389,10 +389,10 @@ func ticketName(secret string) string { return "ticket/" + hashOf(secret) }
 // at and after that of the clock; "r0" is a recovery code; "k7" is the answer of the passkey with a
 // counter, for a purpose; "x" is a wrong code of an app, and "y" a wrong recovery code.
 func (s *factorStore) proof(word, purpose string) userdb.Proof {
-	if n, is := strings.CutPrefix(word, "k"); is {
+	if n, ok := strings.CutPrefix(word, "k"); ok {
 		return s.answer(purpose, purpose+word, n)
 	}
-	if n, is := strings.CutPrefix(word, "r"); is {
+	if n, ok := strings.CutPrefix(word, "r"); ok {
 		return userdb.RecoveryCode(s.account.codes[n[0]-'0'])
 	}
 	switch word {
@@ -460,7 +460,7 @@ func (d *factorExecution) do(ctx context.Context, o *factorResult) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		o.mid = d.steps
-		if refused, is := errors.AsType[*userdb.FactorError](err); is && refused.Ticket != "" {
+		if refused, ok := errors.AsType[*userdb.FactorError](err); ok && refused.Ticket != "" {
 			o.ticket = refused.Ticket
 			d.own[o.who] = refused.Ticket
 		}

@@ -123,8 +123,8 @@ func (turnHook) DialHook(next redis.DialHook) redis.DialHook {
 // ProcessHook implements redis.Hook.
 func (turnHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		who, is := ctx.Value(actorKey{}).(*actor)
-		if !is || handshake([]redis.Cmder{cmd}) {
+		who, ok := ctx.Value(actorKey{}).(*actor)
+		if !ok || handshake([]redis.Cmder{cmd}) {
 			return next(ctx, cmd)
 		}
 		return who.send(cmd, func() error { return next(ctx, cmd) })
@@ -135,8 +135,8 @@ func (turnHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // them to different nodes.
 func (turnHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		who, is := ctx.Value(actorKey{}).(*actor)
-		if !is || handshake(cmds) {
+		who, ok := ctx.Value(actorKey{}).(*actor)
+		if !ok || handshake(cmds) {
 			return next(ctx, cmds)
 		}
 		errs := make([]error, len(cmds))
@@ -269,7 +269,7 @@ func (x *execution) run(prefix []int, seen map[uint64]int) {
 			c.chosen = min(prefix[at], len(options)-1)
 		} else if seen != nil && x.known < 0 {
 			sum := x.order.sum(last, x.ticks)
-			if before, is := seen[sum]; is && before <= used {
+			if before, ok := seen[sum]; ok && before <= used {
 				x.known = at
 			} else {
 				seen[sum] = used

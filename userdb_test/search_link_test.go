@@ -354,7 +354,7 @@ var linkMutants = []linkMutant{
 		write: func(d *linkExecution, _ string, args []any) {
 			claimed := "user/links:" + d.identity("x")
 			for _, arg := range args {
-				if text, is := arg.(*string); is && strings.HasPrefix(*text, claimed) {
+				if text, ok := arg.(*string); ok && strings.HasPrefix(*text, claimed) {
 					*text = strings.Replace(*text, claimed, claimed+"0", 1)
 				}
 			}
@@ -378,9 +378,9 @@ var linkMutants = []linkMutant{
 		scenario:  linkScenario{"E x", []string{"signin", "unlink E"}, false},
 		write: func(d *linkExecution, entry string, args []any) {
 			for i, arg := range args[:len(args)-1] {
-				name, is := arg.(*string)
+				name, ok := arg.(*string)
 				value, isText := args[i+1].(*string)
-				if is && isText && *name == "~epoch" {
+				if ok && isText && *name == "~epoch" {
 					*value = d.history[len(d.history)-1].fields[entry]["~epoch"]
 				}
 			}
@@ -404,9 +404,9 @@ var linkMutants = []linkMutant{
 func acceptAnyLinkRevision(d *linkExecution, entry string, args []any) {
 	now := d.history[len(d.history)-1].fields[entry]["~rev"]
 	for _, arg := range args {
-		text, is := arg.(*string)
+		text, ok := arg.(*string)
 		for _, s := range d.history {
-			if rev := s.fields[entry]["~rev"]; is && len(rev) >= 12 && *text == rev[:12] {
+			if rev := s.fields[entry]["~rev"]; ok && len(rev) >= 12 && *text == rev[:12] {
 				*text = now[:min(12, len(now))]
 			}
 		}
@@ -418,7 +418,7 @@ func (m *linkMutant) tamper(s *linkStore) *tamper {
 	if m == nil {
 		return nil
 	}
-	tampered := func(d *linkExecution, who *actor) (began linkState, entry string, is bool) {
+	tampered := func(d *linkExecution, who *actor) (began linkState, entry string, ok bool) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		words := append(strings.Fields(d.running[who.id]), "")
@@ -426,13 +426,13 @@ func (m *linkMutant) tamper(s *linkStore) *tamper {
 	}
 	return &tamper{
 		before: func(who *actor, cmd redis.Cmder) {
-			if _, entry, is := tampered(s.current, who); is && m.write != nil && strings.HasPrefix(cmd.Name(), "eval") {
+			if _, entry, ok := tampered(s.current, who); ok && m.write != nil && strings.HasPrefix(cmd.Name(), "eval") {
 				m.write(s.current, entry, cmd.Args())
 			}
 		},
 		after: func(who *actor, cmd redis.Cmder) {
-			began, entry, is := tampered(s.current, who)
-			if fields, reads := cmd.(*redis.MapStringStringCmd); reads && is && m.read != nil && cmd.Name() == "hgetall" {
+			began, entry, ok := tampered(s.current, who)
+			if fields, reads := cmd.(*redis.MapStringStringCmd); reads && ok && m.read != nil && cmd.Name() == "hgetall" {
 				now := maps.Clone(fields.Val())
 				m.read(s.current, entry, now, began)
 				fields.SetVal(now)

@@ -208,15 +208,15 @@ func (d *loginExecution) report(format string, args ...any) {
 // verify returns the problem after an execution, or "" if there is none.
 func (s *loginStore) verify() string {
 	d := s.current
-	for _, one := range d.completed {
-		during := d.history[one.begin : one.end+1]
-		switch strings.Fields(string(one.operation))[0] {
+	for _, op := range d.completed {
+		during := d.history[op.begin : op.end+1]
+		switch strings.Fields(string(op.operation))[0] {
 		case "session":
-			d.verifySession(one)
+			d.verifySession(op)
 		case "login":
-			d.verifyLogin(one, during)
+			d.verifyLogin(op, during)
 		default:
-			d.verifyOther(one, during)
+			d.verifyOther(op, during)
 		}
 	}
 	return d.violation
@@ -224,31 +224,31 @@ func (s *loginStore) verify() string {
 
 // verifyLogin checks that a login that succeeded returned the current entry, which could log in
 // after the last command, and that a login that failed had a reason.
-func (d *loginExecution) verifyLogin(one completedOperation, during []entryState) {
-	pw, name := passwordOf(strings.Fields(string(one.operation))[1]), d.name("name")
+func (d *loginExecution) verifyLogin(op completedOperation, during []entryState) {
+	pw, name := passwordOf(strings.Fields(string(op.operation))[1]), d.name("name")
 	last := during[len(during)-1]
 	always := !slices.ContainsFunc(during, func(s entryState) bool { return !s.canLogIn(pw, name) })
 	switch {
-	case one.err == nil && !last.canLogIn(pw, name):
-		d.report("%s succeeded, but the entry was %+v", one.operation, last)
-	case one.err == nil:
+	case op.err == nil && !last.canLogIn(pw, name):
+		d.report("%s succeeded, but the entry was %+v", op.operation, last)
+	case op.err == nil:
 		at, err := time.Parse(time.RFC3339, last.changed)
-		if err != nil || !one.entry.PasswordChanged().Equal(at) {
-			d.report("%s returned an entry whose password changed at %v, want %s", one.operation, one.entry.PasswordChanged(), last.changed)
+		if err != nil || !op.entry.PasswordChanged().Equal(at) {
+			d.report("%s returned an entry whose password changed at %v, want %s", op.operation, op.entry.PasswordChanged(), last.changed)
 		}
-	case !errors.Is(one.err, userdb.ErrLogin) || always:
-		d.report("%s returned %v", one.operation, one.err)
+	case !errors.Is(op.err, userdb.ErrLogin) || always:
+		d.report("%s returned %v", op.operation, op.err)
 	}
 }
 
 // verifySession checks that a session is valid at the end unless all sessions have ended since its
 // login, and that it could be started unless they had.
-func (d *loginExecution) verifySession(one completedOperation) {
-	if one.entry.UID() == "" {
+func (d *loginExecution) verifySession(op completedOperation) {
+	if op.entry.UID() == "" {
 		return // the login failed: other scenarios check that
 	}
-	last := one.end // the last step with the revision that the login returned
-	for last > one.begin && !strings.HasPrefix(d.history[last].rev, one.entry.Rev()) {
+	last := op.end // the last step with the revision that the login returned
+	for last > op.begin && !strings.HasPrefix(d.history[last].rev, op.entry.Rev()) {
 		last--
 	}
 	ended := false
@@ -256,14 +256,14 @@ func (d *loginExecution) verifySession(one completedOperation) {
 		was, now := d.history[i-1], d.history[i]
 		ended = ended || !now.live || now.disabled || now.changed != was.changed || now.rev != was.rev && d.operationsOf(now.by) == "end"
 	}
-	_, _, err := d.users.Session(context.Background(), one.secret)
+	_, _, err := d.users.Session(context.Background(), op.secret)
 	switch {
 	case ended && err == nil:
-		d.report("%s is valid, but all sessions have ended since its login", one.operation)
-	case !ended && one.err != nil:
-		d.report("%s returned %v", one.operation, one.err)
+		d.report("%s is valid, but all sessions have ended since its login", op.operation)
+	case !ended && op.err != nil:
+		d.report("%s returned %v", op.operation, op.err)
 	case !ended && err != nil:
-		d.report("%s began, but is not valid: %v", one.operation, err)
+		d.report("%s began, but is not valid: %v", op.operation, err)
 	}
 }
 
@@ -277,8 +277,8 @@ func (d *loginExecution) operationsOf(by int) string {
 
 // verifyOther checks that a method that succeeded did its work while it ran, and that one that
 // failed did none of it and had a reason.
-func (d *loginExecution) verifyOther(one completedOperation, during []entryState) {
-	words := strings.Fields(string(one.operation))
+func (d *loginExecution) verifyOther(op completedOperation, during []entryState) {
+	words := strings.Fields(string(op.operation))
 	any := func(of func(entryState) bool) bool { return slices.ContainsFunc(during, of) }
 	gone := any(func(s entryState) bool { return !s.live })
 	refused := any(func(s entryState) bool {
@@ -286,25 +286,25 @@ func (d *loginExecution) verifyOther(one completedOperation, during []entryState
 	})
 	wrote := false
 	for i := 1; i < len(during); i++ {
-		wrote = wrote || during[i].by == one.who && during[i].rev != during[i-1].rev
+		wrote = wrote || during[i].by == op.who && during[i].rev != during[i-1].rev
 	}
 	var ok bool
 	switch words[0] {
 	case "disable":
-		ok = one.err == nil && any(func(s entryState) bool { return s.disabled }) || errors.Is(one.err, userdb.ErrNotFound) && gone
+		ok = op.err == nil && any(func(s entryState) bool { return s.disabled }) || errors.Is(op.err, userdb.ErrNotFound) && gone
 	case "enable":
-		ok = one.err == nil && any(func(s entryState) bool { return !s.disabled }) || errors.Is(one.err, userdb.ErrNotFound) && gone
+		ok = op.err == nil && any(func(s entryState) bool { return !s.disabled }) || errors.Is(op.err, userdb.ErrNotFound) && gone
 	case "delete":
-		ok = one.err == nil && gone || errors.Is(one.err, userdb.ErrNotFound) && gone
+		ok = op.err == nil && gone || errors.Is(op.err, userdb.ErrNotFound) && gone
 	case "change":
-		ok = one.err == nil && wrote ||
-			!wrote && (errors.Is(one.err, userdb.ErrLogin) && refused || errors.Is(one.err, userdb.ErrNotFound) && gone ||
-				errors.Is(one.err, userdb.ErrConflict) && any(func(s entryState) bool { return s.hash != during[0].hash }))
+		ok = op.err == nil && wrote ||
+			!wrote && (errors.Is(op.err, userdb.ErrLogin) && refused || errors.Is(op.err, userdb.ErrNotFound) && gone ||
+				errors.Is(op.err, userdb.ErrConflict) && any(func(s entryState) bool { return s.hash != during[0].hash }))
 	default: // set, end, create, rename
-		ok = one.err == nil && wrote || errors.Is(one.err, userdb.ErrNotFound) && gone
+		ok = op.err == nil && wrote || errors.Is(op.err, userdb.ErrNotFound) && gone
 	}
 	if !ok {
-		d.report("%s returned %v, and wrote: %v", one.operation, one.err, wrote)
+		d.report("%s returned %v, and wrote: %v", op.operation, op.err, wrote)
 	}
 }
 
@@ -540,9 +540,9 @@ func acceptAnyEpoch(d *loginExecution, args []any) {
 func acceptAnyRevision(d *loginExecution, args []any) {
 	now := d.history[len(d.history)-1].rev
 	for _, arg := range args {
-		text, is := arg.(*string)
+		text, ok := arg.(*string)
 		for _, s := range d.history {
-			if is && len(s.rev) >= 12 && *text == s.rev[:12] {
+			if ok && len(s.rev) >= 12 && *text == s.rev[:12] {
 				*text = now[:min(12, len(now))]
 			}
 		}
@@ -562,7 +562,7 @@ func (m *mutant) tamper(s *loginStore) *tamper {
 	return &tamper{
 		before: func(who *actor, cmd redis.Cmder) {
 			d := s.current
-			if _, is := tampered(d, who); is && m.write != nil && strings.HasPrefix(cmd.Name(), "eval") {
+			if _, ok := tampered(d, who); ok && m.write != nil && strings.HasPrefix(cmd.Name(), "eval") {
 				m.write(d, cmd.Args())
 			}
 			if strings.Contains(wordsOf(cmd), "password $2a$") {
@@ -572,8 +572,8 @@ func (m *mutant) tamper(s *loginStore) *tamper {
 			}
 		},
 		after: func(who *actor, cmd redis.Cmder) {
-			began, is := tampered(s.current, who)
-			if fields, reads := cmd.(*redis.MapStringStringCmd); reads && is && m.read != nil && cmd.Name() == "hgetall" {
+			began, ok := tampered(s.current, who)
+			if fields, reads := cmd.(*redis.MapStringStringCmd); reads && ok && m.read != nil && cmd.Name() == "hgetall" {
 				fields.SetVal(m.read(maps.Clone(fields.Val()), began))
 			}
 		},

@@ -969,7 +969,7 @@ func TestRepeatedSessionCommands(t *testing.T) {
 						if strings.HasPrefix(cmd.Name(), "eval") {
 							var args []any
 							for _, arg := range cmd.Args() {
-								if p, is := arg.(*string); is {
+								if p, ok := arg.(*string); ok {
 									arg = *p
 								}
 								args = append(args, arg)

@@ -55,8 +55,8 @@ func TestTypedSets(t *testing.T) {
 					want(what+", listed", f, err, interests...)
 					n++
 				}
-				if is := slices.Contains(interests, interest); is != (n == 1) {
-					t.Errorf("%s: %d entries are listed with the interest %s; want the entry listed: %t", what, n, interest, is)
+				if listed := slices.Contains(interests, interest); listed != (n == 1) {
+					t.Errorf("%s: %d entries are listed with the interest %s; want the entry listed: %t", what, n, interest, listed)
 				}
 			}
 		}

@@ -518,10 +518,10 @@ func TestConcurrentAcceptInvitation(t *testing.T) {
 func TestVerified(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
-		want := func(why string, is bool) {
+		want := func(why string, verified bool) {
 			t.Helper()
-			if e := g.find("alice"); e.Verified("email") != is || e.Verified("name") || e.Verified("uid") {
-				t.Errorf("%s: verified: %v, want %v", why, e.Verified("email"), is)
+			if e := g.find("alice"); e.Verified("email") != verified || e.Verified("name") || e.Verified("uid") {
+				t.Errorf("%s: verified: %v, want %v", why, e.Verified("email"), verified)
 			}
 		}
 		put := func(address string) {

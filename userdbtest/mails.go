@@ -13,22 +13,22 @@ import (
 // Mails receives the mails that an application sends in a test. Use its method Send as
 // web.MailQueue.Send. It is safe for concurrent use.
 type Mails struct {
-	t    TB
-	mu   sync.Mutex
-	left []web.Mail
-	came chan struct{} // closed when a mail arrives
+	t       TB
+	mu      sync.Mutex
+	left    []web.Mail
+	arrived chan struct{} // closed when a mail arrives
 }
 
 // NewMails returns a mailbox that gets the mails to all addresses.
-func NewMails(t TB) *Mails { return &Mails{t: t, came: make(chan struct{})} }
+func NewMails(t TB) *Mails { return &Mails{t: t, arrived: make(chan struct{})} }
 
 // Send keeps a mail until To returns it.
 func (m *Mails) Send(_ context.Context, mail web.Mail) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.left = append(m.left, mail)
-	close(m.came)
-	m.came = make(chan struct{})
+	close(m.arrived)
+	m.arrived = make(chan struct{})
 	return nil
 }
 
@@ -39,7 +39,7 @@ const mailTimeout = 10 * time.Second
 // if there is none yet, and ends the test if none arrives.
 func (m *Mails) To(address string) web.Mail {
 	m.t.Helper()
-	late := time.After(mailTimeout)
+	timeout := time.After(mailTimeout)
 	for {
 		m.mu.Lock()
 		i := slices.IndexFunc(m.left, func(mail web.Mail) bool { return mail.To == address })
@@ -49,12 +49,12 @@ func (m *Mails) To(address string) web.Mail {
 			m.mu.Unlock()
 			return mail
 		}
-		came := m.came
+		arrived := m.arrived
 		m.mu.Unlock()
 		select {
-		case <-came:
-		case <-late:
-			m.t.Fatalf("userdbtest: no mail to %s came; there are mails to: %s", address, strings.Join(m.addresses(), ", "))
+		case <-arrived:
+		case <-timeout:
+			m.t.Fatalf("userdbtest: no mail to %s arrived; there are mails to: %s", address, strings.Join(m.addresses(), ", "))
 			return web.Mail{}
 		}
 	}

@@ -307,9 +307,9 @@ func (s *session) parse(args []string) error {
 	s.JSON = l.has("--json")
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		reason := bad.Unwrap()
-		if number, is := errors.AsType[*strconv.NumError](reason); is && number.Func == "ParseBool" {
+		if number, ok := errors.AsType[*strconv.NumError](reason); ok && number.Func == "ParseBool" {
 			reason = errors.New("want true or false")
-		} else if is {
+		} else if ok {
 			reason = errors.New("not a number, or out of range")
 		}
 		flag := "--" + bad.GetFlag().Name
@@ -318,11 +318,11 @@ func (s *session) parse(args []string) error {
 		}
 		err = fmt.Errorf("%s: %w", flag, reason)
 	}
-	if rest, is := strings.CutPrefix(err.Error(), `unknown command "`); is { // in cobra's words
+	if rest, ok := strings.CutPrefix(err.Error(), `unknown command "`); ok { // in cobra's words
 		word, _, _ := strings.Cut(rest, `" for "`)
 		err = errors.New("unexpected argument: " + word)
 	}
-	if name, is := strings.CutPrefix(err.Error(), "required flag(s) "); is { // in cobra's words
+	if name, ok := strings.CutPrefix(err.Error(), "required flag(s) "); ok { // in cobra's words
 		err = errors.New("missing: --" + strings.NewReplacer(`"`, "", ", ", ", --", " not set", "").Replace(name))
 	}
 	if helpFlagDisabled(c) && l.has("--help", "-h") {

@@ -46,10 +46,10 @@ func noTypeError(name string, sc schema.Schema) error {
 
 const unreachable = "is the store of --store (USERDB_STORE) the right one, and is it running?"
 
-// refusals lists errors of servers and connections by their first words, and what to do about each.
-// If a message contains several, it gets the advice of the last one. If a change was sent, it gets
-// the advice of each.
-var refusals = []struct{ word, advice string }{
+// serverErrors lists the first words of errors of servers and connections, each with advice. If a
+// message contains several of them, it gets the advice of the last one, or of all if a change was
+// sent.
+var serverErrors = []struct{ word, advice string }{
 	{"no Sentinel answers:", "are the Sentinels of --store (USERDB_STORE) the right ones, and are they running?"},
 	{
 		"NOAUTH", "put the user and password into the store's URL: redis://USER:PASSWORD@HOST:PORT; " +
@@ -161,7 +161,7 @@ func message(err error) string {
 	}
 	sent := errors.Is(err, userdb.ErrOutcomeUnknown) || errors.Is(err, userdb.ErrUnconfirmed)
 	if sent || advice == unreachable || advice == "" {
-		for _, r := range refusals {
+		for _, r := range serverErrors {
 			switch found := strings.Contains(text+" ", ": "+r.word+" "); {
 			case found && sent:
 				advice += "; " + r.advice

@@ -158,8 +158,8 @@ func TestReport(t *testing.T) {
 func TestContextError(t *testing.T) {
 	interrupted, cancel := context.WithCancelCause(context.Background())
 	cancel(errInterrupted)
-	timeUp, cancelled := context.WithDeadlineCause(context.Background(), time.Time{}, errTimeout)
-	defer cancelled()
+	timeUp, cancelTimeUp := context.WithDeadlineCause(context.Background(), time.Time{}, errTimeout)
+	defer cancelTimeUp()
 	slow := fmt.Errorf("%w: %w", userdb.ErrUnavailable, context.DeadlineExceeded)
 	refused := fmt.Errorf("%w: connection refused", userdb.ErrUnavailable)
 	unknown := fmt.Errorf("%w: %w", userdb.ErrOutcomeUnknown, context.DeadlineExceeded)

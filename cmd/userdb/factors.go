@@ -118,10 +118,10 @@ func removeLostFactorsCommand(s *session) *cobra.Command {
 		Use:   "remove-lost",
 		Short: "Remove the second factors whose key is lost",
 		Long: `Remove the second factors of one namespace that no key of the file (--key-file) decrypts, and end the
-sessions of their owners. Without --namespace and --type that includes those of operators. With
---schema, it includes only those of types of that schema. From then on a password alone logs in, or a
+sessions of their owners. Without --namespace and --type, the factors of operators are included. With
+--schema, only those of the types of that schema are. From then on a password alone logs in, or a
 link by mail, until the owner adds a factor again; operators who need a second factor get in only
-with a link of 'userdb operator enrol'. First look for a copy of the key: if it is found later, it
+with a link of 'userdb operator enrol'. First look for a copy of the key: a key that is found later
 brings nothing back. Without --yes, only count the factors. It may be interrupted and started again.`,
 		Example: `  userdb factor remove-lost
   userdb factor remove-lost --yes`,
@@ -225,8 +225,8 @@ func rotateKeysCommand(s *session) *cobra.Command {
 		Use:   "rotate-keys",
 		Short: "Encrypt the secrets of second factors with the first key",
 		Long: `Encrypt the secrets of all second factors with the first key of the file (--key-file), and print how
-many were encrypted anew. Without --namespace and --type that includes those of operators. To rotate
-keys, put a new one on the first line, restart all services, and run this command; then the other keys
+many were encrypted anew. Without --namespace and --type, the factors of operators are included. To
+rotate keys, put a new one on the first line, restart all services, and run this command; then the other keys
 are needed only for backups. It may be interrupted and started again.`,
 		Example: `  userdb factor rotate-keys`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {

@@ -88,7 +88,6 @@ func (g *grid) begin() error {
 	return err
 }
 
-// print prints a row.
 func (g *grid) print(cells []string) error {
 	if !g.tall {
 		return printRow(g.out, cells, g.widths, g.width)
@@ -161,7 +160,7 @@ func shortTime(t time.Time) string {
 
 // shortCell formats a value for a column.
 func shortCell(v schema.Value) string {
-	if t, is := v.Time(); is {
+	if t, ok := v.Time(); ok {
 		return shortTime(t)
 	}
 	return printable(v.Wire())

@@ -35,7 +35,7 @@ func showHeldCommand(s *session) *cobra.Command {
 		Use:   "show FIELD=VALUE",
 		Short: "Show which entry holds a value, and until when",
 		Long: `Show the UID of the entry that holds a value, which may have been deleted, and until when nobody else
-can take the value. Exits 3 if the value is not held. The entry is of the type that --type names.`,
+can take the value. Exits 3 if the value is not held. --type selects the type of the entry.`,
 		Example: `  userdb set name=Alice name=Alicia
   userdb held show name=Alice --json`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -57,8 +57,8 @@ func releaseHeldCommand(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use:   "release FIELD=VALUE",
 		Short: "Let others take a value that is held",
-		Long: `Let others take a value that is held, before its time is up. The next owner may
-get mail that is meant for the former one. Exits 3 if the value is not held. The entry is of the type that --type names.`,
+		Long: `Let others take a value that is held, before its time is up. The next owner may get mail that is
+meant for the former one. Exits 3 if the value is not held. --type selects the type of the entry.`,
 		Example: `  userdb set name=Alice name=Alicia
   userdb held release name=Alice`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
@@ -80,7 +80,7 @@ func notHeld(word string, err error) error {
 	return err
 }
 
-// parseHeld returns the type that --type names, and both parts of a word FIELD=VALUE.
+// parseHeld returns the type of --type, and both parts of a word FIELD=VALUE.
 func (s *session) parseHeld(ctx context.Context, word string) (t *userdb.Type, field, value string, err error) {
 	if err := checkFields([]string{word}); err != nil {
 		return nil, "", "", err

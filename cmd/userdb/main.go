@@ -272,7 +272,7 @@ func (s *session) storeURL() (string, error) {
 // syntaxReason returns why a record key or the name of a namespace cannot be parsed, without naming
 // the Go function that parses it.
 func syntaxReason(err error) string {
-	if bad, is := errors.AsType[*recordkey.SyntaxError](err); is {
+	if bad, ok := errors.AsType[*recordkey.SyntaxError](err); ok {
 		return bad.Reason
 	}
 	return err.Error()
@@ -409,7 +409,7 @@ func (s *session) checkNamedSchema(ctx context.Context) error {
 			return err
 		}
 		if _, underWay := begun.Types[name]; !underWay {
-			return fmt.Errorf("%w: type %s: %s; use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'",
+			return fmt.Errorf("%w: type %s: %s; use the stored schema ('userdb schema show'), or convert the records with 'userdb schema apply'",
 				userdb.ErrSchemaMismatch, printable(name), difference)
 		}
 	}

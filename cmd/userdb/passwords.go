@@ -81,7 +81,7 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
 					return err
 				}
 				e, err := t.Login(ctx, identifier, pw, at)
-				if first, is := errors.AsType[*userdb.FactorError](err); is && (codeFromStdin || !s.fromStdin) {
+				if first, ok := errors.AsType[*userdb.FactorError](err); ok && (codeFromStdin || !s.fromStdin) {
 					refused = first
 					return err
 				}

@@ -31,7 +31,7 @@ func listRetiredCommand(s *session) *cobra.Command {
 		Use:   "list",
 		Short: "List the UIDs of deleted entries that are not reused",
 		Long: `List the UIDs of deleted entries that are not given to another one, with the time at which each entry
-was deleted. They are of the type that --type names.`,
+was deleted. --type selects the type.`,
 		Example: `  userdb delete 17c07627d35e --yes
   userdb retired list --json`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
@@ -73,7 +73,7 @@ func forgetRetiredCommand(s *session) *cobra.Command {
 		Short: "Allow the UIDs of deleted entries to be reused",
 		Long: `Allow the UIDs of deleted entries to be reused. Whatever still names such a UID, such as an order of a
 shop, will then mean the next entry that gets it. Prints how many UIDs were freed, or exits 3 if one of
-them is not retired. They are of the type that --type names.`,
+them is not retired. --type selects the type.`,
 		Example: `  userdb delete 17c07627d35e --yes
   userdb retired forget 17c07627d35e`,
 		RunE: s.run(func(ctx context.Context, uids []string) error {

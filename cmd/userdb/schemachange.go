@@ -31,8 +31,8 @@ program, when it opens the store:
            fields that it does not know
   adds     the program's type has more, and no record changes: it is stored when
            the program opens the store
-  builds   the program's type has more, and entries must be brought up to it:
-           the program is refused until 'userdb schema apply' has done that
+  builds   the program's type has more, and entries must be converted: the
+           program is refused until 'userdb schema apply' has done that
   differs  they contradict each other: the program is refused`,
 		Example: `  userdb schema diff
   userdb schema diff --schema schema.json --json`,
@@ -75,7 +75,7 @@ var outcomes = map[schema.Relation][2]string{
 	schema.Same:    {"same", "it goes on"},
 	schema.Lacks:   {"lacks", "it follows the stored schema, but does not write fields that it does not know"},
 	schema.Adds:    {"adds", "it stores its additions when it opens the store"},
-	schema.Builds:  {"builds", "it is refused until 'userdb schema apply' has brought the entries up to it"},
+	schema.Builds:  {"builds", "it is refused until 'userdb schema apply' has converted the entries"},
 	schema.Differs: {"differs", "it is refused"},
 }
 
@@ -84,29 +84,29 @@ var outcomes = map[schema.Relation][2]string{
 // one. brief leaves out the two declarations, which are long lines. They are also left out if
 // nothing differs.
 func (o *output) printDiff(name string, stored, own map[string]schema.Type, builtin, brief bool) error {
-	there, isStored := stored[name]
-	here, isHere := own[name]
+	storedType, isStored := stored[name]
+	ownType, isDeclared := own[name]
 	d := typeDiff{Type: name}
 	relation := schema.Same
 	switch {
 	case !isStored:
 		relation, d.Difference = schema.Adds, "the type is not stored"
-	case !isHere:
+	case !isDeclared:
 		relation, d.Difference = schema.Lacks, "the type is stored"
-	case here.HasOtherForm(there):
-		relation, d.Difference = schema.Differs, here.Difference(there)
+	case ownType.HasOtherForm(storedType):
+		relation, d.Difference = schema.Differs, ownType.Difference(storedType)
 	default:
-		relation, d.Difference = here.Compare(there.WithoutBuilding())
+		relation, d.Difference = ownType.Compare(storedType.WithoutBuilding())
 	}
 	d.Relation, d.Then = outcomes[relation][0], outcomes[relation][1]
 	if builtin && isStored {
 		d.Then = "it follows the stored schema, because it declares none"
 	}
 	if isStored {
-		d.Stored = &there
+		d.Stored = &storedType
 	}
-	if isHere {
-		d.Here = &here
+	if isDeclared {
+		d.Here = &ownType
 	}
 	text := fmt.Sprintf("%s: %s: %s\n  %s", printable(name), d.Relation, cmp.Or(oneLine(d.Difference), "nothing differs"), d.Then)
 	for _, side := range []struct {
@@ -132,8 +132,8 @@ func addToSchemaCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add TYPE FIELD",
 		Short: "Add a field, or a role of one, to the stored schema",
-		Long: `Add a field to a type of the schema in force, or roles or a hold to an existing field, and bring the
-entries up to that. Other programs go on meanwhile: see 'userdb help schema apply'.`,
+		Long: `Add a field to a type of the schema in force, or roles or a hold to an existing field, and convert the
+entries. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 		Example: `  userdb schema add user city --role indexed
   userdb schema add user age --codec number --role ordered
   userdb schema add user customer --role identifier --pattern '^C[0-9]{4}$'

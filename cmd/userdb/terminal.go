@@ -222,8 +222,8 @@ func secretLine(ctx context.Context, r io.Reader, what string) (string, error) {
 // line may be meant for something else.
 func readLine(r io.Reader, limit int) (string, error) {
 	var line []byte
-	for one := make([]byte, 1); len(line) < limit && one[0] != '\n'; line = append(line, one[0]) {
-		if _, err := io.ReadFull(r, one); err != nil {
+	for b := make([]byte, 1); len(line) < limit && b[0] != '\n'; line = append(line, b[0]) {
+		if _, err := io.ReadFull(r, b); err != nil {
 			return string(line), err
 		}
 	}

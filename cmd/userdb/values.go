@@ -63,7 +63,7 @@ func cutEdit(t schema.Type, word string) valueEdit {
 	name, text, _ := strings.Cut(word, opSet)
 	if _, declared := t.Fields[name]; !declared {
 		for _, op := range []string{opAdd, opRemove} {
-			if field, is := strings.CutSuffix(name, op[:1]); is && field != "" {
+			if field, ok := strings.CutSuffix(name, op[:1]); ok && field != "" {
 				return valueEdit{op, field, text}
 			}
 		}

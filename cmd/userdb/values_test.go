@@ -11,7 +11,6 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// writeFile writes a file for a test.
 func writeFile(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -143,7 +143,7 @@ var internalErrors = map[string]struct {
 	"hashpool.ErrBusy":         {hashpool.ErrBusy, userdb.CodeOther},
 	"hashpool.BusyError":       {&hashpool.BusyError{}, userdb.CodeOther},
 	"hashpool.ErrClosed":       {hashpool.ErrClosed, userdb.CodeOther},
-	"privatefile.ErrOthers":    {privatefile.ErrOthers, userdb.CodeOther},
+	"privatefile.ErrUntrusted": {privatefile.ErrUntrusted, userdb.CodeOther},
 	"privatefile.ErrReadable":  {privatefile.ErrReadable, userdb.CodeOther},
 	"store.ErrNotFound":        {store.ErrNotFound, userdb.CodeNotFound},
 	"store.ErrDuplicate":       {store.ErrDuplicate, userdb.CodeDuplicate},

@@ -126,7 +126,7 @@ func TestPackageTable(t *testing.T) {
 		if !is {
 			t.Errorf("%s/ is not a package", folder)
 		}
-		want := "nothing of ours"
+		want := "no package of this module"
 		if len(found) > 0 {
 			want = "`" + strings.Join(found, "` `") + "`"
 		}

@@ -120,7 +120,7 @@ func writeNew(to string, fill func(*logFile) error) (int64, error) {
 }
 
 func withPath(err error, path string) error {
-	if damage, is := errors.AsType[*DamageError](err); is {
+	if damage, ok := errors.AsType[*DamageError](err); ok {
 		damage.Path = path
 	}
 	return err

@@ -304,7 +304,7 @@ func (c *chaos) counts(path string) (all [8]int64) {
 		s.log.file.Close()
 	}
 	for i := range all {
-		if text, is := getField(d, []string{c.key(i), "n"}).(string); is {
+		if text, ok := getField(d, []string{c.key(i), "n"}).(string); ok {
 			all[i], _ = strconv.ParseInt(text, 10, 64)
 		}
 	}

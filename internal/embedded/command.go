@@ -103,7 +103,6 @@ var commands = map[string]command{
 	"XTRIM":     {3, anyNumber, trimStream},
 }
 
-// run executes a command.
 func (d *data) run(words []string) any {
 	name := strings.ToUpper(words[0])
 	c, known := commands[name]
@@ -137,8 +136,8 @@ func selectDatabase(_ *data, args []string) any {
 // count returns the number of true arguments.
 func count(all ...bool) int64 {
 	n := int64(0)
-	for _, is := range all {
-		if is {
+	for _, b := range all {
+		if b {
 			n++
 		}
 	}
@@ -152,8 +151,8 @@ func valueOf[T any](d *data, key string) (value T, err any) {
 	if o == nil {
 		return value, nil
 	}
-	value, is := o.value.(T)
-	if !is {
+	value, ok := o.value.(T)
+	if !ok {
 		return value, wrongType
 	}
 	return value, nil

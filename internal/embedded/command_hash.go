@@ -61,7 +61,7 @@ func incrementField(d *data, args []string) any {
 
 func getField(d *data, args []string) any {
 	values := getFields(d, args)
-	if all, is := values.(arrayReply); is {
+	if all, ok := values.(arrayReply); ok {
 		return all[0]
 	}
 	return values

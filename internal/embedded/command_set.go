@@ -67,7 +67,7 @@ func areMembers(d *data, args []string) any {
 
 func isMember(d *data, args []string) any {
 	are := areMembers(d, args)
-	if all, is := are.(arrayReply); is {
+	if all, ok := are.(arrayReply); ok {
 		return all[0]
 	}
 	return are

@@ -12,7 +12,7 @@ func getString(d *data, args []string) any {
 	if o == nil {
 		return nil
 	}
-	if text, is := o.value.(string); is {
+	if text, ok := o.value.(string); ok {
 		return text
 	}
 	return wrongType

@@ -30,12 +30,14 @@ type compaction struct {
 	stop    atomic.Bool
 	next    int64 // size of the file at which the next compaction starts
 
-	// asked receives the outcome of the running compaction, and waiting that of the next one.
+	// The channels in asked receive the outcome of the running compaction, those in waiting that of
+	// the next one.
 	asked, waiting []chan<- error
 }
 
-// saved keeps a written batch for the running compaction, or begins a compaction if one is due.
-func (c *compaction) saved(s *Store, b *batch) {
+// afterWrite keeps a written batch for the running compaction, or begins a compaction if one is
+// due.
+func (c *compaction) afterWrite(s *Store, b *batch) {
 	c.waiting = append(c.waiting, b.compact...)
 	switch {
 	case c.running:
@@ -90,7 +92,8 @@ func (c *compaction) finish(s *Store) {
 		c.err = c.install(s)
 	}
 	if c.err == nil {
-		// Until then, a power failure may bring the old file back, with all deleted records.
+		// Until the directory is synced, a power failure may bring the old file back, with all
+		// deleted records.
 		c.err = s.syncDir()
 	}
 	if c.err != nil {

@@ -344,7 +344,7 @@ func TestGrowingFile(t *testing.T) {
 }
 
 // testClock returns a context in which stores expire their records by a clock, and a function that
-// sets it forward.
+// advances the clock.
 func testClock(t *testing.T) (ctx context.Context, forward func(time.Duration)) {
 	var now atomic.Int64
 	now.Store(time.Now().UnixMilli())

@@ -68,7 +68,7 @@ func (d *data) freeze() root {
 	return d.root.copy()
 }
 
-// revert replaces all records by those of a copy.
+// revert replaces all records with those of a copy.
 func (d *data) revert(to root) {
 	d.nextEpoch()
 	d.root, d.journal = to.copy(), journal{}

@@ -65,7 +65,10 @@ var (
 	ErrLocked  = errors.New("embedded: file is locked")
 	ErrServed  = errors.New("embedded: another process serves the file")
 	ErrDamaged = errors.New("embedded: file is damaged")
-	ErrFull    = errors.New("embedded: disk is full") // of all that writes; changes add ErrUnsaved
+
+	// ErrFull may come from anything that writes. From a change, it comes with ErrUnsaved.
+	ErrFull = errors.New("embedded: disk is full")
+
 	// ErrExposed means that a user other than this one and root may read or write the file, or its
 	// lock file.
 	ErrExposed = errors.New("embedded: file is exposed")
@@ -110,7 +113,7 @@ func (e *DamageError) Is(target error) bool { return target == ErrDamaged }
 
 // exposedError wraps the error of a file that others may read or write in ErrExposed.
 func exposedError(err error) error {
-	if errors.Is(err, privatefile.ErrOthers) || errors.Is(err, privatefile.ErrReadable) {
+	if errors.Is(err, privatefile.ErrUntrusted) || errors.Is(err, privatefile.ErrReadable) {
 		return fmt.Errorf("%w: %w", ErrExposed, err)
 	}
 	return err

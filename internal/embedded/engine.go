@@ -22,7 +22,7 @@ type engine struct {
 
 	mu      sync.Mutex // guards the fields below
 	data    *data
-	scripts *scripting
+	scripts *interpreter
 	call    *call // of the command that runs now
 	closed  bool
 	saving
@@ -50,7 +50,7 @@ func newEngine(ctx context.Context) *engine {
 		e.now = now
 	}
 	e.data.now = e.now().UnixMilli() // also while a file is read
-	e.scripts = newScripting(e.data)
+	e.scripts = newInterpreter(e.data)
 	e.data.read, e.data.changed = e.noteRead, e.noteChange
 	e.saving.init()
 	return e
@@ -181,9 +181,9 @@ func (c *conn) Read(b []byte) (int, error) {
 
 // run executes a command and writes the answer.
 func (c *conn) run(words []string) error {
-	if text, is := strings.CutPrefix(words[0], tagMark); is && !c.remote {
+	if text, ok := strings.CutPrefix(words[0], tagMark); ok && !c.remote {
 		name, command, _ := strings.Cut(text, "\x00")
-		words[0], c.call = command, &call{lazy: true} // if nobody waits any more
+		words[0], c.call = command, &call{lazy: true} // in case nobody waits anymore
 		if named, found := c.engine.calls.Load(name); found {
 			c.call = named.(*call)
 		}

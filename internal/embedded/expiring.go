@@ -75,8 +75,8 @@ func classOf(key string) int {
 	return -1
 }
 
-// requestPrefix begins the owner of a requestToken, in braces. The end of its namespace follows,
-// escaped, then a colon and the name of the request.
+// requestPrefix follows "token/" in the key of a requestToken. After it come the end of the
+// namespace, escaped, a colon and the name of the request.
 const requestPrefix = "{~~userdb/once/name"
 
 // requestOf returns the key of the requestToken of a request of CreateOnce. reservation is the key
@@ -91,7 +91,7 @@ func requestOf(reservation, name string) string {
 // other keys.
 func ownPart(key string) string {
 	for {
-		if own, is := strings.CutPrefix(key, "~/"); is {
+		if own, ok := strings.CutPrefix(key, "~/"); ok {
 			return own
 		}
 		if !strings.HasPrefix(key, "~") {
@@ -109,7 +109,7 @@ func ownPart(key string) string {
 // namespace of a requestToken is escaped.
 func namespaceOf(key string) string {
 	own := ownPart(key)
-	if request, is := strings.CutPrefix(own, "token/"+requestPrefix); is {
+	if request, ok := strings.CutPrefix(own, "token/"+requestPrefix); ok {
 		ns, _, _ := strings.Cut(request, ":")
 		return ns
 	}
@@ -143,8 +143,8 @@ func (d *data) isEntry(key string) bool {
 }
 
 func (o *object) isEntry() bool {
-	h, is := o.value.(*hash)
-	if !is {
+	h, ok := o.value.(*hash)
+	if !ok {
 		return false
 	}
 	typ, _ := h.get(typeField)
@@ -192,7 +192,7 @@ func (d *data) countGuesses(key string, until int64) {
 		return
 	}
 	ends := ""
-	if h, is := o.value.(*hash); is {
+	if h, ok := o.value.(*hash); ok {
 		ends, _ = h.get(windowField)
 	}
 	if ends != "" || isUnknown(key) {
@@ -361,7 +361,7 @@ func (d *data) forgetRequests(key string) {
 	if !found {
 		return
 	}
-	if h, is := o.value.(*hash); is {
+	if h, ok := o.value.(*hash); ok {
 		for _, name := range h.keys() {
 			d.delete(requestOf(key, name))
 		}

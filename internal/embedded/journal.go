@@ -185,8 +185,8 @@ func holds[T any](o *object, create bool) bool {
 	if o == nil {
 		return create
 	}
-	_, is := o.value.(T)
-	return is
+	_, ok := o.value.(T)
+	return ok
 }
 
 func eachOf(args []string, n int, do func([]string)) bool {

@@ -188,8 +188,8 @@ func decodeRecord(line []byte) (record, error) {
 		return record{}, err
 	}
 	values := 0
-	for _, is := range []bool{r.String != nil, len(r.Hash) > 0, len(r.List) > 0, len(r.Set) > 0, len(r.ZSet) > 0, len(r.Stream) > 0} {
-		if is {
+	for _, present := range []bool{r.String != nil, len(r.Hash) > 0, len(r.List) > 0, len(r.Set) > 0, len(r.ZSet) > 0, len(r.Stream) > 0} {
+		if present {
 			values++
 		}
 	}

@@ -36,7 +36,7 @@ func (s *Store) keepLegacy() error {
 	case err == nil && s.isKept(old): // a process was killed after it did this
 		return s.disk.syncDir(filepath.Dir(old))
 	case err == nil:
-		return fmt.Errorf("the file %s would be kept as %s, where another one is: move that one away", s.path, old)
+		return fmt.Errorf("the file %s cannot be kept as %s: there is another file of that name; move it away", s.path, old)
 	case ignoreMissing(err) != nil:
 		return err
 	}

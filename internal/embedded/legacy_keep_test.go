@@ -34,7 +34,7 @@ func TestOldFile(t *testing.T) {
 			}
 			s := open(t, path)
 			err := s.Client().Set(t.Context(), "new", "v", 0).Err()
-			if refused := errors.Is(err, ErrUnsaved); refused != tt.refused || refused && !strings.Contains(err.Error(), " would be kept as "+old+", where another one is") {
+			if refused := errors.Is(err, ErrUnsaved); refused != tt.refused || refused && !strings.Contains(err.Error(), " cannot be kept as "+old+": there is another file of that name") {
 				t.Errorf("got %v, want an error: %v", err, tt.refused)
 			}
 			for _, left := range []string{path + ".tmp", old + ".tmp"} {

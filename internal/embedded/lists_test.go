@@ -44,7 +44,7 @@ func TestChaosLists(t *testing.T) {
 	path, began := filepath.Join(t.TempDir(), "f"), time.Now()
 	ctx, stop := context.WithTimeout(t.Context(), most)
 	defer stop()
-	l := &lists{t: t, path: path, epoch: func() int { return int(time.Since(began) / time.Second) }, ops: map[int][]testdb.ListOp{}}
+	l := &listRun{t: t, path: path, epoch: func() int { return int(time.Since(began) / time.Second) }, ops: map[int][]testdb.ListOp{}}
 	var clients sync.WaitGroup
 	for range listClients {
 		clients.Go(func() { l.client(ctx) })
@@ -89,7 +89,7 @@ func TestChaosLists(t *testing.T) {
 var listVerbs = []string{"create", "add", "drop", "first", "exchange", "delete", "release", "find"}
 
 // succeeded returns how often each of listVerbs has succeeded.
-func (l *lists) succeeded() []int {
+func (l *listRun) succeeded() []int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := make([]int, len(listVerbs))
@@ -103,8 +103,8 @@ func (l *lists) succeeded() []int {
 	return n
 }
 
-// A lists holds the state of a run.
-type lists struct {
+// A listRun holds the state of a run.
+type listRun struct {
 	t     *testing.T
 	path  string
 	epoch func() int
@@ -113,7 +113,7 @@ type lists struct {
 }
 
 // client asks questions until ctx ends.
-func (l *lists) client(ctx context.Context) {
+func (l *listRun) client(ctx context.Context) {
 	rnd := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	for ctx.Err() == nil {
 		client := embedded.DialServed(ctx, l.path)
@@ -130,7 +130,7 @@ func (l *lists) client(ctx context.Context) {
 }
 
 // ask asks a question. It returns an error if the store was not available.
-func (l *lists) ask(ctx context.Context, db *userdb.DB, rnd *rand.Rand) error {
+func (l *listRun) ask(ctx context.Context, db *userdb.DB, rnd *rand.Rand) error {
 	members, err := db.Type(testdb.ListType)
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ var shapes = []string{
 	"GET", "HSET <key", "NOSUCH <key", "ECHO <member", "PING", "SELECT 0", "FLUSHDB",
 }
 
-// lexShapes hold commands for lexicographical ranges, which Redis defines only for sorted sets
+// lexShapes holds commands for lexicographical ranges, which Redis defines only for sorted sets
 // whose scores are all the same, and commands that change such sets.
 var lexShapes = []string{
 	"ZADD <key 0 <member", "ZADD <key 0 <member 0 <member", "ZREM <key <member", "ZRANGEBYLEX <key <bound <bound", "ZLEXCOUNT <key <bound <bound", "ZREVRANGEBYLEX <key <bound <bound",
@@ -98,14 +98,14 @@ func showReply(name string, cmd *redis.Cmd) string {
 		code, _, _ := strings.Cut(err.Error(), " ")
 		return code
 	}
-	list, is := value.([]any)
-	if is && name == "HGETALL" { // through a script: fields and values alternate
+	list, ok := value.([]any)
+	if ok && name == "HGETALL" { // through a script: fields and values alternate
 		for i := 0; i+1 < len(list); i += 2 {
 			list[i] = fmt.Sprintf("%q", list[i:i+2])
 		}
 		list = slices.DeleteFunc(list, func(v any) bool { return !strings.HasPrefix(fmt.Sprint(v), "[") })
 	}
-	if is && (name == "HGETALL" || slices.Contains(unordered, name)) {
+	if ok && (name == "HGETALL" || slices.Contains(unordered, name)) {
 		texts := make([]string, len(list))
 		for i := range list {
 			texts[i] = fmt.Sprint(list[i])

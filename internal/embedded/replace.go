@@ -37,11 +37,11 @@ var errReplaced = errors.New("another file is in its place")
 // checkUnchanged returns an error if the path no longer holds the same file as when the store was
 // opened: a file of JSON lines, or none.
 func (s *Store) checkUnchanged() error {
-	there, err := os.Lstat(s.path)
+	current, err := os.Lstat(s.path)
 	switch {
 	case s.legacy == nil && errors.Is(err, fs.ErrNotExist):
 		return nil
-	case err == nil && (s.legacy == nil || !os.SameFile(there, s.legacy)):
+	case err == nil && (s.legacy == nil || !os.SameFile(current, s.legacy)):
 		return errReplaced
 	}
 	return err

@@ -101,7 +101,6 @@ func (r scoresReply) flat() textsReply {
 }
 
 // line writes one line. The writer keeps the first error, which Flush returns.
-
 func (w *writer) line(kind, text string) {
 	_, _ = w.WriteString(kind)
 	_, _ = w.WriteString(text)
@@ -123,8 +122,8 @@ func (w *writer) bulks(texts []string) {
 
 var errProtocol = errors.New("embedded: not a command")
 
-// maxWord is the maximum length of a word of a command, in bytes, and maxWords their maximum
-// number.
+// maxWord is the maximum length of a word of a command, in bytes, and maxWords the maximum number
+// of words.
 const maxWord, maxWords = 512 << 20, 1 << 20
 
 // readCommand reads a command, an array of bulk strings.

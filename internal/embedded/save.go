@@ -135,7 +135,7 @@ func (s *Store) commit(b *batch) error {
 		s.compaction.fail(err)
 		return err
 	}
-	s.compaction.saved(s, b)
+	s.compaction.afterWrite(s, b)
 	return nil
 }
 
@@ -162,17 +162,17 @@ func (s *Store) commitTo(b *batch) error {
 // another process has written to the file, for example because the lock file was deleted: the two
 // processes would overwrite each other's changes.
 func (s *Store) checkPlace() error {
-	here, err := s.log.file.Stat()
+	opened, err := s.log.file.Stat()
 	if err != nil {
 		return err
 	}
-	there, err := os.Lstat(s.path)
+	current, err := os.Lstat(s.path)
 	switch {
 	case err != nil:
 		return err
-	case !os.SameFile(here, there):
+	case !os.SameFile(opened, current):
 		return errReplaced
-	case !s.log.torn && here.Size() != s.log.end:
+	case !s.log.torn && opened.Size() != s.log.end:
 		return errors.New("another process has written to the file")
 	}
 	return nil

@@ -179,7 +179,7 @@ func (e *engine) writeAll(b *batch) {
 		err := e.write(b)
 		e.mu.Lock()
 		if err == nil {
-			e.saved(b)
+			e.markSaved(b)
 		} else {
 			e.undo(err)
 		}
@@ -192,7 +192,7 @@ func (e *engine) writeAll(b *batch) {
 	}
 }
 
-func (e *engine) saved(b *batch) {
+func (e *engine) markSaved(b *batch) {
 	e.durable = b.after
 	for _, key := range b.keys {
 		if e.pending[key] == b {

@@ -11,9 +11,9 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// A scripting runs Lua scripts, one at a time. All scripts share one Lua state, as in Redis, and
+// An interpreter runs Lua scripts, one at a time. All scripts share one Lua state, as in Redis, and
 // each is compiled once.
-type scripting struct {
+type interpreter struct {
 	data    *data
 	state   *lua.LState
 	scripts map[string]*lua.LFunction // by SHA-1
@@ -22,8 +22,8 @@ type scripting struct {
 // The registry must hold the arguments of the longest call: unpack of a few thousand words.
 const registrySize, registryMax = 16 << 10, 4 << 20
 
-func newScripting(d *data) *scripting {
-	s := &scripting{data: d, scripts: map[string]*lua.LFunction{}, state: lua.NewState(lua.Options{
+func newInterpreter(d *data) *interpreter {
+	s := &interpreter{data: d, scripts: map[string]*lua.LFunction{}, state: lua.NewState(lua.Options{
 		SkipOpenLibs: true, RegistrySize: registrySize, RegistryMaxSize: registryMax, RegistryGrowStep: registrySize,
 	})}
 	for name, open := range map[string]lua.LGFunction{
@@ -59,7 +59,7 @@ func newScripting(d *data) *scripting {
 	return s
 }
 
-func (s *scripting) globals() *lua.LTable { return s.state.Get(lua.GlobalsIndex).(*lua.LTable) }
+func (s *interpreter) globals() *lua.LTable { return s.state.Get(lua.GlobalsIndex).(*lua.LTable) }
 
 func scriptSHA(source string) string {
 	sum := sha1.Sum([]byte(source))
@@ -83,7 +83,7 @@ func pushReply(l *lua.LState, field, text string) int {
 }
 
 // load compiles a script and returns its SHA-1.
-func (s *scripting) load(source string) (sha string, failed any) {
+func (s *interpreter) load(source string) (sha string, failed any) {
 	sha = scriptSHA(source)
 	if _, known := s.scripts[sha]; known {
 		return sha, nil
@@ -98,7 +98,7 @@ func (s *scripting) load(source string) (sha string, failed any) {
 
 // eval implements EVAL and EVALSHA. args are the script or its SHA-1, the number of keys, the keys,
 // and further arguments.
-func (s *scripting) eval(bySHA bool, args []string) any {
+func (s *interpreter) eval(bySHA bool, args []string) any {
 	n, err := strconv.Atoi(args[1])
 	switch {
 	case err != nil:
@@ -133,12 +133,12 @@ func (s *scripting) eval(bySHA bool, args []string) any {
 // scriptError returns the reply for a script that failed. redis.call raises a table with the reply
 // of its command.
 func scriptError(err error) any {
-	failed, is := err.(*lua.ApiError)
-	if !is {
+	failed, ok := err.(*lua.ApiError)
+	if !ok {
 		return errorReply("ERR " + err.Error())
 	}
-	if table, is := failed.Object.(*lua.LTable); is {
-		if text, is := table.RawGetString("err").(lua.LString); is {
+	if table, ok := failed.Object.(*lua.LTable); ok {
+		if text, ok := table.RawGetString("err").(lua.LString); ok {
 			return errorReply(text)
 		}
 	}
@@ -154,7 +154,7 @@ func textTable(l *lua.LState, texts []string) *lua.LTable {
 }
 
 // call implements redis.call, which raises an error reply, and redis.pcall, which returns it.
-func (s *scripting) call(l *lua.LState, raise bool) int {
+func (s *interpreter) call(l *lua.LState, raise bool) int {
 	words := make([]string, l.GetTop())
 	for i := range words {
 		switch v := l.Get(i + 1).(type) {
@@ -170,7 +170,7 @@ func (s *scripting) call(l *lua.LState, raise bool) int {
 		l.RaiseError("Please specify at least one argument for this redis.call() call")
 	}
 	reply := s.run(words)
-	if failed, is := reply.(errorReply); is && raise {
+	if failed, ok := reply.(errorReply); ok && raise {
 		t := l.NewTable()
 		t.RawSetString("err", lua.LString(failed))
 		l.Error(t, 0)
@@ -181,7 +181,7 @@ func (s *scripting) call(l *lua.LState, raise bool) int {
 
 // run executes a command of a script. A panic ends the process, since Lua would turn it into an
 // error.
-func (s *scripting) run(words []string) any {
+func (s *interpreter) run(words []string) any {
 	defer endProcess()
 	return s.data.run(words)
 }
@@ -239,10 +239,10 @@ func fromLua(value lua.LValue) any {
 			return int64(1)
 		}
 	case *lua.LTable:
-		if text, is := v.RawGetString("err").(lua.LString); is {
+		if text, ok := v.RawGetString("err").(lua.LString); ok {
 			return errorReply(text)
 		}
-		if text, is := v.RawGetString("ok").(lua.LString); is {
+		if text, ok := v.RawGetString("ok").(lua.LString); ok {
 			return statusReply(text)
 		}
 		all := arrayReply{}
@@ -258,7 +258,7 @@ func fromLua(value lua.LValue) any {
 }
 
 // script implements SCRIPT.
-func (s *scripting) script(args []string) any {
+func (s *interpreter) script(args []string) any {
 	switch sub := strings.ToUpper(args[0]); {
 	case sub == "LOAD" && len(args) == 2:
 		sha, failed := s.load(args[1])

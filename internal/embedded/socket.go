@@ -79,19 +79,19 @@ func (s *Store) listen() (net.Listener, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	made := filepath.Join(dir, "s")
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: made, Net: "unix"})
+	temp := filepath.Join(dir, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: temp, Net: "unix"})
 	if err != nil {
 		return nil, err
 	}
 	l.SetUnlinkOnClose(false)
-	if err := errors.Join(os.Chmod(made, 0o600), os.Rename(made, s.path+socketSuffix)); err != nil {
+	if err := errors.Join(os.Chmod(temp, 0o600), os.Rename(temp, s.path+socketSuffix)); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
 
-// A connections holds the open connections of a socket.
+// connections holds the open connections of a socket.
 type connections struct {
 	mu     sync.Mutex
 	all    map[net.Conn]bool
@@ -124,7 +124,7 @@ func (o *connections) close() {
 	o.closed = true
 	for c := range o.all {
 		_ = c.SetWriteDeadline(time.Now().Add(closeGrace)) // fails if the connection has ended
-		if half, is := c.(interface{ CloseRead() error }); !is || half.CloseRead() != nil {
+		if half, ok := c.(interface{ CloseRead() error }); !ok || half.CloseRead() != nil {
 			c.Close()
 		}
 	}
@@ -245,7 +245,7 @@ func (e *wireError) Unwrap() []error { return e.all }
 func dialServed(ctx context.Context, path string) *redis.Client {
 	path += socketSuffix
 	info, err := os.Lstat(path)
-	if err != nil || info.Mode().Type() != fs.ModeSocket || privatefile.Trusted(info) != nil {
+	if err != nil || info.Mode().Type() != fs.ModeSocket || privatefile.CheckOwner(info) != nil {
 		return nil
 	}
 	var d net.Dialer
@@ -295,7 +295,7 @@ func fromWire(err error) error {
 		return nil
 	}
 	for _, w := range wireErrors {
-		if text, is := strings.CutPrefix(err.Error(), w.word+" "); is {
+		if text, ok := strings.CutPrefix(err.Error(), w.word+" "); ok {
 			return &wireError{text, w.all}
 		}
 	}

@@ -33,7 +33,7 @@ type Store struct {
 	remote bool
 
 	lastTag atomic.Uint64 // of a call
-	closed  atomic.Bool   // accepts no more commands
+	closed  atomic.Bool   // no more commands are accepted
 	closing chan struct{} // closed after closed is set
 	close   func() error
 
@@ -85,8 +85,8 @@ func openOn(ctx context.Context, d disk, path string) (*Store, error) {
 // true, and Open returns the reason.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
-	_, unlocked := os.Lstat(path + ".lock")
-	return !errors.Is(err, fs.ErrNotExist) || !errors.Is(unlocked, fs.ErrNotExist)
+	_, lockErr := os.Lstat(path + ".lock")
+	return !errors.Is(err, fs.ErrNotExist) || !errors.Is(lockErr, fs.ErrNotExist)
 }
 
 func (s *Store) start(ctx context.Context) error {
@@ -119,8 +119,8 @@ func (s *Store) load(ctx context.Context) error {
 			return fmt.Errorf("reading the embedded store: %w", err)
 		}
 	}
-	for _, left := range []string{".tmp", legacySuffix + ".tmp"} { // left by a killed process
-		_ = s.disk.remove(s.path + left)
+	for _, suffix := range []string{".tmp", legacySuffix + ".tmp"} { // left by a killed process
+		_ = s.disk.remove(s.path + suffix)
 	}
 	if s.log != nil && s.log.end > int64(2*d.size+startSlack) {
 		// If it cannot be rewritten, for example because the disk is full, the file stays.

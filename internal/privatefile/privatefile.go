@@ -14,8 +14,8 @@ import (
 	"syscall"
 )
 
-// ErrOthers means that another user may write a file or may have created it.
-var ErrOthers = errors.New("others may write the file")
+// ErrUntrusted means that another user may write a file or may have created it.
+var ErrUntrusted = errors.New("others may write the file")
 
 // ErrReadable means that another user may read a file.
 var ErrReadable = errors.New("others may read the file")
@@ -39,7 +39,7 @@ func Create(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// Write creates a file that only this user can read, with a text. If it fails, or the process or
+// Write writes text to a new file that only this user can read. If it fails, or the process or
 // the machine dies meanwhile, there is either no file or a whole one. It returns [fs.ErrExist] if
 // there is already a file. Only one process at a time may call it for a path.
 func Write(path, text string) error {
@@ -80,28 +80,29 @@ func SyncDir(dir string) error {
 }
 
 // Reopen opens a file that Create made earlier, and makes sure that only this user can read it. It
-// does not follow links. It returns ErrOthers if the file belongs to another user or has a second
-// hard link.
+// does not follow links. It returns ErrUntrusted if the file belongs to another user or has a
+// second hard link.
 func Reopen(path string, flag int) (*os.File, error) {
 	return openChecked(path, flag, 0, "open "+path, checkMine)
 }
 
 // Open opens a file, or creates it for this user only if flag contains os.O_CREATE. It does not
-// follow links. It returns ErrOthers if the file belongs to a user other than this one and root, or
-// if others may write it, and ErrReadable if others may read it.
+// follow links. It returns ErrUntrusted if the file belongs to a user other than this one and root,
+// or if others may write it, and ErrReadable if others may read it.
 func Open(path string, flag int) (*os.File, error) {
 	return openChecked(path, flag, 0o600, path, checkPrivate)
 }
 
 // Readlink returns the target of a link. A system may refuse to follow links of other users in
 // folders such as /tmp, but that does not protect a program that reads a link and follows it
-// itself. So Readlink returns ErrOthers if the link belongs to a user other than this one and root.
+// itself. So Readlink returns ErrUntrusted if the link belongs to a user other than this one and
+// root.
 func Readlink(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return "", err
 	}
-	if err := trusted(info); err != nil {
+	if err := checkOwner(info); err != nil {
 		return "", fmt.Errorf("link %s: %w", path, err)
 	}
 	return os.Readlink(path)
@@ -129,5 +130,6 @@ func openChecked(path string, flag int, mode fs.FileMode, lead string, check fun
 	return f, nil
 }
 
-// Trusted returns nil if this user or root owns a file, such as a socket, and ErrOthers otherwise.
-func Trusted(info fs.FileInfo) error { return trusted(info) }
+// CheckOwner returns nil if this user or root owns a file, such as a socket, and ErrUntrusted
+// otherwise.
+func CheckOwner(info fs.FileInfo) error { return checkOwner(info) }

@@ -98,7 +98,7 @@ func TestOpenFiles(t *testing.T) {
 				} else if state(path) != before {
 					t.Errorf("the file was refused but changed from %s to %s", before, state(path))
 				}
-				if !strings.Contains(got, open.want) || errors.Is(err, ErrOthers) != strings.Contains(open.want, "others may write") ||
+				if !strings.Contains(got, open.want) || errors.Is(err, ErrUntrusted) != strings.Contains(open.want, "others may write") ||
 					errors.Is(err, ErrReadable) != strings.Contains(open.want, "others may read") {
 					t.Errorf("got %s, want %s", got, open.want)
 				}

@@ -16,6 +16,6 @@ func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 	return os.OpenFile(path, flag, mode)
 }
 
-func trusted(fs.FileInfo) error                { return nil }
+func checkOwner(fs.FileInfo) error             { return nil }
 func checkMine(*os.File, fs.FileInfo) error    { return nil }
 func checkPrivate(*os.File, fs.FileInfo) error { return nil }

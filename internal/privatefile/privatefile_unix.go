@@ -23,15 +23,15 @@ func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 // file unreadable to all other users.
 func checkMine(f *os.File, info fs.FileInfo) error {
 	if owner(info) != os.Geteuid() || info.Sys().(*syscall.Stat_t).Nlink > 1 {
-		return fmt.Errorf("%w: it has another owner, or a second name", ErrOthers)
+		return fmt.Errorf("%w: it has another owner, or a second name", ErrUntrusted)
 	}
 	return f.Chmod(0o600)
 }
 
-// trusted refuses a file that belongs to a user other than this one and root.
-func trusted(info fs.FileInfo) error {
+// checkOwner refuses a file that belongs to a user other than this one and root.
+func checkOwner(info fs.FileInfo) error {
 	if isForeign(info) {
-		return fmt.Errorf("%w: it belongs to the user %d", ErrOthers, owner(info))
+		return fmt.Errorf("%w: it belongs to the user %d", ErrUntrusted, owner(info))
 	}
 	return nil
 }
@@ -40,9 +40,9 @@ func trusted(info fs.FileInfo) error {
 func checkPrivate(_ *os.File, info fs.FileInfo) error {
 	switch {
 	case isForeign(info):
-		return fmt.Errorf("%w: it belongs to the user %d; make a copy of your own", ErrOthers, owner(info))
+		return fmt.Errorf("%w: it belongs to the user %d; make a copy of your own", ErrUntrusted, owner(info))
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%w: its mode is %v; if its contents are right, run chmod go=", ErrOthers, info.Mode())
+		return fmt.Errorf("%w: its mode is %v; if its contents are right, run chmod go=", ErrUntrusted, info.Mode())
 	case info.Mode().Perm()&0o044 != 0:
 		return fmt.Errorf("%w: its mode is %v; run chmod go=", ErrReadable, info.Mode())
 	}

@@ -193,9 +193,9 @@ func (v *View) reconcile(ctx context.Context, extension Extension, t *change.Typ
 // mismatchError returns an error that says how a program's schema differs from the stored one, and
 // what to do about it.
 func mismatchError(t *change.Type, difference string, relation schema.Relation) error {
-	remedy := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
+	remedy := "use the stored schema ('userdb schema show'), or convert the records with 'userdb schema apply'"
 	if relation == schema.Builds {
-		remedy = "bring the records over with 'userdb schema apply'"
+		remedy = "convert the records with 'userdb schema apply'"
 	}
 	return fmt.Errorf("%w: type %s: %s; %s", store.ErrSchemaMismatch, t.Name, difference, remedy)
 }

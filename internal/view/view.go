@@ -186,10 +186,10 @@ func explainMismatch(t *change.Type, err error) error {
 		return fmt.Errorf("%w: type %s: the stored schema cannot be read", mismatch, t.Name)
 	}
 	difference := t.Schema.Difference(stored)
-	remedy := "use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'"
+	remedy := "use the stored schema ('userdb schema show'), or convert the records with 'userdb schema apply'"
 	switch {
 	case t.Schema.HasOtherForm(stored):
-		remedy = "bring the records over with 'userdb schema apply' while no other program writes"
+		remedy = "convert the records with 'userdb schema apply' while no other program writes"
 	case difference == "" && t.Guard.JSON == mismatch.Stored:
 		difference, remedy = "a change of the schema is under way", "'userdb schema apply' continues it"
 	case difference == "":

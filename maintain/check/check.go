@@ -286,8 +286,8 @@ const (
 
 // examine checks items page by page, confirms what it finds, and resolves it.
 func (c *checker) examine(ctx context.Context, check checkFunc, items []item) error {
-	for some := range slices.Chunk(items, pageSize) {
-		d, err := confirm(ctx, check, some)
+	for batch := range slices.Chunk(items, pageSize) {
+		d, err := confirm(ctx, check, batch)
 		if err == nil && len(d.found) > 0 {
 			err = c.resolveLater(ctx, d)
 		}

@@ -53,7 +53,7 @@ func (s *site) damage(t testdb.Tester, d damage, n int) []string {
 				words[i] = w
 			}
 			// The key of a record of factors contains its entry's key with the namespace.
-			if prk, is := strings.CutPrefix(words[i], "~/factor/{"); is {
+			if prk, ok := strings.CutPrefix(words[i], "~/factor/{"); ok {
 				words[i] = "~/factor/{" + s.Key(strings.TrimSuffix(prk, "}")) + "}"
 			}
 		}
@@ -244,7 +244,7 @@ func TestCheckStops(t *testing.T) {
 		last = err
 	}
 	if !errors.Is(last, context.Canceled) {
-		t.Errorf("after cancelling: got %v, want context.Canceled", last)
+		t.Errorf("after canceling: got %v, want context.Canceled", last)
 	}
 }
 
@@ -265,7 +265,7 @@ func TestCheckRefuses(t *testing.T) {
 		is   error
 		text string
 	}{
-		{with, check.Options{}, userdb.ErrSchemaMismatch, `schema differs from the one in the database: type firm: fold: stored exact; here casefold; use the stored schema ('userdb schema show'), or bring the records over with 'userdb schema apply'`},
+		{with, check.Options{}, userdb.ErrSchemaMismatch, `schema differs from the one in the database: type firm: fold: stored exact; here casefold; use the stored schema ('userdb schema show'), or convert the records with 'userdb schema apply'`},
 		{s.DB, check.Options{Only: hints.UID("u0")}, hints.ErrHint, "hints: UID: names no type"},
 		{s.DB, check.Options{Only: hints.UID("u0").Of("robot")}, hints.ErrHint, `hints: UID: the schema has no type "robot"; it has ` + strings.Join(testdb.House().Names(), ", ")},
 	} {

@@ -207,7 +207,7 @@ var damages = []damage{
 	{"unknown records of the store's own", cmds(cmd("SET", "~/throttle/F", "x"), cmd("SET", "~/\t/F", "x"), cmd("HSET", "~/other/F", "~isa", "user")), nil},
 }
 
-// expand replaces U and F in text by the two UIDs of entry n. The UID for F sorts first.
+// expand replaces U and F in text with the two UIDs of entry n. The UID for F sorts first.
 func expand(text string, n int) string {
 	return strings.NewReplacer("U", fmt.Sprintf("u%d", n), "F", fmt.Sprintf("f%d", n)).Replace(text)
 }

@@ -18,7 +18,7 @@
 //	entry_missing        0    the key in Options.Only leads to no live entry
 //	entry_not_compact    0 w  under the schema, entries are not stored compactly (NotCompact only)
 //	facet_undecodable    0    the codec of its field cannot read a facet
-//	factor_hash          0    the password hash of an entry with a factor is in the wrong place
+//	factor_hash          0    an entry's password hash does not fit its second factors
 //	factor_missing       0    a second factor that an entry lists is absent or unreadable
 //	factor_orphan        4 r  a record of second factors belongs to no entry
 //	field_missing        0 w  an entry has no facet of a declared secondary field

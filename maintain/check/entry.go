@@ -145,7 +145,7 @@ func (e *entry) check(r *report) {
 
 // quoted returns a facet in quotes, or "missing".
 func (e *entry) quoted(field string) string {
-	if text, is := e.fields[field]; is {
+	if text, ok := e.fields[field]; ok {
 		return records.Quoted(text)
 	}
 	return "missing"

@@ -27,9 +27,9 @@ func (e *entry) checkPasswordHash(r *report) {
 	case marked && hash != "" && hash != factor.HashMarker:
 		e.add(r, factorHash, e.key, "an earlier version of the program set a password, and lets the entry in by that password alone")
 	case marked && hash == "" && apart, marked && hash == factor.HashMarker && !apart:
-		e.add(r, factorHash, e.key, "the entry has a second factor, and its password hash is incomplete")
+		e.add(r, factorHash, e.key, "the entry has a second factor, but its password hash is incomplete")
 	case !marked && (hash == factor.HashMarker || apart):
-		e.add(r, factorHash, e.key, "the entry has a password hash for a second factor, and no second factor")
+		e.add(r, factorHash, e.key, "the entry has a password hash for a second factor, but no second factor")
 	}
 }
 

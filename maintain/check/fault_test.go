@@ -76,7 +76,7 @@ func TestFaults(t *testing.T) {
 	s.Raw.AddHook(f)
 	step := 1
 	switch {
-	case testdb.Raced:
+	case testdb.RaceEnabled:
 		step = 7
 	case testing.Short():
 		step = 3

@@ -178,7 +178,7 @@ func (c *checker) dropChanged(ctx context.Context, r *report, items []item) {
 
 // orderOf returns the type and the field of the ordered index under key. It returns false if key is
 // not that of an ordered index.
-func orderOf(key recordkey.Key) (typ, field string, is bool) {
+func orderOf(key recordkey.Key) (typ, field string, ok bool) {
 	parts := key.Parts()
 	if key.Kind() != recordkey.KindOwn || len(parts) != 3 || parts[0] != "order" {
 		return "", "", false
@@ -241,13 +241,13 @@ func (c *checker) checkTertiary(ctx context.Context, r *report, items []item) {
 	c.readOwners(ctx, r, owners)
 	for i, o := range owners {
 		key := items[i].key
-		declared, is := o.t.Schema.Tertiary[key.Name()]
+		declared, ok := o.t.Schema.Tertiary[key.Name()]
 		switch {
 		case kinds[i] == store.KindNone:
 		case !o.live:
 			f := r.add(i, tertiaryOrphan, key, o.seen(), records.Printable(records.Relative(o.key)))
 			f.step = store.Remove{Key: items[i].raw, Owner: o.key.String()}
-		case !is:
+		case !ok:
 			r.add(i, tertiaryUndeclared, key, o.seen(), records.Quoted(key.Name()))
 		case declared.Kind != kinds[i]:
 			r.add(i, tertiaryKind, key, o.seen(), declared.Kind, records.Quoted(kinds[i]))

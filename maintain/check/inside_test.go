@@ -29,13 +29,13 @@ func TestCodes(t *testing.T) {
 		if len(words) < 3 {
 			continue
 		}
-		c, is := codes[words[1]]
-		if !is {
+		c, ok := codes[words[1]]
+		if !ok {
 			continue
 		}
 		documented = append(documented, words[1])
-		remedy, is := map[string]remedy{"w": warning, "o": fixFirst, "i": fixRecord, "r": fixRecord, "e": fixEntry, "k": fixEntry}[words[3]]
-		if !is {
+		remedy, ok := map[string]remedy{"w": warning, "o": fixFirst, "i": fixRecord, "r": fixRecord, "e": fixEntry, "k": fixEntry}[words[3]]
+		if !ok {
 			remedy = needsDecision
 		}
 		if words[2] != string(rune('0'+c.invariant)) || remedy != c.remedy {

@@ -13,8 +13,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// ordered returns a schema that orders users by age and by last name.
-func ordered() schema.Schema {
+// orderedSchema returns a schema that orders users by age and by last name.
+func orderedSchema() schema.Schema {
 	return schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Fields: map[string]schema.Field{
 			"name": {Role: schema.RoleSecondary}, "age": {Role: schema.RoleOrdered, Codec: schema.CodecNumber},
@@ -60,7 +60,7 @@ func TestCheckOrders(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
-				s = s.Under(t, ordered())
+				s = s.Under(t, orderedSchema())
 				for i, last := range []string{"Adams", "Brown"} {
 					uid := fmt.Sprintf("u%d", i+1)
 					_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: uid, Facets: schema.Facets{

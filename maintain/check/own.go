@@ -41,7 +41,7 @@ func (c *checker) checkAndRepairOwn(ctx context.Context) (readable bool, err err
 }
 
 func (c *checker) repairOwn(ctx context.Context, f finding) error {
-	if s, is := f.step.(store.ReplaceSchema); is {
+	if s, ok := f.step.(store.ReplaceSchema); ok {
 		if err := c.applyStep(ctx, store.Remove{Key: s.Guard.Key.String(), Kind: "hash"}); err != nil {
 			return err
 		}

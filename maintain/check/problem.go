@@ -77,7 +77,7 @@ var (
 		"%s; by its default limits, Redis does not keep such entries compact, so they take more memory")
 	facetUndecodable = define("facet_undecodable", 0, needsDecision, "%s: %v")
 	factorHash       = define("factor_hash", 0, needsDecision,
-		"%s: ending its sessions or setting a password puts it right, and 'userdb factor remove' removes all factors")
+		"%s: ending its sessions or setting a password fixes it; 'userdb factor remove' removes all factors")
 	factorMissing = define("factor_missing", 0, needsDecision, "%s: 'userdb factor remove' removes it")
 	factorOrphan  = define("factor_orphan", 4, fixRecord, "there is no entry %s")
 	fieldMissing  = define("field_missing", 0, warning, "no %s")
@@ -156,8 +156,8 @@ func (c *code) newProblem(key string, args ...any) Problem {
 // Repairs reports whether [Options].Repair fixes problems of the named code without a human
 // decision. It returns false for an unknown code.
 func Repairs(name string) bool {
-	c, is := codes[name]
-	return is && c.remedy != warning && c.remedy != needsDecision && c != valueShared
+	c, ok := codes[name]
+	return ok && c.remedy != warning && c.remedy != needsDecision && c != valueShared
 }
 
 // A finding is a problem, the state it was found in, and the step that fixes it.

@@ -96,7 +96,7 @@ func (c *checker) classifyOwn(s *classified, raw string) {
 	if err != nil || key.Kind() != recordkey.KindOwn || key.Namespace() != c.NS {
 		return
 	}
-	if _, _, is := orderOf(key); is {
+	if _, _, ok := orderOf(key); ok {
 		s.orders = append(s.orders, item{raw: raw, key: key})
 	}
 	if isHistory(key) {
@@ -156,20 +156,20 @@ func filter[T any](items []T, keep func(T) bool) (some []T) {
 
 // forEachMember checks all members of sets: several small sets together, a large set page by page.
 func (c *checker) forEachMember(ctx context.Context, check checkFunc, sets []item) error {
-	for some := range slices.Chunk(sets, setBatch) {
-		pages, err := store.Sets(ctx, c.Engine, rawKeys(some), memberBatch)
+	for batch := range slices.Chunk(sets, setBatch) {
+		pages, err := store.Sets(ctx, c.Engine, rawKeys(batch), memberBatch)
 		if err != nil {
 			return err
 		}
 		var ms []item
 		for i, p := range pages {
-			ms = append(ms, membersOf(some[i], p.Items)...)
+			ms = append(ms, membersOf(batch[i], p.Items)...)
 		}
 		if err := c.examine(ctx, check, ms); err != nil {
 			return err
 		}
 		for i, p := range pages {
-			if err := c.checkRemaining(ctx, check, some[i], p.Next); err != nil {
+			if err := c.checkRemaining(ctx, check, batch[i], p.Next); err != nil {
 				return err
 			}
 		}

@@ -46,8 +46,8 @@ const (
 func (c *checker) repairAll(ctx context.Context) error {
 	c.fix = &repair{noted: map[uint64]bool{}}
 	for _, k := range c.o.Keep {
-		t, is := c.ByName[k.Type()]
-		if !is || k.Kind() != recordkey.KindPRK || k.Field() != t.Schema.Primary || k.Namespace() != (recordkey.Namespace{}) {
+		t, ok := c.ByName[k.Type()]
+		if !ok || k.Kind() != recordkey.KindPRK || k.Field() != t.Schema.Primary || k.Namespace() != (recordkey.Namespace{}) {
 			return fmt.Errorf("%w: %s", ErrKeep, records.Quoted(k.String()))
 		}
 	}

@@ -83,7 +83,7 @@ func (s *site) facets(t testdb.Tester, own bool) map[string]bool {
 	}
 	for _, k := range keys {
 		fields, err := s.Raw.HGetAll(s.Ctx, k).Result()
-		if isa, is := fields["~isa"]; err != nil || is && isa == "" || strings.Contains(k, "~/factor/") {
+		if isa, ok := fields["~isa"]; err != nil || ok && isa == "" || strings.Contains(k, "~/factor/") {
 			continue
 		}
 		for field, wire := range fields {
@@ -333,13 +333,13 @@ func TestRepairWhileWriting(t *testing.T) {
 			s.Do(t, "SET", "user/name:ghost/~prk", "user/uid:nobody")
 			s.Repaired(t, check.Options{})
 			// On a cluster, the indexes follow a change only later.
-			if _, is := view.Of(s.DB).Engine.(*cluster.Engine); !is {
+			if _, ok := view.Of(s.DB).Engine.(*cluster.Engine); !ok {
 				testdb.Same(t, "after a repair", s.Check(t, check.Options{}), nil)
 			}
 		}
 		stop()
 		// An interrupted writer may leave an outdated index.
-		if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is {
+		if _, ok := view.Of(s.DB).Engine.(*cluster.Engine); ok {
 			s.Repaired(t, check.Options{})
 		}
 		testdb.Same(t, "at rest", s.Check(t, check.Options{}), nil)

@@ -79,7 +79,7 @@ func (c *checker) reportOtherForms(ctx context.Context, others []otherForm) erro
 	}
 	f := others[0]
 	return mismatchError(f.t, f.t.Schema.Difference(f.stored)+
-		"; bring the records over with 'userdb schema apply' while no other program writes: until then nothing else can be checked")
+		"; convert the records with 'userdb schema apply' while no other program writes: until then nothing else can be checked")
 }
 
 // checkForms compares the stored canonical values with those that this program makes (I1).

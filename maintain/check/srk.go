@@ -219,7 +219,7 @@ func (c *checker) checkUnparsable(ctx context.Context, r *report, items []item) 
 		}
 		raw, reason := items[i].raw, ""
 		_, err := recordkey.Parse(raw)
-		if syntax, is := errors.AsType[*recordkey.SyntaxError](err); is {
+		if syntax, ok := errors.AsType[*recordkey.SyntaxError](err); ok {
 			reason = syntax.Reason
 		}
 		if kind == "hash" {

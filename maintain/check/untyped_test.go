@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// untypedSchema returns the schema of the house with an untyped field.
+// untypedSchema returns the schema testdb.House with an untyped field.
 func untypedSchema() schema.Schema {
 	s := testdb.House()
 	s.Types["user"].Fields["ext"] = schema.Field{Role: schema.RoleSecondary, Typed: new(false), Many: 3}

@@ -100,8 +100,8 @@ func (d *dumper) writeRecords(ctx context.Context, keys []string) error {
 		}
 		return d.w.Flush()
 	}
-	for some := range slices.Chunk(keys, dumpBatch) {
-		raw := records.Map(some, func(k string) string { return d.NS.String() + k })
+	for batch := range slices.Chunk(keys, dumpBatch) {
+		raw := records.Map(batch, func(k string) string { return d.NS.String() + k })
 		found, err := store.Inspect(ctx, d.Engine, raw, dumpElements)
 		if err != nil {
 			return err
@@ -110,9 +110,9 @@ func (d *dumper) writeRecords(ctx context.Context, keys []string) error {
 			switch {
 			case r.Type == store.KindNone: // removed meanwhile
 			case d.Format == FormatShort:
-				d.writeShort(some[i], r)
+				d.writeShort(batch[i], r)
 			default:
-				d.writeLong(some[i], r)
+				d.writeLong(batch[i], r)
 			}
 		}
 		if err := d.w.Flush(); err != nil {

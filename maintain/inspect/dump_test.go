@@ -79,7 +79,7 @@ func TestDump(t *testing.T) {
 		}
 		want = "\x1b[1muser/name:Alice/~prk\x1b[0m  \x1b[2mstring\x1b[0m\n    user/uid:1\n"
 		if got := s.dump(t, inspect.Options{Pattern: "user/name:*", Color: true}); got != want {
-			t.Errorf("colour: got %q, want %q", got, want)
+			t.Errorf("color: got %q, want %q", got, want)
 		}
 		if got := s.dump(t, inspect.Options{Pattern: "nothing"}); got != "" {
 			t.Errorf("a pattern that matches nothing: got %q, want nothing", got)

@@ -167,8 +167,8 @@ func eachBatch(ctx context.Context, v *view.View, set recordkey.Key, do func(mem
 		if err != nil {
 			return err
 		}
-		for some := range slices.Chunk(members, store.MemberBatch) {
-			if err := do(some); err != nil {
+		for batch := range slices.Chunk(members, store.MemberBatch) {
+			if err := do(batch); err != nil {
 				return err
 			}
 		}

@@ -186,9 +186,9 @@ func (st *Status) loadTypes(ctx context.Context, db *userdb.DB) (map[string]sche
 	maps.Copy(inForce, stored.Types)
 	for _, name := range slices.Sorted(maps.Keys(inForce)) {
 		t := inForce[name]
-		_, is := stored.Types[name]
+		_, ok := stored.Types[name]
 		_, changing := unfinished.Types[name]
-		s := TypeStatus{Type: name, Stored: is, Changing: changing, Fields: len(t.Fields)}
+		s := TypeStatus{Type: name, Stored: ok, Changing: changing, Fields: len(t.Fields)}
 		if t.Fold != schema.FoldExact {
 			s.Canonical = cmp.Or(t.Form, schema.FormVersion())
 		}
@@ -202,7 +202,7 @@ func (st *Status) loadTypes(ctx context.Context, db *userdb.DB) (map[string]sche
 			st.warn("schema_building", fmt.Sprintf("type %s: entries are being converted to additions to the schema; queries that need the additions are not answered yet; "+
 				"if the conversion was interrupted, 'userdb schema apply' continues it", name))
 		}
-		if mine, has := own[name]; has && is {
+		if mine, has := own[name]; has && ok {
 			st.warnMismatch(name, mine, t)
 		}
 	}
@@ -218,11 +218,11 @@ func (st *Status) warnMismatch(name string, own, stored schema.Type) {
 	}
 	if relation >= schema.Builds {
 		st.warn("schema", fmt.Sprintf("type %s: the program's schema is not the stored one, so its writes are refused: %s; "+
-			"use the stored one, or bring the records over with 'userdb schema apply'", name, difference))
+			"use the stored one, or convert the records with 'userdb schema apply'", name, difference))
 	}
 }
 
-// countEntries counts the entries of a type and, if it retires UIDs, those.
+// countEntries counts the entries of a type and, if the type retires UIDs, its retired UIDs.
 func (st *Status) countEntries(ctx context.Context, db *userdb.DB, s *TypeStatus, t schema.Type) error {
 	var n userdb.Total
 	retired := int64(0)

@@ -97,7 +97,7 @@ func TestStatus(t *testing.T) {
 		ctx, cancel := context.WithCancel(s.Ctx)
 		cancel()
 		if _, err := inspect.StatusOf(ctx, s.DB, nil); !errors.Is(err, context.Canceled) {
-			t.Errorf("cancelled: got %v, want context.Canceled", err)
+			t.Errorf("canceled: got %v, want context.Canceled", err)
 		}
 	})
 }

@@ -63,7 +63,7 @@ func drop(name string) func(*schema.Type) {
 	return func(t *schema.Type) { delete(t.Fields, name) }
 }
 
-// indexed declares a set, indexed or not.
+// indexed returns a change that declares a set, which is indexed or not.
 func indexed(name string, isIndexed bool) func(*schema.Type) {
 	return func(t *schema.Type) { t.Tertiary[name] = schema.Tertiary{Kind: "set", Indexed: isIndexed} }
 }
@@ -267,7 +267,7 @@ func TestApply(t *testing.T) {
 					t.Errorf("applying again: got %+v, %v; want no change", again.Types, err)
 				}
 				stored := testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"]
-				if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is && stored.Fingerprint() == ch.from.Types["user"].Fingerprint() {
+				if _, ok := view.Of(s.DB).Engine.(*cluster.Engine); ok && stored.Fingerprint() == ch.from.Types["user"].Fingerprint() {
 					return // the engine may use a schema that it has read for some seconds
 				}
 				relation, _ := ch.from.Types["user"].Compare(stored)
@@ -362,7 +362,7 @@ func TestApplyCollisions(t *testing.T) {
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !strings.HasSuffix(err.Error(), tt.want) {
 				t.Errorf("%s: apply: got %v, want ErrCollision: %s", tt.name, err, tt.want)
 			}
-			// A collision that arises after the plan is found when nobody writes any more.
+			// A collision that arises after the plan is found when nobody writes anymore.
 			plan.Types[0].Collisions = nil
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) {
 				t.Errorf("%s: apply of an old plan: got %v, want ErrCollision", tt.name, err)
@@ -435,7 +435,7 @@ func TestApplyWhileWriting(t *testing.T) {
 			s.createPeople(t, ch.from)
 			old, to := s.withSchema(t, ch.from), s.withSchema(t, ch.to)
 			s.DB = old
-			// Calls in progress are not cancelled: on a cluster that may leave an entry whose
+			// Calls in progress are not canceled: on a cluster that may leave an entry whose
 			// indexes only a repair completes.
 			ctx, cancel := context.WithCancel(s.Ctx)
 			var writers sync.WaitGroup

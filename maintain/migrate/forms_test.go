@@ -84,7 +84,7 @@ func TestApplyOtherForm(t *testing.T) {
 		people := s.createFirstForm(t, 20)
 		s.DB = s.withSchema(t, sch)
 		_, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new"})
-		if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), `canonical form: stored 1; here "`+schema.FormVersion()+`"; bring the records over with 'userdb schema apply'`) {
+		if !errors.Is(err, userdb.ErrSchemaMismatch) || !strings.Contains(err.Error(), `canonical form: stored 1; here "`+schema.FormVersion()+`"; convert the records with 'userdb schema apply'`) {
 			t.Errorf("a writer of the current form: got %v, want ErrSchemaMismatch", err)
 		}
 		s.requireNoWrongEntry(t)
@@ -163,7 +163,7 @@ func TestApplyOtherFormCollides(t *testing.T) {
 			fold := map[string]string{"bo\u3164b@x.de": "bo\u1160b@x.de"}
 			for uid, email := range map[string]string{"x": c.one, "y": c.two} {
 				canonical := email
-				if folded, is := fold[email]; is {
+				if folded, ok := fold[email]; ok {
 					canonical = folded
 				}
 				s.writeEntry(t, uid, map[string]string{"email": email}, map[string]string{"email": canonical})

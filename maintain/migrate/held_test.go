@@ -19,9 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestHoldsEnd checks that nothing is held in a field that is no longer secondary, neither by live
-// nor by deleted entries, and that check finds no damage then, or when the field is secondary
-// again.
+// TestHoldsEnd checks that neither live nor deleted entries hold values in a field that is no
+// longer secondary, and that check finds no damage then or when the field is secondary again.
 func TestHoldsEnd(t *testing.T) {
 	held := schema.Field{Role: schema.RoleSecondary, Many: 4, Hold: schema.Period(time.Hour)}
 	from := userSchema(schema.FoldCasefold, field("email", held))
@@ -82,7 +81,7 @@ func (s *site) requireHolds(t *testing.T, sch schema.Schema, want map[string]str
 	user, holds := s.Type(t, "user"), map[string]string{}
 	for _, uid := range []string{"u", "v", "w", "gone", "away"} {
 		for name := range s.Raw.HGetAll(s.Ctx, s.Key("user/uid:"+uid)).Val() {
-			if h, is := store.ParseHeld(name); is {
+			if h, ok := store.ParseHeld(name); ok {
 				holds[h.Field+":"+h.Canonical] = uid
 			}
 		}
@@ -104,7 +103,7 @@ func (s *site) requireHolds(t *testing.T, sch schema.Schema, want map[string]str
 }
 
 // TestHoldsStay checks that values stay held if the field is renamed, or if values are compared in
-// another way. If an entry then has a value, no other entry holds it any more.
+// another way. If an entry then has a value, no other entry holds it anymore.
 func TestHoldsStay(t *testing.T) {
 	held := schema.Field{Role: schema.RoleSecondary, Many: 4, Hold: schema.Period(time.Hour)}
 	renamed := held

@@ -102,7 +102,7 @@ func TestMoving(t *testing.T) {
 		}
 		delete(want, "facet_undecodable")
 		oneIn := 20
-		if t.Name() == "TestMoving/redis_" && !testdb.Raced && !testing.Short() {
+		if t.Name() == "TestMoving/redis_" && !testdb.RaceEnabled && !testing.Short() {
 			oneIn = 1
 		}
 		s.loginAll(t, all, oneIn)
@@ -182,7 +182,7 @@ func (s *site) requireUnchanged(t *testing.T, all []original, except ...string) 
 		fields := s.Raw.HGetAll(s.Ctx, s.Key(o.key)).Val()
 		for field, wire := range o.fields {
 			rehashed := field == "password" && len(except) > 0
-			if got, is := fields[field]; (!is || got != wire) && fields["~lost:"+field] != wire && !rehashed {
+			if got, ok := fields[field]; (!ok || got != wire) && fields["~lost:"+field] != wire && !rehashed {
 				t.Errorf("the field %s of %s is %q, want %q as before", field, o.key, got, wire)
 			}
 		}

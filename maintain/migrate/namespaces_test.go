@@ -58,7 +58,7 @@ func (s *site) listNamespaces(t testdb.Tester) []string {
 func withPrefix(all map[string]string, prefix string) map[string]string {
 	some := map[string]string{}
 	for k, v := range all {
-		if rest, is := strings.CutPrefix(k, prefix); is {
+		if rest, ok := strings.CutPrefix(k, prefix); ok {
 			some[rest] = v
 		}
 	}

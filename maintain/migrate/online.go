@@ -79,7 +79,7 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 	return nil, errContention
 }
 
-// mergeStored returns the new schema, to, extended by everything that only the stored schema has,
+// mergeStored returns the new schema, to, extended with everything that only the stored schema has,
 // since others may have added to the stored schema.
 func mergeStored(stored, to schema.Type) schema.Type {
 	next := to

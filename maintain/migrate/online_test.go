@@ -196,11 +196,11 @@ func TestRequired(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := user.Create(s.Ctx, userdb.NewEntry{UID: "none"})
-		if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "required" || refused.Field != "town" {
+		if refused, ok := errors.AsType[*userdb.FieldError](err); !ok || refused.Rule != "required" || refused.Field != "town" {
 			t.Errorf("creating an entry without the field: got %v, want a FieldError", err)
 		}
 		_, err = user.Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error { e.Drop("town"); return nil })
-		if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "required" {
+		if refused, ok := errors.AsType[*userdb.FieldError](err); !ok || refused.Rule != "required" {
 			t.Errorf("removing the field: got %v, want a FieldError", err)
 		}
 		if _, err := user.Create(s.Ctx, userdb.NewEntry{UID: "some", Facets: schema.Texts("town", "Ulm")}); err != nil {

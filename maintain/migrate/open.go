@@ -26,7 +26,7 @@ const (
 	pollInterval = 500 * time.Millisecond
 )
 
-// AtOpen extends the stored schema by the field roles that only the program's schema has, and
+// AtOpen extends the stored schema with the field roles that only the program's schema has, and
 // converts the existing entries accordingly. Only one process does that at a time; others wait.
 // AtOpen is meant for userdb.Options.ApplySchema. It returns ErrCollision if two entries would have
 // the same value.

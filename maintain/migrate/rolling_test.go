@@ -163,7 +163,7 @@ func (p program) writeUnknownField(ctx context.Context, users *userdb.Type, uid 
 		return nil
 	}
 	_, err := users.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error { e.Put("city", schema.Text("x")); return nil })
-	if refused, is := errors.AsType[*userdb.FieldError](err); is && refused.Rule == "undeclared" {
+	if refused, ok := errors.AsType[*userdb.FieldError](err); ok && refused.Rule == "undeclared" {
 		return nil
 	}
 	return fmt.Errorf("writing an undeclared field: got %v, want a FieldError of the rule undeclared", err)
@@ -222,11 +222,11 @@ func startProgram(t *testing.T, p program) *process {
 	go func() {
 		defer close(r.ended)
 		for sc := bufio.NewScanner(output); sc.Scan(); {
-			text, is := strings.CutPrefix(sc.Text(), "program: ")
+			text, ok := strings.CutPrefix(sc.Text(), "program: ")
 			switch {
-			case is && strings.HasPrefix(text, "error: "):
+			case ok && strings.HasPrefix(text, "error: "):
 				t.Errorf("%s of schema %d: %s", p.Name, p.Version, text)
-			case is:
+			case ok:
 				r.rounds.Add(1)
 			}
 		}

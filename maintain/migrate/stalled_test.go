@@ -45,7 +45,7 @@ func (s *site) pausedDB(t testdb.Tester, before func(store.RepairStep) bool, oth
 	return db
 }
 
-func isStep[S store.RepairStep](s store.RepairStep) bool { _, is := s.(S); return is }
+func isStep[S store.RepairStep](s store.RepairStep) bool { _, ok := s.(S); return ok }
 
 // TestApplierTakesOver checks a process that finds an addition of a dead process in progress. It
 // must not store either addition as complete before all entries have both.
@@ -58,7 +58,7 @@ func TestApplierTakesOver(t *testing.T) {
 			ctx, die := context.WithCancel(s.Ctx)
 			plan := testdb.Must(migrate.Plan(ctx, s.DB, nick))
 			if err := plan.Apply(ctx, func(int64, int64) { die() }); err == nil {
-				t.Error("the first process completed its addition, want it to be cancelled")
+				t.Error("the first process completed its addition, want it to be canceled")
 			}
 		}
 		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.ReplaceSchema], dies), city))
@@ -82,8 +82,8 @@ func TestStalledApplier(t *testing.T) {
 		for name, before := range map[string]func(store.RepairStep) bool{
 			"before a removal": isStep[store.Remove],
 			"before the removal of an identifier": func(st store.RepairStep) bool {
-				r, is := st.(store.Remove)
-				return is && r.Seen.Exists
+				r, ok := st.(store.Remove)
+				return ok && r.Seen.Exists
 			},
 			"before the start": isStep[store.AwaitSchema],
 		} {
@@ -194,7 +194,7 @@ func TestDelayedMembers(t *testing.T) {
 
 // argText returns an argument of a command as text.
 func argText(arg any) string {
-	if text, is := arg.(*string); is {
+	if text, ok := arg.(*string); ok {
 		return *text
 	}
 	return fmt.Sprint(arg)

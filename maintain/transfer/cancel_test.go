@@ -36,7 +36,7 @@ func (h *cancelingHashing) Matches(ctx context.Context, t *change.Type, hash str
 // TestImportComparesNoMore checks that a canceled import compares no more passwords.
 func TestImportComparesNoMore(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		in := func(password string) string {
 			return `{"facets":{"uid":"u1","email":"u1@example.com"},"clear_password":"` + password + `"}`
 		}
@@ -112,7 +112,7 @@ func (h *stallHook) stall(ctx context.Context, cmds ...redis.Cmder) error {
 func TestImportEndsAlthoughStoreStalls(t *testing.T) {
 	defer transfer.SetFinishTimeout(50 * time.Millisecond)()
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		ctx, cancel := context.WithCancel(s.Ctx)
 		h := &stallHook{cancel: cancel, released: make(chan struct{})}
 		defer h.release()

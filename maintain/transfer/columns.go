@@ -119,7 +119,7 @@ func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	}
 	src, err := im.openSource(input)
 	more := err == nil
-	if rows, is := src.(*csvRows); is && more {
+	if rows, ok := src.(*csvRows); ok && more {
 		rows.r.ReuseRecord = true                      // no row is kept
 		more = slices.Contains(rows.names, columnType) // else resolveHeader has checked all names
 	}
@@ -138,7 +138,7 @@ func (im *importer) checkInput(ctx context.Context, r io.Reader) error {
 	if err == nil && ctx.Err() == nil && lines > 0 {
 		err = im.columns.checkUnused()
 	}
-	if readErr, is := errors.AsType[*ReadError](err); is && readErr != nil {
+	if readErr, ok := errors.AsType[*ReadError](err); ok && readErr != nil {
 		err = nil // the import reports the error when it gets there
 	} else {
 		im.namesChecked = true
@@ -155,7 +155,7 @@ func (im *importer) checkNames(src source, l *line) (read bool, err error) {
 	}
 	r := im.resetReading()
 	t, err := im.read(src, l, r)
-	if unknown, is := errors.AsType[*ColumnError](err); is {
+	if unknown, ok := errors.AsType[*ColumnError](err); ok {
 		unknown.Line = l.no
 		return true, unknown
 	}
@@ -358,8 +358,8 @@ var valueLike = regexp.MustCompile(`[^\s@]@[^\s@]+\.|^\$\w+\$|^(?:[-+\d.,:/TZ ]*
 // checkVerified returns an error if a name means that a facet is verified, but no type declares the
 // facet.
 func (im *importer) checkVerified(name string) error {
-	field, is := strings.CutPrefix(name, columnVerified)
-	if !is {
+	field, ok := strings.CutPrefix(name, columnVerified)
+	if !ok {
 		return nil
 	}
 	for _, t := range im.Types.ByName {

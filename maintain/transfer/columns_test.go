@@ -14,7 +14,7 @@ import (
 
 func requireColumnError(t *testing.T, err error, want transfer.ColumnError) {
 	t.Helper()
-	if unknown, is := errors.AsType[*transfer.ColumnError](err); !is || *unknown != want || !errors.Is(err, transfer.ErrInput) {
+	if unknown, ok := errors.AsType[*transfer.ColumnError](err); !ok || *unknown != want || !errors.Is(err, transfer.ErrInput) {
 		t.Errorf("got error %v, want %v", err, &want)
 	}
 }
@@ -53,7 +53,7 @@ func TestImportUnknownNames(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
-				s = s.Under(t, full())
+				s = s.Under(t, fullSchema())
 				for _, o := range []transfer.ImportOptions{{CSV: tt.csv}, {CSV: tt.csv, DryRun: true}} {
 					report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), o)
 					requireColumnError(t, err, transfer.ColumnError{Line: tt.line, Name: tt.column, Reason: tt.reason})
@@ -63,12 +63,12 @@ func TestImportUnknownNames(t *testing.T) {
 				}
 				o := transfer.ImportOptions{CSV: tt.csv, OnDuplicate: transfer.DuplicateSkip, DryRun: true}
 				report, err := transfer.Import(s.Ctx, s.DB, io.MultiReader(strings.NewReader(tt.in)), o)
-				unknown, is := errors.AsType[*transfer.ColumnError](err)
-				if !is || unknown.Line != tt.line || report.Read != tt.before {
+				unknown, ok := errors.AsType[*transfer.ColumnError](err)
+				if !ok || unknown.Line != tt.line || report.Read != tt.before {
 					t.Errorf("read once: got %+v, %v; want %d lines read, error in line %d", report, err, tt.before, tt.line)
 				}
 				rest := strings.Join(strings.SplitAfter(tt.in, "\n")[tt.line-1:], "")
-				if readErr, is := errors.AsType[*transfer.ReadError](err); is && readErr.Offset != int64(len(tt.in)-len(rest)) {
+				if readErr, ok := errors.AsType[*transfer.ReadError](err); ok && readErr.Offset != int64(len(tt.in)-len(rest)) {
 					t.Errorf("read once: the error is at byte %d, want %d", readErr.Offset, len(tt.in)-len(rest))
 				}
 			})
@@ -79,7 +79,7 @@ func TestImportUnknownNames(t *testing.T) {
 // TestImportMaps checks that columns are renamed, left out, or kept even if the schema does not
 // declare them.
 func TestImportMaps(t *testing.T) {
-	open := full()
+	open := fullSchema()
 	user := open.Types["user"]
 	user.Open = true
 	open.Types["user"] = user
@@ -92,65 +92,65 @@ func TestImportMaps(t *testing.T) {
 		{
 			"CSV", "Id,E-Mail,shoes,Hash\n1,A@x.org,44,\n",
 			transfer.ImportOptions{CSV: true, Map: map[string]string{"Id": "uid", "E-Mail": "email", "Hash": "password"}, Ignore: []string{"shoes"}},
-			full(),
+			fullSchema(),
 			`{"type":"user","facets":{"email":"A@x.org","uid":"1"}}`,
 		},
 		{
 			"JSON", `{"facets":{"Id":"1","E-Mail":"A@x.org","shoes":44}}`,
 			transfer.ImportOptions{Map: map[string]string{"Id": "uid", "E-Mail": "email"}, Ignore: []string{"shoes"}},
-			full(),
+			fullSchema(),
 			`{"type":"user","facets":{"email":"A@x.org","uid":"1"}}`,
 		},
-		{"two columns with one name", "a,name\nx,y\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}}, full(), `two columns are mapped to "name"`},
-		{"an ignored column that does not exist", "name\ny\n", transfer.ImportOptions{CSV: true, Ignore: []string{"nmae"}}, full(), `it has nothing called "nmae", which the options map or ignore`},
+		{"two columns with one name", "a,name\nx,y\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}}, fullSchema(), `two columns are mapped to "name"`},
+		{"an ignored column that does not exist", "name\ny\n", transfer.ImportOptions{CSV: true, Ignore: []string{"nmae"}}, fullSchema(), `it has nothing called "nmae", which the options map or ignore`},
 		{
 			"an undeclared column in the second line of a header", "name,\"the\nage\",shoes\nAnn,41,44\n",
 			transfer.ImportOptions{CSV: true, Ignore: []string{"the\nage"}},
-			full(), `line 2: "shoes": type "user" has no such field`,
+			fullSchema(), `line 2: "shoes": type "user" has no such field`,
 		},
-		{"a column mapped to an undeclared name", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "nmae"}}, full(), `line 1: "a" as "nmae": type "user" has no such field; did you mean "name"?`},
+		{"a column mapped to an undeclared name", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "nmae"}}, fullSchema(), `line 1: "a" as "nmae": type "user" has no such field; did you mean "name"?`},
 		{
 			"flat JSON", `{"Id":"1","email":"A@x.org","shoes":44}`,
 			transfer.ImportOptions{
 				Map: map[string]string{"Id": "uid", "email": "email"}, Ignore: []string{"shoes"},
 			},
-			full(),
+			fullSchema(),
 			`{"type":"user","facets":{"email":"A@x.org","uid":"1"}}`,
 		},
 		{
 			"keys mapped to names that are not facets", `{"facets":{"uid":"1","kind":"user","locked":true}}`,
 			transfer.ImportOptions{Type: "firm", Map: map[string]string{"kind": "~isa", "locked": "~disabled"}},
-			full(),
+			fullSchema(),
 			`{"type":"user","facets":{"uid":"1"},"disabled":"2026-11-20T12:00:00.000Z"}`,
 		},
 		{
 			"a type from a column", "kind,uid,email\nuser,1,a@x.org\n",
 			transfer.ImportOptions{CSV: true, Type: "firm", Map: map[string]string{"kind": "~isa"}},
-			full(),
+			fullSchema(),
 			`{"type":"user","facets":{"email":"a@x.org","uid":"1"}}`,
 		},
 		{
 			"an ignored type", "~isa,uid,email\nfirm,1,a@x.org\n",
 			transfer.ImportOptions{CSV: true, Ignore: []string{"~isa"}},
-			full(),
+			fullSchema(),
 			`{"type":"user","facets":{"email":"a@x.org","uid":"1"}}`,
 		},
 		{
 			"an ignored tertiary record", `{"facets":{"uid":"1"},"tertiary":{"tgas":{"kind":"set","value":["a"]}}}`,
 			transfer.ImportOptions{Ignore: []string{"tgas"}},
-			full(), `{"type":"user","facets":{"uid":"1"}}`,
+			fullSchema(), `{"type":"user","facets":{"uid":"1"}}`,
 		},
-		{"a byte order mark", "\ufeff\"uid\",email\n1,a@x.org\n", transfer.ImportOptions{CSV: true}, full(), `{"type":"user","facets":{"email":"a@x.org","uid":"1"}}`},
-		{"a byte order mark before JSON", "\ufeff" + `{"facets":{"uid":"1"}}`, transfer.ImportOptions{}, full(), `{"type":"user","facets":{"uid":"1"}}`},
-		{"a mapped name that the input does not have", `{"facets":{"uid":"1"}}`, transfer.ImportOptions{Map: map[string]string{"mial": "email"}}, full(), `it has nothing called "mial"`},
+		{"a byte order mark", "\ufeff\"uid\",email\n1,a@x.org\n", transfer.ImportOptions{CSV: true}, fullSchema(), `{"type":"user","facets":{"email":"a@x.org","uid":"1"}}`},
+		{"a byte order mark before JSON", "\ufeff" + `{"facets":{"uid":"1"}}`, transfer.ImportOptions{}, fullSchema(), `{"type":"user","facets":{"uid":"1"}}`},
+		{"a mapped name that the input does not have", `{"facets":{"uid":"1"}}`, transfer.ImportOptions{Map: map[string]string{"mial": "email"}}, fullSchema(), `it has nothing called "mial"`},
 		{
 			"a column both mapped and ignored", "a\ny\n",
 			transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "name"}, Ignore: []string{"a"}},
-			full(),
+			fullSchema(),
 			`"a" is both mapped and ignored`,
 		},
-		{"a column mapped to the store's own field", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "~prk"}}, full(), `"a" cannot become "~prk"`},
-		{"Extra with a type that is not open", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true, Extra: true}, full(), `"shoes": type "user" has no such field`},
+		{"a column mapped to the store's own field", "a\ny\n", transfer.ImportOptions{CSV: true, Map: map[string]string{"a": "~prk"}}, fullSchema(), `"a" cannot become "~prk"`},
+		{"Extra with a type that is not open", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true, Extra: true}, fullSchema(), `"shoes": type "user" has no such field`},
 		{"an open type without Extra", "uid,shoes\n1,44\n", transfer.ImportOptions{CSV: true}, open, `"shoes": type "user" has no such field`},
 		{"an open type with Extra", "uid,email,shoes\n1,a@x.org,44\n", transfer.ImportOptions{CSV: true, Extra: true}, open, `{"type":"user","facets":{"email":"a@x.org","shoes":"44","uid":"1"}}`},
 	} {
@@ -174,7 +174,7 @@ func TestImportMaps(t *testing.T) {
 // TestImportDuplicateNames checks that a line with two facets of the same name is refused.
 func TestImportDuplicateNames(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		for _, tt := range []struct {
 			in string
 			as map[string]string
@@ -200,7 +200,7 @@ func TestImportDuplicateNames(t *testing.T) {
 // different strings never become the same identifier.
 func TestImportHalfSurrogates(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		for in, want := range map[string]string{
 			`{"facets":{"uid":"c\ud800"}}`:        "half a surrogate pair",
 			`{"facets":{"uid":"c\udbff\\udc00"}}`: "half a surrogate pair",
@@ -225,7 +225,7 @@ func TestImportHalfSurrogates(t *testing.T) {
 func TestImportMapsKeys(t *testing.T) {
 	const in = `{"type":"firm","password":"$2y$04$x","facets":{"uid":"1"},"locked":true,"secret":"correct horse battery"}`
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		o := transfer.ImportOptions{
 			Map:    map[string]string{"locked": "~disabled", "secret": "clear_password"},
 			Ignore: []string{"type", "password"},
@@ -258,7 +258,7 @@ func TestImportMapsKeys(t *testing.T) {
 func TestImportResumeOptions(t *testing.T) {
 	const in = "uid,mail\n1,a@x.org\n2,b@x.org\n"
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		original := transfer.ImportOptions{CSV: true, Map: map[string]string{"mail": "email"}}
 		o := original
 		var state transfer.ImportState

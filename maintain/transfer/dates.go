@@ -91,7 +91,7 @@ func parseDate(text string, zone *time.Location) (at time.Time, none bool, reaso
 		return at, false, nullWord
 	}
 	_, err := schema.ParseText(schema.CodecDate, text)
-	if value, is := err.(*schema.ValueError); is {
+	if value, ok := err.(*schema.ValueError); ok {
 		reason = value.Reason
 	}
 	return at, false, reason

@@ -57,7 +57,7 @@ func allocated(limit int, f func()) (least int) {
 }
 
 // numbered returns copies of element, separated by commas, of about size bytes in total. In each
-// copy, %d is replaced by its number.
+// copy, its number replaces %d.
 func numbered(element string, size int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < size; i++ {

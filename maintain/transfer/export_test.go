@@ -19,7 +19,7 @@ import (
 // program's schema declares, and sends no SCAN.
 func TestExportOfOneEntry(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		other := full()
+		other := fullSchema()
 		other.Types["user"].Tertiary["notes"] = schema.Tertiary{Kind: "list"}
 		s = s.Under(t, other)
 		typ := s.Type(t, "user")
@@ -30,7 +30,7 @@ func TestExportOfOneEntry(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		db, err := s.DB.With(full())
+		db, err := s.DB.With(fullSchema())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestExportOfOneEntry(t *testing.T) {
 // The request is known only in its own store.
 func TestExportOfCreateOnce(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		n := userdb.NewEntry{UID: "a"}
 		if _, err := s.Type(t, "user").CreateOnce(s.Ctx, "one", n); err != nil {
 			t.Fatal(err)

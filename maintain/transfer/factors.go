@@ -75,7 +75,7 @@ func (im *importer) addFactors(l *line, r *reading) error {
 	}
 	prk, err := l.t.PRK(l.draft.UID)
 	if err != nil {
-		return errors.New("the line has second factors, and no UID")
+		return errors.New("the line has second factors, but no UID")
 	}
 	names := slices.Sorted(maps.Keys(r.factors))
 	for _, name := range names {

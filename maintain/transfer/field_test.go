@@ -75,7 +75,7 @@ func TestInputForms(t *testing.T) {
 		{"text", secret + "\n" + secret + "\n", false, "it is neither JSON lines nor a JSON list: want one JSON object a line"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
-			s = s.Under(t, full())
+			s = s.Under(t, fullSchema())
 			o := transfer.ImportOptions{CSV: tt.csv, Refused: func(line int64, reason string) {
 				t.Errorf("%s: line %d is refused by itself: %s", tt.name, line, reason)
 			}}
@@ -142,7 +142,7 @@ func TestTables(t *testing.T) {
 		{"a clear password in Latin-1", "uid,clear_password\n1,J\xfcrgen-2024-Haus\n", transfer.ImportOptions{}, "not UTF-8: is the file in Latin-1"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
-			s = s.Under(t, full())
+			s = s.Under(t, fullSchema())
 			tt.o.CSV = true
 			got := s.importOne(t, tt.in, tt.o)
 			if got != tt.want && (strings.HasPrefix(tt.want, "{") || !strings.Contains(got, tt.want)) {
@@ -171,7 +171,7 @@ func (s *site) importOne(t *testing.T, in string, o transfer.ImportOptions) stri
 // and that they name the lines of the table.
 func TestTableRejects(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		var rejects strings.Builder
 		o := transfer.ImportOptions{CSV: true, Rejects: &rejects}
 		s.importText(t, "sep=;\nuid;added;name;;\n1;soon;Ann;;\n", o, transfer.Report{Read: 1, Refused: 1})
@@ -187,7 +187,7 @@ func TestTableRejects(t *testing.T) {
 // the rejects.
 func TestRejectedNull(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		var rejects strings.Builder
 		o := transfer.ImportOptions{CSV: true, Null: "NULL", Rejects: &rejects}
 		s.importText(t, "uid,added,name,job\n1,soon,\"NULL\",NULL\n", o, transfer.Report{Read: 1, Refused: 1})
@@ -205,7 +205,7 @@ func TestRejectedNull(t *testing.T) {
 func TestRejectedFormulas(t *testing.T) {
 	const in = "uid;added;name;job;@col\n1;soon;=A1;\"'=x\";'y\n2;soon;=\"+49\";\"=\"\"=\"\"\"\"x\"\"\"\"\"\"\";-1\n"
 	eachEngine(t, func(t *testing.T, s *site) {
-		declared := full()
+		declared := fullSchema()
 		declared.Types["user"].Fields["col"] = schema.Field{}
 		s = s.Under(t, declared)
 		var rejects strings.Builder
@@ -230,9 +230,9 @@ func TestRejectedFormulas(t *testing.T) {
 func TestMySQLBackslashes(t *testing.T) {
 	const in = "\"uid\",\"name\",\"job\"\n\"1\",\"Anna \\\"Ann\\\" Berg\",\"cook\"\n\"2\",\"Bert\",\"a\\\\b\"\n"
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{CSV: true})
-		if _, is := errors.AsType[*transfer.ReadError](err); !is || !strings.Contains(err.Error(), "a quote after a backslash, as MySQL writes it") || report.Read != 0 {
+		if _, ok := errors.AsType[*transfer.ReadError](err); !ok || !strings.Contains(err.Error(), "a quote after a backslash, as MySQL writes it") || report.Read != 0 {
 			t.Errorf("got %+v, %v; want a ReadError that names MySQL", report, err)
 		}
 	})
@@ -242,11 +242,11 @@ func TestMySQLBackslashes(t *testing.T) {
 // ="TEXT" or one with a stray quote. Otherwise, the author of that text could make accounts.
 func TestOpenQuotes(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		for _, first := range []string{`="0049"`, `5" pipe`} {
 			in := "uid,job,email,name\n1,cook,ann@x.org,Ann\n" + first + ",\"hi\n2,cook,eve@x.org,Eve\nbye\",bob@x.org,Bob\n"
 			report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{CSV: true, DryRun: true})
-			if bad, is := errors.AsType[*transfer.ReadError](err); !is || bad.Line != 3 || report.Read != 1 {
+			if bad, ok := errors.AsType[*transfer.ReadError](err); !ok || bad.Line != 3 || report.Read != 1 {
 				t.Errorf("%s: got %+v, %v; want a ReadError in line 3", first, report, err)
 			}
 		}
@@ -319,7 +319,7 @@ func TestDates(t *testing.T) {
 		{"1/2/2024", nil, "a date whose day and month cannot be told apart"},
 	}
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		for _, tt := range rows {
 			if err := s.Type(t, "user").Delete(s.Ctx, hints.UID("1")); err != nil && !errors.Is(err, userdb.ErrNotFound) {
 				t.Fatal(err)
@@ -395,7 +395,7 @@ func TestFlatJSON(t *testing.T) {
 		{"an object", `{"id":{"a":1},"email":null,"name":"Ann"}`, ids, "wrong type of JSON value"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
-			s = s.Under(t, full())
+			s = s.Under(t, fullSchema())
 			got := s.importOne(t, tt.in, tt.o)
 			if got != tt.want && (strings.HasPrefix(tt.want, "{") || !strings.Contains(got, tt.want)) {
 				t.Errorf("%s: got %s\nwant %s", tt.name, got, tt.want)
@@ -408,7 +408,7 @@ func TestFlatJSON(t *testing.T) {
 // passwords that people wrote for an import.
 func TestKeycloakCredentials(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.importText(t, sample(t, "kc_legacy.json"), transfer.ImportOptions{From: "keycloak"}, created(2))
 		for _, name := range []string{"anna@example.com", "bert"} {
 			if _, err := s.Type(t, "user").Login(s.Ctx, name, "Sommerhaus-2024", userdb.Attempt{}); err != nil {
@@ -437,7 +437,7 @@ func TestKeycloakCredentials(t *testing.T) {
 // TestKeepIDs checks that the IDs of Auth0 can be kept unchanged.
 func TestKeepIDs(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		const in = `{"user_id":"auth0|1","email":"a@x.org"}` + "\n" + `{"user_id":"sms|3"}`
 		s.importText(t, in, transfer.ImportOptions{From: "auth0", KeepIDs: true, WithoutIdentifier: true}, created(2))
 		for _, uid := range []string{"auth0|1", "sms|3"} {

@@ -69,7 +69,7 @@ func TestFieldFiles(t *testing.T) {
 	} {
 		t.Run(tt.file, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
-				s = s.Under(t, full())
+				s = s.Under(t, fullSchema())
 				tt.o.CSV = strings.HasSuffix(tt.file, ".csv")
 				s.importField(t, tt.file, tt.o, tt.want)
 				for _, identifier := range strings.Fields(tt.logins) {
@@ -108,7 +108,7 @@ func (s *site) importField(t *testing.T, file string, o transfer.ImportOptions, 
 // them, and that other texts are stored unchanged.
 func TestAddressesWithoutSpace(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.importField(t, "spaces.csv", transfer.ImportOptions{CSV: true}, "2 read, 2 created")
 		for address, want := range map[string]string{"anna@example.com": "Anna ", "bert@example.com": ""} {
 			e, err := s.Type(t, "user").Find(s.Ctx, hints.Field("email", address))
@@ -126,7 +126,7 @@ func TestAddressesWithoutSpace(t *testing.T) {
 // disabled, and confirmed addresses stay verified.
 func TestWholeSupabaseTable(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.importField(t, "supabase_full.csv", transfer.ImportOptions{
 			CSV: true, Ignore: []string{"*"},
 			Map: map[string]string{
@@ -157,7 +157,7 @@ func TestCarriersMailboxes(t *testing.T) {
 		"email-dots": "6 read, 4 created, 4 quotes before the @ that are not needed, 7 email",
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
-			declared := full()
+			declared := fullSchema()
 			f := declared.Types["user"].Fields["email"]
 			f.Kind = cmp.Or(kind, f.Kind)
 			declared.Types["user"].Fields["email"] = f

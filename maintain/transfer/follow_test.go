@@ -14,15 +14,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A triggerReader produces 2*at lines of input. The read of line number at calls the function then.
+// A triggerReader produces 2*at lines of input. Before it returns line number at, it calls do.
 type triggerReader struct {
 	lines, at int
-	then      func()
+	do        func()
 }
 
 func (s *triggerReader) Read(p []byte) (int, error) {
 	if s.lines++; s.lines == s.at {
-		s.then()
+		s.do()
 	}
 	if s.lines > 2*s.at {
 		return 0, io.EOF
@@ -38,7 +38,7 @@ func TestImportSchemaChange(t *testing.T) {
 		to := schema.User()
 		to.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}
 		db := testdb.Must(s.DB.With(from))
-		input := &triggerReader{at: 1500, then: func() {
+		input := &triggerReader{at: 1500, do: func() {
 			plan := testdb.Must(migrate.Plan(s.Ctx, db, to))
 			if err := plan.Apply(s.Ctx, nil); err != nil {
 				t.Errorf("applying: %v", err)

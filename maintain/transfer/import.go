@@ -56,7 +56,7 @@ type ReadError struct {
 }
 
 func (e *ReadError) Error() string {
-	if unknown, is := errors.AsType[*ColumnError](e.Err); is {
+	if unknown, ok := errors.AsType[*ColumnError](e.Err); ok {
 		return fmt.Sprintf("%v; this line and everything after it were not read", unknown)
 	}
 	return fmt.Sprintf("reading the input: line %d and everything after it were not read: %v", e.Line, e.Err)

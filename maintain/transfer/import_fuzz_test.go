@@ -21,7 +21,7 @@ func FuzzImport(f *testing.F) {
 		f.Add(in, true)
 	}
 	f.Fuzz(func(t *testing.T, in string, csv bool) {
-		db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: full()})
+		db, err := userdb.Open(t.Context(), "memory:", userdb.Options{Schema: fullSchema()})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,8 +32,8 @@ var eachEngine = testdb.Each(testdb.EachEngine, newSite)
 // Under returns the same store with another schema.
 func (s *site) Under(t *testing.T, sch schema.Schema) *site { return newSite(s.Site.Under(t, sch)) }
 
-// full returns a schema with a field of every role and a tertiary record of every kind.
-func full() schema.Schema {
+// fullSchema returns a schema with a field of every role and a tertiary record of every kind.
+func fullSchema() schema.Schema {
 	s := testdb.House()
 	user := s.Types["user"]
 	user.Fields["score"] = schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}
@@ -170,7 +170,7 @@ func (s *site) populate(t *testing.T, n int) {
 // passwords work.
 func TestRoundTrip(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.populate(t, 25)
 		for _, secrets := range []bool{false, true} {
 			want := s.export(t, transfer.ExportOptions{Secrets: secrets})
@@ -217,7 +217,7 @@ func TestImportDuplicates(t *testing.T) {
 	} {
 		t.Run(tt.on, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
-				s = s.Under(t, full())
+				s = s.Under(t, fullSchema())
 				var reasons []string
 				o := transfer.ImportOptions{OnDuplicate: tt.on, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
 				s.importText(t, in, o, tt.first)
@@ -262,7 +262,7 @@ not json
 {"facets":{"name":"u"}} {}
 {"facets":{"name":"t"},"disabled":"maybe"}`
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		var rejects bytes.Buffer
 		s.importText(t, in, transfer.ImportOptions{Rejects: &rejects}, transfer.Report{Read: 11, Created: 1, Refused: 10})
 		testdb.Golden(t, "testdata/rejects.golden", rejects.String())
@@ -282,7 +282,7 @@ not json
 // are refused, and reported with the right line numbers.
 func TestImportTooManyMembers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		sch := full()
+		sch := fullSchema()
 		for _, name := range []string{"tags", "notes", "settings", "ranks"} {
 			r := sch.Types["user"].Tertiary[name]
 			r.Max = 2
@@ -316,7 +316,7 @@ func TestImportCSV(t *testing.T) {
 		"5,\"x\"y,,,,,,\n" +
 		"6,Eve,,,,,,\n"
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		var rejects bytes.Buffer
 		s.importText(t, in, transfer.ImportOptions{CSV: true, Rejects: &rejects}, transfer.Report{Read: 6, Created: 3, Refused: 3})
 		testdb.Golden(t, "testdata/rejects_csv.golden", rejects.String())
@@ -336,7 +336,7 @@ func TestImportCSV(t *testing.T) {
 func TestImportDryRun(t *testing.T) {
 	endless := strings.Repeat("endless ", 10)
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.User(t, 1)
 		before := s.export(t, transfer.ExportOptions{Secrets: true})
 		const in = `{"facets":{"uid":"u1"}}
@@ -368,7 +368,7 @@ func TestImportResume(t *testing.T) {
 	errCut := errors.New("cut off")
 	for _, forget := range []bool{false, true} {
 		eachEngine(t, func(t *testing.T, s *site) {
-			s = s.Under(t, full())
+			s = s.Under(t, fullSchema())
 			var state, previous transfer.ImportState
 			cut := transfer.ImportOptions{Save: func(st transfer.ImportState) error {
 				previous = state
@@ -399,7 +399,7 @@ func TestImportResume(t *testing.T) {
 // lines that are done.
 func TestImportInterrupted(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		ctx, cancel := context.WithCancel(s.Ctx)
 		in := strings.Repeat(`{"facets":{"motto":"x"}}`+"\n", 5000)
 		report, err := transfer.Import(ctx, s.DB, strings.NewReader(in), transfer.ImportOptions{Save: func(transfer.ImportState) error { cancel(); return nil }})
@@ -414,7 +414,7 @@ func TestImportInterrupted(t *testing.T) {
 // imported entry.
 func TestImportOverLeftovers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.Do(t, "RPUSH", "user/uid:x/notes", "left")
 		s.importText(t, `{"facets":{"uid":"x"},"tertiary":{"notes":{"kind":"list","value":["new"]}}}`, transfer.ImportOptions{}, created(1))
 		notes, err := s.Type(t, "user").List(hints.UID("x"), "notes").Items(s.Ctx, 0, -1)
@@ -428,7 +428,7 @@ func TestImportOverLeftovers(t *testing.T) {
 // member, which another program stored and no import accepts.
 func TestRoundTripOfRepeatedMembers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.User(t, 1)
 		s.Do(t, "HSET", "user/uid:u1", "rating", `{"a":1,"a":2}`)
 		want := s.export(t, transfer.ExportOptions{})

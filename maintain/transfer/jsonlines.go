@@ -159,7 +159,7 @@ func malformed(text string) error {
 	dec := json.NewDecoder(strings.NewReader(text))
 	var raw json.RawMessage
 	if err := dec.Decode(&raw); err != nil {
-		if syntax, is := errors.AsType[*json.SyntaxError](err); is {
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 			return fmt.Errorf("not JSON: syntax error at byte %d", syntax.Offset)
 		}
 		return errNotObject

@@ -178,8 +178,8 @@ func whenFree(ctx context.Context, do func() error) error {
 	defer cancel()
 	for {
 		err := do()
-		busy, is := errors.AsType[*userdb.BusyError](err)
-		if !is {
+		busy, ok := errors.AsType[*userdb.BusyError](err)
+		if !ok {
 			return err
 		}
 		select {
@@ -375,7 +375,7 @@ func (l *line) addFacet(f facet, zone *time.Location) error {
 		}
 	} else if err != nil {
 		reason := err.Error()
-		if value, is := errors.AsType[*schema.ValueError](err); is {
+		if value, ok := errors.AsType[*schema.ValueError](err); ok {
 			reason = "cannot be read as " + string(value.Codec) + ": " + value.Reason
 		}
 		return change.Invalid(f.field, "codec", reason)
@@ -404,7 +404,7 @@ func (l *line) addLost(field string, v schema.Value) error {
 	}
 	undeclared := strings.TrimPrefix(field, "~") // no type declares it
 	err := l.t.Rules.Facet(undeclared, v)
-	if rule, is := errors.AsType[*validate.Error](err); is {
+	if rule, ok := errors.AsType[*validate.Error](err); ok {
 		return change.Invalid(field, rule.Rule, rule.Reason)
 	}
 	l.setOwn(field, v.Wire())

@@ -33,7 +33,7 @@ func (r *lineReader) Read(p []byte) (n int, err error) {
 // writes, and the next.
 func TestLongLinesInMemory(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		const count = 12
 		r := &lineReader{}
 		for i := range count {

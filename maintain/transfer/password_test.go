@@ -73,7 +73,7 @@ func (s *site) passwordChanged(t *testing.T) time.Time {
 // now, whatever the line has, tokens are void, failures are forgotten, and an event is logged.
 func TestImportSetsPasswords(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.stopClock(t)
 		s.User(t, 2)
 		hash, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("u2"))
@@ -113,7 +113,7 @@ func TestImportSetsPasswords(t *testing.T) {
 // effect of SetPassword.
 func TestImportKeepsPasswords(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		typ, secret, log := lockedSite(t, s)
 		before := s.passwordChanged(t)
 		hash, err := transfer.PasswordHash(s.Ctx, s.DB, "user", hints.UID("u1"))
@@ -139,7 +139,7 @@ func TestImportKeepsPasswords(t *testing.T) {
 // TestImportDisables checks that disabled has the effect of Disable, once.
 func TestImportDisables(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		typ, secret, log := lockedSite(t, s)
 		in := `{"facets":{"uid":"u1"},"disabled":"2001-02-03"}`
 		s.importText(t, in, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Updated: 1})
@@ -164,7 +164,7 @@ func TestImportDisables(t *testing.T) {
 // older than the password.
 func TestImportFutureDates(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.stopClock(t)
 		const in = `{"facets":{"uid":"u1"},"clear_password":"correct horse","password_changed":"+275760-09-13","disabled":"2999-01-01"}
 {"facets":{"uid":"u2"},"disabled":"2001-02-03","password_changed":"2001-02-03T04:05:06+01:00"}
@@ -184,7 +184,7 @@ func TestImportFutureDates(t *testing.T) {
 // the existing entry, even if the line does not contain them.
 func TestImportChecksPasswordPolicy(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.User(t, 1)
 		s.markImported(t)
 		const in = `{"facets":{"uid":"u1"},"clear_password":"Name of u1"}
@@ -257,7 +257,7 @@ func TestImportWaitsForProcessors(t *testing.T) {
 	for _, dry := range []bool{false, true} {
 		t.Run(fmt.Sprint("dry run ", dry), func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
-				s = s.Under(t, full())
+				s = s.Under(t, fullSchema())
 				// u1 has an identifier that the lines above lack, and its password was not set
 				// here.
 				const before = `{"facets":{"uid":"u1","email":"u1@example.com"},"clear_password":"correct horse"}`
@@ -295,7 +295,7 @@ func TestImportWaitsForProcessors(t *testing.T) {
 // the hash as facets.
 func TestOwnFieldsAreNotFacets(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.User(t, 1)
 		typ := s.Type(t, "user")
 		before := s.export(t, transfer.ExportOptions{Secrets: true})
@@ -330,7 +330,7 @@ func TestOwnFieldsAreNotFacets(t *testing.T) {
 // columns that begin with ~ are refused unless they can be ignored safely.
 func TestImportDisabledColumn(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.stopClock(t)
 		const in = `uid,name,~disabled,disabled,~isa,~prk,~rev
 1,Ann,true,,user,user/uid:1,abc

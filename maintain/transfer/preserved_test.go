@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// keeping returns a schema that holds the values of two fields, and retires UIDs.
-func keeping() schema.Schema {
+// keepingSchema returns a schema that holds the values of two fields, and retires UIDs.
+func keepingSchema() schema.Schema {
 	hour := schema.Period(time.Hour)
 	return schema.Schema{Types: map[string]schema.Type{"user": {
 		Primary: "uid", Retire: true,
@@ -44,8 +44,8 @@ func (s *site) add(t *testing.T, uid, field, text string) error {
 func (s *site) wantRule(t *testing.T, rule, uid, field, text string) {
 	t.Helper()
 	err := s.add(t, uid, field, text)
-	refused, is := errors.AsType[*userdb.FieldError](err)
-	if !is || !errors.Is(err, userdb.ErrDuplicate) || refused.Rule != rule {
+	refused, ok := errors.AsType[*userdb.FieldError](err)
+	if !ok || !errors.Is(err, userdb.ErrDuplicate) || refused.Rule != rule {
 		t.Errorf("a create of %s with %s=%s returned %v, want the rule %s", uid, field, text, err, rule)
 	}
 }
@@ -60,9 +60,9 @@ func (s *site) wantSound(t *testing.T) {
 	}
 }
 
-// leave creates users, some of which give up values that are then held, and deletes three, whose
-// UIDs are retired.
-func (s *site) leave(t *testing.T) {
+// createHolders creates users, some of which give up values that are then held, and deletes three,
+// whose UIDs are retired.
+func (s *site) createHolders(t *testing.T) {
 	t.Helper()
 	users := s.Type(t, "user")
 	for _, err := range []error{s.add(t, "a", "name", "Ada"), s.add(t, "b", "name", "Bob"), s.add(t, "c", "name", "Cy"), s.add(t, "ü", "code", "dee")} {
@@ -92,8 +92,8 @@ func (s *site) leave(t *testing.T) {
 // retired UID to anybody else, and that the lines may come in any order and more than once.
 func TestExportPreserves(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, keeping())
-		s.leave(t)
+		s = s.Under(t, keepingSchema())
+		s.createHolders(t)
 		out := s.export(t, transfer.ExportOptions{})
 		if n := strings.Count(out, "\n"); n != 7 {
 			t.Fatalf("the export has %d lines, want one entry, three held values and three retired UIDs:\n%s", n, out)
@@ -120,7 +120,7 @@ func TestExportPreserves(t *testing.T) {
 			}
 			to.wantSound(t)
 			if err := to.add(t, "", "code", "Cy"); err != nil {
-				t.Errorf("a value that is not held any more: %v", err)
+				t.Errorf("a value that is no longer held: %v", err)
 			}
 			users := to.Type(t, "user")
 			if _, err := users.Update(to.Ctx, hints.UID("a"), func(e *userdb.Entry) error { e.Put("nick", schema.Text("count")); return nil }); err != nil {
@@ -134,8 +134,8 @@ func TestExportPreserves(t *testing.T) {
 // and nothing of others.
 func TestExportOnePreserves(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, keeping())
-		s.leave(t)
+		s = s.Under(t, keepingSchema())
+		s.createHolders(t)
 		out := s.export(t, transfer.ExportOptions{Only: hints.UID("a"), Type: "user"})
 		if strings.Count(out, "\n") != 2 || !strings.Contains(out, `"held":{"uid":"a","field":"nick","value":"count","until":"`) {
 			t.Errorf("the export is\n%s\nwant the entry and one held value", out)
@@ -143,12 +143,12 @@ func TestExportOnePreserves(t *testing.T) {
 	})
 }
 
-// TestImportPreservesOnly checks that an import does not hold values that another entry has or
+// TestImportPreservesOnlyFree checks that an import does not hold values that another entry has or
 // holds, does not retire UIDs that are in use, and refuses lines that the schema does not allow.
-func TestImportPreservesOnly(t *testing.T) {
+func TestImportPreservesOnlyFree(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, keeping())
-		s.leave(t)
+		s = s.Under(t, keepingSchema())
+		s.createHolders(t)
 		until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
 		held := func(uid, field, value, until string) string {
 			return fmt.Sprintf(`{"held":{"uid":%q,"field":%q,"value":%q,"until":%q}}`+"\n", uid, field, value, until)
@@ -197,7 +197,7 @@ func TestImportPreservesOnly(t *testing.T) {
 // it.
 func TestImportHeldKeepsClaims(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, keeping())
+		s = s.Under(t, keepingSchema())
 		if err := s.add(t, "a", "name", "ada"); err != nil {
 			t.Fatal(err)
 		}
@@ -241,7 +241,7 @@ func (h *beforeCommit) ProcessPipelineHook(next redis.ProcessPipelineHook) redis
 func (h *beforeCommit) match(cmd redis.Cmder) {
 	var args []string
 	for _, arg := range cmd.Args() {
-		if text, is := arg.(*string); is {
+		if text, ok := arg.(*string); ok {
 			arg = *text
 		}
 		args = append(args, fmt.Sprint(arg))
@@ -255,7 +255,7 @@ func (h *beforeCommit) match(cmd redis.Cmder) {
 // TestImportHeldDuringCreate imports a held value after a create has claimed the value in another
 // field and searched the first field. At most one of the two may succeed.
 func TestImportHeldDuringCreate(t *testing.T) {
-	s := newSite(testdb.AsCluster(t, keeping()))
+	s := newSite(testdb.AsCluster(t, keepingSchema()))
 	if err := s.add(t, "first", "code", "any"); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +278,7 @@ func TestImportHeldDuringCreate(t *testing.T) {
 	if hook.do != nil {
 		t.Fatal("the create has sent no commit")
 	}
-	if refused, is := errors.AsType[*userdb.FieldError](err); !is || refused.Rule != "held" {
+	if refused, ok := errors.AsType[*userdb.FieldError](err); !ok || refused.Rule != "held" {
 		t.Errorf("the create returned %v, although the value was held meanwhile", err)
 	}
 	s.wantRule(t, "held", "y", "code", "wanted")

@@ -295,7 +295,7 @@ func firebaseParams(text string) (p password.FirebaseScrypt, err error) {
 		found[m[1]] = m[2]
 	}
 	for _, name := range []string{"base64_signer_key", "base64_salt_separator", "rounds", "mem_cost"} {
-		if _, is := found[name]; !is || found[name] == "" && name != "base64_salt_separator" {
+		if _, ok := found[name]; !ok || found[name] == "" && name != "base64_salt_separator" {
 			return p, fmt.Errorf("%s is missing", name)
 		}
 	}

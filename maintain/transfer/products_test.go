@@ -100,7 +100,7 @@ func TestImportProductRejects(t *testing.T) {
  {"model":"auth.group","pk":2,"fields":{"name":"staff"}},
  {"model":"auth.user","pk":3,"fields":{"username":"ben","email":"","password":"sha1$ab$0123456789012345678901234567890123456789","nick":"Benny"}}]`
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		var rejects bytes.Buffer
 		want := transfer.Report{Read: 3, Created: 1, Refused: 2, NoPassword: 1, NameLeftOut: 1}
 		s.importText(t, in, transfer.ImportOptions{From: "django", Rejects: &rejects}, want)
@@ -158,7 +158,7 @@ func TestImportProductErrors(t *testing.T) {
 		{"[]", transfer.ImportOptions{From: "django", CSV: true}, 0, "an export of django is JSON"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
-			s = s.Under(t, full())
+			s = s.Under(t, fullSchema())
 			tt.o.DryRun = true
 			report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), tt.o)
 			if report.Read != tt.read || (tt.error == "") != (err == nil) || err != nil && (!strings.Contains(err.Error(), tt.error) || !errors.Is(err, transfer.ErrInput)) {
@@ -208,7 +208,7 @@ func TestImportProductAccounts(t *testing.T) {
 		{"keycloak", `{"id":"1","username":"service-account-api","serviceAccountClientId":"api"}`, "it is the service account of a client, not of a person"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
-			s = s.Under(t, full())
+			s = s.Under(t, fullSchema())
 			got := ""
 			o := transfer.ImportOptions{From: tt.from, WithoutIdentifier: true, Refused: func(_ int64, why string) {
 				got = strings.TrimSuffix(why, "; userdb import --without-password imports the account without it")
@@ -270,7 +270,7 @@ func TestImportTwoModels(t *testing.T) {
 	const in = `[{"model":"auth.user","pk":1,"fields":{"username":"ann","password":"!"}},
 {"model":"shop.customer","pk":1,"fields":{"email":"ben@x.org","password":"!"}}]`
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		reason := ""
 		o := transfer.ImportOptions{From: "django", OnDuplicate: transfer.DuplicateUpdate, Refused: func(_ int64, why string) { reason = why }}
 		s.importText(t, in, o, transfer.Report{Read: 2, Created: 1, Refused: 1})

@@ -53,7 +53,7 @@ func TestImportReadError(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
-				s = s.Under(t, full())
+				s = s.Under(t, fullSchema())
 				in := io.Reader(strings.NewReader(tt.good + tt.bad))
 				if tt.broken {
 					in = io.MultiReader(in, iotest.ErrReader(errBroken))
@@ -88,7 +88,7 @@ func TestImportReadError(t *testing.T) {
 func TestImportUnclosedQuote(t *testing.T) {
 	const in = "uid,job\n1,\"Ann\n2,Ben\n3,\"Cid\"\n4,Dan\n5,\"E\n\"\n6,Fay,\"\n\"\n"
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		var reasons []string
 		o := transfer.ImportOptions{CSV: true, WithoutIdentifier: true, Refused: func(line int64, reason string) { reasons = append(reasons, fmt.Sprint(line, " ", reason)) }}
 		s.importText(t, in, o, transfer.Report{Read: 4, Created: 2, Refused: 2})

@@ -218,15 +218,15 @@ func TestIgnoreRest(t *testing.T) {
 	})
 }
 
-// uids returns the UIDs of the users for which is returns true, sorted.
-func (s *site) uids(t *testing.T, is func(userdb.Entry) bool) string {
+// uids returns the UIDs of the users for which matches returns true, sorted.
+func (s *site) uids(t *testing.T, matches func(userdb.Entry) bool) string {
 	t.Helper()
 	var found []string
 	for e, err := range s.Type(t, "user").All(s.Ctx, userdb.Query{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if is(e) {
+		if matches(e) {
 			found = append(found, e.UID())
 		}
 	}

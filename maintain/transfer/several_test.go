@@ -20,8 +20,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// several returns a schema in which two fields may have several values.
-func several(fold schema.Fold, kind string, role schema.Role) schema.Schema {
+// severalSchema returns a schema in which two fields may have several values.
+func severalSchema(fold schema.Fold, kind string, role schema.Role) schema.Schema {
 	return schema.Schema{Types: map[string]schema.Type{"user": {Primary: "uid", Fold: fold, Fields: map[string]schema.Field{
 		"email": {Role: schema.RoleSecondary, Kind: "email", Many: 4},
 		"alias": {Role: schema.RoleSecondary | role, Kind: kind, Many: 100},
@@ -76,9 +76,9 @@ func TestSeveralRoundTrip(t *testing.T) {
 		}),
 	}
 	for _, sch := range []schema.Schema{
-		several(schema.FoldCasefold, "", 0), several(schema.FoldExact, "", 0), several(schema.FoldCasefold, "url", schema.RoleIndexed),
-		several(schema.FoldExact, "url", schema.RoleIndexed), several(schema.FoldCasefold, "username", schema.RoleOrdered),
-		several(schema.FoldExact, "nickname", 0),
+		severalSchema(schema.FoldCasefold, "", 0), severalSchema(schema.FoldExact, "", 0), severalSchema(schema.FoldCasefold, "url", schema.RoleIndexed),
+		severalSchema(schema.FoldExact, "url", schema.RoleIndexed), severalSchema(schema.FoldCasefold, "username", schema.RoleOrdered),
+		severalSchema(schema.FoldExact, "nickname", 0),
 	} {
 		open := func() *site {
 			return newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, sch))
@@ -146,7 +146,7 @@ func TestSeveralRoundTrip(t *testing.T) {
 // fold exact.
 func TestExactValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, several(schema.FoldExact, "", 0))
+		s = s.Under(t, severalSchema(schema.FoldExact, "", 0))
 		const line = `{"type":"user","facets":{"uid":"u"},"values":{"email":[" A@x.org",{"value":" B@x.org ","verified":"2024-01-02T03:04:05Z","label":"work"}]}}`
 		s.importText(t, line, transfer.ImportOptions{}, created(1))
 		fields, _ := s.records(t, "u")
@@ -222,8 +222,8 @@ func TestFirstValue(t *testing.T) {
 			t.Helper()
 			fields, _ := s.records(t, "u")
 			r := store.Record{Fields: fields}
-			if is := fields[store.FieldVerified("email")] == store.Verified("a@x.org"); is != verified || r.Label("email") != label {
-				t.Errorf("verified: %v, label %q; want %v, %q", is, r.Label("email"), verified, label)
+			if got := fields[store.FieldVerified("email")] == store.Verified("a@x.org"); got != verified || r.Label("email") != label {
+				t.Errorf("verified: %v, label %q; want %v, %q", got, r.Label("email"), verified, label)
 			}
 		}
 		update := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}
@@ -245,7 +245,7 @@ func TestValuesNames(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		const text = `{"type":"user","facets":{"uid":"u"},"values":{"mail":["a@x.org","b@x.org"]}}`
 		_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(text), transfer.ImportOptions{})
-		if unknown, is := errors.AsType[*transfer.ColumnError](err); !is || unknown.Name != "mail" || unknown.Line != 1 {
+		if unknown, ok := errors.AsType[*transfer.ColumnError](err); !ok || unknown.Name != "mail" || unknown.Line != 1 {
 			t.Errorf("an unknown field: %v", err)
 		}
 		s.importText(t, text, transfer.ImportOptions{Ignore: []string{"mail"}, DryRun: true}, created(1))
@@ -272,7 +272,7 @@ func TestDryRunOfValues(t *testing.T) {
 		{"the same value in two fields", transfer.DuplicateFail, `{"type":"user","facets":{"uid":"1","name":"a@x.org"},"values":{"email":["b@x.org","a@x.org"]}}`},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
-			s = s.Under(t, several(schema.FoldCasefold, "", 0))
+			s = s.Under(t, severalSchema(schema.FoldCasefold, "", 0))
 			for _, n := range []userdb.NewEntry{
 				{UID: "old", Values: map[string][]string{"email": {"old@x.org", "old2@x.org"}}}, {UID: "other", Facets: schema.Texts("email", "other@x.org")},
 			} {
@@ -402,7 +402,7 @@ func TestSplitOptions(t *testing.T) {
 // TestHundredValues checks a field with the largest number of values.
 func TestHundredValues(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, several(schema.FoldCasefold, "", 0))
+		s = s.Under(t, severalSchema(schema.FoldCasefold, "", 0))
 		var texts []string
 		for i := range 100 {
 			texts = append(texts, fmt.Sprintf("Alias %d, of; k=v + more", i))

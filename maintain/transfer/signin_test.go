@@ -155,7 +155,7 @@ func TestImportReportsWhatIsMissing(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
-				sch := full()
+				sch := fullSchema()
 				sch.Types["note"] = noteType()
 				s = s.Under(t, sch)
 				for _, dry := range []bool{true, false} {
@@ -174,7 +174,7 @@ func TestImportReportsWhatIsMissing(t *testing.T) {
 // address, even if the rules allow it, and is kept if it is another person's address.
 func TestImportLeavesOutOwnAddress(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		sch := full()
+		sch := fullSchema()
 		sch.Types["user"].Fields["name"] = schema.Field{Role: schema.RoleSecondary}
 		s = s.Under(t, sch)
 		const in = "uid,name,email\n1,ANN@x.org,ann@x.org\n2,cid@x.org,ben@x.org\n3,dan@x.org,\n"
@@ -250,11 +250,11 @@ func TestXenForo(t *testing.T) {
 		{`a:1:{s:4:"hash";s:34:"` + phpass + `";}`, "test12345", ""},
 		{`{"hash":"` + strings.ReplaceAll(bcrypt, "/", `\/`) + `"}`, "U*U", ""},
 		{`a:0:{}`, "", ""},
-		{`a:1:{s:4:"hash";s:61:"` + bcrypt + `";}`, "U*U", "XenForo's hash, but malformed, or of one round, which is too weak"},
-		{`a:3:{s:4:"hash";s:64:"` + strings.Repeat("0f", 32) + `";s:4:"salt";s:2:"ab";s:8:"hashFunc";s:6:"sha256";}`, "", "XenForo's hash, but malformed, or of one round, which is too weak"},
+		{`a:1:{s:4:"hash";s:61:"` + bcrypt + `";}`, "U*U", "XenForo's hash, but malformed or with a single round, which is too weak"},
+		{`a:3:{s:4:"hash";s:64:"` + strings.Repeat("0f", 32) + `";s:4:"salt";s:2:"ab";s:8:"hashFunc";s:6:"sha256";}`, "", "XenForo's hash, but malformed or with a single round, which is too weak"},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
-			s = s.Under(t, full())
+			s = s.Under(t, fullSchema())
 			in := `"uid","email","password"` + "\n" + `"1","ann@x.org","` + strings.ReplaceAll(tt.data, `"`, `""`) + `"` + "\n"
 			reason := s.importOne(t, in, transfer.ImportOptions{CSV: true})
 			if tt.refused == "" && !strings.HasPrefix(reason, "{") || !strings.Contains(reason, tt.refused) {
@@ -271,7 +271,7 @@ func TestXenForo(t *testing.T) {
 // Other columns of a table refuse such a value.
 func TestPasswordAfterApostrophe(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, full())
+		s = s.Under(t, fullSchema())
 		s.importText(t, "name,clear_password\nAnn,'2719 4466-80\n", transfer.ImportOptions{CSV: true}, created(1))
 		s.requireLogin(t, "Ann", "'2719 4466-80", true)
 		s.requireLogin(t, "Ann", "2719 4466-80", false)

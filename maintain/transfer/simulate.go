@@ -227,8 +227,8 @@ func (im *importer) see(typ, value string, no int64) {
 // count adds the parts that were left out of a line to the report.
 func (im *importer) count(l *line) {
 	r := &im.state.Report
-	add := func(to *int64, is bool) {
-		if is {
+	add := func(to *int64, applies bool) {
+		if applies {
 			*to++
 		}
 	}
@@ -246,10 +246,10 @@ func (im *importer) count(l *line) {
 // takes precedence over one that would be refused. An error ends the import.
 func (im *importer) try(ctx context.Context, l *line, t *Trial) (err error) {
 	wanted := l.t.Schema.Canonical(t.Identifier)
-	is := slices.ContainsFunc(l.t.SRKs(l.draft.Fields()), func(srk recordkey.Key) bool {
+	matches := slices.ContainsFunc(l.t.SRKs(l.draft.Fields()), func(srk recordkey.Key) bool {
 		return slices.Contains(l.t.Typed, srk.Field()) && srk.Value() == wanted
 	})
-	if !is || t.Line > 0 && (l.done == refusedLine || !im.trialRefused) {
+	if !matches || t.Line > 0 && (l.done == refusedLine || !im.trialRefused) {
 		return nil
 	}
 	hash, same := l.draft.Facets[store.FieldPassword], l.clearPassword == t.Password

@@ -14,9 +14,9 @@ import (
 	"github.com/coffeenode/userdb/validate"
 )
 
-// spacious returns the schema of full with enough further fields for an entry of 1 MiB.
-func spacious() schema.Schema {
-	s := full()
+// spaciousSchema returns the schema of fullSchema with enough further fields for an entry of 1 MiB.
+func spaciousSchema() schema.Schema {
+	s := fullSchema()
 	for i := range 20 {
 		s.Types["user"].Fields[fmt.Sprintf("f%02d", i)] = schema.Field{}
 	}
@@ -62,7 +62,7 @@ func TestLostValuesCount(t *testing.T) {
 // records, and imports it again.
 func TestRoundTripOfLargestEntry(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
-		s = s.Under(t, spacious())
+		s = s.Under(t, spaciousSchema())
 		facets := map[string]string{"uid": "a", "name": "ann", "email": "a@b.de", "~lost:name": "bob"}
 		left := validate.MaxEntry - len("uid"+"a"+"name"+"ann"+"email"+"a@b.de")
 		for i := 0; left > 0; i++ {

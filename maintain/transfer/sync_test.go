@@ -28,7 +28,7 @@ func writes(t *testing.T, path string) int {
 // entries or updates, and once for the secret by which an import recognizes its store.
 func TestImportSyncs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
-	db, err := userdb.Open(t.Context(), "file:"+path, userdb.Options{Schema: full()})
+	db, err := userdb.Open(t.Context(), "file:"+path, userdb.Options{Schema: fullSchema()})
 	if err != nil {
 		t.Fatal(err)
 	}

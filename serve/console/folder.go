@@ -100,7 +100,7 @@ func removeAbandoned(tmp string) {
 // that was checked.
 func removeIfAbandoned(tmp *os.Root, name string) {
 	found, err := tmp.Lstat(name)
-	if err != nil || !found.IsDir() || privatefile.Trusted(found) != nil {
+	if err != nil || !found.IsDir() || privatefile.CheckOwner(found) != nil {
 		return
 	}
 	folder, err := tmp.OpenRoot(name)

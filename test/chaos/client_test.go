@@ -216,8 +216,8 @@ func (c *client) addSecret(q *question, epoch int) error {
 	if kind == "" {
 		return nil
 	}
-	s, is, err := c.pool.pick(c.rnd, kind, epoch)
-	if !is {
+	s, ok, err := c.pool.pick(c.rnd, kind, epoch)
+	if !ok {
 		q.Verb = kind
 		return err
 	}

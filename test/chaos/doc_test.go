@@ -61,11 +61,11 @@
 //   - Lines: a change of an account writes a line of its history, which is also added to the feed
 //     of all accounts. Each operation is an actor of its own, so its lines can be told apart. Every
 //     acknowledged change has exactly one line in the feed, an operation whose outcome is unknown
-//     has at most one, and a refused one has none. For an
-//     account that exists, the feed has the lines of its history, in the same order. Lines of
-//     logins and sessions may be missing for good, and have no order among the others. Another line
-//     may be missing because a client was killed or a server refused to write it; then the next
-//     change or a repair of the account must add it.
+//     has at most one, and a refused one has none. For an account that exists, the feed has the
+//     lines of its history, in the same order. Lines of logins and sessions may be missing for
+//     good, and have no order among the others. Another line may be missing because a client was
+//     killed or a server refused to write it; then the next change or a repair of the account must
+//     add it.
 //   - The follower gets each event once. This also holds if the feed loses its newest events, as in
 //     a failover, whether the follower next reads before or after new ones are added.
 //   - Raw records (raw_test.go), read with plain commands and parsed by code that shares nothing

@@ -47,7 +47,7 @@ func (p *pool) add(s secret) error {
 }
 
 // pick returns a random secret of a kind and an epoch, or false if there is none.
-func (p *pool) pick(rnd *rand.Rand, kind string, epoch int) (found secret, is bool, err error) {
+func (p *pool) pick(rnd *rand.Rand, kind string, epoch int) (found secret, ok bool, err error) {
 	for {
 		text, err := p.in.ReadString('\n')
 		p.part += text

@@ -26,8 +26,8 @@ func sumStats(clients []redis.UniversalClient) (s clientStats) {
 			s.connections, s.idle = s.connections+float64(p.TotalConns), s.idle+float64(p.IdleConns)
 			s.stale += float64(p.StaleConns)
 		}
-		if one, is := c.(*redis.Client); is { // without a cache, the statistics are zero
-			k := one.CSCStats()
+		if single, ok := c.(*redis.Client); ok { // without a cache, the statistics are zero
+			k := single.CSCStats()
 			s.cacheHits, s.cacheMisses = s.cacheHits+float64(k.Hits), s.cacheMisses+float64(k.Misses)
 			s.copies, s.bytes = s.copies+float64(k.Entries), s.bytes+float64(k.MemoryUsageBytes)
 		}

@@ -36,8 +36,8 @@ func Example() {
 	}
 	for _, f := range families {
 		if f.GetName() == "userdb_verb_duration_seconds" {
-			one := f.GetMetric()[0]
-			fmt.Println(f.GetName(), one.GetLabel()[0].GetValue(), one.GetLabel()[1].GetValue(), one.GetHistogram().GetSampleCount())
+			m := f.GetMetric()[0]
+			fmt.Println(f.GetName(), m.GetLabel()[0].GetValue(), m.GetLabel()[1].GetValue(), m.GetHistogram().GetSampleCount())
 		}
 	}
 	// Output:

@@ -108,7 +108,7 @@ var errorWords = strings.Fields("ASK BUSY BUSYGROUP CLUSTERDOWN CROSSSLOT ERR EX
 // "timeout", "canceled" or "network". For other errors it returns "_OTHER", the value that
 // OpenTelemetry defines.
 func errorClass(err error) string {
-	if answer, is := errors.AsType[redis.Error](err); is {
+	if answer, ok := errors.AsType[redis.Error](err); ok {
 		if word, _, _ := strings.Cut(answer.Error(), " "); slices.Contains(errorWords, word) {
 			return word
 		}

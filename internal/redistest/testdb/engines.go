@@ -31,7 +31,7 @@ func AsCluster(t *testing.T, sch schema.Schema) *Site {
 	return s
 }
 
-// Edit replaces the site's DB by one whose configuration f has changed.
+// Edit replaces the site's DB with one whose configuration f has changed.
 func (s *Site) Edit(t *testing.T, f func(*view.Config)) {
 	t.Helper()
 	var err error
@@ -43,7 +43,7 @@ func (s *Site) Edit(t *testing.T, f func(*view.Config)) {
 // Under returns a site for the same store with another schema.
 func (s *Site) Under(t *testing.T, sch schema.Schema) *Site {
 	t.Helper()
-	if _, is := view.Of(s.DB).Engine.(*cluster.Engine); is {
+	if _, ok := view.Of(s.DB).Engine.(*cluster.Engine); ok {
 		return AsCluster(t, sch)
 	}
 	return Open(t, s.Raw, s.NS, sch)

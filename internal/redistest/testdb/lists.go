@@ -166,9 +166,9 @@ func (o ListOp) gains(value int) bool {
 	return o.Unknown && slices.Contains([]string{"create", "add", "first", "exchange"}, o.Ask.Verb) && (o.Ask.Value == value || o.Ask.Verb == "create" && o.Ask.Other == value)
 }
 
-// givesUp returns the values that an entry certainly gave up: with a delete, all values that it
-// had.
-func (o ListOp) givesUp() (values []int) {
+// givenUpValues returns the values that an entry certainly gave up: with a delete, all values that
+// it had.
+func (o ListOp) givenUpValues() (values []int) {
 	for _, value := range o.Answer.Before {
 		if o.OK && !slices.Contains(o.Answer.After, value) {
 			values = append(values, value)
@@ -205,7 +205,7 @@ func ListViolations(ops []ListOp) (found []string) {
 		made[o.Ask.UID] = o
 	}
 	for _, o := range ops {
-		for _, value := range o.givesUp() {
+		for _, value := range o.givenUpValues() {
 			end, forever := o.heldUntil(ops, value)
 			for _, p := range ops {
 				if p.OK && p.Ask.UID != o.Ask.UID && p.gains(value) && p.Begin > o.End && (forever || p.End < end) {
@@ -227,7 +227,7 @@ func ListFacts(epoch int, ops []ListOp, hashOf func(key string) map[string]strin
 		if o.Ask.Verb == "delete" && o.OK && (hash["~isa"] != "" || hash["~retired"] == "") {
 			found = append(found, fmt.Sprintf("the UID of %s is not retired: %v, after %+v", key, hash, o))
 		}
-		for _, value := range o.givesUp() {
+		for _, value := range o.givenUpValues() {
 			_, forever := o.heldUntil(ops, value)
 			held := slices.ContainsFunc(listFields, func(field string) bool { return hash["~held:"+field+":"+listCanonical(epoch, value)] != "" })
 			if forever && !held {
@@ -276,10 +276,10 @@ func ListDamage(hashes map[string]map[string]string, texts map[string]string) (f
 			}
 		}
 		for name, text := range hash {
-			rest, is := strings.CutPrefix(name, "~held:")
+			rest, ok := strings.CutPrefix(name, "~held:")
 			field, canonical, _ := strings.Cut(rest, ":")
 			end, _ := strconv.ParseInt(text, 10, 64)
-			if !is || has[rest] || time.UnixMilli(end).Before(time.Now()) {
+			if !ok || has[rest] || time.UnixMilli(end).Before(time.Now()) {
 				continue
 			}
 			addUnique(holders, "holders", canonical, key)

@@ -28,7 +28,7 @@ import (
 // Main runs tests with cheap password hashes. Under the race detector, which makes everything ten
 // times slower, it runs only 12 random checks of each property.
 func Main(m *testing.M) int {
-	if Raced && flag.Lookup("rapid.checks") != nil { // a package may have no random tests
+	if RaceEnabled && flag.Lookup("rapid.checks") != nil { // a package may have no random tests
 		if err := flag.Set("rapid.checks", "12"); err != nil {
 			panic(err)
 		}
@@ -64,7 +64,7 @@ var embeddedClients sync.Map
 // siteClient returns the client to open a store with. raw is an administrator's client.
 func siteClient(t *testing.T, raw *redis.Client) *redis.Client {
 	t.Helper()
-	if _, is := embeddedClients.Load(raw); is || !Restricted {
+	if _, ok := embeddedClients.Load(raw); ok || !Restricted {
 		return raw
 	}
 	_, rights := redistest.Rights(t)

@@ -89,7 +89,7 @@ func VerbsOf() []Verb {
 			return err
 		}},
 		{"Find", func(ctx context.Context, db *userdb.DB, users *userdb.Type) error {
-			_, err := db.Find(ctx, hints.Key(must(users.Find(ctx, hints.Any(markedEmail))).Key()))
+			_, err := db.Find(ctx, hints.Key(first(users.Find(ctx, hints.Any(markedEmail))).Key()))
 			return err
 		}},
 		{"FindExhaustive", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
@@ -125,13 +125,13 @@ func VerbsOf() []Verb {
 			return err
 		}},
 		{"Save", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			e := must(users.Find(ctx, h))
+			e := first(users.Find(ctx, h))
 			e.Put("motto", schema.Text("marked and saved"))
 			_, err := users.Save(ctx, e)
 			return err
 		}},
 		{"Check", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			e := must(users.Find(ctx, h))
+			e := first(users.Find(ctx, h))
 			e.Put("motto", schema.Text("marked and checked"))
 			return users.Check(ctx, e)
 		}},
@@ -157,15 +157,15 @@ func VerbsOf() []Verb {
 			return err
 		}},
 		{"Peek", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, _, err := users.Peek(ctx, markedToken.Purpose, must(users.Issue(ctx, h, markedToken)))
+			_, _, err := users.Peek(ctx, markedToken.Purpose, first(users.Issue(ctx, h, markedToken)))
 			return err
 		}},
 		{"Redeem", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, _, err := users.Redeem(ctx, markedToken.Purpose, must(users.Issue(ctx, h, markedToken)))
+			_, _, err := users.Redeem(ctx, markedToken.Purpose, first(users.Issue(ctx, h, markedToken)))
 			return err
 		}},
 		{"ResetPassword", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.ResetPassword(ctx, markedToken.Purpose, must(users.Issue(ctx, h, markedToken)), markedOther)
+			_, err := users.ResetPassword(ctx, markedToken.Purpose, first(users.Issue(ctx, h, markedToken)), markedOther)
 			return err
 		}},
 	}, slices.Concat(sessionVerbs(h, from), linkVerbs(h, from), factorVerbs(h, from), passkeyVerbs(h, from), visitorVerbs(from), tertiaryVerbs(h), []Verb{{"Delete", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
@@ -215,7 +215,7 @@ func releaseVerbs() []Verb {
 
 func sessionVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	begin := func(ctx context.Context, users *userdb.Type) (userdb.Session, string, error) {
-		return users.StartSession(ctx, must(users.Find(ctx, h)), userdb.SessionOptions{Origin: "marked origin", Agent: "marked agent"})
+		return users.StartSession(ctx, first(users.Find(ctx, h)), userdb.SessionOptions{Origin: "marked origin", Agent: "marked agent"})
 	}
 	return []Verb{
 		{"StartSession", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return third(begin(ctx, users)) }},
@@ -245,7 +245,7 @@ func sessionVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 			return users.EndSessionID(ctx, h, s.ID)
 		}},
 		{"RedeemSession", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, _, _, err := users.RedeemSession(ctx, markedToken.Purpose, must(users.Issue(ctx, h, markedToken)), userdb.SessionOptions{})
+			_, _, _, err := users.RedeemSession(ctx, markedToken.Purpose, first(users.Issue(ctx, h, markedToken)), userdb.SessionOptions{})
 			return err
 		}},
 		{"EndSessions", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
@@ -258,8 +258,8 @@ func sessionVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 func linkVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	link := userdb.Link{Field: "links", Identity: "marked identity", Label: "marked provider"}
 	begin := func(ctx context.Context, users *userdb.Type) string {
-		_, secret, err := users.StartSession(ctx, must(users.Find(ctx, h)), userdb.SessionOptions{})
-		return must(secret, err)
+		_, secret, err := users.StartSession(ctx, first(users.Find(ctx, h)), userdb.SessionOptions{})
+		return first(secret, err)
 	}
 	return []Verb{
 		{"LinkIdentity", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
@@ -287,9 +287,9 @@ func factorVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 		codes   []string
 	}
 	begin := func(ctx context.Context, users *userdb.Type) (session string, e userdb.TOTPEnrolment, code string) {
-		_, session, _ = users.StartSession(ctx, must(users.Find(ctx, h)), userdb.SessionOptions{})
-		e = must(users.EnrolTOTP(ctx, session, userdb.TOTPOptions{Name: "marked app", Issuer: "marked issuer"}))
-		secret := must(base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(e.Secret))
+		_, session, _ = users.StartSession(ctx, first(users.Find(ctx, h)), userdb.SessionOptions{})
+		e = first(users.EnrolTOTP(ctx, session, userdb.TOTPOptions{Name: "marked app", Issuer: "marked issuer"}))
+		secret := first(base32.StdEncoding.WithPadding(base32.NoPadding).DecodeString(e.Secret))
 		return session, e, totp.Code(secret, totp.Step(time.Now()))
 	}
 	with := func(do func(ctx context.Context, users *userdb.Type, f enrolled) error) func(context.Context, *userdb.DB, *userdb.Type) error {
@@ -314,8 +314,8 @@ func factorVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 		{"Factors", with(func(ctx context.Context, users *userdb.Type, _ enrolled) error { return second(users.Factors(ctx, h)) })},
 		{"Prove", with(func(ctx context.Context, users *userdb.Type, f enrolled) error {
 			_, err := users.Login(ctx, markedEmail, markedOther, from)
-			refused, is := errors.AsType[*userdb.FactorError](err)
-			if !is {
+			refused, ok := errors.AsType[*userdb.FactorError](err)
+			if !ok {
 				return err
 			}
 			return second(users.Prove(ctx, refused.Ticket, userdb.RecoveryCode(f.codes[0]), from))
@@ -342,7 +342,7 @@ func factorVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 func passkeyVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	digest := strings.Repeat("0123456789abcdef", 4)
 	begin := func(ctx context.Context, users *userdb.Type) (session string) {
-		_, session, _ = users.StartSession(ctx, must(users.Find(ctx, h)), userdb.SessionOptions{})
+		_, session, _ = users.StartSession(ctx, first(users.Find(ctx, h)), userdb.SessionOptions{})
 		return session
 	}
 	with := func(do func(ctx context.Context, users *userdb.Type) error) func(context.Context, *userdb.DB, *userdb.Type) error {
@@ -385,10 +385,10 @@ func visitorVerbs(from userdb.Attempt) []Verb {
 			return second(invite(ctx, users, "marked.one"))
 		}},
 		{"PeekInvitation", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			return second(users.PeekInvitation(ctx, must(invite(ctx, users, "marked.two")).Secret))
+			return second(users.PeekInvitation(ctx, first(invite(ctx, users, "marked.two")).Secret))
 		}},
 		{"AcceptInvitation", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			i := must(invite(ctx, users, "marked.three"))
+			i := first(invite(ctx, users, "marked.three"))
 			return second(users.AcceptInvitation(ctx, i.Secret, userdb.NewEntry{Password: markedPassword}))
 		}},
 	}
@@ -396,9 +396,9 @@ func visitorVerbs(from userdb.Attempt) []Verb {
 
 var markedToken = userdb.Token{Purpose: "marked purpose", Value: "marked value"}
 
-// must returns v. A verb uses it for the calls that it needs first: if one fails, the verb passes
+// first returns v. A verb uses it for the calls that it needs first: if one fails, the verb passes
 // on a zero value.
-func must[T any](v T, _ error) T { return v }
+func first[T any](v T, _ error) T { return v }
 
 func tertiaryVerbs(h hints.Hint) []Verb {
 	const item = "marked item"
@@ -491,7 +491,7 @@ func CallAll(ctx context.Context, db *userdb.DB) error {
 }
 
 // markedKey returns a key that no user has.
-func markedKey() recordkey.Key { return must(recordkey.PRK("marked", "marked", "marked")) }
+func markedKey() recordkey.Key { return first(recordkey.PRK("marked", "marked", "marked")) }
 
 func second[T any](_ T, err error) error { return err }
 

@@ -38,17 +38,16 @@ func wantTags(uid string, want ...string) func(state, *simulation) string {
 func fillScenarios() []scenario {
 	a := entries(someRev, "A email=a")
 	tagged := with(with(a, "user/uid:A/tags", setOf("admin")), "user/tags:admin/~prks", setOf("user/uid:A"))
-	one := func(v ...verb) []verb { return v }
 	return []scenario{
-		{name: "fill: no tags | untag", start: filling, actors: [][]verb{one(retag("A")), one(untag("A", "x"))}, answers: wantTags("A")},
-		{name: "fill: other tags | untag", start: filling, actors: [][]verb{one(retag("A", "red")), one(untag("A", "x"))}, answers: wantTags("A", "red")},
-		{name: "fill: untag | update", start: filling, actors: [][]verb{one(untag("A", "admin")), one(update("A", "email=x"))}, answers: wantTags("A")},
-		{name: "fill: delete, create | untag", start: filling, actors: [][]verb{sequence(remove("A"), create("A", "email=x")), one(untag("A", "x"))}, answers: wantTags("A")},
-		{name: "fill: no tags, tag | untag", start: tagged, actors: [][]verb{sequence(retag("A"), tag("A", "blue")), one(untag("A", "x"))}, answers: wantTags("A", "blue")},
-		{name: "fill: no tags | no tags", start: tagged, actors: [][]verb{one(retag("A")), one(retag("A"))}, answers: wantTags("A")},
-		{name: "fill: no tags | create", start: noRecords, actors: [][]verb{one(retag("P")), one(create("P", "email=x", "admin"))}, answers: wantTags("P")},
-		{name: "fill: no tags | delete", start: tagged, actors: [][]verb{one(retag("A")), one(remove("A"))}},
-		{name: "fill: delete, create | no tags", start: tagged, actors: [][]verb{sequence(remove("A"), create("A", "email=x", "red")), one(retag("A", "blue"))}},
+		{name: "fill: no tags | untag", start: filling, actors: [][]verb{sequence(retag("A")), sequence(untag("A", "x"))}, answers: wantTags("A")},
+		{name: "fill: other tags | untag", start: filling, actors: [][]verb{sequence(retag("A", "red")), sequence(untag("A", "x"))}, answers: wantTags("A", "red")},
+		{name: "fill: untag | update", start: filling, actors: [][]verb{sequence(untag("A", "admin")), sequence(update("A", "email=x"))}, answers: wantTags("A")},
+		{name: "fill: delete, create | untag", start: filling, actors: [][]verb{sequence(remove("A"), create("A", "email=x")), sequence(untag("A", "x"))}, answers: wantTags("A")},
+		{name: "fill: no tags, tag | untag", start: tagged, actors: [][]verb{sequence(retag("A"), tag("A", "blue")), sequence(untag("A", "x"))}, answers: wantTags("A", "blue")},
+		{name: "fill: no tags | no tags", start: tagged, actors: [][]verb{sequence(retag("A")), sequence(retag("A"))}, answers: wantTags("A")},
+		{name: "fill: no tags | create", start: noRecords, actors: [][]verb{sequence(retag("P")), sequence(create("P", "email=x", "admin"))}, answers: wantTags("P")},
+		{name: "fill: no tags | delete", start: tagged, actors: [][]verb{sequence(retag("A")), sequence(remove("A"))}},
+		{name: "fill: delete, create | no tags", start: tagged, actors: [][]verb{sequence(remove("A"), create("A", "email=x", "red")), sequence(retag("A", "blue"))}},
 	}
 }
 

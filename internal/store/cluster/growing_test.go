@@ -207,16 +207,15 @@ func growingScenarios() []scenario {
 		return cells
 	}
 	listOfWords := with(entries(someRev, "A name=n"), storedSchema, hash("fingerprint=f schema=words"))
-	one := func(v ...verb) []verb { return v }
-	building := one(grow(rightOrder))
+	building := sequence(grow(rightOrder))
 	return []scenario{
-		{name: "growing: update under the old schema | build", start: start, actors: [][]verb{one(updateJob(older, "A", "baker")), building}, guarded: true},
-		{name: "growing: update under the new schema | build", start: start, actors: [][]verb{one(updateJob(people, "A", "baker")), building}, guarded: true},
+		{name: "growing: update under the old schema | build", start: start, actors: [][]verb{sequence(updateJob(older, "A", "baker")), building}, guarded: true},
+		{name: "growing: update under the new schema | build", start: start, actors: [][]verb{sequence(updateJob(people, "A", "baker")), building}, guarded: true},
 		{
 			name: "3: growing: update under the old schema | under the new one | build", start: start, guarded: true, large: true,
-			actors: [][]verb{sequence(updateJob(older, "A", "baker"), updateJobAgain(older, "A", "baker")), one(updateJob(people, "A", "cook")), building},
+			actors: [][]verb{sequence(updateJob(older, "A", "baker"), updateJobAgain(older, "A", "baker")), sequence(updateJob(people, "A", "cook")), building},
 		},
-		{name: "growing: two programs extend the schema", start: listOfWords, actors: [][]verb{one(extend("x")), one(extend("y"))}, wins: 2},
+		{name: "growing: two programs extend the schema", start: listOfWords, actors: [][]verb{sequence(extend("x")), sequence(extend("y"))}, wins: 2},
 	}
 }
 

@@ -18,11 +18,10 @@ func checkOnlyAddress(s *simulation) string {
 // halfScenarios returns scenarios in which a delete may be refused halfway while other actors act.
 func halfScenarios() []scenario {
 	job := entries(someRev, "A name=n job=cook")
-	one := func(v ...verb) []verb { return v }
 	return []scenario{
-		{name: "half: delete | create A | time", start: job, actors: [][]verb{one(remove("A")), one(create("A", "email=x")), one(wait(30))}, final: checkOnlyAddress, late: true, large: true},
-		{name: "half: delete, create | create name=n", start: job, actors: [][]verb{sequence(remove("A"), create("A", "email=x")), one(create("Q", "name=n"))}, final: checkOnlyAddress},
-		{name: "half: delete | update", start: job, actors: [][]verb{one(remove("A")), one(update("A", "name=m job="))}},
+		{name: "half: delete | create A | time", start: job, actors: [][]verb{sequence(remove("A")), sequence(create("A", "email=x")), sequence(wait(30))}, final: checkOnlyAddress, late: true, large: true},
+		{name: "half: delete, create | create name=n", start: job, actors: [][]verb{sequence(remove("A"), create("A", "email=x")), sequence(create("Q", "name=n"))}, final: checkOnlyAddress},
+		{name: "half: delete | update", start: job, actors: [][]verb{sequence(remove("A")), sequence(update("A", "name=m job="))}},
 	}
 }
 

@@ -149,24 +149,23 @@ func heldScenarios() []scenario {
 	a, bare := entries(someRev, "A email=a"), entries("", "A email=a")
 	aw := withFurther(entries(someRev, "A email=w"), "A", "a")
 	b := withHeld(entries(someRev, "A email=b"), "a")
-	one := func(v ...verb) []verb { return v }
 	return []scenario{
-		{name: "held: a->b | create email=a", start: a, actors: [][]verb{one(rename("A", "email=b")), one(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
-		{name: "held: a->b | create name=a", start: a, actors: [][]verb{one(rename("A", "email=b")), one(create("Q", "name=a"))}, wins: 1, final: checkHeld, late: true},
-		{name: "held: bare: a->b | create email=a", start: bare, actors: [][]verb{one(rename("A", "email=b")), one(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
-		{name: "held: drop a | create email=a", start: aw, actors: [][]verb{one(dropHeld("A", "a")), one(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
-		{name: "held: delete | create email=a", start: a, actors: [][]verb{one(removeHeld("A")), one(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
-		{name: "held: a->b, delete | create email=a", start: a, actors: [][]verb{sequence(rename("A", "email=b"), removeHeld("A")), one(create("Q", "email=a"))}, wins: 2, final: checkHeld, late: true},
-		{name: "held: delete, create A | create email=a", start: a, actors: [][]verb{sequence(removeHeld("A"), create("A", "email=a")), one(create("Q", "email=a"))}, final: checkHeld},
-		{name: "held: a->b, b->a | create email=a", start: a, actors: [][]verb{sequence(rename("A", "email=b"), rename("A", "email=a")), one(create("Q", "email=a"))}, wins: 2, final: checkHeld, late: true},
-		{name: "held: a->b, b->a | create email=b", start: a, actors: [][]verb{sequence(rename("A", "email=b"), rename("A", "email=a")), one(create("Q", "email=b"))}, final: checkHeld},
-		{name: "held: a->b | b->a", start: a, actors: [][]verb{one(rename("A", "email=b")), one(rename("A", "email=a name=n"))}, final: checkHeld, late: true},
-		{name: "held: take back | create email=a", start: b, actors: [][]verb{one(rename("A", "email=a")), one(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
-		{name: "held: take back as name | create name=a", start: b, actors: [][]verb{one(rename("A", "name=a")), one(create("Q", "name=a"))}, wins: 1, final: checkHeld, late: true},
-		{name: "held: take back | rename", start: b, actors: [][]verb{one(rename("A", "email=a")), one(rename("A", "name=n"))}, wins: 2, final: checkHeld, late: true},
-		{name: "held: a->b | create email=a | time", start: a, actors: [][]verb{one(rename("A", "email=b")), one(create("Q", "email=a")), one(wait(61))}, large: true},
-		{name: "held: take back | create email=a | time", start: b, actors: [][]verb{one(rename("A", "email=a")), one(create("Q", "email=a")), one(wait(61))}, large: true},
-		{name: "held: lookup: a->b | find a", start: a, actors: [][]verb{one(rename("A", "email=b")), one(find("a", "email"))}},
+		{name: "held: a->b | create email=a", start: a, actors: [][]verb{sequence(rename("A", "email=b")), sequence(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: a->b | create name=a", start: a, actors: [][]verb{sequence(rename("A", "email=b")), sequence(create("Q", "name=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: bare: a->b | create email=a", start: bare, actors: [][]verb{sequence(rename("A", "email=b")), sequence(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: drop a | create email=a", start: aw, actors: [][]verb{sequence(dropHeld("A", "a")), sequence(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: delete | create email=a", start: a, actors: [][]verb{sequence(removeHeld("A")), sequence(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: a->b, delete | create email=a", start: a, actors: [][]verb{sequence(rename("A", "email=b"), removeHeld("A")), sequence(create("Q", "email=a"))}, wins: 2, final: checkHeld, late: true},
+		{name: "held: delete, create A | create email=a", start: a, actors: [][]verb{sequence(removeHeld("A"), create("A", "email=a")), sequence(create("Q", "email=a"))}, final: checkHeld},
+		{name: "held: a->b, b->a | create email=a", start: a, actors: [][]verb{sequence(rename("A", "email=b"), rename("A", "email=a")), sequence(create("Q", "email=a"))}, wins: 2, final: checkHeld, late: true},
+		{name: "held: a->b, b->a | create email=b", start: a, actors: [][]verb{sequence(rename("A", "email=b"), rename("A", "email=a")), sequence(create("Q", "email=b"))}, final: checkHeld},
+		{name: "held: a->b | b->a", start: a, actors: [][]verb{sequence(rename("A", "email=b")), sequence(rename("A", "email=a name=n"))}, final: checkHeld, late: true},
+		{name: "held: take back | create email=a", start: b, actors: [][]verb{sequence(rename("A", "email=a")), sequence(create("Q", "email=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: take back as name | create name=a", start: b, actors: [][]verb{sequence(rename("A", "name=a")), sequence(create("Q", "name=a"))}, wins: 1, final: checkHeld, late: true},
+		{name: "held: take back | rename", start: b, actors: [][]verb{sequence(rename("A", "email=a")), sequence(rename("A", "name=n"))}, wins: 2, final: checkHeld, late: true},
+		{name: "held: a->b | create email=a | time", start: a, actors: [][]verb{sequence(rename("A", "email=b")), sequence(create("Q", "email=a")), sequence(wait(61))}, large: true},
+		{name: "held: take back | create email=a | time", start: b, actors: [][]verb{sequence(rename("A", "email=a")), sequence(create("Q", "email=a")), sequence(wait(61))}, large: true},
+		{name: "held: lookup: a->b | find a", start: a, actors: [][]verb{sequence(rename("A", "email=b")), sequence(find("a", "email"))}},
 	}
 }
 

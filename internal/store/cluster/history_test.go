@@ -65,7 +65,7 @@ func (x *explorer) published(r actorState, i int) bool {
 // historyScenarios returns changes of an entry A that add history lines.
 func historyScenarios() []scenario {
 	a := entries(someRev, "A email=a")
-	one := func(v ...verb) (all []verb) {
+	noted := func(v ...verb) (all []verb) {
 		for _, v := range v {
 			all = append(all, withNote(v))
 		}
@@ -79,23 +79,23 @@ func historyScenarios() []scenario {
 		wins        int
 		left, right []verb
 	}{
-		{"update | update", a, 2, one(update("A", "email=x")), one(update("A", "email=y"))},
-		{"update, update | update", a, 3, one(update("A", "job=x"), update("A", "job=y")), one(update("A", "job=z"))},
-		{"create | update", noRecords, 0, one(create("A", "email=x")), one(update("A", "email=y"))},
-		{"create, log in | update", noRecords, 0, one(create("A", "email=x"), logIn("h1")), one(update("A", "name=y"))},
-		{"create, issue | update", noRecords, 0, one(create("A", "email=x"), issue("A", "h9")), one(update("A", "name=y"))},
-		{"create, tag | update", noRecords, 0, one(create("A", "email=x"), tag("A", "red")), one(update("A", "name=y"))},
-		{"log in, end | update", hadSessions, 0, one(logIn("h1"), endSession("h1")), one(update("A", "name=y"))},
-		{"tag | tag", a, 2, one(tag("A", "red")), one(tag("A", "red"))},
-		{"delete, create | update", a, 0, one(remove("A"), create("A", "email=x")), one(update("A", "job=y"))},
+		{"update | update", a, 2, noted(update("A", "email=x")), noted(update("A", "email=y"))},
+		{"update, update | update", a, 3, noted(update("A", "job=x"), update("A", "job=y")), noted(update("A", "job=z"))},
+		{"create | update", noRecords, 0, noted(create("A", "email=x")), noted(update("A", "email=y"))},
+		{"create, log in | update", noRecords, 0, noted(create("A", "email=x"), logIn("h1")), noted(update("A", "name=y"))},
+		{"create, issue | update", noRecords, 0, noted(create("A", "email=x"), issue("A", "h9")), noted(update("A", "name=y"))},
+		{"create, tag | update", noRecords, 0, noted(create("A", "email=x"), tag("A", "red")), noted(update("A", "name=y"))},
+		{"log in, end | update", hadSessions, 0, noted(logIn("h1"), endSession("h1")), noted(update("A", "name=y"))},
+		{"tag | tag", a, 2, noted(tag("A", "red")), noted(tag("A", "red"))},
+		{"delete, create | update", a, 0, noted(remove("A"), create("A", "email=x")), noted(update("A", "job=y"))},
 	} {
 		all = append(all, scenario{name: "history: " + s.name, start: s.start, actors: [][]verb{s.left, s.right}, wins: s.wins, history: true})
 	}
 	all = append(all, scenario{
-		name: "history: update, delete", start: a, actors: [][]verb{one(update("A", "job=x"), remove("A"))}, history: true, answers: checkExpires,
+		name: "history: update, delete", start: a, actors: [][]verb{noted(update("A", "job=x"), remove("A"))}, history: true, answers: checkExpires,
 	})
 	for name, last := range map[string]verb{"update": update("A", "job=z"), "publish": publish("A")} {
-		actors := [][]verb{one(update("A", "email=x"), update("A", "job=x")), one(wait(7300), last)}
+		actors := [][]verb{noted(update("A", "email=x"), update("A", "job=x")), noted(wait(7300), last)}
 		all = append(all, scenario{name: "history: updates | hours, " + name, start: a, actors: actors, history: true, late: true})
 	}
 	return all

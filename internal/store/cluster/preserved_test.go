@@ -109,23 +109,22 @@ func preservedScenarios() []scenario {
 		cells["user/uid:A"].hash[store.FieldHeld("email", "x")] = "1060001"
 		return cells
 	}
-	one := func(v ...verb) []verb { return v }
 	return []scenario{
-		{name: "hold: hold x | create email=x", start: noRecords, actors: [][]verb{one(importHeld("A", "x")), one(create("Q", "email=x"))}, answers: checkImported, wins: 1},
-		{name: "hold: hold x | create name=x", start: noRecords, actors: [][]verb{one(importHeld("A", "x")), one(create("Q", "name=x"))}, answers: checkImported, wins: 1},
-		{name: "hold: live: hold x | create name=x", start: n, actors: [][]verb{one(importHeld("A", "x")), one(create("Q", "name=x"))}, answers: checkImported, wins: 1},
-		{name: "hold: live: hold x | update email x", start: entries(someRev, "A name=n", "B name=b"), actors: [][]verb{one(importHeld("A", "x")), one(update("B", "email=x"))}, answers: checkImported, wins: 1},
-		{name: "hold: live: hold x | add x", start: entries(someRev, "A name=n", "B email=b"), actors: [][]verb{one(importHeld("A", "x")), one(add("B", "x"))}, answers: checkImported, wins: 1},
-		{name: "hold: live: hold x | take x", start: n, actors: [][]verb{one(importHeld("A", "x")), one(rename("A", "email=x"))}},
-		{name: "hold: live: hold x | delete, create name=x", start: n, actors: [][]verb{one(importHeld("A", "x")), sequence(removeHeld("A"), create("Q", "name=x"))}, answers: checkImported},
-		{name: "hold: longer: hold x | create email=x", start: longer, actors: [][]verb{one(importHeld("A", "x")), one(create("Q", "email=x"))}, answers: checkImported, final: checkLonger, wins: 1},
-		{name: "hold: hold x | create email=x | time", start: noRecords, actors: [][]verb{one(importHeld("A", "x")), one(create("Q", "email=x")), one(wait(30))}, answers: checkImported, large: true, late: true},
-		{name: "hold: hold x | hold x", start: noRecords, actors: [][]verb{one(importHeld("A", "x")), one(importHeld("A", "x"))}, answers: checkImported, wins: 2},
-		{name: "hold: garbage: hold x", start: with(noRecords, "user/email:x/~prk", text("user/uid:Q "+someRev)), actors: [][]verb{one(importHeld("A", "x"))}, answers: checkImported, wins: 1},
-		{name: "hold: a claim: hold x", start: with(n, "user/email:x/~prk", text("user/uid:A "+someRev)), actors: [][]verb{one(importHeld("A", "x"))}, answers: checkImported, final: checkEndless, wins: 1},
-		{name: "hold: taken: hold x", start: entries(someRev, "Q name=x"), actors: [][]verb{one(importHeld("A", "x"))}, answers: checkImported},
-		{name: "retired: import A | create A", start: noRecords, actors: [][]verb{one(importRetired("A")), one(create("A", "email=x"))}, answers: checkImportedUID, wins: 1},
-		{name: "retired: import A | delete, create A", start: n, actors: [][]verb{one(importRetired("A")), sequence(remove("A"), create("A", "email=x"))}, answers: checkImportedUID},
+		{name: "hold: hold x | create email=x", start: noRecords, actors: [][]verb{sequence(importHeld("A", "x")), sequence(create("Q", "email=x"))}, answers: checkImported, wins: 1},
+		{name: "hold: hold x | create name=x", start: noRecords, actors: [][]verb{sequence(importHeld("A", "x")), sequence(create("Q", "name=x"))}, answers: checkImported, wins: 1},
+		{name: "hold: live: hold x | create name=x", start: n, actors: [][]verb{sequence(importHeld("A", "x")), sequence(create("Q", "name=x"))}, answers: checkImported, wins: 1},
+		{name: "hold: live: hold x | update email x", start: entries(someRev, "A name=n", "B name=b"), actors: [][]verb{sequence(importHeld("A", "x")), sequence(update("B", "email=x"))}, answers: checkImported, wins: 1},
+		{name: "hold: live: hold x | add x", start: entries(someRev, "A name=n", "B email=b"), actors: [][]verb{sequence(importHeld("A", "x")), sequence(add("B", "x"))}, answers: checkImported, wins: 1},
+		{name: "hold: live: hold x | take x", start: n, actors: [][]verb{sequence(importHeld("A", "x")), sequence(rename("A", "email=x"))}},
+		{name: "hold: live: hold x | delete, create name=x", start: n, actors: [][]verb{sequence(importHeld("A", "x")), sequence(removeHeld("A"), create("Q", "name=x"))}, answers: checkImported},
+		{name: "hold: longer: hold x | create email=x", start: longer, actors: [][]verb{sequence(importHeld("A", "x")), sequence(create("Q", "email=x"))}, answers: checkImported, final: checkLonger, wins: 1},
+		{name: "hold: hold x | create email=x | time", start: noRecords, actors: [][]verb{sequence(importHeld("A", "x")), sequence(create("Q", "email=x")), sequence(wait(30))}, answers: checkImported, large: true, late: true},
+		{name: "hold: hold x | hold x", start: noRecords, actors: [][]verb{sequence(importHeld("A", "x")), sequence(importHeld("A", "x"))}, answers: checkImported, wins: 2},
+		{name: "hold: garbage: hold x", start: with(noRecords, "user/email:x/~prk", text("user/uid:Q "+someRev)), actors: [][]verb{sequence(importHeld("A", "x"))}, answers: checkImported, wins: 1},
+		{name: "hold: a claim: hold x", start: with(n, "user/email:x/~prk", text("user/uid:A "+someRev)), actors: [][]verb{sequence(importHeld("A", "x"))}, answers: checkImported, final: checkEndless, wins: 1},
+		{name: "hold: taken: hold x", start: entries(someRev, "Q name=x"), actors: [][]verb{sequence(importHeld("A", "x"))}, answers: checkImported},
+		{name: "retired: import A | create A", start: noRecords, actors: [][]verb{sequence(importRetired("A")), sequence(create("A", "email=x"))}, answers: checkImportedUID, wins: 1},
+		{name: "retired: import A | delete, create A", start: n, actors: [][]verb{sequence(importRetired("A")), sequence(remove("A"), create("A", "email=x"))}, answers: checkImportedUID},
 	}
 }
 

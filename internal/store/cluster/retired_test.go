@@ -20,12 +20,11 @@ func checkRetired(s *simulation) string {
 // retiredScenarios returns scenarios in which an entry is deleted and its UID retired.
 func retiredScenarios() []scenario {
 	a := entries(someRev, "A name=n job=cook")
-	one := func(v ...verb) []verb { return v }
 	return []scenario{
-		{name: "retired: retire | create A", start: a, actors: [][]verb{one(retire("A")), one(create("A", "email=x"))}, final: checkRetired, wins: 1, late: true},
-		{name: "retired: retire, create A | create name=n", start: a, actors: [][]verb{sequence(retire("A"), create("A", "email=x")), one(create("Q", "name=n"))}, final: checkRetired},
-		{name: "retired: retire | retire", start: a, actors: [][]verb{one(retire("A")), one(retire("A"))}, final: checkRetired},
-		{name: "retired: retire | update, create A", start: a, actors: [][]verb{one(retire("A")), sequence(update("A", "name=m"), create("A", "email=x"))}, final: checkRetired},
+		{name: "retired: retire | create A", start: a, actors: [][]verb{sequence(retire("A")), sequence(create("A", "email=x"))}, final: checkRetired, wins: 1, late: true},
+		{name: "retired: retire, create A | create name=n", start: a, actors: [][]verb{sequence(retire("A"), create("A", "email=x")), sequence(create("Q", "name=n"))}, final: checkRetired},
+		{name: "retired: retire | retire", start: a, actors: [][]verb{sequence(retire("A")), sequence(retire("A"))}, final: checkRetired},
+		{name: "retired: retire | update, create A", start: a, actors: [][]verb{sequence(retire("A")), sequence(update("A", "name=m"), create("A", "email=x"))}, final: checkRetired},
 	}
 }
 

@@ -136,7 +136,6 @@ func (s *simulation) checkSessions() string {
 // sessionScenarios returns scenarios in which sessions begin and end. In those named "first", the
 // entry has had no session before.
 func sessionScenarios() []scenario {
-	one := func(v ...verb) []verb { return v }
 	withoutSessions := entries(someRev, "A email=a job=old")
 	hadSessions := withEpoch(withoutSessions)
 	seen := func(start func() map[string]*cell) map[string]string { return start()["user/uid:A"].hash }
@@ -150,15 +149,15 @@ func sessionScenarios() []scenario {
 			name        string
 			left, right []verb
 		}{
-			{"log in | end all", one(logIn("h1")), one(end)},
-			{"log in | set password", one(logIn("h1")), one(password)},
-			{"log in | disable, enable", one(logIn("h1")), sequence(disabled, enabled)},
-			{"log in | delete, create", one(logIn("h1")), recreate},
-			{"log in | log in", one(logIn("h1")), one(logIn("h2"))},
-			{"log in, end | late start", sequence(logIn("h1"), endSession("h1")), one(lateStart("h1", seen(start)))},
-			{"log in, end all | late start", sequence(logIn("h1"), end), one(lateStart("h1", seen(start)))},
-			{"log in | end all, log in", one(logIn("h1")), sequence(end, logIn("h2"))},
-			{"late start | delete, create, log in", one(lateStart("h1", seen(start))), append(recreate[:2:2], logIn("h2"))},
+			{"log in | end all", sequence(logIn("h1")), sequence(end)},
+			{"log in | set password", sequence(logIn("h1")), sequence(password)},
+			{"log in | disable, enable", sequence(logIn("h1")), sequence(disabled, enabled)},
+			{"log in | delete, create", sequence(logIn("h1")), recreate},
+			{"log in | log in", sequence(logIn("h1")), sequence(logIn("h2"))},
+			{"log in, end | late start", sequence(logIn("h1"), endSession("h1")), sequence(lateStart("h1", seen(start)))},
+			{"log in, end all | late start", sequence(logIn("h1"), end), sequence(lateStart("h1", seen(start)))},
+			{"log in | end all, log in", sequence(logIn("h1")), sequence(end, logIn("h2"))},
+			{"late start | delete, create, log in", sequence(lateStart("h1", seen(start))), append(recreate[:2:2], logIn("h2"))},
 		} {
 			all = append(all, scenario{name: "sessions: " + name + ": " + s.name, start: start, actors: [][]verb{s.left, s.right}})
 		}

@@ -164,7 +164,6 @@ func checkTokens(s *simulation) string {
 
 // tokenScenarios returns scenarios in which tokens are spent or end.
 func tokenScenarios() []scenario {
-	one := func(v ...verb) []verb { return v }
 	noTokens := entries(someRev, "A email=a")
 	open := withTokens(noTokens, "h1 reset", "h2 reset", "h3 login")
 	var all []scenario
@@ -175,21 +174,21 @@ func tokenScenarios() []scenario {
 		left  []verb
 		right []verb
 	}{
-		{"spend | spend", open, 1, one(spend("A", "h1", "reset", "job=first")), one(spend("A", "h1", "reset", "name=second"))},
-		{"old | new", open, 1, one(spend("A", "h1", "reset", "email=first")), one(spend("A", "h2", "reset", "email=second"))},
-		{"two purposes", open, 2, one(spend("A", "h1", "reset", "job=first")), one(spend("A", "h3", "login", ""))},
-		{"spend | disable", open, 0, one(spend("A", "h1", "reset", "job=first")), one(disable("A"))},
-		{"spend | update", open, 2, one(spend("A", "h1", "reset", "job=first")), one(update("A", "name=x"))},
-		{"spend | issue", open, 2, one(spend("A", "h1", "reset", "job=first")), one(issue("A", "h9"))},
-		{"issue | disable", noTokens, 0, one(issue("A", "h9")), one(disable("A"))},
-		{"issue | disable, with others", open, 0, one(issue("A", "h9")), one(disable("A"))},
-		{"issue, spend | disable", noTokens, 0, sequence(issue("A", "h9"), spend("A", "h9", "reset", "job=first")), one(disable("A"))},
-		{"issue | update email, with others", open, 2, one(issue("A", "h9")), one(update("A", "email=b"))},
-		{"issue | issue", noTokens, 2, one(issue("A", "h8")), one(issue("A", "h9"))},
-		{"issue | update email", noTokens, 2, one(issue("A", "h9")), one(update("A", "email=b"))},
-		{"issue | update email and back", noTokens, 0, one(issue("A", "h9")), sequence(update("A", "email=b"), update("A", "email=a"))},
-		{"spend | delete, create", open, 0, one(spend("A", "h1", "reset", "name=second")), sequence(remove("A"), create("A", "email=n"))},
-		{"issue | delete, create", noTokens, 0, one(issue("A", "h9")), sequence(remove("A"), create("A", "email=m"))},
+		{"spend | spend", open, 1, sequence(spend("A", "h1", "reset", "job=first")), sequence(spend("A", "h1", "reset", "name=second"))},
+		{"old | new", open, 1, sequence(spend("A", "h1", "reset", "email=first")), sequence(spend("A", "h2", "reset", "email=second"))},
+		{"two purposes", open, 2, sequence(spend("A", "h1", "reset", "job=first")), sequence(spend("A", "h3", "login", ""))},
+		{"spend | disable", open, 0, sequence(spend("A", "h1", "reset", "job=first")), sequence(disable("A"))},
+		{"spend | update", open, 2, sequence(spend("A", "h1", "reset", "job=first")), sequence(update("A", "name=x"))},
+		{"spend | issue", open, 2, sequence(spend("A", "h1", "reset", "job=first")), sequence(issue("A", "h9"))},
+		{"issue | disable", noTokens, 0, sequence(issue("A", "h9")), sequence(disable("A"))},
+		{"issue | disable, with others", open, 0, sequence(issue("A", "h9")), sequence(disable("A"))},
+		{"issue, spend | disable", noTokens, 0, sequence(issue("A", "h9"), spend("A", "h9", "reset", "job=first")), sequence(disable("A"))},
+		{"issue | update email, with others", open, 2, sequence(issue("A", "h9")), sequence(update("A", "email=b"))},
+		{"issue | issue", noTokens, 2, sequence(issue("A", "h8")), sequence(issue("A", "h9"))},
+		{"issue | update email", noTokens, 2, sequence(issue("A", "h9")), sequence(update("A", "email=b"))},
+		{"issue | update email and back", noTokens, 0, sequence(issue("A", "h9")), sequence(update("A", "email=b"), update("A", "email=a"))},
+		{"spend | delete, create", open, 0, sequence(spend("A", "h1", "reset", "name=second")), sequence(remove("A"), create("A", "email=n"))},
+		{"issue | delete, create", noTokens, 0, sequence(issue("A", "h9")), sequence(remove("A"), create("A", "email=m"))},
 	} {
 		all = append(all, scenario{name: "tokens: " + s.name, start: s.start, actors: [][]verb{s.left, s.right}, wins: s.wins, final: checkTokens})
 	}
@@ -198,11 +197,11 @@ func tokenScenarios() []scenario {
 		wins        int
 		left, right []verb
 	}{
-		{"accept | accept", 1, one(accept("email=x name=first")), one(accept("email=y name=second"))},
-		{"accept, delete | accept", 2, sequence(accept("email=x"), remove("P")), one(accept("email=y"))},
-		{"accept | create the same", 1, one(accept("email=x")), one(create("P", "email=x job=cook"))},
-		{"create, delete | accept", 2, sequence(create("P", "email=x job=cook"), remove("P")), one(accept("email=y"))},
-		{"accept | create the address", 1, one(accept("email=x")), one(create("Q", "email=x"))},
+		{"accept | accept", 1, sequence(accept("email=x name=first")), sequence(accept("email=y name=second"))},
+		{"accept, delete | accept", 2, sequence(accept("email=x"), remove("P")), sequence(accept("email=y"))},
+		{"accept | create the same", 1, sequence(accept("email=x")), sequence(create("P", "email=x job=cook"))},
+		{"create, delete | accept", 2, sequence(create("P", "email=x job=cook"), remove("P")), sequence(accept("email=y"))},
+		{"accept | create the address", 1, sequence(accept("email=x")), sequence(create("Q", "email=x"))},
 	} {
 		all = append(all, scenario{name: "tokens: " + s.name, start: invitation, actors: [][]verb{s.left, s.right}, wins: s.wins, final: checkInvitation})
 	}

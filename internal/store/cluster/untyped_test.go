@@ -139,23 +139,22 @@ func untypedScenarios() []scenario {
 		start := with(entries(someRev, each...), storedSchema, hash("fingerprint="+t.Guard.Fingerprint+" schema={}"))
 		return with(start, nameUntyped, hash("on=1"))
 	}
-	one := func(v ...verb) []verb { return v }
-	typing := one(makeTyped(rightTyping))
+	typing := sequence(makeTyped(rightTyping))
 	return []scenario{
-		{name: "untyped: create ext=x | create ext=x", start: noRecords, actors: [][]verb{one(create("P", "ext=x")), one(create("Q", "ext=x"))}, wins: 1},
-		{name: "untyped: create ext=x | create email=x", start: noRecords, actors: [][]verb{one(create("P", "ext=x")), one(create("Q", "email=x"))}, wins: 2},
-		{name: "untyped: create email=x ext=y | create name=y ext=x", start: noRecords, actors: [][]verb{one(create("P", "email=x ext=y")), one(create("Q", "name=y ext=x"))}, wins: 2},
-		{name: "untyped: create email=x ext=x | create name=x", start: noRecords, actors: [][]verb{one(create("P", "email=x ext=x")), one(create("Q", "name=x"))}, wins: 1},
-		{name: "untyped: update ext w->v | create ext=w", start: a, actors: [][]verb{one(update("A", "ext=v")), one(create("Q", "ext=w"))}},
-		{name: "untyped: update name=w | update name=w", start: ab, actors: [][]verb{one(update("A", "name=w")), one(update("B", "name=w"))}, wins: 1},
-		{name: "untyped: delete | create ext=w email=w", start: a, actors: [][]verb{one(remove("A")), one(create("Q", "ext=w email=w"))}},
-		{name: "typed: create under the old schema | make typed", start: under(loose, "A name=x"), actors: [][]verb{one(createUnder("P", "email=x", loose, people)), typing}, guarded: true},
-		{name: "typed: create under the new schema | make typed", start: under(loose, "A name=x"), actors: [][]verb{one(createUnder("P", "email=x", people, loose, people)), typing}, guarded: true},
+		{name: "untyped: create ext=x | create ext=x", start: noRecords, actors: [][]verb{sequence(create("P", "ext=x")), sequence(create("Q", "ext=x"))}, wins: 1},
+		{name: "untyped: create ext=x | create email=x", start: noRecords, actors: [][]verb{sequence(create("P", "ext=x")), sequence(create("Q", "email=x"))}, wins: 2},
+		{name: "untyped: create email=x ext=y | create name=y ext=x", start: noRecords, actors: [][]verb{sequence(create("P", "email=x ext=y")), sequence(create("Q", "name=y ext=x"))}, wins: 2},
+		{name: "untyped: create email=x ext=x | create name=x", start: noRecords, actors: [][]verb{sequence(create("P", "email=x ext=x")), sequence(create("Q", "name=x"))}, wins: 1},
+		{name: "untyped: update ext w->v | create ext=w", start: a, actors: [][]verb{sequence(update("A", "ext=v")), sequence(create("Q", "ext=w"))}},
+		{name: "untyped: update name=w | update name=w", start: ab, actors: [][]verb{sequence(update("A", "name=w")), sequence(update("B", "name=w"))}, wins: 1},
+		{name: "untyped: delete | create ext=w email=w", start: a, actors: [][]verb{sequence(remove("A")), sequence(create("Q", "ext=w email=w"))}},
+		{name: "typed: create under the old schema | make typed", start: under(loose, "A name=x"), actors: [][]verb{sequence(createUnder("P", "email=x", loose, people)), typing}, guarded: true},
+		{name: "typed: create under the new schema | make typed", start: under(loose, "A name=x"), actors: [][]verb{sequence(createUnder("P", "email=x", people, loose, people)), typing}, guarded: true},
 		{
 			name: "3: typed: create email=x | create name=x | make typed", start: under(loose), guarded: true, large: true,
-			actors: [][]verb{one(createUnder("P", "email=x", loose, people)), one(createUnder("Q", "name=x", loose, people)), typing},
+			actors: [][]verb{sequence(createUnder("P", "email=x", loose, people)), sequence(createUnder("Q", "name=x", loose, people)), typing},
 		},
-		{name: "untyped: create under the old schema | make untyped, create", start: under(people), actors: [][]verb{one(createUnder("P", "email=x", people, loose)), one(makeUntyped("Q", "name=x"))}, guarded: true},
+		{name: "untyped: create under the old schema | make untyped, create", start: under(people), actors: [][]verb{sequence(createUnder("P", "email=x", people, loose)), sequence(makeUntyped("Q", "name=x"))}, guarded: true},
 	}
 }
 

@@ -40,9 +40,9 @@ type Contest struct {
 // maxRewrites limits how often Rewrite retries on an entry that others are changing.
 const maxRewrites = 20
 
-// Rewrite changes an entry, sound or damaged, as how says for its current state. It writes nothing
-// if how returns false. It returns the facets of the entry afterwards, or nil if the entry does not
-// exist.
+// Rewrite makes the change that how returns for the current state of an entry, sound or damaged. It
+// writes nothing if how returns false. It returns the facets of the entry afterwards, or nil if the
+// entry does not exist.
 func Rewrite(
 	ctx context.Context, v *view.View, t *change.Type, prk recordkey.Key, how func(store.Record) (c store.Change, due bool, err error),
 ) (map[string]string, error) {
@@ -128,8 +128,8 @@ func (w Walk) Each(ctx context.Context, v *view.View, f func(ctx context.Context
 			break
 		}
 		slices.Sort(keys)
-		for some := range slices.Chunk(slices.Compact(keys), w.Size) {
-			group.Go(func() error { return f(calls, some) })
+		for batch := range slices.Chunk(slices.Compact(keys), w.Size) {
+			group.Go(func() error { return f(calls, batch) })
 		}
 		if done = min(done+ScanBatch, about); w.Progress != nil {
 			w.Progress(done, about)
