@@ -21,8 +21,8 @@ func (s *Service) registerPasskeys() {
 	handle(s, route{id: "challengeSession", method: "POST", path: "/v1/session/factor/challenge", scopes: login, summary: "Get a challenge for replacing a session with a passkey"}, challengeSession)
 }
 
-// passkeyEnrolment is the ID of every enrolment of a passkey. The store keeps nothing about
-// enrolments, so it is the state of the challenge that identifies one.
+// passkeyEnrolment is the ID of every enrolment of a passkey. The store keeps nothing about these
+// enrolments: the state of the challenge identifies one.
 const passkeyEnrolment = "passkey"
 
 // passkeysOf returns the passkeys of a type.
@@ -35,8 +35,8 @@ func (c *call) passkeysOf(t *userdb.Type) (*passkey.Passkeys, error) {
 	return keys, passkeyError(err)
 }
 
-// passkeyError returns the problem for an error about passkeys, which does not point to a member of
-// the body: no single member is wrong.
+// passkeyError returns a problem that points to no member of the body if err means that a passkey
+// is invalid or taken, because no single member is then wrong. It returns other errors unchanged.
 func passkeyError(err error) error {
 	code := userdb.CodeOf(err)
 	if err == nil || code != userdb.CodeInvalid && code != userdb.CodeDuplicate {

@@ -636,9 +636,9 @@ func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, erro
 
 // SaveForm saves the facets that a visitor who is signed in changed in a form. Beside an input for
 // each field, the form has a hidden input shown-FIELD with the value that it showed, and a hidden
-// input rev with the revision of the entry. Fields that were not touched, or that are not
-// named, are not written. If the entry has changed since, the error is ErrConflict, and Page.Field
-// returns what is stored now for fields that were not touched.
+// input rev with the revision of the entry. Fields that were not touched, or that are not named,
+// are not written. If the entry has changed since, the error is ErrConflict, and Page.Field returns
+// what is stored now for fields that were not touched.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
 	e, err := f.Users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
 		if e.Rev() != r.PostFormValue("rev") {

@@ -78,8 +78,8 @@ func ActAs(ctx context.Context, db *userdb.DB, operator, origin string, kind use
 	}
 }
 
-// CheckWritable checks that the store accepts writes. It writes a record without content that
-// expires after a second.
+// CheckWritable returns an error unless the store accepts writes. To find out, it writes a record
+// that expires after a second.
 func CheckWritable(ctx context.Context, db *userdb.DB) error {
 	v := view.Of(db)
 	key, err := recordkey.Own("ready")

@@ -51,7 +51,7 @@ type Job struct {
 	Total         float64   `userdb:"about"` // in entries, records or bytes; 0 if unknown
 	Result        string    `userdb:"text"`  // for people to read
 	Stop          bool      `userdb:"stop"`  // somebody has asked for it to stop
-	// PasswordChanged is the time at which the operator's password was set, as of the sign-in. It
+	// PasswordChanged is the time of the operator's last change of password before signing in. It
 	// is zero if no signed-in operator started the job.
 	PasswordChanged time.Time `userdb:"password_changed"`
 }

@@ -26,7 +26,7 @@ type account struct {
 	Why                    explanation
 	Tab                    string // the tab that is shown, "" for the overview
 	Names                  []identifier
-	Shown                  []cell   // the facets to read
+	Shown []cell // the facets that have a value, as text
 	Unset                  []string // names of facets without a value
 	Editing                bool     // show the form
 	Fields                 []editor
@@ -34,7 +34,7 @@ type account struct {
 	Held                   []userdb.Held
 	HasTags                bool
 	Tags                   []string
-	ShownTags              []shownTag // the same
+	ShownTags []shownTag // the same tags, with their groups
 	Devices                []userdb.Session
 	Factors                factors
 	FactorsDamaged         bool
@@ -261,8 +261,8 @@ func (a *account) readSignIns(ctx context.Context, db *userdb.DB, e userdb.Entry
 	return nil
 }
 
-// readFacets returns the facets to read: those with a value, and the names of those without.
-// Undeclared facets come last.
+// readFacets returns the facets that the page shows as text, undeclared ones last, and the names of
+// declared facets without a value.
 func readFacets(e userdb.Entry, t schema.Type, editors []editor) (shown []cell, unset []string) {
 	for _, one := range editors {
 		v, ok := e.Get(one.Name)

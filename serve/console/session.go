@@ -101,7 +101,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer leave()
-		lacksFactor := false // and may not sign in for that reason alone
+		lacksFactor := false // the operator may not sign in for that reason alone
 		auth := c.auth
 		auth.Allowed = func(e userdb.Entry) bool {
 			lacksFactor = c.belongs(e) && !c.allowed(e)

@@ -314,7 +314,7 @@ func (l *addressList) moveToFront(i int) {
 	l.all = slices.Insert(l.all, 0, a)
 }
 
-// rename replaces the first address by userName.
+// rename replaces the first address with userName.
 func (l *addressList) rename(userName string) {
 	a := l.newAddress(userName)
 	l.named, l.set = true, append(l.set, a.canonical)
@@ -382,7 +382,7 @@ func (l *addressList) setPrimary(i int, v givenAddress) {
 	}
 }
 
-// replaceAll replaces the user's addresses by the given ones.
+// replaceAll replaces the user's addresses with the given ones.
 func (l *addressList) replaceAll(values []givenAddress) {
 	before := l.all
 	l.all = nil
@@ -506,9 +506,9 @@ func (l *addressList) changeSelected(s addressStep) error {
 	return nil
 }
 
-// put replaces the addresses at the given indexes, which are in ascending order, by a and returns
-// the index of a. It adds a if there are no indexes, or if the only one is the index of userName
-// and the request sets userName.
+// put replaces the addresses at the given indexes, which are in ascending order, with a, and
+// returns the index of a. It adds a if there are no indexes, or if the only one is the index of
+// userName and the request sets userName.
 func (l *addressList) put(a address, found []int) int {
 	if l.named && len(found) > 0 && found[0] == 0 && l.all[0].canonical != a.canonical {
 		if found = found[1:]; strings.EqualFold(l.all[0].kind, a.kind) {
