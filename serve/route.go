@@ -268,7 +268,7 @@ type route struct {
 	status           int                   // on success; 0 means 200
 	badKeyStatus     int                   // status for a wrong key; 0 means 401
 	streams          bool                  // the bodies may take any length of time
-	bodiless bool // the body of a request is not read
+	bodiless         bool                  // the body of a request is not read
 	ignoresQuery     bool                  // any query is accepted
 	places           func(*budgets) *quota // nil means those of requests
 }

@@ -26,7 +26,7 @@ type account struct {
 	Why                    explanation
 	Tab                    string // the tab that is shown, "" for the overview
 	Names                  []identifier
-	Shown []cell // the facets that have a value, as text
+	Shown                  []cell   // the facets that have a value, as text
 	Unset                  []string // names of facets without a value
 	Editing                bool     // show the form
 	Fields                 []editor
@@ -34,7 +34,7 @@ type account struct {
 	Held                   []userdb.Held
 	HasTags                bool
 	Tags                   []string
-	ShownTags []shownTag // the same tags, with their groups
+	ShownTags              []shownTag // the same tags, with their groups
 	Devices                []userdb.Session
 	Factors                factors
 	FactorsDamaged         bool

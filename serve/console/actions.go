@@ -50,7 +50,7 @@ type subject struct {
 	declared schema.Type
 	hint     hints.Hint
 	show     func(func(*account, *page)) // sends the page in place of the usual redirect
-	ask func(page) // sends another page in place of the redirect
+	ask      func(page)                  // sends another page in place of the redirect
 	then     url.Values                  // parameters of the page that follows, besides the action
 }
 

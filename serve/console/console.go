@@ -256,7 +256,7 @@ type page struct {
 	Path      string
 	Place     string  // path of the place in the rail to which the page belongs
 	Trail     []crumb // the pages above this one
-	Above []crumb // further pages above this one, below the place
+	Above     []crumb // further pages above this one, below the place
 	Again     string  // path of the page that could not be shown, or ""
 	Query     string  // in the search box
 	Searching bool    // the search box has the focus
