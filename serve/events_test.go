@@ -236,7 +236,7 @@ func TestSlowListener(t *testing.T) {
 func TestSlowCatchUp(t *testing.T) {
 	for behind, want := range map[int]int{0: 0, serve.MaxLag: serve.MaxLag, serve.MaxLag + 1: 0} {
 		if got := serve.KeepUp(behind); got != want {
-			t.Errorf("a listener %d parts behind goes on %d parts behind, want %d", behind, got, want)
+			t.Errorf("after keepUp, a listener that was %d parts behind is %d parts behind, want %d", behind, got, want)
 		}
 	}
 	if sent, err := serve.SendSlowly(3, 0); sent != 1 || err == nil {

@@ -97,8 +97,8 @@ func (r reply) value(path string) any {
 	return v
 }
 
-// TestDirectories sends the requests from the creation of a user and of a group to their deletion,
-// in the form in which Okta and Entra ID send them.
+// TestDirectories creates, changes and deletes a user and a group with requests as Okta and Entra
+// ID send them.
 func TestDirectories(t *testing.T) {
 	for _, name := range []string{"okta", "entra"} {
 		text, err := os.ReadFile("scim/testdata/" + name + ".json")

@@ -303,7 +303,7 @@ func TestHangingProvider(t *testing.T) {
 }
 
 // TestBackOff checks that metadata is read when it is first needed, less and less often while
-// reading it fails, and again after a day, when the old metadata stays in use meanwhile.
+// reading it fails, and again after a day, while the old metadata stays in use.
 func TestBackOff(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)
