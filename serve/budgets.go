@@ -26,15 +26,15 @@ var (
 	maxUploads   = 16   // with the session of an operator and a file
 	maxLookups   = 64   // lookups of keys and sessions in the store
 	maxVisitors  = 4    // signing in to the console and setting it up; they use hash workers
-	maxDiscovery = 16   // what SCIM says about itself, to anybody
+	maxDiscovery = 16   // without a key, for the descriptions of SCIM
 )
 
-// maxBodies is how many bytes of bodies are in memory at the same time. A body that has been
+// maxBodies is how many bytes of bodies may be in memory at the same time. A body that has been
 // decoded may take fifteen times as much. Tests lower it.
 var maxBodies = 64 << 20
 
-// maxResponses is how many bytes of responses are in memory at the same time. In JSON they may take
-// six times as much. Tests lower it.
+// maxResponses is how many bytes of responses may be in memory at the same time. As JSON they may
+// take six times as much. Tests lower it.
 var maxResponses = 128 << 20
 
 // shares is the number of holders that together can use up a quota.

@@ -202,8 +202,8 @@ func (p *Problem) withReasons(key admin.Key) *Problem {
 	return &answer
 }
 
-// retryAfter returns after how many seconds a request that failed with an error may succeed, or 0
-// if waiting does not help.
+// retryAfter returns the number of seconds after which a request that failed with an error may
+// succeed, or 0 if waiting does not help.
 func retryAfter(code userdb.Code, err error) int64 {
 	wait, throttled := errors.AsType[*userdb.WaitError](err)
 	busy, isBusy := errors.AsType[*userdb.BusyError](err)

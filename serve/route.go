@@ -78,7 +78,7 @@ func (c *call) findType(ctx context.Context, name string) (*userdb.Type, error) 
 	return t, err
 }
 
-// refresh replaces the view of the call by one with the schema that is stored now.
+// refresh replaces the view of the call with one under the schema that is stored now.
 func (c *call) refresh(ctx context.Context) error {
 	db, err := c.service.viewOf(ctx, c.key.Namespace, true)
 	if err == nil {

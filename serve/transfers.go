@@ -71,7 +71,7 @@ func (s *Service) handleStream(mux *http.ServeMux, r route, do func(c *call, w h
 	})
 }
 
-// stallTimeout is how long a stream may make no progress.
+// stallTimeout is how long a stream may go without progress.
 const stallTimeout = time.Minute
 
 // A stream is the body of a request and the response to it. Both may take any length of time as

@@ -24,7 +24,7 @@ const (
 	recordTimeout = 10 * time.Second // for writing one report
 	sweepInterval = time.Minute      // between two searches for files of jobs that are gone
 	maxUpload     = 1 << 30          // bytes
-	maxUploads    = 4                // kept of dry runs that have ended, and as many whose columns are being mapped
+	maxUploads    = 4                // kept after dry runs; as many more while columns are mapped
 )
 
 // errBusy means that the process runs as many jobs as it may, or as many of one operator.

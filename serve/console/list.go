@@ -73,7 +73,8 @@ type cell struct {
 	At           time.Time
 }
 
-// A condition is one that the listed accounts meet. Without is the path of the list without it.
+// A condition describes what all listed accounts have in common. Without is the path of the list
+// without the condition.
 type condition struct{ Name, Value, Text, Without string }
 
 func (c *Console) list(w http.ResponseWriter, r *http.Request) {
