@@ -180,10 +180,10 @@ func (f *Flows) Register(mux *http.ServeMux) {
 // RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Histories record the origin of a request, and no origin may fill the queue for hashing.
+		// The store records the origin in histories, and lets no origin fill the queue for hashing.
 		ctx := context.WithValue(r.Context(), languageKey{}, f.language(r))
 		r = r.WithContext(userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, f.Proxies)}))
-		_ = r.ParseForm() // Protect answers if this fails
+		_ = r.ParseForm() // Protect has refused requests for which this fails
 		p := Page{
 			Name: name, Status: http.StatusOK, Me: Entry(r.Context()), Session: Session(r.Context()), Form: r.Form,
 			Site: f.Site, Paths: f.Paths, Fields: f.Fields, Identifier: f.Identifier, Address: f.Address,
