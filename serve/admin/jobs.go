@@ -25,7 +25,8 @@ const (
 	JobLost    = "lost" // stored as running, but its process has died or cannot reach the store
 )
 
-// MaxJobs is the number of ended jobs that a namespace keeps.
+// MaxJobs is about how many ended jobs a namespace keeps. Begin leaves one fewer, because the job
+// that begins will also end.
 const MaxJobs = 20
 
 // jobSilence is the time without a report after which a running job counts as lost. It is measured
