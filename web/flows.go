@@ -180,7 +180,7 @@ func (f *Flows) Register(mux *http.ServeMux) {
 // RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The library records the origin in histories, and lets no origin fill the queue for hashing.
+		// Histories record the origin, and no single origin may fill the queue for hashing.
 		ctx := context.WithValue(r.Context(), languageKey{}, f.language(r))
 		r = r.WithContext(userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, f.Proxies)}))
 		_ = r.ParseForm() // Protect has refused requests for which this fails
