@@ -351,8 +351,8 @@ func TestOrigins(t *testing.T) {
 }
 
 // TestListenersThatCatchUp checks that only a limited number of listeners of a key read old events
-// at a time, that listeners of other keys do so meanwhile, and that listeners that follow the feed,
-// or ask only for new events, do not count.
+// at a time, while listeners of other keys may. Listeners that follow the feed, or ask only for new
+// events, do not count.
 func TestListenersThatCatchUp(t *testing.T) {
 	defer serve.SetMaxCatchUps(4)() // one for a key
 	defer serve.SetPlaceTimeout(50 * time.Millisecond)()

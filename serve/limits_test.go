@@ -258,8 +258,8 @@ func TestDirectoryRequestLimits(t *testing.T) {
 }
 
 // TestTagsAreFull checks that a user with as many tags as the schema allows gets no further group
-// from a directory and no further tag from the API or an import, and that the response names the
-// record and the limit.
+// from a directory, and no further tag from the API or an import. The response must name the record
+// and the limit.
 func TestTagsAreFull(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()

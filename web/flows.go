@@ -174,10 +174,10 @@ func (f *Flows) Register(mux *http.ServeMux) {
 }
 
 // Page returns a handler that shows a page with the data that load returns. If the page's form is
-// sent to the same path, do processes it and returns the path to redirect to, or an error that says
-// what is wrong with the form, and the page is shown again. load and do may be nil. If load returns
-// an error and no data, the page gone shows what is wrong. Wrap the handler in Visitor, Require or
-// RequireTag.
+// sent to the same path, do processes it. It returns the path to redirect to, or an error that says
+// what is wrong with the form; then the page is shown again. load and do may be nil. If load
+// returns an error and no data, the page gone shows what is wrong. Wrap the handler in Visitor,
+// Require or RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// Histories record the origin, and no single origin may fill the queue for hashing.
