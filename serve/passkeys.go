@@ -35,8 +35,8 @@ func (c *call) passkeysOf(t *userdb.Type) (*passkey.Passkeys, error) {
 	return keys, passkeyError(err)
 }
 
-// passkeyError returns a problem that points to no member of the body if err means that a passkey
-// is invalid or taken, because no single member is then wrong. It returns other errors unchanged.
+// passkeyError returns an error that a passkey is invalid or taken as a problem that points to no
+// member of the body, because no single member is wrong. It returns other errors unchanged.
 func passkeyError(err error) error {
 	code := userdb.CodeOf(err)
 	if err == nil || code != userdb.CodeInvalid && code != userdb.CodeDuplicate {
