@@ -265,7 +265,6 @@ func (f *soak) useAccount(i int, uid string, n int) {
 	f.expect(200, "GET", path+"/history", "")
 }
 
-// createAndDelete creates an account and deletes it.
 func (f *soak) createAndDelete(name string) {
 	path := f.expect(201, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`","email":"`+name+`@x.org","age":1},"tags":["all"],"password":"battery staple 9"}`).header.Get("Location")
 	f.expect(409, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`"}}`)

@@ -25,7 +25,6 @@ func (s *Service) registerPasskeys() {
 // enrolments: the state of the challenge identifies one.
 const passkeyEnrolment = "passkey"
 
-// passkeysOf returns the passkeys of a type.
 func (c *call) passkeysOf(t *userdb.Type) (*passkey.Passkeys, error) {
 	config := c.service.options.Passkeys
 	if config == nil {

@@ -583,7 +583,6 @@ func TestOwnGroups(t *testing.T) {
 	c.equal("response to a form", fmt.Sprint(r.status, " ", r.value("schemas.0")), "415 urn:ietf:params:scim:api:messages:2.0:Error")
 }
 
-// storeSchema stores a schema in a namespace.
 func storeSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) error {
 	t.Helper()
 	ns, err := s.NS.Sub(name)

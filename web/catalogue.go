@@ -53,7 +53,6 @@ func ChooseLanguage(r *http.Request, offered ...string) string {
 	return offered[i]
 }
 
-// catalogueOf returns the catalogue of a language.
 func catalogueOf(name string) Catalogue {
 	if c, has := Catalogues[name]; has {
 		return c

@@ -56,7 +56,6 @@ func CanSee(viewer, target string) bool {
 	return err == nil && innerErr == nil && strings.HasPrefix(inner.String(), outer.String())
 }
 
-// namespaceOf returns the namespace of a view.
 func namespaceOf(db *userdb.DB) string { return view.Of(db).NS.Path() }
 
 // RecordEvent appends an event to the feed of db's namespace, even if histories are disabled. The

@@ -51,7 +51,6 @@ type account struct {
 	Taken                  []match // the accounts that hold the values that were refused as taken
 }
 
-// facetNames returns the names of the inputs for facets.
 func (a account) facetNames() (all []string) {
 	for _, f := range a.Fields {
 		all = append(all, f.Name)
@@ -228,7 +227,6 @@ func identifiersOf(e userdb.Entry, t schema.Type) (all []identifier) {
 	return all
 }
 
-// mailAddresses returns the identifiers that are mail addresses.
 func mailAddresses(all []identifier, t schema.Type) (some []identifier) {
 	for _, one := range all {
 		if t.Fields[one.Field].HasAddresses() {

@@ -413,7 +413,6 @@ func (c *Console) notFound(w http.ResponseWriter, r *http.Request) { c.fail(w, r
 // view returns the accounts, opened with the schema in force.
 func (c *Console) view(ctx context.Context) (*userdb.DB, error) { return c.options.View(ctx) }
 
-// pathType returns the type in the path of a request.
 func (c *Console) pathType(r *http.Request) (*userdb.DB, *userdb.Type, error) {
 	db, err := c.view(r.Context())
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// eventsPerPage is the number of events on a page.
 const eventsPerPage = 50
 
 // A historyPage holds events, the newest first.

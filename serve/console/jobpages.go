@@ -239,7 +239,6 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 	return u, nil
 }
 
-// storeFile stores the file of a form.
 func (r *runner) storeFile(u *upload, part *multipart.Part, control *http.ResponseController) error {
 	name := filepath.Base(strings.ReplaceAll(part.FileName(), `\`, "/"))
 	if part.FileName() == "" {

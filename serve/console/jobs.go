@@ -406,7 +406,6 @@ func (w *task) update(change func(*detail)) {
 	change(&w.detail)
 }
 
-// hasEnded reports whether the job has ended.
 func (w *task) hasEnded() bool {
 	select {
 	case <-w.ended:

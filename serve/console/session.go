@@ -273,7 +273,6 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
 }
 
-// accountPath returns the path of an account's page.
 func accountPath(typ, uid string) string {
 	return typePath(typ) + "/" + escapeSegment(uid)
 }

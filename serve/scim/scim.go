@@ -208,7 +208,6 @@ type answer struct {
 	body     any // if nil, the response has no body
 }
 
-// write writes the response.
 func (a answer) write(w http.ResponseWriter) {
 	if a.location != "" {
 		w.Header().Set("Location", a.location)

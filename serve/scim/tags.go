@@ -290,7 +290,6 @@ func (r *collection) withLock(ctx context.Context, kind, value string, do func(c
 	}
 }
 
-// lockKey returns the key of the lock of a value.
 func (r *collection) lockKey(kind, value string) (recordkey.Key, error) {
 	sum := sha256.Sum256([]byte(r.name + "\x00" + value))
 	key, err := recordkey.Own(kind+"-lock", hex.EncodeToString(sum[:]))
