@@ -149,7 +149,7 @@ func (f *Flows) Register(mux *http.ServeMux) {
 		signUp := map[SignUp]func(http.ResponseWriter, *http.Request) (string, error){SignUpByMail: f.signUp, SignUpAtOnce: f.signUpAtOnce}
 		add("", p.SignUp, anyone, f.Page("signup", nil, signUp[f.SignUp]))
 		add("", p.Welcome, anyone, f.Page("welcome", f.invitation, f.welcome))
-		add("", p.Prove, anyone, f.Page("prove", f.proving, f.prove))
+		add("", p.Prove, anyone, f.Page("prove", func(r *http.Request) (any, error) { return f.peekProof(r) }, f.prove))
 	}
 	add("GET ", p.Sent, anyone, f.Page("sent", func(r *http.Request) (any, error) { return r.FormValue("to"), nil }, nil))
 	returnTo := func(r *http.Request) (any, error) { return ReturnPath(r), nil }
@@ -170,7 +170,7 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	add("", p.Verify, signedIn, f.Page("verify", returnTo, f.verify))
 	add("", p.Email, twoSteps, f.Page("email", nil, f.email))
 	add("", p.Addresses, signedIn, f.Page("addresses", nil, f.addresses))
-	add("", p.Devices, signedIn, f.Page("devices", func(r *http.Request) (any, error) { return f.Users.Sessions(r.Context(), me(r)), nil }, f.endDevices))
+	add("", p.Devices, signedIn, f.Page("devices", func(r *http.Request) (any, error) { return f.Users.Sessions(r.Context(), visitorHint(r)), nil }, f.endDevices))
 }
 
 // Page returns a handler that shows a page with the data that load returns. If the page's form is
@@ -266,7 +266,7 @@ func (f *Flows) maxAddresses() int {
 	return max(f.Users.Schema().Fields[f.Address].Many, 1)
 }
 
-func me(r *http.Request) hints.Hint { return hints.UID(Entry(r.Context()).UID()) }
+func visitorHint(r *http.Request) hints.Hint { return hints.UID(Entry(r.Context()).UID()) }
 
 // conceal returns nil for errors that must not be shown. The page after a form is the same for
 // everybody, and a session that has already ended counts as ended.
@@ -277,7 +277,7 @@ func conceal(err error) error {
 	return err
 }
 
-func (f *Flows) sent(typed string) string { return f.Paths.Sent + "?to=" + url.QueryEscape(typed) }
+func (f *Flows) sentPath(typed string) string { return f.Paths.Sent + "?to=" + url.QueryEscape(typed) }
 
 func (f *Flows) link(path, secret string) string { return f.Base + path + "?token=" + secret }
 
@@ -292,7 +292,7 @@ func (f *Flows) signUp(_ http.ResponseWriter, r *http.Request) (string, error) {
 	if err == nil {
 		f.mailInvitation(r.Context(), places, i, MailWelcome)
 	}
-	return f.sent(typed), conceal(err)
+	return f.sentPath(typed), conceal(err)
 }
 
 func (f *Flows) invitation(r *http.Request) (any, error) {
@@ -440,7 +440,7 @@ func (f *Flows) forgot(_ http.ResponseWriter, r *http.Request) (string, error) {
 	if err == nil {
 		places.fill(r.Context(), Mail{Kind: MailReset, To: to, Link: f.link(f.Paths.Reset, secret)})
 	}
-	return f.sent(typed), conceal(err)
+	return f.sentPath(typed), conceal(err)
 }
 
 func (f *Flows) peek(purpose string) func(*http.Request) (any, error) {
@@ -517,7 +517,7 @@ func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error)
 	defer notice.leave(r.Context())
 	a := f.Attempt(r)
 	a.Session = f.secret(r)
-	e, err := f.Users.ChangePassword(r.Context(), me(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
+	e, err := f.Users.ChangePassword(r.Context(), visitorHint(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
 	limit := Limit{Auth: f.Auth, Name: "password notices", Max: maxPasswordNotices}
 	if made(err) && limit.Allow(r) == nil {
 		f.mailNotice(r.Context(), notice, f.passwordNotice(Entry(r.Context())))
@@ -586,12 +586,12 @@ func (f *Flows) confirmByMail(r *http.Request, form, purpose, path string, link,
 		return "", err
 	}
 	defer places.leave(ctx)
-	secret, err := f.Users.Issue(ctx, me(r), userdb.Token{Purpose: purpose, Value: to})
+	secret, err := f.Users.Issue(ctx, visitorHint(r), userdb.Token{Purpose: purpose, Value: to})
 	if err == nil {
 		places.fill(ctx, Mail{Kind: link, To: to, Link: f.link(path, secret), Entry: e})
 		f.mailNotice(ctx, places, Mail{Kind: notice, Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Address: to, Entry: e})
 	}
-	return f.sent(to), conceal(err)
+	return f.sentPath(to), conceal(err)
 }
 
 // addresses does one of three things: it mails a link that adds an address, makes another address
@@ -606,7 +606,7 @@ func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error
 	if needsSteps(r) {
 		return f.askForSteps(f.Paths.Addresses)
 	}
-	_, err := f.Users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
+	_, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
 		first, reason := e.Text(f.Address), ""
 		switch {
 		case do == "first" && e.VerifiedText(f.Address, address):
@@ -628,10 +628,10 @@ func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error
 
 func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, error) {
 	if r.PostFormValue("all") != "" {
-		_, err := f.Users.EndSessions(r.Context(), me(r))
+		_, err := f.Users.EndSessions(r.Context(), visitorHint(r))
 		return f.Paths.SignIn + "?done=everywhere", err
 	}
-	return f.Paths.Devices + "?done=device", conceal(f.Users.EndSessionID(r.Context(), me(r), r.PostFormValue("id")))
+	return f.Paths.Devices + "?done=device", conceal(f.Users.EndSessionID(r.Context(), visitorHint(r), r.PostFormValue("id")))
 }
 
 // SaveForm saves the facets that a visitor who is signed in changed in a form. Beside an input for
@@ -640,7 +640,7 @@ func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, erro
 // are not written. If the entry has changed since, the error is ErrConflict, and Page.Field returns
 // what is stored now for fields that were not touched.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
-	e, err := f.Users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
+	e, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
 		if e.Rev() != r.PostFormValue("rev") {
 			return userdb.ErrConflict
 		}
