@@ -54,7 +54,9 @@ func (f *Flows) requireForSecurity(next http.Handler) http.Handler {
 	}))
 }
 
-func (f *Flows) factors(r *http.Request) (any, error) { return f.Users.Factors(r.Context(), visitorHint(r)) }
+func (f *Flows) factors(r *http.Request) (any, error) {
+	return f.Users.Factors(r.Context(), visitorHint(r))
+}
 
 // maxSecurityChanges is how often the owner of an account may change its factors within an hour.
 const maxSecurityChanges = 20
