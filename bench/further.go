@@ -36,7 +36,6 @@ func (b *bench) createOfMany(ctx context.Context) outcome {
 // address returns one of the addresses of a user with several. The first one is number 0.
 func address(user, number int) string { return fmt.Sprintf("user%d-%d@example.com", user, number) }
 
-// withTenAddresses returns a user with ten addresses.
 func withTenAddresses(user int) userdb.NewEntry {
 	n := newUser(user)
 	delete(n.Facets, "email")

@@ -24,7 +24,6 @@ import (
 	"slices"
 )
 
-// options holds the flags.
 type options struct {
 	quick, sizes                  bool
 	only                          *regexp.Regexp

@@ -134,7 +134,6 @@ type job struct {
 	took     time.Duration
 }
 
-// jobs returns the jobs of a row.
 func (b *bench) jobs(r row) []*job {
 	all := []*job{b.newJob(r, "")}
 	if b.quick {

@@ -17,8 +17,7 @@ type estimate struct {
 // exactly returns the estimate for a ratio that is counted, not sampled.
 func exactly(ratio float64) estimate { return estimate{ratio, ratio, ratio} }
 
-// about returns the estimate for a ratio that is measured once, and repeats within a relative
-// error.
+// about returns the estimate for a ratio that was measured once, with a relative error.
 func about(ratio, relative float64) estimate {
 	return estimate{ratio, ratio * (1 - relative), ratio * (1 + relative)}
 }
@@ -67,7 +66,7 @@ const (
 	singleError   = 0.15 // of a row with one sitting
 )
 
-// widened returns e with bounds that are at least the given part of the ratio from it.
+// widened returns e with bounds that differ from the ratio by at least the given part of it.
 func (e estimate) widened(relative float64) estimate {
 	return estimate{e.Ratio, min(e.Low, e.Ratio*(1-relative)), max(e.High, e.Ratio*(1+relative))}
 }

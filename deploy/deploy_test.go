@@ -335,8 +335,8 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestTruncatedFile checks that Redis refuses to start from a file whose end a crash has lost, and
-// that it starts after the command that docs/deploy.md names.
+// TestTruncatedFile checks that Redis refuses to start from a file that lost its end in a crash,
+// and starts after the command that docs/deploy.md names.
 func TestTruncatedFile(t *testing.T) {
 	r := newShippedRedis(t)
 	stop := r.start(t)

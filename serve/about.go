@@ -90,7 +90,8 @@ type readiness struct {
 	err       error
 }
 
-// check returns the result of the last check, or of a new one if that is over a second old.
+// check returns the result of the last check, or of a new check if the last one is over a second
+// old.
 func (r *readiness) check(ctx context.Context) error {
 	select {
 	case r.sem <- struct{}{}:

@@ -26,15 +26,15 @@ var (
 	maxUploads   = 16   // with the session of an operator and a file
 	maxLookups   = 64   // lookups of keys and sessions in the store
 	maxVisitors  = 4    // signing in to the console and setting it up; they use hash workers
-	maxDiscovery = 16   // what SCIM says about itself, to anybody
+	maxDiscovery = 16   // without a key, for the descriptions of SCIM
 )
 
-// maxBodies is how many bytes of bodies are in memory at the same time. A body that has been
+// maxBodies is how many bytes of bodies may be in memory at the same time. A body that has been
 // decoded may take fifteen times as much. Tests lower it.
 var maxBodies = 64 << 20
 
-// maxResponses is how many bytes of responses are in memory at the same time. In JSON they may take
-// six times as much. Tests lower it.
+// maxResponses is how many bytes of responses may be in memory at the same time. As JSON they may
+// take six times as much. Tests lower it.
 var maxResponses = 128 << 20
 
 // shares is the number of holders that together can use up a quota.
@@ -109,8 +109,8 @@ func (q *quota) give(holder string, n int) {
 }
 
 // wait takes n for a holder as soon as it is free. If that takes longer than placeTimeout or ctx
-// ends, it returns the problem that take would return. Callers already have a place, which limits
-// how many of them wait.
+// ends, it returns the problem that take would have returned. Callers already have a place, which
+// limits how many of them wait.
 func (q *quota) wait(ctx context.Context, holder string, n int) error {
 	w := &waiter{holder, n, make(chan struct{})}
 	q.mu.Lock()
@@ -197,8 +197,8 @@ type failedReader struct{ err error }
 
 func (f failedReader) Read([]byte) (int, error) { return 0, f.err }
 
-// placeTimeout is how long a request waits for a place in a budget or for its part of a quota.
-// Waiting requests are served in the order in which they arrived. Tests lower it.
+// placeTimeout is how long a request waits for a place in a budget or for a part of a quota. Tests
+// lower it.
 var placeTimeout = 5 * time.Second
 
 // A budget limits how many requests of one kind, of unknown senders, run at the same time.
@@ -228,7 +228,8 @@ func newBudgets() *budgets {
 }
 
 // take takes a place, which leave gives back. Calling leave again does nothing. If no place is free
-// in time, take returns a problem with [userdb.CodeUnavailable].
+// in time, take returns a problem with [userdb.CodeUnavailable]. If ctx ends first, it returns the
+// error of ctx.
 func (b *budget) take(ctx context.Context) (leave func(), err error) {
 	select {
 	case b.places <- struct{}{}:

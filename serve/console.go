@@ -11,7 +11,6 @@ import (
 // consolePath is the path of the console, the pages for operators.
 const consolePath = "/console"
 
-// openConsole creates the console.
 func (s *Service) openConsole() (err error) {
 	path := s.options.Namespace.Path()
 	s.console, err = console.New(s.db, console.Options{

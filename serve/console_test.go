@@ -50,9 +50,9 @@ func TestConsoleBehindProxy(t *testing.T) {
 	}
 }
 
-// TestConsoleOrigin checks that passkeys for accounts do not enable passkeys for operators, that
-// the challenges for operators name the configured relying party, and that an operator's passkey
-// signs in only with an answer made for the origin of the console.
+// TestConsoleOrigin checks that passkeys for accounts do not enable passkeys for operators, and
+// that the challenges for operators name the configured relying party. An operator's passkey must
+// sign in only with an answer made for the origin of the console.
 func TestConsoleOrigin(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	for _, tt := range []struct {

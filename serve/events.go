@@ -336,8 +336,8 @@ func encodeFrames(page userdb.EventPage) [][]byte {
 	return all
 }
 
-// maxFrames is about how many bytes of events a listener writes at a time. It keeps no more while
-// its client does not receive them.
+// maxFrames is about how many bytes of events a listener writes at a time. While its client does
+// not receive them, it keeps no more than these.
 const maxFrames = 64 << 10
 
 // maxPageTime is how long a client may take to receive a page of events. Tests lower it.

@@ -236,7 +236,7 @@ func TestSlowListener(t *testing.T) {
 func TestSlowCatchUp(t *testing.T) {
 	for behind, want := range map[int]int{0: 0, serve.MaxLag: serve.MaxLag, serve.MaxLag + 1: 0} {
 		if got := serve.KeepUp(behind); got != want {
-			t.Errorf("a listener %d parts behind goes on %d parts behind, want %d", behind, got, want)
+			t.Errorf("after keepUp, a listener that was %d parts behind is %d parts behind, want %d", behind, got, want)
 		}
 	}
 	if sent, err := serve.SendSlowly(3, 0); sent != 1 || err == nil {
@@ -351,8 +351,8 @@ func TestOrigins(t *testing.T) {
 }
 
 // TestListenersThatCatchUp checks that only a limited number of listeners of a key read old events
-// at a time, that listeners of other keys do so meanwhile, and that listeners that follow the feed,
-// or ask only for new events, do not count.
+// at a time, while listeners of other keys may. Listeners that follow the feed, or ask only for new
+// events, do not count.
 func TestListenersThatCatchUp(t *testing.T) {
 	defer serve.SetMaxCatchUps(4)() // one for a key
 	defer serve.SetPlaceTimeout(50 * time.Millisecond)()

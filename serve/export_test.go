@@ -12,15 +12,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// KeepUp returns by how many parts of its feed a listener is still behind after keepUp, if it was
-// behind by the given number.
+// KeepUp returns how many parts a listener is behind its feed after keepUp, if it was the given
+// number of parts behind before.
 func KeepUp(behind int) int {
 	first, last := &feedPart{}, &feedPart{number: behind}
 	part, _ := (&feed{last: last, from: "last"}).keepUp(first, "first")
 	return last.number - part.number
 }
 
-// MaxLag is by how many parts of its feed a listener may be behind.
+// MaxLag is the number of parts that a listener may be behind its feed.
 const MaxLag = maxLag
 
 // SendSlowly sends a listener a page of events, each of which takes a write of its own, and returns
@@ -170,7 +170,7 @@ func SetDrainTimeout(d time.Duration) (before time.Duration) {
 	return before
 }
 
-// SetPingInterval sets how long a stream is silent at most.
+// SetPingInterval sets how long a stream may be silent.
 func SetPingInterval(d time.Duration) (undo func()) {
 	before := pingInterval
 	pingInterval = d

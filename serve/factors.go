@@ -15,7 +15,7 @@ func (s *Service) registerFactors() {
 	login, read := []string{admin.ScopeLogin}, []string{admin.ScopeRead}
 	factors := typePrefix + "/entries/{uid}/factors"
 	handle(s, route{id: "loginFactor", method: "POST", path: typePrefix + "/login/factor", scopes: login, summary: "Take the second step of a login, with the ticket of the first, and begin a session on request"}, logInFactor)
-	handle(s, route{id: "raiseSession", method: "POST", path: "/v1/session/factor", scopes: login, summary: "Replace a session, whose password was checked within ten minutes, by one with a second step taken now"}, raiseSession)
+	handle(s, route{id: "raiseSession", method: "POST", path: "/v1/session/factor", scopes: login, summary: "Replace a session, whose password was checked within ten minutes, with a new one after a second step"}, raiseSession)
 	handle(s, route{id: "listFactors", method: "GET", path: factors, scopes: read, summary: "List the second factors of an entry, without secrets"}, listFactors)
 	handle(s, route{id: "enrolFactor", method: "POST", path: factors, scopes: login, summary: "Begin to enrol an authenticator app or a passkey", status: http.StatusCreated}, enrolFactor)
 	handle(s, route{id: "confirmFactor", method: "POST", path: factors + "/{id}/confirm", scopes: login, summary: "Enrol an authenticator app with a code of it, or a passkey with its answer; the first factor ends all other sessions"}, confirmFactor)
@@ -200,7 +200,7 @@ type enrolInput struct {
 
 type enrolOutput struct {
 	Body struct {
-		ID     string `json:"id" doc:"for confirm, within an hour; for a passkey, passkey"`
+		ID     string `json:"id" doc:"the id for confirm, within an hour; always passkey for a passkey"`
 		Secret string `json:"secret,omitempty" doc:"for totp, in base32, to be typed into the app"`
 		URI    string `json:"uri,omitempty" example:"otpauth://totp/…" doc:"for totp, for a QR code"`
 		Challenge

@@ -192,8 +192,8 @@ var factorRoutes = map[string]string{
 	"acceptInvitation": "creates",
 }
 
-// TestFactorRoutes checks that factorRoutes lists every operation that begins a session or checks
-// one, so that a new one cannot be forgotten.
+// TestFactorRoutes checks that factorRoutes lists every operation with the scope login, except for
+// some that neither return an entry nor begin a session, so that a new one cannot be forgotten.
 func TestFactorRoutes(t *testing.T) {
 	c := newClient(t, testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, factorSchema()), serve.Options{})
 	var signIn []string

@@ -9,7 +9,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// maxLag is by how many parts of the feed a slow listener may fall behind.
+// maxLag is how many parts of the feed a slow listener may fall behind.
 const maxLag = 100
 
 // feedInterval is the time between two reads of a feed.

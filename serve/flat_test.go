@@ -29,7 +29,7 @@ import (
 const residents = 8
 
 // TestStaysFlat checks that the heap, the goroutines and the open files of a service stay constant
-// under mixed load for USERDB_SERVE_MINUTES minutes, and so do its records in Redis, except for the
+// under mixed load for USERDB_SERVE_MINUTES minutes. So must its records in Redis, except for the
 // feed, which has a limit of its own. It compares measurements taken between rounds of requests,
 // when nothing is running.
 func TestStaysFlat(t *testing.T) {
@@ -265,7 +265,6 @@ func (f *soak) useAccount(i int, uid string, n int) {
 	f.expect(200, "GET", path+"/history", "")
 }
 
-// createAndDelete creates an account and deletes it.
 func (f *soak) createAndDelete(name string) {
 	path := f.expect(201, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`","email":"`+name+`@x.org","age":1},"tags":["all"],"password":"battery staple 9"}`).header.Get("Location")
 	f.expect(409, "POST", "/v1/types/user/entries", `{"facets":{"name":"`+name+`"}}`)

@@ -54,8 +54,8 @@ func (g *hashGate) counts() (jobs, most int) {
 }
 
 // TestFloodOfConsoleSignIns checks that visitors who sign in at the console take no places from
-// requests with keys, and that a login with a key waits for at most as many hashes as visitors can
-// sign in at the same time.
+// requests with keys. A login with a key waits for at most as many hashes as visitors can sign in
+// at the same time.
 func TestFloodOfConsoleSignIns(t *testing.T) {
 	const places, visitors = 4, 60
 	defer serve.SetMaxConcurrent(places)()

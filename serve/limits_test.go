@@ -258,8 +258,8 @@ func TestDirectoryRequestLimits(t *testing.T) {
 }
 
 // TestTagsAreFull checks that a user with as many tags as the schema allows gets no further group
-// from a directory and no further tag from the API or an import, and that the response names the
-// record and the limit.
+// from a directory, and no further tag from the API or an import. The response must name the record
+// and the limit.
 func TestTagsAreFull(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()
@@ -425,22 +425,22 @@ func TestErrorLimit(t *testing.T) {
 	})
 }
 
-// TestValuesOfBodies checks that a body with very many values is refused before each of them is
-// checked, unless they are in facets, which may have any form.
+// TestValuesOfBodies checks that a body with very many values is refused before its values are
+// checked one by one, unless they are in facets, which may have any form.
 func TestValuesOfBodies(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{})
 	many := func(n int) string { return "[1" + strings.Repeat(",1", n-1) + "]" }
 	for _, body := range []string{`{"uids":` + many(60_000) + `}`, `{"x":{"y":[` + many(30_000) + `,` + many(30_000) + `]}}`, many(60_001)} {
 		if r := c.do("400 usage", "POST", "/v1/types/user/entries/get", body); !strings.Contains(r.text, "the body has too many values") {
-			t.Errorf("got %.200s, want that the body has too many values", r.text)
+			t.Errorf("got %.200s, want an error that the body has too many values", r.text)
 		}
 	}
 	if r := c.do("400 usage", "POST", "/v1/types/user/entries/get", `{"uids":`+many(59_999)+`}`); !strings.Contains(r.text, "/uids: expected array length") {
 		t.Errorf("got %.200s, want the errors of a body with fewer values", r.text)
 	}
 	if r := c.do("400 usage", "POST", "/v1/types/user/entries", `{"values":{"email":["a"`+strings.Repeat(`,"a"`, 100)+`]}}`); !strings.Contains(r.text, "expected array length") {
-		t.Errorf("got %s, want that a field may not have 101 values", r.text)
+		t.Errorf("got %s, want an error that 101 values are too many for a field", r.text)
 	}
 	c.do("422 invalid", "POST", "/v1/types/user/entries", `{"facets":{"name":`+many(60_000)+`}}`)
 }

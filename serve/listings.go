@@ -223,7 +223,7 @@ func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, e
 
 // count counts the entries that a query selects. Unless an index has their number, counting scans
 // many records. Requests that ask at the same time therefore share one count, a slow count is
-// reused for a while, and one key runs one count at a time.
+// reused for a while, and each key runs one count at a time.
 func (c *call) count(ctx context.Context, t *userdb.Type, q userdb.Query, f Filter) (userdb.Total, error) {
 	if q.Order == "" && q.Disabled == nil && len(q.Where)+len(q.Tags) == 1 {
 		return t.Count(ctx, q)

@@ -44,8 +44,8 @@ func (s *Service) middleware(next http.Handler) http.Handler {
 	})
 }
 
-// maxHost is how long the host of a request may be, in bytes. Responses repeat the host in each
-// address. Names of hosts have at most 253 bytes.
+// maxHost is how long the Host header of a request may be, in bytes. SCIM responses repeat it in
+// the URL of each resource. Names of hosts have at most 253 bytes.
 const maxHost = 255
 
 // logRequest writes a line about a request. It leaves out the request's path, parameters and body.

@@ -71,8 +71,8 @@ func (v Visitor) withOrigin(ctx context.Context) context.Context {
 	return userdb.WithActor(ctx, userdb.Actor{Origin: v.Origin})
 }
 
-// parseSession returns the session options in the member session of a body. Callers do so before
-// they change anything.
+// parseSession returns the options in the member session of a body. Handlers call it before they
+// change anything, so that nothing changes if the options are invalid.
 func (v Visitor) parseSession(o *SessionOptions) (out userdb.SessionOptions, err error) {
 	if o == nil {
 		return out, nil
@@ -139,8 +139,8 @@ func signIn(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visitor, o *S
 	return signInLevel(ctx, t, e, v, o, 0)
 }
 
-// signInLevel does what signIn does. If the level is 2, the caller of the service has made sure of
-// the second step.
+// signInLevel does what signIn does. A level of 2 says that the caller of the service has made sure
+// of the second step.
 func signInLevel(ctx context.Context, t *userdb.Type, e userdb.Entry, v Visitor, o *SessionOptions, level int) (*signedOutput, error) {
 	out := &signedOutput{etagOf(e), SignedIn{Entry: entryOf(e)}}
 	if o == nil {

@@ -21,11 +21,10 @@ func (s *Service) registerPasskeys() {
 	handle(s, route{id: "challengeSession", method: "POST", path: "/v1/session/factor/challenge", scopes: login, summary: "Get a challenge for replacing a session with a passkey"}, challengeSession)
 }
 
-// passkeyEnrolment is the ID of every enrolment of a passkey. The store keeps nothing about
-// enrolments, so it is the state of the challenge that identifies one.
+// passkeyEnrolment is the ID of every enrolment of a passkey. The store keeps nothing about these
+// enrolments: the state of the challenge identifies one.
 const passkeyEnrolment = "passkey"
 
-// passkeysOf returns the passkeys of a type.
 func (c *call) passkeysOf(t *userdb.Type) (*passkey.Passkeys, error) {
 	config := c.service.options.Passkeys
 	if config == nil {
@@ -35,8 +34,8 @@ func (c *call) passkeysOf(t *userdb.Type) (*passkey.Passkeys, error) {
 	return keys, passkeyError(err)
 }
 
-// passkeyError returns the problem for an error about passkeys, which does not point to a member of
-// the body: no single member is wrong.
+// passkeyError returns an error that a passkey is invalid or taken as a problem that points to no
+// member of the body, because no single member is wrong. It returns other errors unchanged.
 func passkeyError(err error) error {
 	code := userdb.CodeOf(err)
 	if err == nil || code != userdb.CodeInvalid && code != userdb.CodeDuplicate {

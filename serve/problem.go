@@ -45,7 +45,7 @@ type FieldProblem struct {
 	Rule    string            `json:"rule,omitempty" example:"taken"`
 	Params  map[string]string `json:"params,omitempty" doc:"values for a message of your own"`
 	Detail  string            `json:"detail,omitempty"`
-	Reason  string            `json:"reason,omitempty" enum:"held,retired" doc:"why a value is taken that no entry has, for keys with the scope read or write: held, because an entry gave it up and holds it, or retired, because it is the UID of a deleted entry"`
+	Reason  string            `json:"reason,omitempty" enum:"held,retired" doc:"why a value is taken although no entry has it: held if an entry gave it up and still holds it, retired if it is the UID of a deleted entry; only for keys with the scope read or write"`
 
 	hidden string // the Reason, which only some keys may know
 }
@@ -107,7 +107,7 @@ func (p *Problem) withRetryAfter(seconds int64) *Problem {
 	return p
 }
 
-// ErrorCode returns the code of a problem to [userdb.CodeOf].
+// ErrorCode returns the code of the problem. [userdb.CodeOf] calls it.
 func (p *Problem) ErrorCode() userdb.Code { return userdb.Code(p.Code) }
 
 // usageProblem returns a problem with [userdb.CodeUsage].
@@ -202,8 +202,8 @@ func (p *Problem) withReasons(key admin.Key) *Problem {
 	return &answer
 }
 
-// retryAfter returns after how many seconds a request that failed with an error may succeed, or 0
-// if waiting does not help.
+// retryAfter returns the number of seconds after which a request that failed with an error may
+// succeed, or 0 if waiting does not help.
 func retryAfter(code userdb.Code, err error) int64 {
 	wait, throttled := errors.AsType[*userdb.WaitError](err)
 	busy, isBusy := errors.AsType[*userdb.BusyError](err)
@@ -299,7 +299,7 @@ func escapePointer(name string) string {
 var missingProperty = regexp.MustCompile(`^expected required property (\w+) to be present$`)
 
 // maxErrors limits how many errors a response lists. It exceeds the number of facets and tags that
-// a request may have. Without it, a body of 1 MiB could cause half a million errors.
+// a request may have. Without the limit, a body of 1 MiB could cause half a million errors.
 const maxErrors = 2500
 
 var toPointer = strings.NewReplacer(".", "/", "[", "/", "]", "")

@@ -97,8 +97,8 @@ func (r reply) value(path string) any {
 	return v
 }
 
-// TestDirectories sends the requests from the creation of a user and of a group to their deletion,
-// in the form in which Okta and Entra ID send them.
+// TestDirectories creates, changes and deletes a user and a group with requests as Okta and Entra
+// ID send them.
 func TestDirectories(t *testing.T) {
 	for _, name := range []string{"okta", "entra"} {
 		text, err := os.ReadFile("scim/testdata/" + name + ".json")
@@ -583,7 +583,6 @@ func TestOwnGroups(t *testing.T) {
 	c.equal("response to a form", fmt.Sprint(r.status, " ", r.value("schemas.0")), "415 urn:ietf:params:scim:api:messages:2.0:Error")
 }
 
-// storeSchema stores a schema in a namespace.
 func storeSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) error {
 	t.Helper()
 	ns, err := s.NS.Sub(name)

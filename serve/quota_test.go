@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 )
 
-// TestWaitersOfAQuota checks that a part that is given back goes to waiters, in the order in which
-// they came and as far as it suffices, and that waiters who give up leave the queue.
+// TestWaitersOfAQuota checks that what is given back goes to waiters in the order in which they
+// came, as far as it suffices, and that waiters who give up leave the queue.
 func TestWaitersOfAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQuota(40) // 10 for each holder

@@ -32,7 +32,7 @@ func (r *response) Reserve(ctx context.Context) error {
 	return err
 }
 
-// Charge replaces what the response holds by the size of its body, before the body is encoded. It
+// Charge replaces what the response holds with the size of its body, before the body is encoded. It
 // returns a problem with [userdb.CodeUnavailable] if that is much more and the quota has no room
 // for it.
 func (r *response) Charge(body any) error {

@@ -156,7 +156,7 @@ func TestWaitingForResponses(t *testing.T) {
 	c.until("the requests that wait have places", func() bool { return service.PlacesOf("all") == 2 })
 	for _, path := range []string{page, "/v1/schema"} {
 		if code := get(path); code != 503 {
-			t.Errorf("%s, beside as many that wait as there are places: got %d, want 503", path, code)
+			t.Errorf("%s, while as many requests wait as there are places: got %d, want 503", path, code)
 		}
 	}
 	end()

@@ -78,7 +78,7 @@ func (c *call) findType(ctx context.Context, name string) (*userdb.Type, error) 
 	return t, err
 }
 
-// refresh replaces the view of the call by one with the schema that is stored now.
+// refresh replaces the view of the call with one under the schema that is stored now.
 func (c *call) refresh(ctx context.Context) error {
 	db, err := c.service.viewOf(ctx, c.key.Namespace, true)
 	if err == nil {
@@ -209,7 +209,8 @@ var (
 )
 
 // maxValues is how many values a body may have outside its facets. For each that is wrong, huma
-// keeps about 250 bytes. An entry with 10,000 values has fewer, with all that is known about them.
+// keeps about 250 bytes. Even an entry with 10,000 values, sent back with all that is known about
+// them, stays below the limit.
 const maxValues = 60_000
 
 // countValues returns how many values the objects and arrays in v have.
@@ -267,7 +268,7 @@ type route struct {
 	status           int                   // on success; 0 means 200
 	badKeyStatus     int                   // status for a wrong key; 0 means 401
 	streams          bool                  // the bodies may take any length of time
-	bodiless         bool                  // a body of the request is not read
+	bodiless         bool                  // the body of a request is not read
 	ignoresQuery     bool                  // any query is accepted
 	places           func(*budgets) *quota // nil means those of requests
 }

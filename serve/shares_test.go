@@ -227,7 +227,7 @@ func TestBodiesInMemory(t *testing.T) {
 		if greedy.send("POST", path, body).status == 503 {
 			return true
 		}
-		finish() // it may have been overtaken, and refused
+		finish() // the second body came first, so this one is refused
 		return false
 	})
 	c.do("404 not_found", "POST", path, body)

@@ -71,7 +71,7 @@ func (s *Service) handleStream(mux *http.ServeMux, r route, do func(c *call, w h
 	})
 }
 
-// stallTimeout is how long a stream may make no progress.
+// stallTimeout is how long a stream may go without progress.
 const stallTimeout = time.Minute
 
 // A stream is the body of a request and the response to it. Both may take any length of time as
@@ -225,8 +225,8 @@ var errShuttingDown = problem(userdb.CodeUnavailable, "the service is shutting d
 // importEntries reads entries from the body. It responds with the first refused lines and then with
 // a report.
 func importEntries(c *call, w http.ResponseWriter) error {
-	// What was read is imported even if the client disconnects, but no longer once the service
-	// shuts down.
+	// What was read is imported even if the client disconnects, unless the key becomes invalid or a
+	// service that shuts down has waited for drainTimeout.
 	ctx, cancel := context.WithCancelCause(c.valid)
 	defer cancel(nil)
 	defer context.AfterFunc(drainContextsOf(ctx).stream, func() { cancel(errShuttingDown) })()

@@ -180,8 +180,8 @@ func TestStoreUnavailable(t *testing.T) {
 	})
 }
 
-// TestPartialChanges checks that if the store fails in the middle of a request that makes several
-// changes, the response says that changes remain if any were made.
+// TestPartialChanges makes the store fail in the middle of requests that make several changes. If
+// any change was made, the response must say that it remains.
 func TestPartialChanges(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
 	c := newClient(t, s, serve.Options{SCIM: &scim.Options{}})

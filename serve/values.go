@@ -22,8 +22,8 @@ import (
 type MarkedValue struct {
 	Value    string     `json:"value"`
 	Verified *time.Time `json:"verified,omitempty" doc:"when its owner confirmed it; absent for the first value: the entry's own member verified lists its field instead"`
-	// Unverified has the meaning of userdb.FieldValue.
-	Unverified bool   `json:"unverified,omitempty" doc:"the first value was added beside another one and became the first without a proof, so that it does not sign in until it is verified"`
+	// Unverified means the same as in userdb.FieldValue.
+	Unverified bool   `json:"unverified,omitempty" doc:"the first value was added beside another one and became the first without a proof, so that nobody signs in with it until it is verified"`
 	Label      string `json:"label,omitempty" doc:"what kind of value it is for its owner, such as work"`
 }
 
@@ -100,7 +100,7 @@ type NewValues map[string][]NewValue
 func (NewValues) Schema(r huma.Registry) *huma.Schema {
 	value := &huma.Schema{OneOf: []*huma.Schema{{Type: huma.TypeString, MaxLength: ptr(4096)}, r.Schema(reflect.TypeFor[GivenValue](), true, "GivenValue")}}
 	values := &huma.Schema{Type: huma.TypeArray, Nullable: true, MaxItems: ptr(maxFieldValues), Items: value}
-	values.PrecomputeMessages() // huma does so for no additional properties
+	values.PrecomputeMessages() // huma does not do so for additional properties
 	return &huma.Schema{Type: huma.TypeObject, MaxProperties: ptr(maxValueFields), AdditionalProperties: values}
 }
 
@@ -113,7 +113,8 @@ func (n NewValues) texts(field string) []string {
 	return texts
 }
 
-// newTexts returns the values of all fields of a new entry whose facets are raw in the request.
+// newTexts returns the values of all fields of a new entry. raw and facets are the facets in the
+// request, before and after parsing.
 func (n NewValues) newTexts(raw map[string]json.RawMessage, facets schema.Facets) (map[string][]string, error) {
 	all := make(map[string][]string, len(n))
 	for _, field := range slices.Sorted(maps.Keys(n)) {
@@ -125,8 +126,8 @@ func (n NewValues) newTexts(raw map[string]json.RawMessage, facets schema.Facets
 	return all, nil
 }
 
-// checkFirst returns an error if a request has a facet that differs from the first of the values
-// that it has for the same field.
+// checkFirst returns an error if a request has both a facet and values for a field, and the facet
+// differs from the first value.
 func checkFirst(field string, texts []string, raw map[string]json.RawMessage, facets schema.Facets) error {
 	if _, given := raw[field]; !given {
 		return nil
@@ -171,8 +172,8 @@ func (n NewValues) edit(e *userdb.Entry, hasRevision bool, raw map[string]json.R
 	return changed, nil
 }
 
-// pointTo returns err with the pointers that pointer returns for some fields. It returns errors
-// that are not about fields unchanged.
+// pointTo returns err as a problem in which the errors about the given fields have the pointers
+// that pointer returns. It returns errors that are not about fields unchanged.
 func pointTo(err error, pointer func(field string) string, fields ...string) error {
 	if err == nil {
 		return nil

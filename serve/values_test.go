@@ -347,7 +347,8 @@ func TestLostRepliesToValues(t *testing.T) {
 	}
 }
 
-// TestValuesWithIdempotencyKey checks that the values belong to the request that a key names.
+// TestValuesWithIdempotencyKey checks that an idempotency key is refused for a request that differs
+// only in values.
 func TestValuesWithIdempotencyKey(t *testing.T) {
 	eachValuesService(t, func(t *testing.T, c *client) {
 		create := func(want, body string) reply {

@@ -7,8 +7,8 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestEmailDots checks the mailboxes of carriers with dots at any place before the @, and that each
-// has one spelling.
+// TestEmailDots checks that the kind email-dots accepts dots at any place before the @, as mobile
+// carriers assigned them, and no second spelling of such an address in quotes.
 func TestEmailDots(t *testing.T) {
 	rules, err := Compile(schema.Type{Primary: "uid", Fields: map[string]schema.Field{"email": {Role: schema.RoleSecondary, Kind: "email-dots"}}})
 	if err != nil {

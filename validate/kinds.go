@@ -33,7 +33,6 @@ type kind struct {
 // of any kind.
 const maxQuick = 63
 
-// acceptsQuickly reports whether quick accepts value.
 func (k kind) acceptsQuickly(value string) bool {
 	return k.quick != nil && len(value) <= maxQuick && k.quick(value)
 }

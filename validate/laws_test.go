@@ -30,8 +30,8 @@ var lawValues = []string{
 }
 
 // TestCandidatesIncludeEveryAcceptingField checks that Candidates returns every field that accepts
-// the value, and all fields if none does. It also checks that Candidates
-// leaves out fields whose kinds exclude the value.
+// the value, and all fields if none does. It also checks that Candidates leaves out fields whose
+// kinds exclude the value.
 func TestCandidatesIncludeEveryAcceptingField(t *testing.T) {
 	narrow := mustCompile(t, fields(schema.FoldExact, map[string]schema.Field{"a": {Kind: "email"}, "b": {Kind: "username"}}))
 	if got := narrow.Candidates("alice@example.org"); !slices.Equal(got, []string{"a"}) {

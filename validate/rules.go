@@ -74,10 +74,10 @@ func (r *Rules) checkForm(field, value string) error {
 // that the value can be read back unchanged, and the field's kind, pattern and reserved values.
 //
 // For a secondary field it checks the canonical form, as Secondary does. It also checks that the
-// wire form contains no line breaks, control characters and, if the field has a kind, invisible
-// characters: the canonical form does not contain them, but they would get into mail and logs. For
-// other fields it checks the wire form. Null has no value and satisfies every rule, unless the
-// field is part of a key.
+// wire form contains no line breaks, no control characters and, if the field has a kind, no
+// invisible characters. The canonical form does not contain them, but they would get into mail and
+// logs. For other fields it checks the wire form. Null has no value and satisfies every rule,
+// unless the field is part of a key.
 func (r *Rules) Facet(field string, v schema.Value) error {
 	if err := checkName(field); err != nil {
 		return err
@@ -209,8 +209,8 @@ type rule struct {
 	reserved map[string]bool // canonical forms that no value may have
 }
 
-// A part is one expression of a rule. A value satisfies it by matching it or, if its phrase has not
-// set, by not matching it. The prover uses the same expressions, so that its proofs cover all
+// A part is one expression of a rule. A value satisfies it by matching it or, if not is set in the
+// phrase, by not matching it. The prover uses the same expressions, so that its proofs cover all
 // values.
 type part struct {
 	rule string

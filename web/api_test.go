@@ -29,8 +29,9 @@ func ask(t *testing.T, h http.Handler, path string, headers ...string) *httptest
 	return w
 }
 
-// TestBearer signs a program in, and checks that its token is accepted in the header alone, that
-// the header takes precedence over a cookie, and that programs get 401 in place of a redirect.
+// TestBearer signs a program in, and checks that its token is accepted only in the header
+// Authorization, that this header takes precedence over a cookie, and that programs get 401 in
+// place of a redirect.
 func TestBearer(t *testing.T) {
 	p := newSite(t, false, func(a *web.Auth) { a.Bearer = true })
 	login := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)

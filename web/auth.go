@@ -57,7 +57,8 @@ type Cookie struct {
 	// Auth, which is a value, and set Transient of the copy for those who did not ask for it.
 	Transient bool
 	// Domain also sends the cookie to all hosts below a domain, such as example.com. Every one of
-	// them can then read and replace it, and its name begins with __Secure- in place of __Host-.
+	// them can then read and replace the cookie, whose name begins with __Secure- in place of
+	// __Host-.
 	Domain string
 }
 

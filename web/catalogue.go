@@ -35,7 +35,7 @@ var Catalogues = map[string]Catalogue{"en": Texts, "de": german, "fr": french, "
 const maxAcceptLanguage = 1000
 
 // ChooseLanguage returns the offered language that suits the Accept-Language header of a request
-// best, or the first of them.
+// best, or the first one if none suits. If none is offered, it returns "en".
 func ChooseLanguage(r *http.Request, offered ...string) string {
 	if len(offered) < 2 {
 		return append(offered, "en")[0]
@@ -53,7 +53,6 @@ func ChooseLanguage(r *http.Request, offered ...string) string {
 	return offered[i]
 }
 
-// catalogueOf returns the catalogue of a language.
 func catalogueOf(name string) Catalogue {
 	if c, has := Catalogues[name]; has {
 		return c

@@ -50,7 +50,7 @@ func (a *app) code() string {
 	return totp.Code(a.secret, step)
 }
 
-// wrong returns a code that is not right.
+// wrong returns a code that the store does not accept.
 func (a *app) wrong() string {
 	for n := range 10 {
 		code, near := fmt.Sprintf("%06d", n), false

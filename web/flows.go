@@ -150,7 +150,7 @@ func (f *Flows) Register(mux *http.ServeMux) {
 		signUp := map[SignUp]func(http.ResponseWriter, *http.Request) (string, error){SignUpByMail: f.signUp, SignUpAtOnce: f.signUpAtOnce}
 		add("", p.SignUp, anyone, f.Page("signup", nil, signUp[f.SignUp]))
 		add("", p.Welcome, anyone, f.Page("welcome", f.invitation, f.welcome))
-		add("", p.Prove, anyone, f.Page("prove", f.proving, f.prove))
+		add("", p.Prove, anyone, f.Page("prove", func(r *http.Request) (any, error) { return f.peekProof(r) }, f.prove))
 	}
 	add("GET ", p.Sent, anyone, f.Page("sent", func(r *http.Request) (any, error) { return r.FormValue("to"), nil }, nil))
 	returnTo := func(r *http.Request) (any, error) { return ReturnPath(r), nil }
@@ -161,8 +161,8 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	add("", p.Reset, anyone, f.Page("reset", f.peek("reset"), f.reset))
 	add("", p.Confirm, anyone, f.Page("confirm", f.peek(userdb.PurposeChange+f.Address), f.confirm(userdb.PurposeChange+f.Address, "email")))
 	add("", p.Add, anyone, f.Page("add", f.peek("add:"+f.Address), f.confirm("add:"+f.Address, "add")))
-	// If an entry has a second factor, the store changes its password, and the page email its
-	// address, only for visitors who took both steps recently.
+	// If an entry has a second factor, the store changes its password, and the page email changes
+	// its address, only for visitors who took both steps recently.
 	twoSteps := func(next http.Handler) http.Handler {
 		return f.verifiedRecently(securityAge, func(r *http.Request) bool { return r.Method != http.MethodPost && ownLevel(Entry(r.Context())) == 2 }, next)
 	}
@@ -171,20 +171,20 @@ func (f *Flows) Register(mux *http.ServeMux) {
 	add("", p.Verify, signedIn, f.Page("verify", returnTo, f.verify))
 	add("", p.Email, twoSteps, f.Page("email", nil, f.email))
 	add("", p.Addresses, signedIn, f.Page("addresses", nil, f.addresses))
-	add("", p.Devices, signedIn, f.Page("devices", func(r *http.Request) (any, error) { return f.Users.Sessions(r.Context(), me(r)), nil }, f.endDevices))
+	add("", p.Devices, signedIn, f.Page("devices", func(r *http.Request) (any, error) { return f.Users.Sessions(r.Context(), visitorHint(r)), nil }, f.endDevices))
 }
 
 // Page returns a handler that shows a page with the data that load returns. If the page's form is
-// sent to the same path, do processes it and returns the path to redirect to, or an error that says
-// what is wrong with the form, and the page is shown again. load and do may be nil. If load returns
-// an error and no data, the page gone shows what is wrong. Wrap the handler in Visitor, Require or
-// RequireTag.
+// sent to the same path, do processes it. It returns the path to redirect to, or an error that says
+// what is wrong with the form; then the page is shown again. load and do may be nil. If load
+// returns an error and no data, the page gone shows what is wrong. Wrap the handler in Visitor,
+// Require or RequireTag.
 func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func(http.ResponseWriter, *http.Request) (string, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// Histories record the origin of a request, and no origin may fill the queue for hashing.
+		// Histories record the origin, and no single origin may fill the queue for hashing.
 		ctx := context.WithValue(r.Context(), languageKey{}, f.language(r))
 		r = r.WithContext(userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, f.Proxies)}))
-		_ = r.ParseForm() // Protect answers if this fails
+		_ = r.ParseForm() // Protect has refused requests for which this fails
 		p := Page{
 			Name: name, Status: http.StatusOK, Me: Entry(r.Context()), Session: Session(r.Context()), Form: r.Form,
 			Site: f.Site, Paths: f.Paths, Fields: f.Fields, Identifier: f.Identifier, Address: f.Address,
@@ -267,7 +267,7 @@ func (f *Flows) maxAddresses() int {
 	return max(f.Users.Schema().Fields[f.Address].Many, 1)
 }
 
-func me(r *http.Request) hints.Hint { return hints.UID(Entry(r.Context()).UID()) }
+func visitorHint(r *http.Request) hints.Hint { return hints.UID(Entry(r.Context()).UID()) }
 
 // conceal returns nil for errors that must not be shown. The page after a form is the same for
 // everybody, and a session that has already ended counts as ended.
@@ -278,7 +278,7 @@ func conceal(err error) error {
 	return err
 }
 
-func (f *Flows) sent(typed string) string { return f.Paths.Sent + "?to=" + url.QueryEscape(typed) }
+func (f *Flows) sentPath(typed string) string { return f.Paths.Sent + "?to=" + url.QueryEscape(typed) }
 
 func (f *Flows) link(path, secret string) string { return f.Base + path + "?token=" + secret }
 
@@ -293,7 +293,7 @@ func (f *Flows) signUp(_ http.ResponseWriter, r *http.Request) (string, error) {
 	if err == nil {
 		f.mailInvitation(r.Context(), places, i, MailWelcome)
 	}
-	return f.sent(typed), conceal(err)
+	return f.sentPath(typed), conceal(err)
 }
 
 func (f *Flows) invitation(r *http.Request) (any, error) {
@@ -441,7 +441,7 @@ func (f *Flows) forgot(_ http.ResponseWriter, r *http.Request) (string, error) {
 	if err == nil {
 		places.fill(r.Context(), Mail{Kind: MailReset, To: to, Link: f.link(f.Paths.Reset, secret)})
 	}
-	return f.sent(typed), conceal(err)
+	return f.sentPath(typed), conceal(err)
 }
 
 func (f *Flows) peek(purpose string) func(*http.Request) (any, error) {
@@ -518,7 +518,7 @@ func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error)
 	defer notice.leave(r.Context())
 	a := f.Attempt(r)
 	a.Session = f.secret(r)
-	e, err := f.Users.ChangePassword(r.Context(), me(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
+	e, err := f.Users.ChangePassword(r.Context(), visitorHint(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
 	limit := Limit{Auth: f.Auth, Name: "password notices", Max: maxPasswordNotices}
 	if made(err) && limit.Allow(r) == nil {
 		f.mailNotice(r.Context(), notice, f.passwordNotice(Entry(r.Context())))
@@ -587,12 +587,12 @@ func (f *Flows) confirmByMail(r *http.Request, form, purpose, path string, link,
 		return "", err
 	}
 	defer places.leave(ctx)
-	secret, err := f.Users.Issue(ctx, me(r), userdb.Token{Purpose: purpose, Value: to})
+	secret, err := f.Users.Issue(ctx, visitorHint(r), userdb.Token{Purpose: purpose, Value: to})
 	if err == nil {
 		places.fill(ctx, Mail{Kind: link, To: to, Link: f.link(path, secret), Entry: e})
 		f.mailNotice(ctx, places, Mail{Kind: notice, Link: f.Base + cmp.Or(f.Paths.Forgot, f.Paths.SignIn), Address: to, Entry: e})
 	}
-	return f.sent(to), conceal(err)
+	return f.sentPath(to), conceal(err)
 }
 
 // addresses does one of three things: it mails a link that adds an address, makes another address
@@ -607,7 +607,7 @@ func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error
 	if needsSteps(r) {
 		return f.askForSteps(f.Paths.Addresses)
 	}
-	_, err := f.Users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
+	_, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
 		first, reason := e.Text(f.Address), ""
 		switch {
 		case do == "first" && e.VerifiedText(f.Address, address):
@@ -629,19 +629,19 @@ func (f *Flows) addresses(_ http.ResponseWriter, r *http.Request) (string, error
 
 func (f *Flows) endDevices(_ http.ResponseWriter, r *http.Request) (string, error) {
 	if r.PostFormValue("all") != "" {
-		_, err := f.Users.EndSessions(r.Context(), me(r))
+		_, err := f.Users.EndSessions(r.Context(), visitorHint(r))
 		return f.Paths.SignIn + "?done=everywhere", err
 	}
-	return f.Paths.Devices + "?done=device", conceal(f.Users.EndSessionID(r.Context(), me(r), r.PostFormValue("id")))
+	return f.Paths.Devices + "?done=device", conceal(f.Users.EndSessionID(r.Context(), visitorHint(r), r.PostFormValue("id")))
 }
 
 // SaveForm saves the facets that a visitor who is signed in changed in a form. Beside an input for
 // each field, the form has a hidden input shown-FIELD with the value that it showed, and a hidden
-// input rev with the revision of the entry. Fields that were not touched, or that are not
-// named, are not written. If the entry has changed since, the error is ErrConflict, and Page.Field
-// returns what is stored now for fields that were not touched.
+// input rev with the revision of the entry. Fields that were not touched, or that are not named,
+// are not written. If the entry has changed since, the error is ErrConflict, and Page.Field returns
+// what is stored now for fields that were not touched.
 func (f *Flows) SaveForm(r *http.Request, fields ...string) (userdb.Entry, error) {
-	e, err := f.Users.Update(r.Context(), me(r), func(e *userdb.Entry) error {
+	e, err := f.Users.Update(r.Context(), visitorHint(r), func(e *userdb.Entry) error {
 		if e.Rev() != r.PostFormValue("rev") {
 			return userdb.ErrConflict
 		}

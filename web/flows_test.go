@@ -374,7 +374,7 @@ func TestInvite(t *testing.T) {
 		}
 	}
 	if err := s.flows.Invite(r, "bob", "staff"); !errors.Is(err, userdb.ErrInvalid) {
-		t.Errorf("inviting something else than an address: got %v, want ErrInvalid", err)
+		t.Errorf("inviting something other than an address: got %v, want ErrInvalid", err)
 	}
 	got := s.sent()
 	if slices.Sort(got); !slices.Equal(got, []string{"invited bob@example.com", "registered ann@example.com"}) {
@@ -401,8 +401,8 @@ func TestInvite(t *testing.T) {
 	}
 }
 
-// TestInviteLimits checks that one visitor invites twelve addresses in an hour, and that nobody is
-// invited to a site without the page that the mail leads to.
+// TestInviteLimits checks that one visitor can invite at most twelve addresses in an hour, and that
+// nobody is invited to a site without the page that the mail leads to.
 func TestInviteLimits(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", nil)

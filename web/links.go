@@ -82,9 +82,10 @@ var ErrUnlinked error = &userdb.FieldError{Err: userdb.ErrInvalid, Rule: "unlink
 
 // SignUpUnlinked handles a sign-in with an identity that no account has. If the visitor owns the
 // address, visitors may sign up without an invitation, and nobody has or holds the address, it
-// creates an account that has the address, verified, and the link. In all other cases it returns
-// ErrUnlinked, and mails to the address what Flows mails to somebody who signs up with it. That
-// mail does not link the identity: its reader might be another person.
+// creates an account that has the address, verified, and the link. Otherwise it returns
+// ErrUnlinked. If visitors can sign up, it also sends the mail that Flows sends to somebody who
+// signs up with the address, within the limits on such mails. That mail does not link the identity:
+// its reader might be another person.
 func (f *Flows) SignUpUnlinked(r *http.Request, u Unlinked) (userdb.Entry, error) {
 	if f.SignUp == SignUpClosed || f.Paths.SignUp == "" || f.Paths.Welcome == "" || u.Address == "" {
 		return userdb.Entry{}, ErrUnlinked

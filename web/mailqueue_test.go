@@ -76,7 +76,7 @@ func TestMailQueueHangs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := q.Close(ctx); !errors.Is(err, context.DeadlineExceeded) || err.Error() != "mails that were not sent: 10: context deadline exceeded" {
-		t.Errorf("closing: got %v, want that 10 mails were not sent", err)
+		t.Errorf("closing: got %v, want an error that 10 mails were not sent", err)
 	}
 	if err := q.Close(t.Context()); err != nil { // the calls of Send have ended by now
 		t.Error(err)

@@ -128,7 +128,7 @@ func TestPasswordNoticeUnproven(t *testing.T) {
 	}
 }
 
-// TestPasswordNoticeLimit checks that nobody sends a mailbox more than twenty notices in an hour.
+// TestPasswordNoticeLimit checks that a mailbox gets at most twenty notices in an hour.
 func TestPasswordNoticeLimit(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
 	s.create("ann")
@@ -162,7 +162,7 @@ func TestPasswordNoticeFullQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	if status, _, _ := s.send(c, "/reset", "token", "forged", "password", otherPassword); status != http.StatusGone {
-		t.Errorf("a forged token with a full queue: got %d, want 410: it takes no place", status)
+		t.Errorf("a forged token with a full queue: got %d, want 410, because it needs no place in the queue", status)
 	}
 	for _, form := range [][]string{
 		{"/reset", "token", secret, "password", otherPassword},

@@ -27,10 +27,17 @@ type Page struct {
 	Session  userdb.Session
 	Form     url.Values // the form that was sent, and the query
 	Problems []Problem
-	// Data is what the page is about: in sent the text that was typed, in welcome a
-	// userdb.Invitation, in signin, code and verify the path to return to, in reset, confirm and
-	// add a userdb.Token, in devices what Type.Sessions returns, in security what Type.Factors
-	// returns, in app a userdb.TOTPEnrolment, in codes the recovery codes, and in prove a Proving.
+	// Data is what the page is about:
+	//
+	//   - sent: the text that was typed
+	//   - welcome: a userdb.Invitation
+	//   - signin, code, verify: the path to return to
+	//   - reset, confirm, add: a userdb.Token
+	//   - prove: a Proving
+	//   - devices: what Type.Sessions returns
+	//   - security: what Type.Factors returns
+	//   - app: a userdb.TOTPEnrolment
+	//   - codes: the recovery codes
 	Data any
 
 	Site         string // Flows.Site

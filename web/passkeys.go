@@ -81,7 +81,7 @@ func (f *Flows) addPasskey(w http.ResponseWriter, r *http.Request) ([]string, er
 
 // factorKind returns the method of one of the visitor's factors, or "" if there is no such factor.
 func (f *Flows) factorKind(r *http.Request, id string) string {
-	all, _ := f.Users.Factors(r.Context(), me(r))
+	all, _ := f.Users.Factors(r.Context(), visitorHint(r))
 	for _, one := range all {
 		if one.ID == id {
 			return one.Method

@@ -13,11 +13,11 @@ import (
 )
 
 // securityAge is how long ago visitors may have been verified when they come to the page about
-// second factors. The store allows twice as long, so there is time to scan a picture.
+// second factors. The store allows twice as long, so there is time to scan a QR code.
 const securityAge = 5 * time.Minute
 
-// An otherPage is an error that a function that processes a form returns so that another page is
-// shown, without a redirect.
+// An otherPage is an error that makes Flows.Page show another page after a form, without a
+// redirect.
 type otherPage struct {
 	name string
 	data any
@@ -54,14 +54,16 @@ func (f *Flows) requireForSecurity(next http.Handler) http.Handler {
 	}))
 }
 
-func (f *Flows) factors(r *http.Request) (any, error) { return f.Users.Factors(r.Context(), me(r)) }
+func (f *Flows) factors(r *http.Request) (any, error) {
+	return f.Users.Factors(r.Context(), visitorHint(r))
+}
 
 // maxSecurityChanges is how often the owner of an account may change its factors within an hour.
 const maxSecurityChanges = 20
 
 // security adds and removes second factors, and replaces recovery codes.
 func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error) {
-	if r.PostFormValue("do") != "add" { // mails the owner
+	if r.PostFormValue("do") != "add" { // the owner gets a mail
 		limit := Limit{Auth: f.Auth, Name: "security", Max: maxSecurityChanges}
 		if err := limit.Allow(r); err != nil {
 			return "", err

@@ -64,7 +64,7 @@ func (f *Flows) mailProofAgain(r *http.Request, places *place) (string, error) {
 		return "", err
 	}
 	e := Entry(r.Context())
-	return f.sent(e.Text(f.Address)), f.mailProof(r, places, e)
+	return f.sentPath(e.Text(f.Address)), f.mailProof(r, places, e)
 }
 
 // A Proving holds what the page "prove" shows.
@@ -75,7 +75,7 @@ type Proving struct {
 	Here bool
 }
 
-func (f *Flows) proving(r *http.Request) (any, error) {
+func (f *Flows) peekProof(r *http.Request) (Proving, error) {
 	e, token, err := f.Users.Peek(r.Context(), purposeProve, r.FormValue("token"))
 	return Proving{token, err == nil && e.Key() == Entry(r.Context()).Key()}, err
 }
@@ -85,11 +85,11 @@ func (f *Flows) proving(r *http.Request) (any, error) {
 // may have left.
 func (f *Flows) prove(w http.ResponseWriter, r *http.Request) (string, error) {
 	secret := r.PostFormValue("token")
-	about, err := f.proving(r)
+	proving, err := f.peekProof(r)
 	if err != nil {
 		return "", err
 	}
-	if about.(Proving).Here {
+	if proving.Here {
 		_, _, err := f.Users.Redeem(r.Context(), purposeProve, secret, userdb.InSession(f.secret(r)))
 		return f.Paths.Account + "?done=proved", err
 	}

@@ -100,7 +100,7 @@ func TestSignUpAtOnce(t *testing.T) {
 	}
 	secret := s.proof()
 	if _, _, body := s.send(c, "/prove?token="+secret); !strings.Contains(body, "ann@example.com") || strings.Contains(body, `id="password"`) {
-		t.Errorf("the page does not ask the owner of the session:\n%s", body)
+		t.Errorf("the page lacks the address, or asks the owner of the session for a password:\n%s", body)
 	}
 	if status, to, body := s.send(c, "/prove", "token", secret); status != http.StatusSeeOther || to != "/account?done=proved" {
 		t.Errorf("proving: got %d %s, want 303 to the account:\n%s", status, to, body)

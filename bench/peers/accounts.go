@@ -12,7 +12,7 @@ import (
 const (
 	password = "correct horse battery" // of all accounts
 
-	// passwordHash is the bcrypt hash of the password, at the cost that both products use. The same
+	// passwordHash is the bcrypt hash of the password, at the cost that all products use. The same
 	// text is loaded into each of them.
 	passwordHash = "$2a$10$e0yfGGAUHDYHBQkexEpgUODAlTqJyB5zFvY3XTbI4BIF1w1THRerO"
 

@@ -77,7 +77,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// serveText answers one request with text, in pieces, and closes the connection.
+// serveText returns a connection to a server that answers one request with pieces of text and then
+// closes it.
 func serveText(t *testing.T, pieces ...string) *conn {
 	t.Helper()
 	client, server := net.Pipe()

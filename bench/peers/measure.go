@@ -28,7 +28,6 @@ type settings struct {
 	limit   time.Duration // of a row
 }
 
-// turn returns the length of a turn.
 func (s settings) turn() time.Duration {
 	return time.Duration(s.seconds / (2 * quads) * float64(time.Second))
 }

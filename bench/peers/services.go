@@ -236,7 +236,6 @@ func (t tools) startUserdb(ctx context.Context, s *service, dir, store, accounts
 	})
 }
 
-// startPeer starts a peer.
 func (t tools) startPeer(ctx context.Context, name, accounts string) (s *service, err error) {
 	s = &service{name: name}
 	dir, err := t.makeDir(name, accounts)

@@ -1,4 +1,4 @@
-// A site on which people sign up, in and out. 'userdb serve' keeps their accounts.
+// A site where people sign up, sign in and sign out. 'userdb serve' keeps their accounts.
 
 import { randomUUID } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'

@@ -1,7 +1,7 @@
-// Webapp is a small site with accounts, which docs/web.md explains. Visitors sign up by mail, sign
-// in with an address, a name, a customer number, a passkey or an account of another provider, add a
-// second factor, see their devices, edit their account, reset a forgotten password, and change
-// addresses. Administrators list accounts.
+// Webapp is a small site with accounts, which docs/web.md explains. Visitors sign up by mail, and
+// sign in with an address, a name, a customer number, a passkey or an account of another provider.
+// They add a second factor, see their devices, edit their account, reset a forgotten password, and
+// change addresses. Administrators list accounts.
 package main
 
 import (

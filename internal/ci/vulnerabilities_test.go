@@ -50,7 +50,7 @@ func TestVulnerabilities(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds govulncheck")
 	}
-	// This builds govulncheck.
+
 	if out, err := exec.Command("go", "tool", "-n", "govulncheck").CombinedOutput(); err != nil {
 		t.Fatalf("building govulncheck: %v\n%s", err, out)
 	}

@@ -56,7 +56,6 @@ func CanSee(viewer, target string) bool {
 	return err == nil && innerErr == nil && strings.HasPrefix(inner.String(), outer.String())
 }
 
-// namespaceOf returns the namespace of a view.
 func namespaceOf(db *userdb.DB) string { return view.Of(db).NS.Path() }
 
 // RecordEvent appends an event to the feed of db's namespace, even if histories are disabled. The
@@ -78,8 +77,8 @@ func ActAs(ctx context.Context, db *userdb.DB, operator, origin string, kind use
 	}
 }
 
-// CheckWritable checks that the store accepts writes. It writes a record without content that
-// expires after a second.
+// CheckWritable returns an error unless the store accepts writes. To find out, it writes a record
+// that expires after a second.
 func CheckWritable(ctx context.Context, db *userdb.DB) error {
 	v := view.Of(db)
 	key, err := recordkey.Own("ready")

@@ -23,8 +23,8 @@ const GroupTagPrefix = "scim:"
 
 const groupType = "group"
 
-// groupSpaces contains a namespace for the groups of each namespace. Its name is ofPrefix and the
-// path of the namespace to which the groups belong.
+// groupSpaces contains, for each namespace, a namespace for its groups, named ofPrefix followed by
+// the path of the namespace.
 var groupSpaces, _ = view.Reserved.Sub("groups")
 
 const ofPrefix = "of "

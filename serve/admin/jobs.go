@@ -25,7 +25,8 @@ const (
 	JobLost    = "lost" // stored as running, but its process has died or cannot reach the store
 )
 
-// MaxJobs is the number of ended jobs that a namespace keeps.
+// MaxJobs is about how many ended jobs a namespace keeps. Begin leaves one fewer, because the job
+// that begins will also end.
 const MaxJobs = 20
 
 // jobSilence is the time without a report after which a running job counts as lost. It is measured
@@ -51,7 +52,7 @@ type Job struct {
 	Total         float64   `userdb:"about"` // in entries, records or bytes; 0 if unknown
 	Result        string    `userdb:"text"`  // for people to read
 	Stop          bool      `userdb:"stop"`  // somebody has asked for it to stop
-	// PasswordChanged is the time at which the operator's password was set, as of the sign-in. It
+	// PasswordChanged is the time of the operator's last change of password before signing in. It
 	// is zero if no signed-in operator started the job.
 	PasswordChanged time.Time `userdb:"password_changed"`
 }

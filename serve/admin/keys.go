@@ -57,7 +57,7 @@ type Key struct {
 }
 
 var (
-	// ErrKey reports why a key cannot be made.
+	// ErrKey means that a key cannot be made; an error that wraps it says why.
 	ErrKey = coded.New(userdb.CodeUsage, "the key cannot be made")
 	// ErrTooManyKeys means that a namespace has MaxKeys keys.
 	ErrTooManyKeys = coded.New(userdb.CodeUsage, fmt.Sprintf("the namespace has %d keys, the most it can have; revoke some first", MaxKeys))
@@ -116,8 +116,8 @@ func OpenKeys(db *userdb.DB) (*Keys, error) {
 func (ks *Keys) In(ns string) *Keys { return &Keys{ks.all, ks.typed, ks.operators, ns} }
 
 // Create makes a key and returns its secret: "udb_" followed by 160 random bits. It sets the hash
-// of k, its time, and its maker, who is the actor of the context. If the maker is an operator who
-// has been disabled or has been given another password, Create leaves no key and returns
+// and the time of k, and its maker, who is the actor of the context. If the maker is an operator
+// who has been disabled or has been given another password, Create leaves no key and returns
 // ErrOperatorDisabled.
 func (ks *Keys) Create(ctx context.Context, k Key) (secret string, err error) {
 	if err := k.check(); err != nil {

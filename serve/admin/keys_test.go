@@ -67,7 +67,7 @@ func TestKeys(t *testing.T) {
 	must(t, admin.CheckWritable(ctx, db))
 }
 
-// TestKeyLimit checks that each namespace has a limit of keys of its own.
+// TestKeyLimit checks that each namespace has its own limit on the number of keys.
 func TestKeyLimit(t *testing.T) {
 	const most = 10
 	defer admin.SetMaxKeys(most)()

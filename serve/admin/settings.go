@@ -12,7 +12,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A setting holds for all processes of a store. Each is an entry of settingType with one facet.
+// A setting applies to all processes of a store. It is an entry of settingType with one facet.
 const (
 	settingType  = "setting"
 	settingValue = "value"
@@ -32,7 +32,7 @@ func declareSetting() schema.Type {
 }
 
 // RequireFactors sets whether all consoles of db's store keep out operators who have no second
-// factor. These then enrol one only with a link made on the command line.
+// factor. Such operators can then enrol one only with a link made on the command line.
 func RequireFactors(ctx context.Context, db *userdb.DB, require bool) error {
 	adminDB, err := Open(db)
 	if err != nil {

@@ -26,7 +26,7 @@ type account struct {
 	Why                    explanation
 	Tab                    string // the tab that is shown, "" for the overview
 	Names                  []identifier
-	Shown                  []cell   // the facets to read
+	Shown                  []cell   // the facets that have a value, as text
 	Unset                  []string // names of facets without a value
 	Editing                bool     // show the form
 	Fields                 []editor
@@ -34,7 +34,7 @@ type account struct {
 	Held                   []userdb.Held
 	HasTags                bool
 	Tags                   []string
-	ShownTags              []shownTag // the same
+	ShownTags              []shownTag // the same tags, with their groups
 	Devices                []userdb.Session
 	Factors                factors
 	FactorsDamaged         bool
@@ -51,7 +51,6 @@ type account struct {
 	Taken                  []match // the accounts that hold the values that were refused as taken
 }
 
-// facetNames returns the names of the inputs for facets.
 func (a account) facetNames() (all []string) {
 	for _, f := range a.Fields {
 		all = append(all, f.Name)
@@ -228,7 +227,6 @@ func identifiersOf(e userdb.Entry, t schema.Type) (all []identifier) {
 	return all
 }
 
-// mailAddresses returns the identifiers that are mail addresses.
 func mailAddresses(all []identifier, t schema.Type) (some []identifier) {
 	for _, one := range all {
 		if t.Fields[one.Field].HasAddresses() {
@@ -261,8 +259,8 @@ func (a *account) readSignIns(ctx context.Context, db *userdb.DB, e userdb.Entry
 	return nil
 }
 
-// readFacets returns the facets to read: those with a value, and the names of those without.
-// Undeclared facets come last.
+// readFacets returns the facets that the page shows as text, undeclared ones last, and the names of
+// declared facets without a value.
 func readFacets(e userdb.Entry, t schema.Type, editors []editor) (shown []cell, unset []string) {
 	for _, one := range editors {
 		v, ok := e.Get(one.Name)

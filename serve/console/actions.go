@@ -50,7 +50,7 @@ type subject struct {
 	declared schema.Type
 	hint     hints.Hint
 	show     func(func(*account, *page)) // sends the page in place of the usual redirect
-	ask      func(page)                  // sends another page in place of it
+	ask      func(page)                  // sends another page in place of the redirect
 	then     url.Values                  // parameters of the page that follows, besides the action
 }
 
@@ -101,9 +101,10 @@ const undoFor = 10 * time.Minute
 // undoName is the name of the parameter that proves to undoOf what was done.
 const undoName = "undo"
 
-// undoMAC returns a code for a change of tags or of the state of an account, which nobody can make
-// without the secret of the operator's session. It covers the account, what was done to it and the
-// event in which the history recorded that. params are the parameters of the page that follows.
+// undoMAC returns a code that proves a change of tags or of the state of an account. Nobody can
+// make it without the secret of the operator's session. It covers the account, what was done to it
+// and the event in which the history recorded that. params are the parameters of the page that
+// follows.
 func (c *Console) undoMAC(r *http.Request, key recordkey.Key, params url.Values, e userdb.HistoryEvent) string {
 	text, _ := json.Marshal([]string{ // strings can always be encoded
 		"undo", key.String(), params.Get("done"), params.Get("changed"), params.Get("added"), params.Get("removed"),
@@ -114,8 +115,9 @@ func (c *Console) undoMAC(r *http.Request, key recordkey.Key, params url.Values,
 	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
-// lastOwn returns the event that recorded the action done. It returns false if another operator did
-// it, or if a newer event is about the same thing: the account's tags, or whether it is disabled.
+// lastOwn returns the event that recorded the action named done. It returns false if another
+// operator did it, or if a newer event is about the same thing: the account's tags, or whether it
+// is disabled.
 func lastOwn(r *http.Request, all []userdb.HistoryEvent, done string) (userdb.HistoryEvent, bool) {
 	states := []userdb.EventKind{userdb.EventDisable, userdb.EventEnable}
 	did, kinds := userdb.EventTags, []userdb.EventKind{userdb.EventTags}

@@ -139,7 +139,7 @@ func TestLeftBehind(t *testing.T) {
 		must(t, jobs.RequestStopOf(t.Context(), "Olga"))
 		d.wantText(d.waitForJob("/console/jobs/"+herJob.ID), "her job stopped Started by Olga")
 		if j, err := jobs.Find(t.Context(), hisJob.ID); err != nil || j.Finished() || j.Stop {
-			t.Errorf("Paul's job is %+v, %v; want that it goes on", j, err)
+			t.Errorf("Paul's job is %+v, %v; want it to go on", j, err)
 		}
 	})
 }

@@ -153,8 +153,8 @@ func (c *Console) unknownProxy(r *http.Request) (peer string, unknown bool) {
 
 // asOperator sets the actor that histories record. For uploads, which have deadlines of their own,
 // that is all. For other requests it also sets a deadline, parses the form, and then looks up the
-// session again, which may have ended while the form arrived. A GET or HEAD has no form, so nothing
-// lies between the look-up and the handler.
+// session again, which may have ended while the form arrived. A GET or HEAD has no form, and needs
+// no second look-up.
 func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx := userdb.WithActor(r.Context(), userdb.Actor{Name: actorName(r), Origin: web.Origin(r, c.options.Proxies)})
@@ -256,7 +256,7 @@ type page struct {
 	Path      string
 	Place     string  // path of the place in the rail to which the page belongs
 	Trail     []crumb // the pages above this one
-	Above     []crumb // more of them, after the place
+	Above     []crumb // further pages above this one, below the place
 	Again     string  // path of the page that could not be shown, or ""
 	Query     string  // in the search box
 	Searching bool    // the search box has the focus
@@ -413,7 +413,6 @@ func (c *Console) notFound(w http.ResponseWriter, r *http.Request) { c.fail(w, r
 // view returns the accounts, opened with the schema in force.
 func (c *Console) view(ctx context.Context) (*userdb.DB, error) { return c.options.View(ctx) }
 
-// pathType returns the type in the path of a request.
 func (c *Console) pathType(r *http.Request) (*userdb.DB, *userdb.Type, error) {
 	db, err := c.view(r.Context())
 	if err != nil {

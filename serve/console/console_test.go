@@ -149,7 +149,6 @@ func (d *testConsole) signIn(name, password string) {
 	}
 }
 
-// createAccount creates an account.
 func (d *testConsole) createAccount(uid string, facets ...string) userdb.Entry {
 	d.t.Helper()
 	all := schema.Texts(facets...)
@@ -228,12 +227,10 @@ func (d *testConsole) wantNoText(body string, texts ...string) {
 
 var tags, spaces = regexp.MustCompile(`<[^>]*>`), regexp.MustCompile(`\s+`)
 
-// pageText returns the text of a page.
 func pageText(body string) string {
 	return strings.TrimSpace(spaces.ReplaceAllString(html.UnescapeString(tags.ReplaceAllString(body, "")), " "))
 }
 
-// inputValue returns the value of an input.
 func inputValue(body, name string) string {
 	found := regexp.MustCompile(`<input[^>]* name="` + regexp.QuoteMeta(name) + `"[^>]* value="([^"]*)"`).FindStringSubmatch(body)
 	if found == nil {

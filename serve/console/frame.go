@@ -8,7 +8,8 @@ import (
 // A crumb is a link to a page above the one that is shown. Path is "" for a group of the rail.
 type crumb struct{ Text, Path string }
 
-// An undo describes the form that undoes the last action. Name and Value are of its input, if any.
+// An undo describes the form that undoes the last action. Name and Value are those of its input, if
+// it has one.
 type undo struct{ Path, Name, Value string }
 
 // A place is a page that the rail links to, and the group in which it stands.

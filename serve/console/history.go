@@ -15,7 +15,6 @@ import (
 	"github.com/coffeenode/userdb/web"
 )
 
-// eventsPerPage is the number of events on a page.
 const eventsPerPage = 50
 
 // A historyPage holds events, the newest first.
@@ -125,7 +124,7 @@ func readEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f event
 		if n > 0 && found.Events[n-1].Time.Before(f.begin) {
 			p.Next = "" // all others are older
 		}
-		// Before it returns a short page, Events has read as much as it may.
+		// A short page means that Events has read as much as it may.
 		if p.Next == "" || len(p.Events) >= eventsPerPage || n < q.Limit {
 			break
 		}
@@ -142,8 +141,8 @@ var feedKinds = append(slices.Clone(signInKinds), userdb.EventThrottleReset, use
 const fullHistory = 100
 
 // readAccountEvents reads a page of the events of one account, the newest first. The first page has
-// all events of the account's own history. Unless that is full, the feed is searched only for other
-// kinds.
+// all selected events of the account's own history. Unless that is full, the feed is searched only
+// for other kinds.
 func readAccountEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f eventFilter) (p userdb.EventPage, err error) {
 	t, err := db.Type(q.Key.Type())
 	if err != nil {

@@ -184,7 +184,7 @@ const errType = uploadError("Choose one of the types.")
 
 const errElsewhere = uploadError("The file is in another process of the service or no longer exists. Upload it again.")
 
-// stallTimeout is how long an upload or download may make no progress.
+// stallTimeout is how long an upload or download may go without progress.
 const stallTimeout = time.Minute
 
 // receive stores an uploaded file on disk. It never holds the whole file in memory.
@@ -239,7 +239,6 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 	return u, nil
 }
 
-// storeFile stores the file of a form.
 func (r *runner) storeFile(u *upload, part *multipart.Part, control *http.ResponseController) error {
 	name := filepath.Base(strings.ReplaceAll(part.FileName(), `\`, "/"))
 	if part.FileName() == "" {

@@ -24,7 +24,7 @@ const (
 	recordTimeout = 10 * time.Second // for writing one report
 	sweepInterval = time.Minute      // between two searches for files of jobs that are gone
 	maxUpload     = 1 << 30          // bytes
-	maxUploads    = 4                // of dry runs that have ended, and as many not tried yet
+	maxUploads    = 4                // kept after dry runs; as many more while columns are mapped
 )
 
 // errBusy means that the process runs as many jobs as it may, or as many of one operator.
@@ -86,9 +86,9 @@ func newRunner(db *userdb.DB) (*runner, error) {
 	return r, err
 }
 
-// begin starts a job in the background. The job keeps the values of ctx, which include the actor,
-// but not its end. do returns the text that describes the result. If the job cannot be recorded,
-// begin returns j with the error.
+// begin starts a job in the background. The job keeps the values of ctx, such as the actor, but
+// does not end with it. do returns the text that describes the result. If the job cannot be
+// recorded, begin returns j with the error.
 func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx context.Context, w *task) (string, error)) (admin.Job, error) {
 	by := j.By
 	if err := r.reserve(by); err != nil {
@@ -129,9 +129,9 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 	return j, nil
 }
 
-// reserve counts one more running job of an operator, which close waits for. It returns errBusy if
-// there are too many. An operator has at most as many as remain free, so that there is always room
-// for another operator.
+// reserve counts one more running job of an operator, which close waits for. It returns errBusy
+// unless more places are free than the operator already uses, so that one operator alone cannot use
+// up all of them.
 func (r *runner) reserve(operator string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -406,7 +406,6 @@ func (w *task) update(change func(*detail)) {
 	change(&w.detail)
 }
 
-// hasEnded reports whether the job has ended.
 func (w *task) hasEnded() bool {
 	select {
 	case <-w.ended:

@@ -73,7 +73,8 @@ type cell struct {
 	At           time.Time
 }
 
-// A condition is a filter. Without is the path of the list without it.
+// A condition describes what all listed accounts have in common. Without is the path of the list
+// without the condition.
 type condition struct{ Name, Value, Text, Without string }
 
 func (c *Console) list(w http.ResponseWriter, r *http.Request) {
@@ -191,9 +192,10 @@ func readPage(ctx context.Context, t *userdb.Type, q *userdb.Query, dated string
 // the beginning of a value. No field has such a name.
 const beginsWith = "~prefix:"
 
-// filterParams returns the parameters of a list after a form for another filter, which sends a
-// field as by, a value and two dates. A list has one range in order, so the range that was chosen
-// last replaces an earlier one. ok is false if a beginning and dates are chosen at once.
+// filterParams returns the parameters of the list that a form for another filter asks for. The form
+// sends a field as by, a value and two dates. A list has only one range, either a beginning of
+// texts or two dates, so the one that was chosen last replaces an earlier one. ok is false if both
+// are chosen at once.
 func filterParams(params url.Values, dated string) (rest url.Values, ok bool) {
 	value, from, to := params.Get("value"), params.Get("from"), params.Get("to")
 	by, begins := strings.CutPrefix(params.Get("by"), beginsWith)
@@ -226,7 +228,7 @@ func filterParams(params url.Values, dated string) (rest url.Values, ok bool) {
 	return rest, true
 }
 
-// keptInputs returns inputs with some parameters.
+// keptInputs returns inputs that hold the named parameters.
 func keptInputs(params url.Values, names ...string) (all []input) {
 	for _, name := range names {
 		for _, value := range params[name] {

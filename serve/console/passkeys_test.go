@@ -203,8 +203,8 @@ func TestPasskeyOldStore(t *testing.T) {
 	other.do(http.StatusOK, "/console/find")
 }
 
-// TestPasskeyName checks that a name that is too long is refused before the browser makes a
-// passkey, which would stay in the operator's device, and that the longest name is accepted.
+// TestPasskeyName checks that the longest name is accepted, and that a longer one is refused before
+// the browser makes a passkey, which would stay in the operator's device.
 func TestPasskeyName(t *testing.T) {
 	d := open(t, "memory:")
 	const at = "/console/security/passkey"

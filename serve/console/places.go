@@ -13,8 +13,8 @@ const (
 	WorkUpload              // an operator uploads a file
 )
 
-// requireOperator passes on the requests of operators who are signed in. Until it has found the
-// session, a request counts as WorkSession, so that it takes no capacity from these operators.
+// requireOperator passes on the requests of operators who are signed in. Until its session is
+// found, a request counts as WorkSession, so that it takes no capacity from these operators.
 func (c *Console) requireOperator(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		leaveLookup, ok := c.admit(w, r, WorkSession)

@@ -15,8 +15,8 @@ type route struct {
 	pattern string
 	handler http.HandlerFunc
 	// password reports whether the operator must have entered the password within verifiedFor. That
-	// applies to requests that give somebody access, change accounts in another way than to end
-	// access, or download them as a file.
+	// applies to requests that give somebody access, that change accounts other than by ending
+	// access, or that download accounts as a file.
 	password func(*http.Request) bool
 }
 

@@ -175,7 +175,7 @@ func (c *Console) verify(w http.ResponseWriter, r *http.Request, password, code 
 	return r, codeProblems(err), err
 }
 
-// raise replaces the session of an operator by one of level 2 that is verified now. Use the
+// raise replaces the session of an operator with one of level 2 that is verified now. Use the
 // returned request from then on.
 func (c *Console) raise(w http.ResponseWriter, r *http.Request, proof userdb.Proof) (*http.Request, error) {
 	_, s, secret, err := c.operators.RaiseSession(r.Context(), c.auth.Secret(r), proof, c.auth.SessionOptions(r))

@@ -302,7 +302,7 @@ func (c *Console) enrolFirst(w http.ResponseWriter, r *http.Request, e userdb.En
 		return one, err
 	}
 	c.auth.Replace(w, r, s, secret)
-	if !c.requiresFactor(r.Context()) { // the session is as good as any
+	if !c.requiresFactor(r.Context()) { // the session gives full access
 		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
 	}
 	if one, err = c.beginEnrolment(r, e, secret); err != nil {

@@ -80,9 +80,9 @@ func (d *testConsole) firstStep(name string) *testConsole {
 
 const codePath = "/console/signin/code"
 
-// TestSecondStep checks that an operator with an app signs in with two steps, that the first app
-// ends all other sessions, that no code is accepted twice, and that wrong codes are recorded under
-// the name of the operator who gave the password.
+// TestSecondStep checks that an operator with an app signs in with two steps, and that the first
+// app ends all other sessions. No code is accepted twice, and wrong codes are recorded under the
+// name of the operator who gave the password.
 func TestSecondStep(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		_, err := newOperator(t, d, "Paul")

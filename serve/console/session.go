@@ -101,7 +101,7 @@ func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		defer leave()
-		lacksFactor := false // and may not sign in for that reason alone
+		lacksFactor := false // the operator may not sign in for that reason alone
 		auth := c.auth
 		auth.Allowed = func(e userdb.Entry) bool {
 			lacksFactor = c.belongs(e) && !c.allowed(e)
@@ -273,7 +273,6 @@ func (c *Console) signOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
 }
 
-// accountPath returns the path of an account's page.
 func accountPath(typ, uid string) string {
 	return typePath(typ) + "/" + escapeSegment(uid)
 }

@@ -185,7 +185,7 @@ func compareValues(field string, before, after []string) (all []identifierChange
 }
 
 // warn adds to q what a change of identifiers means for signing in: which mail addresses do not
-// count before they are verified, and that no identifier is left.
+// count before they are verified, and whether no identifier is left.
 func (q *question) warn(before, after userdb.Entry, t schema.Type) {
 	left := false
 	for _, field := range t.Secondary() {

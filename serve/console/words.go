@@ -15,7 +15,6 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// templateFuncs holds the functions that templates call.
 var templateFuncs = template.FuncMap{
 	"time":   formatTime,
 	"moment": formatMoment,

@@ -129,7 +129,6 @@ func memberValues(group map[string]any) (uids []string) {
 	return uids
 }
 
-// checkTags checks the tags of a user.
 func (d directory) checkTags(uid string, want ...string) {
 	d.t.Helper()
 	got, err := d.Type(d.t, UserType).Tags(hints.UID(uid)).Members(d.Ctx)

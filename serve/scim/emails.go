@@ -67,7 +67,7 @@ func emailsResource(all []address) []any {
 // values.
 type addressEdit struct {
 	steps []addressStep
-	named int // addresses in values and filters
+	count int // addresses in values and filters
 }
 
 // An addressStep is one operation on emails.
@@ -142,7 +142,7 @@ func (a *addressEdit) add(s step) (err error) {
 	if err != nil {
 		return err
 	}
-	if a.named += len(one.values); a.named > maxNamed {
+	if a.count += len(one.values); a.count > maxNamed {
 		return errTooManyNamed
 	}
 	a.steps = append(a.steps, one)
@@ -173,7 +173,7 @@ func (a *addressEdit) conditions(which filter.Expression) ([]condition, error) {
 		if err != nil || name != "type" && name != "value" {
 			return nil, errAddressFilter
 		}
-		if a.named++; a.named > maxNamed {
+		if a.count++; a.count > maxNamed {
 			return nil, errTooManyNamed
 		}
 		return []condition{{sub: name, text: text}}, nil
@@ -243,9 +243,9 @@ type addressList struct {
 	field string
 	all   []address
 
-	// named means that the request sets userName. Then userName is the first address, even if the
-	// request calls another one primary, as Entra ID does with the work address.
-	named bool
+	// setsUserName means that the request sets userName. Then userName is the first address, even
+	// if the request calls another one primary, as Entra ID does with the work address.
+	setsUserName bool
 
 	// Canonical forms of the addresses that the request sets, removes by their values, marks as
 	// primary, and marks as not primary.
@@ -314,10 +314,10 @@ func (l *addressList) moveToFront(i int) {
 	l.all = slices.Insert(l.all, 0, a)
 }
 
-// rename replaces the first address by userName.
+// rename replaces the first address with userName.
 func (l *addressList) rename(userName string) {
 	a := l.newAddress(userName)
-	l.named, l.set = true, append(l.set, a.canonical)
+	l.setsUserName, l.set = true, append(l.set, a.canonical)
 	if len(l.all) == 0 {
 		l.all = []address{a}
 		return
@@ -376,13 +376,13 @@ func (l *addressList) setPrimary(i int, v givenAddress) {
 	case !*v.primary:
 		l.notPrimary = append(l.notPrimary, canonical)
 	default:
-		if l.primary = append(l.primary, canonical); !l.named {
+		if l.primary = append(l.primary, canonical); !l.setsUserName {
 			l.moveToFront(i)
 		}
 	}
 }
 
-// replaceAll replaces the user's addresses by the given ones.
+// replaceAll replaces the user's addresses with the given ones.
 func (l *addressList) replaceAll(values []givenAddress) {
 	before := l.all
 	l.all = nil
@@ -394,7 +394,7 @@ func (l *addressList) replaceAll(values []givenAddress) {
 		l.addOne(a, givenAddress{text: v.text, kind: v.kind})
 	}
 	isPrimary := func(v givenAddress) bool { return v.primary != nil && *v.primary }
-	if len(before) > 0 && (l.named || !slices.ContainsFunc(values, isPrimary)) {
+	if len(before) > 0 && (l.setsUserName || !slices.ContainsFunc(values, isPrimary)) {
 		l.putFirst(before[0])
 	}
 	for _, v := range values {
@@ -412,7 +412,7 @@ func (l *addressList) putFirst(was address) {
 		return slices.IndexFunc(l.all, func(a address) bool { return strings.EqualFold(a.kind, kind) })
 	}
 	i := l.indexOf(was.canonical)
-	if i < 0 && !l.named {
+	if i < 0 && !l.setsUserName {
 		if i = ofKind(workKind); i < 0 {
 			i = ofKind("")
 		}
@@ -424,7 +424,7 @@ func (l *addressList) putFirst(was address) {
 		i = len(l.all)
 		l.all = append(l.all, was)
 	}
-	if l.moveToFront(i); l.named {
+	if l.moveToFront(i); l.setsUserName {
 		l.all[0].text = was.text
 	}
 }
@@ -506,11 +506,11 @@ func (l *addressList) changeSelected(s addressStep) error {
 	return nil
 }
 
-// put replaces the addresses at the given indexes, which are in ascending order, by a and returns
-// the index of a. It adds a if there are no indexes, or if the only one is the index of userName
-// and the request sets userName.
+// put replaces the addresses at the given indexes, which are in ascending order, with a, and
+// returns the index of a. It adds a if there are no indexes, or if the only one is the index of
+// userName and the request sets userName.
 func (l *addressList) put(a address, found []int) int {
-	if l.named && len(found) > 0 && found[0] == 0 && l.all[0].canonical != a.canonical {
+	if l.setsUserName && len(found) > 0 && found[0] == 0 && l.all[0].canonical != a.canonical {
 		if found = found[1:]; strings.EqualFold(l.all[0].kind, a.kind) {
 			l.all[0].kind = "" // the type moves to the new address
 		}
@@ -562,7 +562,7 @@ func (l *addressList) finish() error {
 		}
 	}
 	for _, canonical := range l.primary {
-		if canonical != l.primary[0] || has(l.notPrimary, canonical) || !l.named && canonical != l.all[0].canonical {
+		if canonical != l.primary[0] || has(l.notPrimary, canonical) || !l.setsUserName && canonical != l.all[0].canonical {
 			return errContradiction
 		}
 	}

@@ -41,7 +41,7 @@ func userBody(name, emails string) string {
 	return expandAddresses(fmt.Sprintf(`{"userName":"%s@"%s}`, name, emails))
 }
 
-// expandAddresses replaces each @ that ends a text by @x.org.
+// expandAddresses replaces each @ that ends a text with @x.org.
 func expandAddresses(body string) string { return strings.ReplaceAll(body, `@"`, `@x.org"`) }
 
 func patchBody(operations string) string {

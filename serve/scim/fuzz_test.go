@@ -107,8 +107,8 @@ func FuzzPatch(f *testing.F) {
 // checkAddresses applies an edit to several lists of addresses, one of them empty. It returns the
 // bad request, or an error if a result has duplicates or does not begin with the user name.
 func checkAddresses(edit addressEdit) error {
-	if edit.named > maxNamed {
-		return fmt.Errorf("names %d addresses", edit.named)
+	if edit.count > maxNamed {
+		return fmt.Errorf("names %d addresses", edit.count)
 	}
 	for _, before := range [][]string{nil, {"a"}, {"a", "b", "c"}} {
 		for _, name := range []string{"", "a", "B", "x"} {

@@ -67,7 +67,6 @@ func (c *call) search() (s search, err error) {
 	return s, err
 }
 
-// readQuery reads the parameters from the query.
 func (s *search) readQuery(c *call) error {
 	for _, param := range []struct {
 		name string

@@ -35,7 +35,7 @@ func (g groupKey) withName(idOrName string) groupKey {
 // isID reports whether a text has the form of a group's id.
 var isID = regexp.MustCompile(`^[a-z2-7]{26}$`).MatchString
 
-// tagsByGroup parses the keys of Tags.
+// tagsByGroup returns the tags in Tags by the groups that its keys name.
 func (o Options) tagsByGroup() (map[groupKey]string, error) {
 	type tagUse struct{ namespace, typ, tag string }
 	tags, used := map[groupKey]string{}, map[tagUse]bool{}

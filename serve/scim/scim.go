@@ -183,7 +183,7 @@ type Meter interface {
 	// Reserve waits until there is memory for as many entries or members as one request may read.
 	// Calling it again does nothing.
 	Reserve(context.Context) error
-	// Charge replaces the reservation by the size of the response's body. It returns an error if
+	// Charge replaces the reservation with the size of the response's body. It returns an error if
 	// the body must not be sent.
 	Charge(body any) error
 }
@@ -208,7 +208,6 @@ type answer struct {
 	body     any // if nil, the response has no body
 }
 
-// write writes the response.
 func (a answer) write(w http.ResponseWriter) {
 	if a.location != "" {
 		w.Header().Set("Location", a.location)

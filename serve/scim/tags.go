@@ -23,8 +23,8 @@ import (
 // Each group has a tag of its own, scim:ID, which no other group ever has. A group that
 // Options.Tags maps has the mapped tag instead, and stores it in admin.GroupTag. At most one group
 // at a time stores a mapped tag, even if another group already has the name that is mapped to it.
-// For that, members with a mapped tag are changed only under the lock of that tag, and a group gets
-// the tag only after every other group that stores it has given it up.
+// To ensure that, members with a mapped tag are changed only under the lock of that tag, and a
+// group gets the tag only after every other group that stores it has given it up.
 //
 // A group stores a mapped tag before its members get it, and until all of them have lost it. Its
 // members always carry the stored tag or the group's own, so none is missing in between, and an
@@ -171,10 +171,10 @@ func (r *collection) giveUpTag(ctx context.Context, id, mapped string) error {
 	return err
 }
 
-// moveTag replaces a tag by another one for all users that carry it. If a user has as many tags as
-// the schema allows, it removes the old tag first. If the user has even more, it only removes the
-// old tag, because such a user must not keep a tag that a group has given up, and must not stop a
-// whole directory.
+// moveTag replaces a tag with another one for all users that carry it. If a user has as many tags
+// as the schema allows, it removes the old tag first. If the user has even more, it only removes
+// the old tag, because such a user must not keep a tag that a group has given up, and must not stop
+// a whole directory.
 func (r *collection) moveTag(ctx context.Context, from, to string) error {
 	for uids, err := range r.taggedUIDs(ctx, from) {
 		if err != nil {
@@ -290,7 +290,6 @@ func (r *collection) withLock(ctx context.Context, kind, value string, do func(c
 	}
 }
 
-// lockKey returns the key of the lock of a value.
 func (r *collection) lockKey(kind, value string) (recordkey.Key, error) {
 	sum := sha256.Sum256([]byte(r.name + "\x00" + value))
 	key, err := recordkey.Own(kind+"-lock", hex.EncodeToString(sum[:]))

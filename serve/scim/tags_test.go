@@ -114,7 +114,6 @@ func TestInterruptedRename(t *testing.T) {
 	})
 }
 
-// commandText returns the arguments of a command.
 func commandText(cmd redis.Cmder) string { return fmt.Sprintln(cmd.Args()...) }
 
 // An interruption is a hook that calls do before a command, after it has let a number of them

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestConsoleGroups answers from where an account has a tag that a directory gave it, and lists the
+// TestConsoleGroups finds out which group of a directory gave an account a tag, and lists the
 // members of its groups.
 func TestConsoleGroups(t *testing.T) {
 	for _, w := range []window{{"console-390-light", 390, "light"}, {"console-1000-dark", 1000, "dark"}} {

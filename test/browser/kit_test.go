@@ -33,8 +33,8 @@ type browser struct {
 	base       string   // the URL of the site
 	mails      string   // the folder to which the site writes its mails
 	read       []string // files of mails that have been read
-	windowName string   // of the window; names screenshots
-	scheme     string   // of the window
+	windowName string   // the names of screenshots contain it
+	scheme     string   // light or dark
 	axe        string   // the source of axe-core; if "", it checks no page
 	shots      int      // number of screenshots
 

@@ -382,7 +382,7 @@ func (b *browser) testFactors() {
 	b.wantPasskeyForm()
 	secret, now := b.beginApp(), time.Now()
 	b.submit("/account/security", "code", "no code")
-	b.onPage("Add an app", "Scan this picture")
+	b.onPage("Add an app", "Scan this code")
 	b.wantProblem("code", "This is not the right code")
 	b.submit("/account/security", "code", codeAt(b.t, secret, now))
 	b.onPage("Your recovery codes", "ann@example.com", "They are not shown again.")
@@ -424,7 +424,7 @@ func (b *browser) testFactors() {
 func (b *browser) beginApp() (secret string) {
 	b.t.Helper()
 	b.submit("/account/security", "label", "phone")
-	b.onPage("Add an app", "Scan this picture")
+	b.onPage("Add an app", "Scan this code")
 	var uri string
 	b.run("reading the key", chromedp.Value("[name=uri]", &uri, chromedp.ByQuery))
 	app, err := url.Parse(uri)

@@ -64,7 +64,8 @@ func (a attempt) seal(ring sealed.Ring, provider string) string {
 	return value
 }
 
-// keep sets the cookie of an attempt. If the browser has too many, it removes them.
+// keep sets the cookie of an attempt. If the browser has too many of them, keep first removes them
+// all.
 func (a attempt) keep(w http.ResponseWriter, r *http.Request, auth web.Auth, ring sealed.Ring, provider string) {
 	var others []string
 	for _, c := range r.Cookies() {
@@ -113,7 +114,8 @@ func (a attempt) spentHash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// equal compares texts, neither of which may be "", in constant time.
+// equal reports whether two texts are equal and not "". It takes the same time wherever they
+// differ.
 func equal(a, b string) bool {
 	return a != "" && subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1
 }

@@ -302,8 +302,8 @@ func TestHangingProvider(t *testing.T) {
 	t.Error("the provider answers again, but is not used")
 }
 
-// TestBackOff checks that metadata is read when it is first needed, less and less often while
-// reading it fails, and again after a day, when the old metadata stays in use meanwhile.
+// TestBackOff checks that metadata is read when it is first needed, less and less often while that
+// fails, and again after a day. Meanwhile the old metadata stays in use.
 func TestBackOff(t *testing.T) {
 	p := newOP(t)
 	s := newSite(t, "memory:", nil, p)

@@ -258,8 +258,8 @@ func TestUserInfo(t *testing.T) {
 	}
 }
 
-// TestAnswers checks answers of a provider that must not sign in, each in an attempt that would
-// sign in otherwise.
+// TestAnswers checks answers of a provider with which nobody may sign in, each in an attempt that
+// would succeed otherwise.
 func TestAnswers(t *testing.T) {
 	p, other := newOP(t), newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].MaxAge = time.Hour }, p, other)

@@ -52,7 +52,7 @@ const (
 	answerTimeout  = 10 * time.Second // for each request, and for all of one sign-in
 	maxWaiting     = 32               // sign-ins that wait for one provider
 	maxSubject     = 255              // as the specification says
-	metadataAge    = 24 * time.Hour   // then it is read again
+	metadataAge    = 24 * time.Hour   // after which the metadata is read again
 	firstBackOff   = time.Second      // after a failure to read it
 	longestBackOff = 5 * time.Minute
 )

@@ -8,10 +8,10 @@
 //	node main.mjs version
 //		prints the versions of Better Auth, Node and SQLite
 //
-// The settings are those of Better Auth's guide for SQLite, with its plugin for administrators,
-// except that passwords are hashed by bcrypt of cost 10, as with the other products, accounts have
-// a city and a note, the database has an index on the city and a write-ahead log, and there is no
-// limit on requests.
+// The settings are those of Better Auth's guide for SQLite, with its plugin for administrators. What
+// differs: passwords are hashed with bcrypt of cost 10, as in the other products; accounts have a
+// city and a note; the database has an index on the city and a write-ahead log; and requests are
+// not limited.
 
 import bcrypt from "bcrypt"
 import { betterAuth } from "better-auth"
@@ -28,8 +28,8 @@ import { DatabaseSync } from "node:sqlite"
 const cost = 10
 const origin = "http://127.0.0.1"
 
-// open opens the database in dir. The log of writes is not synchronized with the disk after each
-// transaction, as with PocketBase.
+// open opens the database in dir. As in PocketBase, the write-ahead log is not synced to the disk
+// after each transaction.
 function open(dir) {
 	const db = new DatabaseSync(join(dir, "data.sqlite"))
 	db.exec("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL")

@@ -33,8 +33,7 @@ import (
 	"github.com/pocketbase/pocketbase/tools/security"
 )
 
-// cost is the cost of bcrypt.
-const cost = 10
+const cost = 10 // of bcrypt
 
 func main() {
 	log.SetFlags(0)
