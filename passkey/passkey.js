@@ -46,6 +46,7 @@
       method: "POST", body: new URLSearchParams(new FormData(form)), credentials: "same-origin", signal,
     });
     if (reply.redirected) return location.assign(reply.url); // the visitor must verify first
+    if (reply.status === 422) return form.submit(); // the page says what is wrong with its inputs
     if (!reply.ok) throw new Error("no challenge: " + reply.status);
     const { publicKey, state } = await reply.json();
     const ask = { publicKey: options(publicKey), signal };

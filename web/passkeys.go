@@ -71,7 +71,7 @@ func (f *Flows) raiseByPasskey(w http.ResponseWriter, r *http.Request) error {
 
 // addPasskey adds a passkey, and returns recovery codes if it is the first factor.
 func (f *Flows) addPasskey(w http.ResponseWriter, r *http.Request) ([]string, error) {
-	if !f.hasPasskey(r) {
+	if f.Passkeys == nil {
 		return nil, passkeyError{userdb.ErrLogin}
 	}
 	c, err := f.Passkeys.Enrol(w, r)
