@@ -123,3 +123,24 @@ func TestListWhileOrderIsBuilt(t *testing.T) {
 	server.Stop()
 	d.wantText(d.do(http.StatusServiceUnavailable, "/console/history"), "The store is not responding", "Try again")
 }
+
+// TestColumnsThatFit checks that a narrow window hides the later of the usual columns, and neither
+// the one by which the list is sorted nor any that was chosen.
+func TestColumnsThatFit(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "job", "cook", "bio", "tall")
+	cells := regexp.MustCompile(`<td data-label="([^"]*)"(?: class="([^"]*)")?`)
+	for query, want := range map[string]string{
+		"":                            "email: job:from-900 added: bio:from-900",
+		"?order=name":                 "email: job:from-900 added:from-900 bio:from-1200",
+		"?order=name&col=job&col=bio": "job: bio:",
+	} {
+		var got []string
+		for _, m := range cells.FindAllStringSubmatch(d.do(http.StatusOK, "/console/types/user"+query), -1) {
+			got = append(got, m[1]+":"+m[2])
+		}
+		if joined := strings.Join(got, " "); joined != want {
+			t.Errorf("%q: the columns are %s, want %s", query, joined, want)
+		}
+	}
+}

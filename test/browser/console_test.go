@@ -345,6 +345,7 @@ func (d *console) viewPages() {
 		d.userdb("", "disable", "uid=u05")
 		d.until("waiting for the event", `String([...document.querySelectorAll(".events li")].some(li => li.textContent.includes("Person 05: The command line disabled")))`, "true")
 	}
+	d.unfold(`form[action="/console/history"]`)
 	d.run("choosing a kind of event", chromedp.SetValue("#kind", "tags", chromedp.ByQuery))
 	d.submit("/console/history")
 	d.onPage("History", "changed tags")
