@@ -123,7 +123,11 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		l.Rows = append(l.Rows, newRow(e, declared, l.Columns))
 	}
 	l.Next, l.Prev = pagePath(l.Path, params, "n.", found.Next), pagePath(l.Path, params, "p.", found.Prev)
-	p, status := page{Name: "list", Title: "Accounts: " + t.Name(), Full: true, Done: doneMessages[done]}, http.StatusOK
+	title := "Accounts"
+	if len(db.Schema().Types) > 1 {
+		title += ": " + t.Name()
+	}
+	p, status := page{Name: "list", Title: title, Full: true, Done: doneMessages[done]}, http.StatusOK
 	switch {
 	case isAny(err, userdb.ErrCorrupt): // the other accounts are fine
 		p.Problems = []web.Problem{{Text: "A damaged account has been left out. The Check page says which."}}

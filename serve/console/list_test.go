@@ -124,6 +124,24 @@ func TestListWhileOrderIsBuilt(t *testing.T) {
 	d.wantText(d.do(http.StatusServiceUnavailable, "/console/history"), "The store is not responding", "Try again")
 }
 
+// TestMoreThanSuggestions checks that a search for the beginning of an identifier leads to the lists
+// of all accounts that have one, if it cannot show all.
+func TestMoreThanSuggestions(t *testing.T) {
+	d := open(t, "memory:")
+	for i := range maxSuggestions + 1 {
+		d.createAccount(fmt.Sprint("u", i), "name", fmt.Sprint("Smith ", i), "email", fmt.Sprintf("smith.%d@example.com", i))
+	}
+	body := d.do(http.StatusOK, "/console/find?q=smit")
+	links := regexp.MustCompile(`All that begin with this, by <a href="([^"]*)">email</a>, <a href="([^"]*)">name</a>`).FindStringSubmatch(body)
+	if links == nil {
+		t.Fatalf("no link leads to all accounts:\n%s", body)
+	}
+	for _, link := range links[1:] {
+		d.wantText(d.do(http.StatusOK, html.UnescapeString(link)), "Smith 0", "Smith 8")
+	}
+	d.wantNoText(d.do(http.StatusOK, "/console/find?q=smith+8"), "All that begin")
+}
+
 // TestColumnsThatFit checks that a narrow window hides the later of the usual columns, and neither
 // the one by which the list is sorted nor any that was chosen.
 func TestColumnsThatFit(t *testing.T) {

@@ -237,10 +237,15 @@ func TestFoldedFilters(t *testing.T) {
 }
 
 // TestTypeToChoose checks that imports and exports let operators choose a type only if there are
-// several.
+// several, and that lists name theirs only then.
 func TestTypeToChoose(t *testing.T) {
 	sc := testSchema()
 	one, several := openSchema(t, "memory:", schema.Schema{Types: map[string]schema.Type{"user": sc.Types["user"]}}, true), openSchema(t, "memory:", schema.Schema{Types: map[string]schema.Type{"staff": sc.Types["user"], "user": sc.Types["user"]}}, true)
+	for d, title := range map[*testConsole]string{one: "Accounts", several: "Accounts: user"} {
+		if body := d.do(http.StatusOK, "/console/types/user"); !strings.Contains(body, "<h1>"+title+"</h1>") {
+			t.Errorf("the title of the list is not %q:\n%s", title, body)
+		}
+	}
 	for _, path := range []string{"/console/import", "/console/export"} {
 		body := one.do(http.StatusOK, path)
 		one.wantText(body, "The accounts are of the type user.")
@@ -252,4 +257,18 @@ func TestTypeToChoose(t *testing.T) {
 		}
 	}
 	one.wantText(one.do(http.StatusOK, one.do(http.StatusSeeOther, "/console/export", jobInput, inputValue(one.do(http.StatusOK, "/console/export"), jobInput))), "Export")
+}
+
+// TestNoTags checks that the page of an account without tags shows none, and not a tag called so.
+func TestNoTags(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	const at = "/console/types/user/u1"
+	body := d.do(http.StatusOK, at)
+	d.wantText(body, "The account has no tags.")
+	if strings.Contains(body, `class="chips"`) {
+		t.Errorf("the page shows a tag:\n%s", body)
+	}
+	d.do(http.StatusSeeOther, at+"/tags", "add", "vip")
+	d.wantNoText(d.do(http.StatusOK, at), "The account has no tags.")
 }
