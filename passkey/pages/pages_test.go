@@ -219,8 +219,8 @@ func (b *browser) enrol(name string) (page string) {
 	return b.want("adding a passkey", 200, "", "/account/security", form...)
 }
 
-// TestLongName checks that a name that is too long is refused before the authenticator is asked, and
-// that the form shows it again with the limit.
+// TestLongName checks that a name that is too long is refused before the authenticator is asked,
+// and that the form shows it again with the limit.
 func TestLongName(t *testing.T) {
 	s := newSite(t, nil)
 	b := s.browser()

@@ -124,8 +124,8 @@ func TestListWhileOrderIsBuilt(t *testing.T) {
 	d.wantText(d.do(http.StatusServiceUnavailable, "/console/history"), "The store is not responding", "Try again")
 }
 
-// TestMoreThanSuggestions checks that a search for the beginning of an identifier leads to the lists
-// of all accounts that have one, if it cannot show all.
+// TestMoreThanSuggestions checks that a search for the beginning of an identifier leads to the
+// lists of all accounts that have one, if it cannot show all.
 func TestMoreThanSuggestions(t *testing.T) {
 	d := open(t, "memory:")
 	for i := range maxSuggestions + 1 {
