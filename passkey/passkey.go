@@ -229,10 +229,8 @@ type Registration struct {
 // BeginRegistration returns a challenge for a new passkey of the owner of a session. The errors are
 // those of userdb.Type.EnrolTOTP.
 func (p *Passkeys) BeginRegistration(ctx context.Context, session string, r Registration) (Challenge, error) {
-	if len(r.Name) > passkeys.MaxName {
-		return Challenge{}, &userdb.FieldError{
-			Field: "factor", Rule: "name", Err: userdb.ErrInvalid, Reason: fmt.Sprintf("the name has over %d bytes", passkeys.MaxName),
-		}
+	if err := checkName(r.Name); err != nil {
+		return Challenge{}, err
 	}
 	uid, stored, err := p.users.BeginPasskey(ctx, session, p.config.Field)
 	if err != nil {
@@ -268,6 +266,16 @@ func (p *Passkeys) BeginRegistration(ctx context.Context, session string, r Regi
 	})
 }
 
+// checkName returns an error if the name of a passkey is too long.
+func checkName(name string) error {
+	if len(name) <= passkeys.MaxName {
+		return nil
+	}
+	return &userdb.FieldError{
+		Field: "factor", Rule: "name", Err: userdb.ErrInvalid, Reason: fmt.Sprintf("the name has over %d bytes", passkeys.MaxName),
+	}
+}
+
 // handleBytes is the length of a user handle, which is random.
 const handleBytes = 32
 
@@ -278,6 +286,9 @@ const handleBytes = 32
 func (p *Passkeys) Register(
 	ctx context.Context, session, stateText string, answer []byte, name string, o userdb.SessionOptions,
 ) (userdb.FactorChange, error) {
+	if err := checkName(name); err != nil {
+		return userdb.FactorChange{}, err
+	}
 	s, err := p.open(stateText)
 	if err != nil || !strings.HasPrefix(s.For, passkeys.ForRegister) || len(answer) > MaxAnswer {
 		return userdb.FactorChange{}, userdb.ErrLogin

@@ -46,6 +46,7 @@
       method: "POST", body: new URLSearchParams(new FormData(form)), credentials: "same-origin", signal,
     });
     if (reply.redirected) return location.assign(reply.url); // the visitor must verify first
+    if (reply.status === 422 && !mediation) return form.submit(); // the page says what is wrong
     if (!reply.ok) throw new Error("no challenge: " + reply.status);
     const { publicKey, state } = await reply.json();
     const ask = { publicKey: options(publicKey), signal };
@@ -64,8 +65,7 @@
     offer();
   }
   if (!window.PublicKeyCredential) return;
-  const show = (form, failed) => form.querySelectorAll("[data-passkey-error]")
-    .forEach((e) => { e.hidden = !failed; });
+  const show = (form, failed) => form.querySelectorAll("[data-passkey-error]").forEach((e) => { e.hidden = !failed; });
   document.querySelectorAll("[data-passkey-missing]").forEach((e) => { e.hidden = true; });
   for (const form of document.querySelectorAll("form[data-passkey]")) {
     form.hidden = false;

@@ -87,6 +87,9 @@ func (p Page) fieldOf(problem Problem) string {
 	if problem.Field == "" && problem.Rule == "login" && slices.Contains([]string{"email", "addresses", "verify"}, p.Name) {
 		return "password"
 	}
+	if problem.Field == "factor" && problem.Rule == "name" {
+		return map[string]string{"add": "label", "passkey": "passkey-name"}[p.Form.Get("do")]
+	}
 	if problem.Field == "factor" {
 		return ""
 	}

@@ -14,7 +14,7 @@ type Passkeys interface {
 	// Proof returns the proof that the answer of a passkey in a form gives.
 	Proof(w http.ResponseWriter, r *http.Request) (userdb.Proof, error)
 	// Enrol adds the passkey in a form to the account of a visitor who is signed in. The errors are
-	// those of [userdb.Type.AddPasskey].
+	// those of [userdb.Type.AddPasskey]. A form has no passkey if its challenge was refused.
 	Enrol(w http.ResponseWriter, r *http.Request) (userdb.FactorChange, error)
 }
 
@@ -71,7 +71,7 @@ func (f *Flows) raiseByPasskey(w http.ResponseWriter, r *http.Request) error {
 
 // addPasskey adds a passkey, and returns recovery codes if it is the first factor.
 func (f *Flows) addPasskey(w http.ResponseWriter, r *http.Request) ([]string, error) {
-	if !f.hasPasskey(r) {
+	if f.Passkeys == nil {
 		return nil, passkeyError{userdb.ErrLogin}
 	}
 	c, err := f.Passkeys.Enrol(w, r)

@@ -38,7 +38,7 @@ var Texts = Catalogue{
 	"code wait":           "There were too many wrong codes. Use a recovery code, or try again tomorrow.",
 	"code gone":           "This is no longer valid. Sign in again.",
 	"factor number":       "You have as many passkeys and apps as are allowed. Remove one first.",
-	"factor name":         "This name is too long. Choose a shorter one.",
+	"factor name":         "This name is too long. 64 letters without accents fit, or about 20 characters in many scripts.",
 	"factor last":         "You would no longer be able to sign in. First add another passkey or app, remove those that no longer work, or set a password.",
 	"passkey login":       "This passkey was not accepted. Try again, or continue without it.",
 	"passkey taken":       "This passkey is in use already.",

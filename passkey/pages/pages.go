@@ -55,7 +55,7 @@ func (p *pages) begin(w http.ResponseWriter, r *http.Request) {
 	case "add":
 		e := web.Entry(r.Context())
 		c, err = p.keys.BeginRegistration(r.Context(), p.flows.Secret(r), passkey.Registration{
-			Account: e.Text(p.flows.Address), DisplayName: e.Text("name"),
+			Account: e.Text(p.flows.Address), DisplayName: e.Text("name"), Name: passkeyName(r),
 		})
 	default:
 		err = userdb.ErrNotFound
@@ -136,7 +136,11 @@ func (p *pages) Proof(w http.ResponseWriter, r *http.Request) (userdb.Proof, err
 
 // Enrol implements web.Passkeys.
 func (p *pages) Enrol(w http.ResponseWriter, r *http.Request) (userdb.FactorChange, error) {
-	name := strings.TrimSpace(r.PostFormValue("passkey-name"))
 	return p.keys.Register(
-		r.Context(), p.flows.Secret(r), State(w, r, p.flows.Auth), []byte(r.PostFormValue("passkey")), name, p.flows.SessionOptions(r))
+		r.Context(), p.flows.Secret(r), State(w, r, p.flows.Auth), []byte(r.PostFormValue("passkey")), passkeyName(r), p.flows.SessionOptions(r))
+}
+
+// passkeyName returns the name in a form that adds a passkey.
+func passkeyName(r *http.Request) string {
+	return strings.TrimSpace(r.PostFormValue("passkey-name"))
 }

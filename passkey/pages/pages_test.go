@@ -219,6 +219,27 @@ func (b *browser) enrol(name string) (page string) {
 	return b.want("adding a passkey", 200, "", "/account/security", form...)
 }
 
+// TestLongName checks that a name that is too long is refused before the authenticator is asked,
+// and that the form shows it again with the limit.
+func TestLongName(t *testing.T) {
+	s := newSite(t, nil)
+	b := s.browser()
+	b.want("the password", 303, "/account", "/signin", "identifier", "ann", "password", password, "return", "/account")
+	for _, name := range []string{strings.Repeat("x", 65), strings.Repeat("電", 22)} {
+		b.want("a challenge", 422, "", "/passkey?for=add", "do", "passkey", "passkey-name", name)
+		page := b.want("the form without a passkey", 422, "", "/account/security", "do", "passkey", "passkey-name", name)
+		input := regexp.MustCompile(`(?s)<input id="passkey-name"[^>]*>.*?</span>`).FindString(page)
+		if !strings.Contains(input, name) || !strings.Contains(input, "64 letters") || strings.Contains(page, "was not accepted") {
+			t.Errorf("the form does not say that the name is too long, or lost it:\n%s", page)
+		}
+	}
+	page := b.want("an app with a long name", 422, "", "/account/security", "do", "add", "label", strings.Repeat("x", 65))
+	if !strings.Contains(page, `id="label-problem"`) {
+		t.Errorf("the form does not say that the name of the app is too long:\n%s", page)
+	}
+	b.want("a challenge for a name as long as allowed", 200, "", "/passkey?for=add", "do", "passkey", "passkey-name", strings.Repeat("x", 64))
+}
+
 func (b *browser) signOut() {
 	b.t.Helper()
 	b.want("signing out", 303, "/?done=signout", "/signout", "x", "")

@@ -35,6 +35,7 @@ type searchResult struct {
 	Held        []heldValue
 	Near        []match // accounts with an identifier one letter away
 	Completions []match // accounts with an identifier that begins with the query
+	Lists       []crumb // lists of all such accounts, if there may be more
 }
 
 // A match describes an account and how it was found.
@@ -102,7 +103,11 @@ func search(ctx context.Context, db *userdb.DB, q string) (f searchResult, err e
 	if len(f.Found) == 0 {
 		f.Near = findSimilar(ctx, db, q)
 	}
-	f.Completions = slices.DeleteFunc(findByPrefix(ctx, db, q), func(m match) bool {
+	completions := findByPrefix(ctx, db, q)
+	if len(completions) == maxSuggestions {
+		f.Lists = prefixLists(db, q)
+	}
+	f.Completions = slices.DeleteFunc(completions, func(m match) bool {
 		same := func(o match) bool { return o.key == m.key }
 		return slices.ContainsFunc(f.Found, same) || slices.ContainsFunc(f.Near, same)
 	})
@@ -257,6 +262,19 @@ func findByPrefix(ctx context.Context, db *userdb.DB, q string) (found []match) 
 	}
 	slices.SortFunc(found, func(a, b match) int { return strings.Compare(a.Value, b.Value) })
 	return found[:min(len(found), maxSuggestions)]
+}
+
+// prefixLists returns a list for each field from which findByPrefix reads.
+func prefixLists(db *userdb.DB, q string) (all []crumb) {
+	for _, name := range db.Schema().Names() {
+		declared := db.Schema().Types[name]
+		for _, field := range declared.Ordered() {
+			if slices.Contains(declared.Typed(), field) {
+				all = append(all, crumb{field, typePath(name) + "?" + url.Values{"order": {field}, "prefix": {q}}.Encode()})
+			}
+		}
+	}
+	return all
 }
 
 // suggest returns completions to the script of the search input.

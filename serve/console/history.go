@@ -28,6 +28,9 @@ type historyPage struct {
 	Since  string // position to ask for newer events from; "" unless on the newest page
 }
 
+// IsFiltered reports whether the page leaves out events.
+func (p historyPage) IsFiltered() bool { return p.Kind != "" || !p.Filter.isEmpty() }
+
 // An eventFilter holds the inputs that select events, except for their kind.
 type eventFilter struct {
 	Account, By, Origin, From, Until string

@@ -51,8 +51,8 @@ type listing struct {
 type filter struct{ By, Text string }
 
 // A header describes a column heading. Path sorts by it, or in the other direction; it is "" if
-// lists cannot be ordered by it.
-type header struct{ Name, Path, Sort string }
+// lists cannot be ordered by it. From is the class of a column that only wide windows show, or "".
+type header struct{ Name, Path, Sort, From string }
 
 // A choice is a column that can be shown.
 type choice struct {
@@ -67,10 +67,10 @@ type row struct {
 	Cells       []cell
 }
 
-// A cell shows one facet. At is set if the facet is a date.
+// A cell shows one facet. At is set if the facet is a date. Class has classes of the stylesheet.
 type cell struct {
-	Column, Text string
-	At           time.Time
+	Column, Text, Class string
+	At                  time.Time
 }
 
 // A condition describes what all listed accounts have in common. Without is the path of the list
@@ -108,7 +108,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		Conditions: activeConditions(typePath(t.Name()), params),
 		Kept:       keptInputs(params, "where", "tag", "disabled", "order", "reverse", "prefix", "gte", "lte"), KeptColumns: keptInputs(params, "col"),
 	}
-	columns := l.chooseColumns(declared, params, q, found.Entries)
+	l.chooseColumns(declared, params, q, found.Entries)
 	if declared.Retire {
 		l.RetiredPath = retiredPath(t.Name(), "")
 	}
@@ -121,10 +121,14 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 		l.nameGroups(tags)
 	}
 	for _, e := range found.Entries {
-		l.Rows = append(l.Rows, newRow(e, declared, columns))
+		l.Rows = append(l.Rows, newRow(e, declared, l.Columns))
 	}
 	l.Next, l.Prev = pagePath(l.Path, params, "n.", found.Next), pagePath(l.Path, params, "p.", found.Prev)
-	p, status := page{Name: "list", Title: "Accounts: " + t.Name(), Full: true, Done: doneMessages[done]}, http.StatusOK
+	title := "Accounts"
+	if len(db.Schema().Types) > 1 {
+		title += ": " + t.Name()
+	}
+	p, status := page{Name: "list", Title: title, Full: true, Done: doneMessages[done]}, http.StatusOK
 	switch {
 	case isAny(err, userdb.ErrCorrupt): // the other accounts are fine
 		p.Problems = []web.Problem{{Text: "A damaged account has been left out. The Check page says which."}}
@@ -241,8 +245,8 @@ func keptInputs(params url.Values, names ...string) (all []input) {
 }
 
 // chooseColumns sets the columns of a list: those that were chosen or else, of the usual ones,
-// those that are not empty on this page. It returns their names.
-func (l *listing) chooseColumns(t schema.Type, params url.Values, q userdb.Query, entries []userdb.Entry) (names []string) {
+// those that are not empty on this page. Unless they were chosen, only wide windows show all.
+func (l *listing) chooseColumns(t schema.Type, params url.Values, q userdb.Query, entries []userdb.Entry) {
 	usual := listColumns(t)
 	all := slices.Clone(usual)
 	for _, field := range fieldNames(t) {
@@ -254,6 +258,7 @@ func (l *listing) chooseColumns(t schema.Type, params url.Values, q userdb.Query
 		l.Label = l.header(t, params, q, fields[0])
 		all = slices.DeleteFunc(all, func(field string) bool { return field == fields[0] })
 	}
+	rank := 0 // of the column among those that the list is not sorted by
 	for _, field := range all {
 		empty := !slices.ContainsFunc(entries, func(e userdb.Entry) bool { return e.Text(field) != "" })
 		shown := slices.Contains(params["col"], field)
@@ -262,11 +267,26 @@ func (l *listing) chooseColumns(t schema.Type, params url.Values, q userdb.Query
 		}
 		l.Choices = append(l.Choices, choice{field, shown})
 		if shown {
-			names = append(names, field)
-			l.Columns = append(l.Columns, l.header(t, params, q, field))
+			h := l.header(t, params, q, field)
+			if len(params["col"]) == 0 && h.Sort == "" {
+				h.From = widthOf(rank)
+				rank++
+			}
+			l.Columns = append(l.Columns, h)
 		}
 	}
-	return names
+}
+
+// widthOf returns the class of a column, by its rank among the usual ones: the stylesheet hides the
+// later ones in a window in which they do not fit. The page of the account has everything.
+func widthOf(rank int) string {
+	switch {
+	case rank < 1:
+		return ""
+	case rank < 3:
+		return "from-900"
+	}
+	return "from-1200"
 }
 
 // header returns the header of the column of a field, in a list that q has read.
@@ -447,12 +467,15 @@ func listFilters(t schema.Type) (all []filter) {
 	return all
 }
 
-func newRow(e userdb.Entry, t schema.Type, columns []string) row {
+func newRow(e userdb.Entry, t schema.Type, columns []header) row {
 	r := row{UID: e.UID(), Path: accountPath(e.Type(), e.UID()), Label: accountLabel(e, t), Disabled: e.Disabled()}
-	for _, field := range columns {
-		one := cell{Column: field, Text: truncate(e.Text(field))}
-		if v, ok := e.Get(field); ok {
+	for _, column := range columns {
+		one := cell{Column: column.Name, Text: truncate(e.Text(column.Name)), Class: column.From}
+		if v, ok := e.Get(column.Name); ok {
 			one.At, _ = v.Time()
+		}
+		if one.Text == "" {
+			one.Class = strings.TrimSpace(one.Class + " empty")
 		}
 		r.Cells = append(r.Cells, one)
 	}

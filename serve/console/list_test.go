@@ -123,3 +123,42 @@ func TestListWhileOrderIsBuilt(t *testing.T) {
 	server.Stop()
 	d.wantText(d.do(http.StatusServiceUnavailable, "/console/history"), "The store is not responding", "Try again")
 }
+
+// TestMoreThanSuggestions checks that a search for the beginning of an identifier leads to the
+// lists of all accounts that have one, if it cannot show all.
+func TestMoreThanSuggestions(t *testing.T) {
+	d := open(t, "memory:")
+	for i := range maxSuggestions + 1 {
+		d.createAccount(fmt.Sprint("u", i), "name", fmt.Sprint("Smith ", i), "email", fmt.Sprintf("smith.%d@example.com", i))
+	}
+	body := d.do(http.StatusOK, "/console/find?q=smit")
+	links := regexp.MustCompile(`All that begin with this, by <a href="([^"]*)">email</a>, <a href="([^"]*)">name</a>`).FindStringSubmatch(body)
+	if links == nil {
+		t.Fatalf("no link leads to all accounts:\n%s", body)
+	}
+	for _, link := range links[1:] {
+		d.wantText(d.do(http.StatusOK, html.UnescapeString(link)), "Smith 0", "Smith 8")
+	}
+	d.wantNoText(d.do(http.StatusOK, "/console/find?q=smith+8"), "All that begin")
+}
+
+// TestColumnsThatFit checks that a narrow window hides the later of the usual columns, and neither
+// the one by which the list is sorted nor any that was chosen.
+func TestColumnsThatFit(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "job", "cook", "bio", "tall")
+	cells := regexp.MustCompile(`<td data-label="([^"]*)"(?: class="([^"]*)")?`)
+	for query, want := range map[string]string{
+		"":                            "email: job:from-900 added: bio:from-900",
+		"?order=name":                 "email: job:from-900 added:from-900 bio:from-1200",
+		"?order=name&col=job&col=bio": "job: bio:",
+	} {
+		var got []string
+		for _, m := range cells.FindAllStringSubmatch(d.do(http.StatusOK, "/console/types/user"+query), -1) {
+			got = append(got, m[1]+":"+m[2])
+		}
+		if joined := strings.Join(got, " "); joined != want {
+			t.Errorf("%q: the columns are %s, want %s", query, joined, want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -211,4 +212,63 @@ func TestStatusPage(t *testing.T) {
 			t.Errorf("the plot has %d bars, want 2", strings.Count(body, "<rect"))
 		}
 	})
+}
+
+// TestFoldedFilters checks that the filters of the history are folded until one of them is set.
+func TestFoldedFilters(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
+	filters := regexp.MustCompile(`<details[^>]*><summary[^>]*>Filter …`)
+	for query, open := range map[string]bool{
+		"": false, "?kind=disable": true, "?account=alice": true, "?account=nobody": true, "?by=Olga": true, "?from=2026-01-01": true, "?until=x": true,
+	} {
+		want := http.StatusOK
+		switch query {
+		case "?account=nobody":
+			want = http.StatusNotFound
+		case "?until=x":
+			want = http.StatusUnprocessableEntity
+		}
+		body := d.do(want, "/console/history"+query)
+		if found := filters.FindString(body); found == "" || strings.Contains(found, " open") != open {
+			t.Errorf("%q: the filters are %q, want them open: %v", query, found, open)
+		}
+	}
+}
+
+// TestTypeToChoose checks that imports and exports let operators choose a type only if there are
+// several, and that lists name theirs only then.
+func TestTypeToChoose(t *testing.T) {
+	sc := testSchema()
+	one, several := openSchema(t, "memory:", schema.Schema{Types: map[string]schema.Type{"user": sc.Types["user"]}}, true), openSchema(t, "memory:", schema.Schema{Types: map[string]schema.Type{"staff": sc.Types["user"], "user": sc.Types["user"]}}, true)
+	for d, title := range map[*testConsole]string{one: "Accounts", several: "Accounts: user"} {
+		if body := d.do(http.StatusOK, "/console/types/user"); !strings.Contains(body, "<h1>"+title+"</h1>") {
+			t.Errorf("the title of the list is not %q:\n%s", title, body)
+		}
+	}
+	for _, path := range []string{"/console/import", "/console/export"} {
+		body := one.do(http.StatusOK, path)
+		one.wantText(body, "The accounts are of the type user.")
+		if strings.Contains(body, `<select id="type"`) {
+			t.Errorf("%s lets choose among one type:\n%s", path, body)
+		}
+		if body := several.do(http.StatusOK, path); !strings.Contains(body, `<select id="type"`) {
+			t.Errorf("%s lets nobody choose among two types:\n%s", path, body)
+		}
+	}
+	one.wantText(one.do(http.StatusOK, one.do(http.StatusSeeOther, "/console/export", jobInput, inputValue(one.do(http.StatusOK, "/console/export"), jobInput))), "Export")
+}
+
+// TestNoTags checks that the page of an account without tags shows none, and not a tag called so.
+func TestNoTags(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	const at = "/console/types/user/u1"
+	body := d.do(http.StatusOK, at)
+	d.wantText(body, "The account has no tags.")
+	if strings.Contains(body, `class="chips"`) {
+		t.Errorf("the page shows a tag:\n%s", body)
+	}
+	d.do(http.StatusSeeOther, at+"/tags", "add", "vip")
+	d.wantNoText(d.do(http.StatusOK, at), "The account has no tags.")
 }

@@ -185,7 +185,7 @@ func (c *Console) addPasskey(w http.ResponseWriter, r *http.Request) {
 		c.failSecurity(w, r, err)
 	case why != "" || !allowed:
 		c.showSecurity(w, r, nil)
-	case len(strings.TrimSpace(r.PostFormValue("label"))) > passkeys.MaxName:
+	case len(passkeyLabel(r)) > passkeys.MaxName:
 		// Say so now: a passkey that is refused later stays in the operator's device.
 		c.failSecurity(w, r, &userdb.FieldError{Field: "factor", Rule: "name", Err: userdb.ErrInvalid})
 	default:
@@ -194,15 +194,18 @@ func (c *Console) addPasskey(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) showNewPasskey(w http.ResponseWriter, r *http.Request, problems []web.Problem) {
-	label := strings.TrimSpace(r.PostFormValue("label"))
-	c.show(w, r, statusOf(problems), page{Name: "passkey", Title: "Add a passkey", Problems: problems, Data: label})
+	c.show(w, r, statusOf(problems), page{Name: "passkey", Title: "Add a passkey", Problems: problems, Data: passkeyLabel(r)})
 }
 
 // registerPasskey adds the passkey in a form for the owner of a session.
 func (c *Console) registerPasskey(w http.ResponseWriter, r *http.Request, session string) (userdb.FactorChange, error) {
-	label := strings.TrimSpace(r.PostFormValue("label"))
 	return c.passkeys.Register(
-		r.Context(), session, pages.State(w, r, c.auth), []byte(r.PostFormValue("passkey")), label, c.auth.SessionOptions(r))
+		r.Context(), session, pages.State(w, r, c.auth), []byte(r.PostFormValue("passkey")), passkeyLabel(r), c.auth.SessionOptions(r))
+}
+
+// passkeyLabel returns the name in a form that adds a passkey.
+func passkeyLabel(r *http.Request) string {
+	return strings.TrimSpace(r.PostFormValue("passkey-label"))
 }
 
 // packedName is the name of the input in which the form for a passkey carries another form. It is a

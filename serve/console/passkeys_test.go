@@ -38,8 +38,8 @@ func (d *testConsole) answer(device func(challenge string) (string, error), purp
 // addPasskey adds a passkey to the operator who is signed in, and returns the page that follows.
 func (d *testConsole) addPasskey(device *authenticator.Device) string {
 	d.t.Helper()
-	d.wantText(d.do(http.StatusOK, "/console/security/passkey", "label", "my laptop"), "Passkeys need JavaScript")
-	return d.do(http.StatusOK, "/console/security/confirm", append(d.answer(device.Create, "add"), "label", "my laptop")...)
+	d.wantText(d.do(http.StatusOK, "/console/security/passkey", "passkey-label", "my laptop"), "Passkeys need JavaScript")
+	return d.do(http.StatusOK, "/console/security/confirm", append(d.answer(device.Create, "add"), "passkey-label", "my laptop")...)
 }
 
 const passkeyPath = "/console/signin/passkey"
@@ -208,6 +208,11 @@ func TestPasskeyOldStore(t *testing.T) {
 func TestPasskeyName(t *testing.T) {
 	d := open(t, "memory:")
 	const at = "/console/security/passkey"
-	d.wantText(d.do(http.StatusUnprocessableEntity, at, "label", strings.Repeat("م", 33)), "Your sign-in", "This name is too long.")
-	d.wantText(d.do(http.StatusOK, at, "label", " "+strings.Repeat("م", 32)+" "), "Your browser asks where to keep the passkey")
+	long := strings.Repeat("م", 33)
+	form := d.do(http.StatusUnprocessableEntity, at, "passkey-label", long)
+	d.wantText(form, "Your sign-in", "This name is too long.", "at most 64 letters")
+	if !strings.Contains(form, `value="`+long+`"`) || !strings.Contains(form, `id="passkey-label-problem"`) {
+		t.Errorf("the form has lost the name, or does not say beside it what is wrong:\n%s", form)
+	}
+	d.wantText(d.do(http.StatusOK, at, "passkey-label", " "+strings.Repeat("م", 32)+" "), "Your browser asks where to keep the passkey")
 }

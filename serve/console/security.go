@@ -252,6 +252,14 @@ func (c *Console) failSecurity(w http.ResponseWriter, r *http.Request, err error
 	if isAny(err, userdb.ErrNotFound) {
 		problems = []web.Problem{{Code: userdb.CodeNotFound, Text: "This has expired, or was done or undone meanwhile. Begin again."}}
 	}
+	for i := range problems {
+		if p := &problems[i]; p.Field == "factor" && p.Rule == "name" { // shown beside the input
+			p.Field = "label"
+			if r.PostForm.Has("passkey-label") {
+				p.Field = "passkey-label"
+			}
+		}
+	}
 	c.showSecurity(w, r, problems)
 }
 
