@@ -45,8 +45,13 @@ func reportLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.En
 		origins = guessOrigins(ctx, db, e)
 	}
 	r.why = explain(r.status, r.history, origins, time.Now())
+	if e.Unproven() {
+		r.why.Notes = append(r.why.Notes, unprovenNote)
+	}
 	return r, nil
 }
+
+const unprovenNote = "Somebody registered this account without showing that its address is theirs. If the address is replaced before it is verified, the account loses its tags."
 
 // explain puts a login status into words. origins are those that wrong passwords came from, as far
 // as is known, the latest first.

@@ -78,6 +78,16 @@ func TestWhyPasskey(t *testing.T) {
 	}
 }
 
+// TestUnprovenNote checks that the page of an account says that nobody has verified its address.
+func TestUnprovenNote(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "email", "ann@example.com")
+	_, err := d.users.Create(t.Context(), userdb.NewEntry{UID: "u2", Facets: schema.Texts("email", "bob@example.com"), SelfRegistered: true})
+	must(t, err)
+	d.wantNoText(d.do(http.StatusOK, "/console/types/user/u1"), unprovenNote)
+	d.wantText(d.do(http.StatusOK, "/console/types/user/u2"), unprovenNote)
+}
+
 // setHash writes the hash of a password behind the back of the store.
 func setHash(d *testConsole, raw redis.UniversalClient, uid, text string) {
 	d.t.Helper()
