@@ -57,8 +57,7 @@
     form.submit();
   }
 
-  // suggest offers passkeys in the browser's autofill until the form is sent.
-  function suggest(form) {
+  function suggest(form) { // offers passkeys in the browser's autofill until the form is sent
     const offer = () => run(form, "conditional").catch(() => {});
     const timer = setInterval(offer, renewal);
     form.addEventListener("submit", () => clearInterval(timer));
