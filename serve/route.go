@@ -114,15 +114,15 @@ func (c *call) yieldTypes(include func(name string) bool, yield func(*userdb.Typ
 	return true
 }
 
-// visibleSchema returns the part of the schema that the key may see, or only the named type.
-func (c *call) visibleSchema(names ...string) schema.Schema {
-	some := schema.Schema{Types: map[string]schema.Type{}}
+// visibleSchema returns the part of the schema that the key may see.
+func (c *call) visibleSchema() schema.Schema {
+	visible := schema.Schema{Types: map[string]schema.Type{}}
 	for name, t := range c.db.Schema().Types {
-		if len(names) == 0 && c.key.CanSee(name) || len(names) > 0 && names[0] == name {
-			some.Types[name] = t
+		if c.key.CanSee(name) {
+			visible.Types[name] = t
 		}
 	}
-	return some
+	return visible
 }
 
 // registerRoutes registers all routes and returns their handler.

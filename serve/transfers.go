@@ -18,6 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/coffeenode/userdb/maintain/transfer"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/serve/scim"
 	"github.com/coffeenode/userdb/userdb"
@@ -173,7 +174,7 @@ func (c *call) viewOfType(ctx context.Context) (*userdb.DB, string, error) {
 	if _, err := c.findType(ctx, name); err != nil {
 		return nil, "", err
 	}
-	db, err := c.db.With(c.visibleSchema(name))
+	db, err := c.db.With(schema.Schema{Types: map[string]schema.Type{name: c.db.Schema().Types[name]}})
 	return db, name, err
 }
 

@@ -378,9 +378,7 @@ func (t *Type) applyToken(current store.Record, stored token.Token, facets, own 
 		}
 		field = added
 	}
-	proved := provedBond(stored)
-	switch {
-	case proved == "" && (changes || adds):
+	if (changes || adds) && provedBond(stored) == "" {
 		t.declared.VerifyValue(current.Fields, facets, own, field, stored.Value, t.view.Now())
 		return field, nil
 	}

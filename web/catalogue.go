@@ -37,8 +37,11 @@ const maxAcceptLanguage = 1000
 // ChooseLanguage returns the offered language that suits the Accept-Language header of a request
 // best, or the first one if none suits. If none is offered, it returns "en".
 func ChooseLanguage(r *http.Request, offered ...string) string {
-	if len(offered) < 2 {
-		return append(offered, "en")[0]
+	switch len(offered) {
+	case 0:
+		return "en"
+	case 1:
+		return offered[0]
 	}
 	tags := make([]language.Tag, len(offered))
 	for i, name := range offered {
