@@ -12,6 +12,7 @@ import (
 	filter "github.com/scim2/filter-parser/v2"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/serve/admin"
@@ -97,7 +98,8 @@ func (w memberSet) uids(in bool) (uids []string) {
 	return uids
 }
 
-// checkMembers returns an error if a new member does not exist.
+// checkMembers returns an error if a new member does not exist, or registered without verifying an
+// address.
 func (c *call) checkMembers(w memberSet) error {
 	v := view.Of(c.db)
 	t, err := v.Type(c.users.Name())
@@ -120,11 +122,21 @@ func (c *call) checkMembers(w memberSet) error {
 		if len(live) < len(batch) {
 			return errNoUser
 		}
+		unproven, err := v.KeysWithField(c.ctx, batch, store.FieldUnproven)
+		if err != nil {
+			return err
+		}
+		if len(unproven) > 0 {
+			return errUnprovenMember
+		}
 	}
 	return nil
 }
 
-var errNoUser = badRequest(invalidValue, "members: a value is not the id of an existing user")
+var (
+	errNoUser         = badRequest(invalidValue, "members: a value is not the id of an existing user")
+	errUnprovenMember = badRequest(invalidValue, "members: a value is the id of a user who registered without verifying an address")
+)
 
 // memberBatch is the number of members to check in one round trip.
 const memberBatch = 1000
@@ -249,9 +261,6 @@ func (r *collection) applyMembers(ctx context.Context, id, tag string, w memberS
 		toAdd = slices.DeleteFunc(toAdd, func(uid string) bool { return carriesTag[uid] })
 	}
 	if err := forEach(ctx, toRemove, removeTags); err != nil {
-		return err
-	}
-	if err := r.takeOverAll(ctx, toAdd); err != nil {
 		return err
 	}
 	return forEach(ctx, toAdd, func(uid string) error {

@@ -16,9 +16,15 @@ import (
 // responses.
 var nameParts = []string{"formatted", "familyName", "givenName", "middleName", "honorificPrefix", "honorificSuffix"}
 
-// userResource returns an entry as a resource.
+// userResource returns an entry as a resource. It leaves out the facets of a user who registered
+// without verifying an address: a directory must not take that user for the owner of the address.
+// The attribute userName, which every user has, is then the id.
 func (c *call) userResource(_ search, e userdb.Entry) (resource, error) {
 	out := resource{"schemas": []string{urnUser}, "id": e.UID(), "active": !e.Disabled(), "meta": c.meta("User", e)}
+	if e.Unproven() {
+		out["userName"] = e.UID()
+		return out, nil
+	}
 	put := func(to map[string]any, name, attribute string) {
 		if field, has := c.fields[attribute]; has && e.Text(field) != "" {
 			to[name] = e.Text(field)
@@ -178,10 +184,14 @@ func patchUser(c *call) (answer, error) {
 	return c.applyEdit(edit)
 }
 
-// applyEdit applies an edit to the user in the path, as one change of the entry.
+// applyEdit applies an edit to the user in the path, as one change of the entry. It returns
+// ErrUnproven for a user who registered without verifying an address.
 func (c *call) applyEdit(edit *edit) (answer, error) {
 	facets := c.facets(edit)
 	change := func(e *userdb.Entry) error {
+		if e.Unproven() {
+			return userdb.ErrUnproven
+		}
 		for field, text := range facets {
 			if text == nil {
 				e.Drop(field)
@@ -199,14 +209,7 @@ func (c *call) applyEdit(edit *edit) (answer, error) {
 	}
 	var e userdb.Entry
 	err := c.withExternalID(c.id, edit, func(ctx context.Context) (err error) {
-		if err = c.takeOver(ctx, c.id); err == nil {
-			e, err = c.users.Update(ctx, hints.UID(c.id), change)
-		}
-		if err == nil && e.Unproven() && !e.Disabled() { // it was enabled
-			if err = c.takeOver(ctx, c.id); err == nil {
-				e, err = c.users.Find(ctx, hints.UID(c.id))
-			}
-		}
+		e, err = c.users.Update(ctx, hints.UID(c.id), change)
 		return err
 	})
 	if err != nil {
@@ -227,8 +230,8 @@ func listUsers(c *call) (answer, error) {
 	return c.list(urnUser, c.users, s, c.findUsers, c.userResource)
 }
 
-// findUsers returns the users that match all terms. It looks up candidates with the first term that
-// has an index.
+// findUsers returns the users that match all terms, except those who registered without verifying
+// an address. It looks up candidates with the first term that has an index.
 func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
 	first := all[slices.IndexFunc(all, term.hasIndex)]
 	field, v := c.fields[first.attribute], schema.Text(first.value)
@@ -246,7 +249,7 @@ func (c *call) findUsers(all []term) (found []userdb.Entry, err error) {
 	}
 	var selected []userdb.Entry
 	for _, e := range found {
-		if c.matches(e, all) {
+		if !e.Unproven() && c.matches(e, all) {
 			selected = append(selected, e)
 		}
 	}
