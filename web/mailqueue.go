@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/coffeenode/userdb/userdb"
@@ -68,15 +69,29 @@ func (m Mail) Text() string {
 // maxMailName limits the names of accounts in mails, in characters.
 const maxMailName = 40
 
-// mailName returns the name of an account for a mail: its facet name or, if that is empty, long or
-// contains a URL, its UID. Some mails go to strangers, and a name must not become a message to
-// them.
+// mailName returns the name of an account for a mail: its facet name or, if that is empty or may be
+// more than a name, its UID without the characters that no name has. Some mails go to strangers, and
+// a name must not become a message or a link to them.
 func mailName(e userdb.Entry) string {
-	name := e.Text("name")
-	if name == "" || utf8.RuneCountInString(name) > maxMailName || strings.ContainsAny(name, "/:") {
-		return e.UID()
+	if name := e.Text("name"); name != "" && utf8.RuneCountInString(name) <= maxMailName && cleanName(name) == name {
+		return name
 	}
-	return name
+	uid := []rune(cleanName(e.UID()))
+	return string(uid[:min(len(uid), maxMailName)])
+}
+
+// cleanName returns a text without the characters that names of people do not have. A dot stays at
+// the end of a word.
+func cleanName(text string) string {
+	all := []rune(text)
+	var kept []rune
+	for i, r := range all {
+		isDot := r == '.' && (i+1 == len(all) || all[i+1] == ' ')
+		if isDot || unicode.In(r, unicode.L, unicode.M, unicode.Nd) || strings.ContainsRune(" '’-_", r) {
+			kept = append(kept, r)
+		}
+	}
+	return string(kept)
 }
 
 // A MailQueue sends mails in the background, so that no visitor waits for a mail server or can

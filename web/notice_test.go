@@ -202,8 +202,9 @@ func TestSmallMailQueue(t *testing.T) {
 func TestNamesInMails(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
 	for name, shown := range map[string]bool{
-		"Ann O'Hara": true, strings.Repeat("ß", 40): true, strings.Repeat("ß", 41): false,
-		"log in at evil.example/ann": false, "call tel:+100200300": false,
+		"Ann O'Hara": true, "Dr. José Núñez-Pérez jr.": true, "अनन्या 王": true, strings.Repeat("ß", 40): true, strings.Repeat("ß", 41): false,
+		"log in at evil.example/ann": false, "call tel:+100200300": false, "see evil.example now": false, "mail me@evil.example": false,
+		"a\nb": false,
 	} {
 		e, err := s.users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", name)})
 		if err != nil {
@@ -213,5 +214,12 @@ func TestNamesInMails(t *testing.T) {
 		if strings.Contains(text, name) != shown || strings.Contains(text, e.UID()) == shown {
 			t.Errorf("got the mail %q of the account %q, want it to have the name: %v", text, name, shown)
 		}
+	}
+	e, err := s.users.Create(t.Context(), userdb.NewEntry{UID: "evil.example/" + strings.Repeat("u", 60)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := (web.Mail{Kind: web.MailChange, Entry: e}).Text(); !strings.Contains(text, " evilexample"+strings.Repeat("u", 29)+".") {
+		t.Errorf("got the mail %q of a UID with a URL", text)
 	}
 }
