@@ -1,6 +1,7 @@
 package passkey
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -282,12 +283,17 @@ const handleBytes = 32
 // Register enrols the passkey in an answer to the challenge of BeginRegistration, for the owner of
 // the same session. name helps the owner to tell factors apart; if it is "", it is that of the
 // Registration. The result and the errors are those of userdb.Type.AddPasskey, and ErrLogin also
-// means that the answer is wrong.
+// means that the answer is wrong. If there is no answer, because the script got no challenge, the
+// error is that of BeginRegistration.
 func (p *Passkeys) Register(
 	ctx context.Context, session, stateText string, answer []byte, name string, o userdb.SessionOptions,
 ) (userdb.FactorChange, error) {
 	if err := checkName(name); err != nil {
 		return userdb.FactorChange{}, err
+	}
+	if len(answer) == 0 {
+		_, err := p.BeginRegistration(ctx, session, Registration{Name: name})
+		return userdb.FactorChange{}, cmp.Or(err, userdb.ErrLogin)
 	}
 	s, err := p.open(stateText)
 	if err != nil || !strings.HasPrefix(s.For, passkeys.ForRegister) || len(answer) > MaxAnswer {

@@ -25,8 +25,7 @@
     }
     if (r.getTransports) response.transports = r.getTransports();
     return JSON.stringify({
-      id: credential.id, rawId: encode(credential.rawId), type: credential.type, response,
-      clientExtensionResults: {},
+      id: credential.id, rawId: encode(credential.rawId), type: credential.type, response, clientExtensionResults: {},
     });
   }
 
@@ -46,11 +45,12 @@
       method: "POST", body: new URLSearchParams(new FormData(form)), credentials: "same-origin", signal,
     });
     if (reply.redirected) return location.assign(reply.url); // the visitor must verify first
-    if (reply.status === 422 && !mediation) return form.submit(); // the page says what is wrong
+    const failed = reply.status === 422 && !mediation; // the page says what is wrong
+    if (failed) put(form, "passkey", "");
+    if (failed) return form.submit();
     if (!reply.ok) throw new Error("no challenge: " + reply.status);
     const { publicKey, state } = await reply.json();
-    const ask = { publicKey: options(publicKey), signal };
-    if (mediation) ask.mediation = mediation;
+    const ask = { publicKey: options(publicKey), signal, ...(mediation && { mediation }) };
     put(form, "passkey", answer(await navigator.credentials[form.dataset.passkey](ask)));
     if (state) put(form, "state", state);
     document.querySelectorAll("[data-passkey-with]:checked").forEach((box) => put(form, box.name, box.value));

@@ -999,3 +999,34 @@ func TestRepeatedSessionCommands(t *testing.T) {
 		}
 	})
 }
+
+// TestTimeOfSessions checks that one server is asked for its time by some checks of sessions, and
+// the nodes of a cluster and an embedded store by all.
+func TestTimeOfSessions(t *testing.T) {
+	eachStore(t, func(t *testing.T, s *site) {
+		users := typeOf(t, s.open(userdb.Options{}), "user")
+		e, err := users.Create(t.Context(), userdb.NewEntry{UID: "ann", Facets: schema.Texts("name", "ann")})
+		must(t, err)
+		_, secret, err := users.StartSession(t.Context(), e, userdb.SessionOptions{})
+		must(t, err)
+		var asked atomic.Int64
+		s.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
+			for _, cmd := range cmds {
+				if words := strings.ToLower(wordsOf(cmd)); words == "time" || strings.HasPrefix(words, "eval return redis.call('time')") {
+					asked.Add(1)
+				}
+			}
+			return send()
+		})
+		defer s.tap.set(nil)
+		const checks = 20
+		for range checks {
+			_, _, err := users.Session(t.Context(), secret)
+			must(t, err)
+		}
+		isServer := s.has(oneScript) && s.has(manyClients)
+		if n := asked.Load(); n == 0 || isServer != (n < checks) {
+			t.Errorf("%d checks ask for the time %d times, on one server: %v", checks, n, isServer)
+		}
+	})
+}

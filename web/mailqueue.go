@@ -70,8 +70,8 @@ func (m Mail) Text() string {
 const maxMailName = 40
 
 // mailName returns the name of an account for a mail: its facet name or, if that is empty or may be
-// more than a name, its UID without the characters that no name has. Some mails go to strangers, and
-// a name must not become a message or a link to them.
+// more than a name, its UID without the characters that no name has. Some mails go to strangers,
+// and a name must not become a message or a link to them.
 func mailName(e userdb.Entry) string {
 	if name := e.Text("name"); name != "" && utf8.RuneCountInString(name) <= maxMailName && cleanName(name) == name {
 		return name

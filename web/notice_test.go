@@ -203,8 +203,7 @@ func TestNamesInMails(t *testing.T) {
 	s := newFlows(t, "memory:", nil)
 	for name, shown := range map[string]bool{
 		"Ann O'Hara": true, "Dr. José Núñez-Pérez jr.": true, "अनन्या 王": true, strings.Repeat("ß", 40): true, strings.Repeat("ß", 41): false,
-		"log in at evil.example/ann": false, "call tel:+100200300": false, "see evil.example now": false, "mail me@evil.example": false,
-		"a\nb": false,
+		"log in at evil.example/ann": false, "call tel:+100200300": false, "see evil.example now": false,
 	} {
 		e, err := s.users.Create(t.Context(), userdb.NewEntry{Facets: schema.Texts("name", name)})
 		if err != nil {

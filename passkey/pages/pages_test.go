@@ -240,6 +240,23 @@ func TestLongName(t *testing.T) {
 	b.want("a challenge for a name as long as allowed", 200, "", "/passkey?for=add", "do", "passkey", "passkey-name", strings.Repeat("x", 64))
 }
 
+// TestNoChallenge checks that a form that the script sends without a passkey, because it got no
+// challenge, is answered with the reason.
+func TestNoChallenge(t *testing.T) {
+	s := newSite(t, nil)
+	b := s.browser()
+	b.enrol("ann")
+	for range 7 { // an account may have eight
+		b.cred = s.browser().cred
+		b.want("another passkey", 303, "/account/security?done=passkey", "/account/security", append(b.answer("add"), "do", "passkey", "passkey-name", "key")...)
+	}
+	b.want("a challenge for a ninth", 422, "", "/passkey?for=add", "do", "passkey", "passkey-name", "key")
+	page := b.want("the form", 422, "", "/account/security", "do", "passkey", "passkey-name", "key", "passkey", "")
+	if strings.Contains(page, "was not accepted") || !strings.Contains(page, "as many passkeys and apps as are allowed") {
+		t.Errorf("the form does not say that there are too many:\n%s", page)
+	}
+}
+
 func (b *browser) signOut() {
 	b.t.Helper()
 	b.want("signing out", 303, "/?done=signout", "/signout", "x", "")

@@ -264,13 +264,19 @@ func findByPrefix(ctx context.Context, db *userdb.DB, q string) (found []match) 
 	return found[:min(len(found), maxSuggestions)]
 }
 
-// prefixLists returns a list for each field from which findByPrefix reads.
+// prefixLists returns a list for each field from which findByPrefix reads. If there are several
+// types, the name of a list begins with that of its type.
 func prefixLists(db *userdb.DB, q string) (all []crumb) {
-	for _, name := range db.Schema().Names() {
+	names := db.Schema().Names()
+	for _, name := range names {
 		declared := db.Schema().Types[name]
 		for _, field := range declared.Ordered() {
 			if slices.Contains(declared.Typed(), field) {
-				all = append(all, crumb{field, typePath(name) + "?" + url.Values{"order": {field}, "prefix": {q}}.Encode()})
+				label := field
+				if len(names) > 1 {
+					label = name + " " + field
+				}
+				all = append(all, crumb{label, typePath(name) + "?" + url.Values{"order": {field}, "prefix": {q}}.Encode()})
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func reportLogin(ctx context.Context, db *userdb.DB, t *userdb.Type, e userdb.En
 	return r, nil
 }
 
-const unprovenNote = "Somebody registered this account without showing that its address is theirs. If the address is replaced before it is verified, the account loses its tags."
+const unprovenNote = "Somebody registered this account without showing that its address is theirs. If that address is replaced or removed before it is verified, the account loses its tags."
 
 // explain puts a login status into words. origins are those that wrong passwords came from, as far
 // as is known, the latest first.

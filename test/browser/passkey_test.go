@@ -166,7 +166,7 @@ func TestPasskeyOrigins(t *testing.T) {
 		b.onPage("Your account")
 		b.visit("/account/security")
 		b.run("adding a passkey", chromedp.Click("form[data-passkey] button", chromedp.ByQuery))
-		b.until("the error", `(e => e.hidden ? "" : e.textContent.trim().slice(0, 30))(document.querySelector("[data-passkey-error]"))`, fmt.Sprintf("%.30s", at.text+" Try again, or go on without it."))
+		b.until("the error", `(e => e.hidden ? "" : e.textContent.trim().slice(0, 30))(document.querySelector("[data-passkey-error]"))`, fmt.Sprintf("%.30s", at.text+" Try again, or continue without it."))
 		b.signOut()
 	}
 }

@@ -200,7 +200,7 @@ func LinesBefore(part int, found []StreamEntry, position string) (all []FeedLine
 
 // feedLines returns some lines of the stream entry as lines of a feed. texts holds all its lines,
 // or the last ones. A line without a number gets the one that history.lua gives it in the history
-// of its account, unless that already had a line with this number.
+// of its account, unless that already had a line with this number or a later one.
 func (e StreamEntry) feedLines(part int, texts []string) []FeedLine {
 	ms, n, _ := ParseID(e.ID + ":0")
 	added, skipped := ms*1000+n>>16%1000, len(e.lines())-len(texts)

@@ -19,13 +19,16 @@ type serverClock struct {
 	last atomic.Pointer[timeReply]
 }
 
-// A timeReply holds the time of a server, and the moment at which it was received by the two clocks
-// of this machine. The monotonic clock is never set, but it stops while the machine is suspended.
+// A timeReply holds the time of a server, and the moment at which it was asked for, by the two
+// clocks of this machine. The monotonic clock is never set, but it stops while the machine is
+// suspended.
 type timeReply struct{ server, monotonic, wall time.Time }
 
-// set stores the time of the server, which was received at a moment.
+// set stores the server's reply to a command that was sent at a moment, unless it has a newer one.
 func (c *serverClock) set(server, moment time.Time) {
-	c.last.Store(&timeReply{server: server, monotonic: moment, wall: moment.Round(0)})
+	if last := c.last.Load(); last == nil || moment.After(last.monotonic) {
+		c.last.Store(&timeReply{server: server, monotonic: moment, wall: moment.Round(0)})
+	}
 }
 
 // replyFor returns the last reply, or nil if it cannot be used at a moment: it is too old or, since
@@ -43,5 +46,6 @@ func (c *serverClock) replyFor(moment time.Time) *timeReply {
 	return last
 }
 
-// at returns the server's time at a moment.
+// at returns the server's time at a moment, or a time that is later by at most the time that the
+// reply took.
 func (r timeReply) at(moment time.Time) time.Time { return r.server.Add(moment.Sub(r.monotonic)) }

@@ -152,6 +152,7 @@ type sessionQuery struct {
 	callerTime time.Time
 	reply      *timeReply // the last one of the server
 	clock      *redis.TimeCmd
+	sent       time.Time // when the query was made, if keepsTime
 }
 
 func (ks *Keys) newSessionQuery(ctx context.Context, prk recordkey.Key, key, id string, now time.Time) sessionQuery {
@@ -163,7 +164,8 @@ func (ks *Keys) newSessionQuery(ctx context.Context, prk recordkey.Key, key, id 
 		return q
 	}
 	if ks.keepsTime() {
-		q.reply = ks.clock.replyFor(time.Now())
+		q.sent = time.Now()
+		q.reply = ks.clock.replyFor(q.sent)
 	}
 	if q.reply == nil {
 		q.clock = redis.NewTimeCmd(ctx, ks.timeCommand(key)...)
@@ -181,7 +183,9 @@ func (ks *Keys) keepsTime() bool { return ks.options.OneSlot && !ks.options.Sort
 func (ks *Keys) timeOf(q sessionQuery) time.Time {
 	switch {
 	case q.clock != nil:
-		ks.clock.set(q.clock.Val(), time.Now())
+		if ks.keepsTime() {
+			ks.clock.set(q.clock.Val(), q.sent)
+		}
 		return q.clock.Val()
 	case q.reply != nil:
 		return q.reply.at(time.Now())
