@@ -182,15 +182,15 @@ func TestCompare(t *testing.T) {
 }
 
 func TestKeysInJSON(t *testing.T) {
-	type problem struct {
+	type document struct {
 		Keys map[recordkey.Key]recordkey.Key
 	}
-	in := problem{map[recordkey.Key]recordkey.Key{parse("user/name:a+_b/~prk"): parse("user/uid:x")}}
+	in := document{map[recordkey.Key]recordkey.Key{parse("user/name:a+_b/~prk"): parse("user/uid:x")}}
 	text, err := json.Marshal(in)
 	if err != nil || string(text) != `{"Keys":{"user/name:a+_b/~prk":"user/uid:x"}}` {
 		t.Fatalf("Marshal returns %s, %v; want the texts of the keys", text, err)
 	}
-	var out problem
+	var out document
 	if err := json.Unmarshal(text, &out); err != nil || out.Keys[parse("user/name:a+_b/~prk")] != parse("user/uid:x") {
 		t.Errorf("Unmarshal gives %v, %v; want the same keys", out, err)
 	}

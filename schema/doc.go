@@ -2,7 +2,8 @@
 // consists of data and pure functions.
 //
 // A [Schema] has types, and a [Type] has fields. A schema comes from a file ([Load]), from the
-// program ([From] derives a type from the tags of a struct), or is the built-in one ([User]):
+// program ([From] derives a type from the tags of a struct), or is the built-in one ([User]). A
+// file looks like this:
 //
 //	{"types": {"user": {
 //	    "primary": "uid", "fold": "casefold",
@@ -26,7 +27,7 @@
 //
 // Keys and rules use the canonical form of a secondary value ([Type.Canonical]): under
 // FoldCasefold, "Alice", "alice " and "ＡＬＩＣＥ" are the same value. In addresses and URLs the domain
-// has the form in which IDNA 2008 compares it:
+// has the form in which IDNA 2008 compares it. The last column shows the form of the others:
 //
 //	bob@straße.de   "bob"@STRAẞE.de.   bob@xn--strae-oqa.de    bob@xn--strae-oqa.de
 //	bob@strasse.de  bo\u034fb@strasse.de                       bob@strasse.de

@@ -116,9 +116,9 @@ func TestRevokedWhileBodyArrives(t *testing.T) {
 	})
 }
 
-// occupyPlace sends a GET of a path that takes its place and then waits for the store until end is
-// called. The service must have the key in its cache, and a clock that stands still, so that it
-// does not read the key again.
+// occupyPlace sends a GET that occupies a place and waits for the store until end is called. The
+// service must have the key in its cache, and a clock that stands still, so that it does not read
+// the key again.
 func (c *client) occupyPlace(path string) (end func()) {
 	c.t.Helper()
 	g := &gate{waiting: make(chan struct{}, 100), opened: make(chan struct{})}
@@ -212,8 +212,8 @@ func TestSharesOfKeys(t *testing.T) {
 	c.do("200", "POST", importing, `{"facets":{"name":"Bob"}}`)
 }
 
-// TestBodiesInMemory checks that the memory for bodies that are arriving is limited, for each key
-// and in total, and that it is free again afterwards.
+// TestBodiesInMemory checks that the memory for bodies that are arriving is limited for each key,
+// and that it is free again afterwards.
 func TestBodiesInMemory(t *testing.T) {
 	defer serve.SetMaxBodies(4000)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
@@ -264,7 +264,7 @@ func TestBodiesOfReads(t *testing.T) {
 				_, err = io.Copy(io.Discard, r.Body)
 			}
 			if err != nil || fmt.Sprint(r.StatusCode) != request.want || !r.Close {
-				t.Errorf("%s, %s: got %+v, %v; want %s and the end", request.line, length, r, err, request.want)
+				t.Errorf("%s, %s: got %+v, %v; want %s and Connection: close", request.line, length, r, err, request.want)
 			}
 			must(t, conn.Close())
 		}
@@ -300,7 +300,7 @@ func TestUnreadDiscovery(t *testing.T) {
 
 // TestResponsesInMemory checks that the memory for responses that a client does not read is limited
 // for each key, and that it is free again when they have been read. Small responses are not
-// refused, and a request whose response is refused says that its change was made.
+// refused, and the error in place of a refused response says that the change was made.
 func TestResponsesInMemory(t *testing.T) {
 	defer serve.SetMaxResponses(4 * 8 << 20)() // a key reads one page at a time
 	defer serve.SetPlaceTimeout(100 * time.Millisecond)()

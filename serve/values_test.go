@@ -25,7 +25,7 @@ func valuesSchema() schema.Schema {
 }
 
 // eachValuesService runs a test with a service on every kind of store, with valuesSchema. It checks
-// that no value of a field is in the log.
+// that no address is in the log.
 func eachValuesService(t *testing.T, test func(t *testing.T, c *client)) {
 	t.Helper()
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
@@ -101,7 +101,7 @@ func TestValues(t *testing.T) {
 		// An entry may be sent back as it was read, and with a facet changed.
 		c.equal("revision after the entry was sent back", c.do("200", "PATCH", path, r.text).header.Get("ETag"), now)
 		r = c.do("200", "PATCH", path, strings.Replace(r.text, `"email":"a@example.com"`, `"email":"c@example.com"`, 1))
-		c.equal("values after a facet of an entry sent back", r.values(), `{"email":["c@example.com","b@example.com","Ada@work.example"],"invoice":["0000001"]}`)
+		c.equal("values after the entry was sent back with another facet", r.values(), `{"email":["c@example.com","b@example.com","Ada@work.example"],"invoice":["0000001"]}`)
 
 		// If both are given, the facet is the first of the values.
 		r = c.do("400 usage", "PATCH", path, `{"facets":{"email":"x@example.com"},"values":{"email":["y@example.com","x@example.com"]}}`, "If-Match", "*")
@@ -361,8 +361,8 @@ func TestValuesWithIdempotencyKey(t *testing.T) {
 	})
 }
 
-// TestMarkedValues checks that a further value has its mark of verification and its label, in the
-// form of an export.
+// TestMarkedValues checks that an entry shows the verification mark and the label of each further
+// value, in the same form as an export.
 func TestMarkedValues(t *testing.T) {
 	eachValuesService(t, func(t *testing.T, c *client) {
 		values := `{"email":["a@example.com",{"label":"work","value":"b@example.com","verified":"2026-11-27T09:00:00Z"},"c@example.com",{"label":"home","value":"d@example.com"}]}`

@@ -76,8 +76,8 @@ func (t *tap) count(do func()) (roundTrips int64) {
 	return n.Load()
 }
 
-// isWrite reports whether a command runs a script on an entry. The store writes entries in no other
-// way.
+// isWrite reports whether a command runs a script whose first key is an entry. A change of one
+// entry does. So does read.lua, and creates.lua, which creates several entries, does not.
 func isWrite(cmds []redis.Cmder) bool {
 	name, args := strings.ToLower(cmds[0].Name()), cmds[0].Args()
 	if name != "evalsha" && name != "eval" || len(args) < 4 {

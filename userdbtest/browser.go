@@ -41,8 +41,8 @@ func NewBrowser(t TB, site http.Handler) *Browser {
 	return &Browser{Header: http.Header{}, Addr: "192.0.2.1:1234", t: t, site: site, jar: jar}
 }
 
-// maxRedirects limits the redirects that a browser follows for one page.
-const maxRedirects = 10
+// maxLoads limits the requests that a browser makes for one page, redirects included.
+const maxLoads = 10
 
 // Open opens the page at a path. The path may be a whole URL, such as the link of a mail; its host
 // is ignored.
@@ -118,7 +118,8 @@ func (b *Browser) Want(status int, texts ...string) *Browser {
 func (b *Browser) Text() string { return textOf(b.page) }
 
 // Do sends a request as a program does, for example with a JSON body and a bearer token. It adds no
-// cookies, follows no redirects, and does not change the page. The host of the request is ignored.
+// cookies, follows no redirects, and does not change the page. The
+// site gets the request, whatever its host is.
 func (b *Browser) Do(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	for name, values := range b.Header {
@@ -133,7 +134,7 @@ func (b *Browser) Do(r *http.Request) *httptest.ResponseRecorder {
 
 func (b *Browser) load(method, path, body string) *Browser {
 	b.t.Helper()
-	for range maxRedirects {
+	for range maxLoads {
 		u, err := url.Parse(path)
 		if err != nil {
 			b.t.Fatalf("userdbtest: %v", err)

@@ -54,7 +54,7 @@ func TestMailQueueSendsAll(t *testing.T) {
 }
 
 // TestMailQueueHangs checks that a mailer that hangs blocks nobody: mails are refused when there is
-// no room, a call ends after its time, and Close returns when its context ends.
+// no room, and Close returns when its context ends, and ends the calls of Send.
 func TestMailQueueHangs(t *testing.T) {
 	var mu sync.Mutex
 	failed := map[string]error{}

@@ -209,8 +209,8 @@ func keep(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Setenv(args[0], rest[:end])
 }
 
-// versions matches the random revision in each entry.
-var versions = regexp.MustCompile(`(~rev +|"~rev":")[A-Za-z0-9_.]{12}`)
+// revisions matches the random revision in each entry.
+var revisions = regexp.MustCompile(`(~rev +|"~rev":")[A-Za-z0-9_.]{12}`)
 
 // same implements the command same stdout|stderr FILE, which compares an output with a file that
 // has REV in place of each revision.
@@ -218,7 +218,7 @@ func same(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: same stdout|stderr FILE")
 	}
-	got := versions.ReplaceAllString(ts.ReadFile(args[0]), "${1}REV")
+	got := revisions.ReplaceAllString(ts.ReadFile(args[0]), "${1}REV")
 	if want := ts.ReadFile(args[1]); got != want {
 		ts.Fatalf("%s is:\n%s\nwant %s:\n%s", args[0], got, args[1], want)
 	}

@@ -122,8 +122,8 @@ func (s *session) printResult(v any, text string, err error) error {
 	return s.out.print(v, text)
 }
 
-// printRecorded prints the result of an operator's action and records its event. If that fails, the
-// error says that the action was done nevertheless.
+// printRecorded prints the result of an operator's action, and records its event even if printing
+// fails. If only recording fails, the error says that the action was done nevertheless.
 func (s *session) printRecorded(ctx context.Context, v any, text, done string, kind userdb.EventKind, about string) error {
 	err := s.out.print(v, text)
 	return cmp.Or(err, s.recordEvent(ctx, done, kind, about))
@@ -270,7 +270,7 @@ func printable(text string) string {
 func isPlain(text string) bool {
 	var before rune
 	for _, r := range text {
-		joins := r == zeroWidthJoiner && joinsEmoji(before) || (r == zeroWidthJoiner || r == zeroWidthNonJoiner) && unicode.In(before, joinable...)
+		joins := r == zeroWidthJoiner && endsEmoji(before) || (r == zeroWidthJoiner || r == zeroWidthNonJoiner) && unicode.In(before, joinable...)
 		if !strconv.IsPrint(r) && !joins {
 			return false
 		}
@@ -291,8 +291,8 @@ var joinable = []*unicode.RangeTable{
 	unicode.Oriya, unicode.Tamil, unicode.Telugu, unicode.Kannada, unicode.Malayalam, unicode.Sinhala, unicode.Khmer, unicode.Myanmar,
 }
 
-// joinsEmoji reports whether an emoji may end with r: a picture, a skin tone or a variation.
-func joinsEmoji(r rune) bool {
+// endsEmoji reports whether an emoji may end with r: a picture, a skin tone or a variation.
+func endsEmoji(r rune) bool {
 	return unicode.In(r, unicode.So, unicode.Sk) && r >= 0x2000 || r == emojiVariation
 }
 

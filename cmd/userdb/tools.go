@@ -28,10 +28,10 @@ func hintCommand(s *session) *cobra.Command {
 		Long: `A hint points at an entry. It has one of these forms:
 
   17c07627d35e                     a UID; if no entry has it, all commands but
-                                   delete read the word as *=17c07627d35e
+                                   delete and hint read it as *=17c07627d35e
   user/uid:17c07627d35e            the record key of an entry or an identifier
   email=alice@example.com          a field and its value
-  *=Alice                          a value of any typed secondary field
+  *=Alice                          a value of any identifier that people type
   ["user","name","Alice"]          also [TYPE,UID], [FIELD,VALUE], ["*",VALUE]
   {"name":"Alice","job":"author"}  an entry or a part of one
 

@@ -57,19 +57,19 @@ var tourSteps = []tourStep{
 			words: []string{"create", "uid=alice", "email=alice@hotmail.com", "name=Alice", "customer=C1042", "--password-stdin"}, stdin: tourPassword,
 		},
 	}},
-	{"She signs in by any of them, in any case.", []tourCommand{
+	{"She can sign in with any of them, in any case.", []tourCommand{
 		tourLogin("alice@hotmail.com"), tourLogin("ALICE"), tourLogin("c1042"),
 	}},
-	{"Nobody else gets one of them, in whatever case, letters or field.", []tourCommand{
+	{"Nobody else can take any of them, in any case, letters or field.", []tourCommand{
 		{words: []string{"create", "email=Alice@HotMail.com", "--no-password"}, exit: 4},
 		{words: []string{"create", "name=Ａｌｉｃｅ", "--no-password"}, exit: 4},
 		{words: []string{"create", "name=c1042", "--no-password"}, exit: 4},
 	}},
-	{"Tags say what an account may do, and find it.", []tourCommand{
+	{"Tags say what an account may do, and find all accounts that may.", []tourCommand{
 		{words: []string{"tags", "add", "alice", "editor"}},
 		{words: []string{"list", "--tag", "editor", "--fields", "name"}},
 	}},
-	{"Each guess at a password has to wait longer, by any identifier.", []tourCommand{
+	{"After ten wrong guesses, further ones wait, whichever identifier they use.", []tourCommand{
 		{shown: "echo 'letmein123' > guess.txt"},
 		{
 			shown: "userdb login --password-stdin alice@hotmail.com < guess.txt",

@@ -14,7 +14,8 @@ import (
 	"github.com/coffeenode/userdb/internal/redistest"
 )
 
-// Generators of short texts, so that commands often use the same keys, members and values.
+// Generators that draw from few texts, so that commands often use the same keys, members and
+// values.
 var (
 	someKey    = rapid.SampledFrom([]string{"a", "b", "c", "d", "e"})
 	someMember = rapid.SampledFrom([]string{"", "m", "mm", "n", "\xff", "5", "-3", "x y"})

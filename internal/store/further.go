@@ -31,8 +31,8 @@ const MaxFurther = 200
 // maxLabel is the maximum length in bytes of a label.
 const maxLabel = 64
 
-// maxPlaces limits the absolute value of a place.
-const maxPlaces = 1 << 30
+// maxPlace limits the absolute value of a place.
+const maxPlace = 1 << 30
 
 // A Further is a value of a secondary field other than the first.
 type Further struct {
@@ -96,7 +96,7 @@ func ParseFurther(name, text string) (f Further, ok bool) {
 			label, badLabel = recordkey.Unescape(words[2])
 		}
 		f.Place, f.Verified, f.Label = place, verified, label
-		ok = cmp.Or(badPlace, badTime, badLabel) == nil && place >= -maxPlaces && place <= maxPlaces && f.Text() == text && IsLabel(label)
+		ok = cmp.Or(badPlace, badTime, badLabel) == nil && place >= -maxPlace && place <= maxPlace && f.Text() == text && IsLabel(label)
 	}
 	if !ok {
 		f = Further{Field: f.Field, Canonical: f.Canonical, Written: f.Canonical, Place: math.MaxInt32}
@@ -171,8 +171,9 @@ func (r Record) FurtherValue(field, canonical string) (f Further, has bool) {
 	return f, has
 }
 
-// SetPlaces gives the values of one field places in ascending order. It keeps the places of as many
-// values as it can; isNew reports whether the value at an index has no place yet.
+// SetPlaces gives the values of one field places in ascending order. It goes from the last value to
+// the first, and changes a place only if it is not below the next one. isNew reports whether the
+// value at an index has no place yet.
 func SetPlaces(all []Further, isNew func(i int) bool) {
 	last := len(all) // values from last on are new and follow all others
 	for last > 0 && isNew(last-1) {
@@ -188,7 +189,7 @@ func SetPlaces(all []Further, isNew func(i int) bool) {
 			all[i].Place = all[i-1].Place + 1
 		}
 	}
-	if n := len(all); n > 0 && (all[0].Place < -maxPlaces || all[n-1].Place > maxPlaces) {
+	if n := len(all); n > 0 && (all[0].Place < -maxPlace || all[n-1].Place > maxPlace) {
 		for i := range all {
 			all[i].Place = i + 1
 		}

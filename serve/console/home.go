@@ -118,13 +118,13 @@ func groupFailures(all []userdb.HistoryEvent) (g grouped) {
 // today compares the sign-ins of the last 24 hours, by hour, with the average of the same hours on
 // the six days before.
 type today struct {
-	Known                     bool
-	Good, Failed              int // in the last 24 hours
-	UsualGood, UsualFailed    int // in 24 hours of the days before, on average
-	Most                      int // in an hour
-	Bars                      []hourBar
-	Labels                    []axisLabel
-	Width, Height, Base, Half int
+	Known                      bool
+	Good, Failed               int // in the last 24 hours
+	UsualGood, UsualFailed     int // in 24 hours of the days before, on average
+	Most                       int // in an hour
+	Bars                       []hourBar
+	Labels                     []axisLabel
+	Width, Height, Base, HalfY int
 }
 
 // An hourBar draws one hour. If Usual is set, a mark for the days before is drawn at UsualY.
@@ -148,7 +148,7 @@ const (
 )
 
 func drawToday(hours map[int64]tally, known bool, now time.Time) today {
-	t := today{Known: known, Width: todayLeft + todayHours*todayBar, Height: todayHeight + 24, Base: todayHeight + 4, Half: todayHeight/2 + 4}
+	t := today{Known: known, Width: todayLeft + todayHours*todayBar, Height: todayHeight + 24, Base: todayHeight + 4, HalfY: todayHeight/2 + 4}
 	first := hourOf(now) - todayHours + 1
 	days := plotHours/todayHours - 1
 	var usual [todayHours]tally
@@ -187,15 +187,15 @@ func drawToday(hours map[int64]tally, known bool, now time.Time) today {
 	return t
 }
 
-// HalfOf returns the number in the middle of the axis, or 0 if that is not a whole number.
-func (t today) HalfOf() int {
+// HalfMost returns the number in the middle of the axis, or 0 if that is not a whole number.
+func (t today) HalfMost() int {
 	if t.Most%2 != 0 {
 		return 0
 	}
 	return t.Most / 2
 }
 
-// Limits on the accounts remembered for each operator, and on these operators.
+// Limits on how many accounts are remembered for each operator, and for how many operators.
 const (
 	maxOpened          = 8
 	maxOpenedOperators = 1000

@@ -16,28 +16,28 @@ import (
 )
 
 var templateFuncs = template.FuncMap{
-	"time":   formatTime,
-	"moment": formatMoment,
-	"path":   accountPath,
-	"types":  typePath,
-	"action": actionText,
-	"device": describeDevice,
-	"actor":  func(who string) string { return lowerFirst(actorText(userdb.HistoryEvent{Actor: who})) },
-	"shown":  shownName,
-	"add":    addName,
-	"rows":   rowsName,
-	"link":   linkText,
-	"kind":   func(kind userdb.EventKind) string { return kindTexts[kind] },
-	"who":    actorText,
-	"number": formatNumber[int64],
-	"int":    formatNumber[int],
-	"words":  func(all ...string) []string { return all },
-	"join":   func(words []string) string { return strings.Join(words, ", ") },
+	"time":     formatTime,
+	"moment":   formatMoment,
+	"path":     accountPath,
+	"typePath": typePath,
+	"action":   actionText,
+	"device":   describeDevice,
+	"actor":    func(who string) string { return lowerFirst(actorText(userdb.HistoryEvent{Actor: who})) },
+	"shown":    shownName,
+	"add":      addName,
+	"rows":     rowsName,
+	"link":     linkText,
+	"kind":     func(kind userdb.EventKind) string { return kindTexts[kind] },
+	"who":      actorText,
+	"number":   formatNumber[int64],
+	"int":      formatNumber[int],
+	"words":    func(all ...string) []string { return all },
+	"join":     func(words []string) string { return strings.Join(words, ", ") },
 }
 
-// formatTime returns a time element with the date or, if the time has just passed, how long ago
+// formatTime returns a time element with the date or, for a time in the last 24 hours, how long ago
 // that was. formatMoment adds the time of day to the date. The title has the exact time. console.js
-// shows times in the reader's time zone.
+// shows times in the reader's time zone. For the zero time, both return "never".
 func formatTime(at time.Time) template.HTML { return timeElement(at, time.Now(), "2 Jan 2006", "") }
 
 func formatMoment(at time.Time) template.HTML {

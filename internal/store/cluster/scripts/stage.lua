@@ -2,11 +2,13 @@
 --
 -- KEYS[1]  the prepared record, at a key that only this attempt uses
 -- ARGV[1]  its time to live, in seconds
--- ARGV[2]  the command that adds members      ARGV[3…]  the members
+-- ARGV[2]  the command that writes the members: SADD, ZADD, HSET or RPUSH, or SET for a record that
+--          is only dropped
+-- ARGV[3…] the members
 -- Reply: 1
 --
--- The script may arrive twice. Adding a member to a set or a hash again has no effect. For a list,
--- the script skips as many members as the list already has.
+-- The script may arrive twice. Only RPUSH would have an effect again: for a list, the script skips
+-- as many members as the list already has.
 local first = 3
 if ARGV[2] == 'RPUSH' then
   local n = redis.pcall('LLEN', KEYS[1])
