@@ -527,6 +527,7 @@ func (d *console) viewPagesByKeyboard() {
 	d.onPage("Accounts", "\n30 accounts", "job is cook")
 	d.choose("History")
 	d.onPage("History", "Operator root set the password")
+	d.unfoldByKey("Filter …")
 	d.tabTo("kind")
 	d.keys("t")
 	d.choose("Show")
