@@ -40,8 +40,8 @@ func originalReports(t *testing.T) (all []report) {
 	return all
 }
 
-// TestStrengthAgainstOriginal writes to a golden file how each report differs from the original's,
-// whose zxcvbn is older and has other dictionaries.
+// TestStrengthAgainstOriginal compares with a golden file how each report differs from the
+// original's, whose zxcvbn is older and has other dictionaries.
 func TestStrengthAgainstOriginal(t *testing.T) {
 	var b strings.Builder
 	fmt.Fprintln(&b, "# entropy here (and how much more than in CoffeeNode UserDB), score and time: CoffeeNode UserDB > here, password")
@@ -138,7 +138,7 @@ func TestStrengthSuggestions(t *testing.T) {
 		got := Strength(tt.password).Suggestions
 		i := slices.IndexFunc(advice, func(h struct{ pattern, say string }) bool { return h.pattern == tt.pattern })
 		if !slices.Contains(got, advice[i].say) {
-			t.Errorf("%q: the advice %q does not mention the pattern %q", tt.password, got, tt.pattern)
+			t.Errorf("%q: got the advice %q, want it to include that for the pattern %q", tt.password, got, tt.pattern)
 		}
 	}
 	// No suggestion appears twice.
@@ -151,7 +151,7 @@ func TestStrengthConsidersOwn(t *testing.T) {
 	const password = "grzegorzbrzeczyszczykiewicz"
 	alone, owned := Strength(password), Strength(password, "Grzegorz", "BRZECZYSZCZYKIEWICZ")
 	if alone.Score != 4 || owned.Score != 1 {
-		t.Errorf("scores %d and, by its owner, %d; want 4 and 1", alone.Score, owned.Score)
+		t.Errorf("score %d, and %d for the owner of the names; want 4 and 1", alone.Score, owned.Score)
 	}
 	many := slices.Repeat([]string{"someone"}, maxOwn)
 	if got := Strength(password, append(many, "grzegorz", "brzeczyszczykiewicz")...); got.Score != 4 {

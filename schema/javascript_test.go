@@ -25,7 +25,8 @@ type answer struct {
 	Out *string
 }
 
-// deviations lists our answers that differ from those of JavaScript, with the reason.
+// deviations lists the texts that we refuse and JavaScript does not, with the reason. Out is our
+// answer, nil for the error.
 var deviations = map[answer]string{
 	{"json", "1e400", nil}:  "JavaScript would silently write an infinity as null",
 	{"json", "-1e400", nil}: "JavaScript would silently write an infinity as null",
@@ -36,7 +37,7 @@ var surrogate = regexp.MustCompile(`\\ud[89a-f][0-9a-f]{2}`)
 
 // TestJavaScript compares results with the answers of a JavaScript engine.
 func TestJavaScript(t *testing.T) {
-	check := map[string]func(string) *string{
+	ours := map[string]func(string) *string{
 		"print":      printBits,
 		"parseFloat": parseFloat,
 		"json":       stringifyParsed,
@@ -54,7 +55,7 @@ func TestJavaScript(t *testing.T) {
 			halves += strings.Count(replaced, "\ufffd")
 			a.Out = &replaced
 		}
-		got := check[a.Op](a.In)
+		got := ours[a.Op](a.In)
 		if v, err := schema.JSON(json.RawMessage(a.In)); a.Op == "json" && err == nil && schema.LosesDigits(v) {
 			continue // it keeps digits that JavaScript loses
 		}

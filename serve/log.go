@@ -80,7 +80,7 @@ func (s *Service) logRequest(r *http.Request, info *requestInfo, recorder *statu
 	}
 }
 
-// methodName returns the method of a request, or "other" if it is not a standard one: clients may
+// methodName returns the method of a request, or "other" if it is not a common one: clients may
 // send anything.
 func methodName(r *http.Request) string {
 	switch r.Method {

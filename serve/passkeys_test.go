@@ -46,7 +46,8 @@ func (c *client) enrolPasskey(d *authenticator.Device, path, session string) rep
 	return c.do("200", "POST", path+"/factors/"+r.str("id")+"/confirm", fmt.Sprintf(`{%s,"session":%q,"agent":"b"}`, c.answer(r, d.Create), session))
 }
 
-// dump returns all records of the store, except those about the service's own events.
+// dump returns the keys of all records of the store, with the contents of hashes and strings, and
+// the sizes of sorted sets and streams.
 func (c *client) dump() string {
 	c.t.Helper()
 	keys, err := c.Raw.Keys(c.Ctx, "*").Result()

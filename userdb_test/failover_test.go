@@ -157,8 +157,8 @@ func TestClusterMasterDies(t *testing.T) {
 	})
 }
 
-// servedBy returns a function that reports whether a key lies on a master of a cluster, with the
-// slots as they are when servedBy is called.
+// servedBy returns a function that reports whether a master of a cluster served the slot of a key
+// when servedBy was called.
 func servedBy(t *testing.T, c *redistest.Cluster, master *redistest.Server) func(key string) bool {
 	t.Helper()
 	id, err := master.Client().ClusterMyID(t.Context()).Result()
@@ -199,21 +199,21 @@ func isUnavailable(err error) bool {
 // waitWritable keeps writing to the entry u until a replica has replaced the dead master.
 func waitWritable(t *testing.T, users *userdb.Type) {
 	t.Helper()
-	begin, refused := time.Now(), 0
+	begin, calls := time.Now(), 0
 	eventually(t, "the entry can be written again", func() bool {
-		err := rewrite(t, users, fmt.Sprint(refused))
+		err := rewrite(t, users, fmt.Sprint(calls))
 		if err != nil && !isUnavailable(err) {
 			t.Errorf("before a replica took over: %v", err)
 		}
-		refused++
+		calls++
 		return err == nil
 	})
 	after := time.Since(begin).Round(10 * time.Millisecond)
-	t.Logf("the entry could be written again after %v; %d calls were refused", after, refused-1)
+	t.Logf("the entry could be written again after %v; %d calls were refused", after, calls-1)
 }
 
-// TestClusterReshards moves slots under load. Calls may fail only if their time runs out, and no
-// write may be lost.
+// TestClusterReshards moves slots under load. Calls may fail only with ErrUnavailable or
+// ErrOutcomeUnknown, and no acknowledged write may be lost.
 func TestClusterReshards(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t)
@@ -243,8 +243,8 @@ func reshard(t *testing.T, c *redistest.Cluster, slots int64, keys ...string) {
 		from := c.Master(key)
 		var to *redistest.Server
 		for _, n := range c.Nodes {
-			role, err := n.Client().Info(ctx, "replication").Result()
-			if err == nil && strings.Contains(role, "role:master") && n != from {
+			info, err := n.Client().Info(ctx, "replication").Result()
+			if err == nil && strings.Contains(info, "role:master") && n != from {
 				to = n
 			}
 		}
@@ -264,11 +264,11 @@ func moveSlot(t *testing.T, from, to *redis.Client, addr string, slot int64) {
 	toID, err := to.ClusterMyID(ctx).Result()
 	must(t, err)
 	if to.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", fromID).Err() != nil {
-		return // from does not own the slot
+		return // to already owns the slot
 	}
 	if err := from.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", toID).Err(); err != nil {
 		must(t, to.Do(ctx, "CLUSTER", "SETSLOT", slot, "STABLE").Err())
-		return
+		return // from does not own the slot
 	}
 	host, port, _ := strings.Cut(addr, ":")
 	for {
@@ -287,8 +287,8 @@ func moveSlot(t *testing.T, from, to *redis.Client, addr string, slot int64) {
 	must(t, from.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", toID).Err())
 }
 
-// TestSentinelFailover kills the master that Sentinels watch under load. The client must continue
-// with the new master, even after the old one has come back as a replica.
+// TestSentinelFailover kills a master under load. Sentinels watch it and replace it. The client
+// must continue with the new master, even after the old one has come back as a replica.
 func TestSentinelFailover(t *testing.T) {
 	t.Parallel()
 	st := redistest.StartSentinel(t, redistest.FailsOver, redistest.AppendOnly("always"))
@@ -306,7 +306,8 @@ func TestSentinelFailover(t *testing.T) {
 	wantRepairable(t, db, l.excuse(t, users, l.end(t, users)))
 }
 
-// TestReplicas checks that a write waits for replicas, and reports if they do not confirm it.
+// TestReplicas checks that a write waits for replicas, and returns ErrUnconfirmed if they do not
+// confirm it.
 func TestReplicas(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -400,9 +401,9 @@ func loadName(users *userdb.Type, p check.Problem) string {
 
 var uidPattern = regexp.MustCompile(`^user/uid:([^ ]+) `)
 
-// excuse returns a function that reports whether a problem may remain after the load. Such a
-// problem concerns an entry whose create failed or has an unknown outcome, or an acknowledged entry
-// that the failover lost.
+// excuse returns a function that reports whether a problem may remain after the load: a leftover of
+// a create that failed or has an unknown outcome, or any problem of an acknowledged entry that the
+// failover lost. If entries were lost, problems of unknown entries may also remain.
 func (l *load) excuse(t *testing.T, users *userdb.Type, lost []string) func(p check.Problem) bool {
 	gone := map[string]bool{}
 	for _, name := range lost {

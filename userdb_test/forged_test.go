@@ -15,8 +15,8 @@ import (
 )
 
 // TestClusterClientLosesReplies uses a client whose router loses replies to commands that it does
-// not know. New must refuse such a client. If the router is replaced later, no value that an entry
-// has may count as free.
+// not know. New must refuse such a client. If a client gets the router only after New, no value
+// that an entry has may count as free.
 func TestClusterClientLosesReplies(t *testing.T) {
 	s := clusterSite(t)
 	t.Cleanup(s.check)
@@ -93,8 +93,8 @@ func setReply(cmd redis.Cmder, v any) bool {
 	return true
 }
 
-// TestLostRepliesAreErrors loses all replies to commands. No method may conclude from this that a
-// record does not exist.
+// TestLostRepliesAreErrors sends no commands to the server, and leaves their replies empty. No
+// method may conclude from this that a record does not exist.
 func TestLostRepliesAreErrors(t *testing.T) {
 	s := serverSite(t)
 	t.Cleanup(s.check)

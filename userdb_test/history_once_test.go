@@ -91,14 +91,15 @@ func TestFeedHasEachEventOnce(t *testing.T) {
 	})
 }
 
-// A recordedCall is a call that concerns an entry of createFullEntry.
-type recordedCall struct {
+// An entryCall is a call that concerns an entry of createFullEntry.
+type entryCall struct {
 	name string
 	do   func(ctx context.Context, users *userdb.Type, e userdb.Entry, secret string) error
 }
 
-// recordedCalls lists calls that each add one line to the history of the entry.
-var recordedCalls = []recordedCall{
+// recordedCalls lists calls that each add one event to the feed. All but "log in" also add a line
+// to the history of the entry.
+var recordedCalls = []entryCall{
 	{"update", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return setJob(ctx, users, e.UID(), "cook")
 	}},
@@ -138,7 +139,7 @@ var recordedCalls = []recordedCall{
 	}},
 }
 
-// usersWithHistory opens a store that keeps a history, for recordedCalls.
+// usersWithHistory opens a store that keeps histories, and returns it with its type user.
 func (s *site) usersWithHistory() (*userdb.DB, *userdb.Type) {
 	db := s.open(userdb.Options{History: true, Schema: wideSchema(schema.FoldCasefold)})
 	return db, typeOf(s.t, db, "user")
@@ -146,13 +147,13 @@ func (s *site) usersWithHistory() (*userdb.DB, *userdb.Type) {
 
 // doWithLoss makes a call and loses the nth writing command that it sends, counted from 0, or only
 // the reply to it if executed is true.
-func (v recordedCall) doWithLoss(s *site, users *userdb.Type, e userdb.Entry, secret string, n int, executed bool) error {
+func (v entryCall) doWithLoss(s *site, users *userdb.Type, e userdb.Entry, secret string, n int, executed bool) error {
 	s.tap.loseNthWrite(n, executed)
 	defer s.tap.set(nil)
 	return v.do(s.t.Context(), users, e, secret)
 }
 
-// createFullEntry creates an entry for recordedCalls, and returns it with the secret of its
+// createFullEntry creates an entry for the calls of a test, and returns it with the secret of its
 // session.
 func createFullEntry(t *testing.T, users *userdb.Type, name string) (userdb.Entry, string) {
 	t.Helper()
@@ -171,8 +172,8 @@ func createFullEntry(t *testing.T, users *userdb.Type, name string) (userdb.Entr
 
 const setupLines = 5 // history lines of an entry of createFullEntry
 
-// mayWrite reports whether commands may change something. A script on an SRK only reads, and the
-// client repeats it by itself.
+// mayWrite reports whether commands may change something. It leaves out scripts on an SRK, which
+// write no history.
 func mayWrite(cmds []redis.Cmder) bool {
 	name, args := strings.ToLower(cmds[0].Name()), cmds[0].Args()
 	if strings.HasPrefix(name, "eval") && len(args) > 3 && strings.HasSuffix(argument(args[3]), "/~prk") {
@@ -296,7 +297,8 @@ func historyLen(t *testing.T, users *userdb.Type, name string) int {
 	return len(history)
 }
 
-// readFeed returns all events of a feed. It waits up to ten seconds for at least want of them.
+// readFeed returns all events of the feed. It waits up to ten seconds until there are as many as
+// want.
 func readFeed(t *testing.T, db *userdb.DB, want int) (all []userdb.HistoryEvent) {
 	t.Helper()
 	var after string
@@ -311,7 +313,7 @@ func readFeed(t *testing.T, db *userdb.DB, want int) (all []userdb.HistoryEvent)
 }
 
 // unchangingCalls lists calls that change nothing in an entry of createFullEntry, or are refused.
-var unchangingCalls = []recordedCall{
+var unchangingCalls = []entryCall{
 	{"add the same tag", func(ctx context.Context, users *userdb.Type, e userdb.Entry, _ string) error {
 		return errOf(users.Tags(uid(e.UID())).Add(ctx, "a"))
 	}},
@@ -369,8 +371,8 @@ func TestUnchangedNotRecorded(t *testing.T) {
 }
 
 // TestHistoryDuringSlotMigration changes an entry whose slot is being migrated. Each change must
-// leave one line, calls that change nothing no line, and the entry must keep at most a hundred
-// lines.
+// leave one line, and a call that changes nothing must leave none. The entry must keep at most a
+// hundred lines.
 func TestHistoryDuringSlotMigration(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)

@@ -41,7 +41,7 @@ func (g *loginSite) link(name, identity string) error {
 	return err
 }
 
-// wantLinked checks that a link signs in to the entry with a name, or to no entry if name is "".
+// wantLinked checks that a link signs in to the entry whose UID is name, or to none if name is "".
 func (g *loginSite) wantLinked(what, identity, name string) {
 	g.t.Helper()
 	e, err := g.users.LoginLinked(g.t.Context(), linkOf(identity), userdb.Attempt{})
@@ -76,7 +76,7 @@ func TestLinks(t *testing.T) {
 		_, s, secret, err := g.users.UnlinkIdentity(ctx, mine, linkOf("i"), userdb.UnlinkOptions{})
 		must(t, err)
 		if g.clock().Sub(s.Verified) < 9*time.Minute {
-			t.Errorf("the session after it was removed is verified at %v, now it is %v", s.Verified, g.clock())
+			t.Errorf("the session after the link was removed was verified at %v, want at least nine minutes before %v", s.Verified, g.clock())
 		}
 		g.wantLinked("after it was removed", "i", "")
 		g.wantEnded("a session that the link began", other)
@@ -100,8 +100,8 @@ func TestLinks(t *testing.T) {
 	})
 }
 
-// TestWhoLinks checks who may link and unlink: the owner of a session that was verified within ten
-// minutes, on level 2 if the entry has a second factor.
+// TestWhoLinks checks who may link and unlink: the owner of a session that was verified within the
+// last ten minutes, on level 2 if the entry has a second factor.
 func TestWhoLinks(t *testing.T) {
 	eachLoginSite(t, linkOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -141,9 +141,9 @@ func TestWhoLinks(t *testing.T) {
 
 		for _, l := range []userdb.Link{{Field: "email", Identity: "i"}, {Field: "nothing", Identity: "i"}, {Field: "links"}, {Field: "links", Identity: "I"}} {
 			_, err := g.users.LinkIdentity(ctx, secret, l)
-			wantErr(t, "linking with no such field", err, userdb.ErrInvalid)
+			wantErr(t, "linking with an invalid link", err, userdb.ErrInvalid)
 			_, err = g.users.LoginLinked(ctx, l, userdb.Attempt{})
-			wantErr(t, "login with no such field", err, userdb.ErrInvalid)
+			wantErr(t, "login with an invalid link", err, userdb.ErrInvalid)
 		}
 	})
 }
@@ -167,13 +167,14 @@ func TestLastLink(t *testing.T) {
 		}
 		wantLast("the only link", unlink("i", userdb.UnlinkOptions{Labels: []string{"op"}}))
 		must(t, g.link("bob", "k"))
-		wantLast("beside a link of no provider", unlink("i", userdb.UnlinkOptions{Labels: []string{"another"}}))
+		wantLast("beside a link whose label is not in Labels", unlink("i", userdb.UnlinkOptions{Labels: []string{"another"}}))
 		must(t, unlink("i", userdb.UnlinkOptions{Labels: []string{"another", "op"}}))
 		g.wantLinked("what was removed", "i", "")
 
 		for range 5 {
+			// One of the links exists already. Adding it again is not an error.
 			must(t, g.link("bob", "i"))
-			must(t, g.link("bob", "k")) // in the first round the link already exists
+			must(t, g.link("bob", "k"))
 			secret := g.sessionOf("bob")
 			var wg sync.WaitGroup
 			for _, identity := range []string{"i", "k"} {

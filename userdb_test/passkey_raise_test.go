@@ -34,7 +34,7 @@ func TestPasskeyRaisesOnce(t *testing.T) {
 			}
 			g.wantEnded("the session that was raised", old)
 			if s := g.wantSession("the new session", session); s.Level() != 2 {
-				t.Errorf("the new session has level %d", s.Level())
+				t.Errorf("the new session has level %d, want 2", s.Level())
 			}
 		}
 	})

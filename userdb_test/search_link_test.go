@@ -19,9 +19,9 @@ import (
 )
 
 // A linkStore is the store of many executions. Each has its own entries E and F and identities x
-// and y. An operation is a method, an entry and, if it is not x, an identity: "signin", "link E",
-// "unlink E y", "end E", "delete E", "create E". Each entry has a session whose owner links and
-// unlinks.
+// and y. An operation is "signin", which signs in with x, or names a method and an entry: "link E",
+// "unlink E", "end E", "delete E" or "create E". A link or unlink is of x, unless y follows. The
+// owner of an entry links and unlinks in a session.
 type linkStore struct {
 	t        *testing.T
 	users    *userdb.Type
@@ -39,7 +39,7 @@ type linkScenario struct {
 
 func (s linkScenario) String() string { return s.linked + ": " + strings.Join(s.actors, " | ") }
 
-// A linkExecution runs the operations of a scenario.
+// A linkExecution is one execution of a scenario.
 type linkExecution struct {
 	*linkStore
 	*execution
@@ -219,7 +219,7 @@ func (d *linkExecution) readState(by int) linkState {
 	for _, entry := range []string{"E", "F"} {
 		before := was.fields[entry]["~epoch"]
 		if now.has(entry, x) && !was.has(entry, x) && (op != "link "+entry || !d.epochs[entry][before]) {
-			d.report("%s linked the identity in a session that had ended", op)
+			d.report("%s linked the identity without a valid session of the owner", op)
 		}
 		if after := now.fields[entry]["~epoch"]; after != before && strings.HasPrefix(op, "unlink "+entry) {
 			d.epochs[entry] = map[string]bool{after: true} // the owner goes on with a new session
@@ -321,8 +321,8 @@ type linkMutant struct {
 	name      string
 	operation string // the method
 	scenario  linkScenario
-	// read changes the fields that the method reads of an entry, and write the commands that it
-	// sends.
+	// read changes the fields of an entry that the method has read. write changes the arguments of
+	// the scripts that the method sends.
 	read      func(d *linkExecution, entry string, now map[string]string, began linkState)
 	write     func(d *linkExecution, entry string, args []any)
 	violation string // how the violation begins
@@ -338,14 +338,14 @@ var linkMutants = []linkMutant{
 				now["~epoch"] = began.fields[entry]["~epoch"]
 			}
 		},
-		violation: "link E linked the identity in a session that had ended",
+		violation: "link E linked the identity without a valid session of the owner",
 	},
 	{
 		name:      "a link over any revision",
 		operation: "link",
 		scenario:  linkScenario{"", []string{"link E", "end E"}, false},
 		write:     acceptAnyLinkRevision,
-		violation: "link E linked the identity in a session that had ended",
+		violation: "link E linked the identity without a valid session of the owner",
 	},
 	{
 		name:      "a link of what somebody else has",

@@ -63,7 +63,7 @@ func (s *site) typedUsers() (*userdb.Type, *userdb.Typed[profile]) {
 	return users, profiles
 }
 
-// alice returns a profile in which every field is set.
+// alice returns a profile in which every field but Rev is set.
 func alice() profile {
 	return profile{UID: "alice", Email: "alice@example.com", Name: new("Alice"), Job: "the job of alice", work: work{
 		Age: new(int64(math.MinInt64)), Serial: math.MaxUint64, Score: 0.1, Active: true, Since: time.UnixMilli(1_700_000_000_123).UTC(),
@@ -188,7 +188,8 @@ func TestTypedWritesWhatChanged(t *testing.T) {
 	})
 }
 
-// sentArgs returns the arguments of all commands that do sends.
+// sentArgs returns the words of all commands that do sends, without the first three of each, which
+// may include the source of a script.
 func (s *site) sentArgs(do func()) string {
 	var mu sync.Mutex
 	var b strings.Builder

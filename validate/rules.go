@@ -12,9 +12,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// MaxEntry is the maximum length of an entry in bytes: the wire form of its facets with their
-// names, without the password. Values that a repair removed from their fields count as facets, and
-// may exceed the maximum by 64 KiB.
+// MaxEntry is the maximum size of an entry in bytes: the wire form of its facets and further values
+// with their names, without the password. Together with the values that repairs have removed from
+// their fields, an entry may be 64 KiB larger.
 const MaxEntry = 1 << 20
 
 // Rules holds the rules of one type. It never changes and is safe for concurrent use. Compile
@@ -73,11 +73,11 @@ func (r *Rules) checkForm(field, value string) error {
 // Facet checks a facet of an entry and returns an *Error or nil. It checks the name, the length,
 // that the value can be read back unchanged, and the field's kind, pattern and reserved values.
 //
-// For a secondary field it checks the canonical form, as Secondary does. It also checks that the
-// wire form contains no line breaks, no control characters and, if the field has a kind, no
-// invisible characters. The canonical form does not contain them, but they would get into mail and
-// logs. For other fields it checks the wire form. Null has no value and satisfies every rule,
-// unless the field is part of a key.
+// For a secondary field it checks the canonical form, as Secondary does. Except under FoldExact, it
+// also checks that the wire form contains no line breaks, no control characters other than tabs
+// and, if the field has a kind other than pattern, no invisible characters. The canonical form does
+// not contain them, but they would get into mail and logs. For other fields Facet checks the wire
+// form. Null has no value and satisfies every rule, unless the field is part of a key.
 func (r *Rules) Facet(field string, v schema.Value) error {
 	if err := checkName(field); err != nil {
 		return err
@@ -116,7 +116,8 @@ func (r *Rules) secondaryFacet(rule *rule, v schema.Value) error {
 	return r.Secondary(rule.field, form)
 }
 
-// checkVisible refuses invisible characters and control characters that the canonical form removes.
+// checkVisible refuses control characters except the tab, and line separators. If the field's kind
+// requires it, checkVisible also refuses invisible characters.
 func (r *rule) checkVisible(text string) error {
 	if strings.IndexFunc(text, func(char rune) bool { return char < ' ' || char > '~' }) < 0 {
 		return nil
@@ -157,8 +158,9 @@ func (r *rule) checkWire(field string, v schema.Value, exact bool) error {
 
 // Candidates returns the typed secondary fields, sorted, that may contain a canonical value. If the
 // kinds of the fields exclude each other, it returns the only field whose rule accepts the value.
-// Otherwise, or if no rule accepts it, Candidates returns all fields, because a value may have been
-// written under other rules. Unlike Check, it does not use patterns to tell fields apart.
+// Otherwise, or if no rule accepts it, Candidates returns all typed secondary fields, because the
+// value may have been written under other rules. Unlike Check, it does not use patterns to find out
+// whether fields exclude each other.
 func (r *Rules) Candidates(value string) []string {
 	if r.disjointKinds && r.checkForm("", value) == nil {
 		for _, field := range r.typed {
@@ -209,9 +211,9 @@ type rule struct {
 	reserved map[string]bool // canonical forms that no value may have
 }
 
-// A part is one expression of a rule. A value satisfies it by matching it or, if not is set in the
-// phrase, by not matching it. The prover uses the same expressions, so that its proofs cover all
-// values.
+// A part is one expression of a rule. A value satisfies the part if it matches the expression or,
+// if the field not is true, if it does not match. The prover uses the same expressions, so that its
+// proofs cover all values.
 type part struct {
 	rule string
 	phrase
@@ -243,7 +245,7 @@ func compile(t schema.Type, field string, f schema.Field) (*rule, error) {
 		r.parts = append(r.parts, part{"pattern", phrase{expr: f.Pattern, reason: "does not match " + quoteIfUnclear(f.Pattern)}, re})
 	}
 	for _, value := range f.Reserved {
-		// A value that cannot be part of a key is refused anyway.
+		// A secondary field refuses a value that cannot be part of a key anyway.
 		if form := t.Canonical(value); checkCrumb(field, form) == nil {
 			r.reserved[form] = true
 		}

@@ -65,9 +65,12 @@ const add = html`
 ${passkey('create', '/passkeys', '/passkeys/challenge', field('name', 'Name, such as my laptop', 'text', 'off', {}), 'Add a passkey')}
 <h2>Add an app that shows codes</h2>${form('/factors', {}, '', 'Add an app')}`
 
+const signIn = (kinds) => kinds.includes('passkey') ? 'You sign in with a passkey, or with your password and a second step.'
+  : kinds.length ? 'You sign in with your password and a second step.' : 'You sign in with your password alone.'
+
 export const security = (entry, factors, state) => page('Security', html`
 ${state.message && html`<p role="alert">${state.message}</p>`}
-<p>${factors.length ? 'You sign in with a passkey, or with your password and a second step.' : 'You sign in with your password alone.'}</p>
+<p>${signIn(factors.map(({ kind }) => kind))}</p>
 ${factors.map(({ id, kind, name, added, unused }) => form(kind === 'recovery' ? '/recovery-codes' : '/factors/remove', {}, html`
 <p><b>${name || kinds[kind]}</b>, ${kind === 'recovery' ? `${unused} left` : `added on ${added.slice(0, 10)}`}</p>
 <input type="hidden" name="id" value="${id}">`, kind === 'recovery' ? 'Make new codes' : 'Remove'))}
@@ -87,7 +90,7 @@ export const codes = (all) => page('Your recovery codes', html`
 <ol>${all.map((code) => html`<li><code>${code}</code></li>`)}</ol>
 <p><a href="/security">I have saved them</a></p>`)
 
-export const forgot = (state) => page('Forgotten', form('/forgot', state, field('identifier', 'Name or e-mail', 'text', 'username', state), 'Send me a link'))
+export const forgot = (state) => page('Forgotten password', form('/forgot', state, field('identifier', 'Name or e-mail', 'text', 'username', state), 'Send me a link'))
 
 export const reset = (state) => page('Choose a new password', form('/reset', state, [
   html`<input type="hidden" name="secret" value="${state.secret}">`,

@@ -50,7 +50,7 @@ type visitor struct {
 	s      *site
 	server *httptest.Server
 	client *http.Client
-	read   map[string]bool // files of mails that links has returned
+	read   map[string]bool // the mail files that the method links has read
 }
 
 // eachStore runs a test on sites with accounts in memory, in a file, on Redis and on a cluster.
@@ -193,8 +193,8 @@ func (v *visitor) signUp(address, name string) {
 	v.do(303, "/welcome", "token", tokenOf(v.link(address)), "name", name, "password", password)
 }
 
-// TestSignUp checks that the page after signing up is the same for everybody, and that a link
-// creates one account.
+// TestSignUp checks that the pages after signing up and after asking for a new password are the
+// same for everybody, and that nobody gets too many mails.
 func TestSignUp(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.signUp("known@example.com", "known")
@@ -223,22 +223,23 @@ func TestSignUp(t *testing.T) {
 		if len(pages) != 1 {
 			t.Errorf("got %d different pages after sign-up and forgotten passwords, want 1", len(pages))
 		}
-		links := map[string]int{}
+		mails := map[string]int{}
 		v.waitForMails()
 		all, _ := filepath.Glob(filepath.Join(v.s.mail, "mail-*"))
 		for _, file := range all {
 			text, err := os.ReadFile(file)
 			must(t, err)
 			to, _, _ := strings.Cut(string(text), "\n")
-			links[to]++
+			mails[to]++
 		}
-		if fmt.Sprint(links) != "map[To: disabled@example.com:2 To: known@example.com:3 To: limit@example.com:3 To: new@example.com:1]" {
-			t.Errorf("got the numbers of mails %v, want 3 for known and limit, 2 for disabled and 1 for new", links)
+		if fmt.Sprint(mails) != "map[To: disabled@example.com:2 To: known@example.com:3 To: limit@example.com:3 To: new@example.com:1]" {
+			t.Errorf("got the numbers of mails %v, want 3 for known and limit, 2 for disabled and 1 for new", mails)
 		}
 	})
 }
 
-// TestAccount visits each page of the visitor's account, with wrong input in each form.
+// TestAccount visits the pages for the visitor's name, password, address and devices, and fills in
+// their forms with wrong and with right input.
 func TestAccount(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		v.do(303, "/signup", "email", "ann@example.com")
@@ -379,7 +380,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("redirected to %s, want /account?done=add", to)
 		}
 		v.do(410, link)
-		// The use of the second link also ended the first.
+		// Using that link has also ended the link to bob@example.com.
 		taken, _ := v.addAddress("bob@example.com", first)
 		v.do(410, "/confirm", "token", tokenOf(taken))
 		v.checkProblem(v.do(422, "/add", "token", tokenOf(taken)), "", "Somebody has this already.")
@@ -563,8 +564,8 @@ func TestForgottenPassword(t *testing.T) {
 	})
 }
 
-// TestAdmin checks that only administrators see the list, and that they can page, search and
-// disable.
+// TestAdmin checks that only administrators see the list of accounts, and that they can turn its
+// pages, search it, and disable and enable accounts.
 func TestAdmin(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		for i := range 25 {

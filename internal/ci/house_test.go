@@ -17,7 +17,8 @@ var update = flag.Bool("update", false, "rewrite the imports in the table of pac
 
 const module = "github.com/coffeenode/userdb/"
 
-// sources returns the text of all files that people read, by path. It leaves out test data.
+// sources returns the texts of all Go, Markdown, Lua and shell files, of the Makefile and of the
+// files in .ci, by path. It leaves out test data and packages of Node.
 func sources(t *testing.T) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -44,7 +45,7 @@ func sources(t *testing.T) map[string]string {
 	return files
 }
 
-// phrases maps patterns of words that make a reader stop to better words.
+// The keys of phrases are patterns for words at which a reader stops. The values are better words.
 var phrases = map[string]string{
 	`passengers?`: "call",
 	`crowded`:     "busy",

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// A testDisk calls its function before each step: create, open, link, rename, directory, write,
-// sync, close or truncate. If that returns an error, the step fails.
+// A testDisk calls the function before at each of these steps: create, open, link, rename,
+// directory, write, sync, truncate and close. If the function returns an error, the step fails. A
+// file is closed even then.
 type testDisk struct {
 	osDisk
 	before func(step string) error
@@ -140,7 +141,7 @@ func openFaulty(t *testing.T) (*Store, *faultyDisk) {
 	return s, d
 }
 
-// openSlow returns a store whose first sync of a change, after the file was created, closes begun
+// openSlow returns a store that holds the record old=v. The next sync of the store closes begun,
 // and waits until end is closed.
 func openSlow(t *testing.T, path string) (s *Store, begun, end chan struct{}) {
 	begun, end = make(chan struct{}), make(chan struct{})

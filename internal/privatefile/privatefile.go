@@ -86,9 +86,10 @@ func Reopen(path string, flag int) (*os.File, error) {
 	return openChecked(path, flag, 0, "open "+path, checkMine)
 }
 
-// Open opens a file, or creates it for this user only if flag contains os.O_CREATE. It does not
-// follow links. It returns ErrUntrusted if the file belongs to a user other than this one and root,
-// or if others may write it, and ErrReadable if others may read it.
+// Open opens a file. If flag contains os.O_CREATE and there is no file, Open creates one that only
+// this user can read. It does not follow links. It returns ErrUntrusted if the file belongs to a
+// user other than this one and root, or if others may write it, and ErrReadable if others may read
+// it.
 func Open(path string, flag int) (*os.File, error) {
 	return openChecked(path, flag, 0o600, path, checkPrivate)
 }

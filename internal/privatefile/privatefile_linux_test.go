@@ -52,7 +52,7 @@ func put(t *testing.T, path string, mode os.FileMode) {
 	check(t, os.Chmod(path, mode))
 }
 
-// state returns the mode and contents of a file.
+// state returns the mode and the contents of a file, or "none" if there is no regular file.
 func state(path string) string {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() {
@@ -74,7 +74,7 @@ func TestOpenFiles(t *testing.T) {
 		"pipe":                  {"not a regular file", "no such device or address", "no such device or address"},
 		"link":                  {"600 new", "it is a link", "it is a link"},
 		"dangling link":         {"600 new", "it is a link", "it is a link"},
-		"hard link":             {"600 new", "others may write the file: it has another owner, or a second name", "600 precious+new"},
+		"hard link":             {"600 new", "others may write the file: it has another owner, or a second hard link", "600 precious+new"},
 		"another user's":        {"600 new", "others may write the file: it has another owner", "others may write the file: it belongs to the user 54321"},
 	} {
 		for how, open := range map[string]struct {

@@ -23,7 +23,7 @@ func open(path string, flag int, mode fs.FileMode) (*os.File, error) {
 // file unreadable to all other users.
 func checkMine(f *os.File, info fs.FileInfo) error {
 	if owner(info) != os.Geteuid() || info.Sys().(*syscall.Stat_t).Nlink > 1 {
-		return fmt.Errorf("%w: it has another owner, or a second name", ErrUntrusted)
+		return fmt.Errorf("%w: it has another owner, or a second hard link", ErrUntrusted)
 	}
 	return f.Chmod(0o600)
 }

@@ -172,17 +172,15 @@ type recorder struct {
 type ended struct{}
 
 func (r *recorder) Helper()           {}
-func (r *recorder) Cleanup(f func())  { r.TB.Cleanup(f) }
 func (r *recorder) Skip(args ...any)  { r.ending = "skip: " + fmt.Sprint(args...); panic(ended{}) }
 func (r *recorder) Fatal(args ...any) { r.ending = "fatal: " + fmt.Sprint(args...); panic(ended{}) }
-func (r *recorder) run(f func(*recorder)) string {
+func (r *recorder) run(f func(*recorder)) {
 	defer func() {
 		if p := recover(); p != nil && p != (ended{}) {
 			panic(p)
 		}
 	}()
 	f(r)
-	return ""
 }
 
 func TestWithoutServer(t *testing.T) {

@@ -228,7 +228,7 @@ type (
 	Twin2       struct{ Other }
 )
 
-// tagged returns a struct whose field has a tag that go vet would refuse.
+// tagged returns a struct whose field has the given tag. go vet would refuse some of the tags.
 func tagged(tag string) any {
 	f := reflect.StructField{Name: "A", Type: reflect.TypeFor[string](), Tag: reflect.StructTag(tag)}
 	return reflect.Zero(reflect.StructOf([]reflect.StructField{f})).Interface()

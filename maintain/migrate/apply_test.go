@@ -181,8 +181,9 @@ func (s *site) apply(ctx context.Context, to schema.Schema) (migrate.Change, err
 	return ch, ch.Apply(ctx, nil)
 }
 
-// requireMigrated checks that the records equal those of people created under the schema sch: there
-// is no damage, nothing is left over, and everybody is found by every value.
+// requireMigrated opens the store with the schema sch and checks that it is the stored one, that
+// there is no damage, that nothing is left over, that everybody is found by every secondary value,
+// and that no facet has changed.
 func (s *site) requireMigrated(t testdb.Tester, what string, sch schema.Schema, people map[string]map[string]string) {
 	t.Helper()
 	s.DB = s.withSchema(t, sch)
@@ -268,7 +269,7 @@ func TestApply(t *testing.T) {
 				}
 				stored := testdb.Must(migrate.StoredSchema(s.Ctx, s.DB)).Types["user"]
 				if _, ok := view.Of(s.DB).Engine.(*cluster.Engine); ok && stored.Fingerprint() == ch.from.Types["user"].Fingerprint() {
-					return // the engine may use a schema that it has read for some seconds
+					return // for some seconds the engine may use the schema that it read before
 				}
 				relation, _ := ch.from.Types["user"].Compare(stored)
 				_, err = testdb.Must(old.Type("user")).Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error {
@@ -362,7 +363,7 @@ func TestApplyCollisions(t *testing.T) {
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !strings.HasSuffix(err.Error(), tt.want) {
 				t.Errorf("%s: apply: got %v, want ErrCollision: %s", tt.name, err, tt.want)
 			}
-			// A collision that arises after the plan is found when nobody writes anymore.
+			// Apply looks for collisions again once it has stopped the writers.
 			plan.Types[0].Collisions = nil
 			if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) {
 				t.Errorf("%s: apply of an old plan: got %v, want ErrCollision", tt.name, err)
@@ -398,9 +399,9 @@ func TestApplyInterrupted(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
 		s.Raw.AddHook(c)
-		const free = 1 << 40
+		const unlimited = 1 << 40
 		rapid.Check(t, func(r *rapid.T) {
-			c.Left.Store(free)
+			c.Left.Store(unlimited)
 			ch := rapid.SampledFrom(changes).Draw(r, "change")
 			s.flush(r)
 			people := s.createPeople(r, ch.from)
@@ -411,7 +412,7 @@ func TestApplyInterrupted(t *testing.T) {
 				c.Left.Store(int64(rapid.IntRange(1, 70).Draw(r, "commands")))
 				_, err := s.apply(ctx, ch.to)
 				cancel()
-				c.Left.Store(free)
+				c.Left.Store(unlimited)
 				if err == nil {
 					break
 				}
@@ -435,8 +436,8 @@ func TestApplyWhileWriting(t *testing.T) {
 			s.createPeople(t, ch.from)
 			old, to := s.withSchema(t, ch.from), s.withSchema(t, ch.to)
 			s.DB = old
-			// Calls in progress are not canceled: on a cluster that may leave an entry whose
-			// indexes only a repair completes.
+			// Calls in progress are not canceled: on a cluster, canceling one may leave an entry
+			// whose indexes only a repair completes.
 			ctx, cancel := context.WithCancel(s.Ctx)
 			var writers sync.WaitGroup
 			for n, db := range []*userdb.DB{old, old, to, to} {

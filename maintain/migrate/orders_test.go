@@ -16,9 +16,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// storeFirstOrders turns the records of users into those of an earlier program, whose ordered
-// indexes lacked entries without a value.
-func (s *site) storeFirstOrders(t testdb.Tester, fields ...string) {
+// revertOrders turns the records of users into those of an earlier program, whose ordered indexes
+// lacked entries without a value.
+func (s *site) revertOrders(t testdb.Tester, fields ...string) {
 	t.Helper()
 	stored := testdb.Must(s.Raw.HGet(s.Ctx, s.Key("~/schema/user"), "schema").Result())
 	text := strings.Replace(stored, `"orders":"2",`, "", 1)
@@ -37,7 +37,7 @@ func (s *site) storeFirstOrders(t testdb.Tester, fields ...string) {
 }
 
 // TestApplyOrders adds the entries without a value to orders that lack them, while a program that
-// opened the store before goes on writing.
+// had already opened the store goes on writing.
 func TestApplyOrders(t *testing.T) {
 	sch := userSchema(schema.FoldCasefold,
 		field("age", schema.Field{Role: schema.RoleOrdered, Codec: schema.CodecNumber}), field("city", schema.Field{Role: schema.RoleOrdered}))
@@ -59,7 +59,7 @@ func TestApplyOrders(t *testing.T) {
 			}
 			return uids
 		}
-		count := func(db *userdb.DB, field string, want int) {
+		wantCount := func(db *userdb.DB, field string, want int) {
 			t.Helper()
 			if n, err := testdb.Must(db.Type("user")).Count(s.Ctx, userdb.Query{Order: field}); err != nil || int(n.Entries) != want {
 				t.Errorf("by %s: Count returns %d, %v; want %d", field, n.Entries, err, want)
@@ -69,7 +69,7 @@ func TestApplyOrders(t *testing.T) {
 		create(first, "u1", "city", "Ulm")
 		create(first, "u2")
 		create(first, "u3", "city", "Bonn")
-		s.storeFirstOrders(t, "age", "city")
+		s.revertOrders(t, "age", "city")
 
 		old := s.withSchema(t, sch)
 		s.DB = old
@@ -78,7 +78,7 @@ func TestApplyOrders(t *testing.T) {
 		if got := listed(old, "city"); !slices.Equal(got, []string{"u3", "u1"}) {
 			t.Errorf("before: got %q", got)
 		}
-		count(old, "city", 2)
+		wantCount(old, "city", 2)
 		plan, err := migrate.Plan(s.Ctx, s.withSchema(t, sch), sch)
 		if err != nil || len(plan.Types) != 1 || !plan.Types[0].Online || !strings.Contains(plan.Types[0].What, `the order by "city" gets the entries without a value`) {
 			t.Fatalf("plan: %+v, %v", plan.Types, err)
@@ -111,12 +111,12 @@ func TestApplyOrders(t *testing.T) {
 		create(old, "u5")
 		testdb.Same(t, "after: check", s.Check(t, check.Options{}), nil)
 		if got := listed(old, "city"); !slices.Equal(got[:4], []string{"u1", "u2", "u4", "u5"}) {
-			t.Errorf("after: by city: %q, want first those without one", got)
+			t.Errorf("after: by city: %q, want those without a city first", got)
 		}
 		if got := listed(s.withSchema(t, sch), "age"); len(got) != 5+2*min(n, 19) {
 			t.Errorf("after: by age: %q, want all entries", got)
 		}
-		count(old, "city", 5+2*min(n, 19))
+		wantCount(old, "city", 5+2*min(n, 19))
 		if plan, err := migrate.Plan(s.Ctx, s.withSchema(t, sch), sch); err != nil || len(plan.Types) > 0 {
 			t.Errorf("planned again: %+v, %v", plan.Types, err)
 		}

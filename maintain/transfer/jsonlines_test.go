@@ -116,14 +116,14 @@ func TestParseLine(t *testing.T) {
 	}
 }
 
-// TestParseLineRandom parses the same pseudo-random lines in every run, so that enough of them are
-// valid.
+// TestParseLineRandom parses pseudo-random lines, the same ones in every run, and checks that
+// neither too few nor too many of them are accepted.
 func TestParseLineRandom(t *testing.T) {
 	tokens := []string{
 		"{", "}", ":", ",", " ", `"`, `\`, `"type"`, `"facets"`, `"password"`, `"wire"`, "null", "1", "[", "]", "\x00", "\xff", "ü",
 		`"facets":{"a":"b"}`, `"type":"user"`, `"disabled":"2026-11-20"`, `,"a":-1`, `"facets":{"a":1,"b":"c"}`,
 	}
-	random, taken := rand.New(rand.NewPCG(1, 1)), 0
+	random, accepted := rand.New(rand.NewPCG(1, 1)), 0
 	const lines = 50_000
 	for range lines {
 		inner := ""
@@ -134,11 +134,11 @@ func TestParseLineRandom(t *testing.T) {
 			inner += tokens[random.IntN(len(tokens))]
 		}
 		if checkParse(t, "{"+inner+"}") {
-			taken++
+			accepted++
 		}
 	}
-	if taken < 1000 || taken > lines/2 {
-		t.Errorf("%d of %d lines were accepted, want between 1000 and half of them", taken, lines)
+	if accepted < 1000 || accepted > lines/2 {
+		t.Errorf("%d of %d lines were accepted, want between 1000 and half of them", accepted, lines)
 	}
 }
 
@@ -165,8 +165,8 @@ func TestParseLineOfManyFacets(t *testing.T) {
 	}
 }
 
-// TestParseLineExactNames checks that JSON names must match exactly and appear once, at every level
-// of a line.
+// TestParseLineExactNames checks the errors for lines that are refused. Among other things, JSON
+// names must match exactly and appear only once, at every level of a line.
 func TestParseLineExactNames(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"facets":{"uid":"1"},"facets":{"uid":"2"}}`:                             `"facets" appears twice`,

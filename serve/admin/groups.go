@@ -55,9 +55,9 @@ func Groups(db *userdb.DB, typ string) (*userdb.Type, error) {
 	return groupDB.Type(groupType)
 }
 
-// groupsOf returns the namespace to whose groups a raw key belongs, or "" if the key cannot be
-// read.
-func groupsOf(raw string) string {
+// groupNamespace returns the namespace to whose groups a raw key belongs. It returns "", which is
+// also the root namespace, if the key cannot be read.
+func groupNamespace(raw string) string {
 	escaped, _, _ := strings.Cut(strings.TrimPrefix(raw, groupSpaces.String()+"~"), "/")
 	name, err := recordkey.Unescape(escaped)
 	if err != nil {

@@ -252,7 +252,7 @@ func (r removal) groups(ctx context.Context) (n int64, err error) {
 			for _, raw := range found {
 				key, err := recordkey.Parse(raw)
 				isEntry := err == nil && key.Kind() == recordkey.KindPRK
-				if entries != isEntry || seen[raw] || !CanSee(r.ns, groupsOf(raw)) {
+				if entries != isEntry || seen[raw] || !CanSee(r.ns, groupNamespace(raw)) {
 					continue
 				}
 				seen[raw] = entries

@@ -53,8 +53,8 @@ func declareOperator() schema.Type {
 }
 
 // PasskeyField is the field of operators for the digests of their passkeys. The stored schema has
-// it if this version made the first operator. In other stores [IssueEnrolLink] adds it, which takes
-// a pass over the store.
+// it if the first operator was made by a version that knows passkeys. In other stores
+// [IssueEnrolLink] adds it, which takes a pass over the store.
 const PasskeyField = "passkeys"
 
 // withPasskeys returns a copy of the type of operators that has the field for passkeys.
@@ -93,8 +93,8 @@ var ErrOperatorDisabled = coded.New(userdb.CodeLogin, "the operator has been dis
 
 type passwordKey struct{}
 
-// WithPassword returns a context for the acts of a signed-in operator whose password was set at the
-// given time. With that context, Create of [Keys] and Issue of [Links] fail if the operator's
+// WithPassword returns a context for the requests of a signed-in operator whose password was set at
+// the given time. With that context, Create of [Keys] and Issue of [Links] fail if the operator's
 // password has changed since.
 func WithPassword(ctx context.Context, changed time.Time) context.Context {
 	return context.WithValue(ctx, passwordKey{}, changed)

@@ -182,7 +182,7 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 		if err != nil {
 			return "", err
 		}
-		kept, err := r.create(w.ID, u.rejectsFile())
+		kept, err := r.create(w.ID, u.rejectsName())
 		if err != nil {
 			return "", err
 		}
@@ -193,7 +193,7 @@ func (r *runner) importJob(ctx context.Context, db *userdb.DB, by string, u uplo
 		report, err := transfer.Import(ctx, db, &meteredFile{File: file, read: func(n int64) { w.setProgress(min(n, info.Size()), info.Size()) }}, o)
 		text := importText(report, dry)
 		if report.Refused > 0 {
-			w.update(func(d *detail) { d.Files = []string{u.rejectsFile()} })
+			w.update(func(d *detail) { d.Files = []string{u.rejectsName()} })
 		}
 		if rejects.omitted > 0 {
 			text += " The file of refused lines is full: it lacks the last " + formatNumber(rejects.omitted) + "."
@@ -236,7 +236,8 @@ func (w *task) addRefused(line int64, reason string) {
 	})
 }
 
-func (u upload) rejectsFile() string {
+// rejectsName returns the name of the file for refused lines.
+func (u upload) rejectsName() string {
 	if u.CSV {
 		return "refused.csv"
 	}

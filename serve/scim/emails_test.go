@@ -17,7 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// newMapped returns a directory that maps emails to the field email, which may have many values.
+// newMapped returns a directory with a mapping, in which the field email of a user may have the
+// given number of values; 0 means one.
 func newMapped(t *testing.T, s *testdb.Site, many int, mapping Mapping) directory {
 	t.Helper()
 	sc := testdb.House()
@@ -322,6 +323,7 @@ func TestEmailsFilter(t *testing.T) {
 		d := newMapped(t, s, 4, mapsEmail)
 		d.must("POST", "/Users", userBody("a", twoEmails))
 		d.must("POST", "/Users", userBody("c", `[{"value":"d@"}]`))
+		// The first address of the user c has the type work by default.
 		for filter, want := range map[string]float64{
 			`emails eq "b@"`:                                  1,
 			`EMAILS EQ "B@"`:                                  1,
@@ -332,7 +334,7 @@ func TestEmailsFilter(t *testing.T) {
 			`emails[type eq "home"].value eq "b@"`:            1,
 			`emails[type eq "work"].value eq "b@"`:            0,
 			`emails[type eq "home"].value eq "a@"`:            0,
-			`emails[type eq "work"].value eq "c@"`:            1, // as for one address
+			`emails[type eq "work"].value eq "c@"`:            1,
 			`emails[type eq "work"].value eq "d@"`:            0,
 			`emails eq "nobody@"`:                             0,
 			`emails eq "no address"`:                          0,
@@ -366,8 +368,8 @@ func TestEmailsFilter(t *testing.T) {
 	})
 }
 
-// TestSingleEmail checks that users have one address, as before, if their type allows only one, and
-// that the schemas describe what a type allows.
+// TestSingleEmail checks that users have only one address if their type allows only one, and that
+// the schemas describe what a type allows.
 func TestSingleEmail(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newMapped(t, s, 0, mapsEmail)

@@ -21,19 +21,20 @@ type term struct {
 // addressType is the attribute of a term that compares only the type of an address.
 const addressType = "emails.type"
 
-// hasIndex reports whether users can be looked up with the term.
+// hasIndex reports whether resources can be looked up with the term.
 func (t term) hasIndex() bool { return t.attribute != addressType }
 
 func (t term) isAddress() bool { return t.attribute == "emails" || t.attribute == addressType }
 
-// Limits of a filter. Without maxGroups the parser would take half a second for 4,000 parentheses.
+// Limits of a filter. Without maxBrackets the parser would take half a second for 4,000
+// parentheses.
 const (
-	maxFilter = 4096 // bytes
-	maxGroups = 10   // parentheses and brackets
+	maxFilter   = 4096 // bytes
+	maxBrackets = 10   // parentheses and brackets
 )
 
-// countGroups counts the parentheses and brackets that open outside quoted text.
-func countGroups(filter string) (n int) {
+// countBrackets counts the parentheses and brackets that open outside quoted text.
+func countBrackets(filter string) (n int) {
 	quoted := false
 	for i := 0; i < len(filter); i++ {
 		switch c := filter[i]; {
@@ -61,8 +62,8 @@ func parseFilter(urn, text string, several bool) ([]term, error) {
 	if len(text) > maxFilter {
 		return nil, badRequest(invalidFilter, "the filter is too long")
 	}
-	if countGroups(text) > maxGroups {
-		return nil, badRequest(invalidFilter, "the filter has more than %d parentheses and brackets", maxGroups)
+	if countBrackets(text) > maxBrackets {
+		return nil, badRequest(invalidFilter, "the filter has more than %d parentheses and brackets", maxBrackets)
 	}
 	e, err := filter.ParseFilter([]byte(moveIntoBrackets(strings.TrimSpace(text))))
 	if err != nil {

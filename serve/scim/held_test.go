@@ -105,7 +105,7 @@ func TestUntypedExternalID(t *testing.T) {
 	testdb.EachEngine(t, func(t *testing.T, s *testdb.Site) {
 		d := newHolding(t, s)
 		if f := d.h.cached(d.NS.Path() + "\x00" + UserType).schema.Fields[externalField]; f.Role != schema.RoleSecondary {
-			t.Errorf("externalId has the role %v, want no index beside the identifier", f.Role)
+			t.Errorf("externalId has the role %v, want only %v", f.Role, schema.RoleSecondary)
 		}
 		body := func(name, external string) string {
 			return expandAddresses(`{"userName":"` + name + `@","externalId":"` + external + `"}`)
@@ -144,7 +144,7 @@ func TestUntypedExternalID(t *testing.T) {
 			}
 		}
 		if created != 1 {
-			t.Errorf("%d users have one externalId, want 1", created)
+			t.Errorf("%d creates with the same externalId succeeded, want 1", created)
 		}
 		d.wantNoProblems()
 	})

@@ -156,12 +156,12 @@ func TestFilterGroups(t *testing.T) {
 	nested := func(n int, text string) string {
 		return strings.Repeat("(", n) + `displayName eq "` + text + `"` + strings.Repeat(")", n)
 	}
-	for _, text := range []string{nested(maxGroups, "x"), nested(0, strings.Repeat(`\"([`, 500))} {
+	for _, text := range []string{nested(maxBrackets, "x"), nested(0, strings.Repeat(`\"([`, 500))} {
 		if _, err := parseFilter(urnGroup, text, false); err != nil {
 			t.Errorf("%.40s: got %v, want no error", text, err)
 		}
 	}
-	for _, text := range []string{nested(maxGroups+1, "x"), strings.Repeat("(", 4000), strings.Repeat("a[", 2000)} {
+	for _, text := range []string{nested(maxBrackets+1, "x"), strings.Repeat("(", 4000), strings.Repeat("a[", 2000)} {
 		_, err := parseFilter(urnGroup, text, false)
 		if err == nil || !strings.Contains(err.Error(), "parentheses") {
 			t.Errorf("%.40s: got %v, want an error that names the parentheses", text, err)

@@ -12,14 +12,14 @@ import (
 
 // maxSteps limits the reads for one page of a list. One read is enough unless entries are damaged
 // or large. A request that reaches the limit returns the entries that it has found, or errTooFar if
-// it has found none. The next request continues at that position. Tests lower it.
+// it has found none. The next request continues where it stopped. Tests lower it.
 var maxSteps = 8
 
 // A position is a place in a list. A list begins with the entries without a date. The others follow
 // in the order in which they were added.
 type position struct {
 	total  int64 // known entries of the list; more than passed unless the list has ended
-	at     time.Time
+	saved  time.Time
 	passed int64  // entries before the position
 	next   string // Query.After; "" means to find the entries by their number
 	ended  bool
@@ -58,7 +58,7 @@ func (h *Handler) dropPosition() {
 	var oldest listPlace
 	for at, pos := range h.positions {
 		more := counts[at.list] - counts[oldest.list]
-		if more > 0 || more == 0 && pos.at.Before(h.positions[oldest].at) {
+		if more > 0 || more == 0 && pos.saved.Before(h.positions[oldest].saved) {
 			oldest = at
 		}
 	}
@@ -69,7 +69,7 @@ func (h *Handler) loadPosition(name string, start int64) (position, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	pos, has := h.positions[listPlace{name, start}]
-	return pos, has && time.Since(pos.at) < positionAge
+	return pos, has && time.Since(pos.saved) < positionAge
 }
 
 // errTooFar reports that a request reached its limit of steps before it found an entry.
@@ -78,7 +78,8 @@ var errTooFar = fmt.Errorf("%w: the page begins with too many damaged records fo
 // page returns up to count entries beginning at start, and the number of all entries. It leaves out
 // damaged entries. There may be more entries even if it returns fewer than count. A client that
 // asks for pages until it has all entries gets each of them once, even if other entries are added
-// or deleted meanwhile.
+// or deleted meanwhile, unless the position was dropped or over positionAge passed between two
+// pages.
 func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, total int64, err error) {
 	// The name of the type is not enough: the types of users and of groups may have the same name.
 	name := fmt.Sprint(c.name, "\x00", t == c.groups)
@@ -88,7 +89,7 @@ func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, to
 		if err != nil {
 			return nil, 0, err
 		}
-		pos = position{total: total, at: time.Now(), passed: start}
+		pos = position{total: total, saved: time.Now(), passed: start}
 	}
 	if count == 0 || start >= pos.total {
 		return nil, pos.total, nil
@@ -104,7 +105,7 @@ func (c *call) page(t *userdb.Type, start, count int64) (page []userdb.Entry, to
 		page = append(page, some...)
 		c.used.add(some)
 	}
-	pos.at = time.Now()
+	pos.saved = time.Now()
 	if len(page) > 0 {
 		c.h.savePosition(name, pos.passed, pos)
 		return page, pos.total, nil

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestConsoleGroups finds out which group of a directory gave an account a tag, and lists the
-// members of its groups.
+// TestConsoleGroups looks up which group of a directory gave an account a tag, and lists the
+// accounts with that tag and all groups.
 func TestConsoleGroups(t *testing.T) {
 	for _, w := range []window{{"console-390-light", 390, "light"}, {"console-1000-dark", 1000, "dark"}} {
 		t.Run(w.name, func(t *testing.T) {

@@ -71,8 +71,9 @@ func (b *browser) wantPasskeyForm() {
 		.filter(([selector, _]) => document.querySelector(selector)?.checkVisibility()).map(([_, name]) => name).join()`, want)
 }
 
-// signInByPasskey opens the page to sign in. The authenticator answers the suggestion in the field
-// for the name, without a click.
+// signInByPasskey opens the sign-in page. The browser offers the passkey as autofill of the name,
+// and the authenticator answers without a click. signInByPasskey then checks the page that is
+// shown.
 func (b *browser) signInByPasskey(heading string, words ...string) {
 	b.t.Helper()
 	b.visit("/signin?return=/account")
@@ -132,7 +133,7 @@ func (b *browser) testPasskeys() {
 	b.signInByPasskey("Sign in", "This passkey was not accepted.")
 	copied.SignCount += 10
 	a.replace(copied)
-	b.submitForm("form[data-passkey]") // after an error, nothing is answered without a click
+	b.submitForm("form[data-passkey]") // after an error, the page needs a click
 	b.onPage("Your account", "ann")
 
 	b.visit("/account/security")
@@ -142,8 +143,8 @@ func (b *browser) testPasskeys() {
 	b.signInByPasskey("Sign in", "This passkey was not accepted.")
 }
 
-// TestPasskeyOrigins checks that a browser offers passkeys only to the domain that was configured,
-// and that the site refuses an answer from a port that was not.
+// TestPasskeyOrigins checks that the browser creates no passkey on a domain other than the
+// configured one, and that the site refuses a passkey that was created on another port.
 func TestPasskeyOrigins(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

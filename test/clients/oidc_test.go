@@ -193,7 +193,7 @@ func (v openIDVisitor) atProvider(at, login string) string {
 			v.s.t.Fatalf("the provider asks something else:\n%s", body)
 		}
 	}
-	v.s.t.Fatal("the provider does not come to an end")
+	v.s.t.Fatal("the provider keeps asking")
 	return ""
 }
 
@@ -234,8 +234,8 @@ func TestOpenIDProvider(t *testing.T) {
 	again.signIn(one, "ada", nil)
 	again.wantAccount("another browser", "ada@example.org with 1 links")
 
-	// The address that the other provider reports for her has an account already: she must sign in
-	// there to link the new identity.
+	// The address that the other provider reports for her already has an account: she must sign in
+	// to that account to link the new identity.
 	other := s.visitor()
 	if status, body := other.signIn(two, "ada", nil); status != http.StatusUnprocessableEntity || !strings.Contains(body, "sign in first") {
 		t.Errorf("an identity that is not linked: %d\n%s", status, body)
@@ -299,7 +299,7 @@ func TestOpenIDProvider(t *testing.T) {
 	v.signIn(one, "ada", nil)
 	v.wantAccount("new keys", "ada@example.org with 2 links")
 
-	// If the provider is gone, the visitor learns it within five seconds.
+	// If the provider is gone, the visitor is told so within five seconds.
 	late := s.visitor()
 	at = late.atProvider(late.begin(one, nil), "ada")
 	one.kill()

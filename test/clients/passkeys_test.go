@@ -13,7 +13,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A judgedAnswer is an answer of a passkey as passkeys.js reads it.
+// A judgedAnswer is an answer of a passkey and what it is compared with, as passkeys.js reads them.
 type judgedAnswer struct {
 	Response  json.RawMessage `json:"response"`
 	Challenge string          `json:"challenge"`
@@ -51,8 +51,8 @@ func TestPasskeyJudge(t *testing.T) {
 	var names []string
 	var answers []judgedAnswer
 	var accepted []bool
-	// judge records an answer to a challenge, and whether package passkey accepts it.
-	judge := func(name string, c passkey.Challenge, answer string, err error) {
+	// record adds an answer to a challenge, and whether package passkey accepted it.
+	record := func(name string, c passkey.Challenge, answer string, err error) {
 		t.Helper()
 		if err != nil && !errors.Is(err, userdb.ErrLogin) {
 			t.Errorf("%s: got error %v", name, err)
@@ -77,19 +77,19 @@ func TestPasskeyJudge(t *testing.T) {
 		{"no user", device.With(func(d *authenticator.Device) { d.Auth.Options.UserNotPresent = true })},
 	}
 
-	register := func(name string, d *authenticator.Device, differ bool) {
+	register := func(name string, d *authenticator.Device, otherChallenge bool) {
 		t.Helper()
 		c, err := keys.BeginRegistration(ctx, session, passkey.Registration{})
 		must(t, err)
 		asked := c
-		if differ {
+		if otherChallenge {
 			asked, err = keys.BeginRegistration(ctx, session, passkey.Registration{})
 			must(t, err)
 		}
 		answer, err := d.Create(string(asked.Options))
 		must(t, err)
 		_, err = keys.Register(ctx, session, c.State, []byte(answer), "", userdb.SessionOptions{})
-		judge("registration: "+name, c, answer, err)
+		record("registration: "+name, c, answer, err)
 	}
 	for _, w := range wrong {
 		register(w.name, w.device, false)
@@ -97,12 +97,12 @@ func TestPasskeyJudge(t *testing.T) {
 	register("a wrong challenge", device, true)
 	register("the right answer", device, false)
 
-	signIn := func(name string, d *authenticator.Device, differ bool) {
+	signIn := func(name string, d *authenticator.Device, otherChallenge bool) {
 		t.Helper()
 		c, err := keys.Begin()
 		must(t, err)
 		asked := c
-		if differ {
+		if otherChallenge {
 			asked, err = keys.Begin()
 			must(t, err)
 		}
@@ -114,7 +114,7 @@ func TestPasskeyJudge(t *testing.T) {
 		if err == nil {
 			_, err = users.LoginPasskey(ctx, proof, userdb.Attempt{})
 		}
-		judge("sign-in: "+name, c, answer, err)
+		record("sign-in: "+name, c, answer, err)
 	}
 	counter := func(n uint32) *authenticator.Device {
 		return device.With(func(d *authenticator.Device) { d.Cred.Counter = n })

@@ -84,7 +84,6 @@ func EachStore(t *testing.T, test func(t *testing.T, s *Site)) {
 	}{
 		{"embedded", "", EmbeddedClient},
 		{"redis", "acme/[*]", ServerClient},
-		// The client of the embedded store does not support patterns that contain [.
 		{"embedded", "acme/eu", EmbeddedClient},
 		{"redis", "", ServerClient},
 	} {
@@ -133,7 +132,8 @@ func Open(t *testing.T, raw *redis.Client, ns recordkey.Namespace, sch schema.Sc
 	return &Site{Ctx: t.Context(), Raw: raw, NS: ns, DB: db, client: client}
 }
 
-// House returns a schema with at least one field of every role and codec.
+// House returns a schema with secondary and indexed fields, but no ordered ones, and with fields of
+// every codec but null and identity.
 func House() schema.Schema {
 	s := schema.User()
 	user := s.Types["user"]

@@ -113,8 +113,8 @@ func (e *Engine) runIdempotent(ctx context.Context, op store.Op) (reply store.Re
 	return store.Reply{Int: n[0]}, redisx.Text(words, 0) == "changed", nil
 }
 
-// recordedReply returns the reply that a call noted beside the record when it changed the record.
-// It reports false if there is no such note.
+// recordedReply returns the reply that was recorded beside the record when the call changed it. It
+// reports false if none was recorded.
 func (e *Engine) recordedReply(ctx context.Context, op store.Op, call string) (reply store.Reply, changed bool, err error) {
 	calls, err := e.queryOrNil(ctx, redisx.IsText|redisx.IsNil, "get", store.CallsKey(op.Key))
 	text, _ := calls.(string)
@@ -127,10 +127,10 @@ func (e *Engine) recordedReply(ctx context.Context, op store.Op, call string) (r
 	return reply, false, err
 }
 
-// runUnrecorded works like runIdempotent, but the script notes no call. It is for commands that are
-// sent only once, and for records in a slot that is being migrated, where no node may serve the
-// record together with the noted calls. It first asks whether the command would change the record,
-// because the reply may be lost or may not say.
+// runUnrecorded works like runIdempotent, but does not record the call. It is for commands that are
+// sent only once, and for records in a slot that is being migrated, where perhaps no node serves
+// the record together with the recorded calls. It first asks whether the command would change the
+// record, because the reply may be lost or may not say so.
 func (e *Engine) runUnrecorded(ctx context.Context, op store.Op) (store.Reply, bool, error) {
 	wouldChange, err := e.runBool(ctx, wouldChangeScript, op.Key.String(), append([]string{op.Command}, op.Args...)...)
 	if err != nil {
@@ -177,7 +177,7 @@ func (e *Engine) indexedMembers(ctx context.Context, op store.Op) (members []str
 }
 
 // An executedError reports that a command was carried out, but that a later step failed: writing
-// the history, or the check of its entry. In the latter case, it is unknown whether the entry was
+// the history, comparing the schema, or updating the index sets and checking that the entry is
 // live.
 type executedError struct{ cause error }
 
@@ -204,9 +204,9 @@ func (e *Engine) dropIfDead(ctx context.Context, op store.Op, indexed bool) bool
 	return !again.Load()
 }
 
-// readTertiary reads the record and checks at the same time that its entry is live. If the record
-// is empty, readTertiary reads it once more, because staged members may have been put in place
-// after the first read.
+// readTertiary reads the record and checks at the same time that its entry is live. If the check
+// put staged records in place, or if the record is empty, readTertiary reads it once more, because
+// staged members may have been put in place after the first read.
 func (e *Engine) readTertiary(ctx context.Context, op store.Op) (store.Reply, error) {
 	var reply store.Reply
 	filled := false
@@ -338,7 +338,7 @@ func (a *attempt) stageRecord(ctx context.Context, s stage) error {
 	return nil
 }
 
-// complete puts in place the staged records that fill lists, a value of ~fill.
+// complete puts the staged records in place. fill is the value of ~fill, which lists them.
 func (e *Engine) complete(ctx context.Context, entry recordkey.Key, fill string) error {
 	return e.Complete(ctx, entry, fill, e.realign)
 }
@@ -370,7 +370,8 @@ func (e *Engine) requireLive(ctx context.Context, prk recordkey.Key) (filled boo
 const maxCompleters = 16
 
 // completeLater finishes an earlier change of an entry in the background: it puts staged records in
-// place, and moves waiting history lines to the history.
+// place, and moves waiting history lines to the history. It removes ~fill from fields. If
+// maxCompleters entries are already being completed, it leaves the change unfinished.
 func (e *Engine) completeLater(ctx context.Context, entry recordkey.Key, fields map[string]string) {
 	fill, note := fields[store.FieldFill], fields[history.FieldNote]
 	if fill == "" && history.MayStayInEntry(note) || fields[store.FieldType] == "" {

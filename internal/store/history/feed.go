@@ -88,7 +88,7 @@ func PartsOf(prk recordkey.Key) []int {
 	return parts
 }
 
-// FeedPart returns the part of a cluster's feed that an entry belongs to.
+// FeedPart returns the part of a feed to which a cluster adds the events of an entry.
 func FeedPart(prk recordkey.Key) int {
 	h := fnv.New32a()
 	if prk.IsValid() {
@@ -121,7 +121,7 @@ type FeedLine struct {
 type FeedPage struct {
 	Lines []FeedLine
 	// Gap reports for each part whether the line at the position no longer exists. Lines after it
-	// may have been lost as well.
+	// may have been lost as well. With Reverse, none is reported.
 	Gap [FeedParts]bool
 	// At is where to continue in each part after a gap: the position of the last remaining line
 	// that is not after the old position, or "" for the beginning.
@@ -198,9 +198,10 @@ func LinesBefore(part int, found []StreamEntry, position string) (all []FeedLine
 	return all
 }
 
-// feedLines returns some lines of the stream entry as lines of a feed. texts holds all its lines,
-// or the last ones. A line without a number gets the one that history.lua gives it in the history
-// of its account, unless that already had a line with this number or a later one.
+// feedLines returns lines of the stream entry as lines of a feed. texts holds all lines of the
+// entry, or only the last ones. A line without a number gets one. history.lua gives the line the
+// same number in the history of its account, unless the history already has a line with that number
+// or a higher one.
 func (e StreamEntry) feedLines(part int, texts []string) []FeedLine {
 	ms, n, _ := ParseID(e.ID + ":0")
 	added, skipped := ms*1000+n>>16%1000, len(e.lines())-len(texts)

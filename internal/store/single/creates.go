@@ -24,13 +24,13 @@ const (
 	maxGroupWords = 6000 // keys and arguments
 )
 
-// A creation is a change that creates an entry in one script with others.
+// A creation is a change that creates an entry in the same script as others.
 type creation struct {
 	c      *store.Change
 	rev    string
 	result outcome
-	// err is set if the server refused the script in the middle. The entry may exist then, without
-	// its line in the feed.
+	// err is set if the change is invalid, or if the server refused the script in the middle. In
+	// the second case the entry may exist, without its line in the feed.
 	err error
 }
 
@@ -57,8 +57,8 @@ func countWords(c *store.Change) int {
 }
 
 // createWithOthers makes an entry in a script shared with other callers, which costs the server
-// less than half as much. It fails only if the context ends or the server refuses the script in the
-// middle.
+// less than half as much as a script for each entry. It fails only if the context ends or the
+// server refuses the script in the middle.
 func (e *Engine) createWithOthers(ctx context.Context, c *store.Change, rev string) (outcome, error) {
 	one := &struct {
 		creation
@@ -121,8 +121,8 @@ func withoutConflicts(all []*creation) []*creation {
 }
 
 // createAll makes the entries with one script for each group, and stores the outcome of each
-// creation. A group is left out if one of its records already exists. No two creations may need the
-// same key.
+// creation. It makes no entry of a group if a record that the group needs already exists, or if
+// the stored schema is another. No two creations may need the same key.
 func (e *Engine) createAll(ctx context.Context, all []*creation) {
 	gs := groupCreations(all)
 	for _, script := range [...][2]string{{"evalsha", createsScript.SHA}, {"eval", createsScript.Source}} {
@@ -160,7 +160,7 @@ func (g *group) record(cmd *redis.Cmd, mayHaveRun func(error) bool) {
 	}
 }
 
-// groupCreations divides creations among scripts that make many entries each. No two of them may
+// groupCreations divides creations among scripts that make many entries each. No two creations may
 // need the same key.
 func groupCreations(all []*creation) (gs []*group) {
 	var g *group
@@ -316,19 +316,19 @@ func (s *shape) addValues(set []store.Facet) bool {
 // createsCall returns the command that runs creates.lua for a group. how is "eval", with the source
 // of the script, or "evalsha", with its SHA.
 func (e *Engine) createsCall(g *group, how, script string) []any {
-	absent := 0
+	shapeKeys := 0
 	for _, s := range g.shapes {
-		absent += len(s.keys.ends)
+		shapeKeys += len(s.keys.ends)
 	}
 	first := g.creations[0].c
 	feed, maxEntries := []string(nil), "0"
 	if len(first.Note.Lines) > 0 {
 		feed, maxEntries = []string{e.FeedKey(first.Key.Namespace(), history.FeedChanges, first.Key)}, e.MaxFeedEntries(history.FeedChanges)
 	}
-	keys := 1 + absent + len(g.joins.keys) + len(g.ranks.keys) + len(feed)
+	keys := 1 + shapeKeys + len(g.joins.keys) + len(g.ranks.keys) + len(feed)
 	head := []string{
 		first.Schema.Key.String(), first.Schema.Fingerprint, first.Key.Type(), strconv.Itoa(len(first.Key.Namespace().String())),
-		strconv.Itoa(len(g.shapes)), strconv.Itoa(absent), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)), arg.Time(first.Note.Now), maxEntries,
+		strconv.Itoa(len(g.shapes)), strconv.Itoa(shapeKeys), strconv.Itoa(len(g.joins.keys)), strconv.Itoa(len(g.ranks.keys)), arg.Time(first.Note.Now), maxEntries,
 	}
 	all := append(make([]any, 0, 3+g.size+len(head)), how, script, keys)
 	all = redisx.AppendWords(all, head[:1])

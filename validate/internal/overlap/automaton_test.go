@@ -14,7 +14,7 @@ func single(tb rapid.TB, expr string, not bool) *automaton {
 	tb.Helper()
 	e := MustCompile(expr)
 	e.not = not
-	return newSearch([]Expr{e}, 100, maxWork, anyRune).automata[0]
+	return newSearch([]Expr{e}, 100, maxSearchWork, anyRune).automata[0]
 }
 
 // classOf returns the class that contains r.

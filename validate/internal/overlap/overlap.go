@@ -89,7 +89,7 @@ func (p *Prover) Common(sets ...Set) Result {
 		exprs = append(exprs, set.Exprs...)
 		longest = min(longest, set.Longest)
 	}
-	share := min(maxWork, p.Work/max(p.Questions, 1))
+	share := min(maxSearchWork, p.Work/max(p.Questions, 1))
 	s := newSearch(exprs, longest, share, p.Allowed)
 	r := s.run(func(text string) bool {
 		return !slices.ContainsFunc(sets, func(set Set) bool { return !set.Has(text) })

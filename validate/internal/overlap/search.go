@@ -7,8 +7,8 @@ import (
 
 // The limits of one search. They keep it below some tens of megabytes and one second.
 const (
-	maxNodes = 1 << 16
-	maxWork  = 1 << 24
+	maxNodes      = 1 << 16
+	maxSearchWork = 1 << 24
 
 	maxTries = 1 << 11 // for each length
 	tryWork  = 1 << 10 // the work of a try, relative to one step of an automaton

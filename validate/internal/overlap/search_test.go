@@ -17,7 +17,7 @@ func searchFor(tb testing.TB, longest int, exprs ...string) *search {
 		e.not = not
 		all = append(all, e)
 	}
-	return newSearch(all, longest, maxWork, anyRune)
+	return newSearch(all, longest, maxSearchWork, anyRune)
 }
 
 func TestSearch(t *testing.T) {
@@ -111,7 +111,7 @@ func TestSmallLimitsGiveNoWrongResults(t *testing.T) {
 		refused := rapid.SliceOfN(rapid.SampledFrom(texts([]rune("aA-"), 2)), 0, 3).Draw(t, "refused")
 		right := func(s string) bool { return !slices.Contains(refused, s) }
 		parts := []Expr{MustCompile(a), MustCompile(b)}
-		truth := newSearch(parts, 50, maxWork, anyRune).run(right)
+		truth := newSearch(parts, 50, maxSearchWork, anyRune).run(right)
 		got := newSearch(parts, 50, work, anyRune).run(right)
 		if got != (Result{}) && truth != (Result{}) && got.Disjoint != truth.Disjoint {
 			t.Fatalf("with little work the result is %+v, with more %+v", got, truth)

@@ -15,7 +15,7 @@ local function full(key, command, args, limit)
   if step == 1 and command ~= 'SADD' then return true end
   local new = 0
   for i = 1, command == 'SADD' and #args or 0, 2000 do
-    for _, is in ipairs(redis.call('SMISMEMBER', key, unpack(args, i, math.min(i + 1999, #args)))) do new = new + 1 - is end
+    for _, present in ipairs(redis.call('SMISMEMBER', key, unpack(args, i, math.min(i + 1999, #args)))) do new = new + 1 - present end
   end
   for i = 1, step == 2 and #args or 0, 2 do
     local has = redis.pcall(find_commands[command], key, args[command == 'HSET' and i or i + 1])
