@@ -132,8 +132,8 @@ func addToSchemaCommand(s *session) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "add TYPE FIELD",
 		Short: "Add a field, or a role of one, to the stored schema",
-		Long: `Add a field to a type of the schema in force, or roles or a hold to an existing field, and convert the
-entries. Other programs go on meanwhile: see 'userdb help schema apply'.`,
+		Long: `Add a field to a type of the schema in force, or roles or a hold to an existing field, and convert
+the entries. Other programs go on meanwhile: see 'userdb help schema apply'.`,
 		Example: `  userdb schema add user city --role indexed
   userdb schema add user age --codec number --role ordered
   userdb schema add user customer --role identifier --pattern '^C[0-9]{4}$'
