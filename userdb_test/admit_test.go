@@ -61,7 +61,7 @@ func TestAdmit(t *testing.T) {
 	})
 }
 
-// TestAdmitRefusesBadLimits checks the ranges of a limit.
+// TestAdmitRefusesBadLimits checks that Admit refuses limits and keys outside their ranges.
 func TestAdmitRefusesBadLimits(t *testing.T) {
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testdb.House())
 	users := s.Type(t, "user")

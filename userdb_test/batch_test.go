@@ -17,8 +17,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestManyCallers makes many calls at the same time while connections break. Their commands may be
-// sent in one batch. Each call must return what really happened, and no change may be made twice.
+// TestManyCallers makes many calls at the same time while connections break. The commands of
+// several calls may be sent in one batch. Each call must return what really happened, and no change
+// may be made twice.
 func TestManyCallers(t *testing.T) {
 	s, proxy := startProxied(t)
 	users, ctx := s.wide(), t.Context()
@@ -35,11 +36,11 @@ func TestManyCallers(t *testing.T) {
 		}
 	}()
 	// On a busy machine, few replies are cut in the first rounds, so the callers go on.
-	const callers, each, most, wantCuts = 32, 16, 160, 5
-	results := make([]appendResults, callers*most)
+	const callers, minRounds, maxRounds, wantCuts = 32, 16, 160, 5
+	results := make([]appendResults, callers*maxRounds)
 	errs := runConcurrently(callers, func(i int) error {
-		for j := 0; j < each || j < most && proxy.Cuts() < wantCuts; j++ {
-			if err := callMethods(ctx, users, i*most+j, &results[i*most+j]); err != nil {
+		for j := 0; j < minRounds || j < maxRounds && proxy.Cuts() < wantCuts; j++ {
+			if err := callMethods(ctx, users, i*maxRounds+j, &results[i*maxRounds+j]); err != nil {
 				return err
 			}
 		}
@@ -50,7 +51,7 @@ func TestManyCallers(t *testing.T) {
 	proxy.Pass()
 	must(t, errors.Join(errs...))
 	if proxy.Cuts() < wantCuts {
-		t.Errorf("only %d replies were lost", proxy.Cuts())
+		t.Errorf("%d replies were lost, want at least %d", proxy.Cuts(), wantCuts)
 	}
 	notes, err := users.List(hints.UID("u"), "notes").Items(ctx, 0, -1)
 	must(t, err)
@@ -114,7 +115,7 @@ func TestManyCallersCanceled(t *testing.T) {
 			return send()
 		})
 		go func() {
-			for waiting.Load() < 8 { // these are sent one by one; the others wait for them
+			for waiting.Load() < 8 { // these are sent one by one; later commands wait for them
 				runtime.Gosched()
 			}
 			cancel()
@@ -190,7 +191,7 @@ func TestManyReadersOnBrokenConnections(t *testing.T) {
 		proxy.CutReplies(1, "")
 		before := proxy.Cuts()
 		if err := read(); err != nil || proxy.Cuts() != before+1 {
-			t.Errorf("%s with its reply lost: got %v after %d cuts, want 1 cut", name, err, proxy.Cuts()-before)
+			t.Errorf("%s with its reply lost: got error %v after %d cuts, want none after 1 cut", name, err, proxy.Cuts()-before)
 		}
 		proxy.CutAll()
 		if err := read(); err != nil {

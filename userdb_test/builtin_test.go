@@ -41,12 +41,13 @@ func inOrder(t *testing.T, users *userdb.Type) (uids []string, err error) {
 func wantInOrder(t *testing.T, what string, users *userdb.Type, want ...string) {
 	t.Helper()
 	if got, err := inOrder(t, users); err != nil || !slices.Equal(got, want) {
-		t.Errorf("%s, listed by name: %q, %v; want %q", what, got, err, want)
+		t.Errorf("%s, listed by name: got %q, %v; want %q", what, got, err, want)
 	}
 }
 
 // TestBuiltinFollowsStored lets a program without a schema open the store of an older program. The
-// stored schema must stay unchanged, and the program must follow it, even after it changes.
+// program must follow the stored schema, and must not change it. After a migration it must follow
+// the new one.
 func TestBuiltinFollowsStored(t *testing.T) {
 	older := func() schema.Schema {
 		s := plainUser()
@@ -67,10 +68,10 @@ func TestBuiltinFollowsStored(t *testing.T) {
 					t.Errorf("%v: listed by a field that is not ordered in the store", how)
 				}
 				if e, err := users.Find(t.Context(), hints.Any("BERTA")); err != nil || e.Text("city") != "Bonn" {
-					t.Errorf("%v: found %v, %v", how, e, err)
+					t.Errorf("%v: found %v, %v; want the city Bonn", how, e, err)
 				}
 				if n, err := users.Count(t.Context(), userdb.Query{Where: schema.Texts("city", "Bonn")}); err != nil || n.Entries != 1 {
-					t.Errorf("%v: counted %v, %v by an index that the built-in schema lacks", how, n, err)
+					t.Errorf("%v: counted %v, %v by an index that the built-in schema lacks; want 1", how, n, err)
 				}
 			})
 		}
@@ -79,7 +80,7 @@ func TestBuiltinFollowsStored(t *testing.T) {
 		add(t, users, "a", "name", "Anton", "email", "anton@example.com")
 		_, err := users.Update(t.Context(), hints.UID("b"), putText("city", "Ulm"))
 		must(t, err)
-		if s.has(manyClients) { // in other stores, this program has not compared schemas yet
+		if s.has(manyClients) { // in other stores, db has not compared schemas yet
 			add(t, typeOf(t, db, "firm"), "g", "code", "y")
 			if stored := db.Schema().Types["user"]; len(stored.Ordered()) > 0 {
 				t.Errorf("ordered fields: %q, want none", stored.Ordered())
@@ -158,7 +159,8 @@ func TestBuiltinAmongOthers(t *testing.T) {
 	})
 }
 
-// TestBuiltinReopens lets programs open the same file one after another.
+// TestBuiltinReopens lets programs open the same file one after another. Each must find the entries
+// of those before it.
 func TestBuiltinReopens(t *testing.T) {
 	url := "file:" + filepath.Join(t.TempDir(), "db")
 	for i, o := range []userdb.Options{{Schema: plainUser()}, {}, {Schema: plainUser()}, {History: true}} {
@@ -169,7 +171,7 @@ func TestBuiltinReopens(t *testing.T) {
 		users := typeOf(t, db, "user")
 		add(t, users, "u"+itoa(i), "name", "Name "+itoa(i), "email", "n"+itoa(i)+"@example.com")
 		if n, err := users.Count(t.Context(), userdb.Query{}); err != nil || n.Entries != int64(i+1) {
-			t.Errorf("program %d counts %v, %v", i, n, err)
+			t.Errorf("program %d counts %v, %v; want %d", i, n, err, i+1)
 		}
 		must(t, db.Close())
 	}
@@ -179,7 +181,7 @@ func TestBuiltinReopens(t *testing.T) {
 // of another type cannot be read. The program must work, and its log must name the type.
 func TestBuiltinBesideUnreadableType(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
-		s.needs(manyClients) // other stores are not opened again
+		s.needs(manyClients) // stores without it are opened only once
 		declared := plainUser()
 		declared.Types["firm"] = schema.Type{Primary: "id"}
 		db := s.open(userdb.Options{Schema: declared})

@@ -12,15 +12,15 @@ import (
 )
 
 // A cachedSite is a store that is read through a cache, and through a proxy that can withhold the
-// server's invalidation messages. others and othersDB are the same store as another program sees
+// server's invalidation messages. otherDB and otherUsers are the same store as another program sees
 // it: connected to the server directly, without a cache.
 type cachedSite struct {
 	*site
-	proxy    *redistest.Proxy
-	db       *userdb.DB
-	users    *userdb.Type
-	othersDB *userdb.DB
-	others   *userdb.Type
+	proxy      *redistest.Proxy
+	db         *userdb.DB
+	users      *userdb.Type
+	otherDB    *userdb.DB
+	otherUsers *userdb.Type
 }
 
 func startCached(t *testing.T, o userdb.Options) *cachedSite {
@@ -28,10 +28,10 @@ func startCached(t *testing.T, o userdb.Options) *cachedSite {
 	s, proxy := startProxied(t)
 	o.CacheSize = 100
 	db := s.open(o)
-	others, err := userdb.Open(t.Context(), s.server.URL(), userdb.Options{})
+	otherDB, err := userdb.Open(t.Context(), s.server.URL(), userdb.Options{})
 	must(t, err)
-	t.Cleanup(func() { must(t, others.Close()) })
-	return &cachedSite{s, proxy, db, typeOf(t, db, "user"), others, typeOf(t, others, "user")}
+	t.Cleanup(func() { must(t, otherDB.Close()) })
+	return &cachedSite{s, proxy, db, typeOf(t, db, "user"), otherDB, typeOf(t, otherDB, "user")}
 }
 
 // startWithoutInvalidations starts a cachedSite that receives no invalidation messages, so that

@@ -23,7 +23,8 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// TestCacheSendsNoCommands checks that reading cached entries sends no commands to the server.
+// TestCacheSendsNoCommands checks that reading cached entries sends no commands to the server, but
+// that each read of an absent entry and each read that bypasses the cache sends one.
 func TestCacheSendsNoCommands(t *testing.T) {
 	h := startCached(t, userdb.Options{CacheMaxAge: time.Hour})
 	e := add(t, h.users, "u", "name", "Ann")
@@ -66,15 +67,15 @@ func TestCacheSendsNoCommands(t *testing.T) {
 func TestCacheFollowsOthers(t *testing.T) {
 	h := startCached(t, userdb.Options{CacheMaxAge: time.Hour})
 	for what, change := range map[string]func() error{
-		"update":  func() error { return rename(t, h.others, "u", "Ben") },
-		"disable": func() error { return h.others.Disable(t.Context(), uid("u")) },
-		"delete":  func() error { return h.others.Delete(t.Context(), uid("u")) },
-		"change by another client": func() error {
+		"update":  func() error { return rename(t, h.otherUsers, "u", "Ben") },
+		"disable": func() error { return h.otherUsers.Disable(t.Context(), uid("u")) },
+		"delete":  func() error { return h.otherUsers.Delete(t.Context(), uid("u")) },
+		"field written directly in Redis": func() error {
 			return h.raw.HSet(t.Context(), "user/uid:u", "job", "cook").Err()
 		},
-		"removed records": func() error {
-			orders := []string{"~/order/user/added", "~/order/user/email", "~/order/user/name"}
-			return h.raw.Del(t.Context(), append(orders, "user/uid:u", "user/name:ann/~prk")...).Err()
+		"records removed directly in Redis": func() error {
+			indexes := []string{"~/order/user/added", "~/order/user/email", "~/order/user/name"}
+			return h.raw.Del(t.Context(), append(indexes, "user/uid:u", "user/name:ann/~prk")...).Err()
 		},
 		"flush": func() error { return h.raw.FlushAll(t.Context()).Err() },
 	} {
@@ -107,7 +108,7 @@ var ownWrites = map[string]func(t *testing.T, h *cachedSite) error{
 	"save with a conflict": func(t *testing.T, h *cachedSite) error {
 		e, err := h.users.Find(t.Context(), uid("u"))
 		must(t, err)
-		must(t, rename(t, h.others, "u", "Ben"))
+		must(t, rename(t, h.otherUsers, "u", "Ben"))
 		e.Put("name", schema.Text("Cleo"))
 		_, err = h.users.Save(t.Context(), e)
 		wantErr(t, "saving a stale copy", err, userdb.ErrConflict)
@@ -132,7 +133,7 @@ var ownWrites = map[string]func(t *testing.T, h *cachedSite) error{
 	},
 	"import": importU,
 	"import over a tombstone": func(t *testing.T, h *cachedSite) error {
-		must(t, h.others.Delete(t.Context(), uid("u")))
+		must(t, h.otherUsers.Delete(t.Context(), uid("u")))
 		return importU(t, h)
 	},
 	"import over nothing": func(t *testing.T, h *cachedSite) error {
@@ -152,7 +153,7 @@ var ownWrites = map[string]func(t *testing.T, h *cachedSite) error{
 	},
 }
 
-// importU imports the entry u with another name over the existing one.
+// importU imports the entry u with the name Eve, over the existing entry if there is one.
 func importU(t *testing.T, h *cachedSite) error {
 	lines := strings.NewReader(`{"type":"user","facets":{"uid":"u","name":"Eve"}}`)
 	r, err := transfer.Import(t.Context(), h.db, lines, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate})
@@ -201,7 +202,7 @@ func TestCacheShowsOwnNamespaceChanges(t *testing.T) {
 	if got := find(a) + find(b); got != "AnnBen" {
 		t.Errorf("found %q, want AnnBen", got)
 	}
-	_, err := migrate.DropNamespace(t.Context(), h.othersDB, b)
+	_, err := migrate.DropNamespace(t.Context(), h.otherDB, b)
 	must(t, err)
 	if got := find(b); got != "Ben" {
 		t.Errorf("found %q, want the stale copy Ben", got)
@@ -233,7 +234,7 @@ func TestCacheShowsOwnWritesConcurrently(t *testing.T) {
 				if _, err := h.users.Find(t.Context(), uid("u")); err != nil {
 					return err
 				}
-				if _, err := h.others.Exists(t.Context(), uid("u")); err != nil { // also yields
+				if _, err := h.otherUsers.Exists(t.Context(), uid("u")); err != nil { // lets the writers run
 					return err
 				}
 				reads.Add(1)
@@ -274,7 +275,7 @@ func (h *cachedSite) countUp(field string, rounds int) error {
 func TestCacheNotUsedForDecisions(t *testing.T) {
 	for _, c := range []struct {
 		what   string
-		change func(ctx context.Context, others *userdb.Type) error
+		change func(ctx context.Context, users *userdb.Type) error
 		method func(t *testing.T, h *cachedSite, secret string) error
 		want   error
 	}{
@@ -319,7 +320,7 @@ func TestCacheNotUsedForDecisions(t *testing.T) {
 			must(t, err) // the copy holds no password hash, so the login did not use it
 			h.warm("u")
 			before := h.find("u")
-			must(t, c.change(t.Context(), h.others))
+			must(t, c.change(t.Context(), h.otherUsers))
 			wantErr(t, c.what, c.method(t, h, secret), c.want)
 			if h.find("u") != before {
 				t.Error("the stale copy is gone")
@@ -328,10 +329,10 @@ func TestCacheNotUsedForDecisions(t *testing.T) {
 	}
 }
 
-func disable(ctx context.Context, others *userdb.Type) error { return others.Disable(ctx, uid("u")) }
-func remove(ctx context.Context, others *userdb.Type) error  { return others.Delete(ctx, uid("u")) }
-func setPassword(ctx context.Context, others *userdb.Type) error {
-	return errOf(others.SetPassword(ctx, uid("u"), otherPassword))
+func disable(ctx context.Context, users *userdb.Type) error { return users.Disable(ctx, uid("u")) }
+func remove(ctx context.Context, users *userdb.Type) error  { return users.Delete(ctx, uid("u")) }
+func setPassword(ctx context.Context, users *userdb.Type) error {
+	return errOf(users.SetPassword(ctx, uid("u"), otherPassword))
 }
 
 // TestCacheCausesNoConflict checks that an update ignores a stale copy, and so succeeds at the
@@ -341,7 +342,7 @@ func TestCacheCausesNoConflict(t *testing.T) {
 	add(t, h.users, "u", "name", "Ann")
 	for n := range 5 {
 		h.warm("u")
-		must(t, rename(t, h.others, "u", "Ann "+itoa(n)))
+		must(t, rename(t, h.otherUsers, "u", "Ann "+itoa(n)))
 		if e, err := h.users.Find(t.Context(), uid("u")); err != nil || e.Text("name") == "Ann "+itoa(n) {
 			t.Errorf("%d: found %v, %v, want the stale copy", n, e, err)
 		}
@@ -366,7 +367,7 @@ func TestCacheConnectionBreaks(t *testing.T) {
 		eventually(t, "the entry is cached", func() bool { h.find("u"); return h.commandsDuring(func() { h.find("u") }) == 0 })
 		before := h.find("u")
 		h.proxy.CutAll()
-		must(t, rename(t, h.others, "u", "Ann "+itoa(n)))
+		must(t, rename(t, h.otherUsers, "u", "Ann "+itoa(n)))
 		eventually(t, "a change made while the connection was cut is seen", func() bool {
 			e, err := h.users.Find(t.Context(), uid("u"))
 			return err == nil && e.String() != before
@@ -394,7 +395,7 @@ func TestCacheAge(t *testing.T) {
 	h.proxy.LosePushes(true)
 	add(t, h.users, "u", "name", "Ann")
 	before := h.find("u")
-	must(t, rename(t, h.others, "u", "Ben"))
+	must(t, rename(t, h.otherUsers, "u", "Ben"))
 	eventually(t, "the change is seen", func() bool { return h.find("u") != before })
 }
 

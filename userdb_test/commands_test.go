@@ -257,8 +257,8 @@ func TestLookupScriptRefused(t *testing.T) {
 		}{
 			"any field":             {hints.Any("ANN"), "u"},
 			"one field":             {hints.Field("email", "E"), "u"},
-			"two fields have it":    {hints.Any("BOB"), "v"},
-			"no field has it":       {hints.Any("nobody"), ""},
+			"name and nick of v":    {hints.Any("BOB"), "v"},
+			"value of no entry":     {hints.Any("nobody"), ""},
 			"SRK without an entry":  {hints.Any("ghost"), ""},
 			"SRK out of date":       {hints.Any("stale"), ""},
 			"facets of one entry":   {hints.Facets(schema.Texts("name", "ann", "email", "e")), "u"},

@@ -99,8 +99,8 @@ func TestOneWins(t *testing.T) {
 	})
 }
 
-// TestOneUpdateWins lets many entries compete for one value, and many writers save the same
-// revision.
+// TestOneUpdateWins lets many entries compete for one value, and then many writers save the same
+// revision. Each time, exactly one change must succeed.
 func TestOneUpdateWins(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -155,8 +155,8 @@ func valueOf(e *userdb.Entry, field string) schema.Value {
 	return v
 }
 
-// TestSwap keeps swapping the values of two fields of an entry while others look it up by them.
-// They must always find it, and no other entry may get one of the values.
+// TestSwap keeps swapping the values of two fields of an entry while other goroutines look the
+// entry up by them. They must always find it, and no other entry may get one of the values.
 func TestSwap(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -329,7 +329,7 @@ func TestClusterContention(t *testing.T) {
 
 type callerKey struct{}
 
-// A caller counts its rounds. Commands that overlap in time are one round.
+// A caller counts the rounds of one call. Commands that overlap in time are one round.
 type caller struct {
 	sync.Mutex
 	inFlight, rounds int

@@ -22,8 +22,8 @@ type corruption struct {
 	name   string
 	do     func(ctx context.Context, c redis.UniversalClient) error
 	expect []string // what audit and check.Run must find, such as "I1 user/name:n/~prk"
-	find   error    // what Find by UID must return
-	words  string   // what that error must mention
+	find   error    // the error that Find by UID must return, or nil
+	words  string   // the words that this error must contain
 }
 
 // orphaned is the damage if no hash is left at the entry's key.
@@ -142,8 +142,8 @@ func TestDamage(t *testing.T) {
 	})
 }
 
-// wantListings checks that every listing has the undamaged entry, and that the other one causes no
-// error but ErrCorrupt.
+// wantListings checks that every listing contains the undamaged entry, and that the damaged one
+// causes no error other than ErrCorrupt.
 func wantListings(t *testing.T, users *userdb.Type, d corruption) {
 	t.Helper()
 	ctx := t.Context()
@@ -160,9 +160,9 @@ func wantListings(t *testing.T, users *userdb.Type, d corruption) {
 		}
 		got[e.UID()]++
 	}
-	page, unreadable := users.Page(ctx, userdb.Query{Limit: 10})
-	if err := unreadable; page.Next != "" || err != nil && !errors.Is(err, userdb.ErrCorrupt) {
-		t.Errorf("page: got next %q and %v, want no next page", page.Next, err)
+	page, pageErr := users.Page(ctx, userdb.Query{Limit: 10})
+	if page.Next != "" || pageErr != nil && !errors.Is(pageErr, userdb.ErrCorrupt) {
+		t.Errorf("page: got next %q and error %v, want no next page, and no error or ErrCorrupt", page.Next, pageErr)
 	}
 	for _, e := range page.Entries {
 		got[e.UID()]++
@@ -179,8 +179,8 @@ func wantListings(t *testing.T, users *userdb.Type, d corruption) {
 	if d.words == "rating" { // Count does not read facets
 		want++
 	}
-	if n.Entries != want || errors.Is(err, userdb.ErrCorrupt) != (unreadable != nil && d.words != "rating") {
-		t.Errorf("count of enabled entries: %v, %v; the page has %d entries, %v", n, err, len(page.Entries), unreadable)
+	if n.Entries != want || errors.Is(err, userdb.ErrCorrupt) != (pageErr != nil && d.words != "rating") {
+		t.Errorf("count of enabled entries: got %v, %v; want %d; the page had %d and error %v", n, err, want, len(page.Entries), pageErr)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestEmptyISAIsDeleted(t *testing.T) {
 				return c.HSet(ctx, "user/uid:u", "~isa", "").Err()
 			}})
 			if got := fmt.Sprint(method(ctx, users)); got != want {
-				t.Errorf("%s: got %s, but %s over a deleted entry", name, got, want)
+				t.Errorf("%s: got %s, want %s as after a delete", name, got, want)
 			}
 		}
 		s.wipeIfOpen()

@@ -187,7 +187,7 @@ func TestDeleteRemovesUndeclaredRecords(t *testing.T) {
 		must(t, s.raw.RPush(ctx, "user/uid:u/later", "old").Err())
 		must(t, older.Delete(ctx, hints.UID("u")))
 		if n := s.raw.Exists(ctx, "user/uid:u/later").Val(); n != 0 {
-			t.Error("a record that the stored schema declares was not deleted")
+			t.Error("a record that only the stored schema declares was not deleted")
 		}
 	})
 }

@@ -58,7 +58,7 @@ func TestExportImport(t *testing.T) {
 			t.Helper()
 			got, err := transfer.Import(t.Context(), to, strings.NewReader(text), transfer.ImportOptions{OnDuplicate: on})
 			if err != nil || got != want {
-				t.Errorf("%s: %+v, %v; want %+v", what, got, err, want)
+				t.Errorf("%s: got %+v, %v; want %+v", what, got, err, want)
 			}
 		}
 		importLines("into an empty namespace", want, "", transfer.Report{Read: 8, Created: 8})
@@ -101,7 +101,7 @@ func TestImportCollisions(t *testing.T) {
 		}
 		got, err := transfer.Import(t.Context(), db, strings.NewReader(in.String()), transfer.ImportOptions{})
 		if want := (transfer.Report{Read: 60, Created: 20, Refused: 40, NoPassword: 20}); err != nil || got != want {
-			t.Errorf("%+v, %v; want %+v", got, err, want)
+			t.Errorf("got %+v, %v; want %+v", got, err, want)
 		}
 	})
 }
@@ -159,7 +159,7 @@ func TestMoveToCluster(t *testing.T) {
 	add(t, moved, "u49", "name", "Name 49")
 }
 
-// copyFrom copies all records with DUMP and RESTORE.
+// copyFrom copies all records of another site to s, with DUMP and RESTORE.
 func (s *site) copyFrom(ctx context.Context, from *site) {
 	s.t.Helper()
 	for _, k := range from.keys(ctx) {

@@ -111,7 +111,7 @@ func TestCodesAfterWrongClock(t *testing.T) {
 		for range 20 {
 			wantErr(t, "a wrong code", g.prove(userdb.TOTP("0"), ""), userdb.ErrLogin)
 		}
-		wantErr(t, "a further one", g.prove(userdb.TOTP("0"), ""), userdb.ErrTooManyAttempts)
+		wantErr(t, "one more wrong code", g.prove(userdb.TOTP("0"), ""), userdb.ErrTooManyAttempts)
 		g.advance(-year)
 		must(t, g.prove(userdb.TOTP(a.codeAt(phone.Add(30*time.Second))), ""))
 	})

@@ -21,7 +21,7 @@ func space(t *testing.T, name string) recordkey.Namespace {
 	return ns
 }
 
-// in returns the login site in another namespace, with the same clock.
+// in returns a login site in another namespace. Its clock starts at g's time.
 func (g *loginSite) in(ns recordkey.Namespace) *loginSite {
 	g.t.Helper()
 	db, err := g.db.In(ns)
@@ -129,13 +129,12 @@ func TestExportFactors(t *testing.T) {
 			t.Error("the export shows a secret")
 		}
 
-		// The import.
 		c := root.in(space(t, "to"))
 		if r, why := load(c.db, full, transfer.ImportOptions{}); r.Created != 2 || len(r.Notes()) > 0 {
 			t.Errorf("imported %+v: %s", r, why)
 		}
 		c.now, a.g = g.clock(), c
-		wantErr(t, "one step", c.logIn("alice", alicePassword, ""), userdb.ErrFactor)
+		wantErr(t, "a password alone", c.logIn("alice", alicePassword, ""), userdb.ErrFactor)
 		must(t, c.logIn("bob", alicePassword, ""))
 		if c.raw.HGet(ctx, "~to/user/uid:alice", "password").Val() != factor.HashMarker {
 			t.Error("the password hash lies where earlier versions accept it")
@@ -144,11 +143,11 @@ func TestExportFactors(t *testing.T) {
 		wantErr(t, "a recovery code that was used", c.prove(userdb.RecoveryCode(a.codes[0]), ""), userdb.ErrLogin)
 		must(t, c.prove(userdb.RecoveryCode(a.codes[1]), ""))
 		must(t, c.prove(userdb.TOTP(a.nextCode()), ""))
-		// Codes that the owner has used since then stay used if the import is repeated.
+		// Codes that the owner has used since the export stay used if the import is repeated.
 		if r, _ := load(c.db, full, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}); r.Skipped != 2 || r.SecondFactor != 0 {
 			t.Errorf("repeated: %+v", r)
 		}
-		wantErr(t, "after it was repeated", c.prove(userdb.RecoveryCode(a.codes[1]), ""), userdb.ErrLogin)
+		wantErr(t, "a code that was used before the second import", c.prove(userdb.RecoveryCode(a.codes[1]), ""), userdb.ErrLogin)
 		// An import that was stopped before it stored the factors is completed by another.
 		for _, o := range []string{transfer.DuplicateSkip, transfer.DuplicateUpdate} {
 			e, err := c.users.Find(ctx, uid("alice"))
@@ -160,7 +159,7 @@ func TestExportFactors(t *testing.T) {
 			must(t, c.prove(userdb.RecoveryCode(a.codes[2]), ""))
 		}
 
-		// Without secrets, or for an entry that has no factor.
+		// An export without secrets has no factors, and an update does not add one.
 		plain, _ := export(g.db, false)
 		other := root.in(space(t, "plain"))
 		if r, why := load(other.db, plain, transfer.ImportOptions{}); r.Created != 2 || r.SecondFactor != 1 || len(r.Notes()) != 2 {
@@ -170,8 +169,8 @@ func TestExportFactors(t *testing.T) {
 			t.Errorf("an update of an entry without the factor: %+v", r)
 		}
 
-		// A factor is refused in the line of another entry, without its key, and against the
-		// schema.
+		// A factor is refused in the line of another entry, if the key that it is encrypted with is
+		// missing, and if the schema does not allow factors.
 		refused := func(what string, db *userdb.DB, text, want string) {
 			t.Helper()
 			if r, why := load(db, text, transfer.ImportOptions{}); r.Refused != 1 || !strings.Contains(why, want) {

@@ -12,8 +12,9 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestFactorNames checks, for every kind of factor, that a name of over 64 bytes is refused rather
-// than cut, between runes or within one, and that a name of 64 bytes is kept as it is.
+// TestFactorNames checks, for every kind of factor that has a name, that a name of more than 64
+// bytes is refused, not cut. A name of 64 bytes must be stored as it is, and invalid UTF-8 must be
+// replaced.
 func TestFactorNames(t *testing.T) {
 	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
 		ctx, keys := t.Context(), g.passkeys()
@@ -56,8 +57,8 @@ func TestFactorNames(t *testing.T) {
 				t.Errorf("the name %q is not valid UTF-8", f.Name)
 			}
 		}
-		if got := strings.Join(names, " "); got != longest+" x\ufffdä " {
-			t.Errorf("got the names %q, want the two that were given", names)
+		if got, want := strings.Join(names, " "), longest+" x\ufffdä "; got != want {
+			t.Errorf("got the names %q, want %q", got, want)
 		}
 	})
 }

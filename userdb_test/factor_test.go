@@ -25,13 +25,13 @@ import (
 // someMark marks an entry as having a second factor.
 const someMark = "recovery/b,totp/a"
 
-// readAlice returns alice's record and its type.
+// readAlice returns the view, and alice's type and record.
 func (g *loginSite) readAlice() (*view.View, *change.Type, store.Record) {
 	g.t.Helper()
 	return g.read("alice")
 }
 
-// read returns the record of a user and its type.
+// read returns the view, and the type and record of a user.
 func (g *loginSite) read(uid string) (*view.View, *change.Type, store.Record) {
 	g.t.Helper()
 	v := view.Of(g.db)
@@ -56,7 +56,7 @@ func (g *loginSite) setMark(mark string) {
 	must(g.t, err)
 }
 
-// startLevel begins a session of alice as if she had taken some steps of a login.
+// startLevel starts a session of alice as if she had taken as many steps of a login as level says.
 func (g *loginSite) startLevel(level int) (secret string) {
 	g.t.Helper()
 	v, _, r := g.readAlice()
@@ -82,7 +82,8 @@ func wantFactor(t *testing.T, what string, err error, wantTicket, wantDone bool)
 		return
 	}
 	if fmt.Sprint(refused.Methods) != "[recovery totp]" || (refused.Ticket != "") != wantTicket || refused.Done != wantDone {
-		t.Errorf("%s: got methods %q, a ticket %v, done %v", what, refused.Methods, refused.Ticket != "", refused.Done)
+		t.Errorf("%s: got methods %q, a ticket %v, done %v; want [recovery totp], %v, %v",
+			what, refused.Methods, refused.Ticket != "", refused.Done, wantTicket, wantDone)
 	}
 	if text := fmt.Sprintf("%v %+v %#v %s", err, err, err, err); wantTicket && strings.Contains(text, refused.Ticket) {
 		t.Errorf("%s: the error shows its ticket: %s", what, text)
@@ -174,7 +175,7 @@ func TestFactorRefuses(t *testing.T) {
 			t.Error("the new password hash lies where earlier versions accept it")
 		}
 		if n := g.raw.HLen(ctx, aliceSessions).Val(); n > 1 { // the early one may still be there
-			t.Errorf("%d sessions are stored", n)
+			t.Errorf("%d sessions are stored, want at most 1", n)
 		}
 		if _, err = g.users.Create(ctx, userdb.NewEntry{UID: "bob", Facets: schema.Texts("name", "bob")}); err != nil {
 			t.Error(err)
@@ -262,7 +263,7 @@ func TestFactorSessions(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
 		if s := g.wantSession("without a factor", g.startLevel(1)); s.Level() != 1 || !s.VerifiedAt(2).IsZero() {
-			t.Errorf("got level %d, verified %v", s.Level(), s.VerifiedAt(2))
+			t.Errorf("got level %d, verified with two steps at %v; want level 1, never", s.Level(), s.VerifiedAt(2))
 		}
 		g.setMark(someMark)
 		one, two := g.startLevel(1), g.startLevel(2)
@@ -272,7 +273,7 @@ func TestFactorSessions(t *testing.T) {
 		}
 		begun := g.wantSession("of level 2", two)
 		if begun.Level() != 2 || begun.VerifiedAt(2).IsZero() || begun.VerifiedAt(3) != (time.Time{}) {
-			t.Errorf("got level %d, verified %v", begun.Level(), begun.VerifiedAt(2))
+			t.Errorf("got level %d, verified with two steps at %v; want level 2 and a time", begun.Level(), begun.VerifiedAt(2))
 		}
 		g.advance(time.Minute)
 		_, s, err := g.users.VerifySession(ctx, two, alicePassword, userdb.Attempt{})
@@ -284,11 +285,11 @@ func TestFactorSessions(t *testing.T) {
 		for s, err := range g.users.Sessions(ctx, uid("alice")) {
 			must(t, err)
 			if listed++; s.Level() != 2 {
-				t.Errorf("lists %+v", s)
+				t.Errorf("Sessions lists %+v, want only level 2", s)
 			}
 		}
 		if listed != 1 {
-			t.Errorf("lists %d sessions, want that of level 2 alone", listed)
+			t.Errorf("Sessions lists %d sessions, want 1", listed)
 		}
 		g.setMark("")
 		g.wantEnded("after the factor was removed", two)
@@ -323,7 +324,7 @@ func TestFactorMarks(t *testing.T) {
 			}
 		}
 		g.storeField("alice", factor.FieldMark, someMark)
-		g.storeField("alice", "password", plain) // like an earlier version that sets a password
+		g.storeField("alice", "password", plain) // as an earlier version does when it sets a password
 		wantFactor(t, "hash in the facet", g.logIn("alice", alicePassword, ""), true, false)
 		_, err := g.users.EndSessions(t.Context(), uid("alice"))
 		must(t, err)

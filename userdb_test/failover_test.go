@@ -348,9 +348,9 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// wantRepairable checks the records after faults. A problem is an error unless it is excused: calls
-// that were cut off may leave behind leftovers (I4) and outdated index members (I5). A repair must
-// remove all problems.
+// wantRepairable checks the records after faults. A problem fails the test unless it is excused:
+// calls that were cut off may leave behind leftovers (I4) and outdated index members (I5). A repair
+// must remove all problems.
 func wantRepairable(t *testing.T, db *userdb.DB, excused func(p check.Problem) bool) {
 	t.Helper()
 	found := runCheck(t, db, check.Options{})

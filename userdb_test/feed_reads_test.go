@@ -18,8 +18,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A rangeHook records the number of the commands that read a range of a stream, and the greatest of
-// their COUNTs.
+// A rangeHook counts the commands that read a range of a stream, and records the greatest of their
+// COUNTs.
 type rangeHook struct{ commands, most atomic.Int64 }
 
 func (h *rangeHook) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -57,7 +57,7 @@ func TestSlowFeed(t *testing.T) {
 		for range acts {
 			must(t, admin.RecordEvent(s.Ctx, s.DB, userdb.EventOperatorAdd, "x"))
 		}
-		readFeed(t, s.DB, acts) // waits until it has all
+		readFeed(t, s.DB, acts) // waits until the feed has all events
 		cut := &testdb.Cut{}
 		s.AddHook(cut)
 		short, whole := 0, false
@@ -118,7 +118,7 @@ func TestFeedReadsAreBounded(t *testing.T) {
 				}
 			}
 		}
-		readFeed(t, s.DB, acts+creates) // waits until it has all
+		readFeed(t, s.DB, acts+creates) // waits until the feed has all events
 		want := read(1000, false)
 		addedAt := func(id string) int64 {
 			words := strings.Split(id, "-") // FEED AND PART, MILLISECONDS, NUMBER:LINE
@@ -144,7 +144,7 @@ func TestFeedReadsAreBounded(t *testing.T) {
 }
 
 // TestEventsOfOneEntry checks that a page of the events of one entry reads only the parts of the
-// feed that can have some, and finds one that thousands of others follow.
+// feed that can contain them, and finds an event that thousands of events of another entry follow.
 func TestEventsOfOneEntry(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		s.Edit(t, func(c *view.Config) { c.History = true })
@@ -167,7 +167,7 @@ func TestEventsOfOneEntry(t *testing.T) {
 			if len(page.Events) != 1 || page.Events[0].Kind != userdb.EventCreate {
 				t.Errorf("latest %v: the events are %v, want the create", latest, page.Events)
 			}
-			// Five feeds read the end of two parts, and then one feed reads its two parts.
+			// The ends of two parts are read in each of five feeds, and then two parts of one feed.
 			if n := h.commands.Load(); n == 0 || n > 30 {
 				t.Errorf("latest %v: %d commands read the feed, want at most 30", latest, n)
 			}

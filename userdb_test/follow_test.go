@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// program opens the store again, like another program with its own schema.
+// program opens the store again, as another program with its own schema does.
 func (s *site) program(sc schema.Schema) *userdb.DB {
 	s.t.Helper()
 	return s.open(userdb.Options{Schema: sc})
@@ -28,9 +28,10 @@ func (s *site) storedType(t *testing.T) schema.Type {
 	return sc.Types["user"]
 }
 
-// TestProgramsExtendSchema opens the store with programs that each add something else to the
-// schema. In the end, the stored schema must have all additions, in any order, and each program
-// must still refuse to write fields that it does not declare.
+// TestProgramsExtendSchema opens the store with sixteen programs at once. Half of them add one
+// field to the schema, the other half add another field and a list. In the end, the stored schema
+// must have all additions, and each program must still refuse to write fields that it does not
+// declare.
 func TestProgramsExtendSchema(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		add(t, s.wide(), "u", "name", "n")
@@ -179,7 +180,7 @@ func TestSchemaExtendedMeanwhile(t *testing.T) {
 	})
 }
 
-// storeSchema stores a new schema of type user, like another program that extends it.
+// storeSchema stores a new schema of type user, as another program that extends it does.
 func (s *site) storeSchema(t *testing.T, to schema.Type) {
 	t.Helper()
 	v := view.Of(s.first)

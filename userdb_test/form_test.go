@@ -35,8 +35,8 @@ func problemsOf(err error) (problems []string) {
 	return []string{err.Error()}
 }
 
-// TestAllProblemsReported checks that create, accept, update and save report all problems of a form
-// at once, and write nothing.
+// TestAllProblemsReported checks that create, accept, update, save and check report all problems of
+// a form at once, and that a refused change writes nothing.
 func TestAllProblemsReported(t *testing.T) {
 	sc := schema.User()
 	user := sc.Types["user"]
@@ -54,7 +54,7 @@ func TestAllProblemsReported(t *testing.T) {
 			slices.Sort(got)
 			slices.Sort(problems)
 			if !slices.Equal(got, problems) {
-				t.Errorf("%s: %q, want %q", what, got, problems)
+				t.Errorf("%s: got the problems %q, want %q", what, got, problems)
 			}
 		}
 		forms := []struct {

@@ -129,10 +129,10 @@ func TestFenceForbidden(t *testing.T) {
 			t.Errorf("a check found %v, want one endless tombstone", found)
 		}
 		if repaired := runCheck(t, s.first, check.Options{Repair: true}); len(repaired) != 1 || !repaired[0].Repaired {
-			t.Errorf("a repair reports %v", repaired)
+			t.Errorf("a repair reports %v, want one repaired problem", repaired)
 		}
 		if life := s.raw.TTL(ctx, "user/uid:u").Val(); life <= 0 {
-			t.Errorf("after the repair the tombstone has the time to live %v", life)
+			t.Errorf("after the repair the tombstone has the time to live %v, want a positive one", life)
 		}
 	})
 }

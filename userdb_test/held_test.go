@@ -31,7 +31,8 @@ func holdingSchema(hold time.Duration) schema.Schema {
 	}}}
 }
 
-// wantFree checks whether an entry can be created with a value. If it can, the new entry stays.
+// wantFree checks that an entry can be created with a value if free is true, and that the value is
+// refused as held if free is false. A new entry stays.
 func (s *site) wantFree(users *userdb.Type, free bool, field, text string) {
 	s.t.Helper()
 	_, err := users.Create(s.t.Context(), userdb.NewEntry{Facets: schema.Texts(field, text)})
@@ -47,7 +48,8 @@ func (s *site) wantFree(users *userdb.Type, free bool, field, text string) {
 }
 
 // TestHeld checks on every kind of store that values that an entry gives up by an edit, by Drop or
-// by Delete are refused to others in every field, and that the entry can take them back at once.
+// by Delete are refused to other entries in every field, and that the entry can take them back at
+// once.
 func TestHeld(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -75,12 +77,12 @@ func TestHeld(t *testing.T) {
 		for _, text := range []string{"Ada", "Augusta", "Countess"} {
 			s.wantFree(users, false, "name", text)
 		}
-		// A new entry with the UID counts as the one that released them.
+		// A new entry with the same UID counts as the entry that gave them up.
 		add(t, users, "a", "name", "Ada")
 		s.wantFree(users, false, "name", "Augusta")
 		h, err := users.FindHeld(ctx, "name", "AUGUSTA")
 		if must(t, err); h.UID != "a" || time.Until(h.Until) < 50*time.Minute {
-			t.Errorf("Augusta is held by %+v", h)
+			t.Errorf("Augusta is held by %+v, want a for almost an hour", h)
 		}
 		must(t, users.ReleaseHeld(ctx, "name", "Augusta"))
 		wantErr(t, "releasing again", users.ReleaseHeld(ctx, "name", "Augusta"), userdb.ErrNotFound)
@@ -180,8 +182,9 @@ func TestHeldEnds(t *testing.T) {
 	})
 }
 
-// TestDeleteRelease checks that a delete with ReleaseAtOnce leaves no value of the entry held, not
-// even one that was held before, and that the release is in the feed.
+// TestDeleteRelease checks that the release of a held value is in the history of the entry, and
+// that a delete with ReleaseAtOnce leaves no value of the entry held, not even one that was held
+// before.
 func TestDeleteRelease(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		ctx := t.Context()
@@ -208,7 +211,7 @@ func TestDeleteRelease(t *testing.T) {
 }
 
 // TestReleaseHeldOnce checks that if many callers release a value of a deleted entry, exactly one
-// learns that it did so.
+// of them succeeds.
 func TestReleaseHeldOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: holdingSchema(time.Hour)}), "user")
@@ -265,7 +268,7 @@ func TestReleaseHeldMeanwhile(t *testing.T) {
 	})
 }
 
-// TestReleaseHeldRefused checks that a release succeeds when the value is free, even if later
+// TestReleaseHeldRefused checks that a release succeeds once it has freed the value, even if later
 // writes of the call fail: ErrUnavailable would promise that nothing has changed.
 func TestReleaseHeldRefused(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {

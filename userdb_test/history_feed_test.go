@@ -43,10 +43,10 @@ func (g *loginSite) dropEvent(do func()) {
 	<-refused
 }
 
-// wantInFeed waits until the feed has exactly these kinds of events of an entry, in this order. The
-// place of session events among the others does not matter. On a cluster, events may arrive behind
-// newer ones, between the pages of a reader. wantInFeed ignores EventRepair, which says that a
-// repair has begun.
+// wantInFeed waits until the feed has exactly these kinds of events of an entry, in this order. It
+// reads the feed from its beginning each time, because on a cluster an event may arrive behind
+// newer ones that a reader has already read. The place of session events does not matter, and
+// EventRepair, which says that a repair has begun, is ignored.
 func (g *loginSite) wantInFeed(what, name string, want ...string) {
 	g.t.Helper()
 	var got []string
@@ -380,7 +380,7 @@ func TestFloodsHideNoOperator(t *testing.T) {
 }
 
 // TestRefusedAttemptsAreRecordedOnce checks that many refused attempts, which cost no password
-// hash, add only one event to the feed.
+// hash, add only one event an hour to the feed for each account or origin that is throttled.
 func TestRefusedAttemptsAreRecordedOnce(t *testing.T) {
 	o := loginOptions()
 	o.History = true
@@ -408,8 +408,8 @@ func TestRefusedAttemptsAreRecordedOnce(t *testing.T) {
 	})
 }
 
-// TestInventedSessions checks that ending sessions that do not exist stores nothing, and keeps no
-// real event out of the feed.
+// TestInventedSessions checks that attempts to end sessions that do not exist are not counted in
+// the store, and keep no real event out of the feed.
 func TestInventedSessions(t *testing.T) {
 	o := loginOptions()
 	o.History = true

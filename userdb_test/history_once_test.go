@@ -49,8 +49,8 @@ func sessionsLast(events []string) []string {
 	return append(others, slices.DeleteFunc(slices.Clone(events), func(event string) bool { return !isSession(event) })...)
 }
 
-// TestFeedHasEachEventOnce checks that the feed has each event once and in order, whatever happens
-// after a create.
+// TestFeedHasEachEventOnce checks that the feed has each event once and in order, whichever kind of
+// event follows a create.
 func TestFeedHasEachEventOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -207,29 +207,29 @@ func (t *tap) loseNthWrite(n int, executed bool) {
 func TestLostRepliesRecordedOnce(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db, users := s.usersWithHistory()
-		name := map[string]string{}
+		labels := map[string]string{}
 		for _, call := range recordedCalls {
 			for n := range 4 {
 				for _, executed := range []bool{true, false} {
-					key := fmt.Sprint("u", len(name))
-					name[key] = fmt.Sprintf("%s, command %d lost, executed: %v", call.name, n, executed)
+					key := fmt.Sprint("u", len(labels))
+					labels[key] = fmt.Sprintf("%s, command %d lost, executed: %v", call.name, n, executed)
 					e, secret := createFullEntry(t, users, key)
 					if err := call.doWithLoss(s, users, e, secret, n, executed); err != nil {
-						t.Fatalf("%s: %v", name[key], err)
+						t.Fatalf("%s: %v", labels[key], err)
 					}
 					if got := historyLen(t, users, key); got != setupLines+1 && call.name != "log in" && call.name != "delete" {
-						t.Errorf("%s: %d lines, want %d", name[key], got, setupLines+1)
+						t.Errorf("%s: %d lines, want %d", labels[key], got, setupLines+1)
 					}
 				}
 			}
 		}
-		all, got := readFeed(t, db, (setupLines+1)*len(name)), map[string]int{}
+		all, got := readFeed(t, db, (setupLines+1)*len(labels)), map[string]int{}
 		for _, e := range all {
 			got[e.Key.Value()]++
 		}
-		for key := range name {
+		for key := range labels {
 			if got[key] != setupLines+1 {
-				t.Errorf("%s: %d events, want %d", name[key], got[key], setupLines+1)
+				t.Errorf("%s: %d events, want %d", labels[key], got[key], setupLines+1)
 			}
 		}
 	})

@@ -202,7 +202,8 @@ func TestFloodOfFailures(t *testing.T) {
 		}
 	}
 	if err != nil || throttled != 1 || len(page.Events) > 100 {
-		t.Errorf("the feed has %d failures, %v, of which %d were refused; want at most 100, of which 1 was refused", len(page.Events), err, throttled)
+		t.Errorf("got %d failures, %d of them throttled, and error %v; want at most 100, 1 of them throttled, and no error",
+			len(page.Events), throttled, err)
 	}
 }
 
@@ -237,8 +238,9 @@ func TestFloodOfLogins(t *testing.T) {
 	})
 }
 
-// TestHistory checks that each event adds one line to the entry's history and to the feed. A line
-// names the actor and the changed fields, but holds no values.
+// TestHistory checks that each change adds one line to the entry's history and to the feed, and
+// that logins are only in the feed. A line names the actor and the changed fields, but holds no
+// values.
 func TestHistory(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -364,7 +366,8 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// TestHistoryOfLostValue removes a value that a repair moved out of its field.
+// TestHistoryOfLostValue removes a value that a repair moved out of its field. The history must
+// have this as an update.
 func TestHistoryOfLostValue(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{History: true}), "user")
@@ -585,10 +588,10 @@ func TestEventsBeyondEnd(t *testing.T) {
 		loseLast()
 		p := read(at)
 		if !p.Gap || len(p.Events) != 0 {
-			t.Fatalf("beyond the end: gap %v, events %q", p.Gap, formatEvents(p.Events))
+			t.Fatalf("beyond the end: got gap %v, events %q; want a gap and no events", p.Gap, formatEvents(p.Events))
 		}
 		if again := read(p.Next); again.Gap || len(again.Events) != 0 {
-			t.Errorf("from the next position: gap %v, events %q", again.Gap, formatEvents(again.Events))
+			t.Errorf("from the next position: got gap %v, events %q; want neither", again.Gap, formatEvents(again.Events))
 		}
 		left := len(read("").Events)
 		create(40, 50)
@@ -599,14 +602,15 @@ func TestEventsBeyondEnd(t *testing.T) {
 				return !strings.HasPrefix(e.Key.Value(), "u4") || len(e.Key.Value()) != 3
 			})
 			if len(p.Events) != 10 || !fresh || p.Gap != (name == "beyond the end") {
-				t.Errorf("new events, %s: gap %v, events %q", name, p.Gap, formatEvents(p.Events))
+				t.Errorf("reading new events %s: got gap %v, events %q; want the ten new events, and a gap only beyond the end",
+					name, p.Gap, formatEvents(p.Events))
 			}
 		}
 	})
 }
 
-// TestEventsLatest reads a feed backward, page by page. It must get the events of the forward
-// order, and none that are added meanwhile.
+// TestEventsLatest reads a feed backward, page by page. The reader must get the events of the
+// forward order, reversed, and none that are added meanwhile.
 func TestEventsLatest(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		db := s.open(userdb.Options{History: true})
@@ -724,7 +728,7 @@ func TestFeedIsTrimmed(t *testing.T) {
 			n = trim(history.FeedLimit{Bytes: used / 2, Life: time.Hour})
 		}
 		if now := s.raw.MemoryUsage(t.Context(), stream).Val(); now > used/2 || n < 2000 {
-			t.Errorf("of %d bytes %d are left, in %d events", used, now, n)
+			t.Errorf("of %d bytes %d are left, in %d events; want at most half, in at least 2000 events", used, now, n)
 		}
 		// The clock of an embedded store can stand still for some time on a busy machine.
 		eventually(t, "all events that are too old are dropped, apart from one node", func() bool {

@@ -24,8 +24,8 @@ func wantTags(t *testing.T, what string, users *userdb.Type, uid string, want ..
 	}
 }
 
-// TestChangeOfUnwrittenTags changes the tags of entries whose first tags have not been written yet.
-// Each change must write them first, so that they do not reappear later.
+// TestChangeOfUnwrittenTags changes the tags of entries whose initial tags have not been written
+// yet. Each change must write the initial tags first, so that they do not reappear later.
 func TestChangeOfUnwrittenTags(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()

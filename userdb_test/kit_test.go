@@ -182,7 +182,7 @@ func (s *site) tryOpen(o userdb.Options) (*userdb.DB, error) {
 }
 
 // view returns a view with another schema and namespace that shares the first view's connections.
-// The zero schema is that of a program that declares none.
+// The zero schema stands for the built-in one, as in a program that declares no schema.
 func (s *site) view(sc schema.Schema, ns recordkey.Namespace) (*userdb.DB, error) {
 	return view.Reconfigure(s.first, func(c *view.Config) {
 		c.NS, c.Builtin = ns, len(sc.Types) == 0
@@ -368,11 +368,11 @@ func eventually(t *testing.T, what string, happened func() bool) {
 }
 
 // onlyInSoak skips a test whose result depends on how the machine schedules goroutines, except in
-// make soak.
+// 'make soak'.
 func onlyInSoak(t *testing.T) {
 	t.Helper()
 	if os.Getenv("USERDB_SOAK") == "" {
-		t.Skip("runs only in make soak")
+		t.Skip("runs only in 'make soak'")
 	}
 }
 

@@ -22,7 +22,7 @@ func describeValues(e userdb.Entry, field string) string {
 }
 
 // TestLabels checks that values have the labels that SetLabel and Create give them, whatever their
-// place in the field.
+// place in the field, and that invalid labels are refused.
 func TestLabels(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: manySchema()}), "user")
@@ -64,7 +64,7 @@ func TestLabels(t *testing.T) {
 			read, err := users.Find(t.Context(), uid(e.UID()))
 			must(t, err)
 			if got := describeValues(saved, "email") + ", " + describeValues(read, "email"); got != tt.want+", "+tt.want {
-				t.Errorf("%s: saved and read are %s, want %s; before it was %s", tt.what, got, tt.want, before)
+				t.Errorf("%s: saved, and read again, the values are %s, want %s twice; before they were %s", tt.what, got, tt.want, before)
 			}
 			for _, label := range []string{"-", strings.Repeat("x", 65)} {
 				read.SetLabel("email", read.Text("email"), label)

@@ -21,8 +21,8 @@ const (
 
 func xs(n int) string { return strings.Repeat("x", n) }
 
-// TestLimits creates entries whose values are just small enough, and entries whose values are too
-// large by one.
+// TestLimits creates entries with values that are just small enough, too large by one, or never
+// allowed.
 func TestLimits(t *testing.T) {
 	cases := []struct {
 		name  string
@@ -75,7 +75,7 @@ func TestLimits(t *testing.T) {
 			}
 			if name := got.Text("name"); name != "" {
 				if by, err := users.Find(t.Context(), hints.Any(name)); err != nil || by.UID() != e.UID() {
-					t.Errorf("%s: find by name: got %v, %v", c.name, by, err)
+					t.Errorf("%s: find by name: got %v, %v; want %s", c.name, by, err, e.UID())
 				}
 			}
 			must(t, users.Delete(t.Context(), hints.UID(e.UID())))
@@ -104,7 +104,7 @@ func numbered(prefix string, n int) []string {
 	return all
 }
 
-// TestUpdateBeyondLimit updates an entry so that it exceeds 1 MiB.
+// TestUpdateBeyondLimit checks that an update that would make an entry exceed 1 MiB is refused.
 func TestUpdateBeyondLimit(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()
@@ -164,7 +164,7 @@ func TestManyMembers(t *testing.T) {
 		}
 		items, err := users.List(u, "notes").Items(ctx, 0, -1)
 		if err != nil || !slices.Equal(items, all) {
-			t.Errorf("read %d notes, %v", len(items), err)
+			t.Errorf("read %d notes, %v; want the %d that were appended", len(items), err, maxMember)
 		}
 		tooMany := append(all, "more")
 		_, err = users.Set(u, "friends").Add(ctx, tooMany...)
@@ -189,7 +189,8 @@ func TestManyMembers(t *testing.T) {
 	})
 }
 
-// TestLongHints finds entries, and logs in, with hints of any length.
+// TestLongHints looks for an entry, and logs in, with hints of any length. Each call must fail as
+// if no entry had the value, or refuse the hint.
 func TestLongHints(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := s.wide()

@@ -543,8 +543,8 @@ func linearRounds() int {
 	return 6
 }
 
-// cutRepeatedly closes all connections again and again, and drops some replies, until the returned
-// function stops it.
+// cutRepeatedly loses replies to scripts again and again, and closes all connections now and then,
+// until the returned function stops it.
 func cutRepeatedly(t *testing.T, p *redistest.Proxy, every time.Duration) (end func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	var ended sync.WaitGroup

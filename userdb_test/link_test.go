@@ -50,8 +50,8 @@ func (g *loginSite) wantLinked(what, identity, name string) {
 	}
 }
 
-// TestLinks checks that links sign in only to the entry that has them, and that the end of a link
-// ends the sessions that it began.
+// TestLinks checks that links sign in only to the entry that has them, and that removing a link
+// ends the sessions that began with it.
 func TestLinks(t *testing.T) {
 	eachLoginSite(t, linkOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -84,7 +84,7 @@ func TestLinks(t *testing.T) {
 			t.Errorf("a login that was under way: got error %v, want ErrConflict", err)
 		}
 		if _, now, err := g.users.Session(ctx, secret); err != nil || now.ID != s.ID || now.Level() != 1 {
-			t.Errorf("the new session is %+v, %v", now, err)
+			t.Errorf("the new session is %+v, %v; want the ID %s and level 1", now, err, s.ID)
 		}
 		_, _, _, err = g.users.UnlinkIdentity(ctx, secret, linkOf("i"), userdb.UnlinkOptions{})
 		wantErr(t, "removing it again", err, userdb.ErrNotFound)
@@ -94,7 +94,7 @@ func TestLinks(t *testing.T) {
 		wantErr(t, "a disabled entry", err, userdb.ErrLogin)
 		must(t, g.users.Delete(ctx, uid("alice")))
 		g.add("alice", alicePassword)
-		g.wantLinked("after the entry was made anew", "k", "")
+		g.wantLinked("after the entry was created again", "k", "")
 		must(t, g.link("bob", "k"))
 		g.wantLinked("linked to somebody else", "k", "bob")
 	})
@@ -224,7 +224,7 @@ func TestParallelLinks(t *testing.T) {
 	})
 }
 
-// TestSpend checks that only one of many callers spends a hash, and that the mark expires.
+// TestSpend checks that only one of many callers spends a hash, and that the record of it expires.
 func TestSpend(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -244,10 +244,10 @@ func TestSpend(t *testing.T) {
 		}
 		wg.Wait()
 		if n.Load() != 1 {
-			t.Errorf("%d callers spent it, want one", n.Load())
+			t.Errorf("%d callers spent the hash, want one", n.Load())
 		}
 		if left := g.raw.PTTL(ctx, "~/spent/"+hash).Val(); left <= 0 || left > time.Minute {
-			t.Errorf("the mark stays for %v", left)
+			t.Errorf("the record of the spent hash expires in %v, want at most a minute", left)
 		}
 		for _, bad := range []string{"", "x", hash[1:], hash + "00", "X" + hash[1:]} {
 			wantErr(t, "a bad hash", g.users.Spend(ctx, bad, time.Minute), userdb.ErrInvalid)

@@ -111,7 +111,7 @@ func checkPages(t *testing.T, users *userdb.Type, q userdb.Query, want []string)
 			return err
 		}
 		if len(page.Entries) > q.Limit {
-			return fmt.Errorf("a page has %d entries", len(page.Entries))
+			return fmt.Errorf("a page has %d entries, want at most %d", len(page.Entries), q.Limit)
 		}
 		for _, e := range page.Entries {
 			got[e.UID()] = true
@@ -210,7 +210,8 @@ func TestMaxRead(t *testing.T) {
 	})
 }
 
-// TestDisabledIsCheap checks that an ordered page of the disabled entries does not read the others.
+// TestDisabledIsCheap checks that an ordered page of the disabled entries does not read the enabled
+// ones.
 func TestDisabledIsCheap(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: orderedSchema()}), "user")
@@ -323,7 +324,7 @@ func TestSparseListing(t *testing.T) {
 	})
 }
 
-// TestCursors continues listings from cursors that no listing returned.
+// TestCursors continues listings from cursors that no listing returned. Each must be refused.
 func TestCursors(t *testing.T) {
 	eachStoreAndRights(t, func(t *testing.T, s *site) {
 		users := s.wide()

@@ -167,7 +167,7 @@ func (g *loginSite) failLogins(n int, identifier, origin string) {
 	g.t.Helper()
 	for i := range n {
 		if err := g.logIn(identifier, wrongPassword, origin); !errors.Is(err, userdb.ErrLogin) {
-			g.t.Fatalf("wrong password %d of %d: %v", i+1, n, err)
+			g.t.Fatalf("wrong password %d of %d: got error %v, want ErrLogin", i+1, n, err)
 		}
 	}
 }
@@ -275,7 +275,7 @@ func wordsOf(cmd redis.Cmder) string {
 	return strings.Join(words, " ")
 }
 
-// refuse makes the server refuse all commands that contain a text.
+// refuse makes all commands that contain a text fail, as if the server refused them.
 func (g *loginSite) refuse(text string) {
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
 		for _, cmd := range cmds {

@@ -37,7 +37,7 @@ func TestDisable(t *testing.T) {
 		must(t, errOf(g.users.SetPassword(ctx, uid("alice"), alicePassword)))
 		wantErr(t, "login with a new password", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
 		if got := g.storedField("alice", "~disabled"); got != since || since == "" {
-			t.Errorf("disabled since %q, and then since %q", since, got)
+			t.Errorf("disabled since %q, and then since %q; want the same time", since, got)
 		}
 		for range 2 {
 			must(t, g.users.Enable(ctx, uid("alice")))
@@ -55,8 +55,8 @@ func TestDisable(t *testing.T) {
 	})
 }
 
-// TestSetPassword sets the first password of an entry, replaces others, and checks the time of the
-// change.
+// TestSetPassword sets the first password of one entry, replaces that of another three times, and
+// checks the time of each change.
 func TestSetPassword(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.add("bare", "")
@@ -275,7 +275,7 @@ func TestUnconfirmed(t *testing.T) {
 		g := newLoginSite(s, o)
 		_, err := g.users.Create(t.Context(), userdb.NewEntry{UID: "alice", Facets: schema.Texts("name", "alice"), Password: alicePassword})
 		if !errors.Is(err, userdb.ErrUnconfirmed) {
-			t.Fatalf("create: %v", err)
+			t.Fatalf("create: got error %v, want ErrUnconfirmed", err)
 		}
 		g.storeField("alice", "password", "bcrypt$"+bcryptOf(t, "b", 4, alicePassword))
 		must(t, g.logIn("alice", alicePassword, ""))

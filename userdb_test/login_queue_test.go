@@ -20,7 +20,7 @@ import (
 )
 
 // blockWorker holds the only worker of a store in the middle of a login. The returned function
-// releases it, at the latest when the test ends.
+// releases the worker. It is called at the end of the test if the test has not called it.
 func (g *loginSite) blockWorker() (release func()) {
 	g.t.Helper()
 	// Log in once before, because only the first login creates some of the records.
@@ -28,8 +28,8 @@ func (g *loginSite) blockWorker() (release func()) {
 	reached, free := make(chan struct{}), make(chan struct{})
 	var blocked atomic.Bool
 	g.tap.set(func(_ context.Context, cmds []redis.Cmder, send func() error) error {
-		// Only the first such command waits. A later one may have the word only in the text of a
-		// script, which a node of a cluster gets with its first call.
+		// Only the first command that contains the word waits. A later one may contain it only in
+		// the text of a script, which a node of a cluster gets with its first call.
 		if strings.Contains(wordsOf(cmds[0]), "admit") && blocked.CompareAndSwap(false, true) {
 			close(reached)
 			<-free
@@ -72,7 +72,7 @@ func TestThrottledAreNotQueued(t *testing.T) {
 		for range 2 * queueLength {
 			refused.Go(func() {
 				if wait, err := waitOf(g.logIn("mallory", wrongPassword, "attacker")); wait == 0 {
-					t.Errorf("a throttled attempt: %v", err)
+					t.Errorf("a throttled attempt: got error %v, want a wait", err)
 				}
 			})
 		}
@@ -400,7 +400,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 			wantErr(t, "a call after the context ended", err, context.Canceled)
 		})
 		if own != 0 || other != 0 {
-			t.Errorf("%d and %d hashes were computed after the context ended", own, other)
+			t.Errorf("%d and %d hashes were computed after the context ended, want none", own, other)
 		}
 	})
 }

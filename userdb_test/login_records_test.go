@@ -53,7 +53,7 @@ func TestBrokenRecords(t *testing.T) {
 					wantErr(t, tt.name, g.logIn("alice", alicePassword, "home"), userdb.ErrCorrupt, key.String(), "'userdb check --repair'")
 				})
 				if own+other != 0 {
-					t.Errorf("%d hashes were made", own+other)
+					t.Errorf("%d hashes were computed, want none", own+other)
 				}
 				must(t, g.raw.Del(t.Context(), key.String()).Err())
 				must(t, g.logIn("alice", alicePassword, "home"))
@@ -74,7 +74,7 @@ func TestUpdateOfUnreadable(t *testing.T) {
 					e.Drop("added")
 				}
 				if fields := slices.Collect(e.Fields()); slices.Contains(fields, "added") || !slices.Contains(fields, "job") {
-					t.Errorf("the callback sees the fields %q", fields)
+					t.Errorf("the callback sees the fields %q, want job but not added", fields)
 				}
 				return nil
 			})

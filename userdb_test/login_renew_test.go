@@ -118,11 +118,14 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
+// wantRenewal stores a hash for alice. It checks that a wrong password leaves it, and that a login
+// with the right one replaces it exactly if it is to be renewed.
 func (g *loginSite) wantRenewal(i importedHash, peppers [][]byte) {
 	g.t.Helper()
 	g.storeField("alice", "password", i.hash)
 	if err := g.logIn("alice", i.password+"x", "home"); err == nil || g.storedField("alice", "password") != i.hash {
-		g.t.Errorf("%s: a wrong password: %v; the hash is unchanged: %v", i.name, err, g.storedField("alice", "password") == i.hash)
+		g.t.Errorf("%s: a wrong password: got %v, the hash is unchanged: %v; want an error, true",
+			i.name, err, g.storedField("alice", "password") == i.hash)
 	}
 	g.takeEvents()
 	if err := g.logIn("alice", i.password, "home"); err != nil {
@@ -152,7 +155,7 @@ func (g *loginSite) wantRenewal(i importedHash, peppers [][]byte) {
 
 // TestImportedBcryptStays checks that a login with an imported bcrypt hash of the type's cost
 // computes one hash and keeps the stored one, whichever variant of bcrypt wrote it. A password that
-// bcrypt cut at 72 bytes stays right.
+// bcrypt cut at 72 bytes must still be accepted.
 func TestImportedBcryptStays(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		long := strings.Repeat("correct horse ", 6)
@@ -285,7 +288,7 @@ func TestPepperedPasswords(t *testing.T) {
 		wantErr(t, "1025 bytes", errOf(g.users.SetPassword(t.Context(), uid("alice"), long+"x")), password.ErrPolicy, "over 1024 bytes")
 		hash := g.storedField("alice", "password")
 		if len(hash) != 64 || hash[0] != 'p' {
-			t.Errorf("the hash has %d bytes and begins with %.1q", len(hash), hash)
+			t.Errorf("the hash has %d bytes and begins with %.1q, want 64 and p", len(hash), hash)
 		}
 	})
 }
@@ -348,7 +351,7 @@ func (g *loginSite) putFacet(field, text string) error {
 }
 
 // beforeCommand calls do once, before the next round trip that contains a text. It returns a flag
-// that is set when do has been called.
+// that is set when do is called.
 func (g *loginSite) beforeCommand(text string, do func()) (done *atomic.Bool) {
 	g.t.Helper()
 	g.needs(interleaves)
@@ -407,7 +410,8 @@ func TestOvertakenByARefusedWrite(t *testing.T) {
 }
 
 // TestOvertakenNewPassword changes the entry just before ChangePassword writes the new hash. The
-// password must not change if the old one would no longer log in.
+// password must not change if the old one would no longer log in, was set again, or belongs to an
+// entry that was created again.
 func TestOvertakenNewPassword(t *testing.T) {
 	for _, e := range concurrentChanges {
 		want := e.want

@@ -16,8 +16,8 @@ import (
 
 const resetPassword = "brand new horse"
 
-// TestResetPassword checks that a reset spends the token and sets the password in one write, and
-// that a refused reset leaves the token valid.
+// TestResetPassword checks that a reset spends the token and sets the password, and that a refused
+// reset leaves the token valid.
 func TestResetPassword(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

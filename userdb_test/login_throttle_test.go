@@ -289,7 +289,8 @@ func TestLostCount(t *testing.T) {
 }
 
 // TestServerClock checks that the store uses the server's clock if the test sets none, and that the
-// wait doubles with every failure, however slow the test is.
+// first wait after freeFailures failures is at most a second. On a slow machine that wait may be
+// over before the next guess; each such failure doubles the limit.
 func TestServerClock(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.useClock(nil)

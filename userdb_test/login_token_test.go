@@ -34,7 +34,7 @@ func (g *loginSite) wantRedeem(purpose, secret, value string) {
 	g.t.Helper()
 	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)
 	if err != nil || e.UID() != "alice" || tk.Purpose != purpose || tk.Value != value {
-		g.t.Errorf("redeeming for %s: %v, %+v, %v; want alice and %q", purpose, e, tk, err, value)
+		g.t.Errorf("redeeming for %s: got %v, %+v, %v; want alice and the value %q", purpose, e, tk, err, value)
 	}
 	g.wantVoid("a second time", purpose, secret)
 }
@@ -44,7 +44,7 @@ func (g *loginSite) wantVoid(why, purpose, secret string) {
 	g.t.Helper()
 	e, tk, err := g.users.Redeem(g.t.Context(), purpose, secret)
 	if err != userdb.ErrNotFound || e.UID() != "" || tk != (userdb.Token{}) { // not even wrapped
-		g.t.Errorf("%s: %v, %+v, %v; want exactly ErrNotFound", why, e, tk, err)
+		g.t.Errorf("%s: got %v, %+v, %v; want exactly ErrNotFound", why, e, tk, err)
 	}
 }
 
@@ -250,7 +250,8 @@ func TestTokensStayValid(t *testing.T) {
 }
 
 // TestTokensOfStrangers checks that the many tokens of a visitor who keeps asking push out only
-// older ones of their own kind, and not the link of an operator or a change of the owner's address.
+// older tokens that visitors asked for, and not the link of an operator or a change of the owner's
+// address.
 func TestTokensOfStrangers(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		ctx, h := t.Context(), hints.UID("ann")

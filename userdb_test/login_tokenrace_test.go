@@ -146,7 +146,7 @@ func TestTokenRaces(t *testing.T) {
 			}
 		}
 		if moments < 100 {
-			t.Errorf("other methods ran at only %d moments", moments)
+			t.Errorf("other methods ran at %d moments, want at least 100", moments)
 		}
 	})
 }

@@ -117,7 +117,7 @@ func TestRightPasswordOfDisabled(t *testing.T) {
 			wantErr(t, "disabled", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
 		}
 		if wait, err := waitOf(g.logIn("alice", alicePassword, "")); wait == 0 {
-			t.Errorf("after %d right passwords of a disabled entry: %v", freeFailures, err)
+			t.Errorf("after %d right passwords of a disabled entry: got error %v, want a wait", freeFailures, err)
 		}
 	})
 }
@@ -189,7 +189,8 @@ func TestWorkOfImportedHash(t *testing.T) {
 	})
 }
 
-// TestRoundTrips checks that one round trip counts an attempt for both account and origin.
+// TestRoundTrips counts the round trips of logins. One of them counts the attempt for both account
+// and origin.
 func TestRoundTrips(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(oneScript)

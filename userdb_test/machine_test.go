@@ -125,7 +125,7 @@ func (x *machine) siblingRecords() map[string]string {
 	return all
 }
 
-// methods returns the machine's actions. rapid calls the unnamed one after every other action.
+// methods returns the machine's actions. rapid calls the unnamed one after each of the others.
 func (x *machine) methods() map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){
 		"":       x.compare,

@@ -39,8 +39,8 @@ func (g *loginSite) wantEmails(why string, want ...string) {
 	}
 }
 
-// wantLogin checks whether alice can log in with an identifier. Whether or not she can, one hash is
-// computed.
+// wantLogin checks that alice can log in with an identifier, or that she cannot if want is false.
+// Either way, one hash must be computed.
 func (g *loginSite) wantLogin(why, identifier string, want bool) {
 	g.t.Helper()
 	own, other := g.countHashes(func() {
@@ -131,7 +131,7 @@ func TestManyFirstGoes(t *testing.T) {
 		})
 		g.wantEmails("the first value goes", home, work, club)
 		if !e.Verified("email") {
-			t.Error("the mark of verification has not moved along")
+			t.Error("the mark of verification has not moved with its value")
 		}
 		g.wantLogin("a verified value became the first", home, true)
 		g.wantLogin("not an address", "2026-2", true)
@@ -148,12 +148,12 @@ func TestManyFirstGoes(t *testing.T) {
 		secret, address, err := g.users.IssueFor(t.Context(), uid("alice"), "email", userdb.Token{Purpose: "verify"})
 		must(t, err)
 		if address != home {
-			t.Errorf("IssueFor sends the secret to %s", address)
+			t.Errorf("IssueFor sends the secret to %s, want %s", address, home)
 		}
 		g.wantRedeem("verify", secret, "")
 
-		// Only a verification changes that. Another spelling does not, and neither does the loss
-		// of the other values.
+		// Only a verification lets her log in with the address. Another spelling does not, and
+		// neither does the loss of the other values.
 		g.editAlice(func(e *userdb.Entry) { e.DropText("email", home); e.DropText("email", club) })
 		for _, spelling := range []string{work, "Alice@work.example", "alice@WORK.example"} {
 			g.editAlice(func(e *userdb.Entry) { e.Put("email", schema.Text(spelling)) })
@@ -164,7 +164,7 @@ func TestManyFirstGoes(t *testing.T) {
 		g.wantSent("another identifier", "alice", "")
 		i, err := g.users.Invite(t.Context(), "email", work, userdb.Token{}, userdb.Attempt{})
 		if err != nil || i.Address != work || !i.Registered {
-			t.Errorf("an invitation to the address as it was typed: got %+v, %v", i, err)
+			t.Errorf("an invitation to the address as it was typed: got %+v, %v; want it sent to %s, which is registered", i, err, work)
 		}
 		s, err := g.users.LoginStatus(t.Context(), uid("alice"))
 		must(t, err)
@@ -191,12 +191,13 @@ func TestManyFirstGoes(t *testing.T) {
 		g.wantLogin("put first without a proof again", home, false)
 		g.editAlice(func(e *userdb.Entry) { e.Put("email", schema.Text("new@example.com")) })
 		if mark := g.storedField("alice", store.FieldVerified("email")); mark != "" {
-			t.Errorf("the mark %q is left after the value went", mark)
+			t.Errorf("the mark %q is left after its value was replaced", mark)
 		}
 	})
 }
 
-// TestManyRepairedFirst checks the first value after a repair, and its marks.
+// TestManyRepairedFirst checks which value a repair makes the first if the first one is missing, or
+// if another entry keeps it: a verified one if there is one. An unverified one cannot log in.
 func TestManyRepairedFirst(t *testing.T) {
 	const work, home = "alice@work.example", "alice@home.example"
 	bob, _ := recordkey.PRK("user", "uid", "bob")
@@ -263,7 +264,7 @@ func TestManyLeftover(t *testing.T) {
 				e := g.editAlice(tt.edit)
 				g.wantEmails(what, tt.want...)
 				if e.VerifiedText("email", "alice@example.com") {
-					t.Error("a value is verified by a field without a meaning")
+					t.Error("a value is verified by the leftover")
 				}
 				at := indexOfValue(tt.want, "alice@example.com")
 				if text := g.storedField("alice", leftover); text != "" && at < 1 {

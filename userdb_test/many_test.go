@@ -250,7 +250,8 @@ func TestManyValues(t *testing.T) {
 	})
 }
 
-// TestManyRaces lets many callers exchange the values of two entries, and add and drop them.
+// TestManyRaces lets many callers exchange the values of two entries, and add and drop them. No
+// invariant may be broken afterward.
 func TestManyRaces(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{Schema: manySchema()}), "user")
@@ -453,7 +454,8 @@ func TestManySignIn(t *testing.T) {
 		e, _, err = g.users.Redeem(ctx, userdb.PurposeAdd+"email", added)
 		must(t, err)
 		if texts := e.Texts("email"); !slices.Equal(texts, []string{"alice@example.com", "Alice@work.example"}) || !e.VerifiedText("email", "alice@work.example") || e.Verified("email") {
-			t.Errorf("after adding: %q, verified: %v", texts, e.VerifiedText("email", "alice@work.example"))
+			t.Errorf("after adding: got %q, the added value is verified: %v, the first one: %v; want both values, true, false",
+				texts, e.VerifiedText("email", "alice@work.example"), e.Verified("email"))
 		}
 		signsIn("once verified", map[string]bool{"alice@example.com": true, "alice@work.example": true})
 		reset := sentTo("ALICE@work.example", "Alice@work.example")

@@ -102,7 +102,8 @@ func must1[V any](v V, err error) func(*testing.T) V {
 	}
 }
 
-// TestMembersOverTheLimit removes members from a record that has more than its schema allows.
+// TestMembersOverTheLimit removes members from a record that has more than its schema allows. No
+// new member may be added until the record has fewer than its limit.
 func TestMembersOverTheLimit(t *testing.T) {
 	const limit = 3
 	eachStore(t, func(t *testing.T, s *site) {

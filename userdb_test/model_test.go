@@ -218,9 +218,9 @@ func (x *machine) bio(t *rapid.T) {
 
 // keys checks the record keys that match a pattern.
 func (x *machine) keys(t *rapid.T) {
-	kind := rapid.SampledFrom([]string{"*", "user/uid:*", "user/name:*", "user/*/~prks", "order/*"}).Draw(t, "pattern")
+	pattern := rapid.SampledFrom([]string{"*", "user/uid:*", "user/name:*", "user/*/~prks", "order/*"}).Draw(t, "pattern")
 	var got []string
-	for k, err := range inspect.Keys(x.ctx, x.db, kind) {
+	for k, err := range inspect.Keys(x.ctx, x.db, pattern) {
 		must(t, err)
 		if !strings.HasPrefix(k, "~") {
 			got = append(got, k)
@@ -229,13 +229,13 @@ func (x *machine) keys(t *rapid.T) {
 	slices.Sort(got)
 	var want []string
 	for _, k := range append(slices.Collect(maps.Keys(x.m.records())), x.orders()...) {
-		if k = strings.TrimPrefix(k, x.m.ns.String()); matches(kind, k) {
+		if k = strings.TrimPrefix(k, x.m.ns.String()); matches(pattern, k) {
 			want = append(want, k)
 		}
 	}
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Fatalf("keys %s: got %q, want %q", kind, got, want)
+		t.Fatalf("keys %s: got %q, want %q", pattern, got, want)
 	}
 }
 

@@ -456,7 +456,7 @@ func TestCreateOnceGivenUp(t *testing.T) {
 			cancel()
 			_, other := g.users.CreateOnce(t.Context(), fmt.Sprint("b", at), userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "dora")})
 			if err == nil && !errors.Is(other, userdb.ErrDuplicate) || err != nil && other != nil {
-				t.Errorf("cut off at %d with %v, the other request: %v", at, err, other)
+				t.Errorf("the request cut off at %d: got error %v; the other request: got error %v; want one to succeed", at, err, other)
 			}
 			if at < 5 && err == nil {
 				t.Errorf("the request was not cut off at %d", at)

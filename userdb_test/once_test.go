@@ -180,7 +180,8 @@ func ageRequests(t *testing.T, s *site, by time.Duration) {
 	}
 }
 
-// TestCreateOnceAtUID makes requests that choose the UID of the new entry.
+// TestCreateOnceAtUID makes requests that choose the UID of the new entry. A refused request must
+// leave nothing behind.
 func TestCreateOnceAtUID(t *testing.T) {
 	eachLoginSite(t, userdb.Options{}, func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

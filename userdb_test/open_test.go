@@ -108,7 +108,7 @@ func TestMemoryStoresAreSeparate(t *testing.T) {
 	must(t, errors.Join(one.Close(), two.Close()))
 }
 
-// TestClosedStoreMethods calls the methods of everyMethod on a closed store.
+// TestClosedStoreMethods checks that the methods of everyMethod fail on a closed store.
 func TestClosedStoreMethods(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := lossyStore(t, s)

@@ -127,6 +127,8 @@ func TestPendingTags(t *testing.T) {
 	})
 }
 
+// errorsFound returns the errors that a check or a repair finds. All must be about tags that are
+// not written yet.
 func errorsFound(t *testing.T, db *userdb.DB, repair bool) (found []check.Problem) {
 	t.Helper()
 	for p, err := range check.Run(store.WithoutOtherWriters(t.Context()), db, check.Options{Repair: repair}) {

@@ -109,7 +109,7 @@ func TestDisableOfMovedEntry(t *testing.T) {
 }
 
 // TestExpiredTokensOfMovedEntry changes an entry in a migrated slot after all its tokens have
-// expired, so that the record of its tokens is missing.
+// expired, so that the record of its tokens is missing. New tokens must be valid.
 func TestExpiredTokensOfMovedEntry(t *testing.T) {
 	t.Parallel()
 	ctx, c := t.Context(), redistest.StartCluster(t)

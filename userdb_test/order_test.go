@@ -37,8 +37,8 @@ type row struct {
 	value schema.Value
 }
 
-// compareRows orders rows like the store, but with other code. Among texts with the same canonical
-// form, those that are written in that form come last.
+// compareRows orders rows as the store does, but with other code. Among texts with the same
+// canonical form, those that are written in that form come last.
 func compareRows(a, b row) int {
 	as, bs := a.value.Text(), b.value.Text()
 	return cmp.Or(compareValues(a.value, b.value), boolInt(canonical(as) == as)-boolInt(canonical(bs) == bs), strings.Compare(as, bs),
@@ -143,7 +143,7 @@ func TestOrderedListing(t *testing.T) {
 	})
 }
 
-// unset is the UID of an entry without a value. It comes first in every order.
+// unset is the UID of an entry without a value. It comes first in every ascending order.
 const unset = "without a value"
 
 func compareListing(rt *rapid.T, t *testing.T, typ *userdb.Type, field string, rows []row) {
@@ -280,7 +280,7 @@ func TestOrderedChanges(t *testing.T) {
 		want := func(what, got, want string) {
 			t.Helper()
 			if got != want {
-				t.Errorf("%s: %s, want %s", what, got, want)
+				t.Errorf("%s: got %s, want %s", what, got, want)
 			}
 		}
 		want("as created", listed(userdb.Query{}), "u1 u2 u3")
@@ -390,7 +390,7 @@ func TestFieldsOfTwoRoles(t *testing.T) {
 				slices.Sort(uids)
 			}
 			if got := strings.Join(uids, " "); got != want {
-				t.Errorf("%s: %s, want %s", what, got, want)
+				t.Errorf("%s: got %s, want %s", what, got, want)
 			}
 		}
 		want("by name", "u2 u3 u1", userdb.Query{Order: "name"})

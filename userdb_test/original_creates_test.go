@@ -97,7 +97,7 @@ func TestOriginalCreates(t *testing.T) {
 		db := s.open(userdb.Options{Schema: originalSchema(t)})
 		users, typ := typeOf(t, db, "user"), db.Schema().Types["user"]
 		allowed := deviations(slices.Clone(createDeviations))
-		var taken []call
+		var created []call
 		for _, c := range successfulCalls(t) {
 			n, err := c.newEntry(t, typ)
 			if err == nil {
@@ -110,22 +110,22 @@ func TestOriginalCreates(t *testing.T) {
 				continue
 			}
 			if len(c.Overwrote) > 0 {
-				t.Errorf("%s: accepted values of %v", abbreviate(c.Call), c.Overwrote)
+				t.Errorf("%s: accepted, although its values belong to %v", abbreviate(c.Call), c.Overwrote)
 			}
-			taken = append(taken, c)
+			created = append(created, c)
 		}
 		allowed.wantAllUsed(t)
-		s.wantAsWritten(taken)
-		s.wantRefusedAgain(users, typ, taken)
+		s.wantAsWritten(created)
+		s.wantRefusedAgain(users, typ, created)
 	})
 }
 
 // wantAsWritten checks that the stored entries equal those of the original, apart from the password
 // hash and the store's own fields.
-func (s *site) wantAsWritten(taken []call) {
+func (s *site) wantAsWritten(created []call) {
 	s.t.Helper()
 	records := s.dump(s.t.Context())
-	for _, c := range taken {
+	for _, c := range created {
 		got := maps.Clone(records["user/uid:"+c.Outcome.UID].fields)
 		want := maps.Clone(c.record)
 		if text, ok := c.Entry["password"].(string); ok && text != "" && got["password"] == "" {
@@ -145,10 +145,10 @@ func (s *site) wantAsWritten(taken []call) {
 
 // wantRefusedAgain repeats every call for another entry. Each must be refused, and must write
 // nothing.
-func (s *site) wantRefusedAgain(users *userdb.Type, typ schema.Type, taken []call) {
+func (s *site) wantRefusedAgain(users *userdb.Type, typ schema.Type, created []call) {
 	s.t.Helper()
 	s.wantUnchanged("the second calls", func() {
-		for _, c := range taken {
+		for _, c := range created {
 			n, err := c.newEntry(s.t, typ)
 			must(s.t, err)
 			n.UID, n.Password = "", ""

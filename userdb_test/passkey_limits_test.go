@@ -26,8 +26,8 @@ func (d *device) createCrossOrigin(t *testing.T, c passkey.Challenge, crossOrigi
 	return d.createKey(t, c, crossOrigin, "\x63fmt\x64none\x67attStmt\xa0", d.cred.Key.AttestationData())
 }
 
-// createKey does what createCrossOrigin does, with an attestation and a public key as they are
-// encoded.
+// createKey does what createCrossOrigin does, with the given encodings of an attestation and of a
+// public key.
 func (d *device) createKey(t *testing.T, c passkey.Challenge, crossOrigin bool, attestation string, key []byte) []byte {
 	t.Helper()
 	var options struct {
@@ -62,7 +62,8 @@ func rsaKey(n int) []byte {
 }
 
 // TestPasskeyKeySizes checks that nobody enrols a key with which every answer takes long to verify,
-// and that what an authenticator says about itself is not verified: that could take as long.
+// and that an attestation, which is what an authenticator says about itself, is not verified:
+// verifying it could take as long.
 func TestPasskeyKeySizes(t *testing.T) {
 	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
 		ctx, keys := t.Context(), g.passkeys()
@@ -142,7 +143,7 @@ func TestPasskeyOptions(t *testing.T) {
 		must(t, err)
 		must(t, json.Unmarshal(c.Options, &options))
 		if s := options.PublicKey.AuthenticatorSelection; s.ResidentKey != "required" || s.UserVerification != "required" {
-			t.Errorf("a registration asks for %+v", s)
+			t.Errorf("a registration asks for %+v, want a resident key and user verification", s)
 		}
 		excluded := options.PublicKey.ExcludeCredentials
 		if len(excluded) != 1 || excluded[0].ID != base64.RawURLEncoding.EncodeToString(d.cred.ID) {
@@ -152,7 +153,7 @@ func TestPasskeyOptions(t *testing.T) {
 		must(t, err)
 		must(t, json.Unmarshal(c.Options, &options))
 		if options.PublicKey.UserVerification != "required" {
-			t.Errorf("a sign-in asks for user verification %q", options.PublicKey.UserVerification)
+			t.Errorf("a sign-in asks for user verification %q, want required", options.PublicKey.UserVerification)
 		}
 	})
 }
@@ -198,7 +199,7 @@ func TestPasskeySpent(t *testing.T) {
 		_, err = g.loginPasskey(keys, d)
 		var wait *userdb.WaitError
 		if !errors.As(err, &wait) || wait.Wait > time.Minute {
-			t.Errorf("one sign-in too many: got error %v", err)
+			t.Errorf("one sign-in too many: got error %v, want a wait of up to a minute", err)
 		}
 		g.advance(time.Minute)
 		_, err = g.loginPasskey(keys, d)
@@ -269,13 +270,13 @@ func TestPasskeyStateCookie(t *testing.T) {
 	kept := w.Result().Cookies()
 	if len(kept) != 1 || !kept[0].Secure || !kept[0].HttpOnly || kept[0].SameSite != http.SameSiteStrictMode ||
 		!strings.HasPrefix(kept[0].Name, "__Host-") || kept[0].Path != "/" {
-		t.Fatalf("SetState set %v", kept)
+		t.Fatalf("SetState set %v, want one __Host- cookie that is Secure, HttpOnly and SameSite=Strict", kept)
 	}
 	r := httptest.NewRequest("POST", "/", nil)
 	r.AddCookie(kept[0])
 	w = httptest.NewRecorder()
 	if state := passkey.State(w, r); state != "x.y" {
-		t.Errorf("got the state %q", state)
+		t.Errorf("got the state %q, want x.y", state)
 	}
 	if gone := w.Result().Cookies(); len(gone) != 1 || gone[0].Name != kept[0].Name || gone[0].MaxAge >= 0 {
 		t.Errorf("State set %v, want the cookie removed", gone)

@@ -30,7 +30,7 @@ func TestPasskeyRaisesOnce(t *testing.T) {
 				}
 			}
 			if succeeded != 1 {
-				t.Fatalf("%d of %d callers raised a session with one answer: %v", succeeded, len(raised), errs)
+				t.Fatalf("%d of %d callers raised a session with one answer, want 1: %v", succeeded, len(raised), errs)
 			}
 			g.wantEnded("the session that was raised", old)
 			if s := g.wantSession("the new session", session); s.Level() != 2 {

@@ -57,7 +57,7 @@ type device struct {
 
 // newCredential returns a credential whose public key has two coordinates of 32 bytes each. In one
 // of 128 keys, virtualwebauthn omits the leading zero of a coordinate, and then no signature is
-// right.
+// valid.
 func newCredential() virtualwebauthn.Credential {
 	const keyBytes = 77 // of a COSE key on the curve P-256
 	for {
@@ -179,41 +179,42 @@ func TestPasskey(t *testing.T) {
 		d := newDevice()
 		c, session := g.register(keys, d, session)
 		if len(c.RecoveryCodes) != 10 || c.Session.Level() != 2 {
-			t.Errorf("the first passkey gave %d recovery codes and a session of level %d", len(c.RecoveryCodes), c.Session.Level())
+			t.Errorf("the first passkey gave %d recovery codes and a session of level %d, want 10 and 2", len(c.RecoveryCodes), c.Session.Level())
 		}
 		g.wantEnded("another session", other)
 		wantErr(t, "the challenge once more", registerAgain(g, keys, d, session), userdb.ErrDuplicate)
 		second := newDevice()
 		c2, kept := g.register(keys, second, session)
 		if c2.Secret != "" || kept != session || len(c2.RecoveryCodes) != 0 {
-			t.Errorf("the second passkey gave %+v", c2)
+			t.Errorf("the second passkey gave %+v, want neither another session nor recovery codes", c2)
 		}
 		if string(second.auth.Options.UserHandle) != string(d.auth.Options.UserHandle) || len(d.auth.Options.UserHandle) != 32 {
 			t.Error("passkeys of one entry have different user handles")
 		}
 		e, err := g.users.Find(ctx, hints.Field("passkeys", digestOf(d)))
 		if must(t, err); e.UID() != "alice" || fmt.Sprint(e.FactorMethods()) != "[passkey recovery]" || len(e.Texts("passkeys")) != 2 {
-			t.Errorf("found %v with methods %q, digests %q", e, e.FactorMethods(), e.Texts("passkeys"))
+			t.Errorf("found %v with methods %q, digests %q; want alice, passkey and recovery, and two digests",
+				e, e.FactorMethods(), e.Texts("passkeys"))
 		}
 		factors, err := g.users.Factors(ctx, uid("alice"))
 		if must(t, err); len(factors) != 3 || factors[0].Method != "passkey" || factors[0].Name != "my key" {
-			t.Errorf("the factors are %+v", factors)
+			t.Errorf("the factors are %+v, want three, the first a passkey named my key", factors)
 		}
 
 		g.takeEvents()
 		for _, one := range []*device{d, second, d} {
 			e, err = g.loginPasskey(keys, one)
 			if must(t, err); e.UID() != "alice" {
-				t.Errorf("signed in as %v", e)
+				t.Errorf("signed in as %v, want alice", e)
 			}
 		}
 		_, secret, err := g.users.StartSession(ctx, e, userdb.SessionOptions{})
 		must(t, err)
 		if s := g.wantSession("after a passkey", secret); s.Level() != 2 {
-			t.Errorf("a passkey gives level %d", s.Level())
+			t.Errorf("a passkey gives level %d, want 2", s.Level())
 		}
 		if events := g.takeEvents(); len(events) != 4 || events[0].Kind != userdb.EventLogin || events[0].Origin != "192.0.2.1" {
-			t.Errorf("the events are %+v", events)
+			t.Errorf("the events are %+v, want four, the first a login from 192.0.2.1", events)
 		}
 
 		ticket := g.ticket("192.0.2.1")
@@ -241,11 +242,11 @@ func TestPasskey(t *testing.T) {
 		wantErr(t, "the answer for another session", err, userdb.ErrLogin)
 		_, s, raised, err := g.users.RaiseSession(ctx, secret, p, userdb.SessionOptions{})
 		if must(t, err); s.Level() != 2 || g.clock().Sub(s.VerifiedLevel2) > time.Minute {
-			t.Errorf("the session was verified at %v", s.VerifiedLevel2)
+			t.Errorf("the session has level %d, verified at %v; want 2, within the last minute", s.Level(), s.VerifiedLevel2)
 		}
 
 		if _, err = g.users.Update(ctx, uid("alice"), func(e *userdb.Entry) error { e.DropText("passkeys", digestOf(d)); return nil }); !errors.Is(err, userdb.ErrInvalid) {
-			t.Errorf("removing the digest of a passkey: got error %v", err)
+			t.Errorf("removing the digest of a passkey: got error %v, want ErrInvalid", err)
 		}
 		removed, err := g.users.RemoveFactor(ctx, raised, factors[0].ID, userdb.SessionOptions{})
 		must(t, err)
@@ -266,7 +267,7 @@ func TestPasskey(t *testing.T) {
 		must(t, err)
 		e, err = g.users.Login(ctx, "alice", alicePassword, userdb.Attempt{})
 		if must(t, err); len(e.FactorIDs()) != 0 || len(e.Texts("passkeys")) != 0 {
-			t.Errorf("factors %q and digests %q are left", e.FactorIDs(), e.Texts("passkeys"))
+			t.Errorf("factors %q and digests %q are left, want none", e.FactorIDs(), e.Texts("passkeys"))
 		}
 		g.add("bob", alicePassword)
 	})
@@ -281,7 +282,8 @@ func registerAgain(g *loginSite, keys *passkey.Passkeys, d *device, session stri
 	return err
 }
 
-// TestPasskeyRefused checks that no answer signs in except the right one, and that it does so once.
+// TestPasskeyRefused checks that no answer signs in except the right one, and that this one signs
+// in only once.
 func TestPasskeyRefused(t *testing.T) {
 	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
 		ctx, keys := t.Context(), g.passkeys()
@@ -358,7 +360,7 @@ func TestPasskeyRefused(t *testing.T) {
 		_, err = g.loginPasskey(keys, d)
 		wantErr(t, "a copy", err, userdb.ErrLogin)
 		if events := g.takeEvents(); !slices.ContainsFunc(events, func(e userdb.Event) bool { return e.Kind == userdb.EventPasskeyClone }) {
-			t.Errorf("a copy caused %+v", events)
+			t.Errorf("a copy caused the events %+v, want %s among them", events, userdb.EventPasskeyClone)
 		}
 		d.cred.Counter = 0
 		_, err = g.loginPasskey(keys, d)
@@ -424,7 +426,7 @@ func TestPasskeyRegistration(t *testing.T) {
 		must(t, err)
 		wantErr(t, "the passkey of another entry", registerAgain(g, keys, d, bobs), userdb.ErrDuplicate)
 		if e, err := g.users.Find(ctx, uid("bob")); err != nil || len(e.FactorIDs()) != 0 {
-			t.Errorf("bob has the factors %q, error %v", e.FactorIDs(), err)
+			t.Errorf("bob has the factors %q, error %v; want none", e.FactorIDs(), err)
 		}
 		g.wantSession("alice's session meanwhile", session)
 		for range 7 {
@@ -436,15 +438,15 @@ func TestPasskeyRegistration(t *testing.T) {
 		must(t, err)
 		e, err := g.users.Find(ctx, uid("alice"))
 		if must(t, err); len(e.Texts("passkeys")) != 0 {
-			t.Errorf("the digests %q are left", e.Texts("passkeys"))
+			t.Errorf("the digests %q are left, want none", e.Texts("passkeys"))
 		}
 		_, bobs, err = g.users.StartSession(ctx, bob, userdb.SessionOptions{})
 		must(t, err)
-		g.register(keys, d, bobs) // the operator has freed it
+		g.register(keys, d, bobs) // ResetFactors has freed it
 	})
 }
 
-// TestPasskeyLast checks that the last way to sign in is not removed.
+// TestPasskeyLast checks that a passkey cannot be removed if it is the last way to sign in.
 func TestPasskeyLast(t *testing.T) {
 	eachLoginSite(t, passkeyOptions(), func(t *testing.T, g *loginSite) {
 		ctx, keys := t.Context(), g.passkeys()
@@ -483,7 +485,7 @@ func TestPasskeyLast(t *testing.T) {
 		}
 		group.Wait()
 		if (removed[0] == nil) == (removed[1] == nil) || len(all()) != 1 {
-			t.Errorf("two removals at once: %v; %d passkeys are left", removed, len(all()))
+			t.Errorf("two removals at once: got errors %v, and %d passkeys are left; want one of each", removed, len(all()))
 		}
 
 		// Beside a passkey, the last link may go.
@@ -548,7 +550,7 @@ func TestLastUsableFactor(t *testing.T) {
 		status, err := g.users.LoginStatus(ctx, uid("carol"))
 		must(t, err)
 		if s := status.SecondStep; !s.Damaged || !slices.Equal(s.Usable, []string{"passkey"}) {
-			t.Errorf("the second step of carol is %+v", s)
+			t.Errorf("the second step of carol is %+v, want damaged, with a usable passkey", s)
 		}
 		must(t, remove("carol", lost))
 		wantErr(t, "the only passkey", remove("carol", usable), userdb.ErrInvalid)
@@ -565,7 +567,7 @@ func TestLastUsableFactor(t *testing.T) {
 		status, err = g.users.LoginStatus(ctx, uid("dora"))
 		must(t, err)
 		if s := status.SecondStep; !s.Damaged || len(s.Usable) > 0 {
-			t.Errorf("the second step of dora is %+v", s)
+			t.Errorf("the second step of dora is %+v, want damaged, with nothing usable", s)
 		}
 		_, err = g.users.LinkIdentity(ctx, session("dora"), linkOf("i"))
 		must(t, err)
@@ -616,7 +618,7 @@ func TestPasskeyFieldIsNew(t *testing.T) {
 		}
 		status, err := stale[3].users.LoginStatus(ctx, uid("alice"))
 		if err != nil || !slices.Equal(status.SecondStep.Usable, []string{"passkey"}) || status.SecondStep.Damaged {
-			t.Errorf("the second step is %+v, %v", status.SecondStep, err)
+			t.Errorf("the second step is %+v, %v; want a usable passkey and no damage", status.SecondStep, err)
 		}
 	})
 }
@@ -660,7 +662,7 @@ func TestPasskeyRaces(t *testing.T) {
 				}
 			}
 			if succeeded != 1 {
-				t.Errorf("%d of 20 sign-ins with one answer succeeded", succeeded)
+				t.Errorf("%d of 20 sign-ins with one answer succeeded, want 1", succeeded)
 			}
 			for _, e := range g.takeEvents() {
 				if e.Kind == userdb.EventPasskeyClone {
@@ -707,7 +709,7 @@ func TestPasskeyRaces(t *testing.T) {
 			return err
 		})
 		if (errs[0] == nil) == (errs[1] == nil) {
-			t.Fatalf("one passkey for two entries: %v", errs)
+			t.Fatalf("one passkey for two entries: got errors %v, want one", errs)
 		}
 		winner := slices.Index(errs, nil)
 		wantErr(t, "the other entry", errs[1-winner], userdb.ErrDuplicate)
@@ -734,7 +736,7 @@ func atOnce(n int, call func(i int) error) []error {
 }
 
 // TestPasskeyElsewhere checks that a state is worth nothing in another type or namespace, and that
-// another site cannot be configured.
+// New refuses relying parties and origins that do not match or are not well-formed.
 func TestPasskeyElsewhere(t *testing.T) {
 	o := passkeyOptions()
 	o.Schema.Types["admin"] = o.Schema.Types["user"]
@@ -747,9 +749,9 @@ func TestPasskeyElsewhere(t *testing.T) {
 		must(t, err)
 		_, err = admins.Proof(c.State, d.get(t, c))
 		wantErr(t, "another type", err, userdb.ErrLogin)
-		others, err := passkey.New(g.in(space(t, "other")).db, "user", passkey.Config{RPID: rpID, Origins: []string{rpOrigin}})
+		elsewhere, err := passkey.New(g.in(space(t, "other")).db, "user", passkey.Config{RPID: rpID, Origins: []string{rpOrigin}})
 		must(t, err)
-		_, err = others.Proof(c.State, d.get(t, c))
+		_, err = elsewhere.Proof(c.State, d.get(t, c))
 		wantErr(t, "another namespace", err, userdb.ErrLogin)
 		_, err = g.answer(keys, c.State, d.get(t, c))
 		must(t, err)
@@ -815,7 +817,7 @@ func TestExportPasskeys(t *testing.T) {
 		_, err = transfer.Export(ctx, g.db, &b, transfer.ExportOptions{})
 		must(t, err)
 		if strings.Contains(b.String(), digestOf(d)) || !strings.Contains(b.String(), `"second_factor":true`) {
-			t.Errorf("an export without secrets has the digest of a passkey: %s", &b)
+			t.Errorf("an export without secrets is %s, want second_factor and no digest of a passkey", &b)
 		}
 		b.Reset()
 		b.WriteString(secret)

@@ -125,14 +125,14 @@ func TestTOTP(t *testing.T) {
 		}
 		g.wantEnded("another session", other)
 		if s := g.wantSession("the one that enrolled", secret); s.Level() != 2 {
-			t.Errorf("the session after the enrolment has level %d", s.Level())
+			t.Errorf("the session after the enrolment has level %d, want 2", s.Level())
 		}
 		_, _, err := g.users.StartSession(ctx, read, userdb.SessionOptions{})
 		wantErr(t, "a login that was under way", err, userdb.ErrConflict)
 		factors, err := g.users.Factors(ctx, uid("alice"))
 		if must(t, err); len(factors) != 2 || factors[0].ID != a.id || factors[0].Name != "my phone" || factors[0].Method != "totp" ||
 			factors[1].Method != "recovery" || factors[1].Left != 10 {
-			t.Errorf("the factors are %+v", factors)
+			t.Errorf("the factors are %+v, want the app my phone and ten recovery codes", factors)
 		}
 
 		wantErr(t, "the code that confirmed the enrolment", g.prove(userdb.TOTP(a.code()), ""), userdb.ErrLogin)
@@ -163,11 +163,11 @@ func TestTOTP(t *testing.T) {
 		must(t, err)
 		g.wantEnded("a session from before the removal", second)
 		if s := g.wantSession("after the removal", c.Secret); s.Level() != 1 || len(c.RecoveryCodes) != 0 {
-			t.Errorf("after the removal: level %d, codes %q", s.Level(), c.RecoveryCodes)
+			t.Errorf("after the removal: level %d, codes %q; want 1 and none", s.Level(), c.RecoveryCodes)
 		}
 		g.loginAlice()
 		if factors, err := g.users.Factors(ctx, uid("alice")); err != nil || factors != nil {
-			t.Errorf("the factors after the removal are %+v, error %v", factors, err)
+			t.Errorf("the factors after the removal are %+v, error %v; want none", factors, err)
 		}
 		for name := range g.raw.HGetAll(ctx, "~/factor/{user/uid:alice}").Val() {
 			if strings.HasPrefix(name, factor.TOTP) || strings.HasPrefix(name, factor.Recovery) {
@@ -177,8 +177,8 @@ func TestTOTP(t *testing.T) {
 	})
 }
 
-// TestRecoveryCodes checks that each recovery code is valid once, in every way of typing it, and
-// that new codes replace all of them.
+// TestRecoveryCodes checks that each recovery code is valid once, however it is typed, and that new
+// codes replace all of them.
 func TestRecoveryCodes(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()
@@ -340,7 +340,7 @@ func TestWhoChangesFactors(t *testing.T) {
 		e, s, raised, err := g.users.RaiseSession(ctx, secret, userdb.TOTP(a.nextCode()), userdb.SessionOptions{Agent: "b"})
 		must(t, err)
 		if e.UID() != "alice" || s.Level() != 2 || s.Agent != "b" || raised == secret {
-			t.Errorf("RaiseSession returned %+v of %v", s, e)
+			t.Errorf("RaiseSession returned %+v of %v, want a new session of alice, of level 2, with agent b", s, e)
 		}
 		g.wantEnded("the session that was raised", secret)
 		g.wantSession("raised", raised)
@@ -353,7 +353,7 @@ func TestWhoChangesFactors(t *testing.T) {
 		c, err := g.users.RemoveFactor(ctx, raised, a.id, userdb.SessionOptions{})
 		must(t, err)
 		if s := g.wantSession("after one of two was removed", c.Secret); s.Level() != 2 {
-			t.Errorf("the session has level %d", s.Level())
+			t.Errorf("the session has level %d, want 2", s.Level())
 		}
 		wantErr(t, "the app that was removed", g.prove(userdb.TOTP(a.nextCode()), ""), userdb.ErrLogin)
 		must(t, g.prove(userdb.TOTP(b.nextCode()), ""))
@@ -364,7 +364,7 @@ func TestWhoChangesFactors(t *testing.T) {
 	})
 }
 
-// TestTicketsEnd checks that other texts are no tickets, that a ticket expires after
+// TestTicketsEnd checks that other texts are not accepted as tickets, that a ticket expires after
 // factor.TicketLife, and that it ends with the sessions of its entry.
 func TestTicketsEnd(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
@@ -477,8 +477,8 @@ func TestRotateKeys(t *testing.T) {
 	})
 }
 
-// TestFactorsNeedSchema checks that a factor can be enrolled only if the stored schema allows it,
-// so that all programs know factors.
+// TestFactorsNeedSchema checks that no factor can be enrolled if the stored schema does not allow
+// factors: other programs may not know about them.
 func TestFactorsNeedSchema(t *testing.T) {
 	o := factorOptions()
 	o.Schema = plainUser()
@@ -489,8 +489,8 @@ func TestFactorsNeedSchema(t *testing.T) {
 	})
 }
 
-// TestConfirmTwice confirms an authenticator app by two calls at the same time, like a double
-// click. One of them must fail and must not change the factors of the other.
+// TestConfirmTwice confirms an authenticator app by two calls at the same time, as a double click
+// does. One of them must fail, and must not change the factors that the other one enrolled.
 func TestConfirmTwice(t *testing.T) {
 	eachLoginSite(t, factorOptions(), func(t *testing.T, g *loginSite) {
 		ctx := t.Context()

@@ -176,7 +176,7 @@ func TestRefusingServer(t *testing.T) {
 			s.url += "?max_retries=-1"
 			users := lossyStore(t, s)
 			add(t, users, "old")
-			// CoffeeNode UserDB writes no ~rev.
+			// The npm package coffeenode-userdb writes no ~rev.
 			must(t, s.raw.HDel(t.Context(), "user/uid:old", "~rev").Err())
 			before := s.comparableRecords()
 			admin := s.raw.(*redis.Client).Conn()
@@ -274,7 +274,7 @@ func TestDisableOnFullServer(t *testing.T) {
 			must(t, users.Disable(ctx, hints.UID("u")))
 			wantErr(t, "Enable", users.Enable(ctx, hints.UID("u")), userdb.ErrUnavailable, "OOM")
 			if e, err = users.Find(ctx, hints.UID("u")); err != nil || !e.Disabled() {
-				t.Errorf("the entry: disabled %v, %v", e.Disabled(), err)
+				t.Errorf("the entry is disabled: %v, %v; want true", e.Disabled(), err)
 			}
 			_, _, err = users.Session(ctx, session)
 			wantErr(t, "its session", err, userdb.ErrNotFound)
@@ -398,7 +398,8 @@ func TestNarrowRights(t *testing.T) {
 	}
 }
 
-// TestUnreachableServer calls methods while the server is down, and after it is up again.
+// TestUnreachableServer calls methods while the server is down, which must return ErrUnavailable,
+// and after it is up again.
 func TestUnreachableServer(t *testing.T) {
 	s := startServer(t, redistest.AppendOnly("always"))
 	users := lossyStore(t, s)

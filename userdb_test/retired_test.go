@@ -36,7 +36,7 @@ func retiredUIDs(t *testing.T, users *userdb.Type) (uids []string) {
 	t.Helper()
 	for r, err := range users.RetiredUIDs(t.Context()) {
 		if must(t, err); time.Since(r.At).Abs() > time.Hour {
-			t.Errorf("%s is retired since %v", r.UID, r.At)
+			t.Errorf("%s was retired at %v, want a time within an hour of now", r.UID, r.At)
 		}
 		uids = append(uids, r.UID)
 	}

@@ -205,8 +205,8 @@ func TestSchemaOfOriginalData(t *testing.T) {
 }
 
 // TestOrderOfOriginalData counts and writes under a schema with ordered fields in a store whose
-// entries have no stored schema, so that no index holds them. All are counted, and none is added
-// beside them.
+// entries have no stored schema, so that no index holds them. Count must count all entries, and
+// Create must be refused.
 func TestOrderOfOriginalData(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		open := func(fold schema.Fold) *userdb.Type {
@@ -274,7 +274,7 @@ func TestFindExhaustive(t *testing.T) {
 			add(t, users, "u"+itoa(i), "nick", nick)
 		}
 		db := s.open(userdb.Options{Schema: changedSchema(t, "without a secondary field"), OnSchema: userdb.SchemaDeferred})
-		// Otherwise it would use the stored schema, which has the field.
+		// Otherwise db would use the stored schema, which has the field.
 		view.Of(db).ByName["user"].SetCompared()
 		less := typeOf(t, db, "user")
 		for i, value := range []string{"OLD nick", "[A-Z]*?", "x"} {
@@ -282,7 +282,7 @@ func TestFindExhaustive(t *testing.T) {
 			wantErr(t, "find "+value, err, userdb.ErrNotFound)
 			e, err := less.FindExhaustive(ctx, hints.Any(value))
 			if err != nil || e.UID() != "u"+itoa(i) {
-				t.Errorf("%s: got %v, %v", value, e, err)
+				t.Errorf("exhaustive %s: got %v, %v; want u%d", value, e, err, i)
 			}
 		}
 		for _, value := range []string{"y", "*", "old", "[a-z]*"} {
@@ -292,8 +292,8 @@ func TestFindExhaustive(t *testing.T) {
 	})
 }
 
-// TestClosedTypes checks that entries can get only the facets that their type declares. Others that
-// an entry already has must be kept and returned, and may be dropped but not changed.
+// TestClosedTypes checks that entries can get only the facets that their type declares. Undeclared
+// facets that an entry already has must be kept and returned, and may be dropped but not changed.
 func TestClosedTypes(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := typeOf(t, s.open(userdb.Options{Schema: schema.User()}), "user"), t.Context()

@@ -125,7 +125,7 @@ func (d *factorExecution) checkStep() {
 		switch operation {
 		case "login", "prove", "key", "read":
 			if d.generationAt(d.read[now.by]) != s.Generation {
-				d.report("%s began a session although all of them had ended since", what)
+				d.report("%s began a session although all sessions had ended since", what)
 			}
 		case "raise":
 			if d.history[0].generation() != s.Generation {
@@ -293,8 +293,8 @@ func (d *factorExecution) wasDisturbed(o factorResult) bool {
 	return d.hasRival(o)
 }
 
-// hasRival reports whether another operation may have made this one fail: it is the same operation,
-// or it used the same proof, or a proof by the same app or passkey.
+// hasRival reports whether another operation may have made this one fail, because it was the same
+// operation, or used the same proof or a proof by the same app or passkey.
 func (d *factorExecution) hasRival(o factorResult) bool {
 	return slices.ContainsFunc(d.completed, func(other factorResult) bool {
 		if other.who == o.who && other.begin == o.begin {
@@ -463,7 +463,7 @@ func (d *factorExecution) verifyOwner(used map[string]string) {
 	e, err := d.users.Login(ctx, d.account.uid, passwordOf(last.password), userdb.Attempt{})
 	refused, ok := errors.AsType[*userdb.FactorError](err)
 	if ok != (last.mark() != "") {
-		d.report("at the end the owner logs in with the password alone: %v", err)
+		d.report("at the end a login with the password returned %v, but the entry has the factors %q", err, last.mark().Names())
 		return
 	}
 	if ok {

@@ -58,7 +58,7 @@ func (m *factorMutant) tamper(s *factorStore) *tamper {
 	}
 }
 
-// hideFactors shows an entry without factors, like a program that does not know factors.
+// hideFactors makes an operation read the entry as if it had no factors.
 func hideFactors(_ *factorExecution, _ *actor, entry map[string]string) {
 	if entry[factor.FieldMark] != "" {
 		entry[store.FieldPassword] = entry[factor.FieldHash]
@@ -137,7 +137,7 @@ func verifyNow(_ *factorExecution, args []any) {
 	}
 }
 
-func factorsOf(start string, actors ...string) factorScenario {
+func scenarioOf(start string, actors ...string) factorScenario {
 	return factorScenario{start: start, actors: actors}
 }
 
@@ -151,7 +151,7 @@ func withDelay(s factorScenario) factorScenario {
 var factorMutants = []factorMutant{
 	{
 		name:      "a ticket is not spent",
-		scenario:  factorsOf("one", "prove t1 a-", "prove t1 a"),
+		scenario:  scenarioOf("one", "prove t1 a-", "prove t1 a"),
 		script:    onekey.TicketScript,
 		old:       "{name, '- ' .. ms(ends) .. ' ' .. bond .. ' ' .. attempt}",
 		new:       "{name, text}",
@@ -159,7 +159,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a spent ticket is not remembered",
-		scenario:  withDelay(factorsOf("one", "login P, prove own a-, prove own a")),
+		scenario:  withDelay(scenarioOf("one", "login P, prove own a-, prove own a")),
 		script:    onekey.TicketScript,
 		old:       "local left = redis",
 		new:       "redis.call('HDEL', record, name)\n  local left = redis",
@@ -167,7 +167,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a late command brings a spent ticket back",
-		scenario:  withDelay(factorsOf("one", "login P, prove own a-, prove own a")),
+		scenario:  withDelay(scenarioOf("one", "login P, prove own a-, prove own a")),
 		script:    onekey.TicketScript,
 		old:       "if known then return parse(known) and {name, known} or {} end",
 		new:       "",
@@ -175,7 +175,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "any attempt counts as the one that spent the ticket",
-		scenario:  factorsOf("one", "prove t1 a-", "prove t1 a"),
+		scenario:  scenarioOf("one", "prove t1 a-", "prove t1 a"),
 		script:    onekey.TicketScript,
 		old:       "spent_by == bond .. ' ' .. attempt",
 		new:       "spent_by",
@@ -183,7 +183,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "an attempt that is sent again is not answered again",
-		scenario:  withDelay(factorsOf("one", "prove t1 a")),
+		scenario:  withDelay(scenarioOf("one", "prove t1 a")),
 		script:    onekey.TicketScript,
 		old:       "spent_by == bond .. ' ' .. attempt",
 		new:       "false",
@@ -191,7 +191,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a ticket outlives its generation",
-		scenario:  factorsOf("one", "prove t1 a", "disable, enable"),
+		scenario:  scenarioOf("one", "prove t1 a", "disable, enable"),
 		script:    onekey.TicketScript,
 		old:       "if not t or t.bond ~= bond then",
 		new:       "if not t then",
@@ -199,7 +199,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a ticket never expires",
-		scenario:  factorsOf("one", "late t1"),
+		scenario:  scenarioOf("one", "late t1"),
 		script:    onekey.TicketScript,
 		old:       "or tonumber(ends) <= now then",
 		new:       "then",
@@ -207,7 +207,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "the step of a code is not compared",
-		scenario:  factorsOf("one", "prove t1 a", "prove t2 a"),
+		scenario:  scenarioOf("one", "prove t1 a", "prove t2 a"),
 		script:    onekey.TicketScript,
 		old:       "if tonumber(number) <= (tonumber((string.match(accepted, '^(%d+):'))) or -1) then",
 		new:       "if false then",
@@ -215,7 +215,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "used recovery codes are not compared",
-		scenario:  factorsOf("one", "prove t1 r0", "prove t2 r0"),
+		scenario:  scenarioOf("one", "prove t1 r0", "prove t2 r0"),
 		script:    onekey.TicketScript,
 		old:       "if string.find(',' .. accepted, ',' .. number .. ':', 1, true) then",
 		new:       "if false then",
@@ -223,7 +223,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a factor does not remember what it accepted",
-		scenario:  factorsOf("one", "prove t1 a", "prove t2 a"),
+		scenario:  scenarioOf("one", "prove t1 a", "prove t2 a"),
 		script:    onekey.TicketScript,
 		old:       "label, accepted, sealed}",
 		new:       "label, '', sealed}",
@@ -231,7 +231,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "attempts with one ticket have no limit",
-		scenario:  factorsOf("guessed", "prove t1 y", "prove t1 y"),
+		scenario:  scenarioOf("guessed", "prove t1 y", "prove t1 y"),
 		script:    onekey.TicketScript,
 		old:       "if tries >= tonumber(ARGV[6]) then return {} end",
 		new:       "",
@@ -239,7 +239,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "wrong codes have no limit over all tickets",
-		scenario:  factorsOf("guessed", "prove t1 x", "prove t2 x"),
+		scenario:  scenarioOf("guessed", "prove t1 x", "prove t2 x"),
 		script:    onekey.TicketScript,
 		old:       "if count >= tonumber(ARGV[8]) then",
 		new:       "if false then",
@@ -247,7 +247,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "each unknown origin has attempts of its own",
-		scenario:  factorsOf("guessed", "prove t1 x A", "prove t2 x B"),
+		scenario:  scenarioOf("guessed", "prove t1 x A", "prove t2 x B"),
 		script:    onekey.TicketScript,
 		old:       "redis.call('HEXISTS', record, 'origin/' .. origin) == 1 then\n    budget",
 		new:       "true then\n    budget",
@@ -255,7 +255,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "an attempt that is sent again counts twice",
-		scenario:  withDelay(factorsOf("one", "prove t1 a")),
+		scenario:  withDelay(scenarioOf("one", "prove t1 a")),
 		script:    onekey.TicketScript,
 		old:       "local counted = string.find(",
 		new:       "local counted = verb == 'spend' and string.find(",
@@ -263,15 +263,15 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a right code stays counted as wrong",
-		scenario:  factorsOf("one", "prove t1 a"),
+		scenario:  scenarioOf("one", "prove t1 a"),
 		script:    onekey.TicketScript,
 		old:       "if count > 0 then",
 		new:       "if false then",
 		violation: "wrong codes are counted",
 	},
 	{
-		name:      "a confirmation takes the factor of another for its own",
-		scenario:  factorsOf("plain", "confirm b", "confirm b"),
+		name:      "a confirmation takes the factor of another one for its own",
+		scenario:  scenarioOf("plain", "confirm b", "confirm b"),
 		script:    onekey.EnrolScript,
 		old:       "(stored == ARGV[5] or name == '')",
 		new:       "stored",
@@ -279,7 +279,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "an enrolment stays after its confirmation",
-		scenario:  factorsOf("one", "confirm b"),
+		scenario:  scenarioOf("one", "confirm b"),
 		script:    onekey.EnrolScript,
 		old:       "if name ~= '' then redis.call('HDEL', record, name) end",
 		new:       "",
@@ -287,7 +287,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a late command brings a confirmed enrolment back",
-		scenario:  withDelay(factorsOf("plain", "enrol")),
+		scenario:  withDelay(scenarioOf("plain", "enrol")),
 		script:    onekey.EnrolScript,
 		old:       "if string.match(all[i], '/(.*)$') == string.sub(name, 9) then return {'ok'} end",
 		new:       "",
@@ -295,7 +295,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a confirmation needs no enrolment",
-		scenario:  withDelay(factorsOf("plain", "confirm b", "delete, create P")),
+		scenario:  withDelay(scenarioOf("plain", "confirm b", "delete, create P")),
 		script:    onekey.EnrolScript,
 		old:       "if name ~= '' and (",
 		new:       "if false and (",
@@ -303,7 +303,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a factor is listed before it is stored",
-		scenario:  factorsOf("plain", "confirm b"),
+		scenario:  scenarioOf("plain", "confirm b"),
 		script:    onekey.EnrolScript,
 		old:       "local writes = {}",
 		new:       "if true then return {'ok'} end local writes = {}",
@@ -311,7 +311,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a confirmed factor expires as an enrolment does",
-		scenario:  factorsOf("plain", "confirm b"),
+		scenario:  scenarioOf("plain", "confirm b"),
 		script:    onekey.EnrolScript,
 		old:       "redis.call('PERSIST', record)",
 		new:       "",
@@ -319,7 +319,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "an enrolment makes the other factors expire",
-		scenario:  factorsOf("one", "begin"),
+		scenario:  scenarioOf("one", "begin"),
 		script:    onekey.EnrolScript,
 		old:       "if not factors and left",
 		new:       "if left",
@@ -327,7 +327,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a removed factor makes the others expire",
-		scenario:  factorsOf("two", "remove a"),
+		scenario:  scenarioOf("two", "remove a"),
 		script:    onekey.EnrolScript,
 		old:       "if is_factor(member) then return {'ok'} end",
 		new:       "",
@@ -335,7 +335,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "the record stays forever after the last factor is removed",
-		scenario:  factorsOf("one", "remove a"),
+		scenario:  scenarioOf("one", "remove a"),
 		script:    onekey.EnrolScript,
 		old:       "redis.call('PEXPIRE', record, '3600000')",
 		new:       "",
@@ -343,7 +343,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "removed factors stay in the record",
-		scenario:  factorsOf("one", "codes"),
+		scenario:  scenarioOf("one", "codes"),
 		script:    onekey.EnrolScript,
 		old:       "for i = 3, #ARGV do\n    local reply = redis.pcall('HDEL'",
 		new:       "for i = 3, 0 do\n    local reply = redis.pcall('HDEL'",
@@ -351,7 +351,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a rotation of keys forgets which code was used",
-		scenario:  factorsOf("one", "prove t1 a", "rotate"),
+		scenario:  scenarioOf("one", "prove t1 a", "rotate"),
 		script:    onekey.EnrolScript,
 		old:       "if value ~= ARGV[4] then return {} end",
 		new:       "",
@@ -359,7 +359,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "the counter of a passkey is not compared",
-		scenario:  factorsOf("key", "prove t1 k5", "prove t2 k5"),
+		scenario:  scenarioOf("key", "prove t1 k5", "prove t2 k5"),
 		script:    onekey.TicketScript,
 		old:       "if last > 0 and tonumber(number) <= last then",
 		new:       "if false then",
@@ -367,7 +367,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "the answer of a passkey signs in twice",
-		scenario:  factorsOf("key", "key c 0", "key c 0"),
+		scenario:  scenarioOf("key", "key c 0", "key c 0"),
 		script:    onekey.AcceptScript,
 		old:       "elseif all[i] == mark then",
 		new:       "elseif false then",
@@ -375,7 +375,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "an answer does not raise the counter",
-		scenario:  factorsOf("key", "key c 5", "key d 5"),
+		scenario:  scenarioOf("key", "key c 5", "key d 5"),
 		script:    onekey.AcceptScript,
 		old:       "counter .. ':' .. attempt",
 		new:       "accepted",
@@ -383,7 +383,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "the counter of an answer is not compared",
-		scenario:  factorsOf("key", "key c 5", "key d 5"),
+		scenario:  scenarioOf("key", "key c 5", "key d 5"),
 		script:    onekey.AcceptScript,
 		old:       "last > 0 and tonumber(counter) <= last",
 		new:       "false",
@@ -391,7 +391,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "an answer that is sent again is not accepted again",
-		scenario:  withDelay(factorsOf("key", "key c 0")),
+		scenario:  withDelay(scenarioOf("key", "key c 0")),
 		script:    onekey.AcceptScript,
 		old:       "== attempt and 'ok' or 'used'",
 		new:       "== '' and 'ok' or 'used'",
@@ -399,21 +399,21 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a passkey does not read the entry again",
-		scenario:  factorsOf("key", "key c 0", "disable"),
+		scenario:  scenarioOf("key", "key c 0", "disable"),
 		operation: "key",
 		read:      readOnce,
 		violation: "succeeded without the factor",
 	},
 	{
 		name:      "a passkey signs in after its removal",
-		scenario:  factorsOf("key", "key c 0", "remove k"),
+		scenario:  scenarioOf("key", "key c 0", "remove k"),
 		operation: "key",
 		read:      readOnce,
 		violation: "succeeded without the factor",
 	},
 	{
 		name:      "a session is raised with a code that was used",
-		scenario:  factorsOf("one", "raise a", "raise a"),
+		scenario:  scenarioOf("one", "raise a", "raise a"),
 		script:    onekey.TicketScript,
 		old:       "if tonumber(number) <= (tonumber((string.match(accepted, '^(%d+):'))) or -1) then",
 		new:       "if false then",
@@ -421,22 +421,22 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "a removal verifies the session anew",
-		scenario:  factorsOf("two", "remove a"),
+		scenario:  scenarioOf("two", "remove a"),
 		operation: "remove",
 		write:     verifyNow,
 		violation: "remove a renewed level 2",
 	},
 	{
 		name:      "a session begins in any epoch",
-		scenario:  factorsOf("one", "prove t1 a", "disable, enable"),
+		scenario:  scenarioOf("one", "prove t1 a", "disable, enable"),
 		script:    onekey.EpochScript,
 		old:       "if not same then return {'conflict'} end",
 		new:       "",
-		violation: "although all of them had ended since",
+		violation: "although all sessions had ended since",
 	},
 	{
 		name:      "a password renews level 2",
-		scenario:  factorsOf("one", "verify"),
+		scenario:  scenarioOf("one", "verify"),
 		script:    onekey.SessionScript,
 		old:       "s.verified = now\n",
 		new:       "s.verified = now s.rest = (string.gsub(s.rest, '/%d+ ', '/' .. ms(now) .. ' ', 1))\n",
@@ -444,7 +444,7 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "the old session stays beside the raised one",
-		scenario:  factorsOf("one", "raise a"),
+		scenario:  scenarioOf("one", "raise a"),
 		script:    onekey.SessionScript,
 		old:       "local record, verb, hash, bond =",
 		new:       "if ARGV[1] == 'end' then return {ARGV[3]} end\nlocal record, verb, hash, bond =",
@@ -452,117 +452,117 @@ var factorMutants = []factorMutant{
 	},
 	{
 		name:      "one step begins a session of level 2",
-		scenario:  factorsOf("plain", "login P"),
+		scenario:  scenarioOf("plain", "login P"),
 		write:     beginLevel2,
 		violation: "after only one step",
 	},
 	{
 		name:      "a login does not look at the mark",
-		scenario:  factorsOf("one", "login P"),
+		scenario:  scenarioOf("one", "login P"),
 		operation: "login",
 		read:      hideFactors,
 		violation: "login P succeeded after only one step",
 	},
 	{
 		name:      "a link does not look at the mark",
-		scenario:  factorsOf("one", "link"),
+		scenario:  scenarioOf("one", "link"),
 		operation: "link",
 		read:      hideFactors,
 		violation: "link",
 	},
 	{
 		name:      "a new password does not look at the mark",
-		scenario:  factorsOf("one", "change P Q"),
+		scenario:  scenarioOf("one", "change P Q"),
 		operation: "change",
 		read:      hideFactors,
 		violation: "change P Q left the password hash",
 	},
 	{
 		name:      "a proof does not read the entry again",
-		scenario:  factorsOf("one", "prove t1 a", "disable"),
+		scenario:  scenarioOf("one", "prove t1 a", "disable"),
 		operation: "prove",
 		read:      readOnce,
 		violation: "succeeded without the factor",
 	},
 	{
 		name:      "a proof counts factors that were removed",
-		scenario:  factorsOf("two", "login P, prove own b", "remove b"),
+		scenario:  scenarioOf("two", "login P, prove own b", "remove b"),
 		operation: "prove",
 		read:      readFirst(factor.FieldMark),
 		violation: "succeeded without the factor",
 	},
 	{
 		name:      "the first factor ends no sessions",
-		scenario:  factorsOf("plain", "confirm b"),
+		scenario:  scenarioOf("plain", "confirm b"),
 		operation: "confirm",
 		write:     keepGeneration,
 		violation: "left earlier sessions and tickets valid",
 	},
 	{
 		name:      "a removed factor ends no sessions",
-		scenario:  factorsOf("two", "remove a"),
+		scenario:  scenarioOf("two", "remove a"),
 		operation: "remove",
 		write:     keepGeneration,
 		violation: "left earlier sessions and tickets valid",
 	},
 	{
 		name:      "a reset of the factors ends no sessions",
-		scenario:  factorsOf("one", "reset"),
+		scenario:  scenarioOf("one", "reset"),
 		operation: "reset",
 		write:     keepGeneration,
 		violation: "left earlier sessions and tickets valid",
 	},
 	{
 		name:      "a new password ends no sessions",
-		scenario:  factorsOf("one", "set Q"),
+		scenario:  scenarioOf("one", "set Q"),
 		operation: "set",
 		write:     keepGeneration,
 		violation: "left earlier sessions and tickets valid",
 	},
 	{
 		name:      "a new password by mail ends no sessions",
-		scenario:  factorsOf("one", "forgot Q"),
+		scenario:  scenarioOf("one", "forgot Q"),
 		operation: "forgot",
 		write:     keepGeneration,
 		violation: "left earlier sessions and tickets valid",
 	},
 	{
 		name:      "neither Disable nor Enable ends sessions",
-		scenario:  factorsOf("one", "disable, enable"),
+		scenario:  scenarioOf("one", "disable, enable"),
 		write:     keepGeneration,
 		violation: "left earlier sessions and tickets valid",
 	},
 	{
 		name:      "a session that has ended removes a factor",
-		scenario:  factorsOf("one", "remove a", "disable, enable"),
+		scenario:  scenarioOf("one", "remove a", "disable, enable"),
 		operation: "remove",
 		read:      readFirst(session.FieldEpoch),
 		violation: "in a session that had ended",
 	},
 	{
 		name:      "a session that has ended changes the password",
-		scenario:  factorsOf("one", "replace P Q", "disable, enable"),
+		scenario:  scenarioOf("one", "replace P Q", "disable, enable"),
 		operation: "replace",
 		read:      readFirst(session.FieldEpoch),
 		violation: "in a session that had ended",
 	},
 	{
 		name:      "a session that has ended adds a factor",
-		scenario:  factorsOf("one", "confirm b", "disable, enable"),
+		scenario:  scenarioOf("one", "confirm b", "disable, enable"),
 		operation: "confirm",
 		read:      readFirst(session.FieldEpoch),
 		violation: "in a session that had ended",
 	},
 	{
 		name:      "a password is set whatever the revision",
-		scenario:  factorsOf("plain", "set Q", "confirm b"),
+		scenario:  scenarioOf("plain", "set Q", "confirm b"),
 		operation: "set",
 		write:     expectAnyRev,
 		violation: "left the password hash",
 	},
 	{
 		name:      "a deleted entry leaves its factors",
-		scenario:  factorsOf("one", "delete, create P"),
+		scenario:  scenarioOf("one", "delete, create P"),
 		operation: "delete",
 		write:     keepRecord,
 		violation: "the new entry has",

@@ -385,9 +385,9 @@ func hashOf(secret string) string {
 
 func ticketName(secret string) string { return "ticket/" + hashOf(secret) }
 
-// proof returns the proof for a word: "a-", "a" and "a+" are the code of app a for the step before,
-// at and after that of the clock; "r0" is a recovery code; "k7" is the answer of the passkey with a
-// counter, for a purpose; "x" is a wrong code of an app, and "y" a wrong recovery code.
+// proof returns the proof for a word: "a" is the code that the app a shows, "a-" and "a+" are the
+// codes before and after that one; "r0" is a recovery code; "k7" is the answer of the passkey for a
+// purpose, with the counter 7; "x" is a wrong code of an app, and "y" a wrong recovery code.
 func (s *factorStore) proof(word, purpose string) userdb.Proof {
 	if n, ok := strings.CutPrefix(word, "k"); ok {
 		return s.answer(purpose, purpose+word, n)
@@ -423,7 +423,7 @@ func (s *factorStore) code(word string) string {
 	return totp.Code(s.account.secrets[word[:1]], s.account.step+int64(steps))
 }
 
-// factorOf returns the member of a proof's factor.
+// factorOf returns the name that a proof's factor has in the record of factors.
 func (s *factorStore) factorOf(word string) string {
 	if strings.HasPrefix(word, "r") || word == "y" {
 		for name := range s.account.factors() {
@@ -438,7 +438,7 @@ func (s *factorStore) factorOf(word string) string {
 	return factor.TOTP + "/" + s.account.ids[word[:1]]
 }
 
-// factors returns the members that are factors before an execution.
+// factors returns the factors in the record before an execution, by name.
 func (a *factorAccount) factors() map[string]string {
 	for _, r := range a.records {
 		if strings.HasPrefix(r.key, "~/factor/") {
@@ -719,15 +719,15 @@ func exploreFactors(
 	return violation, executions
 }
 
-// leftOut reports whether make test leaves out a scenario or mutant: it runs every third one on one
-// server, and every sixth one on a cluster.
+// leftOut reports whether 'make test' leaves out a scenario or mutant: it runs every third one on
+// one server, and every sixth one on a cluster.
 func leftOut(engine string, i int) bool {
 	return testing.Short() && i%map[string]int{"single": 3, "cluster": 6}[engine] != 0
 }
 
 // TestFactorInterleavings runs sign-ins in two steps and changes of factors in all orders of their
 // commands. It allows one preemption, or none if there are three actors or if a script may be
-// delayed. make search allows one more.
+// delayed. 'make search' allows one more.
 func TestFactorInterleavings(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		t.Run(engine, func(t *testing.T) {

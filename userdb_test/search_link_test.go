@@ -18,10 +18,10 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A linkStore is the store of many executions. Each has its own entries E and F and identities x
-// and y. An operation is "signin", which signs in with x, or names a method and an entry: "link E",
-// "unlink E", "end E", "delete E" or "create E". A link or unlink is of x, unless y follows. The
-// owner of an entry links and unlinks in a session.
+// A linkStore is the store of many executions. Each execution has its own entries E and F and
+// identities x and y. An operation is "signin", which signs in with x, or names a method and an
+// entry: "link E", "unlink E", "end E", "delete E" or "create E". A "link E" or "unlink E" concerns
+// x, unless y follows. The owner of an entry links and unlinks in a session.
 type linkStore struct {
 	t        *testing.T
 	users    *userdb.Type
@@ -214,7 +214,7 @@ func (d *linkExecution) readState(by int) linkState {
 	was, op := d.history[len(d.history)-1], d.running[by]
 	x := d.identity("x")
 	if now.has("E", x) && now.has("F", x) {
-		d.report("%s left the identity linked to both", op)
+		d.report("%s left the identity linked to both entries", op)
 	}
 	for _, entry := range []string{"E", "F"} {
 		before := was.fields[entry]["~epoch"]
@@ -348,7 +348,7 @@ var linkMutants = []linkMutant{
 		violation: "link E linked the identity without a valid session of the owner",
 	},
 	{
-		name:      "a link of what somebody else has",
+		name:      "a link of an identity that another entry has",
 		operation: "link",
 		scenario:  linkScenario{"E x", []string{"link F", "signin"}, false},
 		write: func(d *linkExecution, _ string, args []any) {
@@ -359,7 +359,7 @@ var linkMutants = []linkMutant{
 				}
 			}
 		},
-		violation: "link F left the identity linked to both",
+		violation: "link F left the identity linked to both entries",
 	},
 	{
 		name:      "a sign-in in any epoch",
@@ -450,7 +450,7 @@ func TestLinkMutations(t *testing.T) {
 				t.Parallel()
 				violation, executions := exploreLinks(t, engine, m.scenario, &m, 4-len(m.scenario.actors))
 				if !strings.HasPrefix(violation, m.violation) {
-					t.Errorf("after %d orders: %q, want %q", executions, violation, m.violation)
+					t.Errorf("after %d orders the search found %q, want %q", executions, violation, m.violation)
 				}
 			})
 		}

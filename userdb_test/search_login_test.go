@@ -378,7 +378,7 @@ func exploreScenario(
 
 // TestLoginInterleavings runs logins, both with a hash that they replace and with one that they
 // keep, in all orders of their commands and those of others. It allows one preemption if there are
-// two actors, and none if there are three; make test-all allows one more, and make search two.
+// two actors, and none if there are three; 'make test-all' allows one more, and 'make search' two.
 // A login must not succeed if the entry can no longer log in after the login's last command.
 func TestLoginInterleavings(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
@@ -593,7 +593,7 @@ func TestLoginMutations(t *testing.T) {
 					t.Parallel()
 					violation, executions := exploreScenario(t, engine, hash, m.scenario, &m, 4-len(m.scenario))
 					if !strings.HasPrefix(violation, m.violation) {
-						t.Errorf("after %d orders: %q, want %q", executions, violation, m.violation)
+						t.Errorf("after %d orders the search found %q, want %q", executions, violation, m.violation)
 					}
 				})
 			}

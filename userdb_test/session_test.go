@@ -51,7 +51,7 @@ func (g *loginSite) wantSession(why, secret string) userdb.Session {
 	g.t.Helper()
 	e, s, err := g.users.Session(g.t.Context(), secret)
 	if err != nil || e.UID() != "alice" || e.Text("name") != "alice" {
-		g.t.Errorf("%s: %v, %+v, %v; want alice", why, e, s, err)
+		g.t.Errorf("%s: got %v, %+v, %v; want alice", why, e, s, err)
 	}
 	return s
 }
@@ -61,7 +61,7 @@ func (g *loginSite) wantEnded(why, secret string) {
 	g.t.Helper()
 	e, s, err := g.users.Session(g.t.Context(), secret)
 	if err != userdb.ErrNotFound || e.UID() != "" || s != (userdb.Session{}) {
-		g.t.Errorf("%s: %v, %+v, %v; want exactly ErrNotFound", why, e, s, err)
+		g.t.Errorf("%s: got %v, %+v, %v; want exactly ErrNotFound", why, e, s, err)
 	}
 }
 
@@ -132,7 +132,7 @@ func sameSession(t *testing.T, what string, got, want userdb.Session) {
 		return fmt.Sprint(s.ID, s.Started.UnixMilli(), s.LastSeen.UnixMilli(), s.Verified.UnixMilli(), s.Expires.UnixMilli(), s.Origin, s.Agent)
 	}
 	if text(got) != text(want) {
-		t.Errorf("%s: %+v, want %+v, begun %s", what, got, want, want.Started.Format(layout))
+		t.Errorf("%s: got %+v, want %+v, begun %s", what, got, want, want.Started.Format(layout))
 	}
 }
 
@@ -277,7 +277,7 @@ func TestSessionFromReturnedEntry(t *testing.T) {
 }
 
 // TestSessionTimes checks that a session ends when it was not used for its idle time, or when its
-// lifetime is over, and that its record then expires.
+// lifetime is over, and that its record then expires. It also checks the limits of the options.
 func TestSessionTimes(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		_, idle := g.startSession(userdb.SessionOptions{IdleTimeout: 10 * time.Minute})
@@ -430,7 +430,8 @@ func TestRedeemSession(t *testing.T) {
 			_, _, secret, err := g.users.RedeemSession(ctx, "sign in", link, userdb.SessionOptions{})
 			g.tap.set(nil)
 			if !errors.Is(err, want) || secret != "" || len(g.listSessions()) != 1 {
-				t.Errorf("%s: got secret %q, %v and %d sessions; want no secret and one session", why, secret, err, len(g.listSessions()))
+				t.Errorf("%s: got secret %q, %v and %d sessions; want no secret, %v and one session",
+					why, secret, err, len(g.listSessions()), want)
 			}
 		}
 		refused("spent", userdb.ErrNotFound)
@@ -509,7 +510,7 @@ func TestRedeemSessionWithoutSession(t *testing.T) {
 			g.tap.set(nil)
 			cancel()
 			if !errors.Is(err, cause) || secret != "" || !errors.Is(err, userdb.ErrOutcomeUnknown) {
-				t.Errorf("%v: got secret %q and %v", cause, secret, err)
+				t.Errorf("%v: got secret %q and error %v; want no secret, and ErrOutcomeUnknown with the cause", cause, secret, err)
 			}
 			if n := len(g.listSessions()); n != 0 {
 				t.Errorf("%v: got %d sessions, want none", cause, n)
@@ -540,8 +541,8 @@ func TestSessionRoundTrips(t *testing.T) {
 	})
 }
 
-// TestSessionRetries checks that a lookup that gets no reply is sent at most as often as any other
-// call.
+// TestSessionRetries checks that a lookup that gets no reply is sent again, but no more often than
+// the end of a session.
 func TestSessionRetries(t *testing.T) {
 	s, proxy := startProxied(t)
 	g := newLoginSite(s, loginOptions())
@@ -923,7 +924,7 @@ func TestNoSessionReply(t *testing.T) {
 				_, err := g.users.Invite(ctx, "email", "bob@example.com", userdb.Token{Purpose: "join"}, userdb.Attempt{})
 				return err
 			}},
-			{"end waits", "reset", func(ctx context.Context) error { return g.users.ResetThrottle(ctx, uid("alice")) }},
+			{"reset the throttle", "reset", func(ctx context.Context) error { return g.users.ResetThrottle(ctx, uid("alice")) }},
 		}
 		for _, v := range methods {
 			s, secret = g.startSession(userdb.SessionOptions{})
@@ -953,8 +954,8 @@ func TestNoSessionReply(t *testing.T) {
 	})
 }
 
-// TestRepeatedSessionCommands sends the commands that started a session again after its end. The
-// session must stay ended.
+// TestRepeatedSessionCommands repeats the commands that started a session after the session has
+// ended. The session must stay ended.
 func TestRepeatedSessionCommands(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		for _, first := range []bool{true, false} {
@@ -1000,8 +1001,8 @@ func TestRepeatedSessionCommands(t *testing.T) {
 	})
 }
 
-// TestTimeOfSessions checks that one server is asked for its time by some checks of sessions, and
-// the nodes of a cluster and an embedded store by all.
+// TestTimeOfSessions checks that only some checks of sessions ask a single server for its time, but
+// that all of them ask the nodes of a cluster or an embedded store.
 func TestTimeOfSessions(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users := typeOf(t, s.open(userdb.Options{}), "user")
@@ -1026,7 +1027,7 @@ func TestTimeOfSessions(t *testing.T) {
 		}
 		isServer := s.has(oneScript) && s.has(manyClients)
 		if n := asked.Load(); n == 0 || isServer != (n < checks) {
-			t.Errorf("%d checks ask for the time %d times, on one server: %v", checks, n, isServer)
+			t.Errorf("%d checks ask for the time %d times, on one server: %v; want fewer times only on one server", checks, n, isServer)
 		}
 	})
 }

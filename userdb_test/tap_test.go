@@ -76,8 +76,9 @@ func (t *tap) count(do func()) (roundTrips int64) {
 	return n.Load()
 }
 
-// isWrite reports whether a command runs a script whose first key is an entry. A change of one
-// entry does. So does read.lua, and creates.lua, which creates several entries, does not.
+// isWrite reports whether a command runs a script whose first key is an entry. The scripts that
+// change one entry are of this kind, and so is read.lua. creates.lua, which creates several
+// entries, is not.
 func isWrite(cmds []redis.Cmder) bool {
 	name, args := strings.ToLower(cmds[0].Name()), cmds[0].Args()
 	if name != "evalsha" && name != "eval" || len(args) < 4 {

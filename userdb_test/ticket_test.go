@@ -258,7 +258,7 @@ func TestTicketNeighbors(t *testing.T) {
 		must(t, s.raw.Del(t.Context(), key.String()).Err())
 		must(t, s.raw.Set(t.Context(), key.String(), "a text", 0).Err())
 		if _, err := d.issue("d", "o"); err == nil || errors.Is(err, store.ErrNotFound) {
-			t.Errorf("a record that is not a hash: got error %v, want another one", err)
+			t.Errorf("a record that is not a hash: got error %v, want one other than ErrNotFound", err)
 		}
 		if d.try("c", "x") != 0 || d.spend("c", "x") {
 			t.Error("a ticket in a record that is not a hash is valid")

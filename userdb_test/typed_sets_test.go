@@ -103,7 +103,7 @@ func TestTypedSets(t *testing.T) {
 		stored("saved without the set", "chess", "go", "jazz")
 		page, err := fans.Page(ctx, userdb.Query{Where: schema.Texts("name", "ann")})
 		if must(t, err); len(page.Entries) != 1 || len(page.Entries[0].Interests) != 3 {
-			t.Errorf("got the page %v", page.Entries)
+			t.Errorf("got the page %v, want one entry with three interests", page.Entries)
 		}
 		none, err := fans.Update(ctx, hints.UID("ann"), set("Ann"))
 		want("emptied", none, err)
@@ -284,7 +284,7 @@ func TestNewEntrySets(t *testing.T) {
 		t.Errorf("got %v, want ErrSchema", err)
 	}
 	if got := fmt.Sprint(n); !strings.Contains(got, `"sets":{"friends":["bob"]}`) {
-		t.Errorf("printed as %s", got)
+		t.Errorf("printed as %s, want its sets", got)
 	}
 }
 
@@ -292,7 +292,7 @@ func TestNewEntrySets(t *testing.T) {
 func TestTypedSetsOf(t *testing.T) {
 	typ := fanSchema(t).Types["user"]
 	if got := typ.Tertiary; len(got) != 2 || got["tags"] != (schema.Tertiary{Kind: "set"}) || got["interests"] != (schema.Tertiary{Kind: "set", Indexed: true}) {
-		t.Errorf("From declares %v", got)
+		t.Errorf("From declares %v, want the sets tags and, indexed, interests", got)
 	}
 	type key struct {
 		UID string `userdb:"uid,primary"`

@@ -297,7 +297,7 @@ func TestTypedRevisionFromJSON(t *testing.T) {
 		}
 		saved, err := profiles.Update(t.Context(), hints.UID(form.UID), edit)
 		if err != nil || saved.Job != "edited" {
-			t.Errorf("Update: %+v, %v", saved, err)
+			t.Errorf("Update: got %+v, %v; want job edited", saved, err)
 		}
 		_, err = profiles.Update(t.Context(), hints.UID(form.UID), edit)
 		wantErr(t, "Update of a form that is out of date", err, userdb.ErrConflict)
@@ -345,7 +345,8 @@ func TestTypedUnconfirmed(t *testing.T) {
 	}
 }
 
-// TestTypedListings lists entries that fit into the struct, and one that does not.
+// TestTypedListings lists entries that fit into the struct, and one that does not. Only that one
+// may cause an error, and pages must go on after it.
 func TestTypedListings(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, profiles := s.typedUsers()

@@ -76,7 +76,7 @@ func (h *hijacker) wantNothing(what string) {
 	}
 	e, err := h.g.users.Find(ctx, uid("mallory"))
 	if must(t, err); e.Unproven() || !e.Verified("email") {
-		t.Errorf("%s: unproven %v, verified %v", what, e.Unproven(), e.Verified("email"))
+		t.Errorf("%s: got unproven %v, verified %v; want false, true", what, e.Unproven(), e.Verified("email"))
 	}
 }
 
@@ -85,7 +85,7 @@ func (h *hijacker) mailed(purpose string) string {
 	h.g.t.Helper()
 	secret, address, err := h.g.users.IssueForVisitor(h.g.t.Context(), "email", victim, userdb.Token{Purpose: purpose}, userdb.Attempt{})
 	if must(h.g.t, err); address != victim {
-		h.g.t.Errorf("the token goes to %q", address)
+		h.g.t.Errorf("the token goes to %q, want %q", address, victim)
 	}
 	return secret
 }
@@ -99,7 +99,7 @@ func TestUnprovenGetsNothing(t *testing.T) {
 		_, err := g.users.EnrolTOTP(ctx, h.session, userdb.TOTPOptions{})
 		wantField(t, "EnrolTOTP", err, userdb.ErrUnproven, "factor")
 		if code := userdb.CodeOf(err); code != userdb.CodeUnproven {
-			t.Errorf("the code is %q", code)
+			t.Errorf("the code is %q, want %q", code, userdb.CodeUnproven)
 		}
 		_, err = g.users.ConfirmTOTP(ctx, h.session, "x", "000000", userdb.SessionOptions{})
 		wantErr(t, "ConfirmTOTP", err, userdb.ErrUnproven)
@@ -205,7 +205,7 @@ func TestUnprovenEnds(t *testing.T) {
 				h.wantNothing(name)
 				_, session, err := g.users.StartSession(ctx, e, userdb.SessionOptions{})
 				must(t, err)
-				// From now on it is like any other entry.
+				// From now on the entry is like any other.
 				enrolment, err := g.users.EnrolTOTP(ctx, session, userdb.TOTPOptions{})
 				must(t, err)
 				a := &app{g: g, id: enrolment.ID, secret: decodeSecret(t, enrolment.Secret)}
@@ -240,7 +240,7 @@ func TestUnprovenInSession(t *testing.T) {
 		h := g.selfRegister()
 		e, _, err := g.users.Redeem(ctx, "verify", h.mailed("verify"), userdb.InSession(h.session))
 		if must(t, err); e.Unproven() || !e.Verified("email") {
-			t.Errorf("unproven %v, verified %v", e.Unproven(), e.Verified("email"))
+			t.Errorf("got unproven %v, verified %v; want false, true", e.Unproven(), e.Verified("email"))
 		}
 		g.wantWorks(h)
 		_, err = g.users.EnrolTOTP(ctx, h.session, userdb.TOTPOptions{})
@@ -270,7 +270,7 @@ func TestUnprovenStays(t *testing.T) {
 		if must(t, err); !e.Unproven() {
 			t.Error("something other than the mail to the address proved that somebody owns it")
 		}
-		wantErr(t, "the rest", errOf(g.users.Update(ctx, uid("mallory"), putText("links", "abc"))), userdb.ErrUnproven)
+		wantErr(t, "a link of an unproven entry", errOf(g.users.Update(ctx, uid("mallory"), putText("links", "abc"))), userdb.ErrUnproven)
 	})
 }
 

@@ -211,7 +211,7 @@ func TestParallelCreatesOfOneMap(t *testing.T) {
 }
 
 // TestGeneratedUIDs creates entries with UIDs from a generator that also returns taken and empty
-// ones.
+// ones. Taken ones must be skipped, and empty ones refused.
 func TestGeneratedUIDs(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		given := []string{"taken", "taken", "", "free"}
@@ -234,7 +234,7 @@ func TestGeneratedUIDs(t *testing.T) {
 		}
 		_, err = users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("name", "third")})
 		if err == nil || errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a generator that always returns the same UID: %v", err)
+			t.Errorf("a generator that always returns the same UID: got error %v, want one other than ErrDuplicate", err)
 		}
 		got, err := users.Find(ctx, hints.UID("taken"))
 		if err != nil || got.Rev() != first.Rev() || got.Text("name") != "first" {

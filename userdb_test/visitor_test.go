@@ -591,7 +591,7 @@ func TestOneOrigin(t *testing.T) {
 				wait, _ = waitOf(g.logIn(fmt.Sprint(kind, i), wrongPassword, all[i%len(all)]))
 			}
 			if wait == 0 {
-				t.Errorf("%s: the 31st guess is checked", kind)
+				t.Errorf("%s: the 31st guess is checked, want a wait", kind)
 			}
 			var err error
 			for i := range 31 {
