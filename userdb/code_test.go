@@ -23,7 +23,8 @@ func (o *foreignError) Unwrap() error   { return o.err }
 var onlyHTTP = []Code{CodeKey, CodeScope, CodePrecondition, CodeIdempotency}
 
 // TestCodes checks that no code is in the table twice, that every code has an exit status and an
-// HTTP status, and that some error leads to it.
+// HTTP status, and that some error has the code, unless only the command or the HTTP service uses
+// it.
 func TestCodes(t *testing.T) {
 	for i, code := range Codes() {
 		if code.index() != i || slices.Index(Codes(), code) != i {

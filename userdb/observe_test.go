@@ -118,7 +118,7 @@ func TestEveryVerbIsObserved(t *testing.T) {
 			t.Errorf("%s: %v", v.Name, err)
 		}
 		if lines := w.take(); !slices.Contains(lines, v.Name) || !slices.Contains(lines, v.Name+" ok") {
-			t.Errorf("%s: got %q", v.Name, lines)
+			t.Errorf("%s: observers recorded %q, want the beginning and the end of the call", v.Name, lines)
 		}
 	}
 	slices.Sort(rows)

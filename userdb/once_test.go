@@ -8,7 +8,7 @@ import (
 )
 
 // TestRequestsDiffer checks that CreateOnce takes two requests for different ones if they differ in
-// any field of NewEntry, except in the password.
+// any field of NewEntry, except in Password and RequirePassword.
 func TestRequestsDiffer(t *testing.T) {
 	values := map[string]any{
 		"UID": "true", "Facets": schema.Texts("name", "ann"), "Tags": []string{"true"}, "Disabled": true,

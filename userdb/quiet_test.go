@@ -34,7 +34,7 @@ func TestNoLoggerIsSilent(t *testing.T) {
 			t.Errorf("the child process printed %q, want only PASS", got)
 		}
 		if logged := printed.Len() > 0; logged != (loud != "") {
-			t.Errorf("with go-redis' own logger: %v; stderr has %q", loud != "", printed.Bytes())
+			t.Errorf("with go-redis' own logger: %v; got %q on stderr, want output only with that logger", loud != "", printed.Bytes())
 		}
 	}
 }

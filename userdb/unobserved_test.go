@@ -37,13 +37,13 @@ func TestUnobservedCostsNothing(t *testing.T) {
 			t.Error("begin changed the context or the error")
 		}
 	}); got != 0 {
-		t.Errorf("begin and end allocate %v times without observers", got)
+		t.Errorf("begin and end allocate %v times without observers, want never", got)
 	}
 	h := hints.UID("u1")
 	with := minAllocs(func() { _, _ = users.Find(ctx, h) })
 	without := minAllocs(func() { _, _ = db.find(ctx, h, "user") })
 	if with != without {
-		t.Errorf("Find allocates %v times, db.find %v times", with, without)
+		t.Errorf("Find allocates %v times, db.find %v times; want the same", with, without)
 	}
 }
 

@@ -74,7 +74,8 @@ func (s *tracedStore) exportedText(t *testing.T) string {
 	return string(text) + fmt.Sprintf("%+v", s.spans.GetSpans())
 }
 
-// tree returns a sorted line for each span, with its parent, outcome, status and events.
+// tree returns a line for each span, with its parent, outcome, status and events. The lines are
+// sorted, and without duplicates.
 func (s *tracedStore) tree() (all []string) {
 	spans := s.spans.GetSpans()
 	names := map[string]string{}
@@ -204,13 +205,13 @@ func TestNothingLeaks(t *testing.T) {
 				}
 			}
 			if commands < 50 {
-				t.Errorf("only %d spans of commands", commands)
+				t.Errorf("%d spans of commands, want at least 50", commands)
 			}
 		})
 	}
 }
 
-// provokeErrors makes Redis reply with texts that quote its arguments.
+// provokeErrors makes Redis reply with texts that quote the arguments of commands.
 func provokeErrors(t *testing.T, s *tracedStore, server *redistest.Server) {
 	t.Helper()
 	ctx, span := s.provider.Tracer("test").Start(t.Context(), "userdb.test")
@@ -295,7 +296,7 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// TestNoCommands checks that there are only spans of methods.
+// TestNoCommands checks that with NoCommands there are only spans of methods.
 func TestNoCommands(t *testing.T) {
 	s := openTraced(t, func(o userdb.Options, p *sdktrace.TracerProvider) (*userdb.DB, error) {
 		o.Observers = []userdb.Observer{trace.New(trace.Options{Provider: p, NoCommands: true})}
