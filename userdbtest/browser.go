@@ -114,12 +114,12 @@ func (b *Browser) Want(status int, texts ...string) *Browser {
 	return b
 }
 
-// Text returns the text of the page without tags, with a single space for any white space.
+// Text returns the text of the page without tags. A single space replaces all adjacent white space.
 func (b *Browser) Text() string { return textOf(b.page) }
 
-// Do sends a request as a program does, for example with a JSON body and a bearer token. It adds no
-// cookies, follows no redirects, and does not change the page. The
-// site gets the request, whatever its host is.
+// Do sends a request as a program does, for example with a JSON body and a bearer token. It adds
+// the headers in Header, but no cookies. It follows no redirects, and does not change the page. The
+// site gets the request, whichever host the request names.
 func (b *Browser) Do(r *http.Request) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	for name, values := range b.Header {

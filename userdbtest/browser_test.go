@@ -34,15 +34,15 @@ func TestBrowser(t *testing.T) {
 	b.Send("Create the account", "name", "ann", "password", "short").Want(422, "At least 8 characters.")
 	b.Send("Create the account", "name", "ann", "password", alicePassword).Want(404)
 	if b.Path != "/account?done=welcome" {
-		t.Errorf("ended at %s", b.Path)
+		t.Errorf("ended at %s, want /account?done=welcome", b.Path)
 	}
 	userdbtest.NewBrowser(t, site).Open("/account").Want(200, "Sign in").Send("Sign in", "identifier", "ann", "password", "wrong").Want(422, "Wrong name or password.")
 
 	if b.Open("/").Send("Two", "to", "y", "to", "z"); b.Path != "/sent?a=1&c=long&d=2&e=2&to=y&to=z" {
-		t.Errorf("sent %s", b.Path)
+		t.Errorf("sent %s, want the inputs as given and as the page has them", b.Path)
 	}
 	if w := b.Do(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/nothing", nil)); w.Code != 404 || len(mails.Left()) != 0 {
-		t.Errorf("got %d, and %d mails are left", w.Code, len(mails.Left()))
+		t.Errorf("got %d, and %d mails are left; want 404 and none", w.Code, len(mails.Left()))
 	}
 }
 

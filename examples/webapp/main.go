@@ -1,7 +1,7 @@
-// Webapp is a small site with accounts, which docs/web.md explains. Visitors sign up by mail, and
-// sign in with an address, a name, a customer number, a passkey or an account of another provider.
-// They add a second factor, see their devices, edit their account, reset a forgotten password, and
-// change addresses. Administrators list accounts.
+// Webapp is a small site with accounts. docs/web.md explains it. Visitors sign up by mail, and sign
+// in with an address, a name, a customer number, a passkey or an account at an OpenID provider.
+// They can add a second factor, see their devices, edit their account, reset a forgotten password,
+// and change addresses. Administrators can list accounts, and disable and enable them.
 package main
 
 import (
@@ -159,7 +159,7 @@ func (s *site) addPasskeys(mux *http.ServeMux, db *userdb.DB) error {
 	return pages.Register(mux, &s.flows, keys)
 }
 
-// addProvider lets visitors sign in with another provider, if there is one.
+// addProvider lets visitors sign in through the OpenID provider, if the flags name one.
 func (s *site) addProvider(mux *http.ServeMux) error {
 	if s.provider.Issuer == "" {
 		return nil

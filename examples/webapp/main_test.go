@@ -118,7 +118,7 @@ func (v *visitor) do(want int, path string, form ...string) string {
 	body, err := io.ReadAll(resp.Body)
 	must(v.t, err)
 	if resp.StatusCode != want {
-		v.t.Errorf("%s %s %v: %s, want %d\n%s", method, path, form, resp.Status, want, body)
+		v.t.Errorf("%s %s %v: got %s, want %d\n%s", method, path, form, resp.Status, want, body)
 	}
 	for _, name := range []string{"Content-Security-Policy", "X-Content-Type-Options", "Referrer-Policy"} {
 		if resp.Header.Get(name) == "" {
@@ -305,7 +305,7 @@ func TestAccount(t *testing.T) {
 		v.do(303, "/confirm", "token", tokenOf(confirm))
 		v.do(410, confirm)
 		if page := v.do(200, "/account"); !strings.Contains(page, "new@example.com") || !strings.Contains(page, "verified") {
-			t.Error("the address has not changed")
+			t.Error("the page does not show the new address, or not as verified")
 		}
 
 		for _, typed := range []string{" newer@example.com ", "\u3000new@example.com "} {
@@ -328,7 +328,7 @@ func TestAccount(t *testing.T) {
 		if len(ids) != 2 {
 			t.Fatalf("got %d devices, want 2", len(ids))
 		}
-		for range 2 { // the second time it has ended already
+		for range 2 { // the second time, the session has already ended
 			v.do(303, "/account/devices", "id", ids[0][1])
 			v.do(303, "/account/devices", "id", "made-up")
 		}
@@ -352,7 +352,7 @@ func (v *visitor) wantAddresses(name string, want ...string) {
 func (v *visitor) addAddress(address, first string) (link, page string) {
 	v.t.Helper()
 	page = v.do(200, v.do(303, "/account/addresses", "do", "add", "email", address, "password", password))
-	links := v.links() // also notices to other addresses that are verified
+	links := v.links() // also those of the notices to verified addresses
 	if !strings.HasSuffix(links[first], "/forgot") || !strings.Contains(links[address], "/add?token=") {
 		v.t.Fatalf("got mails with the links %v, want one to %s and one to %s", links, address, first)
 	}
@@ -406,8 +406,8 @@ func TestAddresses(t *testing.T) {
 	})
 }
 
-// TestUnverifiedAddress checks that an address that was added without verification, as by an
-// administrator, cannot become the first, and is verified like a new one.
+// TestUnverifiedAddress checks that an address that was added without verification, as an
+// administrator may do, cannot become the first, and is verified in the same way as a new one.
 func TestUnverifiedAddress(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		const at, first, given = "/account/addresses", "ann@example.com", "given@example.com"
@@ -564,8 +564,8 @@ func TestForgottenPassword(t *testing.T) {
 	})
 }
 
-// TestAdmin checks that only administrators see the list of accounts, and that they can turn its
-// pages, search it, and disable and enable accounts.
+// TestAdmin checks that only administrators see the list of accounts, and that they can page
+// through it, search it, and disable and enable accounts.
 func TestAdmin(t *testing.T) {
 	eachStore(t, func(t *testing.T, v *visitor) {
 		for i := range 25 {
@@ -677,8 +677,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestTerminate starts the example, lets visitors sign up, and sends it SIGTERM: it ends by itself,
-// without an error, when all mails are sent.
+// TestTerminate starts the example, lets visitors sign up, and sends SIGTERM to the example. It
+// must end without an error, after it has sent all mails.
 func TestTerminate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
