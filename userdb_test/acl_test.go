@@ -306,7 +306,7 @@ func TestIndexRefused(t *testing.T) {
 		"create": func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			e, err := users.Create(ctx, userdb.NewEntry{UID: "a", Facets: facets})
 			if e.UID() != "a" {
-				t.Errorf("create returned the entry %v", e)
+				t.Errorf("create returned the entry %v, want a", e)
 			}
 			return err
 		},
@@ -326,7 +326,7 @@ func TestIndexRefused(t *testing.T) {
 		})
 		wantErr(t, name, err, userdb.ErrUnconfirmed, "NOPERM")
 		if errors.Is(err, userdb.ErrUnavailable) {
-			t.Errorf("%s: got %v, which claims that nothing was written", name, err)
+			t.Errorf("%s: got %v, want no ErrUnavailable, which claims that nothing was written", name, err)
 		}
 		must(t, w.runAs("operator", operator, func(ctx context.Context, db *userdb.DB) error {
 			return drain(check.Run(ctx, db, check.Options{Repair: true}))
@@ -367,7 +367,7 @@ func scriptCommands(t *testing.T) map[string]bool {
 		}
 	}
 	if len(commands) < 20 {
-		t.Fatalf("found only %d commands in scripts", len(commands))
+		t.Fatalf("found %d commands in scripts, want at least 20", len(commands))
 	}
 	return commands
 }

@@ -115,11 +115,11 @@ func TestBuiltinIsStored(t *testing.T) {
 		first, last := schema.Text("b"), schema.Text("y")
 		page, err := users.Page(t.Context(), userdb.Query{Order: "name", GTE: &first, LT: &last, Limit: 5})
 		if err != nil || len(page.Entries) != 1 || page.Entries[0].UID() != "c" {
-			t.Errorf("page of names from b to y: %v, %v", page, err)
+			t.Errorf("page of names from b to y: got %v, %v; want c", page, err)
 		}
 		for _, field := range []string{"email", "added"} {
 			if page, err := users.Page(t.Context(), userdb.Query{Order: field, Limit: 5}); err != nil || len(page.Entries) != 3 {
-				t.Errorf("by %s: %v, %v", field, page, err)
+				t.Errorf("page by %s: got %v, %v; want 3 entries", field, page, err)
 			}
 		}
 	})
@@ -154,7 +154,8 @@ func TestBuiltinAmongOthers(t *testing.T) {
 		last := typeOf(t, s.open(userdb.Options{}), "user")
 		uids, err := inOrder(t, last)
 		if ordered := len(stored.Types["user"].Ordered()) > 0; ordered != (err == nil) || ordered && len(uids) != writes {
-			t.Errorf("the names are ordered: %v; listed %d of %d, %v", ordered, len(uids), writes, err)
+			t.Errorf("the stored schema orders names: %v; got %d of %d entries by name, %v; want all, or an error if it does not",
+				ordered, len(uids), writes, err)
 		}
 	})
 }
@@ -194,10 +195,10 @@ func TestBuiltinBesideUnreadableType(t *testing.T) {
 			var log bytes.Buffer
 			opened := s.open(userdb.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 			if e, err := typeOf(t, opened, "user").Find(t.Context(), hints.Any("anna")); err != nil || e.UID() != "a" {
-				t.Errorf("with the schema %q: found %v, %v", spoiled, e, err)
+				t.Errorf("with the schema %q: found %v, %v; want a", spoiled, e, err)
 			}
 			if !strings.Contains(log.String(), "a type is left out: ") || !strings.Contains(log.String(), "firm") {
-				t.Errorf("with the schema %q: the log has %q", spoiled, log.String())
+				t.Errorf("with the schema %q: the log is %q, want that firm is left out", spoiled, log.String())
 			}
 			if _, err := opened.Type("firm"); err == nil {
 				t.Errorf("with the schema %q: the type firm is declared", spoiled)
@@ -205,7 +206,7 @@ func TestBuiltinBesideUnreadableType(t *testing.T) {
 			var lines bytes.Buffer
 			report, err := transfer.Export(t.Context(), opened, &lines, transfer.ExportOptions{})
 			if wantErr(t, "an export without the type", err, userdb.ErrCorrupt, "firm"); report.Read != 1 || !strings.Contains(lines.String(), "Anna") {
-				t.Errorf("with the schema %q: exported %+v: %s", spoiled, report, &lines)
+				t.Errorf("with the schema %q: exported %+v: %s; want only the entry Anna", spoiled, report, &lines)
 			}
 		}
 		s.command("HSET", key, store.FieldSchema, stored)

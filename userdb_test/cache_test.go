@@ -158,7 +158,7 @@ func importU(t *testing.T, h *cachedSite) error {
 	lines := strings.NewReader(`{"type":"user","facets":{"uid":"u","name":"Eve"}}`)
 	r, err := transfer.Import(t.Context(), h.db, lines, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate})
 	if r.Refused > 0 {
-		t.Errorf("refused: %+v", r)
+		t.Errorf("the import reports %+v, want nothing refused", r)
 	}
 	return err
 }
@@ -234,7 +234,8 @@ func TestCacheShowsOwnWritesConcurrently(t *testing.T) {
 				if _, err := h.users.Find(t.Context(), uid("u")); err != nil {
 					return err
 				}
-				if _, err := h.otherUsers.Exists(t.Context(), uid("u")); err != nil { // lets the writers run
+				// This command lets the writers run.
+				if _, err := h.otherUsers.Exists(t.Context(), uid("u")); err != nil {
 					return err
 				}
 				reads.Add(1)
@@ -262,7 +263,7 @@ func (h *cachedSite) countUp(field string, rounds int) error {
 				return err
 			}
 			if got := e.Text(field); got != itoa(n) {
-				return fmt.Errorf("%s: found %q, wrote %d", field, got, n)
+				return fmt.Errorf("%s: found %q, want %d, which was written before", field, got, n)
 			}
 		}
 	}

@@ -158,12 +158,12 @@ func findAll(t *testing.T, users *userdb.Type, n int) error {
 	got := 0
 	for e, err := range users.FindAll(t.Context(), hs...) {
 		if err != nil || e.UID() != "u" {
-			return fmt.Errorf("result %d: %v, %w", got, e, err)
+			return fmt.Errorf("result %d: got %v, %w; want u", got, e, err)
 		}
 		got++
 	}
 	if got != n {
-		return fmt.Errorf("got %d results for %d hints", got, n)
+		return fmt.Errorf("got %d results, want one for each of %d hints", got, n)
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func TestOneUpdateWins(t *testing.T) {
 	})
 }
 
-// TestNoUpdateIsLost increments one facet from many goroutines.
+// TestNoUpdateIsLost increments one facet from many goroutines. No increment may be lost.
 func TestNoUpdateIsLost(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()

@@ -100,7 +100,7 @@ func TestSaveAfterFence(t *testing.T) {
 			}
 			var err error
 			if e, err = users.Save(ctx, e); err != nil || e.Text("job") != job {
-				t.Errorf("saving with job %q: got %v, %v", job, e, err)
+				t.Errorf("saving with job %q: got %v, %v; want that job", job, e, err)
 			}
 		}
 	})

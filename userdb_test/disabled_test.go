@@ -44,7 +44,7 @@ func TestSetDisabled(t *testing.T) {
 		_, err = g.users.Save(ctx, e)
 		must(t, err)
 		if got := g.storedField("alice", "~disabled"); got != since {
-			t.Errorf("disabled since %q, but after another save since %q", since, got)
+			t.Errorf("after another save the entry is disabled since %q, want %q as before", got, since)
 		}
 		e, err = g.users.Find(ctx, uid("alice"))
 		must(t, err)

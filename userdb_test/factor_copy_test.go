@@ -123,7 +123,7 @@ func TestExportFactors(t *testing.T) {
 		}
 		full, r := export(g.db, true)
 		if r.Read != 2 || r.Refused != 0 || strings.Count(full, `"factors"`) != 1 {
-			t.Errorf("exported %+v: %s", r, full)
+			t.Errorf("exported %+v: %s; want 2 entries, one with factors", r, full)
 		}
 		if strings.Contains(full, string(a.secret)) || strings.Contains(full, base32.StdEncoding.EncodeToString(a.secret)) {
 			t.Error("the export shows a secret")
@@ -131,7 +131,7 @@ func TestExportFactors(t *testing.T) {
 
 		c := root.in(space(t, "to"))
 		if r, why := load(c.db, full, transfer.ImportOptions{}); r.Created != 2 || len(r.Notes()) > 0 {
-			t.Errorf("imported %+v: %s", r, why)
+			t.Errorf("imported %+v, refused for %q; want 2 created and nothing left out", r, why)
 		}
 		c.now, a.g = g.clock(), c
 		wantErr(t, "a password alone", c.logIn("alice", alicePassword, ""), userdb.ErrFactor)
@@ -145,7 +145,7 @@ func TestExportFactors(t *testing.T) {
 		must(t, c.prove(userdb.TOTP(a.nextCode()), ""))
 		// Codes that the owner has used since the export stay used if the import is repeated.
 		if r, _ := load(c.db, full, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}); r.Skipped != 2 || r.SecondFactor != 0 {
-			t.Errorf("repeated: %+v", r)
+			t.Errorf("the repeated import: got %+v, want 2 skipped and no factor left out", r)
 		}
 		wantErr(t, "a code that was used before the second import", c.prove(userdb.RecoveryCode(a.codes[1]), ""), userdb.ErrLogin)
 		// An import that was stopped before it stored the factors is completed by another.
@@ -163,10 +163,10 @@ func TestExportFactors(t *testing.T) {
 		plain, _ := export(g.db, false)
 		other := root.in(space(t, "plain"))
 		if r, why := load(other.db, plain, transfer.ImportOptions{}); r.Created != 2 || r.SecondFactor != 1 || len(r.Notes()) != 2 {
-			t.Errorf("without secrets: %+v, notes %q, %s", r, r.Notes(), why)
+			t.Errorf("without secrets: got %+v, notes %q, refused for %q; want 2 created, one factor left out and 2 notes", r, r.Notes(), why)
 		}
 		if r, _ := load(other.db, full, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}); r.Updated != 2 || r.SecondFactor != 1 {
-			t.Errorf("an update of an entry without the factor: %+v", r)
+			t.Errorf("an update of an entry without the factor: got %+v, want 2 updated and one factor left out", r)
 		}
 
 		// A factor is refused in the line of another entry, if the key that it is encrypted with is
@@ -186,7 +186,7 @@ func TestExportFactors(t *testing.T) {
 		refused("without a key", s.open(o), full, "none of the keys")
 		o.Namespace = space(t, "from")
 		if text, r := export(s.open(o), true); r.Refused != 1 || strings.Contains(text, "alice") {
-			t.Errorf("an export without keys: %+v: %s", r, text)
+			t.Errorf("an export without keys: got %+v: %s; want alice refused", r, text)
 		}
 		o = factorOptions()
 		o.Schema, o.Namespace = plainUser(), space(t, "closed")

@@ -64,10 +64,10 @@ func TestChangePasswordWithFactor(t *testing.T) {
 		s, next, err := g.users.StartSession(ctx, e, userdb.SessionOptions{})
 		must(t, err)
 		if g.wantSession("after the change", next); s.Level() != 2 {
-			t.Errorf("the session after the change has level %d", s.Level())
+			t.Errorf("the session after the change has level %d, want 2", s.Level())
 		}
 		if !s.VerifiedLevel2.Equal(before.VerifiedLevel2) || s.Verified.Sub(before.Verified) < 9*time.Minute {
-			t.Errorf("a password renewed level 2: %+v, before %+v", s, before)
+			t.Errorf("got the session %+v, before the change %+v; want level 1 verified anew, and level 2 as before", s, before)
 		}
 		wantErr(t, "the old password", g.logIn("alice", alicePassword, ""), userdb.ErrLogin)
 		wantErr(t, "the new password", g.logIn("alice", newPassword, ""), userdb.ErrFactor)
@@ -119,7 +119,7 @@ func TestChangePasswordOvertaken(t *testing.T) {
 				}
 				if overtook && err == nil {
 					if s, _, startErr := g.users.StartSession(ctx, e, userdb.SessionOptions{}); what != "ResetFactors" || startErr != nil || s.Level() != 1 {
-						t.Errorf("%s came first at moment %d, and the password was changed", what, moment)
+						t.Errorf("%s came first at moment %d, and the password was changed, want an error", what, moment)
 					}
 				}
 				if err != nil && !overtook || err != nil && !errors.Is(err, userdb.ErrConflict) &&
@@ -143,7 +143,7 @@ func TestRemovalRenewsNothing(t *testing.T) {
 		c, err := g.users.RemoveFactor(ctx, secret, a.id, userdb.SessionOptions{})
 		must(t, err)
 		if !c.Session.Verified.Equal(before.Verified) || c.Session.Level() != 1 {
-			t.Errorf("the session after the removal is %+v, before %+v", c.Session, before)
+			t.Errorf("the session after the removal is %+v, want level 1, verified as before: %+v", c.Session, before)
 		}
 		g.advance(61 * time.Second)
 		_, err = g.users.EnrolTOTP(ctx, c.Secret, userdb.TOTPOptions{})

@@ -157,13 +157,13 @@ func TestFactorRefuses(t *testing.T) {
 		wantFactor(t, "Redeem", err, true, true)
 		wantNoEntry(t, "Redeem", e)
 		if tk.Value != "v" {
-			t.Errorf("Redeem returned the token %+v", tk)
+			t.Errorf("Redeem returned the token %+v, want the value v", tk)
 		}
 		e, s, secret, err := g.users.RedeemSession(ctx, "link", g.issue(userdb.Token{Purpose: "link"}), userdb.SessionOptions{})
 		wantFactor(t, "RedeemSession", err, true, true)
 		wantNoEntry(t, "RedeemSession", e)
 		if s != (userdb.Session{}) || secret != "" {
-			t.Errorf("RedeemSession started %+v", s)
+			t.Errorf("RedeemSession started %+v, want no session", s)
 		}
 		wantFactor(t, "Login after all of these", g.logIn("alice", alicePassword, ""), true, false)
 		e, err = g.users.ResetPassword(ctx, "link", g.issue(userdb.Token{Purpose: "link"}), "another horse")
@@ -190,7 +190,7 @@ func TestFactorRefuses(t *testing.T) {
 func wantNoEntry(t *testing.T, what string, e userdb.Entry) {
 	t.Helper()
 	if e.Key().IsValid() {
-		t.Errorf("%s returned %v", what, e)
+		t.Errorf("%s returned %v, want no entry", what, e)
 	}
 }
 
@@ -237,7 +237,7 @@ func TestFactorReads(t *testing.T) {
 		} {
 			e, err := read()
 			if err != nil || e.UID() != "alice" || fmt.Sprint(e.FactorMethods()) != "[recovery totp]" {
-				t.Errorf("%s returned %v with methods %q, error %v", name, e, e.FactorMethods(), err)
+				t.Errorf("%s returned %v with methods %q, error %v; want alice, recovery and totp", name, e, e.FactorMethods(), err)
 				continue
 			}
 			if text := fmt.Sprintf("%+v %#v %v", e, e.Flat(), e.Facets()); strings.Contains(text, "$2") || strings.Contains(text, factor.HashMarker) {
@@ -324,7 +324,8 @@ func TestFactorMarks(t *testing.T) {
 			}
 		}
 		g.storeField("alice", factor.FieldMark, someMark)
-		g.storeField("alice", "password", plain) // as an earlier version does when it sets a password
+		// An earlier version that sets a password writes the hash into the facet.
+		g.storeField("alice", "password", plain)
 		wantFactor(t, "hash in the facet", g.logIn("alice", alicePassword, ""), true, false)
 		_, err := g.users.EndSessions(t.Context(), uid("alice"))
 		must(t, err)

@@ -110,7 +110,7 @@ func (l *load) end(t *testing.T, users *userdb.Type) (lost []string) {
 		i++
 	}
 	if i < len(names) {
-		t.Errorf("only %d of %d names were looked up", i, len(names))
+		t.Errorf("%d of %d names were looked up, want all", i, len(names))
 	}
 	t.Logf("%d creates were acknowledged, %d of them cannot be found", len(l.created), len(lost))
 	return lost

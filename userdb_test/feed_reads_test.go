@@ -70,7 +70,7 @@ func TestSlowFeed(t *testing.T) {
 			case err != nil && n == 0, whole && err == nil:
 				continue
 			case err != nil:
-				t.Fatalf("after %d commands: %d events and %v", left, n, err)
+				t.Fatalf("after %d commands: got %d events and error %v, want none with events", left, n, err)
 			}
 			short++
 			rest, err := s.DB.Events(s.Ctx, userdb.EventQuery{After: page.Next, Limit: 1000})

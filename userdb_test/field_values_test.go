@@ -52,7 +52,7 @@ func TestFieldValues(t *testing.T) {
 			}
 		}
 		if all := (userdb.Entry{}).FieldValues(); len(all) > 0 {
-			t.Errorf("the zero entry has %v", all)
+			t.Errorf("the zero entry has %v, want no values", all)
 		}
 		if all := e.FieldValues(); len(all) != 1 {
 			t.Errorf("got the values %v, want those of email", all)

@@ -270,7 +270,7 @@ func TestEarlierFingerprint(t *testing.T) {
 		same := s.program(wideSchema(schema.FoldCasefold))
 		add(t, typeOf(t, same, "user"), "v", "name", "m")
 		if got := fingerprint(); got != earlier {
-			t.Errorf("a program with the same schema stored the fingerprint %s", got)
+			t.Errorf("a program with the same schema stored the fingerprint %s, want %s unchanged", got, earlier)
 		}
 		s.inspect(t)
 		more := s.program(wideSchemaWith(func(t *schema.Type) { t.Fields["city"] = schema.Field{} }))

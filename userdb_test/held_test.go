@@ -197,7 +197,7 @@ func TestDeleteRelease(t *testing.T) {
 		must(t, users.ReleaseHeld(ctx, "name", "Augusta"))
 		history, err := users.History(ctx, hints.UID("a"))
 		if must(t, err); history[0].Kind != userdb.EventRelease || !slices.Equal(history[0].Fields, []string{"name"}) {
-			t.Errorf("the last event after a release is %+v", history[0])
+			t.Errorf("the last event after a release is %+v, want a release of name", history[0])
 		}
 		must(t, users.Delete(ctx, hints.UID("a")))
 		add(t, users, "a", "name", "Countess") // the tombstone held it

@@ -45,8 +45,8 @@ func kindsOf(events []userdb.HistoryEvent) (kinds []string) {
 // fixed: events can have the same millisecond, and a cluster adds them as they arrive.
 func sessionsLast(events []string) []string {
 	isSession := func(event string) bool { return strings.HasPrefix(event, "session_") }
-	others := slices.DeleteFunc(slices.Clone(events), isSession)
-	return append(others, slices.DeleteFunc(slices.Clone(events), func(event string) bool { return !isSession(event) })...)
+	changes := slices.DeleteFunc(slices.Clone(events), isSession)
+	return append(changes, slices.DeleteFunc(slices.Clone(events), func(event string) bool { return !isSession(event) })...)
 }
 
 // TestFeedHasEachEventOnce checks that the feed has each event once and in order, whichever kind of

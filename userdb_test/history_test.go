@@ -335,7 +335,7 @@ func TestHistory(t *testing.T) {
 			t.Errorf("the IDs of events are not distinct: %v", events)
 		}
 		if got := formatEvents(waitForFeed(t, db, 2, "disable", "enable")); len(got) != 2 {
-			t.Errorf("events of kinds disable and enable: %q", got)
+			t.Errorf("events of kinds disable and enable: got %q, want 2", got)
 		}
 		for _, key := range s.keys(t.Context()) {
 			text := s.raw.HGet(t.Context(), key, "~note").Val() // history lines kept in the entry
@@ -451,12 +451,13 @@ func TestHistoryParallel(t *testing.T) {
 		slices.Reverse(history)
 		events := waitForFeed(t, dbs[0], 61)
 		if a, b := formatEvents(history), formatEvents(events); !slices.Equal(a, b) {
-			t.Errorf("the history is\n%q, the feed\n%q", a, b)
+			t.Errorf("the history is\n%q, the feed\n%q\nwant the same", a, b)
 		}
 	})
 }
 
-// TestHistoryOfManyCreates checks that entries that are created in batches also have their lines.
+// TestHistoryOfManyCreates makes many creates at the same time, which are sent in batches. Each
+// must have its line in the history of its entry and in the feed.
 func TestHistoryOfManyCreates(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		s.needs(cheapWrites)
@@ -617,7 +618,7 @@ func TestEventsLatest(t *testing.T) {
 		users := typeOf(t, db, "user")
 		empty, err := db.Events(t.Context(), userdb.EventQuery{Latest: true})
 		if err != nil || len(empty.Events) != 0 || empty.Next != "" {
-			t.Fatalf("the latest events of an empty feed: %+v, %v", empty, err)
+			t.Fatalf("the latest events of an empty feed: got %+v, %v; want none", empty, err)
 		}
 		for i := range 12 {
 			uid := fmt.Sprintf("u%d", i)

@@ -115,7 +115,8 @@ func TestUpdateBeyondLimit(t *testing.T) {
 	})
 }
 
-// TestManyFacets writes more facets than one Redis command in a script can take.
+// TestManyFacets writes more facets than one Redis command in a script can take. All must be
+// stored.
 func TestManyFacets(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()

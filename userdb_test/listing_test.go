@@ -456,7 +456,7 @@ func TestWithSets(t *testing.T) {
 				t.Errorf("%s: %s has the tags %q, want %q", what, e.UID(), got, want[e.UID()])
 			}
 			if got := e.Members("interests"); e.UID() == "u07" && !slices.Equal(got, many) || e.UID() != "u07" && len(got) > 0 {
-				t.Errorf("%s: %s has %d interests", what, e.UID(), len(got))
+				t.Errorf("%s: %s has %d interests, want %d of u07 and none of others", what, e.UID(), len(got), len(many))
 			}
 			if got := e.Members("nobody"); got != nil {
 				t.Errorf("%s: got %q of a set that was not asked for", what, got)
@@ -482,16 +482,16 @@ func TestWithSets(t *testing.T) {
 		}
 		e, err := users.Find(ctx, hints.UID("u01"))
 		if must(t, err); e.Members("tags") != nil {
-			t.Errorf("Find read the tags %q", e.Members("tags"))
+			t.Errorf("Find read the tags %q, want no set", e.Members("tags"))
 		}
 		page, err := users.Page(ctx, userdb.Query{Where: schema.Texts("name", "name u01"), WithSets: []string{"tags"}})
 		if must(t, err); len(page.Entries) != 1 || !slices.Equal(page.Entries[0].Members("tags"), want["u01"]) {
-			t.Errorf("a query by name: got %v", page.Entries)
+			t.Errorf("a query by name: got %v, want u01 with its tags", page.Entries)
 		}
 		one := keysOf(s, "/tags", func() { must(t, drain(users.All(ctx, userdb.Query{WithSets: []string{"tags"}, Limit: 1}))) })
 		twice := keysOf(s, "/tags", func() { must(t, drain(users.All(ctx, userdb.Query{WithSets: []string{"tags", "tags"}, Limit: 1}))) })
 		if len(one) == 0 || len(slices.Compact(slices.Clone(one))) != 1 || len(twice) != len(one) {
-			t.Errorf("a listing of one entry read the sets %q; with the name given twice, %q", one, twice)
+			t.Errorf("a listing of one entry read the sets %q, and with the name given twice %q; want one set, equally often", one, twice)
 		}
 		for _, set := range []string{"nobody", "log", "name"} {
 			if _, err := users.Page(ctx, userdb.Query{WithSets: []string{set}}); !errors.Is(err, schema.ErrSchema) {
@@ -545,11 +545,11 @@ func TestWithSetsKind(t *testing.T) {
 			}
 		}
 		if slices.Sort(uids); !slices.Equal(uids, []string{"", "bob"}) {
-			t.Errorf("all: got %q", uids)
+			t.Errorf("all: got %q, want bob and one error", uids)
 		}
 		page, err := users.Page(ctx, q)
 		if want("page", err); len(page.Entries) != 1 || page.Entries[0].UID() != "bob" {
-			t.Errorf("page: got %v", page.Entries)
+			t.Errorf("page: got %v, want bob", page.Entries)
 		}
 		want("find", errOf(fans.Find(ctx, hints.UID("ann"))))
 		want("update", errOf(fans.Update(ctx, hints.UID("ann"), func(f *fan) error { f.Tags = []string{"x"}; return nil })))
@@ -628,7 +628,7 @@ func TestListingAcrossRestart(t *testing.T) {
 			n++
 		}
 		if len(seen) != entries {
-			t.Errorf("%v: listed %d of %d entries", q.Where, len(seen), entries)
+			t.Errorf("%v: listed %d of %d entries, want all", q.Where, len(seen), entries)
 		}
 	}
 	s.inspect(t)

@@ -67,7 +67,7 @@ func TestSetPassword(t *testing.T) {
 			e, err := g.users.Find(t.Context(), uid(name))
 			must(t, err)
 			if name == "alice" && !e.PasswordChanged().After(last) {
-				t.Errorf("changed at %v, but before that at %v", e.PasswordChanged(), last)
+				t.Errorf("changed at %v, want a time after the change before, at %v", e.PasswordChanged(), last)
 			}
 			if last = e.PasswordChanged(); last.IsZero() {
 				t.Error("the time of the change is missing")
@@ -396,7 +396,7 @@ func allAndPaged(t *testing.T, typ *userdb.Type, q userdb.Query) []string {
 	// A listing can return an entry twice if the server's hash tables grow meanwhile.
 	all, paged = slices.Compact(all), slices.Compact(paged)
 	if !slices.Equal(all, paged) {
-		t.Errorf("All yields %q, pages have %q", all, paged)
+		t.Errorf("All yields %q, pages have %q; want the same", all, paged)
 	}
 	return all
 }

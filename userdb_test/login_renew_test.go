@@ -107,7 +107,7 @@ func TestRenewal(t *testing.T) {
 					}
 				}
 				if got := g.storedField("alice", "~passwd"); got != changed || got == "" {
-					t.Errorf("the time of the change was %q, and is %q after logins", changed, got)
+					t.Errorf("after logins the time of the change is %q, want %q as before", got, changed)
 				}
 				_, _, err = g.users.Redeem(t.Context(), "reset", secret)
 				if err != nil {
@@ -218,7 +218,7 @@ func TestConcurrentRenewals(t *testing.T) {
 				wg.Go(func() {
 					e, err := g.users.Login(t.Context(), "alice", "correct horse", userdb.Attempt{})
 					if err != nil || e.UID() != "alice" {
-						t.Errorf("a concurrent login: %v, %v", e, err)
+						t.Errorf("a concurrent login: got %v, %v; want alice", e, err)
 					}
 				})
 			}
@@ -445,7 +445,7 @@ func TestOvertakenLogin(t *testing.T) {
 					t.Errorf("got %v, %v; want %v", e, err, tt.want)
 				}
 				if err == nil && tt.name == "another facet" && e.Text("job") != "cook" {
-					t.Errorf("the entry is from before the change: %v", e)
+					t.Errorf("got %v, want the entry after the change", e)
 				}
 			})
 		})

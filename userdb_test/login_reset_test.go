@@ -70,7 +70,7 @@ func TestParallelResets(t *testing.T) {
 		won := slices.Index(errs, nil)
 		for i, err := range errs {
 			if i != won && !errors.Is(err, userdb.ErrNotFound) {
-				t.Errorf("call %d: %v; call %d succeeded", i, err, won)
+				t.Errorf("call %d: got error %v, want ErrNotFound, since call %d succeeded", i, err, won)
 			}
 		}
 		must(t, g.logIn("alice", fmt.Sprint(resetPassword, won), ""))
@@ -156,8 +156,8 @@ func TestTokensOfDisabled(t *testing.T) {
 	})
 }
 
-// TestTokenLimit checks that an entry has at most 16 valid tokens, and that a new one replaces
-// the oldest.
+// TestTokenLimit checks that an entry has at most 16 valid tokens, and that a new one replaces the
+// oldest.
 func TestTokenLimit(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.issue(userdb.Token{Purpose: "short", Lifetime: time.Second})

@@ -16,8 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// freeFailures is the number of wrong passwords before the first wait. ownFailures is the number
-// of wrong passwords that an origin with an earlier login may try in addition.
+// freeFailures is the number of wrong passwords before the first wait. ownFailures is the number of
+// wrong passwords that an origin with an earlier login may try in addition.
 const (
 	freeFailures = 10
 	ownFailures  = 8
@@ -186,7 +186,7 @@ func TestThrottleRevealsNothing(t *testing.T) {
 				seen[i] = g.guessAtRandom(who, who+" ", rand.New(rand.NewPCG(7, uint64(round))))
 			}
 			if seen[0] != seen[1] {
-				t.Errorf("round %d:\nknown   %s\nunknown %s", round, seen[0], seen[1])
+				t.Errorf("round %d: got different answers:\nknown   %s\nunknown %s", round, seen[0], seen[1])
 			}
 		}
 	})
@@ -322,7 +322,7 @@ func TestClockWasAhead(t *testing.T) {
 		}
 		for who, origin := range map[string]string{"alice": "", "bob": "192.0.2.1"} {
 			if wait, err := waitOf(g.logIn(who, alicePassword, origin)); wait == 0 {
-				t.Fatalf("%s from %q does not wait: %v", who, origin, err)
+				t.Fatalf("%s from %q: got error %v, want a wait", who, origin, err)
 			}
 		}
 		g.advance(-30 * 24 * time.Hour)

@@ -217,7 +217,7 @@ func othersTake(value string) otherWrites {
 // before the next attempt, and the error that the call must return.
 var lossesAmongOthers = []struct {
 	method string
-	others otherWrites
+	writes otherWrites
 	name   string
 	done   bool // the server carries the first attempt out, and only its reply is lost
 	want   error
@@ -257,7 +257,7 @@ func TestLostReplyAndOtherWrites(t *testing.T) {
 				var theirs map[string]string
 				s.tap.lose(1, c.done, io.EOF, func(int) {
 					s.tap.set(nil)
-					must(t, c.others(t.Context(), users))
+					must(t, c.writes(t.Context(), users))
 					theirs = formatRecords(s.dump(t.Context()), "")
 				})
 				err := method.do(t.Context(), users)

@@ -86,7 +86,7 @@ func (x *machine) find(t *rapid.T) {
 	e, err := x.users.Find(x.ctx, h)
 	there, existsErr := x.users.Exists(x.ctx, h)
 	if existsErr != nil || there != (uid != "") {
-		t.Fatalf("exists: got %v, %v; the model has %q", there, existsErr, uid)
+		t.Fatalf("exists: got %v, %v; want %v", there, existsErr, uid != "")
 	}
 	if uid == "" {
 		wantErr(t, "find", err, userdb.ErrNotFound)
@@ -118,7 +118,7 @@ func (x *machine) findAll(t *rapid.T) {
 		i++
 	}
 	if i != len(hs) {
-		t.Fatalf("%d hints got %d answers", len(hs), i)
+		t.Fatalf("got %d answers for %d hints, want one for each", i, len(hs))
 	}
 }
 

@@ -207,7 +207,7 @@ func (x *machine) wantTaken(t *rapid.T, what string, err error, fields []string)
 // recordWrite records the revision of a written entry, which must be new, and keeps the entry.
 func (x *machine) recordWrite(t *rapid.T, a *account, e userdb.Entry) {
 	if e.Rev() == "" || e.Rev() == a.rev {
-		t.Fatalf("revision %q after a write, before it %q", e.Rev(), a.rev)
+		t.Fatalf("after a write the revision is %q, before it was %q; want a new one", e.Rev(), a.rev)
 	}
 	a.rev = e.Rev()
 	x.wantEntry(t, e, a.facets["uid"])

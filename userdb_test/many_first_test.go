@@ -26,10 +26,8 @@ func (g *loginSite) editAlice(edit func(e *userdb.Entry)) userdb.Entry {
 func (g *loginSite) verify(address string) {
 	g.t.Helper()
 	secret := g.issue(userdb.Token{Purpose: userdb.PurposeAdd + "email", Value: address})
-	must(g.t, third(g.users.Redeem(g.t.Context(), userdb.PurposeAdd+"email", secret)))
+	must(g.t, errOf3(g.users.Redeem(g.t.Context(), userdb.PurposeAdd+"email", secret)))
 }
-
-func third[A, B any](_ A, _ B, err error) error { return err }
 
 // wantEmails checks the addresses of alice.
 func (g *loginSite) wantEmails(why string, want ...string) {

@@ -495,7 +495,7 @@ func TestManyAdd(t *testing.T) {
 		e, _, err := g.users.Redeem(ctx, userdb.PurposeAdd+"email", secret)
 		must(t, err)
 		if texts := e.Texts("email"); len(texts) != 1 || !e.Verified("email") {
-			t.Errorf("after adding the address that she has: %q, verified: %v", texts, e.Verified("email"))
+			t.Errorf("after adding the address that she has: got %q, verified: %v; want it alone, true", texts, e.Verified("email"))
 		}
 		_, err = g.users.ResetPassword(ctx, userdb.PurposeAdd+"email", secret, alicePassword)
 		wantErr(t, "a password for a token that adds a value", err, userdb.ErrInvalid)

@@ -43,7 +43,8 @@ func wantFull(t testingT, what string, err error, field string, limit int) {
 	}
 }
 
-// TestMemberLimits adds members to records of every kind up to their limit, and beyond it.
+// TestMemberLimits adds members to records of every kind up to their limit, and beyond it. A full
+// record must refuse new members, but not changes of those that it has.
 func TestMemberLimits(t *testing.T) {
 	const limit = 3
 	eachStore(t, func(t *testing.T, s *site) {
@@ -262,7 +263,8 @@ func TestLargeRecords(t *testing.T) {
 	})
 }
 
-// TestLargeRanges reads lists, hashes and sorted sets with more members than one call handles.
+// TestLargeRanges reads ranges of lists and sorted sets, and hashes, with more members than one
+// call handles. No member may be missing.
 func TestLargeRanges(t *testing.T) {
 	const n = 2*store.MemberBatch + 1
 	eachStore(t, func(t *testing.T, s *site) {

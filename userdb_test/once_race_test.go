@@ -39,7 +39,7 @@ func TestCreateOnceDeletedUID(t *testing.T) {
 		wantErr(t, "a repeated request, after CreateOnce by another: got "+e.UID(), err, userdb.ErrNotFound)
 		e, err = g.users.CreateOnce(ctx, "two", second)
 		if must(t, err); e.Text("name") != "eve" {
-			t.Errorf("the request that created the entry returned %v", e)
+			t.Errorf("the request that created the entry returned %v, want the name eve", e)
 		}
 		_, err = g.users.Update(ctx, hints.UID("x"), func(e *userdb.Entry) error {
 			e.SetDisabled(true)
@@ -49,7 +49,7 @@ func TestCreateOnceDeletedUID(t *testing.T) {
 		must(t, err)
 		e, err = g.users.CreateOnce(ctx, "two", second)
 		if must(t, err); e.Text("name") != "eva" {
-			t.Errorf("after an update, the request that created the entry returned %v", e)
+			t.Errorf("after an update, the request that created the entry returned %v, want the name eva", e)
 		}
 		for _, p := range runCheck(t, g.db, check.Options{}) {
 			t.Error(p)
@@ -234,8 +234,8 @@ func TestCreateOnceLateCommand(t *testing.T) {
 	})
 }
 
-// delayCommand delays a command of a request until before a command of the corrected request. more
-// and sooner report whether the requests had that many commands. created reports whether the
+// delayCommand delays a command of a request until just before a command of the corrected request.
+// more and sooner report whether the requests had that many commands. created reports whether the
 // corrected request created its entry.
 func (g *loginSite) delayCommand(late, at int) (more, sooner, created bool) {
 	t := g.t
@@ -263,7 +263,7 @@ func (g *loginSite) delayCommand(late, at int) (more, sooner, created bool) {
 		created = err == nil
 		switch bad, ok := errors.AsType[*userdb.FieldError](err); {
 		case created && e.Text("name") != "dora":
-			t.Errorf("late command %d before command %d: the corrected request returned %v", late, at, e)
+			t.Errorf("late command %d before command %d: the corrected request returned %v, want the name dora", late, at, e)
 		case !created && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrDuplicate) && (!ok || bad.Rule != "once"):
 			t.Errorf("late command %d before command %d: the corrected request: %v", late, at, err)
 		}
@@ -275,7 +275,7 @@ func (g *loginSite) delayCommand(late, at int) (more, sooner, created bool) {
 	e, err := g.users.CreateOnce(ctx, name, first)
 	g.tap.set(nil)
 	if err == nil && (created || e.Text("name") != "carol") {
-		t.Errorf("late command %d before command %d: the first request returned %v", late, at, e)
+		t.Errorf("late command %d before command %d: the first request returned %v, want an error or its own entry", late, at, e)
 	}
 	if err := g.users.Delete(ctx, hints.UID("x")); err != nil && !errors.Is(err, userdb.ErrNotFound) {
 		t.Error(err)
@@ -333,7 +333,7 @@ func (g *loginSite) forgetMeanwhile(late, forgotten, at int) (more, again, soone
 			e, err := g.users.CreateOnce(ctx, name, corrected)
 			g.tap.set(nil)
 			if err == nil && e.Text("name") != "dora" {
-				t.Errorf("commands %d, %d and %d: the corrected request returned %v", late, forgotten, at, e)
+				t.Errorf("commands %d, %d and %d: the corrected request returned %v, want the name dora", late, forgotten, at, e)
 			}
 			if !sooner {
 				sendErr, forgetErr = send(), sendForget()
@@ -422,7 +422,7 @@ func (g *loginSite) takeOverAt(late, at int) (more, sooner bool, winner string) 
 		e, err := create(of)
 		switch {
 		case err == nil && (winner != "" || e.Text("name") != of):
-			t.Errorf("%s: %s got %v, after %q", what, of, e, winner)
+			t.Errorf("%s: the request of %s got %v after that of %q had got the UID; want its own entry, or an error", what, of, e, winner)
 		case err == nil:
 			winner = of
 		case !errors.Is(err, userdb.ErrDuplicate):

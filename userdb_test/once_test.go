@@ -32,7 +32,7 @@ func TestCreateOnce(t *testing.T) {
 		carol.Password = "another one entirely"
 		again, err := g.users.CreateOnce(ctx, "one", carol)
 		if must(t, err); again.UID() != first.UID() || again.Rev() != first.Rev() {
-			t.Errorf("the same request created %v, then %v", first, again)
+			t.Errorf("the same request returned %v, then %v; want one entry", first, again)
 		}
 		_, err = g.users.CreateOnce(ctx, "one", userdb.NewEntry{Facets: schema.Texts("name", "bob")})
 		if bad, ok := errors.AsType[*userdb.FieldError](err); !ok || bad.Rule != "once" || !errors.Is(err, userdb.ErrInvalid) {
@@ -76,7 +76,7 @@ func TestCreateOnceOtherRequest(t *testing.T) {
 			g.wantNoReservation(what)
 		}
 		if e := g.find(first.UID()); e.Disabled() || e.Rev() != first.Rev() {
-			t.Errorf("the entry was changed to %v", e)
+			t.Errorf("the entry was changed to %v, want it unchanged", e)
 		}
 		_, err = g.users.CreateOnce(t.Context(), "another", userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "eve")})
 		must(t, err)

@@ -77,7 +77,7 @@ func TestFilePersists(t *testing.T) {
 		e, err := users.Find(t.Context(), hints.Any("ann"))
 		must(t, err)
 		if round == 2 && e.Rev() != rev {
-			t.Errorf("got revision %q, but %q before the file was closed", e.Rev(), rev)
+			t.Errorf("got revision %q, want %q, which was written before the file was closed", e.Rev(), rev)
 		}
 		_, err = users.Login(t.Context(), "ANN", clearPassword, userdb.Attempt{})
 		must(t, err)

@@ -177,7 +177,7 @@ func compareListing(rt *rapid.T, t *testing.T, typ *userdb.Type, field string, r
 		var err error
 		page, err = typ.Page(t.Context(), q)
 		if err != nil || len(page.Entries) > q.Limit || len(page.Entries) < q.Limit && page.Next != "" {
-			rt.Fatalf("a page has %d entries, next %q: %v", len(page.Entries), page.Next, err)
+			rt.Fatalf("a page has %d entries, next %q, error %v; want %d, or fewer on the last page", len(page.Entries), page.Next, err, q.Limit)
 		}
 		for _, e := range page.Entries {
 			got = append(got, e.UID())
@@ -316,11 +316,11 @@ func TestOrderedChanges(t *testing.T) {
 		}
 		page, err := typ.Page(ctx, userdb.Query{Order: "last", Skip: 1, Limit: 1})
 		if must(t, err); len(page.Entries) != 1 || page.Entries[0].UID() != "u2" {
-			t.Errorf("a page after one entry: %v", page)
+			t.Errorf("a page after one entry: got %v, want u2", page)
 		}
 		page, err = typ.Page(ctx, userdb.Query{Order: "last", After: page.Next})
 		if must(t, err); len(page.Entries) != 1 || page.Entries[0].UID() != "u1" || page.Next != "" {
-			t.Errorf("the page after that: %v", page)
+			t.Errorf("the page after that: got %v, want u1, and no page after it", page)
 		}
 		want("a prefix in another case", listed(userdb.Query{Prefix: "zO"}), "u1")
 		want("a prefix with a space", listed(userdb.Query{Prefix: "zorn "}), "")

@@ -120,8 +120,8 @@ func TestOriginalCreates(t *testing.T) {
 	})
 }
 
-// wantAsWritten checks that the stored entries equal those of the original, apart from the password
-// hash and the store's own fields.
+// wantAsWritten checks that the stored entries equal the ones that the original wrote, apart from
+// the password hash and the store's own fields.
 func (s *site) wantAsWritten(created []call) {
 	s.t.Helper()
 	records := s.dump(s.t.Context())

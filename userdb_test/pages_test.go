@@ -30,7 +30,7 @@ func TestRoundTripsOfPages(t *testing.T) {
 		}
 		r, err := transfer.Import(t.Context(), db, strings.NewReader(lines.String()), transfer.ImportOptions{})
 		if err != nil || r.Created != int64(entries) {
-			t.Fatalf("importing: %+v, %v", r, err)
+			t.Fatalf("importing: got %+v, %v; want %d created", r, err, entries)
 		}
 		page := func(q userdb.Query) (p userdb.Page) {
 			t.Helper()
@@ -70,7 +70,7 @@ func TestPagesOfIndex(t *testing.T) {
 			fmt.Fprintf(&lines, `{"facets":{"uid":"u%d","job":"cook"}}`+"\n", i)
 		}
 		if r, err := transfer.Import(t.Context(), db, strings.NewReader(lines.String()), transfer.ImportOptions{}); err != nil || r.Created != entries {
-			t.Fatalf("importing: %+v, %v", r, err)
+			t.Fatalf("importing: got %+v, %v; want %d created", r, err, entries)
 		}
 		seen := map[string]bool{}
 		q := userdb.Query{Where: schema.Texts("job", "cook")}

@@ -658,7 +658,7 @@ func TestPasskeyRaces(t *testing.T) {
 				if err == nil {
 					succeeded++
 				} else if !errors.Is(err, userdb.ErrLogin) {
-					t.Errorf("got error %v", err)
+					t.Errorf("got error %v, want ErrLogin", err)
 				}
 			}
 			if succeeded != 1 {
@@ -715,7 +715,7 @@ func TestPasskeyRaces(t *testing.T) {
 		wantErr(t, "the other entry", errs[1-winner], userdb.ErrDuplicate)
 		e, err := g.loginPasskey(keys, &devices[winner])
 		if must(t, err); e.UID() != []string{"bob", "carol"}[winner] {
-			t.Errorf("the passkey signs in to %v", e)
+			t.Errorf("the passkey signs in to %v, want the entry that registered it", e)
 		}
 		_, err = g.loginPasskey(keys, &devices[1-winner])
 		wantErr(t, "with the other's user handle", err, userdb.ErrLogin)
@@ -807,7 +807,7 @@ func TestExportPasskeys(t *testing.T) {
 		}
 		c, r, why := load("to", transfer.ImportOptions{})
 		if r.Created != 1 {
-			t.Fatalf("imported %+v: %s", r, why)
+			t.Fatalf("imported %+v, refused for %q; want 1 created", r, why)
 		}
 		c.now = g.clock()
 		_, err = c.loginPasskey(c.passkeys(), d)
@@ -822,7 +822,7 @@ func TestExportPasskeys(t *testing.T) {
 		b.Reset()
 		b.WriteString(secret)
 		if _, r, why := load("other", transfer.ImportOptions{Ignore: []string{"passkeys"}}); r.Refused != 1 || !strings.Contains(why, "without the value") {
-			t.Errorf("without the digest: %+v, refused for %q", r, why)
+			t.Errorf("without the digest: got %+v, refused for %q; want it refused for the missing value", r, why)
 		}
 	})
 }

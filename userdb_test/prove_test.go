@@ -346,7 +346,7 @@ func TestWhoChangesFactors(t *testing.T) {
 		g.wantSession("raised", raised)
 		b, same := g.enrolIn(raised) // a second app
 		if same != raised || b.codes != nil {
-			t.Errorf("the second factor changed the session or has codes %q", b.codes)
+			t.Errorf("the second app changed the session, or gave the recovery codes %q, want neither", b.codes)
 		}
 		must(t, g.prove(userdb.TOTP(a.nextCode()), ""))
 		must(t, g.prove(userdb.TOTP(b.nextCode()), ""))

@@ -187,7 +187,7 @@ func TestSchemaOfOriginalData(t *testing.T) {
 				wantErr(t, name, write(), userdb.ErrSchemaMismatch, `fold "exact"`, "userdb schema apply")
 			}
 			if e, err := folded.Find(ctx, hints.Any("N")); err != nil || e.UID() != "u" {
-				t.Errorf("reading: %v, %v", e, err)
+				t.Errorf("reading: got %v, %v; want u", e, err)
 			}
 		})
 		for name, write := range writeMethods(t, exact) {

@@ -91,8 +91,8 @@ func (d *factorExecution) checkStep() {
 	if was.entry.Live() && (lost || first || set || was.admits() && !now.admits()) {
 		d.ended[was.generation()] = what
 	}
-	by, over := d.ended[now.generation()]
-	if now.admits() && over {
+	by, hasEnded := d.ended[now.generation()]
+	if now.admits() && hasEnded {
 		d.report("%s left earlier sessions and tickets valid", by)
 	}
 	if was.mark() != "" && now.password != was.password && strings.HasPrefix(what, "change") {

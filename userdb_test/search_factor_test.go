@@ -147,8 +147,8 @@ func newFactorStore(t *testing.T, engine string, scenario factorScenario) *facto
 	return s
 }
 
-// newAccount creates the entry of the next executions. The clock is then at the beginning of a
-// step of time-based codes.
+// newAccount creates the entry of the next executions. The clock is then at the beginning of a step
+// of time-based codes.
 func (s *factorStore) newAccount() {
 	ctx := s.t.Context()
 	if s.account != nil {

@@ -32,8 +32,8 @@ type explorer struct {
 	mayDelay      func(redis.Cmder) bool // which scripts may be delayed, one in each execution
 	maxExecutions int
 	executions    int
-	// seen maps the digest of a state to the fewest preemptions with which it was reached. If it
-	// is not nil, a state is continued again only if it is reached with fewer.
+	// seen maps the digest of a state to the fewest preemptions with which it was reached. If it is
+	// not nil, a state is continued again only if it is reached with fewer.
 	seen map[uint64]int
 }
 
@@ -326,8 +326,8 @@ func (e *explorer) explore() string {
 	return ""
 }
 
-// String returns the actor of each step as a digit, with an exclamation mark after it if its
-// script was delayed, and a dot for each step in which time passed.
+// String returns the actor of each step as a digit, with an exclamation mark after it if its script
+// was delayed, and a dot for each step in which time passed.
 func (x *execution) String() string {
 	var text []byte
 	for _, c := range x.choices {

@@ -376,10 +376,10 @@ func exploreScenario(
 	return violation, executions
 }
 
-// TestLoginInterleavings runs logins, both with a hash that they replace and with one that they
-// keep, in all orders of their commands and those of others. It allows one preemption if there are
-// two actors, and none if there are three; 'make test-all' allows one more, and 'make search' two.
-// A login must not succeed if the entry can no longer log in after the login's last command.
+// TestLoginInterleavings runs logins together with other calls, in all orders of their commands,
+// with a hash that a login replaces and with one that it keeps. It allows one preemption if there
+// are two actors, and none if there are three; 'make test-all' allows one more, and 'make search'
+// two. A login must not succeed if the entry can no longer log in after the login's last command.
 func TestLoginInterleavings(t *testing.T) {
 	for _, engine := range []string{"single", "cluster"} {
 		t.Run(engine, func(t *testing.T) {

@@ -366,8 +366,8 @@ func TestSessionLimit(t *testing.T) {
 	})
 }
 
-// TestEndedSessionRecords starts and ends many sessions. The account must keep at most about
-// 100 records of ended ones.
+// TestEndedSessionRecords starts and ends many sessions. The account must keep at most about 100
+// records of ended ones.
 func TestEndedSessionRecords(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		g.needs(cheapWrites)
@@ -468,7 +468,7 @@ func TestRedeemSessionOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() {
-				err := fourth(g.users.RedeemSession(t.Context(), "sign in", link, userdb.SessionOptions{}))
+				err := errOf4(g.users.RedeemSession(t.Context(), "sign in", link, userdb.SessionOptions{}))
 				if err == nil {
 					redeemed.Add(1)
 				} else if !errors.Is(err, userdb.ErrNotFound) {
@@ -520,8 +520,8 @@ func TestRedeemSessionWithoutSession(t *testing.T) {
 	})
 }
 
-// fourth returns the last of the four results of a call.
-func fourth[T, U, V any](_ T, _ U, _ V, err error) error { return err }
+// errOf4 returns the last of the four results of a call.
+func errOf4[T, U, V any](_ T, _ U, _ V, err error) error { return err }
 
 // TestSessionRoundTrips checks that finding a session takes one round trip.
 func TestSessionRoundTrips(t *testing.T) {
@@ -900,8 +900,8 @@ func TestLostSessionReplies(t *testing.T) {
 	})
 }
 
-// TestNoSessionReply loses every reply to a write. The call must report an unknown outcome, and
-// not that nothing was written.
+// TestNoSessionReply loses every reply to a write. The call must report an unknown outcome, and not
+// that nothing was written.
 func TestNoSessionReply(t *testing.T) {
 	eachLoginSite(t, loginOptions(), func(t *testing.T, g *loginSite) {
 		var s userdb.Session

@@ -111,7 +111,7 @@ func TestTickets(t *testing.T) {
 		for n := 1; n <= factor.MaxTries; n++ {
 			for range 2 { // the second call repeats the first
 				if got := d.try("a", fmt.Sprint("try", n)); got != n {
-					t.Errorf("attempt %d was counted as %d", n, got)
+					t.Errorf("attempt %d was counted as %d, want %d", n, got, n)
 				}
 			}
 		}

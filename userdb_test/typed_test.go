@@ -91,7 +91,7 @@ func TestTypedMethods(t *testing.T) {
 		sameProfile(t, "Create", made, alice())
 		e, err := users.Find(t.Context(), hints.Any("alice"))
 		if err != nil || e.Rev() != made.Rev.String() || e.Rev() == "" || made.Rev.Entry().String() != e.String() {
-			t.Errorf("the store has %v, %v; Create returned %v", e, err, made.Rev.Entry())
+			t.Errorf("Create returned %v, but the store has %v, %v; want the same", made.Rev.Entry(), e, err)
 		}
 		if got := e.Text("age") + e.Text("serial") + e.Text("prefs"); got != `-922337203685477580818446744073709551615{"a":9223372036854775807}` {
 			t.Errorf("whole numbers are written as %s, want all their digits", got)
@@ -304,7 +304,7 @@ func TestTypedRevisionFromJSON(t *testing.T) {
 	})
 }
 
-// TestTypedNoUpdateIsLost makes many concurrent updates of one facet.
+// TestTypedNoUpdateIsLost makes many concurrent updates of one facet. All must be kept.
 func TestTypedNoUpdateIsLost(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		_, profiles := s.typedUsers()
@@ -322,7 +322,7 @@ func TestTypedNoUpdateIsLost(t *testing.T) {
 		}
 		got, err := profiles.Find(t.Context(), hints.UID("alice"))
 		if err != nil || len(got.Prefs) != n+1 {
-			t.Errorf("%d of %d updates were kept: %v, %v", len(got.Prefs)-1, n, got.Prefs, err)
+			t.Errorf("%d of %d updates were kept, want all: %v, %v", len(got.Prefs)-1, n, got.Prefs, err)
 		}
 	})
 }

@@ -226,7 +226,7 @@ func TestUnprovenEnds(t *testing.T) {
 			must(t, err)
 			h.wantNothing("RedeemSession")
 			if e, _, err := g.users.Session(t.Context(), session); err != nil || e.UID() != "mallory" {
-				t.Errorf("the new session: %v, error %v", e, err)
+				t.Errorf("the new session is of %v, error %v; want mallory", e, err)
 			}
 		})
 	})

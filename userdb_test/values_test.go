@@ -70,16 +70,16 @@ func naughtyEntry(t *testing.T, users *userdb.Type, n userdb.NewEntry, text stri
 	}
 	got, err := users.Find(ctx, hints.UID(e.UID()))
 	if err != nil || n.UID != "" && got.UID() != n.UID {
-		t.Errorf("%q: found %q, %v", text, got.UID(), err)
+		t.Errorf("%q by UID: got %q, %v; want %q", text, got.UID(), err, e.UID())
 	}
 	for f, v := range n.Facets {
 		if got.Text(f) != v.Text() {
-			t.Errorf("%q: facet %q was read as %q", text, f, got.Text(f))
+			t.Errorf("%q: facet %q was read as %q, want %q", text, f, got.Text(f), v.Text())
 		}
 	}
 	if v, named := n.Facets["name"]; named {
 		if byName, err := users.Find(ctx, hints.Any(v.Text())); err != nil || byName.UID() != got.UID() {
-			t.Errorf("%q by any field: got %v, %v", text, byName, err)
+			t.Errorf("%q by any field: got %v, %v; want %s", text, byName, err, got.UID())
 		}
 		if _, err := users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", v.Text())}); !errors.Is(err, userdb.ErrDuplicate) {
 			t.Errorf("creating another entry with %q: got %v, want ErrDuplicate", text, err)
@@ -91,7 +91,7 @@ func naughtyEntry(t *testing.T, users *userdb.Type, n userdb.NewEntry, text stri
 	if v, has := n.Facets["job"]; has {
 		for found, err := range users.All(ctx, userdb.Query{Where: schema.Facets{"job": v}}) {
 			if err != nil || found.UID() != got.UID() {
-				t.Errorf("%q by index: got %v, %v", text, found, err)
+				t.Errorf("%q by index: got %v, %v; want %s", text, found, err, got.UID())
 			}
 		}
 	}
@@ -138,7 +138,7 @@ func TestNaughtyHints(t *testing.T) {
 			}
 			for _, h := range hs {
 				if e, err := users.Find(ctx, h); err == nil || !errors.Is(err, userdb.ErrNotFound) && !isRefusal(err) {
-					t.Errorf("%q: hint %v: got %v, %v", text, h, e, err)
+					t.Errorf("%q: hint %v: got %v, %v; want no entry", text, h, e, err)
 				}
 			}
 			naughtyPattern(t, db, text)
@@ -160,7 +160,8 @@ func naughtyPattern(t *testing.T, db *userdb.DB, text string) {
 	}
 }
 
-// TestNaughtyPasswords sets naughty strings as passwords and logs in with them.
+// TestNaughtyPasswords sets naughty strings as passwords. Each must be refused by a rule, or log
+// in.
 func TestNaughtyPasswords(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		users, ctx := s.wide(), t.Context()
@@ -205,7 +206,7 @@ func TestParallelCreatesOfOneMap(t *testing.T) {
 			}
 		}
 		if !maps.Equal(given.Facets, schema.Texts("job", "cook")) || !slices.Equal(given.Tags, []string{"b", "a", "b"}) {
-			t.Errorf("the argument is now %v, %v", given.Facets, given.Tags)
+			t.Errorf("the argument is now %v, %v; want it unchanged", given.Facets, given.Tags)
 		}
 	})
 }
@@ -255,12 +256,12 @@ func TestRandomUIDs(t *testing.T) {
 		for range 1000 {
 			uid, err := userdb.RandomUID(n)()
 			if err != nil || len(uid) != n || !regexp.MustCompile(`^[0-9a-f]+$`).MatchString(uid) {
-				t.Fatalf("a UID of %d digits: got %q, %v", n, uid, err)
+				t.Fatalf("got the UID %q, %v; want %d hexadecimal digits", uid, err, n)
 			}
 			seen[uid] = true
 		}
 		if len(seen) < 999 {
-			t.Errorf("UIDs of %d digits: only %d of 1000 differ", n, len(seen))
+			t.Errorf("UIDs of %d digits: %d of 1000 differ, want at least 999", n, len(seen))
 		}
 	}
 	for _, n := range []int{-1, 0, 7, 65} {
@@ -333,7 +334,7 @@ func TestFacets(t *testing.T) {
 		want := func(pairs ...string) {
 			t.Helper()
 			if got := e.Facets(); !maps.Equal(got, schema.Texts(pairs...)) {
-				t.Errorf("facets %v, want %v", got, pairs)
+				t.Errorf("got the facets %v, want %v", got, pairs)
 			}
 		}
 		want("uid", "u1", "name", "Alice", "job", "cook")
@@ -344,7 +345,7 @@ func TestFacets(t *testing.T) {
 		e.Drop("job")
 		want("uid", "u1", "name", "Bob")
 		if n := len(userdb.Entry{}.Facets()); n != 0 {
-			t.Errorf("the zero Entry has %d facets", n)
+			t.Errorf("the zero Entry has %d facets, want none", n)
 		}
 	})
 }

@@ -101,7 +101,7 @@ func TestVisitorsSeeNoDifference(t *testing.T) {
 				t.Errorf("%s: got invitation %+v, want registered: %v", v.typed, in, known)
 			}
 			if v.known && in.Address != "alice@example.com" {
-				t.Errorf("the mail goes to %s, not to the stored address", in.Address)
+				t.Errorf("the mail goes to %s, want the stored address", in.Address)
 			}
 		}
 		if len(work) != 2 {
@@ -143,7 +143,7 @@ func TestVisitorsWriteAlike(t *testing.T) {
 		}
 		for _, key := range g.keysUnder("~/token/") {
 			if ttl, err := g.raw.PTTL(t.Context(), key).Result(); key != "~/token/{user/uid:alice}" && (err != nil || ttl > time.Minute) {
-				t.Errorf("%s, whose secret nobody has, lives for %v, %v", key, ttl, err)
+				t.Errorf("%s, whose secret nobody has, lives for %v, %v; want at most a minute", key, ttl, err)
 			}
 		}
 	})
