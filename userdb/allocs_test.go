@@ -85,6 +85,6 @@ func TestEditAllocations(t *testing.T) {
 	// The stored field holds more than the revision.
 	found.fields[store.FieldRev] = saved.fields[store.FieldRev]
 	if !maps.Equal(found.fields, saved.fields) || e.fields["job"] != "Bonn" {
-		t.Errorf("Save returned the fields %v, %v are stored", saved.fields, found.fields)
+		t.Errorf("Save returned the fields %v, want the stored ones %v, and no change of the copy that was saved", saved.fields, found.fields)
 	}
 }

@@ -31,10 +31,10 @@ func TestCodes(t *testing.T) {
 			t.Errorf("%s is in the table twice", code)
 		}
 		if exit, status := code.ExitStatus(), code.HTTPStatus(); exit < 1 || exit > 255 || http.StatusText(status) == "" || status < 400 {
-			t.Errorf("%s has exit status %d and HTTP status %d", code, exit, status)
+			t.Errorf("%s has exit status %d and HTTP status %d, want 1 to 255 and a known one from 400", code, exit, status)
 		}
 		if status, _ := code.SCIM(); http.StatusText(status) == "" || status < 400 {
-			t.Errorf("%s has SCIM status %d", code, status)
+			t.Errorf("%s has SCIM status %d, want a known one from 400", code, status)
 		}
 		reached := code == CodeInterrupted || slices.Contains(onlyHTTP, code)
 		for _, row := range errorCodes {
@@ -44,7 +44,7 @@ func TestCodes(t *testing.T) {
 			t.Errorf("no error has the code %s", code)
 		}
 		if got := CodeOf(fmt.Errorf("wrapped: %w", &foreignError{code: code})); got != code {
-			t.Errorf("an error with ErrorCode %s has code %s", code, got)
+			t.Errorf("an error with ErrorCode %s has code %s, want the same", code, got)
 		}
 	}
 	if CodeOther.index() != len(codes)-1 {

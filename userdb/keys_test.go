@@ -29,7 +29,7 @@ func TestReadKeys(t *testing.T) {
 		}
 		switch keys, err := ReadKeys(path); {
 		case want == "" && (err != nil || len(keys) != 2 || !bytes.Equal(keys[0], first) || !bytes.Equal(keys[1], second)):
-			t.Errorf("two keys: got %d keys, %v", len(keys), err)
+			t.Errorf("a file with two keys: got %d keys, %v; want both, in order", len(keys), err)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), encode(first))):
 			t.Errorf("%.20q: got %v, want %q and no key", text, err, want)
 		}

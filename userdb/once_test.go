@@ -27,7 +27,7 @@ func TestRequestsDiffer(t *testing.T) {
 		reflect.ValueOf(&n).Elem().FieldByIndex(field.Index).Set(reflect.ValueOf(value))
 		text := encodeRequest(n)
 		if other, same := encoded[text]; same != (field.Name == "Password" || field.Name == "RequirePassword") {
-			t.Errorf("a request with %s has the encoding of one with %q: %v", field.Name, other, same)
+			t.Errorf("a request with %s has the encoding of one with %q: %v, want %v", field.Name, other, same, !same)
 		}
 		encoded[text] = field.Name
 	}

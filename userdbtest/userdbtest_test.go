@@ -233,7 +233,7 @@ func TestClock(t *testing.T) {
 	e, err = users.Create(ctx, userdb.NewEntry{Facets: schema.Texts("email", "new@example.com")})
 	added, _ := e.Get("added")
 	if at, _ := added.Time(); err != nil || !at.Equal(before) || !s.Clock.Now().Equal(before) {
-		t.Errorf("created at %v, %v, with the clock at %v", at, err, before)
+		t.Errorf("created at %v, %v; want %v, the time of the clock", at, err, before)
 	}
 	requireMessages(t, func(r *recorder) { userdbtest.New(r).Clock.Advance(-time.Second) }, "fatal: userdbtest: cannot move the clock by -1s")
 }
@@ -371,8 +371,8 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// TestWithKeepsSchema checks that options without a schema keep the one that was given, in whatever
-// order.
+// TestWithKeepsSchema checks that With without a schema keeps the one that another option sets,
+// whichever option comes first.
 func TestWithKeepsSchema(t *testing.T) {
 	t.Parallel()
 	own := schema.Schema{Types: map[string]schema.Type{"member": {Primary: "uid"}}}

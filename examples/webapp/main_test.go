@@ -688,8 +688,8 @@ func TestTerminate(t *testing.T) {
 	must(t, err)
 	must(t, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
-	base, is := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
-	if !is {
+	base, ok := strings.CutPrefix(strings.TrimSpace(line), "listening on ")
+	if !ok {
 		t.Fatalf("got %q, %v; want the address", line, err)
 	}
 	const visitors = 20

@@ -73,7 +73,7 @@ func TestMetricsPassLint(t *testing.T) {
 	}
 	problems, err = testutil.CollectAndLint(c)
 	if err != nil || len(problems) > 0 {
-		t.Errorf("lint of the collector: %v, %v", problems, err)
+		t.Errorf("lint of the collector: got %v, %v; want no problems", problems, err)
 	}
 }
 
