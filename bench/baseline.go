@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// rerunDifference is how far a ratio of two runs of the same code may differ, as a part of the
-// ratio.
+// rerunDifference is how much a ratio may differ between two runs of the same code, as a part of
+// the ratio.
 const rerunDifference = 0.03
 
 // readReport reads a report that report.write wrote.
@@ -17,7 +17,8 @@ func readReport(path string) (rep report) {
 }
 
 // worse returns the rows that are worse than the rows of the same name in an earlier report, each
-// with both ratios. It passes over rows that one of the two runs measured with fewer entries.
+// with both ratios. It passes over rows that the two runs measured with different numbers of
+// entries.
 func (rep *report) worse(baseline report) (lines []string) {
 	earlier := map[string]reportRow{}
 	for _, r := range baseline.Rows {

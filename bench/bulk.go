@@ -80,7 +80,7 @@ func (b *bench) memory(ctx context.Context) outcome {
 	return outcome{entries: n, estimate: about(ours/theirs, 0.03), note: fmt.Sprintf("%.0f bytes an entry with its SRKs, against %.0f", ours, theirs)}
 }
 
-// memoryGrowth returns how many bytes of memory f makes the server use in addition.
+// memoryGrowth returns by how many bytes f makes the server's data grow.
 func (b *bench) memoryGrowth(ctx context.Context, f func()) float64 {
 	b.server.empty(ctx)
 	before := info(ctx, b.server.admin, "memory")["used_memory_dataset"]

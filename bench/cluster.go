@@ -35,8 +35,8 @@ func (b *bench) withCluster(ctx context.Context, dial dialer, f func(b *bench, u
 	return o
 }
 
-// clusterCreate compares creates with writes to a single slot. No account store on a cluster can
-// keep all users in one slot.
+// clusterCreate compares creates with a script that writes all keys of a user to one slot. An
+// account store cannot do that, because it finds a user by a value alone.
 func clusterCreate(workers int) measure {
 	return func(b *bench, ctx context.Context) outcome {
 		return b.withCluster(ctx, nil, func(b *bench, users *userdb.Type, c *redis.ClusterClient) outcome {

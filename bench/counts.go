@@ -16,7 +16,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// count compares Count by an indexed value with the size of a set.
+// count compares counting the entries that have a value of an indexed field with SCARD on a set of
+// the same size.
 func (b *bench) count(ctx context.Context) outcome {
 	s := userSchema()
 	s.Types["user"].Fields["job"] = schema.Field{Role: schema.RoleIndexed}
@@ -55,8 +56,8 @@ func (b *bench) firstLookup(ctx context.Context) outcome {
 	return outcome{estimate: estimateMedian(ratios), note: fmt.Sprintf("%.0f µs, then %.0f", median(first), median(later))}
 }
 
-// cold compares the processor time of a first build of the command with that of the standard
-// library's packages in it.
+// cold compares the processor time of a first build of the command with that of building only the
+// packages of the standard library that it uses.
 func (b *bench) cold(ctx context.Context) outcome {
 	list := exec.CommandContext(ctx, "go", "list", "-deps", "-f", "{{if .Standard}}{{.ImportPath}}{{end}}", "./cmd/userdb")
 	list.Dir = ".."
@@ -65,7 +66,7 @@ func (b *bench) cold(ctx context.Context) outcome {
 	defer os.RemoveAll(cache)
 	part := buildTime(ctx, cache, standard...)
 	all := part + buildTime(ctx, cache, "./cmd/userdb")
-	return outcome{estimate: about(all/part, 0.05), note: fmt.Sprintf("%.0f s, of which those packages %.0f", all, part)}
+	return outcome{estimate: about(all/part, 0.05), note: fmt.Sprintf("%.0f s, of which the standard library takes %.0f", all, part)}
 }
 
 // buildTime builds packages and returns the processor seconds it took.

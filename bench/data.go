@@ -11,7 +11,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// hash stands for a bcrypt string. It has the same length.
+// hash takes the place of a bcrypt hash, and is as long.
 const hash = "$2a$10$drXOR3Lt8YRqTwTszLnNZ.Ybnwmur4ZeomIe/d4o5wJbDRCHyKIhi"
 
 func uid(n int) string   { return fmt.Sprintf("%012x", n) }
@@ -55,7 +55,7 @@ func put(ctx context.Context, p redis.Pipeliner, n int, fields []any) {
 }
 
 // userSchema returns the built-in schema with the fields that entries have here, and without its
-// orders, which the programs that it is compared with do not keep.
+// orders, which the programs that the library is compared with do not keep.
 func userSchema() schema.Schema {
 	s := schema.User()
 	for name, f := range s.Types["user"].Fields {

@@ -17,8 +17,8 @@ type variant struct {
 	name string
 	// op runs the operation once. No two operations of a run get the same i.
 	op func(ctx context.Context, worker, i int) error
-	// prepare, if not nil, prepares the next n operations. It runs before each block and its time
-	// does not count. op returns errPrepared when it has used up what was prepared.
+	// prepare, if not nil, prepares the next n operations. It runs before each block, and its time
+	// is not counted. op returns errPrepared when it has used up what was prepared.
 	prepare func(n int)
 }
 
@@ -35,7 +35,7 @@ type block struct {
 // rate returns operations per second.
 func (x block) rate() float64 { return float64(x.ops) / x.seconds }
 
-// processor returns the processor time of both ends.
+// processor returns the processor time of client and server.
 func (x block) processor() float64 { return x.client + x.server }
 
 // A result holds the blocks of one variant and the figures computed from them.
@@ -56,7 +56,8 @@ type result struct {
 }
 
 // shortest is the minimum length of a block, unless a row sets another one. With manyCallers or
-// more it is four times as long, because not all callers are at work when a block begins and ends.
+// more a block is four times as long, because not all callers are at work when a block begins and
+// ends.
 const (
 	shortest    = 5 * time.Millisecond
 	manyCallers = 64

@@ -22,7 +22,7 @@ func createWithHistory(workers int) measure {
 	}
 }
 
-// clusterCreateWithHistory makes the same comparison on six nodes.
+// clusterCreateWithHistory makes the comparison of createWithHistory on a cluster of six nodes.
 func (b *bench) clusterCreateWithHistory(ctx context.Context) outcome {
 	return b.withCluster(ctx, nil, func(b *bench, without *userdb.Type, c *redis.ClusterClient) outcome {
 		db := mustGet(redisdb.New(ctx, c, userdb.Options{Schema: userSchema(), History: true}))

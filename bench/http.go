@@ -121,7 +121,8 @@ func (s site) do(ctx context.Context, method, url string, body []byte, header ..
 	return err
 }
 
-// bare returns a handler with a route for each row. It does only what the row needs, with go-redis.
+// bare returns a handler with a route for each kind of row. A route does only what its rows need,
+// with go-redis.
 func bare(_ context.Context, url string) http.Handler {
 	c := redis.NewClient(mustGet(redis.ParseURL(url)))
 	mux := http.NewServeMux()
@@ -232,7 +233,7 @@ func webLogin(workers int) measure {
 
 const (
 	listeners = 200  // number of clients that read the stream of events
-	events    = 2000 // number of events that each of them waits for
+	events    = 2000 // number of events that each listener waits for
 )
 
 // webStream compares the time in which many listeners get all events with the time it takes to make

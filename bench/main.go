@@ -76,7 +76,8 @@ func mustGet[T any](v T, err error) T {
 	return v
 }
 
-// try runs f and returns the error that ended it, with the step that f had reached.
+// try runs f and returns the error that ended it. The error begins with at, which f changes to the
+// name of each step that it begins.
 func try(at string, f func(at *string)) (err error) {
 	defer func() {
 		switch r := recover().(type) {
@@ -93,7 +94,8 @@ func try(at string, f func(at *string)) (err error) {
 
 var errNoRow = errors.New("no row matches the flags")
 
-// run measures the rows that o selects. It keeps at set to the name of the current row.
+// run measures the rows that o selects. It writes the name of each row to *at before it measures
+// the row, so that an error can name it.
 func run(ctx context.Context, o options, at *string) {
 	b := newBench(o.quick)
 	if o.sizes {

@@ -61,7 +61,7 @@ func (t *timer) time(f func()) {
 	t.server += t.b.serverTime() - server
 }
 
-// comparePasses runs two passes over n entries in turn, as often as pairs says, and compares them.
+// comparePasses runs two passes over n entries in turn, each pairs times, and compares them.
 func (b *bench) comparePasses(n, pairs int, ours, bare pass) outcome {
 	results := []result{{Name: ours.name}, {Name: bare.name}}
 	grown := 0.0
@@ -174,7 +174,7 @@ func (b *bench) barePipelines(ctx context.Context, t *timer, n int) {
 }
 
 // watchMemory watches how much memory the process has from the system. The function that it returns
-// stops that and returns the largest growth in bytes.
+// stops watching and returns the largest growth in bytes.
 func watchMemory() func() float64 {
 	before, peak := memoryInUse(), 0.0
 	var ended atomic.Bool

@@ -554,6 +554,6 @@ var rows = []row{
 	},
 	{
 		name: "keys", target: 1, atMost: true, sittings: 1, run: (*bench).keys,
-		what: "allocations to parse a key (0), plus to build one and write it as text (1)",
+		what: "allocations of parsing a key (0) and of building one and writing it as text (1)",
 	},
 }

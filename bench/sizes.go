@@ -22,7 +22,7 @@ var sizes = []int{population, 1_000_000}
 // A cost describes what one job takes in a store.
 type cost struct {
 	job  string
-	took time.Duration // the median of several, or the whole time of a job that takes long
+	took time.Duration // the median of many runs, or the time of a part of a job that is done once
 	cpu  float64       // processor time of both ends, in microseconds
 }
 
@@ -127,7 +127,7 @@ func sizedVariants(users *userdb.Type, n int) []variant {
 		}}
 	}
 	middle := schema.Text(email(n / 2))
-	// It matches 111 entries, in a small store as in a large one.
+	// The prefix matches 111 entries, in a small store as in a large one.
 	prefix := strings.TrimSuffix(email(n/1000+2), "@example.com")
 	return []variant{
 		find("find by UID", func(i int) hints.Hint { return hints.UID(uid(i)) }),

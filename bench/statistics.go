@@ -99,7 +99,7 @@ func estimateMedian(xs []float64) estimate {
 	return estimate{m, m - twoRuns*(m-low), m + twoRuns*(high-m)}
 }
 
-// inverse returns the estimate of 1/x.
+// inverse returns the estimate of the inverse ratio.
 func (e estimate) inverse() estimate { return estimate{1 / e.Ratio, 1 / e.High, 1 / e.Low} }
 
 // median returns the middle of xs, the upper one if there are two, and 0 if xs is empty.

@@ -239,7 +239,7 @@ func TestOriginalProbes(t *testing.T) {
 	}
 	checkGolden(t, "deviations.golden", b.String())
 	if len(list) != 593 {
-		t.Errorf("%d probes, want 593", len(list))
+		t.Errorf("got %d probes, want 593", len(list))
 	}
 }
 

@@ -155,7 +155,7 @@ func fuzzResolve(t *testing.T, h hints.Hint, err error) {
 		target, err := h.Resolve(twoTypes(), view)
 		if err != nil {
 			if !errors.Is(err, hints.ErrHint) || len(err.Error()) > 2000 {
-				t.Errorf("view %q: %v, want an ErrHint of at most 2000 bytes", view, err)
+				t.Errorf("view %q: got %v, want an ErrHint of at most 2000 bytes", view, err)
 			}
 			continue
 		}

@@ -287,7 +287,7 @@ func TestNaughtyUIDs(t *testing.T) {
 		n++
 	}
 	if n < 400 {
-		t.Errorf("only %d strings were tried", n)
+		t.Errorf("%d strings were tried, want at least 400", n)
 	}
 }
 
@@ -324,7 +324,7 @@ func TestAllocationsOfResolve(t *testing.T) {
 		}
 	})
 	if got != 1 { // for the list of keys
-		t.Errorf("%v allocations, want 1", got)
+		t.Errorf("got %v allocations, want 1", got)
 	}
 }
 

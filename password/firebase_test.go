@@ -52,7 +52,7 @@ func TestFirebaseScrypt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := h.Verify(stored, a.Password); err != nil || got != (Result{true, renewAlgorithm}) {
-			t.Errorf("%s: %+v, %v; want OK and a reason to renew", stored, got, err)
+			t.Errorf("%s: got %+v, %v; want OK and a reason to renew", stored, got, err)
 		}
 		for _, wrong := range []string{"", a.Password + "x", a.Password[1:]} {
 			if got, err := h.Verify(stored, wrong); err != nil || got != (Result{}) {
@@ -60,7 +60,7 @@ func TestFirebaseScrypt(t *testing.T) {
 			}
 		}
 		if again, err := a.project().Stored(urlSafe.Replace(a.Hash), urlSafe.Replace(a.Salt)); err != nil || again != stored {
-			t.Errorf("in the other alphabet: %q, %v, want %q", again, err, stored)
+			t.Errorf("in the other alphabet: got %q, %v, want %q", again, err, stored)
 		}
 		signer, _ := base64.StdEncoding.DecodeString(a.SignerKey)
 		if strings.Contains(stored, base64.RawStdEncoding.EncodeToString(signer)) {
@@ -100,7 +100,7 @@ func TestFirebaseScryptErrors(t *testing.T) {
 	noSeparator := good
 	noSeparator.SaltSeparator = ""
 	if _, err := noSeparator.project().Stored(good.Hash, good.Salt); err != nil {
-		t.Errorf("without a separator: %v", err)
+		t.Errorf("without a separator: got %v, want no error", err)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestFirebaseScryptHidesKeys(t *testing.T) {
 	const want = "password.FirebaseScrypt{Rounds: 8, MemCost: 14}"
 	for _, got := range []string{fmt.Sprint(p), fmt.Sprintf("%+v", p), fmt.Sprintf("%#v", p), p.LogValue().String(), string(text)} {
 		if strings.Trim(got, `"`) != want {
-			t.Errorf("%s, want %s", got, want)
+			t.Errorf("got %s, want %s", got, want)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestVerifyForeign(t *testing.T) {
 		for _, v := range vectors {
 			got, err := h.Verify(v.stored, v.password)
 			if want := (Result{true, renewAlgorithm}); err != nil || got != want {
-				t.Errorf("%s: %+v, %v, want %+v", v.name, got, err, want)
+				t.Errorf("%s: got %+v, %v, want %+v", v.name, got, err, want)
 			}
 			for _, wrong := range []string{"", v.password + " ", v.password[1:], strings.Repeat("x", 2000)} {
 				if got, err := h.Verify(v.stored, wrong); err != nil || got != (Result{}) {
@@ -50,10 +50,10 @@ func TestVerifyForeignLongPassword(t *testing.T) {
 	const stored = "$pbkdf2-sha256$1000$MDEyMzQ1Njc4OWFiY2RlZg$FdR8B2jAgYuPbQFgt6Xw9pclYACJBXPfPfim3hBg/lE"
 	long := strings.Repeat("x", 100)
 	if got, err := cheap(t).Verify(stored, long); err != nil || got != (Result{OK: true}) {
-		t.Errorf("Verify without pepper: %+v, %v; want OK", got, err)
+		t.Errorf("Verify without pepper: got %+v, %v; want OK", got, err)
 	}
 	if got, err := cheap(t, pepperA).Verify(stored, long); err != nil || got != (Result{true, renewAlgorithm}) {
-		t.Errorf("Verify with a pepper: %+v, %v; want OK and a reason to renew", got, err)
+		t.Errorf("Verify with a pepper: got %+v, %v; want OK and a reason to renew", got, err)
 	}
 }
 

@@ -42,7 +42,7 @@ func FuzzVerify(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stored, password string) {
 		err := h.Usable(stored)
 		if err != nil && !errors.Is(err, ErrHash) {
-			t.Fatalf("Usable: %v, want ErrHash", err)
+			t.Fatalf("Usable: got %v, want ErrHash", err)
 		}
 		if err == nil && !withinLimits(stored) {
 			t.Fatalf("%q is accepted, but its cost exceeds the limits", stored)
@@ -157,7 +157,7 @@ func FuzzPolicy(f *testing.F) {
 		err := Policy{Min: least, Blocklist: true}.Check(password, own)
 		var refused *PolicyError
 		if err != nil && (!errors.As(err, &refused) || refused.Rule == "") {
-			t.Fatalf("%q: %v, want an error with a rule", password, err)
+			t.Fatalf("%q: got %v, want an error with a rule", password, err)
 		}
 		if isIdentifier(fold(password), password) != (strings.TrimSpace(fold(password)) != "") {
 			t.Fatalf("%q is not its own identifier", password)

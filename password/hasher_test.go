@@ -149,7 +149,7 @@ func TestBytesAreHashedAsGiven(t *testing.T) {
 			for j, other := range alike {
 				got, err := h.Verify(hash, other)
 				if want := i == j || norm.NFC.String(password) == norm.NFC.String(other); err != nil || got.OK != want {
-					t.Errorf("hash of %q, password %q: %v, %v, want %v", password, other, got.OK, err, want)
+					t.Errorf("hash of %q, password %q: got %v, %v, want %v", password, other, got.OK, err, want)
 				}
 			}
 		}
@@ -169,7 +169,7 @@ func TestHashThenVerify(t *testing.T) {
 			r.Skip("repeats itself around a NUL byte")
 		}
 		if got, err := h.Verify(hash, password); err != nil || got != (Result{OK: true}) {
-			r.Fatalf("right password: %+v, %v; want OK", got, err)
+			r.Fatalf("right password: got %+v, %v; want OK", got, err)
 		}
 		other := string(rapid.SliceOfN(rapid.Byte(), 0, limit+2).Draw(r, "other"))
 		if got, err := h.Verify(hash, other); err != nil || got.OK && other != password {
@@ -250,7 +250,7 @@ func TestHashable(t *testing.T) {
 			t.Fatalf("%q was hashed", pw)
 		}
 		if _, want := cheap(t).Hash(pw); fmt.Sprint(err) != fmt.Sprint(want) {
-			t.Errorf("%q: %v, want %v", pw, err, want)
+			t.Errorf("%q: got %v, want %v", pw, err, want)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func TestOriginalFixture(t *testing.T) {
 		}
 		got, err := h.VerifyOriginal(value.Password, javaScriptText(t, r.Clear))
 		if err != nil || got != want {
-			t.Errorf("%s: %+v, %v, want %+v", r.From, got, err, want)
+			t.Errorf("%s: got %+v, %v, want %+v", r.From, got, err, want)
 		}
 	})
 	if n := len(seen) + skipped; n != 74 {
@@ -126,11 +126,11 @@ func TestOpenwallVectors(t *testing.T) {
 		got, err := h.Verify(v.Hash+v.Setting, string(secret))
 		found[want]++
 		if outcome(got, err) != want {
-			t.Errorf("%s%s, password %s: %+v, %v, want %s", v.Hash, v.Setting, v.Hex, got, err, want)
+			t.Errorf("%s%s, password %s: got %+v, %v, want %s", v.Hash, v.Setting, v.Hex, got, err, want)
 		}
 	}
 	if found["right"] != 16 || found["wrong"] != 4 || found["unusable"] != 15 || len(all) != 35 {
-		t.Errorf("%d vectors: %v, want 35: 16 right, 4 wrong, 15 unusable", len(all), found)
+		t.Errorf("%d vectors: got %v, want 35: 16 right, 4 wrong, 15 unusable", len(all), found)
 	}
 }
 

@@ -77,7 +77,7 @@ func TestPolicyCheck(t *testing.T) {
 		checkError(t, tt.password, err, tt.err)
 		var refused *PolicyError
 		if err != nil && (!errors.Is(err, ErrPolicy) || !errors.As(err, &refused) || refused.Rule != tt.rule) {
-			t.Errorf("%.20q: %#v, want rule %q", tt.password, err, tt.rule)
+			t.Errorf("%.20q: got %#v, want rule %q", tt.password, err, tt.rule)
 		}
 	}
 }

@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// preparedVectors lists hashes that OpenBSD's bcrypt wrote, called from Python, of digests from
-// Python's hashlib, in the forms of Meteor, vBulletin 5 and Devise. All are of the password
-// Sommerhaus-2024.
+// preparedVectors lists hashes in the forms of Meteor, vBulletin 5 and Devise, all of the password
+// Sommerhaus-2024. They were made in Python, with OpenBSD's bcrypt and the digests of hashlib.
 var preparedVectors = []struct{ form, pepper, hash string }{
 	{"sha256-hex", "", "$2b$05$abcdefghijklmnopqrstuuwu32frxN9AJ48RxCyNhxMTNn0faunLS"},
 	{"md5-hex", "", "$2y$05$abcdefghijklmnopqrstuuJ5mmTSVaMIHoOKQQChFO1EdNPocU6je"},
@@ -29,13 +28,13 @@ func TestPrepared(t *testing.T) {
 			t.Errorf("%s: preparing it twice: got %s, %v", form, again, err)
 		}
 		checkError(t, form, h.Usable(stored), "")
-		for _, by := range []func(string, string) (Result, error){h.Verify, h.VerifyImported, h.VerifyOriginal} {
-			if got, err := by(stored, right); err != nil || got != (Result{true, renewAlgorithm}) {
-				t.Errorf("%s: %+v, %v; want OK and a reason to renew", form, got, err)
+		for _, verify := range []func(string, string) (Result, error){h.Verify, h.VerifyImported, h.VerifyOriginal} {
+			if got, err := verify(stored, right); err != nil || got != (Result{true, renewAlgorithm}) {
+				t.Errorf("%s: got %+v, %v; want OK and a reason to renew", form, got, err)
 			}
 			for _, wrong := range []string{"", right + "x", right[1:], strings.Repeat("x", 2000)} {
-				if got, err := by(stored, wrong); err != nil || got.OK {
-					t.Errorf("%s, wrong password %.20q: %+v, %v", form, wrong, got, err)
+				if got, err := verify(stored, wrong); err != nil || got.OK {
+					t.Errorf("%s, wrong password %.20q: got %+v, %v; want it refused", form, wrong, got, err)
 				}
 			}
 		}
@@ -52,8 +51,8 @@ func TestPrepared(t *testing.T) {
 	}
 }
 
-// TestPreparedOtherAlgorithm checks a pepper with sha-crypt, whose maximum length includes it. The
-// hash is of "correct horse".
+// TestPreparedOtherAlgorithm checks a pepper with sha-crypt, whose maximum length includes the
+// pepper. The hash is of "correct horse".
 func TestPreparedOtherAlgorithm(t *testing.T) {
 	h := cheap(t)
 	stored, err := Prepared("append", " horse", "$6$rounds=1000$saltsalt$4GMtaIz3E1AdDi2SmCokEW0ehi.HdxNDcL3fGE1XXuzvo6kbx7UOloZKONqEk5H3JrQA4NOfU8BmqFPrpGqwA1")
@@ -65,7 +64,7 @@ func TestPreparedOtherAlgorithm(t *testing.T) {
 	}
 	d, err := h.parse(stored)
 	if err != nil || d.max != 256-len(" horse") {
-		t.Errorf("accepts passwords of %d bytes, %v; want 250", d.max, err)
+		t.Errorf("got a maximum of %d bytes, %v; want 250", d.max, err)
 	}
 }
 
@@ -121,10 +120,10 @@ func TestVerifyImported(t *testing.T) {
 					t.Errorf("%.12s, %d bytes: VerifyImported takes the work %v and Verify %v", hash, len(tt.password), worked, want)
 				}
 				if err != nil || got != (Result{OK: tt.imported}) {
-					t.Errorf("%.12s, %d bytes: %+v, %v; want OK %v and the hash not renewed", hash, len(tt.password), got, err, tt.imported)
+					t.Errorf("%.12s, %d bytes: got %+v, %v; want OK %v and the hash not renewed", hash, len(tt.password), got, err, tt.imported)
 				}
 				if plain.OK != (len(tt.password) == 72 && tt.imported) {
-					t.Errorf("%.12s, %d bytes: Verify returns %v", hash, len(tt.password), plain.OK)
+					t.Errorf("%.12s, %d bytes: Verify returns OK %v, want %v", hash, len(tt.password), plain.OK, !plain.OK)
 				}
 			}
 		}
@@ -139,6 +138,6 @@ func TestVerifyImported(t *testing.T) {
 		t.Error("VerifyImported accepts the original's encoding")
 	}
 	if got, _ := h.VerifyImported(raw(t, "y", cost, "short"), "short"); got != (Result{true, renewPepper}) {
-		t.Errorf("a short password: %+v; want OK and a reason to renew", got)
+		t.Errorf("a short password: got %+v; want OK and a reason to renew", got)
 	}
 }

@@ -63,14 +63,14 @@ func TestVerifyProducts(t *testing.T) {
 			}
 			got, err := h.Verify(v.Stored, v.Password)
 			if err != nil || !got.OK {
-				t.Errorf("%.30s: %+v, %v, want OK", v.Stored, got, err)
+				t.Errorf("%.30s: got %+v, %v, want OK", v.Stored, got, err)
 			}
 			// TestWordPressForms covers passwords with white space around them.
 			if got.Renew != renewAlgorithm && h.Hashable(v.Password) == nil && strings.Trim(v.Password, phpSpace) == v.Password {
 				t.Errorf("%.30s is not renewed", v.Stored)
 			}
 			if err := h.Usable(v.Stored); err != nil {
-				t.Errorf("%.30s: Usable = %v", v.Stored, err)
+				t.Errorf("%.30s: Usable returns %v, want no error", v.Stored, err)
 			}
 			if costly(v) {
 				continue
@@ -118,39 +118,39 @@ func TestWordPressForms(t *testing.T) {
 		}
 		return head + string(d.(phpass).sum([]byte(secret)))
 	}
-	only := Result{true, renewAlgorithm}
+	renewed := Result{true, renewAlgorithm}
 	for _, tt := range []struct {
 		name, stored, password string
 		want                   Result
 	}{
-		{"plain", wp("secret"), "secret", only},
+		{"plain", wp("secret"), "secret", renewed},
 		{"white space", wp("secret"), " secret\v\n", Result{OK: true}},
 		{"white space that PHP keeps", wp("secret"), "secret\u00a0", Result{}},
 		{"form feed, which PHP keeps", wp("secret"), "secret\f", Result{}},
-		{"through a form", wp(`it\'s`), "it's", only},
+		{"through a form", wp(`it\'s`), "it's", renewed},
 		{"through a form, and white space", wp(`it\'s`), " it's", Result{OK: true}},
-		{"not through a form", wp("it's"), "it's", only},
+		{"not through a form", wp("it's"), "it's", renewed},
 		{"not through a form, and white space", wp("it's"), "it's ", Result{OK: true}},
 		{"through a form, as it is stored", wp(`it\'s`), `it\'s`, Result{OK: true}},
-		{"a backslash through a form", wp(`a\\b`), `a\b`, only},
-		{"a backslash, not through a form", wp(`a\b`), `a\b`, only},
-		{"NUL through a form", wp(`a\0b`), "a\x00b", only},
+		{"a backslash through a form", wp(`a\\b`), `a\b`, renewed},
+		{"a backslash, not through a form", wp(`a\b`), `a\b`, renewed},
+		{"NUL through a form", wp(`a\0b`), "a\x00b", renewed},
 		{"NUL at the end through a form", wp(`a\0`), "a\x00", Result{OK: true}},
-		{"not ASCII, through a form", wp(`pässwörd\'`), "pässwörd'", only},
+		{"not ASCII, through a form", wp(`pässwörd\'`), "pässwörd'", renewed},
 		{"wrong", wp("it's"), "its", Result{}},
 		{"without the prefix", wp("secret")[3:], "secret", Result{}},
 
-		{"phpass", pp("secret"), "secret", only},
+		{"phpass", pp("secret"), "secret", renewed},
 		{"phpass, white space", pp("secret"), " secret", Result{OK: true}},
-		{"phpass, white space that another product keeps", pp(" secret"), " secret", only},
-		{"phpass, through a form", pp(`it\'s`), "it's", only},
-		{"phpass, not through a form", pp("it's"), "it's", only},
+		{"phpass, white space that another product keeps", pp(" secret"), " secret", renewed},
+		{"phpass, through a form", pp(`it\'s`), "it's", renewed},
+		{"phpass, not through a form", pp("it's"), "it's", renewed},
 		{"phpass, through a form, as it is stored", pp(`it\'s`), `it\'s`, Result{OK: true}},
 		{"phpass, wrong", pp("it's"), "its", Result{}},
 		{"phpBB keeps white space", "$H" + pp("secret")[2:], " secret", Result{}},
 	} {
 		if got, err := h.Verify(tt.stored, tt.password); err != nil || got != tt.want {
-			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
+			t.Errorf("%s: got %+v, %v, want %+v", tt.name, got, err, tt.want)
 		}
 	}
 }
@@ -160,13 +160,13 @@ func TestWordPressForms(t *testing.T) {
 func TestProductHashesAreNotOriginal(t *testing.T) {
 	h := cheap(t)
 	if got, err := h.VerifyOriginal(raw(t, "a", cost, "\xe4"), "ä"); err != nil || !got.OK {
-		t.Fatalf("VerifyOriginal: %+v, %v; want right", got, err)
+		t.Fatalf("VerifyOriginal: got %+v, %v; want right", got, err)
 	}
 	if got, err := h.VerifyOriginal("bcrypt$"+raw(t, "a", cost, "\xe4"), "ä"); err != nil || got != (Result{}) {
-		t.Errorf("%+v, %v, want a wrong password", got, err)
+		t.Errorf("VerifyOriginal of a hash with the prefix bcrypt$: got %+v, %v; want a wrong password", got, err)
 	}
 	if got, err := h.Verify("bcrypt$"+raw(t, "a", cost, "ä"), "ä"); err != nil || got != (Result{true, renewAlgorithm}) {
-		t.Errorf("Verify of a hash with the prefix bcrypt$: %+v, %v; want right and renewed", got, err)
+		t.Errorf("Verify of a hash with the prefix bcrypt$: got %+v, %v; want right and renewed", got, err)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestSameWorkForProducts(t *testing.T) {
 			}
 			got := h.workOf(func() { _, _ = h.Verify(stored, text) })
 			if want := (work{rounds: hashes << ownCost}); got != want {
-				t.Errorf("%.14s, password %.20q: %+v, want %+v", stored, text, got, want)
+				t.Errorf("%.14s, password %.20q: got %+v, want %+v", stored, text, got, want)
 			}
 		}
 	}
@@ -202,7 +202,7 @@ func TestSameWorkForProducts(t *testing.T) {
 		{productFirebase, "secret", 1},
 	} {
 		if got := h.workOf(func() { _, _ = h.Verify(tt.stored, tt.password) }); got != (work{foreign: tt.hashes}) {
-			t.Errorf("%.14s, password %q: %+v, want %d", tt.stored, tt.password, got, tt.hashes)
+			t.Errorf("%.14s, password %q: got %+v, want %d", tt.stored, tt.password, got, tt.hashes)
 		}
 	}
 }

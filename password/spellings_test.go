@@ -27,16 +27,16 @@ func TestFieldSpellings(t *testing.T) {
 			continue
 		}
 		if got, err := h.Verify(stored, "Sommerhaus-2024"); err != nil || got != (Result{true, renewAlgorithm}) {
-			t.Errorf("%s: %+v, %v; want right and renewed", name, got, err)
+			t.Errorf("%s: got %+v, %v; want right and renewed", name, got, err)
 		}
 		if got, err := h.Verify(stored, "Sommerhaus-2025"); err != nil || got.OK {
-			t.Errorf("%s, wrong password: %+v, %v", name, got, err)
+			t.Errorf("%s, wrong password: got %+v, %v; want it refused", name, got, err)
 		}
 	}
 }
 
-// TestSpellingsOfProducts verifies hashes of further products. That of Atlassian is the example of
-// passlib's manual; the others were computed with Python's hashlib.
+// TestSpellingsOfProducts verifies hashes of further products. The first is the example of
+// Atlassian's in passlib's manual; the others were computed with Python's hashlib.
 func TestSpellingsOfProducts(t *testing.T) {
 	h := cheap(t)
 	for _, tt := range []struct{ password, stored string }{
@@ -50,10 +50,10 @@ func TestSpellingsOfProducts(t *testing.T) {
 		{"Sommerhaus-2024", "$pbkdf2-sha256$i=1000,l=32$MDEwMjAzMDQwNTA2MDcwODA5MGEwYjBjMGQwZTBmMTA$plPt8D1Yu10nURNjjY0UQoxs4IObtC3Jlw/vK5ErzJ0"},
 	} {
 		if got, err := h.Verify(tt.stored, tt.password); err != nil || got != (Result{true, renewAlgorithm}) {
-			t.Errorf("%s: %+v, %v; want right and renewed", tt.stored, got, err)
+			t.Errorf("%s: got %+v, %v; want right and renewed", tt.stored, got, err)
 		}
 		if got, err := h.Verify(tt.stored, tt.password+"x"); err != nil || got.OK {
-			t.Errorf("%s, wrong password: %+v, %v", tt.stored, got, err)
+			t.Errorf("%s, wrong password: got %+v, %v; want it refused", tt.stored, got, err)
 		}
 	}
 }
@@ -67,7 +67,7 @@ func TestSpellingNormalizes(t *testing.T) {
 		"be3dfaf453c42c6b7e43f19876a757d4c178652a7216aa9855c94556154b96ad"
 	for password, want := range map[string]Result{"\ufb01sh": {OK: true}, "fish": {true, renewAlgorithm}, "Fish": {}} {
 		if got, err := h.Verify(stored, password); err != nil || got != want {
-			t.Errorf("%q: %+v, %v; want %+v", password, got, err, want)
+			t.Errorf("%q: got %+v, %v; want %+v", password, got, err, want)
 		}
 	}
 }

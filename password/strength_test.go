@@ -143,7 +143,7 @@ func TestStrengthSuggestions(t *testing.T) {
 	}
 	// No suggestion appears twice.
 	if got := Strength("dragonmonkey").Suggestions; len(got) != 2 {
-		t.Errorf("two words: %q, want two suggestions", got)
+		t.Errorf("two words: got %q, want two suggestions", got)
 	}
 }
 
@@ -151,11 +151,11 @@ func TestStrengthConsidersOwn(t *testing.T) {
 	const password = "grzegorzbrzeczyszczykiewicz"
 	alone, owned := Strength(password), Strength(password, "Grzegorz", "BRZECZYSZCZYKIEWICZ")
 	if alone.Score != 4 || owned.Score != 1 {
-		t.Errorf("score %d, and %d for the owner of the names; want 4 and 1", alone.Score, owned.Score)
+		t.Errorf("got the score %d, and %d for the owner of the names; want 4 and 1", alone.Score, owned.Score)
 	}
 	many := slices.Repeat([]string{"someone"}, maxOwn)
 	if got := Strength(password, append(many, "grzegorz", "brzeczyszczykiewicz")...); got.Score != 4 {
-		t.Errorf("score %d with the names after %d others, want 4, because further identifiers do not count", got.Score, maxOwn)
+		t.Errorf("got the score %d with the names after %d others, want 4, because further identifiers are ignored", got.Score, maxOwn)
 	}
 }
 

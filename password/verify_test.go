@@ -64,7 +64,7 @@ func TestVerifyAndRenew(t *testing.T) {
 		got, err := tt.h.Verify(tt.stored, tt.password)
 		checkError(t, tt.name, err, "")
 		if got != tt.want {
-			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestVerifyLegacyEncoding(t *testing.T) {
 		got, err := tt.h.VerifyOriginal(tt.stored, tt.password)
 		checkError(t, tt.name, err, "")
 		if got != tt.want {
-			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
+			t.Errorf("%s: got %+v, want %+v", tt.name, got, tt.want)
 		}
 		if got, err := tt.h.Verify(tt.stored, tt.password); err != nil || got != (Result{}) {
 			t.Errorf("%s: Verify returns %+v, %v, want a wrong password", tt.name, got, err)
@@ -151,7 +151,7 @@ func TestVerifyUnusable(t *testing.T) {
 	}
 	checkError(t, "empty", h.Usable(""), "stored hash is not usable: empty")
 	if got := h.work(); got != (work{rounds: 1 << cost}) {
-		t.Errorf("Usable hashed: %+v, want only the one hash that was made", got)
+		t.Errorf("Usable hashed: got %+v, want only the one hash that was made", got)
 	}
 }
 
@@ -188,14 +188,14 @@ func TestSameWorkForEveryResult(t *testing.T) {
 			for what, verify := range map[string]func(string, string) (Result, error){"Verify": a.Verify, "VerifyOriginal": a.VerifyOriginal} {
 				got := a.workOf(func() { _, _ = verify(tt.stored, text) })
 				if got != want {
-					t.Errorf("%s of %s, password %.20q: %+v, want %+v", what, tt.name, text, got, want)
+					t.Errorf("%s of %s, password %.20q: got %+v, want %+v", what, tt.name, text, got, want)
 				}
 			}
 		}
 	}
 	for text, hashes := range formsOfPasswords {
 		if got := a.workOf(func() { a.Dummy(text) }); got != (work{rounds: hashes << own}) {
-			t.Errorf("Dummy(%.20q): %+v, want %d hashes", text, got, hashes)
+			t.Errorf("Dummy(%.20q): got %+v, want %d hashes", text, got, hashes)
 		}
 	}
 }
@@ -207,8 +207,8 @@ var formsOfPasswords = map[string]uint64{
 	"pässwörd's": 3,
 }
 
-// TestOtherForm checks that a password is right in its other Unicode form, but not if it is another
-// text, and that the hash is then not renewed.
+// TestOtherForm checks that a password is right in its other Unicode form, that the hash is then
+// not renewed, and that other texts are wrong.
 func TestOtherForm(t *testing.T) {
 	const composed, decomposed = "Käsefüße-Ärger 7", "Ka\u0308sefu\u0308ße-A\u0308rger 7"
 	h, peppered := cheap(t), cheap(t, pepperA)
@@ -235,7 +235,7 @@ func TestOtherForm(t *testing.T) {
 		{"without the marks", h.mustHash(t, composed), "Kasefuße-Arger 7", h, Result{}},
 	} {
 		if got, err := tt.h.Verify(tt.stored, tt.password); err != nil || got != tt.want {
-			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, tt.want)
+			t.Errorf("%s: got %+v, %v, want %+v", tt.name, got, err, tt.want)
 		}
 	}
 }

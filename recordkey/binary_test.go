@@ -181,7 +181,7 @@ func TestProperty5Nesting(t *testing.T) {
 		prefix := e.encode(rawKey{path: a.path})
 		inside := len(b.path) >= len(a.path) && samePath(a.path, b.path[:len(a.path)])
 		if bytes.HasPrefix(e.encode(b), prefix) != inside {
-			t.Fatalf("%q has the prefix of namespace %q: %v, want %v", b, a.path, !inside, inside)
+			t.Fatalf("%q has the prefix of namespace %q: got %v, want %v", b, a.path, !inside, inside)
 		}
 	})
 }

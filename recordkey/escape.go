@@ -13,8 +13,8 @@ const MaxCrumb = 1 << 10
 const hexDigits = "0123456789abcdef"
 
 // hexEscape is the letter in escapeLetters for a byte that is escaped as +x and two hex digits. A
-// byte with any other letter is escaped as a plus sign and that letter. A byte with zero is not
-// escaped.
+// byte with any other letter is escaped as a plus sign and that letter. A byte whose letter is zero
+// is not escaped.
 const hexEscape = 'x'
 
 // escapeLetters maps each byte to how it is escaped. letterBytes maps the letter after a plus sign

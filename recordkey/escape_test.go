@@ -98,7 +98,7 @@ func TestEscapedCodePoints(t *testing.T) {
 		}
 		s := string(r)
 		if got := recordkey.Escape(s) != s; got != want[r] {
-			t.Errorf("%U is escaped: %v, want %v", r, got, want[r])
+			t.Errorf("%U is escaped: got %v, want %v", r, got, want[r])
 		}
 	}
 }
@@ -114,10 +114,10 @@ func TestWhiteSpaceIsUnicode(t *testing.T) {
 	}{{0xfeff, false}, {0x0085, true}, {0x180e, false}, {0x200b, false}} {
 		s := string(row.r)
 		if got := recordkey.Escape(s) != s; got != row.escaped {
-			t.Errorf("%U is escaped: %v, want %v", row.r, got, row.escaped)
+			t.Errorf("%U is escaped: got %v, want %v", row.r, got, row.escaped)
 		}
 		if got := unicode.Is(unicode.White_Space, row.r); got != row.escaped {
-			t.Errorf("%U has White_Space: %v, want %v", row.r, got, row.escaped)
+			t.Errorf("%U has White_Space: got %v, want %v", row.r, got, row.escaped)
 		}
 	}
 }

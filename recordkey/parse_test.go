@@ -188,7 +188,7 @@ func TestNaughtyStrings(t *testing.T) {
 		}
 	}
 	if n < 400 {
-		t.Errorf("only %d strings were tried", n)
+		t.Errorf("%d strings were tried, want at least 400", n)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestAllocations(t *testing.T) {
 		}, 1},
 	} {
 		if got := testing.AllocsPerRun(100, row.f); got != row.want {
-			t.Errorf("%s: %v allocations, want %v", row.what, got, row.want)
+			t.Errorf("%s: got %v allocations, want %v", row.what, got, row.want)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestPatternMatch(t *testing.T) {
 		}
 		for i, key := range keys {
 			if got := row.p.Match(parse(key)); got != want[i] {
-				t.Errorf("%+v matches %s: %v, want %v", row.p, key, got, want[i])
+				t.Errorf("%+v matches %s: got %v, want %v", row.p, key, got, want[i])
 			}
 		}
 	}

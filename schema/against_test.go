@@ -13,7 +13,7 @@ import (
 )
 
 // TestCompare compares two changed copies of the built-in type. The name of a case says what the
-// program's copy has or lacks.
+// program's copy has or lacks, compared with the stored one.
 func TestCompare(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -93,14 +93,14 @@ func TestCompare(t *testing.T) {
 func TestMergeLaw(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		stored := anyType().Draw(t, "stored")
-		plain := func(name string) schema.Type {
+		adding := func(name string) schema.Type {
 			here := stored
 			here.Fields = map[string]schema.Field{name: {Codec: schema.CodecNumber}}
 			here.Tertiary = map[string]schema.Tertiary{name: {Kind: "set", Indexed: rapid.Bool().Draw(t, "indexed")}}
 			here.Open = rapid.Bool().Draw(t, "open")
 			return here
 		}
-		a, b := plain("A"), plain("B")
+		a, b := adding("A"), adding("B")
 		ab, ba := a.Merge(b.Merge(stored)), b.Merge(a.Merge(stored))
 		if r, words := ab.Compare(ba); r != schema.Same || strings.TrimSpace(words) != "" {
 			t.Fatalf("the order of merging matters: %s", words)
@@ -132,8 +132,8 @@ func untyped(name string) func(*schema.Type) {
 	return changeField(name, func(f *schema.Field) { f.Kind, f.Typed = "", new(false) })
 }
 
-// TestAdditionOfTyped checks that a field whose values become typed is built like a role, and that
-// a new field is not.
+// TestAdditionOfTyped checks that a field whose values become typed has the addition "typed", and
+// that a new field has only its roles.
 func TestAdditionOfTyped(t *testing.T) {
 	typed, loose := changed(changeField("name", withoutKind)), changed(untyped("name"))
 	for _, tt := range []struct {
@@ -162,13 +162,13 @@ func TestAdditionOfTyped(t *testing.T) {
 		typ.Building = building.Building
 		err := (schema.Schema{Types: map[string]schema.Type{"user": typ}}).Validate()
 		if (err == nil) != (name == "a typed field") {
-			t.Errorf("building %s: %v", name, err)
+			t.Errorf("building %s: got %v, want an error: %v", name, err, name != "a typed field")
 		}
 	}
 }
 
-// TestFirstMany checks that the first Many of a field is an addition that has to be built, and that
-// a larger one is not.
+// TestFirstMany checks that Many is an addition that has to be built if the field had one value
+// before, and that a larger Many is not.
 func TestFirstMany(t *testing.T) {
 	name := func(many int) schema.Type {
 		return changed(func(t *schema.Type) {
@@ -205,7 +205,7 @@ func TestFirstMany(t *testing.T) {
 			}
 		}
 		if relation, words := before.Compare(tt.from); relation != schema.Same {
-			t.Errorf("without what is being built: %s", words)
+			t.Errorf("WithoutBuilding differs from the type before: %s", words)
 		}
 	}
 	wrong := name(0)

@@ -123,7 +123,7 @@ func TestCanonicalOfNaughtyStrings(t *testing.T) {
 		naughty = append(naughty, g.Input)
 	}
 	if len(naughty) < 1000 {
-		t.Fatalf("only %d texts", len(naughty))
+		t.Fatalf("got %d texts, want at least 1000", len(naughty))
 	}
 	for _, s := range naughty {
 		checkCanonical(t, s)

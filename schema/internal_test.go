@@ -34,7 +34,7 @@ func TestFoldShortcuts(t *testing.T) {
 			}
 		}
 	})
-	if accepted < 20 || upper < 20 { // a short test draws 400 texts, of which 50 are of either kind
+	if accepted < 20 || upper < 20 { // a short test draws 400 texts, with about 50 of each kind
 		t.Errorf("only %d texts had a shortcut, %d of them with upper case; want at least 20 of each", accepted, upper)
 	}
 }

@@ -65,7 +65,7 @@ func TestJavaScript(t *testing.T) {
 		}
 	}
 	if halves != 17 {
-		t.Errorf("%d halves of surrogate pairs, want 17", halves)
+		t.Errorf("got %d halves of surrogate pairs, want 17", halves)
 	}
 	if repeated != 4 {
 		t.Errorf("%d answers have two members with the same name, want 4", repeated)
@@ -93,7 +93,7 @@ func answers(t *testing.T) (all []answer) {
 		all = append(all, a)
 	}
 	if len(all) < 300 {
-		t.Fatalf("only %d answers", len(all))
+		t.Fatalf("got %d answers, want at least 300", len(all))
 	}
 	return all
 }

@@ -321,7 +321,7 @@ func TestRoles(t *testing.T) {
 	} {
 		s, err := schema.Load(strings.NewReader(`{"types":{"t":{"primary":"id","fields":{"f":{"role":` + text + `}}}}}`))
 		if got := s.Types["t"].Fields["f"].Role; err != nil || got != want {
-			t.Errorf("%s: %v, %v; want %v", text, got, err, want)
+			t.Errorf("%s: got %v, %v; want %v", text, got, err, want)
 		}
 		written, err := json.Marshal(want)
 		var read schema.Role
@@ -331,7 +331,7 @@ func TestRoles(t *testing.T) {
 	}
 	typ := schema.Type{Fields: map[string]schema.Field{"a": {Role: schema.RoleSecondary | schema.RoleOrdered}, "b": {Role: schema.RoleOrdered}}}
 	if got := fmt.Sprint(typ.Secondary(), typ.Indexed(), typ.Ordered()); got != "[a] [] [a b]" {
-		t.Errorf("roles: %s, want \"[a] [] [a b]\"", got)
+		t.Errorf("roles: got %s, want \"[a] [] [a b]\"", got)
 	}
 	if err := json.Unmarshal([]byte(`"roman"`), new(schema.Role)); err == nil {
 		t.Error("UnmarshalJSON accepts an unknown role")

@@ -62,7 +62,7 @@ func TestReadsOfOriginal(t *testing.T) {
 		}
 	}
 	if len(reads) < 70 || facets < 500 {
-		t.Errorf("only %d entries with %d facets", len(reads), facets)
+		t.Errorf("got %d entries with %d facets, want at least 70 with 500", len(reads), facets)
 	}
 }
 
@@ -169,7 +169,7 @@ func TestWritesOfOriginal(t *testing.T) {
 		}
 	}
 	if seen != 14 {
-		t.Errorf("%d values, want 14", seen)
+		t.Errorf("got %d values, want 14", seen)
 	}
 }
 

@@ -300,15 +300,15 @@ func TestValueRoundTrip(t *testing.T) {
 func TestTexts(t *testing.T) {
 	got := schema.Texts("email", "bob@x.org", "name", "Bob", "name", "Bobby")
 	if len(got) != 2 || got["email"] != schema.Text("bob@x.org") || got["name"] != schema.Text("Bobby") {
-		t.Errorf("Texts with a repeated name: %v, want its last value", got)
+		t.Errorf("Texts with a repeated name: got %v, want its last value", got)
 	}
 	if got := schema.Texts(); got == nil || len(got) != 0 {
-		t.Errorf("Texts of nothing: %v, want an empty map", got)
+		t.Errorf("Texts of nothing: got %v, want an empty map", got)
 	}
 	odd := []string{"name", "Bob", "email"}
 	got = schema.Texts(odd...)
 	if v, ok := got["email"]; len(got) != 2 || !ok || v != (schema.Value{}) {
-		t.Errorf("Texts of three strings: %v, want a zero Value for email", got)
+		t.Errorf("Texts of three strings: got %v, want a zero Value for email", got)
 	}
 }
 

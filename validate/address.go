@@ -35,8 +35,8 @@ const (
 	emailDotsExpr = `\A(?:\.*` + emailAtom + `(?:\.+` + emailAtom + `)*\.*|` + emailQuoted + emailDomain
 )
 
-// refuseEmailDots returns why value is neither a Mailbox nor one with additional dots before the @,
-// or "". It refuses unnecessary quotes, so that each mailbox has one spelling.
+// refuseEmailDots returns why value is neither a Mailbox (see refuseEmail) nor one with additional
+// dots before the @, or "". It refuses unnecessary quotes, so that each mailbox has one spelling.
 func refuseEmailDots(value string) string {
 	local, domain := value[:max(0, strings.LastIndexByte(value, '@'))], value[strings.LastIndexByte(value, '@')+1:]
 	plain := strings.Trim(local, `"`)

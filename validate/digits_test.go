@@ -8,7 +8,8 @@ import (
 )
 
 // TestDigitsOfOriginal checks that a whole number that JavaScript would change is refused under
-// FoldExact, because CoffeeNode UserDB also reads and writes such entries.
+// FoldExact. CoffeeNode UserDB, which is written in JavaScript, also reads and writes the entries
+// of such types.
 func TestDigitsOfOriginal(t *testing.T) {
 	for _, fold := range []schema.Fold{schema.FoldExact, schema.FoldCasefold} {
 		rules, err := Compile(schema.Type{Primary: "uid", Fold: fold, Fields: map[string]schema.Field{"n": {Codec: schema.CodecNumber}, "j": {Codec: schema.CodecJSON}}})
@@ -22,7 +23,7 @@ func TestDigitsOfOriginal(t *testing.T) {
 					t.Fatal(err)
 				}
 				if err := rules.Facet(field, v); (err != nil) != (loses && fold == schema.FoldExact) {
-					t.Errorf("%s under %s, field %s: got %v", text, fold, field, err)
+					t.Errorf("%s under %s, field %s: got %v, want an error: %v", text, fold, field, err, loses && fold == schema.FoldExact)
 				}
 			}
 		}

@@ -116,7 +116,7 @@ func TestMaximumLengths(t *testing.T) {
 		typ := fields(schema.FoldExact, map[string]schema.Field{"f": {Kind: name, Pattern: "a"}})
 		r := mustCompile(t, typ)
 		if got := r.fields["f"].kind.max; got != len(value) {
-			t.Errorf("%s: at most %d bytes, want %d", name, got, len(value))
+			t.Errorf("%s: got a maximum of %d bytes, want %d", name, got, len(value))
 		}
 		if err := r.Secondary("f", value); err != nil {
 			t.Errorf("%s of %d bytes: %v", name, len(value), err)

@@ -7,8 +7,9 @@ import (
 	"github.com/coffeenode/userdb/schema"
 )
 
-// TestEmailDots checks that the kind email-dots accepts dots at any place before the @, as mobile
-// carriers assigned them, and no second spelling of such an address in quotes.
+// TestEmailDots checks that the kind email-dots accepts additional dots among the text before the
+// @, as mobile carriers assigned them, but neither dots alone nor a second spelling of such an
+// address in quotes.
 func TestEmailDots(t *testing.T) {
 	rules, err := Compile(schema.Type{Primary: "uid", Fields: map[string]schema.Field{"email": {Role: schema.RoleSecondary, Kind: "email-dots"}}})
 	if err != nil {
@@ -35,7 +36,7 @@ func TestEmailDots(t *testing.T) {
 			t.Errorf("%q: got %q, want %q", address, got, want)
 		}
 		if err := rules.Facet("email", schema.Text(address)); (err == nil) != (want == "") {
-			t.Errorf("%q: the rules of the field say %v", address, err)
+			t.Errorf("%q: Facet returns %v, want an error: %v", address, err, want != "")
 		}
 	}
 }

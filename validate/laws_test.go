@@ -68,7 +68,7 @@ func TestReserved(t *testing.T) {
 		text := rapid.OneOf(rapid.SampledFrom(values), rapid.StringMatching(`[aAéÉ.+*\\ ]{1,3}`)).Draw(t, "text")
 		value := typ.Canonical(text)
 		if got, want := r.fields["f"].check(typ, value) != nil, forms[value] && value != ""; got != want {
-			t.Fatalf("%q is refused: %v, want %v", value, got, want)
+			t.Fatalf("%q is refused: got %v, want %v", value, got, want)
 		}
 	})
 }

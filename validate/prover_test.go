@@ -58,8 +58,9 @@ var (
 )
 
 // TestProverMatchesAllShortValues compares the verdicts on random fields, with kinds and under both
-// folds, with what the rules of the fields say about every short value. Witnesses may contain
-// letters that the short values lack, and may be shorter.
+// folds, with what the rules of the fields say about every short value. A witness may contain
+// letters that the short values lack, and may then be shorter than all of them that both fields
+// accept.
 func TestProverMatchesAllShortValues(t *testing.T) {
 	all := texts(foldedLetters, 3)
 	parts := rapid.SampledFrom(append([]string{"|", "|", "(?:a|é)*", ".?", "[^@]+", "(?i:É){2}", "(?:^a|1$)", "(?m:^.*$)"}, foldedAtoms...))

@@ -35,7 +35,7 @@ func TestQuickRulesAcceptOnlyValidValues(t *testing.T) {
 			r := mustCompile(t, typ).fields["f"]
 			check := func(t rapid.TB, value string) (accepted bool) {
 				if got, want := r.kind.quick(value), quickExprs[name].MatchString(value); got != want {
-					t.Fatalf("%s: %q is accepted: %v, want %v", name, value, got, want)
+					t.Fatalf("%s: %q is accepted: got %v, want %v", name, value, got, want)
 				}
 				if !r.kind.acceptsQuickly(value) {
 					return false
@@ -98,7 +98,7 @@ func TestQuickRules(t *testing.T) {
 	} {
 		r := mustCompile(t, fields(schema.FoldCasefold, map[string]schema.Field{"f": ofKind(tt.kind)})).fields["f"]
 		if got := r.kind.acceptsQuickly(tt.value); got != tt.want {
-			t.Errorf("%s %q: %v, want %v", tt.kind, tt.value, got, tt.want)
+			t.Errorf("%s %q: got %v, want %v", tt.kind, tt.value, got, tt.want)
 		}
 	}
 }

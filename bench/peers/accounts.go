@@ -47,7 +47,8 @@ func appendNote(b []byte, i int) []byte { return appendInt(append(b, "note "...)
 
 func appendCity(b []byte, i int) []byte { return appendInt(append(b, "city"...), i%cities) }
 
-// checkTime returns how many milliseconds of processor one check of the password takes.
+// checkTime returns how many milliseconds of processor time one check of the password takes, or 0
+// if passwordHash is not a hash of it.
 func checkTime() float64 {
 	const checks = 20
 	before := ownCPU()

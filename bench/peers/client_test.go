@@ -100,10 +100,10 @@ func TestAsk(t *testing.T) {
 		t.Errorf("got status %d, %d bytes, %v; want 200, 1000 bytes", a.status, len(a.body), err)
 	}
 	if _, err := serveText(t, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").ask([]byte("GET")); !errors.Is(err, io.EOF) {
-		t.Errorf("half an answer: %v, want %v", err, io.EOF)
+		t.Errorf("half an answer: got %v, want %v", err, io.EOF)
 	}
 	if _, err := serveText(t, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nabc").ask([]byte("GET")); !errors.Is(err, errTrailing) {
-		t.Errorf("more than an answer: %v, want %v", err, errTrailing)
+		t.Errorf("more than an answer: got %v, want %v", err, errTrailing)
 	}
 }
 

@@ -50,7 +50,7 @@ func (e *expectation) field(name string, add func([]byte, int) []byte, i int) {
 }
 
 // account expects the four fields of account i once in the body, and no other address. id is the
-// product's name for the id.
+// name of the field in which the product has the id.
 func (e *expectation) account(id string, i int) {
 	e.field(id, appendUID, i)
 	e.field("email", appendAddress, i)

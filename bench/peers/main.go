@@ -40,7 +40,7 @@ type plan struct {
 	peer    string // a key of peers
 	userdb  string // path of the program, "" for one that is built
 	peerLog bool
-	total   time.Duration // of the run
+	total   time.Duration // how long the run may take
 	end     time.Time     // no row begins after it
 }
 

@@ -24,8 +24,8 @@ const (
 
 // settings controls how rows are measured.
 type settings struct {
-	seconds float64       // of each side of a row
-	limit   time.Duration // of a row
+	seconds float64       // how long each side of a row is measured
+	limit   time.Duration // how long a row may take
 }
 
 func (s settings) turn() time.Duration {

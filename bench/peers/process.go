@@ -47,7 +47,8 @@ func start(dir, name string, env []string, argv ...string) (*process, error) {
 	return p, nil
 }
 
-// waitUntil calls ready again and again until it returns true.
+// waitUntil calls ready repeatedly until it returns true. It fails if the process ends before that,
+// or after startTime.
 func (p *process) waitUntil(ctx context.Context, ready func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()

@@ -24,7 +24,7 @@ type row struct {
 	Callers  int      `json:"callers"`
 	Figures  *figures `json:"figures,omitempty"`
 	Words    string   `json:"words,omitempty"` // why there are no figures
-	failed   bool     // for a reason that is not a limit of the store
+	failed   bool     // there are no figures for a reason other than a limit of the store
 	job      job
 }
 

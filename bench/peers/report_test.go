@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// rounds returns one round for each rate. A round lasts a second and has that many operations, each
-// of which takes a millisecond.
+// rounds returns one round for each rate. A round lasts a second and has that many operations. One
+// of them takes five milliseconds, and each other one takes one.
 func rounds(rates ...int) (all []round) {
 	for _, n := range rates {
 		r := round{seconds: 1, server: time.Duration(n) * 20 * time.Microsecond, memory: int64(n) << 20}
@@ -26,12 +26,12 @@ func rounds(rates ...int) (all []round) {
 	return all
 }
 
-// TestSummarize checks that ratios are those of neighbouring turns: in one pair the whole machine
-// is ten times slower.
+// TestSummarize checks that ratios compare neighbouring turns. In the third pair the whole machine
+// is ten times slower, which must not change the ratio.
 func TestSummarize(t *testing.T) {
 	f := summarize(rounds(300, 310, 30, 290), rounds(100, 100, 10, 100))
 	if f.Ratio != 3 || f.Low < 2.9 || f.High > 3.1 || f.Pairs != 4 {
-		t.Errorf("ratio %v (%v to %v) of %d pairs, want 3", f.Ratio, f.Low, f.High, f.Pairs)
+		t.Errorf("got the ratio %v (%v to %v) of %d pairs, want 3 (2.9 to 3.1 at most) of 4", f.Ratio, f.Low, f.High, f.Pairs)
 	}
 	if f.Ours.Operations != 930 || f.Ours.Rate != 295 || f.Ours.P50 != 1 || f.Ours.P99 != 1 || f.Ours.Max != 5 {
 		t.Errorf("got %+v, want 930 operations, 295 a second, 1 ms for p50 and p99, and 5 ms at most", f.Ours)
@@ -41,14 +41,14 @@ func TestSummarize(t *testing.T) {
 	}
 }
 
-// TestCheckTime checks that the hash is that of the password.
+// TestCheckTime checks that passwordHash is a hash of the password.
 func TestCheckTime(t *testing.T) {
 	if got := checkTime(); got <= 0 {
-		t.Errorf("got %v ms, want more", got)
+		t.Errorf("got %v ms, want more than 0", got)
 	}
 }
 
-// TestSizeOf checks that files in folders count as well.
+// TestSizeOf checks that sizeOf also counts files in subdirectories.
 func TestSizeOf(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a", "b/c"} {
@@ -99,7 +99,7 @@ func TestMarkdown(t *testing.T) {
 		}
 	}
 	if tables != 4 || !strings.Contains(text.String(), "| get | 1 | 30.0 | 10.0 | 3.00 (3.00–3.00) |") {
-		t.Errorf("%d tables in\n%s", tables, text.String())
+		t.Errorf("got %d tables, want 4 and a row with the figures of get, in\n%s", tables, text.String())
 	}
 }
 
@@ -114,7 +114,7 @@ func TestWrite(t *testing.T) {
 		err = json.Unmarshal(text, &got)
 	}
 	if err != nil || len(got.Rows) != 2 || got.Rows[0].Figures.Ratio != 3 || got.Rows[1].Figures != nil || got.Rows[1].Words == "" {
-		t.Errorf("results.json: %v, got %s", err, text)
+		t.Errorf("results.json: got %s, %v; want the report", text, err)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestRows(t *testing.T) {
 	p := plan{callers: []int{1, 16}, only: regexp.MustCompile(`^redis/(get|forward)/`)}
 	for peer, want := range map[string]string{
 		"pocketbase":  "redis/get/10/1 redis/get/10/16 redis/forward/10/1 redis/forward/10/16",
-		"better-auth": "redis/get/10/1 redis/get/10/16", // it cannot do the other
+		"better-auth": "redis/get/10/1 redis/get/10/16", // it has no operation for forward
 	} {
 		p.peer = peer
 		var names []string
@@ -151,19 +151,20 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestChart checks that a chart has a bar for each product, and only for rows of its size.
+// TestChart checks that a chart has a bar for each product, and none for rows with another number
+// of callers.
 func TestChart(t *testing.T) {
-	r := func(peer string, theirs int) report {
+	newReport := func(peer string, theirs int) report {
 		f := summarize(rounds(1200, 1200), rounds(theirs, theirs))
-		at := func(job string, callers int) row {
+		newRow := func(job string, callers int) row {
 			return row{Service: chartStore, Accounts: chartAccounts, Callers: callers, Job: job, Figures: &f}
 		}
-		return report{Peer: peer, Rows: []row{at("get", chartCallers), at("list", 1)}}
+		return report{Peer: peer, Rows: []row{newRow("get", chartCallers), newRow("list", 1)}}
 	}
-	got := chart([]report{r("pocketbase", 300), r("better-auth", 20)})
+	got := chart([]report{newReport("pocketbase", 300), newReport("better-auth", 20)})
 	for _, want := range []string{">read one account<", ">1,200<", ">300<", ">20<", ">PocketBase<", ">Better Auth<"} {
 		if strings.Count(got, want) != 1 {
-			t.Errorf("the chart has %d times %s, want once", strings.Count(got, want), want)
+			t.Errorf("the chart has %s %d times, want once", want, strings.Count(got, want))
 		}
 	}
 	if strings.Contains(got, labels["list"]) {

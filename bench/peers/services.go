@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// sessions is how many visitors are signed in before the rows.
+// sessions is how many visitors are signed in before any row is measured.
 const sessions = 100
 
 // loadLimit is the time limit for loading the accounts.
@@ -142,7 +142,8 @@ func (t tools) makeDir(name, accounts string) (dir string, err error) {
 	return dir, os.Mkdir(dir, 0o700)
 }
 
-// environment returns the environment for userdb: the store, and none of the caller's settings.
+// environment returns the environment of this process with USERDB_STORE set to store, and without
+// other variables that begin with USERDB_.
 func environment(store string) []string {
 	env := []string{"USERDB_STORE=" + store}
 	for _, v := range os.Environ() {

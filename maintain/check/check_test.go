@@ -153,12 +153,12 @@ func TestCheckChoices(t *testing.T) {
 		}
 		want := `user/uid:friend has this value in "email", and user/uid:u0 in "email"`
 		if p.Text != want || p.Key != "user/email:u0@x.org/~prk" || p.Invariant != 2 || p.Severity == check.SeverityWarning {
-			t.Errorf("%+v, want text %s", p, want)
+			t.Errorf("got %+v; want an error of I2 at the SRK of u0@x.org, with the text %s", p, want)
 		}
 	}
 }
 
-// TestCheckFactors checks what a check says about second factors that nobody can use.
+// TestCheckFactors checks the texts of problems with second factors that nobody can use.
 func TestCheckFactors(t *testing.T) {
 	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)
@@ -177,7 +177,7 @@ func TestCheckFactors(t *testing.T) {
 			}
 		}
 		if len(got) != 1 || got[0] != want {
-			t.Errorf("the factors %s: got %q, want %q", mark, got, want)
+			t.Errorf("~factor %s: got %q, want %q", mark, got, want)
 		}
 	}
 }
@@ -209,7 +209,7 @@ func TestCheckLarge(t *testing.T) {
 		}
 		testdb.Same(t, "healthy", s.Check(t, check.Options{Progress: progress}), nil)
 		if calls == 0 || last != about || about < 12000 {
-			t.Errorf("progress was reported %d times, at last as %d of %d; want the end to be reached, and at least 12000", calls, last, about)
+			t.Errorf("got %d reports of progress, the last %d of %d; want the last to reach the end, and the end to be at least 12000", calls, last, about)
 		}
 		s.Do(t, "SREM", "user/tags:m2900/~prks", "user/uid:u0")
 		s.Do(t, "HSET", "user/uid:x2901", "job", "Boss")
@@ -290,7 +290,7 @@ func TestCheckRefuses(t *testing.T) {
 // TestCheckOriginal checks records that CoffeeNode UserDB, the original program, wrote under its
 // own schema. The lines of the golden file are damage that the original caused: it takes values
 // from other users, writes empty values, and leaves white space and braces in keys. One line is
-// about the field "nonexistent", which its options name and no user has.
+// about the field "nonexistent", which the original's options name, but no user has.
 func TestCheckOriginal(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, testdb.OriginalSchema(t))

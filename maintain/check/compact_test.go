@@ -32,8 +32,8 @@ func fields(n int, f schema.Field) map[string]schema.Field {
 // longName fits as a field name by itself, but not with ~skv: before it.
 var longName = strings.Repeat("n", 60)
 
-// These tests rely on the number of fields of an entry: it can have 10 more than its schema, and a
-// folded secondary field takes two.
+// The numbers of fields rely on this: an entry can have 10 more than its schema, and a folded
+// secondary field takes two.
 var notCompactTests = []struct {
 	what, typ string
 	t         schema.Type
@@ -83,8 +83,9 @@ func TestNotCompact(t *testing.T) {
 	}
 }
 
-// TestNotCompactMatchesRedis checks that NotCompact warns exactly if Redis does not store an entry
-// with the usual UID compactly. One type name is just short enough, the other is one byte longer.
+// TestNotCompactMatchesRedis checks that NotCompact warns if, and only if, Redis does not store an
+// entry with the usual UID compactly. One type name is just short enough, the other is one byte
+// longer.
 func TestNotCompactMatchesRedis(t *testing.T) {
 	for n, want := range map[int]string{48: "listpack", 49: "hashtable"} {
 		typ := strings.Repeat("t", n)

@@ -6,8 +6,8 @@ import (
 )
 
 // A damage is a way to break an entry behind the store's back, with exactly the codes and keys that
-// a check must then report. U stands for the UID of the entry, and F for an unused UID of the same
-// damage. Keys are relative.
+// a check must then report. U stands for the UID of the entry, and F for a second UID that only
+// this damage uses. Keys are relative to the namespace.
 type damage struct {
 	name string
 	do   [][]string // Redis commands
@@ -47,7 +47,7 @@ func cmd(words ...string) []string { return words }
 
 func cmds(c ...[]string) [][]string { return c }
 
-// twinCommands returns commands that create another entry. It lacks only the SRK of its name.
+// twinCommands returns commands that create another entry, which lacks only the SRK of its name.
 func twinCommands(name string) [][]string {
 	return cmds(
 		cmd("HSET", "user/uid:F", "~isa", "user", "~prk", "user/uid:F", "uid", "F", "email", "F@x.org", "name", name),
@@ -171,7 +171,7 @@ var damages = []damage{
 	{"a held value", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "32503680000000"), cmd("PEXPIREAT", "user/uid:F", "32503680000000"), cmd("SET", "user/name:zedF/~prk", "user/uid:F")), nil},
 	{"a held value without an SRK", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "32503680000000"), cmd("PEXPIREAT", "user/uid:F", "32503680000000")), []string{"held_missing user/name:zedF/~prk"}},
 	{"a tombstone that ends before a value that it holds", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "32503680000000"), cmd("EXPIRE", "user/uid:F", "600"), cmd("SET", "user/name:zedF/~prk", "user/uid:F")), []string{"held_ending user/uid:F"}},
-	{"a value that was held", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "1000"), cmd("EXPIRE", "user/uid:F", "600")), nil},
+	{"a hold that has ended", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~held:name:zedF", "1000"), cmd("EXPIRE", "user/uid:F", "600")), nil},
 	{"a retired UID", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~retired", "2026-11-20T08:02:40.512Z")), nil},
 	{"a retired UID that ends", cmds(cmd("HSET", "user/uid:F", "~rev", "x", "~retired", "2026-11-20T08:02:40.512Z"), cmd("EXPIRE", "user/uid:F", "600")), []string{"retired_ending user/uid:F"}},
 	{"endless tombstone", cmds(cmd("HSET", "user/uid:F", "~fence", "1")), []string{"tombstone_endless user/uid:F"}},

@@ -105,7 +105,7 @@ func TestFaults(t *testing.T) {
 			err := operation()
 			if !f.failed.Load() {
 				if err != nil {
-					t.Errorf("%s without a fault: %v", name, err)
+					t.Errorf("%s without a fault: got %v, want no error", name, err)
 				}
 				break
 			}

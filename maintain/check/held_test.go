@@ -12,7 +12,7 @@ import (
 
 // TestSweepHolds checks that a repair removes the fields of holds that have ended, and no others,
 // from entries and from the records that deleted entries left. Ended holds are no problem, so a
-// check reports none.
+// check does not report them.
 func TestSweepHolds(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		sch := testdb.House()
@@ -33,7 +33,7 @@ func TestSweepHolds(t *testing.T) {
 		has := func(key, field string) bool { return s.Raw.HExists(s.Ctx, s.Key(key), field).Val() }
 		testdb.Same(t, "found", s.Check(t, check.Options{}), nil)
 		if !has("user/uid:u1", ended) || !has("user/uid:gone", ended) {
-			t.Error("a check without repair has changed something")
+			t.Error("a check without repair has removed a hold that has ended")
 		}
 		done, left := s.Repaired(t, check.Options{})
 		testdb.Same(t, "repaired", append(done, left...), nil)

@@ -136,8 +136,8 @@ func TestLooksLikeOurs(t *testing.T) {
 	}
 }
 
-// TestContestEnded checks that an entry is no longer a holder if it gives up its value while all
-// entries are read.
+// TestContestEnded checks that dropFormerHolders drops an entry that no longer has the contested
+// value.
 func TestContestEnded(t *testing.T) {
 	ctx := t.Context()
 	db, err := userdb.Open(ctx, "memory:", userdb.Options{})
@@ -169,7 +169,7 @@ func TestContestEnded(t *testing.T) {
 	}
 	srk, _ := typ.SRK("name", "bob")
 	k := &records.Contest{Type: typ, SRK: srk, Holders: holders}
-	if err := c.dropFormerHolders(ctx, k); err != nil || len(k.Holders) != 1 {
+	if err := c.dropFormerHolders(ctx, k); err != nil || len(k.Holders) != 1 || k.Holders[0].String() != "user/uid:b" {
 		t.Errorf("got the holders %v, %v; want only b", k.Holders, err)
 	}
 }

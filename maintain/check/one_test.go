@@ -27,7 +27,7 @@ func wantOfEntry(d damage) []string {
 		return nil
 	case d.name == "shared, no SRK":
 		return d.want[:1] // the second problem belongs to the other entry
-	case slices.Contains(d.want, orphaned[5]): // the tags belong to no entry, so it is gone
+	case slices.Contains(d.want, orphaned[5]): // the tags belong to no entry, so the entry is gone
 		return concat(d.want, "entry_missing "+prk)
 	}
 	return d.want
@@ -42,17 +42,17 @@ func TestCheckOneByHints(t *testing.T) {
 	s.Do(t, "SET", "user/email:name+_of+_u0/~prk", "user/uid:u1")
 	s.Do(t, "SET", "user/name:rubbish/~prk", "rubbish")
 	key := func(text string) hints.Hint { return hints.Key(testdb.Must(recordkey.Parse(text))) }
-	own, stale := "primary_wrong user/uid:u0", "srk_stale user/email:name+_of+_u0/~prk"
+	primary, stale := "primary_wrong user/uid:u0", "srk_stale user/email:name+_of+_u0/~prk"
 	for _, tt := range []struct {
 		what string
 		h    hints.Hint
 		want []string
 	}{
-		{"UID", hints.UID("u0").Of("user"), []string{own, stale}},
-		{"PRK", key("user/uid:u0"), []string{own, stale}},
-		{"SRK", key("user/email:u0@x.org/~prk"), []string{own, stale}},
-		{"field", hints.Field("name", "NAME of  u0").Of("user"), []string{own, stale}},
-		{"any field, two entries", hints.Any("name of u0").Of("user"), []string{own, stale}},
+		{"UID", hints.UID("u0").Of("user"), []string{primary, stale}},
+		{"PRK", key("user/uid:u0"), []string{primary, stale}},
+		{"SRK", key("user/email:u0@x.org/~prk"), []string{primary, stale}},
+		{"field", hints.Field("name", "NAME of  u0").Of("user"), []string{primary, stale}},
+		{"any field, two entries", hints.Any("name of u0").Of("user"), []string{primary, stale}},
 		{"an unknown UID", hints.UID("nobody").Of("user"), []string{"entry_missing user/uid:nobody"}},
 		{"an unknown value", hints.Field("name", "nobody").Of("user"), []string{"entry_missing user/name:nobody/~prk"}},
 		{"an unknown value, any field", hints.Any("nobody").Of("user"), []string{"entry_missing user/email:nobody/~prk"}},

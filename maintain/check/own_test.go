@@ -89,7 +89,7 @@ func (s *site) testBrokenOwn(t *testing.T, damage [][]string, want []string, res
 	s.User(t, 2)
 	stored, err := migrate.StoredSchema(s.Ctx, s.DB)
 	if err != nil || stored.Types["user"].Fingerprint() != testdb.House().Types["user"].Fingerprint() || len(stored.Types) != 2 {
-		t.Errorf("the stored schema has the types %q, or another schema of them; error %v", stored.Names(), err)
+		t.Errorf("got a stored schema with the types %q, error %v; want both types, as testdb.House declares them", stored.Names(), err)
 	}
 }
 
@@ -112,7 +112,7 @@ func (s *site) requireRefusesOther(t *testing.T, want []string) {
 }
 
 // TestHistoryWithoutEntry checks that a repair removes the history of an entry that does not exist,
-// and only that one.
+// unless the history has the deletion, or a tombstone has yet to write it there.
 func TestHistoryWithoutEntry(t *testing.T) {
 	eachStore(t, func(t *testing.T, s *site) {
 		const event = " session_start visitor 192.0.2.1 / /"
@@ -120,10 +120,10 @@ func TestHistoryWithoutEntry(t *testing.T) {
 		s.User(t, 1)
 		s.Do(t, "set", history("user/uid:u1"), "1"+event)
 		s.Do(t, "set", history("user/uid:gone"), "1"+event)
-		s.Do(t, "set", history("user/uid:fed"), "1"+event+"\n2 delete x / / /")
-		s.Do(t, "set", history("user/uid:waits"), "1"+event)
-		s.Do(t, "hset", "user/uid:waits", "~rev", "x", "~note", "2 delete x / / /")
-		s.Do(t, "expire", "user/uid:waits", "60")
+		s.Do(t, "set", history("user/uid:deleted"), "1"+event+"\n2 delete x / / /")
+		s.Do(t, "set", history("user/uid:deleting"), "1"+event)
+		s.Do(t, "hset", "user/uid:deleting", "~rev", "x", "~note", "2 delete x / / /")
+		s.Do(t, "expire", "user/uid:deleting", "60")
 		s.Do(t, "set", history("other/id:1"), "1"+event) // of an undeclared type
 		want := []string{"history_orphan ~/history/{other/id:1}", "history_orphan ~/history/{user/uid:gone}"}
 		testdb.Same(t, "check", s.Check(t, check.Options{}), slices.Clone(want))
@@ -131,7 +131,7 @@ func TestHistoryWithoutEntry(t *testing.T) {
 		testdb.Same(t, "repair of one entry", s.Check(t, only), []string{"entry_missing user/uid:gone", want[1]})
 		testdb.Same(t, "repair", s.Check(t, check.Options{Repair: true}), want[:1])
 		testdb.Same(t, "repaired", s.Check(t, check.Options{}), nil)
-		for uid, want := range map[string]int64{"u1": 1, "fed": 1, "waits": 1, "gone": 0} {
+		for uid, want := range map[string]int64{"u1": 1, "deleted": 1, "deleting": 1, "gone": 0} {
 			if n := s.Raw.Exists(s.Ctx, s.Key(history("user/uid:"+uid))).Val(); n != want {
 				t.Errorf("%s has %d histories, want %d", uid, n, want)
 			}
@@ -139,7 +139,7 @@ func TestHistoryWithoutEntry(t *testing.T) {
 	})
 }
 
-// A hookedEngine calls a function of the test each time before it runs a repair step.
+// A hookedEngine calls its function before each repair step.
 type hookedEngine struct {
 	store.Engine
 	before func()

@@ -16,7 +16,7 @@ import (
 func TestCheckPasskeys(t *testing.T) {
 	one, other := strings.Repeat("1a", 32), strings.Repeat("2b", 32)
 	name := "passkey/" + one[:32] + "x"
-	mark := cmds(
+	addPasskey := cmds(
 		cmd("HSET", "user/uid:u1", "~factor", name),
 		cmd("HSET", "~/factor/{user/uid:u1}", name, "1 1   sealed"),
 	)
@@ -29,12 +29,12 @@ func TestCheckPasskeys(t *testing.T) {
 			do     [][]string
 			want   []string
 		}{
-			{"a passkey", "passkeys", []string{one}, mark, nil},
-			{"a passkey in another field", "keys", []string{one}, mark, nil},
-			{"a passkey without its digest", "passkeys", nil, mark, []string{lost}},
-			{"a passkey with the digest of another", "passkeys", []string{other}, mark, []string{lost, orphan}},
-			{"a digest beside that of the passkey", "passkeys", []string{one, other}, mark, []string{orphan}},
-			{"a digest beside it in another field", "keys", []string{other, one}, mark, []string{orphan}},
+			{"a passkey", "passkeys", []string{one}, addPasskey, nil},
+			{"a passkey in another field", "keys", []string{one}, addPasskey, nil},
+			{"a passkey without its digest", "passkeys", nil, addPasskey, []string{lost}},
+			{"a passkey with the digest of another", "passkeys", []string{other}, addPasskey, []string{lost, orphan}},
+			{"a digest beside that of the passkey", "passkeys", []string{one, other}, addPasskey, []string{orphan}},
+			{"a digest beside that of the passkey, in another field", "keys", []string{other, one}, addPasskey, []string{orphan}},
 			{"a digest without a passkey", "passkeys", []string{one}, nil, []string{orphan}},
 			{"a digest without a passkey in another field", "keys", []string{one}, nil, nil},
 		} {

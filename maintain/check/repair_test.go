@@ -125,7 +125,7 @@ func TestEachDamage(t *testing.T) {
 	})
 }
 
-// requireFacets checks that every facet still exists, possibly in another field.
+// requireFacets checks that every facet of before still exists, possibly in another field.
 func (s *site) requireFacets(t testdb.Tester, before map[string]bool) {
 	t.Helper()
 	after := s.facets(t, true)
@@ -171,7 +171,7 @@ func TestRepairOne(t *testing.T) {
 	})
 }
 
-// TestRepairKeeps decides every contest in favor of each of the two entries.
+// TestRepairKeeps decides every contest in favor of each of its two entries in turn.
 func TestRepairKeeps(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, d := range damages {
@@ -257,10 +257,10 @@ func TestLostValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		if flat := e.Flat(); flat["~lost:email"].Text() != "older@x.org" || flat["~lost:email:2"].Text() != "u1@x.org" {
-			t.Errorf("Flat returns %v, want both lost addresses", e)
+			t.Errorf("Flat returns %v, want both lost addresses", flat)
 		}
 		if _, has := e.Get("~lost:email"); has {
-			t.Error("a lost value is a facet")
+			t.Error("Get returns a lost value as a facet")
 		}
 		e.Drop("~lost:email:2")
 		if _, has := e.Flat()["~lost:email:2"]; has {
@@ -280,7 +280,7 @@ func TestLostValues(t *testing.T) {
 			}
 		}
 		if err != nil || !e.Disabled() {
-			t.Errorf("update: %v, %v; want the entry to be disabled", e, err)
+			t.Errorf("update: got %v, %v; want the entry to be disabled", e, err)
 		}
 	})
 }
@@ -317,7 +317,7 @@ func TestRepairStopped(t *testing.T) {
 	})
 }
 
-// TestRepairWhileWriting repeatedly damages and repairs an entry while others write.
+// TestRepairWhileWriting repeatedly damages and repairs an entry while other goroutines write.
 func TestRepairWhileWriting(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.Ctx = t.Context()
@@ -332,7 +332,7 @@ func TestRepairWhileWriting(t *testing.T) {
 			s.Do(t, "HDEL", "user/uid:u4", "~skv:name", "~prk")
 			s.Do(t, "SET", "user/name:ghost/~prk", "user/uid:nobody")
 			s.Repaired(t, check.Options{})
-			// On a cluster, the indexes follow a change only later.
+			// On a cluster, a change reaches the indexes only later.
 			if _, ok := view.Of(s.DB).Engine.(*cluster.Engine); !ok {
 				testdb.Same(t, "after a repair", s.Check(t, check.Options{}), nil)
 			}

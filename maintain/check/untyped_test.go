@@ -35,8 +35,8 @@ func (s *site) untypedUsers(t testdb.Tester) {
 // TestCheckUntyped checks that a value in an untyped field is compared with no other field, and
 // that every damage of such a value is found and repaired.
 func TestCheckUntyped(t *testing.T) {
-	const u1, u2, ext, link = "user/uid:u1", "user/uid:u2", "user/ext:x/~prk", "user/ext:u1@x.org/~prk"
-	shared := cmds(cmd("HSET", u2, "ext", "x"), cmd("DEL", link))
+	const u1, u2, srkX, srkAddress = "user/uid:u1", "user/uid:u2", "user/ext:x/~prk", "user/ext:u1@x.org/~prk"
+	shared := cmds(cmd("HSET", u2, "ext", "x"), cmd("DEL", srkAddress))
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, untypedSchema())
 		for _, tt := range []struct {
@@ -44,16 +44,16 @@ func TestCheckUntyped(t *testing.T) {
 			do         [][]string
 			want, left []string
 		}{
-			{"none", nil, nil, nil},
-			{"no SRK", cmds(cmd("DEL", ext)), []string{"srk_missing " + ext}, nil},
+			{"no damage", nil, nil, nil},
+			{"no SRK", cmds(cmd("DEL", srkX)), []string{"srk_missing " + srkX}, nil},
 			{"no SRK of a further value", cmds(cmd("DEL", "user/ext:n2/~prk")), []string{"srk_missing user/ext:n2/~prk"}, nil},
 			{"an SRK without an entry", cmds(cmd("SET", "user/ext:z/~prk", "user/uid:z")), []string{"srk_orphan user/ext:z/~prk"}, nil},
 			{"an SRK of a former value", cmds(cmd("SET", "user/ext:z/~prk", u1)), []string{"srk_stale user/ext:z/~prk"}, nil},
-			{"an SRK that names the owner of the value in another field", cmds(cmd("SET", link, u1)), []string{"srk_stale " + link, "srk_wrong " + link}, nil},
+			{"an SRK that names the owner of the value in another field", cmds(cmd("SET", srkAddress, u1)), []string{"srk_stale " + srkAddress, "srk_wrong " + srkAddress}, nil},
 			{"another canonical form", cmds(cmd("HSET", u1, "~skv:ext", "q")), []string{"skv_wrong " + u1}, nil},
 			{"a further value without its name", cmds(cmd("HSET", u1, "~also:ext", "1 - -")), []string{"further_wrong " + u1}, nil},
-			{"shared in the field", shared, []string{"value_shared " + ext}, []string{"value_shared " + ext}},
-			{"shared in the field, and elsewhere", append(cmds(cmd("HSET", u2, "name", "n1"), cmd("DEL", "user/name:n2/~prk")), shared...), []string{"value_shared " + ext, "value_shared user/name:n1/~prk"}, []string{"value_shared " + ext, "value_shared user/name:n1/~prk"}},
+			{"shared in the field", shared, []string{"value_shared " + srkX}, []string{"value_shared " + srkX}},
+			{"shared in the field, and another value shared in a typed field", append(cmds(cmd("HSET", u2, "name", "n1"), cmd("DEL", "user/name:n2/~prk")), shared...), []string{"value_shared " + srkX, "value_shared user/name:n1/~prk"}, []string{"value_shared " + srkX, "value_shared user/name:n1/~prk"}},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				s.Clean(t)
@@ -70,8 +70,8 @@ func TestCheckUntyped(t *testing.T) {
 }
 
 // TestRepairKeepsUntyped gives a value that two entries have in an untyped field to one of them.
-// The other entry must keep the same value in a typed field. Then it does the same with the two
-// fields exchanged.
+// The other entry must keep the same value in a typed field. It does the same with the two fields
+// exchanged.
 func TestRepairKeepsUntyped(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, untypedSchema())
@@ -91,7 +91,7 @@ func TestRepairKeepsUntyped(t *testing.T) {
 			for field, want := range map[string]string{"ext": "u2", "email": "u1"} {
 				e, err := s.Type(t, "user").Find(s.Ctx, hints.Field(field, "u1@x.org").Of("user"))
 				if err != nil || e.UID() != want {
-					t.Errorf("shared in %s: the value leads to %q by %s, %v; want %s", what, e.UID(), field, err, want)
+					t.Errorf("shared in %s: Find by %s returns %q, %v; want %s", what, field, e.UID(), err, want)
 				}
 			}
 		}

@@ -214,7 +214,7 @@ func TestHealthyClusterBesideWriters(t *testing.T) {
 	}
 	t.Logf("%d checks during %d commands of writers; %d of the checks waited for a writer", runs, pace.steps, e.waits.Load())
 	if e.waits.Load() < 5 {
-		t.Errorf("only %[2]d of %[1]d checks waited for a writer, want at least 5", runs, e.waits.Load())
+		t.Errorf("got %d checks that waited for a writer, of %d; want at least 5", e.waits.Load(), runs)
 	}
 	if err := server.Client().Set(t.Context(), "user/name:nobody/~prk", "user/uid:nobody", 0).Err(); err != nil {
 		t.Fatal(err)

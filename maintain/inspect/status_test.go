@@ -68,8 +68,8 @@ func TestStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 		inner := testdb.Must(s.DB.In(testdb.Must(s.NS.Sub("in side"))))
-		facets := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "x")}
-		testdb.Must(testdb.Must(inner.Type("user")).Create(s.Ctx, facets))
+		x := userdb.NewEntry{UID: "x", Facets: schema.Texts("name", "x")}
+		testdb.Must(testdb.Must(inner.Type("user")).Create(s.Ctx, x))
 		want = "firm 0 stored=false changing=false fields=1 ; user 2 stored=true changing=false fields=8 " + form + "; in+_side/ 1 of 4"
 		if got := s.summary(t); got != want {
 			t.Errorf("some entries\n got %s\nwant %s", got, want)
@@ -134,7 +134,7 @@ func TestServerThatCannotSave(t *testing.T) {
 	must(errors.Join(db.Close(), c.ConfigSet(t.Context(), "dir", before).Err()))
 }
 
-// TestStatusOfStores opens each kind of store by its URL.
+// TestStatusOfStores checks the status of each kind of store, opened by its URL.
 func TestStatusOfStores(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "users.jsonl")
 	right := redistest.Config("appendonly yes", "appendfsync always")
@@ -167,7 +167,7 @@ func TestStatusOfStores(t *testing.T) {
 		var steps []int64
 		st, err := inspect.StatusOf(t.Context(), db, func(done, about int64) { steps = append(steps, done, about) })
 		if err := errors.Join(err, db.Close()); err != nil || st.Store != test.store || (st.File == file) != (test.name == "file") {
-			t.Errorf("%s: error %v; got the store %q, want %q; the file is %q, want one only for a file", test.name, err, st.Store, test.store, st.File)
+			t.Errorf("%s: got the store %q, the file %q and error %v; want the store %q, a file only if it is one, and no error", test.name, st.Store, st.File, err, test.store)
 		}
 		var names, codes []string
 		for _, server := range st.Servers {
@@ -188,7 +188,7 @@ func TestStatusOfStores(t *testing.T) {
 		}
 		text, err := json.Marshal(st)
 		if err != nil || strings.Contains(string(text), "any@") {
-			t.Errorf("%s: as JSON, the status is %s, want it without the password any; error %v", test.name, text, err)
+			t.Errorf("%s: got the JSON %s, error %v; want it without the password \"any\"", test.name, text, err)
 		}
 	}
 }
@@ -204,8 +204,8 @@ func TestStatusUnavailable(t *testing.T) {
 	}
 }
 
-// TestStatusBuilding checks that the status reports an addition that is being built, and that a
-// stopped Apply continues.
+// TestStatusBuilding checks that the status reports an addition to the schema while it is being
+// built, and no longer once another Apply has completed it.
 func TestStatusBuilding(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.User(t, 1)

@@ -20,7 +20,7 @@ func TestHeading(t *testing.T) {
 		{store.Raw{Type: "list", Problem: "WRONGTYPE\n"}, `list, 0, not readable: "WRONGTYPE\n"`},
 	} {
 		if got := heading(tt.r); got != tt.want {
-			t.Errorf("%+v: %q, want %q", tt.r, got, tt.want)
+			t.Errorf("%+v: got %q, want %q", tt.r, got, tt.want)
 		}
 	}
 }

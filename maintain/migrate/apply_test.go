@@ -63,7 +63,7 @@ func drop(name string) func(*schema.Type) {
 	return func(t *schema.Type) { delete(t.Fields, name) }
 }
 
-// indexed returns a change that declares a set, which is indexed or not.
+// indexed returns a change that declares a set, indexed or not.
 func indexed(name string, isIndexed bool) func(*schema.Type) {
 	return func(t *schema.Type) { t.Tertiary[name] = schema.Tertiary{Kind: "set", Indexed: isIndexed} }
 }
@@ -181,9 +181,9 @@ func (s *site) apply(ctx context.Context, to schema.Schema) (migrate.Change, err
 	return ch, ch.Apply(ctx, nil)
 }
 
-// requireMigrated opens the store with the schema sch and checks that it is the stored one, that
-// there is no damage, that nothing is left over, that everybody is found by every secondary value,
-// and that no facet has changed.
+// requireMigrated opens the store with the schema sch and checks that sch is the stored schema,
+// that there is no damage, that nothing is left over, that each of people is found by every
+// secondary value, and that no facet has changed.
 func (s *site) requireMigrated(t testdb.Tester, what string, sch schema.Schema, people map[string]map[string]string) {
 	t.Helper()
 	s.DB = s.withSchema(t, sch)
@@ -255,7 +255,7 @@ func TestApply(t *testing.T) {
 				before := s.allRecords(t)
 				plan, err := migrate.Plan(s.Ctx, old, ch.to)
 				if err != nil || len(plan.Types) != 1 || plan.Types[0].Entries != 5 || plan.Types[0].SRKs != ch.srks {
-					t.Fatalf("plan %+v, %v; want %d SRKs", plan.Types, err, ch.srks)
+					t.Fatalf("got the plan %+v, %v; want %d SRKs", plan.Types, err, ch.srks)
 				}
 				if got := s.allRecords(t); !maps.Equal(before, got) {
 					t.Error("the plan wrote something")
@@ -277,7 +277,7 @@ func TestApply(t *testing.T) {
 					return nil
 				})
 				if follows := relation < schema.Builds; follows != (err == nil) || !follows && !errors.Is(err, userdb.ErrSchemaMismatch) {
-					t.Errorf("a writer with the old schema: got %v, want success: %v", err, follows)
+					t.Errorf("a writer with the old schema: got %v, want ErrSchemaMismatch: %v", err, !follows)
 				}
 				if err == nil {
 					testdb.Same(t, "check after the write", s.Check(t, check.Options{}), nil)
@@ -392,9 +392,9 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestApplyInterrupted stops changes after any number of commands. At every moment all entries are
-// found under the old schema or all under the new one, and no entry is damaged. The next run
-// continues.
+// TestApplyInterrupted stops changes after any number of commands. After each stop, all entries
+// must be found under the old schema, or all under the new one. The next run must complete the
+// change.
 func TestApplyInterrupted(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
@@ -428,7 +428,8 @@ func TestApplyInterrupted(t *testing.T) {
 	})
 }
 
-// TestApplyWhileWriting applies changes while writers use the old schema and the new one.
+// TestApplyWhileWriting applies changes while writers use the old schema and the new one. No record
+// may be damaged afterwards.
 func TestApplyWhileWriting(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for _, ch := range changes {
@@ -457,7 +458,7 @@ func TestApplyWhileWriting(t *testing.T) {
 						relation, _ := ch.from.Types["user"].Compare(ch.to.Types["user"])
 						renames := slices.ContainsFunc(slices.Collect(maps.Values(ch.to.Types["user"].Fields)), func(f schema.Field) bool { return f.Was != "" })
 						if relation <= schema.Lacks && !renames && n < 2 && errors.Is(err, userdb.ErrSchemaMismatch) {
-							t.Errorf("%s: a running writer is refused: %v", ch.name, err)
+							t.Errorf("%s: writer %d, with the old schema: got %v, want no ErrSchemaMismatch", ch.name, n, err)
 						}
 						if err != nil && !errors.Is(err, userdb.ErrSchemaMismatch) && !errors.Is(err, userdb.ErrDuplicate) && !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrNotFound) {
 							t.Errorf("writer %d: %v", n, err)

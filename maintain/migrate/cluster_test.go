@@ -15,7 +15,8 @@ import (
 	"github.com/coffeenode/userdb/userdb/redisdb"
 )
 
-// TestMaintenanceOnCluster runs every kind of maintenance once on a cluster of several servers.
+// TestMaintenanceOnCluster repairs damage, changes the schema, and copies and drops a namespace on
+// a cluster of several servers.
 func TestMaintenanceOnCluster(t *testing.T) {
 	client := redistest.StartCluster(t).Client()
 	from := userSchema(schema.FoldExact)
@@ -50,7 +51,7 @@ func TestMaintenanceOnCluster(t *testing.T) {
 	if done, left := s.Repaired(t, check.Options{}); len(left) > 0 || len(done) < 9 {
 		t.Errorf("repaired %q, left %q; want at least 9 repaired and none left", done, left)
 	}
-	testdb.Same(t, "repaired", s.Check(t, check.Options{}), nil)
+	testdb.Same(t, "after the repair", s.Check(t, check.Options{}), nil)
 
 	to := userSchema(schema.FoldCasefold, drop("name"), field("alias", schema.Field{Role: schema.RoleSecondary, Was: "name"}))
 	if _, err := s.apply(s.Ctx, to); err != nil {

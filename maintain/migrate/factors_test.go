@@ -11,15 +11,15 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestApplyFactors checks that only a change of the schema turns factors on and off, that its plan
-// names the first step, and that no record changes.
+// TestApplyFactors checks that only Apply turns factors on and off, that its plan says what to know
+// before that, and that it rewrites no entry.
 func TestApplyFactors(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)
 		plain := userSchema(schema.FoldCasefold)
 		with := userSchema(schema.FoldCasefold, func(typ *schema.Type) { typ.Factors = true })
 		if a, b := plain.Types["user"].Fingerprint(), with.Types["user"].Fingerprint(); a != b {
-			t.Errorf("factors change the fingerprint from %s to %s, and so every record key", a, b)
+			t.Errorf("factors change the fingerprint from %s to %s, want the same", a, b)
 		}
 		write := func(declared schema.Schema, uid string, want bool) {
 			t.Helper()
@@ -36,7 +36,7 @@ func TestApplyFactors(t *testing.T) {
 			t.Helper()
 			plan, err := s.apply(s.Ctx, to)
 			if err != nil || len(plan.Types) != 1 || plan.Types[0].Stops || plan.Types[0].Rewritten != 0 || !strings.Contains(plan.Types[0].What, wantWhat) {
-				t.Fatalf("plan %+v, %v; want %q in it", plan.Types, err, wantWhat)
+				t.Fatalf("got the plan %+v, %v; want %q in it", plan.Types, err, wantWhat)
 			}
 		}
 		write(plain, "first", false)

@@ -90,7 +90,7 @@ func TestApplyOtherForm(t *testing.T) {
 		s.requireNoWrongEntry(t)
 		plan, err := migrate.Plan(s.Ctx, s.DB, sch)
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].SRKs != 42 || plan.Types[0].Rewritten != 41 || len(plan.Types[0].Collisions) > 0 {
-			t.Fatalf("plan %+v, %v; want 42 SRKs, 41 rewritten entries and no collision", plan.Types, err)
+			t.Fatalf("got the plan %+v, %v; want 42 SRKs, 41 rewritten entries and no collision", plan.Types, err)
 		}
 		if want := `canonical form: stored 1; now "` + schema.FormVersion() + `"`; plan.Types[0].What != want {
 			t.Errorf("the plan says %s, want %s", plan.Types[0].What, want)
@@ -124,21 +124,21 @@ func TestApplyOtherForm(t *testing.T) {
 func (s *site) requireNoWrongEntry(t *testing.T) {
 	t.Helper()
 	user := s.Type(t, "user")
-	others := []hints.Hint{
+	ambiguous := []hints.Hint{
 		hints.Any("bob0@strasse.de").Of("user"), hints.Field("email", "bob0@strasse.de").Of("user"),
 		hints.Facets(schema.Texts("email", "bob0@strasse.de", "name", "a0")).Of("user"),
 	}
-	for _, h := range others {
+	for _, h := range ambiguous {
 		if e, err := user.Find(s.Ctx, h); !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("%v finds %s, %v; want ErrNotFound", h, e.UID(), err)
 		}
 	}
-	for e, err := range user.FindAll(s.Ctx, others...) {
+	for e, err := range user.FindAll(s.Ctx, ambiguous...) {
 		if !errors.Is(err, userdb.ErrNotFound) {
 			t.Errorf("FindAll: got %s, %v; want ErrNotFound", e.UID(), err)
 		}
 	}
-	if _, err := user.Issue(s.Ctx, others[0], userdb.Token{Purpose: "reset"}); !errors.Is(err, userdb.ErrNotFound) {
+	if _, err := user.Issue(s.Ctx, ambiguous[0], userdb.Token{Purpose: "reset"}); !errors.Is(err, userdb.ErrNotFound) {
 		t.Errorf("issuing a token: got %v, want ErrNotFound", err)
 	}
 	if e, err := user.Find(s.Ctx, hints.Any("p@X.org").Of("user")); err != nil || e.UID() != "p" {
@@ -328,23 +328,23 @@ func (s *site) copy(t *testing.T, to redis.UniversalClient) {
 	}
 }
 
-// TestOtherFormInterrupted stops the change after every second number of commands. Nobody may be
-// able to write meanwhile, and the next run must continue.
+// TestOtherFormInterrupted stops the change after 1, 3, 5, … commands. A write must then be
+// refused, and the next run must complete the change.
 func TestOtherFormInterrupted(t *testing.T) {
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
 		s.Raw.AddHook(c)
-		const free = 1 << 40
+		const unlimited = 1 << 40
 		sch := userSchema(schema.FoldCasefold)
 		complete := false
 		for commands := int64(1); !complete; commands += 2 {
-			c.Left.Store(free)
+			c.Left.Store(unlimited)
 			s.flush(t)
 			people := s.createFirstForm(t, 1)
 			s.DB = s.withSchema(t, sch)
 			c.Left.Store(commands)
 			_, err := s.apply(s.Ctx, sch)
-			c.Left.Store(free)
+			c.Left.Store(unlimited)
 			if complete = err == nil; !complete {
 				_, err = s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "new", Facets: schema.Texts("email", "bob0@strasse.de")})
 				if !errors.Is(err, userdb.ErrSchemaMismatch) && !errors.Is(err, userdb.ErrDuplicate) {

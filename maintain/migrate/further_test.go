@@ -19,8 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// createTexts creates an entry with these values of the field email. Those in verified are further
-// values, which get a mark of verification and the label work.
+// createTexts creates an entry with texts as the values of its field email. The further values that
+// are also in verified become verified and get the label work.
 func (s *site) createTexts(t testdb.Tester, sch schema.Schema, uid string, texts []string, verified ...string) {
 	t.Helper()
 	user := testdb.Must(s.withSchema(t, sch).Type("user"))
@@ -35,7 +35,8 @@ func (s *site) createTexts(t testdb.Tester, sch schema.Schema, uid string, texts
 	}
 }
 
-// requireFields checks the fields of an entry with these prefixes.
+// requireFields checks that want holds all fields of an entry whose names begin with one of
+// prefixes.
 func (s *site) requireFields(t testdb.Tester, uid string, want map[string]string, prefixes ...string) {
 	t.Helper()
 	got := s.Raw.HGetAll(s.Ctx, s.Key("user/uid:"+uid)).Val()
@@ -118,7 +119,7 @@ func TestFurtherValuesAreKept(t *testing.T) {
 				map[string]string{"x": "email", "B": "email", "bb": "email"},
 			},
 			{
-				"a kind that they do not fit", folded, userSchema(schema.FoldCasefold, field("email", schema.Field{Role: four.Role, Many: 4, Kind: "pattern", Pattern: "^[0-9]+$"})),
+				"a kind that the values do not fit", folded, userSchema(schema.FoldCasefold, field("email", schema.Field{Role: four.Role, Many: 4, Kind: "pattern", Pattern: "^[0-9]+$"})),
 				[]string{"a", "B"},
 				[]string{"B"},
 				nil,
@@ -132,7 +133,7 @@ func TestFurtherValuesAreKept(t *testing.T) {
 				s.createTexts(t, tt.from, "u", tt.texts, tt.verified...)
 				plan, err := s.apply(s.Ctx, tt.to)
 				if err != nil || !maps.Equal(plan.Types[0].LostValues, tt.lost) {
-					t.Fatalf("plan %+v, %v; want lost values %v", plan.Types, err, tt.lost)
+					t.Fatalf("got the plan %+v, %v; want lost values %v", plan.Types, err, tt.lost)
 				}
 				s.requireFields(t, "u", tt.want, "email", "mail", "~also", "~lost")
 				s.DB = s.withSchema(t, tt.to)
@@ -140,21 +141,21 @@ func TestFurtherValuesAreKept(t *testing.T) {
 				testdb.Same(t, "check", got, nil)
 				for text, field := range tt.found {
 					if e, err := s.Type(t, "user").Find(s.Ctx, hints.Field(field, text)); err != nil || e.UID() != "u" {
-						t.Errorf("%q leads to %q, %v; want u", text, e.UID(), err)
+						t.Errorf("%q finds %q, %v; want u", text, e.UID(), err)
 					}
 				}
-				// Values in ~lost:FIELD are free.
+				// Other entries can have the values in ~lost:FIELD.
 				_, err = s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "v", Facets: schema.Texts("name", "B")})
 				if taken := tt.found["B"]+tt.found["b"] != ""; taken != errors.Is(err, userdb.ErrDuplicate) || !taken && err != nil {
-					t.Errorf("creating an entry with one of the values: %v", err)
+					t.Errorf("creating an entry with the value B: got %v, want ErrDuplicate: %v", err, taken)
 				}
 			})
 		}
 	})
 }
 
-// TestFurtherValueWithoutKey checks that a schema is refused if some value of a field, the first or
-// a further one, would have no key.
+// TestFurtherValueWithoutKey checks that a change of the schema is refused if it would leave a
+// value of a field, the first or a further one, without a key.
 func TestFurtherValueWithoutKey(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		exact, folded := userSchema(schema.FoldExact, severalEmails), userSchema(schema.FoldCasefold, severalEmails)
@@ -181,25 +182,25 @@ func TestFurtherValueWithoutKey(t *testing.T) {
 }
 
 // TestFurtherValuesInterrupted stops a change of the fold, the name and the number of values of a
-// field after every number of commands. The next run must continue, with the same schema or without
-// one.
+// field after every number of commands. The next run must complete the change, given the same
+// schema or the pending one.
 func TestFurtherValuesInterrupted(t *testing.T) {
 	from := userSchema(schema.FoldExact, field("email", schema.Field{Role: schema.RoleSecondary, Many: 4}))
 	to := userSchema(schema.FoldCasefold, drop("email"), field("mail", schema.Field{Role: schema.RoleSecondary, Many: 2, Was: "email"}))
 	twoEngines(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
 		s.Raw.AddHook(c)
-		const free = 1 << 40
+		const unlimited = 1 << 40
 		complete := false
 		for commands := int64(1); !complete; commands++ {
-			c.Left.Store(free)
+			c.Left.Store(unlimited)
 			s.flush(t)
 			s.DB = s.withSchema(t, from)
 			s.createTexts(t, from, "u", []string{"A", "B", "a", "b"}, "B")
 			s.createTexts(t, from, "v", []string{"C", "D"})
 			c.Left.Store(commands)
 			_, err := s.apply(s.Ctx, to)
-			c.Left.Store(free)
+			c.Left.Store(unlimited)
 			if complete = err == nil; !complete {
 				next := testdb.Must(migrate.PendingSchema(s.Ctx, s.DB))
 				if len(next.Types) == 0 || commands%2 == 0 {
@@ -224,7 +225,7 @@ func TestFurtherValuesInterrupted(t *testing.T) {
 
 // TestFirstMany checks that no entry gets several values before every writing program has read the
 // schema that allows them. A program of an earlier version, which does not know further values,
-// could give them to another entry.
+// could give such a value to another entry.
 func TestFirstMany(t *testing.T) {
 	one, several := userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, severalEmails)
 	kind := userSchema(schema.FoldCasefold, severalEmails, field("name", schema.Field{Role: schema.RoleSecondary, Kind: "nickname"}))
@@ -234,17 +235,17 @@ func TestFirstMany(t *testing.T) {
 			s.DB = s.withSchema(t, one)
 			s.createTexts(t, one, "u", []string{"a"})
 			waited := false
-			others := func() {
+			meanwhile := func() {
 				waited = true
 				refused := &userdb.FieldError{}
 				err := s.addTexts(s.withSchema(t, to), "u", "b")
 				if !errors.As(err, &refused) && !errors.Is(err, userdb.ErrSchemaMismatch) {
-					t.Errorf("a second value, while others may write under the schema before: %v; want an error", err)
+					t.Errorf("a second value, while other programs may write under the old schema: got %v, want a FieldError or ErrSchemaMismatch", err)
 				}
 			}
-			plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.AwaitSchema], others), to))
+			plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.AwaitSchema], meanwhile), to))
 			if err := plan.Apply(s.Ctx, nil); err != nil || !waited {
-				t.Errorf("applying: %v; waited for other programs: %v", err, waited)
+				t.Errorf("applying: got %v, want no error; waited for other programs: got %v, want true", err, waited)
 			}
 			if err := s.addTexts(s.withSchema(t, to), "u", "b"); err != nil {
 				t.Errorf("a second value, afterwards: %v", err)
@@ -254,8 +255,8 @@ func TestFirstMany(t *testing.T) {
 	})
 }
 
-// TestFirstManyInterrupted stops a process that allows several values. Other programs must continue
-// with one value, and the next run must complete the change.
+// TestFirstManyInterrupted stops a process while it changes a field to allow several values. Other
+// programs must be able to write, but only one value, and the next run must complete the change.
 func TestFirstManyInterrupted(t *testing.T) {
 	one, several := userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, severalEmails)
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -269,14 +270,14 @@ func TestFirstManyInterrupted(t *testing.T) {
 		}
 		stored := testdb.Must(migrate.StoredSchema(s.Ctx, s.DB))
 		if !stored.Types["user"].Building.AllowsMany("email") {
-			t.Fatalf("the stored schema is %+v", stored.Types["user"])
+			t.Fatalf("got the stored schema %+v, want several values of email being added", stored.Types["user"])
 		}
 		_, err := testdb.Must(s.withSchema(t, one).Type("user")).Update(s.Ctx, hints.UID("u"), func(e *userdb.Entry) error {
 			e.Put("age", schema.Number(4))
 			return nil
 		})
 		if err != nil {
-			t.Errorf("a program that goes on: %v", err)
+			t.Errorf("a program with the old schema: got %v, want no error", err)
 		}
 		if err := s.addTexts(s.withSchema(t, several), "u", "b"); err == nil {
 			t.Error("a second value was added before the change was done")
@@ -290,8 +291,8 @@ func TestFirstManyInterrupted(t *testing.T) {
 	})
 }
 
-// TestFewerValuesMeanwhile adds a value after the plan for fewer values. The change must notice
-// that and leave everything unchanged.
+// TestFewerValuesMeanwhile gives an entry a second value after a change to one value was planned.
+// Apply must fail, and the entry must still be able to get further values.
 func TestFewerValuesMeanwhile(t *testing.T) {
 	one, several := userSchema(schema.FoldCasefold), userSchema(schema.FoldCasefold, severalEmails)
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -299,10 +300,10 @@ func TestFewerValuesMeanwhile(t *testing.T) {
 		s.DB = s.withSchema(t, several)
 		s.createTexts(t, several, "u", []string{"a"})
 		var failed error
-		others := func() { failed = s.addTexts(s.DB, "u", "b") }
-		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.ReplaceSchema], others), one))
+		meanwhile := func() { failed = s.addTexts(s.DB, "u", "b") }
+		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.ReplaceSchema], meanwhile), one))
 		if err := plan.Apply(s.Ctx, nil); !plan.Types[0].Stops || !errors.Is(err, migrate.ErrCollision) || failed != nil {
-			t.Errorf("one value, while a program adds another: stops writers: %v, got %v and %v; want ErrCollision", plan.Types[0].Stops, err, failed)
+			t.Errorf("applying: got %v, want ErrCollision; the plan stops writers: got %v, want true; adding a value: got %v, want no error", err, plan.Types[0].Stops, failed)
 		}
 		testdb.Skip(time.Minute)
 		if err := s.addTexts(s.withSchema(t, several), "u", "c"); err != nil {
@@ -336,7 +337,7 @@ func TestRollBackOfMany(t *testing.T) {
 			t.Errorf("the stored schema differs after the rollback: %s, %+v", words, stored)
 		}
 		if err := s.addTexts(s.DB, "u1", "x"); !errors.Is(err, userdb.ErrInvalid) {
-			t.Errorf("a second value after the rollback: %v, want ErrInvalid", err)
+			t.Errorf("a second value after the rollback: got %v, want ErrInvalid", err)
 		}
 		if _, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "later", Facets: schema.Texts("name", "Later")}); err != nil {
 			t.Errorf("a writer after the rollback: %v", err)

@@ -19,8 +19,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestHoldsEnd checks that neither live nor deleted entries hold values in a field that is no
-// longer secondary, and that check finds no damage then or when the field is secondary again.
+// TestHoldsEnd checks that neither live nor deleted entries hold values of a field that is no
+// longer secondary, or is secondary again.
 func TestHoldsEnd(t *testing.T) {
 	held := schema.Field{Role: schema.RoleSecondary, Many: 4, Hold: schema.Period(time.Hour)}
 	from := userSchema(schema.FoldCasefold, field("email", held))
@@ -63,7 +63,7 @@ func (s *site) holdValues(t *testing.T, from schema.Schema) {
 		s.createTexts(t, from, "away", []string{"cid"})
 		s.createTexts(t, from, "v", []string{"dot"})
 		s.createTexts(t, from, "w", []string{"DOT"})
-		time.Sleep(2 * time.Millisecond) // away holds its value for longer than gone
+		time.Sleep(2 * time.Millisecond) // so that away holds its value longer than gone
 		if err = user.Delete(s.Ctx, hints.UID("away")); err == nil {
 			err = user.Delete(s.Ctx, hints.UID("v"))
 		}
@@ -73,8 +73,8 @@ func (s *site) holdValues(t *testing.T, from schema.Schema) {
 	}
 }
 
-// requireHolds checks which values are held, by FIELD:VALUE, and by which entry, and that check
-// finds no damage.
+// requireHolds checks that want maps each value that is held, as FIELD:VALUE, to the UID of its
+// holder, and that a check finds no damage.
 func (s *site) requireHolds(t *testing.T, sch schema.Schema, want map[string]string) {
 	t.Helper()
 	s.DB = s.withSchema(t, sch)
@@ -180,10 +180,10 @@ func TestApplyHold(t *testing.T) {
 		site.NS, site.DB = from, testdb.Must(s.DB.In(from))
 		within.Site = &site
 		if plan, err := within.apply(s.Ctx, holding); err != nil || plan.Types[0].Stops || plan.Types[0].Rewritten != 0 {
-			t.Fatalf("plan %+v, %v", plan.Types, err)
+			t.Fatalf("got the plan %+v, %v; want that no writer stops and no entry is rewritten", plan.Types, err)
 		}
 		if after := s.Raw.HGetAll(s.Ctx, key).Val(); !maps.Equal(after, before) {
-			t.Errorf("the entry was changed: %q", after)
+			t.Errorf("the entry was changed: got %q, want %q", after, before)
 		}
 		testdb.Skip(time.Minute) // a cluster may trust the schema that it has read for some seconds
 		users = in(holding, from)
@@ -200,11 +200,11 @@ func TestApplyHold(t *testing.T) {
 				t.Errorf("in the copy %s is held by %+v (%v), want %s", name, h, err, uid)
 			}
 			if err := create(users, "w", name); !errors.Is(err, userdb.ErrDuplicate) {
-				t.Errorf("in the copy %s was given to another entry: %v", name, err)
+				t.Errorf("in the copy, creating an entry with %s: got %v, want ErrDuplicate", name, err)
 			}
 		}
 		if err := create(users, "v", "new"); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("in the copy the UID v was reused: %v", err)
+			t.Errorf("in the copy, creating v again: got %v, want ErrDuplicate", err)
 		}
 	})
 }

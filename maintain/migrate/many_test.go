@@ -26,7 +26,7 @@ func (s *site) requireTexts(t *testing.T, db *userdb.DB, uid, field string, want
 	}
 	for _, text := range want {
 		if e, err := user.Find(s.Ctx, hints.Field(field, text).Of("user")); err != nil || e.UID() != uid {
-			t.Errorf("%q leads to %q, %v; want %s", text, e.UID(), err, uid)
+			t.Errorf("%q finds %q, %v; want %s", text, e.UID(), err, uid)
 		}
 	}
 }
@@ -55,14 +55,14 @@ func TestMoreValues(t *testing.T) {
 			return err
 		}
 		if err := add(s.withSchema(t, several), "b"); !errors.Is(err, userdb.ErrSchemaMismatch) {
-			t.Errorf("a program with many, before it is stored: %v, want ErrSchemaMismatch", err)
+			t.Errorf("a program with many, before it is stored: got %v, want ErrSchemaMismatch", err)
 		}
 		plan, err := s.apply(s.Ctx, several)
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].Stops || plan.Types[0].Rewritten != 0 || !strings.Contains(plan.Types[0].What, `"email" may have up to 3 values`) {
-			t.Fatalf("plan %+v, %v", plan.Types, err)
+			t.Fatalf("got the plan %+v, %v; want up to 3 values of email, that no writer stops and no entry is rewritten", plan.Types, err)
 		}
 		if after := s.Raw.HGetAll(s.Ctx, s.Key("user/uid:u")).Val(); len(after) != len(before) || after["~rev"] != before["~rev"] {
-			t.Errorf("the entry was changed: %q", after)
+			t.Errorf("the entry was changed: got %q, want %q", after, before)
 		}
 		db := s.withSchema(t, several)
 		if err := add(db, "B", "c"); err != nil {
@@ -75,14 +75,14 @@ func TestMoreValues(t *testing.T) {
 		s.requireTexts(t, old, "u", "email", "a", "B", "c")
 
 		if _, err := s.apply(s.Ctx, one); !errors.Is(err, migrate.ErrCollision) {
-			t.Errorf("one value again, while an entry has three: %v, want ErrCollision", err)
+			t.Errorf("one value again, while an entry has three: got %v, want ErrCollision", err)
 		}
 		_, err = testdb.Must(db.Type("user")).Update(s.Ctx, hints.UID("u"), func(e *userdb.Entry) error { e.SetTexts("email", "B"); return nil })
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.apply(s.Ctx, one); err != nil {
-			t.Errorf("one value again: %v", err)
+			t.Errorf("one value again: got %v, want no error", err)
 		}
 		s.DB = s.withSchema(t, one)
 		testdb.Same(t, "check", s.Check(t, check.Options{}), []string{"field_missing user/uid:u"})

@@ -85,12 +85,12 @@ func TestMoving(t *testing.T) {
 		// Check, repair, and decide who is alice@hotmail.com.
 		want := map[string]int{"facet_undecodable": 1, "key_unparsable": 3, "value_shared": 1, "value_unkeyable": 3}
 		if left := s.errorCodes(t, check.Options{Repair: true}); !maps.Equal(left, want) {
-			t.Errorf("damage left by the repair: %v, want %v", left, want)
+			t.Errorf("damage left by the repair: got %v, want %v", left, want)
 		}
 		alice := testdb.Must(recordkey.PRK("user", "uid", "17c07627d35e"))
 		delete(want, "value_shared")
 		if left := s.errorCodes(t, check.Options{Repair: true, Keep: []recordkey.Key{alice}}); !maps.Equal(left, want) {
-			t.Errorf("damage left by the repair with Keep: %v, want %v", left, want)
+			t.Errorf("damage left by the repair with Keep: got %v, want %v", left, want)
 		}
 		s.requireUnchanged(t, all)
 		_, err := s.Type(t, "user").Update(s.Ctx, hints.UID("bd897df88169").Of("user"), func(e *userdb.Entry) error {
@@ -107,13 +107,13 @@ func TestMoving(t *testing.T) {
 		}
 		s.loginAll(t, all, oneIn)
 
-		// Change to casefold: one more address differs only in case.
+		// Change to casefold: two more addresses differ only in case.
 		to := testdb.OriginalSchema(t)
 		user := to.Types["user"]
 		user.Fold = schema.FoldCasefold
 		to.Types["user"] = user
 		if _, err := s.apply(s.Ctx, to); !errors.Is(err, migrate.ErrCollision) {
-			t.Fatalf("applying casefold: %v, want a collision", err)
+			t.Fatalf("applying casefold: got %v, want a collision", err)
 		}
 		_, err = s.Type(t, "user").Update(s.Ctx, hints.UID("46f9de89c9c5").Of("user"), func(e *userdb.Entry) error {
 			e.Put("email", schema.Text("other@hotmail.com"))
@@ -127,7 +127,7 @@ func TestMoving(t *testing.T) {
 		}
 		s.DB = s.withSchema(t, to)
 		if left := s.errorCodes(t, check.Options{}); !maps.Equal(left, want) {
-			t.Errorf("damage under casefold: %v, want %v", left, want)
+			t.Errorf("damage under casefold: got %v, want %v", left, want)
 		}
 		s.requireUnchanged(t, all, "user/uid:46f9de89c9c5", "user/uid:bd897df88169")
 		for _, name := range []string{"BOB", "just a. user", "JUST  A. USER"} {

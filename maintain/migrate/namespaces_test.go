@@ -27,7 +27,7 @@ import (
 var paths = []string{"a", "ab", "a/b", "~a", "a*", "[a]", "a+.b", "a/~+,"}
 
 // fillNamespaces creates two entries, with every kind of record that belongs to an entry, in each
-// of these namespaces and outside them. Then it deletes the second entry, which leaves a tombstone.
+// namespace of paths and outside them. Then it deletes each second entry, which leaves a tombstone.
 func (s *site) fillNamespaces(t testdb.Tester) {
 	t.Helper()
 	s.flush(t)
@@ -162,7 +162,8 @@ func TestCopyAndDropNamespace(t *testing.T) {
 	})
 }
 
-// TestCopyResumes stops copies after any number of commands. The next copy must continue.
+// TestCopyResumes stops copies, each after one more command than the copy before. Each must
+// continue the work of the one before.
 func TestCopyResumes(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}
@@ -188,8 +189,8 @@ func TestCopyResumes(t *testing.T) {
 	})
 }
 
-// TestDropInterrupted stops drops after any number of commands. An entry that remains must have its
-// identifiers.
+// TestDropInterrupted stops drops after different numbers of commands. An entry that remains must
+// still be found by its address.
 func TestDropInterrupted(t *testing.T) {
 	onBothStores(t, func(t *testing.T, s *site) {
 		c := &testdb.Cut{}

@@ -68,7 +68,8 @@ func (s *migration) startBuilding(ctx context.Context) (*schema.Building, error)
 			return nil, nil
 		}
 		replaced, err := s.storeType(ctx, stored, next)
-		// If others began to build more than this migration knew of, convert entries to all of it.
+		// Other processes may have begun to build more than this migration adds. Then it converts
+		// the entries to their additions, too.
 		if replaced {
 			s.compareSchemas(s.currentType().Schema, stored.Type.WithoutBuilding())
 		}
@@ -193,8 +194,8 @@ func (s *migration) rewrite(
 			return facets, err
 		}
 		stored, failed := s.readStored(ctx)
-		// Compare it with t, which is older. Other entries are rewritten at the same time, and may
-		// have found an even newer schema than stored.
+		// Compare stored with t, not with s.currentType: another goroutine may have found a schema
+		// that is newer than stored.
 		if failed == nil && len(t.Schema.Additions(stored.Type)) > 0 {
 			failed = err // others have rolled back what this migration adds
 		}

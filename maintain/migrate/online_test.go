@@ -78,9 +78,9 @@ func TestOnline(t *testing.T) {
 				t.Errorf("finding by any field: got %v, %v; want an entry or ErrNotFound", e, err)
 			}
 			_, err := user.Update(s.Ctx, hints.UID("u1").Of("user"), func(e *userdb.Entry) error {
-				n, _ := e.Get("age")
-				at, _ := n.Number()
-				e.Put("age", schema.Number(at+1))
+				age, _ := e.Get("age")
+				n, _ := age.Number()
+				e.Put("age", schema.Number(n+1))
 				e.Put("city", schema.Text("Bonn"))
 				return nil
 			})
@@ -180,10 +180,10 @@ func TestRequired(t *testing.T) {
 		people := s.createPeople(t, userSchema(schema.FoldCasefold))
 		old := s.withSchema(t, userSchema(schema.FoldCasefold))
 		user := testdb.Must(old.Type("user"))
-		must := userSchema(schema.FoldCasefold, field("town", schema.Field{Required: true}))
-		plan := testdb.Must(migrate.Plan(s.Ctx, old, must))
-		lacks := func(c migrate.Collision) bool { return c.Field == "town" }
-		if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !slices.ContainsFunc(plan.Types[0].Collisions, lacks) {
+		requiring := userSchema(schema.FoldCasefold, field("town", schema.Field{Required: true}))
+		plan := testdb.Must(migrate.Plan(s.Ctx, old, requiring))
+		lacksTown := func(c migrate.Collision) bool { return c.Field == "town" }
+		if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || !slices.ContainsFunc(plan.Types[0].Collisions, lacksTown) {
 			t.Fatalf("with entries that lack the field: got %v, %+v; want ErrCollision", err, plan.Types)
 		}
 		for uid := range people {
@@ -191,7 +191,7 @@ func TestRequired(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		plan = testdb.Must(migrate.Plan(s.Ctx, old, must))
+		plan = testdb.Must(migrate.Plan(s.Ctx, old, requiring))
 		if err := plan.Apply(s.Ctx, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +255,7 @@ func TestStoppingChange(t *testing.T) {
 		}
 		plan := testdb.Must(migrate.Plan(s.Ctx, db, next))
 		if plan.Types[0].Online {
-			t.Fatal("by the plan, no writer has to stop")
+			t.Fatal("the plan is online, want one for which writers must stop")
 		}
 		if tc := plan.Types[0]; !tc.Stops || !slices.Equal(tc.Retired, []string{"age"}) {
 			t.Errorf("the plan stops writers: %v, and retires %q; want true, and age", tc.Stops, tc.Retired)

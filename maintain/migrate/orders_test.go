@@ -76,12 +76,12 @@ func TestApplyOrders(t *testing.T) {
 		create(old, "u4")
 		testdb.Same(t, "before: check", s.Check(t, check.Options{}), nil)
 		if got := listed(old, "city"); !slices.Equal(got, []string{"u3", "u1"}) {
-			t.Errorf("before: got %q", got)
+			t.Errorf("before: by city: got %q, want u3 and u1", got)
 		}
 		wantCount(old, "city", 2)
 		plan, err := migrate.Plan(s.Ctx, s.withSchema(t, sch), sch)
 		if err != nil || len(plan.Types) != 1 || !plan.Types[0].Online || !strings.Contains(plan.Types[0].What, `the order by "city" gets the entries without a value`) {
-			t.Fatalf("plan: %+v, %v", plan.Types, err)
+			t.Fatalf("got the plan %+v, %v; want an online one that adds the entries without a city", plan.Types, err)
 		}
 		n := 0
 		err = plan.Apply(s.Ctx, func(int64, int64) {
@@ -106,19 +106,19 @@ func TestApplyOrders(t *testing.T) {
 			}
 		})
 		if err != nil || n == 0 {
-			t.Fatal(n, err)
+			t.Fatalf("applying: got %v after %d reports of progress, want no error and at least one report", err, n)
 		}
 		create(old, "u5")
 		testdb.Same(t, "after: check", s.Check(t, check.Options{}), nil)
 		if got := listed(old, "city"); !slices.Equal(got[:4], []string{"u1", "u2", "u4", "u5"}) {
-			t.Errorf("after: by city: %q, want those without a city first", got)
+			t.Errorf("after: by city: got %q, want those without a city first", got)
 		}
 		if got := listed(s.withSchema(t, sch), "age"); len(got) != 5+2*min(n, 19) {
-			t.Errorf("after: by age: %q, want all entries", got)
+			t.Errorf("after: by age: got %q, want all entries", got)
 		}
 		wantCount(old, "city", 5+2*min(n, 19))
 		if plan, err := migrate.Plan(s.Ctx, s.withSchema(t, sch), sch); err != nil || len(plan.Types) > 0 {
-			t.Errorf("planned again: %+v, %v", plan.Types, err)
+			t.Errorf("planning again: got %+v, %v; want no change", plan.Types, err)
 		}
 	})
 }

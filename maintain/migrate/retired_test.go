@@ -40,21 +40,21 @@ func TestApplyRetire(t *testing.T) {
 		}
 		plan, err := s.apply(s.Ctx, retiring)
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].Stops || plan.Types[0].Rewritten != 0 || !strings.Contains(plan.Types[0].What, "not reused") {
-			t.Fatalf("plan %+v, %v", plan.Types, err)
+			t.Fatalf("got the plan %+v, %v; want that no writer stops and no entry is rewritten", plan.Types, err)
 		}
 		testdb.Skip(time.Minute) // a cluster may trust the schema that it has read for some seconds
 		if err := remake("kept"); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a UID that was deleted after apply: %v, want ErrDuplicate", err)
+			t.Errorf("a UID that was deleted after apply: got %v, want ErrDuplicate", err)
 		}
 		if _, err := s.apply(s.Ctx, plain); err != nil {
 			t.Fatal(err)
 		}
 		if err := remake("kept"); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a retired UID, after retire was turned off: %v, want ErrDuplicate", err)
+			t.Errorf("a retired UID, after retire was turned off: got %v, want ErrDuplicate", err)
 		}
 		testdb.Skip(time.Minute)
 		if err := remake("other"); err != nil {
-			t.Errorf("a UID that was deleted after retire was turned off: %v", err)
+			t.Errorf("a UID that was deleted after retire was turned off: got %v, want no error", err)
 		}
 		s.DB = s.withSchema(t, plain)
 		testdb.Same(t, "check", s.Check(t, check.Options{}), nil)

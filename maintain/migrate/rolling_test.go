@@ -96,8 +96,8 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// open opens the store. With schema 2 it retries until the entries are converted. A process that is
-// suspended in the middle of a call is not to time out when it is resumed.
+// open opens the store. With schema 2 it retries until the entries are converted. The timeouts are
+// long, so that a process that was suspended in the middle of a call does not fail once resumed.
 func (p program) open(ctx context.Context, stopping *atomic.Bool) (*userdb.DB, error) {
 	separator := "?"
 	if strings.Contains(p.URL, "?") {
@@ -113,7 +113,7 @@ func (p program) open(ctx context.Context, stopping *atomic.Bool) (*userdb.DB, e
 	}
 }
 
-// round calls each operation once, on entries that nobody else uses.
+// round calls each operation once, on an entry that nobody else uses.
 func (p program) round(ctx context.Context, users *userdb.Type, n int) error {
 	uid := fmt.Sprintf("%s-%d", p.Name, n)
 	facets := schema.Texts("name", uid+" Name", "email", uid+"@example.com")
@@ -230,7 +230,7 @@ func startProgram(t *testing.T, p program) *process {
 				r.rounds.Add(1)
 			}
 		}
-		r.cmd.Wait() // kill and stop know the result
+		r.cmd.Wait() // the program has reported an error in its output
 	}()
 	t.Cleanup(r.kill)
 	return r
@@ -250,7 +250,7 @@ func (r *process) stop() {
 	<-r.ended
 }
 
-// waitRounds waits until each process has completed rounds more rounds or has ended.
+// waitRounds waits until each process has completed this many more rounds, or the test has failed.
 func waitRounds(t *testing.T, rs []*process, rounds int64) {
 	t.Helper()
 	begin := time.Now()
@@ -343,7 +343,7 @@ func checkResult(t *testing.T, url string) {
 	db := testdb.Must(userdb.Open(t.Context(), url, userdb.Options{Schema: schemaVersion(2)}))
 	defer db.Close()
 	if stored := testdb.Must(migrate.StoredSchema(t.Context(), db)).Types["user"]; stored.Building != nil {
-		t.Errorf("by the stored schema, an addition is still being built: %+v", stored.Building)
+		t.Errorf("the stored schema says that an addition is still being built: %+v", stored.Building)
 	}
 	// On a cluster, repair the damage of killed programs.
 	repair := check.Options{Repair: strings.HasPrefix(url, "redis+cluster:")}

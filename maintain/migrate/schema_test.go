@@ -83,8 +83,8 @@ func TestPasswordHash(t *testing.T) {
 	})
 }
 
-// TestCheckStoredUnreadable checks that records do not count as damaged if the stored schema cannot
-// be read.
+// TestCheckStoredUnreadable checks that a check reports no damage of entries if the stored schema
+// cannot be read.
 func TestCheckStoredUnreadable(t *testing.T) {
 	s := newSite(testdb.Open(t, testdb.EmbeddedClient(t), recordkey.Namespace{}, testdb.House()))
 	s.Clean(t)

@@ -19,26 +19,26 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A pausedEngine calls others before one repair step. This simulates a process that pauses there
+// A pausedEngine calls pause before one repair step. This simulates a process that pauses there
 // while other processes work.
 type pausedEngine struct {
 	store.Engine
 	before func(store.RepairStep) bool // whether to pause before the step; used once
-	others func()
+	pause  func()
 }
 
 func (p *pausedEngine) Repair(ctx context.Context, s store.RepairStep) (bool, error) {
 	if p.before != nil && p.before(s) {
 		p.before = nil
-		p.others()
+		p.pause()
 	}
 	return p.Engine.Repair(ctx, s)
 }
 
 // pausedDB returns a database with a pausedEngine.
-func (s *site) pausedDB(t testdb.Tester, before func(store.RepairStep) bool, others func()) *userdb.DB {
+func (s *site) pausedDB(t testdb.Tester, before func(store.RepairStep) bool, pause func()) *userdb.DB {
 	t.Helper()
-	db, err := view.Reconfigure(s.DB, func(c *view.Config) { c.Engine = &pausedEngine{c.Engine, before, others} })
+	db, err := view.Reconfigure(s.DB, func(c *view.Config) { c.Engine = &pausedEngine{c.Engine, before, pause} })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,8 +47,8 @@ func (s *site) pausedDB(t testdb.Tester, before func(store.RepairStep) bool, oth
 
 func isStep[S store.RepairStep](s store.RepairStep) bool { _, ok := s.(S); return ok }
 
-// TestApplierTakesOver checks a process that finds an addition of a dead process in progress. It
-// must not store either addition as complete before all entries have both.
+// TestApplierTakesOver applies an addition just after another process has died in the middle of its
+// own addition. Both additions must then be complete.
 func TestApplierTakesOver(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		people := s.createPeople(t, userSchema(schema.FoldCasefold))
@@ -74,8 +74,9 @@ func TestApplierTakesOver(t *testing.T) {
 	})
 }
 
-// TestStalledApplier stalls a process during the removals of a change until others have finished
-// that change and reverted it. The process must then remove nothing.
+// TestStalledApplier stalls a process that makes a change, before or during its removals, until
+// another process has made and reverted the same change. The stalled process must then remove
+// nothing.
 func TestStalledApplier(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		rich := userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleIndexed | schema.RoleOrdered}), field("nick", secondary))
@@ -91,11 +92,11 @@ func TestStalledApplier(t *testing.T) {
 			s.DB = s.withSchema(t, rich)
 			people := s.createPeople(t, rich)
 			poor := userSchema(schema.FoldCasefold)
-			others := func() {
+			meanwhile := func() {
 				testdb.Must(s.apply(s.Ctx, poor))
 				testdb.Must(s.apply(s.Ctx, rich))
 			}
-			plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, before, others), poor))
+			plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, before, meanwhile), poor))
 			err := plan.Apply(s.Ctx, nil)
 			if !errors.Is(err, userdb.ErrConflict) && !errors.Is(err, userdb.ErrSchemaMismatch) {
 				t.Errorf("%s: the stalled process: got %v, want ErrConflict or ErrSchemaMismatch", name, err)
@@ -105,25 +106,25 @@ func TestStalledApplier(t *testing.T) {
 	})
 }
 
-// TestConcurrentAppliers checks that when two processes make the same change, for which writers
-// must stop, the slower one removes nothing that the faster one has finished.
+// TestConcurrentAppliers pauses a process in a change for which writers must stop until another
+// process has made the same change. The order that is complete by then must stay so.
 func TestConcurrentAppliers(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		from, to := userSchema(schema.FoldExact), userSchema(schema.FoldCasefold, field("city", schema.Field{Role: schema.RoleOrdered}))
 		people := s.createPeople(t, from)
 		s.DB = s.withSchema(t, from)
-		count := func() {
-			n, err := testdb.Must(s.withSchema(t, to).Type("user")).Page(s.Ctx, userdb.Query{Order: "city"})
-			if err != nil || len(n.Entries) != len(people) {
-				t.Errorf("got %d entries in the order of city, %v; want %d", len(n.Entries), err, len(people))
+		checkOrder := func() {
+			page, err := testdb.Must(s.withSchema(t, to).Type("user")).Page(s.Ctx, userdb.Query{Order: "city"})
+			if err != nil || len(page.Entries) != len(people) {
+				t.Errorf("got %d entries in the order of city, %v; want %d", len(page.Entries), err, len(people))
 			}
 		}
 		finished := false
-		others := func() { testdb.Must(s.apply(s.Ctx, to)); finished = true }
-		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.AwaitSchema], others), to))
+		meanwhile := func() { testdb.Must(s.apply(s.Ctx, to)); finished = true }
+		plan := testdb.Must(migrate.Plan(s.Ctx, s.pausedDB(t, isStep[store.AwaitSchema], meanwhile), to))
 		err := plan.Apply(s.Ctx, func(int64, int64) {
 			if finished {
-				count()
+				checkOrder()
 			}
 		})
 		if err != nil {
@@ -133,19 +134,19 @@ func TestConcurrentAppliers(t *testing.T) {
 	})
 }
 
-// A delayedCommand hook delays one command. Before it sends that command, it calls others.
+// A delayedCommand is a hook that calls pause before one command is sent.
 type delayedCommand struct {
-	match  func(redis.Cmder) bool // whether to delay the command; used once
-	others func()
+	isDue func(redis.Cmder) bool // whether to delay the command; used once
+	pause func()
 }
 
 func (l *delayedCommand) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (l *delayedCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if l.match != nil && l.match(cmd) {
-			l.match = nil
-			l.others()
+		if l.isDue != nil && l.isDue(cmd) {
+			l.isDue = nil
+			l.pause()
 		}
 		return next(ctx, cmd)
 	}
@@ -155,8 +156,8 @@ func (l *delayedCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) red
 	return next
 }
 
-// TestDelayedMembers delays a change of a set on a cluster until others have indexed the set. The
-// change must still reach the index.
+// TestDelayedMembers delays a change of a set on a cluster until another process has added an index
+// of its members. The change must still reach the index.
 func TestDelayedMembers(t *testing.T) {
 	s := newSite(testdb.AsCluster(t, userSchema(schema.FoldCasefold)))
 	s.createPeople(t, userSchema(schema.FoldCasefold))
@@ -164,16 +165,17 @@ func TestDelayedMembers(t *testing.T) {
 		"sadd": func(set userdb.Set) (int64, error) { return set.Add(s.Ctx, "coffee") },
 		"srem": func(set userdb.Set) (int64, error) { return set.Remove(s.Ctx, "tea") },
 	} {
-		older := testdb.Must(view.Reconfigure(s.withSchema(t, userSchema(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.Hurried(s.Raw) }))
-		user := testdb.Must(older.Type("user"))
-		// This write uses the schema that the process has read before.
+		db := testdb.Must(view.Reconfigure(s.withSchema(t, userSchema(schema.FoldCasefold)), func(c *view.Config) { c.Engine = testdb.Hurried(s.Raw) }))
+		user := testdb.Must(db.Type("user"))
+		// This write makes the engine read the stored schema, so that the delayed one relies on it.
 		if _, err := user.Set(hints.UID("u2"), "likes").Add(s.Ctx, "tea", "milk"); err != nil {
 			t.Fatal(err)
 		}
 		s.Raw.AddHook(&delayedCommand{
 			func(cmd redis.Cmder) bool {
 				key, command := fmt.Sprint(cmd.Args()[1]), cmd.Name()
-				// The script that adds members checks the limit first.
+				// A script checks the limit before it adds members. It has the command as an
+				// argument.
 				if args := cmd.Args(); command == "evalsha" && len(args) > 5 {
 					key, command = argText(args[3]), strings.ToLower(argText(args[5]))
 				}
@@ -200,8 +202,8 @@ func argText(arg any) string {
 	return fmt.Sprint(arg)
 }
 
-// TestPlannedOnline checks that a change planned as online stops nobody, and does not revert later
-// changes of others.
+// TestPlannedOnline checks that a change planned as online fails, instead of stopping writers, if
+// another process has changed the stored schema meanwhile. It must not revert that change.
 func TestPlannedOnline(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.createPeople(t, userSchema(schema.FoldCasefold))

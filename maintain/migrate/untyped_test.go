@@ -47,7 +47,7 @@ func (s *site) requireShared(t *testing.T, db *userdb.DB, value string) {
 }
 
 // TestUntyped checks that the values of a field become untyped without a change of a record, and
-// typed again only if no two entries share one.
+// typed again only if no two entries share a value.
 func TestUntyped(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s.flush(t)
@@ -62,14 +62,14 @@ func TestUntyped(t *testing.T) {
 
 		// A program that declares the values as untyped follows the stored schema.
 		if err := s.createWith(early, "v", "email", "a"); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a value in a typed field, by a program that declares it as untyped: %v, want ErrDuplicate", err)
+			t.Errorf("a value in a typed field, by a program that declares it as untyped: got %v, want ErrDuplicate", err)
 		}
 		plan, err := s.apply(s.Ctx, untyped)
 		if err != nil || len(plan.Types) != 1 || plan.Types[0].Stops || !strings.Contains(plan.Types[0].What, `"ext" is untyped from now on`) {
-			t.Fatalf("plan %+v, %v", plan.Types, err)
+			t.Fatalf("got the plan %+v, %v; want ext to become untyped and no writer to stop", plan.Types, err)
 		}
 		if after := s.Raw.HGetAll(s.Ctx, s.Key("user/uid:u")).Val(); after["~rev"] != before["~rev"] {
-			t.Errorf("the entry was changed: %q", after)
+			t.Errorf("the entry was changed: got %q, want %q", after, before)
 		}
 		testdb.Skip(waitForWriters)
 		if err := s.createWith(early, "v", "email", "a"); err != nil {
@@ -79,7 +79,7 @@ func TestUntyped(t *testing.T) {
 		s.requireShared(t, db, "a")
 		s.requireShared(t, early, "a")
 		if err := s.createWith(db, "x", "ext", "a"); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a value in its own field: %v, want ErrDuplicate", err)
+			t.Errorf("a value in its own field: got %v, want ErrDuplicate", err)
 		}
 
 		// A program that declares them as typed is safe: it finds nobody by a value that two
@@ -88,7 +88,7 @@ func TestUntyped(t *testing.T) {
 			t.Errorf("an older program finds %q, %v; want ErrCorrupt", e.UID(), err)
 		}
 		if err := s.createWith(old, "y", "name", "y"); !errors.Is(err, userdb.ErrSchemaMismatch) {
-			t.Errorf("an older program writes: %v, want ErrSchemaMismatch", err)
+			t.Errorf("an older program writes: got %v, want ErrSchemaMismatch", err)
 		}
 		if err := migrate.AtOpen(s.Ctx, s.withSchema(t, typed)); err != nil {
 			t.Error(err)
@@ -103,7 +103,7 @@ func TestUntyped(t *testing.T) {
 		})
 		refused, err := s.apply(s.Ctx, typed)
 		if !errors.Is(err, migrate.ErrCollision) || len(refused.Types) != 1 || len(refused.Types[0].Collisions) != 1 || refused.Types[0].Collisions[0].Value != "a" {
-			t.Errorf("typed again, while two entries share a value: %+v, %v; want ErrCollision", refused.Types, err)
+			t.Errorf("typed again, while two entries share a value: got %+v, %v; want ErrCollision", refused.Types, err)
 		}
 		s.requireShared(t, db, "a")
 		if err := testdb.Must(db.Type("user")).Delete(s.Ctx, hints.UID("v")); err != nil {
@@ -111,10 +111,10 @@ func TestUntyped(t *testing.T) {
 		}
 		again, err := s.apply(s.Ctx, typed)
 		if err != nil || !again.Types[0].Online || again.Types[0].Stops || !strings.Contains(again.Types[0].What, `"ext" is typed from now on`) {
-			t.Errorf("typed again: %+v, %v", again.Types, err)
+			t.Errorf("typed again: got %+v, %v; want an online change that makes ext typed", again.Types, err)
 		}
 		if err := s.createWith(db, "v", "email", "a"); !errors.Is(err, userdb.ErrDuplicate) {
-			t.Errorf("a value in a field that is typed again: %v, want ErrDuplicate", err)
+			t.Errorf("a value in a field that is typed again: got %v, want ErrDuplicate", err)
 		}
 		if e, err := testdb.Must(db.Type("user")).Find(s.Ctx, hints.Any("a").Of("user")); err != nil || e.UID() != "u" {
 			t.Errorf("a search in any field finds %q, %v; want u", e.UID(), err)
@@ -124,9 +124,10 @@ func TestUntyped(t *testing.T) {
 	})
 }
 
-// TestTypedMeanwhile makes a field typed while programs write. A value that two entries share just
-// before writers compare values must be found. Then writers must compare them. A search in any
-// field must not use the field before all entries have been surveyed.
+// TestTypedMeanwhile makes a field typed while programs write. If two entries come to share a value
+// just before writers compare the values of the field with those of others, the change must fail.
+// After that, writers must refuse such a value. A search in any field must not use the field before
+// all entries have been surveyed.
 func TestTypedMeanwhile(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		for name, also := range map[string]func(*schema.Type){
@@ -139,9 +140,9 @@ func TestTypedMeanwhile(t *testing.T) {
 					t.Fatal(err)
 				}
 				to := extSchema(true, also)
-				during := func(others func()) error {
+				during := func(meanwhile func()) error {
 					waits := func(step store.RepairStep) bool { return isStep[store.AwaitSchema](step) }
-					plan, err := migrate.Plan(s.Ctx, s.pausedDB(t, waits, others), to)
+					plan, err := migrate.Plan(s.Ctx, s.pausedDB(t, waits, meanwhile), to)
 					if err == nil {
 						err = plan.Apply(s.Ctx, nil)
 					}
@@ -153,10 +154,10 @@ func TestTypedMeanwhile(t *testing.T) {
 				}
 				err := during(func() { raw("v", "a") })
 				if !errors.Is(err, migrate.ErrCollision) {
-					t.Errorf("a value is shared meanwhile: %v, want ErrCollision", err)
+					t.Errorf("a value is shared meanwhile: got %v, want ErrCollision", err)
 				}
 				if stored := testdb.Must(migrate.StoredSchema(s.Ctx, db)).Types["user"]; stored.Fields["ext"].IsTyped() || stored.Building != nil {
-					t.Errorf("after the rollback: %+v", stored)
+					t.Errorf("after the rollback: got %+v, want ext untyped and nothing being built", stored)
 				}
 				s.requireShared(t, db, "a")
 				if err := testdb.Must(db.Type("user")).Delete(s.Ctx, hints.UID("v")); err != nil {
@@ -168,15 +169,15 @@ func TestTypedMeanwhile(t *testing.T) {
 					}
 					testdb.Skip(waitForWriters)
 					if err := s.createWith(db, "x", "email", "a"); !errors.Is(err, userdb.ErrDuplicate) {
-						t.Errorf("a writer meanwhile: %v, want ErrDuplicate", err)
+						t.Errorf("a writer meanwhile: got %v, want ErrDuplicate", err)
 					}
 					for _, reader := range []*userdb.DB{db, s.withSchema(t, extSchema(true))} {
 						user := testdb.Must(reader.Type("user"))
 						if e, err := user.Find(s.Ctx, hints.Any("a").Of("user")); !errors.Is(err, userdb.ErrNotFound) {
-							t.Errorf("a search in any field meanwhile finds %q, %v", e.UID(), err)
+							t.Errorf("a search in any field meanwhile: got %q, %v; want ErrNotFound", e.UID(), err)
 						}
 						if e, err := user.Find(s.Ctx, hints.Field("ext", "a").Of("user")); err != nil || e.UID() != "u" {
-							t.Errorf("a search in the field meanwhile finds %q, %v", e.UID(), err)
+							t.Errorf("a search in ext meanwhile: got %q, %v; want u", e.UID(), err)
 						}
 					}
 				})
@@ -184,7 +185,7 @@ func TestTypedMeanwhile(t *testing.T) {
 					t.Error(err)
 				}
 				if stored := testdb.Must(migrate.StoredSchema(s.Ctx, db)).Types["user"]; !stored.Fields["ext"].IsTyped() || stored.Building != nil {
-					t.Errorf("afterwards: %+v", stored)
+					t.Errorf("afterwards: got %+v, want ext typed and nothing being built", stored)
 				}
 			})
 		}
@@ -215,7 +216,7 @@ func TestTypedBeforeBuilt(t *testing.T) {
 				t.Errorf("a value of another field while ext is built as untyped: %v", err)
 			}
 			if err := second.Apply(ctx, nil); !errors.Is(err, context.Canceled) {
-				t.Errorf("the process that dies: %v", err)
+				t.Errorf("the process that dies: got %v, want context.Canceled", err)
 			}
 		}), extSchema(false)))
 		if err := plan.Apply(s.Ctx, nil); !errors.Is(err, migrate.ErrCollision) || stores < 2 {
@@ -223,7 +224,7 @@ func TestTypedBeforeBuilt(t *testing.T) {
 		}
 		stored := testdb.Must(migrate.StoredSchema(s.Ctx, base)).Types["user"]
 		if _, has := stored.Fields["ext"]; has || stored.Building != nil {
-			t.Errorf("the stored schema after the rollback: %+v", stored)
+			t.Errorf("the stored schema after the rollback: got %+v, want no ext and nothing being built", stored)
 		}
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// A cancelingHashing calls cancel at the first comparison of a password, and returns a
-// *userdb.BusyError from it.
+// A cancelingHashing calls cancel in the first comparison of a password, which it refuses with a
+// *userdb.BusyError.
 type cancelingHashing struct {
 	view.Hashing
 	cancel   func()

@@ -19,7 +19,8 @@ func requireColumnError(t *testing.T, err error, want transfer.ColumnError) {
 	}
 }
 
-// A message lists these fields if none has a name similar to the undeclared one.
+// userFields and firmFields end the message about an undeclared name if no field has a similar
+// name.
 const (
 	userFields = "; it has uid, active, added, age, email, job, motto, name, rating, score, and 'userdb schema add' adds others"
 	firmFields = "; it has id, name, and 'userdb schema add' adds others"
@@ -176,8 +177,8 @@ func TestImportDuplicateNames(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, fullSchema())
 		for _, tt := range []struct {
-			in string
-			as map[string]string
+			in      string
+			mapping map[string]string
 		}{
 			{`{"facets":{"uid":"1","mail":"a@x.org","email":"b@x.org"}}`, map[string]string{"mail": "email"}},
 			{`{"facets":{"id":"1","uid":"2"}}`, map[string]string{"id": "uid"}},
@@ -187,10 +188,10 @@ func TestImportDuplicateNames(t *testing.T) {
 			{`{"uid":"1","facets":{"uid":"2"}}`, map[string]string{"uid": "uid"}},
 		} {
 			var reason string
-			o := transfer.ImportOptions{Map: tt.as, Refused: func(_ int64, why string) { reason = why }}
+			o := transfer.ImportOptions{Map: tt.mapping, Refused: func(_ int64, why string) { reason = why }}
 			report, err := transfer.Import(s.Ctx, s.DB, io.MultiReader(strings.NewReader(tt.in)), o)
 			if err != nil || report.Refused != 1 || !strings.HasPrefix(reason, "two values for") {
-				t.Errorf("%s: got %+v, %v; want one line refused because of two values, reason %q", tt.in, report, err, reason)
+				t.Errorf("%s: got %+v, the reason %q and error %v; want one line refused for two values", tt.in, report, reason, err)
 			}
 		}
 	})

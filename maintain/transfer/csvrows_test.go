@@ -23,8 +23,8 @@ func TestLongestRow(t *testing.T) {
 				}
 				longest, last := readAll(s)
 				var readErr *ReadError
-				taken := last == nil && longest == maxImportLine
-				if refused := errors.As(last, &readErr); taken != (over == 0) || refused == taken {
+				accepted := last == nil && longest == maxImportLine
+				if refused := errors.As(last, &readErr); accepted != (over == 0) || refused == accepted {
 					t.Errorf("a row of %d bytes after one of %d, ended by %q: the longest row read has %d bytes, error %v; want it read: %v",
 						len(row), len(before), tt.end, longest, last, over == 0)
 				}

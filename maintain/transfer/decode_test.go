@@ -38,7 +38,7 @@ func decodeLine(t *change.Type, text string) (values int, err error) {
 }
 
 // allocated returns the number of bytes that f allocates. If that is over limit, it calls f again
-// and returns the lower number, because others may allocate meanwhile.
+// and returns the lower number, because other goroutines may allocate meanwhile.
 func allocated(limit int, f func()) (least int) {
 	for try := range 2 {
 		var before, after runtime.MemStats
@@ -105,7 +105,7 @@ func TestLineIsNotDecodedBeyondLimits(t *testing.T) {
 			t.Errorf("%s: got error %v, want %q", tt.name, err, tt.want)
 		}
 		if bytes > limit {
-			t.Errorf("%s: a line of %d bytes takes %d bytes, want at most %d", tt.name, len(tt.line), bytes, limit)
+			t.Errorf("%s: decoding a line of %d bytes allocates %d bytes, want at most %d", tt.name, len(tt.line), bytes, limit)
 		}
 	}
 }
@@ -119,10 +119,10 @@ func TestDecodedMembers(t *testing.T) {
 	}
 	twice := func(n int) string { return list(`"eA==","MQ=="`)(n) }
 	for _, tt := range []struct {
-		kind, member string
-		limit        int
-		text         func(n int) string
-		each         int // values of each member
+		kind, key string
+		limit     int
+		text      func(n int) string
+		perMember int // values of each member
 	}{
 		{"list", "value", limit, list(`"x"`), 1},
 		{"hash", "value", limit, func(n int) string { return "{" + numbered(`"%d":"x"`, len(`,"0":"x"`)*n) + "}" }, 2},
@@ -135,10 +135,10 @@ func TestDecodedMembers(t *testing.T) {
 	} {
 		for over := range 2 {
 			n := tt.limit + over
-			line := fmt.Sprintf(`{"tertiary":{%q:{"kind":%q,%q:%s}}}`, tt.kind, tt.kind, tt.member, tt.text(n))
+			line := fmt.Sprintf(`{"tertiary":{%q:{"kind":%q,%q:%s}}}`, tt.kind, tt.kind, tt.key, tt.text(n))
 			got, err := decodeLine(typ, line)
-			if over == 0 && (err != nil || got != n*tt.each) || over == 1 && (!errors.Is(err, change.ErrInvalid) || !strings.Contains(err.Error(), "over 5 members")) {
-				t.Errorf("%s as %s with %d members: got %d values, %v; the limit is %d members", tt.kind, tt.member, n, got, err, tt.limit)
+			if over == 0 && (err != nil || got != n*tt.perMember) || over == 1 && (!errors.Is(err, change.ErrInvalid) || !strings.Contains(err.Error(), "over 5 members")) {
+				t.Errorf("%s as %s with %d members: got %d values, %v; the limit is %d members", tt.kind, tt.key, n, got, err, tt.limit)
 			}
 		}
 	}
@@ -146,7 +146,7 @@ func TestDecodedMembers(t *testing.T) {
 		words := strings.Repeat("x ", maxMembers+over)
 		content, err := cellContent(typ, "set", "set", words)
 		if over == 0 && (err != nil || len(content.Values) != maxMembers) || over == 1 && !errors.Is(err, change.ErrInvalid) {
-			t.Errorf("a cell of %d words: got %d, %v", maxMembers+over, len(content.Values), err)
+			t.Errorf("a cell of %d words: got %d values, %v; the limit is %d", maxMembers+over, len(content.Values), err, maxMembers)
 		}
 	}
 }
@@ -180,8 +180,8 @@ func TestTertiaryErrors(t *testing.T) {
 	}
 }
 
-// TestManyCells checks that a row of CSV with too many cells ends the input before it is split, and
-// that the limit is for each row and not for all rows together.
+// TestManyCells checks that a row of CSV with too many cells ends the input before the row is
+// split, and that the limit is for each row and not for all rows together.
 func TestManyCells(t *testing.T) {
 	const good, quoted = "1,Ann\n", 499_000
 	open := func(text string) (*csvRows, error) {
@@ -202,7 +202,7 @@ func TestManyCells(t *testing.T) {
 		t.Errorf("a row of commas: got error %v, want a ReadError at line 3", last)
 	}
 	if bytes > 128<<20 {
-		t.Errorf("a row of commas takes %d bytes", bytes)
+		t.Errorf("reading a row of commas allocates %d bytes, want at most %d", bytes, 128<<20)
 	}
 	if _, err := open(commas); !errors.As(err, &readErr) {
 		t.Errorf("a header of commas: got error %v, want a ReadError", err)
@@ -215,7 +215,7 @@ func TestManyCells(t *testing.T) {
 	for i, want := range []string{row, row, good} {
 		var l line
 		if more, err := s.next(&l); !more || err != nil || l.err != nil || l.raw != want || len(l.cells) != 2 {
-			t.Errorf("row %d: %v, %v; %d bytes in %d cells, error %v", i, more, err, len(l.raw), len(l.cells), l.err)
+			t.Errorf("row %d: got %v, %v and %d bytes in %d cells, error %v; want %d bytes in 2 cells", i, more, err, len(l.raw), len(l.cells), l.err, len(want))
 		}
 	}
 }
@@ -234,10 +234,10 @@ func TestLongLineIsCopiedOnce(t *testing.T) {
 			}
 		})
 		if (l.err != nil) != (over == 1) || over == 0 && len(l.raw) != maxImportLine || over == 1 && len(l.raw) != 100 {
-			t.Errorf("a line of %d bytes: %d bytes, error %v", maxImportLine+over, len(l.raw), l.err)
+			t.Errorf("a line of %d bytes: got %d bytes, error %v; want all of them, or the first 100 and an error if it is too long", maxImportLine+over, len(l.raw), l.err)
 		}
 		if size > 5*maxImportLine {
-			t.Errorf("a line of %d bytes takes %d bytes", maxImportLine+over, size)
+			t.Errorf("reading a line of %d bytes allocates %d bytes, want at most %d", maxImportLine+over, size, 5*maxImportLine)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// TestInputForms checks that an input in another format than that of the options is refused as a
+// TestInputForms checks that an input that is not in the format of the options is refused as a
 // whole. The only error must give advice and must not quote the input.
 func TestInputForms(t *testing.T) {
 	const secret = "Geheim-2024"
@@ -239,7 +239,7 @@ func TestMySQLBackslashes(t *testing.T) {
 }
 
 // TestOpenQuotes checks that the lines inside a cell never become separate rows, even after a cell
-// ="TEXT" or one with a stray quote. Otherwise, the author of that text could make accounts.
+// ="TEXT" or one with a stray quote. Otherwise, the author of the cell could make accounts.
 func TestOpenQuotes(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, fullSchema())
@@ -288,9 +288,11 @@ func TestDates(t *testing.T) {
 		{"45293", nil, "a number of days, as spreadsheets store dates"},
 		{"45293.127835648", nil, "a number of days, as spreadsheets store dates"},
 		{"1704164645123456789", nil, "2024-01-02T03:04:05.123Z"},
-		{"133486382450000000", nil, "a number that is neither seconds nor milliseconds"}, // of AD
-		{"202401020304", nil, "a number that is neither seconds nor milliseconds"},       // 1976
-		{"/Date(1704164645000)/", nil, second},                                           // of .NET
+		// the format of Active Directory
+		{"133486382450000000", nil, "a number that is neither seconds nor milliseconds"},
+		// in milliseconds, a time in 1976
+		{"202401020304", nil, "a number that is neither seconds nor milliseconds"},
+		{"/Date(1704164645000)/", nil, second}, // of .NET
 		{"2024/01/02 03:04:05", time.UTC, second},
 		{"2024/01/02", nil, "2024-01-02T00:00:00.000Z"},
 		{"2024-01-02t03:04:05z", nil, second},

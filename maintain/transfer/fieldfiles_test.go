@@ -22,7 +22,7 @@ func TestFieldFiles(t *testing.T) {
 		}
 		return kept
 	}
-	const lines = "bad input: it is neither JSON lines nor a JSON list: "
+	const notJSON = "bad input: it is neither JSON lines nor a JSON list: "
 	for _, tt := range []struct {
 		file   string
 		o      transfer.ImportOptions
@@ -62,7 +62,7 @@ func TestFieldFiles(t *testing.T) {
 			transfer.ImportOptions{Map: map[string]string{"_id": "uid", "username": "name", "createdAt": "added"}, Ignore: []string{"emails", "services"}},
 			"1 read, 1 created", "",
 		},
-		{"htpasswd", transfer.ImportOptions{Map: flat}, lines + "it looks like a password file", ""},
+		{"htpasswd", transfer.ImportOptions{Map: flat}, notJSON + "it looks like a password file", ""},
 		{"pgcopy.txt", transfer.ImportOptions{Map: flat}, "bad input: it looks like a dump of a database", ""},
 		{"users.ldif", transfer.ImportOptions{Map: flat}, "bad input: it looks like LDIF", ""},
 		{"supa_recipe.csv", transfer.ImportOptions{}, "3 read, 2 created, 4 it has no identifier", "anna@example.com banned@example.com"},
@@ -150,7 +150,7 @@ func TestWholeSupabaseTable(t *testing.T) {
 }
 
 // TestCarriersMailboxes imports the mailboxes of mobile carriers. The kind email refuses their
-// dots.
+// dots, and the kind email-dots accepts them.
 func TestCarriersMailboxes(t *testing.T) {
 	for kind, want := range map[string]string{
 		"email":      "6 read, 2 created, 2 email, 3 email, 6 email, 7 email",

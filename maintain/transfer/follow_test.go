@@ -62,7 +62,7 @@ func TestImportSchemaChange(t *testing.T) {
 	})
 }
 
-// TestExportStoredSchema checks that an export includes fields and records that only the stored
+// TestExportStoredSchema checks that an export includes tertiary records that only the stored
 // schema declares.
 func TestExportStoredSchema(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {

@@ -175,7 +175,7 @@ func TestRoundTrip(t *testing.T) {
 		for _, secrets := range []bool{false, true} {
 			want := s.export(t, transfer.ExportOptions{Secrets: secrets})
 			if got := strings.Contains(want, "$2a$"); got != secrets {
-				t.Errorf("hashes in the export: %v, want %v", got, secrets)
+				t.Errorf("hashes in the export: got %v, want %v", got, secrets)
 			}
 			to := s.subNamespace(t, fmt.Sprint("secrets ", secrets))
 			to.importText(t, want, transfer.ImportOptions{}, created(25))
@@ -208,7 +208,7 @@ func TestImportDuplicates(t *testing.T) {
 	for _, tt := range []struct {
 		on            string
 		first, second transfer.Report
-		ann           string
+		email         string // of the entry a, after the second import
 		reasons       string
 	}{
 		{transfer.DuplicateFail, transfer.Report{Read: 4, Created: 3, Refused: 1}, transfer.Report{Read: 4, Refused: 4}, "old@x.org", "2 taken: name|1 taken: uid|2 taken: name|3 taken: email|4 taken: uid"},
@@ -230,15 +230,15 @@ func TestImportDuplicates(t *testing.T) {
 				}
 				s.importText(t, in, o, tt.second)
 				e, err := typ.Find(s.Ctx, hints.UID("a"))
-				if err != nil || e.Text("email") != tt.ann {
-					t.Errorf("the email of a is %s, %v; want %s", e.Text("email"), err, tt.ann)
+				if err != nil || e.Text("email") != tt.email {
+					t.Errorf("the email of a is %s, %v; want %s", e.Text("email"), err, tt.email)
 				}
 				tags, _ := typ.Tags(hints.UID("a")).Members(s.Ctx)
 				if want := map[bool]string{true: "new", false: "new old"}[tt.on == transfer.DuplicateUpdate]; strings.Join(tags, " ") != want {
-					t.Errorf("tags %q, want %q", tags, want)
+					t.Errorf("got the tags %q, want %q", tags, want)
 				}
 				if got := strings.Join(reasons, "|"); got != tt.reasons {
-					t.Errorf("reasons %q, want %q", got, tt.reasons)
+					t.Errorf("got the reasons %q, want %q", got, tt.reasons)
 				}
 				testdb.Same(t, "check", s.Check(t, check.Options{}), []string{"field_missing user/uid:d"})
 			})
@@ -246,7 +246,7 @@ func TestImportDuplicates(t *testing.T) {
 	}
 }
 
-// TestImportRejects checks that invalid lines are refused with a reason while the others are
+// TestImportRejects checks that invalid lines are refused with a reason while the other ones are
 // imported, and that corrected rejects can be imported.
 func TestImportRejects(t *testing.T) {
 	const in = `{"facets":{"name":"good","email":"g@x.org"},"clear_password":"correct horse"}
@@ -301,7 +301,7 @@ func TestImportTooManyMembers(t *testing.T) {
 		slices.Sort(refused)
 		for i, name := range []string{"tags", "notes", "settings", "ranks"} {
 			if i >= len(refused) || !strings.HasPrefix(refused[i], fmt.Sprint(i+2)) || !strings.Contains(refused[i], name) || !strings.Contains(refused[i], "over 2 members") {
-				t.Errorf("refused: %q, want line %d for %s", refused, i+2, name)
+				t.Errorf("refused: got %q, want line %d for %s", refused, i+2, name)
 			}
 		}
 	})
@@ -389,7 +389,7 @@ func TestImportResume(t *testing.T) {
 			}
 			s.importText(t, in.String(), transfer.ImportOptions{Resume: state}, created(n))
 			if got, err := s.Type(t, "user").Count(s.Ctx, userdb.Query{}); got.Entries != n || err != nil {
-				t.Errorf("%v entries, %v; want %v", got, err, n)
+				t.Errorf("got %v entries, %v; want %v", got, err, n)
 			}
 		})
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/coffeenode/userdb/maintain/transfer"
 )
 
-// TestKeycloakVersions imports an account with credentials of different versions of Keycloak.
-// Python's hashlib made the key. Keycloak itself reads a credential without an algorithm, or with
-// that of one-time passwords, as "pbkdf2".
+// TestKeycloakVersions imports an account with credentials of different versions of Keycloak. The
+// password was hashed with Python's hashlib. Keycloak itself reads a credential without an
+// algorithm, or with that of one-time passwords, as "pbkdf2".
 func TestKeycloakVersions(t *testing.T) {
 	const (
 		old = `"type":"password","salt":"AQIDBAUGBwgJCgsMDQ4PEA==","hashIterations":1000,"hashedSaltedValue":` +

@@ -10,7 +10,7 @@ import (
 	"github.com/coffeenode/userdb/maintain/transfer"
 )
 
-// A lineReader reads lines, at most one at a time, and counts the lines that it has begun.
+// A lineReader returns lines, at most one in each Read, and counts the lines that it has begun.
 type lineReader struct {
 	lines []string
 	rest  string // of the current line
@@ -43,13 +43,13 @@ func TestLongLinesInMemory(t *testing.T) {
 		o := transfer.ImportOptions{Save: func(transfer.ImportState) error {
 			saved++
 			if begun := r.begun.Load(); begun > saved+2 {
-				t.Errorf("%d lines were read when %d batches were written", begun, saved)
+				t.Errorf("%d lines were read when %d batches were written, want at most %d", begun, saved, saved+2)
 			}
 			return nil
 		}}
 		report, err := transfer.Import(s.Ctx, s.DB, r, o)
 		if err != nil || counts(report) != created(count) || saved < count {
-			t.Errorf("%+v, %v; saved %d times", report, err, saved)
+			t.Errorf("got %+v, %v after %d batches; want %d entries in as many batches", report, err, saved, count)
 		}
 	})
 }

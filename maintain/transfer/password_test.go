@@ -21,7 +21,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// noon is the time on a stopped clock. Waiting times, such as those after failed logins, never end.
+// noon is the time on the stopped clock. On it, waiting times, such as those after failed logins,
+// never end.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func (s *site) stopClock(t *testing.T) {
@@ -70,7 +71,7 @@ func (s *site) passwordChanged(t *testing.T) time.Time {
 }
 
 // TestImportSetsPasswords checks that a new password has the effect of SetPassword: its time is
-// now, whatever the line has, tokens are void, failures are forgotten, and an event is logged.
+// now, whatever the line says, tokens are void, failures are forgotten, and an event is logged.
 func TestImportSetsPasswords(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, fullSchema())
@@ -136,7 +137,8 @@ func TestImportKeepsPasswords(t *testing.T) {
 	})
 }
 
-// TestImportDisables checks that disabled has the effect of Disable, once.
+// TestImportDisables checks that a line with "disabled" has the effect of Disable, and has none if
+// it is imported again.
 func TestImportDisables(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, fullSchema())
@@ -207,7 +209,7 @@ func TestImportChecksPasswordPolicy(t *testing.T) {
 	})
 }
 
-// A busyHashing counts its calls, and refuses the one with a given number.
+// A busyHashing counts its calls, and returns err from the call whose number is refuse.
 type busyHashing struct {
 	view.Hashing
 	calls  atomic.Int32
@@ -243,7 +245,7 @@ func (h *busyHashing) Matches(ctx context.Context, t *change.Type, hash string, 
 	return h.Hashing.Matches(ctx, t, hash, imported, pw)
 }
 
-// TestImportWaitsForProcessors refuses one hash, check or comparison of a password at a time. If
+// TestImportWaitsForProcessors makes each hash, check and comparison of a password fail in turn. If
 // the processors are busy, the import must wait. If the store is unavailable, it must end, so that
 // it can be resumed. In neither case may it refuse a line.
 func TestImportWaitsForProcessors(t *testing.T) {
@@ -258,8 +260,7 @@ func TestImportWaitsForProcessors(t *testing.T) {
 		t.Run(fmt.Sprint("dry run ", dry), func(t *testing.T) {
 			eachEngine(t, func(t *testing.T, s *site) {
 				s = s.Under(t, fullSchema())
-				// u1 has an identifier that the lines above lack, and its password was not set
-				// here.
+				// u1 has an identifier that the lines above lack, and an imported password.
 				const before = `{"facets":{"uid":"u1","email":"u1@example.com"},"clear_password":"correct horse"}`
 				s.importText(t, before, transfer.ImportOptions{}, transfer.Report{Read: 1, Created: 1})
 				h, c := &busyHashing{}, &view.Of(s.DB).Config
@@ -274,17 +275,17 @@ func TestImportWaitsForProcessors(t *testing.T) {
 						break
 					}
 					if !errors.Is(err, userdb.ErrUnavailable) || r.Read != 0 {
-						t.Errorf("call %d is refused: %+v, %v; want nothing read and ErrUnavailable", h.refuse, r, err)
+						t.Errorf("call %d is refused: got %+v, %v; want nothing read and ErrUnavailable", h.refuse, r, err)
 					}
 					h.calls.Store(0)
 					h.err = &userdb.BusyError{Wait: time.Millisecond}
 					if r, err = transfer.Import(s.Ctx, s.DB, in(), o); err != nil || r.Read != 2 {
-						t.Errorf("call %d finds no free processor: %+v, %v; want two lines read", h.refuse, r, err)
+						t.Errorf("call %d finds no free processor: got %+v, %v; want two lines read", h.refuse, r, err)
 					}
 				}
 				// Two hashes, a comparison with u1, and a check against its identifiers.
 				if h.refuse < 5 {
-					t.Errorf("the imports made only %d calls", h.refuse-1)
+					t.Errorf("an import made %d calls, want at least 4", h.refuse-1)
 				}
 			})
 		})

@@ -50,7 +50,7 @@ func (s *site) wantRule(t *testing.T, rule, uid, field, text string) {
 	}
 }
 
-// wantSound checks that a check finds nothing, except that entries lack some identifiers.
+// wantSound fails the test if a check finds anything but missing identifiers.
 func (s *site) wantSound(t *testing.T) {
 	t.Helper()
 	for _, found := range s.Check(t, check.Options{}) {
@@ -165,7 +165,7 @@ func TestImportPreservesOnlyFree(t *testing.T) {
 				s.importText(t, in, transfer.ImportOptions{DryRun: dry}, refused)
 			}
 		}
-		// Nor does a line of an entry take a held value or a retired UID.
+		// A line of an entry cannot take a held value or a retired UID either.
 		for _, in := range []string{
 			`{"facets":{"uid":"y","name":"BOB"}}`, `{"facets":{"uid":"y","code":"bert"}}`, `{"facets":{"uid":"c","code":"y"}}`,
 			`{"facets":{"uid":"y"},"values":{"name":["y","Bob"]}}`,
@@ -181,7 +181,7 @@ func TestImportPreservesOnlyFree(t *testing.T) {
 			t.Error(err)
 		}
 		s.wantSound(t)
-		// The later end counts.
+		// The later of two ends is kept.
 		later := time.Now().Add(2 * time.Hour).Truncate(time.Second)
 		for _, until := range []time.Time{later, time.Now().Add(time.Minute)} {
 			s.importText(t, held("b", "name", "Bob", until.UTC().Format(time.RFC3339)), transfer.ImportOptions{}, transfer.Report{Read: 1, Held: 1})
@@ -192,9 +192,9 @@ func TestImportPreservesOnlyFree(t *testing.T) {
 	})
 }
 
-// TestImportHeldKeepsClaims checks that a line neither removes an SRK that names its entry nor
-// gives it a time to live, because the entry may have taken the value back since the import read
-// it.
+// TestImportHeldKeepsClaims checks that a line with a held value neither removes an SRK of the
+// value that names the entry of the line, nor gives it a time to live. The entry may have taken the
+// value back since the import read it.
 func TestImportHeldKeepsClaims(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		s = s.Under(t, keepingSchema())
@@ -213,8 +213,8 @@ func TestImportHeldKeepsClaims(t *testing.T) {
 	})
 }
 
-// A beforeCommit is a hook that calls do before the first script whose first key is key and that
-// has arg among its arguments.
+// A beforeCommit is a hook that calls do, once, before it sends a script whose first key is key and
+// whose arguments include arg.
 type beforeCommit struct {
 	key, arg string
 	do       func()
@@ -224,7 +224,7 @@ func (*beforeCommit) DialHook(next redis.DialHook) redis.DialHook { return next 
 
 func (h *beforeCommit) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		h.match(cmd)
+		h.runBefore(cmd)
 		return next(ctx, cmd)
 	}
 }
@@ -232,13 +232,13 @@ func (h *beforeCommit) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func (h *beforeCommit) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		for _, cmd := range cmds {
-			h.match(cmd)
+			h.runBefore(cmd)
 		}
 		return next(ctx, cmds)
 	}
 }
 
-func (h *beforeCommit) match(cmd redis.Cmder) {
+func (h *beforeCommit) runBefore(cmd redis.Cmder) {
 	var args []string
 	for _, arg := range cmd.Args() {
 		if text, ok := arg.(*string); ok {
@@ -252,8 +252,9 @@ func (h *beforeCommit) match(cmd redis.Cmder) {
 	}
 }
 
-// TestImportHeldDuringCreate imports a held value after a create has claimed the value in another
-// field and searched the first field. At most one of the two may succeed.
+// TestImportHeldDuringCreate imports a value held in the field name just before a create of an
+// entry with the same value in the field nick commits. By then the create has found no holder of
+// the value. It must be refused nevertheless.
 func TestImportHeldDuringCreate(t *testing.T) {
 	s := newSite(testdb.AsCluster(t, keepingSchema()))
 	if err := s.add(t, "first", "code", "any"); err != nil {
@@ -279,7 +280,7 @@ func TestImportHeldDuringCreate(t *testing.T) {
 		t.Fatal("the create has sent no commit")
 	}
 	if refused, ok := errors.AsType[*userdb.FieldError](err); !ok || refused.Rule != "held" {
-		t.Errorf("the create returned %v, although the value was held meanwhile", err)
+		t.Errorf("the create returned %v, want a FieldError of the rule held", err)
 	}
 	s.wantRule(t, "held", "y", "code", "wanted")
 	s.wantSound(t)

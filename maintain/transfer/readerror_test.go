@@ -66,7 +66,7 @@ func TestImportReadError(t *testing.T) {
 				report, err := transfer.Import(s.Ctx, s.DB, in, o)
 				var readErr *transfer.ReadError
 				if !errors.As(err, &readErr) || readErr.Line != tt.line || readErr.Offset != int64(len(tt.good)) || counts(report) != created(tt.lines) {
-					t.Fatalf("%+v, %v; want line %d, byte %d of a ReadError, and %d lines", report, err, tt.line, len(tt.good), tt.lines)
+					t.Fatalf("got %+v, %v; want a ReadError in line %d, at byte %d, and %d lines created", report, err, tt.line, len(tt.good), tt.lines)
 				}
 				if errors.Is(err, errBroken) != tt.broken || errors.Is(err, transfer.ErrInput) == tt.broken {
 					t.Errorf("the error %v wraps errBroken: want %v", err, tt.broken)

@@ -119,12 +119,12 @@ func TestBackupKeepsUnproven(t *testing.T) {
 		to.importText(t, backup, transfer.ImportOptions{}, created(1))
 		e, err := to.Type(t, "user").Find(s.Ctx, hints.UID("a"))
 		if err != nil || !e.Unproven() || to.export(t, transfer.ExportOptions{}) != backup {
-			t.Errorf("the copy is %v, unproven %v, error %v", e, e.Unproven(), err)
+			t.Errorf("got the copy %v, unproven %v, error %v; want it unproven and equal", e, e.Unproven(), err)
 		}
 		update := strings.Replace(backup, `,"unproven":true`, "", 1)
 		to.importText(t, update, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Skipped: 1})
 		if e, err := to.Type(t, "user").Find(s.Ctx, hints.UID("a")); err != nil || !e.Unproven() {
-			t.Errorf("after an update: unproven %v, error %v", e.Unproven(), err)
+			t.Errorf("after an update: got unproven %v, error %v; want it still unproven", e.Unproven(), err)
 		}
 	})
 }
@@ -164,8 +164,8 @@ func TestBackupKeepsLostValues(t *testing.T) {
 	})
 }
 
-// TestIgnoreOfProducts checks that --ignore leaves out every name that it lists, and that a name
-// that cannot be left out is refused.
+// TestIgnoreOfProducts checks that Ignore leaves out every name that it lists, and that a name that
+// cannot be left out is refused.
 func TestIgnoreOfProducts(t *testing.T) {
 	for _, tt := range []struct {
 		from, ignore, in, want string
@@ -285,7 +285,7 @@ func TestImportDisabledForms(t *testing.T) {
 				}
 				testdb.Same(t, "refused", refused, tt.refused)
 				if got := s.uids(t, userdb.Entry.Disabled); got != tt.disabled {
-					t.Errorf("disabled: %s, want %s", got, tt.disabled)
+					t.Errorf("disabled: got %s, want %s", got, tt.disabled)
 				}
 			})
 		})
@@ -305,7 +305,7 @@ func TestImportDoesNotEnable(t *testing.T) {
 			s.importText(t, in, transfer.ImportOptions{CSV: true, OnDuplicate: transfer.DuplicateUpdate}, transfer.Report{Read: 1, Skipped: 1})
 		}
 		if got := s.uids(t, userdb.Entry.Disabled); got != "u1" {
-			t.Errorf("disabled: %q, want u1", got)
+			t.Errorf("disabled: got %q, want u1", got)
 		}
 	})
 }
@@ -344,10 +344,10 @@ func TestImportVerified(t *testing.T) {
 				for _, on := range []string{transfer.DuplicateFail, transfer.DuplicateUpdate} {
 					tt.o.OnDuplicate = on
 					if report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.in), tt.o); err != nil || report.Refused > 0 {
-						t.Fatalf("%+v, %v", report, err)
+						t.Fatalf("got %+v, %v; want nothing refused", report, err)
 					}
 					if got := s.uids(t, func(e userdb.Entry) bool { return e.Verified("email") }); got != tt.want {
-						t.Errorf("%s: verified: %s, want %s", on, got, tt.want)
+						t.Errorf("%s: verified: got %s, want %s", on, got, tt.want)
 					}
 				}
 			})
@@ -359,7 +359,7 @@ func TestImportVerified(t *testing.T) {
 		} {
 			_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader("uid,verified:emial\n1,t\n"), o)
 			if err == nil || !strings.Contains(err.Error(), `no type has the field "emial"`) {
-				t.Errorf("an unknown field: got %v", err)
+				t.Errorf("an unknown field: got %v, want an error that names it", err)
 			}
 		}
 	})

@@ -58,7 +58,7 @@ func (s *site) requireSound(t testdb.Tester) {
 }
 
 // TestSeveralRoundTrip checks that an import accepts every export and restores the same records,
-// whatever the values, their order, their marks and their labels are.
+// whatever the values, their order, verification and labels are.
 func TestSeveralRoundTrip(t *testing.T) {
 	values := map[string]*rapid.Generator[string]{
 		"email": rapid.Custom(func(t *rapid.T) string {
@@ -183,7 +183,7 @@ func TestExportOfDamagedValues(t *testing.T) {
 			to.importText(t, s.export(t, transfer.ExportOptions{}), transfer.ImportOptions{}, created(1))
 			e, err := to.Type(t, "user").Find(s.Ctx, hints.UID("u"))
 			if err != nil || !slices.Equal(e.Texts("email"), tt.want) {
-				t.Errorf("%s: %q, %v; want %q", tt.what, e.Texts("email"), err, tt.want)
+				t.Errorf("%s: got %q, %v; want %q", tt.what, e.Texts("email"), err, tt.want)
 			}
 		})
 	}
@@ -203,7 +203,7 @@ func TestHiddenValues(t *testing.T) {
 			return nil
 		})
 		if err != nil || !slices.Equal(e.Texts("email"), []string{"b@x.org", "c@x.org"}) {
-			t.Errorf("%q, %v", e.Texts("email"), err)
+			t.Errorf("got %q, %v; want b@x.org and c@x.org", e.Texts("email"), err)
 		}
 		if fields, _ := s.records(t, "u"); fields["~also:email:OLD"] != "0 - - Old@x.org" {
 			t.Errorf("the hidden value is gone: %q", fields)
@@ -211,8 +211,8 @@ func TestHiddenValues(t *testing.T) {
 	})
 }
 
-// TestFirstValue checks that an import takes over the mark and the label of the first value, and
-// never makes a verified value unverified.
+// TestFirstValue checks that an import takes over the verification and the label of the first
+// value, and never makes a verified value unverified.
 func TestFirstValue(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
 		line := func(first string) string {
@@ -223,7 +223,7 @@ func TestFirstValue(t *testing.T) {
 			fields, _ := s.records(t, "u")
 			r := store.Record{Fields: fields}
 			if got := fields[store.FieldVerified("email")] == store.Verified("a@x.org"); got != verified || r.Label("email") != label {
-				t.Errorf("verified: %v, label %q; want %v, %q", got, r.Label("email"), verified, label)
+				t.Errorf("got verified %v, label %q; want %v, %q", got, r.Label("email"), verified, label)
 			}
 		}
 		update := transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate}
@@ -246,7 +246,7 @@ func TestValuesNames(t *testing.T) {
 		const text = `{"type":"user","facets":{"uid":"u"},"values":{"mail":["a@x.org","b@x.org"]}}`
 		_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(text), transfer.ImportOptions{})
 		if unknown, ok := errors.AsType[*transfer.ColumnError](err); !ok || unknown.Name != "mail" || unknown.Line != 1 {
-			t.Errorf("an unknown field: %v", err)
+			t.Errorf("an unknown field: got %v, want a ColumnError for mail in line 1", err)
 		}
 		s.importText(t, text, transfer.ImportOptions{Ignore: []string{"mail"}, DryRun: true}, created(1))
 		s.importText(t, text, transfer.ImportOptions{Map: map[string]string{"mail": "email"}}, created(1))
@@ -265,10 +265,10 @@ func TestDryRunOfValues(t *testing.T) {
 		{"a further value of the line before", transfer.DuplicateFail, line("1", "a@x.org", "b@x.org") + "\n" + line("2", "c@x.org", "B@x.org")},
 		{"the first value of the line before", transfer.DuplicateFail, line("1", "a@x.org", "b@x.org") + "\n" + line("2", "c@x.org", "A@x.org")},
 		{"a further value of an entry", transfer.DuplicateFail, line("1", "a@x.org", "old2@x.org")},
-		{"of another entry", transfer.DuplicateUpdate, line("other", "other@x.org", "old2@x.org")},
-		{"of its own", transfer.DuplicateUpdate, line("old", "old2@x.org", "old@x.org")},
-		{"of another line", transfer.DuplicateUpdate, line("old", "old@x.org", "a@x.org") + "\n" + line("other", "other@x.org", "a@x.org")},
-		{"of a line about the same entry", transfer.DuplicateUpdate, line("1", "a@x.org", "b@x.org") + "\n" + line("1", "a@x.org", "c@x.org") + "\n" + line("2", "d@x.org", "c@x.org")},
+		{"an update with a further value of another entry", transfer.DuplicateUpdate, line("other", "other@x.org", "old2@x.org")},
+		{"an update with its own values in another order", transfer.DuplicateUpdate, line("old", "old2@x.org", "old@x.org")},
+		{"an update with a further value of the line before", transfer.DuplicateUpdate, line("old", "old@x.org", "a@x.org") + "\n" + line("other", "other@x.org", "a@x.org")},
+		{"a value that the line before adds to another entry", transfer.DuplicateUpdate, line("1", "a@x.org", "b@x.org") + "\n" + line("1", "a@x.org", "c@x.org") + "\n" + line("2", "d@x.org", "c@x.org")},
 		{"the same value in two fields", transfer.DuplicateFail, `{"type":"user","facets":{"uid":"1","name":"a@x.org"},"values":{"email":["b@x.org","a@x.org"]}}`},
 	} {
 		eachEngine(t, func(t *testing.T, s *site) {
@@ -313,7 +313,7 @@ func TestTrialOfFurtherValue(t *testing.T) {
 			try := trial(identifier)
 			s.importText(t, text, transfer.ImportOptions{DryRun: true, Trial: try}, created(1))
 			if try.Line != 1 || try.OK != ok || !ok && try.Reason != "nobody can log in with a further address that is not verified" {
-				t.Errorf("trial of %s: %+v, want %v", identifier, try, ok)
+				t.Errorf("trial of %s: got %+v, want OK %v", identifier, try, ok)
 			}
 		}
 		s.importText(t, text, transfer.ImportOptions{}, created(1))
@@ -382,7 +382,7 @@ func TestSplitOptions(t *testing.T) {
 		} {
 			_, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(tt.text), transfer.ImportOptions{CSV: tt.csv, Split: tt.split})
 			if !errors.Is(err, transfer.ErrInput) || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%q %v: %v, want %s", tt.text, tt.split, err, tt.want)
+				t.Errorf("%q %v: got %v, want %s", tt.text, tt.split, err, tt.want)
 			}
 		}
 		o := transfer.ImportOptions{CSV: true, Split: map[string]rune{"email": ';'}}
@@ -391,10 +391,10 @@ func TestSplitOptions(t *testing.T) {
 		const text = "uid,email\nu,a@x.org;b@x.org\n"
 		s.importText(t, text, o, created(1))
 		if o.Resume, o.Split = saved, map[string]rune{"email": ','}; saved.Lines != 1 {
-			t.Fatalf("%+v", saved)
+			t.Fatalf("got the state %+v, want one line", saved)
 		}
 		if _, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(text), o); !errors.Is(err, transfer.ErrInput) {
-			t.Errorf("resumed with another separator: %v", err)
+			t.Errorf("resumed with another separator: got %v, want ErrInput", err)
 		}
 	})
 }
@@ -415,7 +415,7 @@ func TestHundredValues(t *testing.T) {
 		s.importText(t, "uid,alias\nu,\""+strings.Join(quoted, ";")+"\"\n", o, created(1))
 		e, err := s.Type(t, "user").Find(s.Ctx, hints.Field("alias", texts[99]))
 		if err != nil || !slices.Equal(e.Texts("alias"), texts) {
-			t.Errorf("%d values, %v; want 100", len(e.Texts("alias")), err)
+			t.Errorf("got %d values, %v; want the 100 of the cell", len(e.Texts("alias")), err)
 		}
 		o.Refused = func(_ int64, reason string) {
 			if reason != "invalid value: alias: over 100 values" {

@@ -122,7 +122,7 @@ func TestImportReportsWhatIsMissing(t *testing.T) {
 		},
 		{"no identifiers", sample(t, "field/noid.csv"), transfer.ImportOptions{CSV: true}, transfer.Report{Read: 2, Refused: 2}},
 		{
-			"no identifiers, asked for", sample(t, "field/noid.csv"),
+			"no identifiers, with WithoutIdentifier", sample(t, "field/noid.csv"),
 			transfer.ImportOptions{CSV: true, WithoutIdentifier: true},
 			transfer.Report{Read: 2, Created: 2, NoIdentifier: 2},
 		},
@@ -191,11 +191,11 @@ func TestImportLeavesOutOwnAddress(t *testing.T) {
 
 func TestReportNotes(t *testing.T) {
 	if notes := (transfer.Report{Read: 3, Created: 3}).Notes(); notes != nil {
-		t.Errorf("notes %q, want none", notes)
+		t.Errorf("got the notes %q, want none", notes)
 	}
 	got := strings.Join(transfer.Report{NoPassword: 2, SecondFactor: 1}.Notes(), "|")
 	if want := "2 without a password, which each owner sets with a token|1 with a second factor, which was left out"; got != want {
-		t.Errorf("notes %q, want %q", got, want)
+		t.Errorf("got the notes %q, want %q", got, want)
 	}
 }
 

@@ -42,11 +42,11 @@ func TestLostValuesCount(t *testing.T) {
 			}
 			report, err := transfer.Import(s.Ctx, s.DB, strings.NewReader(lines.String()), update)
 			if err != nil || report.Refused != []int64{0, 4}[half] {
-				t.Errorf("import %d: %+v, %v", half, report, err)
+				t.Errorf("import %d: got %+v, %v; want %d refused", half, report, err, []int64{0, 4}[half])
 			}
 		}
 		if size := len(s.export(t, transfer.ExportOptions{})); size < validate.MaxEntry || size > validate.MaxEntry+70<<10 {
-			t.Errorf("the export of the entry has %d bytes", size)
+			t.Errorf("the export of the entry has %d bytes, want %d to %d", size, validate.MaxEntry, validate.MaxEntry+70<<10)
 		}
 		users, uid := s.Type(t, "user"), hints.UID("a")
 		if _, err := users.SetPassword(s.Ctx, uid, "Sommerhaus-2024"); err != nil {

@@ -54,7 +54,7 @@ func TestImportSyncs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := writes(t, path) - before; got != tt.want || batches != 4 {
-			t.Errorf("%s: %d writes for %d batches, want %d for 4", tt.on, got, batches, tt.want)
+			t.Errorf("%s: got %d writes for %d batches, want %d for 4", tt.on, got, batches, tt.want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func TestValuesRoundTrip(t *testing.T) {
 			t.Helper()
 			e, err := s.Type(t, "user").Find(s.Ctx, hints.UID("v"))
 			if err != nil || !slices.Equal(e.Texts("email"), want) {
-				t.Errorf("%s: %q, %v; want %q", why, e.Texts("email"), err, want)
+				t.Errorf("%s: got %q, %v; want %q", why, e.Texts("email"), err, want)
 			}
 			return e
 		}
@@ -76,7 +76,7 @@ func TestValuesRoundTrip(t *testing.T) {
 	})
 }
 
-// TestFirstValueRoundTrip checks that an export has the mark and label of an entry's first value,
+// TestFirstValueRoundTrip checks that an export has the verification and label of the first value,
 // and that an import into another entry restores them.
 func TestFirstValueRoundTrip(t *testing.T) {
 	eachEngine(t, func(t *testing.T, s *site) {
@@ -90,11 +90,11 @@ func TestFirstValueRoundTrip(t *testing.T) {
 				}
 				var out bytes.Buffer
 				if _, err := transfer.Export(s.Ctx, s.DB, &out, transfer.ExportOptions{}); err != nil || out.String() != line {
-					t.Errorf("%v, exported %s, want %s", err, out.String(), line)
+					t.Errorf("exported %s, %v; want %s", out.String(), err, line)
 				}
 				r := store.Record{Fields: s.Raw.HGetAll(s.Ctx, s.Key("user/uid:v")).Val()}
 				if strings.Contains(value, "unverified") != r.FacetUnverified("email") {
-					t.Errorf("%s: the entry is %q", value, r.Fields)
+					t.Errorf("%s: got the entry %q, want its email unverified only if the value says so", value, r.Fields)
 				}
 				if err := s.Type(t, "user").Delete(s.Ctx, hints.UID("v")); err != nil {
 					t.Fatal(err)

@@ -95,7 +95,7 @@ func TestImportOrder(t *testing.T) {
 	})
 }
 
-// SetFinishTimeout sets how long an import goes on after the end of its context.
+// SetFinishTimeout sets how long an import goes on after its context has ended.
 func SetFinishTimeout(d time.Duration) (undo func()) {
 	before := finishTimeout
 	finishTimeout = d

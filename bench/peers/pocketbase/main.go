@@ -8,8 +8,8 @@
 //
 // DAYS is how long PocketBase keeps its log of requests: 5 is its default, and 0 turns the log off.
 // All other settings have their defaults. The collection is the one that PocketBase creates itself,
-// without avatars, with fields city and note, and with the indexes that its queries need: see
-// setUp.
+// without avatars and dates, with fields city and note, and with the indexes that its queries need:
+// see setUp.
 package main
 
 import (
@@ -146,7 +146,7 @@ func insert(db dbx.Builder, in io.Reader) error {
 	}
 }
 
-// superuser creates a superuser and returns its token.
+// superuser creates a superuser and returns a token that authenticates it.
 func superuser(app core.App) (token string, err error) {
 	collection, err := app.FindCollectionByNameOrId(core.CollectionNameSuperusers)
 	if err != nil {

@@ -8,9 +8,9 @@
 -- ticket.lua describes the value of a factor and which numbers a passkey accepts.
 --
 -- KEYS[1]  the record
--- ARGV[1]  the time, "" for the server's       ARGV[2]  the hash
+-- ARGV[1]  the time, "" for the server's       ARGV[2]  the hash of the challenge
 -- ARGV[3]  until when the answer may sign in   ARGV[4]  the attempt
--- ARGV[5]  name of the factor                  ARGV[6]  the counter
+-- ARGV[5]  name of the factor                  ARGV[6]  the counter of the passkey
 -- ARGV[7]  the maximum number of marks
 -- ARGV[8]  origin                              ARGV[9]  the maximum number of origins
 -- Reply: {"ok"}; {} if there is no such factor; {"used"} if the answer has signed in before, is too

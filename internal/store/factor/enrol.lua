@@ -1,12 +1,13 @@
 -- enrol adds, replaces and removes factors in the record of an entry, which factor.go describes.
 --
--- A factor counts only while the mark in its entry lists it. It is therefore stored before the
+-- A factor is in force only while ~factor of its entry lists it. It is therefore stored before the
 -- entry is changed, and removed afterwards: factors that are left behind have no effect.
 --
 -- KEYS[1]  the record
 -- ARGV[1]  begin | confirm | forget | replace | read      ARGV[2]  the time, "" for the server's
 -- begin:    ARGV[3] name of a pending factor, ARGV[4] how long it stays, in milliseconds,
---           ARGV[5] its value after the time at which it expires, ARGV[6] maximum number of them
+--           ARGV[5] its value without the time at which it expires, which the script puts before
+--           it, ARGV[6] maximum number of pending factors
 -- confirm:  ARGV[3] name of a pending factor, "" for none, ARGV[4..] name and value of each factor
 --           to store in its place
 -- forget:   ARGV[3..] names of factors

@@ -33,8 +33,9 @@
 -- ARGV[3]  name of the ticket       ARGV[4]  bond
 -- ARGV[5]  for "issue", how long the ticket is valid, in milliseconds; otherwise the attempt
 -- ARGV[6..9]  for "issue": step, origin, and the maximum numbers of tickets and of spent tickets
--- ARGV[6..9]  for "try": the maximum number of attempts, the origin, and the maximum number of
---             wrong attempts over all tickets, "" for no maximum, within a time in milliseconds
+-- ARGV[6..9]  for "try": the maximum number of attempts, the origin, the maximum number of wrong
+--             attempts over all tickets ("" for no maximum), and the time within which they count,
+--             in milliseconds
 -- ARGV[10..]  for "try": names of factors
 -- ARGV[6..10] for "spend": name of the factor, number, later | once | counter, origin, and the
 --             maximum number of origins

@@ -1,16 +1,16 @@
--- feed appends to one part of a cluster's feed the lines of an entry's history that the part lacks,
--- the oldest first. It leaves out lines whose marks end with a hyphen (history.lua), and needs the
--- functions of history.lua.
+-- feed appends lines of an entry's history to one part of a cluster's feed, the oldest first. These
+-- are the lines that the part lacks, except those whose marks end with a hyphen; history.lua
+-- describes lines and marks. The script needs the functions of history.lua.
 --
 -- KEYS[1]  the names of the lines added last, separated by spaces, in the slot of the part
 -- KEYS[2]  the part, a stream
 -- Reply: the number of lines added
 --
--- Any process may run it, any number of times, at any time. Lines are added in order: if a line is
--- in the stream, so are all lines before it. Names are kept for two hours, so a line of the last
--- hour whose name is missing is not in the stream. A line is normally added within two seconds of
--- the time in its number. So an older line is either in the stream near that time or missing. If
--- one of the lines is added later than that, the names are kept for as long as the history.
+-- Any process may run the script, any number of times, at any time. Lines are added in order: if a
+-- line is in the stream, so are all lines before it. KEYS[1] keeps the names for two hours, so a
+-- line of the last hour is in the stream only if KEYS[1] has its name. An earlier line is looked up
+-- in the stream near the time in its number, because a line is normally added within two seconds of
+-- that time. If a line is added later, KEYS[1] keeps the names for as long as the history is kept.
 local hour, soon = 3600000, 2000 -- milliseconds
 local added = redis.pcall('GET', KEYS[1])
 added = type(added) == 'string' and added or ''

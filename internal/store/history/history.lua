@@ -12,9 +12,9 @@
 -- no origin, which saves a record. On a cluster, any line may wait there while the slot is being
 -- migrated, because no node serves two keys of such a slot if one of them is absent. A script that
 -- writes lines to a history has the entry among its keys. It moves waiting lines into the record
--- before it adds its own. A line that is in both places counts once. On one server a line is added
--- to the feed at the same time. The feed is a stream. Each of its entries holds lines "PRK LINE",
--- with a hyphen in place of the number.
+-- before it adds its own. A line that is in both places counts once. On one server, the script that
+-- writes a line also adds it to the feed. The feed is a stream. Each of its entries holds lines
+-- "PRK LINE", with a hyphen in place of the number.
 --
 -- A script writes lines after it has made the change that they describe. So if the server refuses
 -- one of its writes, no line describes a change that was not made. Lines that wait in the entry are

@@ -14,7 +14,7 @@
 -- A login that read an entry without an epoch may have read an earlier entry with the same key. The
 -- rev that it read must therefore be among those that this entry remembers. If this entry was
 -- created over a tombstone, its first epoch is the rev of that create, and the rev that the login
--- read must not be older.
+-- read must not be older than that.
 local head = redis.pcall('HMGET', KEYS[1], '~isa', '~rev', '~epoch', '~passwd', '~disabled', '~factor')
 if head.err then return redis.error_reply(head.err) end
 local function text(n) return head[n] or '' end

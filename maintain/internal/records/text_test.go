@@ -30,7 +30,7 @@ func TestShorten(t *testing.T) {
 		{x[1:] + "é", ValueBytes + 1, x[1:] + "… (201 bytes)"},
 	} {
 		if got := Shorten(tt.text, tt.size); got != tt.want {
-			t.Errorf("%q, %d: %s, want %s", tt.text, tt.size, got, tt.want)
+			t.Errorf("%q, %d: got %s, want %s", tt.text, tt.size, got, tt.want)
 		}
 	}
 }

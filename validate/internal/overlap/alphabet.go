@@ -64,8 +64,8 @@ func newAlphabet(sets *runeSets, allowed func(rune) bool) alphabet {
 	return a
 }
 
-// classes returns the classes. It divides the characters at the cuts, and joins the ranges that
-// belong to the same sets.
+// classes returns the classes into which the sets divide the characters. It divides them at the
+// cuts, and joins the ranges that belong to the same sets.
 func (s *runeSets) classes() []class {
 	var classes []class
 	indexes := make(map[string]int) // by the sets that contain the class

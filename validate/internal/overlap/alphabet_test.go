@@ -58,7 +58,7 @@ func TestClasses(t *testing.T) {
 	} {
 		a, _ := alphabetOf(t, c.allowed, c.exprs...)
 		if got := firsts(a); got != c.want {
-			t.Errorf("%q: classes %+q, want %+q", c.exprs, got, c.want)
+			t.Errorf("%q: got the classes %+q, want %+q", c.exprs, got, c.want)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestAlphabetHoldsAllCharacters(t *testing.T) {
 		}
 	}
 	if want := int(unicode.MaxRune) + 1 - 0x800; total != want {
-		t.Errorf("%d characters, want %d", total, want)
+		t.Errorf("got %d characters, want %d", total, want)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestPicks(t *testing.T) {
 			}
 		}
 		if string(got.picks) != c.want {
-			t.Errorf("%q: picks %q, want %q", c.expr, string(got.picks), c.want)
+			t.Errorf("%q: got the picks %q, want %q", c.expr, string(got.picks), c.want)
 		}
 		if len(got.ranges) < 10 && got.complete != c.complete && c.want != "\U00020003" {
 			t.Errorf("%q: complete is %v, want %v", c.expr, got.complete, c.complete)

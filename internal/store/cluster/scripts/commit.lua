@@ -8,7 +8,8 @@
 -- ARGV[1]  the rev of this attempt      ARGV[2]  create | update | disable | mend | delete
 -- ARGV[3], ARGV[4]  the newest rev of ~rev, and ~fence, as they were read; "" for none
 -- ARGV[5]  time to live of a tombstone, in seconds
--- ARGV[6]  the mark to write to ~dying, "" if a delete leaves no records to remove
+-- ARGV[6]  the mark of the removal of the entry's records, which ~dying gets; "" if a delete leaves
+--          no records to remove
 -- ARGV[7]  when the check of the schema expires, in milliseconds of the server's clock
 -- ARGV[8…12]  "1" to end all tokens; the time; hash and purpose of the token to spend; the names of
 --            lost values that tokens are bound to
@@ -130,11 +131,11 @@ if ARGV[2] == 'delete' then
 end
 local set = 16 + n
 local value, early, late, canonical, held = {}, {}, {}, {}, {}
--- A canonical value is removed if its facet is now written in that form. It is removed after ~rev
--- is written; the HSET that writes ~rev also sets it to the new facet. A further value that becomes
--- the first one is also removed after ~rev, so that the entry never lacks it. Every other further
--- value is removed before ~rev: if it were still there after the commit, its SRK, which is released
--- then, would be missing (I1). The field of a held value is removed after ~rev.
+-- The field ~skv:FIELD is unset if the facet is now written in canonical form. It is removed after
+-- ~rev is written; the HSET that writes ~rev also sets it to the new facet. A further value that
+-- becomes the first one is also removed after ~rev, so that the entry never lacks it. Every other
+-- further value is removed before ~rev: if it were still there after the commit, its SRK, which is
+-- released then, would be missing (I1). The field of a held value is removed after ~rev.
 local function becomes_first(name)
   local field, canonical = string.match(name, '^~also:([^:]*):(.*)$')
   return field and (value['~skv:' .. field] or value[field]) == canonical

@@ -18,18 +18,21 @@
 --   [9]  the rev that the entry must have; for a create, "again" if it may have run before
 --   [10..20]  the numbers of claims, elsewhere, releases, holds, joins, leaves, ordered joins,
 --        ordered leaves, fills, drops and owners
---   then lists, each a number and its items: facets to set (field, value, …), which for a
---   delete are only fields of the store that the tombstone keeps; fields to unset;
---   for each hold the time at which its SRK expires, in milliseconds;
---   members to add to ordered indexes, one for each index; members to remove, likewise; and how
---   tokens end: "1" if all do, the time, the hash and the purpose of the one that is spent, and the
---   names of lost values that tokens are bound to;
---   for each fill its list of members, "1" if they are indexed, and the command that adds them (a
---   record that the fill replaces is among the drops);
---   for each drop the largest number of members that this step drops, together with their index
---   sets ("0" if the record is not indexed), and the list of its known members;
---   for each owner the number of the SRK, claims first, the value seen there, the field, and the
---   canonical value.
+--   then lists, each a number of items and these items:
+--        facets to set (field, value, …); for a delete, only fields of the store that the tombstone
+--        keeps
+--        fields to unset
+--        for each hold the time at which its SRK expires, in milliseconds
+--        members to add to ordered indexes, one for each index
+--        members to remove from ordered indexes, one for each index
+--        how tokens end: "1" if all do, the time, the hash and the purpose of the token to spend,
+--        and the names of lost values that tokens are bound to
+--   then for each fill the list of its members, "1" if they are indexed, and the command that adds
+--   them (a record that the fill replaces is among the drops)
+--   then for each drop the largest number of members with which this step drops an indexed record
+--   and leaves its index sets ("0" if the record is not indexed), and the list of its known members
+--   then for each owner the number of the SRK, counted from the first claim, the value seen there,
+--   the field, and the canonical value
 --
 -- Replies:
 --   {"ok"}              the change was made
@@ -41,7 +44,8 @@
 --   {"held", i}         another entry has given up the value of SRK i, and holds it
 -- and, if the caller must do something before it tries again:
 --   {"filling", ~fill}  move into place the records that ~fill names
---   {"occupied", i, SRV, i, SRV, …}  declare the entries that these SRKs name as owners
+--   {"occupied", i, SRV, i, SRV, …}  SRK i has the value SRV: pass the entry that it names as an
+--                       owner
 --   {"members"}         read the members of the sets to drop
 --   {"names", stored, field, …}  for a delete or a create over a tombstone: drop more, namely the
 --                       records that the stored schema declares and those that the given fields

@@ -19,15 +19,16 @@
 -- ARGV[8]  the time in milliseconds, "" for the server's
 -- ARGV[9]  the maximum number of entries in the feed, "0" if the entries have no history lines
 -- ARGV[10..]  for each shape:
---     five numbers: how many entries have the shape, and how many SRKs to write, other keys that
---     must be absent, tertiary records to create and facets each of these entries has;
+--     the number of entries of this shape, and four numbers for each of them: of SRKs to write, of
+--     other keys that must be absent, of tertiary records to create, and of facets;
 --     the fields of the facets;
 --     and for each entry the values of these facets, the rev, and for each tertiary record the
 --     command that adds its members, and the members;
 --   then for each index set the PRKs to add, and for each ordered index the places, each after its
 --   score.
--- Members, PRKs and places are lists: a number and its items. The history line of an entry is
--- its last facet, ~note, in which the number is still missing; see history.lua.
+-- Members, PRKs and places are lists: a number of items and these items. The history line of an
+-- entry is its last facet, ~note. The script adds the number that the line still lacks; see
+-- history.lua.
 -- Reply: {"ok"} | {"other"} if nothing was written
 
 -- Locals are faster than globals.

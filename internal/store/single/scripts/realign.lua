@@ -1,5 +1,6 @@
--- realign updates the index sets of the given members to match a tertiary set: it adds the entry to
--- those of members that the set has, and removes it from the others (I5).
+-- realign updates the index sets of the given members to match a tertiary set (I5): it adds the
+-- entry to the index set of each member that is in the tertiary set, and removes it from the index
+-- sets of the others.
 --
 -- KEYS[1]  the entry
 -- KEYS[2]  the set
