@@ -322,10 +322,10 @@ func TestUnprovenTagEvents(t *testing.T) {
 			must(t, err)
 			all, err := g.users.History(ctx, uid(name))
 			must(t, err)
-			noted := slices.ContainsFunc(all, func(e userdb.HistoryEvent) bool { return e.Kind == userdb.EventTags })
-			told := slices.ContainsFunc(g.events, func(e userdb.Event) bool { return slices.Contains(e.Fields, "tags") })
-			if want := tags != nil; noted != want || told != want {
-				t.Errorf("%s tags: in the history %v, in an event %v", name, noted, told)
+			recorded := slices.ContainsFunc(all, func(e userdb.HistoryEvent) bool { return e.Kind == userdb.EventTags })
+			emitted := slices.ContainsFunc(g.events, func(e userdb.Event) bool { return slices.Contains(e.Fields, "tags") })
+			if want := tags != nil; recorded != want || emitted != want {
+				t.Errorf("%s tags: in the history %v, in an event %v", name, recorded, emitted)
 			}
 		}
 	})
