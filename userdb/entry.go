@@ -41,6 +41,7 @@ type Entry struct {
 	newSets map[string][]string // the arguments of SetMembers; never modified
 
 	proved bool // Prove, or a method that checks as much, returned the entry
+	ended  bool // all sessions have ended since the request that CreateOnce has repeated
 	// verified and verifiedLevel2 are the times that a new session takes over from the session that
 	// it replaces. If zero, they are now.
 	verified, verifiedLevel2 time.Time

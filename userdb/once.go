@@ -13,6 +13,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/session"
 	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/password"
@@ -39,6 +40,9 @@ const purposeOnce = "once"
 // All requests with the same name, from any process and within 24 hours, create one entry at one
 // UID and return its current state. The caller chooses the name, which has at most 1,024 bytes. An
 // embedded store keeps the newest 4,000 of these requests.
+//
+// A repeated request is not a login, because its password is not compared. If all sessions of the
+// entry have ended since the first one, such as by a new password, the returned entry starts none.
 //
 // The error is
 //
@@ -429,8 +433,22 @@ func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, er
 	if errors.Is(err, ErrNotFound) && o.wasTakenOver(ctx) {
 		err = errTakenOver
 	}
+	ended := endedSessions(r)
 	e, err = o.entry(r, err)
+	e.ended = ended
 	return e, false, err
+}
+
+// endedSessions reports whether all sessions of an entry have ended since it was created. Its first
+// epoch begins with a hyphen or, if it was created over a tombstone, is the rev of that.
+func endedSessions(r store.Record) bool {
+	epoch := r.Fields[session.FieldEpoch]
+	for rev := range slices.Chunk([]byte(r.Fields[store.FieldRev]), store.RevLen) {
+		if string(rev) == epoch {
+			return false
+		}
+	}
+	return epoch != "" && !strings.HasPrefix(epoch, "-")
 }
 
 // wasTakenOver reports whether the request is no longer stored, so that a call that repeats it

@@ -287,8 +287,10 @@ func (t *Type) Peek(ctx context.Context, purpose, secret string) (e Entry, tk To
 // any error except ErrFactor, ErrOutcomeUnknown and ErrUnconfirmed, the token was not redeemed.
 //
 // If the entry was self-registered, the first token that proves that somebody receives mail at the
-// entry's address also removes the password and ends all sessions and other tokens, since another
-// person may have registered it; see InSession.
+// entry's address also removes the password, ends all sessions and other tokens, and removes the
+// values of other secondary fields, since another person may have registered the entry; see
+// InSession. User names stay. A value of another required field stays, but receives no secrets
+// until it is verified.
 func (t *Type) Redeem(ctx context.Context, purpose, secret string, options ...RedeemOption) (e Entry, tk Token, err error) {
 	ctx, v := t.db.begin(ctx, "Redeem", &err)
 	defer v.end(&err)
@@ -305,9 +307,9 @@ type RedeemOption func(*redemption)
 type redemption struct{ session string }
 
 // InSession says that the visitor who redeems the token has a session with this secret. If the
-// session belongs to the entry, the reader of the mail is the person who registered it, so the
-// password, sessions and tokens of a self-registered entry stay. A session of another entry, or one
-// that has ended, has no effect.
+// session belongs to the entry, the reader of the mail is the person who registered it, so a
+// self-registered entry loses nothing. A session of another entry, or one that has ended, has no
+// effect.
 func InSession(secret string) RedeemOption { return func(o *redemption) { o.session = secret } }
 
 func (t *Type) redeem(ctx context.Context, purpose, secret string, o redemption) (Entry, Token, error) {
@@ -330,7 +332,7 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string, o redemption)
 				if err != nil {
 					return c, false, err
 				}
-				if proved != "" {
+				if proved.Field != "" {
 					keep := visitor.ID != "" && visitor.ValidFor(current.ForSessions())
 					t.declared.EndUnproven(current, facets, own, proved, t.view.Now(), keep)
 				}
@@ -348,6 +350,7 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string, o redemption)
 		return Entry{}, Token{}, err
 	}
 	t.current().clearSessions(ctx, before, r)
+	t.current().forgetFactors(ctx, r, before.Factors())
 	if second.Any() {
 		return Entry{}, publicToken(stored), t.current().requireFactorAfter(ctx, r, stepToken, view.ActorOf(ctx).Origin, err)
 	}
@@ -356,14 +359,14 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string, o redemption)
 
 // applyToken applies the redemption of a token to facets and own. It marks the value to which the
 // token was sent as verified: the new value, or a value of the entry that this change does not
-// replace. It returns the field of the verified value, or "".
-func (t *Type) applyToken(current store.Record, stored token.Token, facets, own map[string]string) (verified string, err error) {
+// replace. It returns the verified value.
+func (t *Type) applyToken(current store.Record, stored token.Token, facets, own map[string]string) (verified change.Proved, err error) {
 	field, changes := strings.CutPrefix(stored.Purpose, PurposeChange)
 	added, adds := strings.CutPrefix(stored.Purpose, PurposeAdd)
 	switch {
 	case changes:
 		if err := t.declared.EncodeFacet(facets, field, schema.Text(stored.Value), current.Fields); err != nil {
-			return "", err
+			return verified, err
 		}
 	case adds:
 		e := t.entryUnchecked(store.Record{Key: current.Key, Fields: maps.Clone(current.Fields)})
@@ -374,31 +377,31 @@ func (t *Type) applyToken(current store.Record, stored token.Token, facets, own 
 			texts[i] = stored.Value // the spelling whose mailbox the owner reads
 		}
 		if err := t.declared.SetTexts(current, facets, own, added, texts, t.view.Now()); err != nil {
-			return "", err
+			return verified, err
 		}
 		field = added
 	}
 	if (changes || adds) && provedBond(stored) == "" {
 		t.declared.VerifyValue(current.Fields, facets, own, field, stored.Value, t.view.Now())
-		return field, nil
+		return change.Proved{Field: field, Written: stored.Value}, nil
 	}
 	return t.verifyProved(current, stored, facets, own), nil
 }
 
 // verifyProved marks the value to which a token was sent as verified in own, if the entry has the
-// value after the change. It returns the field of that value, or "".
-func (t *Type) verifyProved(current store.Record, stored token.Token, facets, own map[string]string) string {
+// value after the change. It returns that value.
+func (t *Type) verifyProved(current store.Record, stored token.Token, facets, own map[string]string) (verified change.Proved) {
 	proved := provedBond(stored)
 	if proved == "" {
-		return ""
+		return verified
 	}
 	field, _ := store.ParseBond(proved)
 	changed, changes := strings.CutPrefix(stored.Purpose, PurposeChange)
 	if written, has := current.BoundValue(proved); has && !(changes && changed == field && written == current.Fields[field]) {
 		t.declared.VerifyValue(current.Fields, facets, own, field, written, t.view.Now())
-		return field
+		return change.Proved{Field: field, Written: written}
 	}
-	return ""
+	return verified
 }
 
 // ResetPassword redeems a token and sets the password of its entry in one change: of two calls at
@@ -424,10 +427,14 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 			r, err = t.spend(ctx, r, stored, func(current store.Record) (store.Change, bool, error) {
 				before = current
 				facets, own := change.Facets(current), map[string]string{}
-				if proved := t.verifyProved(current, stored, facets, own); proved != "" {
-					t.declared.EndUnproven(current, facets, own, proved, t.view.Now(), true)
+				if proved := t.verifyProved(current, stored, facets, own); proved.Field != "" {
+					t.declared.EndUnproven(current, facets, own, proved, t.view.Now(), false)
 				}
-				return t.newPasswordChange(current, hash, facets, own)
+				c, due, err := t.newPasswordChange(current, hash, facets, own)
+				if err == nil {
+					t.declared.Hold(&c, current, t.view.Now())
+				}
+				return c, due, err
 			})
 			return err
 		})
@@ -440,6 +447,7 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 	if committed(err) {
 		t.afterPasswordSet(ctx, r, "")
 		t.current().clearSessions(ctx, before, r)
+		t.current().forgetFactors(ctx, r, before.Factors())
 		if second.Any() {
 			return Entry{}, doneWithoutLogin(newFactorError(r), err)
 		}

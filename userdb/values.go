@@ -304,7 +304,7 @@ func (t *Type) addressFor(r store.Record, field, canonical string) string {
 	if written, ok := t.receivingAddress(r, field, canonical); ok {
 		return written
 	}
-	if !t.facetUnverified(r, field) {
+	if !r.FacetUnverified(field) {
 		return r.Fields[field]
 	}
 	for _, f := range store.FurtherIn(r.Fields, field) {
@@ -320,7 +320,7 @@ func (t *Type) addressFor(r store.Record, field, canonical string) string {
 // would reveal whether there are any.
 func (t *Type) receivingAddress(r store.Record, field, canonical string) (written string, ok bool) {
 	if r.SKV(field) == canonical {
-		return r.Fields[field], !t.facetUnverified(r, field)
+		return r.Fields[field], !r.FacetUnverified(field)
 	}
 	f, has := r.FurtherValue(field, canonical)
 	return f.Written, has && f.Verified > 0

@@ -59,8 +59,8 @@ type NewEntry struct {
 	// identifiers. Set it for a sign-up without mail, so that nobody who registers the address of
 	// another person keeps access. Until an address is verified, no second factor and no further
 	// identifier can be added (ErrUnproven), and an entry that gives up its address loses its tags.
-	// The first mailed token that is redeemed removes the password and ends the sessions and other
-	// tokens of the entry; see Redeem and InSession.
+	// The first mailed token that is redeemed removes the password, the sessions and other tokens,
+	// and other identifiers of the entry; see Redeem and InSession.
 	// AcceptInvitation, which verifies an address, ignores SelfRegistered.
 	SelfRegistered bool
 }

@@ -22,6 +22,7 @@ func selfOptions() userdb.Options {
 	fields["email"] = email
 	fields["backup"] = schema.Field{Role: schema.RoleSecondary, Kind: "email"}
 	fields["phone"] = schema.Field{Role: schema.RoleSecondary}
+	fields["name"] = schema.Field{Role: schema.RoleSecondary, Kind: "nickname"}
 	fields["links"] = schema.Field{Role: schema.RoleSecondary, Typed: new(false), Many: 5}
 	return o
 }
@@ -78,6 +79,12 @@ func (h *hijacker) wantNothing(what string) {
 	if must(t, err); e.Unproven() || !e.Verified("email") {
 		t.Errorf("%s: got unproven %v, verified %v; want false, true", what, e.Unproven(), e.Verified("email"))
 	}
+	if phone, name := e.Text("phone"), e.Text("name"); phone != "" || name != "mallory" {
+		t.Errorf("%s: got the phone %q and the name %q", what, phone, name)
+	}
+	_, err = h.g.users.Create(ctx, userdb.NewEntry{UID: "owner", Facets: schema.Texts("phone", "1234")})
+	must(t, err)
+	must(t, h.g.users.Delete(ctx, uid("owner")))
 }
 
 // mailed returns a token that is mailed to the victim.
@@ -243,8 +250,84 @@ func TestUnprovenInSession(t *testing.T) {
 			t.Errorf("got unproven %v, verified %v; want false, true", e.Unproven(), e.Verified("email"))
 		}
 		g.wantWorks(h)
+		if phone := e.Text("phone"); phone != "1234" {
+			t.Errorf("got the phone %q", phone)
+		}
 		_, err = g.users.EnrolTOTP(ctx, h.session, userdb.TOTPOptions{})
 		must(t, err)
+	})
+}
+
+// TestUnprovenRequired checks that a required value that a stranger may have entered receives no
+// secrets after the owner of the address has verified it.
+func TestUnprovenRequired(t *testing.T) {
+	o := selfOptions()
+	o.Schema.Types["user"].Fields["phone"] = schema.Field{Role: schema.RoleSecondary, Required: true}
+	eachStore(t, func(t *testing.T, s *site) {
+		g, ctx := newLoginSite(s, o), t.Context()
+		h := g.selfRegister()
+		_, err := g.users.ResetPassword(ctx, "reset", h.mailed("reset"), newPassword)
+		must(t, err)
+		_, _, err = g.users.IssueFor(ctx, uid("mallory"), "phone", userdb.Token{Purpose: "sms"})
+		wantErr(t, "a token sent to the phone", err, userdb.ErrInvalid)
+		_, _, err = g.users.IssueForVisitor(ctx, "phone", "1234", userdb.Token{Purpose: "sms"}, userdb.Attempt{})
+		wantErr(t, "a token that a visitor asks for", err, userdb.ErrNotFound)
+		must(t, g.logIn("1234", newPassword, ""))
+
+		secret, err := g.users.Issue(ctx, uid("mallory"), userdb.Token{Purpose: "change:phone", Value: "1234"})
+		must(t, err)
+		_, _, err = g.users.Redeem(ctx, "change:phone", secret)
+		must(t, err)
+		_, _, err = g.users.IssueFor(ctx, uid("mallory"), "phone", userdb.Token{Purpose: "sms"})
+		must(t, err)
+	})
+}
+
+// TestUnprovenRepeated checks that somebody who repeats the request that made an account does not
+// get in after the owner of the address has verified it.
+func TestUnprovenRepeated(t *testing.T) {
+	eachLoginSite(t, selfOptions(), func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		n := userdb.NewEntry{Facets: schema.Texts("email", victim), Password: alicePassword, SelfRegistered: true}
+		_, err := g.users.CreateOnce(ctx, "a", n)
+		must(t, err)
+		for range 2 { // the second time, the entry has a session
+			e, err := g.users.CreateOnce(ctx, "a", n)
+			must(t, err)
+			_, _, err = g.users.StartSession(ctx, e, userdb.SessionOptions{})
+			must(t, err)
+		}
+		h := &hijacker{g: g}
+		_, err = g.users.ResetPassword(ctx, "reset", h.mailed("reset"), newPassword)
+		must(t, err)
+		e, err := g.users.CreateOnce(ctx, "a", n)
+		must(t, err)
+		_, _, err = g.users.StartSession(ctx, e, userdb.SessionOptions{})
+		wantErr(t, "a session of a repeated request", err, userdb.ErrConflict)
+	})
+}
+
+// TestUnprovenTagEvents checks that histories and events mention the tags of a self-registered
+// entry that gives up its address only if it had some.
+func TestUnprovenTagEvents(t *testing.T) {
+	o := selfOptions()
+	o.History = true
+	eachLoginSite(t, o, func(t *testing.T, g *loginSite) {
+		ctx := t.Context()
+		for name, tags := range map[string][]string{"with": {"admin"}, "without": nil} {
+			_, err := g.users.Create(ctx, userdb.NewEntry{UID: name, Facets: schema.Texts("email", name+"@example.com"), Tags: tags, SelfRegistered: true})
+			must(t, err)
+			g.events = nil
+			_, err = g.users.Update(ctx, uid(name), putText("email", "other-"+name+"@example.com"))
+			must(t, err)
+			all, err := g.users.History(ctx, uid(name))
+			must(t, err)
+			recorded := slices.ContainsFunc(all, func(e userdb.HistoryEvent) bool { return e.Kind == userdb.EventTags })
+			emitted := slices.ContainsFunc(g.events, func(e userdb.Event) bool { return slices.Contains(e.Fields, "tags") })
+			if want := tags != nil; recorded != want || emitted != want {
+				t.Errorf("%s tags: in the history %v, in an event %v", name, recorded, emitted)
+			}
+		}
 	})
 }
 

@@ -85,11 +85,14 @@ func (t *Type) Update(old store.Record, facets, own map[string]string) (store.Ch
 	if err := t.checkDigests(old, facets, own); err != nil {
 		return store.Change{}, false, err
 	}
-	givesUp := old.Fields[store.FieldUnproven] != "" && t.givesUpAddress(old, facets)
+	givesUp := old.Fields[store.FieldUnproven] != "" && t.givesUpAddress(old, facets, own)
 	facets, own = hideHash(old, facets, own)
 	c, err := t.diff(old, facets, own)
 	if err == nil && givesUp && t.Schema.Tertiary[TagsName].Kind == "set" {
 		err = t.SetTertiary(&c, []Content{{Name: TagsName, Kind: "set"}})
+		for i := range c.Drop {
+			c.Drop[i].Silent = true // unless the caller finds that there are tags
+		}
 	}
 	c.Expected, c.Tokens.Known = old.Version(), old.Tokens().Any()
 	_, c.Tokens.All = own[token.FieldTokens]

@@ -7,6 +7,7 @@ import (
 
 	"github.com/coffeenode/userdb/internal/store"
 	"github.com/coffeenode/userdb/internal/store/factor"
+	"github.com/coffeenode/userdb/schema"
 )
 
 // ErrUnproven means that an entry was self-registered, and that nobody has proved yet that they own
@@ -52,29 +53,39 @@ func (t *Type) CheckUnproven(old store.Record, facets, own map[string]string) er
 	return nil
 }
 
-// givesUpAddress reports whether an entry has an address that facets lack. An unproven entry then
-// loses its tags: they may have been given to the owner of that address, and the visitor who
-// registered the entry may verify another one.
-func (t *Type) givesUpAddress(old store.Record, facets map[string]string) bool {
-	stays := map[string]bool{}
-	for _, field := range t.Secondary {
-		if wire, has := facets[field]; has && t.Schema.Fields[field].HasAddresses() {
-			stays[t.Schema.Canonical(wire)] = true
+// givesUpAddress reports whether an entry has an address, first or further, that it lacks after a
+// change. An unproven entry then loses its tags: they may have been given to the owner of that
+// address, and the visitor who registered the entry may verify another one.
+func (t *Type) givesUpAddress(old store.Record, facets, own map[string]string) bool {
+	after := t.addresses(WithFurther(old, facets, own))
+	for address := range t.addresses(old.Fields) {
+		if !after[address] {
+			return true
 		}
 	}
-	return slices.ContainsFunc(t.Secondary, func(field string) bool {
-		wire, has := old.Fields[field]
-		return has && t.Schema.Fields[field].HasAddresses() && !stays[t.Schema.Canonical(wire)]
-	})
+	return false
+}
+
+// addresses returns the canonical forms of all mail addresses in the fields of an entry.
+func (t *Type) addresses(fields map[string]string) map[string]bool {
+	all := map[string]bool{}
+	for _, v := range appendWritten(nil, t.Secondary, fields, store.FurtherIn(fields, "")) {
+		if t.Schema.Fields[v.field].HasAddresses() {
+			all[t.Schema.Canonical(v.value)] = true
+		}
+	}
+	return all
 }
 
 // EndUnproven changes facets and own after somebody has shown that they own a value of an unproven
-// entry. The entry is then no longer unproven. Unless keep is true, it also ends the access of the
-// person who registered the entry: the password, sessions and tokens.
+// entry, which is then no longer unproven. Unless keep is true, it also ends every access of the
+// person who registered the entry: the password, sessions, tokens, second factors and, as
+// dropOthers does, other identifiers.
 //
 // If the entry has an address, a value that is not an address proves nothing.
-func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, field string, now time.Time, keep bool) {
-	if old.Fields[store.FieldUnproven] == "" || !t.Schema.Fields[field].HasAddresses() && t.hasAddress(facets) {
+func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, proved Proved, now time.Time, keep bool) {
+	isAddress := t.Schema.Fields[proved.Field].HasAddresses()
+	if old.Fields[store.FieldUnproven] == "" || !isAddress && len(t.addresses(facets)) > 0 {
 		return
 	}
 	own[store.FieldUnproven] = ""
@@ -83,14 +94,35 @@ func (t *Type) EndUnproven(old store.Record, facets, own map[string]string, fiel
 	}
 	SetPassword(old, now, "", facets, own)
 	delete(facets, store.FieldPassword)
+	own[factor.FieldMark], own[factor.FieldHash] = "", ""
+	t.dropOthers(old, facets, own, proved)
 }
 
-// hasAddress reports whether facets contain an address by which the entry can be found.
-func (t *Type) hasAddress(facets map[string]string) bool {
+// A Proved names a value of an entry whose owner has shown that they receive what is sent to it.
+// The zero Proved is no value.
+type Proved struct{ Field, Written string }
+
+// dropOthers removes from facets and own all values of secondary fields except the proved one and
+// user names: they may lead to the person who registered the entry. A value of another required
+// field stays, and receives no secrets until it is verified.
+func (t *Type) dropOthers(old store.Record, facets, own map[string]string, proved Proved) {
+	for name := range furtherAfter(old.Fields, own) {
+		own[name] = ""
+	}
 	for _, field := range t.Secondary {
-		if _, has := facets[field]; has && t.Schema.Fields[field].HasAddresses() {
-			return true
+		written, has := facets[field]
+		switch {
+		case field == proved.Field:
+			facets[field] = proved.Written
+			Verify(field, proved.Written, own)
+		case !has || IsName(t.Schema.Fields[field]):
+		case slices.Contains(t.Required, field):
+			own[store.FieldVerified(field)] = store.Unverified(written)
+		default:
+			delete(facets, field)
 		}
 	}
-	return false
 }
+
+// IsName reports whether the values of a field are names, to which nothing can be sent.
+func IsName(f schema.Field) bool { return f.Kind == "username" || f.Kind == "nickname" }

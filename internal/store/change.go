@@ -143,9 +143,12 @@ func (c *Change) CheckFields() error {
 }
 
 // A Container identifies a tertiary record. Indexed reports whether its members are in index sets.
+// Silent says that histories and events do not mention that a change drops the record, because it
+// has no members.
 type Container struct {
 	Key     recordkey.Key
 	Indexed bool
+	Silent  bool
 }
 
 // A KeySet holds the keys of entries and SRKs that changes take, give up, or require to be absent.

@@ -82,12 +82,12 @@ const verifiedPrefix = "~verified:"
 // Verified returns the digest of a value that the field of [FieldVerified] holds.
 func Verified(wire string) string { return token.Digest(wire) }
 
-// Unverified returns the text of the field of [FieldVerified] for a value that was a further value
-// of the field and was not verified when it became the facet.
+// Unverified returns the text of the field of [FieldVerified] for a value that receives no secrets
+// before it is verified: one that was a further value of the field and was not verified when it
+// became the facet, or one that a stranger may have entered.
 func Unverified(wire string) string { return "-" + Verified(wire) }
 
-// FacetUnverified reports whether a facet was a further value of its field and has not been
-// verified, neither before it became the facet nor since.
+// FacetUnverified reports whether a facet has the mark that [Unverified] returns.
 func (r Record) FacetUnverified(field string) bool {
 	mark := r.Fields[FieldVerified(field)]
 	return strings.HasPrefix(mark, "-") && mark == Unverified(r.Fields[field])

@@ -164,8 +164,8 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 	if len(identifiers) > 0 {
 		add(EventIdentifier, identifiers...)
 	}
-	if len(c.Add)+len(c.Drop) > 0 {
-		add(EventTags, TertiaryNames(c)...)
+	if names := TertiaryNames(c); len(names) > 0 {
+		add(EventTags, names...)
 	}
 	if len(n.Lines) == 0 && setsField(c, session.FieldEpoch) {
 		add(EventSessionEnd)
@@ -175,6 +175,17 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 		add(EventRelease, released...)
 	}
 	return n
+}
+
+// findDropped changes the elements of c.Drop that are silent but have members, so that histories
+// and events mention them.
+func (v *View) findDropped(ctx context.Context, c *store.Change) {
+	for i, d := range c.Drop {
+		if d.Silent {
+			sizes, err := v.Engine.Cardinalities(ctx, []recordkey.Key{d.Key})
+			c.Drop[i].Silent = err == nil && sizes[0] == 0
+		}
+	}
 }
 
 // markOf returns the mark of second factors that a change sets.
@@ -220,13 +231,16 @@ func setsField(c *store.Change, field string) bool {
 	return slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == field })
 }
 
-// TertiaryNames returns the names of the tertiary records that a change replaces, sorted.
+// TertiaryNames returns the names of the tertiary records that a change replaces, sorted. It leaves
+// out those that it drops silently.
 func TertiaryNames(c *store.Change) (all []string) {
 	for _, m := range c.Add {
 		all = append(all, m.Key.Name())
 	}
 	for _, d := range c.Drop {
-		all = append(all, d.Key.Name())
+		if !d.Silent {
+			all = append(all, d.Key.Name())
+		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

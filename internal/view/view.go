@@ -138,6 +138,7 @@ func (v *View) ApplyAll(ctx context.Context, cs []store.Change) []error {
 
 // applyConfig sets the fields of a change that come from the configuration.
 func (v *View) applyConfig(ctx context.Context, c *store.Change) {
+	v.findDropped(ctx, c)
 	c.Note = v.noteChange(ctx, c)
 	c.Tokens.Now = v.StoreTime()
 	c.Replicas, c.ReplicaTime = v.Config.Replicas, v.Config.ReplicaTime

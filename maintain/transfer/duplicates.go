@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -205,8 +206,17 @@ func (im *importer) changeForLine(ctx context.Context, l *line, existing store.F
 		l.t.Hold(&c, r, im.Now())
 		err = l.t.SetTertiary(&c, l.draft.Tertiary)
 	}
-	return c, changed || len(l.draft.Tertiary) > 0, err
+	changed = changed || len(l.draft.Tertiary) > 0
+	if err == nil && changed && r.Fields[store.FieldUnproven] != "" && l.draft.Own[store.FieldUnproven] == "" && !c.OnlyDisables() {
+		err = errUnproven
+	}
+	return c, changed, err
 }
+
+// errUnproven refuses a line about an account that somebody registered without verifying its
+// address: that person may not be the one whom the line means. Lines that only disable the account
+// are allowed, and so are those of an export that say that it is unproven.
+var errUnproven = fmt.Errorf("%w: somebody registered this account and did not verify its address; delete it, or let its owner verify the address first", change.ErrUnproven)
 
 // A passwordChoice says which password an entry has after an update.
 type passwordChoice int

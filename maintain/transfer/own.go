@@ -20,7 +20,7 @@ import (
 // isName reports whether a field of a table holds user names, which an account can do without.
 func (l *line) isName(field string) bool {
 	f := l.t.Schema.Fields[field]
-	return l.table && (f.Kind == "username" || f.Kind == "nickname") && f.Role.Has(schema.RoleSecondary) && !f.Required
+	return l.table && change.IsName(f) && f.Role.Has(schema.RoleSecondary) && !f.Required
 }
 
 // checkIdentifiers leaves out user names that are the entry's own address, and finds out whether

@@ -129,6 +129,42 @@ func TestBackupKeepsUnproven(t *testing.T) {
 	})
 }
 
+// TestUpdateOfUnproven checks that an import changes no account that somebody registered without
+// verifying its address, unless the line says that the account is unproven or only disables it.
+func TestUpdateOfUnproven(t *testing.T) {
+	const tags, ofAddress = `,"tertiary":{"tags":{"kind":"set","value":["staff"]}}`, `"facets":{"email":"a@example.com"}`
+	refused, updated := transfer.Report{Read: 1, Refused: 1}, transfer.Report{Read: 1, Updated: 1}
+	for _, tt := range []struct {
+		name, line string
+		want       transfer.Report
+	}{
+		{"tags", `{"type":"user",` + ofAddress + tags + `}`, refused},
+		{"tags, by the UID", `{"type":"user","facets":{"uid":"a"}` + tags + `}`, refused},
+		{"a facet", `{"type":"user","facets":{"email":"a@example.com","job":"baker"}}`, refused},
+		{"a verified address", `{"type":"user",` + ofAddress + `,"verified":["email"]}`, refused},
+		{"a password", `{"type":"user",` + ofAddress + `,"clear_password":"a long enough password"}`, refused},
+		{"disabled", `{"type":"user",` + ofAddress + `,"disabled":true}`, updated},
+		{"nothing new", `{"type":"user",` + ofAddress + `}`, transfer.Report{Read: 1, Skipped: 1}},
+		{"tags of an unproven account", `{"type":"user","unproven":true,` + ofAddress + tags + `}`, updated},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			eachEngine(t, func(t *testing.T, s *site) {
+				users := s.Type(t, "user")
+				if _, err := users.Create(s.Ctx, userdb.NewEntry{UID: "a", Facets: schema.Texts("email", "a@example.com"), SelfRegistered: true}); err != nil {
+					t.Fatal(err)
+				}
+				for _, dryRun := range []bool{true, false} {
+					s.importText(t, tt.line, transfer.ImportOptions{OnDuplicate: transfer.DuplicateUpdate, DryRun: dryRun}, tt.want)
+				}
+				got, err := users.Tags(hints.UID("a")).Members(s.Ctx)
+				if want := strings.Contains(tt.line, tags) && tt.want == updated; err != nil || len(got) > 0 != want {
+					t.Errorf("got the tags %q, error %v", got, err)
+				}
+			})
+		})
+	}
+}
+
 // TestBackupKeepsLostValues exports values that a repair moved out of their fields, and imports
 // them again, into new and into existing entries.
 func TestBackupKeepsLostValues(t *testing.T) {

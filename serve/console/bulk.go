@@ -175,7 +175,8 @@ func (r bulkResult) text() string {
 	return text
 }
 
-// apply does the work to one account.
+// apply does the work to one account. It gives no tag to an account whose address nobody has
+// verified: in a list, it looks like the account of the person who owns the address.
 func (b bulkWork) apply(ctx context.Context, t *userdb.Type, h hints.Hint) (err error) {
 	switch b.do {
 	case "disable":
@@ -183,6 +184,12 @@ func (b bulkWork) apply(ctx context.Context, t *userdb.Type, h hints.Hint) (err 
 	case "enable":
 		return t.Enable(ctx, h)
 	}
-	_, err = t.Tags(h).Add(ctx, b.tag)
+	e, err := t.Find(ctx, h)
+	if err == nil && e.Unproven() {
+		err = &userdb.FieldError{Err: userdb.ErrUnproven, Rule: "unproven", Reason: "nobody has verified its address; its own page can add a tag"}
+	}
+	if err == nil {
+		_, err = t.Tags(h).Add(ctx, b.tag)
+	}
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/hints"
+	"github.com/coffeenode/userdb/schema"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
 )
@@ -57,6 +58,25 @@ func TestBulkGoesOn(t *testing.T) {
 		d.wantText(d.do(http.StatusOK, "/console/bulk", "type", "user", "do", do, "uid", "u1"), question)
 	}
 }
+
+// TestBulkTagsOfUnproven checks that the tag for several accounts is not given to those whose
+// address nobody has verified.
+func TestBulkTagsOfUnproven(t *testing.T) {
+	d := open(t, "memory:")
+	d.createAccount("u1", "name", "Alice")
+	must(t, errorOfEntry(d.users.Create(t.Context(), userdb.NewEntry{UID: "u2", Facets: schema.Texts("name", "Mallory"), SelfRegistered: true})))
+	work := bulkWork{do: "tag", tag: "staff", uids: []string{"u1", "u2"}}
+	j, err := d.console.jobs.bulkJob(t.Context(), d.db, d.users, admin.Job{ID: admin.NewJobID(), Kind: bulkKind, By: operatorName, Title: "t"}, work)
+	must(t, err)
+	d.wantText(d.waitForJob("/console/jobs/"+j.ID), "Done for 1 account. 1 account was refused: nobody has verified its address")
+	for uid, want := range map[string]bool{"u1": true, "u2": false} {
+		if has, err := d.users.Tags(hints.UID(uid)).Has(t.Context(), "staff"); err != nil || has != want {
+			t.Errorf("%s has the tag: %v, error %v", uid, has, err)
+		}
+	}
+}
+
+func errorOfEntry(_ userdb.Entry, err error) error { return err }
 
 func errorOf(_ bool, err error) error { return err }
 
