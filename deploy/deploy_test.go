@@ -282,8 +282,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// makeSecrets runs secrets.sh in a folder of its own, as a user whose new files nobody else can read,
-// and returns the folder.
+// makeSecrets runs secrets.sh in a folder of its own, as a user whose new files nobody else can
+// read, and returns the folder.
 func makeSecrets(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

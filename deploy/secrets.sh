@@ -19,8 +19,8 @@ if [ ${#password} -ne 64 ] || [ ${#backup} -ne 64 ]; then
 fi
 # Nobody can log in as the user default, but the server loads its append-only file with that user's
 # rights. Without these rights it would drop, at every start, what scripts have written.
-# In its container, the server reads redis.acl and redis.conf as another user, so other users must be
-# able to read the files. That is safe, because the hash of 256 random bits reveals nothing.
+# In its container, the server reads redis.acl and redis.conf as another user, so other users must
+# be able to read the files. That is safe, because the hash of 256 random bits reveals nothing.
 cat >redis.acl <<'ACL'
 user default off ~* &* +@all
 ACL

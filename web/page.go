@@ -73,9 +73,9 @@ type Input struct {
 	Problems                               []Problem
 }
 
-// Of returns the problems of a field, or of the form as a whole if field is "". Those of a facet for
-// which the form has no input, such as a required one that is missing in Flows.Fields, are problems
-// of the form, and begin with the name of the facet.
+// Of returns the problems of a field, or of the form as a whole if field is "". Those of a facet
+// for which the form has no input, such as a required one that is missing in Flows.Fields, are
+// problems of the form, and begin with the name of the facet.
 func (p Page) Of(field string) []Problem {
 	var found []Problem
 	for _, problem := range p.Problems {
