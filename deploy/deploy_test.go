@@ -156,7 +156,7 @@ func TestSystemdUnit(t *testing.T) {
 // TestProxyFlags checks that the unit and the image start the service so that it trusts only the
 // proxy in front of it, and that nginx uses the ports of the units.
 func TestProxyFlags(t *testing.T) {
-	if !strings.HasSuffix(unitCommand(t), " --listen 127.0.0.1:%i --behind-proxy --proxy 127.0.0.1 --session-cookie __Host-session") {
+	if !strings.HasSuffix(unitCommand(t), " --listen 127.0.0.1:%i --behind-proxy --proxy 127.0.0.1 --session-cookie __Host-session $USERDB_FLAGS") {
 		t.Errorf("the unit starts %s, without the flags for the proxy", unitCommand(t))
 	}
 	if file := read(t, "Containerfile"); !strings.Contains(file, `"--behind-proxy", "--proxy", "gateway", "--session-cookie", "__Host-session"]`) {
@@ -232,8 +232,8 @@ func TestCompose(t *testing.T) {
 	if !userdb.ReadOnly || !slices.Equal(userdb.CapDrop, []string{"ALL"}) || len(userdb.SecurityOpt) != 1 {
 		t.Errorf("the service has more rights than it needs: %+v", userdb)
 	}
-	if userdb.EnvFile != "userdb.env" || userdb.Environment != nil || redis.Environment != nil {
-		t.Error("a secret is outside userdb.env")
+	if userdb.EnvFile != "userdb.env" || redis.EnvFile != "backup.env" || userdb.Environment != nil || redis.Environment != nil {
+		t.Error("a secret is outside userdb.env and backup.env")
 	}
 	if d, err := time.ParseDuration(userdb.StopGracePeriod); err != nil || d < 25*time.Second {
 		t.Errorf("the service is given %v to end, want at least 25 seconds; error %v", d, err)
@@ -242,18 +242,18 @@ func TestCompose(t *testing.T) {
 
 // TestRights runs the service on a Redis with the settings and the user of the compose file.
 func TestRights(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "secrets.sh"), read(t, "secrets.sh"))
-	output(t, nil, "sh", filepath.Join(dir, "secrets.sh"))
+	dir := makeSecrets(t)
 	if err := exec.CommandContext(t.Context(), "sh", filepath.Join(dir, "secrets.sh")).Run(); err == nil {
 		t.Error("secrets.sh overwrites a password that is in use")
 	}
-	if info, err := os.Stat(filepath.Join(dir, "userdb.env")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("userdb.env must exist with mode 0600: %v", err)
+	for name, want := range map[string]os.FileMode{"userdb.env": 0o600, "backup.env": 0o600, "redis.acl": 0o644, "redis.conf": 0o644} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s must exist with mode %v: %v", name, want, err)
+		}
 	}
 	acl := strings.Split(strings.TrimSpace(read(t, filepath.Join(dir, "redis.acl"))), "\n")
-	if acl[0] != "user default off ~* &* +@all" || len(acl) != 2 {
-		t.Fatalf("redis.acl is %q, want a line that turns the default user off, and one more", acl)
+	if acl[0] != "user default off ~* &* +@all" || len(acl) != 3 {
+		t.Fatalf("redis.acl is %q, want a line that turns the default user off, and two more", acl)
 	}
 	_, rights, _ := strings.Cut(acl[1], " ~* ")
 	if page := read(t, "../docs/redis-acl.md"); !strings.Contains(page, "operator on >PASSWORD ~* "+rights+"\n") {
@@ -282,6 +282,18 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// makeSecrets runs secrets.sh in a folder of its own, as a user whose new files nobody else can
+// read, and returns the folder.
+func makeSecrets(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"secrets.sh", "redis.conf"} {
+		write(t, filepath.Join(dir, name), read(t, name))
+	}
+	output(t, nil, "sh", "-c", "umask 077 && sh "+filepath.Join(dir, "secrets.sh"))
+	return dir
+}
+
 // A shippedRedis is a Redis with the files as shipped, in a folder of its own.
 type shippedRedis struct {
 	dir, socket string
@@ -290,9 +302,7 @@ type shippedRedis struct {
 
 func newShippedRedis(t *testing.T) shippedRedis {
 	t.Helper()
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "secrets.sh"), read(t, "secrets.sh"))
-	output(t, nil, "sh", filepath.Join(dir, "secrets.sh"))
+	dir := makeSecrets(t)
 	socket := filepath.Join(dir, "s")
 	conf := strings.NewReplacer("/etc/userdb/redis.acl", filepath.Join(dir, "redis.acl"), "dir /data", "dir "+dir).Replace(read(t, "redis.conf"))
 	write(t, filepath.Join(dir, "redis.conf"), conf+"port 0\nunixsocket "+socket+"\n")
@@ -371,6 +381,51 @@ func TestTruncatedFile(t *testing.T) {
 	if out := output(t, r.store, program, "get", "u1"); !strings.Contains(out, "Ann") {
 		t.Errorf("after the repair the account is %q, want it to have the name Ann", out)
 	}
+}
+
+// TestBackup backs up and restores a Redis with the files as shipped, by the commands of
+// docs/deploy.md. A file that is not whole is refused before the accounts are replaced.
+func TestBackup(t *testing.T) {
+	r := newShippedRedis(t)
+	here := strings.NewReplacer("/data", r.dir, "redis-cli ", "redis-cli -s "+r.socket+" ")
+	var scripts []string // of the page: one that writes a snapshot, and one that restores it
+	for _, script := range regexp.MustCompile(`(?s)exec -T redis sh -c \\\n *'(.*?)'|run --rm -T redis sh -c \\\n *'(.*?)'`).FindAllStringSubmatch(read(t, "../docs/deploy.md"), -1) {
+		scripts = append(scripts, here.Replace(script[1]+script[2]))
+	}
+	if len(scripts) != 2 {
+		t.Fatalf("docs/deploy.md has the scripts %q, want one for the backup and one for restoring it", scripts)
+	}
+	stop := r.start(t)
+	output(t, r.store, program, "create", "user", "uid=u1", "name=Ann", "--no-password")
+	backup := exec.CommandContext(t.Context(), "sh", "-c", scripts[0])
+	backup.Env = append(os.Environ(), strings.TrimSpace(read(t, filepath.Join(r.dir, "backup.env"))))
+	snapshot, err := backup.Output()
+	must(t, err)
+	output(t, r.store, program, "create", "user", "uid=u2", "name=Ben", "--no-password")
+	stop(syscall.SIGTERM)
+
+	restore := func(file string) error {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", scripts[1])
+		cmd.Stdin = strings.NewReader(file)
+		return cmd.Run()
+	}
+	if restore(string(snapshot[:len(snapshot)/2])) == nil || restore("") == nil {
+		t.Error("half a snapshot, or none, can be restored")
+	}
+	stop = r.start(t)
+	output(t, r.store, program, "get", "u2")
+	stop(syscall.SIGTERM)
+
+	must(t, restore(string(snapshot)))
+	stop = r.start(t)
+	if out := output(t, r.store, program, "count"); strings.TrimSpace(out) != "1" {
+		t.Errorf("the restored store has %s accounts, want 1", out)
+	}
+	output(t, r.store, program, "create", "user", "uid=u3", "name=Cem", "--no-password")
+	stop(syscall.SIGTERM)
+	defer r.start(t)(syscall.SIGTERM)
+	output(t, r.store, program, "get", "u1", "u3")
+	output(t, r.store, program, "check")
 }
 
 // createKey creates an API key with a scope and returns its secret.

@@ -31,7 +31,7 @@ func TestProxy(t *testing.T) {
 	var processes []*exec.Cmd
 	var addresses []string
 	for range 2 {
-		words := strings.Fields(strings.Replace(unitCommand(t), ":%i", ":0", 1))
+		words := strings.Fields(strings.NewReplacer(":%i", ":0", "$USERDB_FLAGS", "").Replace(unitCommand(t)))
 		cmd := exec.CommandContext(t.Context(), program, words[1:]...)
 		cmd.Env = append(os.Environ(), store)
 		addresses = append(addresses, strings.TrimPrefix(startServing(t, cmd), "http://"))

@@ -54,6 +54,7 @@ func newFlows(t *testing.T, store string, edit func(*web.Flows)) *flowSite {
 	mux.Handle("GET /account", s.flows.Require(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, web.Entry(r.Context()).Texts("email"))
 	})))
+	mux.Handle("GET /account/overview", s.flows.Require(s.flows.Page("account", nil, nil)))
 	mux.Handle("GET /admin", s.flows.RequireTag("admin", http.NotFoundHandler()))
 	mux.Handle("GET /secret", s.flows.Require(s.flows.RequireRecent(time.Nanosecond, http.NotFoundHandler())))
 	s.server = httptest.NewServer(web.Protect(mux))

@@ -19,7 +19,7 @@ import (
 // A Page holds the data that a template shows. Name is one of signup, sent, welcome, signin, code,
 // forgot, reset, confirm, add, prove, password, email, addresses, devices, verify, security, app,
 // codes and gone; with package web/oidc one of continue, unlinked and links; or the name that the
-// application passed to Flows.Page.
+// application passed to Flows.Page. There is also a default template for the name account.
 type Page struct {
 	Name     string
 	Status   int          // of the response
@@ -73,9 +73,36 @@ type Input struct {
 	Problems                               []Problem
 }
 
-// Of returns the problems of a field, or of the form as a whole if field is "".
+// Of returns the problems of a field, or of the form as a whole if field is "". Those of a facet
+// for which the form has no input, such as a required one that is missing in Flows.Fields, are
+// problems of the form, and begin with the name of the facet.
 func (p Page) Of(field string) []Problem {
-	return slices.DeleteFunc(slices.Clone(p.Problems), func(problem Problem) bool { return p.fieldOf(problem) != field })
+	var found []Problem
+	for _, problem := range p.Problems {
+		switch of := p.fieldOf(problem); {
+		case of == field:
+			found = append(found, problem)
+		case field == "" && !p.hasInput(of):
+			problem.Text = of + ": " + problem.Text
+			found = append(found, problem)
+		}
+	}
+	return found
+}
+
+// hasInput reports whether the form of a page has an input for a field, or the page shows its
+// problems in another way.
+func (p Page) hasInput(field string) bool {
+	switch p.Name {
+	case "signup", "welcome":
+		return field == "password" || field == "email" && p.Name == "signup" ||
+			slices.ContainsFunc(p.Fields, func(f Field) bool { return f.Name == field })
+	case "confirm", "add":
+		return field == p.Address
+	case "signin", "code", "forgot", "reset", "prove", "password", "email", "addresses", "verify", "security", "app", "codes", "gone", "links":
+		return true
+	}
+	return p.Form.Has(field) // on a page of the application
 }
 
 // fieldOf returns the form's field that a problem belongs to. With two passwords, either the old

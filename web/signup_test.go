@@ -229,3 +229,42 @@ func TestOtherAddressHasNoRights(t *testing.T) {
 		t.Errorf("after another address was verified: got %d, want 403", status)
 	}
 }
+
+// TestAccountPage checks that the default page of an account shows it, and leads to the pages that
+// change it.
+func TestAccountPage(t *testing.T) {
+	s, _ := newAtOnce(t)
+	c := s.client()
+	s.signUpAtOnce(c, "ann")
+	status, _, body := s.send(c, "/account/overview")
+	for _, want := range []string{"<dd>ann</dd>", "<dd>ann@example.com</dd>", `"/account/email"`, `"/account/addresses"`, `"/account/password"`, `"/account/security"`, `"/account/devices"`} {
+		if status != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("got %d, want 200 and %s:\n%s", status, want, body)
+		}
+	}
+}
+
+// TestProblemWithoutInput signs up with a schema that requires a facet for which the form has no
+// input. The page must say so.
+func TestProblemWithoutInput(t *testing.T) {
+	o := factorOptions()
+	number := o.Schema.Types["user"].Fields["number"]
+	number.Required = true
+	o.Schema.Types["user"].Fields["number"] = number
+	for _, mode := range []web.SignUp{web.SignUpByMail, web.SignUpAtOnce} {
+		s := newFlows(t, "memory:", func(f *web.Flows) {
+			f.Users, f.SignUp = userdbtest.New(t, userdbtest.With(o)).Type("user"), mode
+		})
+		path, form := "/signup", []string{"email", "ann@example.com", "name", "ann", "password", goodPassword}
+		if mode == web.SignUpByMail {
+			s.send(s.client(), path, form...)
+			s.sent()
+			_, secret, _ := strings.Cut(s.mails[0].Link, "token=")
+			path, form = "/welcome", append(form, "token", secret)
+		}
+		status, _, body := s.send(s.client(), path, form...)
+		if status != http.StatusUnprocessableEntity || strings.Count(body, `role="alert"`) != 1 || !strings.Contains(body, "number: This field is required.") {
+			t.Errorf("%s: got %d, want 422 and the missing number:\n%s", path, status, body)
+		}
+	}
+}

@@ -226,8 +226,9 @@ func rotateKeysCommand(s *session) *cobra.Command {
 		Short: "Encrypt the secrets of second factors with the first key",
 		Long: `Encrypt the secrets of all second factors with the first key of the file (--key-file), and print how
 many were encrypted anew. Without --namespace and --type, the factors of operators are included. To
-rotate keys, put a new one on the first line, restart all services, and run this command; then the
-other keys are needed only for backups. It may be interrupted and started again.`,
+rotate keys, add a new one at the end of the file and restart all services, so that each can read
+what another one encrypts. Then make it the first line, restart them again, and run this command.
+After that the other keys are needed only for backups. It may be interrupted and started again.`,
 		Example: `  userdb factor rotate-keys`,
 		RunE: s.run(func(ctx context.Context, _ []string) error {
 			if err := s.checkKeys(ctx); err != nil {

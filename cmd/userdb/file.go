@@ -79,7 +79,7 @@ another place, and put it beside a copy that you use, as FILE.keys.`,
 			to := pathOf(words[0])
 			n, err := embedded.Backup(path, to)
 			if err != nil {
-				return fileError(err)
+				return fileError(to, err)
 			}
 			return errors.Join(s.out.print(backupOutput{to, n}, fmt.Sprintf("%s: %d bytes", printable(to), n)), s.remindOfKeys(to))
 		}, unlimited, reading),
@@ -114,7 +114,7 @@ check the new store, and export it or use it in place of the damaged one.`,
 			to := pathOf(words[0])
 			salvaged, err := embedded.Salvage(path, to)
 			if err != nil {
-				return fileError(err)
+				return fileError(to, err)
 			}
 			err = s.out.print(salvageOutput{to, salvaged.Records, salvaged.Lost},
 				fmt.Sprintf("%s: %s; %d bytes of %s could not be read", printable(to), plural(salvaged.Records, "record"), salvaged.Lost, printable(path)))
@@ -149,10 +149,11 @@ func (s *session) existingFile() (string, error) {
 	return path, nil
 }
 
-// fileError returns a usage error if err says that a file already exists, and err otherwise.
-func fileError(err error) error {
+// fileError returns a usage error if err says that the file to write already exists, and err
+// otherwise.
+func fileError(to string, err error) error {
 	if errors.Is(err, fs.ErrExist) {
-		return usagef("%v", err)
+		return usagef("%s exists: name a new file to write to; --store names the one to read", printable(to))
 	}
 	return err
 }

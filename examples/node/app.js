@@ -48,7 +48,7 @@ async function signedIn(req, res, next) {
   next()
 }
 
-const ruleTexts = { taken: 'Somebody has that already.', min: 'That is too short.', max: 'That is too long.', blocklist: 'Too many people use that one.' }
+const ruleTexts = { taken: 'Somebody has that already.', min: 'At least 8 characters.', max: 'That is too long.', blocklist: 'Too many people use that one.' }
 
 /**
  * showAgain shows a form again, with what its visitor has to correct. It throws errors that the

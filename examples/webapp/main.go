@@ -79,7 +79,7 @@ func main() {
 // run serves until ctx ends, and then sends the waiting mails.
 func (s *site) run(ctx context.Context, listen, store string) error {
 	if info, err := os.Stat(s.mail); err != nil || !info.IsDir() || flag.NArg() > 0 || s.keys == nil && store != "memory:" {
-		return errors.Join(errors.New("want --mail DIR, an existing directory, --key FILE with --store, and no arguments besides flags"), err)
+		return errors.Join(errors.New("want --mail DIR, an existing directory, --key FILE if there is --store ('head -c 32 /dev/urandom | base64' makes a key), and no arguments besides flags"), err)
 	}
 	text, _ := files.Open("pages/schema.json") // embedded
 	accounts, err := schema.Load(text)

@@ -104,8 +104,8 @@ func (e *DamageError) Error() string {
 	if e.Line > 0 {
 		where = fmt.Sprintf("line %d", e.Line)
 	}
-	return fmt.Sprintf("embedded: %s: %s: %s; the file was left as it is: put a backup in its place, or save what can still be read with userdb salvage",
-		e.Path, where, e.Reason)
+	return fmt.Sprintf("embedded: %s: %s: %s; the file was left as it is: put a backup in its place, or save what can still be read with 'userdb salvage NEW --store file:%s'",
+		e.Path, where, e.Reason, e.Path)
 }
 
 // Is reports whether target is ErrDamaged.

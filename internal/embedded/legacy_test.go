@@ -351,7 +351,7 @@ func TestLegacyConvertedOnFaultyDisk(t *testing.T) {
 
 func TestLegacyErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	missing := path + ": line 1: the checksum is missing; the file was left as it is: put a backup in its place, or save what can still be read with userdb salvage"
+	missing := path + ": line 1: the checksum is missing; the file was left as it is: put a backup in its place, or save what can still be read with 'userdb salvage NEW --store file:" + path + "'"
 	newer := path + ": embedded: the file was written by a newer userdb; update this one"
 	for _, test := range []struct {
 		file string

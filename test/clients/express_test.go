@@ -181,7 +181,7 @@ func TestExpress(t *testing.T) {
 	// Errors appear next to their fields, and the form keeps what was typed, except for the
 	// password.
 	form := v.signUpForm(`Bob "<b>"`, "nowhere", "short")
-	a := v.post("/signup", form, 422, `id="email-wrong"`, `id="password-wrong"`, "too short", `value="nowhere"`)
+	a := v.post("/signup", form, 422, `id="email-wrong"`, `id="password-wrong"`, "At least 8 characters", `value="nowhere"`)
 	if strings.Contains(a.text, `value="short"`) {
 		t.Errorf("a password is shown: %s", a.text)
 	}
