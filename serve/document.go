@@ -59,19 +59,7 @@ func (s *Service) completeDocument() {
 				doc.Components.Responses[name] = problemResponse(status, problem)
 				op.Responses[name] = &huma.Response{Ref: "#/components/responses/" + name}
 			}
-			for _, r := range op.Responses {
-				for _, content := range r.Content {
-					addReferenced(schemas, content.Schema, inResponses)
-				}
-			}
-			for _, p := range op.Parameters {
-				addReferenced(schemas, p.Schema, inRequests)
-			}
-			if op.RequestBody != nil {
-				for _, content := range op.RequestBody.Content {
-					addReferenced(schemas, content.Schema, inRequests)
-				}
-			}
+			addSchemas(schemas, op, inRequests, inResponses)
 		}
 	}
 	entry := doc.Paths[typePrefix+"/entries/{uid}"]
@@ -84,6 +72,23 @@ func (s *Service) completeDocument() {
 			delete(schemas.Map(), name) // unused, such as huma's own errors, which become problems
 		case inResponses[name]:
 			adjustResponseSchema(schema, !inRequests[name])
+		}
+	}
+}
+
+// addSchemas adds the names of the schemas that an operation uses to inRequests and inResponses.
+func addSchemas(schemas huma.Registry, op *huma.Operation, inRequests, inResponses map[string]bool) {
+	for _, r := range op.Responses {
+		for _, content := range r.Content {
+			addReferenced(schemas, content.Schema, inResponses)
+		}
+	}
+	for _, p := range op.Parameters {
+		addReferenced(schemas, p.Schema, inRequests)
+	}
+	if op.RequestBody != nil {
+		for _, content := range op.RequestBody.Content {
+			addReferenced(schemas, content.Schema, inRequests)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func NewEvent(e userdb.HistoryEvent) Event {
 const eventStream = "text/event-stream"
 
 func (s *Service) registerEvents(mux *http.ServeMux) {
-	handle(s, route{id: "history", method: "GET", path: typePrefix + "/entries/{uid}/history", scopes: []string{admin.ScopeRead}, summary: "Get the history of an entry, latest first"}, getHistory)
+	handleType(s, route{id: "history", method: "GET", path: typePrefix + "/entries/{uid}/history", scopes: []string{admin.ScopeRead}, summary: "Get the history of an entry, latest first"}, getHistory)
 	listen := route{id: "events", method: "GET", path: "/v1/events", scopes: []string{admin.ScopeAdmin}, summary: "Get events, oldest first; as " + eventStream + ", new events follow as they happen"}
 	s.handleStream(mux, listen, listEvents,
 		&huma.Param{Name: "after", In: "query", Description: "next from an earlier page, or end to skip all events so far", Schema: &huma.Schema{Type: "string"}},
@@ -75,11 +75,7 @@ type historyOutput struct {
 	}
 }
 
-func getHistory(ctx context.Context, c *call, in *EntryPath) (*historyOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func getHistory(ctx context.Context, c *call, t *userdb.Type, in *EntryPath) (*historyOutput, error) {
 	all, err := t.History(ctx, in.hint())
 	if err != nil && !errors.Is(err, userdb.ErrNoHistory) {
 		return nil, asNotFound(err)
@@ -184,7 +180,7 @@ var (
 // streamEvents responds with the events since a position, and then with new events as they happen,
 // until the client disconnects or the service shuts down.
 func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
-	ctx, kinds := c.request.Context(), q.Kinds
+	ctx := c.request.Context()
 	leavePlace, err := c.service.budgets.listeners.place(c.key.Name)
 	if err != nil {
 		return err
@@ -203,45 +199,22 @@ func (c *call) streamEvents(w http.ResponseWriter, q userdb.EventQuery) error {
 	}
 	defer leave()
 	c.leave() // the request may go on for days
+	out := &listener{c: c, w: w, kinds: q.Kinds, control: http.NewResponseController(w), feed: f, received: map[string]bool{}}
 	part, from := f.tail()
-	out := &listener{c: c, w: w, kinds: kinds, control: http.NewResponseController(w), received: map[string]bool{}}
+	q.Kinds, q.Limit, q.Until = nil, catchUpEvents, from
 	var page userdb.EventPage
 	if catchesUp {
-		q.Kinds, q.Limit, q.Until = nil, catchUpEvents, from
-		page, err = c.readEvents(ctx, q) // reports an invalid position before the response begins
-		if err != nil {
-			return queryError(err)
-		}
-		if from == "" { // the feed was empty, so Until had no effect; part will have these events
-			page.Events, page.Next = nil, ""
-		}
-		at := q.After
-		if page.Gap { // the position is lost, and the client has received nothing after it
-			at = page.Next
-		}
-		if err := out.markReceived(ctx, from, at); err != nil {
+		if page, err = out.readFirst(ctx, q); err != nil {
 			return err
 		}
 	}
 	w.Header().Set("Content-Type", eventStream)
 	w.WriteHeader(http.StatusOK)
-	for {
-		if out.send(page, encodeFrames(page)) != nil {
-			return nil
-		}
-		c.response.release()
-		if len(page.Events) == 0 {
-			break
-		}
-		q.After = page.Next
-		part, from = f.keepUp(part, from)
-		q.Until = from
-		if page, err = c.readEvents(ctx, q); err != nil {
-			panic(http.ErrAbortHandler) // the client reconnects with the last ID that it received
-		}
+	if part = out.catchUp(ctx, q, page, part); part == nil {
+		return nil
 	}
 	endCatchUp()
-	out.follow(ctx, f, part)
+	out.follow(ctx, part)
 	return nil
 }
 
@@ -277,7 +250,45 @@ type listener struct {
 	w        http.ResponseWriter
 	kinds    []userdb.EventKind
 	control  *http.ResponseController
+	feed     *feed
 	received map[string]bool // IDs of events that the client has received already
+}
+
+// readFirst reads the first events since q.After, before the response begins, so that it can still
+// report an invalid position. q.Until is where the feed of this process begins.
+func (l *listener) readFirst(ctx context.Context, q userdb.EventQuery) (userdb.EventPage, error) {
+	page, err := l.c.readEvents(ctx, q)
+	if err != nil {
+		return page, queryError(err)
+	}
+	if q.Until == "" { // the feed was empty, so this had no effect; its first part has the events
+		page.Events, page.Next = nil, ""
+	}
+	at := q.After
+	if page.Gap { // the position is lost, and the client has received nothing after it
+		at = page.Next
+	}
+	return page, l.markReceived(ctx, q.Until, at)
+}
+
+// catchUp sends page, which q has read, and then the events up to a part of the feed, which it
+// returns. It returns nil if the client has gone.
+func (l *listener) catchUp(ctx context.Context, q userdb.EventQuery, page userdb.EventPage, part *feedPart) *feedPart {
+	for {
+		if l.send(page, encodeFrames(page)) != nil {
+			return nil
+		}
+		l.c.response.release()
+		if len(page.Events) == 0 {
+			return part
+		}
+		q.After = page.Next
+		part, q.Until = l.feed.keepUp(part, q.Until)
+		var err error
+		if page, err = l.c.readEvents(ctx, q); err != nil {
+			panic(http.ErrAbortHandler) // the client reconnects with the last ID that it received
+		}
+	}
 }
 
 // markReceived records the events from position from up to position after. The client has received
@@ -298,7 +309,7 @@ func (l *listener) markReceived(ctx context.Context, from, after string) error {
 }
 
 // follow sends each part of the feed, beginning with part, as soon as it has been read.
-func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
+func (l *listener) follow(ctx context.Context, part *feedPart) {
 	ping := time.NewTicker(pingInterval)
 	defer ping.Stop()
 	for {
@@ -313,7 +324,7 @@ func (l *listener) follow(ctx context.Context, f *feed, part *feedPart) {
 		case <-ping.C:
 			err = l.write([]byte(": ping\n\n"))
 		case <-part.ready:
-			if last, _ := f.tail(); part.next == nil || last.number-part.number > maxLag {
+			if last, _ := l.feed.tail(); part.next == nil || last.number-part.number > maxLag {
 				// The feed has ended, or the client is too slow. It reconnects with its last ID.
 				return
 			}

@@ -70,8 +70,8 @@ func FollowSlowly(ctx context.Context) string {
 		last = last.next
 	}
 	w := httptest.NewRecorder()
-	l := &listener{c: &call{service: &Service{closing: make(chan struct{})}, valid: ctx}, w: w, control: http.NewResponseController(w)}
-	l.follow(ctx, &feed{last: last}, first)
+	l := &listener{c: &call{service: &Service{closing: make(chan struct{})}, valid: ctx}, w: w, control: http.NewResponseController(w), feed: &feed{last: last}}
+	l.follow(ctx, first)
 	return w.Body.String()
 }
 

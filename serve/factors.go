@@ -16,11 +16,11 @@ func (s *Service) registerFactors() {
 	factors := typePrefix + "/entries/{uid}/factors"
 	handle(s, route{id: "loginFactor", method: "POST", path: typePrefix + "/login/factor", scopes: login, summary: "Take the second step of a login, with the ticket of the first, and begin a session on request"}, logInFactor)
 	handle(s, route{id: "raiseSession", method: "POST", path: "/v1/session/factor", scopes: login, summary: "Replace a session, whose password was checked within ten minutes, with a new one after a second step"}, raiseSession)
-	handle(s, route{id: "listFactors", method: "GET", path: factors, scopes: read, summary: "List the second factors of an entry, without secrets"}, listFactors)
-	handle(s, route{id: "enrolFactor", method: "POST", path: factors, scopes: login, summary: "Begin to enrol an authenticator app or a passkey", status: http.StatusCreated}, enrolFactor)
+	handleType(s, route{id: "listFactors", method: "GET", path: factors, scopes: read, summary: "List the second factors of an entry, without secrets"}, listFactors)
+	handleType(s, route{id: "enrolFactor", method: "POST", path: factors, scopes: login, summary: "Begin to enrol an authenticator app or a passkey", status: http.StatusCreated}, enrolFactor)
 	handle(s, route{id: "confirmFactor", method: "POST", path: factors + "/{id}/confirm", scopes: login, summary: "Enrol an authenticator app with a code of it, or a passkey with its answer; the first factor ends all other sessions"}, confirmFactor)
-	handle(s, route{id: "removeFactor", method: "DELETE", path: factors + "/{id}", scopes: login, summary: "Remove a second factor and end all sessions; without the session of the owner, this needs the scope admin"}, removeFactor)
-	handle(s, route{id: "replaceRecoveryCodes", method: "POST", path: typePrefix + "/entries/{uid}/recovery-codes", scopes: login, summary: "Replace the recovery codes; without the session of the owner, this needs the scope admin"}, replaceRecoveryCodes)
+	handleType(s, route{id: "removeFactor", method: "DELETE", path: factors + "/{id}", scopes: login, summary: "Remove a second factor and end all sessions; without the session of the owner, this needs the scope admin"}, removeFactor)
+	handleType(s, route{id: "replaceRecoveryCodes", method: "POST", path: typePrefix + "/entries/{uid}/recovery-codes", scopes: login, summary: "Replace the recovery codes; without the session of the owner, this needs the scope admin"}, replaceRecoveryCodes)
 }
 
 // A SecondStep holds a visitor's proof for the second step of a login.
@@ -150,11 +150,7 @@ type factorsOutput struct {
 	}
 }
 
-func listFactors(ctx context.Context, c *call, in *EntryPath) (*factorsOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func listFactors(ctx context.Context, c *call, t *userdb.Type, in *EntryPath) (*factorsOutput, error) {
 	all, err := t.Factors(ctx, in.hint())
 	if err != nil {
 		return nil, asNotFound(err)
@@ -207,12 +203,8 @@ type enrolOutput struct {
 	}
 }
 
-func enrolFactor(ctx context.Context, c *call, in *enrolInput) (*enrolOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err == nil {
-		err = ownSession(ctx, t, in.EntryPath, in.Body.Session)
-	}
-	if err != nil {
+func enrolFactor(ctx context.Context, c *call, t *userdb.Type, in *enrolInput) (*enrolOutput, error) {
+	if err := ownSession(ctx, t, in.EntryPath, in.Body.Session); err != nil {
 		return nil, err
 	}
 	if in.Body.Kind == "passkey" {
@@ -322,11 +314,7 @@ type removeFactorInput struct {
 	Body *OwnerBody `required:"false"`
 }
 
-func removeFactor(ctx context.Context, c *call, in *removeFactorInput) (*factorChangeOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func removeFactor(ctx context.Context, c *call, t *userdb.Type, in *removeFactorInput) (*factorChangeOutput, error) {
 	byOperator, err := in.Body.byOperator(ctx, c, t, in.EntryPath)
 	if err != nil {
 		return nil, err
@@ -363,11 +351,7 @@ type recoveryInput struct {
 	Body *OwnerBody `required:"false"`
 }
 
-func replaceRecoveryCodes(ctx context.Context, c *call, in *recoveryInput) (*factorChangeOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func replaceRecoveryCodes(ctx context.Context, c *call, t *userdb.Type, in *recoveryInput) (*factorChangeOutput, error) {
 	byOperator, err := in.Body.byOperator(ctx, c, t, in.EntryPath)
 	if err != nil {
 		return nil, err

@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/coffeenode/userdb/serve/admin"
+	"github.com/coffeenode/userdb/userdb"
 )
 
 func (s *Service) registerHeld() {
 	read, write := []string{admin.ScopeRead}, []string{admin.ScopeWrite}
-	handle(s, route{id: "lookupHeld", method: "POST", path: typePrefix + "/held/lookup", scopes: read, summary: "Find the entry that holds a value it has given up"}, lookupHeld)
-	handle(s, route{id: "releaseHeld", method: "POST", path: typePrefix + "/held/release", scopes: write, summary: "Let others take a held value before its time is up", status: http.StatusNoContent}, releaseHeld)
-	handle(s, route{id: "listRetired", method: "GET", path: typePrefix + "/retired", scopes: read, summary: "List the UIDs of deleted entries that cannot be reused"}, listRetired)
-	handle(s, route{id: "forgetRetired", method: "POST", path: typePrefix + "/retired/forget", scopes: write, summary: "Allow the UID of a deleted entry to be reused", status: http.StatusNoContent}, forgetRetired)
+	handleType(s, route{id: "lookupHeld", method: "POST", path: typePrefix + "/held/lookup", scopes: read, summary: "Find the entry that holds a value it has given up"}, lookupHeld)
+	handleType(s, route{id: "releaseHeld", method: "POST", path: typePrefix + "/held/release", scopes: write, summary: "Let others take a held value before its time is up", status: http.StatusNoContent}, releaseHeld)
+	handleType(s, route{id: "listRetired", method: "GET", path: typePrefix + "/retired", scopes: read, summary: "List the UIDs of deleted entries that cannot be reused"}, listRetired)
+	handleType(s, route{id: "forgetRetired", method: "POST", path: typePrefix + "/retired/forget", scopes: write, summary: "Allow the UID of a deleted entry to be reused", status: http.StatusNoContent}, forgetRetired)
 }
 
 type heldInput struct {
@@ -34,11 +35,7 @@ type Held struct {
 
 type heldOutput struct{ Body Held }
 
-func lookupHeld(ctx context.Context, c *call, in *heldInput) (*heldOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func lookupHeld(ctx context.Context, c *call, t *userdb.Type, in *heldInput) (*heldOutput, error) {
 	h, err := t.FindHeld(ctx, in.Body.Field, in.Body.Value)
 	if err != nil {
 		return nil, err
@@ -47,12 +44,8 @@ func lookupHeld(ctx context.Context, c *call, in *heldInput) (*heldOutput, error
 	return &heldOutput{Held(h)}, nil
 }
 
-func releaseHeld(ctx context.Context, c *call, in *heldInput) (*empty, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err == nil {
-		err = t.ReleaseHeld(ctx, in.Body.Field, in.Body.Value)
-	}
-	return &empty{}, err
+func releaseHeld(ctx context.Context, c *call, t *userdb.Type, in *heldInput) (*empty, error) {
+	return &empty{}, t.ReleaseHeld(ctx, in.Body.Field, in.Body.Value)
 }
 
 type listRetiredInput struct {
@@ -74,11 +67,7 @@ type retiredOutput struct {
 	}
 }
 
-func listRetired(ctx context.Context, c *call, in *listRetiredInput) (*retiredOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func listRetired(ctx context.Context, c *call, t *userdb.Type, in *listRetiredInput) (*retiredOutput, error) {
 	page, next, err := t.RetiredPage(ctx, in.After, in.Limit)
 	if err != nil {
 		return nil, queryError(err)
@@ -104,10 +93,6 @@ type retiredInput struct {
 	}
 }
 
-func forgetRetired(ctx context.Context, c *call, in *retiredInput) (*empty, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err == nil {
-		err = asNotFound(t.ForgetUID(ctx, in.Body.UID))
-	}
-	return &empty{}, err
+func forgetRetired(ctx context.Context, c *call, t *userdb.Type, in *retiredInput) (*empty, error) {
+	return &empty{}, asNotFound(t.ForgetUID(ctx, in.Body.UID))
 }

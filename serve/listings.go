@@ -21,10 +21,10 @@ import (
 
 func (s *Service) registerListings() {
 	read := []string{admin.ScopeRead}
-	handle(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, summary: "List entries, a page at a time"}, listEntries)
-	handle(s, route{id: "countEntries", method: "GET", path: typePrefix + "/count", scopes: read, summary: "Count entries"}, countEntries)
-	handle(s, route{id: "lookupEntry", method: "POST", path: typePrefix + "/lookup", scopes: read, summary: "Find the entry with an identifier"}, lookupEntry)
-	handle(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, summary: "Get entries by their UIDs"}, getEntries)
+	handleType(s, route{id: "listEntries", method: "GET", path: typePrefix + "/entries", scopes: read, summary: "List entries, a page at a time"}, listEntries)
+	handleType(s, route{id: "countEntries", method: "GET", path: typePrefix + "/count", scopes: read, summary: "Count entries"}, countEntries)
+	handleType(s, route{id: "lookupEntry", method: "POST", path: typePrefix + "/lookup", scopes: read, summary: "Find the entry with an identifier"}, lookupEntry)
+	handleType(s, route{id: "getEntries", method: "POST", path: typePrefix + "/entries/get", scopes: read, summary: "Get entries by their UIDs"}, getEntries)
 }
 
 // A Filter describes which entries a request concerns.
@@ -125,11 +125,7 @@ const (
 	backwardPrefix = "p."
 )
 
-func listEntries(ctx context.Context, c *call, in *listInput) (*pageOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func listEntries(ctx context.Context, c *call, t *userdb.Type, in *listInput) (*pageOutput, error) {
 	q, wrong := in.toQuery(c.request, c.db.Schema().Types[in.Type])
 	if in.Reverse && in.Order == "" {
 		wrong = append(wrong, paramProblem("reverse", "needs order=FIELD"))
@@ -203,11 +199,7 @@ type countOutput struct {
 	}
 }
 
-func countEntries(ctx context.Context, c *call, in *countInput) (*countOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func countEntries(ctx context.Context, c *call, t *userdb.Type, in *countInput) (*countOutput, error) {
 	q, wrong := in.toQuery(c.request, c.db.Schema().Types[in.Type])
 	if err := queryProblem(wrong); err != nil {
 		return nil, err
@@ -257,11 +249,7 @@ type lookupInput struct {
 	}
 }
 
-func lookupEntry(ctx context.Context, c *call, in *lookupInput) (*entryOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func lookupEntry(ctx context.Context, c *call, t *userdb.Type, in *lookupInput) (*entryOutput, error) {
 	h := hints.Any(in.Body.Value)
 	if in.Body.Field != "" {
 		h = hints.Field(in.Body.Field, in.Body.Value)
@@ -302,11 +290,7 @@ func (entryOrNull) Schema(r huma.Registry) *huma.Schema {
 // when they have been read.
 const getBatch = 16
 
-func getEntries(ctx context.Context, c *call, in *getManyInput) (*getManyOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func getEntries(ctx context.Context, c *call, t *userdb.Type, in *getManyInput) (*getManyOutput, error) {
 	hs := make([]hints.Hint, len(in.Body.UIDs))
 	for i, uid := range in.Body.UIDs {
 		hs[i] = hints.UID(uid)

@@ -15,9 +15,9 @@ import (
 
 func (s *Service) registerPasskeys() {
 	login := []string{admin.ScopeLogin}
-	handle(s, route{id: "challengePasskey", method: "POST", path: typePrefix + "/login/passkey/challenge", scopes: login, summary: "Get a challenge for signing in with a passkey, without a name and a password"}, challengePasskey)
+	handleType(s, route{id: "challengePasskey", method: "POST", path: typePrefix + "/login/passkey/challenge", scopes: login, summary: "Get a challenge for signing in with a passkey, without a name and a password"}, challengePasskey)
 	handle(s, route{id: "loginPasskey", method: "POST", path: typePrefix + "/login/passkey", scopes: login, summary: "Sign in with the answer of a passkey, and begin a session on request"}, logInPasskey)
-	handle(s, route{id: "challengeFactor", method: "POST", path: typePrefix + "/login/factor/challenge", scopes: login, summary: "Get a challenge for the second step of a login with a passkey"}, challengeFactor)
+	handleType(s, route{id: "challengeFactor", method: "POST", path: typePrefix + "/login/factor/challenge", scopes: login, summary: "Get a challenge for the second step of a login with a passkey"}, challengeFactor)
 	handle(s, route{id: "challengeSession", method: "POST", path: "/v1/session/factor/challenge", scopes: login, summary: "Get a challenge for replacing a session with a passkey"}, challengeSession)
 }
 
@@ -109,11 +109,7 @@ func answerChallenge(c *call, t *userdb.Type, begin func(*passkey.Passkeys) (pas
 	return out, err
 }
 
-func challengePasskey(ctx context.Context, c *call, in *TypePath) (*challengeOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func challengePasskey(ctx context.Context, c *call, t *userdb.Type, in *TypePath) (*challengeOutput, error) {
 	return answerChallenge(c, t, (*passkey.Passkeys).Begin)
 }
 
@@ -124,11 +120,7 @@ type challengeFactorInput struct {
 	}
 }
 
-func challengeFactor(ctx context.Context, c *call, in *challengeFactorInput) (*challengeOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func challengeFactor(ctx context.Context, c *call, t *userdb.Type, in *challengeFactorInput) (*challengeOutput, error) {
 	return answerChallenge(c, t, func(keys *passkey.Passkeys) (passkey.Challenge, error) { return keys.BeginTicket(in.Body.Ticket) })
 }
 

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"context"
 	"maps"
 	"net/http"
 	"net/url"
@@ -25,6 +26,20 @@ func rejectUncleanPaths(next http.Handler) http.Handler {
 			return
 		}
 		next.ServeHTTP(w, r)
+	})
+}
+
+func (p TypePath) typeName() string { return p.Type }
+
+// handleType registers a route whose path names a type. It calls do with that type, if the key may
+// see it.
+func handleType[I interface{ typeName() string }, O any](s *Service, r route, do func(ctx context.Context, c *call, t *userdb.Type, in *I) (*O, error)) {
+	handle(s, r, func(ctx context.Context, c *call, in *I) (*O, error) {
+		t, err := c.findType(ctx, (*in).typeName())
+		if err != nil {
+			return nil, err
+		}
+		return do(ctx, c, t, in)
 	})
 }
 

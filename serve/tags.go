@@ -11,10 +11,10 @@ import (
 
 func (s *Service) registerTags() {
 	write := []string{admin.ScopeWrite}
-	handle(s, route{id: "getTags", method: "GET", path: typePrefix + "/entries/{uid}/tags", scopes: []string{admin.ScopeRead}, summary: "Get the tags of an entry"}, getTags)
-	handle(s, route{id: "replaceTags", method: "PUT", path: typePrefix + "/entries/{uid}/tags", scopes: write, summary: "Replace the tags of an entry"}, replaceTags)
-	handle(s, route{id: "addTag", method: "PUT", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Add a tag to an entry", status: http.StatusNoContent}, addTag)
-	handle(s, route{id: "removeTag", method: "DELETE", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Remove a tag from an entry", status: http.StatusNoContent}, removeTag)
+	handleType(s, route{id: "getTags", method: "GET", path: typePrefix + "/entries/{uid}/tags", scopes: []string{admin.ScopeRead}, summary: "Get the tags of an entry"}, getTags)
+	handleType(s, route{id: "replaceTags", method: "PUT", path: typePrefix + "/entries/{uid}/tags", scopes: write, summary: "Replace the tags of an entry"}, replaceTags)
+	handleType(s, route{id: "addTag", method: "PUT", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Add a tag to an entry", status: http.StatusNoContent}, addTag)
+	handleType(s, route{id: "removeTag", method: "DELETE", path: typePrefix + "/entries/{uid}/tags/{tag}", scopes: write, summary: "Remove a tag from an entry", status: http.StatusNoContent}, removeTag)
 }
 
 // Tags holds the tags of an entry, as many as the schema allows.
@@ -24,11 +24,7 @@ type Tags struct {
 
 type tagsOutput struct{ Body Tags }
 
-func getTags(ctx context.Context, c *call, in *EntryPath) (*tagsOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func getTags(ctx context.Context, c *call, t *userdb.Type, in *EntryPath) (*tagsOutput, error) {
 	if err := c.response.Reserve(ctx); err != nil {
 		return nil, err
 	}
@@ -68,12 +64,8 @@ func checkTags(tags ...string) error {
 	return nil
 }
 
-func replaceTags(ctx context.Context, c *call, in *replaceTagsInput) (*tagsOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err == nil {
-		err = checkTags(in.Body.Tags...)
-	}
-	if err != nil {
+func replaceTags(ctx context.Context, c *call, t *userdb.Type, in *replaceTagsInput) (*tagsOutput, error) {
+	if err := checkTags(in.Body.Tags...); err != nil {
 		return nil, err
 	}
 	if err := t.Tags(in.hint()).Replace(ctx, in.Body.Tags...); err != nil {
@@ -87,21 +79,15 @@ type tagInput struct {
 	Tag string `path:"tag"`
 }
 
-func addTag(ctx context.Context, c *call, in *tagInput) (*empty, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err == nil {
-		err = checkTags(in.Tag)
+func addTag(ctx context.Context, c *call, t *userdb.Type, in *tagInput) (*empty, error) {
+	if err := checkTags(in.Tag); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		_, err = t.Tags(in.hint()).Add(ctx, in.Tag)
-	}
+	_, err := t.Tags(in.hint()).Add(ctx, in.Tag)
 	return &empty{}, asNotFound(err)
 }
 
-func removeTag(ctx context.Context, c *call, in *tagInput) (*empty, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err == nil {
-		_, err = t.Tags(in.hint()).Remove(ctx, in.Tag)
-	}
+func removeTag(ctx context.Context, c *call, t *userdb.Type, in *tagInput) (*empty, error) {
+	_, err := t.Tags(in.hint()).Remove(ctx, in.Tag)
 	return &empty{}, asNotFound(err)
 }

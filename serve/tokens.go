@@ -17,13 +17,13 @@ import (
 
 func (s *Service) registerTokens() {
 	login := []string{admin.ScopeLogin}
-	handle(s, route{id: "issueToken", method: "POST", path: typePrefix + "/tokens", scopes: login, summary: "Create a token that can be used once"}, issueToken)
+	handleType(s, route{id: "issueToken", method: "POST", path: typePrefix + "/tokens", scopes: login, summary: "Create a token that can be used once"}, issueToken)
 	handle(s, route{id: "peekToken", method: "POST", path: "/v1/tokens/peek", scopes: login, summary: "Get the entry and the value of a token, without spending it"}, peekToken)
 	handle(s, route{id: "redeemToken", method: "POST", path: "/v1/tokens/redeem", scopes: login, summary: "Redeem a token"}, redeemToken)
 	handle(s, route{id: "resetPassword", method: "POST", path: "/v1/password-resets", scopes: login, summary: "Redeem a token to set a new password"}, resetPassword)
-	handle(s, route{id: "invite", method: "POST", path: typePrefix + "/invitations", scopes: login, summary: "Invite the owner of an address to create an account"}, invite)
-	handle(s, route{id: "peekInvitation", method: "POST", path: typePrefix + "/invitations/peek", scopes: login, summary: "Get an invitation, without spending it"}, peekInvitation)
-	handle(s, route{id: "acceptInvitation", method: "POST", path: typePrefix + "/invitations/accept", scopes: login, summary: "Accept an invitation and create its account", status: http.StatusCreated}, acceptInvitation)
+	handleType(s, route{id: "invite", method: "POST", path: typePrefix + "/invitations", scopes: login, summary: "Invite the owner of an address to create an account"}, invite)
+	handleType(s, route{id: "peekInvitation", method: "POST", path: typePrefix + "/invitations/peek", scopes: login, summary: "Get an invitation, without spending it"}, peekInvitation)
+	handleType(s, route{id: "acceptInvitation", method: "POST", path: typePrefix + "/invitations/accept", scopes: login, summary: "Accept an invitation and create its account", status: http.StatusCreated}, acceptInvitation)
 }
 
 type issueInput struct {
@@ -46,12 +46,8 @@ type issueOutput struct {
 	}
 }
 
-func issueToken(ctx context.Context, c *call, in *issueInput) (*issueOutput, error) {
+func issueToken(ctx context.Context, c *call, t *userdb.Type, in *issueInput) (*issueOutput, error) {
 	ctx = Visitor{Origin: in.Body.Origin}.withOrigin(ctx)
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
 	tk := userdb.Token{Purpose: in.Body.Purpose, Value: in.Body.Value}
 	for _, prefix := range []string{userdb.PurposeChange, userdb.PurposeAdd} {
 		if field, changes := strings.CutPrefix(tk.Purpose, prefix); changes {
@@ -60,6 +56,7 @@ func issueToken(ctx context.Context, c *call, in *issueInput) (*issueOutput, err
 			}
 		}
 	}
+	var err error
 	if tk.Lifetime, err = in.Body.Life.parse("life"); err != nil {
 		return nil, err
 	}
@@ -204,18 +201,15 @@ type Invitation struct {
 
 type invitationOutput struct{ Body Invitation }
 
-func invite(ctx context.Context, c *call, in *inviteInput) (*invitationOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func invite(ctx context.Context, c *call, t *userdb.Type, in *inviteInput) (*invitationOutput, error) {
 	if err := c.checkReserved(in.Body.Field); err != nil {
 		return nil, err
 	}
-	tk := userdb.Token{Value: in.Body.Value}
-	if tk.Lifetime, err = in.Body.Life.parse("life"); err != nil {
+	life, err := in.Body.Life.parse("life")
+	if err != nil {
 		return nil, err
 	}
+	tk := userdb.Token{Value: in.Body.Value, Lifetime: life}
 	i, err := t.Invite(ctx, in.Body.Field, in.Body.Address, tk, userdb.Attempt{Origin: in.Body.Origin})
 	// Invite derives the purpose from the field, so it is the field that is wrong.
 	if bad, ok := errors.AsType[*userdb.FieldError](err); ok && bad.Field == "purpose" {
@@ -231,11 +225,7 @@ type peekInvitationInput struct {
 	}
 }
 
-func peekInvitation(ctx context.Context, c *call, in *peekInvitationInput) (*invitationOutput, error) {
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
+func peekInvitation(ctx context.Context, c *call, t *userdb.Type, in *peekInvitationInput) (*invitationOutput, error) {
 	i, err := t.PeekInvitation(ctx, in.Body.Secret)
 	return &invitationOutput{Invitation{i.Field, i.Address, i.Value, "", i.Registered}}, err
 }
@@ -276,12 +266,8 @@ func (c *call) checkReserved(fields ...string) error {
 	return nil
 }
 
-func acceptInvitation(ctx context.Context, c *call, in *acceptInput) (*acceptedOutput, error) {
+func acceptInvitation(ctx context.Context, c *call, t *userdb.Type, in *acceptInput) (*acceptedOutput, error) {
 	ctx = in.Body.withOrigin(ctx)
-	t, err := c.findType(ctx, in.Type)
-	if err != nil {
-		return nil, err
-	}
 	if _, err := in.Body.parseSession(in.Body.Session); err != nil {
 		return nil, err
 	}

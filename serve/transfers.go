@@ -292,11 +292,15 @@ func exportEntries(c *call, w http.ResponseWriter) error {
 // sessions and the history of the entry.
 func exportEntry(c *call, w http.ResponseWriter) error {
 	ctx, at := c.request.Context(), &EntryPath{TypePath{c.request.PathValue("type")}, c.request.PathValue("uid")}
+	t, err := c.findType(ctx, at.Type)
+	if err != nil {
+		return err
+	}
 	sessions, err := listSessions(ctx, c, at)
 	if err != nil {
 		return err
 	}
-	events, err := getHistory(ctx, c, at)
+	events, err := getHistory(ctx, c, t, at)
 	if err != nil {
 		return err
 	}

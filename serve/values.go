@@ -192,17 +192,17 @@ func pointTo(err error, pointer func(field string) string, fields ...string) err
 
 func (s *Service) registerValues() {
 	write, path := []string{admin.ScopeWrite}, typePrefix+"/entries/{uid}/values/{field}"
-	handle(s, route{id: "addValue", method: "POST", path: path + "/add", scopes: write, summary: "Add a value to a field that may have several"},
+	handleType(s, route{id: "addValue", method: "POST", path: path + "/add", scopes: write, summary: "Add a value to a field that may have several"},
 		handleValue(func(e *userdb.Entry, field, value string) error {
 			e.AddText(field, value)
 			return nil
 		}))
-	handle(s, route{id: "removeValue", method: "POST", path: path + "/remove", scopes: write, summary: "Remove a value from a field that may have several"},
+	handleType(s, route{id: "removeValue", method: "POST", path: path + "/remove", scopes: write, summary: "Remove a value from a field that may have several"},
 		handleValue(func(e *userdb.Entry, field, value string) error {
 			e.DropText(field, value)
 			return nil
 		}))
-	handle(s, route{id: "putValueFirst", method: "POST", path: path + "/first", scopes: write, summary: "Make a value of a field the first one, which is the facet"},
+	handleType(s, route{id: "putValueFirst", method: "POST", path: path + "/first", scopes: write, summary: "Make a value of a field the first one, which is the facet"},
 		handleValue(func(e *userdb.Entry, field, value string) error {
 			n := len(e.Texts(field))
 			if e.PutFirst(field, value); len(e.Texts(field)) != n {
@@ -224,12 +224,8 @@ type valueInput struct {
 // handleValue returns a handler that calls edit to change one value of an entry, and responds with
 // the entry. If the entry is already as requested, it does not change, so a request may be
 // repeated.
-func handleValue(edit func(e *userdb.Entry, field, value string) error) func(context.Context, *call, *valueInput) (*entryOutput, error) {
-	return func(ctx context.Context, c *call, in *valueInput) (*entryOutput, error) {
-		t, err := c.findType(ctx, in.Type)
-		if err != nil {
-			return nil, err
-		}
+func handleValue(edit func(e *userdb.Entry, field, value string) error) func(context.Context, *call, *userdb.Type, *valueInput) (*entryOutput, error) {
+	return func(ctx context.Context, c *call, t *userdb.Type, in *valueInput) (*entryOutput, error) {
 		f, err := c.findMultiValueField(ctx, in.Type, in.Field)
 		if err != nil {
 			return nil, pointTo(err, func(string) string { return "field" }, in.Field)

@@ -37,7 +37,7 @@ func (a Auth) Token(r *http.Request, identifier, password string) (secret string
 		err = userdb.ErrLogin
 	}
 	if err == nil {
-		s, secret, err = a.Users.StartSession(ctx, e, a.sessionOptions(r))
+		s, secret, err = a.Users.StartSession(ctx, e, a.SessionOptions(r))
 	}
 	return secret, s, err
 }

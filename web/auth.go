@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -65,10 +66,7 @@ type Cookie struct {
 const hostPrefix, securePrefix = "__Host-", "__Secure-"
 
 func (c Cookie) name(secure bool) string {
-	name := c.Name
-	if name == "" {
-		name = "session"
-	}
+	name := cmp.Or(c.Name, "session")
 	switch {
 	case secure && c.Domain == "":
 		name = hostPrefix + name
@@ -205,7 +203,7 @@ func redirectAndReturn(w http.ResponseWriter, r *http.Request, to string) {
 func (a Auth) handler(next http.Handler, allowed func(http.ResponseWriter, *http.Request, visitor) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var v visitor
-		if secret := a.secret(r); secret != "" {
+		if secret := a.Secret(r); secret != "" {
 			ctx, cancel := withTimeout(r)
 			var err error
 			v.entry, v.session, err = a.Users.Session(ctx, secret)
@@ -246,8 +244,9 @@ func (a Auth) fail(w http.ResponseWriter, r *http.Request, err error) {
 	http.Error(w, Texts["unavailable"], userdb.CodeOf(err).HTTPStatus())
 }
 
-// secret returns the secret of the request's session, or "" if it has none.
-func (a Auth) secret(r *http.Request) string {
+// Secret returns the secret of the visitor's session, for methods that take one, such as
+// [userdb.Type.EnrolTOTP]. It is "" if the request has none.
+func (a Auth) Secret(r *http.Request) string {
 	if secret, sent := a.bearer(r); sent {
 		return secret
 	}
@@ -296,12 +295,12 @@ func (a Auth) SignIn(w http.ResponseWriter, r *http.Request, identifier, passwor
 func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) error {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
-	s, secret, err := a.Users.StartSession(ctx, e, a.sessionOptions(r))
+	s, secret, err := a.Users.StartSession(ctx, e, a.SessionOptions(r))
 	if err != nil {
 		a.keepTicket(w, r, err)
 		return err
 	}
-	if before := a.secret(r); before != "" {
+	if before := a.Secret(r); before != "" {
 		if err := a.Users.EndSession(ctx, before); err != nil {
 			return errors.Join(err, a.Users.EndSession(ctx, secret))
 		}
@@ -310,8 +309,9 @@ func (a Auth) Start(w http.ResponseWriter, r *http.Request, e userdb.Entry) erro
 	return nil
 }
 
-// sessionOptions returns the options for a session of the visitor who sent a request.
-func (a Auth) sessionOptions(r *http.Request) userdb.SessionOptions {
+// SessionOptions returns the options with which Start starts a session for the visitor who sent a
+// request.
+func (a Auth) SessionOptions(r *http.Request) userdb.SessionOptions {
 	o := a.Session
 	if !a.stays(r) {
 		o = *a.brief
@@ -335,7 +335,7 @@ func (a Auth) startCookie(w http.ResponseWriter, r *http.Request, s userdb.Sessi
 func (a Auth) Verify(r *http.Request, password string) error {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
-	_, _, err := a.Users.VerifySession(ctx, a.secret(r), password, a.Attempt(r))
+	_, _, err := a.Users.VerifySession(ctx, a.Secret(r), password, a.Attempt(r))
 	return err
 }
 
@@ -345,7 +345,7 @@ func (a Auth) SignOut(w http.ResponseWriter, r *http.Request) error {
 	if a.CookieValue(r, a.stayCookie()) != "" {
 		a.SetCookie(w, r, a.stayCookie(), "", 0)
 	}
-	secret := a.secret(r)
+	secret := a.Secret(r)
 	if secret == "" {
 		return nil
 	}

@@ -66,7 +66,7 @@ func (a Auth) Prove(w http.ResponseWriter, r *http.Request, p userdb.Proof) (use
 func (a Auth) Raise(w http.ResponseWriter, r *http.Request, p userdb.Proof) (userdb.Entry, error) {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
-	e, s, secret, err := a.Users.RaiseSession(ctx, a.secret(r), p, a.sessionOptions(r))
+	e, s, secret, err := a.Users.RaiseSession(ctx, a.Secret(r), p, a.SessionOptions(r))
 	if err != nil {
 		return userdb.Entry{}, codeError{err}
 	}

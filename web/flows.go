@@ -109,9 +109,8 @@ const invitationLifetime = 24 * time.Hour
 // maxNew limits the calls of Flows.New for one account.
 const maxNew = 10
 
-// Register adds the pages to mux, and sets fields of f that are not set. Call it before Page,
-// Require and RequireTag, and wrap mux in Protect.
-func (f *Flows) Register(mux *http.ServeMux) {
+// setDefaults gives fields that are not set their default values.
+func (f *Flows) setDefaults() {
 	if f.Paths == (Paths{}) {
 		f.Paths = DefaultPaths
 	}
@@ -131,10 +130,21 @@ func (f *Flows) Register(mux *http.ServeMux) {
 				WriteProblem(w, r, err)
 				return
 			}
-			f.Page("gone", func(*http.Request) (any, error) { return nil, err }, nil).ServeHTTP(w, r)
+			f.gone(err).ServeHTTP(w, r)
 		}
 	}
-	f.denied = Protect(f.Page("gone", func(*http.Request) (any, error) { return nil, errDenied }, nil))
+	f.denied = Protect(f.gone(errDenied))
+}
+
+// gone returns a handler of the page that shows why a request failed.
+func (f *Flows) gone(err error) http.Handler {
+	return f.Page("gone", func(*http.Request) (any, error) { return nil, err }, nil)
+}
+
+// Register adds the pages to mux, and sets fields of f that are not set. Call it before Page,
+// Require and RequireTag, and wrap mux in Protect.
+func (f *Flows) Register(mux *http.ServeMux) {
+	f.setDefaults()
 	add := func(method, path string, wrap func(http.Handler) http.Handler, h http.Handler) {
 		if path != "" {
 			mux.Handle(method+path, Protect(wrap(h)))
@@ -185,19 +195,7 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		ctx := context.WithValue(r.Context(), languageKey{}, f.language(r))
 		r = r.WithContext(userdb.WithActor(ctx, userdb.Actor{Origin: Origin(r, f.Proxies)}))
 		_ = r.ParseForm() // Protect has refused requests for which this fails
-		p := Page{
-			Name: name, Status: http.StatusOK, Me: Entry(r.Context()), Session: Session(r.Context()), Form: r.Form,
-			Site: f.Site, Paths: f.Paths, Fields: f.Fields, Identifier: f.Identifier, Address: f.Address,
-			MaxAddresses: f.maxAddresses(), CanSignUp: f.SignUp != SignUpClosed && f.Paths.SignUp != "", AtOnce: f.SignUp == SignUpAtOnce,
-			Providers: f.Providers, Passkeys: f.Passkeys != nil, CanStay: f.brief != nil,
-			CanAddFactors: f.Users.Schema().Factors,
-			Language:      Language(ctx), MinPassword: max(f.Users.Schema().Policy().Min, 1),
-		}
-		if f.Links != nil {
-			p.Links = f.Links(p.Me)
-		}
 		var err error
-		nothingToShow := false
 		if r.Method == http.MethodPost && do != nil {
 			var to string
 			if to, err = do(w, r); err == nil {
@@ -205,6 +203,8 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 				return
 			}
 		}
+		p := f.newPage(name, r)
+		nothingToShow := false
 		if other, is := errors.AsType[*otherPage](err); is {
 			p.Name, p.Data, err = other.name, other.data, other.err
 		} else if load != nil && !errors.Is(err, userdb.ErrNotFound) {
@@ -230,6 +230,23 @@ func (f *Flows) Page(name string, load func(*http.Request) (any, error), do func
 		f.allowScript(w, p.Name)
 		f.Render(w, r, p)
 	})
+}
+
+// newPage returns a page for the sender of a request, without data.
+func (f *Flows) newPage(name string, r *http.Request) Page {
+	sc := f.Users.Schema()
+	p := Page{
+		Name: name, Status: http.StatusOK, Me: Entry(r.Context()), Session: Session(r.Context()), Form: r.Form,
+		Site: f.Site, Paths: f.Paths, Fields: f.Fields, Identifier: f.Identifier, Address: f.Address,
+		MaxAddresses: f.maxAddresses(), CanSignUp: f.SignUp != SignUpClosed && f.Paths.SignUp != "", AtOnce: f.SignUp == SignUpAtOnce,
+		Providers: f.Providers, Passkeys: f.Passkeys != nil, CanStay: f.brief != nil,
+		CanAddFactors: sc.Factors,
+		Language:      Language(r.Context()), MinPassword: max(sc.Policy().Min, 1),
+	}
+	if f.Links != nil {
+		p.Links = f.Links(p.Me)
+	}
+	return p
 }
 
 // errDenied means that a visitor lacks the tag of a page.
@@ -498,7 +515,7 @@ func doneWithoutEntry(err error) bool {
 
 func (f *Flows) confirm(purpose, done string) func(http.ResponseWriter, *http.Request) (string, error) {
 	return func(_ http.ResponseWriter, r *http.Request) (string, error) {
-		_, _, err := f.Users.Redeem(r.Context(), purpose, r.PostFormValue("token"), userdb.InSession(f.secret(r)))
+		_, _, err := f.Users.Redeem(r.Context(), purpose, r.PostFormValue("token"), userdb.InSession(f.Secret(r)))
 		if doneWithoutEntry(err) {
 			err = nil
 		}
@@ -517,7 +534,7 @@ func (f *Flows) password(w http.ResponseWriter, r *http.Request) (string, error)
 	}
 	defer notice.leave(r.Context())
 	a := f.Attempt(r)
-	a.Session = f.secret(r)
+	a.Session = f.Secret(r)
 	e, err := f.Users.ChangePassword(r.Context(), visitorHint(r), r.PostFormValue("old"), r.PostFormValue("new"), a)
 	limit := Limit{Auth: f.Auth, Name: "password notices", Max: maxPasswordNotices}
 	if made(err) && limit.Allow(r) == nil {

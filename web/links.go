@@ -31,7 +31,7 @@ type LinkedIdentity struct {
 func (a Auth) Link(r *http.Request, l userdb.Link) (userdb.Entry, error) {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
-	return a.Users.LinkIdentity(ctx, a.secret(r), l)
+	return a.Users.LinkIdentity(ctx, a.Secret(r), l)
 }
 
 // Unlink removes a link from the account of a visitor who is signed in, which ends all sessions of
@@ -40,8 +40,8 @@ func (a Auth) Link(r *http.Request, l userdb.Link) (userdb.Entry, error) {
 func (a Auth) Unlink(w http.ResponseWriter, r *http.Request, l userdb.Link, o userdb.UnlinkOptions) (userdb.Entry, error) {
 	ctx, cancel := withTimeout(r)
 	defer cancel()
-	o.Session = a.sessionOptions(r)
-	e, s, secret, err := a.Users.UnlinkIdentity(ctx, a.secret(r), l, o)
+	o.Session = a.SessionOptions(r)
+	e, s, secret, err := a.Users.UnlinkIdentity(ctx, a.Secret(r), l, o)
 	if secret != "" {
 		a.startCookie(w, r, s, secret)
 	}

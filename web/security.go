@@ -86,11 +86,11 @@ func (f *Flows) security(w http.ResponseWriter, r *http.Request) (string, error)
 	case "passkey":
 		codes, err = f.addPasskey(w, r)
 	case "codes":
-		codes, err = f.Users.ReplaceRecoveryCodes(r.Context(), f.secret(r))
+		codes, err = f.Users.ReplaceRecoveryCodes(r.Context(), f.Secret(r))
 	case "remove":
 		var c userdb.FactorChange
 		kind = f.factorKind(r, r.PostFormValue("id"))
-		c, err = f.Users.RemoveFactor(r.Context(), f.secret(r), r.PostFormValue("id"), f.sessionOptions(r))
+		c, err = f.Users.RemoveFactor(r.Context(), f.Secret(r), r.PostFormValue("id"), f.SessionOptions(r))
 		f.replaceSession(w, r, c)
 	default:
 		return f.Paths.Security, nil
@@ -132,7 +132,7 @@ func (f *Flows) afterSecurity(to string, err error) (string, error) {
 // addApp begins to add an authenticator app.
 func (f *Flows) addApp(r *http.Request) (string, error) {
 	e := Entry(r.Context())
-	app, err := f.Users.EnrolTOTP(r.Context(), f.secret(r), userdb.TOTPOptions{
+	app, err := f.Users.EnrolTOTP(r.Context(), f.Secret(r), userdb.TOTPOptions{
 		Name: strings.TrimSpace(r.PostFormValue("label")), Issuer: f.Site, Account: e.Text(f.Address),
 	})
 	if err != nil {
@@ -148,7 +148,7 @@ func (f *Flows) confirmApp(w http.ResponseWriter, r *http.Request) (codes []stri
 	if err != nil {
 		return nil, err
 	}
-	c, err := f.Users.ConfirmTOTP(r.Context(), f.secret(r), app.ID, strings.TrimSpace(r.PostFormValue("code")), f.sessionOptions(r))
+	c, err := f.Users.ConfirmTOTP(r.Context(), f.Secret(r), app.ID, strings.TrimSpace(r.PostFormValue("code")), f.SessionOptions(r))
 	f.replaceSession(w, r, c)
 	if errors.Is(err, userdb.ErrLogin) {
 		err = &otherPage{name: "app", data: app, err: codeError{err}}

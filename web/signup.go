@@ -90,7 +90,7 @@ func (f *Flows) prove(w http.ResponseWriter, r *http.Request) (string, error) {
 		return "", err
 	}
 	if proving.Here {
-		_, _, err := f.Users.Redeem(r.Context(), purposeProve, secret, userdb.InSession(f.secret(r)))
+		_, _, err := f.Users.Redeem(r.Context(), purposeProve, secret, userdb.InSession(f.Secret(r)))
 		return f.Paths.Account + "?done=proved", err
 	}
 	return f.resetPassword(w, r, purposeProve)

@@ -164,26 +164,18 @@ func listAPIKeysCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			table := s.newGrid([]string{"name", "until", "made"}, "name", "scopes", "types", "namespace", "until", "made")
+			list := s.newRows([]string{"name", "until", "made"}, "name", "scopes", "types", "namespace", "until", "made")
 			for _, k := range all {
-				if table != nil {
-					if err := table.add(keyRow(k)...); err != nil {
-						return err
-					}
-					continue
-				}
-				text := apiKeyOf(k, "").text()
+				line := apiKeyOf(k, "")
+				text := line.text()
 				if !k.Valid(time.Now()) {
 					text += ", expired"
 				}
-				if err := s.out.print(apiKeyOf(k, ""), text); err != nil {
+				if err := list.add(line, text, keyRow(k)...); err != nil {
 					return err
 				}
 			}
-			if len(all) == 0 {
-				s.noteSilence("no API keys; 'userdb apikey create' makes one")
-			}
-			return table.end()
+			return list.end("no API keys; 'userdb apikey create' makes one")
 		}, reading),
 	}
 }

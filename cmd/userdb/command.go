@@ -305,6 +305,20 @@ func (s *session) parse(args []string) error {
 		return nil
 	}
 	s.JSON = l.has("--json")
+	err = rewordError(err)
+	if helpFlagDisabled(c) && l.has("--help", "-h") {
+		if !s.JSON {
+			c.SetOut(s.std.err)
+			_ = c.Help() // it can only fail to write
+			fmt.Fprintln(s.std.err)
+		}
+		err = errHelpFlag
+	}
+	return usagef("%v; see '%s'", err, helpOf(c))
+}
+
+// rewordError puts an error of cobra or pflag about a command line into the words of this program.
+func rewordError(err error) error {
 	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
 		reason := bad.Unwrap()
 		if number, ok := errors.AsType[*strconv.NumError](reason); ok && number.Func == "ParseBool" {
@@ -316,24 +330,16 @@ func (s *session) parse(args []string) error {
 		if bad.GetFlag().NoOptDefVal == "" { // the text after another flag may be a password
 			flag += " " + printable(bad.GetValue())
 		}
-		err = fmt.Errorf("%s: %w", flag, reason)
+		return fmt.Errorf("%s: %w", flag, reason)
 	}
-	if rest, ok := strings.CutPrefix(err.Error(), `unknown command "`); ok { // in cobra's words
+	if rest, ok := strings.CutPrefix(err.Error(), `unknown command "`); ok {
 		word, _, _ := strings.Cut(rest, `" for "`)
-		err = errors.New("unexpected argument: " + word)
+		return errors.New("unexpected argument: " + word)
 	}
-	if name, ok := strings.CutPrefix(err.Error(), "required flag(s) "); ok { // in cobra's words
-		err = errors.New("missing: --" + strings.NewReplacer(`"`, "", ", ", ", --", " not set", "").Replace(name))
+	if name, ok := strings.CutPrefix(err.Error(), "required flag(s) "); ok {
+		return errors.New("missing: --" + strings.NewReplacer(`"`, "", ", ", ", --", " not set", "").Replace(name))
 	}
-	if helpFlagDisabled(c) && l.has("--help", "-h") {
-		if !s.JSON {
-			c.SetOut(s.std.err)
-			_ = c.Help() // it can only fail to write
-			fmt.Fprintln(s.std.err)
-		}
-		err = errHelpFlag
-	}
-	return usagef("%v; see '%s'", err, helpOf(c))
+	return err
 }
 
 // A line is a command line in an order that cobra always understands: the command, its flags, each

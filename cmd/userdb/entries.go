@@ -113,26 +113,32 @@ JSON, ~values has all values of the fields that may have several.`,
 				return err
 			}
 			return eachReadable(findAll(ctx, all, exhaustive), words, func(e userdb.Entry) error {
-				all, tagsErr := s.withTags(ctx, e)
-				if tagsErr != nil && !aboutEntry(tagsErr) {
-					return tagsErr
-				}
-				if reveal {
-					hash, err := transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key()))
-					if err != nil {
-						return err
-					}
-					if hash != "" {
-						all[passwordField] = schema.Text(hash)
-					}
-				}
-				return cmp.Or(s.printFacets(all), tagsErr)
+				return s.printWithTags(ctx, e, reveal)
 			})
 		}, reading),
 	}
 	c.Flags().BoolVar(&exhaustive, "exhaustive", false, "for *, also search fields that the schema no longer declares, by SCAN")
 	c.Flags().BoolVar(&reveal, "reveal", false, "also print the password hash")
 	return c
+}
+
+// printWithTags prints an entry with its tags and, if reveal is set, with the hash of its password.
+// If the tags cannot be read, it prints the rest and returns the error.
+func (s *session) printWithTags(ctx context.Context, e userdb.Entry, reveal bool) error {
+	all, tagsErr := s.withTags(ctx, e)
+	if tagsErr != nil && !aboutEntry(tagsErr) {
+		return tagsErr
+	}
+	if reveal {
+		hash, err := transfer.PasswordHash(ctx, s.db, e.Type(), hints.Key(e.Key()))
+		if err != nil {
+			return err
+		}
+		if hash != "" {
+			all[passwordField] = schema.Text(hash)
+		}
+	}
+	return cmp.Or(s.printFacets(all), tagsErr)
 }
 
 // tagsField is the tertiary record that holds the tags of an entry.
@@ -224,18 +230,20 @@ because another entry keeps it.`,
 		if slices.Contains(names, passwordField) {
 			return nil, usagef("a password is not a facet: 'userdb passwd' sets it")
 		}
-		return func(*userdb.Type) (entryEdit, error) {
-			return func(e *userdb.Entry) error {
-				for _, name := range names {
-					if err := s.checkUnset(*e, name); err != nil {
-						return err
-					}
-					e.Drop(name)
-				}
-				return nil
-			}, nil
-		}, nil
+		unset := func(e *userdb.Entry) error { return s.unset(e, names) }
+		return func(*userdb.Type) (entryEdit, error) { return unset, nil }, nil
 	})
+}
+
+// unset removes the named facets from a copy of an entry.
+func (s *session) unset(e *userdb.Entry, names []string) error {
+	for _, name := range names {
+		if err := s.checkUnset(*e, name); err != nil {
+			return err
+		}
+		e.Drop(name)
+	}
+	return nil
 }
 
 // An entryEdit changes a copy of an entry.

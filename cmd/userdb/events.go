@@ -155,29 +155,29 @@ func (s *session) printEvents(events iter.Seq2[userdb.HistoryEvent, error], o ev
 	if o.ofOne {
 		head = slices.Delete(head, 2, 3)
 	}
-	n, table := 0, s.newGrid([]string{"time", "kind"}, head...)
+	list := s.newRows([]string{"time", "kind"}, head...)
 	if o.follow {
-		table = nil // each event is printed when it happens
+		list.grid = nil // each event is printed when it happens
 	}
 	for e, err := range events {
 		switch {
 		case err != nil:
 		case !e.Time.Before(o.since):
-			n++
-			if err = s.printEvent(e, table); n == o.limit {
-				return cmp.Or(err, table.end())
+			row := s.eventRow(e)
+			if o.ofOne {
+				row = slices.Delete(row, 2, 3)
+			}
+			if err = list.add(serve.NewEvent(e), eventText(e), row...); list.n == o.limit {
+				return cmp.Or(err, list.grid.end())
 			}
 		case o.latest: // all others are older
-			return table.end()
+			return list.grid.end()
 		}
 		if err != nil {
-			return cmp.Or(table.end(), err)
+			return cmp.Or(list.grid.end(), err)
 		}
 	}
-	if n == 0 {
-		s.noteSilence("no events")
-	}
-	return table.end()
+	return list.end("no events")
 }
 
 // wait flushes the output, and waits for pollInterval or until ctx ends.
@@ -193,27 +193,25 @@ func (s *session) wait(ctx context.Context) error {
 	}
 }
 
-// printEvent prints an event as the service does, or for people as a line or a row of a table.
-func (s *session) printEvent(e userdb.HistoryEvent, table *grid) error {
-	if table != nil {
-		entry := ""
-		switch {
-		case !e.Key.IsValid():
-		case e.Key.Type() == s.defaultType(s.db.Schema()): // its UID is a hint
-			entry = printable(e.Key.Value())
-		default:
-			entry = printable(e.Key.String())
-		}
-		about := strings.Join(e.Fields, ", ")
-		if e.Purpose != "" {
-			about = strings.TrimSpace(about + " for " + e.Purpose)
-		}
-		row := []string{e.Time.UTC().Format("2006-01-02 15:04:05Z"), string(e.Kind), entry, cell(about), cell(e.Actor), cell(e.Origin)}
-		if table.head[2] != "entry" {
-			row = slices.Delete(row, 2, 3)
-		}
-		return table.add(row...)
+// eventRow returns the columns of a table of events.
+func (s *session) eventRow(e userdb.HistoryEvent) []string {
+	entry := ""
+	switch {
+	case !e.Key.IsValid():
+	case e.Key.Type() == s.defaultType(s.db.Schema()): // its UID is a hint
+		entry = printable(e.Key.Value())
+	default:
+		entry = printable(e.Key.String())
 	}
+	about := strings.Join(e.Fields, ", ")
+	if e.Purpose != "" {
+		about = strings.TrimSpace(about + " for " + e.Purpose)
+	}
+	return []string{e.Time.UTC().Format("2006-01-02 15:04:05Z"), string(e.Kind), entry, cell(about), cell(e.Actor), cell(e.Origin)}
+}
+
+// eventText describes an event in one line.
+func eventText(e userdb.HistoryEvent) string {
 	words := []string{e.Time.UTC().Format(time.RFC3339), string(e.Kind)}
 	if e.Key.IsValid() {
 		words = append(words, printable(e.Key.String()))
@@ -228,5 +226,5 @@ func (s *session) printEvent(e userdb.HistoryEvent, table *grid) error {
 	if e.Origin != "" {
 		words = append(words, "from "+printable(e.Origin))
 	}
-	return s.out.print(serve.NewEvent(e), strings.Join(words, "  "))
+	return strings.Join(words, "  ")
 }

@@ -61,26 +61,19 @@ and last used, its name, and how many recovery codes can still be used. totp is 
 			if err != nil {
 				return err
 			}
-			table := s.newGrid([]string{"kind", "name", "used", "id"}, "kind", "name", "added", "used", "unused", "id")
+			list := s.newRows([]string{"kind", "name", "used", "id"}, "kind", "name", "added", "used", "unused", "id")
 			for _, f := range all {
 				line := factorLine{ID: f.ID, Kind: f.Method, Name: f.Name, Added: formatTime(f.Added), Used: formatTime(f.Used)}
 				unused := ""
 				if f.Method == "recovery" {
 					line.Unused, unused = &f.Left, strconv.Itoa(f.Left)
 				}
-				if table != nil {
-					err = table.add(f.Method, cell(f.Name), f.Added.UTC().Format(time.DateOnly), shortTime(f.Used), unused, f.ID)
-				} else {
-					err = s.out.print(line, line.text())
-				}
+				err := list.add(line, line.text(), f.Method, cell(f.Name), f.Added.UTC().Format(time.DateOnly), shortTime(f.Used), unused, f.ID)
 				if err != nil {
 					return err
 				}
 			}
-			if len(all) == 0 {
-				s.noteSilence("no second factors")
-			}
-			return table.end()
+			return list.end("no second factors")
 		}, reading),
 	}
 }

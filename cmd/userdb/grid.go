@@ -109,6 +109,33 @@ func (g *grid) print(cells []string) error {
 	return err
 }
 
+// rows prints what a command lists: as a grid on a terminal, elsewhere as lines of text or JSON.
+type rows struct {
+	s    *session
+	grid *grid
+	n    int // printed so far
+}
+
+func (s *session) newRows(whole []string, head ...string) *rows {
+	return &rows{s: s, grid: s.newGrid(whole, head...)}
+}
+
+// add prints one row: v as JSON, text for people, or cells in the grid.
+func (r *rows) add(v any, text string, cells ...string) error {
+	if r.n++; r.grid != nil {
+		return r.grid.add(cells...)
+	}
+	return r.s.out.print(v, text)
+}
+
+// end prints the rest of the grid or, if add was never called, the note none.
+func (r *rows) end(none string) error {
+	if r.n == 0 {
+		r.s.noteSilence(none)
+	}
+	return r.grid.end()
+}
+
 // narrow reduces the widest of widths until a row fits in width columns of a terminal. It reduces
 // none below its minimum in least, and leaves those whose minimum is 0 as they are. It reports
 // whether the row fits.

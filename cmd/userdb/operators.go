@@ -117,7 +117,7 @@ func listOperatorsCommand(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			n, table := 0, s.newGrid([]string{"name", "since"}, "name", "namespace", "since", "status")
+			list := s.newRows([]string{"name", "since"}, "name", "namespace", "since", "status")
 			for e, err := range operators.All(ctx, userdb.Query{Order: admin.OperatorName}) {
 				if err != nil {
 					return err
@@ -126,25 +126,16 @@ func listOperatorsCommand(s *session) *cobra.Command {
 				if !admin.CanSee(s.Namespace, line.Namespace) {
 					continue
 				}
-				n++
 				since := ""
 				if v, ok := e.Get(admin.OperatorAdded); ok {
 					at, _ := v.Time()
 					line.Added, since = at.Format(time.RFC3339), shortTime(at)
 				}
-				if table != nil {
-					err = table.add(line.row(since)...)
-				} else {
-					err = s.out.print(line, line.text())
-				}
-				if err != nil {
+				if err := list.add(line, line.text(), line.row(since)...); err != nil {
 					return err
 				}
 			}
-			if n == 0 {
-				s.noteSilence("no operators; 'userdb operator add' makes one")
-			}
-			return table.end()
+			return list.end("no operators; 'userdb operator add' makes one")
 		}, reading),
 	}
 }
@@ -158,15 +149,12 @@ func operatorPasswordCommand(s *session) *cobra.Command {
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			var pw string
 			return s.ask(ctx, func(ctx context.Context) error {
-				return s.onOperator(ctx, words[0], "", "", func(t *userdb.Type, h hints.Hint) error {
-					_, err := t.Find(ctx, h)
-					return err
-				})
+				return s.onOperator(ctx, words[0], "", "", func(*userdb.Type, userdb.Entry) error { return nil })
 			}, func(ctx context.Context) error {
 				name := ""
-				err := s.onOperator(ctx, words[0], "changed", userdb.EventOperatorPassword, func(t *userdb.Type, h hints.Hint) error {
-					e, err := t.SetPassword(ctx, h, pw)
+				err := s.onOperator(ctx, words[0], "changed", userdb.EventOperatorPassword, func(t *userdb.Type, e userdb.Entry) error {
 					name = e.Text(admin.OperatorName)
+					_, err := t.SetPassword(ctx, hints.Key(e.Key()), pw)
 					return err
 				})
 				if err != nil && !errors.Is(err, errUnrecorded) {
@@ -185,7 +173,9 @@ func enableOperatorCommand(s *session) *cobra.Command {
 		Example: `  userdb operator add Olga --password-stdin < secret.txt
   userdb operator enable olga`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
-			return s.onOperator(ctx, words[0], "enabled", userdb.EventOperatorEnable, func(t *userdb.Type, h hints.Hint) error { return t.Enable(ctx, h) })
+			return s.onOperator(ctx, words[0], "enabled", userdb.EventOperatorEnable, func(t *userdb.Type, e userdb.Entry) error {
+				return t.Enable(ctx, hints.Key(e.Key()))
+			})
 		}),
 	}
 }
@@ -203,13 +193,9 @@ accounts are listed, and --end-links ends all links of these accounts.`,
   userdb operator disable olga --revoke-keys --end-links`,
 		RunE: s.run(func(ctx context.Context, words []string) error {
 			name := ""
-			err := s.onOperator(ctx, words[0], "disabled", userdb.EventOperatorDisable, func(t *userdb.Type, h hints.Hint) error {
-				e, err := t.Find(ctx, h)
-				if err != nil {
-					return err
-				}
+			err := s.onOperator(ctx, words[0], "disabled", userdb.EventOperatorDisable, func(t *userdb.Type, e userdb.Entry) error {
 				name = e.Text(admin.OperatorName)
-				return t.Disable(ctx, h)
+				return t.Disable(ctx, hints.Key(e.Key()))
 			})
 			if err != nil && !errors.Is(err, errUnrecorded) {
 				return err
@@ -249,13 +235,9 @@ processes of earlier versions can no longer change operators, so replace all of 
 			}
 			var link enrolLine
 			var stored string
-			err = s.onOperator(ctx, words[0], "", "", func(t *userdb.Type, h hints.Hint) error {
-				e, err := t.Find(ctx, h)
-				if err != nil {
-					return err
-				}
+			err = s.onOperator(ctx, words[0], "", "", func(_ *userdb.Type, e userdb.Entry) error {
 				stored = e.Text(admin.OperatorName)
-				secret, err := admin.IssueEnrolLink(ctx, s.db, h)
+				secret, err := admin.IssueEnrolLink(ctx, s.db, hints.Key(e.Key()))
 				link = enrolLine{stored, strings.TrimSuffix(console, "/") + "/enrol?token=" + secret, time.Now().Add(admin.EnrolLinkLife).UTC().Format(time.RFC3339)}
 				return err
 			})
@@ -282,8 +264,8 @@ and the operator has used it. First make sure who is asking.`,
 			if !s.yes {
 				return usagef("would remove the second factors of the operator %s: add --yes", printable(words[0]))
 			}
-			return s.onOperator(ctx, words[0], "removed the second factors of", userdb.EventOperatorNoFactor, func(t *userdb.Type, h hints.Hint) error {
-				_, err := t.ResetFactors(ctx, h)
+			return s.onOperator(ctx, words[0], "removed the second factors of", userdb.EventOperatorNoFactor, func(t *userdb.Type, e userdb.Entry) error {
+				_, err := t.ResetFactors(ctx, hints.Key(e.Key()))
 				return err
 			})
 		}),
@@ -378,7 +360,7 @@ func (s *session) endLinksOf(ctx context.Context, operator string, end bool) err
 
 // onOperator calls do with the operator called name. Unless kind is "", it then prints the word
 // done and the name, and records an event of that kind.
-func (s *session) onOperator(ctx context.Context, name, done string, kind userdb.EventKind, do func(*userdb.Type, hints.Hint) error) error {
+func (s *session) onOperator(ctx context.Context, name, done string, kind userdb.EventKind, do func(*userdb.Type, userdb.Entry) error) error {
 	operators, err := s.operators(ctx)
 	if err != nil {
 		return err
@@ -388,7 +370,7 @@ func (s *session) onOperator(ctx context.Context, name, done string, kind userdb
 		err = userdb.ErrNotFound
 	}
 	if err == nil {
-		err = do(operators, hints.Key(e.Key()))
+		err = do(operators, e)
 	}
 	if errors.Is(err, userdb.ErrNotFound) {
 		err = fmt.Errorf("operator %s: %w", printable(name), userdb.ErrNotFound)

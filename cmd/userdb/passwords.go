@@ -18,8 +18,7 @@ import (
 )
 
 func loginCommand(s *session) *cobra.Command {
-	var at userdb.Attempt
-	var start, codeFromStdin bool
+	l := login{s: s}
 	c := &cobra.Command{
 		Use:   "login IDENTIFIER",
 		Short: "Check an identifier and a password",
@@ -43,75 +42,93 @@ makes this command exit 0, so only 'userdb help login' shows this help.`,
   userdb login --password-stdin --json -- Alice < secret.txt
   userdb login - --password-stdin < name-and-secret.txt
   userdb login --session --json -- alice@example.com`,
-		RunE: s.run(func(ctx context.Context, words []string) error {
-			var pw string
-			identifier, secrets := words[0], []secret{{"password", "Password: ", &pw}}
-			if s.firstLine(identifier) {
-				secrets = slices.Insert(secrets, 0, secret{"identifier", "", &identifier})
-				if !s.fromStdin {
-					return usagef("- stands for the first line of standard input, and needs --password-stdin")
-				}
-			}
-			if start {
-				if err := s.checkOutput(); err != nil {
-					return err
-				}
-			}
-			var code string
-			if codeFromStdin {
-				s.fromStdin, secrets = true, append(secrets, secret{"code", "", &code})
-			}
-			var refused *userdb.FactorError
-			finish := func(ctx context.Context, t *userdb.Type, e userdb.Entry, err error) error {
-				if err != nil || !start {
-					return s.printEntry(e, err)
-				}
-				s.warnExposed()
-				_, secret, err := t.StartSession(ctx, e, userdb.SessionOptions{Origin: at.Origin, Agent: "userdb login"})
-				if err != nil {
-					return err
-				}
-				all := e.Flat()
-				all["~session"] = schema.Text(secret)
-				return s.printFacets(all)
-			}
-			err := s.ask(ctx, checkNothing, func(ctx context.Context) error {
-				t, err := s.typ(ctx, s.Type)
-				if err != nil {
-					return err
-				}
-				e, err := t.Login(ctx, identifier, pw, at)
-				if first, ok := errors.AsType[*userdb.FactorError](err); ok && (codeFromStdin || !s.fromStdin) {
-					refused = first
-					return err
-				}
-				return finish(ctx, t, e, err)
-			}, secrets...)
-			if refused == nil {
-				return err
-			}
-			prove := func(ctx context.Context) error {
-				t, err := s.typ(ctx, s.Type)
-				if err != nil {
-					return err
-				}
-				e, err := t.Prove(ctx, refused.Ticket, proofOf(code), at)
-				if errors.Is(err, userdb.ErrNotFound) {
-					err = fmt.Errorf("%w: log in again, as the code came too late or the entry has changed", userdb.ErrLogin)
-				}
-				return finish(ctx, t, e, err)
-			}
-			if codeFromStdin {
-				return s.timed(ctx, prove)
-			}
-			return s.ask(ctx, checkNothing, prove, secret{"code", "Code of your app, or recovery code: ", &code})
-		}, asking, public),
+		RunE: s.run(func(ctx context.Context, words []string) error { return l.run(ctx, words[0]) }, asking, public),
 	}
-	c.Flags().StringVar(&at.Origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each origin")
-	c.Flags().BoolVar(&codeFromStdin, "code-stdin", false, "read the password and then a code of an authenticator app, or a recovery code,\nas one line each from standard input")
-	c.Flags().BoolVar(&start, "session", false, "also start a session, and print its secret as ~session; programs find the\nentry with it")
+	c.Flags().StringVar(&l.attempt.Origin, "origin", "", "the attempt comes from `ORIGIN`, an address or a name; failures are\ncounted for each origin")
+	c.Flags().BoolVar(&l.codeFromStdin, "code-stdin", false, "read the password and then a code of an authenticator app, or a recovery code,\nas one line each from standard input")
+	c.Flags().BoolVar(&l.startsSession, "session", false, "also start a session, and print its secret as ~session; programs find the\nentry with it")
 	disableHelpFlag(c)
 	return s.withStdin(c)
+}
+
+// A login holds the flags of the command login and what a visitor types.
+type login struct {
+	s                            *session
+	attempt                      userdb.Attempt
+	startsSession, codeFromStdin bool
+	identifier, password, code   string
+	ticket                       string // of the first step, if the second one follows
+}
+
+// run takes the one or two steps of a login. identifier is the word of the command.
+func (l *login) run(ctx context.Context, identifier string) error {
+	l.identifier = identifier
+	secrets := []secret{{"password", "Password: ", &l.password}}
+	if l.s.firstLine(identifier) {
+		if !l.s.fromStdin {
+			return usagef("- stands for the first line of standard input, and needs --password-stdin")
+		}
+		secrets = slices.Insert(secrets, 0, secret{"identifier", "", &l.identifier})
+	}
+	if l.startsSession {
+		if err := l.s.checkOutput(); err != nil {
+			return err
+		}
+	}
+	if l.codeFromStdin {
+		l.s.fromStdin, secrets = true, append(secrets, secret{"code", "", &l.code})
+	}
+	err := l.s.ask(ctx, checkNothing, l.checkPassword, secrets...)
+	switch {
+	case l.ticket == "":
+		return err
+	case l.codeFromStdin:
+		return l.s.timed(ctx, l.prove)
+	}
+	return l.s.ask(ctx, checkNothing, l.prove, secret{"code", "Code of your app, or recovery code: ", &l.code})
+}
+
+// checkPassword takes the first step of the login. If the entry has a second factor, and a code is
+// given or can be typed, it keeps the ticket for the second step.
+func (l *login) checkPassword(ctx context.Context) error {
+	t, err := l.s.typ(ctx, l.s.Type)
+	if err != nil {
+		return err
+	}
+	e, err := t.Login(ctx, l.identifier, l.password, l.attempt)
+	if refused, ok := errors.AsType[*userdb.FactorError](err); ok && (l.codeFromStdin || !l.s.fromStdin) {
+		l.ticket = refused.Ticket
+	}
+	return l.finish(ctx, t, e, err)
+}
+
+// prove takes the second step of the login.
+func (l *login) prove(ctx context.Context) error {
+	t, err := l.s.typ(ctx, l.s.Type)
+	if err != nil {
+		return err
+	}
+	e, err := t.Prove(ctx, l.ticket, proofOf(l.code), l.attempt)
+	if errors.Is(err, userdb.ErrNotFound) {
+		err = fmt.Errorf("%w: log in again, as the code came too late or the entry has changed", userdb.ErrLogin)
+	}
+	return l.finish(ctx, t, e, err)
+}
+
+// finish prints the entry that has logged in and, with --session, the secret of a new session. If
+// err is not nil, it only returns err.
+func (l *login) finish(ctx context.Context, t *userdb.Type, e userdb.Entry, err error) error {
+	if err != nil || !l.startsSession {
+		return l.s.printEntry(e, err)
+	}
+	l.s.warnExposed()
+	_, secret, err := t.StartSession(ctx, e, userdb.SessionOptions{Origin: l.attempt.Origin, Agent: "userdb login"})
+	if err != nil {
+		return err
+	}
+	all := e.Flat()
+	all["~session"] = schema.Text(secret)
+	return l.s.printFacets(all)
 }
 
 // ignoreMissingPassword removes errors about the password from err, because nobody has typed it

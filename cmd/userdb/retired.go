@@ -39,8 +39,7 @@ was deleted. --type selects the type.`,
 			if err != nil {
 				return err
 			}
-			table := s.newGrid([]string{"uid"}, "uid", "deleted")
-			n := 0
+			list := s.newRows([]string{"uid"}, "uid", "deleted")
 			for r, err := range t.RetiredUIDs(ctx) {
 				if err != nil {
 					return err
@@ -49,20 +48,13 @@ was deleted. --type selects the type.`,
 				if !r.At.IsZero() {
 					deleted = formatTime(r.At)
 				}
-				if table != nil {
-					err = table.add(printable(r.UID), deleted)
-				} else {
-					err = s.out.print(line{r.UID, deleted}, printable(r.UID)+"  deleted "+cmp.Or(deleted, "at an unknown time"))
-				}
-				if err != nil {
+				uid := printable(r.UID)
+				text := uid + "  deleted " + cmp.Or(deleted, "at an unknown time")
+				if err := list.add(line{r.UID, deleted}, text, uid, deleted); err != nil {
 					return err
 				}
-				n++
 			}
-			if n == 0 {
-				s.noteSilence("no retired UIDs")
-			}
-			return table.end()
+			return list.end("no retired UIDs")
 		}, unlimited, reading),
 	}
 }

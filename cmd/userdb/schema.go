@@ -156,24 +156,17 @@ Namespaces inside it are counted on their own.`,
 			if err != nil {
 				return err
 			}
-			table := s.newGrid([]string{"namespace"}, "namespace", "entries", "records")
+			list := s.newRows([]string{"namespace"}, "namespace", "entries", "records")
 			for _, n := range found {
 				// Without --namespace this removes nothing, because no path begins with a slash.
 				path := strings.TrimPrefix(n.Namespace.Path(), s.Namespace+"/")
 				text := printable(path) + "  " + plural(n.Entries, "entry") + ", " + plural(n.Records, "record")
-				if table != nil {
-					err = table.add(printable(path), strconv.FormatInt(n.Entries, 10), strconv.FormatInt(n.Records, 10))
-				} else {
-					err = s.out.print(line{path, n.Entries, n.Records}, text)
-				}
+				err := list.add(line{path, n.Entries, n.Records}, text, printable(path), strconv.FormatInt(n.Entries, 10), strconv.FormatInt(n.Records, 10))
 				if err != nil {
 					return err
 				}
 			}
-			if len(found) == 0 {
-				s.noteSilence("no namespaces")
-			}
-			return table.end()
+			return list.end("no namespaces")
 		}, unlimited, opened, reading),
 	}
 }

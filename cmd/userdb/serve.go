@@ -178,13 +178,7 @@ func (v serveFlags) scimOptions() (*scim.Options, error) {
 }
 
 func (s *session) serve(ctx context.Context, v serveFlags) error {
-	if (&http.Cookie{Name: v.cookie}).Valid() != nil {
-		return usagef("--session-cookie %q: not a valid name for a cookie", v.cookie)
-	}
-	if err := v.checkResetLink(); err != nil {
-		return err
-	}
-	passkeys, operatorPasskeys, err := v.passkeyConfigs()
+	o, err := v.options()
 	if err != nil {
 		return err
 	}
@@ -196,56 +190,25 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 		return err
 	}
 	defer l.Close()
-	directories, err := v.scimOptions()
-	if err != nil {
-		return err
-	}
 	errs := newPump(s.std.err)
 	defer errs.end()
 	watched := metrics.New(metrics.Options{})
 	s.observers = []userdb.Observer{watched}
 	// Events below a warning name accounts and stay out of the log.
 	s.log = slog.New(slog.NewJSONHandler(errs, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	if err := within(ctx, s.timeout(), s.open); err != nil {
+	if err := v.openStore(ctx, s); err != nil {
 		return err
 	}
-	if err := within(ctx, s.timeout(), s.checkKeys); err != nil {
-		return err
-	}
-	if err := within(ctx, s.timeout(), func(ctx context.Context) error { return s.makeKeys(ctx, v.console || passkeys != nil) }); err != nil {
-		return err
-	}
-	if err := within(ctx, s.timeout(), func(ctx context.Context) error { return v.prepareFactors(ctx, s) }); err != nil {
-		return err
-	}
-	if v.passkeyRP != "" && !s.hasKeys {
-		return usagef("--passkey-rp needs keys that encrypt passkeys: give --key-file")
-	}
-	unshare, err := connect.Share(view.Of(s.db).Engine)
-	if errors.Is(err, connect.ErrShared) {
-		// This service would work through the other one, and fail when that one ends.
-		return usagef("another 'userdb serve' is using the file: stop it, or name a Redis with --store, which any number may serve")
-	}
-	if err != nil {
-		s.log.WarnContext(ctx, "other commands cannot use the file meanwhile: "+err.Error())
-		unshare = func() error { return nil }
-	}
-	defer func() { _ = unshare() }() // if it fails, the socket is left behind, which does no harm
-	ns, err := recordkey.ParseNamespace(s.Namespace)
+	unshare, err := s.shareFile(ctx)
 	if err != nil {
 		return err
 	}
-	o := serve.Options{
-		Namespace: ns, Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, TLS: secured, SCIM: directories, Console: v.console, ResetLink: v.resetLink, Passkeys: passkeys, OperatorPasskeys: operatorPasskeys,
-		Logger: slog.New(slog.NewJSONHandler(errs, nil)),
+	defer unshare()
+	if o.Namespace, err = recordkey.ParseNamespace(s.Namespace); err != nil {
+		return err
 	}
-	service, err := serve.New(s.db, o)
-	if err == nil {
-		err = service.PrepareSCIM(ctx)
-	}
-	if errors.Is(err, scim.ErrOptions) {
-		return usagef("%v", err)
-	}
+	o.TLS, o.Logger = secured, slog.New(slog.NewJSONHandler(errs, nil))
+	service, err := newService(ctx, s.db, o)
 	if err != nil {
 		return err
 	}
@@ -263,6 +226,66 @@ func (s *session) serve(ctx context.Context, v serveFlags) error {
 	}
 	fmt.Fprintf(errs, "listening on %s://%s\n", scheme, l.Addr())
 	return service.Run(ctx, l)
+}
+
+// options checks the flags, and returns the options of the service. Namespace, TLS and Logger are
+// not set, because they depend on more than the flags.
+func (v serveFlags) options() (serve.Options, error) {
+	o := serve.Options{Proxies: v.proxies, SessionCookie: v.cookie, Version: readBuild().Version, Console: v.console, ResetLink: v.resetLink}
+	if (&http.Cookie{Name: v.cookie}).Valid() != nil {
+		return o, usagef("--session-cookie %q: not a valid name for a cookie", v.cookie)
+	}
+	err := v.checkResetLink()
+	if err == nil {
+		o.Passkeys, o.OperatorPasskeys, err = v.passkeyConfigs()
+	}
+	if err == nil {
+		o.SCIM, err = v.scimOptions()
+	}
+	return o, err
+}
+
+// openStore opens the store, and prepares it for second factors and passkeys. Each step may take as
+// long as --timeout says.
+func (v serveFlags) openStore(ctx context.Context, s *session) error {
+	makeKeys := func(ctx context.Context) error { return s.makeKeys(ctx, v.console || len(v.passkeyOrigins) > 0) }
+	prepareFactors := func(ctx context.Context) error { return v.prepareFactors(ctx, s) }
+	for _, step := range []func(context.Context) error{s.open, s.checkKeys, makeKeys, prepareFactors} {
+		if err := within(ctx, s.timeout(), step); err != nil {
+			return err
+		}
+	}
+	if v.passkeyRP != "" && !s.hasKeys {
+		return usagef("--passkey-rp needs keys that encrypt passkeys: give --key-file")
+	}
+	return nil
+}
+
+// shareFile lets other commands use the file of an embedded store while the service runs, until
+// unshare is called.
+func (s *session) shareFile(ctx context.Context) (unshare func(), err error) {
+	end, err := connect.Share(view.Of(s.db).Engine)
+	switch {
+	case errors.Is(err, connect.ErrShared):
+		// This service would work through the other one, and fail when that one ends.
+		return nil, usagef("another 'userdb serve' is using the file: stop it, or name a Redis with --store, which any number may serve")
+	case err != nil:
+		s.log.WarnContext(ctx, "other commands cannot use the file meanwhile: "+err.Error())
+		return func() {}, nil
+	}
+	return func() { _ = end() }, nil // if it fails, the socket is left behind, which does no harm
+}
+
+// newService returns a service, and prepares the store for directories.
+func newService(ctx context.Context, db *userdb.DB, o serve.Options) (*serve.Service, error) {
+	service, err := serve.New(db, o)
+	if err == nil {
+		err = service.PrepareSCIM(ctx)
+	}
+	if errors.Is(err, scim.ErrOptions) {
+		err = usagef("%v", err)
+	}
+	return service, err
 }
 
 // prepareFactors stores the value of --operators-factor and, if it is true, allows operators to

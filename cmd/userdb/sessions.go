@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,19 +60,16 @@ terminal IDs are shortened.`,
 		Example: `  userdb login --session --password-stdin -- Alice < secret.txt
   userdb session list '*=Alice' --json`,
 		RunE: s.runOn(func(ctx context.Context, p subject, _ []string) error {
-			n, table := 0, s.newGrid([]string{"id", "last seen", "expires", "origin"}, "id", "last seen", "expires", "origin", "agent")
+			list := s.newRows([]string{"id", "last seen", "expires", "origin"}, "id", "last seen", "expires", "origin", "agent")
 			err := each(p.typ.Sessions(ctx, p.hint), func(active userdb.Session) error {
-				if n++; table != nil {
-					return table.add(active.ID[:min(shortID, len(active.ID))], shortTime(active.LastSeen), active.Expires.UTC().Format(time.DateOnly),
-						cell(active.Origin), cell(active.Agent))
-				}
 				line := sessionLine{active.ID, formatTime(active.Started), formatTime(active.LastSeen), formatTime(active.Expires), active.Origin, active.Agent}
-				return s.out.print(line, line.text())
+				return list.add(line, line.text(), active.ID[:min(shortID, len(active.ID))], shortTime(active.LastSeen),
+					active.Expires.UTC().Format(time.DateOnly), cell(active.Origin), cell(active.Agent))
 			})
-			if n == 0 && err == nil {
-				s.noteSilence("no sessions")
+			if err != nil {
+				return err
 			}
-			return cmp.Or(err, table.end())
+			return list.end("no sessions")
 		}, reading),
 	}
 }

@@ -211,6 +211,11 @@ func (r *importRun) prepare(ctx context.Context) error {
 	default:
 		r.in = contextReader(ctx, r.s.std.in)
 	}
+	return r.prepareRejects()
+}
+
+// prepareRejects checks where refused lines go.
+func (r *importRun) prepareRejects() error {
 	if !isDevice(r.rejects.path) {
 		r.o.Refused = r.printRefused
 	}

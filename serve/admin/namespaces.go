@@ -151,10 +151,8 @@ func (r removal) setupLinks(ctx context.Context) (n int64, err error) {
 				continue
 			}
 			seen[raw] = true // a scan may return a key twice
-			if !r.dry {
-				if _, err := engine.Repair(ctx, store.Remove{Key: raw}); err != nil {
-					return n, err
-				}
+			if _, err := r.removeRecord(ctx, raw); err != nil {
+				return n, err
 			}
 			n++
 		}
@@ -238,37 +236,47 @@ func (r removal) jobs(ctx context.Context) (n int64, err error) {
 
 // groups removes all records of groups and counts the groups.
 func (r removal) groups(ctx context.Context) (n int64, err error) {
-	engine := view.Of(r.db).Engine
 	// Remove entries first: a second group could take the name of a group whose name is gone.
-	for _, entries := range []bool{true, false} {
-		if r.dry && !entries {
-			break
+	n, err = r.groupRecords(ctx, true)
+	if err == nil && !r.dry {
+		_, err = r.groupRecords(ctx, false)
+	}
+	return n, err
+}
+
+// groupRecords removes and counts the entries of groups or, if entries is false, their other
+// records.
+func (r removal) groupRecords(ctx context.Context, entries bool) (n int64, err error) {
+	seen := map[string]bool{} // a scan may return a key twice
+	for found, err := range store.ScanAll(ctx, view.Of(r.db).Engine, store.Scan{Pattern: recordkey.Glob(groupSpaces.String()) + "*", Count: scanBatch}) {
+		if err != nil {
+			return n, err
 		}
-		seen := map[string]bool{} // a scan may return a key twice
-		for found, err := range store.ScanAll(ctx, engine, store.Scan{Pattern: recordkey.Glob(groupSpaces.String()) + "*", Count: scanBatch}) {
+		for _, raw := range found {
+			key, err := recordkey.Parse(raw)
+			isEntry := err == nil && key.Kind() == recordkey.KindPRK
+			if entries != isEntry || seen[raw] || !CanSee(r.ns, groupNamespace(raw)) {
+				continue
+			}
+			seen[raw] = entries
+			removed, err := r.removeRecord(ctx, raw)
 			if err != nil {
 				return n, err
 			}
-			for _, raw := range found {
-				key, err := recordkey.Parse(raw)
-				isEntry := err == nil && key.Kind() == recordkey.KindPRK
-				if entries != isEntry || seen[raw] || !CanSee(r.ns, groupNamespace(raw)) {
-					continue
-				}
-				seen[raw] = entries
-				removed := r.dry
-				if !r.dry {
-					if removed, err = engine.Repair(ctx, store.Remove{Key: raw}); err != nil {
-						return n, err
-					}
-				}
-				if removed && entries {
-					n++
-				}
+			if removed {
+				n++
 			}
 		}
 	}
 	return n, nil
+}
+
+// removeRecord removes a record and reports whether it existed. A dry run only returns true.
+func (r removal) removeRecord(ctx context.Context, key string) (existed bool, err error) {
+	if r.dry {
+		return true, nil
+	}
+	return view.Of(r.db).Engine.Repair(ctx, store.Remove{Key: key})
 }
 
 // scanBatch is the number of keys that each SCAN asks for.

@@ -308,7 +308,7 @@ func (c *Console) issue(s subject) error {
 	ctx := s.r.Context()
 	links, err := admin.OpenLinks(s.db)
 	if err == nil {
-		err = links.Issue(ctx, web.Entry(ctx).Text(admin.OperatorName), s.e.Key(), token.Lifetime, func() (err error) {
+		err = links.Issue(ctx, senderName(s.r), s.e.Key(), token.Lifetime, func() (err error) {
 			if field == "" {
 				one.Secret, err = s.t.Issue(ctx, s.hint, token)
 			} else {

@@ -13,7 +13,6 @@ import (
 	"github.com/coffeenode/userdb/maintain/transfer"
 	"github.com/coffeenode/userdb/serve/admin"
 	"github.com/coffeenode/userdb/userdb"
-	"github.com/coffeenode/userdb/web"
 )
 
 // bulkKind is the kind of jobs that change several accounts.
@@ -90,8 +89,7 @@ func (c *Console) bulk(w http.ResponseWriter, r *http.Request) {
 		c.show(w, r, http.StatusOK, page{Name: "bulk-confirm", Title: button + "?", Place: "/console/types/" + t.Name(), Data: q})
 		return
 	}
-	by := web.Entry(r.Context()).Text(admin.OperatorName)
-	j, err := c.jobs.bulkJob(r.Context(), db, t, admin.Job{ID: r.PostFormValue(jobInput), Kind: bulkKind, By: by, Title: button}, work)
+	j, err := c.jobs.bulkJob(r.Context(), db, t, admin.Job{ID: r.PostFormValue(jobInput), Kind: bulkKind, By: senderName(r), Title: button}, work)
 	if errors.Is(err, errBusy) {
 		c.show(w, r, http.StatusTooManyRequests, page{Name: "message", Title: "Nothing was done", Data: tooManyJobs})
 		return

@@ -128,6 +128,11 @@ func (c *Console) guard(next http.Handler) http.Handler {
 		} {
 			w.Header().Set(name, value)
 		}
+		if r.URL.Query().Has("token") {
+			// The address holds a secret: no request from this page may carry it as the referrer,
+			// not even to this site, where a proxy would log it.
+			w.Header().Set("Referrer-Policy", "strict-origin")
+		}
 		if peer, unknown := c.unknownProxy(r); unknown {
 			c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "Unknown proxy", Data: "The request came through a proxy at " + peer + " that “userdb serve” does not trust. Start it with --proxy " + peer + ", and let the proxy send X-Forwarded-For. Otherwise it cannot tell visitors apart, and the cookie is not limited to HTTPS."})
 			return
@@ -177,6 +182,25 @@ func (c *Console) asOperator(next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
+// asVisitor sets a deadline and parses the form of somebody who is not signed in, which must arrive
+// within visitorTimeout.
+func (c *Console) asVisitor(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		defer cancel()
+		r = r.WithContext(ctx)
+		control := http.NewResponseController(w)
+		// Ignore the error: if the connection cannot set deadlines, those of the server apply.
+		_ = control.SetReadDeadline(time.Now().Add(visitorTimeout))
+		if !c.parseForm(w, r, maxVisitorForm) {
+			return
+		}
+		// The short deadline would end the request while it is being handled.
+		_ = control.SetReadDeadline(time.Now().Add(requestTimeout))
+		next(w, r)
+	}
+}
+
 // recordAction records an operator's action in the feed of the namespace. If that fails, it only
 // logs a warning, because the action itself was done.
 func (c *Console) recordAction(r *http.Request, kind userdb.EventKind, operator, about string) {
@@ -187,7 +211,7 @@ func (c *Console) recordAction(r *http.Request, kind userdb.EventKind, operator,
 
 // recordOwnAction records an action of the operator who is signed in.
 func (c *Console) recordOwnAction(r *http.Request, kind userdb.EventKind, about string) {
-	c.recordAction(r, kind, web.Entry(r.Context()).Text(admin.OperatorName), about)
+	c.recordAction(r, kind, senderName(r), about)
 }
 
 // operatorNamespace returns the namespace of the operator who sent the request. It decides what
@@ -196,22 +220,11 @@ func operatorNamespace(r *http.Request) string {
 	return web.Entry(r.Context()).Text(admin.OperatorNamespace)
 }
 
-// actorName returns the name that histories record for the sender of a request.
-func actorName(r *http.Request) string { return "operator:" + web.Entry(r.Context()).Text("name") }
+// senderName returns the name of the operator who sent the request, or "" for a visitor.
+func senderName(r *http.Request) string { return web.Entry(r.Context()).Text(admin.OperatorName) }
 
-// parseVisitorForm parses the form of somebody who is not signed in, within a short deadline. If it
-// returns false, it has sent a response.
-func (c *Console) parseVisitorForm(w http.ResponseWriter, r *http.Request) bool {
-	control := http.NewResponseController(w)
-	// Ignore the error: if the connection cannot set deadlines, those of the server apply.
-	_ = control.SetReadDeadline(time.Now().Add(visitorTimeout))
-	if !c.parseForm(w, r, maxVisitorForm) {
-		return false
-	}
-	// The short deadline would end the request while it is being handled.
-	_ = control.SetReadDeadline(time.Now().Add(requestTimeout))
-	return true
-}
+// actorName returns the name that histories record for the sender of a request.
+func actorName(r *http.Request) string { return "operator:" + senderName(r) }
 
 // parseForm parses the query and the form of a request. The form may have up to limit bytes. A GET
 // or HEAD with a body is refused without reading it. If parseForm returns false, it has sent a
@@ -318,7 +331,7 @@ var templates = template.Must(template.New("").Funcs(templateFuncs).ParseFS(temp
 
 // show sends a page, completely or not at all.
 func (c *Console) show(w http.ResponseWriter, r *http.Request, status int, p page) {
-	p.Operator, p.Path = web.Entry(r.Context()).Text("name"), r.URL.Path
+	p.Operator, p.Path = senderName(r), r.URL.Path
 	if p.Form == nil {
 		p.Form = r.PostForm
 	}

@@ -271,13 +271,14 @@ func prefixLists(db *userdb.DB, q string) (all []crumb) {
 	for _, name := range names {
 		declared := db.Schema().Types[name]
 		for _, field := range declared.Ordered() {
-			if slices.Contains(declared.Typed(), field) {
-				label := field
-				if len(names) > 1 {
-					label = name + " " + field
-				}
-				all = append(all, crumb{label, typePath(name) + "?" + url.Values{"order": {field}, "prefix": {q}}.Encode()})
+			if !slices.Contains(declared.Typed(), field) {
+				continue
 			}
+			label := field
+			if len(names) > 1 {
+				label = name + " " + field
+			}
+			all = append(all, crumb{label, typePath(name) + "?" + url.Values{"order": {field}, "prefix": {q}}.Encode()})
 		}
 	}
 	return all

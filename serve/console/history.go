@@ -180,6 +180,18 @@ func readAccountEvents(ctx context.Context, db *userdb.DB, q userdb.EventQuery, 
 	return p, nil
 }
 
+// readHistory reads a page of the events that a query and a filter select, the newest first.
+func readHistory(ctx context.Context, db *userdb.DB, q userdb.EventQuery, f eventFilter) (userdb.EventPage, error) {
+	if q.Key.IsValid() && q.Latest {
+		return readAccountEvents(ctx, db, q, f)
+	}
+	found, err := readEvents(ctx, db, q, f)
+	if !q.Latest {
+		slices.Reverse(found.Events)
+	}
+	return found, err
+}
+
 // isSameEvent reports whether an event of an account's own history and one of the feed are the
 // same.
 func isSameEvent(own, e userdb.HistoryEvent) bool {
@@ -227,6 +239,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
+	p := historyPage{Kinds: eventKinds, Kind: kind, Filter: filter, Newest: "/console/history"}
 	var problems []web.Problem
 	switch {
 	case wrong != nil:
@@ -235,19 +248,13 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		problems = []web.Problem{{Code: userdb.CodeNotFound, Text: "Nobody has “" + filter.Account + "”."}}
 	}
 	if len(problems) > 0 {
-		p := historyPage{Kinds: eventKinds, Kind: kind, Filter: filter, Newest: "/console/history"}
 		c.show(w, r, statusOf(problems), page{Name: "history", Title: "History", Data: p, Problems: problems})
 		return
 	}
-	since := r.FormValue("since")
-	if since != "" {
+	if since := r.FormValue("since"); since != "" {
 		q.After, q.Latest = since, false
 	}
-	read := readEvents
-	if q.Key.IsValid() && q.Latest {
-		read = readAccountEvents
-	}
-	found, err := read(r.Context(), db, q, filter)
+	found, err := readHistory(r.Context(), db, q, filter)
 	if isAny(err, userdb.ErrCursor) {
 		http.Redirect(w, r, "/console/history", http.StatusSeeOther)
 		return
@@ -256,11 +263,8 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		c.fail(w, r, err)
 		return
 	}
-	if since != "" { // the newest of equal events stands for them
-		slices.Reverse(found.Events)
-	}
-	p := historyPage{Events: group(withLabels(r.Context(), db, found.Events)), Kinds: eventKinds, Kind: kind, Filter: filter, Newest: "/console/history?" + only.Encode()}
-	if since != "" {
+	p.Events, p.Newest = group(withLabels(r.Context(), db, found.Events)), "/console/history?"+only.Encode()
+	if !q.Latest {
 		p.Since = found.Next
 		c.show(w, r, http.StatusOK, page{Name: "news", Data: p})
 		return
@@ -269,7 +273,7 @@ func (c *Console) history(w http.ResponseWriter, r *http.Request) {
 		only.Set("after", found.Next)
 		p.Older = "/console/history?" + only.Encode()
 	}
-	if r.FormValue("after") == "" && filter.isEmpty() {
+	if q.After == "" && filter.isEmpty() {
 		p.Since = found.End
 	}
 	c.show(w, r, http.StatusOK, page{Name: "history", Title: "History", Data: p})
@@ -283,27 +287,25 @@ var eventKinds = []userdb.EventKind{
 	userdb.EventKeyCreate, userdb.EventKeyRevoke, userdb.EventImport, userdb.EventExport, userdb.EventRepair,
 }
 
-// labelBatch is the number of accounts that withLabels reads at a time: each may have 1 MiB.
+// labelBatch is the number of accounts that readLabels reads at a time: each may have 1 MiB.
 const labelBatch = 16
 
-// withLabels adds the current label of its account to each event. It makes one lookup for each
-// type and labelBatch of its accounts.
-func withLabels(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []event {
-	keys := map[string][]recordkey.Key{}
+// readLabels returns the current labels of the accounts that events are about. It makes one lookup
+// for each type and labelBatch of its accounts.
+func readLabels(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) map[recordkey.Key]string {
+	accounts := map[string][]hints.Hint{} // by type
+	seen := map[recordkey.Key]bool{}
 	for _, e := range found {
-		if e.Key.IsValid() && !slices.Contains(keys[e.Key.Type()], e.Key) {
-			keys[e.Key.Type()] = append(keys[e.Key.Type()], e.Key)
+		if e.Key.IsValid() && !seen[e.Key] {
+			seen[e.Key] = true
+			accounts[e.Key.Type()] = append(accounts[e.Key.Type()], hints.Key(e.Key))
 		}
 	}
 	labels := map[recordkey.Key]string{}
-	for name, some := range keys {
+	for name, all := range accounts {
 		t, err := db.Type(name)
 		if err != nil {
 			continue // the schema no longer has the type
-		}
-		all := make([]hints.Hint, len(some))
-		for i, key := range some {
-			all[i] = hints.Key(key)
 		}
 		for batch := range slices.Chunk(all, labelBatch) {
 			for e, err := range t.FindAll(ctx, batch...) {
@@ -313,6 +315,12 @@ func withLabels(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent)
 			}
 		}
 	}
+	return labels
+}
+
+// withLabels adds the current label of its account to each event.
+func withLabels(ctx context.Context, db *userdb.DB, found []userdb.HistoryEvent) []event {
+	labels := readLabels(ctx, db, found)
 	all := make([]event, len(found))
 	for i, e := range found {
 		all[i] = event{HistoryEvent: e, Label: labels[e.Key]}

@@ -85,7 +85,7 @@ func (c *Console) startCheck(w http.ResponseWriter, r *http.Request) {
 	db, err := c.view(r.Context())
 	var j admin.Job
 	if err == nil {
-		j, err = c.jobs.checkJob(r.Context(), db, r.PostFormValue(jobInput), web.Entry(r.Context()).Text(admin.OperatorName), repair)
+		j, err = c.jobs.checkJob(r.Context(), db, r.PostFormValue(jobInput), senderName(r), repair)
 	}
 	c.respondStarted(w, r, j, err, "check", "Check")
 }
@@ -100,7 +100,7 @@ func (c *Console) startExport(w http.ResponseWriter, r *http.Request) {
 	}
 	var j admin.Job
 	if err == nil {
-		j, err = c.jobs.exportJob(r.Context(), db, r.PostFormValue(jobInput), web.Entry(r.Context()).Text(admin.OperatorName), typ)
+		j, err = c.jobs.exportJob(r.Context(), db, r.PostFormValue(jobInput), senderName(r), typ)
 	}
 	c.respondStarted(w, r, j, err, "export", "Export accounts")
 }
@@ -151,14 +151,13 @@ func (c *Console) triedUpload(r *http.Request) (upload, error) {
 
 // beginImport starts the import of an upload, or its dry run. err says why there is no upload.
 func (c *Console) beginImport(w http.ResponseWriter, r *http.Request, u upload, dry bool, err error) {
-	by := web.Entry(r.Context()).Text(admin.OperatorName)
 	db, viewErr := c.view(r.Context())
 	if err == nil && viewErr == nil && !slices.Contains(db.Schema().Names(), u.Type) {
 		err = errType
 	}
 	var j admin.Job
 	if err = errors.Join(err, viewErr); err == nil {
-		j, err = c.jobs.importJob(r.Context(), db, by, u, dry)
+		j, err = c.jobs.importJob(r.Context(), db, senderName(r), u, dry)
 	}
 	switch {
 	case err != nil && dry:
@@ -194,6 +193,11 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 	if err != nil {
 		return u, uploadError("This form cannot be read.")
 	}
+	defer func() {
+		if err != nil {
+			u.remove()
+		}
+	}()
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Time{}) // the response follows the whole upload
 	u.Type, u.Duplicate = "user", ""
@@ -205,19 +209,16 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 			break
 		}
 		if err != nil {
-			u.remove()
 			return u, uploadProblem(err)
 		}
 		if part.FormName() == "file" && u.Path == "" {
 			if err := r.storeFile(&u, part, control); err != nil {
-				u.remove()
 				return u, err
 			}
 			continue
 		}
 		text, err := io.ReadAll(io.LimitReader(part, 1<<10))
 		if err != nil {
-			u.remove()
 			return u, uploadProblem(err)
 		}
 		switch part.FormName() {
@@ -230,10 +231,8 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 	_ = control.SetWriteDeadline(time.Now().Add(requestTimeout + stallTimeout))
 	switch {
 	case u.Name == "":
-		u.remove()
 		return u, uploadError("Choose a file.")
 	case !slices.Contains([]string{"", "fail", "skip", "update"}, u.Duplicate):
-		u.remove()
 		return u, uploadError("Choose what to do with accounts that already exist.")
 	}
 	return u, nil

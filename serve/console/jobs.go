@@ -77,6 +77,12 @@ type detail struct {
 // of its file may follow. j is that job.
 func (d detail) canImport(j admin.Job) bool { return d.Upload.Path != "" && j.State == admin.JobDone }
 
+// dropUpload removes the upload of a dry run.
+func (d *detail) dropUpload() {
+	d.Upload.remove()
+	d.Upload = upload{}
+}
+
 // newRunner returns a runner. It removes the folders of runners whose processes have died.
 func newRunner(db *userdb.DB) (*runner, error) {
 	removeAbandoned(os.TempDir())
@@ -110,9 +116,7 @@ func (r *runner) begin(ctx context.Context, j admin.Job, d detail, do func(ctx c
 		stop()
 	}
 	r.mu.Unlock()
-	listCtx, cancel := context.WithTimeout(ctx, recordTimeout)
-	r.removeUnlisted(listCtx)
-	cancel()
+	r.removeUnlisted(ctx)
 	r.removeUploads()
 	r.startSweep(ctx)
 	go r.reportProgress(ctx, w)
@@ -257,6 +261,8 @@ func (r *runner) details(id string) (detail, bool) {
 
 // removeUnlisted removes the files of jobs that have ended and are no longer listed.
 func (r *runner) removeUnlisted(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
 	ended := r.endedTasks() // before the list is read, which lacks jobs that begin meanwhile
 	all, err := r.jobs.All(ctx)
 	if err != nil {
@@ -286,9 +292,7 @@ func (r *runner) sweep(ctx context.Context) {
 		case <-tick.C:
 		}
 		r.pending.removeExpired(time.Now())
-		listCtx, cancel := context.WithTimeout(ctx, recordTimeout)
-		r.removeUnlisted(listCtx)
-		cancel()
+		r.removeUnlisted(ctx)
 	}
 }
 
@@ -321,8 +325,8 @@ func (r *runner) removeFiles(w *task) {
 		if folder != "" {
 			_ = os.RemoveAll(filepath.Join(folder, w.ID)) // close removes the folder in any case
 		}
-		d.Upload.remove()
-		d.Files, d.Upload = nil, upload{}
+		d.dropUpload()
+		d.Files = nil
 	})
 }
 
@@ -331,8 +335,8 @@ func (r *runner) removeFiles(w *task) {
 func (r *runner) setImported(id, importID string) {
 	if w := r.task(id); w != nil {
 		w.update(func(d *detail) {
-			d.Upload.remove()
-			d.Upload, d.Import = upload{}, importID
+			d.dropUpload()
+			d.Import = importID
 		})
 	}
 }
@@ -348,10 +352,7 @@ func (r *runner) removeUploads() {
 	}
 	slices.SortFunc(dry, func(a, b *task) int { return b.number - a.number })
 	for _, w := range dry[min(maxUploads, len(dry)):] {
-		w.update(func(d *detail) {
-			d.Upload.remove()
-			d.Upload = upload{}
-		})
+		w.update((*detail).dropUpload)
 	}
 }
 

@@ -89,12 +89,7 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	declared := db.Schema().Types[t.Name()]
 	dated := dateOrder(declared)
 	if params.Has("by") {
-		rest, ok := filterParams(params, dated)
-		if !ok {
-			c.show(w, r, http.StatusUnprocessableEntity, page{Name: "message", Title: "Nothing was filtered", Place: "/console/types/" + t.Name(), Data: "A list has either the values that begin with a text or the accounts that were added between two dates. Leave one of them out."})
-			return
-		}
-		http.Redirect(w, r, r.URL.EscapedPath()+"?"+rest.Encode(), http.StatusSeeOther)
+		c.filterList(w, r, params, dated)
 		return
 	}
 	q, err := parseQuery(params, declared)
@@ -102,54 +97,78 @@ func (c *Console) list(w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		found, err = readPage(r.Context(), t, &q, dated)
 	}
-	l := listing{
-		Type: t.Name(), Path: typePath(t.Name()), NewPath: "/console/new?" + url.Values{"type": {t.Name()}}.Encode(), Filters: listFilters(declared), Dated: dated,
-		Disabled: params.Get("disabled"), HasTags: slices.Contains(declared.IndexedTertiary(), "tags"),
-		Conditions: activeConditions(typePath(t.Name()), params),
-		Kept:       keptInputs(params, "where", "tag", "disabled", "order", "reverse", "prefix", "gte", "lte"), KeptColumns: keptInputs(params, "col"),
-	}
-	l.chooseColumns(declared, params, q, found.Entries)
-	if declared.Retire {
-		l.RetiredPath = retiredPath(t.Name(), "")
-	}
-	if mayHaveGroups(declared) {
-		l.GroupsPath = groupsPath(t.Name(), "")
+	l := newListing(t.Name(), declared, params, q, found)
+	if l.GroupsPath != "" && err == nil {
 		var tags []shownTag
-		if err == nil {
-			tags, err = showTags(r.Context(), db, t.Name(), q.Tags)
-		}
+		tags, err = showTags(r.Context(), db, t.Name(), q.Tags)
 		l.nameGroups(tags)
 	}
-	for _, e := range found.Entries {
-		l.Rows = append(l.Rows, newRow(e, declared, l.Columns))
-	}
-	l.Next, l.Prev = pagePath(l.Path, params, "n.", found.Next), pagePath(l.Path, params, "p.", found.Prev)
-	title := "Accounts"
+	p, status := page{Name: "list", Title: "Accounts", Full: true, Done: doneMessages[done]}, http.StatusOK
 	if len(db.Schema().Types) > 1 {
-		title += ": " + t.Name()
+		p.Title += ": " + t.Name()
 	}
-	p, status := page{Name: "list", Title: title, Full: true, Done: doneMessages[done]}, http.StatusOK
 	switch {
+	case err == nil:
+		c.setCount(r.Context(), &l, t, q, params)
 	case isAny(err, userdb.ErrCorrupt): // the other accounts are fine
 		p.Problems = []web.Problem{{Text: "A damaged account has been left out. The Check page says which."}}
 	case isAny(err, userdb.ErrInvalid, userdb.ErrCursor, hints.ErrHint):
 		p.Problems, status = []web.Problem{{Text: queryProblem(err)}}, userdb.CodeOf(err).HTTPStatus()
-	case err != nil:
+	default:
 		c.fail(w, r, err)
 		return
-	default:
-		l.Short = found.Next != "" && len(l.Rows) < pageSize
-		switch whole := found.Next == "" && params.Get("after") == ""; {
-		case whole:
-			l.Count = accountsText(int64(len(l.Rows)))
-		case isIndexed(q) || params.Has("count"):
-			l.Count = c.countText(r.Context(), t, q, cleanParams(params, "after", "order", "reverse", "count").Encode())
-		default:
-			l.CountPath = l.Path + "?" + cleanParams(url.Values{"count": {"true"}, "where": params["where"], "tag": params["tag"], "disabled": params["disabled"], "order": params["order"], "reverse": params["reverse"], "prefix": params["prefix"], "gte": params["gte"], "lte": params["lte"], "col": params["col"]}).Encode()
-		}
 	}
 	p.Data = l
 	c.show(w, r, status, p)
+}
+
+// filterList redirects to the list that the form for another filter asks for.
+func (c *Console) filterList(w http.ResponseWriter, r *http.Request, params url.Values, dated string) {
+	rest, ok := filterParams(params, dated)
+	if !ok {
+		c.show(w, r, http.StatusUnprocessableEntity, page{Name: "message", Title: "Nothing was filtered", Data: "A list has either the values that begin with a text or the accounts that were added between two dates. Leave one of them out."})
+		return
+	}
+	http.Redirect(w, r, r.URL.EscapedPath()+"?"+rest.Encode(), http.StatusSeeOther)
+}
+
+// newListing returns the page of a list with what q, made from params, has found.
+func newListing(name string, t schema.Type, params url.Values, q userdb.Query, found userdb.Page) listing {
+	path := typePath(name)
+	l := listing{
+		Type: name, Path: path, NewPath: "/console/new?" + url.Values{"type": {name}}.Encode(), Filters: listFilters(t), Dated: dateOrder(t),
+		Disabled: params.Get("disabled"), HasTags: slices.Contains(t.IndexedTertiary(), "tags"),
+		Conditions: activeConditions(path, params),
+		Kept:       keptInputs(params, "where", "tag", "disabled", "order", "reverse", "prefix", "gte", "lte"), KeptColumns: keptInputs(params, "col"),
+		Next: pagePath(path, params, "n.", found.Next), Prev: pagePath(path, params, "p.", found.Prev),
+	}
+	if t.Retire {
+		l.RetiredPath = retiredPath(name, "")
+	}
+	if mayHaveGroups(t) {
+		l.GroupsPath = groupsPath(name, "")
+	}
+	l.chooseColumns(t, params, q, found.Entries)
+	for _, e := range found.Entries {
+		l.Rows = append(l.Rows, newRow(e, t, l.Columns))
+	}
+	return l
+}
+
+// setCount sets the number of accounts that q selects or, if counting them may take long, the path
+// of the page that counts them.
+func (c *Console) setCount(ctx context.Context, l *listing, t *userdb.Type, q userdb.Query, params url.Values) {
+	l.Short = l.Next != "" && len(l.Rows) < pageSize
+	counted := cleanParams(params, "after")
+	switch whole := l.Next == "" && params.Get("after") == ""; {
+	case whole:
+		l.Count = accountsText(int64(len(l.Rows)))
+	case isIndexed(q) || params.Has("count"):
+		l.Count = c.countText(ctx, t, q, cleanParams(counted, "order", "reverse", "count").Encode())
+	default:
+		counted.Set("count", "true")
+		l.CountPath = l.Path + "?" + counted.Encode()
+	}
 }
 
 // nameGroups sets the tags of the filter that come from groups, and names the groups in the filter.

@@ -250,7 +250,7 @@ func (c *Console) withPending(w http.ResponseWriter, r *http.Request, dry bool) 
 		var j admin.Job
 		j, err = c.jobs.pending.begin(id, func(u upload) (admin.Job, error) {
 			u.Columns = one.Columns
-			return c.jobs.importJob(r.Context(), db, web.Entry(r.Context()).Text(admin.OperatorName), u, true)
+			return c.jobs.importJob(r.Context(), db, senderName(r), u, true)
 		})
 		if _, refused := errors.AsType[uploadError](err); !refused {
 			c.respondStarted(w, r, j, err, "import", "Import accounts")

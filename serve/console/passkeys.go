@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
@@ -78,9 +77,6 @@ func (c *Console) sendChallenge(w http.ResponseWriter, r *http.Request, begin fu
 // store.
 func (c *Console) visitorChallenge(begin func(r *http.Request) (passkey.Challenge, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if !c.parseVisitorForm(w, r) {
-			return
-		}
 		leave, ok := c.admit(w, r, WorkSignIn)
 		if !ok {
 			return
@@ -138,11 +134,6 @@ func (c *Console) enrolChallenge(w http.ResponseWriter, r *http.Request) {
 // signInPasskey signs in an operator by a passkey, which counts as both steps. Wrong answers are
 // not recorded, because strangers can send any number of them.
 func (c *Console) signInPasskey(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	defer cancel()
-	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
-		return
-	}
 	if r.Method != http.MethodPost || !c.hasPasskey(r) {
 		http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
 		return
@@ -155,7 +146,7 @@ func (c *Console) signInPasskey(w http.ResponseWriter, r *http.Request) {
 	proof, err := c.passkeyProof(w, r)
 	var e userdb.Entry
 	if err == nil {
-		e, err = c.operators.LoginPasskey(ctx, proof, c.auth.Attempt(r))
+		e, err = c.operators.LoginPasskey(r.Context(), proof, c.auth.Attempt(r))
 	}
 	// ErrInvalid means that the stored schema has no passkeys yet.
 	if err == nil && !c.allowed(e) || errors.Is(err, userdb.ErrInvalid) {

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/coffeenode/userdb/passkey"
-	"github.com/coffeenode/userdb/serve/admin"
-	"github.com/coffeenode/userdb/web"
 )
 
 // A route handles requests of operators who are signed in.
@@ -19,6 +17,10 @@ type route struct {
 	// access, or that download accounts as a file.
 	password func(*http.Request) bool
 }
+
+// setsPassword reports whether the form of the route has the password of an account. In other
+// forms, an input called password is that of a facet.
+func (rt route) setsPassword() bool { return strings.HasSuffix(rt.pattern, "/password") }
 
 // The values of route.password. They are called after the form has been parsed.
 func always(*http.Request) bool              { return true }
@@ -115,16 +117,20 @@ func (c *Console) routes() http.Handler {
 			http.ServeFileFS(w, r, files, "pages/"+name)
 		})
 	}
-	mux.Handle("/console/setup", c.logRequest(http.HandlerFunc(c.setup)))
-	mux.Handle("/console/signin", c.logRequest(http.HandlerFunc(c.signIn)))
-	mux.Handle("/console/signin/code", c.logRequest(http.HandlerFunc(c.signInCode)))
-	mux.Handle("/console/signin/passkey", c.logRequest(http.HandlerFunc(c.signInPasskey)))
-	mux.Handle("POST /console/passkey/signin", c.logRequest(c.visitorChallenge(c.signInChallenge)))
-	mux.Handle("POST /console/passkey/code", c.logRequest(c.visitorChallenge(c.codeChallenge)))
-	mux.Handle("POST /console/passkey/enrol", c.logRequest(http.HandlerFunc(c.enrolChallenge)))
 	mux.HandleFunc("GET /console/pages/passkey.js", passkey.ServeScript)
-	mux.Handle("/console/enrol", c.logRequest(http.HandlerFunc(c.enrol)))
-	mux.Handle("/console/enrol/confirm", c.logRequest(http.HandlerFunc(c.enrolConfirm)))
+	for pattern, handler := range map[string]http.HandlerFunc{
+		"/console/setup":               c.setup,
+		"/console/signin":              c.signIn,
+		"/console/signin/code":         c.signInCode,
+		"/console/signin/passkey":      c.signInPasskey,
+		"POST /console/passkey/signin": c.visitorChallenge(c.signInChallenge),
+		"POST /console/passkey/code":   c.visitorChallenge(c.codeChallenge),
+		"POST /console/passkey/enrol":  c.enrolChallenge,
+		"/console/enrol":               c.enrol,
+		"/console/enrol/confirm":       c.enrolConfirm,
+	} {
+		mux.Handle(pattern, c.logRequest(c.asVisitor(handler)))
+	}
 	for _, rt := range c.table() {
 		// The second logRequest knows the operator; the first serves requests without one.
 		mux.Handle(rt.pattern, c.logRequest(c.requireOperator(c.logRequest(c.asOperator(c.requirePassword(rt))))))
@@ -135,7 +141,7 @@ func (c *Console) routes() http.Handler {
 // logRequest reports the operator and the route of a request to Options.OnRequest.
 func (c *Console) logRequest(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.options.OnRequest(r, web.Entry(r.Context()).Text(admin.OperatorName), r.Pattern)
+		c.options.OnRequest(r, senderName(r), r.Pattern)
 		next.ServeHTTP(w, r)
 	})
 }

@@ -79,11 +79,6 @@ func (c *Console) showSecondStep(w http.ResponseWriter, r *http.Request, methods
 
 // signInCode takes the second step of a sign-in.
 func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	defer cancel()
-	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
-		return
-	}
 	if r.Method != http.MethodPost {
 		http.Redirect(w, r, "/console/signin", http.StatusSeeOther)
 		return
@@ -110,7 +105,7 @@ func (c *Console) signInCode(w http.ResponseWriter, r *http.Request) {
 	}
 	var name string
 	if judged {
-		name = c.ticketHolder(ctx, r)
+		name = c.ticketHolder(r)
 	}
 	leave() // a client that reads slowly must not keep the capacity
 	problems := web.Problems(err)

@@ -150,7 +150,7 @@ func (c *Console) confirmFactor(w http.ResponseWriter, r *http.Request) {
 		c.failSecurity(w, r, err)
 		return
 	}
-	c.recordOwnAction(r, userdb.EventOperatorFactor, web.Entry(r.Context()).Text(admin.OperatorName))
+	c.recordOwnAction(r, userdb.EventOperatorFactor, senderName(r))
 	if len(done.RecoveryCodes) > 0 {
 		c.showCodes(w, r, done.RecoveryCodes)
 		return
@@ -212,8 +212,7 @@ func (c *Console) removeFactor(w http.ResponseWriter, r *http.Request) {
 		c.failSecurity(w, r, err)
 		return
 	}
-	name := web.Entry(r.Context()).Text(admin.OperatorName)
-	c.recordOwnAction(r, userdb.EventOperatorNoFactor, name)
+	c.recordOwnAction(r, userdb.EventOperatorNoFactor, senderName(r))
 	http.Redirect(w, r, "/console/security?done=no-"+question.Kind(), http.StatusSeeOther)
 }
 
@@ -238,7 +237,7 @@ func (c *Console) replaceCodes(w http.ResponseWriter, r *http.Request) {
 		c.failSecurity(w, r, err)
 		return
 	}
-	c.recordOwnAction(r, userdb.EventOperatorCodes, web.Entry(r.Context()).Text(admin.OperatorName))
+	c.recordOwnAction(r, userdb.EventOperatorCodes, senderName(r))
 	c.showCodes(w, r, codes)
 }
 
@@ -371,25 +370,19 @@ func (c *Console) enrolConfirm(w http.ResponseWriter, r *http.Request) {
 // withLink calls do for a visitor with a valid link for a first second factor, and the operator
 // whom it is for. leave gives back the capacity of the request.
 func (c *Console) withLink(w http.ResponseWriter, r *http.Request, do func(r *http.Request, e userdb.Entry, token string, leave func())) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	defer cancel()
-	w.Header().Set("Referrer-Policy", "strict-origin") // as in setup
-	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
-		return
-	}
 	leave, ok := c.admit(w, r, WorkSignIn)
 	if !ok {
 		return
 	}
 	defer leave()
 	token := r.FormValue("token")
-	e, err := admin.EnrolLinkOwner(ctx, c.operators, token)
+	e, err := admin.EnrolLinkOwner(r.Context(), c.operators, token)
 	if err == nil && !c.belongs(e) {
 		err = userdb.ErrNotFound
 	}
 	why := ""
 	if err == nil {
-		why, _, err = c.whyNoFactor(ctx)
+		why, _, err = c.whyNoFactor(r.Context())
 	}
 	switch {
 	case errors.Is(err, userdb.ErrNotFound):

@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"net/http"
@@ -20,25 +19,17 @@ import (
 // setup creates the first operator from the form behind the set-up link. It shows no form if the
 // link has been used, has expired or is invalid.
 func (c *Console) setup(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	defer cancel()
-	// The address holds the token: no request from this page may carry it as the referrer, not even
-	// to this site, where a proxy would log it.
-	w.Header().Set("Referrer-Policy", "strict-origin")
-	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
-		return
-	}
 	leave, ok := c.admit(w, r, WorkSignIn)
 	if !ok {
 		return
 	}
 	defer leave()
 	token := r.FormValue("token")
-	err := admin.CheckSetup(ctx, c.store, token)
+	err := admin.CheckSetup(r.Context(), c.store, token)
 	var problems []web.Problem
 	if err == nil && r.Method == http.MethodPost {
 		var e userdb.Entry
-		e, err = admin.SetUp(ctx, c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
+		e, err = admin.SetUp(r.Context(), c.store, token, r.PostFormValue("name"), r.PostFormValue("password"))
 		if err == nil {
 			c.recordAction(r, userdb.EventOperatorAdd, e.Text(admin.OperatorName), e.Text(admin.OperatorName))
 			if c.requiresFactor(r.Context()) { // the command line made the link, as for enrol
@@ -89,44 +80,41 @@ type signInPage struct {
 // signIn signs an operator in, or takes the first of two steps. It is throttled like every login
 // and does not reveal what was wrong.
 func (c *Console) signIn(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
-	defer cancel()
-	if r = r.WithContext(ctx); !c.parseVisitorForm(w, r) {
+	if r.Method != http.MethodPost {
+		c.showSignIn(w, r, nil)
 		return
 	}
-	var problems []web.Problem
-	if r.Method == http.MethodPost {
-		leave, ok := c.admit(w, r, WorkSignIn)
-		if !ok {
-			return
-		}
-		defer leave()
-		lacksFactor := false // the operator may not sign in for that reason alone
-		auth := c.auth
-		auth.Allowed = func(e userdb.Entry) bool {
-			lacksFactor = c.belongs(e) && !c.allowed(e)
-			return c.allowed(e)
-		}
-		e, err := auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
-		leave() // a client that reads slowly must not keep the capacity
-		refused, isRefused := errors.AsType[*userdb.FactorError](err)
-		switch problems = web.Problems(err); {
-		case err == nil:
-			c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
-			http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
-			return
-		case isRefused:
-			c.showSecondStep(w, r, refused.Methods, nil)
-			return
-		case isServiceProblem(problems):
-			c.fail(w, r, err)
-			return
-		}
-		c.recordGuess(r, err, c.operatorNamed(ctx, r.PostFormValue("name")))
-		if lacksFactor {
-			c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "You need a second step", Data: "Operators sign in with two steps here, and you have no second step yet. Ask somebody with access to the command line for a link: “userdb operator enrol NAME”."})
-			return
-		}
+	leave, ok := c.admit(w, r, WorkSignIn)
+	if !ok {
+		return
+	}
+	defer leave()
+	lacksFactor := false // the operator may not sign in for that reason alone
+	auth := c.auth
+	auth.Allowed = func(e userdb.Entry) bool {
+		lacksFactor = c.belongs(e) && !c.allowed(e)
+		return c.allowed(e)
+	}
+	e, err := auth.SignIn(w, r, r.PostFormValue("name"), r.PostFormValue("password"))
+	leave() // a client that reads slowly must not keep the capacity
+	refused, isRefused := errors.AsType[*userdb.FactorError](err)
+	problems := web.Problems(err)
+	switch {
+	case err == nil:
+		c.recordAction(r, userdb.EventOperatorLogin, e.Text(admin.OperatorName), "")
+		http.Redirect(w, r, returnPath(r), http.StatusSeeOther)
+		return
+	case isRefused:
+		c.showSecondStep(w, r, refused.Methods, nil)
+		return
+	case isServiceProblem(problems):
+		c.fail(w, r, err)
+		return
+	}
+	c.recordGuess(r, err, c.operatorNamed(r, r.PostFormValue("name")))
+	if lacksFactor {
+		c.show(w, r, http.StatusForbidden, page{Name: "message", Title: "You need a second step", Data: "Operators sign in with two steps here, and you have no second step yet. Ask somebody with access to the command line for a link: “userdb operator enrol NAME”."})
+		return
 	}
 	c.showSignIn(w, r, problems)
 }
@@ -146,15 +134,15 @@ func (c *Console) recordGuess(r *http.Request, err error, name string) {
 
 // operatorNamed returns the stored name of the operator whose name was typed, or "" if this console
 // has no such operator. The typed text itself is never recorded, because it may be a password.
-func (c *Console) operatorNamed(ctx context.Context, typed string) string {
-	return c.nameOf(c.operators.Find(ctx, hints.Field(admin.OperatorName, typed)))
+func (c *Console) operatorNamed(r *http.Request, typed string) string {
+	return c.nameOf(c.operators.Find(r.Context(), hints.Field(admin.OperatorName, typed)))
 }
 
 // ticketHolder returns the stored name of the operator who took the first step of a sign-in, or ""
 // if this console has no such operator. The ticket of the request must have been accepted.
-func (c *Console) ticketHolder(ctx context.Context, r *http.Request) string {
+func (c *Console) ticketHolder(r *http.Request) string {
 	uid, _ := token.SecretUID(c.auth.Ticket(r))
-	return c.nameOf(c.operators.Find(ctx, hints.UID(uid)))
+	return c.nameOf(c.operators.Find(r.Context(), hints.UID(uid)))
 }
 
 // nameOf returns the name of an operator who was found, or "" if this console has none.
@@ -187,9 +175,8 @@ type verification struct {
 // requirePassword returns the handler of a route. If the route needs the password and the operator
 // last gave it more than verifiedFor ago, the handler asks for it first.
 func (c *Console) requirePassword(rt route) http.HandlerFunc {
-	setsPassword := strings.HasSuffix(rt.pattern, "/password") // in other forms it is a facet
 	return func(w http.ResponseWriter, r *http.Request) {
-		passkey := c.unpackForm(w, r, setsPassword)
+		passkey := c.unpackForm(w, r, rt.setsPassword())
 		if !rt.password(r) {
 			rt.handler(w, r)
 			return
@@ -200,60 +187,72 @@ func (c *Console) requirePassword(rt route) http.HandlerFunc {
 			c.fail(w, r, err)
 			return
 		}
-		level := steps(operator)
-		if now.Sub(web.Session(r.Context()).VerifiedAt(level)) <= verifiedFor {
+		if now.Sub(web.Session(r.Context()).VerifiedAt(steps(operator))) <= verifiedFor {
 			rt.handler(w, r)
 			return
 		}
-		var problems []web.Problem
-		if given, ok := r.PostForm[verifyName]; ok || passkey != nil {
-			var again *http.Request
-			var wrong []web.Problem
-			if passkey != nil {
-				again, wrong, err = c.verifyPasskey(w, r, passkey)
-			} else {
-				again, wrong, err = c.verify(w, r, given[0], r.PostForm.Get(codeName))
-			}
-			if err == nil {
-				rt.handler(w, again)
-				return
-			}
-			if problems = wrong; isServiceProblem(problems) {
-				c.fail(w, r, err)
-				return
-			}
-			for i := range problems {
-				if problems[i].Rule == "login" && problems[i].Field == "" {
-					problems[i].Text = "Wrong password."
-				}
-			}
-			if passkey == nil && !isAny(err, userdb.ErrInvalid) { // otherwise nothing was guessed
-				c.recordGuess(r, err, operator.Text(admin.OperatorName))
-			}
+		if passkey == nil && !r.PostForm.Has(verifyName) {
+			c.askPassword(w, r, rt, nil)
+			return
 		}
-		v := verification{
-			Path: r.URL.EscapedPath(), NewPassword: setsPassword && r.PostForm.Has("password"), Code: level > 1,
-			App: slices.Contains(operator.FactorMethods(), "totp"), Passkey: c.usesPasskey(operator),
+		verified, problems, err := c.verifyAgain(w, r, passkey)
+		switch {
+		case err == nil:
+			rt.handler(w, verified)
+		case isServiceProblem(problems):
+			c.fail(w, r, err)
+		default:
+			c.askPassword(w, r, rt, problems)
 		}
-		if strings.HasSuffix(rt.pattern, "/files/{name}") {
-			v.Back = "/console/jobs/" + escapeSegment(r.PathValue("id"))
-		}
-		packed := url.Values{}
-		for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
-			for _, value := range r.PostForm[name] {
-				if name != verifyName && name != codeName && !(setsPassword && name == "password") {
-					v.Inputs = append(v.Inputs, input{Name: name, Value: value})
-					packed.Add(name, value)
-				}
-			}
-		}
-		v.Packed = packed.Encode()
-		title := "Confirm your password"
-		if v.Passkey {
-			title = "Confirm that it is you"
-		}
-		c.show(w, r, statusOf(problems), page{Name: "verify", Title: title, Problems: problems, Data: v})
 	}
+}
+
+// verifyAgain checks the passkey or, if it is nil, the password with which an operator confirms a
+// request. It records a wrong password. Use the returned request from then on.
+func (c *Console) verifyAgain(w http.ResponseWriter, r *http.Request, passkey *givenPasskey) (*http.Request, []web.Problem, error) {
+	if passkey != nil {
+		return c.verifyPasskey(w, r, passkey)
+	}
+	r, problems, err := c.verify(w, r, r.PostForm.Get(verifyName), r.PostForm.Get(codeName))
+	for i := range problems {
+		if problems[i].Rule == "login" && problems[i].Field == "" {
+			problems[i].Text = "Wrong password."
+		}
+	}
+	guessed := err != nil && !isServiceProblem(problems) && !errors.Is(err, userdb.ErrInvalid)
+	if guessed {
+		c.recordGuess(r, err, senderName(r))
+	}
+	return r, problems, err
+}
+
+// askPassword shows the page that asks operators to confirm a request. problems are those of the
+// last attempt.
+func (c *Console) askPassword(w http.ResponseWriter, r *http.Request, rt route, problems []web.Problem) {
+	operator := web.Entry(r.Context())
+	v := verification{
+		Path: r.URL.EscapedPath(), NewPassword: rt.setsPassword() && r.PostForm.Has("password"), Code: hasFactor(operator),
+		App: slices.Contains(operator.FactorMethods(), "totp"), Passkey: c.usesPasskey(operator),
+	}
+	if strings.HasSuffix(rt.pattern, "/files/{name}") {
+		v.Back = "/console/jobs/" + escapeSegment(r.PathValue("id"))
+	}
+	packed := url.Values{}
+	for _, name := range slices.Sorted(maps.Keys(r.PostForm)) {
+		if name == verifyName || name == codeName || name == "password" && rt.setsPassword() {
+			continue
+		}
+		packed[name] = r.PostForm[name]
+		for _, value := range packed[name] {
+			v.Inputs = append(v.Inputs, input{Name: name, Value: value})
+		}
+	}
+	v.Packed = packed.Encode()
+	title := "Confirm your password"
+	if v.Passkey {
+		title = "Confirm that it is you"
+	}
+	c.show(w, r, statusOf(problems), page{Name: "verify", Title: title, Problems: problems, Data: v})
 }
 
 // returnPath returns the page of the console to open after signing in.

@@ -56,17 +56,20 @@ func (r *runner) checkJob(ctx context.Context, db *userdb.DB, id, by string, rep
 			if p.Repaired {
 				repaired++
 			}
-			w.update(func(d *detail) {
-				if d.Codes == nil {
-					d.Codes = map[string]int{}
-				}
-				if d.Codes[p.Code]++; len(d.Problems) < maxProblems {
-					d.Problems = append(d.Problems, problemLine{p.Code, p.Key, p.Text, problemMeaning(p), p.Repaired, check.Repairs(p.Code)})
-				}
-			})
+			w.update(func(d *detail) { d.addProblem(p) })
 		}
 		return checkText(n, repaired), nil
 	})
+}
+
+// addProblem counts a problem that a check found, and lists it unless the list is full.
+func (d *detail) addProblem(p check.Problem) {
+	if d.Codes == nil {
+		d.Codes = map[string]int{}
+	}
+	if d.Codes[p.Code]++; len(d.Problems) < maxProblems {
+		d.Problems = append(d.Problems, problemLine{p.Code, p.Key, p.Text, problemMeaning(p), p.Repaired, check.Repairs(p.Code)})
+	}
 }
 
 func checkText(n, repaired int) string {

@@ -53,6 +53,12 @@ func (r *collection) isMapped(tag string) bool {
 	return false
 }
 
+// keepsOwnTag reports whether a group has its own tag and no other tag is mapped to it.
+func (r *collection) keepsOwnTag(e userdb.Entry) bool {
+	own := tagPrefix + e.UID()
+	return e.Text(admin.GroupTag) == own && r.tagOf(e.UID(), e.Text(admin.GroupName)) == own
+}
+
 var (
 	// errRenamed reports that the name of a group changed while the group was getting its tag.
 	errRenamed = fmt.Errorf("%w: the group is being renamed", userdb.ErrUnavailable)
@@ -79,14 +85,8 @@ func (r *collection) withTag(ctx context.Context, id string, do func(ctx context
 				continue
 			}
 		case tag == own:
-			if err = do(ctx, own); err != nil {
-				return e, err
-			}
-			after, err := r.groups.Find(ctx, hints.UID(id))
-			if errors.Is(err, userdb.ErrNotFound) {
-				return e, nil // do or another request deleted it
-			}
-			if err != nil || after.Text(admin.GroupTag) == own && r.tagOf(id, after.Text(admin.GroupName)) == own {
+			after, done, err := r.withOwnTag(ctx, e, do)
+			if done {
 				return after, err
 			}
 			renames++
@@ -111,6 +111,19 @@ func (r *collection) withTag(ctx context.Context, id string, do func(ctx context
 		// Otherwise only the lock's time is up, and the next attempt continues.
 	}
 	return e, errRenamed
+}
+
+// withOwnTag calls do with the group's own tag, and returns the group as it is afterwards. done is
+// false if the group needs another tag by then.
+func (r *collection) withOwnTag(ctx context.Context, e userdb.Entry, do func(ctx context.Context, tag string) error) (after userdb.Entry, done bool, err error) {
+	if err := do(ctx, tagPrefix+e.UID()); err != nil {
+		return e, true, err
+	}
+	after, err = r.groups.Find(ctx, hints.UID(e.UID()))
+	if errors.Is(err, userdb.ErrNotFound) {
+		return e, true, nil // do or another request deleted it
+	}
+	return after, err != nil || r.keepsOwnTag(after), err
 }
 
 // takeTag makes a group the only one that stores a mapped tag, and gives the tag to its members. It
@@ -206,8 +219,7 @@ func (r *collection) moveTag(ctx context.Context, from, to string) error {
 func (r *collection) retagAll(ctx context.Context) error {
 	for e, err := range r.groups.All(ctx, userdb.Query{Order: admin.GroupAdded}) {
 		if err == nil {
-			own := tagPrefix + e.UID()
-			if e.Text(admin.GroupTag) == own && r.tagOf(e.UID(), e.Text(admin.GroupName)) == own {
+			if r.keepsOwnTag(e) {
 				continue
 			}
 			_, err = r.withTag(ctx, e.UID(), func(context.Context, string) error { return nil })
