@@ -324,7 +324,7 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedReques
 }
 
 // reserveChosen reserves a UID that the caller has chosen, and completes the request r. If another
-// request has the reservation, reserveChosen takes it over if it may.
+// request has the reservation, reserveChosen tries to take it over.
 func (o onceRequest) reserveChosen(ctx context.Context, uid string, r storedRequest) (_ storedRequest, err error) {
 	if r.prk, err = o.declared.PRK(uid); err != nil {
 		return r, err

@@ -343,9 +343,9 @@ func (t *Type) SetValues(old store.Record, facets, own map[string]string, field 
 	return nil
 }
 
-// encodeValue returns a value of a field as it is stored. before holds the values of the entry, the
-// first of which is the facet, and was is the index of the same value in it, or -1. That value
-// keeps its label, its place and, if its text is the same, its mark of verification.
+// encodeValue returns a value of a field as it is stored. before holds the values that the entry
+// has, the facet first. If v is one of them, was is its index, and v keeps its place, its label
+// and, if the text is the same, its mark of verification. Otherwise was is -1.
 func (t *Type) encodeValue(field string, v Value, before []store.Further, now time.Time) (f store.Further, was int, err error) {
 	known, encoded := map[string]string{}, map[string]string{}
 	if slices.ContainsFunc(before, func(f store.Further) bool { return f.Written == v.Text }) {

@@ -190,8 +190,8 @@ func holds[T any](o *object, create bool) bool {
 	return ok
 }
 
-// eachOf calls do with every n of args. If some would be left over, it reports false and calls
-// nothing.
+// eachOf calls do with every n of args. If their number is not a multiple of n, it reports false
+// and does not call do.
 func eachOf(args []string, n int, do func([]string)) bool {
 	if len(args)%n != 0 {
 		return false

@@ -117,8 +117,7 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count int
 }
 
 // walkKeys reads and yields the selected entries among the keys of one scan, as walk does. at is
-// where the scan began, and cursor is where the next one begins. walkKeys reports false if yield
-// does.
+// where the scan began, and cursor is where the next one begins. It reports whether to continue.
 func (rd *Reader) walkKeys(
 	ctx context.Context, s Selection, prks []recordkey.Key, at bookmark, cursor string, size func() int, yield func([]store.Found, bookmark) bool,
 ) (more bool, err error) {

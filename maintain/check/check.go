@@ -122,7 +122,7 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 		}()
 		more := true
 		for n := range out { // to the end, so that all goroutines have ended
-			if more = more && n.yield(yield); !more {
+			if more = more && n.yieldTo(yield); !more {
 				cancel()
 				continue
 			}
@@ -136,8 +136,8 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 	}
 }
 
-// yield yields the problems of an update, and reports whether the caller wants more.
-func (n update) yield(yield func(Problem, error) bool) bool {
+// yieldTo passes the problems of an update to yield, and reports whether the caller wants more.
+func (n update) yieldTo(yield func(Problem, error) bool) bool {
 	for _, f := range n.found {
 		if !yield(f.Problem, nil) {
 			return false

@@ -245,7 +245,7 @@ func (s *migration) renamedFacets(r store.Record) map[string]string {
 	return change.RenameFacets(r, s.renames)
 }
 
-// countEntry adds the work for one entry to tc.
+// countEntry adds to tc the work for one entry, and what prevents its conversion.
 func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	tc.Entries++
 	tc.RetiredValues = countFields(tc.RetiredValues, slices.DeleteFunc(slices.Clone(tc.Retired), func(name string) bool {
@@ -264,7 +264,8 @@ func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	s.addRefused(tc, r)
 }
 
-// addRefused adds to tc the values of an entry that no record can hold under the new schema.
+// addRefused adds to tc what prevents the conversion of an entry, such as a value that no record
+// can hold.
 func (s *migration) addRefused(tc *TypeChange, r store.Record) {
 	prk := r.Key.In(recordkey.Namespace{})
 	refuse := func(field, value, reason string) {

@@ -127,7 +127,7 @@ func (im *importer) storeFactors(ctx context.Context, b *batch) error {
 	return group.Wait()
 }
 
-// storeLineFactors stores the factors of a line, unless another line has replaced its entry.
+// storeLineFactors stores the factors of a line, unless its entry is gone or lists others by now.
 func (im *importer) storeLineFactors(ctx context.Context, l *line) error {
 	if l.done != createdLine {
 		r, err := im.rawRecord(ctx, l.create.Key)

@@ -138,7 +138,8 @@ func AskList(ctx context.Context, members *userdb.Type, epoch int, q ListQuestio
 	return a, err
 }
 
-// edit makes the change of an add, drop, first or exchange, if the field has room for the value.
+// edit makes the change of an add, drop, first or exchange. It adds nothing to a field that is
+// full.
 func (q ListQuestion) edit(epoch int, e *userdb.Entry) {
 	field, text := listFields[q.Field], listText(epoch, q.Value)
 	switch q.Verb {
