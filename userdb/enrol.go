@@ -68,10 +68,7 @@ func (t *Type) EnrolTOTP(ctx context.Context, session string, o TOTPOptions) (en
 	if t, err = t.readSchema(ctx); err != nil {
 		return TOTPEnrolment{}, err
 	}
-	r, _, _, _, err := t.verifiedSession(ctx, session, nil)
-	if err == nil {
-		err = t.checkEnrolment(r)
-	}
+	r, _, _, _, err := t.enrolmentSession(ctx, session, nil)
 	name, wrong := factorName(o.Name)
 	if err = cmp.Or(err, wrong); err != nil {
 		return TOTPEnrolment{}, err
@@ -181,10 +178,7 @@ func (t *Type) ConfirmTOTP(ctx context.Context, session, id, code string, o Sess
 		return FactorChange{}, err
 	}
 	pendingName := factor.Pending{ID: id}.Name()
-	r, s, now, values, err := t.verifiedSession(ctx, session, []string{pendingName})
-	if err == nil {
-		err = t.checkEnrolment(r)
-	}
+	r, s, now, values, err := t.enrolmentSession(ctx, session, []string{pendingName})
 	if err != nil {
 		return FactorChange{}, err
 	}
@@ -211,22 +205,40 @@ func (t *Type) ConfirmTOTP(ctx context.Context, session, id, code string, o Sess
 		Accepted: fmt.Sprintf("%d:%s", step, newFactorID()), // so that nobody uses the code again
 	}
 	f.Sealed = t.seal(r.Key, f.Name(), secret)
+	return t.enrol(ctx, r, s, f, p.Name(), o)
+}
+
+// enrol adds a factor and the given values to an entry with the session s, and removes the pending
+// enrolment of the factor, if it has one. If this is the first factor, enrol also adds recovery
+// codes, ends all sessions and starts a new one.
+func (t *Type) enrol(
+	ctx context.Context, r store.Record, s session.Session, f factor.Factor, pending string, o SessionOptions, values ...fieldText,
+) (c FactorChange, err error) {
 	added := []factor.Factor{f}
 	first := !r.Factors().Any()
 	if first {
-		set, codes := t.newRecoveryCodes(r, now)
+		set, codes := t.newRecoveryCodes(r, f.Made)
 		added, c.RecoveryCodes = append(added, set), codes
 	}
-	if err := t.view.Engine.StoreFactors(ctx, r.Key, p.Name(), added, t.view.StoreTime()); err != nil {
+	if err := t.view.Engine.StoreFactors(ctx, r.Key, pending, added, t.view.StoreTime()); err != nil {
 		return FactorChange{}, err
 	}
-	r, err = t.changeFactors(ctx, r, &s, func(mark factor.Mark) (factor.Mark, error) {
+	r, err = t.changeFactors(ctx, r, factorEdit{session: &s, endSessions: first, add: values, mark: func(mark factor.Mark) (factor.Mark, error) {
 		if mark.Any() == first {
 			return "", ErrConflict
 		}
 		return mark.With(namesOf(added)...), t.checkAnother(mark)
-	}, first)
-	return t.finishFactors(ctx, r, err, c, namesOf(added), o, first)
+	}})
+	if !committed(err) {
+		if !errors.Is(err, ErrOutcomeUnknown) {
+			t.current().forget(ctx, r, namesOf(added))
+		}
+		return FactorChange{}, err
+	}
+	if !first {
+		return c, err
+	}
+	return t.startAfter(ctx, r, err, c, o, session.Session{})
 }
 
 // Factors returns the second factors of an entry, without their secrets, the oldest first and
@@ -249,9 +261,9 @@ func (t *Type) Factors(ctx context.Context, h hints.Hint) (all []Factor, err err
 		return nil, err
 	}
 	for i, name := range names {
-		f, err := factor.Parse(name, values[i])
+		f, err := t.parseFactor(r, name, values[i])
 		if err != nil {
-			return nil, fmt.Errorf("%w: factor %s of %s is damaged or absent", ErrCorrupt, name, relativeKey(r.Key))
+			return nil, err
 		}
 		described := Factor{ID: f.ID, Method: f.Kind, Name: f.Label, Added: f.Made, Used: f.Used}
 		if f.Kind == factor.Recovery {
@@ -290,7 +302,7 @@ func (t *Type) RemoveFactor(ctx context.Context, session, id string, o SessionOp
 		return FactorChange{}, err
 	}
 	before := r.Factors()
-	r, err = t.changeFactors(ctx, r, &s, func(mark factor.Mark) (factor.Mark, error) {
+	r, err = t.changeFactors(ctx, r, factorEdit{session: &s, endSessions: true, mark: func(mark factor.Mark) (factor.Mark, error) {
 		before = mark
 		for _, kind := range []string{factor.TOTP, factor.Passkey} {
 			if name := kind + "/" + id; slices.Contains(mark.Names(), name) {
@@ -298,7 +310,7 @@ func (t *Type) RemoveFactor(ctx context.Context, session, id string, o SessionOp
 			}
 		}
 		return "", ErrNotFound
-	}, true)
+	}})
 	if !committed(err) {
 		return FactorChange{}, err
 	}
@@ -349,13 +361,13 @@ func (t *Type) replaceRecoveryCodes(ctx context.Context, r store.Record, now tim
 		return nil, err
 	}
 	before := r.Factors()
-	r, err := t.changeFactors(ctx, r, s, func(mark factor.Mark) (factor.Mark, error) {
+	r, err := t.changeFactors(ctx, r, factorEdit{session: s, mark: func(mark factor.Mark) (factor.Mark, error) {
 		if before = mark; !mark.Any() {
 			return "", ErrNotFound
 		}
 		kept := slices.DeleteFunc(mark.Names(), func(name string) bool { return strings.HasPrefix(name, factor.Recovery+"/") })
 		return factor.Mark("").With(append(kept, set.Name())...), nil
-	}, false)
+	}})
 	if !committed(err) {
 		if !errors.Is(err, ErrOutcomeUnknown) {
 			t.forget(ctx, r, []string{set.Name()})
@@ -377,7 +389,7 @@ func (t *Type) ResetFactors(ctx context.Context, h hints.Hint, ids ...string) (e
 		return Entry{}, publicError(err)
 	}
 	before := r.Factors()
-	r, err = t.changeFactors(ctx, r, nil, func(mark factor.Mark) (factor.Mark, error) {
+	r, err = t.changeFactors(ctx, r, factorEdit{endSessions: true, mark: func(mark factor.Mark) (factor.Mark, error) {
 		before = mark
 		if len(ids) == 0 {
 			return "", nil
@@ -388,7 +400,7 @@ func (t *Type) ResetFactors(ctx context.Context, h hints.Hint, ids ...string) (e
 			}
 		}
 		return mark, nil
-	}, true)
+	}})
 	t = t.current()
 	if committed(err) {
 		t.forgetFactors(ctx, r, before)
@@ -489,74 +501,74 @@ func (t *Type) verifiedSession(ctx context.Context, secret string, names []strin
 	return r, s, now, values, nil
 }
 
-// changeFactors changes the mark of an entry. It calls edit with each version of the mark that it
-// tries to change. If s is not nil, that session must be valid. If the mark changes and endSessions
-// is set, all sessions end. The same change adds the given values, and removes the digests of
-// passkeys that the mark no longer lists.
-func (t *Type) changeFactors(
-	ctx context.Context, r store.Record, s *session.Session, edit func(factor.Mark) (factor.Mark, error), endSessions bool,
-	values ...fieldText,
-) (store.Record, error) {
-	before, changed := r, false
-	err := t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
-		r, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
-			before = current
-			if s != nil && !s.ValidFor(current.ForSessions()) {
-				return store.Change{}, false, ErrNotFound
-			}
-			mark, err := edit(current.Factors())
-			if changed = mark != current.Factors(); err != nil || !changed {
-				return store.Change{}, false, err
-			}
-			if !t.declared.Schema.Factors && len(mark.Names()) > len(current.Factors().Names()) {
-				return store.Change{}, false, errNoFactors
-			}
-			own := map[string]string{factor.FieldMark: string(mark)}
-			if endSessions {
-				change.EndSessions(own)
-			}
-			facets := change.Facets(current)
-			if err := t.addTexts(current, facets, own, values); err != nil {
-				return store.Change{}, false, err
-			}
-			dropped, err := t.dropDigests(current, mark, facets, own)
-			if err == nil && s != nil {
-				err = t.checkLast(ctx, current, mark)
-			}
-			if err != nil {
-				return store.Change{}, false, err
-			}
-			c, due, err := t.declared.Update(current, facets, own)
-			if dropped && err == nil {
-				t.declared.Hold(&c, current, t.view.Now())
-			}
-			return c, due, err
-		})
-		return err
+// enrolmentSession returns what verifiedSession returns, and an error if the entry may not enrol
+// another factor.
+func (t *Type) enrolmentSession(ctx context.Context, secret string, names []string) (
+	r store.Record, s session.Session, now time.Time, values []string, err error,
+) {
+	r, s, now, values, err = t.verifiedSession(ctx, secret, names)
+	if err == nil {
+		err = t.checkEnrolment(r)
+	}
+	return r, s, now, values, err
+}
+
+// A factorEdit describes a change of the second factors of an entry.
+type factorEdit struct {
+	session     *session.Session // if not nil, it must be valid when the change is made
+	endSessions bool             // if the mark changes, all sessions end
+	add         []fieldText      // values that the same change adds
+	// mark returns the new mark. It is called with each version of the mark that changeFactors
+	// tries to change.
+	mark func(factor.Mark) (factor.Mark, error)
+}
+
+// changeFactors changes the mark of an entry. The same change removes the digests of passkeys that
+// the mark no longer lists.
+func (t *Type) changeFactors(ctx context.Context, r store.Record, edit factorEdit) (store.Record, error) {
+	before, r, err := t.rewriteInForce(ctx, r, func(t *Type, current store.Record) (store.Change, bool, error) {
+		return t.factorChange(ctx, current, edit)
 	})
-	if committed(err) && changed {
+	if committed(err) && before.Factors() != r.Factors() {
 		t.db.emit(ctx, Event{Kind: EventFactors, Key: r.Key})
 		t.current().clearSessions(ctx, before, r)
 	}
 	return r, err
 }
 
-// finishFactors completes a change of factors that returned err, which may be nil. If the change
-// failed, it removes the added factors; if all sessions ended, it starts a new one.
-func (t *Type) finishFactors(
-	ctx context.Context, r store.Record, err error, c FactorChange, added []string, o SessionOptions, ended bool,
-) (FactorChange, error) {
-	t = t.current()
-	switch {
-	case !committed(err) && !errors.Is(err, ErrOutcomeUnknown):
-		t.forget(ctx, r, added)
-		return FactorChange{}, err
-	case !committed(err):
-		return FactorChange{}, err
-	case !ended:
-		return c, err
+// factorChange returns the change for an edit of an entry's factors, and reports whether there is
+// anything to change.
+func (t *Type) factorChange(ctx context.Context, current store.Record, edit factorEdit) (c store.Change, due bool, err error) {
+	if edit.session != nil && !edit.session.ValidFor(current.ForSessions()) {
+		return c, false, ErrNotFound
 	}
-	return t.startAfter(ctx, r, err, c, o, session.Session{})
+	mark, err := edit.mark(current.Factors())
+	if err != nil || mark == current.Factors() {
+		return c, false, err
+	}
+	if !t.declared.Schema.Factors && len(mark.Names()) > len(current.Factors().Names()) {
+		return c, false, errNoFactors
+	}
+	own := map[string]string{factor.FieldMark: string(mark)}
+	if edit.endSessions {
+		change.EndSessions(own)
+	}
+	facets := change.Facets(current)
+	if err := t.addTexts(current, facets, own, edit.add); err != nil {
+		return c, false, err
+	}
+	dropped, err := t.dropDigests(current, mark, facets, own)
+	if err == nil && edit.session != nil {
+		err = t.checkLast(ctx, current, mark)
+	}
+	if err != nil {
+		return c, false, err
+	}
+	c, due, err = t.declared.Update(current, facets, own)
+	if dropped && err == nil {
+		t.declared.Hold(&c, current, t.view.Now())
+	}
+	return c, due, err
 }
 
 // startAfter starts a session after a change of factors that returned err, which may be nil. The

@@ -87,14 +87,12 @@ func (t *Type) requireFactor(ctx context.Context, r store.Record, step, origin s
 
 // issueTicket stores a ticket under id, the hash of its secret.
 func (t *Type) issueTicket(ctx context.Context, r store.Record, id, step, origin string) error {
-	if origin != "" {
-		if err := t.db.loadSecret(ctx); err != nil {
-			return err
-		}
-		origin = t.db.originDigest(origin)
+	digest, err := t.db.countedOrigin(ctx, origin)
+	if err != nil {
+		return err
 	}
-	_, err := t.view.Engine.IssueTicket(ctx, factor.Issue{
-		PRK: r.Key, Seen: r.ForSessions(), ID: id, Step: step, Origin: origin, Now: t.view.StoreTime(),
+	_, err = t.view.Engine.IssueTicket(ctx, factor.Issue{
+		PRK: r.Key, Seen: r.ForSessions(), ID: id, Step: step, Origin: digest, Now: t.view.StoreTime(),
 	})
 	return err
 }

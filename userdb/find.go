@@ -326,26 +326,35 @@ func (t *Type) readSets(ctx context.Context, found []store.Found, names []string
 			return nil, err
 		}
 		for i, e := range entries {
-			members, f := map[string][]string{}, &found[at[i]]
-			if errors.Is(e.Err, ErrNotFound) {
-				continue
-			}
-			if errors.Is(e.Err, ErrCorrupt) {
-				f.Err = e.Err
-			}
-			for n, part := range e.Parts {
-				if part.Kind != "set" && part.Kind != store.KindNone {
-					f.Err = &store.CorruptError{Key: batch[i].Keys[n].String(), Reason: "a " + part.Kind + ", not a set"}
-				}
-				members[names[n]] = store.SortedUnique("set", part.Values)
-			}
-			if f.Err == nil {
+			members, err := setMembers(batch[i], e, names)
+			if err != nil {
+				found[at[i]].Err = err
+			} else {
 				sets[at[i]] = members
 			}
 		}
 		at = at[len(entries):]
 	}
 	return sets, nil
+}
+
+// setMembers returns the members of the sets of an entry, by name, or nil if the entry was deleted
+// meanwhile. It returns an error if the entry or one of its sets is damaged.
+func setMembers(read store.EntryRead, e store.Entry, names []string) (map[string][]string, error) {
+	if errors.Is(e.Err, ErrNotFound) {
+		return nil, nil
+	}
+	if errors.Is(e.Err, ErrCorrupt) {
+		return nil, e.Err
+	}
+	members := map[string][]string{}
+	for n, part := range e.Parts {
+		if part.Kind != "set" && part.Kind != store.KindNone {
+			return nil, &store.CorruptError{Key: read.Keys[n].String(), Reason: "a " + part.Kind + ", not a set"}
+		}
+		members[names[n]] = store.SortedUnique("set", part.Values)
+	}
+	return members, nil
 }
 
 // compileQuery checks a query, and returns the type to continue with. An index can only answer if

@@ -90,7 +90,7 @@ func (t *Type) LinkIdentity(ctx context.Context, session string, l Link) (e Entr
 	if err != nil {
 		return Entry{}, err
 	}
-	r, err = t.changeLinks(ctx, r, s, func(_ *Type, _ store.Record, e *Entry, _ map[string]string) error {
+	_, r, err = t.changeLinks(ctx, r, s, func(_ *Type, _ store.Record, e *Entry, _ map[string]string) error {
 		e.AddText(l.Field, l.Identity)
 		e.SetLabel(l.Field, l.Identity, l.Label)
 		return nil
@@ -128,9 +128,7 @@ func (t *Type) UnlinkIdentity(ctx context.Context, secret string, l Link, o Unli
 	if err != nil {
 		return Entry{}, Session{}, "", err
 	}
-	before := r
-	r, err = t.changeLinks(ctx, r, old, func(t *Type, current store.Record, e *Entry, own map[string]string) error {
-		before = current
+	before, r, err := t.changeLinks(ctx, r, old, func(t *Type, current store.Record, e *Entry, own map[string]string) error {
 		if !slices.Contains(e.Texts(l.Field), l.Identity) {
 			return ErrNotFound
 		}
@@ -179,36 +177,33 @@ func (t *Type) hasPassword(r store.Record) bool {
 }
 
 // changeLinks changes an entry for the owner of a session, which must be valid when the change is
-// made. edit changes the current entry, or the store's own fields.
+// made. edit changes the current entry, or the store's own fields. changeLinks returns the record
+// before and after the change.
 func (t *Type) changeLinks(
 	ctx context.Context, r store.Record, s session.Session,
 	edit func(t *Type, current store.Record, e *Entry, own map[string]string) error,
-) (store.Record, error) {
-	err := t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
-		r, err = t.rewriteRead(ctx, r, func(current store.Record) (c store.Change, due bool, err error) {
-			if !s.ValidFor(current.ForSessions()) {
-				return c, false, ErrNotFound
-			}
-			own := map[string]string{}
-			e := t.entryUnchecked(store.Record{Key: current.Key, Fields: maps.Clone(current.Fields)})
-			if err := edit(t, current, &e, own); err != nil {
-				return c, false, err
-			}
-			encoded, wrong, err := t.encodeFacets(current, e, own)
-			if err == nil {
-				err = wrong.err()
-			}
-			if err != nil {
-				return c, false, err
-			}
-			if c, due, err = t.declared.Update(current, encoded, own); err == nil {
-				t.declared.Hold(&c, current, t.view.Now())
-			}
-			return c, due, err
-		})
-		return err
+) (before, after store.Record, err error) {
+	return t.rewriteInForce(ctx, r, func(t *Type, current store.Record) (c store.Change, due bool, err error) {
+		if !s.ValidFor(current.ForSessions()) {
+			return c, false, ErrNotFound
+		}
+		own := map[string]string{}
+		e := t.entryUnchecked(store.Record{Key: current.Key, Fields: maps.Clone(current.Fields)})
+		if err := edit(t, current, &e, own); err != nil {
+			return c, false, err
+		}
+		encoded, wrong, err := t.encodeFacets(current, e, own)
+		if err == nil {
+			err = wrong.err()
+		}
+		if err != nil {
+			return c, false, err
+		}
+		if c, due, err = t.declared.Update(current, encoded, own); err == nil {
+			t.declared.Hold(&c, current, t.view.Now())
+		}
+		return c, due, err
 	})
-	return r, err
 }
 
 // Spend marks a single-use value that belongs to no entry, such as the answer of another provider,

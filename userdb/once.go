@@ -278,15 +278,11 @@ func (o onceRequest) removeReservation(ctx context.Context, r storedRequest) {
 // storedRequests returns the requests that are stored under the name. A request that cannot be read
 // is an error.
 func (o onceRequest) storedRequests(ctx context.Context) (stored []storedRequest, err error) {
-	key, err := token.Key(o.record)
+	found, err := o.tokensAt(ctx, o.record)
 	if err != nil {
 		return nil, err
 	}
-	found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
-	if err != nil {
-		return nil, err
-	}
-	for hash, text := range found[0].Fields {
+	for hash, text := range found {
 		tk, _ := token.Parse(hash, text)
 		r, err := o.parse(tk.Token)
 		if err != nil {
@@ -295,6 +291,19 @@ func (o onceRequest) storedRequests(ctx context.Context) (stored []storedRequest
 		stored = append(stored, r)
 	}
 	return stored, nil
+}
+
+// tokensAt returns the stored texts of the tokens at a PRK, by their hashes.
+func (o onceRequest) tokensAt(ctx context.Context, prk recordkey.Key) (map[string]string, error) {
+	key, err := token.Key(prk)
+	if err != nil {
+		return nil, err
+	}
+	found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
+	if err != nil {
+		return nil, err
+	}
+	return found[0].Fields, nil
 }
 
 // token returns the token to store at the UID that the entry will have. Its hash depends only on
@@ -309,19 +318,25 @@ func (o onceRequest) token(reservation string) token.Token {
 // store. If another call with the name has made the reservation, the request relies on that one.
 func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedRequest, err error) {
 	r.digest, r.beganBy = o.digest, o.caller
-	var tk token.Token
-	if uid == "" {
-		r.prk, tk, err = o.inviteAt(ctx, o.db.options.NewUID, reservationLife, func(string) (token.Token, error) { return o.token(o.caller), nil })
-		r.reservation = strings.TrimPrefix(tk.Purpose, purposeOnce+"-")
-		return r, err
+	if uid != "" {
+		return o.reserveChosen(ctx, uid, r)
 	}
+	var tk token.Token
+	r.prk, tk, err = o.inviteAt(ctx, o.db.options.NewUID, reservationLife, func(string) (token.Token, error) { return o.token(o.caller), nil })
+	r.reservation = strings.TrimPrefix(tk.Purpose, purposeOnce+"-")
+	return r, err
+}
+
+// reserveChosen reserves a UID that the caller has chosen, and completes the request r. If another
+// request has the reservation, reserveChosen tries to take it over.
+func (o onceRequest) reserveChosen(ctx context.Context, uid string, r storedRequest) (_ storedRequest, err error) {
 	if r.prk, err = o.declared.PRK(uid); err != nil {
 		return r, err
 	}
 	wanted := o.token(o.caller)
 	wanted.Value = chosenUID
 	for takenOver := false; ; takenOver = true {
-		tk, err = o.view.Engine.Invite(ctx, token.Invitation{Token: wanted, PRK: r.prk, Life: reservationLife, Now: o.view.StoreTime()})
+		tk, err := o.view.Engine.Invite(ctx, token.Invitation{Token: wanted, PRK: r.prk, Life: reservationLife, Now: o.view.StoreTime()})
 		reserved := err == nil
 		if !reserved && !errors.Is(err, ErrDuplicate) {
 			return r, err
@@ -354,46 +369,51 @@ func (o onceRequest) reserveUID(ctx context.Context, uid string) (r storedReques
 // chosenUID is the value of a reservation of a UID that the caller has chosen.
 const chosenUID = "chosen"
 
-// takeOver removes the reservation of a chosen UID if the call that made it has given up or is
-// considered dead. It removes that call's request first. If the request is repeated, it begins
-// again and is refused. If the call creates the entry meanwhile, the entry's mark shows that.
+// takeOver removes the reservations of a chosen UID whose calls have given up or are considered
+// dead.
 func (o onceRequest) takeOver(ctx context.Context, prk recordkey.Key) error {
-	key, err := token.Key(prk)
+	found, err := o.tokensAt(ctx, prk)
 	if err != nil {
 		return err
 	}
-	found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
-	if err != nil {
-		return err
-	}
-	for name, text := range found[0].Fields {
+	for name, text := range found {
 		tk, _ := token.Parse(name, text)
 		by, ok := strings.CutPrefix(tk.Purpose, purposeOnce+"-")
 		if !ok || tk.Value != chosenUID {
 			continue
 		}
 		other := onceRequest{Type: o.Type, name: name, storedRequest: storedRequest{beganBy: by, reservation: by, prk: prk}}
-		if other.record, err = other.onceKey(name); err != nil {
-			return err
-		}
-		_, left, err := o.view.Engine.Peek(ctx, prk, name, o.view.StoreTime())
-		if other.age = reservationLife - left; errors.Is(err, ErrNotFound) || err == nil && other.isRunning(ctx) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		// A reservation is only removed after the requests that rely on it. A request that was
-		// stored meanwhile is removed last; one that is stored later finds its reservation gone.
-		if err := other.removeRequests(ctx); err != nil {
-			return err
-		}
-		other.removeReservation(ctx, other.storedRequest)
-		if err := other.removeRequests(ctx); err != nil {
+		if err := other.takeReservation(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// takeReservation removes the reservation of o for another request, unless the call that made it
+// may still be running. It removes that call's request first. If the request is repeated, it begins
+// again and is refused. If the call creates the entry meanwhile, the entry's mark shows that.
+func (o onceRequest) takeReservation(ctx context.Context) (err error) {
+	if o.record, err = o.onceKey(o.name); err != nil {
+		return err
+	}
+	_, left, err := o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if o.age = reservationLife - left; o.isRunning(ctx) {
+		return nil
+	}
+	// The reservation is only removed after the requests that rely on it. A request that was
+	// stored meanwhile is removed last; one that is stored later finds its reservation gone.
+	if err := o.removeRequests(ctx); err != nil {
+		return err
+	}
+	o.removeReservation(ctx, o.storedRequest)
+	return o.removeRequests(ctx)
 }
 
 // removeRequests removes the stored requests that rely on the same reservation.
@@ -417,26 +437,25 @@ func (o onceRequest) isRunning(ctx context.Context) bool {
 // errTakenOver if the request is no longer stored.
 func (o onceRequest) findCreated(ctx context.Context) (e Entry, waiting bool, err error) {
 	tk, _, err := o.view.Engine.Peek(ctx, o.prk, o.name, o.view.StoreTime())
-	pending := err == nil && tk.Purpose == o.token(o.reservation).Purpose
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return Entry{}, false, err
 	}
-	// The token may exist although it was spent, if the server refused to remove it.
+	reserved := err == nil && tk.Purpose == o.token(o.reservation).Purpose
 	r, err := o.view.FindOne(ctx, store.Lookup{PRK: o.prk})
-	created := err == nil && r.Fields[store.FieldOnce] == o.mark()
-	if pending && !created && (errors.Is(err, ErrNotFound) || err == nil && !r.Tokens().Ended(o.name)) {
+	switch {
+	case err != nil && !errors.Is(err, ErrNotFound):
+		return Entry{}, false, err
+	case err == nil && r.Fields[store.FieldOnce] == o.mark():
+		e, err = o.entry(r, nil)
+		e.ended = endedSessions(r)
+		return e, false, err
+	// The token may exist although it was spent, if the server refused to remove it.
+	case reserved && (err != nil || !r.Tokens().Ended(o.name)):
 		return Entry{}, true, nil
+	case o.wasTakenOver(ctx):
+		return Entry{}, false, errTakenOver
 	}
-	if err == nil && !created {
-		err = ErrNotFound
-	}
-	if errors.Is(err, ErrNotFound) && o.wasTakenOver(ctx) {
-		err = errTakenOver
-	}
-	ended := endedSessions(r)
-	e, err = o.entry(r, err)
-	e.ended = ended
-	return e, false, err
+	return Entry{}, false, ErrNotFound
 }
 
 // endedSessions reports whether all sessions of an entry have ended since it was created. Its first
@@ -537,12 +556,6 @@ func isRefusal(err error) bool {
 	return (errors.Is(err, ErrDuplicate) || errors.Is(err, ErrInvalid) || errors.Is(err, password.ErrPolicy)) && !errors.Is(err, ErrUnavailable)
 }
 
-// isTakenUID reports whether a create was refused because its UID is taken.
-func (t *Type) isTakenUID(err error) bool {
-	taken, ok := errors.AsType[*FieldError](err)
-	return ok && errors.Is(taken, ErrDuplicate) && taken.Field == t.current().declared.Schema.Primary
-}
-
 // forget allows the name to be used for another request. It removes the stored request first, then
 // the reservation with which another call could still create the entry, unless another request
 // relies on it by now.
@@ -558,11 +571,11 @@ func (o onceRequest) removeToken(ctx context.Context, prk recordkey.Key, tk toke
 	if err != nil {
 		return
 	}
-	found, err := store.Hashes(ctx, o.view.Engine, []string{key.String()})
-	if err != nil || len(found[0].Fields) != 1 {
+	found, err := o.tokensAt(ctx, prk)
+	if err != nil || len(found) != 1 {
 		return
 	}
-	text := found[0].Fields[tk.Hash]
+	text := found[tk.Hash]
 	if stored, ok := token.Parse(tk.Hash, text); ok && stored.Purpose == tk.Purpose && (tk.Value == "" || stored.Value == tk.Value) {
 		_, _ = o.view.Engine.Repair(ctx, store.Remove{Key: key.String(), Field: tk.Hash, Value: text})
 	}

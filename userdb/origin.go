@@ -1,6 +1,7 @@
 package userdb
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 )
@@ -9,6 +10,18 @@ import (
 // have called loadSecret.
 func (db *DB) originDigest(origin string) string {
 	return db.digest("origin", normalOrigin(origin))
+}
+
+// countedOrigin returns the originDigest of an origin, or "" if there is no origin. It loads the
+// secret that this needs.
+func (db *DB) countedOrigin(ctx context.Context, origin string) (string, error) {
+	if origin == "" {
+		return "", nil
+	}
+	if err := db.loadSecret(ctx); err != nil {
+		return "", err
+	}
+	return db.originDigest(origin), nil
 }
 
 // normalOrigin returns the canonical spelling of an origin: an address without its port and zone,

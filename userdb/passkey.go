@@ -44,10 +44,7 @@ func (t *Type) BeginPasskey(ctx context.Context, session, field string) (uid str
 	if t, err = t.readSchema(ctx); err != nil {
 		return "", nil, err
 	}
-	r, _, _, _, err := t.verifiedSession(ctx, session, nil)
-	if err == nil {
-		err = t.checkEnrolment(r)
-	}
+	r, _, _, _, err := t.enrolmentSession(ctx, session, nil)
 	if err == nil {
 		err = t.checkPasskeyField(field)
 	}
@@ -106,10 +103,7 @@ func (t *Type) AddPasskey(
 	if err != nil {
 		return FactorChange{}, err
 	}
-	r, s, now, _, err := t.verifiedSession(ctx, session, nil)
-	if err == nil {
-		err = t.checkEnrolment(r)
-	}
+	r, s, now, _, err := t.enrolmentSession(ctx, session, nil)
 	if err == nil {
 		err = t.checkPasskeyField(p.Field)
 	}
@@ -128,22 +122,7 @@ func (t *Type) AddPasskey(
 		Label: name, Accepted: strconv.FormatUint(uint64(p.Counter), 10) + ":" + newFactorID(),
 	}
 	f.Sealed = t.seal(r.Key, f.Name(), p.Stored)
-	added := []factor.Factor{f}
-	first := !r.Factors().Any()
-	if first {
-		set, codes := t.newRecoveryCodes(r, now)
-		added, c.RecoveryCodes = append(added, set), codes
-	}
-	if err := t.view.Engine.StoreFactors(ctx, r.Key, "", added, t.view.StoreTime()); err != nil {
-		return FactorChange{}, err
-	}
-	r, err = t.changeFactors(ctx, r, &s, func(mark factor.Mark) (factor.Mark, error) {
-		if mark.Any() == first {
-			return "", ErrConflict
-		}
-		return mark.With(namesOf(added)...), t.checkAnother(mark)
-	}, first, fieldText{p.Field, p.Digest})
-	return t.finishFactors(ctx, r, err, c, namesOf(added), o, first)
+	return t.enrol(ctx, r, s, f, "", o, fieldText{p.Field, p.Digest})
 }
 
 // passkeyRandom is the length of the random part of a passkey's ID.
@@ -317,37 +296,9 @@ func (t *Type) loginPasskey(ctx context.Context, p Proof, origin string) (r stor
 	if r.Fields[store.FieldDisabled] != "" || len(names) == 0 {
 		return r, ErrLogin
 	}
-	digest := ""
-	if origin != "" {
-		if err := t.db.loadSecret(ctx); err != nil {
-			return r, err
-		}
-		digest = t.db.originDigest(origin)
-	}
-	spent := factor.SpentName(p.answer.Challenge)
-	_, values, err := t.view.Engine.ReadFactors(ctx, r.Key, append(slices.Clone(names), spent), t.view.StoreTime())
+	name, err := t.acceptPasskey(ctx, r, names, p, origin)
 	if err != nil {
 		return r, err
-	}
-	if values[len(names)] != "" {
-		return r, ErrLogin
-	}
-	name, counter, err := t.judgePasskey(ctx, r, names, values, p, origin)
-	if err != nil {
-		return r, err
-	}
-	wait, err := t.view.Engine.AcceptPasskey(ctx, factor.Accept{
-		PRK: r.Key, Hash: p.answer.Challenge, Until: p.answer.Until.Add(clockSkew), Attempt: newFactorID(), Factor: name,
-		Counter: uint32(counter), Origin: digest, Now: t.view.StoreTime(),
-	})
-	switch {
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
-		return r, ErrLogin // another caller used the answer, or the passkey was removed
-	case err != nil:
-		return r, err
-	case wait > 0:
-		t.db.emit(ctx, Event{Kind: EventThrottle, Key: r.Key, Origin: origin, Wait: wait})
-		return r, &WaitError{Wait: wait}
 	}
 	// Read the entry again, as Login does, in case it lost the right to log in meanwhile.
 	current, err := t.view.FindOne(ctx, store.Lookup{PRK: r.Key})
@@ -361,6 +312,41 @@ func (t *Type) loginPasskey(ctx context.Context, p Proof, origin string) (r stor
 		return r, ErrLogin
 	}
 	return current, nil
+}
+
+// acceptPasskey judges an answer and, if it is right, spends it. names are the passkeys that may
+// have given the answer; acceptPasskey returns the one that did.
+func (t *Type) acceptPasskey(ctx context.Context, r store.Record, names []string, p Proof, origin string) (name string, err error) {
+	digest, err := t.db.countedOrigin(ctx, origin)
+	if err != nil {
+		return "", err
+	}
+	spent := factor.SpentName(p.answer.Challenge)
+	_, values, err := t.view.Engine.ReadFactors(ctx, r.Key, append(slices.Clone(names), spent), t.view.StoreTime())
+	if err != nil {
+		return "", err
+	}
+	if values[len(names)] != "" {
+		return "", ErrLogin
+	}
+	name, counter, err := t.judgePasskey(ctx, r, names, values, p, origin)
+	if err != nil {
+		return "", err
+	}
+	wait, err := t.view.Engine.AcceptPasskey(ctx, factor.Accept{
+		PRK: r.Key, Hash: p.answer.Challenge, Until: p.answer.Until.Add(clockSkew), Attempt: newFactorID(), Factor: name,
+		Counter: uint32(counter), Origin: digest, Now: t.view.StoreTime(),
+	})
+	switch {
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotFound):
+		return "", ErrLogin // another caller used the answer, or the passkey was removed
+	case err != nil:
+		return "", err
+	case wait > 0:
+		t.db.emit(ctx, Event{Kind: EventThrottle, Key: r.Key, Origin: origin, Wait: wait})
+		return "", &WaitError{Wait: wait}
+	}
+	return name, nil
 }
 
 // clockSkew is the tolerated difference between the clocks of the processes and of the store, for

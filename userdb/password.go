@@ -137,14 +137,19 @@ func (t *Type) newPasswordChange(current store.Record, hash string, facets, own 
 // afterPasswordSet clears the failed logins of an entry and emits the event after a new password
 // was set. Guesses at the old password say nothing about the new one.
 func (t *Type) afterPasswordSet(ctx context.Context, r store.Record, origin string) {
-	counters, err := throttle.Key(r.Key)
-	if err == nil {
-		err = t.view.Engine.Reset(ctx, throttle.Counters{Account: counters, Now: t.view.StoreTime()})
-	}
-	if err != nil {
+	if err := t.clearFailures(ctx, r); err != nil {
 		t.warn(ctx, "cannot clear failed logins", r, err)
 	}
 	t.db.emit(ctx, Event{Kind: EventPassword, Key: r.Key, Origin: origin})
+}
+
+// clearFailures clears the failed logins of an entry.
+func (t *Type) clearFailures(ctx context.Context, r store.Record) error {
+	counters, err := throttle.Key(r.Key)
+	if err != nil {
+		return err
+	}
+	return t.view.Engine.Reset(ctx, throttle.Counters{Account: counters, Now: t.view.StoreTime()})
 }
 
 // ResetThrottle clears the failed logins of an entry, so that nobody has to wait before the next
@@ -157,11 +162,7 @@ func (t *Type) ResetThrottle(ctx context.Context, h hints.Hint) (err error) {
 	if err != nil {
 		return publicError(err)
 	}
-	counters, err := throttle.Key(r.Key)
-	if err == nil {
-		err = t.view.Engine.Reset(ctx, throttle.Counters{Account: counters, Now: t.view.StoreTime()})
-	}
-	if err == nil && (t.view.Config.History || view.ActorOf(ctx).IsOperator()) {
+	if err = t.clearFailures(ctx, r); err == nil && (t.view.Config.History || view.ActorOf(ctx).IsOperator()) {
 		if err = t.view.NoteAct(ctx, EventThrottleReset, r.Key, ""); err != nil {
 			t.view.WarnMissing(ctx, EventThrottleReset, err)
 		}
@@ -189,20 +190,15 @@ func (t *Type) setDisabled(ctx context.Context, h hints.Hint, kind EventKind) er
 	if err != nil {
 		return publicError(err)
 	}
-	before := r
 	// After a conflict, use the same entry even if the hint now leads to another one.
-	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
-		r, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
-			before = current
-			own := map[string]string{}
-			if kind == EventDisable {
-				change.Disable(current, t.view.Now(), own)
-			} else {
-				change.Enable(current, own)
-			}
-			return t.declared.Update(current, change.Facets(current), own)
-		})
-		return err
+	before, r, err := t.rewriteInForce(ctx, r, func(t *Type, current store.Record) (store.Change, bool, error) {
+		own := map[string]string{}
+		if kind == EventDisable {
+			change.Disable(current, t.view.Now(), own)
+		} else {
+			change.Enable(current, own)
+		}
+		return t.declared.Update(current, change.Facets(current), own)
 	})
 	if committed(err) {
 		t.current().clearSessions(ctx, before, r)

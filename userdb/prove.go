@@ -96,51 +96,15 @@ func (t *Type) proveFactor(
 	if r.Fields[store.FieldDisabled] != "" || !r.Factors().Any() {
 		return store.Record{}, ErrNotFound
 	}
-	digest := ""
-	if origin != "" {
-		if err := t.db.loadSecret(ctx); err != nil {
-			return store.Record{}, err
-		}
-		digest = t.db.originDigest(origin)
-	}
-	try := factor.Try{
-		PRK: prk, ID: ticket, Generation: r.ForSessions().Generation(), Attempt: newFactorID(),
-		Guessable: p.kind == factor.TOTP, Origin: digest, Now: t.view.StoreTime(),
-	}
-	if p.kind == factor.Passkey {
-		try.Factors = t.passkeysOf(r, p)
-	} else {
-		for _, name := range r.Factors().Names() {
-			if strings.HasPrefix(name, p.kind+"/") {
-				try.Factors = append(try.Factors, name)
-			}
-		}
-	}
-	tried, err := t.view.Engine.TryTicket(ctx, try)
+	digest, err := t.db.countedOrigin(ctx, origin)
 	if err != nil {
 		return store.Record{}, err
 	}
-	if tried.Wait > 0 {
-		t.db.emit(ctx, Event{Kind: EventThrottle, Key: prk, Origin: origin, Wait: tried.Wait})
-		return store.Record{}, &WaitError{Wait: tried.Wait}
+	try := factor.Try{
+		PRK: prk, ID: ticket, Generation: r.ForSessions().Generation(), Attempt: newFactorID(),
+		Guessable: p.kind == factor.TOTP, Factors: t.factorsFor(r, p), Origin: digest, Now: t.view.StoreTime(),
 	}
-	name, number, err := t.judge(ctx, r, try.Factors, tried, p, origin)
-	if err == nil {
-		err = t.view.Engine.SpendTicket(ctx, factor.Spend{
-			PRK: prk, ID: try.ID, Generation: try.Generation, Attempt: try.Attempt, Factor: name, Number: number,
-			Origin: digest, Now: t.view.StoreTime(),
-		})
-	}
-	if errors.Is(err, ErrConflict) {
-		err = ErrLogin // another caller used the code at the same moment
-	}
-	if errors.Is(err, ErrLogin) {
-		t.db.emit(ctx, Event{Kind: EventFailure, Key: prk, Origin: origin})
-		if tried.Last {
-			t.db.emit(ctx, Event{Kind: EventFactorLock, Key: prk, Origin: origin})
-		}
-	}
-	if err != nil {
+	if err := t.spendTicket(ctx, r, try, p, origin); err != nil {
 		return store.Record{}, err
 	}
 	// Read the entry again, as Login does, in case it lost the right to log in meanwhile.
@@ -152,6 +116,49 @@ func (t *Type) proveFactor(
 		return store.Record{}, ErrNotFound
 	}
 	return current, nil
+}
+
+// factorsFor returns the names of the factors of an entry that may accept a proof.
+func (t *Type) factorsFor(r store.Record, p Proof) (names []string) {
+	if p.kind == factor.Passkey {
+		return t.passkeysOf(r, p)
+	}
+	for _, name := range r.Factors().Names() {
+		if strings.HasPrefix(name, p.kind+"/") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// spendTicket counts an attempt, judges its proof and, if that is right, spends the ticket. It
+// emits the events of an attempt that fails.
+func (t *Type) spendTicket(ctx context.Context, r store.Record, try factor.Try, p Proof, origin string) error {
+	tried, err := t.view.Engine.TryTicket(ctx, try)
+	if err != nil {
+		return err
+	}
+	if tried.Wait > 0 {
+		t.db.emit(ctx, Event{Kind: EventThrottle, Key: r.Key, Origin: origin, Wait: tried.Wait})
+		return &WaitError{Wait: tried.Wait}
+	}
+	name, number, err := t.judge(ctx, r, try.Factors, tried, p, origin)
+	if err == nil {
+		err = t.view.Engine.SpendTicket(ctx, factor.Spend{
+			PRK: try.PRK, ID: try.ID, Generation: try.Generation, Attempt: try.Attempt, Factor: name, Number: number,
+			Origin: try.Origin, Now: t.view.StoreTime(),
+		})
+	}
+	if errors.Is(err, ErrConflict) {
+		err = ErrLogin // another caller used the code at the same moment
+	}
+	if errors.Is(err, ErrLogin) {
+		t.db.emit(ctx, Event{Kind: EventFailure, Key: r.Key, Origin: origin})
+		if tried.Last {
+			t.db.emit(ctx, Event{Kind: EventFactorLock, Key: r.Key, Origin: origin})
+		}
+	}
+	return err
 }
 
 // judge returns the name of the factor that accepts a proof, and the number to record as used. If

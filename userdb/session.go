@@ -318,14 +318,10 @@ func (t *Type) EndSessions(ctx context.Context, h hints.Hint) (e Entry, err erro
 	}
 	before := r
 	t.db.recordLimited(ctx, t.db.loginLimit(r.Key), func(ctx context.Context) bool {
-		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
-			r, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
-				before = current
-				own := map[string]string{}
-				change.EndSessions(own)
-				return t.declared.Update(current, change.Facets(current), own)
-			})
-			return err
+		before, r, err = t.rewriteInForce(ctx, r, func(t *Type, current store.Record) (store.Change, bool, error) {
+			own := map[string]string{}
+			change.EndSessions(own)
+			return t.declared.Update(current, change.Facets(current), own)
 		})
 		return committed(err)
 	})

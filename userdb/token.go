@@ -164,11 +164,7 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, sent bool) (se
 		if !sent {
 			bound = bound[:len(bound)-1]
 		}
-		err = t.view.Engine.Issue(ctx, token.Issue{
-			Token: token.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value},
-			PRK:   r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
-			Note: t.view.Note(ctx, EventIssue, tk.Purpose, tk.boundFields()...),
-		})
+		err = t.storeToken(ctx, r, tk, tk.stored(secret, bound))
 		return errors.Is(err, ErrConflict), err
 	})
 	if err != nil {
@@ -176,6 +172,19 @@ func (t *Type) issue(ctx context.Context, h hints.Hint, tk Token, sent bool) (se
 	}
 	t.db.emit(ctx, Event{Kind: EventIssue, Key: r.Key, Purpose: tk.Purpose})
 	return secret, address, nil
+}
+
+// stored returns the token as it is stored, bound to the results of bonds.
+func (tk Token) stored(secret string, bonds []string) token.Token {
+	return token.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bonds, Value: tk.Value}
+}
+
+// storeToken stores a token of an entry, unless the entry has changed since it was read.
+func (t *Type) storeToken(ctx context.Context, r store.Record, tk Token, stored token.Token) error {
+	return t.view.Engine.Issue(ctx, token.Issue{
+		Token: stored, PRK: r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
+		Note: t.view.Note(ctx, EventIssue, tk.Purpose, tk.boundFields()...),
+	})
 }
 
 // bonds returns the names of the values to which a token is bound, followed by sentMark. bound is
@@ -315,31 +324,14 @@ func InSession(secret string) RedeemOption { return func(o *redemption) { o.sess
 func (t *Type) redeem(ctx context.Context, purpose, secret string, o redemption) (Entry, Token, error) {
 	r, stored, err := t.current().findToken(ctx, purpose, secret)
 	var visitor session.Session
-	if err == nil && o.session != "" && r.Fields[store.FieldUnproven] != "" {
-		var owner store.Record
-		owner, visitor, err = t.current().session(ctx, o.session)
-		if errors.Is(err, ErrNotFound) || err == nil && owner.Key != r.Key {
-			visitor, err = session.Session{}, nil
-		}
+	if err == nil {
+		visitor, err = t.current().visitorSession(ctx, r, o.session)
 	}
 	before := r
 	if err == nil {
 		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
-			r, err = t.spend(ctx, r, stored, func(current store.Record) (c store.Change, due bool, err error) {
-				before = current
-				facets, own := change.Facets(current), map[string]string{}
-				proved, err := t.applyToken(current, stored, facets, own)
-				if err != nil {
-					return c, false, err
-				}
-				if proved.Field != "" {
-					keep := visitor.ID != "" && visitor.ValidFor(current.ForSessions())
-					t.declared.EndUnproven(current, facets, own, proved, t.view.Now(), keep)
-				}
-				if c, due, err = t.declared.Update(current, facets, own); err == nil {
-					t.declared.Hold(&c, current, t.view.Now())
-				}
-				return c, due, err
+			before, r, err = t.spend(ctx, r, stored, func(current store.Record) (store.Change, bool, error) {
+				return t.redemptionChange(current, stored, visitor)
 			})
 			return err
 		})
@@ -355,6 +347,37 @@ func (t *Type) redeem(ctx context.Context, purpose, secret string, o redemption)
 		return Entry{}, publicToken(stored), t.current().requireFactorAfter(ctx, r, stepToken, view.ActorOf(ctx).Origin, err)
 	}
 	return e, publicToken(stored), err
+}
+
+// visitorSession returns the session of a secret if it belongs to the unproven entry r, and the
+// zero Session otherwise.
+func (t *Type) visitorSession(ctx context.Context, r store.Record, secret string) (session.Session, error) {
+	if secret == "" || r.Fields[store.FieldUnproven] == "" {
+		return session.Session{}, nil
+	}
+	owner, s, err := t.session(ctx, secret)
+	if errors.Is(err, ErrNotFound) || err == nil && owner.Key != r.Key {
+		return session.Session{}, nil
+	}
+	return s, err
+}
+
+// redemptionChange returns the change that redeeming a token makes to its entry. visitor is the
+// session of the visitor, or zero.
+func (t *Type) redemptionChange(current store.Record, stored token.Token, visitor session.Session) (c store.Change, due bool, err error) {
+	facets, own := change.Facets(current), map[string]string{}
+	proved, err := t.applyToken(current, stored, facets, own)
+	if err != nil {
+		return c, false, err
+	}
+	if proved.Field != "" {
+		keep := visitor.ID != "" && visitor.ValidFor(current.ForSessions())
+		t.declared.EndUnproven(current, facets, own, proved, t.view.Now(), keep)
+	}
+	if c, due, err = t.declared.Update(current, facets, own); err == nil {
+		t.declared.Hold(&c, current, t.view.Now())
+	}
+	return c, due, err
 }
 
 // applyToken applies the redemption of a token to facets and own. It marks the value to which the
@@ -416,31 +439,31 @@ func (t *Type) ResetPassword(ctx context.Context, purpose, secret, pw string) (e
 		return Entry{}, invalid("purpose", "change", "a token with this purpose changes a facet, not a password")
 	}
 	r, stored, err := t.current().findToken(ctx, purpose, secret)
+	if err != nil {
+		return t.current().finishRedeem(ctx, purpose, r, err)
+	}
 	before := r
-	if err == nil {
-		var refused error
-		err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
-			var hash string
-			if hash, refused = t.db.hashers.hash(ctx, provedCaller(ctx, r.Key), t.declared, pw, t.declared.Identifiers(r.Fields)); refused != nil {
-				return refused
-			}
-			r, err = t.spend(ctx, r, stored, func(current store.Record) (store.Change, bool, error) {
-				before = current
-				facets, own := change.Facets(current), map[string]string{}
-				if proved := t.verifyProved(current, stored, facets, own); proved.Field != "" {
-					t.declared.EndUnproven(current, facets, own, proved, t.view.Now(), false)
-				}
-				c, due, err := t.newPasswordChange(current, hash, facets, own)
-				if err == nil {
-					t.declared.Hold(&c, current, t.view.Now())
-				}
-				return c, due, err
-			})
-			return err
-		})
-		if refused != nil {
-			return Entry{}, refused
+	var refused error
+	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
+		var hash string
+		if hash, refused = t.db.hashers.hash(ctx, provedCaller(ctx, r.Key), t.declared, pw, t.declared.Identifiers(r.Fields)); refused != nil {
+			return refused
 		}
+		before, r, err = t.spend(ctx, r, stored, func(current store.Record) (store.Change, bool, error) {
+			facets, own := change.Facets(current), map[string]string{}
+			if proved := t.verifyProved(current, stored, facets, own); proved.Field != "" {
+				t.declared.EndUnproven(current, facets, own, proved, t.view.Now(), false)
+			}
+			c, due, err := t.newPasswordChange(current, hash, facets, own)
+			if err == nil {
+				t.declared.Hold(&c, current, t.view.Now())
+			}
+			return c, due, err
+		})
+		return err
+	})
+	if refused != nil {
+		return Entry{}, refused
 	}
 	second := r.Factors()
 	e, err = t.current().finishRedeem(ctx, purpose, r, err)
@@ -546,10 +569,13 @@ func (t *Type) checkRedeemable(r store.Record, stored token.Token) error {
 }
 
 // spend applies a change that spends a token, if the token and its entry are valid at that moment.
+// It returns the record before and after the change.
 func (t *Type) spend(
 	ctx context.Context, r store.Record, stored token.Token, build buildFunc,
-) (store.Record, error) {
-	return t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
+) (before, after store.Record, err error) {
+	before = r
+	after, err = t.rewriteRead(ctx, r, func(current store.Record) (store.Change, bool, error) {
+		before = current
 		if err := t.checkRedeemable(current, stored); err != nil {
 			return store.Change{}, false, err
 		}
@@ -557,6 +583,7 @@ func (t *Type) spend(
 		c.Tokens.Spend, c.Tokens.Purpose = stored.Hash, stored.Purpose
 		return c, true, err
 	})
+	return before, after, err
 }
 
 // finishRedeem emits the event for a redeemed or refused token and returns the entry.

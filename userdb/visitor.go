@@ -77,16 +77,13 @@ func (t *Type) IssueForVisitor(ctx context.Context, field, typed string, tk Toke
 		if secret, err = newSecret(r.Key.Value()); err != nil {
 			return false, err
 		}
-		stored := token.Token{Hash: hashSecret(secret), Purpose: tk.Purpose, Fields: bound, Value: tk.Value}
+		stored := tk.stored(secret, bound)
 		if !issuable { // write a token that nobody can find and that expires soon
 			_, err = t.view.Engine.Invite(ctx, token.Invitation{Token: stored, PRK: r.Key, Life: min(tk.Lifetime, time.Minute), Now: t.view.StoreTime()})
 			return false, cmp.Or(err, ErrNotFound)
 		}
 		t.db.recordLimited(view.WithActor(ctx, view.Actor{Origin: a.Origin}), t.visitorLimit(), func(ctx context.Context) bool {
-			err = t.view.Engine.Issue(ctx, token.Issue{
-				Token: stored, PRK: r.Key, Rev: r.Version().Rev, Life: tk.Lifetime, Now: t.view.StoreTime(),
-				Note: t.view.Note(ctx, EventIssue, tk.Purpose, tk.boundFields()...),
-			})
+			err = t.storeToken(ctx, r, tk, stored)
 			return err == nil
 		})
 		if err == nil {
@@ -451,16 +448,6 @@ func (t *Type) AcceptInvitation(ctx context.Context, secret string, n NewEntry) 
 
 // createWithToken creates the entry of a draft in the change that redeems the token at its UID.
 func (t *Type) createWithToken(ctx context.Context, d change.Draft, tk token.Token) (Entry, error) {
-	c, err := t.declared.Create(d)
-	if err != nil {
-		return Entry{}, t.draftProblems(ctx, err, d)
-	}
-	c.Tokens = token.Ending{Known: true, All: true, Spend: tk.Hash, Purpose: tk.Purpose}
-	var r store.Record
-	rev, err := t.view.Apply(ctx, t.declared, c)
-	if committed(err) {
-		r = change.ApplyInPlace(d.Facets, c, rev)
-		t.db.emit(ctx, Event{Kind: EventCreate, Key: c.Key})
-	}
+	r, err := t.createDraft(ctx, d, false, token.Ending{Known: true, All: true, Spend: tk.Hash, Purpose: tk.Purpose})
 	return t.entry(r, t.draftProblems(ctx, err, d))
 }

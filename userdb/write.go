@@ -17,6 +17,7 @@ import (
 	"github.com/coffeenode/userdb/internal/change"
 	"github.com/coffeenode/userdb/internal/hashpool"
 	"github.com/coffeenode/userdb/internal/store"
+	"github.com/coffeenode/userdb/internal/store/token"
 	"github.com/coffeenode/userdb/internal/view"
 	"github.com/coffeenode/userdb/recordkey"
 	"github.com/coffeenode/userdb/schema"
@@ -117,23 +118,35 @@ func (t *Type) create(ctx context.Context, n NewEntry) (Entry, error) {
 				return Entry{}, err
 			}
 		}
-		c, err := t.declared.Create(d)
-		var r store.Record
-		if err == nil {
-			c.Fresh = n.UID == "" && t.db.options.randomUIDs
-			var rev string
-			if rev, err = t.view.Apply(ctx, t.declared, c); committed(err) {
-				r = change.ApplyInPlace(d.Facets, c, rev)
-				t.db.emit(ctx, Event{Kind: EventCreate, Key: c.Key})
-			}
-		}
-		taken, ok := errors.AsType[*store.FieldError](err)
-		if ok && errors.Is(taken, ErrDuplicate) && taken.Field == t.declared.Schema.Primary && n.UID == "" {
+		r, err := t.createDraft(ctx, d, n.UID == "" && t.db.options.randomUIDs, token.Ending{})
+		if n.UID == "" && t.isTakenUID(publicError(err)) {
 			continue
 		}
 		return t.entry(r, t.draftProblems(ctx, err, d))
 	}
 	return Entry{}, errNoFreeUID
+}
+
+// createDraft creates the entry of a draft, in a change that also spends or ends tokens. It uses
+// d.Facets for the record that it returns. fresh is store.Change.Fresh.
+func (t *Type) createDraft(ctx context.Context, d change.Draft, fresh bool, tokens token.Ending) (r store.Record, err error) {
+	c, err := t.declared.Create(d)
+	if err != nil {
+		return r, err
+	}
+	c.Fresh, c.Tokens = fresh, tokens
+	rev, err := t.view.Apply(ctx, t.declared, c)
+	if committed(err) {
+		r = change.ApplyInPlace(d.Facets, c, rev)
+		t.db.emit(ctx, Event{Kind: EventCreate, Key: c.Key})
+	}
+	return r, err
+}
+
+// isTakenUID reports whether a create was refused because its UID is taken.
+func (t *Type) isTakenUID(err error) bool {
+	taken, ok := errors.AsType[*FieldError](err)
+	return ok && errors.Is(taken, ErrDuplicate) && taken.Field == t.current().declared.Schema.Primary
 }
 
 // draftProblems calls allProblems for the entry of a draft.
@@ -604,6 +617,22 @@ func (t *Type) rewrite(ctx context.Context, h hints.Hint, read store.Record, bui
 // rewriteRead calls rewrite for a record that was just read.
 func (t *Type) rewriteRead(ctx context.Context, r store.Record, build buildFunc) (store.Record, error) {
 	return t.rewrite(ctx, hints.Key(r.Key.In(recordkey.Namespace{})), r, build)
+}
+
+// rewriteInForce calls rewriteRead under the schema in force, as retryOnSchemaChange does. It
+// passes build the type under that schema, and also returns the record that build last got.
+func (t *Type) rewriteInForce(
+	ctx context.Context, r store.Record, build func(t *Type, current store.Record) (store.Change, bool, error),
+) (before, after store.Record, err error) {
+	before, after = r, r
+	err = t.retryOnSchemaChange(ctx, func(t *Type) (err error) {
+		after, err = t.rewriteRead(ctx, after, func(current store.Record) (store.Change, bool, error) {
+			before = current
+			return build(t, current)
+		})
+		return err
+	})
+	return before, after, err
 }
 
 // apply applies a change and returns the record after it, or r if the change failed.

@@ -63,6 +63,22 @@ func (b *Browser) Send(button string, fields ...string) *Browser {
 		b.t.Fatalf("userdbtest: %s has no form with the button %q and the fields %q:\n%s", b.Path, button, fields, b.Text())
 		return b
 	}
+	values := formValues(form, pressed, fields)
+	action := attribute(form, "action")
+	if action == "" {
+		action = b.Path
+	}
+	if !strings.EqualFold(attribute(form, "method"), http.MethodPost) {
+		path, _, _ := strings.Cut(action, "?")
+		return b.load(http.MethodGet, path+"?"+values.Encode(), "")
+	}
+	return b.load(http.MethodPost, action, values.Encode())
+}
+
+// formValues returns the values that a browser sends for a form after a click on the button
+// pressed. fields holds names of inputs, each followed by the value to send in place of the form's
+// own.
+func formValues(form, pressed *html.Node, fields []string) url.Values {
 	values := url.Values{}
 	var named []string
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -88,15 +104,7 @@ func (b *Browser) Send(button string, fields ...string) *Browser {
 			}
 		}
 	}
-	action := attribute(form, "action")
-	if action == "" {
-		action = b.Path
-	}
-	if !strings.EqualFold(attribute(form, "method"), http.MethodPost) {
-		path, _, _ := strings.Cut(action, "?")
-		return b.load(http.MethodGet, path+"?"+values.Encode(), "")
-	}
-	return b.load(http.MethodPost, action, values.Encode())
+	return values
 }
 
 // Want fails the test unless the page has the status and shows all of the texts.

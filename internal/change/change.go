@@ -219,15 +219,39 @@ func (e extent) check(old store.Record) error {
 }
 
 // diff returns the change from old to an entry with the given facets, which EncodeFacet has
-// checked. It removes the marks of verification and the labels of facets that change. own holds new
-// values of the store's own fields, or "" for those to remove. They count towards the size of the
-// entry, but callers add them to the change.
+// checked. own holds new values of the store's own fields, or "" for those to remove. They count
+// towards the size of the entry, but callers add them to the change.
 func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Change, error) {
 	c := store.Change{Key: old.Key, Schema: t.Guard, Set: make([]store.Facet, 0, OwnFields)}
 	if len(old.Fields) == 0 {
 		c.Set = make([]store.Facet, 0, len(facets)+OwnFields)
 	}
-	var size extent
+	if err := diffFacets(&c, old, facets, own).check(old); err != nil {
+		return c, err
+	}
+	if missing := t.MissingErrors(old, facets); len(missing) > 0 {
+		return c, missing[0]
+	}
+	was := store.FurtherIn(old.Fields, "")
+	further := was
+	if hasFurther(own) {
+		further = store.FurtherIn(furtherAfter(old.Fields, own), "")
+	}
+	if err := t.checkCounts(was, further); err != nil {
+		return c, err
+	}
+	if err := t.diffSecondaries(&c, old, was, facets, further); err != nil {
+		return c, err
+	}
+	if err := t.diffIndexes(&c, old, was, facets, further); err != nil {
+		return c, err
+	}
+	return c, t.diffPlaces(&c, old, facets)
+}
+
+// diffFacets sets and unsets the facets that differ, and removes the marks of verification and the
+// labels of those. It returns the extent of the changed entry.
+func diffFacets(c *store.Change, old store.Record, facets, own map[string]string) (size extent) {
 	for field, wire := range facets {
 		size.add(field, wire)
 		if was, had := old.Fields[field]; !had || was != wire {
@@ -254,33 +278,7 @@ func (t *Type) diff(old store.Record, facets, own map[string]string) (store.Chan
 			size.add(field, wire)
 		}
 	}
-	if err := size.check(old); err != nil {
-		return c, err
-	}
-	if missing := t.MissingErrors(old, facets); len(missing) > 0 {
-		return c, missing[0]
-	}
-	was := store.FurtherIn(old.Fields, "")
-	further := was
-	if hasFurther(own) {
-		further = store.FurtherIn(furtherAfter(old.Fields, own), "")
-	}
-	err := t.checkCounts(was, further)
-	if err == nil {
-		err = t.diffSecondaries(&c, old, was, facets, further)
-	}
-	if err == nil && len(t.Indexed) > 0 {
-		before, after := appendWritten(nil, t.Indexed, old.Fields, was), appendWritten(nil, t.Indexed, facets, further)
-		c.Unindex, _ = keysOnlyIn(before, after, t.IndexKey)
-		var without string
-		if c.Index, without = keysOnlyIn(after, before, t.IndexKey); without != "" {
-			err = Invalid(without, "key", "not a value that an index can hold: it is empty or over 1 KiB")
-		}
-	}
-	if err == nil {
-		err = t.diffPlaces(&c, old, facets)
-	}
-	return c, err
+	return size
 }
 
 // MissingErrors returns an error for each required field that a new entry lacks or that an entry
@@ -346,6 +344,21 @@ func (t *Type) diffSecondaries(c *store.Change, old store.Record, was []store.Fu
 		c.Tokens.Gone = append(c.Tokens.Gone, token.Value{Field: v.field, Written: v.value})
 	}
 	t.addElsewhere(c)
+	return nil
+}
+
+// diffIndexes removes the entry from the index sets of values that it loses, and adds it to those
+// of values that it gets. It returns an error for a value that no key can name.
+func (t *Type) diffIndexes(c *store.Change, old store.Record, was []store.Further, facets map[string]string, further []store.Further) error {
+	if len(t.Indexed) == 0 {
+		return nil
+	}
+	before, after := appendWritten(nil, t.Indexed, old.Fields, was), appendWritten(nil, t.Indexed, facets, further)
+	c.Unindex, _ = keysOnlyIn(before, after, t.IndexKey)
+	var without string
+	if c.Index, without = keysOnlyIn(after, before, t.IndexKey); without != "" {
+		return Invalid(without, "key", "not a value that an index can hold: it is empty or over 1 KiB")
+	}
 	return nil
 }
 

@@ -320,43 +320,19 @@ func (t *Type) SetValues(old store.Record, facets, own map[string]string, field 
 	for _, f := range before[min(1, len(before)):] {
 		own[f.Name()] = ""
 	}
+	if len(values) == 0 {
+		return nil
+	}
 	all, isNew := make([]store.Further, 0, len(values)), make([]bool, 0, len(values))
 	for i, v := range values {
-		known := map[string]string{}
-		if slices.ContainsFunc(before, func(f store.Further) bool { return f.Written == v.Text }) {
-			known[field] = v.Text
-		}
-		encoded := map[string]string{}
-		if err := t.EncodeFacet(encoded, field, schema.Text(v.Text), known); err != nil {
+		f, was, err := t.encodeValue(field, v, before, now)
+		if err != nil {
 			return numberError(err, i, len(values))
 		}
-		f := store.Further{Field: field, Canonical: t.Schema.Canonical(encoded[field]), Written: encoded[field]}
-		if same := slices.IndexFunc(all, func(other store.Further) bool { return other.Canonical == f.Canonical }); same >= 0 {
+		if same := indexOf(all, f); same >= 0 {
 			return Invalid(field, "many", fmt.Sprintf("values %d and %d are the same", same+1, i+1))
 		}
-		if _, ok := t.SRK(field, f.Canonical); !ok {
-			return numberError(Invalid(field, "key", "not a value that a record key can hold"), i, len(values))
-		}
-		was := slices.IndexFunc(before, func(b store.Further) bool { return b.Canonical == f.Canonical })
-		if was >= 0 {
-			f.Place, f.Label = before[was].Place, before[was].Label
-			if before[was].Written == f.Written {
-				f.Verified = before[was].Verified
-			}
-			if was == 0 && f.Verified > 0 {
-				f.Verified = max(1, now.Unix())
-			}
-		}
-		if v.Label != "" {
-			f.Label = v.Label
-		}
-		if v.Verified > 0 {
-			f.Verified = v.Verified
-		}
 		all, isNew = append(all, f), append(isNew, was <= 0)
-	}
-	if len(all) == 0 {
-		return nil
 	}
 	t.setFirst(old, facets, own, all[0], values[0])
 	all, isNew = all[1:], isNew[1:]
@@ -365,6 +341,42 @@ func (t *Type) SetValues(old store.Record, facets, own map[string]string, field 
 		own[f.Name()] = f.Text()
 	}
 	return nil
+}
+
+// encodeValue returns a value of a field as it is stored. before holds the values that the entry
+// has, the facet first. If v is one of them, was is its index, and v keeps its place, its label
+// and, if the text is the same, its mark of verification. Otherwise was is -1.
+func (t *Type) encodeValue(field string, v Value, before []store.Further, now time.Time) (f store.Further, was int, err error) {
+	known, encoded := map[string]string{}, map[string]string{}
+	if slices.ContainsFunc(before, func(f store.Further) bool { return f.Written == v.Text }) {
+		known[field] = v.Text
+	}
+	if err := t.EncodeFacet(encoded, field, schema.Text(v.Text), known); err != nil {
+		return f, 0, err
+	}
+	f = store.Further{Field: field, Canonical: t.Schema.Canonical(encoded[field]), Written: encoded[field]}
+	if _, ok := t.SRK(field, f.Canonical); !ok {
+		return f, 0, Invalid(field, "key", "not a value that a record key can hold")
+	}
+	if was = indexOf(before, f); was >= 0 {
+		f.Place, f.Label = before[was].Place, before[was].Label
+		if before[was].Written == f.Written {
+			f.Verified = before[was].Verified
+		}
+		if was == 0 && f.Verified > 0 {
+			f.Verified = max(1, now.Unix())
+		}
+	}
+	f.Label = cmp.Or(v.Label, f.Label)
+	if v.Verified > 0 {
+		f.Verified = v.Verified
+	}
+	return f, was, nil
+}
+
+// indexOf returns the index of the value in all that has the field and canonical form of f, or -1.
+func indexOf(all []store.Further, f store.Further) int {
+	return slices.IndexFunc(all, func(other store.Further) bool { return other.Field == f.Field && other.Canonical == f.Canonical })
 }
 
 // SetLabels adds to own the labels of values of a field that SetTexts has added to facets and own.

@@ -39,7 +39,7 @@ func (t *Type) Hold(c *store.Change, old store.Record, now time.Time) {
 		}
 	}
 	c.Unset = slices.DeleteFunc(c.Unset, func(name string) bool { // a hold that begins again
-		return store.IsHeld(name) && slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == name })
+		return store.IsHeld(name) && c.Sets(name)
 	})
 }
 

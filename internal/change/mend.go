@@ -30,10 +30,13 @@ func (m RepairLimits) loses(field, canonical string) bool {
 func (t *Type) Repair(old store.Record, m RepairLimits) (store.Change, bool) {
 	c := store.Change{Key: old.Key, Repair: true, Expected: old.Version(), Schema: t.Guard}
 	sound := t.repairIdentity(&c, old)
-	for _, field := range t.Secondary {
-		t.repairSecondary(&c, old, field, sound, m)
+	if !sound {
+		m.Claim = nil
 	}
-	t.repairFurther(&c, old, sound, m)
+	for _, field := range t.Secondary {
+		t.repairSecondary(&c, old, field, m)
+	}
+	t.repairFurther(&c, old, m)
 	for _, field := range t.Secondary {
 		t.repairSKV(&c, old, field)
 	}
@@ -85,26 +88,35 @@ func (t *Type) repairIdentity(c *store.Change, old store.Record) (sound bool) {
 func lostFacet(c *store.Change, old store.Record, field, wire string) store.Facet {
 	name := store.FieldLost(field)
 	for n := 2; ; n++ {
-		if was, taken := old.Fields[name]; (!taken || was == wire) && !setsFacet(c, name) {
+		if was, taken := old.Fields[name]; (!taken || was == wire) && !c.Sets(name) {
 			return store.Facet{Field: name, Wire: wire}
 		}
 		name = store.FieldLost(field) + ":" + strconv.Itoa(n)
 	}
 }
 
-func (t *Type) repairSecondary(c *store.Change, old store.Record, field string, sound bool, m RepairLimits) {
+// loseField removes a field and preserves its value as lostFacet says.
+func loseField(c *store.Change, old store.Record, name, field, wire string) {
+	c.Set, c.Unset = append(c.Set, lostFacet(c, old, field, wire)), append(c.Unset, name)
+}
+
+func (t *Type) repairSecondary(c *store.Change, old store.Record, field string, m RepairLimits) {
 	facet, has := old.Fields[field]
-	canonical := ""
-	if has {
-		canonical = t.Schema.Canonical(facet)
+	if !has {
+		return
 	}
-	srk, keyable := t.SRK(field, canonical)
-	if has && m.loses(field, canonical) {
-		c.Set, c.Unset = append(c.Set, lostFacet(c, old, field, facet)), append(c.Unset, field)
+	canonical := t.Schema.Canonical(facet)
+	if m.loses(field, canonical) {
+		loseField(c, old, field, field, facet)
 		c.Release = appendKey(c.Release, t.SRK, field, canonical)
-		has = false
+		return
 	}
-	if has && keyable && sound && slices.Contains(m.Claim, srk) {
+	t.repairClaim(c, field, canonical, m)
+}
+
+// repairClaim claims a value that the entry has, if the limits allow it.
+func (t *Type) repairClaim(c *store.Change, field, canonical string, m RepairLimits) {
+	if srk, ok := t.SRK(field, canonical); ok && slices.Contains(m.Claim, srk) {
 		c.Claim = append(c.Claim, srk)
 	}
 }
@@ -112,7 +124,7 @@ func (t *Type) repairSecondary(c *store.Change, old store.Record, field string, 
 // repairFurther repairs further values: afterwards, each is stored under its canonical form, none
 // repeats the first value, and a field with values has a first one, preferably a verified one. A
 // value that belongs to another entry is lost, as a facet would be.
-func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m RepairLimits) {
+func (t *Type) repairFurther(c *store.Change, old store.Record, m RepairLimits) {
 	owned := map[fieldValue]bool{} // values that the entry has after the repair
 	for _, field := range t.Secondary {
 		if facet, has := old.Fields[field]; has && !slices.Contains(c.Unset, field) {
@@ -124,46 +136,46 @@ func (t *Type) repairFurther(c *store.Change, old store.Record, sound bool, m Re
 		return cmp.Or(cmp.Compare(a.Field, b.Field), cmp.Compare(min(b.Verified, 1), min(a.Verified, 1)))
 	})
 	for _, f := range all {
-		if !slices.Contains(t.Secondary, f.Field) {
-			continue
-		}
 		canonical := t.Schema.Canonical(f.Written)
-		value := fieldValue{f.Field, canonical}
-		_, hasFirst := old.Fields[f.Field]
-		hasFirst = hasFirst && !slices.Contains(c.Unset, f.Field) || setsFacet(c, f.Field)
-		text := f.Text()
-		switch name := f.Name(); {
+		switch value := (fieldValue{f.Field, canonical}); {
+		case !slices.Contains(t.Secondary, f.Field):
 		case m.loses(f.Field, canonical):
-			c.Set, c.Unset = append(c.Set, lostFacet(c, old, f.Field, f.Written)), append(c.Unset, name)
+			loseField(c, old, f.Name(), f.Field, f.Written)
 			c.Release = appendKey(c.Release, t.SRK, f.Field, f.Canonical)
-			continue
 		case owned[value]:
-			c.Unset = append(c.Unset, name)
-			continue
-		case !hasFirst:
-			c.Set, c.Unset = append(c.Set, store.Facet{Field: f.Field, Wire: f.Written}), append(c.Unset, name)
-			c.Unset = slices.DeleteFunc(c.Unset, func(field string) bool { return field == f.Field })
-			t.repairAttributes(c, old, f)
-		case canonical != f.Canonical:
-			f.Canonical = canonical
-			c.Set, c.Unset = append(c.Set, store.Facet{Field: f.Name(), Wire: f.Text()}), append(c.Unset, name)
-		case old.Fields[name] != text && f.Place <= maxFurtherPlace:
-			c.Set = append(c.Set, store.Facet{Field: name, Wire: text})
-		case f.Place > maxFurtherPlace:
-			f.Place = maxFurtherPlace
-			c.Set = append(c.Set, store.Facet{Field: name, Wire: f.Text()})
-		}
-		owned[value] = true
-		if srk, keyable := t.SRK(f.Field, canonical); keyable && sound && slices.Contains(m.Claim, srk) {
-			c.Claim = append(c.Claim, srk)
+			c.Unset = append(c.Unset, f.Name())
+		default:
+			t.storeFurther(c, old, f, canonical)
+			t.repairClaim(c, f.Field, canonical, m)
+			owned[value] = true
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(old.Fields)) {
 		if text := old.Fields[name]; store.IsFurther(name) {
 			if f, _ := store.ParseFurther(name, text); f.Canonical == "" { // it has no value
-				c.Set, c.Unset = append(c.Set, lostFacet(c, old, f.Field, text)), append(c.Unset, name)
+				loseField(c, old, name, f.Field, text)
 			}
 		}
+	}
+}
+
+// storeFurther stores a further value under its canonical form, or as the facet if the field has
+// none.
+func (t *Type) storeFurther(c *store.Change, old store.Record, f store.Further, canonical string) {
+	name := f.Name()
+	if _, had := old.Fields[f.Field]; !c.Sets(f.Field) && (!had || slices.Contains(c.Unset, f.Field)) {
+		c.Set, c.Unset = append(c.Set, store.Facet{Field: f.Field, Wire: f.Written}), append(c.Unset, name)
+		c.Unset = slices.DeleteFunc(c.Unset, func(field string) bool { return field == f.Field })
+		t.repairAttributes(c, old, f)
+		return
+	}
+	moves := canonical != f.Canonical
+	if moves {
+		c.Unset = append(c.Unset, name)
+	}
+	f.Canonical, f.Place = canonical, min(f.Place, maxFurtherPlace)
+	if moves || old.Fields[name] != f.Text() {
+		c.Set = append(c.Set, store.Facet{Field: f.Name(), Wire: f.Text()})
 	}
 }
 
@@ -185,10 +197,6 @@ func (t *Type) repairAttributes(c *store.Change, old store.Record, f store.Furth
 
 // maxFurtherPlace is the place of a further value whose own place cannot be read.
 const maxFurtherPlace = 1 << 20
-
-func setsFacet(c *store.Change, field string) bool {
-	return slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == field })
-}
 
 // repairSKV stores the canonical form of the facet that a secondary field has after c, as setSKV
 // does. It does not remove a stored form that equals the facet.
@@ -276,17 +284,7 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, namesEntry f
 	c := store.Change{Key: old.Key, Expected: old.Version(), Schema: t.Guard}
 	facets := RenameFacets(old, renames)
 	for from, to := range renames {
-		if wire, has := old.Fields[from]; has {
-			c.Set = append(c.Set, store.Facet{Field: to, Wire: wire})
-			c.Unset = append(c.Unset, from)
-			t.keepOldValue(&c, old, from)
-			for _, name := range []func(field string) string{store.FieldVerified, store.FieldLabel} {
-				if text, has := old.Fields[name(from)]; has {
-					c.Set = append(c.Set, store.Facet{Field: name(to), Wire: text})
-					c.Unset = append(c.Unset, name(from))
-				}
-			}
-		}
+		t.renameFacet(&c, old, from, to)
 	}
 	for _, field := range t.Secondary {
 		facet, has := facets[field]
@@ -305,6 +303,22 @@ func (t *Type) Reshape(old store.Record, renames map[string]string, namesEntry f
 	t.reshapeFurther(&c, old, facets, namesEntry)
 	t.addElsewhere(&c)
 	return c, len(c.Set)+len(c.Unset)+len(c.Claim) > 0
+}
+
+// renameFacet moves a facet to another field, with its mark of verification and its label.
+func (t *Type) renameFacet(c *store.Change, old store.Record, from, to string) {
+	if _, has := old.Fields[from]; !has {
+		return
+	}
+	t.keepOldValue(c, old, from)
+	for _, move := range [][2]string{
+		{from, to}, {store.FieldVerified(from), store.FieldVerified(to)}, {store.FieldLabel(from), store.FieldLabel(to)},
+	} {
+		if text, has := old.Fields[move[0]]; has {
+			c.Set = append(c.Set, store.Facet{Field: move[1], Wire: text})
+			c.Unset = append(c.Unset, move[0])
+		}
+	}
 }
 
 // owns reports whether an entry has a canonical value in a field under the schema that wrote it.
@@ -329,7 +343,7 @@ func (t *Type) reshapeFurther(c *store.Change, old store.Record, facets map[stri
 			continue
 		}
 		f.Canonical = canonical
-		if _, had := old.Fields[f.Name()]; !had && !setsFacet(c, f.Name()) {
+		if _, had := old.Fields[f.Name()]; !had && !c.Sets(f.Name()) {
 			c.Set = append(c.Set, store.Facet{Field: f.Name(), Wire: f.Text()})
 		}
 		if !(owns(old, f.Field, canonical) && namesEntry(srk)) && !slices.Contains(c.Claim, srk) {
@@ -408,7 +422,7 @@ func (t *Type) removeOldFurther(c *store.Change, old store.Record, renames map[s
 			f.Field = name
 		}
 		f.Canonical = t.Schema.Canonical(f.Written)
-		i := slices.IndexFunc(kept, func(k store.Further) bool { return k.Field == f.Field && k.Canonical == f.Canonical })
+		i := indexOf(kept, f)
 		if i >= 0 && f.Written != kept[i].Written && f.Verified > 0 && kept[i].Verified == 0 {
 			f.Place = kept[i].Place
 			f, kept[i] = kept[i], f
@@ -420,8 +434,6 @@ func (t *Type) removeOldFurther(c *store.Change, old store.Record, renames map[s
 	}
 	if len(gone) > 0 {
 		after := Apply(*c, "", old.Fields).Fields
-		from, to := appendWritten(nil, t.Indexed, old.Fields, further), appendWritten(nil, t.Indexed, after, store.FurtherIn(after, ""))
-		c.Unindex, _ = keysOnlyIn(from, to, t.IndexKey)
-		c.Index, _ = keysOnlyIn(to, from, t.IndexKey)
+		_ = t.diffIndexes(c, old, further, after, store.FurtherIn(after, "")) // omits what no key can name
 	}
 }

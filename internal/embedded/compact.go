@@ -54,22 +54,25 @@ func (c *compaction) begin(s *Store, all root) {
 	c.running, c.tail, c.done = true, nil, make(chan struct{})
 	c.asked, c.waiting = c.waiting, nil
 	go func() {
-		c.log, c.err = s.newFile(func(l *logFile) error {
-			synced := l.end
-			return all.records(func(changes []byte) error {
-				if c.stop.Load() {
-					return ErrClosed
-				}
-				if err := l.append(changes); err != nil || l.end-synced < syncEvery {
-					return err
-				}
-				synced = l.end
-				return l.file.Sync()
-			})
-		})
+		c.log, c.err = s.newFile(func(l *logFile) error { return c.writeRecords(l, all) })
 		close(c.done)
 		s.engine.want(nil) // so that finish is called even without further changes
 	}()
+}
+
+// writeRecords writes all records into a new file, which it syncs now and then.
+func (c *compaction) writeRecords(l *logFile, all root) error {
+	synced := l.end
+	return all.records(func(changes []byte) error {
+		if c.stop.Load() {
+			return ErrClosed
+		}
+		if err := l.append(changes); err != nil || l.end-synced < syncEvery {
+			return err
+		}
+		synced = l.end
+		return l.file.Sync()
+	})
 }
 
 // finish replaces the file with the new one once that is ready. If that fails, the old file stays

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Types of changes in a journal. Each change has a key and further arguments.
@@ -118,7 +119,7 @@ func (d *data) applyOne(op byte, key string, args []string) bool {
 		}
 		return n == 1
 	case opField:
-		return holds[*hash](o, true) && n%2 == 0 && eachOf(args, 2, func(a []string) { d.setField(key, a[0], a[1]) })
+		return holds[*hash](o, true) && eachOf(args, 2, func(a []string) { d.setField(key, a[0], a[1]) })
 	case opUnfield:
 		return holds[*hash](o, false) && eachOf(args, 1, func(a []string) { d.deleteField(key, a[0]) })
 	case opMember:
@@ -126,7 +127,7 @@ func (d *data) applyOne(op byte, key string, args []string) bool {
 	case opUnmember:
 		return holds[*set](o, false) && eachOf(args, 1, func(a []string) { d.deleteMember(key, a[0]) })
 	case opScore:
-		return holds[*zset](o, true) && n%2 == 0 && eachOf(args, 2, func(a []string) {
+		return holds[*zset](o, true) && eachOf(args, 2, func(a []string) {
 			d.setScore(key, a[0], math.Float64frombits(number(a[1])))
 		})
 	case opUnscore:
@@ -189,9 +190,14 @@ func holds[T any](o *object, create bool) bool {
 	return ok
 }
 
+// eachOf calls do with every n of args. If their number is not a multiple of n, it reports false
+// and does not call do.
 func eachOf(args []string, n int, do func([]string)) bool {
-	for ; len(args) >= n; args = args[n:] {
-		do(args[:n])
+	if len(args)%n != 0 {
+		return false
+	}
+	for some := range slices.Chunk(args, n) {
+		do(some)
 	}
 	return true
 }

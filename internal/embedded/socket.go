@@ -50,11 +50,7 @@ func (s *Store) Serve() (stop func() error, err error) {
 	var conns sync.WaitGroup
 	open := &connections{all: map[net.Conn]bool{}}
 	conns.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
 			if open.add(c) {
 				conns.Go(func() {
 					defer open.remove(c)

@@ -103,30 +103,8 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count int
 			return err
 		}
 		s.countScanned(count)
-		complete := at.cursor == "" && cursor == ""
-		for rest := at.rest(prks); len(rest) > 0; {
-			some := rest[:min(s.checks(), len(rest))]
-			var enabled enabledSet
-			if s.onlyDisabled() {
-				if enabled, err = rd.findEnabled(ctx, s, some); err != nil {
-					return err
-				}
-			}
-			for len(some) > 0 {
-				batch := cut(some, size(), enabled.has)
-				found, err := rd.filter(ctx, s, lookups(slices.DeleteFunc(slices.Clone(batch), enabled.has))...)
-				if err != nil {
-					return err
-				}
-				at.add(batch, complete)
-				some = some[len(batch):]
-				if rest = rest[len(batch):]; len(rest) == 0 {
-					at = bookmark{cursor: cursor}
-				}
-				if !yield(found, at) {
-					return nil
-				}
-			}
+		if more, err := rd.walkKeys(ctx, s, prks, at, cursor, size, yield); !more || err != nil {
+			return err
 		}
 		if at = (bookmark{cursor: cursor}); at.atEnd() {
 			return nil
@@ -136,6 +114,39 @@ func (rd *Reader) walk(ctx context.Context, s Selection, after string, count int
 			return nil
 		}
 	}
+}
+
+// walkKeys reads and yields the selected entries among the keys of one scan, as walk does. at is
+// where the scan began, and cursor is where the next one begins. It reports whether to continue.
+func (rd *Reader) walkKeys(
+	ctx context.Context, s Selection, prks []recordkey.Key, at bookmark, cursor string, size func() int, yield func([]store.Found, bookmark) bool,
+) (more bool, err error) {
+	complete := at.cursor == "" && cursor == ""
+	for rest := at.rest(prks); len(rest) > 0; {
+		some := rest[:min(s.checks(), len(rest))]
+		var enabled enabledSet
+		if s.onlyDisabled() {
+			if enabled, err = rd.findEnabled(ctx, s, some); err != nil {
+				return false, err
+			}
+		}
+		for len(some) > 0 {
+			batch := cut(some, size(), enabled.has)
+			found, err := rd.filter(ctx, s, lookups(slices.DeleteFunc(slices.Clone(batch), enabled.has))...)
+			if err != nil {
+				return false, err
+			}
+			at.add(batch, complete)
+			some = some[len(batch):]
+			if rest = rest[len(batch):]; len(rest) == 0 {
+				at = bookmark{cursor: cursor}
+			}
+			if !yield(found, at) {
+				return false, nil
+			}
+		}
+	}
+	return true, nil
 }
 
 // countBatch is the number of keys that Count requests at a time. A server needs a few milliseconds

@@ -87,6 +87,11 @@ func (c Change) Replaces(m Members) bool {
 		slices.ContainsFunc(c.Drop, func(d Container) bool { return d.Key == m.Key })
 }
 
+// Sets reports whether the change sets a field.
+func (c *Change) Sets(field string) bool {
+	return slices.ContainsFunc(c.Set, func(f Facet) bool { return f.Field == field })
+}
+
 // RedundantCanonicals returns the fields of canonical values (FieldSKV) that the change removes
 // because their facets are now in canonical form, each with the new value of its facet. Such a
 // field is written together with the facet and then removed. If the server refuses the removal, the

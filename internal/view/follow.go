@@ -110,28 +110,13 @@ func typeWhileChanging(t *change.Type, stored change.Stored) (*change.Type, erro
 	if err != nil {
 		return nil, &store.CorruptError{Key: t.Guard.Key.String(), Reason: err.Error()}
 	}
-	moved := map[string]schema.Role{}
-	for _, other := range []schema.Type{stored.Type.WithoutBuilding(), next} {
-		for name, more := range t.Schema.Additions(other) {
-			for _, role := range []schema.Role{schema.RoleIndexed, schema.RoleOrdered} {
-				if slices.Contains(more, role.String()) {
-					moved[name] |= role
-				}
-			}
-		}
-	}
-	refolds := stored.Type.Fold != next.Fold || stored.Type.Form != next.Form
-	for _, field := range t.Ordered {
-		if refolds || stored.Type.Codec(field) != next.Codec(field) {
-			moved[field] |= schema.RoleOrdered
-		}
-	}
-	if len(moved) == 0 {
+	changing := changingIndexes(t, stored.Type, next)
+	if len(changing) == 0 {
 		return t, nil
 	}
 	limited := t.Schema
 	limited.Building = &schema.Building{What: map[string][]string{}}
-	for name, roles := range moved {
+	for name, roles := range changing {
 		limited.Building.What[name] = roles.Names()
 	}
 	waiting, err := t.WithSchema(limited, t.Guard.Fingerprint, t.Guard.JSON)
@@ -139,6 +124,28 @@ func typeWhileChanging(t *change.Type, stored change.Stored) (*change.Type, erro
 		waiting.ChangeUnderWay = true
 	}
 	return waiting, err
+}
+
+// changingIndexes returns the fields of t with an index that a change between two schemas builds,
+// removes or sorts anew, and for each the roles that such indexes serve.
+func changingIndexes(t *change.Type, from, to schema.Type) map[string]schema.Role {
+	changing := map[string]schema.Role{}
+	for _, other := range []schema.Type{from.WithoutBuilding(), to} {
+		for name, more := range t.Schema.Additions(other) {
+			for _, role := range []schema.Role{schema.RoleIndexed, schema.RoleOrdered} {
+				if slices.Contains(more, role.String()) {
+					changing[name] |= role
+				}
+			}
+		}
+	}
+	refolds := from.Fold != to.Fold || from.Form != to.Form
+	for _, field := range t.Ordered {
+		if refolds || from.Codec(field) != to.Codec(field) {
+			changing[field] |= schema.RoleOrdered
+		}
+	}
+	return changing
 }
 
 // parseStored parses the record that holds a type's schema.

@@ -121,58 +121,31 @@ func (v *View) noteChange(ctx context.Context, c *store.Change) history.Note {
 	if !v.Config.History {
 		return history.Note{}
 	}
-	t, _ := v.Type(c.Key.Type()) // this type built the change
 	n, actor := history.Note{Now: v.StoreTime()}, ActorOf(ctx)
-	add := func(kind EventKind, fields ...string) { n.Lines = append(n.Lines, newLine(actor, kind, "", fields)) }
-	facets := ChangedFacets(c)
+	add := func(kind EventKind, purpose string, fields ...string) {
+		n.Lines = append(n.Lines, newLine(actor, kind, purpose, fields))
+	}
 	switch {
 	case c.Create:
-		add(EventCreate, facets...)
-		if setsField(c, store.FieldDisabled) {
-			add(EventDisable)
+		add(EventCreate, "", ChangedFacets(c)...)
+		if c.Sets(store.FieldDisabled) {
+			add(EventDisable, "")
 		}
 		return n
 	case c.Delete:
-		add(EventDelete)
+		add(EventDelete, "")
 		return n
 	}
-	if c.Tokens.Spend != "" {
-		n.Lines = append(n.Lines, newLine(actor, EventRedeem, c.Tokens.Purpose, nil))
+	addAccessEvents(c, add)
+	v.addContentEvents(c, add)
+	if len(n.Lines) > 0 {
+		return n
 	}
-	if setsField(c, store.FieldDisabled) {
-		add(EventDisable)
-	} else if slices.Contains(c.Unset, store.FieldDisabled) {
-		add(EventEnable)
-	}
-	if setsField(c, store.FieldChanged) || slices.Contains(c.Unset, store.FieldPassword) {
-		add(EventPassword)
-	}
-	if setsField(c, factor.FieldMark) {
-		n.Lines = append(n.Lines, newLine(actor, EventFactors, strings.Join(markOf(c).Methods(), ","), nil))
-	} else if slices.Contains(c.Unset, factor.FieldMark) {
-		add(EventFactors)
-	}
-	var identifiers []string
-	for _, f := range facets {
-		if t != nil && slices.Contains(t.Secondary, f) {
-			identifiers = append(identifiers, f)
-		}
-	}
-	if others := slices.DeleteFunc(facets, func(f string) bool { return slices.Contains(identifiers, f) }); len(others) > 0 {
-		add(EventUpdate, others...)
-	}
-	if len(identifiers) > 0 {
-		add(EventIdentifier, identifiers...)
-	}
-	if names := TertiaryNames(c); len(names) > 0 {
-		add(EventTags, names...)
-	}
-	if len(n.Lines) == 0 && setsField(c, session.FieldEpoch) {
-		add(EventSessionEnd)
+	if released := fieldsReleased(c); c.Sets(session.FieldEpoch) {
+		add(EventSessionEnd, "")
 		n.Feed = feedFor(ctx, EventSessionEnd)
-	}
-	if released := fieldsReleased(c); len(n.Lines) == 0 && len(released) > 0 {
-		add(EventRelease, released...)
+	} else if len(released) > 0 {
+		add(EventRelease, "", released...)
 	}
 	return n
 }
@@ -185,6 +158,48 @@ func (v *View) findDropped(ctx context.Context, c *store.Change) {
 			sizes, err := v.Engine.Cardinalities(ctx, []recordkey.Key{d.Key})
 			c.Drop[i].Silent = err == nil && sizes[0] == 0
 		}
+	}
+}
+
+// addAccessEvents adds the events of an update that concern how the entry logs in.
+func addAccessEvents(c *store.Change, add func(kind EventKind, purpose string, fields ...string)) {
+	if c.Tokens.Spend != "" {
+		add(EventRedeem, c.Tokens.Purpose)
+	}
+	if c.Sets(store.FieldDisabled) {
+		add(EventDisable, "")
+	} else if slices.Contains(c.Unset, store.FieldDisabled) {
+		add(EventEnable, "")
+	}
+	if c.Sets(store.FieldChanged) || slices.Contains(c.Unset, store.FieldPassword) {
+		add(EventPassword, "")
+	}
+	if c.Sets(factor.FieldMark) {
+		add(EventFactors, strings.Join(markOf(c).Methods(), ","))
+	} else if slices.Contains(c.Unset, factor.FieldMark) {
+		add(EventFactors, "")
+	}
+}
+
+// addContentEvents adds the events of an update that concern facets and tertiary records.
+func (v *View) addContentEvents(c *store.Change, add func(kind EventKind, purpose string, fields ...string)) {
+	t, _ := v.Type(c.Key.Type()) // this type built the change
+	var identifiers, others []string
+	for _, f := range ChangedFacets(c) {
+		if t != nil && slices.Contains(t.Secondary, f) {
+			identifiers = append(identifiers, f)
+		} else {
+			others = append(others, f)
+		}
+	}
+	if len(others) > 0 {
+		add(EventUpdate, "", others...)
+	}
+	if len(identifiers) > 0 {
+		add(EventIdentifier, "", identifiers...)
+	}
+	if names := TertiaryNames(c); len(names) > 0 {
+		add(EventTags, "", names...)
 	}
 }
 
@@ -225,10 +240,6 @@ func fieldsReleased(c *store.Change) (fields []string) {
 	}
 	slices.Sort(fields)
 	return slices.Compact(fields)
-}
-
-func setsField(c *store.Change, field string) bool {
-	return slices.ContainsFunc(c.Set, func(f store.Facet) bool { return f.Field == field })
 }
 
 // TertiaryNames returns the names of the tertiary records that a change replaces, sorted. It leaves

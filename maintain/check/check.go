@@ -120,23 +120,30 @@ func start(ctx context.Context, v *view.View, o Options, do func(*checker, conte
 			defer close(out)
 			failed = do(c, ctx)
 		}()
-		for n := range out {
-			for _, f := range n.found {
-				if !yield(f.Problem, nil) {
-					cancel()
-					for range out { // wait for the goroutines to end
-					}
-					return
-				}
+		more := true
+		for n := range out { // to the end, so that all goroutines have ended
+			if more = more && n.yieldTo(yield); !more {
+				cancel()
+				continue
 			}
 			if n.about > 0 && o.Progress != nil {
 				o.Progress(n.done, n.about)
 			}
 		}
-		if failed != nil {
+		if more && failed != nil {
 			yield(Problem{}, failed)
 		}
 	}
+}
+
+// yieldTo passes the problems of an update to yield, and reports whether the caller wants more.
+func (n update) yieldTo(yield func(Problem, error) bool) bool {
+	for _, f := range n.found {
+		if !yield(f.Problem, nil) {
+			return false
+		}
+	}
+	return true
 }
 
 // noteRepair records the start of a repair, with the key of the entry if the hint is a key or

@@ -148,17 +148,20 @@ func removeKey(ctx context.Context, v *view.View, relative string) error {
 	case kind == recordkey.KindTertiary && kinds[0] == "set":
 		return eachBatch(ctx, v, key, func(members []string) error { return removeMembers(ctx, v, t, key, members) })
 	case kind == recordkey.KindIndex && kinds[0] == "set" && (slices.Contains(t.Indexed, field) || t.Schema.Tertiary[field].Indexed):
-		return eachBatch(ctx, v, key, func(members []string) error {
-			for _, member := range members { // members whose entries are live stay (I5)
-				removal.Member, removal.Owner = member, key.Namespace().String()+member
-				if err := removeRecord(ctx, v, removal); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		return eachBatch(ctx, v, key, func(members []string) error { return removeUnowned(ctx, v, key, members) })
 	}
 	return removeRecord(ctx, v, removal)
+}
+
+// removeUnowned removes members from an index set, except those whose entries are live (I5).
+func removeUnowned(ctx context.Context, v *view.View, set recordkey.Key, members []string) error {
+	ns := set.Namespace().String()
+	for _, member := range members {
+		if err := removeRecord(ctx, v, store.Remove{Key: set.String(), Member: member, Owner: ns + member}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // eachBatch calls do with the members of a set, in batches.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/coffeenode/userdb/internal/change"
@@ -46,14 +47,7 @@ func AtOpen(ctx context.Context, db *userdb.DB) error {
 			return err
 		}
 		if acquired {
-			err := l.run(ctx, func(ctx context.Context) error {
-				ch, err := Plan(ctx, db, due)
-				if err == nil {
-					err = ch.Apply(ctx, nil)
-				}
-				return err
-			})
-			return err
+			return l.run(ctx, func(ctx context.Context) error { return convert(ctx, db, due) })
 		}
 		select {
 		case <-ctx.Done():
@@ -61,6 +55,14 @@ func AtOpen(ctx context.Context, db *userdb.DB) error {
 		case <-time.After(pollInterval):
 		}
 	}
+}
+
+func convert(ctx context.Context, db *userdb.DB, to schema.Schema) error {
+	ch, err := Plan(ctx, db, to)
+	if err != nil {
+		return err
+	}
+	return ch.Apply(ctx, nil)
 }
 
 // additions returns the types of the program's schema whose fields have roles that the stored types
@@ -147,27 +149,30 @@ func (l *lease) acquire(ctx context.Context) (bool, error) {
 
 // run calls do and renews the lease until do returns.
 func (l *lease) run(ctx context.Context, do func(context.Context) error) error {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(leaseTimeout / 4):
-				if l.release(ctx) == nil {
-					_, _ = l.acquire(ctx) // another process in between does no harm
-				}
-			}
-		}
-	}()
+	done := make(chan struct{})
+	var renewal sync.WaitGroup
+	renewal.Go(func() { l.renew(ctx, done) })
 	err := do(ctx)
 	close(done)
-	<-ended
+	renewal.Wait()
 	if failed := l.release(context.WithoutCancel(ctx)); failed != nil && err == nil {
 		err = fmt.Errorf("releasing the lease of the schema change: %w", failed)
 	}
 	return err
+}
+
+// renew renews the lease until done is closed.
+func (l *lease) renew(ctx context.Context, done <-chan struct{}) {
+	for {
+		select {
+		case <-done:
+			return
+		case <-time.After(leaseTimeout / 4):
+			if l.release(ctx) == nil {
+				_, _ = l.acquire(ctx) // another process in between does no harm
+			}
+		}
+	}
 }
 
 func (l *lease) release(ctx context.Context) error {

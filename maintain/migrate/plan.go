@@ -229,14 +229,15 @@ func (tc *TypeChange) add(c Collision) {
 	}
 }
 
-// countLost counts the values that an entry loses from each field.
-func (tc *TypeChange) countLost(fields []string) {
+// countFields adds one to the count of each field, and returns counts.
+func countFields(counts map[string]int64, fields []string) map[string]int64 {
 	for _, field := range fields {
-		if tc.LostValues == nil {
-			tc.LostValues = map[string]int64{}
+		if counts == nil {
+			counts = map[string]int64{}
 		}
-		tc.LostValues[field]++
+		counts[field]++
 	}
+	return counts
 }
 
 // renamedFacets returns the facets of an entry under their new names.
@@ -244,17 +245,13 @@ func (s *migration) renamedFacets(r store.Record) map[string]string {
 	return change.RenameFacets(r, s.renames)
 }
 
-// countEntry adds the work for one entry to tc, and reports values that no record can hold.
+// countEntry adds to tc the work for one entry, and what prevents its conversion.
 func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	tc.Entries++
-	for _, name := range tc.Retired {
-		if _, has := r.Fields[name]; has {
-			if tc.RetiredValues == nil {
-				tc.RetiredValues = map[string]int64{}
-			}
-			tc.RetiredValues[name]++
-		}
-	}
+	tc.RetiredValues = countFields(tc.RetiredValues, slices.DeleteFunc(slices.Clone(tc.Retired), func(name string) bool {
+		_, has := r.Fields[name]
+		return !has
+	}))
 	claimed := func(srk recordkey.Key) bool {
 		return s.wasSecondary(srk.Field()) && r.HasValue(srk.Field(), srk.Value())
 	}
@@ -263,7 +260,13 @@ func (s *migration) countEntry(tc *TypeChange, r store.Record) {
 	if tc.SRKs += int64(len(c.Claim)); due && len(c.Set)+len(c.Unset) > 0 || len(lost) > 0 {
 		tc.Rewritten++
 	}
-	tc.countLost(lost)
+	tc.LostValues = countFields(tc.LostValues, lost)
+	s.addRefused(tc, r)
+}
+
+// addRefused adds to tc what prevents the conversion of an entry, such as a value that no record
+// can hold.
+func (s *migration) addRefused(tc *TypeChange, r store.Record) {
 	prk := r.Key.In(recordkey.Namespace{})
 	refuse := func(field, value, reason string) {
 		text := fmt.Sprintf("%s: %s: %s", records.Printable(prk.String()), records.Quoted(field), reason)

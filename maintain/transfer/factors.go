@@ -122,20 +122,23 @@ func (im *importer) storeFactors(ctx context.Context, b *batch) error {
 		if len(l.factors) == 0 || l.done == refusedLine || im.o.DryRun {
 			continue
 		}
-		group.Go(func() error {
-			if l.done != createdLine {
-				r, err := im.rawRecord(ctx, l.create.Key)
-				if err != nil || !r.Live() || string(r.Factors()) != l.draft.Own[factor.FieldMark] {
-					return err
-				}
-			}
-			for _, f := range l.factors {
-				if err := im.Engine.StoreFactors(ctx, l.create.Key, "", []factor.Factor{f}, im.StoreTime()); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
+		group.Go(func() error { return im.storeLineFactors(ctx, l) })
 	}
 	return group.Wait()
+}
+
+// storeLineFactors stores the factors of a line, unless its entry is gone or lists others by now.
+func (im *importer) storeLineFactors(ctx context.Context, l *line) error {
+	if l.done != createdLine {
+		r, err := im.rawRecord(ctx, l.create.Key)
+		if err != nil || !r.Live() || string(r.Factors()) != l.draft.Own[factor.FieldMark] {
+			return err
+		}
+	}
+	for _, f := range l.factors {
+		if err := im.Engine.StoreFactors(ctx, l.create.Key, "", []factor.Factor{f}, im.StoreTime()); err != nil {
+			return err
+		}
+	}
+	return nil
 }

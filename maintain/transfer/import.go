@@ -226,8 +226,9 @@ func (im *importer) fingerprint(ctx context.Context) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// parseOptions validates the options and prepares the importer to read.
-func (im *importer) parseOptions() (err error) {
+// checkFormat checks the options that depend on the format of the input, and prepares the importer
+// to verify hashes of a product.
+func (im *importer) checkFormat() (err error) {
 	_, known := productsByName[im.o.From]
 	switch {
 	case im.o.KeepIDs && im.o.From != "auth0":
@@ -252,8 +253,16 @@ func (im *importer) parseOptions() (err error) {
 			return fmt.Errorf("%w: the parameters of the project: %w", ErrInput, err)
 		}
 	}
+	return nil
+}
+
+// parseOptions validates the options and prepares the importer to read.
+func (im *importer) parseOptions() (err error) {
+	if err := im.checkFormat(); err != nil {
+		return err
+	}
 	primary := ""
-	if known {
+	if im.o.From != "" {
 		t, err := im.typeInForce(im.o.Type)
 		if err != nil {
 			return err
@@ -383,10 +392,7 @@ func (im *importer) startBatches(ctx, finishing context.Context, started chan<- 
 		b := im.newBatch()
 		more, readErr := im.fillBatch(b, limit)
 		im.prepare(ctx, b)
-		// conflicts reports whether b and o need the same key, which either may claim or release,
-		// or both have a long line, which may take much memory.
-		conflicts := func(o *batch) bool { return o.isLong && b.isLong || o.needs.Intersects(b.needs) }
-		for len(unfinished) >= concurrent || slices.ContainsFunc(unfinished, conflicts) {
+		for len(unfinished) >= concurrent || slices.ContainsFunc(unfinished, b.conflicts) {
 			select {
 			case done := <-finished:
 				unfinished, concurrent = unfinished[1:], im.concurrent
@@ -413,6 +419,12 @@ func (im *importer) startBatches(ctx, finishing context.Context, started chan<- 
 			return readErr
 		}
 	}
+}
+
+// conflicts reports whether two batches cannot be written at the same time: both need the same key,
+// which either may claim or release, or both have a long line, which may take much memory.
+func (b *batch) conflicts(o *batch) bool {
+	return o.isLong && b.isLong || o.needs.Intersects(b.needs)
 }
 
 // skipDone skips the lines that the interrupted import processed. If the input is too short, the

@@ -67,19 +67,23 @@ func detectForm(in *bufio.Reader, o ImportOptions) (inputForm, error) {
 	case text[0] == '{' || text[0] == '[':
 		return bad(notQuoted)
 	}
-	advice := "want one JSON object a line, or a list of them"
+	return bad("it is neither JSON lines nor a JSON list: " + adviceFor(first))
+}
+
+// adviceFor says what to do with an input that is not JSON. first is its first line.
+func adviceFor(first []byte) string {
 	switch {
 	case passwordLine.Match(first):
-		advice = "it looks like a password file: put a line with the names of its columns, such as name:password, before the others, " +
+		return "it looks like a password file: put a line with the names of its columns, such as name:password, before the others, " +
 			"and import it as CSV with a colon as the delimiter (userdb import --delimiter :)"
 	case bytes.ContainsRune(first, '\t'):
-		advice = `if it is a table, import it as CSV with its delimiter (userdb import --delimiter '\t')`
+		return `if it is a table, import it as CSV with its delimiter (userdb import --delimiter '\t')`
 	case bytes.ContainsRune(first, ';') && !bytes.ContainsRune(first, ','), bytes.ContainsRune(first, '|'):
-		advice = "if it is a table, import it as CSV with its delimiter (userdb import --delimiter)"
+		return "if it is a table, import it as CSV with its delimiter (userdb import --delimiter)"
 	case bytes.ContainsRune(first, ','):
-		advice = "if it is CSV, import it as CSV (userdb import --csv)"
+		return "if it is CSV, import it as CSV (userdb import --csv)"
 	}
-	return bad("it is neither JSON lines nor a JSON list: " + advice)
+	return "want one JSON object a line, or a list of them"
 }
 
 // listName returns the name of the list if text is an object that seems to hold the entries in a

@@ -100,26 +100,6 @@ var errList = errors.New("a search by a value found an entry that does not have 
 // AskList asks a question about the lists of an epoch.
 func AskList(ctx context.Context, members *userdb.Type, epoch int, q ListQuestion) (a ListAnswer, err error) {
 	field, text, other, uid := listFields[q.Field], listText(epoch, q.Value), listText(epoch, q.Other), listUID(epoch, q.UID)
-	hasRoom := func(e *userdb.Entry) bool { return len(e.Texts(field)) < maxListed }
-	edits := map[string]func(e *userdb.Entry){
-		"drop": func(e *userdb.Entry) { e.DropText(field, text) },
-		"add": func(e *userdb.Entry) {
-			if hasRoom(e) {
-				e.AddText(field, text)
-			}
-		},
-		"first": func(e *userdb.Entry) {
-			if hasRoom(e) { // it may be new
-				e.PutFirst(field, text)
-			}
-		},
-		"exchange": func(e *userdb.Entry) {
-			e.DropText(field, other)
-			if hasRoom(e) {
-				e.AddText(field, text)
-			}
-		},
-	}
 	switch q.Verb {
 	case "create":
 		texts := []string{text}
@@ -150,12 +130,32 @@ func AskList(ctx context.Context, members *userdb.Type, epoch int, q ListQuestio
 	default:
 		_, err = members.Update(ctx, hints.UID(uid), func(e *userdb.Entry) error {
 			a.Before = valuesIn(epoch, *e)
-			edits[q.Verb](e)
+			q.edit(epoch, e)
 			a.After = valuesIn(epoch, *e)
 			return nil
 		})
 	}
 	return a, err
+}
+
+// edit makes the change of an add, drop, first or exchange. It adds nothing to a field that is
+// full.
+func (q ListQuestion) edit(epoch int, e *userdb.Entry) {
+	field, text := listFields[q.Field], listText(epoch, q.Value)
+	switch q.Verb {
+	case "drop":
+		e.DropText(field, text)
+		return
+	case "exchange":
+		e.DropText(field, listText(epoch, q.Other))
+	}
+	switch {
+	case len(e.Texts(field)) >= maxListed:
+	case q.Verb == "first":
+		e.PutFirst(field, text)
+	default:
+		e.AddText(field, text)
+	}
 }
 
 // gains reports whether an operation may have given a value to an entry.
@@ -257,23 +257,14 @@ func ListDamage(hashes map[string]map[string]string, texts map[string]string) (f
 	}
 	for _, key := range slices.Sorted(maps.Keys(hashes)) {
 		hash := hashes[key]
-		live, has := hash["~isa"] != "", map[string]bool{}
-		if live && hash["~retired"] != "" {
+		if hash["~isa"] != "" && hash["~retired"] != "" {
 			found = append(found, fmt.Sprintf("I3: %s has a retired UID: %v", key, hash))
 		}
-		for name, text := range hash {
-			field, canonical, further := strings.Cut(strings.TrimPrefix(name, "~also:"), ":")
-			switch {
-			case slices.Contains(listFields, name):
-				field, canonical = name, strings.ToLower(text)
-			case !further || !strings.HasPrefix(name, "~also:"):
-				continue
-			}
-			if live {
-				has[field+":"+canonical] = true
-				addUnique(owners, "owners", canonical, key)
-				checkSRK(field, canonical, key)
-			}
+		has := rawListValues(hash)
+		for value := range has {
+			field, canonical, _ := strings.Cut(value, ":")
+			addUnique(owners, "owners", canonical, key)
+			checkSRK(field, canonical, key)
 		}
 		for name, text := range hash {
 			rest, ok := strings.CutPrefix(name, "~held:")
@@ -292,4 +283,21 @@ func ListDamage(hashes map[string]map[string]string, texts map[string]string) (f
 		}
 	}
 	return found
+}
+
+// rawListValues returns the values in the hash of an entry, each as FIELD:CANONICAL. An entry that
+// is not live has none.
+func rawListValues(hash map[string]string) map[string]bool {
+	values := map[string]bool{}
+	if hash["~isa"] == "" {
+		return values
+	}
+	for name, text := range hash {
+		if slices.Contains(listFields, name) {
+			values[name+":"+strings.ToLower(text)] = true
+		} else if value, is := strings.CutPrefix(name, "~also:"); is && strings.Contains(value, ":") {
+			values[value] = true
+		}
+	}
+	return values
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/base32"
 	"encoding/hex"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -61,7 +62,14 @@ type Verb struct {
 // is one for every method that takes a context and for every listing.
 func VerbsOf() []Verb {
 	h, from := hints.UID(markedUID), userdb.Attempt{Origin: "marked origin"}
-	return append([]Verb{
+	return slices.Concat(
+		entryVerbs(h), passwordVerbs(h, from), tokenVerbs(h), sessionVerbs(h, from), linkVerbs(h, from), factorVerbs(h, from),
+		passkeyVerbs(h, from), visitorVerbs(from), tertiaryVerbs(h), deleteVerbs(h),
+	)
+}
+
+func entryVerbs(h hints.Hint) []Verb {
+	return []Verb{
 		{"Ping", func(ctx context.Context, db *userdb.DB, _ *userdb.Type) error { return db.Ping(ctx) }},
 		{"Create", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			_, err := users.Create(ctx, userdb.NewEntry{
@@ -71,8 +79,7 @@ func VerbsOf() []Verb {
 			return err
 		}},
 		{"CreateOnce", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.CreateOnce(ctx, "marked request", userdb.NewEntry{Facets: schema.Texts("motto", "marked motto")})
-			return err
+			return second(users.CreateOnce(ctx, "marked request", userdb.NewEntry{Facets: schema.Texts("motto", "marked motto")}))
 		}},
 		{"Admit", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			return users.Admit(ctx, userdb.Limit{Name: "marked limit", Max: 10, Window: time.Hour}, "marked visitor")
@@ -85,59 +92,49 @@ func VerbsOf() []Verb {
 			return err
 		}},
 		{"Events", func(ctx context.Context, db *userdb.DB, _ *userdb.Type) error {
-			_, err := db.Events(ctx, userdb.EventQuery{})
-			return err
+			return second(db.Events(ctx, userdb.EventQuery{}))
 		}},
 		{"Find", func(ctx context.Context, db *userdb.DB, users *userdb.Type) error {
-			_, err := db.Find(ctx, hints.Key(first(users.Find(ctx, hints.Any(markedEmail))).Key()))
-			return err
+			return second(db.Find(ctx, hints.Key(first(users.Find(ctx, hints.Any(markedEmail))).Key())))
 		}},
 		{"FindExhaustive", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.FindExhaustive(ctx, hints.Any(markedName))
-			return err
+			return second(users.FindExhaustive(ctx, hints.Any(markedName)))
 		}},
 		{"Exists", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.Exists(ctx, hints.Field("email", markedEmail))
-			return err
+			return second(users.Exists(ctx, hints.Field("email", markedEmail)))
 		}},
 		{"FindAll", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			for _, err := range users.FindAll(ctx, h) {
-				return err
-			}
-			return nil
+			return firstError(users.FindAll(ctx, h))
 		}},
 		{"All", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			for _, err := range users.All(ctx, userdb.Query{Where: schema.Texts("job", "marked job"), Tags: []string{"marked tag"}}) {
-				return err
-			}
-			return nil
+			return firstError(users.All(ctx, userdb.Query{Where: schema.Texts("job", "marked job"), Tags: []string{"marked tag"}}))
 		}},
 		{"Page", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.Page(ctx, userdb.Query{Where: schema.Texts("job", "marked job")})
-			return err
+			return second(users.Page(ctx, userdb.Query{Where: schema.Texts("job", "marked job")}))
 		}},
 		{"Count", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.Count(ctx, userdb.Query{Tags: []string{"marked tag"}})
-			return err
+			return second(users.Count(ctx, userdb.Query{Tags: []string{"marked tag"}}))
 		}},
 		{"Update", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.Update(ctx, h, func(e *userdb.Entry) error { e.Put("motto", schema.Text("marked again")); return nil })
-			return err
+			return second(users.Update(ctx, h, func(e *userdb.Entry) error { e.Put("motto", schema.Text("marked again")); return nil }))
 		}},
 		{"Save", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			e := first(users.Find(ctx, h))
 			e.Put("motto", schema.Text("marked and saved"))
-			_, err := users.Save(ctx, e)
-			return err
+			return second(users.Save(ctx, e))
 		}},
 		{"Check", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			e := first(users.Find(ctx, h))
 			e.Put("motto", schema.Text("marked and checked"))
 			return users.Check(ctx, e)
 		}},
+	}
+}
+
+func passwordVerbs(h hints.Hint, from userdb.Attempt) []Verb {
+	return []Verb{
 		{"Login", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.Login(ctx, markedEmail, markedPassword, from)
-			return err
+			return second(users.Login(ctx, markedEmail, markedPassword, from))
 		}},
 		{"SetPassword", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			return second(users.SetPassword(ctx, h, markedOther))
@@ -148,34 +145,34 @@ func VerbsOf() []Verb {
 		{"Disable", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.Disable(ctx, h) }},
 		{"ResetThrottle", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.ResetThrottle(ctx, h) }},
 		{"Enable", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.Enable(ctx, h) }},
-		{"Issue", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.Issue(ctx, h, markedToken)
-			return err
-		}},
-		{"IssueFor", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, _, err := users.IssueFor(ctx, h, "email", markedToken)
-			return err
-		}},
-		{"Peek", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, _, err := users.Peek(ctx, markedToken.Purpose, first(users.Issue(ctx, h, markedToken)))
-			return err
-		}},
-		{"Redeem", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, _, err := users.Redeem(ctx, markedToken.Purpose, first(users.Issue(ctx, h, markedToken)))
-			return err
-		}},
-		{"ResetPassword", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.ResetPassword(ctx, markedToken.Purpose, first(users.Issue(ctx, h, markedToken)), markedOther)
-			return err
-		}},
-	}, slices.Concat(sessionVerbs(h, from), linkVerbs(h, from), factorVerbs(h, from), passkeyVerbs(h, from), visitorVerbs(from), tertiaryVerbs(h), []Verb{{"Delete", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-		return users.Delete(ctx, h)
-	}}}, releaseVerbs())...)
+	}
 }
 
-// releaseVerbs returns the verbs for the values and UIDs that a deleted entry leaves.
-func releaseVerbs() []Verb {
+func tokenVerbs(h hints.Hint) []Verb {
 	return []Verb{
+		{"Issue", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return second(users.Issue(ctx, h, markedToken))
+		}},
+		{"IssueFor", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return third(users.IssueFor(ctx, h, "email", markedToken))
+		}},
+		{"Peek", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return third(users.Peek(ctx, markedToken.Purpose, first(users.Issue(ctx, h, markedToken))))
+		}},
+		{"Redeem", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return third(users.Redeem(ctx, markedToken.Purpose, first(users.Issue(ctx, h, markedToken))))
+		}},
+		{"ResetPassword", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
+			return second(users.ResetPassword(ctx, markedToken.Purpose, first(users.Issue(ctx, h, markedToken)), markedOther))
+		}},
+	}
+}
+
+// deleteVerbs returns the verb that deletes the entry, and those for the values and UIDs that a
+// deleted entry leaves.
+func deleteVerbs(h hints.Hint) []Verb {
+	return []Verb{
+		{"Delete", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error { return users.Delete(ctx, h) }},
 		{"RetiredUIDs", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			for _, err := range users.RetiredUIDs(ctx) {
 				if err != nil {
@@ -185,15 +182,13 @@ func releaseVerbs() []Verb {
 			return nil
 		}},
 		{"RetiredPage", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, _, err := users.RetiredPage(ctx, "", 1)
-			return err
+			return third(users.RetiredPage(ctx, "", 1))
 		}},
 		{"ForgetUID", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			return users.ForgetUID(ctx, markedUID)
 		}},
 		{"FindHeld", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, err := users.FindHeld(ctx, "name", markedName)
-			return err
+			return second(users.FindHeld(ctx, "name", markedName))
 		}},
 		{"ReleaseHeld", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			return users.ReleaseHeld(ctx, "name", markedName)
@@ -231,10 +226,7 @@ func sessionVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 			return second(users.LoginStatus(ctx, h))
 		}},
 		{"Sessions", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			for _, err := range users.Sessions(ctx, h) {
-				return err
-			}
-			return nil
+			return firstError(users.Sessions(ctx, h))
 		}},
 		{"EndSession", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
 			_, secret, _ := begin(ctx, users)
@@ -360,8 +352,7 @@ func passkeyVerbs(h hints.Hint, from userdb.Attempt) []Verb {
 	}
 	return []Verb{
 		{"BeginPasskey", func(ctx context.Context, _ *userdb.DB, users *userdb.Type) error {
-			_, _, err := users.BeginPasskey(ctx, begin(ctx, users), "passkeys")
-			return err
+			return third(users.BeginPasskey(ctx, begin(ctx, users), "passkeys"))
 		}},
 		{"AddPasskey", with(func(context.Context, *userdb.Type) error { return nil })},
 		{"LoginPasskey", with(func(ctx context.Context, users *userdb.Type) error {
@@ -496,3 +487,11 @@ func markedKey() recordkey.Key { return first(recordkey.PRK("marked", "marked", 
 func second[T any](_ T, err error) error { return err }
 
 func third[T, U any](_ T, _ U, err error) error { return err }
+
+// firstError returns the error with which a listing begins, or nil.
+func firstError[T any](all iter.Seq2[T, error]) error {
+	for _, err := range all {
+		return err
+	}
+	return nil
+}

@@ -342,25 +342,29 @@ func (a *attempt) removeClaims(ctx context.Context) {
 		mode = modeFence
 	}
 	runDetached(ctx, removeClaimsTime, func(ctx context.Context) {
-		_ = parallel(len(a.c.Claim), func(i int) error {
-			srk := a.c.Claim[i]
-			// A claim that may still arrive cannot be removed.
-			if i < len(a.claimErrs) && redisx.WaitAbandoned(ctx, a.claimErrs[i]) != nil {
-				return nil
-			}
-			if mode == modeFence || !a.c.Create || a.c.Expected != (store.Version{}) {
-				if state, err := a.e.stateOf(ctx, a.c.Key, srk, mode); state != lacksValue || err != nil {
-					return err
-				}
-			}
-			_, err := a.e.runBool(ctx, swapScript, srk.String(), a.srv, "")
-			return err
-		})
+		_ = parallel(len(a.c.Claim), func(i int) error { return a.removeClaim(ctx, i, mode) })
 		_ = a.leaveQueue(ctx)
 		for _, s := range a.stages {
 			_, _ = a.e.do(ctx, redisx.IsNumber, "unlink", store.PreparedKey(s.Set, a.rev))
 		}
 	})
+}
+
+// removeClaim removes the claim of a.c.Claim[i], unless it is in use or may still arrive. mode says
+// how it looks at the entry.
+func (a *attempt) removeClaim(ctx context.Context, i int, mode string) error {
+	srk := a.c.Claim[i]
+	// A claim that may still arrive cannot be removed.
+	if i < len(a.claimErrs) && redisx.WaitAbandoned(ctx, a.claimErrs[i]) != nil {
+		return nil
+	}
+	if mode == modeFence || !a.c.Create || a.c.Expected != (store.Version{}) {
+		if state, err := a.e.stateOf(ctx, a.c.Key, srk, mode); state != lacksValue || err != nil {
+			return err
+		}
+	}
+	_, err := a.e.runBool(ctx, swapScript, srk.String(), a.srv, "")
+	return err
 }
 
 // finish does the work that is due after the commit. A check finds any work left undone. finish

@@ -79,31 +79,38 @@ func (e *Engine) prepare(ctx context.Context, c store.Change) (store.Version, er
 		if err == nil {
 			err = h.check(c)
 		}
-		left := false
-		if err == nil && c.Create && h.dying == "" {
-			left, err = e.hasLeftovers(ctx, c)
-		}
-		if left {
-			err = cmp.Or(err, e.checkDamage(ctx, c.Key))
-		}
-		switch {
-		case err != nil:
-			return store.Version{}, err
-		case left:
-			err = e.finishDelete(ctx, c, "")
-		case c.Create && h.dying != "" && h.abandoned:
-			err = e.finishDelete(ctx, c, h.dying)
-		case c.Create && h.dying != "":
-			err = e.pause(ctx, min(e.latency.roundTrips(4, 12)<<min(looks, 10), longestPause))
-		case h.fill != "" && !c.Create && (c.Delete || len(c.Add)+len(c.Drop) > 0):
-			err = e.complete(ctx, c.Key, h.fill)
-		default:
-			return h.seen, nil
-		}
 		if err != nil {
-			return store.Version{}, redisx.Fail(err)
+			return store.Version{}, err
+		}
+		ready := true
+		if c.Create {
+			ready, err = e.clearKey(ctx, c, h, looks)
+		} else if h.fill != "" && (c.Delete || len(c.Add)+len(c.Drop) > 0) {
+			ready, err = false, redisx.Fail(e.complete(ctx, c.Key, h.fill))
+		}
+		if err != nil || ready {
+			return h.seen, err
 		}
 	}
+}
+
+// clearKey removes what an earlier entry has left at the key of a create, or waits while another
+// call deletes that entry. It reports whether there was nothing left.
+func (e *Engine) clearKey(ctx context.Context, c store.Change, h head, looks int) (clear bool, err error) {
+	switch {
+	case h.dying != "" && h.abandoned:
+		return false, redisx.Fail(e.finishDelete(ctx, c, h.dying))
+	case h.dying != "":
+		return false, redisx.Fail(e.pause(ctx, min(e.latency.roundTrips(4, 12)<<min(looks, 10), longestPause)))
+	}
+	left, err := e.hasLeftovers(ctx, c)
+	if !left || err != nil {
+		return err == nil, err
+	}
+	if err := e.checkDamage(ctx, c.Key); err != nil {
+		return false, err
+	}
+	return false, redisx.Fail(e.finishDelete(ctx, c, ""))
 }
 
 // minWaitRounds and maxWaitRounds limit the round trips to wait before taking over a claim. The

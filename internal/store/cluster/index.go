@@ -48,15 +48,7 @@ const maxMemberships = 1000
 func (e *Engine) align(ctx context.Context, ms []membership, look func() (due func(membership) bool, err error)) error {
 	for len(ms) > 0 {
 		for some := range slices.Chunk(ms, maxMemberships) {
-			_, _, err := sendUntilAnswered(ctx, e, func() (any, error) {
-				pipe := e.client.Pipeline()
-				for _, m := range some {
-					m.queue(ctx, pipe)
-				}
-				_, err := pipe.Exec(ctx)
-				return nil, err
-			})
-			if err != nil {
+			if err := e.writeMemberships(ctx, some); err != nil {
 				return redisx.IgnoreUnknownOutcome(err)
 			}
 		}
@@ -74,6 +66,19 @@ func (e *Engine) align(ctx context.Context, ms []membership, look func() (due fu
 		ms = wrong
 	}
 	return nil
+}
+
+// writeMemberships writes memberships in one pipeline.
+func (e *Engine) writeMemberships(ctx context.Context, ms []membership) error {
+	_, _, err := sendUntilAnswered(ctx, e, func() (any, error) {
+		pipe := e.client.Pipeline()
+		for _, m := range ms {
+			m.queue(ctx, pipe)
+		}
+		_, err := pipe.Exec(ctx)
+		return nil, err
+	})
+	return err
 }
 
 // dueTo reports whether the values of a live entry make it a member. An entry is in an index set
