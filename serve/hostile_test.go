@@ -302,6 +302,23 @@ func TestSmuggling(t *testing.T) {
 	c.do("200", "GET", "/v1/schema", "")
 }
 
+// TestRepeatedHeaders checks that a request is refused if it repeats a header that takes one value.
+func TestRepeatedHeaders(t *testing.T) {
+	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
+	c := newClient(t, s, serve.Options{})
+	head := "GET /v1/schema HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + c.key + "\r\n"
+	for name, want := range map[string]string{
+		"Authorization: Bearer " + c.key: "400", "Content-Type: text/plain\r\nContent-Type: application/json": "400",
+		"Idempotency-Key: a\r\nidempotency-key: b": "400", "Last-Event-ID: a\r\nLast-Event-ID: a": "400",
+		"If-None-Match: \"a\"\r\nIf-None-Match: \"b\"": "200",
+	} {
+		answer := c.sendRaw(head + name + "\r\n\r\n")
+		if !strings.HasPrefix(answer, "HTTP/1.1 "+want) || want == "400" && !strings.Contains(answer, `"code":"usage"`) {
+			t.Errorf("%s: got %.400s, want %s", strings.ReplaceAll(name, c.key, "…"), answer, want)
+		}
+	}
+}
+
 // TestTooManyAtOnce checks that requests beyond the limit are refused with a Retry-After, that the
 // requests already running succeed, and that requests whose bodies are still arriving do not count.
 func TestTooManyAtOnce(t *testing.T) {

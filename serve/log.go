@@ -35,13 +35,29 @@ func (s *Service) middleware(next http.Handler) http.Handler {
 		defer s.active.Add(-1)
 		begun, recorder := time.Now(), &statusRecorder{ResponseWriter: w}
 		defer s.logRequest(r, info, recorder, begun)
-		if len(r.Host) > maxHost {
-			info.err = usageProblem("the Host header is too long")
+		if info.err = checkHeaders(r); info.err != nil {
 			writeProblem(recorder, r, problemOf(info.err))
 			return
 		}
 		next.ServeHTTP(recorder, r)
 	})
+}
+
+// singleHeaders lists the headers of requests that take one value, in their canonical forms.
+var singleHeaders = []string{"Authorization", "Content-Type", "Idempotency-Key", "Last-Event-Id"}
+
+// checkHeaders refuses a request with a long host, and one that repeats any of singleHeaders: a
+// proxy may have read another one of the values than this service would.
+func checkHeaders(r *http.Request) error {
+	if len(r.Host) > maxHost {
+		return usageProblem("the Host header is too long")
+	}
+	for _, name := range singleHeaders {
+		if len(r.Header[name]) > 1 {
+			return usageProblem("the %s header appears twice", name)
+		}
+	}
+	return nil
 }
 
 // maxHost is how long the Host header of a request may be, in bytes. SCIM responses repeat it in

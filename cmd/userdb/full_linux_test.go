@@ -41,6 +41,7 @@ func TestFullDisk(t *testing.T) {
 	for _, command := range []string{
 		"compact", "tags add u" + tags, "backup " + dir + "/copy.db", "salvage " + dir + "/copy.db",
 		"create user uid=w name=W --no-password --store file:" + dir + "/other/users.db",
+		"serve --listen 127.0.0.1:0 --store file:" + dir + "/first.db",
 	} {
 		got := runCommand(nil, "", strings.Fields(command)...)
 		if got.code != 6 || !strings.Contains(got.err, "make room on the disk of the file") {

@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/coffeenode/userdb/internal/connect"
+	"github.com/coffeenode/userdb/internal/embedded"
 	"github.com/coffeenode/userdb/internal/privatefile"
 	"github.com/coffeenode/userdb/internal/sealed"
 	"github.com/coffeenode/userdb/serve/admin"
@@ -77,7 +78,7 @@ func (s *session) makeKeys(ctx context.Context, offered bool) error {
 	key := make([]byte, sealed.KeySize)
 	rand.Read(key) // never returns an error
 	if err := privatefile.Write(path, base64.StdEncoding.EncodeToString(key)+"\n"); err != nil {
-		return fmt.Errorf("the file of keys: %w", err)
+		return fmt.Errorf("the file of keys: %w", embedded.MarkFull(err))
 	}
 	fmt.Fprintf(s.std.err, "made %s with the key of second factors: keep a copy of it, apart from those of the store\n", printable(path))
 	if err := s.close(); err != nil {

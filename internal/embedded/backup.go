@@ -19,7 +19,7 @@ import (
 // file at to, and with ErrFull if the disk of the new file is full.
 func Backup(path, to string) (int64, error) {
 	n, err := backup(path, to)
-	return n, markFull(err)
+	return n, MarkFull(err)
 }
 
 func backup(path, to string) (int64, error) {
@@ -137,7 +137,7 @@ type Salvaged struct {
 // parts are lost: records may be missing or out of date, and deleted records may reappear.
 func Salvage(path, to string) (Salvaged, error) {
 	did, err := salvage(path, to)
-	return did, markFull(err)
+	return did, MarkFull(err)
 }
 
 func salvage(path, to string) (Salvaged, error) {

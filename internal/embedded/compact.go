@@ -109,7 +109,7 @@ func (c *compaction) finish(s *Store) {
 
 // answer sends the outcome of the compaction that has ended.
 func (c *compaction) answer(err error) {
-	err = markFull(err)
+	err = MarkFull(err)
 	for _, asked := range c.asked {
 		asked <- err
 	}

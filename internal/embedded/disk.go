@@ -42,8 +42,8 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// markFull returns err. If it means that a disk is full, the result also matches ErrFull.
-func markFull(err error) error {
+// MarkFull returns err. If it means that a disk is full, the result also matches ErrFull.
+func MarkFull(err error) error {
 	if !isFull(err) || errors.Is(err, ErrFull) {
 		return err
 	}

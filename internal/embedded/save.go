@@ -131,7 +131,7 @@ func (s *Store) commit(b *batch) error {
 		err = s.commitTo(b) // in the space that the new file took
 	}
 	if err != nil {
-		err = fmt.Errorf("%w: %s: %w", ErrUnsaved, s.path, markFull(err))
+		err = fmt.Errorf("%w: %s: %w", ErrUnsaved, s.path, MarkFull(err))
 		s.compaction.fail(err)
 		return err
 	}

@@ -54,7 +54,7 @@ type Store struct {
 // with ErrFull if the disk has no room for the lock file.
 func Open(ctx context.Context, path string) (*Store, error) {
 	s, err := openOn(ctx, osDisk{}, path)
-	return s, markFull(err)
+	return s, MarkFull(err)
 }
 
 func openOn(ctx context.Context, d disk, path string) (*Store, error) {
