@@ -91,6 +91,9 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 	}
 	q.Limit = min(q.Limit, 1000)
 	r := feedReader{view: db.view(), q: q, parts: history.PartsOf(q.Key)}
+	if q.Key.IsValid() {
+		r.about = q.Key.String() + " "
+	}
 	if err := r.begin(ctx); err != nil {
 		return EventPage{}, err
 	}
@@ -99,7 +102,7 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 	}
 	more := true
 	for n := range maxReads {
-		more, err = r.read(ctx, r.lines(n))
+		more, err = r.read(ctx, r.nextCount(n))
 		if err != nil && len(r.page.Events) == 0 {
 			return EventPage{}, err
 		}
@@ -117,12 +120,15 @@ func (db *DB) Events(ctx context.Context, q EventQuery) (page EventPage, err err
 	return r.page, nil
 }
 
-// maxReads limits the reads of the feed for one page, and maxReadLines the lines of each part that
-// one read returns, on average. A page then takes a few megabytes of memory at most, although a
-// cluster has eighty parts. Both suffice for a page of 1000 events.
+// maxReads limits the reads of the feed for one page. maxReadAdded limits how much one read takes
+// from each part, on average; lines that were added together count once. As these may be many, as
+// after an import, maxLines limits the lines of each read but the first. A page then takes a few
+// megabytes of memory at most, although a cluster has eighty parts. All limits suffice for a page
+// of 1000 events.
 const (
 	maxReads     = 10
-	maxReadLines = 100
+	maxReadAdded = 100
+	maxLines     = maxReadAdded * history.FeedParts * len(feeds)
 )
 
 // feeds lists the feeds that Events merges.
@@ -132,23 +138,26 @@ var feeds = [...]string{history.FeedChanges, history.FeedLogins, history.FeedFai
 type feedReader struct {
 	view  *view.View
 	q     EventQuery
+	about string // how lines about the entry of q.Key begin, or ""
 	parts []int
 	after position
 	until position
+	dense int // lines that the last read returned, divided by its count
 	page  EventPage
 }
 
-// lines returns how many lines of each part to read next, after n earlier reads. Most lines are not
-// about the entry of a query with a key, so such a query reads more of its few parts, unless the
-// first lines suffice.
-func (r *feedReader) lines(n int) int {
+// nextCount returns the count for the next read, after n earlier ones. Most lines are not about the
+// entry of a query with a key, so such a query reads more of its few parts, unless the first lines
+// suffice.
+func (r *feedReader) nextCount(n int) int {
+	count := maxReadAdded
 	switch {
 	case !r.q.Key.IsValid():
-		return min(r.q.Limit, maxReadLines)
-	case n == 0:
-		return maxReadLines
+		count = min(r.q.Limit, maxReadAdded)
+	case n > 0:
+		count = maxReadAdded * history.FeedParts / len(r.parts)
 	}
-	return maxReadLines * history.FeedParts / len(r.parts)
+	return min(count, max(maxLines/max(r.dense, 1), 1))
 }
 
 // A position holds, for each feed and each of its parts, the ID of the last event read, or "" if
@@ -252,8 +261,8 @@ type feedEvent struct {
 	ms, n uint64
 }
 
-// read appends the events that follow, in order of time, and reports whether there may be more. It
-// reads up to count lines of each part.
+// read appends the events that follow, in order of time, and reports whether there may be more.
+// From each part it reads what was added at count times.
 func (r *feedReader) read(ctx context.Context, count int) (more bool, err error) {
 	var all []feedEvent
 	var unread [len(feeds)][history.FeedParts]int // lines of each part that have not been appended
@@ -280,6 +289,7 @@ func (r *feedReader) read(ctx context.Context, count int) (more bool, err error)
 			unread[i][f.Part]++
 		}
 	}
+	r.dense = len(all) / count
 	slices.SortStableFunc(all, func(a, b feedEvent) int {
 		return cmp.Or(cmp.Compare(a.ms, b.ms), cmp.Compare(a.feed, b.feed), cmp.Compare(a.line.Part, b.line.Part), cmp.Compare(a.n, b.n))
 	})
@@ -292,7 +302,7 @@ func (r *feedReader) read(ctx context.Context, count int) (more bool, err error)
 			return true, nil
 		}
 		r.after[f.feed][f.line.Part] = f.line.ID
-		if e, ok := f.event(); ok && r.matches(e) {
+		if e, ok := r.event(f); ok {
 			e.Next = r.after.String()
 			r.page.Events = append(r.page.Events, e)
 		}
@@ -304,11 +314,15 @@ func (r *feedReader) read(ctx context.Context, count int) (more bool, err error)
 	return false, nil
 }
 
-// event returns the event that a line describes.
-func (f feedEvent) event() (HistoryEvent, bool) {
+// event returns the event that a line describes, if the query selects it. It parses no line about
+// another entry than that of the query.
+func (r *feedReader) event(f feedEvent) (e HistoryEvent, ok bool) {
+	if !strings.HasPrefix(f.line.Text, r.about) {
+		return e, false
+	}
 	prk, l, ok := f.line.Parse()
-	e := eventOf(l)
+	e = eventOf(l)
 	e.Key = prk
 	e.ID = fmt.Sprintf("%c%d-%s", feeds[f.feed][0], f.line.Part, f.line.ID)
-	return e, ok
+	return e, ok && r.matches(e)
 }

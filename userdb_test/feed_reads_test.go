@@ -155,7 +155,7 @@ func TestEventsOfOneEntry(t *testing.T) {
 			stream, err := history.FeedKey(s.NS, history.FeedChanges, part)
 			must(t, err)
 			for range 3000 {
-				s.Do(t, "XADD", stream.String(), "*", "e", "user/uid:u2 - update library / name /")
+				must(t, s.Raw.Do(s.Ctx, "XADD", stream.String(), "*", "e", "user/uid:u2 - update library / name /").Err())
 			}
 		}
 		h := &rangeHook{}
@@ -171,6 +171,34 @@ func TestEventsOfOneEntry(t *testing.T) {
 			if n := h.commands.Load(); n == 0 || n > 30 {
 				t.Errorf("latest %v: %d commands read the feed, want at most 30", latest, n)
 			}
+		}
+	})
+}
+
+// TestEventsAddedTogether checks that a page of the events of one entry reads less at a time if
+// many events were added together, as imports do, and that the pages still lead to the oldest one.
+func TestEventsAddedTogether(t *testing.T) {
+	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
+		s.Edit(t, func(c *view.Config) { c.History = true })
+		e, err := s.Type(t, "user").Create(s.Ctx, userdb.NewEntry{UID: "u1"})
+		must(t, err)
+		readFeed(t, s.DB, 1) // waits until the feed has it
+		stream, err := history.FeedKey(s.NS, history.FeedChanges, history.PartsOf(e.Key())[0])
+		must(t, err)
+		together := strings.Repeat("\nuser/uid:u2 - update library / name /", 400)[1:]
+		for range 400 {
+			must(t, s.Raw.Do(s.Ctx, "XADD", stream.String(), "*", "e", together).Err())
+		}
+		h := &rangeHook{}
+		s.AddHook(h)
+		q, pages, found := userdb.EventQuery{Key: e.Key(), Kinds: []userdb.EventKind{userdb.EventCreate}, Latest: true}, 0, 0
+		for ok := true; ok; ok = q.After != "" {
+			page, err := s.DB.Events(s.Ctx, q)
+			must(t, err)
+			found, pages, q.After = found+len(page.Events), pages+1, page.Next
+		}
+		if most := h.most.Load(); found != 1 || pages < 2 || most > 101 {
+			t.Errorf("got %d events on %d pages that took up to %d entries of a stream at once, want 1 on several, and 101", found, pages, most)
 		}
 	})
 }

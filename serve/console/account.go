@@ -546,7 +546,7 @@ func findHolders(r *http.Request, db *userdb.DB, t *userdb.Type, problems []web.
 		if err != nil {
 			continue // the value has become free
 		}
-		m := newMatch(e, db.Schema().Types[t.Name()], value)
+		m := matchOf(e, db.Schema().Types[t.Name()], value)
 		if m.Claims, err = inspect.Claims(r.Context(), db, t.Name(), value); err == nil {
 			all = append(all, m)
 		}

@@ -55,6 +55,9 @@ func TestActions(t *testing.T) {
 		d.do(http.StatusSeeOther, at+"/tags", "add", "<b>vip</b>")
 		d.wantText(d.do(http.StatusOK, at), "admin", "<b>vip</b>")
 		d.do(http.StatusSeeOther, at+"/tags", "remove", "admin")
+		_, err = d.users.Tags(hintOf("u1")).Add(t.Context(), "two\nlines")
+		must(t, err)
+		d.do(http.StatusSeeOther, at+"/tags", "remove", "two\r\nlines") // as browsers send it
 		if tags, err := d.users.Tags(hintOf("u1")).Members(t.Context()); err != nil || !slices.Equal(tags, []string{"<b>vip</b>"}) {
 			t.Errorf("the tags are %q, %v; want only the vip tag", tags, err)
 		}

@@ -218,7 +218,16 @@ func setPassword(s subject) error {
 // changeTags removes a tag, adds one, or does both. The page that follows says which of them
 // changed anything.
 func changeTags(s subject) error {
-	tags, add, remove := s.t.Tags(s.hint), strings.TrimSpace(s.r.PostFormValue("add")), s.r.PostFormValue("remove")
+	tags, add, remove := s.t.Tags(s.hint), lineEnds.Replace(strings.TrimSpace(s.r.PostFormValue("add"))), s.r.PostFormValue("remove")
+	if strings.Contains(remove, "\n") { // browsers have changed its line ends
+		all, err := tags.Members(s.r.Context())
+		if err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(all, func(tag string) bool { return sameText(tag, remove) }); i >= 0 {
+			remove = all[i]
+		}
+	}
 	if remove != "" {
 		n, err := tags.Remove(s.r.Context(), remove)
 		if err != nil {

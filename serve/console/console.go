@@ -296,6 +296,15 @@ func (p page) Typed(name, stored string) string {
 	return stored
 }
 
+// Chosen returns the attribute that a checkbox or an option with a value has if the submitted form
+// has that value.
+func (p page) Chosen(attribute, name, value string) template.HTMLAttr {
+	if !slices.Contains(p.Form[name], value) {
+		return ""
+	}
+	return template.HTMLAttr(" " + attribute) //nolint:gosec // the templates name it
+}
+
 // An input describes one input of a form.
 type input struct {
 	Name, Label, Type, Complete, Value string

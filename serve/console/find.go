@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -41,7 +42,9 @@ type searchResult struct {
 // A match describes an account and how it was found.
 type match struct {
 	Type, UID, Label string
-	Field, Value     string          // the identifier that matches
+	Field, Value     string // the identifier that matches
+	Other            string // another identifier than Label, or ""
+	Disabled         bool
 	Claims           []inspect.Claim // the records that prove it
 	SignIn           string          // a sentence: whether its owner can sign in, and why not
 	key              recordkey.Key
@@ -129,7 +132,7 @@ func findExact(ctx context.Context, db *userdb.DB, t *userdb.Type, declared sche
 		if err != nil {
 			return nil, err
 		}
-		m := newMatch(e, declared, q)
+		m := matchOf(e, declared, q)
 		if slices.ContainsFunc(found, func(o match) bool { return o.key == m.key }) {
 			continue
 		}
@@ -144,9 +147,20 @@ func findExact(ctx context.Context, db *userdb.DB, t *userdb.Type, declared sche
 	return found, nil
 }
 
-// newMatch describes an account that was found by q, with the value that equals q.
-func newMatch(e userdb.Entry, declared schema.Type, q string) match {
-	m := match{Type: e.Type(), UID: e.UID(), Label: accountLabel(e, declared), Field: declared.Primary, Value: e.UID(), key: e.Key()}
+// newMatch describes an account whose field matched with a value.
+func newMatch(e userdb.Entry, declared schema.Type, field, value string) match {
+	m := match{Type: e.Type(), UID: e.UID(), Label: accountLabel(e, declared), Field: field, Value: value, Disabled: e.Disabled(), key: e.Key()}
+	for _, one := range identifiersOf(e, declared) {
+		if m.Other == "" && one.Text != m.Label {
+			m.Other = one.Text
+		}
+	}
+	return m
+}
+
+// matchOf describes an account that was found by q, with the value that equals q.
+func matchOf(e userdb.Entry, declared schema.Type, q string) match {
+	m := newMatch(e, declared, declared.Primary, e.UID())
 	for _, field := range declared.Typed() {
 		for _, text := range e.Texts(field) {
 			if declared.Canonical(text) == declared.Canonical(q) {
@@ -192,7 +206,7 @@ func findByTexts(ctx context.Context, t *userdb.Type, declared schema.Type, text
 	i := 0
 	for e, err := range t.FindAll(ctx, all...) {
 		if i++; err == nil && !slices.ContainsFunc(found, func(o match) bool { return o.key == e.Key() }) {
-			found = append(found, newMatch(e, declared, texts[i-1]))
+			found = append(found, matchOf(e, declared, texts[i-1]))
 		}
 		if len(found) == maxSimilar {
 			break
@@ -237,16 +251,17 @@ func similarTexts(text string) (all []string) {
 }
 
 // findByPrefix returns accounts with an identifier that begins with q, from the ordered indexes of
-// identifying fields.
+// identifying fields. They are sorted by that identifier, without regard to case.
 func findByPrefix(ctx context.Context, db *userdb.DB, q string) (found []match) {
 	if len([]rune(strings.TrimSpace(q))) < 2 {
 		return nil
 	}
-	for name, declared := range db.Schema().Types {
+	for _, name := range db.Schema().Names() {
 		t, err := db.Type(name)
 		if err != nil {
 			continue
 		}
+		declared := db.Schema().Types[name]
 		for _, field := range declared.Ordered() {
 			if !slices.Contains(declared.Typed(), field) {
 				continue
@@ -256,11 +271,13 @@ func findByPrefix(ctx context.Context, db *userdb.DB, q string) (found []match) 
 				continue
 			}
 			for _, e := range p.Entries {
-				found = append(found, match{Type: name, UID: e.UID(), Label: accountLabel(e, declared), Field: field, Value: e.Text(field), key: e.Key()})
+				found = append(found, newMatch(e, declared, field, e.Text(field)))
 			}
 		}
 	}
-	slices.SortFunc(found, func(a, b match) int { return strings.Compare(a.Value, b.Value) })
+	slices.SortStableFunc(found, func(a, b match) int {
+		return cmp.Or(strings.Compare(strings.ToLower(a.Value), strings.ToLower(b.Value)), strings.Compare(a.Value, b.Value))
+	})
 	return found[:min(len(found), maxSuggestions)]
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -201,6 +202,7 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Time{}) // the response follows the whole upload
 	u.Type, u.Duplicate = "user", ""
+	req.PostForm = url.Values{} // what was chosen, for a page that shows the form again
 	for {
 		// Ignore the error: if the connection cannot set deadlines, those of the server apply.
 		_ = control.SetReadDeadline(time.Now().Add(stallTimeout))
@@ -224,8 +226,10 @@ func (r *runner) receive(w http.ResponseWriter, req *http.Request) (u upload, er
 		switch part.FormName() {
 		case "type":
 			u.Type = string(text)
+			req.PostForm.Set("type", u.Type)
 		case "on_duplicate":
 			u.Duplicate = string(text)
+			req.PostForm.Set("on_duplicate", u.Duplicate)
 		}
 	}
 	_ = control.SetWriteDeadline(time.Now().Add(requestTimeout + stallTimeout))

@@ -116,7 +116,10 @@ func TestImport(t *testing.T) {
 // TestBadUploads checks that bad uploads start nothing and leave nothing behind.
 func TestBadUploads(t *testing.T) {
 	d := open(t, "memory:")
-	d.wantText(d.upload(http.StatusUnprocessableEntity, "", ""), "Choose a file.")
+	body := d.upload(http.StatusUnprocessableEntity, "", "", "on_duplicate", "update")
+	if d.wantText(body, "Choose a file."); !strings.Contains(body, `<option value="update" selected>`) {
+		t.Errorf("the form has lost what was chosen:\n%s", body)
+	}
 	d.wantText(d.upload(http.StatusUnprocessableEntity, "x.csv", people, "type", "nosuch"), "Choose one of the types.")
 	d.wantText(d.upload(http.StatusUnprocessableEntity, "x.csv", people, "on_duplicate", "nosuch"), "Choose what to do")
 	d.wantText(d.do(http.StatusUnprocessableEntity, "/console/import", "from", "../../etc"), "in another process")

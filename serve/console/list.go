@@ -40,6 +40,7 @@ type listing struct {
 	Disabled    string
 	Next, Prev  string // paths, or "" if there is no such page
 	Count       string
+	CountedAt   time.Time  // zero if the accounts were counted in the last minute
 	Short       bool       // the page is not full, but later pages may have more accounts
 	Tags        []shownTag // those of the filter that come from groups of directories
 	RetiredPath string     // path of the page that lists retired UIDs, if the type has them
@@ -164,7 +165,7 @@ func (c *Console) setCount(ctx context.Context, l *listing, t *userdb.Type, q us
 	case whole:
 		l.Count = accountsText(int64(len(l.Rows)))
 	case isIndexed(q) || params.Has("count"):
-		l.Count = c.countText(ctx, t, q, cleanParams(counted, "order", "reverse", "count").Encode())
+		l.Count, l.CountedAt = c.countText(ctx, t, q, cleanParams(counted, "order", "reverse", "count").Encode())
 	default:
 		counted.Set("count", "true")
 		l.CountPath = l.Path + "?" + counted.Encode()
@@ -510,7 +511,7 @@ func truncate(text string) string {
 }
 
 // countText returns how many accounts a query selects, as far as is known.
-func (c *Console) countText(ctx context.Context, t *userdb.Type, q userdb.Query, name string) string {
+func (c *Console) countText(ctx context.Context, t *userdb.Type, q userdb.Query, name string) (text string, at time.Time) {
 	if q.After, q.Before, q.Limit, q.Reverse = "", "", 0, false; isUnbounded(q) {
 		q.Order = ""
 	}
@@ -518,16 +519,16 @@ func (c *Console) countText(ctx context.Context, t *userdb.Type, q userdb.Query,
 	defer cancel()
 	total, at := gatherFigure(ctx, &c.figures, "count/"+t.Name()+"?"+name, figureAge, func(ctx context.Context) (userdb.Total, error) { return t.Count(ctx, q) })
 	if at.IsZero() {
-		return "The accounts are being counted"
+		return "The accounts are being counted", at
 	}
-	text := accountsText(total.Entries)
+	text = accountsText(total.Entries)
 	if total.Estimate {
 		text = "About " + text
 	}
-	if age := time.Since(at); age > 5*time.Second {
-		text += ", " + age.Round(time.Second).String() + " ago"
+	if time.Since(at) < time.Minute {
+		at = time.Time{}
 	}
-	return text
+	return text, at
 }
 
 func accountsText(n int64) string {

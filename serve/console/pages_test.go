@@ -69,9 +69,9 @@ func TestFind(t *testing.T) {
 		}
 		d.wantText(d.do(http.StatusOK, "/console/find?q=alice"), "user/name:alice/~prk points to user/uid:u1")
 		d.wantText(d.do(http.StatusOK, "/console/find?q=alcie"), "Nobody has alcie. One letter away:", "Alice")
-		d.wantText(d.do(http.StatusOK, "/console/find?q=ali"), "Nobody has ali.", "Others that begin with this", "Alicia")
+		d.wantText(d.do(http.StatusOK, "/console/find?q=ali"), "Nobody has ali.", "Others that begin with this", "Alicia alicia@example.com", "alicia@example.com of Alicia")
 		d.wantText(d.do(http.StatusOK, "/console/find?q=somebody+else+altogether"), "Nobody has somebody else altogether.")
-		if body := d.do(http.StatusOK, "/console/suggest?q=ALI"); strings.TrimSpace(body) != `["Alice","Alicia","alice@example.com","alicia@example.com"]` {
+		if body := d.do(http.StatusOK, "/console/suggest?q=ALI"); strings.TrimSpace(body) != `["Alice","alice@example.com","Alicia","alicia@example.com"]` {
 			t.Errorf("the suggestions are %s, want names and addresses of Alice and Alicia", body)
 		}
 	})
@@ -111,7 +111,9 @@ func TestList(t *testing.T) {
 		d.wantText(d.do(http.StatusOK, at+"?where=job:cook&tag=vip"), "1 account.", "Name 20")
 		d.wantText(d.do(http.StatusOK, at+"?disabled=true"), "1 account.", "Name 03", "disabled")
 		d.wantText(d.do(http.StatusOK, at+"?where=job:nobody"), "0 accounts.", "There are none.")
-		d.wantText(d.do(http.StatusUnprocessableEntity, at+"?where=bio:x"), "bio")
+		unindexed := d.do(http.StatusUnprocessableEntity, at+"?where=bio:x")
+		d.wantText(unindexed, "bio")
+		d.wantNoText(unindexed, "There are none.")
 		d.wantText(d.do(http.StatusUnprocessableEntity, at+"?order=bio"), "bio")
 		d.do(http.StatusBadRequest, at+"?order=name&after=n.junk")
 	})
@@ -187,8 +189,12 @@ func TestKeys(t *testing.T) {
 	d.wantNoText(body, secret)
 	d.wantText(d.do(http.StatusConflict, "/console/keys", "name", "WEBSHOP", "scope", "read"), "Somebody has this already.")
 	d.wantText(d.do(http.StatusBadRequest, "/console/keys", "name", "other"), "Choose at least one.")
-	d.wantText(d.do(http.StatusUnprocessableEntity, "/console/keys", "name", "a b", "scope", "read"), "A name consists of")
-	d.wantText(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "webshop")), "The key has been revoked.", "There are none.")
+	body = d.do(http.StatusUnprocessableEntity, "/console/keys", "name", "a b", "scope", "read", "expires", "90d")
+	d.wantText(body, "A name consists of")
+	if !strings.Contains(body, `value="a b"`) || !strings.Contains(body, `value="read" checked>`) || !strings.Contains(body, `value="90d" selected>`) || strings.Count(body, " checked>") != 1 {
+		t.Errorf("the form has lost what was chosen:\n%s", body)
+	}
+	d.wantText(d.do(http.StatusOK, d.do(http.StatusSeeOther, "/console/keys/revoke", "name", "webshop")), "The key has been revoked.", "There are no keys yet.")
 	d.do(http.StatusNotFound, "/console/keys/revoke", "name", "webshop")
 }
 
@@ -197,21 +203,35 @@ func TestSchemaPage(t *testing.T) {
 	d.wantText(d.do(http.StatusOK, "/console/schema"), "The primary field is uid", "at most 3 values", "email and name: no value fits both (proved)", "An account with short values takes about", "Passwords must have at least 8 characters")
 }
 
+// TestStatusPage checks that the page has no picture until somebody has signed in, and then a bar
+// for each outcome.
 func TestStatusPage(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
+		body := d.status()
+		if d.wantText(body, "Nobody has signed in, or tried to, in the last seven days."); strings.Contains(body, "<svg") {
+			t.Error("the page has a picture of nothing")
+		}
+		d = newTestConsole(t, d.db) // which has not counted anything yet
+		d.signIn(operatorName, goodPassword)
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
 		for _, password := range []string{goodPassword, "wrong", "wrong too"} {
 			_, _ = d.users.Login(t.Context(), "alice", password, userdb.Attempt{})
 		}
-		body := d.do(http.StatusOK, "/console/status")
-		for n := 0; n < 100 && (strings.Contains(body, "being counted") || strings.Contains(body, "being read")); n++ {
-			body = d.do(http.StatusOK, "/console/status")
-		}
+		body = d.status()
 		d.wantText(body, "1 successful, 2 failed", "user1")
 		if strings.Count(body, "<rect") != 2 {
 			t.Errorf("the plot has %d bars, want 2", strings.Count(body, "<rect"))
 		}
 	})
+}
+
+// status returns the page Status after everything has been counted.
+func (d *testConsole) status() (body string) {
+	d.t.Helper()
+	for n := 0; n < 100 && (n == 0 || strings.Contains(body, "being counted") || strings.Contains(body, "being read")); n++ {
+		body = d.do(http.StatusOK, "/console/status")
+	}
+	return body
 }
 
 // TestFoldedFilters checks that the filters of the history are folded until one of them is set.

@@ -353,7 +353,7 @@ func (d *console) viewPages() {
 	d.onPage("Schema", "email and name: no value fits both (proved)", "MiB")
 	d.visit("/console/status")
 	d.until("waiting for the figures", `String(document.body.innerText.includes("Append-only") || document.body.innerText.includes("Read "))`, "true")
-	d.onPage("Status", "In the last seven days")
+	d.onPage("Status", "Sign-ins")
 }
 
 func (d *console) manageKeys() {
@@ -365,7 +365,7 @@ func (d *console) manageKeys() {
 	d.submit("/console/keys", "name", "webshop")
 	d.onPage("API keys", "The key webshop has been created.", "udb_")
 	d.press("/revoke")
-	d.onPage("API keys", "The key has been revoked.", "There are none.")
+	d.onPage("API keys", "The key has been revoked.", "There are no keys yet.")
 }
 
 // importFile returns the path of a file with one account and one line that is refused.

@@ -106,7 +106,7 @@ type Feed struct {
 	Parts   []int
 	After   [FeedParts]string
 	Reverse bool
-	Count   int // approximate number of lines from each part
+	Count   int // approximate number from each part; lines that were added together count once
 }
 
 // A FeedLine is a line of a feed. The IDs of lines that were added together differ only in their

@@ -1,0 +1,99 @@
+package browser
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// TestConsoleStates opens the pages that no task of TestConsole leads to: those of an empty store,
+// those that ask for a confirmation, and those that say what is wrong.
+func TestConsoleStates(t *testing.T) {
+	schema := filepath.Join(t.TempDir(), "schema.json")
+	text := `{"types": {"user": {"primary": "uid", "retire": true, "fields": {
+		"email": {"role": ["secondary", "ordered"], "kind": "email"}, "name": {"role": ["secondary", "ordered"], "kind": "nickname"},
+		"job": {"role": "indexed"}, "bio": {}, "added": {"role": "ordered", "codec": "date"}}, "tertiary": {"tags": {"kind": "set", "indexed": true}}}}}`
+	if err := os.WriteFile(schema, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range []window{{"console-390-dark", 390, "dark"}, {"console-1440-light", 1440, "light"}} {
+		t.Run(w.name, func(t *testing.T) {
+			d := openConsole(t, w, i > 0, "--schema", schema)
+			d.schema = schema
+			d.setUp()
+			d.visit("/console")
+			d.onPage("Home", "There are no accounts yet", "Create an account")
+			for _, page := range [][2]string{{"jobs", "Jobs"}, {"operators", "Operators"}, {"groups?type=user", "Groups of directories: user"}, {"retired?type=user", "UIDs of deleted accounts: user"}} {
+				d.visit("/console/" + page[0])
+				d.onPage(page[1])
+			}
+			d.createByForm()
+			d.createAccounts()
+			d.confirmBulk()
+			d.releaseUID()
+			d.viewProblems()
+		})
+	}
+}
+
+func (d *console) createByForm() {
+	d.t.Helper()
+	d.visit("/console/new")
+	d.onPage("New account")
+	d.submit("/console/new", "f-email", "no address")
+	d.onPage("New account")
+	d.wantProblem("f-email", "This is not an e-mail address.")
+	d.submit("/console/new", "f-email", "bea@example.com", "f-name", "Bea")
+	d.onPage("Bea", "They cannot sign in: the account has no password.")
+	d.visit("/console/new")
+	d.submit("/console/new", "f-email", "BEA@example.com")
+	d.onPage("New account", "bea@example.com is the email of Bea.")
+}
+
+func (d *console) confirmBulk() {
+	d.t.Helper()
+	for _, do := range []string{"tag", "enable", "export"} {
+		d.visit("/console/types/user?order=name&where=job:cook")
+		d.run("selecting accounts", click(`[name=uid][value=u03]`), click(`[name=uid][value=u04]`), chromedp.SendKeys(`[name=add]`, "new", chromedp.ByQuery))
+		d.follow("pressing "+do, click(fmt.Sprintf(`form[action="/console/bulk"] button[value=%s]`, do)))
+		d.until("waiting for the question", `String(document.querySelector("h1").textContent.endsWith("2 accounts?"))`, "true")
+		d.checkPage(do)
+	}
+	d.visit("/console/types/user")
+	d.follow("selecting nobody", click(`form[action="/console/bulk"] button[value=disable]`))
+	d.onPage("Nothing was done", "Select accounts in the list")
+}
+
+// releaseUID deletes an account, and then lets another one have its UID.
+func (d *console) releaseUID() {
+	d.t.Helper()
+	d.visit(alice)
+	d.press("/delete")
+	d.onPage("Accounts", "The account has been deleted.")
+	d.visit("/console/retired?type=user")
+	d.onPage("UIDs of deleted accounts: user", "9a4c88dbc084")
+	d.submit("/console/retired")
+	d.onPage("Allow this UID to be reused?")
+	d.submit("/console/retired")
+	d.onPage("UIDs of deleted accounts: user", "There are none.")
+}
+
+func (d *console) viewProblems() {
+	d.t.Helper()
+	for _, page := range [][3]string{
+		{"nothing", "Page not found", "does not exist"},
+		{"types/user/nobody", "Page not found", "does not exist"},
+		{"types/user?where=bio:x", "Accounts", "neither an indexed nor a secondary field"},
+		{"types/user?order=name&after=n.junk", "Accounts", "no longer exists"},
+		{"types/user?by=~prefix:name&value=a&from=2026-11-20", "Nothing was filtered", "Leave one of them out."},
+		{"history?account=nobody", "History", "Nobody has “nobody”."},
+		{"history?from=yesterday", "History", "Not a date"},
+		{"find?q=somebody+else+altogether", "Search", "Nobody has somebody else altogether."},
+	} {
+		d.visit("/console/" + page[0])
+		d.onPage(page[1], page[2])
+	}
+}
