@@ -252,7 +252,9 @@ func quote(out []byte, s string) []byte {
 	const escaped, letters = "\b\t\n\f\r\"\\", `btnfr"\`
 	out = append(out, '"')
 	for _, r := range s {
-		if i := strings.IndexRune(escaped, r); i >= 0 {
+		if ' ' <= r && r < utf8.RuneSelf && r != '"' && r != '\\' {
+			out = append(out, byte(r))
+		} else if i := strings.IndexRune(escaped, r); i >= 0 {
 			out = append(out, '\\', letters[i])
 		} else if r < ' ' {
 			out = fmt.Appendf(out, `\u%04x`, r)

@@ -111,24 +111,52 @@ func (v Value) IsNull() bool {
 // or a date as an ISO string. The numbers NaN, Infinity and -Infinity become strings, because JSON
 // lacks them. Bytes that are not UTF-8 become U+FFFD. MarshalJSON never fails.
 func (v Value) MarshalJSON() ([]byte, error) {
+	return v.appendJSON(make([]byte, 0, len(v.wire)+2)), nil
+}
+
+// appendJSON appends v to dst as MarshalJSON returns it.
+func (v Value) appendJSON(dst []byte) []byte {
 	switch v.codec {
 	case CodecNumber:
 		if isInteger(v.wire) {
-			return []byte(v.wire), nil
+			return append(dst, v.wire...)
 		}
 		f := parseNumberPrefix(v.wire)
 		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return quote(nil, printNumber(f)), nil
+			return quote(dst, printNumber(f))
 		}
-		return []byte(printNumber(f)), nil
+		return append(dst, printNumber(f)...)
 	case CodecDate:
 		t, _ := parseDate(v.wire)
-		return quote(nil, printDate(t)), nil
+		return quote(dst, printDate(t))
 	case CodecJSON, CodecBoolean, CodecNull:
-		return []byte(strings.ToValidUTF8(v.wire, "\ufffd")), nil
+		return append(dst, strings.ToValidUTF8(v.wire, "\ufffd")...)
 	default:
-		return quote(make([]byte, 0, len(v.wire)+2), v.wire), nil
+		return quote(dst, v.wire)
 	}
+}
+
+// MarshalJSON returns f as an object with its members sorted, each as [Value.MarshalJSON] returns
+// it. It returns null if f is nil, and never fails.
+func (f Facets) MarshalJSON() ([]byte, error) {
+	if f == nil {
+		return []byte("null"), nil
+	}
+	fields, size := make([]string, 0, len(f)), 2
+	for field, v := range f {
+		fields = append(fields, field)
+		size += len(field) + len(v.wire) + 6
+	}
+	slices.Sort(fields)
+	text := append(make([]byte, 0, size), '{')
+	for i, field := range fields {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = append(quote(text, field), ':')
+		text = f[field].appendJSON(text)
+	}
+	return append(text, '}'), nil
 }
 
 // trimJSON trims the white space that JSON allows around a value.

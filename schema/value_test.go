@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -385,4 +386,29 @@ func TestParseJSONWithAndWithoutEscapes(t *testing.T) {
 			t.Fatalf("%s: %s is %v, %v; escaped %v, %v", codec, raw, got, gotErr, want, wantErr)
 		}
 	})
+}
+
+// TestFacetsJSON checks that facets as JSON are what a map of their values is, and that encoding
+// them allocates the same however many there are.
+func TestFacetsJSON(t *testing.T) {
+	for _, f := range []schema.Facets{
+		nil,
+		{},
+		schema.Texts("b", "2", "a", "\x00\t\"\\\x7f\xff<é\u2028👍", "a\"b", ""),
+		{"n": schema.Number(-0.5), "nan": schema.Number(math.NaN()), "yes": schema.Bool(true), "none": schema.Null(), "at": schema.Date(time.UnixMilli(1)), "any": mustJSON(`{"b":[1,"é"],"a":null}`)},
+	} {
+		got, err := json.Marshal(f)
+		want, _ := json.Marshal(map[string]schema.Value(f))
+		if err != nil || string(got) != string(want) {
+			t.Errorf("got %s, %v; want %s and no error", got, err, want)
+		}
+	}
+	const most = 4.0
+	f := schema.Facets{}
+	for i := range 100 {
+		f[strconv.Itoa(i)] = schema.Text("a value")
+	}
+	if got := testing.AllocsPerRun(100, func() { _, _ = f.MarshalJSON() }); got > most {
+		t.Errorf("encoding 100 facets allocates %v times, want at most %v", got, most)
+	}
 }

@@ -35,6 +35,9 @@ type Entry struct {
 // Facets holds the values of an entry by field.
 type Facets schema.Facets
 
+// MarshalJSON implements [json.Marshaler].
+func (f Facets) MarshalJSON() ([]byte, error) { return schema.Facets(f).MarshalJSON() }
+
 // Schema implements [huma.SchemaProvider].
 func (Facets) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeObject, AdditionalProperties: &huma.Schema{}}

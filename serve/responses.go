@@ -89,6 +89,12 @@ func referredMemory(v reflect.Value) (n int) {
 			}
 		}
 	case reflect.Map:
+		if t == reflect.TypeFor[Facets]() { // most of what is sent
+			for field, value := range v.Interface().(Facets) {
+				n += int(t.Key().Size()+t.Elem().Size()) + len(field) + len(value.Codec()) + len(value.Wire())
+			}
+			return n
+		}
 		for all := v.MapRange(); all.Next(); {
 			n += int(t.Key().Size()+t.Elem().Size()) + referredMemory(all.Key()) + referredMemory(all.Value())
 		}
