@@ -190,7 +190,7 @@ func TestForeignRecords(t *testing.T) {
 	c.equal("count", reader.do("200", "GET", "/v1/types/user/count", "").str("count"), "3")
 }
 
-// A counter counts the SCAN commands in the pipelines of a client. The store sends no others.
+// A counter counts the SCAN commands of a client. The store sends all of them in pipelines.
 type counter struct{ scans atomic.Int64 }
 
 func (c *counter) DialHook(next redis.DialHook) redis.DialHook { return next }

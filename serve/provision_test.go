@@ -287,7 +287,7 @@ func TestPatches(t *testing.T) {
 		} {
 			c.equal(s.operations, patch("200", s.operations).str(s.at), s.want)
 			if got := c.scim("200", "GET", "/Users/"+id, ""); got.str(s.at) != s.want {
-				t.Errorf("%s: afterwards the user is %s", s.operations, got.text)
+				t.Errorf("%s: afterwards the user is %s, want %s with the value %s", s.operations, got.text, s.at, s.want)
 			}
 		}
 		before := c.scim("200", "GET", "/Users/"+id, "").text

@@ -80,8 +80,8 @@ func TestOneDevice(t *testing.T) {
 	}
 }
 
-// TestLinks checks that a link is shown once, leads to the configured address, and is meant for an
-// address that the account has.
+// TestLinks checks that a link is shown once, leads to the configured address, and becomes invalid
+// when the account's mail address changes. Disabled accounts get no links.
 func TestLinks(t *testing.T) {
 	eachStore(t, func(t *testing.T, d *testConsole) {
 		d.createAccount("u1", "name", "Alice", "email", "alice@example.com")
@@ -418,7 +418,8 @@ func TestOtherSites(t *testing.T) {
 	}
 }
 
-// TestGuesses checks that guessing an operator's password is throttled like any other.
+// TestGuesses checks that guesses of an operator's password are throttled like guesses of any
+// other.
 func TestGuesses(t *testing.T) {
 	d := open(t, "memory:")
 	v := d.newBrowser()

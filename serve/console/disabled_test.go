@@ -17,8 +17,8 @@ import (
 	"github.com/coffeenode/userdb/userdb"
 )
 
-// startForm sends a form without its last byte, and returns when the console waits for that. finish
-// sends it and returns the response.
+// startForm sends a form except for its last byte, and returns when the console waits for that
+// byte. finish sends the byte and returns the response.
 func (d *testConsole) startForm(path, contentType, text string) (finish func() *http.Response) {
 	d.t.Helper()
 	return d.startRequest(http.MethodPost, path, contentType, text)

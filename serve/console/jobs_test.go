@@ -428,8 +428,8 @@ func TestFilesOfDeletedJobs(t *testing.T) {
 	}
 }
 
-// TestManyRefusedLines checks that the file of refused lines has only the first of them, each
-// completely, and that the page says how many it lacks.
+// TestManyRefusedLines checks that the file of refused lines has only the first lines, each
+// complete, and that the page says how many are missing.
 func TestManyRefusedLines(t *testing.T) {
 	defer func(before int64) { maxRejects = before }(maxRejects)
 	maxRejects = 20_000

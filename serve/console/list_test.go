@@ -142,8 +142,8 @@ func TestMoreThanSuggestions(t *testing.T) {
 	d.wantNoText(d.do(http.StatusOK, "/console/find?q=smith+8"), "All that begin")
 }
 
-// TestColumnsThatFit checks that a narrow window hides the later of the usual columns, and neither
-// the one by which the list is sorted nor any that was chosen.
+// TestColumnsThatFit checks that a narrow window hides the last of the usual columns, but neither
+// the column by which the list is sorted nor any that was chosen.
 func TestColumnsThatFit(t *testing.T) {
 	d := open(t, "memory:")
 	d.createAccount("u1", "name", "Alice", "email", "alice@example.com", "job", "cook", "bio", "tall")
