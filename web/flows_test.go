@@ -251,8 +251,8 @@ func TestThousandSignUps(t *testing.T) {
 	}
 }
 
-// TestFlowsNew checks that New is called again if somebody has a facet that it set, and that it can
-// refuse an account.
+// TestFlowsNew checks that New is called again if another account has a facet that it chose, and
+// that New can refuse an account.
 func TestFlowsNew(t *testing.T) {
 	refused := &userdb.FieldError{Field: "name", Rule: "reserved", Err: userdb.ErrInvalid, Reason: "reserved"}
 	calls := 0

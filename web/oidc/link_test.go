@@ -39,7 +39,8 @@ func TestLinking(t *testing.T) {
 		if s.links("ada") != 1 || s.links("bob") != 0 {
 			t.Error("a linking of another session changed the account")
 		}
-		// An attempt to link cannot be used to sign in, nor the other way round.
+		// An attempt to link cannot be used to sign in, and an attempt to sign in cannot be used to
+		// link.
 		s.signInBy(ada, "ada")
 		query = p.authorize(s.begin(ada, "op", "link", "1"), "b", "")
 		s.send(ada, "/signout", "x", "")
@@ -224,7 +225,7 @@ func TestMixUp(t *testing.T) {
 	got := 0
 	evil.set(func(p *op) {
 		p.metadata = func(says map[string]any) {
-			// It leads visitors to the honest one.
+			// The evil provider leads visitors to the honest one.
 			says["authorization_endpoint"] = honest.issuer() + "/auth"
 			says["authorization_response_iss_parameter_supported"] = true
 		}
@@ -373,8 +374,8 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
-// TestClockApart checks that a process whose clock is an hour off the store's neither lets somebody
-// link who was verified too long ago, nor refuses somebody who was verified just now.
+// TestClockApart checks that a process whose clock is an hour off the store's does not let somebody
+// link who was verified too long ago, and does not refuse somebody who was verified just now.
 func TestClockApart(t *testing.T) {
 	for _, skew := range []time.Duration{-time.Hour, time.Hour} {
 		p := newOP(t)

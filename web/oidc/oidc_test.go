@@ -355,8 +355,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestAttempts checks that an answer counts only in the browser, for the provider and in the time
-// of its attempt, and only once.
+// TestAttempts checks that an answer is accepted only once, and only in the browser of its attempt,
+// from the same provider and in time.
 func TestAttempts(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p, other := newOP(t), newOP(t)
@@ -405,8 +405,7 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-// TestReplay checks that the mark in the store alone is enough to refuse an answer that is used
-// again.
+// TestReplay checks that the mark in the store is enough to refuse an answer that was used already.
 func TestReplay(t *testing.T) {
 	eachStore(t, func(t *testing.T, store string) {
 		p := newOP(t)
@@ -440,7 +439,8 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// TestStaySignedIn checks that a sign-in by a provider keeps what the visitor chose where it began.
+// TestStaySignedIn checks that a sign-in through a provider keeps what the visitor chose on the
+// page where it began.
 func TestStaySignedIn(t *testing.T) {
 	p := newOP(t)
 	const brief = time.Hour
