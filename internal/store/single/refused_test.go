@@ -348,7 +348,8 @@ func TestRefusedInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestForbidden takes away the right to each command in turn, during all attempts of a method.
+// TestForbidden takes away the right to one command after the other, each during all attempts of a
+// method.
 func TestForbidden(t *testing.T) {
 	srv := redistest.Start(t)
 	for name := range refusedCalls {
