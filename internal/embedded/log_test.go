@@ -242,7 +242,7 @@ func TestTornSlot(t *testing.T) {
 		damaged := bytes.Clone(whole)
 		copy(damaged[at:], "0123456789")
 		if got, err := readLog(damaged); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("slot at %d: %v", at, err)
+			t.Errorf("the slot at %d: got %v, %v; want all records", at, got, err)
 		}
 		copy(damaged[slotAt[0]:], "0123456789")
 		copy(damaged[slotAt[1]:], "0123456789")
