@@ -32,7 +32,7 @@ func TestUIDInHeader(t *testing.T) {
 			got := c.do("204", "GET", "/v1/session/check", "", "Cookie", "session="+secret).header.Get("Userdb-Uid")
 			c.equal(uid, got, want)
 			if seen[got] {
-				t.Errorf("%q stands for two UIDs", got)
+				t.Errorf("%q stands for two UIDs, want one", got)
 			}
 			seen[got] = true
 		}
@@ -80,7 +80,7 @@ func TestQueryProblems(t *testing.T) {
 		many := c.do("400 usage", "GET", "/v1/events?"+strings.Repeat("&kind=x", 2600)[1:], "")
 		c.equal("number of errors", fmt.Sprint(len(many.rules())), "2500")
 		if r := c.do("405 usage", "POST", "/v1/schema", ""); r.header.Get("Allow") != "GET, HEAD" {
-			t.Errorf("wrong Allow: %v", r.header)
+			t.Errorf("got %v, want the header Allow: GET, HEAD", r.header)
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestTagsAreFull(t *testing.T) {
 			}
 		}
 		if r := c.scim("200", "GET", "/Groups", ""); !strings.Contains(r.text, `"four"`) || !strings.Contains(r.text, `"five"`) {
-			t.Errorf("what the responses say was done is missing: %s", r.text)
+			t.Errorf("got %s, want the groups four and five, which the responses report", r.text)
 		}
 		for _, r := range []reply{
 			c.scim("400 invalidValue", "PATCH", "/Groups/"+three, add),
@@ -292,7 +292,7 @@ func TestTagsAreFull(t *testing.T) {
 			api.do("422 invalid", "POST", "/v1/types/user/entries", `{"uid":"other","tags":["x","y","z"]}`),
 		} {
 			if !strings.Contains(r.text, "tags") || !strings.Contains(r.text, "over 2 members") {
-				t.Errorf("the record and its limit are missing: %s", r.text)
+				t.Errorf("got %s, want an error that names the record and its limit", r.text)
 			}
 		}
 		api.do("200", "PUT", "/v1/types/user/entries/"+uid+"/tags", `{"tags":["x"]}`)

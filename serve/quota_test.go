@@ -77,7 +77,7 @@ func TestBodiesAreCountedFirst(t *testing.T) {
 	body := &countedBody{quota: q, holder: "a"}
 	body.Reader = watchedReader{strings.NewReader(strings.Repeat("x", 4<<20)), func(n int) {
 		if q.used != body.n+n {
-			t.Errorf("%d bytes are counted while %d are there and %d more are read", q.used, body.n, n)
+			t.Errorf("%d bytes are counted while %d are there and %d more are read, want %d", q.used, body.n, n, body.n+n)
 		}
 	}}
 	text, err := io.ReadAll(body)

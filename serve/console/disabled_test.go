@@ -124,7 +124,7 @@ func TestDisabledWhileFormArrives(t *testing.T) {
 		e, err := d.users.Find(t.Context(), hintOf("u1"))
 		must(t, err)
 		if past := d.history("u1"); e.Disabled() || len(past) != 1 {
-			t.Errorf("the account has changed: %q", past)
+			t.Errorf("the account has the history %q, want only its creation", past)
 		}
 		uploads, err := os.ReadDir(d.console.jobs.folder)
 		must(t, err)
@@ -246,7 +246,7 @@ func TestImportOfUnfinishedDryRun(t *testing.T) {
 	}
 	all, err := d.console.jobs.jobs.All(t.Context())
 	if must(t, err); len(all) != 3 {
-		t.Errorf("an import began: %+v", all)
+		t.Errorf("got the jobs %+v, want three, and no import among them", all)
 	}
 }
 

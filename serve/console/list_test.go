@@ -78,7 +78,7 @@ func TestRanges(t *testing.T) {
 	list := d.do(http.StatusOK, "/console/types/user")
 	for _, field := range []string{"job", "age", "added", "uid"} {
 		if strings.Contains(list, `value="`+beginsWith+field+`"`) {
-			t.Errorf("the beginning of %s is offered", field)
+			t.Errorf("the list offers to filter by the beginning of %s, which is not an ordered text", field)
 		}
 	}
 	dated := d.do(http.StatusOK, d.filterForm(list, "name", "", "from", "2026-02-11", "to", ""))

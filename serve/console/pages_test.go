@@ -250,10 +250,10 @@ func TestTypeToChoose(t *testing.T) {
 		body := one.do(http.StatusOK, path)
 		one.wantText(body, "The accounts are of the type user.")
 		if strings.Contains(body, `<select id="type"`) {
-			t.Errorf("%s lets choose among one type:\n%s", path, body)
+			t.Errorf("%s lets operators choose a type although there is only one:\n%s", path, body)
 		}
 		if body := several.do(http.StatusOK, path); !strings.Contains(body, `<select id="type"`) {
-			t.Errorf("%s lets nobody choose among two types:\n%s", path, body)
+			t.Errorf("%s lets nobody choose one of two types:\n%s", path, body)
 		}
 	}
 	one.wantText(one.do(http.StatusOK, one.do(http.StatusSeeOther, "/console/export", jobInput, inputValue(one.do(http.StatusOK, "/console/export"), jobInput))), "Export")
