@@ -209,7 +209,7 @@ func TestThousandSignUps(t *testing.T) {
 		f.Mail = &web.MailQueue{Size: 2000, Timeout: time.Hour, Send: func(_ context.Context, m web.Mail) error {
 			<-release
 			if _, twice := got.LoadOrStore(m.To, m.Link); twice {
-				t.Errorf("a second mail to %s", m.To)
+				t.Errorf("%s got a second mail, want one", m.To)
 			}
 			return nil
 		}}

@@ -219,6 +219,6 @@ func TestNamesInMails(t *testing.T) {
 		t.Fatal(err)
 	}
 	if text := (web.Mail{Kind: web.MailChange, Entry: e}).Text(); !strings.Contains(text, " evilexample"+strings.Repeat("u", 29)+".") {
-		t.Errorf("got the mail %q of a UID with a URL", text)
+		t.Errorf("got the mail %q, want the beginning of the UID in it, without the characters of a URL", text)
 	}
 }

@@ -107,7 +107,7 @@ func TestSignUpAtOnce(t *testing.T) {
 	}
 	s.wantLevel("after proving", c, 1)
 	if e := s.find("ann"); e.Unproven() || !e.Verified("email") {
-		t.Errorf("the account is unproven: %v, verified: %v", e.Unproven(), e.Verified("email"))
+		t.Errorf("the account is unproven: %v, verified: %v; want false and true", e.Unproven(), e.Verified("email"))
 	}
 	a, form := s.addAppAfter(c, clock)
 	if status, _, body := s.send(c, "/account/security", append(form, "code", a.code())...); status != 200 {

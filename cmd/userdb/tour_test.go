@@ -38,7 +38,7 @@ func TestTour(t *testing.T) {
 	checkTour(t, got.out)
 	for _, line := range strings.Split(got.out, "\n") {
 		if len([]rune(line)) > 80 {
-			t.Errorf("over 80 columns: %s", line)
+			t.Errorf("a line has more than 80 columns: %s", line)
 		}
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
