@@ -163,7 +163,7 @@ func TestUpdate(t *testing.T) {
 			t.Errorf("%s:\n got %s (%v)\nwant %s", tt.what, got, changed, tt.want)
 		}
 		if c.Expected.Rev != "aaaaaaaaaaaa" || c.Create || c.Delete {
-			t.Errorf("%s: rev %q, create %v, delete %v", tt.what, c.Expected.Rev, c.Create, c.Delete)
+			t.Errorf("%s: rev %q, create %v, delete %v; want aaaaaaaaaaaa, false and false", tt.what, c.Expected.Rev, c.Create, c.Delete)
 		}
 	}
 }

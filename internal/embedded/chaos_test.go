@@ -241,7 +241,7 @@ func (c *chaos) increment(ctx context.Context, s *Store, i int) error {
 	case errors.Is(err, ErrUnsaved):
 		c.refused.Add(1)
 		if k.least >= next {
-			c.t.Errorf("%s: %d was read, but refused", c.key(i), next)
+			c.t.Errorf("%s: %d was read, although writing it was refused", c.key(i), next)
 		}
 		k.most = max(k.least, next-1)
 	}

@@ -305,7 +305,7 @@ func TestJournalMakesTheSameRecords(t *testing.T) {
 		size := 0
 		s.engine.data.keys.Scan(func(key string, o *object) bool {
 			if size += o.size; o.size < 0 {
-				t.Fatalf("%s has the size %d", key, o.size)
+				t.Fatalf("%s has the size %d, want at least 0", key, o.size)
 			}
 			return true
 		})

@@ -514,7 +514,7 @@ func TestPanicGivesTheWorkerBack(t *testing.T) {
 	func() {
 		defer func() {
 			if got := recover(); got != "job" {
-				t.Errorf("the panic reached the caller as %v", got)
+				t.Errorf("the panic reached the caller as %v, want job", got)
 			}
 		}()
 		_ = p.Do(t.Context(), Caller{}, func() { panic("job") })

@@ -97,7 +97,7 @@ func TestURI(t *testing.T) {
 			t.Errorf("%q: got %v, want a URI for TOTP with the issuer, the account and the secret", tt, u)
 		}
 		if strings.Contains(u.RawQuery, "+") {
-			t.Errorf("%q: a space is a plus sign in %s", tt, u.RawQuery)
+			t.Errorf("%q: got the query %s, want spaces as %%20", tt, u.RawQuery)
 		}
 	}
 }
