@@ -95,7 +95,7 @@ func TestNarrowKeys(t *testing.T) {
 		firm := c.withKey(c.makeKey(admin.Key{Name: "firm", Scopes: []string{admin.ScopeAdmin}, Types: []string{"firm"}}))
 		firm.do("201", "POST", "/v1/types/firm/entries", `{"uid":"f","facets":{"name":"Firm"}}`)
 		firm.do("403 scope", "GET", "/v1/types/user/entries/alice", "")
-		// The key does not reveal which types exist either.
+		// The refusal does not reveal which types exist.
 		firm.do("403 scope", "GET", "/v1/types/nosuch/entries/alice", "")
 		firm.do("403 scope", "POST", "/v1/types/user/login", `{"identifier":"alice","password":"battery staple 9"}`)
 		c.equal("another type's session", firm.do("200", "POST", "/v1/session", `{"secret":"`+signed+`"}`).str("active"), "false")

@@ -124,7 +124,7 @@ func TestValues(t *testing.T) {
 		}
 		r = c.do("200", "PATCH", path, `{"facets":{"email":null}}`)
 		c.equal("values after the facet was unset", r.values(), `{"invoice":["0000001","0000002"]}`)
-		// Both are free.
+		// Both addresses are free again.
 		c.do("201", "POST", "/v1/types/user/entries", `{"values":{"email":["x@example.com","y@example.com"]}}`)
 		c.do("200", "POST", "/v1/types/user/login", `{"identifier":"0000002","password":"battery staple 9"}`)
 		c.do("204", "DELETE", path, "")
@@ -511,7 +511,7 @@ func TestClientsWithoutValues(t *testing.T) {
 				t.Errorf("%s %s: the member values is present: %v, want %v: %s", method, path, has, !has, r.text)
 			}
 			delete(entry, "values")
-			// These are never the same twice.
+			// These differ from answer to answer.
 			for _, own := range []string{"rev", "created", "request_id"} {
 				delete(entry, own)
 			}

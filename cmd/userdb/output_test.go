@@ -51,8 +51,8 @@ func TestSecretWithoutWarning(t *testing.T) {
 	}
 }
 
-// TestTextAfterBooleanFlag checks that no message repeats the value given to a flag without values.
-// It may be a password.
+// TestTextAfterBooleanFlag checks that no message repeats the value given to a flag without values,
+// because the value may be a password.
 func TestTextAfterBooleanFlag(t *testing.T) {
 	useFile(t)
 	for _, line := range []string{

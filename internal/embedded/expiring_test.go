@@ -162,8 +162,9 @@ func TestFloodInOneNamespace(t *testing.T) {
 	}
 }
 
-// TestGuessesAtAccounts checks that a flood of failed logins evicts the failures at an account and
-// those at an identifier that nobody has in one order, and no other counters of the account.
+// TestGuessesAtAccounts checks that a flood of failed logins evicts the failures at accounts and
+// those at identifiers that nobody has in one common order, and that the other counters of an
+// account stay.
 func TestGuessesAtAccounts(t *testing.T) {
 	defer func(old [numClasses]int) { classLimits = old }(classLimits)
 	classLimits[guessCounter] = 100

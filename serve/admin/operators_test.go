@@ -146,8 +146,8 @@ func dumpRecords(t *testing.T, db *userdb.DB) map[string]string {
 	return all
 }
 
-// TestFirst lets several callers make a first operator at the same time, by the link and on the
-// command line. Set-up must make at most one.
+// TestFirst lets several callers make the first operator at the same time, with the set-up link and
+// on the command line. At most one operator may be made with the link.
 func TestFirst(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *userdb.DB) {
 		token, err := admin.BeginSetup(t.Context(), db)

@@ -246,7 +246,7 @@ func TestImportOfUnfinishedDryRun(t *testing.T) {
 	}
 	all, err := d.console.jobs.jobs.All(t.Context())
 	if must(t, err); len(all) != 3 {
-		t.Errorf("got the jobs %+v, want three, and no import among them", all)
+		t.Errorf("got the jobs %+v, want only the three dry runs", all)
 	}
 }
 

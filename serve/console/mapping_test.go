@@ -158,7 +158,7 @@ func TestSecondClick(t *testing.T) {
 }
 
 // TestPendingUploads checks that an upload belongs to one operator, that a later one replaces it,
-// that only a few are kept, and that they are removed when nobody looks at them.
+// that only a few are kept, and that all are removed if nobody looks at them for a while.
 func TestPendingUploads(t *testing.T) {
 	d := open(t, "memory:")
 	left := func() int {
