@@ -282,12 +282,12 @@ func TestSetValues(t *testing.T) {
 		{"a further value is removed, but not one of another schema", []Value{{Text: "a"}}, "-~also:email:b; release user/email:b/~prk; unindex user/email:B/~prks"},
 		{"a label and a time", []Value{{Text: "a"}, {Text: "B", Label: "home", Verified: 8}}, "~also:email:b=1 8 home B"},
 		{
-			"of the first",
+			"a label and a time of the first",
 			[]Value{{Text: "a", Label: "home", Verified: 8}, {Text: "B"}},
 			"~label:email=" + store.LabelText("a", "home") + "; ~verified:email=" + store.Verified("a"),
 		},
 		{
-			"of a further value that becomes the first",
+			"a label of a further value that becomes the first",
 			[]Value{{Text: "B", Label: "home"}},
 			"email=B; ~label:email=" + store.LabelText("B", "home") + "; ~skv:email=b; ~verified:email=" + store.Verified("B") +
 				"; -~also:email:b; release user/email:a/~prk; unindex user/email:a/~prks",

@@ -65,8 +65,9 @@ func TestEntrySize(t *testing.T) {
 	}
 }
 
-// TestEntriesOverTheLimit changes entries that are too large, because another program made them.
-// They must take passwords, can be disabled, and may become smaller, but not larger.
+// TestEntriesOverTheLimit changes entries that are too large, because another program made them. It
+// must be possible to set their passwords, to disable them and to make them smaller, but not
+// larger.
 func TestEntriesOverTheLimit(t *testing.T) {
 	typ := testType(t, schema.FoldCasefold)
 	large, many, lost := record("name", "ann"), record("name", "ann"), record("name", "ann")

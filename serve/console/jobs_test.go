@@ -354,7 +354,7 @@ func TestTooManyJobs(t *testing.T) {
 		want error
 	}{{"Paul", nil}, {"Paul", nil}, {"Paul", errBusy}, {operatorName, nil}, {operatorName, errBusy}, {"Rita", nil}} {
 		if err := begin(tt.by); !errors.Is(err, tt.want) {
-			t.Errorf("a job of %s: %v, want %v", tt.by, err, tt.want)
+			t.Errorf("a job of %s: got %v, want %v", tt.by, err, tt.want)
 		}
 	}
 	d.wantText(d.post(http.StatusTooManyRequests, "/console/check"), "Too many jobs are already running")
