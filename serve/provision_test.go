@@ -539,8 +539,8 @@ func TestMappedElsewhere(t *testing.T) {
 	}
 }
 
-// TestOwnGroups checks that types and namespaces do not share groups, and that a key sees only
-// its own.
+// TestOwnGroups checks that types and namespaces do not share groups, that a key sees only its own,
+// and which scopes, paths and methods are refused.
 func TestOwnGroups(t *testing.T) {
 	sc, o := directorySchema()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), sc)
@@ -583,6 +583,7 @@ func TestOwnGroups(t *testing.T) {
 	c.equal("response to a form", fmt.Sprint(r.status, " ", r.value("schemas.0")), "415 urn:ietf:params:scim:api:messages:2.0:Error")
 }
 
+// storeSchema stores the schema of a namespace inside that of a site.
 func storeSchema(t *testing.T, s *testdb.Site, name string, sc schema.Schema) error {
 	t.Helper()
 	ns, err := s.NS.Sub(name)

@@ -93,8 +93,8 @@ func TestSignIn(t *testing.T) {
 	})
 }
 
-// TestSecondFactor checks that a provider takes the first step only, whatever acr and amr say, and
-// that an account with a second factor needs level 2 to link.
+// TestSecondFactor checks that a provider takes only the first step of a sign-in, whatever acr and
+// amr say.
 func TestSecondFactor(t *testing.T) {
 	p := newOP(t)
 	p.token = func(claims, _ jsonMap) { claims["acr"], claims["amr"] = "aal3", []string{"mfa", "hwk"} }
@@ -258,8 +258,8 @@ func TestUserInfo(t *testing.T) {
 	}
 }
 
-// TestAnswers checks answers of a provider with which nobody may sign in, each in an attempt that
-// would succeed otherwise.
+// TestAnswers checks what becomes of wrong answers of a provider, each in an attempt that would
+// succeed otherwise.
 func TestAnswers(t *testing.T) {
 	p, other := newOP(t), newOP(t)
 	s := newSite(t, "memory:", func(s *SignIn) { s.Providers[0].MaxAge = time.Hour }, p, other)
