@@ -207,8 +207,8 @@ func TestUncleanPaths(t *testing.T) {
 	})
 }
 
-// TestUsersOfTypeGroup checks that pages of users do not continue with groups, even if the type of
-// the users is called group.
+// TestUsersOfTypeGroup checks that a page of groups does not continue a page of users, even if the
+// type of the users is called group.
 func TestUsersOfTypeGroup(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()
@@ -221,15 +221,15 @@ func TestUsersOfTypeGroup(t *testing.T) {
 		}
 		c.scim("200", "GET", "/Users?count=2", "")
 		r := c.scim("200", "GET", "/Groups?startIndex=3&count=2", "")
-		// The order depends on the millisecond.
+		// Which groups are on the page depends on the milliseconds in which they were created.
 		if name, _ := r.value("Resources.0.displayName").(string); !strings.HasPrefix(name, "g") {
-			t.Errorf("not a page of groups: %s", r.text)
+			t.Errorf("got %s, want a page of groups", r.text)
 		}
 	})
 }
 
-// TestDirectoryRequestLimits checks that a request of a directory that asks for much work in few
-// bytes is refused before that work is done.
+// TestDirectoryRequestLimits checks which requests of a directory that ask for much work in few
+// bytes are refused.
 func TestDirectoryRequestLimits(t *testing.T) {
 	testdb.TwoEngines(t, func(t *testing.T, s *testdb.Site) {
 		sc, o := directorySchema()
@@ -381,7 +381,7 @@ func (s stuckWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestSlowReaders checks that a client without a key that reads slowly keeps nobody out.
+// TestSlowReaders checks that a client that has no key and reads slowly keeps nobody out.
 func TestSlowReaders(t *testing.T) {
 	defer serve.SetMaxConcurrent(1)()
 	s := testdb.Open(t, testdb.EmbeddedClient(t), testdb.Space(t, ""), testSchema())
