@@ -295,7 +295,7 @@ func TestDisabledWhileMakingKey(t *testing.T) {
 			})
 			all.Wait()
 			if left, err := keys.All(t.Context()); err != nil || len(left) > 0 {
-				t.Fatalf("keys that nobody found: %+v, %v", left, err)
+				t.Fatalf("got the keys %+v, %v, which the search did not find; want none", left, err)
 			}
 			must(t, operators.Enable(t.Context(), hints.Any("olga")))
 		}
